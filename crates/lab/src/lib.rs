@@ -1,0 +1,9 @@
+//! Scenarios, workloads, sweeps, records and the command line.
+//!
+//! A line belongs here when it knows a figure, a seed or a file.
+#![forbid(unsafe_code)]
+
+pub mod formats;
+pub mod records;
+pub mod report;
+pub mod scenario;

@@ -1,0 +1,105 @@
+//! Loss is a type: a frame is handed back, or dropped under a name and counted.
+
+/// A queue had no room: the frame comes back to the caller, who keeps it and is woken later.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Full<F>(pub F);
+
+/// Why a frame was thrown away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum DropReason {
+    /// A lossy queue of a physical switch was full.
+    SwitchBuffer,
+    /// A lossless class overran XOFF plus headroom: a violation, never congestion.
+    HeadroomExceeded,
+    /// The vSwitch's queue towards its adapter was full.
+    VswitchUplink,
+    /// The vSwitch's queue towards a VM was full.
+    VswitchVm,
+    /// The adapter's transmit buffer was full (an adapter that drops instead of stopping its host).
+    AdapterTx,
+    /// The adapter's receive buffer was full.
+    AdapterRx,
+    /// A UDP socket's receive buffer was full.
+    SocketRx,
+    /// The frame check sequence was wrong.
+    BadCrc,
+    /// No port leads to the destination.
+    NoRoute,
+    /// The resequencing buffer gave up waiting for an earlier frame.
+    Resequencing,
+}
+
+impl DropReason {
+    /// Every reason, in the order of the records.
+    pub const ALL: [DropReason; 10] = [
+        DropReason::SwitchBuffer,
+        DropReason::HeadroomExceeded,
+        DropReason::VswitchUplink,
+        DropReason::VswitchVm,
+        DropReason::AdapterTx,
+        DropReason::AdapterRx,
+        DropReason::SocketRx,
+        DropReason::BadCrc,
+        DropReason::NoRoute,
+        DropReason::Resequencing,
+    ];
+    /// How many there are.
+    pub const COUNT: usize = DropReason::ALL.len();
+
+    /// The name in records and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::SwitchBuffer => "switch_buffer",
+            DropReason::HeadroomExceeded => "headroom_exceeded",
+            DropReason::VswitchUplink => "vswitch_uplink",
+            DropReason::VswitchVm => "vswitch_vm",
+            DropReason::AdapterTx => "adapter_tx",
+            DropReason::AdapterRx => "adapter_rx",
+            DropReason::SocketRx => "socket_rx",
+            DropReason::BadCrc => "bad_crc",
+            DropReason::NoRoute => "no_route",
+            DropReason::Resequencing => "resequencing",
+        }
+    }
+
+    /// Whether the drop was for want of room: what a lossless class must never see.
+    pub const fn is_congestion(self) -> bool {
+        !matches!(self, DropReason::BadCrc | DropReason::NoRoute)
+    }
+}
+
+/// Frames a box threw away, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops {
+    frames: [u64; DropReason::COUNT],
+    bytes: [u64; DropReason::COUNT],
+}
+
+impl Drops {
+    /// Counts one frame of `bytes`.
+    #[inline]
+    pub fn count(&mut self, reason: DropReason, bytes: u64) {
+        self.frames[reason as usize] += 1;
+        self.bytes[reason as usize] += bytes;
+    }
+    /// Frames dropped for `reason`.
+    pub fn frames(&self, reason: DropReason) -> u64 {
+        self.frames[reason as usize]
+    }
+    /// Bytes dropped for `reason`.
+    pub fn bytes(&self, reason: DropReason) -> u64 {
+        self.bytes[reason as usize]
+    }
+    /// Frames dropped for any reason.
+    pub fn total_frames(&self) -> u64 {
+        self.frames.iter().sum()
+    }
+    /// Adds what another box counted.
+    pub fn add(&mut self, other: &Drops) {
+        for i in 0..DropReason::COUNT {
+            self.frames[i] += other.frames[i];
+            self.bytes[i] += other.bytes[i];
+        }
+    }
+}
