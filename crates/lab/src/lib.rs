@@ -3,7 +3,11 @@
 //! A line belongs here when it knows a figure, a seed or a file.
 #![forbid(unsafe_code)]
 
+pub mod bench;
+pub mod build;
 pub mod formats;
 pub mod records;
 pub mod report;
+pub mod run;
 pub mod scenario;
+pub mod workload;

@@ -7,7 +7,13 @@
 
 extern crate alloc;
 
+pub mod cee;
+pub mod frame;
 pub mod loss;
+pub mod overlay;
 pub mod rng;
+pub mod routing;
+pub mod tcp;
 pub mod time;
+pub mod udp;
 pub mod units;

@@ -26,8 +26,8 @@ pub enum DropReason {
     BadCrc,
     /// No port leads to the destination.
     NoRoute,
-    /// The resequencing buffer gave up waiting for an earlier frame.
-    Resequencing,
+    /// Marked by a switch in the tunnel though its transport does not speak ECN (RFC 6040, 4.2).
+    BadEcn,
 }
 
 impl DropReason {
@@ -42,7 +42,7 @@ impl DropReason {
         DropReason::SocketRx,
         DropReason::BadCrc,
         DropReason::NoRoute,
-        DropReason::Resequencing,
+        DropReason::BadEcn,
     ];
     /// How many there are.
     pub const COUNT: usize = DropReason::ALL.len();
@@ -59,13 +59,13 @@ impl DropReason {
             DropReason::SocketRx => "socket_rx",
             DropReason::BadCrc => "bad_crc",
             DropReason::NoRoute => "no_route",
-            DropReason::Resequencing => "resequencing",
+            DropReason::BadEcn => "bad_ecn",
         }
     }
 
     /// Whether the drop was for want of room: what a lossless class must never see.
     pub const fn is_congestion(self) -> bool {
-        !matches!(self, DropReason::BadCrc | DropReason::NoRoute)
+        !matches!(self, DropReason::BadCrc | DropReason::NoRoute | DropReason::BadEcn)
     }
 }
 
@@ -81,6 +81,11 @@ impl Drops {
     #[inline]
     pub fn count(&mut self, reason: DropReason, bytes: u64) {
         self.frames[reason as usize] += 1;
+        self.bytes[reason as usize] += bytes;
+    }
+    /// Counts several frames of `bytes` in all.
+    pub fn count_many(&mut self, reason: DropReason, frames: u64, bytes: u64) {
+        self.frames[reason as usize] += frames;
         self.bytes[reason as usize] += bytes;
     }
     /// Frames dropped for `reason`.

@@ -1,1 +1,16 @@
-//! placeholder, replaced in the next commit
+//! The simulated world: virtual time, links, the event engine.
+//!
+//! A line belongs here when it decides *when*, in virtual time.
+#![deny(unsafe_code)]
+
+pub mod audit;
+pub mod deadlock;
+mod engine;
+mod event;
+mod far;
+pub mod pcapng;
+mod shard;
+pub mod world;
+
+pub use shard::Captured;
+pub use engine::{Control, Engine, Epoch, QueueSample, RunEnd};

@@ -1,8 +1,28 @@
 //! Frame formats: bytes to representation and back.
 //!
 //! A line belongs here when it knows a byte offset. Nothing here knows a rule of a protocol, a clock or a queue.
+//!
+//! Every format has a plain representation, `Repr`, and two functions. `parse` takes untrusted bytes, checks every length
+//! and checksum, and returns the representation with the payload behind it; `emit` writes the representation into a
+//! buffer of the right length. Bytes that were cut short or lie about their length are an [`Error`], never a panic.
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate std;
+
+pub mod arp;
+pub mod checksum;
+mod error;
+pub mod ethernet;
+pub mod ipv4;
+pub mod pfc;
+#[cfg(test)]
+mod random;
 pub mod seq;
 pub mod tcp;
+pub mod udp;
+pub mod vlan;
+pub mod vxlan;
+
+pub use error::Error;

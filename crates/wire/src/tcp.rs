@@ -2,6 +2,10 @@
 
 use crate::seq::SeqNumber;
 
+mod header;
+
+pub use header::{HEADER_LEN, MAX_HEADER_LEN, MAX_WINDOW_SCALE, Repr};
+
 /// Control bits of a segment, as they stand in the header's 14th byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u8);

@@ -1,0 +1,183 @@
+//! How long a message takes in an empty network: what a slowdown is measured against.
+//!
+//! The source sends at line rate from the first byte, nobody else sends, no window closes: the time at which the last
+//! bit is through every store and stage of the path. Exact for a single frame and for a stream that its window lets
+//! flow.
+
+use super::{Plan, framing};
+use crate::scenario::Scenario;
+use sluicenet_node::packet::{Address, FlowKey, Framing, IP_TCP_BYTES, IP_UDP_BYTES, Packet};
+use sluicenet_proto::frame::HostId;
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+use sluicenet_sim::world::Direction;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// A store a frame passes: it takes its time at `rate`, and `latency` to the next.
+#[derive(Clone, Copy, Debug)]
+struct Stage {
+    ps_per_byte_q16: u64,
+    latency: u64,
+    /// Whether the next stage begins at the first bit.
+    first_bit: bool,
+    /// Bytes added to a guest's frame on this stage, gap and preamble included.
+    extra: u64,
+    /// Bytes of `extra` that come after the last bit.
+    gap: u64,
+}
+
+/// Times in an empty network, remembered by pair of edge switches.
+pub struct Ideal {
+    plan: Arc<Plan>,
+    links: Vec<Direction>,
+    framing: Framing,
+    max_payload: [u64; 2],
+    header: [u16; 2],
+    stack: [Duration; 2],
+    vm: Option<(Rate, u64)>,
+    paths: Mutex<BTreeMap<(u32, u32, bool), Vec<Stage>>>,
+}
+
+impl Ideal {
+    pub(super) fn new(scenario: &Scenario, plan: Arc<Plan>, links: &[Direction]) -> Ideal {
+        let mtu = scenario.host_mtu().as_bytes();
+        let timestamps = if scenario.tcp.timestamps { 12 } else { 0 };
+        let encapsulation = if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() } else { 0 };
+        Ideal {
+            plan,
+            links: links.to_vec(),
+            framing: framing(scenario),
+            max_payload: [mtu - IP_TCP_BYTES as u64 - timestamps, mtu - IP_UDP_BYTES as u64],
+            header: [IP_TCP_BYTES + timestamps as u16, IP_UDP_BYTES],
+            stack: [
+                scenario.tcp.tx_delay + scenario.tcp.rx_delay,
+                scenario.udp.tx_delay + scenario.udp.rx_delay,
+            ],
+            vm: scenario.server.virtual_network.then_some((scenario.vswitch.vm_rate, encapsulation)),
+            paths: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// Time for `bytes` from one host to another.
+    pub fn time(&self, src: HostId, dst: HostId, bytes: u64, tcp: bool) -> Duration {
+        let t = if tcp { 0 } else { 1 };
+        let full = self.max_payload[t];
+        let frames = bytes.div_ceil(full).max(1);
+        let last = bytes - (frames - 1) * full;
+        let len = |payload: u64| self.framing.frame_len(self.header[t] + payload as u16) as u64;
+        let stages = self.stages(src, dst);
+        Duration(tandem(&stages, len(full), len(last), frames)) + self.stack[t]
+    }
+
+    /// The stores between two hosts.
+    fn stages(&self, src: HostId, dst: HostId) -> Vec<Stage> {
+        let (from, to) = (self.plan.host(src), self.plan.host(dst));
+        let external = src.max(dst) >= self.plan.hosts() - self.plan.external();
+        let key = if src == dst { (u32::MAX, 0, false) } else { (from.peer, to.peer, external) };
+        let mut paths = self.paths.lock().unwrap_or_else(|e| e.into_inner());
+        paths.entry(key).or_insert_with(|| self.walk(src, dst)).clone()
+    }
+
+    fn walk(&self, src: HostId, dst: HostId) -> Vec<Stage> {
+        let external = self.plan.hosts() - self.plan.external();
+        let vm_port = |host: HostId| {
+            let (rate, _) = self.vm.filter(|_| host < external)?;
+            Some(Stage { ps_per_byte_q16: rate.ps_per_byte_q16(), latency: 0, first_bit: false, extra: 0, gap: 0 })
+        };
+        let mut stages: Vec<Stage> = vm_port(src).into_iter().collect();
+        if src != dst {
+            let tunnel = self.vm.map_or(0, |(_, encapsulation)| encapsulation);
+            let flow = FlowKey { src: Address::new(src, 0), dst: Address::new(dst, 0), sport: 0, dport: 0 };
+            let probe = Packet::udp(flow, 0, 0, 0, self.framing);
+            let (mut node, mut port) = (src, 0u16);
+            loop {
+                let l = &self.links[self.plan.link_index(node, port)];
+                stages.push(Stage {
+                    ps_per_byte_q16: l.rate.ps_per_byte_q16(),
+                    latency: l.latency.0,
+                    first_bit: l.first_bit,
+                    extra: tunnel + self.framing.overhead() as u64,
+                    gap: self.framing.gap as u64,
+                });
+                node = l.to.0;
+                let Some(s) = node.checked_sub(self.plan.hosts()) else { break };
+                let Some(next) = self.plan.switches()[s as usize].router.route(&probe) else { break };
+                port = next;
+            }
+        }
+        stages.extend(vm_port(dst));
+        stages
+    }
+}
+
+/// When the last of `frames` frames, all of `full` bytes but the last, is through stages one after the other.
+fn tandem(stages: &[Stage], full: u64, last: u64, frames: u64) -> u64 {
+    let ser = |s: &Stage, len: u64| ((len + s.extra) * s.ps_per_byte_q16) >> 16;
+    let through = |s: &Stage, start: u64, len: u64| {
+        let bits = if s.first_bit { 0 } else { ((len + s.extra - s.gap) * s.ps_per_byte_q16) >> 16 };
+        start + bits + s.latency
+    };
+    // Equal frames in tandem stores: frame i starts i times the slowest store so far after the first one.
+    let mut first = 0;
+    let mut slowest = 0;
+    let mut tail = 0;
+    for s in stages {
+        let (start_first, start_tail) = (first, tail);
+        let mut begin = start_tail;
+        if frames > 1 {
+            let before = start_first + (frames - 2) * slowest.max(ser(s, full));
+            begin = begin.max(before + ser(s, full));
+        } else {
+            begin = begin.max(start_first);
+        }
+        slowest = slowest.max(ser(s, full));
+        first = through(s, start_first, if frames > 1 { full } else { last });
+        tail = through(s, begin, last);
+    }
+    tail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(ps_per_byte: u64, latency: u64, first_bit: bool) -> Stage {
+        Stage { ps_per_byte_q16: ps_per_byte << 16, latency, first_bit, extra: 20, gap: 12 }
+    }
+
+    /// Frame by frame, store by store.
+    fn slowly(stages: &[Stage], full: u64, last: u64, frames: u64) -> u64 {
+        let mut free = vec![0u64; stages.len()];
+        let mut done = 0;
+        for i in 0..frames {
+            let len = if i + 1 == frames { last } else { full };
+            let mut at = 0;
+            for (s, free) in stages.iter().zip(&mut free) {
+                let start = at.max(*free);
+                *free = start + (((len + s.extra) * s.ps_per_byte_q16) >> 16);
+                let bits = if s.first_bit { 0 } else { ((len + s.extra - s.gap) * s.ps_per_byte_q16) >> 16 };
+                at = start + bits + s.latency;
+            }
+            done = at;
+        }
+        done
+    }
+
+    #[test]
+    fn the_closed_form_is_the_recurrence() {
+        let shapes = [
+            vec![stage(800, 5_000, false)],
+            vec![stage(800, 5_000, true), stage(800, 100, true), stage(800, 7, false)],
+            vec![stage(800, 0, false), stage(80, 1_000, false), stage(200, 0, true), stage(800, 3, false)],
+            vec![stage(80, 0, false), stage(800, 1_000, false), stage(80, 0, false)],
+        ];
+        for stages in &shapes {
+            for frames in [1, 2, 3, 15, 100] {
+                for last in [64, 700, 1518] {
+                    assert_eq!(tandem(stages, 1518, last, frames), slowly(stages, 1518, last, frames), "{stages:?} {frames} {last}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! From a scenario to a world: boxes, links and the applications on them.
+
+mod ideal;
+mod server;
+mod topology;
+
+pub use ideal::Ideal;
+pub use topology::{Attachment, BuildError, Plan};
+
+use crate::scenario::{BufferPolicy, Forwarding, Scenario, Warning};
+use crate::workload::{HostApps, Workloads};
+use server::server_configs;
+use sluicenet_node::packet::Framing;
+use sluicenet_node::server::Server;
+use sluicenet_node::switch::{PortConfig, Switch, SwitchConfig};
+use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
+use sluicenet_proto::cee::pfc::{Watermarks, quanta_time};
+use sluicenet_proto::frame::PrioritySet;
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+use sluicenet_sim::world::{Direction, Node, World};
+use std::sync::Arc;
+
+/// A world with what the records need to know of it.
+pub struct Built {
+    /// The world, ready to run.
+    pub world: World<HostApps>,
+    /// The network it was built from.
+    pub plan: Arc<Plan>,
+    /// What the applications call their flows, and how the run ends.
+    pub workloads: Workloads,
+    /// Times in an empty network.
+    pub ideal: Ideal,
+    /// What a user should know before the run.
+    pub warnings: Vec<Warning>,
+}
+
+/// What stands around a packet in this scenario.
+pub fn framing(scenario: &Scenario) -> Framing {
+    match scenario.framing.kind {
+        crate::scenario::FramingKind::Ethernet => Framing::ETHERNET,
+        crate::scenario::FramingKind::Ppp => Framing::PPP,
+    }
+}
+
+/// Bytes on the wire of the largest frame and of a pause frame.
+fn wire_bytes(scenario: &Scenario) -> (u32, u32) {
+    let framing = framing(scenario);
+    let overhead = framing.overhead() as u32;
+    let largest = framing.frame_len(scenario.framing.mtu.as_bytes() as u16) as u32;
+    (largest + overhead, PFC_FRAME_BYTES + overhead)
+}
+
+/// Watermarks of a buffer with XOFF at `xoff`, at the receiving end of `into`, which is stopped over `back`.
+fn watermarks(scenario: &Scenario, xoff: u32, into: &Direction, back: &Direction) -> Watermarks {
+    let (max_frame, pfc_frame) = wire_bytes(scenario);
+    let computed = Headroom {
+        rate: into.rate,
+        data_delay: into.latency,
+        pause_delay: back.pause_latency,
+        max_frame,
+        pfc_frame,
+    };
+    let headroom = scenario.pfc.headroom.map_or(computed.bytes(), |b| b.as_bytes()) as u32;
+    // The same distance between the two as in a switch: a hysteresis is a hysteresis.
+    let span = (scenario.pfc.xoff.as_bytes() - scenario.pfc.xon.as_bytes()) as u32;
+    Watermarks { xoff, xon: xoff.saturating_sub(span), capacity: xoff.saturating_add(headroom) }
+}
+
+fn lossless(scenario: &Scenario) -> PrioritySet {
+    if scenario.pfc.enabled { PrioritySet(scenario.pfc.lossless) } else { PrioritySet::NONE }
+}
+
+fn quantum(rate: Rate) -> Duration {
+    quanta_time(1, rate)
+}
+
+/// Builds the world of a scenario.
+pub fn build(scenario: &Scenario) -> Result<Built, BuildError> {
+    let plan = Arc::new(Plan::new(scenario)?);
+    let mut warnings = plan.check_deadlock(scenario)?;
+    let links = plan.directions(scenario);
+    let towards = |node: u32, port: u16| &links[plan.link_index(node, port)];
+
+    let workloads = Workloads::new(scenario, &plan);
+    let mut nodes: Vec<Node<HostApps>> = Vec::with_capacity(plan.nodes());
+    let configs = server_configs(scenario, &plan, &links);
+    for host in 0..plan.hosts() {
+        let (config, vms) = configs.of(host);
+        let mut server = Server::new(host, vms, config, workloads.apps(host));
+        server.start(crate::workload::START);
+        nodes.push(Node::Server(Box::new(server)));
+    }
+    let config = Arc::new(SwitchConfig {
+        buffer: scenario.switch.buffer.as_bytes() as u32,
+        policy: match scenario.switch.policy {
+            BufferPolicy::Output => sluicenet_node::switch::BufferPolicy::Output,
+            BufferPolicy::Input => sluicenet_node::switch::BufferPolicy::Input,
+            BufferPolicy::Pooled => sluicenet_node::switch::BufferPolicy::Pooled,
+        },
+        lossless: lossless(scenario),
+        quanta: scenario.pfc.quanta,
+        cut_through: scenario.switch.forwarding == Forwarding::CutThrough,
+    });
+    for (i, s) in plan.switches().iter().enumerate() {
+        let node = plan.hosts() + i as u32;
+        let ports: Vec<PortConfig> = (0..s.ports.len() as u16)
+            .map(|p| {
+                let out = towards(node, p);
+                let into = towards(out.to.0, out.to.1);
+                let marks = watermarks(scenario, scenario.pfc.xoff.as_bytes() as u32, into, out);
+                PortConfig { marks, quantum: quantum(out.rate) }
+            })
+            .collect();
+        let switch = Switch::new(config.clone(), s.router.clone(), &ports, scenario.record.pauses);
+        nodes.push(Node::Switch(switch));
+    }
+    let ideal = Ideal::new(scenario, plan.clone(), &links);
+    warnings.extend(workloads.warnings().iter().cloned());
+    let world = World { nodes, links, framing: framing(scenario), seed: scenario.seed, part: plan.parts() };
+    Ok(Built { world, plan, workloads, ideal, warnings })
+}

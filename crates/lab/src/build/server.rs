@@ -1,0 +1,123 @@
+//! Servers and external hosts as the scenario wants them.
+
+use super::{Plan, framing, lossless, quantum, watermarks};
+use crate::scenario::{Congestion, InitialWindow, Queueing, Scenario, WhenFull};
+use sluicenet_node::adapter::{self, AdapterConfig};
+use sluicenet_node::server::{ServerConfig, VirtualConfig, WhenFull as NodeWhenFull};
+use sluicenet_proto::frame::HostId;
+use sluicenet_proto::tcp;
+use sluicenet_proto::time::Duration;
+use sluicenet_sim::world::Direction;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The settings of all hosts; those with the same link share them.
+pub(super) struct ServerConfigs {
+    by_host: Vec<Arc<ServerConfig>>,
+    external_from: HostId,
+    vms: u8,
+}
+
+impl ServerConfigs {
+    /// Settings and number of VMs of a host; an external one is a plain machine.
+    pub fn of(&self, host: HostId) -> (Arc<ServerConfig>, u8) {
+        let vms = if host >= self.external_from { 1 } else { self.vms };
+        (self.by_host[host as usize].clone(), vms)
+    }
+}
+
+pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> ServerConfigs {
+    let external_from = plan.hosts() - plan.external();
+    let mut known: BTreeMap<(u64, u64, u64, bool), Arc<ServerConfig>> = BTreeMap::new();
+    let by_host = (0..plan.hosts())
+        .map(|host| {
+            let out = &links[plan.link_index(host, 0)];
+            let into = &links[plan.link_index(out.to.0, out.to.1)];
+            let inside = host < external_from;
+            let key = (out.rate.as_bps(), into.latency.0, out.pause_latency.0, inside);
+            known.entry(key).or_insert_with(|| Arc::new(server_config(scenario, out, into, inside))).clone()
+        })
+        .collect();
+    ServerConfigs { by_host, external_from, vms: scenario.server.vms as u8 }
+}
+
+fn server_config(scenario: &Scenario, out: &Direction, into: &Direction, inside: bool) -> ServerConfig {
+    let a = &scenario.adapter;
+    let buffer = a.buffer.as_bytes() as u32;
+    let adapter = AdapterConfig {
+        buffer,
+        queueing: match a.queueing {
+            Queueing::Voq => adapter::Queueing::Voq,
+            Queueing::Fifo => adapter::Queueing::Fifo,
+        },
+        lossless: lossless(scenario),
+        quanta: scenario.pfc.quanta,
+        quantum: quantum(out.rate),
+        marks: watermarks(scenario, buffer, into, out),
+        resequencing: a.resequencing,
+    };
+    let virtual_network = (inside && scenario.server.virtual_network).then(|| VirtualConfig {
+        slots: scenario.vswitch.slots,
+        lossless: scenario.vswitch.lossless,
+        vm_ps_per_byte_q16: scenario.vswitch.vm_rate.ps_per_byte_q16(),
+        encapsulation: if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() as u16 } else { 0 },
+    });
+    let mtu = scenario.host_mtu().as_bytes() as u16;
+    ServerConfig {
+        framing: framing(scenario),
+        mtu,
+        tcp: tcp_config(scenario, mtu),
+        tcp_tx_delay: scenario.tcp.tx_delay,
+        tcp_rx_delay: scenario.tcp.rx_delay,
+        udp_tx_delay: scenario.udp.tx_delay,
+        udp_rx_delay: scenario.udp.rx_delay,
+        udp_buffer: scenario.udp.buffer.as_bytes() as u32,
+        when_full: match a.when_full {
+            WhenFull::Stop => NodeWhenFull::Stop,
+            WhenFull::Drop => NodeWhenFull::Drop,
+        },
+        virtual_network,
+        adapter: Arc::new(adapter),
+        seed: scenario.seed,
+    }
+}
+
+/// The TCP of every guest.
+pub fn tcp_config(scenario: &Scenario, mtu: u16) -> tcp::Config {
+    let t = &scenario.tcp;
+    tcp::Config {
+        mss: mtu - sluicenet_node::packet::IP_TCP_BYTES,
+        send_buffer: t.buffer.as_bytes() as u32,
+        recv_buffer: t.buffer.as_bytes() as u32,
+        max_buffer: t.max_buffer.as_bytes() as u32,
+        auto_buffer: t.auto_buffer,
+        initial_window: match t.initial_window {
+            InitialWindow::Rfc3390 => tcp::InitialWindow::Rfc3390,
+            InitialWindow::Segments(n) => tcp::InitialWindow::Segments(n as u8),
+        },
+        initial_ssthresh: u32::MAX,
+        rto: tcp::RtoConfig { base: t.rto_base, min: t.rto_min, slop: t.rto_slop, max: t.rto_max },
+        tick: t.tick,
+        delayed_ack: t.delayed_ack,
+        ack_every: t.ack_every as u8,
+        reassembly_limit: t.reassembly_limit as u16,
+        sack: t.sack,
+        timestamps: t.timestamps,
+        window_scaling: t.window_scaling,
+        ecn: t.ecn,
+        limited_transmit: t.limited_transmit,
+        restart_after_idle: t.restart_after_idle,
+        nagle: t.nagle,
+        congestion: match t.congestion {
+            Congestion::NewReno => tcp::Algorithm::NewReno,
+            Congestion::Cubic => tcp::Algorithm::Cubic,
+            Congestion::Vegas => tcp::Algorithm::Vegas,
+        },
+        connection_cache: t.connection_cache,
+        syn_retries: 12,
+        max_retries: 12,
+        // Twice a maximum segment lifetime of the largest timeout would outlast any run; FreeBSD shortens it for
+        // local connections too.
+        time_wait: Duration::from_ms(1),
+    }
+}

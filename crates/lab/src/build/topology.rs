@@ -1,0 +1,451 @@
+//! The network of a scenario: which port of which box is linked to which, and who decides where frames go.
+
+use crate::formats::HpccTopology;
+use crate::scenario::{Deadlock, Forwarding, Link, Routing, Scenario, Shape, Warning};
+use sluicenet_node::door::PortId;
+use sluicenet_proto::frame::HostId;
+use sluicenet_proto::routing::dependency::Dependencies;
+use sluicenet_proto::routing::table::TableRouter;
+use sluicenet_proto::routing::tree::TreeRouter;
+use sluicenet_proto::routing::xgft::{SwitchName, Xgft};
+use sluicenet_proto::routing::{Policy, Router};
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+use sluicenet_sim::world::{Direction, NodeId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Why a valid scenario cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildError(pub String);
+
+impl core::fmt::Display for BuildError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// One end of a link.
+#[derive(Clone, Copy, Debug)]
+pub struct Attachment {
+    /// The box at the other end.
+    pub peer: NodeId,
+    /// Its port.
+    pub peer_port: PortId,
+    /// The link.
+    pub link: Link,
+}
+
+/// A switch of the plan.
+#[derive(Clone, Debug)]
+pub struct SwitchPlan {
+    /// 1 next to the hosts, and up.
+    pub level: u8,
+    /// Its ports.
+    pub ports: Vec<Attachment>,
+    /// Its decision.
+    pub router: Router,
+    /// Time a frame takes through it.
+    pub delay: Duration,
+}
+
+/// A network: hosts first, then switches, edge level first.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    hosts: Vec<Attachment>,
+    external: u32,
+    switches: Vec<SwitchPlan>,
+    tree: Option<Xgft>,
+    first_link: Vec<u32>,
+}
+
+fn policy(routing: Routing) -> Policy {
+    match routing {
+        Routing::DModK => Policy::DModK,
+        Routing::SModK => Policy::SModK,
+        Routing::Random => Policy::Random,
+        Routing::Hash => Policy::Hash,
+        Routing::TwoLevel => Policy::TwoLevel,
+    }
+}
+
+impl Plan {
+    /// The network of a scenario.
+    pub fn new(scenario: &Scenario) -> Result<Plan, BuildError> {
+        let topology = &scenario.topology;
+        let mut plan = match &topology.shape {
+            Shape::Xgft { m, w } => tree(scenario, m, w, &topology.levels, &[])?,
+            Shape::Htsim { file } => {
+                let (m, w, bundle) = file.content.as_xgft();
+                if bundle.iter().any(|&b| b != 1) {
+                    return Err(BuildError("a bundle of parallel links between two switches is not supported".into()));
+                }
+                let delays: Vec<Option<Duration>> = file.content.tiers.iter().map(|t| t.switch_delay).collect();
+                tree(scenario, &m, &w, &topology.levels, &delays)?
+            }
+            Shape::Hpcc { file } => graph(scenario, &file.content)?,
+        };
+        plan.first_link = plan.link_starts();
+        Ok(plan)
+    }
+
+    fn link_starts(&self) -> Vec<u32> {
+        let mut at = self.hosts.len() as u32;
+        let mut starts: Vec<u32> = (0..at).collect();
+        for s in &self.switches {
+            starts.push(at);
+            at += s.ports.len() as u32;
+        }
+        starts
+    }
+
+    /// Hosts, external ones included.
+    pub fn hosts(&self) -> u32 {
+        self.hosts.len() as u32
+    }
+    /// External hosts, the last ones.
+    pub fn external(&self) -> u32 {
+        self.external
+    }
+    /// Switches.
+    pub fn switches(&self) -> &[SwitchPlan] {
+        &self.switches
+    }
+    /// Boxes.
+    pub fn nodes(&self) -> usize {
+        self.hosts.len() + self.switches.len()
+    }
+    /// A host's link.
+    pub fn host(&self, host: HostId) -> &Attachment {
+        &self.hosts[host as usize]
+    }
+    /// The tree it is, if it is one.
+    pub fn tree(&self) -> Option<&Xgft> {
+        self.tree.as_ref()
+    }
+    /// Place of the direction that leaves a port in [`Plan::directions`].
+    pub fn link_index(&self, node: NodeId, port: PortId) -> usize {
+        (self.first_link[node as usize] + port as u32) as usize
+    }
+    /// The box and port at the other end of a port's link.
+    pub fn peer(&self, node: NodeId, port: PortId) -> (NodeId, PortId) {
+        let a = self.attachment(node, port);
+        (a.peer, a.peer_port)
+    }
+    /// Speed of a port.
+    pub fn rate(&self, node: NodeId, port: PortId) -> Rate {
+        self.attachment(node, port).link.rate
+    }
+    fn attachment(&self, node: NodeId, port: PortId) -> &Attachment {
+        match node.checked_sub(self.hosts()) {
+            None => &self.hosts[node as usize],
+            Some(s) => &self.switches[s as usize].ports[port as usize],
+        }
+    }
+    /// The name of a box in records.
+    pub fn name(&self, node: NodeId) -> String {
+        match node.checked_sub(self.hosts()) {
+            None => format!("host {node}"),
+            Some(s) => format!("switch {s}"),
+        }
+    }
+    /// Level of a box: 0 a host, 1 the switch next to it, and up.
+    pub fn level(&self, node: NodeId) -> u8 {
+        match node.checked_sub(self.hosts()) {
+            None => 0,
+            Some(s) => self.switches[s as usize].level,
+        }
+    }
+    /// Hosts in the same subtree of `level` as `host`, without external ones; the whole network where there is no tree.
+    pub fn chassis(&self, host: HostId, level: u8) -> core::ops::Range<HostId> {
+        let inner = self.hosts() - self.external;
+        match &self.tree {
+            Some(t) if level <= t.levels() => {
+                let size = t.leaves_below(level);
+                let first = host / size * size;
+                first..(first + size).min(inner)
+            }
+            _ => 0..inner,
+        }
+    }
+
+    /// The parts that threads divide among themselves: subtrees below the top, each with its share of the top.
+    pub fn parts(&self) -> Vec<u32> {
+        let Some(t) = &self.tree else { return vec![0; self.nodes()] };
+        let top = t.levels();
+        let parts = if top > 1 { t.children(top) } else { 1 };
+        let below = t.leaves() / parts;
+        let mut part: Vec<u32> = (0..t.leaves()).map(|h| h / below).collect();
+        part.extend((0..self.external).map(|e| e % parts));
+        for s in t.switches() {
+            part.push(if s.level == top {
+                (s.position as u64 * parts as u64 / t.switches_at(top) as u64) as u32
+            } else {
+                s.group * t.leaves_below(s.level) / below
+            });
+        }
+        part
+    }
+
+    /// Both directions of every link, in the order of [`Plan::link_index`].
+    pub fn directions(&self, scenario: &Scenario) -> Vec<Direction> {
+        let cut_through = scenario.switch.forwarding == Forwarding::CutThrough;
+        let fastest: Vec<u64> =
+            self.switches.iter().map(|s| s.ports.iter().map(|p| p.link.rate.as_bps()).max().unwrap_or(0)).collect();
+        let ends = (0..self.hosts()).map(|h| (h, 0u16, &self.hosts[h as usize]));
+        let ports = self.switches.iter().enumerate().flat_map(|(i, s)| {
+            s.ports.iter().enumerate().map(move |(p, a)| (self.hosts() + i as u32, p as u16, a))
+        });
+        ends.chain(ports)
+            .map(|(node, port, a)| {
+                let adapter = |n: NodeId| if n < self.hosts() { scenario.adapter.delay } else { Duration::ZERO };
+                let through = match a.peer.checked_sub(self.hosts()) {
+                    Some(s) => self.switches[s as usize].delay,
+                    None => Duration::ZERO,
+                };
+                let to_switch = a.peer.checked_sub(self.hosts());
+                // A frame is forwarded on its first bit only if no output could overtake its last.
+                let first_bit = cut_through && to_switch.is_some_and(|s| a.link.rate.as_bps() >= fastest[s as usize]);
+                Direction {
+                    from: (node, port),
+                    to: (a.peer, a.peer_port),
+                    rate: a.link.rate,
+                    latency: a.link.delay + adapter(node) + adapter(a.peer) + through,
+                    first_bit,
+                    pause_latency: a.link.delay + scenario.pfc.response,
+                    bit_error_rate: a.link.bit_error_rate,
+                }
+            })
+            .collect()
+    }
+
+    /// Looks for cyclic buffer dependencies among lossless classes; as the scenario says, refuses or warns.
+    pub fn check_deadlock(&self, scenario: &Scenario) -> Result<Vec<Warning>, BuildError> {
+        // Up and then down a tree there is no way back: no cycle is possible (Crisan 2014, 2.2.1).
+        if !scenario.pfc.enabled || scenario.pfc.deadlock == Deadlock::Ignore || self.tree.is_some() {
+            return Ok(Vec::new());
+        }
+        let Some(cycle) = self.dependencies().cycle() else { return Ok(Vec::new()) };
+        let names: Vec<String> = cycle
+            .iter()
+            .map(|&c| {
+                let node = self.first_link.partition_point(|&f| f <= c) as u32 - 1;
+                format!("{} port {}", self.name(node), c - self.first_link[node as usize])
+            })
+            .collect();
+        let message = format!(
+            "lossless classes can deadlock: a cycle of buffers waits for each other through {}",
+            names.join(" -> ")
+        );
+        match scenario.pfc.deadlock {
+            Deadlock::Refuse => {
+                Err(BuildError(format!("{message}; set pfc.deadlock = \"warn\" to run it all the same")))
+            }
+            _ => Ok(vec![Warning { file: scenario.name.clone(), line: 0, message }]),
+        }
+    }
+
+    /// Which outputs can wait for which, over all destinations.
+    fn dependencies(&self) -> Dependencies {
+        let links = self.first_link.last().map_or(0, |&l| l as usize) + self.switches.last().map_or(1, |s| s.ports.len());
+        let mut d = Dependencies::new(links);
+        for dst in 0..self.hosts() {
+            let towards = shortest_ports(&self.hosts, &self.switches, dst);
+            for (i, ports) in towards.iter().enumerate() {
+                let node = self.hosts() + i as u32;
+                for &p in ports {
+                    let next = self.switches[i].ports[p as usize].peer;
+                    let Some(j) = next.checked_sub(self.hosts()) else { continue };
+                    for &q in &towards[j as usize] {
+                        d.add(self.link_index(node, p) as u32, self.link_index(next, q) as u32);
+                    }
+                }
+            }
+        }
+        d
+    }
+}
+
+/// An extended generalised fat-tree with external hosts at its roots.
+fn tree(
+    scenario: &Scenario,
+    m: &[u32],
+    w: &[u32],
+    levels: &[Link],
+    delays: &[Option<Duration>],
+) -> Result<Plan, BuildError> {
+    let t = Xgft::new(m, w).map_err(|e| BuildError(format!("topology: {e:?}")))?;
+    if w[0] != 1 {
+        return Err(BuildError(format!(
+            "topology: w[0] = {} would give every host {} adapters; servers have one: use w[0] = 1",
+            w[0], w[0]
+        )));
+    }
+    let topology = &scenario.topology;
+    let external = topology.external_hosts;
+    let leaves = t.leaves();
+    let hosts_total = leaves + external;
+    let names: Vec<SwitchName> = t.switches().collect();
+    let roots: Vec<SwitchName> = names.iter().copied().filter(|s| s.level == t.levels()).collect();
+    let root_of: Vec<SwitchName> = (0..external).map(|e| roots[e as usize % roots.len()]).collect();
+    let link = |level: u8| levels.get(level as usize - 1).copied().unwrap_or(topology.link);
+    let node = |s: SwitchName| hosts_total + t.index(s);
+
+    let mut hosts: Vec<Attachment> = (0..leaves)
+        .map(|h| Attachment { peer: node(t.leaf_parent(h, 0)), peer_port: (h % m[0]) as u16, link: link(1) })
+        .collect();
+    let mut switches: Vec<SwitchPlan> = names
+        .iter()
+        .map(|&s| {
+            let down = (0..t.children(s.level)).map(|c| {
+                let (peer, peer_port) = if s.level == 1 {
+                    (s.group * t.children(1) + c, 0)
+                } else {
+                    let below = t.positions(s.level - 1);
+                    let child = SwitchName {
+                        level: s.level - 1,
+                        group: s.group * t.children(s.level) + c,
+                        position: s.position % below,
+                    };
+                    (node(child), (t.children(child.level) + s.position / below) as u16)
+                };
+                Attachment { peer, peer_port, link: link(s.level) }
+            });
+            let up = (0..t.parents(s.level)).map(|j| {
+                let parent = t.parent(s, j);
+                let peer_port = (s.group % t.children(parent.level)) as u16;
+                Attachment { peer: node(parent), peer_port, link: link(parent.level) }
+            });
+            let router = TreeRouter::new(&t, s, policy(topology.routing), scenario.seed, &root_of);
+            SwitchPlan {
+                level: s.level,
+                ports: down.chain(up).collect(),
+                router: Router::Tree(router),
+                delay: delays.get(s.level as usize - 1).copied().flatten().unwrap_or(scenario.switch.delay),
+            }
+        })
+        .collect();
+    for (e, root) in root_of.iter().enumerate() {
+        let s = &mut switches[t.index(*root) as usize];
+        let port = s.ports.len() as u16;
+        s.ports.push(Attachment { peer: leaves + e as u32, peer_port: 0, link: topology.link });
+        hosts.push(Attachment { peer: node(*root), peer_port: port, link: topology.link });
+    }
+    Ok(Plan { hosts, external, switches, tree: Some(t), first_link: Vec::new() })
+}
+
+/// Any graph, with shortest paths.
+fn graph(scenario: &Scenario, file: &HpccTopology) -> Result<Plan, BuildError> {
+    let host_count = file.hosts();
+    let mut hosts: Vec<Option<Attachment>> = vec![None; host_count as usize];
+    let mut switches: Vec<Vec<Attachment>> = vec![Vec::new(); file.switches.len()];
+    let id = |n: u32| file.host_of(n).or_else(|| file.switch_of(n).map(|s| host_count + s));
+    for l in &file.links {
+        let (Some(a), Some(b)) = (id(l.a), id(l.b)) else { continue };
+        let port = |n: u32| n.checked_sub(host_count).map_or(0, |s| switches[s as usize].len() as u16);
+        let (pa, pb) = (port(a), port(b));
+        // The file gives the chance that a packet of 1,000 bytes (its own default) is damaged; a link has one per bit.
+        let bit_error_rate = -libm::expm1(libm::log1p(-l.packet_error_rate) / 8_000.0);
+        let link = Link { rate: l.rate, delay: l.delay, bit_error_rate };
+        for (me, peer, peer_port) in [(a, b, pb), (b, a, pa)] {
+            let end = Attachment { peer, peer_port, link };
+            match me.checked_sub(host_count) {
+                Some(s) => switches[s as usize].push(end),
+                None if hosts[me as usize].is_some() => {
+                    return Err(BuildError(format!(
+                        "line {}: node {} has a second link; a host has one adapter",
+                        l.line,
+                        if me == a { l.a } else { l.b }
+                    )));
+                }
+                None => hosts[me as usize] = Some(end),
+            }
+        }
+    }
+    let hosts: Vec<Attachment> = hosts
+        .into_iter()
+        .enumerate()
+        .map(|(h, a)| a.ok_or_else(|| BuildError(format!("host {h} has no link"))))
+        .collect::<Result<_, _>>()?;
+    let mut plans: Vec<SwitchPlan> = switches
+        .into_iter()
+        .map(|ports| SwitchPlan {
+            level: 0,
+            ports,
+            router: Router::Table(TableRouter::new(core::iter::empty(), Policy::Hash, 0, 0)),
+            delay: scenario.switch.delay,
+        })
+        .collect();
+    assign_levels(&hosts, &mut plans);
+    let mut towards: Vec<Vec<Vec<u16>>> = vec![Vec::with_capacity(hosts.len()); plans.len()];
+    for dst in 0..host_count {
+        for (i, ports) in shortest_ports(&hosts, &plans, dst).into_iter().enumerate() {
+            if ports.is_empty() {
+                return Err(BuildError(format!("switch {i} has no way to host {dst}: the graph is not connected")));
+            }
+            towards[i].push(ports);
+        }
+    }
+    let policy = policy(scenario.topology.routing);
+    for (i, lists) in towards.into_iter().enumerate() {
+        plans[i].router = Router::Table(TableRouter::new(lists.into_iter(), policy, scenario.seed, i as u64));
+    }
+    Ok(Plan { hosts, external: 0, switches: plans, tree: None, first_link: Vec::new() })
+}
+
+/// Level of a switch in a graph: one more than its distance from the nearest switch with hosts.
+fn assign_levels(hosts: &[Attachment], switches: &mut [SwitchPlan]) {
+    let first = hosts.len() as u32;
+    let mut queue: VecDeque<u32> = VecDeque::new();
+    for h in hosts {
+        let Some(s) = h.peer.checked_sub(first) else { continue };
+        if switches[s as usize].level == 0 {
+            switches[s as usize].level = 1;
+            queue.push_back(s);
+        }
+    }
+    while let Some(s) = queue.pop_front() {
+        let level = switches[s as usize].level;
+        let peers: Vec<u32> = switches[s as usize].ports.iter().filter_map(|a| a.peer.checked_sub(first)).collect();
+        for p in peers {
+            if switches[p as usize].level == 0 {
+                switches[p as usize].level = level.saturating_add(1);
+                queue.push_back(p);
+            }
+        }
+    }
+}
+
+/// For every switch the ports on a shortest path to a host.
+fn shortest_ports(hosts: &[Attachment], switches: &[SwitchPlan], dst: HostId) -> Vec<Vec<u16>> {
+    let first = hosts.len() as u32;
+    let mut distance: BTreeMap<u32, u32> = BTreeMap::from([(dst, 0)]);
+    let mut queue = VecDeque::from([dst]);
+    while let Some(n) = queue.pop_front() {
+        let d = distance[&n];
+        let ends: Vec<u32> = match n.checked_sub(first) {
+            None if n == dst => vec![hosts[n as usize].peer],
+            None => continue, // hosts forward nothing
+            Some(s) => switches[s as usize].ports.iter().map(|a| a.peer).collect(),
+        };
+        for e in ends {
+            distance.entry(e).or_insert_with(|| {
+                queue.push_back(e);
+                d + 1
+            });
+        }
+    }
+    switches
+        .iter()
+        .enumerate()
+        .map(|(i, s)| {
+            let Some(&mine) = distance.get(&(first + i as u32)) else { return Vec::new() };
+            let nearer = |a: &Attachment| {
+                let is_way = a.peer == dst || a.peer >= first;
+                is_way && distance.get(&a.peer).is_some_and(|&d| d + 1 == mine)
+            };
+            (0..s.ports.len() as u16).filter(|&p| nearer(&s.ports[p as usize])).collect()
+        })
+        .collect()
+}

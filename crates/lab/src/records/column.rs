@@ -1,0 +1,186 @@
+//! Rows turned into columns in memory: what a part holds before it is written and after it is read.
+
+use std::collections::HashMap;
+
+use super::tables::{ColumnSpec, Row, TableSpec};
+use super::value::{Kind, Text, Value};
+
+/// The rows of a part, a vector a column.
+pub(super) struct Columns {
+    /// The table they belong to.
+    pub table: &'static TableSpec,
+    /// How many rows.
+    pub rows: usize,
+    /// One for each column of the table.
+    pub columns: Vec<Column>,
+}
+
+impl Columns {
+    pub fn new(table: &'static TableSpec) -> Columns {
+        Columns { table, rows: 0, columns: table.columns.iter().map(Column::new).collect() }
+    }
+
+    pub fn push<R: Row>(&mut self, row: &R) {
+        row.visit(&mut |column, value| self.columns[column].push(value));
+        self.rows += 1;
+    }
+
+    /// Row `index` as its struct; the error is the column that does not fit.
+    pub fn row<R: Row>(&self, index: usize) -> Result<R, usize> {
+        R::from_values(&|column| self.columns[column].get(index))
+    }
+
+    /// Header and rows, as RFC 4180 has it; an absent value is an empty field.
+    pub fn to_csv(&self) -> String {
+        let mut out = self.table.columns.iter().map(|c| c.name).collect::<Vec<_>>().join(",");
+        out.push('\n');
+        for row in 0..self.rows {
+            for (i, column) in self.columns.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                push_csv_field(&mut out, column.get(row));
+            }
+            out.push('\n');
+        }
+        out
+    }
+}
+
+fn push_csv_field(out: &mut String, value: Value<'_>) {
+    use std::fmt::Write;
+    match value {
+        Value::Null => {}
+        Value::Text(text) if text.contains([',', '"', '\n', '\r']) => {
+            out.push('"');
+            out.push_str(&text.replace('"', "\"\""));
+            out.push('"');
+        }
+        // Writing to a `String` cannot fail.
+        other => write!(out, "{other}").unwrap_or_default(),
+    }
+}
+
+/// One column: a slot a row, and which slots are null.
+pub(super) struct Column {
+    /// One a row, 1 where there is a value (Parquet's definition level); empty when the column has no nulls.
+    pub defined: Vec<i16>,
+    /// The slots; a null one holds zero.
+    pub data: Data,
+}
+
+/// The slots of a column, in Parquet's physical types.
+pub(super) enum Data {
+    /// Integers of up to 32 bits, as their bit pattern.
+    Int32(Vec<i32>),
+    /// Integers of 64 bits, as their bit pattern.
+    Int64(Vec<i64>),
+    /// Doubles.
+    Real(Vec<f64>),
+    /// Booleans.
+    Bool(Vec<bool>),
+    /// Indexes into the strings of the part.
+    Text(Vec<u32>, TextPool),
+}
+
+impl Column {
+    pub fn new(spec: &ColumnSpec) -> Column {
+        let data = match spec.kind {
+            Kind::U8 | Kind::U16 | Kind::U32 => Data::Int32(Vec::new()),
+            Kind::U64 => Data::Int64(Vec::new()),
+            Kind::F64 => Data::Real(Vec::new()),
+            Kind::Bool => Data::Bool(Vec::new()),
+            Kind::Text => Data::Text(Vec::new(), TextPool::default()),
+        };
+        Column { defined: Vec::new(), data }
+    }
+
+    fn push(&mut self, value: Value<'_>) {
+        let is_null = matches!(value, Value::Null);
+        match (&mut self.data, value) {
+            (Data::Int32(slots), Value::Int(n)) => slots.push(n as u32 as i32),
+            (Data::Int64(slots), Value::Int(n)) => slots.push(n as i64),
+            (Data::Real(slots), Value::Real(x)) => slots.push(x),
+            (Data::Bool(slots), Value::Bool(b)) => slots.push(b),
+            (Data::Text(slots, pool), Value::Text(text)) => slots.push(pool.intern(text)),
+            (data, Value::Null) => data.push_zero(),
+            (_, other) => unreachable!("a row's own schema does not accept {other:?}"),
+        }
+        let rows = self.data.len();
+        if is_null && self.defined.is_empty() {
+            self.defined.resize(rows - 1, 1);
+        }
+        if is_null || !self.defined.is_empty() {
+            self.defined.push(!is_null as i16);
+        }
+    }
+
+    pub fn get(&self, row: usize) -> Value<'_> {
+        if self.defined.get(row) == Some(&0) {
+            return Value::Null;
+        }
+        match &self.data {
+            Data::Int32(slots) => Value::Int(slots[row] as u32 as u64),
+            Data::Int64(slots) => Value::Int(slots[row] as u64),
+            Data::Real(slots) => Value::Real(slots[row]),
+            Data::Bool(slots) => Value::Bool(slots[row]),
+            Data::Text(slots, pool) => Value::Text(&pool.strings[slots[row] as usize]),
+        }
+    }
+}
+
+impl Data {
+    fn len(&self) -> usize {
+        match self {
+            Data::Int32(slots) => slots.len(),
+            Data::Int64(slots) => slots.len(),
+            Data::Real(slots) => slots.len(),
+            Data::Bool(slots) => slots.len(),
+            Data::Text(slots, _) => slots.len(),
+        }
+    }
+
+    fn push_zero(&mut self) {
+        match self {
+            Data::Int32(slots) => slots.push(0),
+            Data::Int64(slots) => slots.push(0),
+            Data::Real(slots) => slots.push(0.0),
+            Data::Bool(slots) => slots.push(false),
+            Data::Text(slots, pool) => slots.push(pool.intern(&Text::Static(""))),
+        }
+    }
+}
+
+/// The distinct strings of a column, in order of first use.
+#[derive(Default)]
+pub(super) struct TextPool {
+    /// The strings.
+    pub strings: Vec<Text>,
+    index: HashMap<Text, u32>,
+    last: u32,
+}
+
+impl TextPool {
+    pub fn intern(&mut self, text: &Text) -> u32 {
+        self.intern_with(text, || text.clone())
+    }
+
+    /// The index of `text`, which `own` makes into a string only the first time.
+    pub fn intern_with(&mut self, text: &str, own: impl FnOnce() -> Text) -> u32 {
+        // Neighbouring rows mostly repeat the string: one comparison instead of a hash.
+        if self.strings.get(self.last as usize).is_some_and(|last| **last == *text) {
+            return self.last;
+        }
+        self.last = match self.index.get(text) {
+            Some(&id) => id,
+            None => {
+                let id = self.strings.len() as u32;
+                let owned = own();
+                self.strings.push(owned.clone());
+                self.index.insert(owned, id);
+                id
+            }
+        };
+        self.last
+    }
+}

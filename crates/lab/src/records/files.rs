@@ -1,0 +1,136 @@
+//! Names of result files, and writing them so that a file under its final name is always complete.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::error::RecordError;
+use super::manifest::{Manifest, RunInfo, Status};
+use super::tables::TABLES;
+
+/// Suffix of a file that is being written; such files are ignored by readers and replaced by writers.
+const TEMPORARY: &str = "tmp";
+/// File name of the manifest.
+pub(super) const MANIFEST: &str = "manifest.json";
+/// File name of the machine-dependent log of the run.
+pub(super) const RUN_LOG: &str = "run.json";
+
+/// What to do with a directory that already holds a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// Refuse it.
+    #[default]
+    Refuse,
+    /// Remove the old result, and nothing else that lies there.
+    Force,
+    /// Keep a complete result of the same scenario and seed, replace an incomplete one, refuse any other.
+    Resume,
+}
+
+/// What [`claim`] found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    /// The directory is ready for a new result.
+    Ready,
+    /// The same scenario and seed ran to the end before: there is nothing to do.
+    Complete(Box<Manifest>),
+}
+
+/// Makes `dir` ready for the result of `run`: creates it, or decides about what it already holds.
+pub fn claim(dir: &Path, run: &RunInfo, existing: Existing) -> Result<Found, RecordError> {
+    fs::create_dir_all(dir).map_err(RecordError::io(dir, "create the directory"))?;
+    let old = result_files(dir)?;
+    if old.iter().all(|path| path.extension() == Some(OsStr::new(TEMPORARY))) {
+        return remove(&old);
+    }
+    let manifest = Manifest::read(dir);
+    let same = |m: &Manifest| m.run.scenario_sha256 == run.scenario_sha256 && m.run.seed == run.seed;
+    let detail = match &manifest {
+        Ok(m) => format!("the result of {} (seed {}, {})", m.run.scenario, m.run.seed, m.status),
+        Err(_) => "result files without a readable manifest".to_owned(),
+    };
+    match (existing, manifest) {
+        (Existing::Force, _) => remove(&old),
+        (Existing::Resume, Ok(m)) if same(&m) && m.status == Status::Complete => Ok(Found::Complete(Box::new(m))),
+        (Existing::Resume, Ok(m)) if same(&m) => remove(&old),
+        _ => Err(RecordError::Exists { dir: dir.to_owned(), detail }),
+    }
+}
+
+fn remove(files: &[PathBuf]) -> Result<Found, RecordError> {
+    for path in files {
+        fs::remove_file(path).map_err(RecordError::io(path, "remove"))?;
+    }
+    Ok(Found::Ready)
+}
+
+/// Every file in `dir` that belongs to a result, temporary ones included.
+fn result_files(dir: &Path) -> Result<Vec<PathBuf>, RecordError> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).map_err(RecordError::io(dir, "list the directory"))? {
+        let path = entry.map_err(RecordError::io(dir, "list the directory"))?.path();
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let name = name.strip_suffix(".tmp").unwrap_or(name);
+        let is_part = TABLES.iter().any(|t| part_number(t.name, name).is_some());
+        if name == MANIFEST || name == RUN_LOG || is_part {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// File name of part `number` of `table`.
+pub(super) fn part_name(table: &str, number: usize, extension: &str) -> String {
+    format!("{table}-{number:05}.{extension}")
+}
+
+/// The number in the name of a part of `table`, Parquet or CSV.
+fn part_number(table: &str, name: &str) -> Option<usize> {
+    let rest = name.strip_prefix(table)?.strip_prefix('-')?;
+    let digits = rest.strip_suffix(".parquet").or_else(|| rest.strip_suffix(".csv"))?;
+    let number = digits.parse().ok()?;
+    // Only names we would give: "flows-1.parquet" is somebody else's file.
+    (digits == format!("{number:05}")).then_some(number)
+}
+
+/// The Parquet parts of `table` in `dir`, in order; a gap is an error, because rows would be missing unseen.
+pub(super) fn parts(dir: &Path, table: &str) -> Result<Vec<PathBuf>, RecordError> {
+    let mut found = Vec::new();
+    for path in result_files(dir)? {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        if let (true, Some(number)) = (name.ends_with(".parquet"), part_number(table, name)) {
+            found.push((number, path));
+        }
+    }
+    found.sort();
+    if let Some(missing) = (0..found.len()).find(|&i| found[i].0 != i) {
+        let path = dir.join(part_name(table, missing, "parquet"));
+        return Err(RecordError::corrupt(&path, "this part is missing although later ones exist"));
+    }
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Writes a whole file: under a temporary name, to the disk, then renamed. After a crash there is all of it or nothing.
+pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".");
+    temporary.push(TEMPORARY);
+    let temporary = PathBuf::from(temporary);
+    let written = File::create(&temporary).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    if let Err(source) = written {
+        // The space it took may be what the next writer needs; if even that fails, the first error is the one to tell.
+        let _ = fs::remove_file(&temporary);
+        return Err(RecordError::Io { path: path.to_owned(), action: "write", source });
+    }
+    fs::rename(&temporary, path).map_err(RecordError::io(path, "rename a temporary file to its name"))?;
+    // Without this the name itself may be lost in a power cut, on file systems that allow opening a directory.
+    if let Some(dir) = path.parent().and_then(|dir| File::open(dir).ok()) {
+        dir.sync_all().map_err(RecordError::io(path, "write the directory entry of"))?;
+    }
+    Ok(())
+}

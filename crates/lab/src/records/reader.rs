@@ -1,0 +1,77 @@
+//! Rows back from disk.
+
+use std::path::{Path, PathBuf};
+
+use super::column::Columns;
+use super::error::RecordError;
+use super::files::{self, MANIFEST};
+use super::manifest::{Manifest, Status, sha256_hex};
+use super::part;
+use super::tables::{Row, TableSpec};
+
+/// Every row of a table.
+///
+/// Temporary files are ignored. The result of a run that was killed reads up to its last complete part; a part missing
+/// from a complete result, a gap, or a part that does not hold its table is an error that names the file.
+pub fn read<R: Row>(dir: &Path) -> Result<Vec<R>, RecordError> {
+    let mut rows = Vec::new();
+    for part in read_parts::<R>(dir)? {
+        rows.extend(part?);
+    }
+    Ok(rows)
+}
+
+/// The rows of a table a part at a time, for tables that do not fit into memory.
+pub fn read_parts<R: Row>(dir: &Path) -> Result<impl Iterator<Item = Result<Vec<R>, RecordError>>, RecordError> {
+    Ok(parts(dir, R::TABLE)?.into_iter().map(|file| {
+        let part = file.decode()?;
+        let row = |index| {
+            part.row(index).map_err(|column| {
+                let name = R::TABLE.columns[column].name;
+                RecordError::corrupt(&file.path, format!("row {index}: {name} is out of range or absent"))
+            })
+        };
+        (0..part.rows).map(row).collect()
+    }))
+}
+
+/// A part on disk.
+pub(super) struct PartFile {
+    table: &'static TableSpec,
+    path: PathBuf,
+    /// What the manifest says of its bytes; unknown when the run was killed before saying so.
+    pub sha256: Option<String>,
+}
+
+/// The parts of a table, checked against the manifest.
+pub(super) fn parts(dir: &Path, table: &'static TableSpec) -> Result<Vec<PartFile>, RecordError> {
+    let paths = files::parts(dir, table.name)?;
+    let manifest = match Manifest::read(dir) {
+        Ok(manifest) => manifest,
+        // Parts alone are readable: somebody may have copied them.
+        Err(RecordError::Io { .. }) if !paths.is_empty() => Manifest::default(),
+        Err(error) => return Err(error),
+    };
+    let listed: Vec<_> = manifest.parts.iter().filter(|p| p.table == table.name).collect();
+    if manifest.status == Status::Complete && listed.len() != paths.len() {
+        let detail = format!("lists {} parts of table {}, found {}", listed.len(), table.name, paths.len());
+        return Err(RecordError::corrupt(&dir.join(MANIFEST), detail));
+    }
+    let part = |path: PathBuf| {
+        let listed = listed.iter().find(|p| path.ends_with(&p.file));
+        PartFile { table, path, sha256: listed.map(|p| p.sha256.clone()) }
+    };
+    Ok(paths.into_iter().map(part).collect())
+}
+
+impl PartFile {
+    /// Reads it.
+    pub fn decode(&self) -> Result<Columns, RecordError> {
+        let bytes = std::fs::read(&self.path).map_err(RecordError::io(&self.path, "read"))?;
+        if self.sha256.as_ref().is_some_and(|expected| *expected != sha256_hex(&bytes)) {
+            return Err(RecordError::corrupt(&self.path, "damaged: its SHA-256 is not the one in the manifest"));
+        }
+        part::decode(self.table, bytes)
+            .map_err(|e| RecordError::corrupt(&self.path, format!("not a readable part: {e}")))
+    }
+}

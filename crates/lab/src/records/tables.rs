@@ -1,0 +1,264 @@
+//! The tables of a result: one struct a table, one field a column, the unit last in the name.
+
+use super::value::{Cell, Kind, Text, Value};
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnSpec {
+    /// Its name: that of the row's field.
+    pub name: &'static str,
+    /// Its type.
+    pub kind: Kind,
+    /// Whether it may hold nulls.
+    pub nullable: bool,
+}
+
+/// A table: what its files are called and which columns they hold, in order.
+#[derive(Debug)]
+pub struct TableSpec {
+    /// Name of the table and first part of its files' names.
+    pub name: &'static str,
+    /// Place in [`TABLES`].
+    pub index: usize,
+    /// Its columns, in the order of the row's fields.
+    pub columns: &'static [ColumnSpec],
+}
+
+/// A row of a table.
+pub trait Row: Sized + 'static {
+    /// The table the row belongs to.
+    const TABLE: &'static TableSpec;
+    /// Shows every field to `see`, in order.
+    fn visit<'a>(&'a self, see: &mut dyn FnMut(usize, Value<'a>));
+    /// A row out of its values; the error is the index of the column that did not fit.
+    fn from_values<'a>(get: &dyn Fn(usize) -> Value<'a>) -> Result<Self, usize>;
+}
+
+// One definition gives the struct, the schema and both directions, so that they cannot disagree.
+macro_rules! tables {
+    ($($(#[$doc:meta])* $table:ident[$index:literal] $row:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug, Default, PartialEq)]
+            pub struct $row { $($(#[$field_doc])* pub $field: $type,)* }
+
+            impl Row for $row {
+                const TABLE: &'static TableSpec = &TableSpec {
+                    name: stringify!($table),
+                    index: $index,
+                    columns: &[$(ColumnSpec {
+                        name: stringify!($field),
+                        kind: <$type as Cell>::KIND,
+                        nullable: <$type as Cell>::NULLABLE,
+                    },)*],
+                };
+
+                fn visit<'a>(&'a self, see: &mut dyn FnMut(usize, Value<'a>)) {
+                    let mut column = 0;
+                    $(see(column, self.$field.value()); column += 1;)*
+                    debug_assert_eq!(column, Self::TABLE.columns.len());
+                }
+
+                fn from_values<'a>(get: &dyn Fn(usize) -> Value<'a>) -> Result<Self, usize> {
+                    let mut columns = 0..;
+                    $(
+                        let column = columns.next().unwrap_or_default();
+                        let $field = <$type as Cell>::from_value(get(column)).ok_or(column)?;
+                    )*
+                    Ok($row { $($field,)* })
+                }
+            }
+        )*
+
+        /// Every table, in the order of the manifest.
+        pub const TABLES: &[&TableSpec] = &[$($row::TABLE,)*];
+    };
+}
+
+tables! {
+    /// One flow: a message from one socket to another, or what was delivered of it when the run ended.
+    flows[0] FlowRow {
+        /// Number of the flow, in order of creation.
+        flow_id: u64,
+        /// What it is for: query, subquery, response, background, incast, permutation, file, ...
+        kind: Text,
+        /// tcp or udp.
+        transport: Text,
+        /// Server that sends.
+        src_host: u32,
+        /// VM on that server; 0 when there is no virtual layer.
+        src_vm: u8,
+        /// Server that receives.
+        dst_host: u32,
+        /// VM on that server.
+        dst_vm: u8,
+        /// 802.1Q priority.
+        priority: u8,
+        /// Payload to deliver.
+        bytes: u64,
+        /// When the sender handed the first byte to its socket.
+        start_ps: u64,
+        /// From `start_ps` to the last byte at the receiver; null if that did not happen.
+        fct_ps: Option<u64>,
+        /// Payload delivered in order.
+        delivered_bytes: u64,
+        /// What `fct_ps` would be in an empty network.
+        ideal_ps: u64,
+        /// `fct_ps / ideal_ps`; null if the flow did not finish.
+        slowdown: Option<f64>,
+        /// Retransmission timeouts.
+        timeouts: u32,
+        /// Segments sent again.
+        retransmissions: u32,
+        /// Time spent waiting for the retransmission timer while nothing else could happen.
+        timeout_wait_ps: u64,
+        /// Mean round-trip time less the smallest one.
+        queueing_ps: u64,
+        /// Time the sender's adapter was held by PFC during the flow.
+        paused_ps: u64,
+        /// The query the flow belongs to; null if it belongs to none.
+        query_id: Option<u64>,
+    }
+
+    /// One query: an aggregator asks, every worker answers, the last byte of the last answer completes it.
+    queries[1] QueryRow {
+        /// Number of the query, in order of creation.
+        query_id: u64,
+        /// Server that asks.
+        aggregator_host: u32,
+        /// When it asked.
+        start_ps: u64,
+        /// From `start_ps` to the last answer; null if unfinished.
+        completion_ps: Option<u64>,
+        /// Flows it caused.
+        flows: u32,
+        /// Retransmission timeouts of all of them.
+        timeouts: u32,
+        /// Segments sent again by all of them.
+        retransmissions: u32,
+        /// Whether it began before measurement did.
+        warmup: bool,
+    }
+
+    /// One port of one box over the whole run.
+    ports[2] PortRow {
+        /// The box: "switch 12", "host 3", ...
+        node: Text,
+        /// Stage of the fabric: 0 the server, 1 the switch next to it, and up.
+        level: u8,
+        /// Number of the port on its box.
+        port: u16,
+        /// The box at the other end of the wire.
+        peer: Text,
+        /// Frames sent.
+        tx_frames: u64,
+        /// Bytes sent.
+        tx_bytes: u64,
+        /// Frames received.
+        rx_frames: u64,
+        /// Bytes received.
+        rx_bytes: u64,
+        /// Frames thrown away, for any reason.
+        drops: u64,
+        /// Bytes thrown away.
+        drop_bytes: u64,
+        /// Time this port's transmitter was held by its peer.
+        paused_ps: u64,
+        /// PFC frames sent that stopped the peer.
+        xoff_sent: u64,
+        /// PFC frames received that stopped this port.
+        xoff_received: u64,
+        /// Longest queue seen at the port.
+        max_queue_bytes: u64,
+        /// Share of the run the transmitter was busy, 0 to 1.
+        utilisation: f64,
+    }
+
+    /// Frames thrown away at one port for one reason.
+    drops[3] DropRow {
+        /// The box.
+        node: Text,
+        /// Number of the port.
+        port: u16,
+        /// 802.1Q priority.
+        priority: u8,
+        /// `DropReason::name`.
+        reason: Text,
+        /// Frames thrown away.
+        frames: u64,
+        /// Bytes thrown away.
+        bytes: u64,
+    }
+
+    /// One PFC pause, with the pause that caused it: the table is the congestion trees of the run.
+    pauses[4] PauseRow {
+        /// Number of the pause, in order of XOFF.
+        pause_id: u64,
+        /// The box that asked for silence.
+        node: Text,
+        /// The port it asked on.
+        port: u16,
+        /// The priority held.
+        priority: u8,
+        /// When XOFF was sent.
+        start_ps: u64,
+        /// Until XON; null if still held when the run ended.
+        duration_ps: Option<u64>,
+        /// Who was held.
+        peer: Text,
+        /// The output whose queue filled the buffer.
+        cause_port: u16,
+        /// The box at the other end of that output.
+        cause_peer: Text,
+        /// The pause that blocked that output; null at the root of a tree.
+        parent_pause_id: Option<u64>,
+    }
+
+    /// One sample of one queue.
+    queues[5] QueueRow {
+        /// When.
+        time_ps: u64,
+        /// The box.
+        node: Text,
+        /// Number of the port.
+        port: u16,
+        /// Bytes waiting, of all priorities.
+        bytes: u64,
+    }
+}
+
+const _: () = {
+    let mut i = 0;
+    while i < TABLES.len() {
+        assert!(TABLES[i].index == i, "a table's index is its place");
+        i += 1;
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_columns_are_the_published_ones() {
+        let columns = |table: &TableSpec| {
+            let name = |c: &ColumnSpec| format!("{}:{:?}{}", c.name, c.kind, if c.nullable { "?" } else { "" });
+            table.columns.iter().map(name).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            TABLES.iter().map(|t| t.name).collect::<Vec<_>>(),
+            ["flows", "queries", "ports", "drops", "pauses", "queues"]
+        );
+        assert_eq!(
+            columns(FlowRow::TABLE),
+            "flow_id:U64 kind:Text transport:Text src_host:U32 src_vm:U8 dst_host:U32 dst_vm:U8 priority:U8 bytes:U64 \
+             start_ps:U64 fct_ps:U64? delivered_bytes:U64 ideal_ps:U64 slowdown:F64? timeouts:U32 retransmissions:U32 \
+             timeout_wait_ps:U64 queueing_ps:U64 paused_ps:U64 query_id:U64?"
+        );
+        assert_eq!(
+            columns(PauseRow::TABLE),
+            "pause_id:U64 node:Text port:U16 priority:U8 start_ps:U64 duration_ps:U64? peer:Text cause_port:U16 \
+             cause_peer:Text parent_pause_id:U64?"
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Rows to disk while the run goes on, in complete numbered parts.
+
+use std::path::{Path, PathBuf};
+
+use super::column::Columns;
+use super::error::RecordError;
+use super::files::{Existing, claim, part_name, write_file};
+use super::manifest::{Manifest, PartInfo, RunInfo, Status, sha256_hex};
+use super::part;
+use super::tables::{Row, TABLES};
+
+/// How results are written.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Rows of a part; a table is held in memory up to this many rows.
+    pub part_rows: usize,
+    /// Whether to write every part as CSV too.
+    pub csv: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        // About 35 MB of flows in memory, 5 MB on disk: few files, and little lost to a kill.
+        Options { part_rows: 1 << 18, csv: false }
+    }
+}
+
+/// Writes the tables of one run into a directory.
+///
+/// The parts depend only on the rows and on when they are flushed: call [`RecordWriter::flush`] at simulated times,
+/// never at wall-clock times, or two runs would cut their parts differently.
+pub struct RecordWriter {
+    dir: PathBuf,
+    options: Options,
+    manifest: Manifest,
+    /// One a table: rows not yet written, and the number of the next part.
+    tables: Vec<(Columns, usize)>,
+}
+
+impl RecordWriter {
+    /// Starts a result in `dir`; until [`RecordWriter::finish`] its manifest says "running".
+    ///
+    /// A directory that still holds a result is refused: its later parts would pass for ours. [`super::claim`] decides
+    /// about it first.
+    pub fn create(dir: &Path, run: RunInfo, options: Options) -> Result<RecordWriter, RecordError> {
+        assert!(options.part_rows > 0, "a part has at least one row");
+        claim(dir, &run, Existing::Refuse)?;
+        let tables = TABLES.iter().map(|table| (Columns::new(table), 0)).collect();
+        let writer = RecordWriter { dir: dir.to_owned(), options, manifest: Manifest::new(run), tables };
+        writer.manifest.write(dir)?;
+        Ok(writer)
+    }
+
+    /// Appends rows to their table; a full part goes to disk at once.
+    pub fn write<R: Row>(&mut self, rows: &[R]) -> Result<(), RecordError> {
+        for row in rows {
+            let (columns, _) = &mut self.tables[R::TABLE.index];
+            columns.push(row);
+            if columns.rows >= self.options.part_rows {
+                self.write_part(R::TABLE.index)?;
+                self.manifest.write(&self.dir)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is in memory as parts of their own: after this call a kill loses none of it.
+    pub fn flush(&mut self) -> Result<(), RecordError> {
+        let waiting: Vec<usize> = (0..TABLES.len()).filter(|&i| self.tables[i].0.rows > 0).collect();
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        for table in waiting {
+            self.write_part(table)?;
+        }
+        self.manifest.write(&self.dir)
+    }
+
+    /// Writes the rest and says in the manifest how the run ended.
+    pub fn finish(mut self, status: Status) -> Result<Manifest, RecordError> {
+        for table in 0..TABLES.len() {
+            let (columns, next_part) = &self.tables[table];
+            // An empty table still gets a part: `flows-*.parquet` then matches a file in every result.
+            if columns.rows > 0 || *next_part == 0 {
+                self.write_part(table)?;
+            }
+        }
+        self.manifest.status = status;
+        // In the order of the tables, not of the moments at which parts filled up.
+        let place = |part: &PartInfo| (TABLES.iter().position(|t| t.name == part.table), part.file.clone());
+        self.manifest.parts.sort_by_key(place);
+        self.manifest.write(&self.dir)?;
+        Ok(self.manifest)
+    }
+
+    fn write_part(&mut self, table: usize) -> Result<(), RecordError> {
+        let (columns, next_part) = &mut self.tables[table];
+        let file = part_name(columns.table.name, *next_part, "parquet");
+        let path = self.dir.join(&file);
+        let bytes = part::encode(columns).map_err(|e| RecordError::corrupt(&path, e))?;
+        if self.options.csv {
+            let path = self.dir.join(part_name(columns.table.name, *next_part, "csv"));
+            write_file(&path, columns.to_csv().as_bytes())?;
+        }
+        write_file(&path, &bytes)?;
+        let (table, rows, sha256) = (columns.table.name.into(), columns.rows as u64, sha256_hex(&bytes));
+        self.manifest.parts.push(PartInfo { table, file, rows, sha256 });
+        *next_part += 1;
+        *columns = Columns::new(columns.table);
+        Ok(())
+    }
+}

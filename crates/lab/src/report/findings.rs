@@ -1,0 +1,172 @@
+//! The result in a sentence, and the few numbers that carry it.
+
+use super::CellInput;
+use super::format::{count, counted, time, times};
+use super::model::{Model, Row};
+use crate::records::Status;
+
+/// What stands at the top of the page, as text.
+pub(super) struct Findings {
+    /// The measured result in a sentence.
+    pub headline: String,
+    /// A sentence or two that qualify it.
+    pub detail: String,
+    /// Numbers with what they are.
+    pub cards: Vec<(String, String)>,
+    /// What the reader must know before believing any of it.
+    pub warnings: Vec<String>,
+}
+
+/// Ratios closer to 1 than this are called equal.
+const EQUAL: f64 = 1.05;
+
+impl Findings {
+    pub fn new(model: &Model, inputs: &[CellInput]) -> Findings {
+        let finished: Vec<&Row> = model.rows.iter().filter(|row| row.completion.summary.count > 0).collect();
+        let mut findings = match lossless_gain(model) {
+            gains if !gains.is_empty() => flow_control(model, &gains),
+            _ => match finished[..] {
+                [] => nothing_finished(model),
+                [row] => one(model, row),
+                _ => ranking(model, &finished),
+            },
+        };
+        findings.warnings = warnings(model, inputs);
+        findings
+    }
+}
+
+/// One group's lossy and lossless rows.
+struct Gain<'a> {
+    group: &'a str,
+    lossy: &'a Row,
+    lossless: &'a Row,
+}
+
+impl Gain<'_> {
+    fn ratio(&self) -> f64 {
+        self.lossy.completion.summary.mean / self.lossless.completion.summary.mean
+    }
+}
+
+/// For every group that has both, LL against ZZ.
+fn lossless_gain(model: &Model) -> Vec<Gain<'_>> {
+    if !model.is_flow_control {
+        return Vec::new();
+    }
+    let find = |group, name: &str| {
+        model.group(group).find(|row| model.series[row.series] == name && row.completion.summary.count > 0)
+    };
+    let gain = |(group, name)| Some(Gain { group: name, lossy: find(group, "LL")?, lossless: find(group, "ZZ")? });
+    model.groups.iter().map(String::as_str).enumerate().filter_map(gain).collect()
+}
+
+fn flow_control(model: &Model, gains: &[Gain<'_>]) -> Findings {
+    let what = if model.has_queries { "a query" } else { "a flow" };
+    let (low, high) =
+        gains.iter().map(Gain::ratio).fold((f64::MAX, f64::MIN), |(low, high), r| (low.min(r), high.max(r)));
+    let range = |low: f64, high: f64| match (times(low), times(high)) {
+        (low, high) if low == high => low,
+        (low, high) => format!("{low} to {high}"),
+    };
+    let headline = if low > EQUAL {
+        format!("Lossless end to end, {what} completes {} sooner.", range(low, high))
+    } else if high < 1.0 / EQUAL {
+        format!("Lossless end to end, {what} takes {} longer.", range(1.0 / high, 1.0 / low))
+    } else if low > 1.0 / EQUAL && high < EQUAL {
+        format!("Lossless end to end, {what} takes as long as with loss.")
+    } else {
+        format!("Lossless end to end, {what} completes {} as fast as with loss.", range(low, high))
+    };
+    let dropped = |of: fn(&Gain<'_>) -> u64| gains.iter().map(of).sum::<u64>();
+    let lossy = dropped(|gain| gain.lossy.drops.values().sum());
+    let lossless = dropped(|gain| gain.lossless.drops.values().sum());
+    let lost = |frames: u64| if frames == 0 { "none".into() } else { counted(frames, "frame", "frames") };
+    let detail = format!(
+        "Mean completion time with a lossless virtual and physical network (ZZ) against two lossy ones (LL). LL lost {}, \
+         ZZ {}.",
+        lost(lossy),
+        lost(lossless)
+    );
+    let card = |gain: &Gain<'_>| {
+        let (ll, zz) = (gain.lossy.completion.summary.mean, gain.lossless.completion.summary.mean);
+        let name = if gain.group.is_empty() { String::new() } else { format!("{}: ", gain.group) };
+        (times(gain.ratio()), format!("{name}LL {} \u{2192} ZZ {}", time(ll), time(zz)))
+    };
+    Findings { headline, detail, cards: gains.iter().map(card).collect(), warnings: Vec::new() }
+}
+
+fn ranking(model: &Model, rows: &[&Row]) -> Findings {
+    let mean = |row: &&&Row| row.completion.summary.mean;
+    let best = rows.iter().min_by(|a, b| mean(a).total_cmp(&mean(b))).copied().unwrap_or(rows[0]);
+    let worst = rows.iter().max_by(|a, b| mean(a).total_cmp(&mean(b))).copied().unwrap_or(rows[0]);
+    let ratio = worst.completion.summary.mean / best.completion.summary.mean;
+    let what = if model.has_queries { "queries" } else { "flows" };
+    let headline = if ratio < EQUAL {
+        format!("All configurations complete their {what} in about {}.", time(best.completion.summary.mean))
+    } else {
+        format!(
+            "{} completes its {what} soonest: {} on average.",
+            model.label(best),
+            time(best.completion.summary.mean)
+        )
+    };
+    let detail = format!(
+        "{} takes longest, {} on average, {} as long.",
+        model.label(worst),
+        time(worst.completion.summary.mean),
+        times(ratio)
+    );
+    let card = |row: &&Row| (time(row.completion.summary.mean), model.label(row));
+    Findings { headline, detail, cards: rows.iter().take(6).map(card).collect(), warnings: Vec::new() }
+}
+
+fn one(model: &Model, row: &Row) -> Findings {
+    let s = row.completion.summary;
+    let n = s.count as u64;
+    let what = if model.has_queries { counted(n, "query", "queries") } else { counted(n, "flow", "flows") };
+    let dropped: u64 = row.drops.values().sum();
+    let lost = match dropped {
+        0 => "No frame was lost.".into(),
+        1 => "1 frame was lost.".into(),
+        _ => format!("{} frames were lost.", count(dropped)),
+    };
+    let headline =
+        format!("{what} completed in {} on average, 99.9\u{202f}% of them within {}.", time(s.mean), time(s.p999));
+    let cards = vec![
+        (time(s.p50), "median".into()),
+        (time(s.p99), "99th percentile".into()),
+        (count(row.completion.timeouts), "timeouts".into()),
+        (count(dropped), "frames lost".into()),
+    ];
+    Findings { headline, detail: lost, cards, warnings: Vec::new() }
+}
+
+fn nothing_finished(model: &Model) -> Findings {
+    let what = if model.has_queries { "query" } else { "flow" };
+    let headline = format!("No {what} finished.");
+    Findings { headline, detail: String::new(), cards: Vec::new(), warnings: Vec::new() }
+}
+
+fn warnings(model: &Model, inputs: &[CellInput]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for input in inputs.iter().filter(|input| input.manifest.status != Status::Complete) {
+        let name = if input.label.is_empty() { &input.manifest.run.scenario } else { &input.label };
+        let axes: Vec<&str> = input.axes.iter().map(|(_, value)| value.as_str()).collect();
+        let seed = input.manifest.run.seed;
+        let status = match &input.manifest.status {
+            Status::InterruptedAt { at_ps } => format!("interrupted at {} of simulated time", time(*at_ps as f64)),
+            Status::Running => "not finished when this page was made".into(),
+            status => status.to_string(),
+        };
+        warnings.push(format!("{name} {} (seed {seed}): {status}. Its results are partial.", axes.join(" ")));
+    }
+    let unfinished: u64 = model.rows.iter().map(|row| row.completion.unfinished).sum();
+    if unfinished > 0 {
+        let (one, many) = if model.has_queries { ("query", "queries") } else { ("flow", "flows") };
+        let did = counted(unfinished, one, many);
+        warnings
+            .push(format!("{did} had not finished when the runs ended. Times are of finished ones, so they flatter."));
+    }
+    warnings
+}

@@ -1,0 +1,166 @@
+//! The page: sections in the order in which a reader asks.
+
+use super::findings::Findings;
+use super::format::{count, escape};
+use super::model::Model;
+use super::{CellInput, Options, charts, tables};
+use crate::records::{Input, RunInfo};
+
+/// Colours, type and layout; light and dark.
+const STYLE: &str = include_str!("style.css");
+
+pub(super) fn render(model: &Model, inputs: &[CellInput], options: &Options) -> String {
+    let findings = Findings::new(model, inputs);
+    let scenario = inputs.first().map_or("", |input| input.manifest.run.scenario.as_str());
+    let title = escape(options.title.as_deref().unwrap_or(scenario));
+    let what = if model.has_queries { "query" } else { "flow" };
+    let mut body = header(&title, &findings);
+
+    if model.rows.iter().any(|row| row.completion.summary.count > 0) {
+        body += &completion(model, what);
+    }
+    let has_ports = model.rows.iter().any(|row| !row.levels.is_empty());
+    if has_ports || model.rows.iter().any(|row| !row.drops.is_empty()) {
+        let note = "Frames thrown away, by the place whose buffer was full. Other: bit errors, no route, resequencing.";
+        body += &section("Where packets died", note, &tables::deaths(model));
+    }
+    if has_ports {
+        let note = "By level of the network, over the whole run.";
+        body += &section("Where packets waited", note, &tables::levels(model));
+    }
+    if model.rows.iter().any(|row| !row.flows.kinds.is_empty()) {
+        let note = "Slowdown is completion time over that in an empty network. Timers, held and queues are means per flow: \
+                    waiting for a retransmission timer, held by PFC, and round-trip time above the smallest.";
+        let curves = charts::slowdowns(model).map_or(String::new(), |curves| {
+            format!("<h3>Slowdown by flow size</h3><p class=\"key\">Solid: p99. Dashed: median.</p>{}", panels(&curves))
+        });
+        body += &section("Flows", note, &(tables::flows(model) + &curves));
+    }
+    body += &section("What was run", "", &provenance(inputs, options));
+
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><title>{title} \
+         &middot; sluicenet</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>\n"
+    )
+}
+
+/// Completion times: bars, table, distributions.
+fn completion(model: &Model, what: &str) -> String {
+    let (bars, axis) = charts::bars(model);
+    let key = format!(
+        "<p class=\"key\">Bar: mean. On the whisker: circle median, short line p99, long line p99.9. The axis is {axis}.</p>"
+    );
+    let legend = if model.is_flow_control { FLOW_CONTROL_LEGEND } else { "" };
+    let curves = charts::distributions(model);
+    let share = format!("Share of {} completed within a time; logarithmic axis.", plural(what));
+    let title = format!("How long a {what} takes");
+    let table = tables::completion(model);
+    if model.groups.len() > 1 {
+        let bars = format!("{}{key}{legend}{table}", panels(&bars));
+        section(&title, "", &bars) + &section("Not only the mean", &share, &panels(&curves))
+    } else if model.rows.len() > 1 {
+        let charts = panels(&(bars + &curves));
+        section(&title, "", &format!("{charts}{key}<p class=\"key\">Curves: {}</p>{legend}{table}", lower(&share)))
+    } else {
+        // A bar beside nothing says less than the numbers below it.
+        section(&title, &share, &(panels(&curves) + &table))
+    }
+}
+
+fn panels(figures: &str) -> String {
+    format!("<div class=\"panels\">{figures}</div>")
+}
+
+fn lower(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or(String::new(), |first| first.to_lowercase().chain(letters).collect())
+}
+
+const FLOW_CONTROL_LEGEND: &str = "<ul class=\"legend\">\
+    <li><i class=\"swatch c-ll\"></i><b>LL</b> lossy vSwitch, lossy fabric</li>\
+    <li><i class=\"swatch c-lz\"></i><b>LZ</b> lossy vSwitch, lossless fabric</li>\
+    <li><i class=\"swatch c-zl\"></i><b>ZL</b> lossless vSwitch, lossy fabric</li>\
+    <li><i class=\"swatch c-zz\"></i><b>ZZ</b> lossless end to end</li></ul>";
+
+fn plural(what: &str) -> &str {
+    if what == "query" { "queries" } else { "flows" }
+}
+
+fn header(title: &str, findings: &Findings) -> String {
+    let cards: String = findings
+        .cards
+        .iter()
+        .map(|(number, text)| format!("<li><b>{}</b><span>{}</span></li>", escape(number), escape(text)))
+        .collect();
+    let warnings: String =
+        findings.warnings.iter().map(|warning| format!("<p class=\"warning\">{}</p>", escape(warning))).collect();
+    format!(
+        "<header><p class=\"kicker\">{title}</p><h1>{}</h1><p class=\"lead\">{}</p><ul class=\"cards\">{cards}</ul>\
+         {warnings}</header>",
+        escape(&findings.headline),
+        escape(&findings.detail)
+    )
+}
+
+fn section(title: &str, note: &str, content: &str) -> String {
+    let note = if note.is_empty() { String::new() } else { format!("<p class=\"note\">{note}</p>") };
+    format!("<section><h2>{title}</h2>{note}{content}</section>")
+}
+
+/// Parameters, inputs, and how to get the same again.
+fn provenance(inputs: &[CellInput], options: &Options) -> String {
+    let runs: Vec<&RunInfo> = inputs.iter().map(|input| &input.manifest.run).collect();
+    let mut lines: Vec<(String, String)> = Vec::new();
+    let distinct = |of: &dyn Fn(&RunInfo) -> String| {
+        let mut values: Vec<String> = Vec::new();
+        for value in runs.iter().map(|run| of(run)) {
+            if !value.is_empty() && !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        values
+    };
+    let seeds = distinct(&|run| run.seed.to_string());
+    lines.push(("runs".into(), count(runs.len() as u64)));
+    lines.push((if seeds.len() == 1 { "seed".into() } else { "seeds".into() }, seeds.join(", ")));
+    let names = runs.iter().flat_map(|run| &run.parameters).map(|(name, _)| name);
+    let mut seen: Vec<&String> = Vec::new();
+    for name in names {
+        if seen.contains(&name) {
+            continue;
+        }
+        seen.push(name);
+        let value = |run: &RunInfo| run.parameters.iter().find(|(n, _)| n == name).map_or("", |(_, v)| v).to_owned();
+        lines.push((name.clone(), distinct(&value).join(", ")));
+    }
+    let mut files: Vec<&Input> = Vec::new();
+    for input in runs.iter().flat_map(|run| &run.inputs) {
+        if !files.contains(&input) {
+            files.push(input);
+            let short = input.sha256.get(..16).unwrap_or(&input.sha256);
+            lines.push((
+                format!("file {}", input.name),
+                format!("{} bytes, SHA-256 {short}\u{2026}", count(input.bytes)),
+            ));
+        }
+    }
+    let hashes = distinct(&|run| run.scenario_sha256.clone());
+    match &hashes[..] {
+        [] => {}
+        [hash] => lines.push(("scenario SHA-256".into(), hash.clone())),
+        many => lines.push(("scenario SHA-256".into(), format!("{} different, one a configuration", many.len()))),
+    }
+    lines.push(("sluicenet".into(), distinct(&|run| run.tool_version.clone()).join(", ")));
+
+    let line = |(name, value): &(String, String)| format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
+    let rerun = if options.rerun.is_empty() {
+        String::new()
+    } else {
+        let commands = escape(&options.rerun.join("\n"));
+        format!(
+            "<h3>Run it again</h3><p class=\"note\">The same scenario and seed give the same bytes, on any machine.</p><pre>{commands}</pre>"
+        )
+    };
+    format!("<dl>{}</dl>{rerun}", lines.iter().map(line).collect::<String>())
+}

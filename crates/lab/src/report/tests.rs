@@ -1,0 +1,240 @@
+//! A synthetic sweep and a plain run through the page.
+//!
+//! `SLUICENET_REPORT_DIR=/tmp cargo test -p sluicenet-lab report` leaves the pages there to be looked at.
+
+use sluicenet_proto::rng::Rng;
+
+use super::*;
+use crate::records::{Input, RunInfo, Status, Text};
+
+const MS: f64 = 1e9;
+
+/// Milliseconds that most often are near `typical`, and with probability `late` after a retransmission timer of `timer`.
+fn completion_ps(rng: &mut Rng, typical: f64, late: f64, timer: f64) -> f64 {
+    let near = typical * (0.75 + 0.5 * rng.unit_f64() - 0.25 * rng.unit_f64().ln());
+    let timeouts = (0..4).take_while(|_| rng.unit_f64() < late).count();
+    (near + (0..timeouts).map(|i| timer * f64::from(1 << i) * (0.9 + 0.2 * rng.unit_f64())).sum::<f64>()) * MS
+}
+
+fn port(node: &str, level: u8, paused_ms: u64, max_queue_bytes: u64, utilisation: f64) -> PortRow {
+    let (paused_ps, xoff_sent) = (paused_ms * 1_000_000_000, paused_ms / 2);
+    let node = Text::from(node.to_owned());
+    PortRow { node, level, paused_ps, xoff_sent, max_queue_bytes, utilisation, ..PortRow::default() }
+}
+
+fn drop_of(node: &str, reason: &'static str, frames: u64) -> DropRow {
+    DropRow { node: Text::from(node.to_owned()), reason: reason.into(), frames, ..DropRow::default() }
+}
+
+fn manifest(axes: &[(String, String)], seed: u64) -> Manifest {
+    let parameters = [
+        ("topology", "XGFT, 256 servers, 16 per edge switch, 3 levels"),
+        ("links", "10 Gb/s, 100 m, switch delay 100 ns"),
+        ("workload", "partition-aggregate, 10,000 queries, MLA fan-out 15"),
+        ("retransmission timer", "base 10 ms"),
+    ];
+    Manifest {
+        run: RunInfo {
+            tool_version: "0.1.0".into(),
+            scenario: "partition-aggregate".into(),
+            scenario_sha256: crate::records::sha256_hex(b"scenario"),
+            seed,
+            axes: axes.to_vec(),
+            parameters: parameters.map(|(name, value)| (name.into(), value.into())).to_vec(),
+            inputs: vec![Input::of("websearch.cdf", b"1 0.5 2 1")],
+        },
+        status: Status::Complete,
+        ..Manifest::default()
+    }
+}
+
+/// LL, LZ, ZL, ZZ for three TCPs and two seeds each.
+fn sweep() -> Vec<CellInput> {
+    let mut cells = Vec::new();
+    for (congestion, busy) in [("newreno", 1.0f64), ("cubic", 1.2), ("vegas", 0.8)] {
+        for (flow_control, typical, late) in [("LL", 4.0, 0.75), ("LZ", 4.4, 0.45), ("ZL", 4.2, 0.6), ("ZZ", 4.6, 0.0)]
+        {
+            for seed in 1..=2 {
+                let axes = vec![
+                    ("congestion".to_owned(), congestion.to_owned()),
+                    ("flow_control".to_owned(), flow_control.to_owned()),
+                ];
+                let mut rng = Rng::from_words(&[seed, (typical * 10.0) as u64, (busy * 10.0) as u64]);
+                cells.push(cell(axes, &mut rng, seed, (typical, late * busy.min(1.0)), flow_control));
+            }
+        }
+    }
+    cells
+}
+
+fn cell(axes: Vec<(String, String)>, rng: &mut Rng, seed: u64, (typical, late): (f64, f64), fc: &str) -> CellInput {
+    let queries = (0..1000)
+        .map(|query_id| {
+            let completion_ps = Some(completion_ps(rng, typical, late, 20.0) as u64);
+            let timeouts = (late * 4.0) as u32;
+            QueryRow { query_id, completion_ps, timeouts, warmup: query_id < 50, ..QueryRow::default() }
+        })
+        .collect();
+    let mut flows = FlowSummary::default();
+    let background: Vec<FlowRow> = (0..2000)
+        .map(|flow_id| {
+            let bytes = 10f64.powf(3.0 + 4.0 * rng.unit_f64()) as u64;
+            let ideal_ps = bytes * 800 + 20_000_000;
+            let fct = completion_ps(rng, ideal_ps as f64 * 1.8 / MS, late / 4.0, 20.0);
+            let slowdown = Some(fct / ideal_ps as f64);
+            let kind = "background".into();
+            FlowRow { flow_id, kind, bytes, ideal_ps, fct_ps: Some(fct as u64), slowdown, ..FlowRow::default() }
+        })
+        .collect();
+    flows.add(&background);
+    let lossy = |letter: usize| fc.as_bytes()[letter] == b'L';
+    let (virtually, physically) = (lossy(0) as u64, lossy(1) as u64);
+    let pause = 1 - physically;
+    let ports = vec![
+        port("host 1", 0, 180 * pause, 512_000 / (1 + virtually), 0.31),
+        port("switch 1", 1, 920 * pause, 100_000, 0.34),
+        port("switch 20", 2, 410 * pause, 97_000, 0.28),
+        port("switch 30", 3, 60 * pause, 64_000, 0.2),
+    ];
+    let drops = vec![
+        drop_of("host 1", "vswitch_uplink", 18_432 * virtually),
+        drop_of("switch 1", "switch_buffer", 5_120 * physically),
+        drop_of("switch 20", "switch_buffer", 2_048 * physically),
+        drop_of("switch 30", "switch_buffer", 96 * physically),
+    ];
+    let manifest = manifest(&axes, seed);
+    CellInput { label: "partition-aggregate".into(), axes, queries, flows, ports, drops, manifest }
+}
+
+/// A run of flows without queries, whose drops are bit errors.
+fn incast() -> CellInput {
+    let mut rng = Rng::from_words(&[9]);
+    let mut input = cell(Vec::new(), &mut rng, 9, (1.0, 0.1), "ZZ");
+    input.queries.clear();
+    input.manifest.run.parameters.clear();
+    input.label = "incast <32 to 1>".into();
+    input.drops = vec![drop_of("switch 1", "bad_crc", 3)];
+    input
+}
+
+/// The page, also left where the environment says.
+fn page(name: &str, inputs: &[CellInput], options: &Options) -> String {
+    let page = html(inputs, options);
+    if let Some(dir) = std::env::var_os("SLUICENET_REPORT_DIR") {
+        std::fs::write(Path::new(&dir).join(name), &page).unwrap();
+    }
+    page
+}
+
+/// Every element that is opened is closed, in order.
+fn assert_balanced(page: &str) {
+    let mut open = Vec::new();
+    for tag in page.split('<').skip(1) {
+        let Some((tag, _)) = tag.split_once('>') else { panic!("<{tag} is never completed") };
+        let name = tag.split_whitespace().next().unwrap_or_default();
+        if let Some(name) = name.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "closed");
+        } else if !tag.ends_with('/') && !["meta", "!doctype"].contains(&name) {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty(), "never closed: {open:?}");
+}
+
+#[test]
+fn a_sweep_of_flow_controls() {
+    let options = Options {
+        title: Some("Partition-aggregate on a 256-server fat tree".into()),
+        rerun: vec!["sluicenet sweep scenarios/partition-aggregate.toml --seeds 2".into()],
+    };
+    let page = page("sweep.html", &sweep(), &options);
+    assert_balanced(&page);
+    assert!(page.contains("<h1>Lossless end to end, a query completes "));
+    assert!(page.contains(", ZZ none."));
+    // Three panels of four curves each, twice: distributions and slowdown, where p99 and the median are two.
+    assert_eq!(page.matches("<figcaption>").count(), 9);
+    for name in
+        ["NewReno ZZ", "CUBIC LL", "Vegas LZ", "edge switch", "aggregation switch", "core switch", "lost, virtual"]
+    {
+        assert!(page.contains(name), "{name}");
+    }
+    // Two seeds of 950 queries after the warm-up, all of them shown as one configuration.
+    assert_eq!(page.matches("<td>1,900</td><td>0</td></tr>").count(), 12);
+    // 18,432 frames a seed in the vSwitch of LL and LZ.
+    assert!(page.contains(">36,864</td>"));
+    assert!(!page.contains("NaN") && !page.contains("inf"), "numbers that are none");
+    assert!(!page.contains("http"), "nothing is fetched");
+    assert!(page.len() < 400_000, "{} bytes", page.len());
+}
+
+#[test]
+fn a_run_of_flows_has_no_queries() {
+    let page = page("incast.html", &[incast()], &Options::default());
+    assert_balanced(&page);
+    assert!(page.contains("<h1>2,000 flows completed in "));
+    assert!(page.contains("3 frames were lost."));
+    assert!(page.contains("Slowdown by flow size"));
+    assert!(!page.contains("query") && !page.contains("queries"), "no word of queries");
+    assert!(page.contains("incast &lt;32 to 1&gt;") && !page.contains("<32"));
+}
+
+#[test]
+fn a_result_directory_becomes_a_cell() {
+    let dir = std::env::temp_dir().join(format!("sluicenet-report-{}", std::process::id()));
+    let run = RunInfo { scenario: "incast".into(), axes: vec![("load".into(), "0.5".into())], ..RunInfo::default() };
+    let options = crate::records::Options { part_rows: 3, csv: false };
+    let mut records = crate::records::RecordWriter::create(&dir, run, options).unwrap();
+    let flow = |start_ps| FlowRow { kind: "incast".into(), start_ps, fct_ps: Some(7), ..FlowRow::default() };
+    records.write(&(0..10).map(flow).collect::<Vec<_>>()).unwrap();
+    records.write(&[port("switch 1", 1, 5, 64, 0.5)]).unwrap();
+    records.finish(Status::Complete).unwrap();
+    let cell = CellInput::read(&dir, 4).unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert_eq!((cell.label.as_str(), cell.axes.len(), cell.ports.len()), ("incast", 1, 1));
+    assert_eq!(cell.flows.kinds[&Text::from("incast")].flows, 6, "those of the warm-up are left out");
+    assert!(CellInput::read(&dir, 0).unwrap_err().to_string().contains("manifest.json: cannot read"));
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let mut input = incast();
+    input.manifest.status = Status::InterruptedAt { at_ps: 2_500_000_000 };
+    let unfinished = FlowRow { kind: "background".into(), ..FlowRow::default() };
+    input.flows.add(&vec![unfinished; 7]);
+    let page = page("interrupted.html", &[input], &Options::default());
+    assert!(page.contains("(seed 9): interrupted at 2.50\u{202f}ms of simulated time."));
+    assert!(page.contains("7 flows had not finished when the runs ended."));
+}
+
+#[test]
+fn one_tcp_stands_beside_its_distribution() {
+    let cells: Vec<CellInput> = sweep().into_iter().filter(|cell| cell.axes[0].1 == "cubic").collect();
+    let page = page("cubic.html", &cells, &Options::default());
+    assert_balanced(&page);
+    assert_eq!(page.matches("<figure>").count(), 3, "bars, distributions, slowdown");
+    assert_eq!(page.matches("<figcaption>").count(), 0);
+    assert!(page.contains("<span>LL 127\u{202f}ms \u{2192} ZZ"), "a single group needs no name");
+}
+
+#[test]
+fn worse_is_called_worse() {
+    let mut cells = sweep();
+    for cell in &mut cells {
+        let name = &mut cell.axes[1].1;
+        *name = match name.as_str() {
+            "LL" => "ZZ".into(),
+            "ZZ" => "LL".into(),
+            _ => continue,
+        };
+    }
+    assert!(html(&cells, &Options::default()).contains("<h1>Lossless end to end, a query takes "));
+    assert!(html(&cells, &Options::default()).contains(" longer.</h1>"));
+}
+
+#[test]
+fn nothing_at_all_is_still_a_page() {
+    let page = html(&[CellInput::default()], &Options::default());
+    assert_balanced(&page);
+    assert!(page.contains("<h1>No flow finished.</h1>"));
+    assert_balanced(&html(&[], &Options::default()));
+}

@@ -1,0 +1,419 @@
+//! From what happened to rows: the same rows in the same order whatever the number of threads.
+
+use super::FlowTotals;
+use super::capture::Capture;
+use crate::build::{Ideal, Plan};
+use crate::records::{
+    DropRow, FlowRow, PauseRow, PortRow, QueryRow, QueueRow, RecordError, RecordWriter, Status, Text,
+};
+use crate::scenario::{PortSelector, Record, Scenario};
+use crate::workload::{HostApps, KINDS};
+use sluicenet_node::door::PortId;
+use sluicenet_node::guest::FlowRecord;
+use sluicenet_node::server::{App, QueryRecord};
+use sluicenet_node::switch::PauseEvent;
+use sluicenet_proto::frame::{PRIORITIES, Priority};
+use sluicenet_proto::loss::{DropReason, Drops};
+use sluicenet_proto::time::Instant;
+use sluicenet_sim::world::{Node, NodeId};
+use sluicenet_sim::{Engine, Epoch};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// How much simulated time passes between two flushes of the records, in epochs.
+const FLUSH_EPOCHS: u64 = 200;
+
+/// Pieces of finite work left.
+pub fn remaining(engine: &Engine<HostApps>) -> u64 {
+    servers(engine).map(|(_, s)| s.app().remaining()).sum()
+}
+
+/// Payload bytes that reached TCP sockets in order.
+pub fn tcp_bytes(engine: &Engine<HostApps>) -> u64 {
+    servers(engine).map(|(_, s)| s.core().tcp_bytes_received()).sum()
+}
+
+/// Drops of switches and of servers.
+pub fn drops(engine: &Engine<HostApps>) -> (Drops, Drops) {
+    let (mut switches, mut servers) = (Drops::default(), Drops::default());
+    for n in 0..engine.nodes() as NodeId {
+        match engine.node(n) {
+            Node::Switch(s) => {
+                for (&(_, _, reason), &(frames, bytes)) in s.drops() {
+                    switches.count_many(reason, frames, bytes);
+                }
+            }
+            Node::Server(s) => servers.add(s.core().drops()),
+        }
+    }
+    (switches, servers)
+}
+
+fn servers(engine: &Engine<HostApps>) -> impl Iterator<Item = (NodeId, &sluicenet_node::server::Server<HostApps>)> {
+    (0..engine.nodes() as NodeId).filter_map(|n| engine.node(n).as_server().map(|s| (n, s)))
+}
+
+/// The ports a scenario names.
+pub fn selected(plan: &Plan, selectors: &[PortSelector]) -> Result<Vec<(NodeId, PortId)>, String> {
+    let ports_of = |node: NodeId| match node.checked_sub(plan.hosts()) {
+        None => 1,
+        Some(s) => plan.switches()[s as usize].ports.len() as u32,
+    };
+    let mut ports = Vec::new();
+    if selectors.is_empty() {
+        for node in 0..plan.nodes() as NodeId {
+            ports.extend((0..ports_of(node)).map(|p| (node, p as PortId)));
+        }
+    }
+    for s in selectors {
+        match *s {
+            PortSelector::Host(h) => ports.push((h, 0)),
+            PortSelector::Switch(s) => {
+                let node = plan.hosts() + s;
+                ports.extend((0..ports_of(node)).map(|p| (node, p as PortId)));
+            }
+            PortSelector::SwitchPort(s, p) => {
+                let node = plan.hosts() + s;
+                if p >= ports_of(node) {
+                    return Err(format!("record: switch {s} has ports 0 to {}, not {p}", ports_of(node) - 1));
+                }
+                ports.push((node, p as PortId));
+            }
+        }
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    Ok(ports)
+}
+
+/// What the flows of a query add up to.
+#[derive(Clone, Copy, Debug, Default)]
+struct QuerySums {
+    flows: u32,
+    timeouts: u32,
+    retransmissions: u32,
+}
+
+/// A pause that has not ended.
+#[derive(Clone, Copy, Debug)]
+struct OpenPause {
+    id: u64,
+    start: Instant,
+    cause: PortId,
+    parent: Option<u64>,
+}
+
+/// What a run leaves in memory.
+pub struct Collected {
+    pub queries: Vec<QueryRow>,
+    pub flows: FlowTotals,
+    pub pauses: u64,
+}
+
+/// Turns epochs into rows.
+pub struct Collector {
+    record: Record,
+    plan: Arc<Plan>,
+    ideal: Ideal,
+    writer: Option<RecordWriter>,
+    capture: Capture,
+    names: Vec<Text>,
+    wire_overhead: u64,
+    now: Instant,
+    epochs: u64,
+    flows: FlowTotals,
+    sums: HashMap<u64, QuerySums>,
+    /// Queries that ended in the epoch before: the last of their flows is known one lookahead later.
+    ended: Vec<QueryRecord>,
+    queries: Vec<QueryRow>,
+    pauses: u64,
+    open: BTreeMap<(NodeId, PortId, Priority), OpenPause>,
+    scratch: Vec<FlowRecord>,
+}
+
+impl Collector {
+    pub fn new(s: &Scenario, plan: Arc<Plan>, ideal: Ideal, writer: Option<RecordWriter>, capture: Capture) -> Collector {
+        Collector {
+            record: s.record.clone(),
+            names: (0..plan.nodes() as NodeId).map(|n| Text::from(plan.name(n))).collect(),
+            wire_overhead: s.framing.gap_bytes(),
+            plan,
+            ideal,
+            writer,
+            capture,
+            now: Instant::ZERO,
+            epochs: 0,
+            flows: FlowTotals::default(),
+            sums: HashMap::new(),
+            ended: Vec::new(),
+            queries: Vec::new(),
+            pauses: 0,
+            open: BTreeMap::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Simulated time up to which everything is collected.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Takes in what happened in an epoch.
+    pub fn epoch(&mut self, engine: &mut Engine<HostApps>, epoch: Epoch) -> Result<(), RecordError> {
+        self.now = epoch.now;
+        self.epochs += 1;
+        let ended = std::mem::take(&mut self.ended);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for n in 0..self.plan.hosts() {
+            if let Node::Server(s) = engine.node_mut(n) {
+                s.core_mut().take_flows(&mut scratch);
+                self.ended.extend(s.app_mut().take_queries());
+            }
+        }
+        scratch.sort_unstable_by_key(|f| (f.end.unwrap_or(Instant::MAX), f.id));
+        self.write_flows(&scratch)?;
+        scratch.clear();
+        self.scratch = scratch;
+        self.write_queries(ended)?;
+        let pauses: Vec<PauseRow> = epoch.pauses.iter().filter_map(|(n, p)| self.pause(*n, p)).collect();
+        self.capture.write(&epoch.captured)?;
+        if let Some(w) = &mut self.writer {
+            w.write(&pauses)?;
+            let samples: Vec<QueueRow> = epoch
+                .samples
+                .iter()
+                .map(|q| QueueRow {
+                    time_ps: q.at.as_ps(),
+                    node: self.names[q.node as usize].clone(),
+                    port: q.port,
+                    bytes: q.bytes,
+                })
+                .collect();
+            w.write(&samples)?;
+            if self.epochs % FLUSH_EPOCHS == 0 {
+                w.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_flows(&mut self, flows: &[FlowRecord]) -> Result<(), RecordError> {
+        for f in flows {
+            self.flows.started += 1;
+            self.flows.finished += f.end.is_some() as u64;
+            self.flows.timeouts += f.timeouts as u64;
+            self.flows.retransmissions += f.retransmissions as u64;
+            if let Some(query) = f.label.query {
+                let sums = self.sums.entry(query).or_default();
+                sums.flows += 1;
+                sums.timeouts += f.timeouts;
+                sums.retransmissions += f.retransmissions;
+            }
+        }
+        if !self.record.flows || self.writer.is_none() {
+            return Ok(());
+        }
+        let rows: Vec<FlowRow> = flows.iter().map(|f| self.flow_row(f)).collect();
+        match &mut self.writer {
+            Some(w) => w.write(&rows),
+            None => Ok(()),
+        }
+    }
+
+    fn flow_row(&self, f: &FlowRecord) -> FlowRow {
+        let ideal = self.ideal.time(f.src.host(), f.dst.host(), f.bytes, f.tcp);
+        let fct = f.end.map(|end| end.since(f.start));
+        FlowRow {
+            flow_id: f.id,
+            kind: KINDS[f.label.kind as usize].into(),
+            transport: if f.tcp { "tcp" } else { "udp" }.into(),
+            src_host: f.src.host(),
+            src_vm: f.src.vm(),
+            dst_host: f.dst.host(),
+            dst_vm: f.dst.vm(),
+            priority: f.priority,
+            bytes: f.bytes,
+            start_ps: f.start.as_ps(),
+            fct_ps: fct.map(|d| d.as_ps()),
+            delivered_bytes: f.delivered,
+            ideal_ps: ideal.as_ps(),
+            slowdown: fct.map(|d| d.as_ps() as f64 / ideal.as_ps().max(1) as f64),
+            timeouts: f.timeouts,
+            retransmissions: f.retransmissions,
+            timeout_wait_ps: f.timeout_wait.as_ps(),
+            queueing_ps: f.queueing.as_ps(),
+            paused_ps: f.paused.as_ps(),
+            query_id: f.label.query,
+        }
+    }
+
+    fn write_queries(&mut self, mut ended: Vec<QueryRecord>) -> Result<(), RecordError> {
+        ended.sort_unstable_by_key(|q| (q.end, q.id));
+        let rows: Vec<QueryRow> = ended
+            .iter()
+            .map(|q| {
+                let sums = self.sums.remove(&q.id).unwrap_or_default();
+                QueryRow {
+                    query_id: q.id,
+                    aggregator_host: q.aggregator,
+                    start_ps: q.start.as_ps(),
+                    completion_ps: Some(q.end.since(q.start).as_ps()),
+                    flows: sums.flows,
+                    timeouts: sums.timeouts,
+                    retransmissions: sums.retransmissions,
+                    warmup: q.warmup,
+                }
+            })
+            .collect();
+        self.add_queries(rows)
+    }
+
+    fn add_queries(&mut self, rows: Vec<QueryRow>) -> Result<(), RecordError> {
+        if let Some(w) = self.writer.as_mut().filter(|_| self.record.queries) {
+            w.write(&rows)?;
+        }
+        self.queries.extend(rows);
+        Ok(())
+    }
+
+    /// A pause that ended becomes a row; one that began is remembered with the pause that caused it.
+    fn pause(&mut self, node: NodeId, p: &PauseEvent) -> Option<PauseRow> {
+        let key = (node, p.port, p.priority);
+        if !p.stop {
+            let open = self.open.remove(&key)?;
+            return Some(self.pause_row(key, &open, Some(p.at)));
+        }
+        // The output that holds the bytes is itself held: the pause of its far end is the one to follow.
+        let parent = p.cause_is_held.then(|| {
+            let far = self.plan.peer(node, p.cause);
+            self.open.get(&(far.0, far.1, p.priority)).map(|o| o.id)
+        });
+        let id = self.pauses;
+        self.pauses += 1;
+        self.open.insert(key, OpenPause { id, start: p.at, cause: p.cause, parent: parent.flatten() });
+        None
+    }
+
+    fn pause_row(&self, (node, port, priority): (NodeId, PortId, Priority), o: &OpenPause, end: Option<Instant>) -> PauseRow {
+        let name = |n: NodeId| self.names[n as usize].clone();
+        let cause_peer = match node.checked_sub(self.plan.hosts()) {
+            // In a server it is a VM that does not take its frames.
+            None => Text::from(format!("vm {}", o.cause)),
+            Some(_) => name(self.plan.peer(node, o.cause).0),
+        };
+        PauseRow {
+            pause_id: o.id,
+            node: name(node),
+            port,
+            priority,
+            start_ps: o.start.as_ps(),
+            duration_ps: end.map(|e| e.since(o.start).as_ps()),
+            peer: name(self.plan.peer(node, port).0),
+            cause_port: o.cause,
+            cause_peer,
+            parent_pause_id: o.parent,
+        }
+    }
+
+    /// The last rows: what is still under way, and what every port counted.
+    pub fn finish(mut self, engine: &mut Engine<HostApps>, now: Instant, status: Status) -> Result<Collected, RecordError> {
+        let ended = std::mem::take(&mut self.ended);
+        let mut open: Vec<FlowRecord> = servers(engine).flat_map(|(_, s)| s.core().unfinished_flows(now)).collect();
+        open.sort_unstable_by_key(|f| f.id);
+        self.write_flows(&open)?;
+        self.write_queries(ended)?;
+        let mut unfinished: Vec<QueryRow> = servers(engine)
+            .flat_map(|(n, s)| s.app().open_queries().into_iter().map(move |(id, start)| (n, id, start)))
+            .map(|(n, id, start)| {
+                let sums = self.sums.get(&id).copied().unwrap_or_default();
+                QueryRow {
+                    query_id: id,
+                    aggregator_host: n,
+                    start_ps: start.as_ps(),
+                    completion_ps: None,
+                    flows: sums.flows,
+                    timeouts: sums.timeouts,
+                    retransmissions: sums.retransmissions,
+                    warmup: false,
+                }
+            })
+            .collect();
+        unfinished.sort_unstable_by_key(|q| q.query_id);
+        self.add_queries(unfinished)?;
+        let pauses: Vec<PauseRow> = self.open.iter().map(|(&key, o)| self.pause_row(key, o, None)).collect();
+        let (ports, drops) = self.ports(engine, now);
+        self.capture.finish()?;
+        if let Some(mut w) = self.writer.take() {
+            if self.record.pauses {
+                w.write(&pauses)?;
+            }
+            if self.record.ports {
+                w.write(&ports)?;
+                w.write(&drops)?;
+            }
+            w.finish(status)?;
+        }
+        Ok(Collected { queries: self.queries, flows: self.flows, pauses: self.pauses })
+    }
+
+    fn ports(&self, engine: &Engine<HostApps>, now: Instant) -> (Vec<PortRow>, Vec<DropRow>) {
+        let mut flying: HashMap<(NodeId, PortId), (u64, u64)> = HashMap::new();
+        for (node, port, packet) in engine.in_flight() {
+            let entry = flying.entry((node, port)).or_default();
+            entry.0 += 1;
+            entry.1 += sluicenet_proto::frame::Frame::len(packet) as u64;
+        }
+        let (mut ports, mut drops) = (Vec::new(), Vec::new());
+        for n in 0..engine.nodes() as NodeId {
+            let name = &self.names[n as usize];
+            let of_node: Vec<(PortId, Priority, DropReason, u64, u64)> = match engine.node(n) {
+                Node::Switch(s) => s.drops().iter().map(|(&(p, q, r), &(f, b))| (p, q, r, f, b)).collect(),
+                // A server's drops happen inside it, on no priority's account.
+                Node::Server(s) => DropReason::ALL
+                    .iter()
+                    .map(|&r| (0, 0, r, s.core().drops().frames(r), s.core().drops().bytes(r)))
+                    .filter(|d| d.3 > 0)
+                    .collect(),
+            };
+            for &(port, priority, reason, frames, bytes) in &of_node {
+                let reason = reason.name().into();
+                drops.push(DropRow { node: name.clone(), port, priority, reason, frames, bytes });
+            }
+            for port in 0..engine.ports(n) as PortId {
+                let (tx_frames, tx_bytes) = engine.sent(n, port);
+                let peer = engine.peer(n, port);
+                let sent = engine.sent(peer.0, peer.1);
+                let air = flying.get(&(n, port)).copied().unwrap_or_default();
+                let (gate, signal, max_queue) = match engine.node(n) {
+                    Node::Switch(s) => (s.gate(port), s.signal(port), s.max_queue_bytes(port)),
+                    Node::Server(s) => {
+                        let a = s.core().adapter();
+                        (Some(a.gate()), Some(a.signal()), a.max_used())
+                    }
+                };
+                let held = |p: Priority| gate.map_or(0, |g| g.held_time(now, p).as_ps());
+                let rate = self.plan.rate(n, port);
+                let busy = rate.time_for(tx_bytes + tx_frames * self.wire_overhead).as_ps();
+                let mine = || of_node.iter().filter(|d| d.0 == port);
+                ports.push(PortRow {
+                    node: name.clone(),
+                    level: self.plan.level(n),
+                    port,
+                    peer: self.names[peer.0 as usize].clone(),
+                    tx_frames,
+                    tx_bytes,
+                    rx_frames: sent.0 - air.0,
+                    rx_bytes: sent.1 - air.1,
+                    drops: mine().map(|d| d.3).sum(),
+                    drop_bytes: mine().map(|d| d.4).sum(),
+                    paused_ps: (0..PRIORITIES as u8).map(held).max().unwrap_or(0),
+                    xoff_sent: signal.map_or(0, |s| s.stops()),
+                    xoff_received: gate.map_or(0, |g| g.stops()),
+                    max_queue_bytes: max_queue as u64,
+                    utilisation: (busy as f64 / now.as_ps().max(1) as f64).min(1.0),
+                });
+            }
+        }
+        (ports, drops)
+    }
+}

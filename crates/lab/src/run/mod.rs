@@ -1,0 +1,335 @@
+//! Runs a scenario: builds the world, keeps the records, ends in time, and says how it went.
+
+mod capture;
+mod collect;
+
+use crate::build::{self, Built};
+use crate::records::{
+    Existing, Found, Input, Options as RecordOptions, QueryRow, RecordError, RecordWriter, RunInfo, RunLog, Status,
+    claim, sha256_hex,
+};
+use crate::scenario::{self, Scenario, Warning};
+use collect::Collector;
+use sluicenet_proto::loss::{DropReason, Drops};
+use sluicenet_proto::time::Instant;
+use sluicenet_sim::audit::{self, Totals};
+use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+/// How a run is to be done.
+pub struct Options<'a> {
+    /// Threads for this one run; the result does not depend on it.
+    pub threads: usize,
+    /// Where records go; nowhere if absent.
+    pub out: Option<PathBuf>,
+    /// What to do with a result that is there already.
+    pub existing: Existing,
+    /// Raised by Ctrl-C: the run stops at the end of the epoch and its records stay readable.
+    pub interrupt: &'a AtomicBool,
+    /// Told after every epoch.
+    pub progress: &'a mut dyn FnMut(&Progress),
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Simulated time.
+    pub now: Instant,
+    /// When it ends at the latest, if that is known.
+    pub until: Option<Instant>,
+    /// Pieces of finite work left (queries, rounds, flows).
+    pub remaining: u64,
+    /// Pieces of finite work in all.
+    pub total: u64,
+    /// Frames sent on links so far.
+    pub hops: u64,
+}
+
+/// What is run, before it is run.
+pub struct Job {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// The cell of a sweep: axis and value.
+    pub axes: Vec<(String, String)>,
+    /// Files it read.
+    pub inputs: Vec<scenario::Input>,
+}
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub end: RunEnd,
+    /// Simulated time at the end.
+    pub now: Instant,
+    /// Frames sent on links.
+    pub hops: u64,
+    /// Frames of the whole world.
+    pub totals: Totals,
+    /// Drops of switches and of servers.
+    pub switch_drops: Drops,
+    /// Drops of servers.
+    pub server_drops: Drops,
+    /// Every query, finished ones first.
+    pub queries: Vec<QueryRow>,
+    /// What the flows add up to.
+    pub flows: FlowTotals,
+    /// XOFFs sent.
+    pub pauses: u64,
+    /// Frames a lossless class lost: an error.
+    pub violations: u64,
+    /// The circle of pauses, if the run ended in one.
+    pub deadlock: Option<String>,
+    /// Payload bytes that reached TCP sockets in order.
+    pub tcp_bytes: u64,
+    /// CPU seconds of the run phase, all threads.
+    pub cpu_s: f64,
+    /// Seconds of the run phase.
+    pub wall_s: f64,
+    /// Warnings of the build.
+    pub warnings: Vec<Warning>,
+}
+
+/// Sums over flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FlowTotals {
+    /// Flows that began.
+    pub started: u64,
+    /// Flows that were delivered in full.
+    pub finished: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Segments sent again.
+    pub retransmissions: u64,
+}
+
+impl Outcome {
+    /// Frames dropped for want of room in the virtual network.
+    pub fn virtual_losses(&self) -> u64 {
+        let d = &self.server_drops;
+        d.frames(DropReason::VswitchUplink) + d.frames(DropReason::VswitchVm) + d.frames(DropReason::SocketRx)
+    }
+    /// Frames dropped for want of room in the physical network, adapters included.
+    pub fn physical_losses(&self) -> u64 {
+        let server = self.server_drops.frames(DropReason::AdapterRx)
+            + self.server_drops.frames(DropReason::AdapterTx)
+            + self.server_drops.frames(DropReason::HeadroomExceeded);
+        let switch = self.switch_drops.frames(DropReason::SwitchBuffer)
+            + self.switch_drops.frames(DropReason::HeadroomExceeded);
+        server + switch
+    }
+}
+
+/// Why a run failed.
+#[derive(Debug)]
+pub enum RunError {
+    /// The scenario cannot be built.
+    Build(String),
+    /// Records could not be written.
+    Records(RecordError),
+    /// The books do not balance: an error of this program.
+    Audit(String),
+}
+
+impl core::fmt::Display for RunError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            RunError::Build(e) => write!(f, "{e}"),
+            RunError::Records(e) => write!(f, "{e}"),
+            RunError::Audit(e) => write!(f, "frames are missing or counted twice, which is an error of sluicenet: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<RecordError> for RunError {
+    fn from(e: RecordError) -> RunError {
+        RunError::Records(e)
+    }
+}
+
+impl Job {
+    /// A scenario by itself.
+    pub fn new(loaded: &scenario::Loaded) -> Job {
+        Job { scenario: loaded.scenario.clone(), axes: Vec::new(), inputs: loaded.inputs() }
+    }
+
+    /// What the manifest says of it.
+    pub fn info(&self) -> RunInfo {
+        let inputs: Vec<Input> = self.inputs.iter().map(|i| Input::of(i.path.clone(), &i.bytes)).collect();
+        // Two scenarios are the same when their settings and the bytes of their inputs are.
+        let mut text = self.scenario.canonical_json().unwrap_or_default();
+        for i in &inputs {
+            text.push_str(&i.name);
+            text.push_str(&i.sha256);
+        }
+        RunInfo {
+            tool_version: env!("CARGO_PKG_VERSION").into(),
+            scenario: self.scenario.name.clone(),
+            scenario_sha256: sha256_hex(text.as_bytes()),
+            seed: self.scenario.seed,
+            axes: self.axes.clone(),
+            parameters: parameters(&self.scenario),
+            inputs,
+        }
+    }
+}
+
+/// The settings a reader of the report wants to see.
+fn parameters(s: &Scenario) -> Vec<(String, String)> {
+    let counts = s.topology.counts();
+    let pair = |k: &str, v: String| (k.to_string(), v);
+    vec![
+        pair("flow control", format!("{:?}", s.flow_control()).to_uppercase()),
+        pair("hosts", format!("{} and {} external", counts.hosts, counts.external)),
+        pair("switches", counts.switches.to_string()),
+        pair("routing", format!("{:?}", s.topology.routing)),
+        pair("switch buffer", format!("{} B a port, {:?}", s.switch.buffer.as_bytes(), s.switch.policy)),
+        pair("XOFF / XON", format!("{} / {} B", s.pfc.xoff.as_bytes(), s.pfc.xon.as_bytes())),
+        pair("TCP", format!("{:?}", s.tcp.congestion)),
+        pair(
+            "RTO base / min / slop",
+            format!("{} / {} / {} us", s.tcp.rto_base.as_us(), s.tcp.rto_min.as_us(), s.tcp.rto_slop.as_us()),
+        ),
+        pair("MTU of a guest", format!("{} B", s.host_mtu().as_bytes())),
+        pair("seed", s.seed.to_string()),
+    ]
+}
+
+/// Runs a scenario. `Ok(None)` when the same result is already there and was to be kept.
+pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError> {
+    let s = &job.scenario;
+    let built = build::build(s).map_err(|e| RunError::Build(e.to_string()))?;
+    let writer = match &options.out {
+        None => None,
+        Some(dir) => {
+            let info = job.info();
+            if let Found::Complete(_) = claim(dir, &info, options.existing)? {
+                return Ok(None);
+            }
+            let record = RecordOptions { part_rows: s.record.part_rows as usize, csv: s.record.csv };
+            Some(RecordWriter::create(dir, info, record)?)
+        }
+    };
+    execute(s, built, writer, options).map(Some)
+}
+
+fn execute(s: &Scenario, built: Built, writer: Option<RecordWriter>, options: Options<'_>) -> Result<Outcome, RunError> {
+    let Built { world, plan, workloads, ideal, warnings } = built;
+    let mut engine = Engine::new(world, options.threads).map_err(|e| RunError::Build(e.to_string()))?;
+    let until = s.duration.map(|d| Instant(d.as_ps()));
+    if let Some(interval) = s.record.queues {
+        let ports = collect::selected(&plan, &s.record.queue_ports).map_err(RunError::Build)?;
+        engine.sample(interval, ports);
+    }
+    let capture = capture::Capture::start(s, &plan, &mut engine, options.out.as_deref())?;
+    let mut collector = Collector::new(s, plan.clone(), ideal, writer, capture);
+    let total = collect::remaining(&engine);
+    let (cpu, wall) = (cpu_seconds(), std::time::Instant::now());
+    let mut failure = None;
+    let mut stuck = None;
+    let mut epochs = 0u64;
+    let progress = options.progress;
+    let end = engine.run(until.unwrap_or(Instant::MAX), options.interrupt, &mut |engine, epoch| {
+        let (now, hops) = (epoch.now, epoch.hops);
+        if let Err(e) = collector.epoch(engine, epoch) {
+            failure = Some(e);
+            return Control::Stop;
+        }
+        let remaining = collect::remaining(engine);
+        progress(&Progress { now, until, remaining, total, hops });
+        epochs += 1;
+        // A circle does not go away: looking now and then finds it in time.
+        if s.pfc.enabled && epochs % 8 == 0 {
+            stuck = deadlock::find(engine);
+        }
+        let done = workloads.is_finite() && until.is_none() && remaining == 0;
+        if stuck.is_some() || done { Control::Stop } else { Control::Continue }
+    });
+    if let Some(e) = failure {
+        return Err(e.into());
+    }
+    if stuck.is_none() && s.pfc.enabled {
+        stuck = deadlock::find(&engine);
+    }
+    let (cpu_s, wall_s) = (cpu_seconds() - cpu, wall.elapsed().as_secs_f64());
+    let totals = audit::check(&engine).map_err(|wrong| {
+        let first = &wrong[0];
+        RunError::Audit(format!("{}: {}", plan.name(first.node.min(plan.nodes() as u32 - 1)), first.books))
+    })?;
+    let now = match end {
+        RunEnd::Time => until.unwrap_or(collector.now()),
+        _ => collector.now(),
+    };
+    let deadlock = stuck.map(|circle| {
+        let names: Vec<String> =
+            circle.iter().map(|&(n, p, q)| format!("{} port {p} priority {q}", plan.name(n))).collect();
+        format!("{} -> {}", names.join(" -> "), names[0])
+    });
+    let (switch_drops, server_drops) = collect::drops(&engine);
+    let violations = switch_drops.frames(DropReason::HeadroomExceeded)
+        + server_drops.frames(DropReason::HeadroomExceeded);
+    let status = match (&deadlock, end) {
+        (Some(circle), _) => Status::Failed(format!("deadlock: {circle}")),
+        _ if violations > 0 => Status::Failed(format!("{violations} frames lost in a lossless class")),
+        (None, RunEnd::Interrupted) => Status::InterruptedAt { at_ps: now.as_ps() },
+        _ => Status::Complete,
+    };
+    let mut outcome = Outcome {
+        end,
+        now,
+        hops: engine.hops(),
+        totals,
+        switch_drops,
+        server_drops,
+        queries: Vec::new(),
+        flows: FlowTotals::default(),
+        pauses: 0,
+        violations,
+        deadlock,
+        tcp_bytes: collect::tcp_bytes(&engine),
+        cpu_s,
+        wall_s,
+        warnings,
+    };
+    let collected = collector.finish(&mut engine, now, status)?;
+    outcome.queries = collected.queries;
+    outcome.flows = collected.flows;
+    outcome.pauses = collected.pauses;
+    if let Some(dir) = &options.out {
+        write_log(dir, &outcome, options.threads)?;
+    }
+    Ok(outcome)
+}
+
+fn write_log(dir: &Path, outcome: &Outcome, threads: usize) -> Result<(), RunError> {
+    let log = RunLog {
+        wall_seconds: outcome.wall_s,
+        cpu_seconds: outcome.cpu_s,
+        packet_hops: outcome.hops,
+        threads: threads as u32,
+        peak_memory_bytes: Some(peak_rss_bytes()),
+        command: std::env::args().collect(),
+    };
+    Ok(log.write(dir)?)
+}
+
+/// CPU seconds of this process so far, user and system, all threads.
+pub fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Fields 14 and 15, counted after the command's closing bracket, in clock ticks of 10 ms.
+    let fields: Vec<f64> = stat
+        .rsplit_once(')')
+        .map(|(_, rest)| rest.split_whitespace().skip(11).take(2).filter_map(|x| x.parse().ok()).collect())
+        .unwrap_or_default();
+    fields.iter().sum::<f64>() / 100.0
+}
+
+/// Most memory this process has held, in bytes.
+pub fn peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kb = status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok());
+    kb.unwrap_or(0) * 1024
+}

@@ -1,0 +1,436 @@
+//! Every key a scenario may hold: the one table that readers, hints and the JSON schema share.
+
+use Kind::*;
+
+/// What a key's value is.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Text,
+    Bool,
+    /// A whole number from, to.
+    Count(u64, u64),
+    /// A list of whole numbers.
+    Counts,
+    /// A number from, to.
+    Number(f64, f64),
+    Rate,
+    Size,
+    Duration,
+    Choice(&'static [&'static str]),
+    /// A count of hosts or a list of them.
+    Hosts,
+    /// A list of ports by name.
+    Ports,
+    SizeDistribution,
+    TimeDistribution,
+    Table(&'static Spec),
+    /// A list of tables; more than one kind of table is told apart by its key `kind`.
+    Tables(&'static [&'static Spec]),
+    /// Lists of values by dotted key.
+    Axes,
+    /// A value of this kind, or one of these words.
+    OrWord(&'static Kind, &'static [&'static str]),
+}
+
+/// A key.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub doc: &'static str,
+}
+
+/// A table and its keys.
+#[derive(Debug)]
+pub(super) struct Spec {
+    /// As in the file; for a workload, its kind.
+    pub name: &'static str,
+    pub doc: &'static str,
+    pub keys: &'static [Key],
+}
+
+const fn k(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, kind, doc }
+}
+
+const HOST_MAX: u64 = (super::HOSTS_MAX - 1) as u64;
+const COUNT_MAX: u64 = 1 << 40;
+const PRIORITY: Key = k("priority", Count(0, 7), "the frames' priority, 0 to 7; 0 where absent");
+const TRANSPORT: Key = k("transport", Choice(&["tcp", "udp"]), "what carries the flows; tcp where absent");
+const START: Key = k("start", Duration, "when the first flow starts; 0 where absent");
+const CHASSIS: Key = k("chassis", Count(1, 16), "the level whose subtrees are chassis; 1 where absent");
+const UDP_RATE: Key = k("rate", Rate, "at which rate datagrams are offered; as fast as they leave where absent");
+const QUERY_CONNECTIONS: Key =
+    k("connections", Choice(&["persistent", "per-query"]), "whether messages share connections");
+const KIND: Key = k("kind", Text, "the kind of workload");
+
+pub(super) static ROOT: Spec = Spec {
+    name: "",
+    doc: "A scenario of sluicenet.",
+    keys: &[
+        k("scenario", Table(&SCENARIO), SCENARIO.doc),
+        k("topology", Table(&TOPOLOGY), TOPOLOGY.doc),
+        k("switch", Table(&SWITCH), SWITCH.doc),
+        k("pfc", Table(&PFC), PFC.doc),
+        k("adapter", Table(&ADAPTER), ADAPTER.doc),
+        k("server", Table(&SERVER), SERVER.doc),
+        k("vswitch", Table(&VSWITCH), VSWITCH.doc),
+        k("overlay", Table(&OVERLAY), OVERLAY.doc),
+        k("framing", Table(&FRAMING), FRAMING.doc),
+        k("tcp", Table(&TCP), TCP.doc),
+        k("udp", Table(&UDP), UDP.doc),
+        k("workload", Tables(&WORKLOADS), "who sends what to whom"),
+        k("record", Table(&RECORD), RECORD.doc),
+        k("sweep", Axes, "dotted keys, each with a list of values: all combinations are run"),
+    ],
+};
+
+pub(super) static SCENARIO: Spec = Spec {
+    name: "scenario",
+    doc: "what it is, and which defaults it starts from",
+    keys: &[
+        k("name", Text, "its name; the file's where absent"),
+        k("description", Text, "what it is for"),
+        k("seed", Count(0, u64::MAX), "the seed of every random choice; 1 where absent"),
+        k("duration", Duration, "when to stop; when every finite workload has ended where absent"),
+        k("warmup", Duration, "what is cut from the statistics at the start; 0 where absent"),
+        k(
+            "parameters",
+            Choice(&["crisan2014-ch2", "crisan2014-ch3", "plain"]),
+            "the set of defaults of every section; plain where absent",
+        ),
+        k(
+            "flow_control",
+            Choice(&["LL", "LZ", "ZL", "ZZ"]),
+            "the virtual (first letter) and the physical network lossy (L) or lossless (Z)",
+        ),
+    ],
+};
+
+pub(super) static TOPOLOGY: Spec = Spec {
+    name: "topology",
+    doc: "the network's shape and its links",
+    keys: &[
+        k(
+            "kind",
+            Choice(&["xgft", "k-ary-n-tree", "fat-tree", "single-switch", "hpcc", "htsim"]),
+            "the kind of network",
+        ),
+        k("m", Counts, "xgft: children of a node of level 1, 2, ..."),
+        k("w", Counts, "xgft: parents of a node of level 0 (hosts), 1, ..."),
+        k("k", Count(2, 1 << 16), "k-ary-n-tree: children of a switch; fat-tree: ports of a switch"),
+        k("n", Count(1, 16), "k-ary-n-tree: levels of switches"),
+        k("slimmed", Counts, "k-ary-n-tree: parents of a switch of level 1, 2, ... n-1, where fewer than k"),
+        k("hosts", Count(1, HOST_MAX + 1), "single-switch: hosts"),
+        k("file", Text, "hpcc, htsim: the file, relative to the scenario's folder"),
+        k("link_rate", Rate, "every link's rate"),
+        k("link_delay", Duration, "every link's delay"),
+        k("bit_error_rate", Number(0.0, 0.5), "the chance that a bit is wrong on arrival; 0 where absent"),
+        k("level", Tables(&[&LEVEL]), "links of one level, where they differ"),
+        k("external_hosts", Count(0, HOST_MAX), "client ports at the top level's switches; 0 where absent"),
+        k(
+            "routing",
+            Choice(&["d-mod-k", "s-mod-k", "random", "hash", "two-level"]),
+            "which of several paths a frame takes; d-mod-k in trees, hash in other graphs where absent",
+        ),
+    ],
+};
+
+pub(super) static LEVEL: Spec = Spec {
+    name: "topology.level",
+    doc: "links of one level",
+    keys: &[
+        k("level", Count(1, 16), "1 is between hosts and edge switches"),
+        k("rate", Rate, "their rate"),
+        k("delay", Duration, "their delay"),
+        k("bit_error_rate", Number(0.0, 0.5), "the chance that a bit is wrong on arrival"),
+    ],
+};
+
+pub(super) static SWITCH: Spec = Spec {
+    name: "switch",
+    doc: "every physical switch",
+    keys: &[
+        k("buffer", Size, "buffer of a port"),
+        k("policy", Choice(&["output", "input", "pooled"]), "what the buffer bounds"),
+        k("delay", Duration, "from input to output"),
+        k("forwarding", Choice(&["cut-through", "store-and-forward"]), "when a frame is forwarded"),
+    ],
+};
+
+pub(super) static PFC: Spec = Spec {
+    name: "pfc",
+    doc: "priority flow control (802.1Qbb) on every physical link",
+    keys: &[
+        k("enabled", Bool, "whether the physical network is lossless"),
+        k("lossless", Counts, "the lossless priorities; all where absent"),
+        k("xoff", Size, "pause when an input's occupancy reaches this"),
+        k("xon", Size, "resume when it is back at this"),
+        k("headroom", OrWord(&Size, &["auto"]), "room above xoff for what still arrives; auto: by the link"),
+        k("response", Duration, "from a PFC frame's last bit to the peer's standing still"),
+        k("quanta", Count(1, 65_535), "pause time asked for, in quanta of 512 bit times"),
+        k("deadlock", Choice(&["refuse", "warn", "ignore"]), "what to do about a cyclic buffer dependency"),
+    ],
+};
+
+pub(super) static ADAPTER: Spec = Spec {
+    name: "adapter",
+    doc: "every server's network adapter",
+    keys: &[
+        k("buffer", Size, "its transmit buffer"),
+        k("delay", Duration, "from host to wire and from wire to host"),
+        k("queueing", Choice(&["voq", "fifo"]), "one queue a destination, or one in all"),
+        k("when_full", Choice(&["stop", "drop"]), "stop the host, or drop"),
+        k("resequencing", Bool, "whether frames that overtook others wait for them; true with routing = \"random\""),
+        k("resequencing_timeout", Duration, "how long they wait at most; 1 ms where absent"),
+    ],
+};
+
+pub(super) static SERVER: Spec = Spec {
+    name: "server",
+    doc: "every server",
+    keys: &[
+        k("vms", Count(1, 256), "virtual machines on each"),
+        k("virtual_network", Bool, "whether a virtual switch stands between them and the adapter"),
+    ],
+};
+
+pub(super) static VSWITCH: Spec = Spec {
+    name: "vswitch",
+    doc: "every server's virtual switch",
+    keys: &[
+        k("slots", Count(1, 1 << 20), "frames a port's queue holds"),
+        k("lossless", Bool, "whether a full queue stops the sender instead of dropping"),
+        k("vm_rate", Rate, "rate of a virtual machine's port"),
+    ],
+};
+
+pub(super) static OVERLAY: Spec = Spec {
+    name: "overlay",
+    doc: "the tunnels between virtual switches",
+    keys: &[
+        k("enabled", Bool, "whether frames between servers are encapsulated"),
+        k("encapsulation", Size, "bytes added to each"),
+        k("mtu", Size, "the largest IP packet of a virtual machine"),
+    ],
+};
+
+pub(super) static FRAMING: Spec = Spec {
+    name: "framing",
+    doc: "what a frame costs on the wire",
+    keys: &[
+        k("kind", Choice(&["ethernet", "ppp"]), "ethernet: 18 B and 20 B of gap; ppp: 2 B, as ns-3's links"),
+        k("mtu", Size, "the largest IP packet of the physical network"),
+    ],
+};
+
+pub(super) static TCP: Spec = Spec {
+    name: "tcp",
+    doc: "every TCP stack",
+    keys: &[
+        k("congestion", Choice(&["newreno", "cubic", "vegas"]), "the congestion control"),
+        k("preset", Choice(&["default", "tuned"]), "timeouts of Crisan 2014, Table 3.2; tuned where absent"),
+        k("rto_base", Duration, "the timeout before there is a measurement"),
+        k("rto_min", Duration, "the shortest timeout"),
+        k("rto_slop", Duration, "added to every computed timeout"),
+        k("rto_max", Duration, "the longest timeout"),
+        k("tick", Duration, "the granularity of timers"),
+        k("buffer", Size, "send and receive buffer at the start"),
+        k("max_buffer", Size, "the most either grows to"),
+        k("auto_buffer", Bool, "whether they grow"),
+        k("tx_delay", Duration, "latency of the stack from socket to wire"),
+        k("rx_delay", Duration, "latency of the stack from wire to socket"),
+        k("delayed_ack", OrWord(&Duration, &["off"]), "how long an acknowledgement may wait"),
+        k("ack_every", Count(1, 64), "full segments which force an acknowledgement"),
+        k("reassembly_limit", Count(1, 1 << 24), "segments the reassembly queue holds"),
+        k("initial_window", OrWord(&Count(1, 1000), &["rfc3390"]), "how much a connection may send at its start"),
+        k("sack", Bool, "selective acknowledgements"),
+        k("timestamps", Bool, "timestamps"),
+        k("window_scaling", Bool, "window scaling"),
+        k("ecn", Bool, "explicit congestion notification"),
+        k("limited_transmit", Bool, "limited transmit (RFC 3042)"),
+        k("restart_after_idle", Bool, "whether an idle connection starts slowly again"),
+        k("nagle", Bool, "Nagle's algorithm"),
+        k("connection_cache", Bool, "whether a new connection starts from what an earlier one learned"),
+    ],
+};
+
+pub(super) static UDP: Spec = Spec {
+    name: "udp",
+    doc: "every UDP stack",
+    keys: &[
+        k("buffer", Size, "a socket's buffer"),
+        k("tx_delay", Duration, "latency of the stack from socket to wire"),
+        k("rx_delay", Duration, "latency of the stack from wire to socket"),
+    ],
+};
+
+pub(super) static RECORD: Spec = Spec {
+    name: "record",
+    doc: "what a run writes down",
+    keys: &[
+        k("flows", Bool, "one row a flow; true where absent"),
+        k("queries", Bool, "one row a query; true where absent"),
+        k("ports", Bool, "one row a port; true where absent"),
+        k("queues", Duration, "how often queue lengths are sampled; not at all where absent"),
+        k("queue_ports", Ports, "whose queues, as [\"host 3\", \"switch 2 port 5\"]; all where absent"),
+        k("pauses", Bool, "one row a pause; false where absent"),
+        k("csv", Bool, "comma-separated files beside the Parquet ones; false where absent"),
+        k("pcapng", Ports, "the ports whose frames are captured"),
+        k("part_rows", Count(1, 1 << 30), "rows of a part file at most"),
+    ],
+};
+
+pub(super) static WORKLOADS: [&Spec; 8] = [&PA, &PA2, &BACKGROUND, &INCAST, &PERMUTATION, &FLOW, &FLOW_FILE, &POISSON];
+
+pub(super) static PA: Spec = Spec {
+    name: "partition-aggregate",
+    doc: "three tiers of requests and answers",
+    keys: &[
+        KIND,
+        k("queries", Count(1, COUNT_MAX), "queries in all; until the run's end where absent"),
+        k("warmup_queries", Count(0, COUNT_MAX), "queries at the start which do not count; 0 where absent"),
+        k("message", Size, "bytes of every message; 20 KB where absent"),
+        k("inter_arrival", TimeDistribution, "between two queries of the whole network"),
+        k("layout", Choice(&["crisan2014-ch4", "crisan2014-ch2"]), "where the roles stand"),
+        QUERY_CONNECTIONS,
+        CHASSIS,
+        PRIORITY,
+    ],
+};
+
+pub(super) static PA2: Spec = Spec {
+    name: "partition-aggregate-2",
+    doc: "two tiers of requests and answers",
+    keys: &[
+        KIND,
+        k("aggregators", Hosts, "a count (the first hosts) or a list; 1 where absent"),
+        k("workers", Hosts, "a count (the hosts after the aggregators) or a list"),
+        k("request", Size, "bytes of a request; 64 B where absent"),
+        k("response", Size, "bytes of a worker's answer"),
+        k("queries", Count(1, COUNT_MAX), "queries of each aggregator; until the run's end where absent"),
+        k("warmup_queries", Count(0, COUNT_MAX), "queries at the start which do not count; 0 where absent"),
+        k("inter_arrival", TimeDistribution, "between two queries of an aggregator; upon completion where absent"),
+        QUERY_CONNECTIONS,
+        PRIORITY,
+    ],
+};
+
+pub(super) static BACKGROUND: Spec = Spec {
+    name: "background",
+    doc: "random flows beside the others",
+    keys: &[
+        KIND,
+        TRANSPORT,
+        k("flow_size", SizeDistribution, "bytes of a flow"),
+        k("inter_arrival", TimeDistribution, "between two flows of a server"),
+        k("intra_ratio", Number(0.0, 1e9), "flows within a chassis for each that leaves it; 0.3 where absent"),
+        CHASSIS,
+        k("vm", Count(0, 255), "the virtual machine that sends and receives them; the last where absent"),
+        k("load", Number(1e-6, 1e6), "multiplies the flows; 1 where absent"),
+        PRIORITY,
+    ],
+};
+
+pub(super) static INCAST: Spec = Spec {
+    name: "incast",
+    doc: "many to one",
+    keys: &[
+        KIND,
+        k("senders", Hosts, "a count (the first hosts but the receiver) or a list"),
+        k("receiver", Count(0, HOST_MAX), "who receives"),
+        k("bytes", Size, "bytes from each sender in a round"),
+        k("rounds", Count(1, COUNT_MAX), "how often; 1 where absent"),
+        k("gap", Duration, "from the end of a round to the start of the next; 0 where absent"),
+        START,
+        k("connections", Choice(&["persistent", "new"]), "whether rounds share connections; persistent where absent"),
+        TRANSPORT,
+        PRIORITY,
+    ],
+};
+
+pub(super) static PERMUTATION: Spec = Spec {
+    name: "permutation",
+    doc: "each host to one other",
+    keys: &[
+        KIND,
+        k("pattern", Choice(&["stride", "random", "file"]), "who sends to whom"),
+        k("stride", Count(1, HOST_MAX), "stride: host i sends to i + stride; half the hosts where absent"),
+        k("file", Text, "file: lines `src dst`"),
+        k("bytes", Size, "bytes of each flow; endless where absent or 0"),
+        START,
+        k("stagger", Duration, "from one flow's start to the next one's; 0 where absent"),
+        TRANSPORT,
+        UDP_RATE,
+        k("priority", OrWord(&Count(0, 7), &["per-host"]), "per-host: the sender's number modulo 8"),
+    ],
+};
+
+pub(super) static FLOW: Spec = Spec {
+    name: "flow",
+    doc: "one to one",
+    keys: &[
+        KIND,
+        k("src", Count(0, HOST_MAX), "who sends"),
+        k("dst", Count(0, HOST_MAX), "who receives"),
+        k("bytes", Size, "its bytes; endless where absent or 0"),
+        START,
+        TRANSPORT,
+        UDP_RATE,
+        PRIORITY,
+    ],
+};
+
+pub(super) static FLOW_FILE: Spec = Spec {
+    name: "flow-file",
+    doc: "the flows of a file",
+    keys: &[
+        KIND,
+        k("format", Choice(&["hpcc", "htsim"]), "hpcc: flows; htsim: a connection matrix"),
+        k("file", Text, "the file, relative to the scenario's folder"),
+        TRANSPORT,
+        k("priority", Count(0, 7), "the frames' priority; the file's own (or 0) where absent"),
+    ],
+};
+
+pub(super) static POISSON: Spec = Spec {
+    name: "poisson",
+    doc: "random flows at a load",
+    keys: &[
+        KIND,
+        k("cdf", Text, "the file of flow sizes: bytes and cumulative percent a line"),
+        k("load", Number(1e-6, 1.0), "the share of every host's link that is offered"),
+        TRANSPORT,
+        k("until", Duration, "when the last flow starts; the scenario's duration where absent"),
+        PRIORITY,
+    ],
+};
+
+pub(super) static CONSTANT: Spec =
+    Spec { name: "constant", doc: "always the same", keys: &[KIND, k("value", Text, "the value, with its unit")] };
+pub(super) static EXPONENTIAL: Spec =
+    Spec { name: "exponential", doc: "memoryless", keys: &[KIND, k("mean", Text, "the mean, with its unit")] };
+pub(super) static LOGNORMAL: Spec = Spec {
+    name: "lognormal",
+    doc: "the logarithm is normal",
+    keys: &[
+        KIND,
+        k("median", Text, "the median, with its unit"),
+        k("sigma", Number(0.0, 10.0), "standard deviation of the natural logarithm"),
+    ],
+};
+pub(super) static EMPIRICAL: Spec = Spec {
+    name: "empirical",
+    doc: "linear between points",
+    keys: &[KIND, k("points", Counts, "[[value, cumulative], ...], ending at 1 or at 100")],
+};
+pub(super) static CDF_FILE: Spec = Spec {
+    name: "cdf-file",
+    doc: "linear between the points of a file",
+    keys: &[
+        KIND,
+        k("file", Text, "the file: a value and its cumulative percent a line"),
+        k("unit", Text, "the values' unit, as \"us\"; B for sizes where absent"),
+    ],
+};
+pub(super) static DISTRIBUTIONS: [&Spec; 5] = [&CONSTANT, &EXPONENTIAL, &LOGNORMAL, &EMPIRICAL, &CDF_FILE];

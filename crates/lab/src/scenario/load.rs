@@ -1,0 +1,222 @@
+//! Loading a scenario: text, overrides and input files in, a validated model out.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use sluicenet_proto::time::Duration;
+
+use super::error::{Error, Result, Warning};
+use super::files::{Files, Input};
+use super::model::*;
+use super::section::Section;
+use super::sweep::{self, Variant};
+use super::tree::Document;
+use super::workloads::World;
+use super::{keys, sections, topology, workloads};
+
+/// The largest scenario file read: larger ones are refused before reading.
+pub const SCENARIO_BYTES_MAX: u64 = 16 << 20;
+/// Workloads a scenario may have.
+const WORKLOADS_MAX: usize = 1 << 16;
+
+/// A scenario as loaded, with all it came from.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The scenario itself, without what `[sweep]` varies.
+    pub scenario: Scenario,
+    /// The file's name.
+    pub file: String,
+    /// Its text.
+    pub source: String,
+    /// The overrides of the command line, as given.
+    pub overrides: Vec<String>,
+    /// What is odd in the scenario and in its input files.
+    pub warnings: Vec<Warning>,
+    document: Document,
+    files: Mutex<Files>,
+}
+
+impl Scenario {
+    /// Loads a scenario from a file; names of input files are relative to its folder.
+    ///
+    /// # Errors
+    /// Whatever makes the scenario unusable: the first thing found, with its place.
+    pub fn load(path: impl AsRef<Path>) -> Result<Loaded> {
+        Scenario::load_with(path, &[])
+    }
+
+    /// Loads a scenario and applies overrides, each `key=value` with a dotted key.
+    ///
+    /// # Errors
+    /// As [`Scenario::load`]; errors of an override point into it, as file `--set`.
+    pub fn load_with(path: impl AsRef<Path>, overrides: &[String]) -> Result<Loaded> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let bytes = crate::formats::read_bounded(path, &name, SCENARIO_BYTES_MAX)?;
+        let Ok(text) = String::from_utf8(bytes) else {
+            return Err(Error::file(name, "this file is not text (UTF-8)"));
+        };
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Loaded::new(name, text, overrides, Files::new(Some(folder.to_path_buf())))
+    }
+
+    /// Reads a scenario from text, which may name no input files; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`Scenario::load`].
+    pub fn parse(text: &str, name: &str) -> Result<Loaded> {
+        Scenario::parse_in(text, name, None, &[])
+    }
+
+    /// Reads a scenario from text, with the folder its input files are relative to and with overrides.
+    ///
+    /// # Errors
+    /// As [`Scenario::load_with`].
+    pub fn parse_in(text: &str, name: &str, folder: Option<&Path>, overrides: &[String]) -> Result<Loaded> {
+        if text.len() as u64 > SCENARIO_BYTES_MAX {
+            return Err(Error::file(name, format!("this scenario is larger than {} MiB", SCENARIO_BYTES_MAX >> 20)));
+        }
+        Loaded::new(name.into(), text.into(), overrides, Files::new(folder.map(Path::to_path_buf)))
+    }
+
+    /// One text for equal scenarios: JSON with every default resolved and every quantity in base units. Together with
+    /// the bytes of [`Loaded::inputs`] it is all a run depends on.
+    ///
+    /// # Errors
+    /// None in practice: the model holds nothing JSON cannot say.
+    pub fn canonical_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|e| Error::file(&self.name, format!("cannot be written as JSON: {e}")))
+    }
+
+    /// The largest IP packet of a virtual machine (or of a server without virtual network).
+    pub fn host_mtu(&self) -> super::Bytes {
+        if self.overlay.enabled { self.overlay.mtu } else { self.framing.mtu }
+    }
+}
+
+impl Loaded {
+    fn new(file: String, source: String, overrides: &[String], mut files: Files) -> Result<Loaded> {
+        let mut document = Document::parse(&file, &source)?;
+        for o in overrides {
+            document.set_text(o)?;
+        }
+        let mut warnings = Vec::new();
+        let scenario = read(&document, &mut files, &mut warnings)?;
+        sweep::check(&document)?;
+        warnings.append(&mut files.warnings);
+        let overrides = overrides.to_vec();
+        Ok(Loaded { scenario, file, source, overrides, warnings, document, files: Mutex::new(files) })
+    }
+
+    /// The input files read so far, by name: those of the scenario, and of the variants once they are expanded.
+    pub fn inputs(&self) -> Vec<Input> {
+        let files = self.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        files.inputs.iter().map(|(path, bytes)| Input { path: path.clone(), bytes: bytes.clone() }).collect()
+    }
+
+    /// The scenario's variants: every combination of the values in `[sweep]`, the last key varying fastest; the
+    /// scenario alone where there is no sweep.
+    ///
+    /// # Errors
+    /// A variant that is no valid scenario, pointing at the value in `[sweep]`, or more than
+    /// [`VARIANTS_MAX`](super::VARIANTS_MAX) variants.
+    pub fn expand_sweep(&self) -> Result<Vec<Variant>> {
+        let mut files = self.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        sweep::expand(&self.document, &mut files)
+    }
+}
+
+/// The model of a document.
+pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning>) -> Result<Scenario> {
+    let root = Section::new(doc, &keys::ROOT, &doc.root, None)?;
+    let s = root.section("scenario", &keys::SCENARIO)?;
+    let sets = [
+        ("crisan2014-ch2", ParameterSet::Crisan2014Ch2),
+        ("crisan2014-ch3", ParameterSet::Crisan2014Ch3),
+        ("plain", ParameterSet::Plain),
+    ];
+    let set = s.choice("parameters", &sets)?.unwrap_or(ParameterSet::Plain);
+    let modes = [("LL", FlowControl::Ll), ("LZ", FlowControl::Lz), ("ZL", FlowControl::Zl), ("ZZ", FlowControl::Zz)];
+    let flow_control = s.choice("flow_control", &modes)?;
+    let duration: Option<Duration> = s.positive("duration")?;
+    let warmup = s.quantity("warmup")?.unwrap_or(Duration::ZERO);
+    if duration.is_some_and(|d| warmup >= d) {
+        return Err(s.error("warmup", "the warm-up is not shorter than the run: nothing would count"));
+    }
+    let server = sections::server(&root.section("server", &keys::SERVER)?, set)?;
+    if flow_control.is_some_and(FlowControl::virtual_lossless) && !server.virtual_network {
+        return Err(s
+            .error("flow_control", "the first letter says a lossless virtual network, and there is none")
+            .hint("set server.virtual_network = true"));
+    }
+    let (topology, counts) = topology::read(&root.section("topology", &keys::TOPOLOGY)?, set, files)?;
+    let framing = sections::framing(&root.section("framing", &keys::FRAMING)?, set)?;
+    let frame = framing.mtu.0 + framing.header_bytes();
+    let s_switch = root.section("switch", &keys::SWITCH)?;
+    let switch = sections::switch(&s_switch, set)?;
+    let s_adapter = root.section("adapter", &keys::ADAPTER)?;
+    let adapter = sections::adapter(&s_adapter, set, topology.routing, warnings)?;
+    for (section, buffer) in [(&s_switch, switch.buffer), (&s_adapter, adapter.buffer)] {
+        if buffer.0 < frame {
+            return Err(section
+                .error("buffer", format!("a buffer of {} B does not hold a frame of {frame} B", buffer.0))
+                .hint("nothing would ever pass"));
+        }
+    }
+    let physical = flow_control.map(FlowControl::physical_lossless);
+    let pfc = sections::pfc(&root.section("pfc", &keys::PFC)?, set, physical, switch.buffer)?;
+    let s_vswitch = root.section("vswitch", &keys::VSWITCH)?;
+    let vswitch =
+        sections::vswitch(&s_vswitch, flow_control.map(FlowControl::virtual_lossless), server.virtual_network)?;
+    let overlay = sections::overlay(&root.section("overlay", &keys::OVERLAY)?, server.virtual_network, &framing)?;
+    let world = World { topology: &topology, counts, server: &server, duration };
+    let tables = root.tables("workload")?;
+    if tables.is_empty() {
+        return Err(root.error_here("this scenario has no workload").hint("add a [[workload]]"));
+    }
+    if tables.len() > WORKLOADS_MAX {
+        return Err(root.error("workload", format!("more than {WORKLOADS_MAX} workloads")));
+    }
+    let workloads: Vec<Workload> = tables
+        .into_iter()
+        .map(|(table, span)| workloads::read(doc, table, span, &world, files))
+        .collect::<Result<_>>()?;
+    if duration.is_none() && !workloads.iter().any(Workload::is_finite) {
+        return Err(s
+            .error_here("no workload of this scenario ends, and it has no duration")
+            .hint("set scenario.duration"));
+    }
+    Ok(Scenario {
+        name: s.text("name")?.map_or_else(|| stem(doc), str::to_string),
+        description: s.text("description")?.unwrap_or("").to_string(),
+        seed: s.count("seed", 0..=u64::MAX)?.unwrap_or(1),
+        duration,
+        warmup,
+        parameters: set,
+        tcp: sections::tcp(&root.section("tcp", &keys::TCP)?, set)?,
+        udp: sections::udp(&root.section("udp", &keys::UDP)?, set)?,
+        record: sections::record(&root.section("record", &keys::RECORD)?, &counts, warnings)?,
+        topology,
+        switch,
+        pfc,
+        adapter,
+        server,
+        vswitch,
+        overlay,
+        framing,
+        workloads,
+    })
+}
+
+/// The name of a scenario that gives none: its file's.
+fn stem(doc: &Document) -> String {
+    let name = doc.sources.first().map_or("", |s| s.name.as_str());
+    Path::new(name).file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy().into_owned())
+}
+
+impl Topology {
+    /// How many hosts, switches and ports; checked against the limits when the scenario was read.
+    pub fn counts(&self) -> Counts {
+        topology::counts(&self.shape, self.external_hosts)
+    }
+}

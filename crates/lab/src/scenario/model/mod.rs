@@ -1,0 +1,139 @@
+//! The typed, validated model of a scenario: plain data, every default resolved.
+
+mod host;
+mod network;
+mod record;
+mod workload;
+
+pub use host::{Adapter, Congestion, InitialWindow, Overlay, Queueing, Server, Tcp, TcpPreset, Udp, VSwitch, WhenFull};
+pub use network::{
+    BufferPolicy, Counts, Deadlock, Forwarding, Framing, FramingKind, Link, Pfc, Routing, Shape, Switch, Topology,
+};
+pub use record::{PortSelector, Record};
+pub use workload::{
+    Background, Connections, Flow, FlowFile, FlowFileContent, Hosts, Incast, Layout, PartitionAggregate,
+    PartitionAggregate2, Pattern, Permutation, Poisson, Priority, Transport, Workload,
+};
+
+use serde::Serialize;
+use sluicenet_proto::time::Duration;
+use std::sync::Arc;
+
+use super::units::canonical;
+
+/// The set of default values a scenario starts from; two of them are a source's tables, and they are never merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ParameterSet {
+    /// Crisan 2014, Table 2.1: the CEE network of chapter 2.
+    Crisan2014Ch2,
+    /// Crisan 2014, Tables 3.1 and 3.2: the overlay networks of chapters 3 and 4.
+    Crisan2014Ch3,
+    /// A generic 10 Gb/s network of store-and-forward drop-tail switches.
+    Plain,
+}
+
+/// Which network loses frames and which holds them back: the first letter is the virtual one, the second the physical.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum FlowControl {
+    /// Both lossy.
+    Ll,
+    /// Virtual lossy, physical lossless.
+    Lz,
+    /// Virtual lossless, physical lossy.
+    Zl,
+    /// Both lossless.
+    Zz,
+}
+
+impl FlowControl {
+    /// From its two halves.
+    pub fn new(virtual_lossless: bool, physical_lossless: bool) -> FlowControl {
+        match (virtual_lossless, physical_lossless) {
+            (false, false) => FlowControl::Ll,
+            (false, true) => FlowControl::Lz,
+            (true, false) => FlowControl::Zl,
+            (true, true) => FlowControl::Zz,
+        }
+    }
+
+    /// Whether the virtual network holds frames back.
+    pub fn virtual_lossless(self) -> bool {
+        matches!(self, FlowControl::Zl | FlowControl::Zz)
+    }
+
+    /// Whether the physical network holds frames back.
+    pub fn physical_lossless(self) -> bool {
+        matches!(self, FlowControl::Lz | FlowControl::Zz)
+    }
+}
+
+/// A scenario: all that a run depends on but the program itself.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Scenario {
+    /// Its name; the file's where it gives none.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// The seed of every random choice.
+    pub seed: u64,
+    /// When to stop; without it the run ends when every finite workload has.
+    #[serde(serialize_with = "canonical")]
+    pub duration: Option<Duration>,
+    /// What is cut from the statistics at the start.
+    #[serde(serialize_with = "canonical")]
+    pub warmup: Duration,
+    /// The set of defaults it started from.
+    pub parameters: ParameterSet,
+    /// The network's shape and its links.
+    pub topology: Topology,
+    /// Every switch.
+    pub switch: Switch,
+    /// Priority flow control on every physical link.
+    pub pfc: Pfc,
+    /// Every server's network adapter.
+    pub adapter: Adapter,
+    /// Every server.
+    pub server: Server,
+    /// Every server's virtual switch; without effect unless `server.virtual_network`.
+    pub vswitch: VSwitch,
+    /// The overlay tunnels; without effect unless `server.virtual_network`.
+    pub overlay: Overlay,
+    /// What a frame costs on the wire.
+    pub framing: Framing,
+    /// Every TCP stack.
+    pub tcp: Tcp,
+    /// Every UDP stack.
+    pub udp: Udp,
+    /// Who sends what, in the order of the file.
+    pub workloads: Vec<Workload>,
+    /// What to write down.
+    pub record: Record,
+}
+
+impl Scenario {
+    /// The short name of which networks are lossless.
+    pub fn flow_control(&self) -> FlowControl {
+        FlowControl::new(self.server.virtual_network && self.vswitch.lossless, self.pfc.enabled)
+    }
+}
+
+/// An input file of a scenario: its name as written, and what was read from it.
+///
+/// The content is shared between the variants of a sweep. A canonical form holds the name alone: the bytes are hashed
+/// from [`Loaded::inputs`](super::Loaded::inputs).
+#[derive(Debug, PartialEq, Serialize)]
+pub struct InputFile<T> {
+    /// As written in the scenario.
+    pub path: String,
+    /// What was read.
+    #[serde(skip)]
+    pub content: Arc<T>,
+}
+
+impl<T> Clone for InputFile<T> {
+    fn clone(&self) -> Self {
+        InputFile { path: self.path.clone(), content: Arc::clone(&self.content) }
+    }
+}

@@ -1,0 +1,298 @@
+//! Reading the sections that describe boxes: switches, adapters, servers, stacks, and what to record.
+
+use super::defaults;
+use super::error::{Result, Warning};
+use super::model::*;
+use super::section::Section;
+use super::tree::{Node, Value};
+use super::units::Bytes;
+
+/// Bytes the smallest and the largest IP packet may have.
+const MTU_RANGE: core::ops::RangeInclusive<u64> = 128..=65_535;
+
+pub(super) fn switch(s: &Section<'_>, set: ParameterSet) -> Result<Switch> {
+    let d = defaults::switch(set);
+    let policies = [("output", BufferPolicy::Output), ("input", BufferPolicy::Input), ("pooled", BufferPolicy::Pooled)];
+    let forwarding = [("cut-through", Forwarding::CutThrough), ("store-and-forward", Forwarding::StoreAndForward)];
+    Ok(Switch {
+        buffer: s.positive("buffer")?.unwrap_or(d.buffer),
+        policy: s.choice("policy", &policies)?.unwrap_or(d.policy),
+        delay: s.quantity("delay")?.unwrap_or(d.delay),
+        forwarding: s.choice("forwarding", &forwarding)?.unwrap_or(d.forwarding),
+    })
+}
+
+/// `[pfc]`; `fixed` is what `flow_control` says of the physical network.
+pub(super) fn pfc(s: &Section<'_>, set: ParameterSet, fixed: Option<bool>, buffer: Bytes) -> Result<Pfc> {
+    let d = defaults::pfc(set);
+    let deadlock = [("refuse", Deadlock::Refuse), ("warn", Deadlock::Warn), ("ignore", Deadlock::Ignore)];
+    let lossless = match s.counts("lossless", 0..=7)? {
+        Some(list) if list.is_empty() => {
+            return Err(s.error("lossless", "no priority is lossless").hint("write enabled = false instead"));
+        }
+        Some(list) => list.iter().fold(0u8, |mask, p| mask | 1 << p),
+        None => d.lossless,
+    };
+    let headroom = match s.get("headroom") {
+        Some(Node { value: Value::Text(t), .. }) if t == "auto" => None,
+        Some(node) => Some(s.quantity_of(node)?),
+        None => d.headroom,
+    };
+    let p = Pfc {
+        enabled: agree(s, "enabled", fixed, "physical")?.unwrap_or(d.enabled),
+        lossless,
+        xoff: s.positive("xoff")?.unwrap_or(d.xoff),
+        xon: s.quantity("xon")?.unwrap_or(d.xon),
+        headroom,
+        response: s.quantity("response")?.unwrap_or(d.response),
+        quanta: s.count("quanta", 1..=65_535)?.map_or(d.quanta, |n| n as u16),
+        deadlock: s.choice("deadlock", &deadlock)?.unwrap_or(d.deadlock),
+    };
+    if p.xon > p.xoff {
+        return Err(s
+            .error_at(&["xon", "xoff"], format!("xon ({} B) is above xoff ({} B)", p.xon.0, p.xoff.0))
+            .hint("a pause ends when the occupancy has fallen to xon"));
+    }
+    if p.enabled && p.xoff > buffer {
+        return Err(s
+            .error_at(&["xoff"], format!("xoff ({} B) is beyond the switch's buffer ({} B)", p.xoff.0, buffer.0))
+            .hint("lower pfc.xoff (and xon) or raise switch.buffer"));
+    }
+    Ok(p)
+}
+
+/// A flag that `flow_control` may have fixed already.
+fn agree(s: &Section<'_>, name: &str, fixed: Option<bool>, network: &str) -> Result<Option<bool>> {
+    let given = s.bool(name)?;
+    match (given, fixed) {
+        (Some(given), Some(fixed)) if given != fixed => {
+            let word = if fixed { "lossless" } else { "lossy" };
+            Err(s
+                .error(name, format!("scenario.flow_control says that the {network} network is {word}"))
+                .hint(format!("remove `{name}` or flow_control")))
+        }
+        _ => Ok(given.or(fixed)),
+    }
+}
+
+pub(super) fn adapter(
+    s: &Section<'_>,
+    set: ParameterSet,
+    routing: Routing,
+    warn: &mut Vec<Warning>,
+) -> Result<Adapter> {
+    let d = defaults::adapter(set);
+    let queueing = [("voq", Queueing::Voq), ("fifo", Queueing::Fifo)];
+    let when_full = [("stop", WhenFull::Stop), ("drop", WhenFull::Drop)];
+    let timeout = s.positive("resequencing_timeout")?;
+    let resequencing = s.bool("resequencing")?.unwrap_or(routing == Routing::Random);
+    if timeout.is_some() && !resequencing {
+        let (file, line) = s.get("resequencing_timeout").map_or((String::new(), 0), |n| s.doc.line_of(n.span));
+        let message = "`resequencing_timeout` has no effect: resequencing is off".into();
+        warn.push(Warning { file, line, message });
+    }
+    Ok(Adapter {
+        buffer: s.positive("buffer")?.unwrap_or(d.buffer),
+        delay: s.quantity("delay")?.unwrap_or(d.delay),
+        queueing: s.choice("queueing", &queueing)?.unwrap_or(d.queueing),
+        when_full: s.choice("when_full", &when_full)?.unwrap_or(d.when_full),
+        resequencing: resequencing.then(|| timeout.unwrap_or(defaults::RESEQUENCING_TIMEOUT)),
+    })
+}
+
+pub(super) fn server(s: &Section<'_>, set: ParameterSet) -> Result<Server> {
+    let d = defaults::server(set);
+    Ok(Server {
+        vms: s.count_u32("vms", 1..=256)?.unwrap_or(d.vms),
+        virtual_network: s.bool("virtual_network")?.unwrap_or(d.virtual_network),
+    })
+}
+
+/// `[vswitch]`; `fixed` is what `flow_control` says of the virtual network.
+pub(super) fn vswitch(s: &Section<'_>, fixed: Option<bool>, virtual_network: bool) -> Result<VSwitch> {
+    let d = defaults::vswitch();
+    let v = VSwitch {
+        slots: s.count_u32("slots", 1..=1 << 20)?.unwrap_or(d.slots),
+        lossless: agree(s, "lossless", fixed, "virtual")?.unwrap_or(d.lossless),
+        vm_rate: s.positive("vm_rate")?.unwrap_or(d.vm_rate),
+    };
+    if s.bool("lossless")? == Some(true) && !virtual_network {
+        return Err(s
+            .error("lossless", "there is no virtual network that could be lossless")
+            .hint("set server.virtual_network = true"));
+    }
+    Ok(v)
+}
+
+pub(super) fn overlay(s: &Section<'_>, virtual_network: bool, framing: &Framing) -> Result<Overlay> {
+    let d = defaults::overlay(virtual_network);
+    let o = Overlay {
+        enabled: s.bool("enabled")?.unwrap_or(d.enabled),
+        encapsulation: s.quantity("encapsulation")?.unwrap_or(d.encapsulation),
+        mtu: mtu(s)?.unwrap_or(d.mtu),
+    };
+    if o.enabled && !virtual_network {
+        return Err(s
+            .error("enabled", "an overlay needs virtual switches, and there is no virtual network")
+            .hint("set server.virtual_network = true"));
+    }
+    let (inner, outer) = (o.mtu.0.saturating_add(o.encapsulation.0), framing.mtu.0 + framing.header_bytes());
+    if o.enabled && inner > outer {
+        return Err(s
+            .error_at(&["mtu", "encapsulation"], format!("{inner} B encapsulated do not fit a frame of {outer} B"))
+            .hint("overlay.mtu and overlay.encapsulation together are at most framing.mtu and its header"));
+    }
+    Ok(o)
+}
+
+fn mtu(s: &Section<'_>) -> Result<Option<Bytes>> {
+    let mtu: Option<Bytes> = s.quantity("mtu")?;
+    match mtu {
+        Some(mtu) if !MTU_RANGE.contains(&mtu.0) => Err(s
+            .error("mtu", format!("an MTU of {} B is out of range", mtu.0))
+            .expected(format!("from {} B to {} B", MTU_RANGE.start(), MTU_RANGE.end()))),
+        _ => Ok(mtu),
+    }
+}
+
+pub(super) fn framing(s: &Section<'_>, set: ParameterSet) -> Result<Framing> {
+    let d = defaults::framing(set);
+    let kinds = [("ethernet", FramingKind::Ethernet), ("ppp", FramingKind::Ppp)];
+    Ok(Framing { kind: s.choice("kind", &kinds)?.unwrap_or(d.kind), mtu: mtu(s)?.unwrap_or(d.mtu) })
+}
+
+pub(super) fn tcp(s: &Section<'_>, set: ParameterSet) -> Result<Tcp> {
+    let presets = [("default", TcpPreset::Default), ("tuned", TcpPreset::Tuned)];
+    let preset = s.choice("preset", &presets)?;
+    if preset.is_some() && set != ParameterSet::Crisan2014Ch3 {
+        return Err(s
+            .error("preset", "these presets are of Table 3.2, which is of parameters = \"crisan2014-ch3\" alone")
+            .hint("give rto_base, rto_min and rto_slop instead"));
+    }
+    let d = defaults::tcp(set, preset.unwrap_or(TcpPreset::Tuned));
+    let congestion = [("newreno", Congestion::NewReno), ("cubic", Congestion::Cubic), ("vegas", Congestion::Vegas)];
+    let delayed_ack = match s.get("delayed_ack") {
+        Some(Node { value: Value::Text(t), .. }) if t == "off" => None,
+        Some(_) => s.positive("delayed_ack")?,
+        None => d.delayed_ack,
+    };
+    let initial_window = match s.get("initial_window") {
+        Some(Node { value: Value::Text(t), .. }) if t == "rfc3390" => InitialWindow::Rfc3390,
+        Some(node @ Node { value: Value::Text(_), .. }) => {
+            return Err(s.wrong(node, "\"rfc3390\" or a number of segments"));
+        }
+        Some(node) => InitialWindow::Segments(s.count_of(node, "initial_window", 1..=1000)? as u32),
+        None => d.initial_window,
+    };
+    let t = Tcp {
+        congestion: s.choice("congestion", &congestion)?.unwrap_or(d.congestion),
+        rto_base: s.positive("rto_base")?.unwrap_or(d.rto_base),
+        rto_min: s.positive("rto_min")?.unwrap_or(d.rto_min),
+        rto_slop: s.quantity("rto_slop")?.unwrap_or(d.rto_slop),
+        rto_max: s.positive("rto_max")?.unwrap_or(d.rto_max),
+        tick: s.positive("tick")?.unwrap_or(d.tick),
+        buffer: s.positive("buffer")?.unwrap_or(d.buffer),
+        max_buffer: s.positive("max_buffer")?.unwrap_or(d.max_buffer),
+        auto_buffer: s.bool("auto_buffer")?.unwrap_or(d.auto_buffer),
+        tx_delay: s.quantity("tx_delay")?.unwrap_or(d.tx_delay),
+        rx_delay: s.quantity("rx_delay")?.unwrap_or(d.rx_delay),
+        delayed_ack,
+        ack_every: s.count_u32("ack_every", 1..=64)?.unwrap_or(d.ack_every),
+        reassembly_limit: s.count_u32("reassembly_limit", 1..=1 << 24)?.unwrap_or(d.reassembly_limit),
+        initial_window,
+        sack: s.bool("sack")?.unwrap_or(d.sack),
+        timestamps: s.bool("timestamps")?.unwrap_or(d.timestamps),
+        window_scaling: s.bool("window_scaling")?.unwrap_or(d.window_scaling),
+        ecn: s.bool("ecn")?.unwrap_or(d.ecn),
+        limited_transmit: s.bool("limited_transmit")?.unwrap_or(d.limited_transmit),
+        restart_after_idle: s.bool("restart_after_idle")?.unwrap_or(d.restart_after_idle),
+        nagle: s.bool("nagle")?.unwrap_or(d.nagle),
+        connection_cache: s.bool("connection_cache")?.unwrap_or(d.connection_cache),
+    };
+    check_tcp(s, &t)?;
+    Ok(t)
+}
+
+fn check_tcp(s: &Section<'_>, t: &Tcp) -> Result<()> {
+    let ps = |d: sluicenet_proto::time::Duration| format!("{} us", d.as_us());
+    for (name, value) in [("rto_min", t.rto_min), ("rto_base", t.rto_base), ("rto_slop", t.rto_slop)] {
+        if value > t.rto_max {
+            return Err(
+                s.error_at(&[name, "rto_max"], format!("{name} ({}) is above rto_max ({})", ps(value), ps(t.rto_max)))
+            );
+        }
+    }
+    if t.buffer > t.max_buffer {
+        return Err(s.error_at(
+            &["buffer", "max_buffer"],
+            format!("buffer ({} B) is above max_buffer ({} B)", t.buffer.0, t.max_buffer.0),
+        ));
+    }
+    // A timeout is srtt + 4 rttvar + slop, of at least rto_min: this is as short as it gets.
+    let floor = t.rto_min.max(t.rto_slop);
+    match t.delayed_ack {
+        Some(delay) if delay >= floor => Err(s
+            .error_at(
+                &["delayed_ack", "rto_min", "rto_slop"],
+                format!("delayed_ack ({}) is not below the shortest timeout ({})", ps(delay), ps(floor)),
+            )
+            .hint("a reply of an odd number of segments would time out every time")),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn udp(s: &Section<'_>, set: ParameterSet) -> Result<Udp> {
+    let d = defaults::udp(set);
+    Ok(Udp {
+        buffer: s.positive("buffer")?.unwrap_or(d.buffer),
+        tx_delay: s.quantity("tx_delay")?.unwrap_or(d.tx_delay),
+        rx_delay: s.quantity("rx_delay")?.unwrap_or(d.rx_delay),
+    })
+}
+
+pub(super) fn record(s: &Section<'_>, counts: &Counts, warn: &mut Vec<Warning>) -> Result<Record> {
+    let queues = s.positive("queues")?;
+    let queue_ports = ports(s, "queue_ports", counts)?;
+    if let (Some(node), None) = (s.get("queue_ports"), queues) {
+        let (file, line) = s.doc.line_of(node.span);
+        warn.push(Warning { file, line, message: "`queue_ports` has no effect without `queues`".into() });
+    }
+    Ok(Record {
+        flows: s.bool("flows")?.unwrap_or(true),
+        queries: s.bool("queries")?.unwrap_or(true),
+        ports: s.bool("ports")?.unwrap_or(true),
+        queues,
+        queue_ports,
+        pauses: s.bool("pauses")?.unwrap_or(false),
+        csv: s.bool("csv")?.unwrap_or(false),
+        pcapng: ports(s, "pcapng", counts)?,
+        part_rows: s.count_u32("part_rows", 1..=1 << 30)?.unwrap_or(defaults::PART_ROWS),
+    })
+}
+
+/// A list of ports by name: `host N`, `switch N`, `switch N port P`.
+fn ports(s: &Section<'_>, name: &str, counts: &Counts) -> Result<Vec<PortSelector>> {
+    const FORMS: &str = "\"host 3\", \"switch 2\" or \"switch 2 port 5\"";
+    let Some(node) = s.get(name) else { return Ok(Vec::new()) };
+    let Value::List(list) = &node.value else { return Err(s.wrong(node, "a list of ports")) };
+    let mut out = Vec::new();
+    for node in list {
+        let Value::Text(text) = &node.value else { return Err(s.wrong(node, FORMS)) };
+        let words: Vec<&str> = text.split_whitespace().take(5).collect();
+        let number = |word: &str, what: &str, count: u32| match word.parse::<u32>() {
+            Ok(n) if n < count => Ok(n),
+            Ok(n) => Err(s.doc.error(node.span, format!("there is no {what} {n}: {count} in all, counted from 0"))),
+            Err(_) => Err(s.doc.error(node.span, format!("`{text}` names no port")).expected(FORMS)),
+        };
+        out.push(match words[..] {
+            ["host", n] => PortSelector::Host(number(n, "host", counts.endpoints())?),
+            ["switch", n] => PortSelector::Switch(number(n, "switch", counts.switches)?),
+            ["switch", n, "port", p] => {
+                // Which ports a switch has is known when the network is built; a bound holds already.
+                PortSelector::SwitchPort(number(n, "switch", counts.switches)?, number(p, "port", counts.ports)?)
+            }
+            _ => return Err(s.doc.error(node.span, format!("`{text}` names no port")).expected(FORMS)),
+        });
+    }
+    Ok(out)
+}

@@ -1,0 +1,153 @@
+//! `[sweep]`: dotted keys, each with a list of values; all combinations are variants of the scenario.
+
+use super::error::{Error, Result, Warning};
+use super::files::Files;
+use super::load;
+use super::model::Scenario;
+use super::tree::{Document, Node, Span, Table, Value};
+
+/// Variants a sweep may have.
+pub const VARIANTS_MAX: usize = 1 << 16;
+/// Bytes of scenario text all variants together may be made of: each is a scenario in memory.
+const VARIANT_BYTES_MAX: usize = 1 << 30;
+
+/// One combination of a sweep.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// A readable name, as `flow_control=LZ seed=2`: the last parts of the keys that differ between variants; empty
+    /// where there is no sweep.
+    pub label: String,
+    /// The keys in the order of the file, each with its value as text.
+    pub settings: Vec<(String, String)>,
+    /// The scenario.
+    pub scenario: Scenario,
+    /// What is odd in it; the input files it shares with others warned when they were first read.
+    pub warnings: Vec<Warning>,
+}
+
+struct Axis<'a> {
+    /// The dotted key, part by part.
+    parts: Vec<(String, Span)>,
+    values: &'a [Node],
+}
+
+impl Axis<'_> {
+    fn key(&self) -> String {
+        self.parts.iter().map(|p| p.0.as_str()).collect::<Vec<_>>().join(".")
+    }
+}
+
+/// Refuses a sweep that could not be expanded, before anyone tries.
+pub(super) fn check(doc: &Document) -> Result<()> {
+    axes(doc).map(|_| ())
+}
+
+/// The axes in the order of the file.
+fn axes(doc: &Document) -> Result<Vec<Axis<'_>>> {
+    let mut axes = Vec::new();
+    let Some(entry) = doc.root.get("sweep") else { return Ok(axes) };
+    let Value::Table(table) = &entry.node.value else {
+        return Err(doc.error(entry.node.span, "`sweep` is a table of keys and lists"));
+    };
+    collect(doc, table, &[], &mut axes)?;
+    let mut variants = 1usize;
+    for axis in &axes {
+        let key = axis.key();
+        if key.starts_with("sweep") {
+            return Err(doc.error(axis.parts[0].1, "a sweep cannot vary a sweep"));
+        }
+        if let Some(other) = axes.iter().find(|o| !core::ptr::eq(*o, axis) && o.key() == key) {
+            return Err(doc.error(other.parts[0].1, format!("`{key}` is swept twice")));
+        }
+        variants = variants.saturating_mul(axis.values.len());
+        if variants > VARIANTS_MAX {
+            return Err(doc
+                .error(axis.parts[0].1, format!("this sweep has more than {VARIANTS_MAX} variants"))
+                .hint("the number of variants is the product of the lists' lengths"));
+        }
+        if variants.saturating_mul(doc.sources.iter().map(|s| s.text.len()).sum()) > VARIANT_BYTES_MAX {
+            return Err(doc
+                .error(axis.parts[0].1, format!("{variants} variants of so long a scenario are too many"))
+                .hint("move long lists into files, which variants share"));
+        }
+    }
+    Ok(axes)
+}
+
+/// Keys may be quoted ("scenario.seed") or dotted (scenario.seed): both end at a list.
+fn collect<'a>(doc: &Document, table: &'a Table, path: &[(String, Span)], axes: &mut Vec<Axis<'a>>) -> Result<()> {
+    for entry in &table.entries {
+        let mut parts = path.to_vec();
+        parts.extend(entry.key.split('.').map(|p| (p.trim().to_string(), entry.key_span)));
+        match &entry.node.value {
+            Value::Table(inner) => collect(doc, inner, &parts, axes)?,
+            Value::List(values) if values.is_empty() => {
+                return Err(doc.error(entry.node.span, "a sweep over no values has no variants"));
+            }
+            Value::List(values) => axes.push(Axis { parts, values }),
+            _ => {
+                return Err(doc
+                    .error(entry.node.span, format!("{} where a list of values should be", entry.node.kind()))
+                    .hint("as \"scenario.seed\" = [1, 2, 3]"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Every combination, the last axis varying fastest.
+pub(super) fn expand(doc: &Document, files: &mut Files) -> Result<Vec<Variant>> {
+    let axes = axes(doc)?;
+    let names = short_names(&axes);
+    let count: usize = axes.iter().map(|a| a.values.len()).product();
+    // One tree for all: each variant sets the same keys again.
+    let mut variant = doc.clone();
+    let mut variants = Vec::new();
+    for number in 0..count {
+        // The number's digits, in a base that is each axis's length.
+        let mut rest = number;
+        let mut picked: Vec<usize> = axes
+            .iter()
+            .rev()
+            .map(|a| {
+                let digit = rest % a.values.len();
+                rest /= a.values.len();
+                digit
+            })
+            .collect();
+        picked.reverse();
+        let mut settings = Vec::new();
+        let mut label = Vec::new();
+        for ((axis, i), name) in axes.iter().zip(&picked).zip(&names) {
+            let value = &axis.values[*i];
+            variant.set(&axis.parts, value.clone())?;
+            label.push(format!("{name}={}", value.label()));
+            settings.push((axis.key(), value.label()));
+        }
+        let mut warnings = Vec::new();
+        let scenario = load::read(&variant, files, &mut warnings).map_err(|e| in_variant(e, &label.join(" ")))?;
+        warnings.append(&mut files.warnings);
+        variants.push(Variant { label: label.join(" "), settings, scenario, warnings });
+    }
+    Ok(variants)
+}
+
+/// An error of one variant says which.
+fn in_variant(e: Error, label: &str) -> Error {
+    if label.is_empty() {
+        return e;
+    }
+    let hint = match e.diagnostic().hint.as_str() {
+        "" => format!("in the variant {label}"),
+        hint => format!("{hint} (in the variant {label})"),
+    };
+    e.hint(hint)
+}
+
+/// The last part of each key, or all of it where two would be the same.
+fn short_names(axes: &[Axis<'_>]) -> Vec<String> {
+    let last = |a: &Axis<'_>| a.parts.last().map(|p| p.0.clone()).unwrap_or_default();
+    axes.iter()
+        .map(|a| if axes.iter().filter(|o| last(o) == last(a)).count() > 1 { a.key() } else { last(a) })
+        .collect()
+}

@@ -1,0 +1,239 @@
+//! Every kind of refusal: where it points, what it says, what it suggests.
+
+use super::*;
+
+/// Replaces `from` in the full scenario and expects an error at `needle` with `message`.
+fn expect(text: &str, needle: &str, message: &str) {
+    let d = refused(text);
+    let at = text.find(needle).unwrap_or_else(|| panic!("{needle} is not in the text"));
+    let line = text[..at].matches('\n').count() + 1;
+    let column = at - text[..at].rfind('\n').map_or(0, |i| i + 1) + 1;
+    assert!(d.message.contains(message), "{d:#?}");
+    assert_eq!((d.line as usize, d.column as usize), (line, column), "{d:#?}");
+    assert_eq!(d.file, "t.toml");
+}
+
+fn with(from: &str, to: &str) -> String {
+    assert!(FULL.contains(from), "{from}");
+    FULL.replacen(from, to, 1)
+}
+
+#[test]
+fn toml_itself() {
+    expect("[topology\nkind = 1\n", "\nkind", "this is not TOML");
+    assert!(refused("a = \n").message.contains("this is not TOML"));
+    assert!(refused(&MINIMAL.replace("hosts = 4", "hosts = 4\nhosts = 5")).message.contains("not TOML: duplicate key"));
+    assert!(refused(&format!("a = {}", "[".repeat(100_000))).message.contains("not TOML"));
+}
+
+#[test]
+fn unknown_keys_find_their_neighbours() {
+    let text = with("link_rate", "link_rat");
+    expect(&text, "link_rat ", "unknown key `link_rat` in [topology]");
+    assert_eq!(refused(&text).hint, "did you mean `link_rate`?");
+    let text = with("[switch]", "[swich]");
+    expect(&text, "swich]", "unknown key `swich` at the top");
+    let text = with("pattern = \"stride\"", "patern = \"stride\"");
+    expect(&text, "patern", "unknown key `patern` in [permutation]");
+    let text = with("kind = \"incast\"", "kind = \"in-cast\"");
+    expect(&text, "\"in-cast\"", "unknown kind of workload `in-cast`");
+    assert_eq!(refused(&text).hint, "did you mean `incast`?");
+    let text = with("median", "medain");
+    expect(&text, "medain", "unknown key `medain` in [lognormal]");
+}
+
+#[test]
+fn quantities() {
+    let text = with("link_rate = \"10 Gb/s\"", "link_rate = \"10 Gbit/s\"");
+    expect(&text, "\"10 Gbit/s\"", "unknown unit `Gbit/s`");
+    let text = with("link_rate = \"10 Gb/s\"", "link_rate = 10");
+    expect(&text, "10\nlink_delay", "a rate needs a unit");
+    for (value, message) in [
+        ("\"-5 ns\"", "negative"),
+        ("nan", "needs a unit"),
+        ("\"5\"", "needs a unit"),
+        ("true", "true or false where a duration should be"),
+        ("1979-05-27", "a date where a duration"),
+        ("\"999999999 s\"", "too large"),
+    ] {
+        expect(&with("link_delay = \"50 ns\"", &format!("link_delay = {value}")), value, message);
+    }
+    expect(&with("\"10 Gb/s\"", "\"0 b/s\""), "\"0 b/s\"", "`link_rate` cannot be 0");
+    expect(&with("bit_error_rate = 1e-12", "bit_error_rate = nan"), "nan", "out of range");
+    expect(&with("bit_error_rate = 1e-12", "bit_error_rate = -1e-9"), "-1e-9", "out of range");
+    expect(&with("seed = 7", "seed = -7"), "-7", "`seed` of -7 is out of range");
+    expect(&with("seed = 7", "seed = 18446744073709551616"), "18446744073709551616", "out of range");
+}
+
+#[test]
+fn topologies_beyond_the_limits_are_refused_by_arithmetic() {
+    for (m, w, message) in [
+        ("[1000, 1000, 1000]", "[1, 1, 1]", "a network of 1000000004 hosts is too large"),
+        (
+            "[1048576, 1048576, 1048576, 1048576, 1048576, 1048576, 1048576, 1048576]",
+            "[1, 1, 1, 1, 1, 1, 1, 1]",
+            "too large",
+        ),
+        ("[2, 2]", "[1, 1048576]", "ports is too large"),
+        ("[4, 4]", "[1]", "`m` has 2 levels and `w` has 1"),
+        ("[4, 4]", "[2, 2]", "a host has one port"),
+        ("[]", "[]", "1 to 16 levels"),
+        ("[4, 0]", "[1, 1]", "`m` of 0 is out of range"),
+        ("[4, 9999999999]", "[1, 1]", "out of range"),
+    ] {
+        let text = with("m = [4, 4]\nw = [1, 2]", &format!("m = {m}\nw = {w}"));
+        let d = refused(&text);
+        assert!(d.message.contains(message), "{m} {w}: {d:#?}");
+        assert!(d.line == 13 || d.line == 14, "{d:#?}");
+    }
+    let other = |shape: &str| MINIMAL.replace("kind = \"single-switch\"\nhosts = 4", shape);
+    expect(&other("kind = \"single-switch\"\nhosts = 1048577"), "1048577", "out of range");
+    expect(&other("kind = \"single-switch\""), "topology", "`hosts` is missing");
+    expect(&other("kind = \"fat-tree\"\nk = 5"), "5", "needs an even number");
+    expect(&other("kind = \"fat-tree\"\nk = 1000"), "1000", "too large");
+    expect(&other("kind = \"fat-tree\"\nhosts = 4"), "4", "`hosts` means nothing to a topology of kind \"fat-tree\"");
+    expect(&other("kind = \"k-ary-n-tree\"\nk = 4\nn = 3\nslimmed = [2]"), "[2]", "2 levels of switches");
+    expect(&other("kind = \"hpcc\"\nfile = \"x.txt\""), "\"x.txt\"", "no folder to read files from");
+    expect(&with("level = 2", "level = 3"), "3\nrate", "there is no level 3: the tree has 2");
+}
+
+#[test]
+fn contradictions() {
+    expect(&with("xon = \"70 KB\"", "xon = \"91 KB\""), "\"91 KB\"", "xon (91000 B) is above xoff (90000 B)");
+    expect(&with("xoff = \"90 KB\"", "xoff = \"101 KB\""), "\"101 KB\"", "beyond the switch's buffer");
+    expect(&with("enabled = true\nlossless", "enabled = false\nlossless"), "false\nlossless", "flow_control says");
+    expect(&with("lossless = true", "lossless = false"), "false\nvm_rate", "the virtual network is lossless");
+    expect(&with("virtual_network = true", "virtual_network = false"), "\"ZZ\"", "there is none");
+    expect(
+        &with("delayed_ack = \"10 ms\"", "delayed_ack = \"20 ms\""),
+        "\"20 ms\"\nack_every",
+        "not below the shortest timeout",
+    );
+    expect(
+        &with("rto_max = \"64 s\"", "rto_max = \"10 ms\""),
+        "\"20 ms\"\nrto_min",
+        "rto_base (20000 us) is above rto_max",
+    );
+    expect(&with("max_buffer = \"256 KB\"", "max_buffer = \"1 KB\""), "\"128 KB\"\nmax_buffer", "above max_buffer");
+    expect(&with("mtu = \"1446 B\"", "mtu = \"1500 B\""), "\"1500 B\"\n\n[framing]", "do not fit a frame of 1518 B");
+    expect(&with("warmup = \"100 ms\"", "warmup = \"2 s\""), "\"2 s\"\nparameters", "not shorter than the run");
+    expect(&with("lossless = [0, 3]", "lossless = [0, 8]"), "8]", "out of range");
+    expect(&with("buffer = \"512 KB\"", "buffer = \"1 KB\""), "\"1 KB\"", "does not hold a frame of 1518 B");
+    expect(&with("crisan2014-ch3", "crisan2014-ch2"), "\"tuned\"", "Table 3.2");
+    expect(&with("\"switch 2 port 1\"", "\"switch 99\""), "\"switch 99\"", "there is no switch 99");
+    expect(&with("\"host 3\"", "\"hosts 3\""), "\"hosts 3\"", "names no port");
+}
+
+#[test]
+fn workloads() {
+    assert!(refused("[topology]\nkind = \"single-switch\"\nhosts = 4\n").message.contains("no workload"));
+    expect(&with("receiver = 15", "receiver = 20"), "20\nbytes", "there is no host 20: the network has 20");
+    expect(&with("senders = 8", "senders = [1, 15]"), "[1, 15]", "host 15 sends to itself");
+    expect(&with("senders = 8", "senders = [1, 1]"), "1]\nreceiver", "listed twice");
+    expect(&with("senders = 8", "senders = []"), "[]", "empty");
+    expect(&with("senders = 8", "senders = 16"), "16\nreceiver", "the network has 15 hosts but the receiver");
+    expect(&with("dst = 16", "dst = 0"), "0\nbytes = 0", "host 0 sends to itself");
+    expect(&with("stride = 4", "stride = 32"), "32\nbytes", "send to themselves");
+    expect(&with("vm = 3", "vm = 4"), "4\nload", "there is no virtual machine 4");
+    expect(&with("chassis = 1\npriority = 3", "chassis = 3\npriority = 3"), "3\npriority", "there is no level 3");
+    expect(&with("vms = 4", "vms = 2"), "\"crisan2014-ch4\"", "puts three virtual machines");
+    expect(&with("warmup_queries = 10", "warmup_queries = 100"), "100\nmessage", "every query is warm-up");
+    expect(&with("workers = [1, 2, 3]", "workers = [0]"), "[0]\nrequest", "an aggregator and a worker");
+    let text = MINIMAL.replace("bytes = \"1 MB\"", "");
+    expect(&text, "[[workload]]", "an endless flow in a run without an end");
+    let text = MINIMAL.replace("bytes", "rate = \"1 Gb/s\"\nbytes");
+    expect(&text, "\"1 Gb/s\"", "a TCP flow finds its own rate");
+    expect(&MINIMAL.replace("[[workload]]", "[workload]"), "[workload]", "a table where a list of tables should be");
+}
+
+#[test]
+fn distributions() {
+    let points = "[[\"1 KB\", 0], [\"100 KB\", 0.9], [\"1 MB\", 1]]";
+    expect(&with(points, "[[\"1 KB\", 0], [\"100 KB\", 0.9]]"), "[[\"1 KB\"", "the distribution ends at 0.9");
+    expect(&with(points, "[[\"2 KB\", 0], [\"1 KB\", 1]]"), "\"1 KB\", 1", "the values descend");
+    expect(&with(points, "[[\"1 KB\", 0.5], [\"2 KB\", 0.4], [\"3 KB\", 1]]"), "0.4]", "descends");
+    expect(&with(points, "[]"), "[] }", "no points");
+    expect(&with(points, "[[\"0 B\", 1]]"), "{ kind = \"empirical\"", "the mean of `flow_size` is not above 0");
+    expect(&with("mean = \"1 ms\"", "mean = \"0 s\""), "{ kind = \"exponential\"", "not above 0");
+    expect(&with("sigma = 1", "sigma = inf"), "inf", "out of range");
+    expect(&with("\"lognormal\"", "\"weibull\""), "\"weibull\"", "unknown kind of distribution");
+    expect(&with("kind = \"constant\", ", ""), "{ value", "no `kind`");
+}
+
+#[test]
+fn overrides_point_into_themselves() {
+    let set = |o: &str| Scenario::parse_in(MINIMAL, "t.toml", None, &[o.to_string()]);
+    assert_eq!(set("tcp.congestion=vegas").unwrap().scenario.tcp.congestion, Congestion::Vegas);
+    assert_eq!(set("topology.link_rate=40 Gb/s").unwrap().scenario.topology.link.rate.as_bps(), 40_000_000_000);
+    assert_eq!(set("workload.0.dst=3").unwrap().scenario.workloads.len(), 1);
+    assert_eq!(set("scenario.seed = 0x10").unwrap().scenario.seed, 16);
+    for (o, column, message) in [
+        ("tcp.congestion=reno2", 16, "unknown congestion `reno2`"),
+        ("tcp.congestoin=vegas", 5, "unknown key `congestoin` in [tcp]"),
+        ("workload.1.dst=3", 10, "`workload` has 1 tables, counted from 0: not `1`"),
+        ("workload.dst=3", 1, ""),
+        ("topology.link_rate=40", 20, "needs a unit"),
+        ("nonsense", 1, "an override is a key"),
+        ("a..b=1", 3, "not a dotted key"),
+        ("topology.kind.x=1", 10, "`kind` is not a table"),
+    ] {
+        let e = set(o).unwrap_err();
+        let d = e.diagnostic();
+        assert_eq!((d.file.as_str(), d.line), ("--set", 1), "{o}: {e}");
+        assert!(d.message.contains(message), "{o}: {e}");
+        assert_eq!(d.column, column, "{o}: {e}");
+    }
+}
+
+/// Every key of every section is read: with a value of a wrong kind, the scenario is refused at that very value.
+#[test]
+fn no_key_is_read_and_ignored() {
+    let lines: Vec<&str> = FULL.lines().collect();
+    let mut checked = 0;
+    for (i, line) in lines.iter().enumerate() {
+        let Some((key, value)) = line.split_once(" = ") else { continue };
+        let wrong = "1979-05-27";
+        let mut changed = lines.clone();
+        let replaced = format!("{key} = {wrong}");
+        changed[i] = &replaced;
+        let d = refused(&changed.join("\n"));
+        assert_eq!(d.line as usize, i + 1, "{line}: {d:#?}");
+        assert!(!value.is_empty());
+        checked += 1;
+    }
+    assert!(checked > 100, "{checked}");
+}
+
+/// Whatever is done to a valid scenario, the answer is a scenario or an error.
+#[test]
+fn mutated_scenarios_never_panic() {
+    let mut seed = 0x5eed_u64;
+    let mut random = move |n: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % n.max(1) as u64) as usize
+    };
+    let words =
+        ["\"", "[", "]", "{", "}", "=", "\n", "nan", "-1", "99999999999999999999", "\"\u{1F600}\"", ".", "inf", "0"];
+    for _ in 0..4000 {
+        let mut bytes = FULL.as_bytes().to_vec();
+        for _ in 0..=random(4) {
+            if bytes.is_empty() {
+                break;
+            }
+            let at = random(bytes.len());
+            match random(4) {
+                0 => bytes[at] = random(256) as u8,
+                1 => drop(bytes.drain(at..(at + random(30)).min(bytes.len()))),
+                2 => drop(bytes.splice(at..at, words[random(words.len())].bytes())),
+                _ => bytes.truncate(at.max(1)),
+            }
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        match parse(&text) {
+            Ok(loaded) => drop(loaded.scenario.canonical_json().unwrap()),
+            Err(e) => assert!(e.diagnostic().line > 0 && !e.to_string().is_empty()),
+        }
+    }
+}

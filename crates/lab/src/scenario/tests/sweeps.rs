@@ -1,0 +1,71 @@
+//! Sweeps: order, labels, limits.
+
+use super::*;
+
+const SWEEP: &str = r#"
+[server]
+virtual_network = true
+
+[sweep]
+"scenario.flow_control" = ["LL", "LZ", "ZL", "ZZ"]
+tcp.congestion = ["newreno", "cubic"]
+scenario.seed = [1, 2, 3]
+"#;
+
+#[test]
+fn variants_come_in_the_order_of_the_file() {
+    let loaded = parse(&format!("{MINIMAL}{SWEEP}")).unwrap();
+    let variants = loaded.expand_sweep().unwrap();
+    assert_eq!(variants.len(), 24);
+    let labels: Vec<&str> = variants.iter().map(|v| v.label.as_str()).collect();
+    assert_eq!(labels[0], "flow_control=LL congestion=newreno seed=1");
+    assert_eq!(labels[1], "flow_control=LL congestion=newreno seed=2");
+    assert_eq!(labels[3], "flow_control=LL congestion=cubic seed=1");
+    assert_eq!(labels[23], "flow_control=ZZ congestion=cubic seed=3");
+    let v = &variants[9];
+    assert_eq!(v.settings[0], ("scenario.flow_control".to_string(), "LZ".to_string()));
+    assert_eq!((v.scenario.flow_control(), v.scenario.seed), (FlowControl::Lz, 1));
+    assert_eq!(v.scenario.tcp.congestion, Congestion::Cubic);
+    let again: Vec<String> = loaded.expand_sweep().unwrap().into_iter().map(|v| v.label).collect();
+    assert_eq!(again, labels);
+}
+
+#[test]
+fn no_sweep_is_one_variant() {
+    let loaded = parse(MINIMAL).unwrap();
+    let variants = loaded.expand_sweep().unwrap();
+    assert_eq!((variants.len(), variants[0].label.as_str()), (1, ""));
+    assert_eq!(variants[0].scenario, loaded.scenario);
+}
+
+#[test]
+fn a_sweep_reaches_into_workloads_and_whole_tables() {
+    let text = format!("{MINIMAL}[sweep]\n\"workload.0.bytes\" = [\"1 KB\", \"2 KB\"]\nworkload.0.dst = [2, 3]\n");
+    let variants = parse(&text).unwrap().expand_sweep().unwrap();
+    assert_eq!(variants[3].label, "bytes=2 KB dst=3");
+    let Workload::Flow(f) = &variants[3].scenario.workloads[0] else { panic!() };
+    assert_eq!((f.bytes, f.dst), (Some(Bytes(2000)), 3));
+    let text = format!("{MINIMAL}[sweep]\nswitch.buffer = [\"100 KB\"]\nadapter.buffer = [\"200 KB\"]\n");
+    assert_eq!(parse(&text).unwrap().expand_sweep().unwrap()[0].label, "switch.buffer=100 KB adapter.buffer=200 KB");
+}
+
+#[test]
+fn a_bad_sweep_says_where() {
+    let sweep = |text: &str| format!("{MINIMAL}[sweep]\n{text}\n");
+    let expanded = |text: &str| match parse(&sweep(text)) {
+        Err(e) => e.diagnostic().clone(),
+        Ok(loaded) => loaded.expand_sweep().unwrap_err().diagnostic().clone(),
+    };
+    let d = expanded("tcp.congestion = [\"cubic\", \"reno2\"]");
+    assert_eq!((d.line, d.column), (12, 28), "{d:#?}");
+    assert!(d.hint.contains("in the variant congestion=reno2"), "{d:#?}");
+    let d = expanded("tcp.congestoin = [\"cubic\"]");
+    assert_eq!((d.line, d.column), (12, 5), "{d:#?}");
+    assert!(expanded("scenario.seed = []").message.contains("no values"));
+    assert!(expanded("scenario.seed = 3").message.contains("where a list of values"));
+    assert!(expanded("sweep.x = [3]").message.contains("cannot vary a sweep"));
+    assert!(expanded("\"tcp.nagle\" = [true]\ntcp.nagle = [false]").message.contains("swept twice"));
+    let long = (0..300).map(|i| i.to_string()).collect::<Vec<_>>().join(",");
+    let d = expanded(&format!("scenario.seed = [{long}]\ntcp.ack_every = [{long}]"));
+    assert!(d.message.contains("more than 65536 variants"), "{d:#?}");
+}

@@ -1,0 +1,246 @@
+//! Reading `[topology]`, and counting what it would take before anything is built.
+
+use super::defaults;
+use super::error::{Error, Result};
+use super::files::Files;
+use super::keys;
+use super::model::*;
+use super::section::Section;
+use super::{HOSTS_MAX, PORTS_MAX};
+use crate::formats::HpccTopology;
+
+/// Levels of switches a tree may have.
+const LEVELS_MAX: usize = 16;
+
+/// A topology and how much of everything it has.
+pub(super) fn read(s: &Section<'_>, set: ParameterSet, files: &mut Files) -> Result<(Topology, Counts)> {
+    let Some(kind) = s.text("kind")? else { return Err(s.missing("kind")) };
+    let kinds: Vec<(&'static str, &'static [&'static str])> = vec![
+        ("xgft", &["m", "w"]),
+        ("k-ary-n-tree", &["k", "n", "slimmed"]),
+        ("fat-tree", &["k"]),
+        ("single-switch", &["hosts"]),
+        ("hpcc", &["file"]),
+        ("htsim", &["file"]),
+    ];
+    let choices: Vec<(&'static str, usize)> = kinds.iter().enumerate().map(|(i, k)| (k.0, i)).collect();
+    let allowed = s.choice("kind", &choices)?.map_or(&[][..], |i| kinds[i].1);
+    for name in ["m", "w", "k", "n", "slimmed", "hosts", "file"] {
+        if s.has(name) && !allowed.contains(&name) {
+            return Err(s
+                .error(name, format!("`{name}` means nothing to a topology of kind \"{kind}\""))
+                .hint(format!("it takes {}", allowed.join(", "))));
+        }
+    }
+    let shape = match kind {
+        "xgft" => xgft(s)?,
+        "k-ary-n-tree" => k_ary_n_tree(s)?,
+        "fat-tree" => fat_tree(s)?,
+        "single-switch" => {
+            let hosts = s.count_u32("hosts", 1..=HOSTS_MAX)?.ok_or_else(|| s.missing("hosts"))?;
+            Shape::Xgft { m: vec![hosts], w: vec![1] }
+        }
+        _ => {
+            let path = s.text("file")?.ok_or_else(|| s.missing("file"))?;
+            match kind {
+                "hpcc" => {
+                    let file = s.input("file", files.hpcc_topology(path))?;
+                    check_one_port(path, &file.content)?;
+                    Shape::Hpcc { file }
+                }
+                _ => Shape::Htsim { file: s.input("file", files.htsim_topology(path))? },
+            }
+        }
+    };
+    let from_file: &[&str] = match shape {
+        Shape::Xgft { .. } => &[],
+        Shape::Htsim { .. } => &["link_rate", "level"],
+        Shape::Hpcc { .. } => &["link_rate", "link_delay", "bit_error_rate", "level", "external_hosts"],
+    };
+    if let Some(name) = from_file.iter().find(|n| s.has(n)) {
+        return Err(s.error(name, format!("`{name}` cannot be given: the topology's file gives the links")));
+    }
+    let external = s.count_u32("external_hosts", 0..=HOSTS_MAX - 1)?.unwrap_or(0);
+    let counts = count(s, &shape, external)?;
+    let default = defaults::link(set);
+    let link = Link {
+        rate: s.positive("link_rate")?.unwrap_or(default.rate),
+        delay: s.quantity("link_delay")?.unwrap_or(default.delay),
+        bit_error_rate: s.number("bit_error_rate", 0.0..=0.5)?.unwrap_or(0.0),
+    };
+    let levels = levels(s, &shape, link)?;
+    let routing = routing(s, &shape)?;
+    Ok((Topology { shape, link, levels, external_hosts: external, routing }, counts))
+}
+
+/// A server has one adapter: a host of a topology file has one link.
+fn check_one_port(path: &str, topology: &HpccTopology) -> Result<()> {
+    let mut linked = vec![false; topology.hosts() as usize];
+    for link in &topology.links {
+        for node in [link.a, link.b] {
+            let host = topology.host_of(node).map(|h| h as usize);
+            if host.and_then(|h| linked.get_mut(h)).is_some_and(|l| core::mem::replace(l, true)) {
+                let text = format!("{} {} ...", link.a, link.b);
+                return Err(Error::line(path, link.line, &text, format!("host {node} has a second link"))
+                    .hint("a host has one adapter, and so one link"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn xgft(s: &Section<'_>) -> Result<Shape> {
+    let m = s.counts("m", 1..=u64::from(HOSTS_MAX))?.ok_or_else(|| s.missing("m"))?;
+    let w = s.counts("w", 1..=u64::from(HOSTS_MAX))?.ok_or_else(|| s.missing("w"))?;
+    if m.is_empty() || m.len() > LEVELS_MAX {
+        return Err(s.error("m", format!("a tree has 1 to {LEVELS_MAX} levels, not {}", m.len())));
+    }
+    if m.len() != w.len() {
+        return Err(s
+            .error("w", format!("`m` has {} levels and `w` has {}", m.len(), w.len()))
+            .hint("XGFT(h; m_1..m_h; w_1..w_h) has as many of both"));
+    }
+    if w[0] != 1 {
+        return Err(s.error("w", format!("a host has one port, not {}", w[0])).hint("w starts with 1"));
+    }
+    Ok(Shape::Xgft { m, w })
+}
+
+fn k_ary_n_tree(s: &Section<'_>) -> Result<Shape> {
+    let k = s.count_u32("k", 2..=1 << 16)?.ok_or_else(|| s.missing("k"))?;
+    let n = s.count_u32("n", 1..=LEVELS_MAX as u32)?.ok_or_else(|| s.missing("n"))? as usize;
+    let mut w = vec![1];
+    match s.counts("slimmed", 1..=u64::from(k))? {
+        Some(slimmed) if slimmed.len() + 1 != n => {
+            return Err(s
+                .error("slimmed", format!("{} levels of switches have parents, not {}", n - 1, slimmed.len()))
+                .hint("the parents of a switch of level 1, 2, ... n-1, each from 1 to k"));
+        }
+        Some(slimmed) => w.extend(slimmed),
+        None => w.extend(vec![k; n - 1]),
+    }
+    Ok(Shape::Xgft { m: vec![k; n], w })
+}
+
+fn fat_tree(s: &Section<'_>) -> Result<Shape> {
+    let k = s.count_u32("k", 2..=1 << 16)?.ok_or_else(|| s.missing("k"))?;
+    if k % 2 != 0 {
+        return Err(s.error("k", format!("a fat tree of switches with {k} ports needs an even number")));
+    }
+    Ok(Shape::Xgft { m: vec![k / 2, k / 2, k], w: vec![1, k / 2, k / 2] })
+}
+
+/// Hosts, switches, and ports of all, by arithmetic alone; may be beyond every limit.
+fn totals(shape: &Shape, external: u32) -> (u128, u128, u128) {
+    let (hosts, switches, switch_ports) = match shape {
+        Shape::Xgft { m, w } => count_xgft(m, w),
+        Shape::Hpcc { file } => {
+            // Every link has two ends; each host has one of them.
+            let (hosts, ends) = (u128::from(file.content.hosts()), 2 * file.content.links.len() as u128);
+            (hosts, file.content.switches.len() as u128, ends.saturating_sub(hosts))
+        }
+        Shape::Htsim { file } => {
+            let t = &file.content;
+            let per_tier = [t.pods() * t.tors_per_pod, t.pods() * t.aggs_per_pod, t.cores];
+            let ports = t.tiers.iter().zip(per_tier);
+            let ports = ports.map(|(t, n)| u128::from(n) * u128::from(t.radix_down + t.radix_up)).sum();
+            (u128::from(t.hosts), u128::from(t.switches()), ports)
+        }
+    };
+    // An external host takes a port of a switch and has one itself.
+    (hosts, switches, switch_ports + hosts + 2 * u128::from(external))
+}
+
+/// How much of everything a shape within the limits has.
+pub(super) fn counts(shape: &Shape, external: u32) -> Counts {
+    let (hosts, switches, ports) = totals(shape, external);
+    Counts { hosts: hosts as u32, external, switches: switches as u32, ports: ports as u32 }
+}
+
+/// Refuses what is beyond the limits: 10^9 hosts are refused, not built.
+fn count(s: &Section<'_>, shape: &Shape, external: u32) -> Result<Counts> {
+    let names = ["m", "k", "hosts", "file"];
+    let (hosts, _, ports) = totals(shape, external);
+    let endpoints = hosts + u128::from(external);
+    if endpoints > u128::from(HOSTS_MAX) {
+        return Err(s
+            .error_at(&names, format!("a network of {endpoints} hosts is too large"))
+            .hint(format!("at most {HOSTS_MAX} hosts, external ones included")));
+    }
+    if ports > u128::from(PORTS_MAX) {
+        return Err(s
+            .error_at(&names, format!("a network of {ports} ports is too large"))
+            .hint(format!("at most {PORTS_MAX} ports, those of hosts included")));
+    }
+    if endpoints < 2 {
+        return Err(s.error_at(&names, "a network of one host has nobody to send to"));
+    }
+    Ok(counts(shape, external))
+}
+
+/// Hosts, switches and switch ports of an XGFT. Saturates: each factor is below 2^21, and beyond the limits it only
+/// matters that it is beyond.
+fn count_xgft(m: &[u32], w: &[u32]) -> (u128, u128, u128) {
+    let product =
+        |factors: &mut dyn Iterator<Item = &u32>| factors.fold(1u128, |p, f| p.saturating_mul(u128::from(*f)));
+    let (mut switches, mut ports) = (0u128, 0u128);
+    for level in 1..=m.len() {
+        let nodes = product(&mut m[level..].iter()).saturating_mul(product(&mut w[..level].iter()));
+        let radix = u128::from(m[level - 1]) + w.get(level).map_or(0, |w| u128::from(*w));
+        switches = switches.saturating_add(nodes);
+        ports = ports.saturating_add(nodes.saturating_mul(radix));
+    }
+    let limit = u128::from(u64::MAX);
+    (product(&mut m.iter()).min(limit), switches.min(limit), ports.min(limit))
+}
+
+fn levels(s: &Section<'_>, shape: &Shape, link: Link) -> Result<Vec<Link>> {
+    let mut levels = match shape {
+        Shape::Xgft { m, .. } => vec![link; m.len()],
+        Shape::Hpcc { .. } => Vec::new(),
+        Shape::Htsim { file } => {
+            let tiers = file.content.tiers.iter();
+            tiers
+                .map(|t| Link { rate: t.downlink_rate, delay: t.downlink_delay.unwrap_or(link.delay), ..link })
+                .collect()
+        }
+    };
+    let mut seen = vec![false; levels.len()];
+    for (table, span) in s.tables("level")? {
+        let l = Section::new(s.doc, &keys::LEVEL, table, Some(span))?;
+        let level = l.count("level", 1..=LEVELS_MAX as u64)?.ok_or_else(|| l.missing("level"))? as usize;
+        let count = levels.len();
+        let Some(slot) = levels.get_mut(level - 1) else {
+            return Err(l.error("level", format!("there is no level {level}: the tree has {count}")));
+        };
+        if core::mem::replace(&mut seen[level - 1], true) {
+            return Err(l.error("level", format!("level {level} is given twice")));
+        }
+        slot.rate = l.positive("rate")?.unwrap_or(slot.rate);
+        slot.delay = l.quantity("delay")?.unwrap_or(slot.delay);
+        slot.bit_error_rate = l.number("bit_error_rate", 0.0..=0.5)?.unwrap_or(slot.bit_error_rate);
+    }
+    Ok(levels)
+}
+
+fn routing(s: &Section<'_>, shape: &Shape) -> Result<Routing> {
+    let choices = [
+        ("d-mod-k", Routing::DModK),
+        ("s-mod-k", Routing::SModK),
+        ("random", Routing::Random),
+        ("hash", Routing::Hash),
+        ("two-level", Routing::TwoLevel),
+    ];
+    let chosen = s.choice("routing", &choices)?;
+    let fits = match (shape, chosen) {
+        (_, None) | (Shape::Xgft { .. }, _) => true,
+        (Shape::Htsim { .. }, Some(r)) => r != Routing::TwoLevel,
+        (Shape::Hpcc { .. }, Some(r)) => matches!(r, Routing::Random | Routing::Hash),
+    };
+    if !fits {
+        return Err(s
+            .error("routing", "this routing needs a tree whose levels are known")
+            .hint("\"hash\" and \"random\" work in every network"));
+    }
+    Ok(chosen.unwrap_or(if matches!(shape, Shape::Hpcc { .. }) { Routing::Hash } else { Routing::DModK }))
+}

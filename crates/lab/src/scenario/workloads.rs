@@ -1,0 +1,399 @@
+//! Reading `[[workload]]`.
+
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+
+use super::distributions;
+use super::error::{Error, Result, Warning};
+use super::files::Files;
+use super::keys;
+use super::model::*;
+use super::section::Section;
+use super::tree::{Document, Span, Table, Value, name_hint};
+use super::units::Bytes;
+use crate::formats;
+
+/// What a workload must fit.
+pub(super) struct World<'a> {
+    pub topology: &'a Topology,
+    pub counts: Counts,
+    pub server: &'a Server,
+    pub duration: Option<Duration>,
+}
+
+impl World<'_> {
+    /// Levels whose subtrees can be chassis; none where the shape has no levels.
+    fn levels(&self) -> usize {
+        match &self.topology.shape {
+            Shape::Xgft { m, .. } => m.len(),
+            Shape::Htsim { file } => file.content.tiers.len(),
+            Shape::Hpcc { .. } => 0,
+        }
+    }
+}
+
+pub(super) fn read(
+    doc: &Document,
+    table: &Table,
+    span: Span,
+    world: &World<'_>,
+    files: &mut Files,
+) -> Result<Workload> {
+    let names: Vec<&'static str> = keys::WORKLOADS.iter().map(|w| w.name).collect();
+    let Some(entry) = table.get("kind") else {
+        return Err(doc.error(span, "this workload has no `kind`").hint(format!("known kinds: {}", names.join(", "))));
+    };
+    let Value::Text(kind) = &entry.node.value else {
+        return Err(doc
+            .error(entry.node.span, format!("{} where a kind should be", entry.node.kind()))
+            .expected("a string"));
+    };
+    let Some(spec) = keys::WORKLOADS.iter().find(|w| w.name == kind) else {
+        let shown: String = kind.chars().take(40).collect();
+        return Err(doc
+            .error(entry.node.span, format!("unknown kind of workload `{shown}`"))
+            .expected(names.join(", "))
+            .hint(name_hint(kind, &names)));
+    };
+    let s = Section::new(doc, spec, table, Some(span))?;
+    Ok(match spec.name {
+        "partition-aggregate" => Workload::PartitionAggregate(partition_aggregate(&s, world, files)?),
+        "partition-aggregate-2" => Workload::PartitionAggregate2(partition_aggregate_2(&s, world, files)?),
+        "background" => Workload::Background(background(&s, world, files)?),
+        "incast" => Workload::Incast(incast(&s, world)?),
+        "permutation" => Workload::Permutation(permutation(&s, world, files)?),
+        "flow" => Workload::Flow(flow(&s, world)?),
+        "flow-file" => Workload::FlowFile(flow_file(&s, world, files)?),
+        _ => Workload::Poisson(poisson(&s, world, files)?),
+    })
+}
+
+fn priority(s: &Section<'_>) -> Result<u8> {
+    Ok(s.count("priority", 0..=7)?.unwrap_or(0) as u8)
+}
+
+fn transport(s: &Section<'_>) -> Result<Transport> {
+    Ok(s.choice("transport", &[("tcp", Transport::Tcp), ("udp", Transport::Udp)])?.unwrap_or(Transport::Tcp))
+}
+
+/// A rate, which only datagrams can be offered at.
+fn rate(s: &Section<'_>, transport: Transport) -> Result<Option<Rate>> {
+    let rate = s.positive("rate")?;
+    if rate.is_some() && transport == Transport::Tcp {
+        return Err(s.error("rate", "a TCP flow finds its own rate").hint("`rate` is for transport = \"udp\""));
+    }
+    Ok(rate)
+}
+
+fn query_connections(s: &Section<'_>, default: Connections) -> Result<Connections> {
+    let choices = [("persistent", Connections::Persistent), ("per-query", Connections::New)];
+    Ok(s.choice("connections", &choices)?.unwrap_or(default))
+}
+
+fn host(s: &Section<'_>, name: &str, world: &World<'_>) -> Result<u32> {
+    let n = s.count(name, 0..=u64::from(u32::MAX))?.ok_or_else(|| s.missing(name))?;
+    let endpoints = world.counts.endpoints();
+    if n >= u64::from(endpoints) {
+        return Err(s.error(name, format!("there is no host {n}: the network has {endpoints}, counted from 0")));
+    }
+    Ok(n as u32)
+}
+
+/// A count of hosts of the network, or a list of any of them.
+fn hosts(s: &Section<'_>, name: &str, world: &World<'_>) -> Result<Option<Hosts>> {
+    let Some(node) = s.get(name) else { return Ok(None) };
+    let Value::List(list) = &node.value else {
+        let n = s.count_of(node, name, 1..=u64::from(world.counts.hosts))?;
+        return Ok(Some(Hosts::Count(n as u32)));
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    let mut out = Vec::new();
+    for node in list {
+        let n = s.count_of(node, name, 0..=u64::from(world.counts.endpoints() - 1))? as u32;
+        if !seen.insert(n) {
+            return Err(s.doc.error(node.span, format!("host {n} is listed twice")));
+        }
+        out.push(n);
+    }
+    if out.is_empty() {
+        return Err(s.error(name, format!("`{name}` is empty")));
+    }
+    Ok(Some(Hosts::List(out)))
+}
+
+fn chassis(s: &Section<'_>, world: &World<'_>) -> Result<u32> {
+    let level = s.count_u32("chassis", 1..=16)?.unwrap_or(1);
+    let levels = world.levels();
+    if levels == 0 {
+        return Err(s.error_at(&["chassis", "kind"], "this workload needs chassis, and this network has no levels"));
+    }
+    if level as usize > levels {
+        return Err(s.error("chassis", format!("there is no level {level}: the network has {levels}")));
+    }
+    Ok(level)
+}
+
+fn partition_aggregate(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<PartitionAggregate> {
+    let layouts = [("crisan2014-ch4", Layout::Crisan2014Ch4), ("crisan2014-ch2", Layout::Crisan2014Ch2)];
+    let layout = s.choice("layout", &layouts)?.ok_or_else(|| s.missing("layout"))?;
+    match layout {
+        Layout::Crisan2014Ch4 if world.server.vms < 3 => {
+            return Err(s
+                .error(
+                    "layout",
+                    format!("this layout puts three virtual machines on a server: there are {}", world.server.vms),
+                )
+                .hint("set server.vms = 3 or more"));
+        }
+        Layout::Crisan2014Ch2 if world.counts.external == 0 => {
+            return Err(s
+                .error("layout", "this layout's queries come from external hosts, and there are none")
+                .hint("set topology.external_hosts = 16"));
+        }
+        _ => {}
+    }
+    let default = match layout {
+        Layout::Crisan2014Ch4 => Connections::Persistent,
+        Layout::Crisan2014Ch2 => Connections::New,
+    };
+    let (queries, warmup_queries) = queries(s, world)?;
+    Ok(PartitionAggregate {
+        queries,
+        warmup_queries,
+        message: s.positive("message")?.unwrap_or(Bytes(20_000)),
+        inter_arrival: distributions::required(s, "inter_arrival", files)?,
+        layout,
+        connections: query_connections(s, default)?,
+        chassis: chassis(s, world)?,
+        priority: priority(s)?,
+    })
+}
+
+fn queries(s: &Section<'_>, world: &World<'_>) -> Result<(Option<u64>, u64)> {
+    let queries = s.count("queries", 1..=1 << 40)?;
+    let warmup = s.count("warmup_queries", 0..=1 << 40)?.unwrap_or(0);
+    if queries.is_none() && world.duration.is_none() {
+        return Err(s.error_here("this workload never ends").hint("give it `queries`, or set scenario.duration"));
+    }
+    if queries.is_some_and(|q| warmup >= q) {
+        return Err(s.error("warmup_queries", "every query is warm-up: none would count"));
+    }
+    Ok((queries, warmup))
+}
+
+fn partition_aggregate_2(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<PartitionAggregate2> {
+    let aggregators = hosts(s, "aggregators", world)?.unwrap_or(Hosts::Count(1));
+    let workers = hosts(s, "workers", world)?.ok_or_else(|| s.missing("workers"))?;
+    let after = match &aggregators {
+        Hosts::Count(n) => *n as usize,
+        Hosts::List(list) => list.iter().filter(|h| **h < world.counts.hosts).count(),
+    };
+    match (&aggregators, &workers) {
+        (_, Hosts::Count(n)) if *n as usize + after > world.counts.hosts as usize => {
+            let count = world.counts.hosts;
+            let message = format!("{n} workers and {after} aggregators are more than the network's {count} hosts");
+            return Err(s.error("workers", message));
+        }
+        (_, Hosts::Count(_)) => {}
+        (aggregators, Hosts::List(list)) => {
+            let both = match aggregators {
+                Hosts::Count(n) => list.iter().find(|h| *h < n),
+                Hosts::List(a) => {
+                    let a: std::collections::BTreeSet<_> = a.iter().collect();
+                    list.iter().find(|h| a.contains(h))
+                }
+            };
+            if let Some(both) = both {
+                return Err(s.error("workers", format!("host {both} is an aggregator and a worker")));
+            }
+        }
+    }
+    let (queries, warmup_queries) = queries(s, world)?;
+    Ok(PartitionAggregate2 {
+        aggregators,
+        workers,
+        request: s.positive("request")?.unwrap_or(Bytes(64)),
+        response: s.positive("response")?.ok_or_else(|| s.missing("response"))?,
+        queries,
+        warmup_queries,
+        inter_arrival: distributions::read(s, "inter_arrival", files)?,
+        connections: query_connections(s, Connections::Persistent)?,
+        priority: priority(s)?,
+    })
+}
+
+fn background(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Background> {
+    if world.counts.hosts < 2 {
+        return Err(s.error_here("background flows need two servers"));
+    }
+    let last = world.server.vms - 1;
+    let vm = s.count_u32("vm", 0..=255)?.unwrap_or(last);
+    if vm > last {
+        return Err(s.error("vm", format!("there is no virtual machine {vm}: a server has {}", world.server.vms)));
+    }
+    Ok(Background {
+        transport: transport(s)?,
+        flow_size: distributions::required(s, "flow_size", files)?,
+        inter_arrival: distributions::required(s, "inter_arrival", files)?,
+        intra_ratio: s.number("intra_ratio", 0.0..=1e9)?.unwrap_or(0.3),
+        chassis: chassis(s, world)?,
+        vm,
+        load: s.number("load", 1e-6..=1e6)?.unwrap_or(1.0),
+        priority: priority(s)?,
+    })
+}
+
+fn incast(s: &Section<'_>, world: &World<'_>) -> Result<Incast> {
+    let receiver = host(s, "receiver", world)?;
+    let senders = hosts(s, "senders", world)?.ok_or_else(|| s.missing("senders"))?;
+    match &senders {
+        Hosts::List(list) if list.contains(&receiver) => {
+            return Err(s.error("senders", format!("host {receiver} sends to itself: it is the receiver")));
+        }
+        Hosts::Count(n) => {
+            let others = world.counts.hosts - u32::from(receiver < world.counts.hosts);
+            if *n > others {
+                return Err(s.error("senders", format!("{n} senders: the network has {others} hosts but the receiver")));
+            }
+        }
+        Hosts::List(_) => {}
+    }
+    let choices = [("persistent", Connections::Persistent), ("new", Connections::New)];
+    Ok(Incast {
+        senders,
+        receiver,
+        bytes: s.positive("bytes")?.ok_or_else(|| s.missing("bytes"))?,
+        rounds: s.count("rounds", 1..=1 << 40)?.unwrap_or(1),
+        gap: s.quantity("gap")?.unwrap_or(Duration::ZERO),
+        start: s.quantity("start")?.unwrap_or(Duration::ZERO),
+        connections: s.choice("connections", &choices)?.unwrap_or(Connections::Persistent),
+        transport: transport(s)?,
+        priority: priority(s)?,
+    })
+}
+
+fn permutation(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Permutation> {
+    let hosts = world.counts.hosts;
+    let pattern =
+        s.choice("pattern", &[("stride", 0), ("random", 1), ("file", 2)])?.ok_or_else(|| s.missing("pattern"))?;
+    for (name, owner) in [("stride", 0), ("file", 2)] {
+        if s.has(name) && pattern != owner {
+            return Err(s.error(name, format!("`{name}` means nothing to this pattern")));
+        }
+    }
+    let pattern = match pattern {
+        0 => {
+            let stride = s.count_u32("stride", 1..=u32::MAX)?.unwrap_or((hosts / 2).max(1));
+            if stride % hosts == 0 {
+                return Err(s.error("stride", format!("with a stride of {stride}, {hosts} hosts send to themselves")));
+            }
+            Pattern::Stride(stride)
+        }
+        1 => Pattern::Random,
+        _ => {
+            let path = s.text("file")?.ok_or_else(|| s.missing("file"))?;
+            let bytes = s.input("file", files.bytes(path))?;
+            let (pairs, warnings) = s.input("file", formats::parse_pairs(path, &bytes, world.counts.endpoints()))?;
+            files.warnings.extend(warnings);
+            Pattern::File(InputFile { path: path.into(), content: std::sync::Arc::new(pairs) })
+        }
+    };
+    if hosts < 2 && !matches!(pattern, Pattern::File(_)) {
+        return Err(s.error("pattern", "a permutation needs two hosts"));
+    }
+    let transport = transport(s)?;
+    let priority = match s.get("priority") {
+        Some(node) if matches!(&node.value, Value::Text(t) if t == "per-host") => Priority::PerHost,
+        Some(node) if matches!(&node.value, Value::Text(_)) => return Err(s.wrong(node, "0 to 7, or \"per-host\"")),
+        _ => Priority::Fixed(priority(s)?),
+    };
+    Ok(Permutation {
+        pattern,
+        bytes: endless(s, world)?,
+        start: s.quantity("start")?.unwrap_or(Duration::ZERO),
+        stagger: s.quantity("stagger")?.unwrap_or(Duration::ZERO),
+        transport,
+        rate: rate(s, transport)?,
+        priority,
+    })
+}
+
+/// A size; none for an endless flow, which only a run with a duration may have.
+fn endless(s: &Section<'_>, world: &World<'_>) -> Result<Option<Bytes>> {
+    let bytes = s.quantity::<Bytes>("bytes")?.filter(|b| b.0 > 0);
+    if bytes.is_none() && world.duration.is_none() {
+        return Err(s
+            .error("bytes", "an endless flow in a run without an end")
+            .hint("give it `bytes`, or set scenario.duration"));
+    }
+    Ok(bytes)
+}
+
+fn flow(s: &Section<'_>, world: &World<'_>) -> Result<Flow> {
+    let (src, dst) = (host(s, "src", world)?, host(s, "dst", world)?);
+    if src == dst {
+        return Err(s.error("dst", format!("host {src} sends to itself")));
+    }
+    let transport = transport(s)?;
+    Ok(Flow {
+        src,
+        dst,
+        bytes: endless(s, world)?,
+        start: s.quantity("start")?.unwrap_or(Duration::ZERO),
+        transport,
+        rate: rate(s, transport)?,
+        priority: priority(s)?,
+    })
+}
+
+fn flow_file(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<FlowFile> {
+    let hpcc = s.choice("format", &[("hpcc", true), ("htsim", false)])?.ok_or_else(|| s.missing("format"))?;
+    let path = s.text("file")?.ok_or_else(|| s.missing("file"))?;
+    let endpoints = world.counts.endpoints();
+    let content = if hpcc {
+        let file = s.input("file", files.hpcc_flows(path))?;
+        match &world.topology.shape {
+            Shape::Hpcc { file: t } => file.content.check(path, |n| t.content.host_of(n).is_some())?,
+            _ => file.content.check(path, |n| n < endpoints)?,
+        }
+        FlowFileContent::Hpcc { file }
+    } else {
+        let file = s.input("file", files.matrix(path))?;
+        let matrix = &file.content;
+        matrix.check(path, endpoints)?;
+        if let Some(f) = matrix.failures.first() {
+            return Err(Error::line(path, f.line, "failure ...", "failed links are not simulated")
+                .hint("remove the line: a scenario must not quietly differ from its file"));
+        }
+        if let Some(c) = matrix.connections.iter().find(|c| c.bytes.is_none() && world.duration.is_none()) {
+            return Err(Error::line(path, c.line, "... size 0", "an endless flow in a run without an end")
+                .hint("set scenario.duration"));
+        }
+        if let Some(c) = matrix.connections.iter().find(|c| c.prio.is_some()) {
+            let message = "`prio` is htsim's order of flows at a sender, not a frame's priority: not used".to_string();
+            files.warnings.push(Warning { file: path.into(), line: c.line, message });
+        }
+        FlowFileContent::Htsim { file }
+    };
+    Ok(FlowFile { content, transport: transport(s)?, priority: s.count("priority", 0..=7)?.map(|p| p as u8) })
+}
+
+fn poisson(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Poisson> {
+    if world.counts.hosts < 2 {
+        return Err(s.error_here("flows between random hosts need two"));
+    }
+    let path = s.text("cdf")?.ok_or_else(|| s.missing("cdf"))?;
+    let until = match (s.positive("until")?, world.duration) {
+        (Some(until), _) | (None, Some(until)) => until,
+        (None, None) => {
+            return Err(s.error_here("this workload never ends").hint("give it `until`, or set scenario.duration"));
+        }
+    };
+    Ok(Poisson {
+        cdf: s.input("cdf", files.cdf(path))?,
+        load: s.number("load", 1e-6..=1.0)?.ok_or_else(|| s.missing("load"))?,
+        transport: transport(s)?,
+        until,
+        priority: priority(s)?,
+    })
+}

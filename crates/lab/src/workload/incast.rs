@@ -1,0 +1,127 @@
+//! Incast: many send to one at once, round after round.
+
+use super::{Context, Heard, INCAST, Ports, Share, connect, fresh, kept, named, service};
+use crate::scenario::{Connections, Hosts, Incast, Transport};
+use sluicenet_node::guest::FlowLabel;
+use sluicenet_node::packet::Address;
+use sluicenet_node::server::{Core, QueryRecord};
+use sluicenet_proto::frame::HostId;
+use sluicenet_proto::time::{Duration, Instant};
+use std::sync::Arc;
+
+struct Shared {
+    number: u8,
+    settings: Incast,
+    senders: Vec<HostId>,
+    warmup: Duration,
+}
+
+struct Server {
+    shared: Arc<Shared>,
+    host: HostId,
+    /// Rounds that ended, at the receiver.
+    round: u64,
+    started: Instant,
+    missing: usize,
+    done: Vec<QueryRecord>,
+    ports: Ports,
+}
+
+/// The hosts that take part: senders, in order.
+pub(crate) fn senders(hosts: u32, w: &Incast) -> Vec<HostId> {
+    match &w.senders {
+        Hosts::Count(n) => (0..hosts).filter(|&h| h != w.receiver).take(*n as usize).collect(),
+        Hosts::List(l) => l.clone(),
+    }
+}
+
+pub(crate) fn maker(cx: &Context<'_>, w: &Incast) -> Box<dyn Fn(HostId) -> Option<Box<dyn Share>>> {
+    let shared = Arc::new(Shared {
+        number: cx.number,
+        settings: w.clone(),
+        senders: senders(cx.inner_hosts(), w),
+        warmup: cx.scenario.warmup,
+    });
+    Box::new(move |host| {
+        (host == shared.settings.receiver || shared.senders.contains(&host)).then(|| {
+            Box::new(Server {
+                host,
+                round: 0,
+                started: Instant(shared.settings.start.as_ps()),
+                missing: shared.senders.len(),
+                done: Vec::new(),
+                ports: Ports::default(),
+                shared: shared.clone(),
+            }) as Box<dyn Share>
+        })
+    })
+}
+
+impl Server {
+    fn is_receiver(&self) -> bool {
+        self.host == self.shared.settings.receiver
+    }
+
+    fn send(&mut self, now: Instant, io: &mut Core, round: u64) {
+        let shared = self.shared.clone();
+        let s = &shared.settings;
+        let port = service(shared.number, 0);
+        let (sport, how) = match s.connections {
+            Connections::Persistent => (port, kept(s.transport, None)),
+            Connections::New => (self.ports.next(), fresh(s.transport, None)),
+        };
+        let ends = (Address::new(self.host, 0), Address::new(s.receiver, 0));
+        let socket = connect(now, io, ends, (sport, port), s.priority, how);
+        let label = FlowLabel { kind: INCAST, query: Some(round) };
+        io.send(now, socket, s.bytes.as_bytes(), named(shared.number, round), label);
+        if s.connections == Connections::New && s.transport == Transport::Tcp {
+            io.close(now, socket);
+        }
+    }
+}
+
+impl Share for Server {
+    fn handle(&mut self, now: Instant, io: &mut Core, heard: Heard) {
+        let shared = self.shared.clone();
+        match heard {
+            Heard::Start if !self.is_receiver() => {
+                io.wake_at(Instant(shared.settings.start.as_ps()), named(shared.number, 0));
+            }
+            Heard::Wake { token } => self.send(now, io, token),
+            // The receiver says when the next round begins; where the gap is shorter than news take, it begins late.
+            Heard::Told { words } => io.wake_at(Instant(words[1]).max(now), named(shared.number, words[0])),
+            Heard::Message { .. } if self.is_receiver() => {
+                self.missing -= 1;
+                if self.missing > 0 {
+                    return;
+                }
+                let warmup = self.started.as_ps() < shared.warmup.as_ps();
+                let (id, start) = (self.round, self.started);
+                self.done.push(QueryRecord { id, aggregator: self.host, start, end: now, warmup });
+                self.round += 1;
+                if self.round == shared.settings.rounds {
+                    return;
+                }
+                self.missing = shared.senders.len();
+                self.started = now + shared.settings.gap;
+                for &sender in &shared.senders {
+                    let words = [named(shared.number, self.round), self.started.as_ps(), 0];
+                    io.tell(now, Address::new(self.host, 0), Address::new(sender, 0), words);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn remaining(&self) -> u64 {
+        if self.is_receiver() { self.shared.settings.rounds - self.round } else { 0 }
+    }
+
+    fn take_queries(&mut self) -> Vec<QueryRecord> {
+        std::mem::take(&mut self.done)
+    }
+
+    fn open_queries(&self) -> Vec<(u64, Instant)> {
+        if self.remaining() > 0 { vec![(self.round, self.started)] } else { Vec::new() }
+    }
+}

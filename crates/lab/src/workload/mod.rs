@@ -1,0 +1,252 @@
+//! Who sends what to whom: the applications on the servers.
+//!
+//! An application sees only its own server; what it must know of others it is told, and it draws from a stream of its
+//! own, so that nothing depends on which thread runs it.
+
+mod background;
+mod incast;
+mod partition_aggregate;
+mod planned;
+mod two_tier;
+
+use crate::build::Plan;
+use crate::scenario::{Scenario, Transport, Warning, Workload};
+use sluicenet_node::guest::SocketId;
+use sluicenet_node::packet::{Address, FlowKey};
+use sluicenet_node::server::{App, Core, Event, Open, QueryRecord};
+use sluicenet_proto::frame::{HostId, Priority};
+use sluicenet_proto::time::Instant;
+use sluicenet_proto::units::Rate;
+use std::sync::Arc;
+
+/// The token of the first wake-up.
+pub const START: u64 = u64::MAX;
+
+/// What flows are for, by `FlowLabel::kind`.
+pub const KINDS: [&str; 9] =
+    ["flow", "subquery", "request", "response", "aggregate", "background", "incast", "permutation", "poisson"];
+pub(crate) const FLOW: u8 = 0;
+pub(crate) const SUBQUERY: u8 = 1;
+pub(crate) const REQUEST: u8 = 2;
+pub(crate) const RESPONSE: u8 = 3;
+pub(crate) const AGGREGATE: u8 = 4;
+pub(crate) const BACKGROUND: u8 = 5;
+pub(crate) const INCAST: u8 = 6;
+pub(crate) const PERMUTATION: u8 = 7;
+pub(crate) const POISSON: u8 = 8;
+
+/// Bytes an endless flow is given: more than any run can send, and short of where offsets end.
+pub(crate) const ENDLESS: u64 = 1 << 48;
+
+/// Bits of a tag, token or word that belong to a workload; its number stands above.
+const OWN_BITS: u32 = 56;
+
+/// Puts a workload's number above what it says itself.
+pub(crate) fn named(workload: u8, own: u64) -> u64 {
+    debug_assert!(own >> OWN_BITS == 0);
+    (workload as u64) << OWN_BITS | own
+}
+
+fn own(word: u64) -> u64 {
+    word & ((1 << OWN_BITS) - 1)
+}
+
+/// What a workload's share of a server hears of; words without the workload's number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Heard {
+    Start,
+    Message { socket: SocketId, tag: u64 },
+    Delivered { tag: u64, socket: SocketId },
+    Told { words: [u64; 3] },
+    Wake { token: u64 },
+}
+
+/// A workload's share of one server.
+pub(crate) trait Share: Send {
+    /// Something happened.
+    fn handle(&mut self, now: Instant, io: &mut Core, heard: Heard);
+    /// Pieces of finite work that are not done: queries, rounds, flows.
+    fn remaining(&self) -> u64;
+    /// Queries that ended since the last call.
+    fn take_queries(&mut self) -> Vec<QueryRecord> {
+        Vec::new()
+    }
+    /// Queries under way, as far as this server answers for them: number and start.
+    fn open_queries(&self) -> Vec<(u64, Instant)> {
+        Vec::new()
+    }
+}
+
+/// All applications of one server.
+pub struct HostApps {
+    shares: Vec<Option<Box<dyn Share>>>,
+}
+
+impl HostApps {
+    /// Pieces of finite work that are not done.
+    pub fn remaining(&self) -> u64 {
+        self.shares.iter().flatten().map(|s| s.remaining()).sum()
+    }
+    /// Queries under way: number and start.
+    pub fn open_queries(&self) -> Vec<(u64, Instant)> {
+        self.shares.iter().flatten().flat_map(|s| s.open_queries()).collect()
+    }
+}
+
+impl App for HostApps {
+    fn handle(&mut self, now: Instant, io: &mut Core, event: Event) {
+        let (workload, heard) = match event {
+            Event::Wake { token: START } => {
+                for share in self.shares.iter_mut().flatten() {
+                    share.handle(now, io, Heard::Start);
+                }
+                return;
+            }
+            Event::Wake { token } => (token >> OWN_BITS, Heard::Wake { token: own(token) }),
+            Event::Message { socket, tag, .. } => (tag >> OWN_BITS, Heard::Message { socket, tag: own(tag) }),
+            Event::Delivered { tag, socket, .. } => (tag >> OWN_BITS, Heard::Delivered { tag: own(tag), socket }),
+            Event::Told { words, .. } => (words[0] >> OWN_BITS, Heard::Told { words: [own(words[0]), words[1], words[2]] }),
+        };
+        if let Some(Some(share)) = self.shares.get_mut(workload as usize) {
+            share.handle(now, io, heard);
+        }
+    }
+
+    fn take_queries(&mut self) -> Vec<QueryRecord> {
+        self.shares.iter_mut().flatten().flat_map(|s| s.take_queries()).collect()
+    }
+}
+
+/// The workloads of a scenario, to be shared out among the servers.
+pub struct Workloads {
+    makers: Vec<Box<dyn Fn(HostId) -> Option<Box<dyn Share>>>>,
+    finite: bool,
+    warnings: Vec<Warning>,
+}
+
+impl Workloads {
+    /// Prepares all workloads of a scenario.
+    pub fn new(scenario: &Scenario, plan: &Arc<Plan>) -> Workloads {
+        let mut makers: Vec<Box<dyn Fn(HostId) -> Option<Box<dyn Share>>>> = Vec::new();
+        let mut finite = false;
+        let mut warnings = Vec::new();
+        for (i, w) in scenario.workloads.iter().enumerate() {
+            let cx = Context { scenario, plan, number: i as u8 };
+            makers.push(match w {
+                Workload::PartitionAggregate(w) => {
+                    finite |= w.queries.is_some();
+                    partition_aggregate::maker(&cx, w)
+                }
+                Workload::PartitionAggregate2(w) => {
+                    finite |= w.queries.is_some();
+                    two_tier::maker(&cx, w)
+                }
+                Workload::Background(w) => background::maker(&cx, w),
+                Workload::Incast(w) => {
+                    finite = true;
+                    incast::maker(&cx, w)
+                }
+                Workload::Permutation(w) => {
+                    finite |= w.bytes.is_some();
+                    planned::permutation(&cx, w)
+                }
+                Workload::Flow(w) => {
+                    finite |= w.bytes.is_some();
+                    planned::single(&cx, w)
+                }
+                Workload::FlowFile(w) => {
+                    finite = true;
+                    planned::file(&cx, w, &mut warnings)
+                }
+                Workload::Poisson(w) => {
+                    finite = true;
+                    planned::poisson(&cx, w)
+                }
+            });
+        }
+        Workloads { makers, finite, warnings }
+    }
+
+    /// The applications of one server.
+    pub fn apps(&self, host: HostId) -> HostApps {
+        HostApps { shares: self.makers.iter().map(|m| m(host)).collect() }
+    }
+    /// Whether the run ends of itself when the finite work is done.
+    pub fn is_finite(&self) -> bool {
+        self.finite
+    }
+    /// What a user should know before the run.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+}
+
+/// What a workload may look at when it is prepared.
+pub(crate) struct Context<'a> {
+    pub scenario: &'a Scenario,
+    pub plan: &'a Arc<Plan>,
+    pub number: u8,
+}
+
+impl Context<'_> {
+    /// Hosts of the network itself.
+    pub fn inner_hosts(&self) -> u32 {
+        self.plan.hosts() - self.plan.external()
+    }
+    /// The VM of a role: its own where there are enough, the last one otherwise.
+    pub fn role_vm(&self, role: u8) -> u8 {
+        role.min(self.scenario.server.vms as u8 - 1)
+    }
+    pub fn seed(&self) -> u64 {
+        self.scenario.seed
+    }
+}
+
+/// First port of connections that are opened anew; the well-known ones of the workloads lie below.
+const EPHEMERAL: u16 = 10_000;
+
+/// A server's supply of ports for new connections.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ports(u32);
+
+impl Ports {
+    pub fn next(&mut self) -> u16 {
+        let span = u16::MAX as u32 - EPHEMERAL as u32 + 1;
+        let port = EPHEMERAL as u32 + self.0 % span;
+        self.0 += 1;
+        port as u16
+    }
+}
+
+/// The well-known port of a role of a workload.
+pub(crate) fn service(workload: u8, role: u8) -> u16 {
+    1_000 + workload as u16 * 16 + role as u16
+}
+
+/// Opens a connection, or finds the one that is kept open.
+pub(crate) fn connect(
+    now: Instant,
+    io: &mut Core,
+    (src, dst): (Address, Address),
+    (sport, dport): (u16, u16),
+    priority: Priority,
+    how: Open,
+) -> SocketId {
+    io.open(now, FlowKey { src, dst, sport, dport }, priority, how)
+}
+
+/// How a flow of `transport` is opened when its connection was there before.
+pub(crate) fn kept(transport: Transport, pace: Option<Rate>) -> Open {
+    match transport {
+        Transport::Tcp => Open::Established,
+        Transport::Udp => Open::Datagrams(pace),
+    }
+}
+
+/// How a flow of `transport` is opened for itself.
+pub(crate) fn fresh(transport: Transport, pace: Option<Rate>) -> Open {
+    match transport {
+        Transport::Tcp => Open::Handshake,
+        Transport::Udp => Open::Datagrams(pace),
+    }
+}

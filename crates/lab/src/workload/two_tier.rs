@@ -1,0 +1,174 @@
+//! Two-tier Partition/Aggregate (Crisan 2014, 4.5.1 to 4.5.3): aggregators ask workers directly.
+
+use super::{Context, Heard, Ports, REQUEST, RESPONSE, Share, connect, named, service};
+use crate::scenario::{Connections, Distribution, Hosts, PartitionAggregate2};
+use sluicenet_node::guest::{FlowLabel, SocketId};
+use sluicenet_node::packet::Address;
+use sluicenet_node::server::{Core, Open, QueryRecord};
+use sluicenet_proto::frame::HostId;
+use sluicenet_proto::rng::Rng;
+use sluicenet_proto::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const KIND_SHIFT: u32 = 48;
+/// Bits of a query's number that count an aggregator's own; its place in the list of aggregators stands above.
+const COUNT_BITS: u32 = 32;
+
+struct Shared {
+    number: u8,
+    seed: u64,
+    aggregators: Vec<HostId>,
+    workers: Vec<HostId>,
+    request: u64,
+    response: u64,
+    queries: u64,
+    endless: bool,
+    warmup_queries: u64,
+    warmup: Duration,
+    inter_arrival: Option<Distribution<Duration>>,
+    connections: Connections,
+    priority: u8,
+    aggregator_vm: u8,
+    worker_vm: u8,
+}
+
+struct Server {
+    shared: Arc<Shared>,
+    host: HostId,
+    /// Its place among the aggregators, if it is one.
+    aggregator: Option<u64>,
+    rng: Rng,
+    started: u64,
+    finished: u64,
+    open: BTreeMap<u64, (Instant, u32)>,
+    done: Vec<QueryRecord>,
+    ports: Ports,
+}
+
+pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate2) -> Box<dyn Fn(HostId) -> Option<Box<dyn Share>>> {
+    let all: Vec<HostId> = (0..cx.inner_hosts()).collect();
+    let aggregators: Vec<HostId> = match &w.aggregators {
+        Hosts::Count(n) => all.iter().copied().take(*n as usize).collect(),
+        Hosts::List(l) => l.clone(),
+    };
+    let workers: Vec<HostId> = match &w.workers {
+        Hosts::Count(n) => all.iter().copied().filter(|h| !aggregators.contains(h)).take(*n as usize).collect(),
+        Hosts::List(l) => l.clone(),
+    };
+    let shared = Arc::new(Shared {
+        number: cx.number,
+        seed: cx.seed(),
+        request: w.request.as_bytes(),
+        response: w.response.as_bytes(),
+        queries: w.queries.unwrap_or(u64::MAX),
+        endless: w.queries.is_none(),
+        warmup_queries: w.warmup_queries,
+        warmup: cx.scenario.warmup,
+        inter_arrival: w.inter_arrival.clone(),
+        connections: w.connections,
+        priority: w.priority,
+        aggregator_vm: cx.role_vm(0),
+        worker_vm: cx.role_vm(1),
+        aggregators,
+        workers,
+    });
+    Box::new(move |host| {
+        let aggregator = shared.aggregators.iter().position(|&a| a == host).map(|i| i as u64);
+        if aggregator.is_none() && !shared.workers.contains(&host) {
+            return None;
+        }
+        Some(Box::new(Server {
+            host,
+            aggregator,
+            rng: Rng::from_words(&[shared.seed, 0x5041_32, shared.number as u64, host as u64]),
+            started: 0,
+            finished: 0,
+            open: BTreeMap::new(),
+            done: Vec::new(),
+            ports: Ports::default(),
+            shared: shared.clone(),
+        }))
+    })
+}
+
+impl Server {
+    fn ask(&mut self, now: Instant, io: &mut Core) {
+        let Some(aggregator) = self.aggregator.filter(|_| self.started < self.shared.queries) else { return };
+        let shared = self.shared.clone();
+        let query = aggregator << COUNT_BITS | self.started;
+        self.started += 1;
+        self.open.insert(query, (now, shared.workers.len() as u32));
+        for &worker in &shared.workers {
+            let (sport, how) = match shared.connections {
+                Connections::Persistent => (service(shared.number, 0), Open::Established),
+                Connections::New => (self.ports.next(), Open::Handshake),
+            };
+            let ends = (Address::new(self.host, shared.aggregator_vm), Address::new(worker, shared.worker_vm));
+            let socket = connect(now, io, ends, (sport, service(shared.number, 0)), shared.priority, how);
+            self.say(now, io, socket, REQUEST, query, shared.request);
+        }
+        self.schedule(now, io);
+    }
+
+    fn say(&self, now: Instant, io: &mut Core, socket: SocketId, kind: u8, query: u64, bytes: u64) {
+        let tag = named(self.shared.number, (kind as u64) << KIND_SHIFT | query);
+        io.send(now, socket, bytes, tag, FlowLabel { kind, query: Some(query) });
+    }
+
+    fn schedule(&mut self, now: Instant, io: &mut Core) {
+        if let Some(d) = &self.shared.inter_arrival
+            && self.started < self.shared.queries
+        {
+            io.wake_at(now.saturating_add(d.sample(self.rng.next_u64())), named(self.shared.number, 0));
+        }
+    }
+}
+
+impl Share for Server {
+    fn handle(&mut self, now: Instant, io: &mut Core, heard: Heard) {
+        match heard {
+            Heard::Start if self.aggregator.is_some() => match self.shared.inter_arrival {
+                Some(_) => self.schedule(now, io),
+                None => self.ask(now, io),
+            },
+            Heard::Wake { .. } => self.ask(now, io),
+            Heard::Message { socket, tag } => {
+                let query = tag & ((1 << KIND_SHIFT) - 1);
+                if (tag >> KIND_SHIFT) as u8 == REQUEST {
+                    return self.say(now, io, socket, RESPONSE, query, self.shared.response);
+                }
+                if self.shared.connections == Connections::New {
+                    io.close(now, socket);
+                }
+                let Some((start, missing)) = self.open.get_mut(&query) else { return };
+                *missing -= 1;
+                if *missing > 0 {
+                    return;
+                }
+                let start = *start;
+                self.open.remove(&query);
+                self.finished += 1;
+                let count = query & ((1 << COUNT_BITS) - 1);
+                let warmup = count < self.shared.warmup_queries || start.as_ps() < self.shared.warmup.as_ps();
+                self.done.push(QueryRecord { id: query, aggregator: self.host, start, end: now, warmup });
+                if self.shared.inter_arrival.is_none() {
+                    self.ask(now, io);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn remaining(&self) -> u64 {
+        if self.aggregator.is_none() || self.shared.endless { 0 } else { self.shared.queries - self.finished }
+    }
+
+    fn take_queries(&mut self) -> Vec<QueryRecord> {
+        std::mem::take(&mut self.done)
+    }
+
+    fn open_queries(&self) -> Vec<(u64, Instant)> {
+        self.open.iter().map(|(&id, &(start, _))| (id, start)).collect()
+    }
+}

@@ -1,0 +1,466 @@
+//! A frame in the simulator: what the headers say and how long it is, in 56 bytes.
+
+use crate::adapter::Serial;
+use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
+use sluicenet_wire::ipv4::Ecn;
+use sluicenet_proto::rng::mix64;
+use sluicenet_wire::seq::SeqNumber;
+use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
+
+/// A virtual machine by server and number: the inner address of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address(u32);
+
+impl Address {
+    /// VM `vm` of server `host` (below 2^24).
+    #[inline(always)]
+    pub const fn new(host: HostId, vm: u8) -> Address {
+        Address(host << 8 | vm as u32)
+    }
+    /// The server.
+    #[inline(always)]
+    pub const fn host(self) -> HostId {
+        self.0 >> 8
+    }
+    /// The VM on that server.
+    #[inline(always)]
+    pub const fn vm(self) -> u8 {
+        self.0 as u8
+    }
+    /// As one word.
+    #[inline(always)]
+    pub const fn to_bits(self) -> u32 {
+        self.0
+    }
+}
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A TCP segment.
+    #[default]
+    Tcp,
+    /// A UDP datagram; `seq` and `ack` hold its offset in the flow.
+    Udp,
+    /// A priority flow control frame.
+    Pause,
+    /// What an application's header would say, carried beside the bytes because simulated packets have none.
+    Note,
+}
+
+/// Smallest Ethernet frame, check sequence included (802.3, 3.2.7).
+pub const MIN_ETHERNET_FRAME: u16 = 64;
+/// IP and TCP header without options, in bytes.
+pub const IP_TCP_BYTES: u16 = 40;
+/// IP and UDP header, in bytes.
+pub const IP_UDP_BYTES: u16 = 28;
+
+/// Bits of `Packet::bits`: priority, outer ECN, inner ECN, corrupt.
+const ECN_SHIFT: u8 = 3;
+const INNER_ECN_SHIFT: u8 = 5;
+const CORRUPT: u8 = 0x80;
+/// Bits of `Packet::more`: number of SACK blocks, options present, encapsulated.
+const SACK_COUNT: u8 = 0x03;
+const TIMESTAMPS: u8 = 0x04;
+const SYN_OPTIONS: u8 = 0x08;
+const ENCAPSULATED: u8 = 0x10;
+
+/// A packet's headers and lengths. SACK blocks stand as 21-bit distances from the acknowledgment number.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Packet {
+    dst: Address,
+    src: Address,
+    sport: u16,
+    dport: u16,
+    len: u16,
+    payload: u16,
+    seq: u32,
+    ack: u32,
+    ts: [u32; 2],
+    extra: [u32; 4],
+    window: u16,
+    flags: u8,
+    kind: Kind,
+    bits: u8,
+    more: u8,
+    serial: u16,
+}
+
+const _: () = assert!(core::mem::size_of::<Packet>() == 56);
+
+/// A distance of a SACK block's edge that fits its field.
+const SACK_REACH: u32 = 1 << 21;
+
+/// What stands around an IP packet on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Framing {
+    /// Header and check sequence, in bytes.
+    pub header: u16,
+    /// Shortest frame, in bytes.
+    pub min_frame: u16,
+    /// Preamble and start delimiter, in bytes.
+    pub preamble: u16,
+    /// Smallest gap between frames, in bytes.
+    pub gap: u16,
+}
+
+impl Framing {
+    /// Ethernet: 14 B header, 4 B check sequence, 8 B preamble, 12 B gap.
+    pub const ETHERNET: Framing = Framing { header: 18, min_frame: MIN_ETHERNET_FRAME, preamble: 8, gap: 12 };
+    /// Two bytes of PPP header and nothing between frames, as ns-3's point-to-point links have it.
+    pub const PPP: Framing = Framing { header: 2, min_frame: 0, preamble: 0, gap: 0 };
+
+    /// Length of the frame around an IP packet of `ip` bytes.
+    #[inline(always)]
+    pub const fn frame_len(self, ip: u16) -> u16 {
+        let len = ip + self.header;
+        if len < self.min_frame { self.min_frame } else { len }
+    }
+    /// Bytes a frame takes on the wire beyond its own.
+    #[inline(always)]
+    pub const fn overhead(self) -> u16 {
+        self.preamble + self.gap
+    }
+}
+
+/// Where a packet goes and comes from: addresses and ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowKey {
+    /// Sender.
+    pub src: Address,
+    /// Receiver.
+    pub dst: Address,
+    /// The sender's port.
+    pub sport: u16,
+    /// The receiver's port.
+    pub dport: u16,
+}
+
+impl FlowKey {
+    /// The opposite direction.
+    pub const fn reverse(self) -> FlowKey {
+        FlowKey { src: self.dst, dst: self.src, sport: self.dport, dport: self.sport }
+    }
+}
+
+impl Packet {
+    /// A TCP segment in a frame.
+    #[inline]
+    pub fn tcp(flow: FlowKey, segment: &Segment, ect: bool, priority: Priority, framing: Framing) -> Packet {
+        let mut more = 0;
+        let mut options = 0u16;
+        let mut ts = [0; 2];
+        if let Some((value, echo)) = segment.timestamps {
+            more |= TIMESTAMPS;
+            ts = [value, echo];
+            options = 12; // 10 bytes, padded with two no-operations as every stack does
+        }
+        let mut extra = [0u32; 4];
+        if segment.flags.contains(Flags::SYN) {
+            let syn = segment.syn;
+            more |= SYN_OPTIONS;
+            extra[0] = syn.mss.map_or(0, |m| 1 << 16 | m as u32);
+            extra[1] = syn.window_scale.map_or(0, |s| 1 << 8 | s as u32) | (syn.sack_permitted as u32) << 16;
+            options += if syn.mss.is_some() { 4 } else { 0 };
+            options += if syn.window_scale.is_some() { 4 } else { 0 };
+            // SACK-permitted takes the two bytes that pad the timestamp.
+            options += if syn.sack_permitted && segment.timestamps.is_none() { 4 } else { 0 };
+        } else if !segment.sack.is_empty() {
+            let mut packed = 0u128;
+            let mut count = 0u8;
+            for &(left, right) in segment.sack.as_slice() {
+                let (l, r) = (left.0.wrapping_sub(segment.ack.0), right.0.wrapping_sub(segment.ack.0));
+                // A block too far away is left out: SACK is advice (RFC 2018, 8).
+                if l < SACK_REACH && r < SACK_REACH {
+                    packed |= ((r as u128) << 21 | l as u128) << (42 * count);
+                    count += 1;
+                }
+            }
+            extra = [packed as u32, (packed >> 32) as u32, (packed >> 64) as u32, (packed >> 96) as u32];
+            more |= count;
+            options += 4 + 8 * count as u16;
+        }
+        let ecn = if ect { Ecn::Ect0 } else { Ecn::NotEct } as u8;
+        Packet {
+            dst: flow.dst,
+            src: flow.src,
+            sport: flow.sport,
+            dport: flow.dport,
+            len: framing.frame_len(IP_TCP_BYTES + options + segment.len),
+            payload: segment.len,
+            seq: segment.seq.0,
+            ack: segment.ack.0,
+            ts,
+            extra,
+            window: segment.window,
+            flags: segment.flags.0,
+            kind: Kind::Tcp,
+            bits: priority | ecn << ECN_SHIFT,
+            more,
+            serial: 0,
+        }
+    }
+
+    /// A UDP datagram in a frame; `offset` is its place in the flow.
+    pub fn udp(flow: FlowKey, offset: u64, payload: u16, priority: Priority, framing: Framing) -> Packet {
+        Packet {
+            dst: flow.dst,
+            src: flow.src,
+            sport: flow.sport,
+            dport: flow.dport,
+            len: framing.frame_len(IP_UDP_BYTES + payload),
+            payload,
+            seq: offset as u32,
+            ack: (offset >> 32) as u32,
+            kind: Kind::Udp,
+            bits: priority,
+            ..Packet::default()
+        }
+    }
+
+    /// A note between applications, never on a wire.
+    pub fn note(flow: FlowKey, words: [u64; 3]) -> Packet {
+        let mut p = Packet {
+            dst: flow.dst,
+            src: flow.src,
+            sport: flow.sport,
+            dport: flow.dport,
+            kind: Kind::Note,
+            ..Packet::default()
+        };
+        p.seq = words[0] as u32;
+        p.ack = (words[0] >> 32) as u32;
+        p.ts = [words[1] as u32, (words[1] >> 32) as u32];
+        p.extra[0] = words[2] as u32;
+        p.extra[1] = (words[2] >> 32) as u32;
+        p
+    }
+
+    /// What a note says.
+    pub fn note_words(&self) -> [u64; 3] {
+        let join = |low: u32, high: u32| low as u64 | (high as u64) << 32;
+        [join(self.seq, self.ack), join(self.ts[0], self.ts[1]), join(self.extra[0], self.extra[1])]
+    }
+
+    /// The segment it carries.
+    #[inline]
+    pub fn segment(&self) -> Segment {
+        let mut segment = Segment {
+            seq: SeqNumber(self.seq),
+            ack: SeqNumber(self.ack),
+            window: self.window,
+            len: self.payload,
+            flags: Flags(self.flags),
+            timestamps: (self.more & TIMESTAMPS != 0).then_some((self.ts[0], self.ts[1])),
+            sack: SackBlocks::EMPTY,
+            syn: SynOptions::default(),
+        };
+        if self.more & SYN_OPTIONS != 0 {
+            segment.syn = SynOptions {
+                mss: (self.extra[0] >> 16 & 1 != 0).then_some(self.extra[0] as u16),
+                window_scale: (self.extra[1] >> 8 & 1 != 0).then_some(self.extra[1] as u8),
+                sack_permitted: self.extra[1] >> 16 & 1 != 0,
+            };
+        } else if self.more & SACK_COUNT != 0 {
+            let mut packed = self.extra.iter().rev().fold(0u128, |a, &w| a << 32 | w as u128);
+            for _ in 0..self.more & SACK_COUNT {
+                let (l, r) = (packed as u32 & (SACK_REACH - 1), (packed >> 21) as u32 & (SACK_REACH - 1));
+                segment.sack.push(segment.ack + l, segment.ack + r);
+                packed >>= 42;
+            }
+        }
+        segment
+    }
+
+    /// Addresses and ports.
+    #[inline(always)]
+    pub fn flow(&self) -> FlowKey {
+        FlowKey { src: self.src, dst: self.dst, sport: self.sport, dport: self.dport }
+    }
+    /// The VM it goes to.
+    #[inline(always)]
+    pub fn dst(&self) -> Address {
+        self.dst
+    }
+    /// The VM it comes from.
+    #[inline(always)]
+    pub fn src(&self) -> Address {
+        self.src
+    }
+    /// The receiver's port.
+    #[inline(always)]
+    pub fn dport(&self) -> u16 {
+        self.dport
+    }
+    /// What it is.
+    #[inline(always)]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+    /// Payload in bytes.
+    #[inline(always)]
+    pub fn payload(&self) -> u16 {
+        self.payload
+    }
+    /// A datagram's place in its flow.
+    pub fn udp_offset(&self) -> u64 {
+        self.seq as u64 | (self.ack as u64) << 32
+    }
+    /// ECN field of the outermost IP header.
+    #[inline(always)]
+    pub fn ecn(&self) -> Ecn {
+        Ecn::from_bits(self.bits >> ECN_SHIFT)
+    }
+    /// Sets the ECN field of the outermost IP header.
+    #[inline(always)]
+    pub fn set_ecn(&mut self, ecn: Ecn) {
+        self.bits = self.bits & !(3 << ECN_SHIFT) | (ecn as u8) << ECN_SHIFT;
+    }
+    /// ECN field of the inner IP header of an encapsulated packet.
+    pub fn inner_ecn(&self) -> Ecn {
+        Ecn::from_bits(self.bits >> INNER_ECN_SHIFT)
+    }
+    /// Whether it is in a tunnel.
+    #[inline(always)]
+    pub fn is_encapsulated(&self) -> bool {
+        self.more & ENCAPSULATED != 0
+    }
+    /// Puts the packet into the tunnel: `bytes` of outer headers in front, with `outer` as their ECN field.
+    #[inline]
+    pub fn encapsulate(&mut self, outer: Ecn, bytes: u16) {
+        let inner = self.ecn() as u8;
+        self.bits = self.bits & !(3 << INNER_ECN_SHIFT) | inner << INNER_ECN_SHIFT;
+        self.set_ecn(outer);
+        self.len += bytes;
+        self.more |= ENCAPSULATED;
+    }
+    /// Takes `bytes` of outer headers off; `inner` becomes the packet's ECN field.
+    #[inline]
+    pub fn decapsulate(&mut self, inner: Ecn, bytes: u16) {
+        self.set_ecn(inner);
+        self.len -= bytes;
+        self.more &= !ENCAPSULATED;
+    }
+    /// Breaks the frame check sequence: what a bit error does.
+    pub fn corrupt(&mut self) {
+        self.bits |= CORRUPT;
+    }
+}
+
+impl Frame for Packet {
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        self.len as u32
+    }
+    #[inline(always)]
+    fn priority(&self) -> Priority {
+        self.bits & 7
+    }
+    #[inline(always)]
+    fn source(&self) -> HostId {
+        self.src.host()
+    }
+    #[inline(always)]
+    fn destination(&self) -> HostId {
+        self.dst.host()
+    }
+    fn flow_hash(&self) -> u64 {
+        let ports = (self.sport as u64) << 16 | self.dport as u64;
+        mix64((self.src.0 as u64) << 32 | self.dst.0 as u64) ^ mix64(ports << 8 | self.kind as u64)
+    }
+    fn frame_hash(&self) -> u64 {
+        self.flow_hash() ^ mix64((self.serial as u64) << 32 | self.seq as u64) ^ (self.ack as u64).rotate_left(17)
+    }
+    #[inline(always)]
+    fn is_corrupt(&self) -> bool {
+        self.bits & CORRUPT != 0
+    }
+    #[inline(always)]
+    fn as_pause(&self) -> Option<Pause> {
+        if self.kind != Kind::Pause {
+            return None;
+        }
+        let mut quanta = [0; PRIORITIES];
+        for (i, q) in quanta.iter_mut().enumerate() {
+            *q = (self.extra[i / 2] >> (16 * (i % 2))) as u16;
+        }
+        Some(Pause { classes: PrioritySet(self.flags), quanta })
+    }
+    fn from_pause(pause: Pause) -> Packet {
+        let mut extra = [0u32; 4];
+        for (i, &q) in pause.quanta.iter().enumerate() {
+            extra[i / 2] |= (q as u32) << (16 * (i % 2));
+        }
+        // Control frames travel in no class of their own: they pass everything but the frame on the wire.
+        Packet { len: MIN_ETHERNET_FRAME, kind: Kind::Pause, flags: pause.classes.0, extra, ..Packet::default() }
+    }
+}
+
+impl Serial for Packet {
+    #[inline(always)]
+    fn serial(&self) -> u16 {
+        self.serial
+    }
+    #[inline(always)]
+    fn set_serial(&mut self, serial: u16) {
+        self.serial = serial;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
+
+    fn flow() -> FlowKey {
+        FlowKey { src: Address::new(1, 2), dst: Address::new(70_000, 3), sport: 9, dport: 10 }
+    }
+
+    #[test]
+    fn a_segment_comes_out_as_it_went_in() {
+        let mut sack = SackBlocks::EMPTY;
+        sack.push(SeqNumber(u32::MAX - 5), SeqNumber(100));
+        sack.push(SeqNumber(5_000), SeqNumber(1_000_000));
+        sack.push(SeqNumber(1_100_000), SeqNumber(2_000_000));
+        let data = Segment {
+            seq: SeqNumber(77),
+            ack: SeqNumber(u32::MAX - 1_000),
+            window: 500,
+            len: 1448,
+            flags: Flags::ACK,
+            timestamps: Some((3, 4)),
+            sack,
+            syn: SynOptions::default(),
+        };
+        let p = Packet::tcp(flow(), &data, true, 5, Framing::ETHERNET);
+        assert_eq!(p.segment(), data);
+        assert_eq!((p.priority(), p.ecn(), p.flow()), (5, Ecn::Ect0, flow()));
+        assert_eq!(p.len(), 1448 + 12 + 28 + 40 + 18);
+        let syn = SynOptions { mss: Some(1406), window_scale: Some(7), sack_permitted: true };
+        let open = Segment { flags: Flags::SYN, syn, timestamps: Some((1, 0)), ..Segment::default() };
+        let p = Packet::tcp(flow(), &open, false, 0, Framing::ETHERNET);
+        assert_eq!(p.segment(), open);
+        assert_eq!(p.len(), 78);
+    }
+
+    #[test]
+    fn the_tunnel_costs_54_bytes_and_keeps_ecn() {
+        let data = Segment { len: 1446 - 52, timestamps: Some((0, 0)), flags: Flags::ACK, ..Segment::default() };
+        let mut p = Packet::tcp(flow(), &data, true, 0, Framing::ETHERNET);
+        p.encapsulate(Ecn::Ect0, ENCAPSULATION_BYTES);
+        assert_eq!(p.len(), 1518);
+        p.set_ecn(Ecn::Ce);
+        assert_eq!(p.inner_ecn(), Ecn::Ect0);
+        p.decapsulate(Ecn::Ce, ENCAPSULATION_BYTES);
+        assert_eq!((p.len(), p.ecn(), p.is_encapsulated()), (1464, Ecn::Ce, false));
+    }
+
+    #[test]
+    fn a_pause_comes_out_as_it_went_in() {
+        let pause = Pause { classes: PrioritySet(0x81), quanta: [1, 2, 3, 4, 5, 6, 7, 65_535] };
+        let p = Packet::from_pause(pause);
+        assert_eq!((p.as_pause(), p.len()), (Some(pause), 64));
+    }
+}

@@ -1,0 +1,433 @@
+//! The CEE switch: input-buffered, output-queued, with priority flow control (Crisan 2014, 2.5.2).
+//!
+//! A frame is charged to the buffer of its input and stands in the queue of its output, per priority. A frame whose
+//! output is idle and empty passes straight through and is charged to nobody.
+
+use crate::door::{Device, PortId, PortSet, Wires};
+use crate::slab::{Fifo, Slab};
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use sluicenet_proto::cee::pfc::{Gate, Signal, Watermarks};
+use sluicenet_proto::frame::{Frame, PRIORITIES, Priority, PrioritySet};
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::routing::Router;
+use sluicenet_proto::time::{Duration, Instant};
+
+/// What bounds a lossy queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferPolicy {
+    /// Each output queue holds at most the buffer of a port (Crisan 2014, line 827).
+    Output,
+    /// Each input buffers at most the buffer of a port, wherever the frames go.
+    Input,
+    /// All inputs share one pool: an output queue is bounded by the sum of all buffers (Crisan 2014, line 708).
+    Pooled,
+}
+
+/// Settings that all ports of a switch share.
+#[derive(Clone, Debug)]
+pub struct SwitchConfig {
+    /// Buffer of a port and priority, in bytes.
+    pub buffer: u32,
+    /// What bounds a lossy queue.
+    pub policy: BufferPolicy,
+    /// Priorities under flow control.
+    pub lossless: PrioritySet,
+    /// Pause time sent with XOFF, in quanta.
+    pub quanta: u16,
+    /// Whether frames with a bad check sequence are forwarded: a cut-through switch cannot know better.
+    pub cut_through: bool,
+}
+
+/// What differs between the ports of a switch.
+#[derive(Clone, Copy, Debug)]
+pub struct PortConfig {
+    /// Watermarks of the port's buffer for a lossless priority.
+    pub marks: Watermarks,
+    /// Time of one pause quantum on this link.
+    pub quantum: Duration,
+}
+
+/// A pause a box sent, for the record: who was stopped and because of whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PauseEvent {
+    /// When.
+    pub at: Instant,
+    /// The port whose other end was stopped or let go.
+    pub port: PortId,
+    /// Traffic class.
+    pub priority: Priority,
+    /// XOFF (true) or XON.
+    pub stop: bool,
+    /// The output that held most of the bytes that came in at `port`.
+    pub cause: PortId,
+    /// Whether that output was itself held by its other end: then the congestion comes from further down.
+    pub cause_is_held: bool,
+}
+
+/// The part of an output that every frame touches.
+#[derive(Clone, Copy, Debug, Default)]
+struct Egress {
+    /// Priorities with frames in the queue.
+    ready: PrioritySet,
+    /// Priorities held by the other end, as the gate says.
+    held: PrioritySet,
+    /// Priority served last.
+    last: Priority,
+    /// Whether a pause frame is due.
+    control: bool,
+    queued_bytes: u32,
+    max_bytes: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Queue {
+    list: Fifo,
+    bytes: u32,
+}
+
+/// The part of a port that only pauses touch.
+#[derive(Clone, Debug)]
+struct FlowControl {
+    gate: Gate,
+    signal: Signal,
+    config: PortConfig,
+}
+
+/// Frames and bytes a switch dropped, by output port, priority and reason.
+pub type DropLedger = BTreeMap<(PortId, Priority, DropReason), (u64, u64)>;
+
+/// A switch.
+#[derive(Clone, Debug)]
+pub struct Switch<F> {
+    config: Arc<SwitchConfig>,
+    router: Router,
+    egress: Vec<Egress>,
+    /// Output queues at `port * 8 + priority`.
+    queues: Vec<Queue>,
+    /// Bytes buffered at `port * 8 + priority` of the input.
+    ingress: Vec<u32>,
+    /// Bytes from input `i` in the queues of output `o`, at `i * ports + o`; empty without lossless priorities.
+    share: Vec<u32>,
+    pooled: [u32; PRIORITIES],
+    slab: Slab<F>,
+    flow_control: Vec<FlowControl>,
+    deadline: Instant,
+    frames_in: u64,
+    frames_out: u64,
+    control_in: u64,
+    control_out: u64,
+    drops: DropLedger,
+    pauses: Vec<PauseEvent>,
+    record_pauses: bool,
+}
+
+impl<F: Frame> Switch<F> {
+    /// A switch with one port for each entry of `ports`.
+    pub fn new(config: Arc<SwitchConfig>, router: Router, ports: &[PortConfig], record_pauses: bool) -> Switch<F> {
+        let n = ports.len();
+        let share = if config.lossless.is_empty() { 0 } else { n * n };
+        Switch {
+            router,
+            egress: alloc::vec![Egress::default(); n],
+            queues: alloc::vec![Queue::default(); n * PRIORITIES],
+            ingress: alloc::vec![0; n * PRIORITIES],
+            share: alloc::vec![0; share],
+            pooled: [0; PRIORITIES],
+            slab: Slab::default(),
+            flow_control: if config.lossless.is_empty() {
+                Vec::new()
+            } else {
+                let port = |&config| FlowControl { gate: Gate::default(), signal: Signal::default(), config };
+                ports.iter().map(port).collect()
+            },
+            config,
+            deadline: Instant::MAX,
+            frames_in: 0,
+            frames_out: 0,
+            control_in: 0,
+            control_out: 0,
+            drops: DropLedger::new(),
+            pauses: Vec::new(),
+            record_pauses,
+        }
+    }
+
+    /// Number of ports.
+    pub fn ports(&self) -> usize {
+        self.egress.len()
+    }
+    /// Frames received, pause frames not counted.
+    pub fn frames_in(&self) -> u64 {
+        self.frames_in
+    }
+    /// Frames sent, pause frames not counted.
+    pub fn frames_out(&self) -> u64 {
+        self.frames_out
+    }
+    /// Pause frames received.
+    pub fn control_in(&self) -> u64 {
+        self.control_in
+    }
+    /// Pause frames sent.
+    pub fn control_out(&self) -> u64 {
+        self.control_out
+    }
+    /// Frames in its queues.
+    pub fn queued(&self) -> u64 {
+        self.slab.in_use() as u64
+    }
+    /// What it dropped.
+    pub fn drops(&self) -> &DropLedger {
+        &self.drops
+    }
+    /// Bytes in the queue of an output, of one priority.
+    pub fn queue_bytes(&self, port: PortId, priority: Priority) -> u32 {
+        self.queues[port as usize * PRIORITIES + priority as usize].bytes
+    }
+    /// Most bytes that ever stood in the queues of an output.
+    pub fn max_queue_bytes(&self, port: PortId) -> u32 {
+        self.egress[port as usize].max_bytes
+    }
+    /// The gate of a port; none without flow control.
+    pub fn gate(&self, port: PortId) -> Option<&Gate> {
+        self.flow_control.get(port as usize).map(|f| &f.gate)
+    }
+    /// What a port told its other end; none without flow control.
+    pub fn signal(&self, port: PortId) -> Option<&Signal> {
+        self.flow_control.get(port as usize).map(|f| &f.signal)
+    }
+    /// Bytes from input `from` that stand in the queues of output `to`; 0 without flow control.
+    pub fn share(&self, from: PortId, to: PortId) -> u32 {
+        self.share.get(from as usize * self.ports() + to as usize).copied().unwrap_or(0)
+    }
+    /// The pauses sent since the last call.
+    pub fn take_pauses(&mut self) -> Vec<PauseEvent> {
+        core::mem::take(&mut self.pauses)
+    }
+    /// Whether there are pauses to take.
+    #[inline(always)]
+    pub fn has_pauses(&self) -> bool {
+        !self.pauses.is_empty()
+    }
+
+    /// Admits a frame to the buffers, or says why not.
+    #[inline(always)]
+    fn admit(&mut self, input: PortId, output: PortId, p: Priority, len: u32) -> Result<(), DropReason> {
+        let buffer = self.config.buffer;
+        let at_input = self.ingress[input as usize * PRIORITIES + p as usize];
+        if self.config.lossless.contains(p) {
+            let capacity = self.flow_control[input as usize].config.marks.capacity;
+            return if at_input + len > capacity { Err(DropReason::HeadroomExceeded) } else { Ok(()) };
+        }
+        let (used, limit) = match self.config.policy {
+            BufferPolicy::Output => (self.queues[output as usize * PRIORITIES + p as usize].bytes, buffer),
+            BufferPolicy::Input => (at_input, buffer),
+            BufferPolicy::Pooled => (self.pooled[p as usize], buffer.saturating_mul(self.egress.len() as u32)),
+        };
+        if used as u64 + len as u64 > limit as u64 { Err(DropReason::SwitchBuffer) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn drop(&mut self, output: PortId, p: Priority, reason: DropReason, len: u32) {
+        let entry = self.drops.entry((output, p, reason)).or_default();
+        entry.0 += 1;
+        entry.1 += len as u64;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn receive_pause(&mut self, now: Instant, port: PortId, frame: &F, woke: &mut PortSet) {
+        self.control_in += 1;
+        // Without flow control a pause frame is for nobody here (HOSTILE 27): ignored.
+        let (Some(pause), Some(fc)) = (frame.as_pause(), self.flow_control.get_mut(port as usize)) else { return };
+        let mut pause = pause;
+        pause.classes.0 &= self.config.lossless.0;
+        fc.gate.receive(now, &pause, fc.config.quantum);
+        self.after_gate(port, woke);
+    }
+
+    fn after_gate(&mut self, port: PortId, woke: &mut PortSet) {
+        let gate = &self.flow_control[port as usize].gate;
+        if let Some(at) = gate.poll_timeout() {
+            self.deadline = self.deadline.min(at);
+        }
+        let e = &mut self.egress[port as usize];
+        e.held = gate.held();
+        if e.ready.0 & !e.held.0 != 0 {
+            woke.insert(port);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_pause(&mut self, now: Instant, port: PortId, priority: Priority, stop: bool) {
+        let n = self.ports();
+        let row = &self.share[port as usize * n..][..n];
+        // The lowest port wins a tie: the record must not depend on anything but content.
+        let cause = (0..n).max_by_key(|&o| (row[o], n - o)).unwrap_or(0) as PortId;
+        let cause_is_held = self.egress[cause as usize].held.contains(priority);
+        self.pauses.push(PauseEvent { at: now, port, priority, stop, cause, cause_is_held });
+    }
+
+    /// Charges a queued frame; tells the other end of `input` when that crosses XOFF.
+    #[inline(always)]
+    fn charge(&mut self, now: Instant, input: PortId, output: PortId, p: Priority, len: u32, woke: &mut PortSet) {
+        let at = input as usize * PRIORITIES + p as usize;
+        self.ingress[at] += len;
+        let bytes = self.ingress[at];
+        if self.config.lossless.contains(p) {
+            let n = self.egress.len();
+            self.share[input as usize * n + output as usize] += len;
+            let fc = &mut self.flow_control[input as usize];
+            if bytes > fc.config.marks.xoff && fc.signal.on_rise(p, bytes, &fc.config.marks) {
+                self.egress[input as usize].control = true;
+                woke.insert(input);
+                if self.record_pauses {
+                    self.note_pause(now, input, p, true);
+                }
+            }
+        } else {
+            self.pooled[p as usize] += len;
+        }
+    }
+
+    /// Gives the space of a frame back; lets the other end of `input` go on when that crosses XON.
+    #[inline(always)]
+    fn discharge(&mut self, now: Instant, input: PortId, output: PortId, p: Priority, len: u32, woke: &mut PortSet) {
+        let at = input as usize * PRIORITIES + p as usize;
+        self.ingress[at] -= len;
+        let bytes = self.ingress[at];
+        if self.config.lossless.contains(p) {
+            let n = self.egress.len();
+            self.share[input as usize * n + output as usize] -= len;
+            let fc = &mut self.flow_control[input as usize];
+            if fc.signal.stopped().contains(p) && fc.signal.on_fall(p, bytes, &fc.config.marks) {
+                self.egress[input as usize].control = true;
+                woke.insert(input);
+                if self.record_pauses {
+                    self.note_pause(now, input, p, false);
+                }
+            }
+        } else {
+            self.pooled[p as usize] -= len;
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_control(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<F> {
+        let e = &mut self.egress[port as usize];
+        e.control = false;
+        if e.ready.0 & !e.held.0 != 0 {
+            woke.insert(port);
+        }
+        let fc = &mut self.flow_control[port as usize];
+        let lasts = fc.config.quantum.saturating_mul(self.config.quanta as u64);
+        let pause = fc.signal.poll(now, self.config.quanta, lasts)?;
+        if let Some(at) = fc.signal.poll_timeout() {
+            self.deadline = self.deadline.min(at);
+        }
+        self.control_out += 1;
+        Some(F::from_pause(pause))
+    }
+}
+
+impl<F: Frame> Device for Switch<F> {
+    type Frame = F;
+
+    #[inline(always)]
+    fn receive(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        frame: F,
+        wires: &impl Wires,
+        woke: &mut PortSet,
+    ) -> Option<(PortId, F)> {
+        if frame.as_pause().is_some() {
+            self.receive_pause(now, port, &frame, woke);
+            return None;
+        }
+        self.frames_in += 1;
+        let (p, len) = (frame.priority(), frame.len());
+        let Some(output) = self.router.route(&frame) else {
+            self.drop(port, p, DropReason::NoRoute, len);
+            return None;
+        };
+        if frame.is_corrupt() && !self.config.cut_through {
+            self.drop(output, p, DropReason::BadCrc, len);
+            return None;
+        }
+        let e = self.egress[output as usize];
+        if e.ready.is_empty() && !e.control && !e.held.contains(p) && wires.idle(output) {
+            self.frames_out += 1;
+            return Some((output, frame));
+        }
+        if let Err(reason) = self.admit(port, output, p, len) {
+            self.drop(output, p, reason, len);
+            return None;
+        }
+        let queue = &mut self.queues[output as usize * PRIORITIES + p as usize];
+        self.slab.push(&mut queue.list, frame, port);
+        queue.bytes += len;
+        let e = &mut self.egress[output as usize];
+        e.ready.insert(p);
+        e.queued_bytes += len;
+        e.max_bytes = e.max_bytes.max(e.queued_bytes);
+        if !e.held.contains(p) {
+            woke.insert(output);
+        }
+        self.charge(now, port, output, p, len, woke);
+        None
+    }
+
+    #[inline(always)]
+    fn poll_transmit(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<F> {
+        let e = &mut self.egress[port as usize];
+        if e.control {
+            return self.poll_control(now, port, woke);
+        }
+        let p = PrioritySet(e.ready.0 & !e.held.0).next_after(e.last)?;
+        e.last = p;
+        let queue = &mut self.queues[port as usize * PRIORITIES + p as usize];
+        let (frame, input) = self.slab.pop(&mut queue.list)?;
+        let len = frame.len();
+        queue.bytes -= len;
+        e.queued_bytes -= len;
+        if queue.list.is_empty() {
+            e.ready.remove(p);
+        }
+        if e.ready.0 & !e.held.0 != 0 {
+            woke.insert(port);
+        }
+        self.frames_out += 1;
+        self.discharge(now, input, port, p, len, woke);
+        Some(frame)
+    }
+
+    fn handle_timeout(&mut self, now: Instant, woke: &mut PortSet) {
+        if now < self.deadline {
+            return;
+        }
+        self.deadline = Instant::MAX;
+        for port in 0..self.flow_control.len() {
+            let fc = &mut self.flow_control[port];
+            fc.gate.handle_timeout(now);
+            if fc.signal.handle_timeout(now) {
+                self.egress[port].control = true;
+                woke.insert(port as PortId);
+            }
+            if let Some(at) = fc.signal.poll_timeout() {
+                self.deadline = self.deadline.min(at);
+            }
+            self.after_gate(port as PortId, woke);
+        }
+    }
+
+    #[inline(always)]
+    fn poll_timeout(&self) -> Option<Instant> {
+        (self.deadline != Instant::MAX).then_some(self.deadline)
+    }
+}

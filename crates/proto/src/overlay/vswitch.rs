@@ -1,0 +1,395 @@
+//! The virtual switch of zOVN and its lossy twin (Crisan 2014, Algorithm 4.1).
+//!
+//! Every port has an input queue for what its VM (or the wire) sends and an output queue for what it will receive.
+//! A sender *pushes*: it enqueues and runs the forwarder, and sleeps when its input queue is full. A receiver *pulls*:
+//! it dequeues, and when its output queue is empty runs the forwarder of every input before it sleeps. The forwarder
+//! moves a frame only into an output queue with room; in the lossy twin it drops the frame instead, under a name.
+//!
+//! Inside an input queue frames are kept by destination, so that the forwarder finds what can move without looking at
+//! what cannot: the same frames move in the same order as if it had scanned the whole queue.
+
+use crate::loss::Full;
+use alloc::vec::Vec;
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl List {
+    const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
+}
+
+/// Who is to be woken after a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wakes {
+    /// Senders whose input queue has room again.
+    pub senders: u64,
+    /// Receivers that slept and have a frame now.
+    pub receivers: u64,
+}
+
+/// A lossless or lossy switch between at most 64 ports of one server.
+#[derive(Clone, Debug)]
+pub struct VSwitch<F> {
+    ports: usize,
+    slots: u32,
+    lossless: bool,
+    /// Frames waiting at input `j` for output `k`, at `j * ports + k`.
+    waiting: Vec<List>,
+    /// Outputs for which frames wait at each input.
+    waits_for: Vec<u64>,
+    input_len: Vec<u32>,
+    output: Vec<List>,
+    /// Input at which output `k` starts its next pull: no port is always first.
+    turn: Vec<u8>,
+    sleeping_senders: u64,
+    sleeping_receivers: u64,
+    wakes: Wakes,
+    frames: Vec<F>,
+    next: Vec<u32>,
+    free: u32,
+    in_use: u32,
+}
+
+impl<F: Copy> VSwitch<F> {
+    /// A switch of `ports` (1 to 64) with `slots` frames in each queue.
+    pub fn new(ports: usize, slots: u32, lossless: bool) -> VSwitch<F> {
+        assert!((1..=64).contains(&ports) && slots > 0);
+        VSwitch {
+            ports,
+            slots,
+            lossless,
+            waiting: alloc::vec![List::EMPTY; ports * ports],
+            waits_for: alloc::vec![0; ports],
+            input_len: alloc::vec![0; ports],
+            output: alloc::vec![List::EMPTY; ports],
+            turn: alloc::vec![0; ports],
+            sleeping_senders: 0,
+            sleeping_receivers: 0,
+            wakes: Wakes::default(),
+            frames: Vec::new(),
+            next: Vec::new(),
+            free: NONE,
+            in_use: 0,
+        }
+    }
+
+    /// Whether full queues hold senders back instead of dropping.
+    pub fn is_lossless(&self) -> bool {
+        self.lossless
+    }
+    /// Free slots of input queue `j`.
+    #[inline]
+    pub fn input_room(&self, j: usize) -> u32 {
+        self.slots - self.input_len[j]
+    }
+    /// Frames in output queue `k`.
+    #[inline]
+    pub fn output_len(&self, k: usize) -> u32 {
+        self.output[k].len
+    }
+    /// Frames in the switch.
+    pub fn queued(&self) -> u32 {
+        self.in_use
+    }
+
+    /// Algorithm 4.1, *send*: port `j` offers a frame for port `k`.
+    ///
+    /// Lossless: `Err(Full)` hands the frame back when the input queue is full; the sender sleeps and
+    /// [`VSwitch::take_wakes`] names it when there is room. Lossy: the frame that finds output queue `k` full is
+    /// handed to `dropped`.
+    pub fn send(&mut self, j: usize, k: usize, frame: F, dropped: &mut impl FnMut(usize, F)) -> Result<(), Full<F>> {
+        if self.input_len[j] >= self.slots {
+            self.sleeping_senders |= 1 << j;
+            return Err(Full(frame));
+        }
+        let at = self.store(frame);
+        push(&mut self.waiting[j * self.ports + k], &mut self.next, at);
+        self.input_len[j] += 1;
+        self.waits_for[j] |= 1 << k;
+        self.forward(j, dropped);
+        Ok(())
+    }
+
+    /// Algorithm 4.1, *receive*: port `k` takes its next frame; `None` puts it to sleep.
+    pub fn receive(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) -> Option<F> {
+        if self.output[k].len == 0 {
+            self.pull(k, dropped);
+        }
+        let Some(at) = pop(&mut self.output[k], &self.next) else {
+            self.sleeping_receivers |= 1 << k;
+            return None;
+        };
+        Some(self.take(at))
+    }
+
+    /// Whether port `k` would receive a frame now.
+    pub fn has_frame_for(&self, k: usize) -> bool {
+        self.output[k].len > 0 || self.waits_for.iter().any(|w| w >> k & 1 != 0)
+    }
+
+    /// Whether frames of input `j` wait for output `k` while that is full.
+    pub fn is_blocked(&self, j: usize, k: usize) -> bool {
+        self.waiting[j * self.ports + k].len > 0
+    }
+
+    /// Who woke since the last call.
+    #[inline]
+    pub fn take_wakes(&mut self) -> Wakes {
+        core::mem::take(&mut self.wakes)
+    }
+
+    /// The forwarder of input `j`: every output with room takes what waits for it.
+    fn forward(&mut self, j: usize, dropped: &mut impl FnMut(usize, F)) {
+        let mut outputs = self.waits_for[j];
+        while outputs != 0 {
+            let k = outputs.trailing_zeros() as usize;
+            outputs &= outputs - 1;
+            while let Some(moved) = self.forward_one(j, k) {
+                if let Some(frame) = moved {
+                    dropped(k, frame);
+                }
+            }
+        }
+    }
+
+    /// Runs the forwarder of every input because output `k` is empty, one frame of each pair of ports in turn.
+    fn pull(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) {
+        let first = self.turn[k] as usize;
+        let mut moved_any = self.waits_for.iter().any(|&w| w != 0);
+        while moved_any {
+            moved_any = false;
+            for i in 0..self.ports {
+                let j = (first + i) % self.ports;
+                let mut outputs = self.waits_for[j];
+                while outputs != 0 {
+                    let k = outputs.trailing_zeros() as usize;
+                    outputs &= outputs - 1;
+                    if let Some(moved) = self.forward_one(j, k) {
+                        moved_any = true;
+                        if let Some(frame) = moved {
+                            dropped(k, frame);
+                        }
+                    }
+                }
+            }
+        }
+        self.turn[k] = ((first + 1) % self.ports) as u8;
+    }
+
+    /// Moves one frame from input `j` to output `k`: `None` when none can move, `Some(Some(frame))` when it was
+    /// thrown out for want of room.
+    #[inline]
+    fn forward_one(&mut self, j: usize, k: usize) -> Option<Option<F>> {
+        let full = self.output[k].len >= self.slots;
+        if full && self.lossless {
+            return None;
+        }
+        let list = &mut self.waiting[j * self.ports + k];
+        let at = pop(list, &self.next)?;
+        if list.len == 0 {
+            self.waits_for[j] &= !(1 << k);
+        }
+        self.input_len[j] -= 1;
+        if self.sleeping_senders >> j & 1 != 0 {
+            self.sleeping_senders &= !(1 << j);
+            self.wakes.senders |= 1 << j;
+        }
+        if full {
+            return Some(Some(self.take(at)));
+        }
+        push(&mut self.output[k], &mut self.next, at);
+        if self.sleeping_receivers >> k & 1 != 0 {
+            self.sleeping_receivers &= !(1 << k);
+            self.wakes.receivers |= 1 << k;
+        }
+        Some(None)
+    }
+
+    fn store(&mut self, frame: F) -> u32 {
+        self.in_use += 1;
+        if self.free != NONE {
+            let at = self.free;
+            self.free = self.next[at as usize];
+            self.frames[at as usize] = frame;
+            at
+        } else {
+            self.frames.push(frame);
+            self.next.push(NONE);
+            self.frames.len() as u32 - 1
+        }
+    }
+
+    fn take(&mut self, at: u32) -> F {
+        self.in_use -= 1;
+        self.next[at as usize] = self.free;
+        self.free = at;
+        self.frames[at as usize]
+    }
+}
+
+#[inline]
+fn push(list: &mut List, next: &mut [u32], at: u32) {
+    next[at as usize] = NONE;
+    if list.len == 0 {
+        list.head = at;
+    } else {
+        next[list.tail as usize] = at;
+    }
+    list.tail = at;
+    list.len += 1;
+}
+
+#[inline]
+fn pop(list: &mut List, next: &[u32]) -> Option<u32> {
+    if list.len == 0 {
+        return None;
+    }
+    let at = list.head;
+    list.head = next[at as usize];
+    list.len -= 1;
+    Some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use alloc::collections::VecDeque;
+
+    fn no_drop(_: usize, _: u32) {
+        panic!("a lossless switch dropped a frame")
+    }
+
+    #[test]
+    fn a_fast_sender_sleeps_and_the_receiver_wakes_it() {
+        let mut s = VSwitch::new(2, 2, true);
+        for f in 0..4 {
+            s.send(0, 1, f, &mut no_drop).unwrap();
+        }
+        assert_eq!(s.send(0, 1, 4, &mut no_drop), Err(Full(4)));
+        assert_eq!((s.output_len(1), s.input_room(0)), (2, 0));
+        // The output queue is drained before more is pulled, as the algorithm says.
+        assert_eq!(s.receive(1, &mut no_drop), Some(0));
+        assert_eq!(s.receive(1, &mut no_drop), Some(1));
+        assert_eq!(s.take_wakes(), Wakes::default());
+        assert_eq!(s.receive(1, &mut no_drop), Some(2));
+        assert_eq!(s.take_wakes(), Wakes { senders: 1, receivers: 0 });
+    }
+
+    #[test]
+    fn a_fast_receiver_sleeps_and_the_sender_wakes_it() {
+        let mut s = VSwitch::new(3, 2, true);
+        assert_eq!(s.receive(2, &mut no_drop), None);
+        s.send(0, 2, 7, &mut no_drop).unwrap();
+        assert_eq!(s.take_wakes(), Wakes { senders: 0, receivers: 4 });
+        s.send(1, 2, 8, &mut no_drop).unwrap();
+        assert_eq!(s.take_wakes(), Wakes::default());
+        assert_eq!((s.receive(2, &mut no_drop), s.receive(2, &mut no_drop)), (Some(7), Some(8)));
+    }
+
+    #[test]
+    fn a_stopped_receiver_blocks_only_those_who_send_to_it() {
+        let mut s = VSwitch::new(3, 2, true);
+        for f in 0..3 {
+            s.send(0, 1, f, &mut no_drop).unwrap();
+        }
+        assert!(s.is_blocked(0, 1));
+        s.send(0, 2, 9, &mut no_drop).unwrap();
+        assert_eq!(s.receive(2, &mut no_drop), Some(9));
+    }
+
+    #[test]
+    fn the_lossy_twin_drops_what_finds_the_output_full() {
+        let mut s = VSwitch::new(2, 2, false);
+        let mut lost = Vec::new();
+        for f in 0..5 {
+            s.send(0, 1, f, &mut |k, f| lost.push((k, f))).unwrap();
+        }
+        assert_eq!(lost, [(1, 2), (1, 3), (1, 4)]);
+        assert_eq!(s.queued(), 2);
+    }
+
+    /// The algorithm as printed: one FIFO an input, a forwarder that scans all of it.
+    struct Printed {
+        slots: usize,
+        input: Vec<VecDeque<(usize, u32)>>,
+        output: Vec<VecDeque<u32>>,
+    }
+
+    impl Printed {
+        fn forwarder(&mut self, j: usize) {
+            let mut kept = VecDeque::new();
+            while let Some((k, f)) = self.input[j].pop_front() {
+                if self.output[k].len() < self.slots { self.output[k].push_back(f) } else { kept.push_back((k, f)) }
+            }
+            self.input[j] = kept;
+        }
+        fn send(&mut self, j: usize, k: usize, f: u32) -> bool {
+            if self.input[j].len() >= self.slots {
+                return false;
+            }
+            self.input[j].push_back((k, f));
+            self.forwarder(j);
+            true
+        }
+    }
+
+    #[test]
+    fn one_sender_at_a_time_it_moves_frames_as_the_printed_algorithm_does() {
+        // With one input the order of the printed loop over inputs cannot matter: states must agree step by step.
+        let mut rng = Rng::from_words(&[41]);
+        for case in 0..200 {
+            let slots = 1 + rng.below(6) as usize;
+            let mut s = VSwitch::new(4, slots as u32, true);
+            let mut p = Printed { slots, input: alloc::vec![VecDeque::new(); 4], output: alloc::vec![VecDeque::new(); 4] };
+            for f in 0..300 {
+                let k = 1 + rng.below(3) as usize;
+                if rng.below(2) == 0 {
+                    assert_eq!(s.send(0, k, f, &mut no_drop).is_ok(), p.send(0, k, f), "case {case}");
+                } else {
+                    if p.output[k].is_empty() {
+                        p.forwarder(0);
+                    }
+                    assert_eq!(s.receive(k, &mut no_drop), p.output[k].pop_front(), "case {case}");
+                }
+                assert_eq!(s.input_room(0) as usize, slots - p.input[0].len());
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_twice_or_out_of_order_between_two_ports() {
+        let mut rng = Rng::from_words(&[42]);
+        for _ in 0..100 {
+            let (ports, slots) = (2 + rng.below(5) as usize, 1 + rng.below(8) as u32);
+            let mut s = VSwitch::new(ports, slots, true);
+            let mut sent = alloc::vec![0u32; ports * ports];
+            let mut seen = sent.clone();
+            for _ in 0..2_000 {
+                let (j, k) = (rng.below(ports as u64) as usize, rng.below(ports as u64) as usize);
+                if rng.below(2) == 0 {
+                    let n = sent[j * ports + k];
+                    let frame = ((j as u32) << 24) | n;
+                    sent[j * ports + k] += s.send(j, k, frame, &mut no_drop).is_ok() as u32;
+                } else if let Some(frame) = s.receive(k, &mut no_drop) {
+                    let j = (frame >> 24) as usize;
+                    assert_eq!(frame & 0xff_ffff, seen[j * ports + k]);
+                    seen[j * ports + k] += 1;
+                }
+            }
+            for k in 0..ports {
+                while let Some(frame) = s.receive(k, &mut no_drop) {
+                    seen[(frame >> 24) as usize * ports + k] += 1;
+                }
+            }
+            assert_eq!(sent, seen);
+            assert_eq!(s.queued(), 0);
+        }
+    }
+}

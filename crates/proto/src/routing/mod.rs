@@ -1,0 +1,44 @@
+//! Where a switch sends a frame: arithmetic in trees, tables in graphs of any shape.
+
+pub mod dependency;
+pub mod divide;
+pub mod table;
+pub mod tree;
+pub mod xgft;
+
+use crate::frame::Frame;
+
+/// How a switch chooses among equal ways up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// By digits of the destination (Crisan 2014, 2.3.2).
+    DModK,
+    /// By digits of the source (Crisan 2014, 2.3.2).
+    SModK,
+    /// Anew for every frame (Crisan 2014, 2.3.3); needs resequencing at the destination.
+    Random,
+    /// By a hash of the flow (Crisan 2014, 2.3.4).
+    Hash,
+    /// The two-level tables of a fat-tree: host index under its edge switch plus own position (Al-Fares 2012, 3.1).
+    TwoLevel,
+}
+
+/// The forwarding decision of one switch.
+#[derive(Clone, Debug)]
+pub enum Router {
+    /// In an extended generalised fat-tree, by arithmetic.
+    Tree(tree::TreeRouter),
+    /// In any graph, by a table of equal-cost ports.
+    Table(table::TableRouter),
+}
+
+impl Router {
+    /// The port towards the frame's destination, if there is one.
+    #[inline(always)]
+    pub fn route<F: Frame>(&self, frame: &F) -> Option<u16> {
+        match self {
+            Router::Tree(t) => t.route(frame),
+            Router::Table(t) => t.route(frame),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Equal-cost routing in a graph of any shape, by tables of shortest paths.
+
+use super::Policy;
+use crate::frame::Frame;
+use crate::rng::mix64;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// For each destination the ports on a shortest path to it.
+#[derive(Clone, Debug)]
+pub struct TableRouter {
+    /// Which set of ports leads to a host.
+    set_of: Vec<u32>,
+    /// Bounds of each set in `ports`.
+    bounds: Vec<(u32, u32)>,
+    ports: Vec<u16>,
+    policy: Policy,
+    salt: u64,
+}
+
+impl TableRouter {
+    /// From the sorted list of ports towards each host; hosts with the same list share it.
+    pub fn new(towards: impl Iterator<Item = Vec<u16>>, policy: Policy, seed: u64, switch: u64) -> TableRouter {
+        let mut known: BTreeMap<Vec<u16>, u32> = BTreeMap::new();
+        let (mut bounds, mut ports) = (Vec::new(), Vec::new());
+        let set_of = towards
+            .map(|list| {
+                *known.entry(list).or_insert_with_key(|list| {
+                    let start = ports.len() as u32;
+                    ports.extend_from_slice(list);
+                    bounds.push((start, ports.len() as u32));
+                    bounds.len() as u32 - 1
+                })
+            })
+            .collect();
+        TableRouter { set_of, bounds, ports, policy, salt: mix64(seed ^ mix64(switch + 1)) }
+    }
+
+    /// The port towards the frame's destination.
+    #[inline(always)]
+    pub fn route<F: Frame>(&self, frame: &F) -> Option<u16> {
+        let dst = frame.destination();
+        let (start, end) = self.bounds[*self.set_of.get(dst as usize)? as usize];
+        let ways = end - start;
+        let choice = match (ways, self.policy) {
+            (0, _) => return None,
+            (1, _) => 0,
+            (_, Policy::DModK | Policy::TwoLevel) => dst % ways,
+            (_, Policy::SModK) => frame.source() % ways,
+            (_, Policy::Hash) => self.pick(frame.flow_hash(), ways),
+            (_, Policy::Random) => self.pick(frame.frame_hash(), ways),
+        };
+        Some(self.ports[(start + choice) as usize])
+    }
+
+    fn pick(&self, hash: u64, ways: u32) -> u32 {
+        ((mix64(hash ^ self.salt) as u128 * ways as u128) >> 64) as u32
+    }
+}

@@ -1,0 +1,125 @@
+//! The application's side of a connection, and the window it leaves to the peer.
+
+use super::open::MAX_FIELD;
+use super::types::State;
+use super::{Config, Tcp};
+use crate::time::Instant;
+use sluicenet_wire::tcp::Segment;
+
+/// Steps in which adaptive buffers grow (FreeBSD 9, net.inet.tcp.sendbuf_inc and recvbuf_inc).
+const SEND_STEP: u32 = 8 * 1024;
+const RECV_STEP: u32 = 16 * 1024;
+
+impl Tcp {
+    /// The application writes; returns how many of the bytes the send buffer took.
+    pub fn send(&mut self, cfg: &Config, now: Instant, bytes: u64) -> u64 {
+        let taken = bytes.min(self.send_space());
+        if taken != 0 {
+            let idle = self.main_at == Instant::MAX;
+            self.snd_end += taken;
+            if idle {
+                self.check_persist(cfg, now);
+            }
+        }
+        taken
+    }
+
+    /// Bytes the send buffer would take.
+    pub fn send_space(&self) -> u64 {
+        let open = matches!(
+            self.state,
+            State::SynSent | State::SynReceived | State::Established | State::CloseWait
+        );
+        if !open || self.fin_queued {
+            return 0;
+        }
+        u64::from(self.send_buf).saturating_sub(self.snd_end - self.snd_una.max(1))
+    }
+
+    /// Bytes written and not yet acknowledged.
+    pub fn unacknowledged(&self) -> u64 {
+        self.snd_end.saturating_sub(self.snd_una.max(1))
+    }
+
+    /// Bytes the application can read in order.
+    #[inline]
+    pub fn readable(&self) -> u64 {
+        (self.rcv_nxt - u64::from(self.fin_received)).saturating_sub(self.rcv_read)
+    }
+
+    /// The application reads up to `max` bytes; returns how many there were. It may make a window update due.
+    pub fn recv(&mut self, _cfg: &Config, _now: Instant, max: u64) -> u64 {
+        let taken = max.min(self.readable());
+        if taken == 0 {
+            return 0;
+        }
+        self.rcv_read += taken;
+        let peer_sends = matches!(self.state, State::Established | State::FinWait1 | State::FinWait2);
+        if peer_sends && !self.ack_now && !self.fin_received {
+            let offered = self.offer();
+            let held = (self.rcv_adv - self.rcv_nxt) as u32;
+            let gain = offered.saturating_sub(held);
+            let (mss, buf) = (u32::from(self.mss), self.recv_buf);
+            // The peer learns of space with the next acknowledgment anyway; one of its own is worth sending when the
+            // window opens much, or is nearly shut (FreeBSD, tcp_output).
+            self.ack_now = gain >= buf / 2
+                || (gain >= 2 * mss && (gain >= buf / 4 || held <= buf / 8))
+                || (held < mss && gain >= mss);
+        }
+        taken
+    }
+
+    /// The window to offer: the free space, unless the edge would move by less than a segment or half the buffer
+    /// (RFC 9293, 3.8.6.2.2); it never moves back.
+    #[inline(always)]
+    fn offer(&self) -> u32 {
+        let buffered = (self.rcv_nxt - self.rcv_read) as u32;
+        let free = self.recv_buf.saturating_sub(buffered);
+        let held = (self.rcv_adv - self.rcv_nxt) as u32;
+        if free >= held.saturating_add((self.recv_buf / 2).min(u32::from(self.mss))) { free } else { held }
+    }
+
+    /// The window field of the next segment; moves the right edge.
+    #[inline(always)]
+    pub(super) fn advertise(&mut self) -> u16 {
+        let field = (self.offer() >> self.rcv_shift).min(MAX_FIELD);
+        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt + u64::from(field << self.rcv_shift));
+        field as u16
+    }
+
+    /// The receive buffer grows when more than 7/8 of it arrived within a round trip: it may be what limits the peer
+    /// (Crisan 2014, 2.5.3; FreeBSD 9, tcp_do_segment).
+    #[inline(always)]
+    pub(super) fn adapt_recv_buffer(&mut self, cfg: &Config, now: Instant, seg: &Segment) {
+        let over = match seg.timestamps {
+            // The peer echoes what was sent after the round began.
+            Some((_, echo)) => echo.wrapping_sub(self.round_ts) as i32 > 0,
+            None => {
+                let ticks = cfg.timestamp(now).wrapping_sub(self.round_ts);
+                self.rtt.sampled() && cfg.tick.saturating_mul(u64::from(ticks)) > self.rtt.srtt()
+            }
+        };
+        if over {
+            if self.rcv_nxt - self.round_start > u64::from(self.recv_buf / 8 * 7) {
+                self.recv_buf = (self.recv_buf + RECV_STEP).min(cfg.max_buffer);
+            }
+            self.round_ts = cfg.timestamp(now);
+            self.round_start = self.rcv_nxt;
+        }
+    }
+
+    /// The send buffer grows when it is what limits the window: nearly full, while the peer's window and the
+    /// congestion window would let all of it out (Crisan 2014, 2.5.3; FreeBSD 9, tcp_output).
+    #[inline(always)]
+    pub(super) fn adapt_send_buffer(&mut self, cfg: &Config) {
+        let buffered = self.snd_end.saturating_sub(self.snd_una);
+        if buffered < u64::from(self.send_buf / 8 * 7) {
+            return;
+        }
+        let window = u64::from(self.window.cwnd.min(self.snd_wnd));
+        let unsent = self.snd_end.saturating_sub(self.snd_nxt);
+        if u64::from(self.snd_wnd) * 5 / 4 >= u64::from(self.send_buf) && window >= unsent {
+            self.send_buf = (self.send_buf + SEND_STEP).min(cfg.max_buffer);
+        }
+    }
+}

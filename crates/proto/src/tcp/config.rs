@@ -1,0 +1,247 @@
+//! What all connections of a guest share.
+
+use super::congestion::Algorithm;
+use crate::time::Duration;
+
+/// Space the timestamp option takes in every segment: ten bytes and two of padding (RFC 7323, appendix A).
+pub const TIMESTAMP_OPTION_BYTES: u16 = 12;
+
+/// How much may be sent before the first acknowledgment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InitialWindow {
+    /// min(4 MSS, max(2 MSS, 4380 bytes)) (RFC 3390, 1).
+    Rfc3390,
+    /// That many segments; 10 is RFC 6928.
+    Segments(u8),
+}
+
+impl InitialWindow {
+    /// In bytes, for segments of `mss` bytes of payload; at least one segment.
+    pub fn bytes(self, mss: u32) -> u32 {
+        match self {
+            InitialWindow::Rfc3390 => (4 * mss).min((2 * mss).max(4380)),
+            InitialWindow::Segments(n) => mss * u32::from(n.max(1)),
+        }
+    }
+}
+
+/// FreeBSD's parameters of the retransmission timer (Crisan 2014, 2.5.3 and Table 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RtoConfig {
+    /// Timeout before the first RTT sample, and that of a SYN.
+    pub base: Duration,
+    /// Smallest timeout.
+    pub min: Duration,
+    /// Added to what RFC 6298 computes.
+    pub slop: Duration,
+    /// Largest timeout, backed off or not.
+    pub max: Duration,
+}
+
+impl RtoConfig {
+    /// No timeout after the first sample is shorter than this.
+    pub fn floor(&self) -> Duration {
+        self.min.max(self.slop)
+    }
+}
+
+/// The parameters of TCP, shared by all connections of a guest and handed to every call so that `Tcp` stays small.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Value of the MSS option: IP MTU less 40 (RFC 6691).
+    pub mss: u16,
+    /// Send buffer at the start, in bytes.
+    pub send_buffer: u32,
+    /// Receive buffer at the start, in bytes.
+    pub recv_buffer: u32,
+    /// What adaptive buffers may grow to, in bytes.
+    pub max_buffer: u32,
+    /// Whether buffers adapt to the path, as in FreeBSD 9 (Crisan 2014, 2.5.3).
+    pub auto_buffer: bool,
+    /// Congestion window at the start.
+    pub initial_window: InitialWindow,
+    /// Slow start threshold at the start; `u32::MAX` is unlimited.
+    pub initial_ssthresh: u32,
+    /// The retransmission timer.
+    pub rto: RtoConfig,
+    /// Quantum in which timestamps and RTT are measured.
+    pub tick: Duration,
+    /// Longest time an acknowledgment is held back; `None` acknowledges each segment.
+    pub delayed_ack: Option<Duration>,
+    /// Every how many segments an acknowledgment is due (RFC 5681, 4.2: 2); 1 acknowledges each.
+    pub ack_every: u8,
+    /// Segments the reassembly queue holds; beyond, a segment is dropped and counted.
+    pub reassembly_limit: u16,
+    /// Selective acknowledgments (RFC 2018, RFC 6675).
+    pub sack: bool,
+    /// Timestamps (RFC 7323).
+    pub timestamps: bool,
+    /// Window scaling (RFC 7323).
+    pub window_scaling: bool,
+    /// Explicit congestion notification (RFC 3168).
+    pub ecn: bool,
+    /// New data on the first two duplicate acknowledgments (RFC 3042).
+    pub limited_transmit: bool,
+    /// Back to the initial window after an idle RTO (RFC 5681, 4.1).
+    pub restart_after_idle: bool,
+    /// Small segments wait while data is in flight (RFC 9293, 3.7.4).
+    pub nagle: bool,
+    /// Congestion control.
+    pub congestion: Algorithm,
+    /// Whether a new connection starts from the cache entry it is given.
+    pub connection_cache: bool,
+    /// Retransmissions of a SYN before the connection is given up.
+    pub syn_retries: u8,
+    /// Retransmissions in a row without progress before the connection is given up.
+    pub max_retries: u8,
+    /// How long TIME-WAIT lasts (RFC 9293, 3.6.1: twice the MSL).
+    pub time_wait: Duration,
+}
+
+/// Why a configuration cannot work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// The delayed acknowledgment comes after the sender's timeout: a reply that ends on an odd segment would time out.
+    DelayedAckNotBelowRto {
+        /// As configured.
+        delayed_ack: Duration,
+        /// Shortest timeout a sender can have.
+        rto_floor: Duration,
+    },
+    /// `mss` leaves no room for payload beside the options, or is below what this TCP accepts of a peer.
+    MssTooSmall(u16),
+    /// A buffer holds less than two segments, or `max_buffer` is smaller than a starting size.
+    BufferTooSmall(u32),
+    /// The tick is zero.
+    ZeroTick,
+    /// `min` or `base` is above `max`, or `base` is zero.
+    RtoOutOfOrder,
+    /// `ack_every` or the initial window is zero.
+    ZeroSegments,
+    /// Above 1 GiB a window does not fit beside window scaling (RFC 7323, 2.3).
+    BufferTooLarge(u32),
+}
+
+impl core::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match *self {
+            ConfigError::DelayedAckNotBelowRto { delayed_ack, rto_floor } => write!(
+                f,
+                "delayed_ack ({} us) must be below the shortest retransmission timeout ({} us)",
+                delayed_ack.as_us(),
+                rto_floor.as_us()
+            ),
+            ConfigError::MssTooSmall(mss) => write!(f, "mss ({mss}) must be at least {MIN_MSS}"),
+            ConfigError::BufferTooSmall(bytes) => {
+                write!(f, "a buffer of {bytes} bytes: must hold two segments and not exceed max_buffer")
+            }
+            ConfigError::ZeroTick => write!(f, "tick must not be zero"),
+            ConfigError::RtoOutOfOrder => write!(f, "rto: 0 < base <= max and min <= max must hold"),
+            ConfigError::ZeroSegments => write!(f, "ack_every and the initial window must be at least one segment"),
+            ConfigError::BufferTooLarge(bytes) => write!(f, "a buffer of {bytes} bytes: at most {MAX_BUFFER}"),
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+/// Smallest MSS accepted, ours or a peer's: below, headers outweigh data and an attacker buys many packets with few
+/// bytes (FreeBSD, net.inet.tcp.minmss).
+pub const MIN_MSS: u16 = 216;
+
+/// Largest window that window scaling can express (RFC 7323, 2.3).
+const MAX_BUFFER: u32 = 1 << 30;
+
+impl Config {
+    /// Payload of a full segment to a peer with the same MSS.
+    pub fn max_payload(&self) -> u16 {
+        if self.timestamps { self.mss - TIMESTAMP_OPTION_BYTES } else { self.mss }
+    }
+
+    /// Whether the values can work together.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.mss < MIN_MSS {
+            return Err(ConfigError::MssTooSmall(self.mss));
+        }
+        if self.tick == Duration::ZERO {
+            return Err(ConfigError::ZeroTick);
+        }
+        if self.ack_every == 0 || self.initial_window == InitialWindow::Segments(0) {
+            return Err(ConfigError::ZeroSegments);
+        }
+        let rto = &self.rto;
+        if rto.base == Duration::ZERO || rto.base > rto.max || rto.min > rto.max {
+            return Err(ConfigError::RtoOutOfOrder);
+        }
+        for bytes in [self.send_buffer, self.recv_buffer, self.max_buffer] {
+            if bytes < 2 * u32::from(self.mss) || (self.auto_buffer && bytes > self.max_buffer) {
+                return Err(ConfigError::BufferTooSmall(bytes));
+            }
+            if bytes > MAX_BUFFER {
+                return Err(ConfigError::BufferTooLarge(bytes));
+            }
+        }
+        if let Some(delayed_ack) = self.delayed_ack {
+            // Before its first sample a sender waits `base`: that bound counts as well.
+            let rto_floor = rto.floor().min(rto.base);
+            if delayed_ack >= rto_floor {
+                return Err(ConfigError::DelayedAckNotBelowRto { delayed_ack, rto_floor });
+            }
+        }
+        Ok(())
+    }
+
+    /// Chapter 2 (Crisan 2014, Table 2.1): RTO base 10 ms, min 2 ms, slop 20 ms; buffers 128 KB to 256 KB of 1000 B.
+    pub fn crisan2014_ch2() -> Config {
+        Config {
+            mss: 1460,
+            send_buffer: 128_000,
+            recv_buffer: 128_000,
+            max_buffer: 256_000,
+            auto_buffer: true,
+            initial_window: InitialWindow::Rfc3390,
+            initial_ssthresh: u32::MAX,
+            rto: RtoConfig {
+                base: Duration::from_ms(10),
+                min: Duration::from_ms(2),
+                slop: Duration::from_ms(20),
+                max: Duration::from_secs(64),
+            },
+            tick: Duration::from_us(1),
+            // FreeBSD's 100 ms is above these timeouts; half the shortest of them is not.
+            delayed_ack: Some(Duration::from_ms(5)),
+            ack_every: 2,
+            reassembly_limit: 200,
+            sack: true,
+            timestamps: true,
+            window_scaling: true,
+            ecn: false,
+            limited_transmit: true,
+            restart_after_idle: true,
+            nagle: true,
+            congestion: Algorithm::NewReno,
+            connection_cache: true,
+            syn_retries: 12,
+            max_retries: 12,
+            time_wait: Duration::from_secs(60),
+        }
+    }
+
+    /// Chapters 3 and 4, "default" (Crisan 2014, Table 3.2): RTO base 3 s, min 30 ms, slop 200 ms.
+    pub fn crisan2014_default() -> Config {
+        let mut config = Config::crisan2014_ch2();
+        config.rto.base = Duration::from_secs(3);
+        config.rto.min = Duration::from_ms(30);
+        config.rto.slop = Duration::from_ms(200);
+        config.delayed_ack = Some(Duration::from_ms(100));
+        config
+    }
+
+    /// Chapters 3 and 4, "tuned" (Crisan 2014, Table 3.2): RTO base 20 ms, min 2 ms, slop 20 ms.
+    pub fn crisan2014_tuned() -> Config {
+        let mut config = Config::crisan2014_ch2();
+        config.rto.base = Duration::from_ms(20);
+        config.delayed_ack = Some(Duration::from_ms(10));
+        config
+    }
+}

@@ -1,0 +1,228 @@
+//! TCP as it is on the wire (RFC 9293), as a pure state machine: segments and time in, segments and deadlines out.
+//!
+//! It never holds payload: lengths and positions only. Positions are 64 bits and count from the SYN, which is 0, so
+//! that the first byte of the stream is 1 and nothing wraps inside; sequence numbers exist on the wire only.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `config` | parameters, the named sets of the sources |
+//! | `open`, `close` | the handshake, the ways to end |
+//! | `receive` | a segment in: header prediction, acceptability, in-order and out-of-order data |
+//! | `acknowledge`, `recovery` | an acknowledgment in: window, RTT, loss detection and recovery |
+//! | `transmit` | a segment out |
+//! | `timer`, `rtt` | deadlines, the retransmission timeout |
+//! | `buffer` | the application's side, window updates, adaptive buffers |
+//! | `scoreboard`, `reassembly` | selective acknowledgments as sender and as receiver |
+//! | `congestion` | how the congestion window moves, one file an algorithm |
+
+mod acknowledge;
+mod buffer;
+mod close;
+mod config;
+pub mod congestion;
+mod open;
+mod reassembly;
+mod receive;
+mod recovery;
+mod rtt;
+mod scoreboard;
+mod timer;
+mod transmit;
+mod types;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{Config, ConfigError, InitialWindow, MIN_MSS, RtoConfig, TIMESTAMP_OPTION_BYTES};
+pub use congestion::Algorithm;
+pub use types::{CacheEntry, End, Received, State, Stats, Transmit};
+
+use crate::time::{Duration, Instant};
+use congestion::{Controller, Window};
+use reassembly::Reassembly;
+use rtt::Rtt;
+use scoreboard::Scoreboard;
+
+/// Where loss recovery stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Mode {
+    /// No loss known.
+    Open,
+    /// Fast recovery, with SACK (RFC 6675) or without (RFC 6582).
+    Fast,
+    /// After a timeout: from `snd_una` on, all that the peer has not acknowledged is sent again in slow start.
+    Loss,
+}
+
+/// What the main timer waits for; never two of them at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Timer {
+    /// An acknowledgment (RFC 6298).
+    Retransmit,
+    /// The peer's window to open (RFC 9293, 3.8.6.1).
+    Persist,
+    /// Old segments to leave the network.
+    TimeWait,
+}
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub struct Tcp {
+    // Hot: what an in-order segment or a new acknowledgment touches.
+    state: State,
+    mode: Mode,
+    timer: Timer,
+    dup_acks: u8,
+    ack_pending: u8,
+    snd_shift: u8,
+    rcv_shift: u8,
+    /// An acknowledgment is due now.
+    ack_now: bool,
+    sack_ok: bool,
+    timestamps_ok: bool,
+    ecn_ok: bool,
+    /// A mark was received; echoed until the peer says CWR (RFC 3168, 6.1.3).
+    ecn_echo: bool,
+    /// The window was reduced; the next new data says so (RFC 3168, 6.1.2).
+    cwr_due: bool,
+    fin_queued: bool,
+    fin_received: bool,
+    /// Send what starts at `snd_una` again, whatever the window.
+    rexmit_una: bool,
+    mss: u16,
+    probe_due: bool,
+    rst_due: bool,
+    iss: u32,
+    irs: u32,
+    snd_una: u64,
+    snd_nxt: u64,
+    snd_max: u64,
+    /// End of what the application wrote; the FIN's position once it is queued.
+    snd_end: u64,
+    snd_wnd: u32,
+    window: Window,
+    rcv_nxt: u64,
+    /// Right edge of the window that was advertised.
+    rcv_adv: u64,
+    /// Up to where the application has read.
+    rcv_read: u64,
+    last_ack_sent: u64,
+    ts_recent: u32,
+    /// When `ts_recent` was set, in units of 2^40 ps, about 1.1 s: enough to tell when it is outdated.
+    ts_recent_at: u32,
+    main_at: Instant,
+    delack_at: Instant,
+    rtt: Rtt,
+    snd_wl1: u64,
+    snd_wl2: u64,
+    last_data_sent: Instant,
+    send_buf: u32,
+    recv_buf: u32,
+    controller: Controller,
+
+    // Cold: opening, closing, loss, congestion, adaptation.
+    /// Fast retransmit starts again only above (RFC 6582, 3.2; RFC 6675, 5.1).
+    recover: u64,
+    /// One reduction of the window for what was sent below (RFC 3168, 6.1.2).
+    reduced_until: u64,
+    high_rxt: u64,
+    /// Bytes in flight while recovering.
+    pipe: u32,
+    max_snd_wnd: u32,
+    scoreboard: Scoreboard,
+    reassembly: Reassembly,
+    rescued: bool,
+    partial_seen: bool,
+    retries: u8,
+    syn_retransmitted: bool,
+    window_scaling: bool,
+    end: End,
+    /// Timestamp that, once echoed, ends a round of receive buffer adaptation.
+    round_ts: u32,
+    round_start: u64,
+    /// Position of the peer's FIN, once known.
+    fin_at: u64,
+    rst_seq: u32,
+    rst_ack: Option<u32>,
+    /// No challenge acknowledgment before (RFC 5961, 7).
+    challenge_at: Instant,
+    stats: Stats,
+}
+
+/// Throughput and latency rest on connections staying in few cache lines.
+const _: () = assert!(size_of::<Tcp>() <= 512);
+
+impl Tcp {
+    /// The state of RFC 9293.
+    #[inline(always)]
+    pub fn state(&self) -> State {
+        self.state
+    }
+    /// How the connection ended, once the state is `Closed`.
+    pub fn end(&self) -> End {
+        self.end
+    }
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+    /// Congestion window in bytes.
+    #[inline(always)]
+    pub fn cwnd(&self) -> u32 {
+        self.window.cwnd
+    }
+    /// Slow start threshold in bytes.
+    #[inline(always)]
+    pub fn ssthresh(&self) -> u32 {
+        self.window.ssthresh
+    }
+    /// Smoothed RTT; zero before the first sample.
+    pub fn srtt(&self) -> Duration {
+        self.rtt.srtt()
+    }
+    /// Variation of the RTT.
+    pub fn rttvar(&self) -> Duration {
+        self.rtt.rttvar()
+    }
+    /// Retransmission timeout as it would be armed now, backed off.
+    pub fn rto(&self) -> Duration {
+        self.rtt.rto()
+    }
+    /// Payload of a full segment.
+    pub fn payload_max(&self) -> u16 {
+        self.mss
+    }
+    /// Send and receive buffer, in bytes.
+    pub fn buffers(&self) -> (u32, u32) {
+        (self.send_buf, self.recv_buf)
+    }
+    /// Payload bytes the peer has acknowledged.
+    #[inline]
+    pub fn bytes_acked(&self) -> u64 {
+        self.snd_una.min(self.snd_end).saturating_sub(1)
+    }
+    /// Payload bytes received in order.
+    #[inline]
+    pub fn bytes_received(&self) -> u64 {
+        (self.rcv_nxt - u64::from(self.fin_received)).saturating_sub(1)
+    }
+    /// Bytes in flight.
+    #[inline(always)]
+    pub fn flight(&self) -> u32 {
+        match self.mode {
+            Mode::Open => (self.snd_nxt - self.snd_una) as u32,
+            Mode::Fast | Mode::Loss => self.pipe,
+        }
+    }
+    /// What the next connection to the same host starts from; `None` before the first RTT sample.
+    pub fn cache_entry(&self) -> Option<CacheEntry> {
+        self.rtt.sampled().then(|| CacheEntry {
+            srtt: self.srtt(),
+            rttvar: self.rttvar(),
+            cwnd: self.window.cwnd,
+            ssthresh: self.window.ssthresh,
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! Loss detection and recovery: RFC 6675 with SACK, RFC 6582 without.
+//!
+//! Both count bytes in flight in `pipe` and leave `cwnd` at the threshold. What RFC 6582 writes as an inflated window
+//! (each duplicate acknowledgment adds a segment, a partial one takes off what it acknowledges and adds a segment) is
+//! the same sum seen from the other side: each duplicate takes a segment out of the pipe, a partial one takes out the
+//! retransmission that arrived.
+
+use super::congestion::{Congestion, Signal};
+use super::scoreboard::DUP_THRESH;
+use super::{Config, Mode, Tcp};
+use crate::time::Instant;
+use sluicenet_wire::tcp::Segment;
+
+impl Tcp {
+    /// Puts SACK blocks on the scoreboard; returns the bytes they tell of that were not known. What is at or below the
+    /// cumulative acknowledgment (a duplicate report, RFC 2883) or was never sent is ignored.
+    pub(super) fn take_sack_blocks(&mut self, seg: &Segment, acked: u32) -> u32 {
+        if !self.sack_ok {
+            return 0;
+        }
+        let una = self.wire_seq(self.snd_una);
+        let sent = self.snd_max.min(self.snd_end);
+        let mut new = 0;
+        for &(left, right) in seg.sack.as_slice() {
+            let (left, right) = (i64::from(left.since(una)), i64::from(right.since(una)));
+            if left <= i64::from(acked) || left >= right || self.snd_una + right as u64 > sent {
+                continue;
+            }
+            new += self.scoreboard.insert(self.snd_una + left as u64, self.snd_una + right as u64);
+        }
+        new
+    }
+
+    /// New data acknowledged while recovering, or while something is acknowledged selectively.
+    #[cold]
+    pub(super) fn on_new_ack_recovering(&mut self, now: Instant, acked: u32) {
+        self.scoreboard.advance(self.snd_una);
+        match self.mode {
+            Mode::Open => self.arm_or_stop(now),
+            Mode::Fast if self.snd_una >= self.recover => self.leave_fast(now),
+            Mode::Fast => self.on_partial_ack(now, acked),
+            Mode::Loss => {
+                if self.snd_una >= self.recover {
+                    self.mode = Mode::Open;
+                }
+                self.update_pipe();
+                self.arm_or_stop(now);
+            }
+        }
+    }
+
+    /// All that was outstanding when the loss was noticed is acknowledged.
+    fn leave_fast(&mut self, now: Instant) {
+        self.mode = Mode::Open;
+        self.rexmit_una = false;
+        self.window.cwnd = self.window.ssthresh;
+        if !self.sack_ok {
+            // No burst into an empty pipe (RFC 6582, 3.2, step 3, option 1).
+            let mss = u32::from(self.mss);
+            let flight = (self.snd_nxt - self.snd_una) as u32;
+            self.window.cwnd = self.window.ssthresh.min(flight.max(mss) + mss);
+        }
+        self.arm_or_stop(now);
+    }
+
+    /// The first hole is filled, another shows.
+    fn on_partial_ack(&mut self, now: Instant, acked: u32) {
+        if self.sack_ok {
+            self.update_pipe();
+            self.arm_retransmit(now);
+            return;
+        }
+        // The next hole is lost as well (RFC 6582, 3.2, step 3).
+        let mss = u32::from(self.mss);
+        self.pipe = self.pipe.saturating_sub(mss.min(acked));
+        self.rexmit_una = true;
+        if !self.partial_seen {
+            // Only the first restarts the timer: many holes are then left to the timeout ("impatient" variant, 4).
+            self.partial_seen = true;
+            self.arm_retransmit(now);
+        }
+    }
+
+    /// An acknowledgment that tells of a segment which overtook another.
+    #[cold]
+    pub(super) fn on_duplicate_ack(&mut self, cfg: &Config, now: Instant) {
+        let mss = u32::from(self.mss);
+        match self.mode {
+            Mode::Fast if !self.sack_ok => self.pipe = self.pipe.saturating_sub(mss),
+            Mode::Fast | Mode::Loss => self.update_pipe(),
+            Mode::Open => {
+                self.dup_acks = self.dup_acks.saturating_add(1);
+                let lost = u32::from(self.dup_acks) >= DUP_THRESH
+                    || self.scoreboard.lost_below(mss).is_some_and(|(edge, _)| edge > self.snd_una);
+                // After a timeout, not before all that was out then is acknowledged. Without SACK the very edge is
+                // ambiguous: its duplicates may stem from what was sent twice (RFC 6582, 3.2, step 2 and 4.1).
+                let allowed =
+                    if self.sack_ok { self.snd_una >= self.recover } else { self.snd_una > self.recover };
+                if lost && allowed {
+                    self.enter_fast(cfg, now);
+                }
+            }
+        }
+    }
+
+    /// RFC 6675, 5, step 4; RFC 6582, 3.2, step 2.
+    fn enter_fast(&mut self, _cfg: &Config, now: Instant) {
+        let mss = u32::from(self.mss);
+        let outstanding = (self.snd_max - self.snd_una) as u32;
+        if self.snd_una > self.reduced_until {
+            // What limited transmit sent beyond the window does not count (RFC 5681, 3.2, step 2).
+            let flight = outstanding.min(self.window.cwnd);
+            let congestion = Congestion { now, flight, mss, signal: Signal::Loss };
+            self.window.ssthresh = self.controller.on_congestion(&self.window, &congestion).max(2 * mss);
+        } else {
+            // ECN has reduced it for this window of data already (RFC 3168, 6.1.2).
+            self.window.ssthresh = self.window.cwnd.max(2 * mss);
+        }
+        self.window.cwnd = self.window.ssthresh;
+        self.stats.fast_retransmits += 1;
+        self.mode = Mode::Fast;
+        self.recover = self.snd_max;
+        self.reduced_until = self.snd_max;
+        self.cwr_due = self.ecn_ok;
+        self.high_rxt = self.snd_una;
+        (self.rexmit_una, self.rescued, self.partial_seen) = (true, false, false);
+        self.dup_acks = 0;
+        if self.sack_ok {
+            self.update_pipe();
+        } else {
+            self.pipe = outstanding.saturating_sub(DUP_THRESH * mss);
+        }
+        self.rtt.stop_timing();
+        self.arm_retransmit(now);
+    }
+
+    /// SetPipe (RFC 6675, 4): what was sent and is neither acknowledged nor lost, and what was sent again. After a
+    /// timeout: what was sent since, less what is acknowledged.
+    fn update_pipe(&mut self) {
+        let una = self.snd_una;
+        if self.mode != Mode::Fast {
+            let sent = (self.snd_nxt - una) as u32;
+            self.pipe = sent.saturating_sub(self.scoreboard.sacked_below(self.snd_nxt));
+            return;
+        }
+        if !self.sack_ok {
+            return;
+        }
+        let outstanding = ((self.snd_max - una) as u32).saturating_sub(self.scoreboard.sacked());
+        let lost = match self.scoreboard.lost_below(u32::from(self.mss)) {
+            Some((edge, above)) => {
+                ((edge - una) as u32).saturating_sub(self.scoreboard.sacked().saturating_sub(above))
+            }
+            None => 0,
+        };
+        let again = match self.high_rxt.saturating_sub(una) {
+            0 => 0,
+            sent => (sent as u32).saturating_sub(self.scoreboard.sacked_below(self.high_rxt)),
+        };
+        self.pipe = outstanding.saturating_sub(lost).saturating_add(again);
+    }
+}

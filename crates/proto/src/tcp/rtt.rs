@@ -1,0 +1,147 @@
+//! Round trip time and retransmission timeout (RFC 6298, with FreeBSD's base, min and slop).
+
+use super::config::{Config, RtoConfig};
+use crate::time::{Duration, Instant};
+
+/// Doublings of the timeout: FreeBSD's table ends at 64 times for data and for SYN alike.
+const MAX_BACKOFF: u8 = 6;
+
+/// The estimator, and the one segment that is timed when there are no timestamps.
+#[derive(Clone, Debug)]
+pub(super) struct Rtt {
+    srtt: u64,
+    rttvar: u64,
+    /// The timeout as it is armed, kept so that arming costs nothing.
+    rto: u64,
+    /// Position whose acknowledgment ends the timing; zero when none is timed.
+    timed: u64,
+    timed_at: Instant,
+    backoff: u8,
+    sampled: bool,
+    /// A SYN waits `base` even if the cache knows the path.
+    opening: bool,
+}
+
+impl Rtt {
+    pub(super) fn new(config: &RtoConfig) -> Rtt {
+        let mut rtt = Rtt {
+            srtt: 0,
+            rttvar: 0,
+            rto: 0,
+            timed: 0,
+            timed_at: Instant::ZERO,
+            backoff: 0,
+            sampled: false,
+            opening: true,
+        };
+        rtt.update(config);
+        rtt
+    }
+
+    /// Starts from what the cache knows.
+    pub(super) fn preset(&mut self, srtt: Duration, rttvar: Duration) {
+        (self.srtt, self.rttvar, self.sampled) = (srtt.0, rttvar.0, true);
+    }
+
+    pub(super) fn srtt(&self) -> Duration {
+        Duration(self.srtt)
+    }
+    pub(super) fn rttvar(&self) -> Duration {
+        Duration(self.rttvar)
+    }
+    pub(super) fn sampled(&self) -> bool {
+        self.sampled
+    }
+    #[inline(always)]
+    pub(super) fn rto(&self) -> Duration {
+        Duration(self.rto)
+    }
+
+    /// The handshake is done: from now on measured, not `base`.
+    pub(super) fn opened(&mut self, config: &RtoConfig) {
+        self.opening = false;
+        self.update(config);
+    }
+
+    /// RFC 6298, 2.2 and 2.3; a sample ends the backoff (5.7 and Karn's rule: only unambiguous samples get here).
+    #[inline]
+    pub(super) fn sample(&mut self, config: &RtoConfig, rtt: Duration) {
+        let r = rtt.0;
+        if self.sampled {
+            let delta = self.srtt.abs_diff(r);
+            self.rttvar = self.rttvar - self.rttvar / 4 + delta / 4;
+            self.srtt = self.srtt - self.srtt / 8 + r / 8;
+        } else {
+            (self.srtt, self.rttvar, self.sampled) = (r, r / 2, true);
+        }
+        self.backoff = 0;
+        self.update(config);
+    }
+
+    /// The timer ran out (RFC 6298, 5.5).
+    pub(super) fn back_off(&mut self, config: &RtoConfig) {
+        self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
+        self.update(config);
+    }
+
+    /// A closed window has opened: what the probes backed off has nothing to do with the path.
+    pub(super) fn end_backoff(&mut self, config: &RtoConfig) {
+        if self.backoff != 0 {
+            self.backoff = 0;
+            self.update(config);
+        }
+    }
+
+    /// srtt + 4 rttvar + slop, at least min and at most max. FreeBSD doubles before it adds the slop, and doubles at
+    /// least min (tcp_timer_rexmt), so that a backed off timeout in a fast network grows from slop, not with it.
+    #[inline]
+    fn update(&mut self, config: &RtoConfig) {
+        let rto = if self.opening || !self.sampled {
+            config.base.0.saturating_mul(1 << self.backoff)
+        } else {
+            let measured = self.srtt.saturating_add(self.rttvar.saturating_mul(4));
+            let scaled = if self.backoff == 0 {
+                measured
+            } else {
+                measured.max(config.min.0).saturating_mul(1 << self.backoff)
+            };
+            scaled.saturating_add(config.slop.0).max(config.min.0)
+        };
+        self.rto = rto.min(config.max.0);
+    }
+
+    /// Starts to time the segment that ends at `end`, if none is timed.
+    #[inline]
+    pub(super) fn time(&mut self, end: u64, now: Instant) {
+        if self.timed == 0 {
+            (self.timed, self.timed_at) = (end, now);
+        }
+    }
+
+    /// Something was sent again: what is timed has become ambiguous (Karn; RFC 6298, 3).
+    pub(super) fn stop_timing(&mut self) {
+        self.timed = 0;
+    }
+
+    /// The sample, if the acknowledgment of everything below `una` ends the timing; in whole ticks.
+    #[inline]
+    pub(super) fn timed(&mut self, una: u64, now: Instant, tick: Duration) -> Option<Duration> {
+        if self.timed == 0 || una < self.timed {
+            return None;
+        }
+        self.timed = 0;
+        let elapsed = now.since(self.timed_at).0;
+        Some(Duration(elapsed - elapsed % tick.0))
+    }
+}
+
+impl Config {
+    /// The timestamp clock: ticks since the start, and one, because FreeBSD takes an echo of zero for none.
+    #[inline(always)]
+    pub(super) fn timestamp(&self, now: Instant) -> u32 {
+        // A division by a constant is a multiplication; a microsecond is the tick of every named set.
+        const MICROSECOND: Duration = Duration::from_us(1);
+        let ticks = if self.tick.0 == MICROSECOND.0 { now.0 / MICROSECOND.0 } else { now.0 / self.tick.0 };
+        (ticks as u32).wrapping_add(1)
+    }
+}

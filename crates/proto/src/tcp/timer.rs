@@ -1,0 +1,129 @@
+//! Deadlines: the main timer (retransmission, window probe, TIME-WAIT) and the delayed acknowledgment.
+
+use super::congestion::{Congestion, Signal};
+use super::types::{End, State};
+use super::{Config, Mode, Tcp, Timer};
+use crate::time::Instant;
+
+impl Tcp {
+    /// The earliest deadline.
+    #[inline(always)]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let at = self.main_at.min(self.delack_at);
+        if at == Instant::MAX { None } else { Some(at) }
+    }
+
+    /// Does what is due; too early a call does nothing.
+    pub fn handle_timeout(&mut self, cfg: &Config, now: Instant) {
+        if self.delack_at <= now {
+            self.delack_at = Instant::MAX;
+            self.ack_now = true;
+        }
+        if self.main_at <= now && self.main_at != Instant::MAX {
+            match self.timer {
+                Timer::Retransmit => self.on_retransmission_timeout(cfg, now),
+                Timer::Persist => self.on_persist_timeout(cfg),
+                Timer::TimeWait => self.drop_connection(End::Orderly),
+            }
+        }
+    }
+
+    /// Arms the retransmission timer anew (RFC 6298, 5.1 and 5.3).
+    #[inline(always)]
+    pub(super) fn arm_retransmit(&mut self, now: Instant) {
+        self.timer = Timer::Retransmit;
+        self.main_at = now.saturating_add(self.rtt.rto());
+    }
+
+    fn on_retransmission_timeout(&mut self, cfg: &Config, now: Instant) {
+        self.stats.timeouts += 1;
+        self.stats.timeout_wait += self.rtt.rto() + now.since(self.main_at);
+        self.main_at = Instant::MAX;
+        self.retries = self.retries.saturating_add(1);
+        let opening = matches!(self.state, State::SynSent | State::SynReceived);
+        if self.retries > if opening { cfg.syn_retries } else { cfg.max_retries } {
+            self.close_with_reset(self.state != State::SynSent, End::TimedOut);
+            return;
+        }
+        self.rtt.back_off(&cfg.rto);
+        self.rtt.stop_timing();
+        if opening {
+            self.syn_retransmitted = true;
+            self.snd_nxt = 0;
+            return;
+        }
+        if self.snd_wnd == 0 && self.snd_una < self.snd_end {
+            // The peer took its window back: that is no congestion, a probe asks when it opens (RFC 9293, 3.8.6.1).
+            self.snd_nxt = self.snd_una;
+            (self.mode, self.dup_acks, self.rexmit_una) = (Mode::Open, 0, false);
+            self.scoreboard.clear();
+            self.probe_due = true;
+            return;
+        }
+        self.enter_loss(now);
+    }
+
+    /// RFC 5681, 3.1 and RFC 6675, 5.1: half of what was in flight is the threshold, one segment the window, and all
+    /// that is not acknowledged is sent again.
+    fn enter_loss(&mut self, now: Instant) {
+        let mss = u32::from(self.mss);
+        let flight = match self.mode {
+            Mode::Open => (self.snd_nxt - self.snd_una) as u32,
+            Mode::Fast => (self.snd_max - self.snd_una) as u32,
+            Mode::Loss => self.pipe,
+        };
+        // A second timeout without progress says nothing new (RFC 5681, 3.1).
+        if self.retries <= 1 {
+            let congestion = Congestion { now, flight, mss, signal: Signal::Timeout };
+            self.window.ssthresh = self.controller.on_congestion(&self.window, &congestion).max(2 * mss);
+        }
+        self.window.cwnd = mss;
+        // What was acknowledged selectively is kept, unless the peer seems to have dropped it (RFC 2018, 8): it then
+        // leaves a range at the very edge unacknowledged, or nothing helps.
+        if self.retries > 1 || self.scoreboard.starts_at(self.snd_una) {
+            self.scoreboard.clear();
+        }
+        self.mode = Mode::Loss;
+        (self.dup_acks, self.rexmit_una, self.pipe) = (0, false, 0);
+        self.snd_nxt = self.snd_una;
+        self.recover = self.snd_max;
+        self.reduced_until = self.snd_max;
+        self.cwr_due = self.ecn_ok;
+    }
+
+    /// Probes the closed window, until the peer answers or seems dead (RFC 1122, 4.2.2.17).
+    fn on_persist_timeout(&mut self, cfg: &Config) {
+        self.main_at = Instant::MAX;
+        if self.next_data(cfg).is_some() {
+            return;
+        }
+        self.retries = self.retries.saturating_add(1);
+        if self.retries > cfg.max_retries {
+            self.close_with_reset(true, End::TimedOut);
+            return;
+        }
+        self.rtt.back_off(&cfg.rto);
+        self.probe_due = true;
+    }
+
+    /// Arms the probe of a window that lets nothing out while nothing is in flight; disarms it when it has opened.
+    pub(super) fn check_persist(&mut self, cfg: &Config, now: Instant) {
+        let waiting = self.snd_nxt == self.snd_una && self.snd_nxt < self.snd_end && self.can_send();
+        let probing = self.timer == Timer::Persist && self.main_at != Instant::MAX;
+        if !waiting || (self.main_at != Instant::MAX && !probing) {
+            return;
+        }
+        if self.next_data(cfg).is_none() {
+            if !probing && !self.probe_due {
+                self.timer = Timer::Persist;
+                self.main_at = now.saturating_add(self.rtt.rto());
+            }
+        } else {
+            self.probe_due = false;
+            if probing {
+                self.main_at = Instant::MAX;
+                self.rtt.end_backoff(&cfg.rto);
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What goes in and out of a connection.
+
+use crate::time::Duration;
+use sluicenet_wire::tcp::Segment;
+
+/// The states of RFC 9293, 3.3.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum State {
+    /// No connection.
+    Closed,
+    /// Waits for a SYN.
+    Listen,
+    /// SYN sent.
+    SynSent,
+    /// SYN received, ours sent, not acknowledged.
+    SynReceived,
+    /// Open both ways.
+    Established,
+    /// Peer has closed, we have not.
+    CloseWait,
+    /// We have closed, our FIN is not acknowledged.
+    FinWait1,
+    /// Both have closed at once, our FIN is not acknowledged.
+    Closing,
+    /// Peer closed first, our FIN is not acknowledged.
+    LastAck,
+    /// Our FIN is acknowledged, the peer goes on sending.
+    FinWait2,
+    /// Both have closed; waits until old segments have left the network.
+    TimeWait,
+}
+
+/// How a connection came to be closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// Not closed, or both sides have closed in order.
+    #[default]
+    Orderly,
+    /// The peer reset it.
+    Reset,
+    /// We reset it.
+    Aborted,
+    /// No answer to so many retransmissions.
+    TimedOut,
+}
+
+/// Counters of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Segments sent, with retransmissions and pure acknowledgments.
+    pub segments_sent: u64,
+    /// Segments received.
+    pub segments_received: u64,
+    /// Time from arming to expiry, over all retransmission timeouts that fired: time that stood still.
+    pub timeout_wait: Duration,
+    /// Sum of the RTT samples.
+    pub rtt_sum: Duration,
+    /// Smallest RTT sample.
+    pub rtt_min: Duration,
+    /// RTT samples taken.
+    pub rtt_samples: u32,
+    /// Retransmission timeouts that fired.
+    pub timeouts: u32,
+    /// Segments sent again, for whatever reason.
+    pub retransmissions: u32,
+    /// Entries into fast recovery.
+    pub fast_retransmits: u32,
+    /// Segments dropped because the reassembly queue was full.
+    pub reassembly_drops: u32,
+    /// Segments, or parts, received again.
+    pub duplicates: u32,
+    /// Reductions of the window because of an ECN echo.
+    pub ecn_reductions: u32,
+    /// Probes of a closed window.
+    pub window_probes: u32,
+    /// Segments dropped as old by their timestamp (RFC 7323, 5).
+    pub paws_drops: u32,
+    /// Challenge acknowledgments sent (RFC 5961).
+    pub challenge_acks: u32,
+}
+
+/// A segment to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The header.
+    pub segment: Segment,
+    /// Offset of the payload in the stream.
+    pub offset: u64,
+    /// Whether to mark the packet ECT(0) (RFC 3168, 6.1.4).
+    pub ect: bool,
+    /// Whether all of it has been sent before.
+    pub retransmission: bool,
+}
+
+/// What a segment has changed for the application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received(pub(super) u8);
+
+impl Received {
+    pub(super) const READABLE: u8 = 1;
+    pub(super) const ACKED: u8 = 2;
+    pub(super) const CONNECTED: u8 = 4;
+    pub(super) const PEER_CLOSED: u8 = 8;
+    pub(super) const CLOSED: u8 = 16;
+
+    /// New bytes can be read in order.
+    #[inline(always)]
+    pub const fn readable(self) -> bool {
+        self.0 & Self::READABLE != 0
+    }
+    /// The peer has acknowledged data: the send buffer has space.
+    #[inline(always)]
+    pub const fn acked(self) -> bool {
+        self.0 & Self::ACKED != 0
+    }
+    /// The connection is open.
+    #[inline(always)]
+    pub const fn connected(self) -> bool {
+        self.0 & Self::CONNECTED != 0
+    }
+    /// The peer will send no more.
+    #[inline(always)]
+    pub const fn peer_closed(self) -> bool {
+        self.0 & Self::PEER_CLOSED != 0
+    }
+    /// The connection is gone.
+    #[inline(always)]
+    pub const fn closed(self) -> bool {
+        self.0 & Self::CLOSED != 0
+    }
+    #[inline(always)]
+    pub(super) fn set(&mut self, bits: u8) {
+        self.0 |= bits;
+    }
+}
+
+/// What a closed connection leaves to the next one to the same host (RFC 9040; FreeBSD's host cache).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheEntry {
+    /// Smoothed RTT.
+    pub srtt: Duration,
+    /// Its variation.
+    pub rttvar: Duration,
+    /// Congestion window in bytes.
+    pub cwnd: u32,
+    /// Slow start threshold in bytes; `u32::MAX` when no congestion was met.
+    pub ssthresh: u32,
+}

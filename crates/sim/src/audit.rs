@@ -1,0 +1,87 @@
+//! Conservation: what was sent was delivered, dropped under a name, or is still somewhere.
+
+use crate::engine::Engine;
+use crate::world::{Node, NodeId};
+use sluicenet_node::server::App;
+
+/// A box whose books do not balance: an error of this program, never of a scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imbalance {
+    /// The box.
+    pub node: NodeId,
+    /// What went in and what came out, in words.
+    pub books: String,
+}
+
+/// Frames of the whole world.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Sent by guests.
+    pub sent: u64,
+    /// Delivered to guests.
+    pub delivered: u64,
+    /// Dropped, for any reason.
+    pub dropped: u64,
+    /// In queues and on wires.
+    pub inside: u64,
+    /// Pause frames sent.
+    pub pauses: u64,
+}
+
+/// Checks every box, every wire and the whole.
+pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
+    let nodes = engine.nodes();
+    let mut flying = vec![0u64; nodes];
+    let mut flying_data = 0;
+    for (node, _, packet) in engine.in_flight() {
+        flying[node as usize] += 1;
+        flying_data += (packet.kind() != sluicenet_node::packet::Kind::Pause) as u64;
+    }
+    let mut towards = vec![0u64; nodes];
+    for n in 0..nodes as NodeId {
+        for p in 0..engine.ports(n) as u16 {
+            towards[engine.peer(n, p).0 as usize] += engine.sent(n, p).0;
+        }
+    }
+    let mut wrong = Vec::new();
+    let mut totals = Totals { inside: flying_data, ..Totals::default() };
+    for n in 0..nodes as NodeId {
+        let on_wires: u64 = (0..engine.ports(n) as u16).map(|p| engine.sent(n, p).0).sum();
+        let arrived = towards[n as usize] - flying[n as usize];
+        let (balances, received, sent, books) = match engine.node(n) {
+            Node::Switch(s) => {
+                let dropped: u64 = s.drops().values().map(|d| d.0).sum();
+                totals.dropped += dropped;
+                totals.inside += s.queued();
+                totals.pauses += s.control_out();
+                let books = format!(
+                    "in {} = out {} + dropped {dropped} + queued {}",
+                    s.frames_in(),
+                    s.frames_out(),
+                    s.queued()
+                );
+                let balances = s.frames_in() == s.frames_out() + dropped + s.queued();
+                (balances, s.frames_in() + s.control_in(), s.frames_out() + s.control_out(), books)
+            }
+            Node::Server(s) => {
+                let l = s.core().ledger();
+                totals.sent += l.from_guests;
+                totals.delivered += l.to_guests;
+                totals.dropped += l.dropped;
+                totals.inside += l.queued;
+                totals.pauses += s.core().adapter().control_out();
+                let control_in = s.core().adapter().gate().received();
+                let sent = l.to_wire + s.core().adapter().control_out();
+                (l.balances(), l.from_wire + control_in, sent, format!("{l:?}"))
+            }
+        };
+        if !balances || received != arrived || sent != on_wires {
+            let books = format!("{books}; wires brought {arrived} and it counted {received}; it sent {sent}, wires took {on_wires}");
+            wrong.push(Imbalance { node: n, books });
+        }
+    }
+    if totals.sent != totals.delivered + totals.dropped + totals.inside {
+        wrong.push(Imbalance { node: NodeId::MAX, books: format!("the whole: {totals:?}") });
+    }
+    if wrong.is_empty() { Ok(totals) } else { Err(wrong) }
+}

@@ -1,0 +1,497 @@
+//! Runs a world: windows, threads, epochs.
+
+use crate::event::MAX_WINDOW;
+use crate::shard::{Captured, Clockwork, MAX_LANES, Parcel, Shard, WireSpec};
+use crate::world::{Node, NodeId, World, WorldError};
+use sluicenet_node::door::PortId;
+use sluicenet_node::server::App;
+use sluicenet_node::switch::PauseEvent;
+use sluicenet_proto::cee::headroom::PFC_FRAME_BYTES;
+use sluicenet_proto::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What a run goes on to do after an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Go on.
+    Continue,
+    /// Stop here.
+    Stop,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// Nothing is left to happen.
+    Idle,
+    /// The end of simulated time was reached.
+    Time,
+    /// The observer stopped it.
+    Stopped,
+    /// The interrupt flag was raised.
+    Interrupted,
+}
+
+/// What happened in a stretch of simulated time; the same whatever the number of threads.
+#[derive(Debug, Default)]
+pub struct Epoch {
+    /// Everything before this has happened.
+    pub now: Instant,
+    /// Pauses sent, by time, box and port.
+    pub pauses: Vec<(NodeId, PauseEvent)>,
+    /// Frames captured, by time, box and port.
+    pub captured: Vec<Captured>,
+    /// Queues sampled, by time, box and port.
+    pub samples: Vec<QueueSample>,
+    /// Frames sent on links since the start.
+    pub hops: u64,
+}
+
+/// Bytes in a queue at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QueueSample {
+    /// When: the first window that begins at or after the time asked for.
+    pub at: Instant,
+    /// The box.
+    pub node: NodeId,
+    /// Its port.
+    pub port: PortId,
+    /// Bytes that wait there, of all priorities.
+    pub bytes: u64,
+}
+
+/// Windows an epoch lasts, unless nothing happens: what the observer's decisions are rounded to.
+const EPOCH: Duration = Duration::from_us(500);
+
+/// A world and its state.
+pub struct Engine<A> {
+    shards: Vec<Shard<A>>,
+    clock: Clockwork,
+    /// Shard and place of each box.
+    place: Vec<(u16, u32)>,
+    next: u64,
+    started: bool,
+    mail: Vec<Mutex<Vec<Parcel>>>,
+    sampling: Option<(Duration, Vec<(NodeId, PortId)>)>,
+    next_sample: u64,
+    epoch: Duration,
+}
+
+impl<A: App> Engine<A> {
+    /// Prepares a world to run on so many threads.
+    pub fn new(world: World<A>, threads: usize) -> Result<Engine<A>, WorldError> {
+        let ports = check(&world)?;
+        let lookahead = lookahead(&world)?;
+        let window = lookahead.min(MAX_WINDOW);
+        // Lanes should reach as far as ordinary frames and a server's own delays; what is rarer waits beyond.
+        let reach = world.links.iter().map(|l| l.latency.0 + l.rate.time_for(2_000).0).max().unwrap_or(window);
+        let small = world.nodes.len() <= 4096;
+        let wanted = (reach / window + 3).max(if small { 40_000_000 / window } else { 0 });
+        let lanes = wanted.next_power_of_two().clamp(4, MAX_LANES as u64) as usize;
+        let overhead = world.framing.overhead() as u32;
+        let clock = Clockwork::new(window, lanes, overhead, world.seed);
+
+        let shards = threads.clamp(1, world.nodes.len().max(1));
+        let owner = partition(&world.part, shards);
+        let mut counts = vec![0u32; shards];
+        let place: Vec<(u16, u32)> = owner
+            .iter()
+            .map(|&s| {
+                counts[s as usize] += 1;
+                (s, counts[s as usize] - 1)
+            })
+            .collect();
+        let mut place_of_host = vec![];
+        for (n, node) in world.nodes.iter().enumerate() {
+            if let Node::Server(s) = node {
+                let id = s.core().id() as usize;
+                if place_of_host.len() <= id {
+                    place_of_host.resize(id + 1, (u16::MAX, 0));
+                }
+                place_of_host[id] = place[n];
+            }
+        }
+        let place_of_host = Arc::new(place_of_host);
+        let mut wires: Vec<Vec<Option<WireSpec>>> = ports.iter().map(|&p| (0..p).map(|_| None).collect()).collect();
+        for l in &world.links {
+            let (shard, peer) = place[l.to.0 as usize];
+            wires[l.from.0 as usize][l.from.1 as usize] = Some(WireSpec {
+                ps_per_byte_q16: l.rate.ps_per_byte_q16(),
+                latency: l.latency.0,
+                pause_latency: l.pause_latency.0,
+                first_bit: l.first_bit,
+                bit_error_rate: l.bit_error_rate,
+                peer,
+                peer_port: l.to.1,
+                shard,
+                gap: world.framing.gap as u8,
+            });
+        }
+        let mut parts: Vec<(Vec<Node<A>>, Vec<u32>, Vec<Vec<WireSpec>>)> =
+            (0..shards).map(|_| (vec![], vec![], vec![])).collect();
+        for (n, (node, wires)) in world.nodes.into_iter().zip(wires).enumerate() {
+            let part = &mut parts[owner[n] as usize];
+            part.0.push(node);
+            part.1.push(n as u32);
+            part.2.push(wires.into_iter().flatten().collect());
+        }
+        let shards: Vec<Shard<A>> = parts
+            .into_iter()
+            .enumerate()
+            .map(|(i, (nodes, names, wires))| {
+                Shard::new(clock, i as u16, shards, nodes, names, wires, place_of_host.clone())
+            })
+            .collect();
+        let mail = (0..2 * shards.len() * shards.len()).map(|_| Mutex::new(Vec::new())).collect();
+        Ok(Engine {
+            shards,
+            clock,
+            place,
+            next: 0,
+            started: false,
+            mail,
+            sampling: None,
+            next_sample: 0,
+            epoch: EPOCH,
+        })
+    }
+
+    /// How often the observer is asked; what it decides is rounded to this.
+    pub fn set_epoch(&mut self, epoch: Duration) {
+        self.epoch = epoch;
+    }
+
+    /// Samples the queues of `ports` every `interval`.
+    pub fn sample(&mut self, interval: Duration, ports: Vec<(NodeId, PortId)>) {
+        self.sampling = Some((interval, ports));
+    }
+
+    /// Captures every frame that leaves a port.
+    pub fn capture(&mut self, node: NodeId, port: PortId) {
+        let (shard, n) = self.place[node as usize];
+        self.shards[shard as usize].capture(n as usize, port);
+    }
+
+    /// A box.
+    pub fn node(&self, node: NodeId) -> &Node<A> {
+        let (shard, n) = self.place[node as usize];
+        &self.shards[shard as usize].nodes[n as usize]
+    }
+    /// A box, to collect its records.
+    pub fn node_mut(&mut self, node: NodeId) -> &mut Node<A> {
+        let (shard, n) = self.place[node as usize];
+        &mut self.shards[shard as usize].nodes[n as usize]
+    }
+    /// Number of boxes.
+    pub fn nodes(&self) -> usize {
+        self.place.len()
+    }
+    /// Frames and bytes sent by a port, pause frames included.
+    pub fn sent(&self, node: NodeId, port: PortId) -> (u64, u64) {
+        let (shard, n) = self.place[node as usize];
+        let w = &self.shards[shard as usize].wires_of(n as usize)[port as usize];
+        (w.frames, w.bytes)
+    }
+    /// The box and port at the other end of a port's link.
+    pub fn peer(&self, node: NodeId, port: PortId) -> (NodeId, PortId) {
+        let (shard, n) = self.place[node as usize];
+        let (shard, n, port) = self.shards[shard as usize].wires_of(n as usize)[port as usize].peer();
+        (self.shards[shard as usize].names[n as usize], port)
+    }
+    /// Number of ports of a box.
+    pub fn ports(&self, node: NodeId) -> usize {
+        let (shard, n) = self.place[node as usize];
+        self.shards[shard as usize].wires_of(n as usize).len()
+    }
+    /// Frames sent on links since the start.
+    pub fn hops(&self) -> u64 {
+        self.shards.iter().map(|s| s.hops).sum()
+    }
+    /// The length of a window.
+    pub fn window(&self) -> Duration {
+        Duration(self.clock.window)
+    }
+    /// Frames on their way: the box and port they will reach, and the frame.
+    pub fn in_flight(&self) -> impl Iterator<Item = (NodeId, PortId, &sluicenet_node::packet::Packet)> {
+        self.shards.iter().flat_map(|s| s.in_flight().map(|(n, port, p)| (s.names[n as usize], port, p)))
+    }
+
+    /// Runs until nothing is left to happen, `until` is reached, or `observe` or `interrupt` stops it.
+    ///
+    /// `observe` is called after each stretch of simulated time; it may look at every box.
+    pub fn run(
+        &mut self,
+        until: Instant,
+        interrupt: &AtomicBool,
+        observe: &mut dyn FnMut(&mut Engine<A>, Epoch) -> Control,
+    ) -> RunEnd {
+        if !self.started {
+            self.started = true;
+            self.shards.iter_mut().for_each(Shard::start);
+            self.next = self.shards.iter().map(|s| s.first_window()).min().unwrap_or(u64::MAX);
+        }
+        let end_window = until.0.div_ceil(self.clock.window);
+        loop {
+            if self.next == u64::MAX {
+                return RunEnd::Idle;
+            }
+            if self.next >= end_window {
+                return RunEnd::Time;
+            }
+            // An epoch that begins late (nothing happened before) still ends where epochs end.
+            let epoch_windows = (self.epoch.0 / self.clock.window).max(1);
+            let stop = ((self.next / epoch_windows + 1) * epoch_windows).min(end_window);
+            let samples = self.run_windows(stop);
+            let mut epoch = Epoch { now: Instant(stop.saturating_mul(self.clock.window).min(until.0)), ..Epoch::default() };
+            for s in &mut self.shards {
+                epoch.pauses.append(&mut s.pauses);
+                epoch.captured.append(&mut s.captured);
+                epoch.hops += s.hops;
+            }
+            epoch.pauses.sort_by_key(|(n, p)| (p.at, *n, p.port, p.priority));
+            epoch.captured.sort_by_key(|c| (c.at, c.node, c.port));
+            epoch.samples = samples;
+            epoch.samples.sort_unstable();
+            if observe(self, epoch) == Control::Stop {
+                return RunEnd::Stopped;
+            }
+            if interrupt.load(Ordering::Relaxed) {
+                return RunEnd::Interrupted;
+            }
+        }
+    }
+
+    /// Runs the windows up to `stop` on all threads; afterwards `self.next` is the next one with something to do.
+    fn run_windows(&mut self, stop: u64) -> Vec<QueueSample> {
+        let n = self.shards.len();
+        let gate = Gate::new(n);
+        let first = self.next;
+        let (mail, clock) = (&self.mail, self.clock);
+        let sampling = self.sampling.as_ref();
+        let place = &self.place;
+        let next_sample = self.next_sample;
+        let results: Vec<(u64, u64, Vec<QueueSample>)> = std::thread::scope(|scope| {
+            let mut handles = Vec::new();
+            let mut mine = None;
+            for shard in self.shards.iter_mut() {
+                let gate = &gate;
+                let mut task = move || {
+                    run_shard(shard, n, first, stop, gate, mail, clock, Sampler { sampling, place, next: next_sample })
+                };
+                if mine.is_none() && n > 1 || n == 1 {
+                    mine = Some(Box::new(task) as Box<dyn FnMut() -> _ + '_>);
+                } else {
+                    handles.push(scope.spawn(move || task()));
+                }
+            }
+            let mut results: Vec<_> = mine.into_iter().map(|mut task| task()).collect();
+            results.extend(handles.into_iter().map(|h| h.join().unwrap_or_else(|e| std::panic::resume_unwind(e))));
+            results
+        });
+        self.next = results[0].0;
+        self.next_sample = results[0].1;
+        results.into_iter().flat_map(|r| r.2).collect()
+    }
+}
+
+struct Sampler<'a> {
+    sampling: Option<&'a (Duration, Vec<(NodeId, PortId)>)>,
+    place: &'a [(u16, u32)],
+    next: u64,
+}
+
+impl Sampler<'_> {
+    /// Samples the queues of this shard for every time that is due when the window at `start` begins.
+    fn take<A: App>(&mut self, shard: &Shard<A>, start: u64, into: &mut Vec<QueueSample>) {
+        let Some((interval, ports)) = self.sampling else { return };
+        while self.next <= start {
+            for &(node, port) in ports {
+                let (owner, n) = self.place[node as usize];
+                if owner != shard.me {
+                    continue;
+                }
+                let bytes = match &shard.nodes[n as usize] {
+                    Node::Switch(s) => (0..8).map(|p| s.queue_bytes(port, p) as u64).sum(),
+                    Node::Server(s) => s.core().adapter().used() as u64,
+                };
+                into.push(QueueSample { at: Instant(self.next), node, port, bytes });
+            }
+            self.next += interval.0.max(1);
+        }
+    }
+}
+
+/// One thread's share of an epoch. Returns the next window with something to do, the next time to sample, the samples.
+#[allow(clippy::too_many_arguments)]
+fn run_shard<A: App>(
+    shard: &mut Shard<A>,
+    shards: usize,
+    first: u64,
+    stop: u64,
+    gate: &Gate,
+    mail: &[Mutex<Vec<Parcel>>],
+    clock: Clockwork,
+    mut sampler: Sampler<'_>,
+) -> (u64, u64, Vec<QueueSample>) {
+    let _guard = FailGuard(&gate.failed);
+    let me = shard.me as usize;
+    let mut samples = Vec::new();
+    let mut parcels = Vec::new();
+    let mut window = first;
+    // A thread can be one round ahead of another, not two: two sets of slots suffice.
+    let mut round = 0;
+    while window < stop {
+        sampler.take(shard, window * clock.window, &mut samples);
+        shard.sweep(window);
+        if shards == 1 {
+            window = shard.next_window(window);
+            continue;
+        }
+        let slots = &mail[round * shards * shards..][..shards * shards];
+        for to in (0..shards).filter(|&to| to != me) {
+            if !shard.outboxes[to].is_empty() {
+                let mut slot = slots[me * shards + to].lock().unwrap_or_else(|e| e.into_inner());
+                debug_assert!(slot.is_empty());
+                std::mem::swap(&mut *slot, &mut shard.outboxes[to]);
+            }
+        }
+        let next = gate.agree(me, round, shard.next_window(window));
+        for from in (0..shards).filter(|&from| from != me) {
+            {
+                let mut slot = slots[from * shards + me].lock().unwrap_or_else(|e| e.into_inner());
+                std::mem::swap(&mut *slot, &mut parcels);
+            }
+            shard.take_in(window + 1, &mut parcels);
+        }
+        window = next;
+        round ^= 1;
+    }
+    (window, sampler.next, samples)
+}
+
+/// Where threads meet: a barrier that spins, and the smallest of what each brings.
+struct Gate {
+    threads: usize,
+    arrived: AtomicUsize,
+    generation: AtomicU64,
+    offers: Vec<AtomicU64>,
+    failed: AtomicBool,
+}
+
+impl Gate {
+    fn new(threads: usize) -> Gate {
+        Gate {
+            threads,
+            arrived: AtomicUsize::new(0),
+            generation: AtomicU64::new(0),
+            offers: (0..2 * threads).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    fn agree(&self, me: usize, round: usize, offer: u64) -> u64 {
+        let offers = &self.offers[round * self.threads..][..self.threads];
+        offers[me].store(offer, Ordering::Release);
+        self.wait();
+        offers.iter().map(|o| o.load(Ordering::Acquire)).min().unwrap_or(u64::MAX)
+    }
+
+    fn wait(&self) {
+        let generation = self.generation.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+            self.arrived.store(0, Ordering::Release);
+            self.generation.store(generation + 1, Ordering::Release);
+            return;
+        }
+        let mut spins = 0u32;
+        while self.generation.load(Ordering::Acquire) == generation {
+            std::hint::spin_loop();
+            spins += 1;
+            if spins > 5_000 {
+                // Another thread may need this core.
+                std::thread::yield_now();
+                assert!(!self.failed.load(Ordering::Relaxed), "another thread of the simulation failed");
+            }
+        }
+    }
+}
+
+/// Lets the others out of the barrier when a thread panics.
+struct FailGuard<'a>(&'a AtomicBool);
+
+impl Drop for FailGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Checks that every port has one link; returns the number of ports of each box.
+fn check<A: App>(world: &World<A>) -> Result<Vec<usize>, WorldError> {
+    let mut ports = vec![0usize; world.nodes.len()];
+    for (n, node) in world.nodes.iter().enumerate() {
+        ports[n] = match node {
+            Node::Switch(s) => s.ports(),
+            Node::Server(_) => 1,
+        };
+        if ports[n] >= crate::event::MAX_PORTS as usize {
+            return Err(WorldError::TooManyPorts { node: n as u32 });
+        }
+    }
+    let mut linked: Vec<Vec<bool>> = ports.iter().map(|&p| vec![false; p]).collect();
+    for l in &world.links {
+        let exists = |(n, p): (NodeId, PortId)| ports.get(n as usize).is_some_and(|&count| (p as usize) < count);
+        for at in [l.from, l.to] {
+            if !exists(at) {
+                return Err(WorldError::Port { at });
+            }
+        }
+        if std::mem::replace(&mut linked[l.from.0 as usize][l.from.1 as usize], true) {
+            return Err(WorldError::Port { at: l.from });
+        }
+    }
+    for (n, l) in linked.iter().enumerate() {
+        if let Some(p) = l.iter().position(|&x| !x) {
+            return Err(WorldError::Port { at: (n as u32, p as u16) });
+        }
+    }
+    Ok(ports)
+}
+
+/// The shortest time in which one box can affect another: the longest window there may be.
+fn lookahead<A: App>(world: &World<A>) -> Result<u64, WorldError> {
+    let mut least = MAX_WINDOW;
+    for l in &world.links {
+        let smallest = if l.first_bit { 0 } else { l.rate.time_for(world.framing.min_frame as u64).0 };
+        let pause = l.pause_latency.0 + l.rate.time_for(PFC_FRAME_BYTES as u64).0;
+        let this = (l.latency.0 + smallest).min(pause);
+        if this < 1_000 {
+            return Err(WorldError::NoDelay { from: l.from });
+        }
+        least = least.min(this);
+    }
+    Ok(least)
+}
+
+/// Assigns parts to threads in runs of about equal weight, so that neighbours stay together.
+fn partition(part: &[u32], shards: usize) -> Vec<u16> {
+    let parts = part.iter().max().map_or(1, |&p| p as usize + 1);
+    let mut weight = vec![0usize; parts];
+    for &p in part {
+        weight[p as usize] += 1;
+    }
+    let total: usize = part.len();
+    let mut before = 0;
+    let owner: Vec<u16> = weight
+        .iter()
+        .map(|w| {
+            // The middle of the part decides, so that halves fall to different threads.
+            let middle = 2 * before + w;
+            before += w;
+            ((middle * shards / (2 * total).max(1)) as u16).min(shards as u16 - 1)
+        })
+        .collect();
+    part.iter().map(|&p| owner[p as usize]).collect()
+}

@@ -1,0 +1,61 @@
+//! Events beyond the lanes: long links, timeouts, news for later.
+
+use sluicenet_node::packet::Packet;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// What is to happen.
+#[derive(Clone, Copy, Debug)]
+pub enum What {
+    /// A wire becomes free.
+    WireFree(u16),
+    /// A frame arrives at a port.
+    Arrival(u16, Packet),
+    /// A deadline.
+    Timer,
+}
+
+/// Events by time. Two of one time need no order here: the node's keys will order them.
+#[derive(Debug, Default)]
+pub struct Far {
+    heap: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    items: Vec<What>,
+    free: Vec<u32>,
+}
+
+impl Far {
+    /// Puts one in.
+    pub fn push(&mut self, at: u64, node: u32, what: What) {
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.items[place as usize] = what;
+                place
+            }
+            None => {
+                self.items.push(what);
+                self.items.len() as u32 - 1
+            }
+        };
+        self.heap.push(Reverse((at, node, place)));
+    }
+
+    /// The earliest time.
+    pub fn next(&self) -> Option<u64> {
+        self.heap.peek().map(|r| r.0.0)
+    }
+
+    /// Takes one that is before `end`.
+    pub fn pop_before(&mut self, end: u64) -> Option<(u64, u32, What)> {
+        if self.next()? >= end {
+            return None;
+        }
+        let Reverse((at, node, place)) = self.heap.pop()?;
+        self.free.push(place);
+        Some((at, node, self.items[place as usize]))
+    }
+
+    /// Everything still in it.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u32, &What)> {
+        self.heap.iter().map(|r| (r.0.0, r.0.1, &self.items[r.0.2 as usize]))
+    }
+}

@@ -1,0 +1,158 @@
+//! The bytes a simulated packet would have on the wire: real headers and checksums around a payload of zeros.
+
+use sluicenet_node::packet::{Address, Framing, Kind, Packet};
+use sluicenet_proto::frame::{Frame, HostId};
+use sluicenet_wire::checksum::PseudoHeader;
+use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
+use sluicenet_wire::ipv4::{self, Ecn, Protocol};
+use sluicenet_wire::{pfc, tcp, udp, vlan, vxlan};
+use std::net::Ipv4Addr;
+
+/// Hops a packet may take; no switch here counts them down.
+const TTL: u8 = 64;
+/// Bits of the address of a VM's interface that tell it from its server's.
+const VM_MAC: u32 = 1 << 31;
+
+/// Address of a VM: 10.0.0.0/8, the server in the middle, VMs from 1.
+fn guest_ip(a: Address) -> Ipv4Addr {
+    let h = a.host();
+    Ipv4Addr::new(10 + (h >> 16) as u8, (h >> 8) as u8, h as u8, a.vm().wrapping_add(1))
+}
+
+/// Address of a server's tunnel endpoint: 172.16.0.0/12.
+fn server_ip(host: HostId) -> Ipv4Addr {
+    Ipv4Addr::new(172, 16 + (host >> 16) as u8, (host >> 8) as u8, host as u8)
+}
+
+fn ip_packet(source: Ipv4Addr, destination: Ipv4Addr, protocol: Protocol, ecn: Ecn, payload: &[u8]) -> Vec<u8> {
+    let header = ipv4::Repr {
+        source,
+        destination,
+        protocol,
+        dscp: 0,
+        ecn,
+        identification: 0,
+        dont_fragment: true,
+        ttl: TTL,
+        payload_len: payload.len() as u16,
+    };
+    let mut bytes = vec![0; ipv4::HEADER_LEN];
+    header.emit(&mut bytes);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+fn ethernet_frame(source: u32, destination: u32, ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
+    let header =
+        ethernet::Repr { source: MacAddress::local(source), destination: MacAddress::local(destination), ethertype };
+    let mut bytes = vec![0; ethernet::HEADER_LEN];
+    header.emit(&mut bytes);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// The guest's IP packet.
+fn inner_ip(packet: &Packet) -> Vec<u8> {
+    let flow = packet.flow();
+    let (source, destination) = (guest_ip(flow.src), guest_ip(flow.dst));
+    let pseudo = PseudoHeader { source, destination };
+    let ecn = if packet.is_encapsulated() { packet.inner_ecn() } else { packet.ecn() };
+    if packet.kind() == Kind::Udp {
+        let mut bytes = vec![0; udp::HEADER_LEN + packet.payload() as usize];
+        udp::Repr { source_port: flow.sport, destination_port: flow.dport }.emit(&mut bytes, Some(&pseudo));
+        return ip_packet(source, destination, Protocol::UDP, ecn, &bytes);
+    }
+    let header = tcp::Repr { source_port: flow.sport, destination_port: flow.dport, segment: packet.segment() };
+    let mut bytes = vec![0; header.header_len() + packet.payload() as usize];
+    header.emit(&mut bytes, &pseudo);
+    ip_packet(source, destination, Protocol::TCP, ecn, &bytes)
+}
+
+/// The bytes of a packet in `framing`, without the frame check sequence; `sender` is the box a pause frame comes from.
+pub fn bytes(packet: &Packet, framing: Framing, sender: u32) -> Vec<u8> {
+    if let Some(pause) = packet.as_pause() {
+        let source = MacAddress::local(sender);
+        return pfc::Repr { source, class_enable: pause.classes.0, quanta: pause.quanta }.emit().to_vec();
+    }
+    let ip = inner_ip(packet);
+    if framing == Framing::PPP {
+        let mut bytes = vec![0x00, 0x21]; // the PPP protocol number of IPv4
+        bytes.extend_from_slice(&ip);
+        return bytes;
+    }
+    let flow = packet.flow();
+    let inner = ethernet_frame(flow.src.to_bits() | VM_MAC, flow.dst.to_bits() | VM_MAC, EtherType::IPV4, &ip);
+    let mut frame = if packet.is_encapsulated() { tunnel(packet, &inner) } else { inner };
+    frame.resize(frame.len().max(ethernet::MIN_LEN), 0);
+    frame
+}
+
+/// The outer headers: Ethernet with its 802.1Q tag, IP, UDP, VXLAN.
+fn tunnel(packet: &Packet, inner: &[u8]) -> Vec<u8> {
+    let (src, dst) = (packet.source(), packet.destination());
+    let mut payload = vec![0; udp::HEADER_LEN + vxlan::HEADER_LEN];
+    vxlan::Repr { vni: 1 }.emit(&mut payload[udp::HEADER_LEN..]);
+    payload.extend_from_slice(inner);
+    // The source port carries the flow's entropy (RFC 7348, 5).
+    let source_port = 0xc000 | packet.flow_hash() as u16;
+    udp::Repr { source_port, destination_port: vxlan::UDP_PORT }.emit(&mut payload, None);
+    let ip = ip_packet(server_ip(src), server_ip(dst), Protocol::UDP, packet.ecn(), &payload);
+    let tag = vlan::Repr { priority: packet.priority(), drop_eligible: false, vid: 1, ethertype: EtherType::IPV4 };
+    let mut tagged = vec![0; vlan::TAG_LEN];
+    tag.emit(&mut tagged);
+    tagged.extend_from_slice(&ip);
+    ethernet_frame(src, dst, EtherType::VLAN, &tagged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicenet_node::packet::FlowKey;
+    use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
+    use sluicenet_wire::seq::SeqNumber;
+    use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
+
+    fn packets() -> Vec<Packet> {
+        let flow = FlowKey { src: Address::new(3, 0), dst: Address::new(300, 2), sport: 9, dport: 10 };
+        let mut sack = SackBlocks::EMPTY;
+        sack.push(SeqNumber(5_000), SeqNumber(9_000));
+        sack.push(SeqNumber(15_000), SeqNumber(19_000));
+        let data = Segment { len: 1000, flags: Flags::ACK, timestamps: Some((1, 2)), ..Segment::default() };
+        let segments = [
+            data,
+            Segment { len: 0, ..data },
+            Segment { len: 0, sack, ..data },
+            Segment { len: 0, sack, timestamps: None, ..data },
+            Segment {
+                flags: Flags::SYN,
+                len: 0,
+                timestamps: Some((0, 0)),
+                syn: SynOptions { mss: Some(1406), window_scale: Some(3), sack_permitted: true },
+                ..data
+            },
+            Segment {
+                flags: Flags::SYN,
+                len: 0,
+                timestamps: None,
+                syn: SynOptions { mss: Some(1406), window_scale: Some(3), sack_permitted: true },
+                ..data
+            },
+        ];
+        let mut all: Vec<Packet> =
+            segments.iter().map(|s| Packet::tcp(flow, s, true, 3, Framing::ETHERNET)).collect();
+        all.push(Packet::udp(flow, 0, 700, 3, Framing::ETHERNET));
+        all
+    }
+
+    #[test]
+    fn the_simulated_length_is_the_real_one() {
+        for p in packets() {
+            assert_eq!(bytes(&p, Framing::ETHERNET, 0).len() + ethernet::FCS_LEN, p.len() as usize, "{p:?}");
+            let mut tunnelled = p;
+            tunnelled.encapsulate(p.ecn(), ENCAPSULATION_BYTES);
+            // A guest's own frame may be padded; the tunnel carries the padding.
+            let real = bytes(&tunnelled, Framing::ETHERNET, 0).len() + ethernet::FCS_LEN;
+            assert!(tunnelled.len() as usize - real <= 6, "{real} {p:?}");
+        }
+    }
+}

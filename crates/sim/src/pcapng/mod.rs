@@ -1,0 +1,199 @@
+//! Captures of simulated ports in the pcapng format, for Wireshark and everything else that reads it.
+//!
+//! The format is that of the Internet-Draft "PCAP Next Generation (pcapng) Capture File Format"
+//! (draft-ietf-opsawg-pcapng). Times are virtual: zero is the start of the run, and nothing of the wall clock gets into
+//! the file, so that the same run writes the same bytes.
+
+use std::io::{self, Write};
+
+pub mod frame;
+#[cfg(test)]
+mod tests;
+
+/// Section Header Block.
+const SECTION_HEADER: u32 = 0x0A0D_0D0A;
+/// Interface Description Block.
+const INTERFACE_DESCRIPTION: u32 = 0x0000_0001;
+/// Enhanced Packet Block.
+const ENHANCED_PACKET: u32 = 0x0000_0006;
+/// Tells a reader the byte order; this writer always takes the little-endian one.
+const BYTE_ORDER_MAGIC: u32 = 0x1A2B_3C4D;
+/// Time resolution as a negative power of ten: picoseconds, the unit of the simulator. Wireshark reads it and shows
+/// nanoseconds.
+const TSRESOL_PS: u8 = 12;
+
+/// Option codes, of every block and then of each.
+mod option {
+    pub const END: u16 = 0;
+    pub const COMMENT: u16 = 1;
+    pub const SHB_USERAPPL: u16 = 4;
+    pub const IF_NAME: u16 = 2;
+    pub const IF_SPEED: u16 = 8;
+    pub const IF_TSRESOL: u16 = 9;
+    pub const EPB_FLAGS: u16 = 2;
+}
+
+/// What the first bytes of an interface's packets are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum LinkType {
+    /// An Ethernet header, without the frame check sequence.
+    Ethernet = 1,
+    /// A PPP protocol number (RFC 1661), for wires that carry bare IP.
+    Ppp = 9,
+}
+
+/// A port whose packets are captured.
+#[derive(Clone, Copy, Debug)]
+pub struct Interface<'a> {
+    /// Its name, as "switch 12 port 3".
+    pub name: &'a str,
+    /// What its packets begin with.
+    pub link: LinkType,
+    /// Its speed in bits per second.
+    pub speed_bps: u64,
+}
+
+/// The number of an interface in its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceId(u32);
+
+/// Which way a packet went, seen from the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Direction {
+    /// It came in.
+    Inbound = 0b01,
+    /// It went out.
+    Outbound = 0b10,
+}
+
+/// A packet as it passed a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// Where.
+    pub interface: InterfaceId,
+    /// When its first bit passed, in picoseconds since the start of the run.
+    pub time_ps: u64,
+    /// Which way.
+    pub direction: Direction,
+    /// Its bytes, or the first of them.
+    pub bytes: &'a [u8],
+    /// How many bytes it has on the wire, at least those of `bytes`.
+    pub original_len: u32,
+    /// A remark for the reader, as "dropped: switch_buffer"; cut after 65,535 bytes.
+    pub comment: Option<&'a str>,
+}
+
+/// Writes a capture: one section, any number of interfaces, packets in between.
+///
+/// Every block is handed to `W` whole, in one call; give a `BufWriter` when that is a file.
+#[derive(Debug)]
+pub struct PcapngWriter<W: Write> {
+    out: W,
+    interfaces: u32,
+    /// The block in the making, kept for its memory.
+    block: Vec<u8>,
+}
+
+impl<W: Write> PcapngWriter<W> {
+    /// Starts a capture file.
+    pub fn new(out: W) -> io::Result<PcapngWriter<W>> {
+        let mut writer = PcapngWriter { out, interfaces: 0, block: Vec::new() };
+        writer.begin(SECTION_HEADER);
+        writer.put(&BYTE_ORDER_MAGIC.to_le_bytes());
+        // Version 1.0, and a section whose length is not known beforehand.
+        writer.put(&1u16.to_le_bytes());
+        writer.put(&0u16.to_le_bytes());
+        writer.put(&u64::MAX.to_le_bytes());
+        writer.option(option::SHB_USERAPPL, b"sluicenet");
+        writer.option(option::END, b"");
+        writer.end()?;
+        Ok(writer)
+    }
+
+    /// Declares a port; its packets come later.
+    pub fn interface(&mut self, interface: &Interface<'_>) -> io::Result<InterfaceId> {
+        self.begin(INTERFACE_DESCRIPTION);
+        self.put(&(interface.link as u16).to_le_bytes());
+        // Reserved, and a snapshot length of "no limit".
+        self.put(&[0; 6]);
+        self.option(option::IF_NAME, up_to_u16(interface.name));
+        self.option(option::IF_SPEED, &interface.speed_bps.to_le_bytes());
+        self.option(option::IF_TSRESOL, &[TSRESOL_PS]);
+        self.option(option::END, b"");
+        self.end()?;
+        self.interfaces += 1;
+        Ok(InterfaceId(self.interfaces - 1))
+    }
+
+    /// Writes a packet. Packets of one interface need not come in order of time.
+    pub fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+        assert!(packet.interface.0 < self.interfaces, "an interface of this file");
+        assert!(packet.bytes.len() <= packet.original_len as usize, "no more bytes captured than there were");
+        self.begin(ENHANCED_PACKET);
+        self.put(&packet.interface.0.to_le_bytes());
+        self.put(&((packet.time_ps >> 32) as u32).to_le_bytes());
+        self.put(&(packet.time_ps as u32).to_le_bytes());
+        self.put(&(packet.bytes.len() as u32).to_le_bytes());
+        self.put(&packet.original_len.to_le_bytes());
+        self.put(packet.bytes);
+        self.pad();
+        if let Some(comment) = packet.comment {
+            self.option(option::COMMENT, up_to_u16(comment));
+        }
+        self.option(option::EPB_FLAGS, &(packet.direction as u32).to_le_bytes());
+        self.option(option::END, b"");
+        self.end()
+    }
+
+    /// Hands everything written so far to the operating system.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// Flushes, and returns what was written to.
+    pub fn into_inner(mut self) -> io::Result<W> {
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    fn begin(&mut self, block_type: u32) {
+        self.block.clear();
+        self.put(&block_type.to_le_bytes());
+        // The length, known in the end.
+        self.put(&[0; 4]);
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.block.extend_from_slice(bytes);
+    }
+
+    fn pad(&mut self) {
+        self.block.resize(self.block.len().next_multiple_of(4), 0);
+    }
+
+    fn option(&mut self, code: u16, value: &[u8]) {
+        self.put(&code.to_le_bytes());
+        self.put(&(value.len() as u16).to_le_bytes());
+        self.put(value);
+        self.pad();
+    }
+
+    /// A block's length stands at both of its ends.
+    fn end(&mut self) -> io::Result<()> {
+        let len = (self.block.len() as u32 + 4).to_le_bytes();
+        self.block[4..8].copy_from_slice(&len);
+        self.put(&len);
+        self.out.write_all(&self.block)
+    }
+}
+
+/// The longest beginning of `text` that an option can hold.
+fn up_to_u16(text: &str) -> &[u8] {
+    let mut end = text.len().min(u16::MAX as usize);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text.as_bytes()[..end]
+}

@@ -1,0 +1,261 @@
+//! What this project writes, read by somebody else: frames of `wire` through Wireshark's dissectors.
+
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+
+use sluicenet_wire::checksum::PseudoHeader;
+use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
+use sluicenet_wire::ipv4::{self, Ecn, Protocol};
+use sluicenet_wire::seq::SeqNumber;
+use sluicenet_wire::tcp::{self, Flags, Segment, SynOptions};
+use sluicenet_wire::{arp, pfc, udp, vlan, vxlan};
+
+use super::*;
+
+const ADDRESSES: PseudoHeader =
+    PseudoHeader { source: Ipv4Addr::new(10, 0, 0, 1), destination: Ipv4Addr::new(10, 0, 1, 2) };
+
+fn ethernet(ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; ethernet::HEADER_LEN];
+    let header = ethernet::Repr { destination: MacAddress::local(2), source: MacAddress::local(1), ethertype };
+    header.emit(&mut frame);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+fn tagged(priority: u8, ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
+    let mut tag = [0; vlan::TAG_LEN];
+    vlan::Repr { priority, drop_eligible: false, vid: 0, ethertype }.emit(&mut tag);
+    ethernet(EtherType::VLAN, &[&tag, payload].concat())
+}
+
+fn ip(protocol: Protocol, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; ipv4::HEADER_LEN];
+    let header = ipv4::Repr {
+        source: ADDRESSES.source,
+        destination: ADDRESSES.destination,
+        protocol,
+        dscp: 26,
+        ecn: Ecn::Ect0,
+        identification: 0,
+        dont_fragment: true,
+        ttl: 64,
+        payload_len: payload.len() as u16,
+    };
+    header.emit(&mut bytes);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+fn udp(source_port: u16, destination_port: u16, payload: &[u8], checked: bool) -> Vec<u8> {
+    let mut bytes = [&[0; udp::HEADER_LEN], payload].concat();
+    udp::Repr { source_port, destination_port }.emit(&mut bytes, checked.then_some(&ADDRESSES));
+    bytes
+}
+
+fn tcp(segment: Segment) -> Vec<u8> {
+    let repr = tcp::Repr { source_port: 40_000, destination_port: 5001, segment };
+    let mut bytes = vec![0x5A; repr.header_len() + segment.len as usize];
+    repr.emit(&mut bytes, &ADDRESSES);
+    bytes
+}
+
+fn syn() -> Segment {
+    let syn = SynOptions { mss: Some(1460), window_scale: Some(7), sack_permitted: true };
+    Segment {
+        seq: SeqNumber(9),
+        flags: Flags::SYN,
+        timestamps: Some((7, 0)),
+        syn,
+        window: 64_240,
+        ..Segment::default()
+    }
+}
+
+fn data() -> Segment {
+    let mut segment = Segment {
+        seq: SeqNumber(10),
+        ack: SeqNumber(77),
+        len: 1001,
+        flags: Flags::ACK.with(Flags::PSH),
+        timestamps: Some((8, 9)),
+        ..Segment::default()
+    };
+    segment.sack.push(SeqNumber(100), SeqNumber(200));
+    segment.sack.push(SeqNumber(300), SeqNumber(400));
+    segment
+}
+
+/// What tshark says of every packet of `capture`: the values of `fields`, with `|` between them.
+fn tshark(capture: &[u8], fields: &[&str]) -> Option<Vec<String>> {
+    let mut command = Command::new("tshark");
+    command.args(["-n", "-r", "-", "-T", "fields", "-E", "separator=|", "-E", "occurrence=a"]);
+    command.args(["-o", "tcp.relative_sequence_numbers:FALSE"]);
+    for protocol in ["ip", "tcp", "udp"] {
+        command.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
+    }
+    command.args(fields.iter().flat_map(|field| ["-e", field]));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            eprintln!("SKIPPED: captures are not checked, because tshark cannot be started: {error}");
+            return None;
+        }
+    };
+    child.stdin.take().unwrap().write_all(capture).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn wireshark_reads_every_kind_of_frame() {
+    let mut quanta = [0; pfc::CLASSES];
+    quanta[3] = 0xFFFF;
+    let xoff = pfc::Repr { source: MacAddress::local(1), class_enable: 1 << 3, quanta }.emit();
+    let mut request = [0; arp::LEN];
+    arp::Repr {
+        operation: arp::Operation::Request,
+        sender_mac: MacAddress::local(1),
+        sender_ip: ADDRESSES.source,
+        target_mac: MacAddress::default(),
+        target_ip: ADDRESSES.destination,
+    }
+    .emit(&mut request);
+    let inner = ethernet(EtherType::IPV4, &ip(Protocol::UDP, &udp(40_001, 40_002, b"inner", true)));
+    let mut overlay = vec![0; vxlan::HEADER_LEN];
+    vxlan::Repr { vni: 0xABCDE }.emit(&mut overlay);
+    overlay.extend(inner);
+    let overlay = ip(Protocol::UDP, &udp(50_000, vxlan::UDP_PORT, &overlay, false));
+    let ppp = [&[0x00, 0x21][..], &ip(Protocol::TCP, &tcp(data()))].concat();
+    let long = ethernet(EtherType::IPV4, &ip(Protocol::TCP, &tcp(data())));
+
+    let mut writer = PcapngWriter::new(Vec::new()).unwrap();
+    let link = |name, link| Interface { name, link, speed_bps: 10_000_000_000 };
+    let port = writer.interface(&link("switch 12 port 3", LinkType::Ethernet)).unwrap();
+    let wire = writer.interface(&link("host 3", LinkType::Ppp)).unwrap();
+    let mut time_ps = 0;
+    let mut write = |interface, bytes: &[u8], len: usize, comment| {
+        time_ps += 1_000_000_007_000;
+        let (direction, original_len) = (Direction::Outbound, bytes.len() as u32);
+        let packet = Packet { interface, time_ps, direction, bytes: &bytes[..len], original_len, comment };
+        writer.packet(&packet).unwrap();
+    };
+    let frames = [
+        tagged(3, EtherType::IPV4, &ip(Protocol::TCP, &tcp(syn()))),
+        long.clone(),
+        ethernet(EtherType::IPV4, &overlay),
+        xoff.to_vec(),
+        ethernet(EtherType::ARP, &request),
+    ];
+    for frame in &frames {
+        write(port, frame, frame.len(), None);
+    }
+    write(wire, &ppp, ppp.len(), None);
+    write(port, &long, 64, Some("dropped: switch_buffer, bei 3 \u{b5}s"));
+    let capture = writer.into_inner().unwrap();
+
+    let fields = [
+        "frame.time_epoch",
+        "frame.interface_name",
+        "frame.protocols",
+        "frame.len",
+        "frame.cap_len",
+        "ip.checksum.status",
+        "tcp.checksum.status",
+        "udp.checksum.status",
+        "frame.comment",
+    ];
+    let Some(lines) = tshark(&capture, &fields) else { return };
+    // Status 1 is "good", 2 "unverified", 3 "not present"; the overlay has two of each header. The packet of host 3 is to
+    // Wireshark a retransmission of the second, whose data it does not show again.
+    let expected = [
+        "1.000000007|switch 12 port 3|eth:ethertype:vlan:ethertype:ip:tcp|78|78|1|1||",
+        "2.000000014|switch 12 port 3|eth:ethertype:ip:tcp:data|1087|1087|1|1||",
+        "3.000000021|switch 12 port 3|eth:ethertype:ip:udp:vxlan:eth:ethertype:ip:udp:data|97|97|1,1||3,1|",
+        "4.000000028|switch 12 port 3|eth:ethertype:macc|60|60||||",
+        "5.000000035|switch 12 port 3|eth:ethertype:arp|42|42||||",
+        "6.000000042|host 3|ppp:ip:tcp|1075|1075|1|1||",
+        "7.000000049|switch 12 port 3|eth:ethertype:ip:tcp|1087|64|1|2||dropped: switch_buffer, bei 3 \u{b5}s",
+    ];
+    assert_eq!(lines.len(), expected.len());
+    for (line, expected) in lines.iter().zip(expected) {
+        // Versions of tshark print more or fewer digits than nanoseconds have.
+        let (time, rest) = line.split_once('|').unwrap();
+        let (expected_time, expected_rest) = expected.split_once('|').unwrap();
+        assert!(time.starts_with(expected_time), "{time} for {expected_time}");
+        assert_eq!(rest, expected_rest);
+    }
+
+    let fields = [
+        "vlan.priority",
+        "tcp.options.mss_val",
+        "tcp.options.wscale.shift",
+        "tcp.options.sack_perm",
+        "tcp.options.timestamp.tsval",
+        "tcp.options.sack_le",
+        "vxlan.vni",
+        "macc.opcode",
+        "macc.cbfc.enbv.c3",
+        "macc.cbfc.pause_time.c3",
+        "_ws.malformed",
+    ];
+    let lines = tshark(&capture, &fields).unwrap();
+    // Versions differ in whether they put a colon between bytes.
+    assert_eq!(lines[0].replace(':', ""), "3|1460|7|0402|7||||||");
+    assert_eq!(lines[1], "||||8|100,300|||||");
+    assert_eq!(lines[2], "||||||703710||||");
+    assert_eq!(lines[3], "|||||||0x0101|1|65535|");
+    assert!(lines.iter().all(|line| line.ends_with('|')), "nothing malformed: {lines:?}");
+}
+
+#[test]
+fn wireshark_agrees_about_every_checksum() {
+    let mut writer = PcapngWriter::new(Vec::new()).unwrap();
+    let interface = Interface { name: "x", link: LinkType::Ethernet, speed_bps: 1 };
+    let interface = writer.interface(&interface).unwrap();
+    for i in 0..100u32 {
+        let noise = i.wrapping_mul(0x9E37_79B9);
+        let segment = Segment { seq: SeqNumber(noise), window: noise as u16, len: (i % 7) as u16, ..data() };
+        let bytes = match i % 2 {
+            0 => ip(Protocol::TCP, &tcp(segment)),
+            _ => ip(Protocol::UDP, &udp(noise as u16, 9, &noise.to_be_bytes()[..(i % 4) as usize], true)),
+        };
+        let bytes = ethernet(EtherType::IPV4, &bytes);
+        let (direction, original_len) = (Direction::Inbound, bytes.len() as u32);
+        let packet = Packet { interface, time_ps: i as u64, direction, bytes: &bytes, original_len, comment: None };
+        writer.packet(&packet).unwrap();
+    }
+    let fields = ["ip.checksum.status", "tcp.checksum.status", "udp.checksum.status"];
+    let Some(lines) = tshark(&writer.into_inner().unwrap(), &fields) else { return };
+    assert_eq!(lines.len(), 100);
+    for (i, line) in lines.iter().enumerate() {
+        assert_eq!(line, if i % 2 == 0 { "1|1|" } else { "1||1" }, "packet {i}");
+    }
+}
+
+#[test]
+fn blocks_are_whole_and_aligned() {
+    let mut writer = PcapngWriter::new(Vec::new()).unwrap();
+    let interface = Interface { name: "odd", link: LinkType::Ethernet, speed_bps: 1 };
+    let interface = writer.interface(&interface).unwrap();
+    let long = "\u{e9}".repeat(40_000);
+    for (len, comment) in [(0, None), (1, Some("a")), (3, Some(long.as_str())), (4, Some(""))] {
+        let bytes = &[1, 2, 3, 4][..len];
+        let packet =
+            Packet { interface, time_ps: u64::MAX, direction: Direction::Inbound, bytes, original_len: 4, comment };
+        writer.packet(&packet).unwrap();
+    }
+    let capture = writer.into_inner().unwrap();
+    let word = |at: usize| u32::from_le_bytes(capture[at..at + 4].try_into().unwrap());
+    let mut types = Vec::new();
+    let mut at = 0;
+    while at < capture.len() {
+        let len = word(at + 4) as usize;
+        assert!(len % 4 == 0 && word(at + len - 4) as usize == len, "block at {at}");
+        types.push(word(at));
+        at += len;
+    }
+    assert_eq!(types, [SECTION_HEADER, INTERFACE_DESCRIPTION, 6, 6, 6, 6]);
+}

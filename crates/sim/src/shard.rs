@@ -1,0 +1,640 @@
+//! The part of the world that one thread sweeps: its boxes, their wires, and what will happen to them.
+//!
+//! Time goes in windows no longer than the shortest way news can take from one box to another. In each window every
+//! box with something to do is visited once and does all of it: what it sends arrives in a later window. A *lane* holds
+//! the events of one window; the lanes form a ring, and what lies beyond the ring waits in [`Far`].
+
+use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT, draw_order};
+use crate::far::{Far, What};
+use crate::world::Node;
+use sluicenet_node::door::{Device, PortId, PortSet, Wires};
+use sluicenet_node::packet::{Kind, Packet};
+use sluicenet_node::server::App;
+use sluicenet_node::switch::PauseEvent;
+use sluicenet_proto::frame::Frame;
+use sluicenet_proto::rng::hash_words;
+use sluicenet_proto::time::Instant;
+
+/// Most lanes: beyond that a box's empty lists would outweigh it.
+pub const MAX_LANES: usize = 64;
+
+/// The transmitting end of a link.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct Wire {
+    /// When the last frame and the gap after it are through.
+    pub free_at: u64,
+    ps_per_byte_q16: u64,
+    latency: u64,
+    pause_latency: u64,
+    /// Frames and bytes sent, pause frames included.
+    pub frames: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    peer: u32,
+    peer_port: u16,
+    /// Time of the gap after a frame, in bytes.
+    gap: u8,
+    flags: u8,
+    shard: u16,
+}
+
+/// An event for when the wire is free stands in a lane.
+const ARMED: u8 = 1;
+/// The receiver acts on the first bit.
+const FIRST_BIT: u8 = 2;
+/// Frames may arrive damaged.
+const ERRORS: u8 = 4;
+/// Frames are captured.
+pub const CAPTURE: u8 = 8;
+
+impl Wire {
+    /// Shard, place and port of the far end.
+    pub fn peer(&self) -> (u16, u32, PortId) {
+        (self.shard, self.peer, self.peer_port)
+    }
+}
+
+/// A link's end as the engine builds it.
+pub struct WireSpec {
+    pub ps_per_byte_q16: u64,
+    pub latency: u64,
+    pub pause_latency: u64,
+    pub first_bit: bool,
+    pub bit_error_rate: f64,
+    pub peer: u32,
+    pub peer_port: u16,
+    pub shard: u16,
+    pub gap: u8,
+}
+
+/// A frame as it left a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Captured {
+    /// When its first bit was sent.
+    pub at: u64,
+    /// The box, by its number in the world.
+    pub node: u32,
+    /// The port.
+    pub port: PortId,
+    /// The frame.
+    pub packet: Packet,
+}
+
+/// An event for a box of another shard.
+#[derive(Clone, Copy, Debug)]
+pub struct Parcel {
+    at: u64,
+    node: u32,
+    port: u16,
+    packet: Packet,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Place(Packet);
+
+#[derive(Debug, Default)]
+struct Lane {
+    frames: Vec<Place>,
+    /// Boxes with events, one bit each.
+    active: Vec<u64>,
+    busy: bool,
+}
+
+/// What all shards share and nobody changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Clockwork {
+    /// Length of a window in picoseconds.
+    pub window: u64,
+    /// ceil(2^64 / window): division by one multiplication.
+    magic: u64,
+    /// Number of lanes, a power of two.
+    pub lanes: usize,
+    /// Bytes a frame takes on the wire beyond its own.
+    overhead: u32,
+    seed: u64,
+}
+
+impl Clockwork {
+    pub fn new(window: u64, lanes: usize, overhead: u32, seed: u64) -> Clockwork {
+        assert!(window > 1 && lanes.is_power_of_two());
+        Clockwork { window, magic: u64::MAX / window + 1, lanes, overhead, seed }
+    }
+    #[inline(always)]
+    fn windows_in(&self, ps: u64) -> u64 {
+        ((ps as u128 * self.magic as u128) >> 64) as u64
+    }
+}
+
+/// A thread's part of the world.
+pub struct Shard<A> {
+    pub clock: Clockwork,
+    pub me: u16,
+    pub nodes: Vec<Node<A>>,
+    /// The number of each box in the world.
+    pub names: Vec<u32>,
+    /// First wire of each box.
+    base: Vec<u32>,
+    pub wires: Vec<Wire>,
+    error_rate: Vec<f64>,
+    /// Shard and place of every box of the world, for notes to servers.
+    pub place_of_host: std::sync::Arc<Vec<(u16, u32)>>,
+    /// Events of box `n` in lane `l`, at `n * lanes + l`.
+    inbox: Vec<Vec<Key>>,
+    lanes: Vec<Lane>,
+    timer_at: Vec<u64>,
+    far: Far,
+    pub outboxes: Vec<Vec<Parcel>>,
+    woke: PortSet,
+    notes: Vec<Packet>,
+    pub pauses: Vec<(u32, PauseEvent)>,
+    pub captured: Vec<Captured>,
+    /// Frames sent on links.
+    pub hops: u64,
+    /// Earliest window any parcel of this shard will arrive in.
+    sent_min: u64,
+}
+
+struct PortView<'a> {
+    wires: &'a [Wire],
+    now: u64,
+}
+
+impl Wires for PortView<'_> {
+    #[inline(always)]
+    fn idle(&self, port: PortId) -> bool {
+        self.wires[port as usize].free_at <= self.now
+    }
+}
+
+/// The window a shard is in.
+#[derive(Clone, Copy)]
+struct Here {
+    start: u64,
+    end: u64,
+    number: u64,
+}
+
+/// What a sweep of one box may touch besides the box.
+struct Reach<'a> {
+    clock: &'a Clockwork,
+    me: u16,
+    here: Here,
+    inbox: &'a mut [Vec<Key>],
+    lanes: &'a mut [Lane],
+    far: &'a mut Far,
+    outboxes: &'a mut [Vec<Parcel>],
+    captured: &'a mut Vec<Captured>,
+    hops: &'a mut u64,
+    sent_min: &'a mut u64,
+}
+
+impl Reach<'_> {
+    /// Lane of an event after this window, or `None` when it lies beyond the ring.
+    #[inline(always)]
+    fn lane_of(&self, at: u64) -> Option<(usize, u64)> {
+        let ahead = at - self.here.end;
+        let windows = self.clock.windows_in(ahead);
+        if windows >= self.clock.lanes as u64 - 1 {
+            return None;
+        }
+        let lane = (self.here.number + 1 + windows) as usize & (self.clock.lanes - 1);
+        Some((lane, ahead - windows * self.clock.window))
+    }
+
+    #[inline(always)]
+    fn put_key(&mut self, node: u32, lane: usize, key: Key) {
+        self.inbox[node as usize * self.clock.lanes + lane].push(key);
+        let lane = &mut self.lanes[lane];
+        lane.active[node as usize >> 6] |= 1 << (node & 63);
+        lane.busy = true;
+    }
+
+    #[inline(always)]
+    fn arrive(&mut self, at: u64, node: u32, port: u16, packet: Packet) {
+        debug_assert!(at >= self.here.end);
+        match self.lane_of(at) {
+            Some((lane, time)) => {
+                let frames = &mut self.lanes[lane].frames;
+                let place = frames.len();
+                assert!(place < MAX_PLACES, "more than {MAX_PLACES} frames in a window");
+                frames.push(Place(packet));
+                self.put_key(node, lane, Key::new(time, class_of(port), port, place as u32));
+            }
+            None => self.far.push(at, node, What::Arrival(port, packet)),
+        }
+    }
+
+    /// An event of a box with itself: into the rest of this window's keys, a lane, or beyond.
+    #[inline(always)]
+    fn own(&mut self, keys: &mut Vec<Key>, at: u64, node: u32, class: Class, port: u16) {
+        if at < self.here.end {
+            let key = Key::new(at - self.here.start, class, port, 0);
+            let mut i = keys.len();
+            while i > 0 && keys[i - 1] > key {
+                i -= 1;
+            }
+            keys.insert(i, key);
+            return;
+        }
+        match self.lane_of(at) {
+            Some((lane, time)) => self.put_key(node, lane, Key::new(time, class, port, 0)),
+            None => {
+                let what = if class == Class::Timer { What::Timer } else { What::WireFree(port) };
+                self.far.push(at, node, what);
+            }
+        }
+    }
+
+    /// Starts a frame on a wire that is free.
+    #[inline(always)]
+    fn transmit(&mut self, wire: &mut Wire, mut packet: Packet, now: u64, cold: impl FnOnce(&mut Self, &mut Wire, &mut Packet)) {
+        debug_assert!(wire.free_at <= now);
+        let q = wire.ps_per_byte_q16;
+        let wire_bytes = (packet.len() + self.clock.overhead) as u64;
+        wire.free_at = now + ((wire_bytes * q) >> 16);
+        wire.frames += 1;
+        wire.bytes += packet.len() as u64;
+        *self.hops += 1;
+        let last_bit = now + (((wire_bytes - wire.gap as u64) * q) >> 16);
+        let at = if packet.kind() == Kind::Pause {
+            last_bit + wire.pause_latency
+        } else if wire.flags & FIRST_BIT != 0 {
+            now + wire.latency
+        } else {
+            last_bit + wire.latency
+        };
+        if wire.flags & (ERRORS | CAPTURE) != 0 {
+            cold(self, wire, &mut packet);
+        }
+        if wire.shard == self.me {
+            self.arrive(at, wire.peer, wire.peer_port, packet);
+        } else {
+            self.send_parcel(wire.shard, Parcel { at, node: wire.peer, port: wire.peer_port, packet });
+        }
+    }
+
+    fn send_parcel(&mut self, shard: u16, parcel: Parcel) {
+        *self.sent_min = (*self.sent_min).min(parcel.at);
+        self.outboxes[shard as usize].push(parcel);
+    }
+}
+
+impl<A: App> Shard<A> {
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        clock: Clockwork,
+        me: u16,
+        shards: usize,
+        nodes: Vec<Node<A>>,
+        names: Vec<u32>,
+        wires: Vec<Vec<WireSpec>>,
+        place_of_host: std::sync::Arc<Vec<(u16, u32)>>,
+    ) -> Shard<A> {
+        let n = nodes.len();
+        let mut base = Vec::with_capacity(n);
+        let mut flat = Vec::with_capacity(wires.iter().map(Vec::len).sum());
+        let mut error_rate = Vec::new();
+        for specs in wires {
+            base.push(flat.len() as u32);
+            for s in specs {
+                let mut flags = 0;
+                flags |= if s.first_bit { FIRST_BIT } else { 0 };
+                flags |= if s.bit_error_rate > 0.0 { ERRORS } else { 0 };
+                error_rate.push(s.bit_error_rate);
+                flat.push(Wire {
+                    free_at: 0,
+                    ps_per_byte_q16: s.ps_per_byte_q16,
+                    latency: s.latency,
+                    pause_latency: s.pause_latency,
+                    frames: 0,
+                    bytes: 0,
+                    peer: s.peer,
+                    peer_port: s.peer_port,
+                    gap: s.gap,
+                    flags,
+                    shard: s.shard,
+                });
+            }
+        }
+        if error_rate.iter().all(|&r| r == 0.0) {
+            error_rate = Vec::new();
+        }
+        let words = n.div_ceil(64);
+        let lane = || Lane { frames: Vec::new(), active: vec![0; words], busy: false };
+        Shard {
+            clock,
+            me,
+            names,
+            base,
+            wires: flat,
+            error_rate,
+            place_of_host,
+            inbox: vec![Vec::new(); n * clock.lanes],
+            lanes: (0..clock.lanes).map(|_| lane()).collect(),
+            timer_at: vec![u64::MAX; n],
+            far: Far::default(),
+            outboxes: (0..shards).map(|_| Vec::new()).collect(),
+            woke: PortSet::with_capacity(64),
+            notes: Vec::new(),
+            pauses: Vec::new(),
+            captured: Vec::new(),
+            hops: 0,
+            sent_min: u64::MAX,
+            nodes,
+        }
+    }
+
+    /// The wires of box `n` (its place in this shard).
+    pub fn wires_of(&self, n: usize) -> &[Wire] {
+        let end = self.base.get(n + 1).map_or(self.wires.len(), |&b| b as usize);
+        &self.wires[self.base[n] as usize..end]
+    }
+
+    /// Marks a wire for capture.
+    pub fn capture(&mut self, n: usize, port: PortId) {
+        self.wires[self.base[n] as usize + port as usize].flags |= CAPTURE;
+    }
+
+    /// Schedules the first deadlines of all boxes.
+    pub fn start(&mut self) {
+        for n in 0..self.nodes.len() {
+            if let Some(at) = self.nodes[n].poll_timeout() {
+                self.timer_at[n] = at.as_ps();
+                self.far.push(at.as_ps(), n as u32, What::Timer);
+            }
+        }
+    }
+
+    /// The first window in which something happens here or in what this shard just sent, if any.
+    pub fn next_window(&self, after: u64) -> u64 {
+        let lanes = self.clock.lanes as u64;
+        let near = (after + 1..after + lanes).find(|w| self.lanes[(*w % lanes) as usize].busy);
+        let far = self.far.next().map_or(u64::MAX, |at| at / self.clock.window);
+        let sent = if self.sent_min == u64::MAX { u64::MAX } else { self.sent_min / self.clock.window };
+        near.unwrap_or(u64::MAX).min(far).min(sent)
+    }
+
+    /// The first window with something to do before anything has run.
+    pub fn first_window(&self) -> u64 {
+        self.far.next().map_or(u64::MAX, |at| at / self.clock.window)
+    }
+
+    /// Takes in what other shards sent in the window before `number`.
+    pub fn take_in(&mut self, number: u64, parcels: &mut Vec<Parcel>) {
+        if parcels.is_empty() {
+            return;
+        }
+        let window = self.clock.window;
+        // Seen from the end of the window before: every lane but that one is open.
+        let here = Here { start: (number - 1) * window, end: number * window, number: number - 1 };
+        let (mut reach, _) = self.split(here);
+        for p in parcels.drain(..) {
+            reach.arrive(p.at, p.node, p.port, p.packet);
+        }
+    }
+
+    fn split(&mut self, here: Here) -> (Reach<'_>, &mut [Node<A>]) {
+        let reach = Reach {
+            clock: &self.clock,
+            me: self.me,
+            here,
+            inbox: &mut self.inbox,
+            lanes: &mut self.lanes,
+            far: &mut self.far,
+            outboxes: &mut self.outboxes,
+            captured: &mut self.captured,
+            hops: &mut self.hops,
+            sent_min: &mut self.sent_min,
+        };
+        (reach, &mut self.nodes)
+    }
+
+    /// Brings what comes within the ring from beyond it.
+    fn approach(&mut self, number: u64) {
+        let (window, lanes) = (self.clock.window, self.clock.lanes as u64);
+        let end = (number + lanes - 1) * window;
+        while let Some((at, node, what)) = self.far.pop_before(end) {
+            let w = at / window;
+            debug_assert!(w >= number);
+            let lane = (w % lanes) as usize;
+            let time = at - w * window;
+            let key = match what {
+                What::Timer => Key::new(time, Class::Timer, 0, 0),
+                What::WireFree(port) => Key::new(time, Class::WireFree, port, 0),
+                What::Arrival(port, packet) => {
+                    let frames = &mut self.lanes[lane].frames;
+                    frames.push(Place(packet));
+                    Key::new(time, class_of(port), port, frames.len() as u32 - 1)
+                }
+            };
+            self.inbox[node as usize * self.clock.lanes + lane].push(key);
+            self.lanes[lane].active[node as usize >> 6] |= 1 << (node & 63);
+            self.lanes[lane].busy = true;
+        }
+    }
+
+    /// Sweeps window `number`: every box with something to do, in memory order.
+    pub fn sweep(&mut self, number: u64) {
+        self.sent_min = u64::MAX;
+        self.approach(number);
+        let lane = number as usize & (self.clock.lanes - 1);
+        if !self.lanes[lane].busy {
+            return;
+        }
+        let start = number * self.clock.window;
+        let here = Here { start, end: start + self.clock.window, number };
+        let mut frames = std::mem::take(&mut self.lanes[lane].frames);
+        let mut active = std::mem::take(&mut self.lanes[lane].active);
+        for (word, bits) in active.iter_mut().enumerate() {
+            let mut rest = std::mem::take(bits);
+            while rest != 0 {
+                let n = word << 6 | rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                self.visit(here, lane, n, &frames);
+            }
+        }
+        frames.clear();
+        let l = &mut self.lanes[lane];
+        l.frames = frames;
+        l.active = active;
+        l.busy = false;
+    }
+
+    /// All events of one box in this window, in their order.
+    #[inline(never)]
+    fn visit(&mut self, here: Here, lane: usize, n: usize, frames: &[Place]) {
+        let at = n * self.clock.lanes + lane;
+        let mut keys = std::mem::take(&mut self.inbox[at]);
+        keys.sort_unstable();
+        let base = self.base[n] as usize;
+        let ports = self.base.get(n + 1).map_or(self.wires.len(), |&b| b as usize) - base;
+        let seed = self.clock.seed;
+        let name = self.names[n];
+        let node = &mut self.nodes[n];
+        let wires = &mut self.wires[base..base + ports];
+        let errors = if self.error_rate.is_empty() { &[][..] } else { &self.error_rate[base..base + ports] };
+        let woke = &mut self.woke;
+        let timer_at = &mut self.timer_at[n];
+        let mut reach = Reach {
+            clock: &self.clock,
+            me: self.me,
+            here,
+            inbox: &mut self.inbox,
+            lanes: &mut self.lanes,
+            far: &mut self.far,
+            outboxes: &mut self.outboxes,
+            captured: &mut self.captured,
+            hops: &mut self.hops,
+            sent_min: &mut self.sent_min,
+        };
+        let mut drawn = 0;
+        let mut i = 0;
+        while let Some(&first) = keys.get(i) {
+            let now = here.start + first.time();
+            let mut key = first;
+            let ties = matches!(key.class(), Class::Arrival | Class::Note);
+            if ties && i >= drawn && keys.get(i + 1).is_some_and(|k| k.instant() == key.instant()) {
+                drawn = i + keys[i..].iter().take_while(|k| k.instant() == key.instant()).count();
+                draw_order(&mut keys[i..drawn], seed, name, now, |k| content(&frames[k.place()].0, k.port()));
+                key = keys[i];
+            }
+            i += 1;
+            match key.class() {
+                Class::WireFree => {
+                    wires[key.port() as usize].flags &= !ARMED;
+                    woke.insert(key.port());
+                }
+                Class::Note => {
+                    if let Node::Server(s) = node {
+                        s.receive_note(Instant(now), &frames[key.place()].0, woke);
+                    }
+                }
+                Class::Arrival => {
+                    let view = PortView { wires, now };
+                    let through = node.receive(Instant(now), key.port(), frames[key.place()].0, &view, woke);
+                    if let Some((port, packet)) = through {
+                        let wire = &mut wires[port as usize];
+                        reach.transmit(wire, packet, now, |r, w, p| cold(r, w, p, errors, seed, name, port, now));
+                    }
+                }
+                Class::Timer => {
+                    if *timer_at == now {
+                        *timer_at = u64::MAX;
+                        node.handle_timeout(Instant(now), woke);
+                    }
+                }
+            }
+            while let Some(port) = woke.pop() {
+                let wire = &mut wires[port as usize];
+                if wire.free_at <= now {
+                    if let Some(packet) = node.poll_transmit(Instant(now), port, woke) {
+                        reach.transmit(wire, packet, now, |r, w, p| cold(r, w, p, errors, seed, name, port, now));
+                    }
+                } else if wire.flags & ARMED == 0 {
+                    wire.flags |= ARMED;
+                    reach.own(&mut keys, wire.free_at, n as u32, Class::WireFree, port);
+                }
+            }
+            if let Some(due) = node.poll_timeout()
+                && due.as_ps() < *timer_at
+            {
+                let due = due.as_ps().max(now);
+                *timer_at = due;
+                reach.own(&mut keys, due, n as u32, Class::Timer, 0);
+            }
+        }
+        match node {
+            Node::Server(s) => {
+                if s.core().has_notes() {
+                    let notes = &mut self.notes;
+                    s.core_mut().take_notes(notes);
+                    post(&mut reach, notes, &self.place_of_host);
+                }
+                if s.core().has_pauses() {
+                    self.pauses.extend(s.core_mut().take_pauses().into_iter().map(|p| (name, p)));
+                }
+            }
+            Node::Switch(s) => {
+                if s.has_pauses() {
+                    self.pauses.extend(s.take_pauses().into_iter().map(|p| (name, p)));
+                }
+            }
+        }
+        keys.clear();
+        self.inbox[at] = keys;
+    }
+
+    /// Frames on their way: the window after `number` and later, with the box they will reach.
+    pub fn in_flight(&self) -> impl Iterator<Item = (u32, u16, &Packet)> {
+        let lanes = self.clock.lanes;
+        let near = self.inbox.iter().enumerate().flat_map(move |(i, keys)| {
+            let (node, lane) = (i / lanes, i % lanes);
+            let arrivals = keys.iter().filter(|k| k.class() == Class::Arrival);
+            arrivals.map(move |k| (node as u32, k.port(), &self.lanes[lane].frames[k.place()].0))
+        });
+        let far = self.far.iter().filter_map(|(_, node, what)| match what {
+            What::Arrival(port, packet) if *port != NOTE_PORT => Some((node, *port, packet)),
+            _ => None,
+        });
+        near.chain(far)
+    }
+}
+
+/// News reach other servers when the next window begins, which no frame sent in this one can beat.
+#[cold]
+fn post(reach: &mut Reach<'_>, notes: &mut Vec<Packet>, place_of_host: &[(u16, u32)]) {
+    let at = reach.here.end;
+    for packet in notes.drain(..) {
+        let Some(&(shard, node)) = place_of_host.get(packet.destination() as usize) else { continue };
+        if shard == reach.me {
+            reach.arrive(at, node, NOTE_PORT, packet);
+        } else {
+            reach.send_parcel(shard, Parcel { at, node, port: NOTE_PORT, packet });
+        }
+    }
+}
+
+#[inline(always)]
+fn class_of(port: u16) -> Class {
+    if port == NOTE_PORT { Class::Note } else { Class::Arrival }
+}
+
+/// What orders two notes of one instant: everything they say.
+fn content(packet: &Packet, port: u16) -> u64 {
+    if port != NOTE_PORT {
+        return 0;
+    }
+    let f = packet.flow();
+    let w = packet.note_words();
+    let ports = (f.sport as u64) << 16 | f.dport as u64;
+    hash_words(&[(f.src.to_bits() as u64) << 32 | f.dst.to_bits() as u64, ports, w[0], w[1], w[2]])
+}
+
+/// What few wires do: damage frames, or show them.
+#[cold]
+#[allow(clippy::too_many_arguments)]
+fn cold(
+    reach: &mut Reach<'_>,
+    wire: &mut Wire,
+    packet: &mut Packet,
+    errors: &[f64],
+    seed: u64,
+    node: u32,
+    port: PortId,
+    now: u64,
+) {
+    if wire.flags & CAPTURE != 0 {
+        reach.captured.push(Captured { at: now, node, port, packet: *packet });
+    }
+    if wire.flags & ERRORS != 0 {
+        let bits = 8.0 * packet.len() as f64;
+        // 1 - (1 - p)^bits without losing small p; the draw hangs on the link and the count of frames on it.
+        let damaged = -libm::expm1(bits * libm::log1p(-errors[port as usize]));
+        let draw = hash_words(&[seed, node as u64, port as u64, wire.frames]) >> 11;
+        if (draw as f64) < damaged * (1u64 << 53) as f64 {
+            packet.corrupt();
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What is simulated: boxes, and the links between them.
+
+use sluicenet_node::door::{Device, PortId, PortSet, Wires};
+use sluicenet_node::packet::{Framing, Packet};
+use sluicenet_node::server::{App, Server};
+use sluicenet_node::switch::Switch;
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::units::Rate;
+
+/// A box of the world, counted from 0.
+pub type NodeId = u32;
+
+/// A box.
+#[derive(Debug)]
+pub enum Node<A> {
+    /// A switch.
+    Switch(Switch<Packet>),
+    /// A server.
+    Server(Box<Server<A>>),
+}
+
+impl<A> Node<A> {
+    /// The switch, if it is one.
+    pub fn as_switch(&self) -> Option<&Switch<Packet>> {
+        match self {
+            Node::Switch(s) => Some(s),
+            Node::Server(_) => None,
+        }
+    }
+    /// The server, if it is one.
+    pub fn as_server(&self) -> Option<&Server<A>> {
+        match self {
+            Node::Server(s) => Some(s),
+            Node::Switch(_) => None,
+        }
+    }
+}
+
+impl<A: App> Device for Node<A> {
+    type Frame = Packet;
+
+    #[inline(always)]
+    fn receive(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        frame: Packet,
+        wires: &impl Wires,
+        woke: &mut PortSet,
+    ) -> Option<(PortId, Packet)> {
+        match self {
+            Node::Switch(s) => s.receive(now, port, frame, wires, woke),
+            Node::Server(s) => s.receive(now, port, frame, wires, woke),
+        }
+    }
+    #[inline(always)]
+    fn poll_transmit(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<Packet> {
+        match self {
+            Node::Switch(s) => s.poll_transmit(now, port, woke),
+            Node::Server(s) => s.poll_transmit(now, port, woke),
+        }
+    }
+    fn handle_timeout(&mut self, now: Instant, woke: &mut PortSet) {
+        match self {
+            Node::Switch(s) => s.handle_timeout(now, woke),
+            Node::Server(s) => s.handle_timeout(now, woke),
+        }
+    }
+    #[inline(always)]
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Node::Switch(s) => s.poll_timeout(),
+            Node::Server(s) => s.poll_timeout(),
+        }
+    }
+}
+
+/// One direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Direction {
+    /// From this box and port.
+    pub from: (NodeId, PortId),
+    /// To this one.
+    pub to: (NodeId, PortId),
+    /// Speed.
+    pub rate: Rate,
+    /// Time from a bit at the transmitter to that bit at the receiver's queues: adapter, cable, switch.
+    pub latency: Duration,
+    /// Whether the receiver acts on the first bit of a frame (cut-through) or on the last.
+    pub first_bit: bool,
+    /// Time from the last bit of a pause frame to the receiver's gate: cable and response time.
+    pub pause_latency: Duration,
+    /// Probability that a bit arrives wrong.
+    pub bit_error_rate: f64,
+}
+
+/// Everything there is.
+#[derive(Debug)]
+pub struct World<A> {
+    /// The boxes.
+    pub nodes: Vec<Node<A>>,
+    /// The links, two directions each.
+    pub links: Vec<Direction>,
+    /// What stands around a packet on every link.
+    pub framing: Framing,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// For each box, the thread-sized part of the world it belongs to: boxes with much to say to each other share one.
+    pub part: Vec<u32>,
+}
+
+/// Why a world cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorldError {
+    /// A link without any delay: nothing could be computed ahead of anything.
+    NoDelay {
+        /// Its sender.
+        from: (NodeId, PortId),
+    },
+    /// Two links end at one port, or a link at a port that is not there.
+    Port {
+        /// The port.
+        at: (NodeId, PortId),
+    },
+    /// More ports at a box than the engine names.
+    TooManyPorts {
+        /// The box.
+        node: NodeId,
+    },
+}
+
+impl core::fmt::Display for WorldError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            WorldError::NoDelay { from: (n, p) } => {
+                write!(f, "the link at node {n} port {p} has no delay: give it at least 1 ns of cable or switch delay")
+            }
+            WorldError::Port { at: (n, p) } => write!(f, "node {n} port {p} has two links or does not exist"),
+            WorldError::TooManyPorts { node } => write!(f, "node {node} has more ports than the engine can name"),
+        }
+    }
+}
+
+impl std::error::Error for WorldError {}

@@ -1,0 +1,32 @@
+//! Why bytes are not the frame they should be.
+
+use core::fmt;
+
+/// Why bytes could not be parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// Fewer bytes than the header takes.
+    Truncated,
+    /// A length field that contradicts the bytes there are, or its own header.
+    Length,
+    /// A checksum that does not add up.
+    Checksum,
+    /// A well-formed header of a kind this project does not speak: another version, opcode or hardware type.
+    Unsupported,
+    /// A fragment of an IPv4 datagram: its payload does not begin with a header.
+    Fragment,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Error::Truncated => "fewer bytes than the header takes",
+            Error::Length => "a length field contradicts the bytes there are",
+            Error::Checksum => "the checksum does not add up",
+            Error::Unsupported => "a version, opcode or type that is not spoken here",
+            Error::Fragment => "a fragment of an IPv4 datagram",
+        })
+    }
+}
+
+impl core::error::Error for Error {}
