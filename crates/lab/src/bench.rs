@@ -114,7 +114,7 @@ file = {file}
 stagger = "100 ns"
 "#
     );
-    Scenario::parse(&text, "bench ft")
+    Scenario::parse_in(&text, "bench ft", Some(std::path::Path::new(".")), &[])
 }
 
 /// Runs it.

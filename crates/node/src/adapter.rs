@@ -84,6 +84,8 @@ pub struct Adapter<F> {
     control_out: u64,
     serials: BTreeMap<u32, u16>,
     early: BTreeMap<u32, Resequencer<F>>,
+    /// The pause frame sent last.
+    control: F,
 }
 
 fn key(host: HostId, priority: Priority) -> u32 {
@@ -109,6 +111,7 @@ impl<F: Serial> Adapter<F> {
             control_out: 0,
             serials: BTreeMap::new(),
             early: BTreeMap::new(),
+            control: F::from_pause(Pause::default()),
         }
     }
 
@@ -145,10 +148,10 @@ impl<F: Serial> Adapter<F> {
 
     /// Queues a frame for the wire, or hands it back.
     #[inline(always)]
-    pub fn enqueue(&mut self, frame: F) -> Result<(), Full<F>> {
+    pub fn enqueue(&mut self, frame: &F) -> Result<(), Full<F>> {
         let len = frame.len();
         if len > self.room() {
-            return Err(Full(frame));
+            return Err(Full(*frame));
         }
         self.used += len;
         self.max_used = self.max_used.max(self.used);
@@ -178,7 +181,7 @@ impl<F: Serial> Adapter<F> {
 
     /// The next frame for the wire.
     #[inline(always)]
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<F> {
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<&F> {
         if self.signal.is_due() {
             return self.poll_control(now);
         }
@@ -191,7 +194,8 @@ impl<F: Serial> Adapter<F> {
             at += 1;
         }
         let mut voq = self.active.remove(at)?;
-        let (mut frame, _) = self.slab.pop(&mut voq.list)?;
+        let (place, _) = self.slab.pop(&mut voq.list)?;
+        let frame = self.slab.frame(place);
         self.used -= frame.len();
         if voq.list.is_empty() {
             let p = (voq.key & 7) as u8;
@@ -210,12 +214,19 @@ impl<F: Serial> Adapter<F> {
         Some(frame)
     }
 
+    /// The frame that will probably be sent next.
+    #[inline(always)]
+    pub fn upcoming(&self) -> Option<&F> {
+        self.slab.front(&self.active.front()?.list)
+    }
+
     #[cold]
-    fn poll_control(&mut self, now: Instant) -> Option<F> {
+    fn poll_control(&mut self, now: Instant) -> Option<&F> {
         let lasts = self.config.quantum.saturating_mul(self.config.quanta as u64);
         let pause = self.signal.poll(now, self.config.quanta, lasts)?;
         self.control_out += 1;
-        Some(F::from_pause(pause))
+        self.control = F::from_pause(pause);
+        Some(&self.control)
     }
 
     /// A pause frame came in.
@@ -363,7 +374,7 @@ mod tests {
     fn destinations_take_turns() {
         let mut a = Adapter::new(config(Queueing::Voq, None));
         for (dst, n) in [(7, 0), (7, 1), (7, 2), (8, 3), (9, 4)] {
-            a.enqueue(frame(dst, n, 0)).unwrap();
+            a.enqueue(&frame(dst, n, 0)).unwrap();
         }
         let order: Vec<u64> = core::iter::from_fn(|| a.poll_transmit(Instant(0))).map(|p| p.udp_offset()).collect();
         assert_eq!(order, [0, 3, 4, 1, 2]);
@@ -373,8 +384,8 @@ mod tests {
     #[test]
     fn a_held_priority_waits_and_the_others_go() {
         let mut a = Adapter::new(config(Queueing::Fifo, None));
-        a.enqueue(frame(7, 0, 3)).unwrap();
-        a.enqueue(frame(7, 1, 4)).unwrap();
+        a.enqueue(&frame(7, 0, 3)).unwrap();
+        a.enqueue(&frame(7, 1, 4)).unwrap();
         let mut pause = Pause { classes: PrioritySet(8), quanta: [0; 8] };
         pause.quanta[3] = 2;
         a.receive_pause(Instant(0), &pause);
@@ -389,9 +400,9 @@ mod tests {
     fn a_full_buffer_hands_the_frame_back() {
         let mut a = Adapter::new(config(Queueing::Voq, None));
         for n in 0..10 {
-            a.enqueue(frame(n, n as u64, 0)).unwrap();
+            a.enqueue(&frame(n, n as u64, 0)).unwrap();
         }
-        assert_eq!(a.enqueue(frame(1, 99, 0)).unwrap_err().0.udp_offset(), 99);
+        assert_eq!(a.enqueue(&frame(1, 99, 0)).unwrap_err().0.udp_offset(), 99);
     }
 
     #[test]

@@ -48,18 +48,23 @@ pub trait Device {
     /// What it sends and receives.
     type Frame: Frame;
 
-    /// A frame came in at `port`. An answer of `Some` means it goes straight out of that port, whose wire was idle.
+    /// A frame came in at `port`. An answer of `Some` means it goes straight out of that port, whose wire was idle: the
+    /// box has forgotten it and the caller sends it as it is. Otherwise the box has made a copy or dropped it.
     fn receive(
         &mut self,
         now: Instant,
         port: PortId,
-        frame: Self::Frame,
+        frame: &Self::Frame,
         wires: &impl Wires,
         woke: &mut PortSet,
-    ) -> Option<(PortId, Self::Frame)>;
+    ) -> Option<PortId>;
 
-    /// The wire of `port` is free: its next frame. `woke` names `port` again if more could follow.
-    fn poll_transmit(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<Self::Frame>;
+    /// The wire of `port` is free: its next frame, which the box has already forgotten: the caller takes a copy before
+    /// it calls again. `woke` names `port` again if more could follow.
+    fn poll_transmit(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<&Self::Frame>;
+
+    /// The frame that `port` will probably send next, for a caller that fetches memory ahead of its use.
+    fn upcoming(&self, port: PortId) -> Option<&Self::Frame>;
 
     /// A deadline given by [`Device::poll_timeout`] passed.
     fn handle_timeout(&mut self, now: Instant, woke: &mut PortSet);

@@ -378,6 +378,10 @@ impl Frame for Packet {
         self.bits & CORRUPT != 0
     }
     #[inline(always)]
+    fn is_pause(&self) -> bool {
+        self.kind == Kind::Pause
+    }
+    #[inline(always)]
     fn as_pause(&self) -> Option<Pause> {
         if self.kind != Kind::Pause {
             return None;

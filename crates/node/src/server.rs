@@ -238,6 +238,8 @@ pub struct Core {
 pub struct Server<A> {
     core: Core,
     app: A,
+    /// The frame sent last: its place in the adapter may have gone to the next one.
+    sent: Packet,
 }
 
 impl Core {
@@ -567,7 +569,7 @@ impl Core {
 
     /// A packet left its socket.
     #[inline(always)]
-    fn launch(&mut self, now: Instant, vm: usize, packet: Packet) {
+    fn launch(&mut self, now: Instant, vm: usize, packet: &Packet) {
         self.from_guests += 1;
         let (stage, delay) = match packet.kind() {
             Kind::Udp => (UDP_TX, self.config.udp_tx_delay),
@@ -577,13 +579,13 @@ impl Core {
             Some(v) => {
                 let start = self.tx_free[vm].max(now);
                 self.tx_free[vm] = start + Duration((packet.len() as u64 * v.vm_ps_per_byte_q16) >> 16);
-                self.enter(vm, stage, self.tx_free[vm] + delay, packet);
+                self.enter(vm, stage, self.tx_free[vm] + delay, *packet);
             }
-            None if packet.dst().host() == self.id => self.loop_back(now + delay, packet),
+            None if packet.dst().host() == self.id => self.loop_back(now + delay, *packet),
             None if delay == Duration::ZERO => self.to_adapter(packet),
             None => {
                 self.reserved += packet.len();
-                self.enter(vm, stage, now + delay, packet);
+                self.enter(vm, stage, now + delay, *packet);
             }
         }
     }
@@ -600,7 +602,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn to_adapter(&mut self, packet: Packet) {
+    fn to_adapter(&mut self, packet: &Packet) {
         if let Err(Full(packet)) = self.adapter.enqueue(packet) {
             self.drop(DropReason::AdapterTx, &packet);
         }
@@ -626,7 +628,7 @@ impl Core {
             self.to_vswitch(vm, port, packet);
         } else {
             self.reserved -= packet.len();
-            self.to_adapter(packet);
+            self.to_adapter(&packet);
         }
         if packet.kind() == Kind::Udp {
             let guest = &mut self.guests[vm];
@@ -672,19 +674,19 @@ impl Core {
 
     /// A frame from the wire, in its order.
     #[inline(always)]
-    fn from_adapter(&mut self, now: Instant, packet: Packet) {
+    fn from_adapter(&mut self, now: Instant, packet: &Packet) {
         let vm = packet.dst().vm() as usize;
         if packet.dst().host() != self.id || vm >= self.guests.len() {
-            return self.drop(DropReason::NoRoute, &packet);
+            return self.drop(DropReason::NoRoute, packet);
         }
         if self.vswitch.is_some() {
-            return self.from_adapter_to_vswitch(now, packet);
+            return self.from_adapter_to_vswitch(now, *packet);
         }
-        let (stage, delay) = self.up_stage(&packet);
+        let (stage, delay) = self.up_stage(packet);
         if delay == Duration::ZERO {
             self.deliver(now, packet);
         } else {
-            self.enter(vm, stage, now + delay, packet);
+            self.enter(vm, stage, now + delay, *packet);
         }
     }
 
@@ -731,7 +733,7 @@ impl Core {
 
     /// A packet reaches its socket.
     #[inline(always)]
-    fn deliver(&mut self, now: Instant, packet: Packet) {
+    fn deliver(&mut self, now: Instant, packet: &Packet) {
         self.to_guests += 1;
         let vm = packet.dst().vm();
         let local = packet.flow().reverse();
@@ -742,7 +744,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn deliver_to(&mut self, now: Instant, id: SocketId, packet: Packet) {
+    fn deliver_to(&mut self, now: Instant, id: SocketId, packet: &Packet) {
         let guest = &mut self.guests[id.vm as usize];
         let Some(s) = guest.sockets[id.index as usize].as_mut() else { return };
         match &mut s.body {
@@ -771,7 +773,7 @@ impl Core {
 
     /// A segment for a socket that is not there: a SYN opens one, anything else finds nobody home.
     #[cold]
-    fn deliver_to_nobody(&mut self, now: Instant, packet: Packet, local: FlowKey) {
+    fn deliver_to_nobody(&mut self, now: Instant, packet: &Packet, local: FlowKey) {
         if packet.kind() != Kind::Tcp || !packet.segment().flags.contains(sluicenet_wire::tcp::Flags::SYN) {
             return;
         }
@@ -934,7 +936,7 @@ impl Core {
                 self.due[i] = line.packets.front().map_or(Instant::MAX, |x| x.0);
                 match stage {
                     TCP_TX | UDP_TX => self.leave_tx(vm, packet),
-                    _ => self.deliver(at, packet),
+                    _ => self.deliver(at, &packet),
                 }
             }
             self.line_due = self.due.iter().copied().min().unwrap_or(Instant::MAX);
@@ -994,7 +996,7 @@ impl Core {
                 continue;
             }
             match self.pull(now, vm as usize) {
-                Some(packet) => self.launch(now, vm as usize, packet),
+                Some(packet) => self.launch(now, vm as usize, &packet),
                 None => self.runnable &= !(1 << vm),
             }
         }
@@ -1049,7 +1051,7 @@ impl Core {
             if outer > 0 {
                 packet.encapsulate(ecn_in(packet.ecn()), outer);
             }
-            self.to_adapter(packet);
+            self.to_adapter(&packet);
             moved = true;
         }
         moved
@@ -1113,7 +1115,7 @@ impl<A: App> Server<A> {
     /// A server with `vms` guests.
     pub fn new(id: HostId, vms: u8, config: Arc<ServerConfig>, app: A) -> Server<A> {
         assert!((1..=63).contains(&vms));
-        Server { core: Core::new(id, vms, config), app }
+        Server { core: Core::new(id, vms, config), app, sent: Packet::default() }
     }
 
     /// What its applications act on.
@@ -1165,26 +1167,26 @@ impl<A: App> Device for Server<A> {
         &mut self,
         now: Instant,
         _port: PortId,
-        frame: Packet,
+        frame: &Packet,
         _wires: &impl Wires,
         woke: &mut PortSet,
-    ) -> Option<(PortId, Packet)> {
+    ) -> Option<PortId> {
         let core = &mut self.core;
         if let Some(pause) = frame.as_pause() {
             core.adapter.receive_pause(now, &pause);
         } else {
             core.from_wire += 1;
             if frame.is_corrupt() {
-                core.drop(DropReason::BadCrc, &frame);
+                core.drop(DropReason::BadCrc, frame);
                 return None;
             }
             if core.config.adapter.resequencing.is_none() {
                 core.from_adapter(now, frame);
             } else {
                 let mut in_order = core::mem::take(&mut core.in_order);
-                core.adapter.resequence(now, frame, &mut |f| in_order.push(f));
+                core.adapter.resequence(now, *frame, &mut |f| in_order.push(f));
                 for frame in in_order.drain(..) {
-                    core.from_adapter(now, frame);
+                    core.from_adapter(now, &frame);
                 }
                 core.in_order = in_order;
             }
@@ -1194,10 +1196,10 @@ impl<A: App> Device for Server<A> {
     }
 
     #[inline(always)]
-    fn poll_transmit(&mut self, now: Instant, _port: PortId, woke: &mut PortSet) -> Option<Packet> {
+    fn poll_transmit(&mut self, now: Instant, _port: PortId, woke: &mut PortSet) -> Option<&Packet> {
         let core = &mut self.core;
-        let frame = core.adapter.poll_transmit(now)?;
-        if frame.kind() != Kind::Pause {
+        self.sent = *core.adapter.poll_transmit(now)?;
+        if self.sent.kind() != Kind::Pause {
             core.to_wire += 1;
         }
         // The frame made room: the bridge, or the guests themselves, may go on.
@@ -1212,7 +1214,12 @@ impl<A: App> Device for Server<A> {
         if core.adapter.is_ready() {
             woke.insert(0);
         }
-        Some(frame)
+        Some(&self.sent)
+    }
+
+    #[inline(always)]
+    fn upcoming(&self, _port: PortId) -> Option<&Packet> {
+        self.core.adapter.upcoming()
     }
 
     fn handle_timeout(&mut self, now: Instant, woke: &mut PortSet) {
@@ -1223,7 +1230,7 @@ impl<A: App> Device for Server<A> {
             let mut in_order = core::mem::take(&mut core.in_order);
             core.adapter.handle_timeout(now, &mut |f| in_order.push(f));
             for frame in in_order.drain(..) {
-                core.from_adapter(now, frame);
+                core.from_adapter(now, &frame);
             }
             core.in_order = in_order;
         }

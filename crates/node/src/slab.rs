@@ -57,18 +57,18 @@ impl<F: Copy> Slab<F> {
 
     /// Appends a frame to `list`.
     #[inline(always)]
-    pub fn push(&mut self, list: &mut Fifo, frame: F, origin: u16) {
-        let slot = Slot { frame, next: NONE, origin };
+    pub fn push(&mut self, list: &mut Fifo, frame: &F, origin: u16) {
         self.in_use += 1;
         let at = self.free;
-        let at = if at != NONE {
-            let place = &mut self.slots[at as usize];
-            self.free = place.next;
-            *place = slot;
-            at
-        } else {
-            self.slots.push(slot);
-            self.slots.len() as u32 - 1
+        let at = match self.slots.get_mut(at as usize) {
+            Some(place) => {
+                self.free = place.next;
+                place.frame = *frame;
+                place.next = NONE;
+                place.origin = origin;
+                at
+            }
+            None => self.grow(frame, origin),
         };
         if list.head == NONE {
             list.head = at;
@@ -78,23 +78,39 @@ impl<F: Copy> Slab<F> {
         list.tail = at;
     }
 
-    /// Takes the first frame of `list` and where it came from.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, frame: &F, origin: u16) -> u32 {
+        // A few at a time: most boxes hold few frames, and doubling would give every one room for a crowd.
+        if self.slots.len() == self.slots.capacity() {
+            self.slots.reserve_exact((self.slots.len() / 2).max(4));
+        }
+        self.slots.push(Slot { frame: *frame, next: NONE, origin });
+        self.slots.len() as u32 - 1
+    }
+
+    /// Takes the first frame of `list`: its place, which keeps the frame until the next push, and where it came from.
     #[inline(always)]
-    pub fn pop(&mut self, list: &mut Fifo) -> Option<(F, u16)> {
+    pub fn pop(&mut self, list: &mut Fifo) -> Option<(u32, u16)> {
         let at = list.head;
         let slot = self.slots.get_mut(at as usize)?;
         list.head = slot.next;
-        let taken = (slot.frame, slot.origin);
         slot.next = self.free;
         self.free = at;
         self.in_use -= 1;
-        Some(taken)
+        Some((at, slot.origin))
     }
 
     /// The first frame of `list`.
     #[inline(always)]
     pub fn front(&self, list: &Fifo) -> Option<&F> {
         self.slots.get(list.head as usize).map(|s| &s.frame)
+    }
+
+    /// The frame at a place that [`Slab::pop`] gave.
+    #[inline(always)]
+    pub fn frame(&mut self, at: u32) -> &mut F {
+        &mut self.slots[at as usize].frame
     }
 }
 
@@ -107,12 +123,14 @@ mod tests {
         let mut slab = Slab::default();
         let (mut a, mut b) = (Fifo::default(), Fifo::default());
         for i in 0..10u64 {
-            slab.push(if i % 2 == 0 { &mut a } else { &mut b }, i, i as u16);
+            slab.push(if i % 2 == 0 { &mut a } else { &mut b }, &i, i as u16);
         }
         assert_eq!(slab.pop(&mut a), Some((0, 0)));
-        slab.push(&mut b, 10, 0);
+        slab.push(&mut b, &10, 0);
         assert_eq!(slab.slots.len(), 10);
-        let drain = |slab: &mut Slab<u64>, l: &mut Fifo| core::iter::from_fn(|| slab.pop(l).map(|x| x.0)).collect::<Vec<_>>();
+        let drain = |slab: &mut Slab<u64>, l: &mut Fifo| {
+            core::iter::from_fn(|| slab.pop(l).map(|x| *slab.frame(x.0))).collect::<Vec<_>>()
+        };
         assert_eq!(drain(&mut slab, &mut a), [2, 4, 6, 8]);
         assert_eq!(drain(&mut slab, &mut b), [1, 3, 5, 7, 9, 10]);
         assert!(a.is_empty() && b.is_empty() && slab.in_use() == 0 && slab.pop(&mut a).is_none());

@@ -6,10 +6,9 @@
 use crate::door::{Device, PortId, PortSet, Wires};
 use crate::slab::{Fifo, Slab};
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use sluicenet_proto::cee::pfc::{Gate, Signal, Watermarks};
-use sluicenet_proto::frame::{Frame, PRIORITIES, Priority, PrioritySet};
+use sluicenet_proto::frame::{Frame, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::{Duration, Instant};
@@ -101,8 +100,12 @@ pub type DropLedger = BTreeMap<(PortId, Priority, DropReason), (u64, u64)>;
 /// A switch.
 #[derive(Clone, Debug)]
 pub struct Switch<F> {
-    config: Arc<SwitchConfig>,
     router: Router,
+    lossless: PrioritySet,
+    cut_through: bool,
+    policy: BufferPolicy,
+    quanta: u16,
+    buffer: u32,
     egress: Vec<Egress>,
     /// Output queues at `port * 8 + priority`.
     queues: Vec<Queue>,
@@ -121,11 +124,13 @@ pub struct Switch<F> {
     drops: DropLedger,
     pauses: Vec<PauseEvent>,
     record_pauses: bool,
+    /// The pause frame sent last.
+    control: F,
 }
 
 impl<F: Frame> Switch<F> {
     /// A switch with one port for each entry of `ports`.
-    pub fn new(config: Arc<SwitchConfig>, router: Router, ports: &[PortConfig], record_pauses: bool) -> Switch<F> {
+    pub fn new(config: &SwitchConfig, router: Router, ports: &[PortConfig], record_pauses: bool) -> Switch<F> {
         let n = ports.len();
         let share = if config.lossless.is_empty() { 0 } else { n * n };
         Switch {
@@ -142,7 +147,11 @@ impl<F: Frame> Switch<F> {
                 let port = |&config| FlowControl { gate: Gate::default(), signal: Signal::default(), config };
                 ports.iter().map(port).collect()
             },
-            config,
+            lossless: config.lossless,
+            cut_through: config.cut_through,
+            policy: config.policy,
+            quanta: config.quanta,
+            buffer: config.buffer,
             deadline: Instant::MAX,
             frames_in: 0,
             frames_out: 0,
@@ -151,6 +160,7 @@ impl<F: Frame> Switch<F> {
             drops: DropLedger::new(),
             pauses: Vec::new(),
             record_pauses,
+            control: F::from_pause(Pause::default()),
         }
     }
 
@@ -215,13 +225,13 @@ impl<F: Frame> Switch<F> {
     /// Admits a frame to the buffers, or says why not.
     #[inline(always)]
     fn admit(&mut self, input: PortId, output: PortId, p: Priority, len: u32) -> Result<(), DropReason> {
-        let buffer = self.config.buffer;
+        let buffer = self.buffer;
         let at_input = self.ingress[input as usize * PRIORITIES + p as usize];
-        if self.config.lossless.contains(p) {
+        if self.lossless.contains(p) {
             let capacity = self.flow_control[input as usize].config.marks.capacity;
             return if at_input + len > capacity { Err(DropReason::HeadroomExceeded) } else { Ok(()) };
         }
-        let (used, limit) = match self.config.policy {
+        let (used, limit) = match self.policy {
             BufferPolicy::Output => (self.queues[output as usize * PRIORITIES + p as usize].bytes, buffer),
             BufferPolicy::Input => (at_input, buffer),
             BufferPolicy::Pooled => (self.pooled[p as usize], buffer.saturating_mul(self.egress.len() as u32)),
@@ -243,7 +253,7 @@ impl<F: Frame> Switch<F> {
         // Without flow control a pause frame is for nobody here (HOSTILE 27): ignored.
         let (Some(pause), Some(fc)) = (frame.as_pause(), self.flow_control.get_mut(port as usize)) else { return };
         let mut pause = pause;
-        pause.classes.0 &= self.config.lossless.0;
+        pause.classes.0 &= self.lossless.0;
         fc.gate.receive(now, &pause, fc.config.quantum);
         self.after_gate(port, woke);
     }
@@ -277,7 +287,7 @@ impl<F: Frame> Switch<F> {
         let at = input as usize * PRIORITIES + p as usize;
         self.ingress[at] += len;
         let bytes = self.ingress[at];
-        if self.config.lossless.contains(p) {
+        if self.lossless.contains(p) {
             let n = self.egress.len();
             self.share[input as usize * n + output as usize] += len;
             let fc = &mut self.flow_control[input as usize];
@@ -299,7 +309,7 @@ impl<F: Frame> Switch<F> {
         let at = input as usize * PRIORITIES + p as usize;
         self.ingress[at] -= len;
         let bytes = self.ingress[at];
-        if self.config.lossless.contains(p) {
+        if self.lossless.contains(p) {
             let n = self.egress.len();
             self.share[input as usize * n + output as usize] -= len;
             let fc = &mut self.flow_control[input as usize];
@@ -317,20 +327,21 @@ impl<F: Frame> Switch<F> {
 
     #[cold]
     #[inline(never)]
-    fn poll_control(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<F> {
+    fn poll_control(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<&F> {
         let e = &mut self.egress[port as usize];
         e.control = false;
         if e.ready.0 & !e.held.0 != 0 {
             woke.insert(port);
         }
         let fc = &mut self.flow_control[port as usize];
-        let lasts = fc.config.quantum.saturating_mul(self.config.quanta as u64);
-        let pause = fc.signal.poll(now, self.config.quanta, lasts)?;
+        let lasts = fc.config.quantum.saturating_mul(self.quanta as u64);
+        let pause = fc.signal.poll(now, self.quanta, lasts)?;
         if let Some(at) = fc.signal.poll_timeout() {
             self.deadline = self.deadline.min(at);
         }
         self.control_out += 1;
-        Some(F::from_pause(pause))
+        self.control = F::from_pause(pause);
+        Some(&self.control)
     }
 }
 
@@ -342,28 +353,28 @@ impl<F: Frame> Device for Switch<F> {
         &mut self,
         now: Instant,
         port: PortId,
-        frame: F,
+        frame: &F,
         wires: &impl Wires,
         woke: &mut PortSet,
-    ) -> Option<(PortId, F)> {
-        if frame.as_pause().is_some() {
-            self.receive_pause(now, port, &frame, woke);
+    ) -> Option<PortId> {
+        if frame.is_pause() {
+            self.receive_pause(now, port, frame, woke);
             return None;
         }
         self.frames_in += 1;
         let (p, len) = (frame.priority(), frame.len());
-        let Some(output) = self.router.route(&frame) else {
+        let Some(output) = self.router.route(frame) else {
             self.drop(port, p, DropReason::NoRoute, len);
             return None;
         };
-        if frame.is_corrupt() && !self.config.cut_through {
+        if frame.is_corrupt() && !self.cut_through {
             self.drop(output, p, DropReason::BadCrc, len);
             return None;
         }
         let e = self.egress[output as usize];
         if e.ready.is_empty() && !e.control && !e.held.contains(p) && wires.idle(output) {
             self.frames_out += 1;
-            return Some((output, frame));
+            return Some(output);
         }
         if let Err(reason) = self.admit(port, output, p, len) {
             self.drop(output, p, reason, len);
@@ -384,7 +395,7 @@ impl<F: Frame> Device for Switch<F> {
     }
 
     #[inline(always)]
-    fn poll_transmit(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<F> {
+    fn poll_transmit(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<&F> {
         let e = &mut self.egress[port as usize];
         if e.control {
             return self.poll_control(now, port, woke);
@@ -392,8 +403,8 @@ impl<F: Frame> Device for Switch<F> {
         let p = PrioritySet(e.ready.0 & !e.held.0).next_after(e.last)?;
         e.last = p;
         let queue = &mut self.queues[port as usize * PRIORITIES + p as usize];
-        let (frame, input) = self.slab.pop(&mut queue.list)?;
-        let len = frame.len();
+        let (at, input) = self.slab.pop(&mut queue.list)?;
+        let len = self.slab.frame(at).len();
         queue.bytes -= len;
         e.queued_bytes -= len;
         if queue.list.is_empty() {
@@ -404,7 +415,14 @@ impl<F: Frame> Device for Switch<F> {
         }
         self.frames_out += 1;
         self.discharge(now, input, port, p, len, woke);
-        Some(frame)
+        Some(self.slab.frame(at))
+    }
+
+    #[inline(always)]
+    fn upcoming(&self, port: PortId) -> Option<&F> {
+        let e = &self.egress[port as usize];
+        let p = e.ready.next_after(e.last)?;
+        self.slab.front(&self.queues[port as usize * PRIORITIES + p as usize].list)
     }
 
     fn handle_timeout(&mut self, now: Instant, woke: &mut PortSet) {

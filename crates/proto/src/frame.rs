@@ -78,6 +78,8 @@ pub trait Frame: Copy {
     fn frame_hash(&self) -> u64;
     /// Whether the frame check sequence is wrong.
     fn is_corrupt(&self) -> bool;
+    /// Whether it is a PFC frame.
+    fn is_pause(&self) -> bool;
     /// The pause it carries, if it is a PFC frame.
     fn as_pause(&self) -> Option<Pause>;
     /// A PFC frame.

@@ -86,8 +86,7 @@ impl<A: App> Engine<A> {
         let window = lookahead.min(MAX_WINDOW);
         // Lanes should reach as far as ordinary frames and a server's own delays; what is rarer waits beyond.
         let reach = world.links.iter().map(|l| l.latency.0 + l.rate.time_for(2_000).0).max().unwrap_or(window);
-        let small = world.nodes.len() <= 4096;
-        let wanted = (reach / window + 3).max(if small { 40_000_000 / window } else { 0 });
+        let wanted = reach.max(world.stage_latency.0) / window + 3;
         let lanes = wanted.next_power_of_two().clamp(4, MAX_LANES as u64) as usize;
         let overhead = world.framing.overhead() as u32;
         let clock = Clockwork::new(window, lanes, overhead, world.seed);

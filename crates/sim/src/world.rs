@@ -1,10 +1,10 @@
 //! What is simulated: boxes, and the links between them.
 
-use sluicenet_node::door::{Device, PortId, PortSet, Wires};
+use sluicenet_node::door::PortId;
 use sluicenet_node::packet::{Framing, Packet};
 use sluicenet_node::server::{App, Server};
 use sluicenet_node::switch::Switch;
-use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 
 /// A box of the world, counted from 0.
@@ -32,45 +32,6 @@ impl<A> Node<A> {
         match self {
             Node::Server(s) => Some(s),
             Node::Switch(_) => None,
-        }
-    }
-}
-
-impl<A: App> Device for Node<A> {
-    type Frame = Packet;
-
-    #[inline(always)]
-    fn receive(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        frame: Packet,
-        wires: &impl Wires,
-        woke: &mut PortSet,
-    ) -> Option<(PortId, Packet)> {
-        match self {
-            Node::Switch(s) => s.receive(now, port, frame, wires, woke),
-            Node::Server(s) => s.receive(now, port, frame, wires, woke),
-        }
-    }
-    #[inline(always)]
-    fn poll_transmit(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<Packet> {
-        match self {
-            Node::Switch(s) => s.poll_transmit(now, port, woke),
-            Node::Server(s) => s.poll_transmit(now, port, woke),
-        }
-    }
-    fn handle_timeout(&mut self, now: Instant, woke: &mut PortSet) {
-        match self {
-            Node::Switch(s) => s.handle_timeout(now, woke),
-            Node::Server(s) => s.handle_timeout(now, woke),
-        }
-    }
-    #[inline(always)]
-    fn poll_timeout(&self) -> Option<Instant> {
-        match self {
-            Node::Switch(s) => s.poll_timeout(),
-            Node::Server(s) => s.poll_timeout(),
         }
     }
 }
@@ -103,6 +64,8 @@ pub struct World<A> {
     pub links: Vec<Direction>,
     /// What stands around a packet on every link.
     pub framing: Framing,
+    /// Longest latency of a stage inside a box that every packet passes; what lanes should reach.
+    pub stage_latency: Duration,
     /// Seed of everything random.
     pub seed: u64,
     /// For each box, the thread-sized part of the world it belongs to: boxes with much to say to each other share one.

@@ -91,7 +91,7 @@ pub fn build(scenario: &Scenario) -> Result<Built, BuildError> {
         server.start(crate::workload::START);
         nodes.push(Node::Server(Box::new(server)));
     }
-    let config = Arc::new(SwitchConfig {
+    let config = SwitchConfig {
         buffer: scenario.switch.buffer.as_bytes() as u32,
         policy: match scenario.switch.policy {
             BufferPolicy::Output => sluicenet_node::switch::BufferPolicy::Output,
@@ -101,7 +101,7 @@ pub fn build(scenario: &Scenario) -> Result<Built, BuildError> {
         lossless: lossless(scenario),
         quanta: scenario.pfc.quanta,
         cut_through: scenario.switch.forwarding == Forwarding::CutThrough,
-    });
+    };
     for (i, s) in plan.switches().iter().enumerate() {
         let node = plan.hosts() + i as u32;
         let ports: Vec<PortConfig> = (0..s.ports.len() as u16)
@@ -112,11 +112,14 @@ pub fn build(scenario: &Scenario) -> Result<Built, BuildError> {
                 PortConfig { marks, quantum: quantum(out.rate) }
             })
             .collect();
-        let switch = Switch::new(config.clone(), s.router.clone(), &ports, scenario.record.pauses);
+        let switch = Switch::new(&config, s.router.clone(), &ports, scenario.record.pauses);
         nodes.push(Node::Switch(switch));
     }
     let ideal = Ideal::new(scenario, plan.clone(), &links);
     warnings.extend(workloads.warnings().iter().cloned());
-    let world = World { nodes, links, framing: framing(scenario), seed: scenario.seed, part: plan.parts() };
+    let (t, u) = (&scenario.tcp, &scenario.udp);
+    let stage_latency = t.tx_delay.max(t.rx_delay).max(u.tx_delay).max(u.rx_delay);
+    let world =
+        World { nodes, links, framing: framing(scenario), stage_latency, seed: scenario.seed, part: plan.parts() };
     Ok(Built { world, plan, workloads, ideal, warnings })
 }

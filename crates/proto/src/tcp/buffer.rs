@@ -26,10 +26,7 @@ impl Tcp {
 
     /// Bytes the send buffer would take.
     pub fn send_space(&self) -> u64 {
-        let open = matches!(
-            self.state,
-            State::SynSent | State::SynReceived | State::Established | State::CloseWait
-        );
+        let open = matches!(self.state, State::SynSent | State::SynReceived | State::Established | State::CloseWait);
         if !open || self.fin_queued {
             return 0;
         }

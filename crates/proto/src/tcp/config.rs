@@ -64,7 +64,8 @@ pub struct Config {
     pub initial_ssthresh: u32,
     /// The retransmission timer.
     pub rto: RtoConfig,
-    /// Quantum in which timestamps and RTT are measured.
+    /// Quantum in which timestamps and RTT are measured. The named sets use 1 us; towards real peers it should be 1 ms or
+    /// more (RFC 7323, 5.4), or their protection against old duplicates misfires after half an hour of silence.
     pub tick: Duration,
     /// Longest time an acknowledgment is held back; `None` acknowledges each segment.
     pub delayed_ack: Option<Duration>,
@@ -155,7 +156,7 @@ const MAX_BUFFER: u32 = 1 << 30;
 impl Config {
     /// Payload of a full segment to a peer with the same MSS.
     pub fn max_payload(&self) -> u16 {
-        if self.timestamps { self.mss - TIMESTAMP_OPTION_BYTES } else { self.mss }
+        self.mss.saturating_sub(if self.timestamps { TIMESTAMP_OPTION_BYTES } else { 0 })
     }
 
     /// Whether the values can work together.

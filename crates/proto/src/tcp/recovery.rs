@@ -2,8 +2,8 @@
 //!
 //! Both count bytes in flight in `pipe` and leave `cwnd` at the threshold. What RFC 6582 writes as an inflated window
 //! (each duplicate acknowledgment adds a segment, a partial one takes off what it acknowledges and adds a segment) is
-//! the same sum seen from the other side: each duplicate takes a segment out of the pipe, a partial one takes out the
-//! retransmission that arrived.
+//! the same sum seen from the other side: each duplicate takes a segment out of the pipe, a partial one another, and
+//! the retransmission is not counted.
 
 use super::congestion::{Congestion, Signal};
 use super::scoreboard::DUP_THRESH;
@@ -94,8 +94,7 @@ impl Tcp {
                     || self.scoreboard.lost_below(mss).is_some_and(|(edge, _)| edge > self.snd_una);
                 // After a timeout, not before all that was out then is acknowledged. Without SACK the very edge is
                 // ambiguous: its duplicates may stem from what was sent twice (RFC 6582, 3.2, step 2 and 4.1).
-                let allowed =
-                    if self.sack_ok { self.snd_una >= self.recover } else { self.snd_una > self.recover };
+                let allowed = if self.sack_ok { self.snd_una >= self.recover } else { self.snd_una > self.recover };
                 if lost && allowed {
                     self.enter_fast(cfg, now);
                 }
@@ -148,9 +147,7 @@ impl Tcp {
         }
         let outstanding = ((self.snd_max - una) as u32).saturating_sub(self.scoreboard.sacked());
         let lost = match self.scoreboard.lost_below(u32::from(self.mss)) {
-            Some((edge, above)) => {
-                ((edge - una) as u32).saturating_sub(self.scoreboard.sacked().saturating_sub(above))
-            }
+            Some((edge, above)) => ((edge - una) as u32).saturating_sub(self.scoreboard.sacked().saturating_sub(above)),
             None => 0,
         };
         let again = match self.high_rxt.saturating_sub(una) {

@@ -100,11 +100,8 @@ impl Rtt {
             config.base.0.saturating_mul(1 << self.backoff)
         } else {
             let measured = self.srtt.saturating_add(self.rttvar.saturating_mul(4));
-            let scaled = if self.backoff == 0 {
-                measured
-            } else {
-                measured.max(config.min.0).saturating_mul(1 << self.backoff)
-            };
+            let scaled =
+                if self.backoff == 0 { measured } else { measured.max(config.min.0).saturating_mul(1 << self.backoff) };
             scaled.saturating_add(config.slop.0).max(config.min.0)
         };
         self.rto = rto.min(config.max.0);

@@ -27,12 +27,6 @@ impl Scoreboard {
         self.sacked
     }
 
-    /// End of the highest range.
-    #[inline]
-    pub(super) fn highest(&self) -> Option<u64> {
-        self.ranges.last().map(|r| r.1)
-    }
-
     pub(super) fn clear(&mut self) {
         self.ranges.clear();
         self.sacked = 0;

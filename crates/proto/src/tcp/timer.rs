@@ -67,13 +67,11 @@ impl Tcp {
     /// that is not acknowledged is sent again.
     fn enter_loss(&mut self, now: Instant) {
         let mss = u32::from(self.mss);
-        let flight = match self.mode {
-            Mode::Open => (self.snd_nxt - self.snd_una) as u32,
-            Mode::Fast => (self.snd_max - self.snd_una) as u32,
-            Mode::Loss => self.pipe,
-        };
-        // A second timeout without progress says nothing new (RFC 5681, 3.1).
-        if self.retries <= 1 {
+        let flight = self.flight();
+        // A second timeout without progress says nothing new (RFC 5681, 3.1), nor does one that ends fast recovery:
+        // the threshold has been set for this window of data. What is outstanding then is no measure, most of it being
+        // lost; computing with it would let the threshold rise (Linux, tcp_enter_loss, has the same rule).
+        if self.retries <= 1 && self.mode != Mode::Fast {
             let congestion = Congestion { now, flight, mss, signal: Signal::Timeout };
             self.window.ssthresh = self.controller.on_congestion(&self.window, &congestion).max(2 * mss);
         }

@@ -29,6 +29,15 @@ pub(super) struct Data {
     why: Why,
 }
 
+/// What of a segment is not the same in all segments of a connection.
+struct Piece {
+    seq: u64,
+    len: u16,
+    flags: Flags,
+    ect: bool,
+    retransmission: bool,
+}
+
 /// Which rule sends it, and so which pointer moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
@@ -72,14 +81,15 @@ impl Tcp {
     /// The next segment to send, if any; to be called until there is none.
     #[inline]
     pub fn poll_transmit(&mut self, cfg: &Config, now: Instant) -> Option<Transmit> {
-        let transmit = match self.next(cfg)? {
+        // Each arm builds its answer in place: a copy of a segment costs as much as all the rest.
+        let action = self.next(cfg)?;
+        self.stats.segments_sent += 1;
+        match action {
             Action::Data(data) => self.send_data(cfg, now, data),
             Action::Ack => self.send_ack(cfg, now),
             Action::Syn => self.send_syn(cfg, now),
             Action::Reset => self.send_reset(),
-        };
-        self.stats.segments_sent += 1;
-        Some(transmit)
+        }
     }
 
     #[inline(always)]
@@ -205,7 +215,7 @@ impl Tcp {
     }
 
     #[inline(always)]
-    fn send_data(&mut self, cfg: &Config, now: Instant, data: Data) -> Transmit {
+    fn send_data(&mut self, cfg: &Config, now: Instant, data: Data) -> Option<Transmit> {
         let Data { seq, len, why } = data;
         if self.snd_nxt == self.snd_una && self.mode == Mode::Open {
             self.restart_if_idle(cfg, now);
@@ -244,7 +254,10 @@ impl Tcp {
             }
         }
         if self.mode != Mode::Open {
-            self.pipe = self.pipe.saturating_add(len);
+            // Without SACK the duplicates pay for the retransmission (RFC 6582, 3.2: it is not part of the flight).
+            if self.sack_ok || why != Why::Una {
+                self.pipe = self.pipe.saturating_add(len);
+            }
             if why != Why::Probe {
                 self.snd_nxt = self.snd_nxt.max(end);
             }
@@ -261,18 +274,15 @@ impl Tcp {
         } else if self.main_at == Instant::MAX || self.timer == Timer::Persist {
             self.arm_retransmit(now);
         }
-        let sack = if self.reassembly.is_empty() { SackBlocks::EMPTY } else { self.blocks_beside(cfg, len) };
-        let segment = self.segment(cfg, now, seq, len as u16, flags, sack);
-        Transmit { segment, offset: seq.saturating_sub(1), ect, retransmission }
+        self.emit(cfg, now, Piece { seq, len: len as u16, flags, ect, retransmission })
     }
 
-    fn send_ack(&mut self, cfg: &Config, now: Instant) -> Transmit {
+    #[inline(always)]
+    fn send_ack(&mut self, cfg: &Config, now: Instant) -> Option<Transmit> {
         // While a window is probed the byte beyond it does not count: a number behind it would not be acceptable.
         let probing = self.timer == Timer::Persist && self.main_at != Instant::MAX;
         let seq = if probing { self.snd_nxt } else { self.snd_max };
-        let sack = if self.reassembly.is_empty() { SackBlocks::EMPTY } else { self.blocks_beside(cfg, 0) };
-        let segment = self.segment(cfg, now, seq, 0, Flags::ACK, sack);
-        Transmit { segment, offset: seq.saturating_sub(1), ect: false, retransmission: false }
+        self.emit(cfg, now, Piece { seq, len: 0, flags: Flags::ACK, ect: false, retransmission: false })
     }
 
     /// SACK blocks, as many as fit beside `len` bytes of payload.
@@ -293,26 +303,37 @@ impl Tcp {
 
     /// A segment of an open connection; what it acknowledges is no longer pending.
     #[inline(always)]
-    fn segment(&mut self, cfg: &Config, now: Instant, seq: u64, len: u16, flags: Flags, sack: SackBlocks) -> Segment {
+    fn emit(&mut self, cfg: &Config, now: Instant, piece: Piece) -> Option<Transmit> {
         let window = self.advertise();
         self.ack_now = false;
         self.ack_pending = 0;
         self.delack_at = Instant::MAX;
         self.last_ack_sent = self.rcv_nxt;
-        Segment {
-            seq: self.wire_seq(seq),
-            ack: self.wire_ack(),
-            window,
-            len,
-            flags: if self.ecn_echo { flags.with(Flags::ECE) } else { flags },
-            timestamps: if self.timestamps_ok { Some((cfg.timestamp(now), self.ts_recent)) } else { None },
-            sack,
-            syn: SynOptions::default(),
+        let mut transmit = Some(Transmit {
+            segment: Segment {
+                seq: self.wire_seq(piece.seq),
+                ack: self.wire_ack(),
+                window,
+                len: piece.len,
+                flags: if self.ecn_echo { piece.flags.with(Flags::ECE) } else { piece.flags },
+                timestamps: if self.timestamps_ok { Some((cfg.timestamp(now), self.ts_recent)) } else { None },
+                sack: SackBlocks::EMPTY,
+                syn: SynOptions::default(),
+            },
+            offset: piece.seq.saturating_sub(1),
+            ect: piece.ect,
+            retransmission: piece.retransmission,
+        });
+        if !self.reassembly.is_empty() {
+            if let Some(transmit) = &mut transmit {
+                transmit.segment.sack = self.blocks_beside(cfg, u32::from(piece.len));
+            }
         }
+        transmit
     }
 
     #[cold]
-    fn send_syn(&mut self, cfg: &Config, now: Instant) -> Transmit {
+    fn send_syn(&mut self, cfg: &Config, now: Instant) -> Option<Transmit> {
         let answer = self.state == State::SynReceived;
         let retransmission = self.snd_max != 0;
         let mut flags = if answer { Flags::SYN.with(Flags::ACK) } else { Flags::SYN };
@@ -345,18 +366,18 @@ impl Tcp {
                 sack_permitted: self.sack_ok,
             },
         };
-        Transmit { segment, offset: 0, ect: false, retransmission }
+        Some(Transmit { segment, offset: 0, ect: false, retransmission })
     }
 
     #[cold]
-    fn send_reset(&mut self) -> Transmit {
+    fn send_reset(&mut self) -> Option<Transmit> {
         self.rst_due = false;
         let mut segment = Segment { seq: SeqNumber(self.rst_seq), flags: Flags::RST, ..Segment::default() };
         if let Some(ack) = self.rst_ack {
             segment.ack = SeqNumber(ack);
             segment.flags = segment.flags.with(Flags::ACK);
         }
-        Transmit { segment, offset: 0, ect: false, retransmission: false }
+        Some(Transmit { segment, offset: 0, ect: false, retransmission: false })
     }
 
     /// After an RTO without sending, what the window was says nothing any more (RFC 5681, 4.1).

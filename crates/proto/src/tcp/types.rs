@@ -45,18 +45,17 @@ pub enum End {
     TimedOut,
 }
 
-/// Counters of a connection.
+/// Counters of a connection; those that move with each segment first, in one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Stats {
     /// Segments sent, with retransmissions and pure acknowledgments.
     pub segments_sent: u64,
     /// Segments received.
     pub segments_received: u64,
-    /// Time from arming to expiry, over all retransmission timeouts that fired: time that stood still.
-    pub timeout_wait: Duration,
     /// Sum of the RTT samples.
     pub rtt_sum: Duration,
-    /// Smallest RTT sample.
+    /// Smallest RTT sample; `Duration::MAX` before the first.
     pub rtt_min: Duration,
     /// RTT samples taken.
     pub rtt_samples: u32,
@@ -78,6 +77,8 @@ pub struct Stats {
     pub paws_drops: u32,
     /// Challenge acknowledgments sent (RFC 5961).
     pub challenge_acks: u32,
+    /// Time from arming to expiry, over all retransmission timeouts that fired: time that stood still.
+    pub timeout_wait: Duration,
 }
 
 /// A segment to send.

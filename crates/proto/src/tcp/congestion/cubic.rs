@@ -17,9 +17,9 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 #[derive(Clone, Debug, Default)]
 pub struct Cubic {
     /// Window before the last reduction, lowered by fast convergence; zero for none.
-    w_max: f64,
+    pub(super) w_max: f64,
     /// Time from the start of the epoch until the window is back at `w_max`.
-    k: f64,
+    pub(super) k: f64,
     /// What a Reno-friendly flow would have.
     w_est: f64,
     /// Window before the last reduction.

@@ -138,8 +138,8 @@ fn an_old_reset_does_not_end_time_wait() {
 
 #[test]
 fn a_fin_that_overtakes_its_data_waits_for_it() {
-    let mut pair = Pair::established(config())
-        .with_rule(|s| if s.nth == 1 { Fate::Late(us(200)) } else { Fate::Deliver });
+    let mut pair =
+        Pair::established(config()).with_rule(|s| if s.nth == 1 { Fate::Late(us(200)) } else { Fate::Deliver });
     pair.to_write[CLIENT] = 1_000;
     pair.step(Instant::ZERO);
     pair.closing[CLIENT] = true;

@@ -21,7 +21,7 @@ fn every_second_segment_is_acknowledged_at_once_and_an_odd_one_after_the_delay()
 
 #[test]
 fn an_acknowledgment_rides_on_data() {
-    let mut pair = Pair::established(config());
+    let mut pair = Pair::established(Config { nagle: false, ..config() });
     pair.to_write = [1_000, 1_000];
     pair.drive(ms(2));
     assert_eq!((pair.pure_acks(CLIENT), pair.pure_acks(SERVER)), (0, 0), "both crossed, both are delayed");

@@ -10,8 +10,7 @@ fn ecn() -> Config {
 fn the_handshake_agrees_on_ecn() {
     // RFC 3168, 6.1.1.
     for (client, server) in [(true, true), (true, false), (false, true)] {
-        let mut pair =
-            Pair::opening(Config { ecn: client, ..config() }, Config { ecn: server, ..config() });
+        let mut pair = Pair::opening(Config { ecn: client, ..config() }, Config { ecn: server, ..config() });
         pair.to_write = [3_000, 3_000];
         pair.drive(ms(20));
         assert_eq!((pair.client().ecn_ok, pair.server().ecn_ok), (client && server, client && server));

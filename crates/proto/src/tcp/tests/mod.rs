@@ -7,6 +7,7 @@ mod fuzz;
 mod loss;
 mod open;
 mod options;
+mod ranges;
 mod recovery;
 mod window;
 
@@ -17,18 +18,18 @@ use alloc::vec::Vec;
 use sluicenet_wire::seq::SeqNumber;
 use sluicenet_wire::tcp::{Flags, Segment};
 
-pub(super) const CLIENT: usize = 0;
-pub(super) const SERVER: usize = 1;
+pub(in crate::tcp) const CLIENT: usize = 0;
+pub(in crate::tcp) const SERVER: usize = 1;
 
-pub(super) fn ms(n: u64) -> Duration {
+pub(in crate::tcp) fn ms(n: u64) -> Duration {
     Duration::from_ms(n)
 }
-pub(super) fn us(n: u64) -> Duration {
+pub(in crate::tcp) fn us(n: u64) -> Duration {
     Duration::from_us(n)
 }
 
 /// Segments of 1000 bytes of payload, plain options, no surprises; each test turns on what it is about.
-pub(super) fn config() -> Config {
+pub(in crate::tcp) fn config() -> Config {
     Config {
         mss: 1012,
         send_buffer: 100_000,
@@ -44,7 +45,7 @@ pub(super) fn config() -> Config {
 
 /// What the path does with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(in crate::tcp) enum Fate {
     Deliver,
     Drop,
     Duplicate,
@@ -54,7 +55,7 @@ pub(super) enum Fate {
 
 /// A segment as it left one end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
+pub(in crate::tcp) struct Sent {
     pub at: Instant,
     pub from: usize,
     /// The how many-th data segment of that end, from 1; zero for a segment without data.
@@ -80,7 +81,7 @@ struct Flying {
 }
 
 /// The bottleneck of the direction from client to server.
-pub(super) struct Bottleneck {
+pub(in crate::tcp) struct Bottleneck {
     pub rate: Rate,
     pub limit_bytes: u64,
     pub free_at: Instant,
@@ -88,7 +89,7 @@ pub(super) struct Bottleneck {
 }
 
 /// Two ends of a path.
-pub(super) struct Pair {
+pub(in crate::tcp) struct Pair {
     pub cfg: [Config; 2],
     pub ends: [Tcp; 2],
     pub time: Instant,
@@ -148,9 +149,7 @@ impl Pair {
 
     /// Loses the data segments of the client with these numbers, the first being 1.
     pub fn losing(self, numbers: &'static [usize]) -> Pair {
-        self.with_rule(move |s| {
-            if s.from == CLIENT && numbers.contains(&s.nth) { Fate::Drop } else { Fate::Deliver }
-        })
+        self.with_rule(move |s| if s.from == CLIENT && numbers.contains(&s.nth) { Fate::Drop } else { Fate::Deliver })
     }
 
     pub fn client(&self) -> &Tcp {
@@ -281,7 +280,7 @@ impl Pair {
 }
 
 /// What is outstanding has a deadline, or something to send: a connection never waits for nothing.
-pub(super) fn check_alive(tcp: &Tcp, cfg: &Config, now: Instant) {
+pub(in crate::tcp) fn check_alive(tcp: &Tcp, cfg: &Config, now: Instant) {
     let waits = tcp.snd_una < tcp.snd_max || (tcp.can_send() && tcp.snd_nxt < tcp.snd_end);
     if waits && tcp.state != State::Closed {
         assert!(tcp.main_at != Instant::MAX || tcp.wants_transmit(cfg, now), "stalled: {tcp:?}");
@@ -296,6 +295,11 @@ pub(super) fn check_alive(tcp: &Tcp, cfg: &Config, now: Instant) {
 }
 
 /// The sequence number of a position of an end.
-pub(super) fn seq(tcp: &Tcp, position: u64) -> SeqNumber {
+pub(in crate::tcp) fn seq(tcp: &Tcp, position: u64) -> SeqNumber {
     tcp.wire_seq(position)
+}
+
+/// As if the handshake had not agreed on SACK.
+pub(in crate::tcp) fn without_sack(tcp: &mut Tcp) {
+    tcp.sack_ok = false;
 }

@@ -89,7 +89,11 @@ fn a_lost_syn_ack_is_sent_again_by_either_end() {
 #[test]
 fn the_third_segment_may_be_lost() {
     let mut pair = Pair::opening(config(), config()).with_rule(|s| {
-        if s.from == CLIENT && s.nth == 0 && !s.has(Flags::SYN) && s.at.0 < ms(1).0 { Fate::Drop } else { Fate::Deliver }
+        if s.from == CLIENT && s.nth == 0 && !s.has(Flags::SYN) && s.at.0 < ms(1).0 {
+            Fate::Drop
+        } else {
+            Fate::Deliver
+        }
     });
     pair.drive(ms(200));
     assert_eq!(pair.server().state(), State::Established);
