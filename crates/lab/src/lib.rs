@@ -5,6 +5,7 @@
 
 pub mod bench;
 pub mod build;
+pub mod cli;
 pub mod formats;
 pub mod records;
 pub mod report;

@@ -70,6 +70,33 @@ impl Ideal {
         Duration(tandem(&stages, len(full), len(last), frames)) + self.stack[t]
     }
 
+    /// Time for `bytes` from each of `senders` to one receiver, if its link is the bottleneck: the line-rate bound.
+    ///
+    /// The first frame that can be there starts on the receiver's link; from then on the link sends frame after frame
+    /// of all senders without a rest, framing and gaps included; the last one still has the link's latency, the VM's
+    /// port (if there is one) and the receiving stack ahead of it. Nothing can be faster, whatever the order of frames.
+    pub fn many_to_one(&self, senders: &[HostId], receiver: HostId, bytes: u64, tcp: bool) -> Duration {
+        let t = if tcp { 0 } else { 1 };
+        let full = self.max_payload[t];
+        let frames = bytes.div_ceil(full).max(1);
+        let last = bytes - (frames - 1) * full;
+        let len = |payload: u64| self.framing.frame_len(self.header[t] + payload as u16) as u64;
+        let (full, last) = (len(full), len(last));
+        let first = if frames > 1 { full } else { last };
+        let behind = usize::from(self.vm.is_some() && receiver < self.plan.hosts() - self.plan.external());
+        let mut start = u64::MAX;
+        let mut end = 0;
+        for &sender in senders {
+            let stages = self.stages(sender, receiver);
+            let (before, rest) = stages.split_at(stages.len() - 1 - behind);
+            let (link, port) = (&rest[0], &rest[1..]);
+            start = start.min(tandem(before, first, first, 1));
+            end = link_time(link, full, last, frames * senders.len() as u64, senders.len() as u64)
+                + tandem(port, last, last, 1);
+        }
+        Duration(start.saturating_add(end)) + self.stack[t]
+    }
+
     /// The stores between two hosts.
     fn stages(&self, src: HostId, dst: HostId) -> Vec<Stage> {
         let (from, to) = (self.plan.host(src), self.plan.host(dst));
@@ -138,6 +165,14 @@ fn tandem(stages: &[Stage], full: u64, last: u64, frames: u64) -> u64 {
     tail
 }
 
+/// From the first bit of `frames` frames on a link, `short` of them of `last` bytes and the others of `full`, to the
+/// arrival of the last bit.
+fn link_time(link: &Stage, full: u64, last: u64, frames: u64, short: u64) -> u64 {
+    let ser = |len: u64| ((len + link.extra) * link.ps_per_byte_q16) >> 16;
+    let bits = ((last + link.extra - link.gap) * link.ps_per_byte_q16) >> 16;
+    (frames - short) * ser(full) + (short - 1) * ser(last) + bits + link.latency
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,5 +214,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_incast_is_bound_by_the_receivers_link() {
+        // 32 times 20,000 B over 10 Gb/s Ethernet of 1 us: 13 frames of 1,448 B of payload and one of 1,176 B each.
+        let text = "[topology]\nkind = \"single-switch\"\nhosts = 33\n[[workload]]\nkind = \"incast\"\nsenders = 32\n\
+                    receiver = 32\nbytes = \"20000 B\"\n";
+        let built = crate::build::build(&Scenario::parse(text, "incast").unwrap().scenario).unwrap();
+        let senders: Vec<HostId> = (0..32).collect();
+        // On the wire: 52 B of IP and TCP headers, 18 B of Ethernet, 20 B of preamble and gap.
+        let (full, last) = ((1448 + 90) * 800, (1176 + 90) * 800);
+        let latency = 1_000_000;
+        // Store and forward: the first frame is whole (without its gap) before the switch sends it on.
+        let first = full - 12 * 800 + latency;
+        let want = first + 32 * (13 * full + last) - 12 * 800 + latency;
+        assert_eq!(built.ideal.many_to_one(&senders, 32, 20_000, true), Duration(want));
+        // One sender of one frame: the same as a flow by itself.
+        assert_eq!(built.ideal.many_to_one(&[0], 32, 1_000, true), built.ideal.time(0, 32, 1_000, true));
+        assert_eq!(built.ideal.many_to_one(&[0], 32, 20_000, true), built.ideal.time(0, 32, 20_000, true));
     }
 }

@@ -26,6 +26,9 @@ pub struct RunInfo {
     pub scenario_sha256: String,
     /// Seed of every random stream.
     pub seed: u64,
+    /// What began before this is left out of statistics, in picoseconds.
+    #[serde(default)]
+    pub warmup_ps: u64,
     /// The cell of a sweep: axis and value, as ("congestion", "newreno").
     pub axes: Vec<(String, String)>,
     /// What a reader of the report wants to know about the set-up, in the order to show it.

@@ -107,6 +107,7 @@ struct OpenPause {
 pub struct Collected {
     pub queries: Vec<QueryRow>,
     pub flows: FlowTotals,
+    pub fct_ps: Vec<u64>,
     pub pauses: u64,
 }
 
@@ -122,6 +123,8 @@ pub struct Collector {
     now: Instant,
     epochs: u64,
     flows: FlowTotals,
+    fct_ps: Vec<u64>,
+    warmup: Instant,
     sums: HashMap<u64, QuerySums>,
     /// Queries that ended in the epoch before: the last of their flows is known one lookahead later.
     ended: Vec<QueryRecord>,
@@ -144,6 +147,8 @@ impl Collector {
             now: Instant::ZERO,
             epochs: 0,
             flows: FlowTotals::default(),
+            fct_ps: Vec::new(),
+            warmup: Instant(s.warmup.as_ps()),
             sums: HashMap::new(),
             ended: Vec::new(),
             queries: Vec::new(),
@@ -208,6 +213,8 @@ impl Collector {
                 sums.flows += 1;
                 sums.timeouts += f.timeouts;
                 sums.retransmissions += f.retransmissions;
+            } else if f.start >= self.warmup {
+                self.fct_ps.extend(f.end.map(|end| end.since(f.start).as_ps()));
             }
         }
         if !self.record.flows || self.writer.is_none() {
@@ -353,7 +360,7 @@ impl Collector {
             }
             w.finish(status)?;
         }
-        Ok(Collected { queries: self.queries, flows: self.flows, pauses: self.pauses })
+        Ok(Collected { queries: self.queries, flows: self.flows, fct_ps: self.fct_ps, pauses: self.pauses })
     }
 
     fn ports(&self, engine: &Engine<HostApps>, now: Instant) -> (Vec<PortRow>, Vec<DropRow>) {

@@ -9,9 +9,10 @@ use crate::records::{
     claim, sha256_hex,
 };
 use crate::scenario::{self, Scenario, Warning};
+use crate::workload;
 use collect::Collector;
 use sluicenet_proto::loss::{DropReason, Drops};
-use sluicenet_proto::time::Instant;
+use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_sim::audit::{self, Totals};
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
 use std::path::{Path, PathBuf};
@@ -75,6 +76,10 @@ pub struct Outcome {
     pub queries: Vec<QueryRow>,
     /// What the flows add up to.
     pub flows: FlowTotals,
+    /// Completion times, in picoseconds, of the flows of no query that began after the warm-up.
+    pub flow_fct_ps: Vec<u64>,
+    /// How long a round of an incast takes at line rate, of the first incast there is.
+    pub incast_bound: Option<Duration>,
     /// XOFFs sent.
     pub pauses: u64,
     /// Frames a lossless class lost: an error.
@@ -170,6 +175,7 @@ impl Job {
             scenario: self.scenario.name.clone(),
             scenario_sha256: sha256_hex(text.as_bytes()),
             seed: self.scenario.seed,
+            warmup_ps: self.scenario.warmup.as_ps(),
             axes: self.axes.clone(),
             parameters: parameters(&self.scenario),
             inputs,
@@ -220,6 +226,7 @@ fn execute(s: &Scenario, built: Built, writer: Option<RecordWriter>, options: Op
     let Built { world, plan, workloads, ideal, warnings } = built;
     let mut engine = Engine::new(world, options.threads).map_err(|e| RunError::Build(e.to_string()))?;
     let until = s.duration.map(|d| Instant(d.as_ps()));
+    let incast_bound = workload::incast_bound(s, &plan, &ideal);
     if let Some(interval) = s.record.queues {
         let ports = collect::selected(&plan, &s.record.queue_ports).map_err(RunError::Build)?;
         engine.sample(interval, ports);
@@ -227,7 +234,8 @@ fn execute(s: &Scenario, built: Built, writer: Option<RecordWriter>, options: Op
     let capture = capture::Capture::start(s, &plan, &mut engine, options.out.as_deref())?;
     let mut collector = Collector::new(s, plan.clone(), ideal, writer, capture);
     let total = collect::remaining(&engine);
-    let (cpu, wall) = (cpu_seconds(), std::time::Instant::now());
+    let clock = if options.threads > 1 { cpu_seconds } else { thread_cpu_seconds };
+    let (cpu, wall) = (clock(), std::time::Instant::now());
     let mut failure = None;
     let mut stuck = None;
     let mut epochs = 0u64;
@@ -254,7 +262,7 @@ fn execute(s: &Scenario, built: Built, writer: Option<RecordWriter>, options: Op
     if stuck.is_none() && s.pfc.enabled {
         stuck = deadlock::find(&engine);
     }
-    let (cpu_s, wall_s) = (cpu_seconds() - cpu, wall.elapsed().as_secs_f64());
+    let (cpu_s, wall_s) = (clock() - cpu, wall.elapsed().as_secs_f64());
     let totals = audit::check(&engine).map_err(|wrong| {
         let first = &wrong[0];
         RunError::Audit(format!("{}: {}", plan.name(first.node.min(plan.nodes() as u32 - 1)), first.books))
@@ -286,6 +294,8 @@ fn execute(s: &Scenario, built: Built, writer: Option<RecordWriter>, options: Op
         server_drops,
         queries: Vec::new(),
         flows: FlowTotals::default(),
+        flow_fct_ps: Vec::new(),
+        incast_bound,
         pauses: 0,
         violations,
         deadlock,
@@ -297,6 +307,7 @@ fn execute(s: &Scenario, built: Built, writer: Option<RecordWriter>, options: Op
     let collected = collector.finish(&mut engine, now, status)?;
     outcome.queries = collected.queries;
     outcome.flows = collected.flows;
+    outcome.flow_fct_ps = collected.fct_ps;
     outcome.pauses = collected.pauses;
     if let Some(dir) = &options.out {
         write_log(dir, &outcome, options.threads)?;
@@ -318,7 +329,16 @@ fn write_log(dir: &Path, outcome: &Outcome, threads: usize) -> Result<(), RunErr
 
 /// CPU seconds of this process so far, user and system, all threads.
 pub fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    cpu_seconds_of("/proc/self/stat")
+}
+
+/// CPU seconds of this thread so far: those of one run where several run beside each other.
+fn thread_cpu_seconds() -> f64 {
+    cpu_seconds_of("/proc/thread-self/stat")
+}
+
+fn cpu_seconds_of(stat: &str) -> f64 {
+    let stat = std::fs::read_to_string(stat).unwrap_or_default();
     // Fields 14 and 15, counted after the command's closing bracket, in clock ticks of 10 ms.
     let fields: Vec<f64> = stat
         .rsplit_once(')')

@@ -281,7 +281,8 @@ pub(super) static RECORD: Spec = Spec {
     ],
 };
 
-pub(super) static WORKLOADS: [&Spec; 8] = [&PA, &PA2, &BACKGROUND, &INCAST, &PERMUTATION, &FLOW, &FLOW_FILE, &POISSON];
+pub(super) static WORKLOADS: [&Spec; 9] =
+    [&PA, &PA2, &BACKGROUND, &INCAST, &HOTSPOT, &PERMUTATION, &FLOW, &FLOW_FILE, &POISSON];
 
 pub(super) static PA: Spec = Spec {
     name: "partition-aggregate",
@@ -346,6 +347,29 @@ pub(super) static INCAST: Spec = Spec {
         k("connections", Choice(&["persistent", "new"]), "whether rounds share connections; persistent where absent"),
         TRANSPORT,
         PRIORITY,
+    ],
+};
+
+pub(super) static HOTSPOT: Spec = Spec {
+    name: "hotspot",
+    doc: "many to one, at a load that changes over time",
+    keys: &[
+        KIND,
+        k("sources", Hosts, "a count (the first hosts but the destination) or a list"),
+        k("destination", Count(0, HOST_MAX), "who receives"),
+        k("message", Size, "bytes an application hands over at a time; 10 KB where absent"),
+        k("phases", Tables(&[&PHASE]), "the load over time: [{ until = \"100 ms\", rate = \"1 Gb/s\" }, ...]"),
+        TRANSPORT,
+        PRIORITY,
+    ],
+};
+
+pub(super) static PHASE: Spec = Spec {
+    name: "phases",
+    doc: "a stretch of a hotspot",
+    keys: &[
+        k("until", Duration, "when it ends"),
+        k("rate", Rate, "what each source offers during it; 0 for nothing"),
     ],
 };
 

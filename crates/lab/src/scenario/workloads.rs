@@ -61,6 +61,7 @@ pub(super) fn read(
         "partition-aggregate-2" => Workload::PartitionAggregate2(partition_aggregate_2(&s, world, files)?),
         "background" => Workload::Background(background(&s, world, files)?),
         "incast" => Workload::Incast(incast(&s, world)?),
+        "hotspot" => Workload::Hotspot(hotspot(&s, world)?),
         "permutation" => Workload::Permutation(permutation(&s, world, files)?),
         "flow" => Workload::Flow(flow(&s, world)?),
         "flow-file" => Workload::FlowFile(flow_file(&s, world, files)?),
@@ -243,21 +244,52 @@ fn background(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<B
     })
 }
 
-fn incast(s: &Section<'_>, world: &World<'_>) -> Result<Incast> {
-    let receiver = host(s, "receiver", world)?;
-    let senders = hosts(s, "senders", world)?.ok_or_else(|| s.missing("senders"))?;
+/// Hosts of which none is the one they send to.
+fn hosts_but(s: &Section<'_>, name: &str, receiver: u32, world: &World<'_>) -> Result<Hosts> {
+    let senders = hosts(s, name, world)?.ok_or_else(|| s.missing(name))?;
     match &senders {
         Hosts::List(list) if list.contains(&receiver) => {
-            return Err(s.error("senders", format!("host {receiver} sends to itself: it is the receiver")));
+            return Err(s.error(name, format!("host {receiver} sends to itself: it is the receiver")));
         }
         Hosts::Count(n) => {
             let others = world.counts.hosts - u32::from(receiver < world.counts.hosts);
             if *n > others {
-                return Err(s.error("senders", format!("{n} senders: the network has {others} hosts but the receiver")));
+                return Err(s.error(name, format!("{n} senders: the network has {others} hosts but the receiver")));
             }
         }
         Hosts::List(_) => {}
     }
+    Ok(senders)
+}
+
+fn hotspot(s: &Section<'_>, world: &World<'_>) -> Result<Hotspot> {
+    let destination = host(s, "destination", world)?;
+    let sources = hosts_but(s, "sources", destination, world)?;
+    let mut phases: Vec<Phase> = Vec::new();
+    for (table, span) in s.tables("phases")? {
+        let p = Section::new(s.doc, &keys::PHASE, table, Some(span))?;
+        let until = p.positive("until")?.ok_or_else(|| p.missing("until"))?;
+        if phases.last().is_some_and(|before| until <= before.until) {
+            return Err(p.error("until", "this phase does not end after the one before it"));
+        }
+        phases.push(Phase { until, rate: p.quantity("rate")?.ok_or_else(|| p.missing("rate"))? });
+    }
+    if phases.is_empty() {
+        return Err(s.missing("phases"));
+    }
+    Ok(Hotspot {
+        sources,
+        destination,
+        message: s.positive("message")?.unwrap_or(Bytes(10_000)),
+        phases,
+        transport: transport(s)?,
+        priority: priority(s)?,
+    })
+}
+
+fn incast(s: &Section<'_>, world: &World<'_>) -> Result<Incast> {
+    let receiver = host(s, "receiver", world)?;
+    let senders = hosts_but(s, "senders", receiver, world)?;
     let choices = [("persistent", Connections::Persistent), ("new", Connections::New)];
     Ok(Incast {
         senders,

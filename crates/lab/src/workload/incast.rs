@@ -1,7 +1,8 @@
 //! Incast: many send to one at once, round after round.
 
 use super::{Context, Heard, INCAST, Ports, Share, connect, fresh, kept, named, service};
-use crate::scenario::{Connections, Hosts, Incast, Transport};
+use crate::build::{Ideal, Plan};
+use crate::scenario::{Connections, Hosts, Incast, Scenario, Transport, Workload};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
 use sluicenet_node::server::{Core, QueryRecord};
@@ -33,6 +34,18 @@ pub(crate) fn senders(hosts: u32, w: &Incast) -> Vec<HostId> {
         Hosts::Count(n) => (0..hosts).filter(|&h| h != w.receiver).take(*n as usize).collect(),
         Hosts::List(l) => l.clone(),
     }
+}
+
+/// How long a round of the scenario's first incast takes when the receiver's link never rests from the first frame that
+/// can reach it to the last; [`Ideal::many_to_one`]. A handshake, where rounds have connections of their own, is extra.
+pub fn bound(scenario: &Scenario, plan: &Plan, ideal: &Ideal) -> Option<Duration> {
+    scenario.workloads.iter().find_map(|w| match w {
+        Workload::Incast(w) => {
+            let senders = senders(plan.hosts() - plan.external(), w);
+            Some(ideal.many_to_one(&senders, w.receiver, w.bytes.as_bytes(), w.transport == Transport::Tcp))
+        }
+        _ => None,
+    })
 }
 
 pub(crate) fn maker(cx: &Context<'_>, w: &Incast) -> Box<dyn Fn(HostId) -> Option<Box<dyn Share>>> {

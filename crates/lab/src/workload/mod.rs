@@ -4,12 +4,14 @@
 //! own, so that nothing depends on which thread runs it.
 
 mod background;
+mod hotspot;
 mod incast;
 mod partition_aggregate;
 mod planned;
 mod two_tier;
 
 use crate::build::Plan;
+pub use incast::bound as incast_bound;
 use crate::scenario::{Scenario, Transport, Warning, Workload};
 use sluicenet_node::guest::SocketId;
 use sluicenet_node::packet::{Address, FlowKey};
@@ -23,8 +25,18 @@ use std::sync::Arc;
 pub const START: u64 = u64::MAX;
 
 /// What flows are for, by `FlowLabel::kind`.
-pub const KINDS: [&str; 9] =
-    ["flow", "subquery", "request", "response", "aggregate", "background", "incast", "permutation", "poisson"];
+pub const KINDS: [&str; 10] = [
+    "flow",
+    "subquery",
+    "request",
+    "response",
+    "aggregate",
+    "background",
+    "incast",
+    "permutation",
+    "poisson",
+    "hotspot",
+];
 pub(crate) const FLOW: u8 = 0;
 pub(crate) const SUBQUERY: u8 = 1;
 pub(crate) const REQUEST: u8 = 2;
@@ -34,6 +46,7 @@ pub(crate) const BACKGROUND: u8 = 5;
 pub(crate) const INCAST: u8 = 6;
 pub(crate) const PERMUTATION: u8 = 7;
 pub(crate) const POISSON: u8 = 8;
+pub(crate) const HOTSPOT: u8 = 9;
 
 /// Bytes an endless flow is given: more than any run can send, and short of where offsets end.
 pub(crate) const ENDLESS: u64 = 1 << 48;
@@ -145,6 +158,10 @@ impl Workloads {
                 Workload::Incast(w) => {
                     finite = true;
                     incast::maker(&cx, w)
+                }
+                Workload::Hotspot(w) => {
+                    finite = true;
+                    hotspot::maker(&cx, w)
                 }
                 Workload::Permutation(w) => {
                     finite |= w.bytes.is_some();

@@ -24,7 +24,7 @@ impl Tcp {
         }
     }
 
-    /// The application gives up: a RST tells the peer, nothing more is sent or delivered.
+    /// The application gives up: the RST that tells the peer comes out of `poll_transmit`, and nothing else does.
     pub fn abort(&mut self) {
         let reset = matches!(
             self.state,

@@ -11,8 +11,8 @@ pub use network::{
 };
 pub use record::{PortSelector, Record};
 pub use workload::{
-    Background, Connections, Flow, FlowFile, FlowFileContent, Hosts, Incast, Layout, PartitionAggregate,
-    PartitionAggregate2, Pattern, Permutation, Poisson, Priority, Transport, Workload,
+    Background, Connections, Flow, FlowFile, FlowFileContent, Hosts, Hotspot, Incast, Layout, PartitionAggregate,
+    PartitionAggregate2, Pattern, Permutation, Phase, Poisson, Priority, Transport, Workload,
 };
 
 use serde::Serialize;

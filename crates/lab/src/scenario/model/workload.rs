@@ -175,6 +175,35 @@ pub struct Incast {
     pub priority: u8,
 }
 
+/// A stretch of a hotspot.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Phase {
+    /// When it ends.
+    #[serde(serialize_with = "canonical")]
+    pub until: Duration,
+    /// What each source offers during it; nothing where 0.
+    #[serde(serialize_with = "canonical")]
+    pub rate: Rate,
+}
+
+/// Several sources offer one destination a load that changes over time, however fast it is taken from them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Hotspot {
+    /// Who sends; a count takes the first hosts that are not the destination.
+    pub sources: Hosts,
+    /// Who receives.
+    pub destination: u32,
+    /// Bytes an application hands over at a time.
+    #[serde(serialize_with = "canonical")]
+    pub message: Bytes,
+    /// The load over time, in order.
+    pub phases: Vec<Phase>,
+    /// What carries it.
+    pub transport: Transport,
+    /// Its priority.
+    pub priority: u8,
+}
+
 /// Who sends to whom in a permutation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -288,6 +317,8 @@ pub enum Workload {
     Background(Background),
     /// Many to one.
     Incast(Incast),
+    /// Many to one, at a load that changes.
+    Hotspot(Hotspot),
     /// Each to one other.
     Permutation(Permutation),
     /// One to one.
@@ -306,6 +337,7 @@ impl Workload {
             Workload::PartitionAggregate2(_) => "partition-aggregate-2",
             Workload::Background(_) => "background",
             Workload::Incast(_) => "incast",
+            Workload::Hotspot(_) => "hotspot",
             Workload::Permutation(_) => "permutation",
             Workload::Flow(_) => "flow",
             Workload::FlowFile(_) => "flow-file",
@@ -321,7 +353,7 @@ impl Workload {
             Workload::Background(_) => false,
             Workload::Permutation(w) => w.bytes.is_some(),
             Workload::Flow(w) => w.bytes.is_some(),
-            Workload::Incast(_) | Workload::FlowFile(_) | Workload::Poisson(_) => true,
+            Workload::Incast(_) | Workload::Hotspot(_) | Workload::FlowFile(_) | Workload::Poisson(_) => true,
         }
     }
 }

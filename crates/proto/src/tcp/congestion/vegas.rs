@@ -3,8 +3,8 @@
 use super::{Ack, Congestion, Control, Window, half_of_flight};
 use crate::time::Instant;
 
-/// Fewest segments to keep in the queue. The paper's 1 and 3 count buffers of its router; 2 and 4 are what its authors'
-/// later code and Linux use, because delayed acknowledgments come in pairs and make one segment of queue invisible.
+/// Fewest segments to keep in the queue. The paper measures both 1 and 3, and 2 and 4; the latter are Linux's values too,
+/// and leave room for delayed acknowledgments, which let segments go in pairs.
 const ALPHA: u64 = 2;
 /// Most segments to keep in the queue.
 const BETA: u64 = 4;
@@ -43,7 +43,8 @@ impl Vegas {
     fn decide(&mut self, window: &mut Window, mss: u32) {
         let cwnd = u128::from(window.cwnd);
         let (base, rtt) = (u128::from(self.base_rtt), u128::from(self.round_rtt.max(1)));
-        let queued = (cwnd * (rtt.saturating_sub(base)) / rtt) as u64;
+        // A path shorter than the tick has a base RTT of zero: no queue can be told from it, and only losses guide.
+        let queued = if base == 0 { 0 } else { (cwnd * rtt.saturating_sub(base) / rtt) as u64 };
         let segments = |n: u64| n * u64::from(mss);
         if window.in_slow_start() {
             if queued > segments(GAMMA) {

@@ -1,0 +1,46 @@
+//! Files the command line writes itself, and directories for results nobody keeps.
+
+use super::failure::Failure;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Figures of a run or a sweep, beside its records.
+pub(super) const SUMMARY: &str = "summary.json";
+/// The page.
+pub(super) const REPORT: &str = "report.html";
+
+/// Writes a file so that under its name there is all of it or nothing.
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let temporary = path.with_extension("tmp");
+    let fail = |e: std::io::Error| Failure::Failed(format!("{}: cannot write: {e}", path.display()));
+    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|e| {
+        let _ = fs::remove_file(&temporary);
+        fail(e)
+    })
+}
+
+/// A directory that is gone when this is.
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// A new one where the system keeps such things.
+    pub fn new() -> Result<Scratch, Failure> {
+        let dir = std::env::temp_dir().join(format!("sluicenet-{}", std::process::id()));
+        let fail = |e| Failure::Failed(format!("{}: cannot create the directory: {e}", dir.display()));
+        fs::create_dir_all(&dir).map_err(fail)?;
+        Ok(Scratch(dir))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is left to whoever cleans the temporary directory.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

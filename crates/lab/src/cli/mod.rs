@@ -1,0 +1,128 @@
+//! The command line: one file a verb.
+//!
+//! Results go to stdout: a table, or the same as JSON with `--json` and nothing else. Progress, warnings and errors go to
+//! stderr. Exit codes are [`Failure`]'s.
+
+mod bench;
+mod cells;
+mod demo;
+mod diff;
+mod doctor;
+mod failure;
+mod figures;
+mod files;
+mod interrupt;
+mod output;
+mod progress;
+mod report;
+mod run;
+mod schema;
+mod sweep;
+mod table;
+mod validate;
+
+use clap::{Args, Parser, Subcommand};
+use failure::Failure;
+use std::process::ExitCode;
+
+/// Simulates datacenters that hold packets back instead of dropping them, packet by packet.
+#[derive(Debug, Parser)]
+#[command(name = "sluicenet", version, max_term_width = 100, arg_required_else_help = true)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// Options of every verb.
+#[derive(Clone, Copy, Debug, Args)]
+struct Global {
+    /// Print the result as JSON on stdout, and nothing else there
+    #[arg(long, global = true)]
+    json: bool,
+    /// No progress and no remarks; errors still
+    #[arg(long, short, global = true)]
+    quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// The result in a minute: 256 servers, lossy and lossless, three TCPs
+    Demo(demo::Demo),
+    /// Run one scenario
+    Run(run::Run),
+    /// Check a scenario without running it
+    Validate(validate::Validate),
+    /// Run every variant of a scenario
+    Sweep(sweep::Sweep),
+    /// Make the HTML page of a result again
+    Report(report::Report),
+    /// Compare two results row by row
+    Diff(diff::Diff),
+    /// Measure the simulator itself
+    Bench(bench::Bench),
+    /// What this machine has of what sluicenet can use
+    Doctor,
+    /// Print the JSON schema of scenarios
+    Schema,
+}
+
+/// What every verb that reads a scenario takes besides its file.
+#[derive(Clone, Debug, Default, Args)]
+struct Overrides {
+    /// Override a key, as tcp.congestion=cubic or workload.0.queries=20
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Override the seed
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+}
+
+impl Overrides {
+    /// All of them as the loader wants them.
+    fn all(&self) -> Vec<String> {
+        self.set.iter().cloned().chain(self.seed.map(|s| format!("scenario.seed={s}"))).collect()
+    }
+
+    /// As they stood on the command line.
+    fn command(&self) -> String {
+        let sets = self.set.iter().map(|s| format!(" --set '{s}'"));
+        sets.chain(self.seed.map(|s| format!(" --seed {s}"))).collect()
+    }
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let global = cli.global;
+    let outcome = match cli.verb {
+        Verb::Demo(v) => v.main(global),
+        Verb::Run(v) => v.main(global),
+        Verb::Validate(v) => v.main(global),
+        Verb::Sweep(v) => v.main(global),
+        Verb::Report(v) => v.main(global),
+        Verb::Diff(v) => v.main(global),
+        Verb::Bench(v) => v.main(global),
+        Verb::Doctor => doctor::main(global),
+        Verb::Schema => schema::main(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                output::note(&message);
+            }
+            failure.code()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        super::Cli::command().debug_assert();
+    }
+}

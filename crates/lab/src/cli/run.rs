@@ -1,0 +1,158 @@
+//! `run`: one scenario, once.
+
+use super::failure::Failure;
+use super::figures::{Figures, Printed};
+use super::files::{self, REPORT, SUMMARY};
+use super::progress::Bar;
+use super::report::read_cell;
+use super::{Global, Overrides, interrupt, output};
+use crate::records::{Existing, Manifest, RunLog};
+use crate::report;
+use crate::run::{self, Job, Options};
+use crate::scenario::{Loaded, Scenario};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Run {
+    /// The scenario
+    file: PathBuf,
+    /// Where to put records and the page; nothing is kept where absent
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Threads; the result is the same on any number of them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    threads: u16,
+    /// Replace a result that is in DIR
+    #[arg(long, conflicts_with = "resume", requires = "output")]
+    force: bool,
+    /// Keep a complete result of the same scenario and seed, replace an incomplete one
+    #[arg(long, requires = "output")]
+    resume: bool,
+}
+
+impl Run {
+    pub fn main(self, global: Global) -> Result<(), Failure> {
+        let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
+        warn(&loaded, global);
+        let variants = loaded.expand_sweep()?.len();
+        if variants > 1 && !global.quiet {
+            let file = self.file.display();
+            output::note(&format!(
+                "note: this scenario has {variants} variants, and its base alone is run: for all of them, \
+                 sluicenet sweep {file} -o DIR"
+            ));
+        }
+        let job = Job::new(&loaded);
+        let bar = Bar::new(1, global.quiet);
+        let existing = match (self.force, self.resume) {
+            (true, _) => Existing::Force,
+            (_, true) => Existing::Resume,
+            _ => Existing::Refuse,
+        };
+        let options = Options {
+            threads: self.threads.into(),
+            out: self.output.clone(),
+            existing,
+            interrupt: interrupt::flag(),
+            progress: &mut |p| bar.update(0, p),
+        };
+        let outcome = run::run(&job, options);
+        bar.clear();
+        let (figures, log) = match outcome? {
+            Some(outcome) => {
+                for w in &outcome.warnings {
+                    output::note(&w.to_string());
+                }
+                let figures = Figures::of(&job, &outcome);
+                let log = RunLog {
+                    wall_seconds: outcome.wall_s,
+                    cpu_seconds: outcome.cpu_s,
+                    packet_hops: outcome.hops,
+                    ..RunLog::default()
+                };
+                if let Some(dir) = &self.output {
+                    save(dir, &figures)?;
+                }
+                (figures, Some(log))
+            }
+            None => self.kept(global)?,
+        };
+        self.print(&figures, log.as_ref(), global)?;
+        verdict(&figures)
+    }
+
+    /// The figures of a result that is there already.
+    fn kept(&self, global: Global) -> Result<(Figures, Option<RunLog>), Failure> {
+        let dir = self.output.as_deref().unwrap_or(Path::new("."));
+        if !global.quiet {
+            output::note(&format!("{}: complete already, kept", dir.display()));
+        }
+        let figures = saved(dir).ok_or_else(|| {
+            Failure::Failed(format!("{}: missing or unreadable; --force runs it again", dir.join(SUMMARY).display()))
+        })?;
+        Ok((figures, RunLog::read(dir).ok()))
+    }
+
+    fn print(&self, figures: &Figures, log: Option<&RunLog>, global: Global) -> Result<(), Failure> {
+        let mut printed = Printed::new(figures, log);
+        let mut where_to = String::new();
+        if let Some(dir) = &self.output {
+            let page = dir.join(REPORT);
+            let rerun = format!("sluicenet run {}{} -o DIR", self.file.display(), self.overrides.command());
+            let options = report::Options { title: None, rerun: vec![rerun] };
+            files::write(&page, &report::html(&[read_cell(dir)?], &options))?;
+            printed.records = Some(dir.display().to_string());
+            printed.report = Some(page.display().to_string());
+            where_to = format!("\n  records  {}\n  report   {}\n", dir.display(), page.display());
+        } else if !global.json && !global.quiet {
+            where_to = "\n  nothing was kept: -o DIR writes records and a report\n".into();
+        }
+        if global.json {
+            output::json(&printed);
+        } else {
+            let head = format!("{}, seed {}, {}", figures.scenario, figures.seed, figures.status);
+            output::print(&format!("\n  {head}\n\n{}{where_to}", figures.table(log)));
+        }
+        Ok(())
+    }
+}
+
+/// Tells what is odd in a scenario.
+pub(super) fn warn(loaded: &Loaded, global: Global) {
+    if !global.quiet {
+        for w in &loaded.warnings {
+            output::note(&w.to_string());
+        }
+    }
+}
+
+/// Keeps the figures beside the records.
+pub(super) fn save(dir: &Path, figures: &Figures) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(figures).unwrap_or_default() + "\n";
+    files::write(&dir.join(SUMMARY), &text)
+}
+
+/// The figures of a complete result, if they are there and of it.
+pub(super) fn saved(dir: &Path) -> Option<Figures> {
+    let manifest = Manifest::read(dir).ok()?;
+    let figures: Figures = serde_json::from_str(&std::fs::read_to_string(dir.join(SUMMARY)).ok()?).ok()?;
+    let same = figures.scenario == manifest.run.scenario
+        && figures.seed == manifest.run.seed
+        && figures.axes == manifest.run.axes
+        && figures.status == manifest.status.to_string();
+    same.then_some(figures)
+}
+
+/// How the command ends.
+pub(super) fn verdict(figures: &Figures) -> Result<(), Failure> {
+    if figures.is_interrupted() {
+        let at = super::table::time(figures.simulated_us);
+        return Err(Failure::Interrupted(format!("at {at} of simulated time; what was recorded up to there is readable")));
+    }
+    if !figures.is_complete() {
+        return Err(Failure::Failed(figures.status.clone()));
+    }
+    Ok(())
+}
