@@ -308,7 +308,16 @@ impl<F: Serial> Adapter<F> {
     }
 
     /// The earliest deadline.
+    #[inline(always)]
     pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.held.is_empty() && self.signal.poll_timeout().is_none() && self.early.is_empty() {
+            return None;
+        }
+        self.next_timeout()
+    }
+
+    #[inline(never)]
+    fn next_timeout(&self) -> Option<Instant> {
         let early = self.early.values().map(|r| r.deadline).min().filter(|&d| d != Instant::MAX);
         [self.gate.poll_timeout(), self.signal.poll_timeout(), early].into_iter().flatten().min()
     }

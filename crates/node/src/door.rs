@@ -63,12 +63,18 @@ pub trait Device {
     /// it calls again. `woke` names `port` again if more could follow.
     fn poll_transmit(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<&Self::Frame>;
 
-    /// The frame that `port` will probably send next, for a caller that fetches memory ahead of its use.
-    fn upcoming(&self, port: PortId) -> Option<&Self::Frame>;
+    /// Names the memory of the frames that `ports` will probably send next, to a caller that fetches ahead of its use.
+    fn fetch_frames(&self, ports: impl Iterator<Item = PortId>, fetch: impl Fn(*const u8));
+
+    /// Names the memory of packets that deadlines before `until` will move.
+    fn fetch_lines(&self, _until: Instant, _fetch: impl Fn(*const u8)) {}
+
+    /// Names the memory of the connections those packets belong to; what [`Device::fetch_lines`] named is here by now.
+    fn fetch_sockets(&self, _until: Instant, _fetch: impl Fn(*const u8)) {}
 
     /// A deadline given by [`Device::poll_timeout`] passed.
     fn handle_timeout(&mut self, now: Instant, woke: &mut PortSet);
 
-    /// The earliest deadline.
-    fn poll_timeout(&self) -> Option<Instant>;
+    /// The earliest deadline; [`Instant::MAX`] when there is none.
+    fn poll_timeout(&self) -> Instant;
 }

@@ -9,6 +9,7 @@ extern crate alloc;
 
 pub mod adapter;
 pub mod door;
+mod due;
 pub mod guest;
 pub mod packet;
 pub mod server;

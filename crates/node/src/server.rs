@@ -4,11 +4,13 @@
 //! Without a virtual network the guests share the adapter directly.
 
 use crate::adapter::{Adapter, AdapterConfig};
+use crate::due::Due;
 use crate::door::{Device, PortId, PortSet, Wires};
 use crate::guest::{
     Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, Incoming, NOTE_WORD, Outgoing, PRIORITY_SHIFT,
     Socket, SocketId, Topic, note, topic,
 };
+use crate::slab::{Fifo, Slab};
 use crate::packet::{Address, FlowKey, Framing, IP_UDP_BYTES, Kind, Packet};
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::sync::Arc;
@@ -159,15 +161,21 @@ const UDP_RX: usize = 3;
 const PORT_FREE: usize = 4;
 const STAGES: usize = 5;
 
+/// Cache lines of a socket that an arriving segment touches.
+const SOCKET_LINES: usize = 11;
+
 /// Timer classes, in the order they run at one instant.
 const SOCKET_TIMER: u8 = 0;
 const PACE_TIMER: u8 = 1;
 const APP_TIMER: u8 = 2;
 
 /// Packets on their way through a stage of fixed latency.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Line {
-    packets: VecDeque<(Instant, Packet)>,
+    list: Fifo,
+    /// When the last one will be through.
+    last: Instant,
+    packets: u32,
     bytes: u32,
 }
 
@@ -210,10 +218,17 @@ pub struct Core {
     turn: u32,
     bridge_ready: bool,
     vm_ready: u64,
+    /// When the port of each VM has sent, and received, its last packet.
     tx_free: Vec<Instant>,
+    rx_free: Vec<Instant>,
     lines: Vec<Line>,
-    due: Vec<Instant>,
-    line_due: Instant,
+    /// The packets on all lines, and when each will be through.
+    on_lines: Slab<Packet>,
+    through: Vec<Instant>,
+    /// When the first packet of each line is through, and when a busy port is free that somebody waits for.
+    due: Due,
+    /// VMs whose busy port has a deadline in `due`.
+    port_waits: u64,
     /// Bytes in transmit lines that will need room in the adapter.
     reserved: u32,
     timers: BinaryHeap<Reverse<(Instant, u8, u64)>>,
@@ -260,9 +275,12 @@ impl Core {
             blocked: 0,
             turn: 0,
             tx_free: alloc::vec![Instant::ZERO; n],
+            rx_free: alloc::vec![Instant::ZERO; n],
             lines: alloc::vec![Line::default(); n * 4],
-            due: alloc::vec![Instant::MAX; n * STAGES],
-            line_due: Instant::MAX,
+            on_lines: Slab::default(),
+            through: Vec::new(),
+            due: Due::default(),
+            port_waits: 0,
             reserved: 0,
             timers: BinaryHeap::new(),
             events: VecDeque::new(),
@@ -319,7 +337,6 @@ impl Core {
 
     /// What went in and out.
     pub fn ledger(&self) -> ServerLedger {
-        let lines: usize = self.lines.iter().map(|l| l.packets.len()).sum();
         let vswitch = self.vswitch.as_ref().map_or(0, |v| v.queued() as u64);
         ServerLedger {
             from_guests: self.from_guests,
@@ -327,7 +344,7 @@ impl Core {
             from_wire: self.from_wire,
             to_wire: self.to_wire,
             dropped: self.drops.total_frames(),
-            queued: lines as u64 + vswitch + self.adapter.queued(),
+            queued: self.on_lines.in_use() as u64 + vswitch + self.adapter.queued(),
         }
     }
 
@@ -513,8 +530,8 @@ impl Core {
     fn has_room(&self, vm: usize) -> bool {
         match &self.vswitch {
             Some(v) => {
-                let on_the_way = self.lines[vm * 4 + TCP_TX].packets.len() + self.lines[vm * 4 + UDP_TX].packets.len();
-                v.input_room(vm) as usize > on_the_way
+                let on_the_way = self.lines[vm * 4 + TCP_TX].packets + self.lines[vm * 4 + UDP_TX].packets;
+                v.input_room(vm) > on_the_way
             }
             None => self.config.when_full == WhenFull::Drop || self.adapter.room() >= self.reserved + self.max_frame,
         }
@@ -579,25 +596,25 @@ impl Core {
             Some(v) => {
                 let start = self.tx_free[vm].max(now);
                 self.tx_free[vm] = start + Duration((packet.len() as u64 * v.vm_ps_per_byte_q16) >> 16);
-                self.enter(vm, stage, self.tx_free[vm] + delay, *packet);
+                self.enter(vm, stage, self.tx_free[vm] + delay, packet);
             }
-            None if packet.dst().host() == self.id => self.loop_back(now + delay, *packet),
+            None if packet.dst().host() == self.id => self.loop_back(now + delay, packet),
             None if delay == Duration::ZERO => self.to_adapter(packet),
             None => {
                 self.reserved += packet.len();
-                self.enter(vm, stage, now + delay, *packet);
+                self.enter(vm, stage, now + delay, packet);
             }
         }
     }
 
     /// A packet that never leaves a server without a vSwitch goes up again.
     #[cold]
-    fn loop_back(&mut self, at: Instant, packet: Packet) {
+    fn loop_back(&mut self, at: Instant, packet: &Packet) {
         let vm = packet.dst().vm() as usize;
         if vm >= self.guests.len() {
-            return self.drop(DropReason::NoRoute, &packet);
+            return self.drop(DropReason::NoRoute, packet);
         }
-        let (stage, delay) = self.up_stage(&packet);
+        let (stage, delay) = self.up_stage(packet);
         self.enter(vm, stage, at + delay, packet);
     }
 
@@ -610,25 +627,31 @@ impl Core {
 
     /// Puts a packet on a line of fixed latency. Two speeds of traffic share no line, so that each stays in order.
     #[inline(always)]
-    fn enter(&mut self, vm: usize, stage: usize, at: Instant, packet: Packet) {
+    fn enter(&mut self, vm: usize, stage: usize, at: Instant, packet: &Packet) {
         let line = &mut self.lines[vm * 4 + stage];
-        let at = line.packets.back().map_or(at, |&(last, _)| last.max(at));
+        let at = line.last.max(at);
+        line.last = at;
         line.bytes += packet.len();
-        line.packets.push_back((at, packet));
-        if line.packets.len() == 1 {
-            self.due[vm * STAGES + stage] = at;
-            self.line_due = self.line_due.min(at);
+        line.packets += 1;
+        let place = self.on_lines.push(&mut line.list, packet, 0);
+        if place as usize == self.through.len() {
+            self.through.push(at);
+        } else {
+            self.through[place as usize] = at;
+        }
+        if line.packets == 1 {
+            self.due.insert(at, (vm * STAGES + stage) as u8);
         }
     }
 
     /// A transmit line delivers a packet to the stage below.
-    fn leave_tx(&mut self, vm: usize, packet: Packet) {
+    fn leave_tx(&mut self, vm: usize, packet: &Packet) {
         if self.vswitch.is_some() {
-            let port = self.output_of(&packet);
-            self.to_vswitch(vm, port, packet);
+            let port = self.output_of(packet);
+            self.to_vswitch(vm, port, *packet);
         } else {
             self.reserved -= packet.len();
-            self.to_adapter(&packet);
+            self.to_adapter(packet);
         }
         if packet.kind() == Kind::Udp {
             let guest = &mut self.guests[vm];
@@ -686,7 +709,7 @@ impl Core {
         if delay == Duration::ZERO {
             self.deliver(now, packet);
         } else {
-            self.enter(vm, stage, now + delay, *packet);
+            self.enter(vm, stage, now + delay, packet);
         }
     }
 
@@ -916,30 +939,27 @@ impl Core {
 
     // ---- time
 
-    /// The stages whose time has come.
+    /// The stages and ports whose time has come.
     fn run_lines(&mut self, now: Instant) {
-        while self.line_due <= now {
-            let at = self.line_due;
-            for i in 0..self.due.len() {
-                if self.due[i] > at {
-                    continue;
-                }
-                let (vm, stage) = (i / STAGES, i % STAGES);
-                if stage == PORT_FREE {
-                    self.due[i] = Instant::MAX;
-                    self.vm_ready |= 1 << vm;
-                    continue;
-                }
-                let line = &mut self.lines[vm * 4 + stage];
-                let Some((_, packet)) = line.packets.pop_front() else { continue };
-                line.bytes -= packet.len();
-                self.due[i] = line.packets.front().map_or(Instant::MAX, |x| x.0);
-                match stage {
-                    TCP_TX | UDP_TX => self.leave_tx(vm, packet),
-                    _ => self.deliver(at, &packet),
-                }
+        while let Some((at, what)) = self.due.pop(now) {
+            let (vm, stage) = (what as usize / STAGES, what as usize % STAGES);
+            if stage == PORT_FREE {
+                self.port_waits &= !(1 << vm);
+                self.vm_ready |= 1 << vm;
+                continue;
             }
-            self.line_due = self.due.iter().copied().min().unwrap_or(Instant::MAX);
+            let line = &mut self.lines[vm * 4 + stage];
+            let Some((place, _)) = self.on_lines.pop(&mut line.list) else { continue };
+            let packet = *self.on_lines.frame(place);
+            line.packets -= 1;
+            line.bytes -= packet.len();
+            if let Some(next) = line.list.first() {
+                self.due.insert(self.through[next as usize], what);
+            }
+            match stage {
+                TCP_TX | UDP_TX => self.leave_tx(vm, &packet),
+                _ => self.deliver(at, &packet),
+            }
         }
     }
 
@@ -1002,6 +1022,7 @@ impl Core {
         }
     }
 
+    #[inline(never)]
     fn settle_virtual(&mut self, now: Instant) {
         let uplink = self.guests.len();
         loop {
@@ -1011,13 +1032,21 @@ impl Core {
             let vms = (1u64 << uplink) - 1;
             // A VM whose port is still busy is not asleep: it asks again when the port is free.
             self.vm_ready |= wakes.receivers & vms;
-            let mut moved = self.run_bridge();
-            moved |= self.run_vm_ports(now);
-            moved |= self.run_stalled(now);
-            self.unblock();
-            moved |= self.runnable != 0;
-            self.pull_all(now);
-            if !moved {
+            if self.bridge_ready {
+                self.run_bridge();
+            }
+            if self.vm_ready & vms != 0 {
+                self.run_vm_ports(now);
+            }
+            if self.adapter.stalled().is_some() {
+                self.run_stalled(now);
+            }
+            if self.blocked != 0 {
+                self.unblock();
+                self.pull_all(now);
+            }
+            // Only a frame that entered the vSwitch can have woken somebody since.
+            if !self.vswitch.as_ref().is_some_and(VSwitch::has_wakes) {
                 return;
             }
         }
@@ -1039,34 +1068,36 @@ impl Core {
     }
 
     /// The bridge takes frames from the vSwitch while the adapter has room; a full adapter always stops it.
-    fn run_bridge(&mut self) -> bool {
+    fn run_bridge(&mut self) {
         let uplink = self.guests.len();
-        let mut moved = false;
+        let outer = self.encapsulation();
         while self.bridge_ready && self.adapter.room() >= self.max_frame {
             let Some(mut packet) = self.take_from_vswitch(uplink) else {
                 self.bridge_ready = false;
-                break;
+                return;
             };
-            let outer = self.encapsulation();
             if outer > 0 {
                 packet.encapsulate(ecn_in(packet.ecn()), outer);
             }
             self.to_adapter(&packet);
-            moved = true;
+            self.bridge_ready = !self.vswitch.as_mut().is_some_and(|v| v.sleep_if_empty(uplink));
         }
-        moved
     }
 
     /// Every VM whose port is free takes its next frame.
-    fn run_vm_ports(&mut self, now: Instant) -> bool {
-        let Some(ps_per_byte) = self.config.virtual_network.as_ref().map(|v| v.vm_ps_per_byte_q16) else { return false };
+    fn run_vm_ports(&mut self, now: Instant) {
+        let Some(ps_per_byte) = self.config.virtual_network.as_ref().map(|v| v.vm_ps_per_byte_q16) else { return };
         let mut ready = self.vm_ready & ((1u64 << self.guests.len()) - 1);
-        let mut moved = false;
         while ready != 0 {
             let vm = ready.trailing_zeros() as usize;
             ready &= ready - 1;
-            if self.due[vm * STAGES + PORT_FREE] != Instant::MAX {
-                self.vm_ready &= !(1 << vm); // busy: the end of the frame asks again
+            if self.rx_free[vm] > now {
+                // Busy: the end of the frame asks again, but only when something waits for it.
+                self.vm_ready &= !(1 << vm);
+                if self.port_waits >> vm & 1 == 0 {
+                    self.port_waits |= 1 << vm;
+                    self.due.insert(self.rx_free[vm], (vm * STAGES + PORT_FREE) as u8);
+                }
                 continue;
             }
             let Some(packet) = self.take_from_vswitch(vm) else {
@@ -1074,28 +1105,27 @@ impl Core {
                 continue;
             };
             let free = now + Duration((packet.len() as u64 * ps_per_byte) >> 16);
-            self.due[vm * STAGES + PORT_FREE] = free;
-            self.line_due = self.line_due.min(free);
-            self.vm_ready &= !(1 << vm);
+            self.rx_free[vm] = free;
+            // Whether another frame waits is found out at once: the VM then sleeps, or is seen to be busy.
+            if self.vswitch.as_mut().is_some_and(|v| v.sleep_if_empty(vm)) {
+                self.vm_ready &= !(1 << vm);
+            } else {
+                ready |= 1 << vm;
+            }
             let (stage, delay) = self.up_stage(&packet);
-            self.enter(vm, stage, free + delay, packet);
-            moved = true;
+            self.enter(vm, stage, free + delay, &packet);
         }
-        moved
     }
 
     /// Frames that waited in the adapter for room in the vSwitch.
-    fn run_stalled(&mut self, now: Instant) -> bool {
+    fn run_stalled(&mut self, now: Instant) {
         let uplink = self.guests.len();
-        let mut moved = false;
         while self.adapter.stalled().is_some() && self.vswitch.as_ref().is_some_and(|v| v.input_room(uplink) > 0) {
             let before = self.adapter.signal().stopped();
             let Some(packet) = self.adapter.take_stalled() else { break };
             self.note_pause(now, before, packet.priority());
             self.decapsulate_into_vswitch(packet);
-            moved = true;
         }
-        moved
     }
 
     fn take_from_vswitch(&mut self, port: usize) -> Option<Packet> {
@@ -1218,8 +1248,40 @@ impl<A: App> Device for Server<A> {
     }
 
     #[inline(always)]
-    fn upcoming(&self, _port: PortId) -> Option<&Packet> {
-        self.core.adapter.upcoming()
+    fn fetch_frames(&self, ports: impl Iterator<Item = PortId>, fetch: impl Fn(*const u8)) {
+        if ports.count() > 0
+            && let Some(frame) = self.core.adapter.upcoming()
+        {
+            fetch(core::ptr::from_ref(frame).cast());
+        }
+    }
+
+    #[inline(always)]
+    fn fetch_lines(&self, until: Instant, fetch: impl Fn(*const u8)) {
+        let core = &self.core;
+        for what in core.due.before(until) {
+            let (vm, stage) = (what as usize / STAGES, what as usize % STAGES);
+            if stage != PORT_FREE
+                && let Some(frame) = core.on_lines.front(&core.lines[vm * 4 + stage].list)
+            {
+                fetch(core::ptr::from_ref(frame).cast());
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn fetch_sockets(&self, until: Instant, fetch: impl Fn(*const u8)) {
+        let core = &self.core;
+        for what in core.due.before(until) {
+            let (vm, stage) = (what as usize / STAGES, what as usize % STAGES);
+            if (stage == TCP_RX || stage == UDP_RX)
+                && let Some(frame) = core.on_lines.front(&core.lines[vm * 4 + stage].list)
+                && let Some(index) = core.guests[vm].find(&frame.flow().reverse())
+            {
+                let socket: *const u8 = core::ptr::from_ref(&core.guests[vm].sockets[index as usize]).cast();
+                (0..SOCKET_LINES).for_each(|line| fetch(socket.wrapping_add(64 * line)));
+            }
+        }
     }
 
     fn handle_timeout(&mut self, now: Instant, woke: &mut PortSet) {
@@ -1238,11 +1300,9 @@ impl<A: App> Device for Server<A> {
     }
 
     #[inline(always)]
-    fn poll_timeout(&self) -> Option<Instant> {
+    fn poll_timeout(&self) -> Instant {
         let core = &self.core;
         let timers = core.timers.peek().map_or(Instant::MAX, |r| r.0.0);
-        let adapter = core.adapter.poll_timeout().unwrap_or(Instant::MAX);
-        let at = core.line_due.min(timers).min(adapter);
-        (at != Instant::MAX).then_some(at)
+        core.due.first().min(timers).min(core.adapter.poll_timeout().unwrap_or(Instant::MAX))
     }
 }

@@ -36,6 +36,11 @@ impl Default for Fifo {
 }
 
 impl Fifo {
+    /// Place of the first frame.
+    #[inline(always)]
+    pub fn first(&self) -> Option<u32> {
+        (self.head != NONE).then_some(self.head)
+    }
     /// Whether no frame is in it.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
@@ -55,9 +60,9 @@ impl<F: Copy> Slab<F> {
         self.in_use
     }
 
-    /// Appends a frame to `list`.
+    /// Appends a frame to `list`; returns its place.
     #[inline(always)]
-    pub fn push(&mut self, list: &mut Fifo, frame: &F, origin: u16) {
+    pub fn push(&mut self, list: &mut Fifo, frame: &F, origin: u16) -> u32 {
         self.in_use += 1;
         let at = self.free;
         let at = match self.slots.get_mut(at as usize) {
@@ -76,6 +81,7 @@ impl<F: Copy> Slab<F> {
             self.slots[list.tail as usize].next = at;
         }
         list.tail = at;
+        at
     }
 
     #[cold]

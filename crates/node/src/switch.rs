@@ -419,10 +419,15 @@ impl<F: Frame> Device for Switch<F> {
     }
 
     #[inline(always)]
-    fn upcoming(&self, port: PortId) -> Option<&F> {
-        let e = &self.egress[port as usize];
-        let p = e.ready.next_after(e.last)?;
-        self.slab.front(&self.queues[port as usize * PRIORITIES + p as usize].list)
+    fn fetch_frames(&self, ports: impl Iterator<Item = PortId>, fetch: impl Fn(*const u8)) {
+        for port in ports {
+            let e = &self.egress[port as usize];
+            if let Some(p) = e.ready.next_after(e.last)
+                && let Some(frame) = self.slab.front(&self.queues[port as usize * PRIORITIES + p as usize].list)
+            {
+                fetch(core::ptr::from_ref(frame).cast());
+            }
+        }
     }
 
     fn handle_timeout(&mut self, now: Instant, woke: &mut PortSet) {
@@ -445,7 +450,7 @@ impl<F: Frame> Device for Switch<F> {
     }
 
     #[inline(always)]
-    fn poll_timeout(&self) -> Option<Instant> {
-        (self.deadline != Instant::MAX).then_some(self.deadline)
+    fn poll_timeout(&self) -> Instant {
+        self.deadline
     }
 }

@@ -205,7 +205,7 @@ impl<A: App> Engine<A> {
     }
     /// Frames sent on links since the start.
     pub fn hops(&self) -> u64 {
-        self.shards.iter().map(|s| s.hops).sum()
+        self.shards.iter().map(|s| s.hops()).sum()
     }
     /// The length of a window.
     pub fn window(&self) -> Duration {
@@ -246,7 +246,7 @@ impl<A: App> Engine<A> {
             for s in &mut self.shards {
                 epoch.pauses.append(&mut s.pauses);
                 epoch.captured.append(&mut s.captured);
-                epoch.hops += s.hops;
+                epoch.hops += s.hops();
             }
             epoch.pauses.sort_by_key(|(n, p)| (p.at, *n, p.port, p.priority));
             epoch.captured.sort_by_key(|c| (c.at, c.node, c.port));

@@ -76,6 +76,11 @@ impl Key {
     pub fn instant(self) -> u64 {
         self.0 >> CLASS_SHIFT
     }
+    /// Whether it is of `class`, without asking which of the others it might be.
+    #[inline(always)]
+    pub fn is(self, class: Class) -> bool {
+        self.0 >> CLASS_SHIFT & 3 == class as u64
+    }
 }
 
 /// Puts arrivals of one instant into an order that depends on the seed, the node, the instant and the ports alone.

@@ -33,10 +33,10 @@ pub struct Wire {
     pub bytes: u64,
     peer: u32,
     peer_port: u16,
-    /// Time of the gap after a frame, in bytes.
-    gap: u8,
-    flags: u8,
     shard: u16,
+    /// Time of the gap after a frame.
+    gap_ps: u32,
+    flags: u8,
 }
 
 /// An event for when the wire is free stands in a lane.
@@ -94,12 +94,74 @@ pub struct Parcel {
 #[repr(align(64))]
 struct Place(Packet);
 
+/// What happens in one window, in the order in which it was scheduled.
 #[derive(Debug, Default)]
 struct Lane {
     frames: Vec<Place>,
-    /// Boxes with events, one bit each.
-    active: Vec<u64>,
-    busy: bool,
+    events: Vec<(u32, Key)>,
+}
+
+/// The events of a window, box by box.
+#[derive(Debug, Default)]
+struct Agenda {
+    /// Boxes with events, in memory order, and where theirs lie in `keys`.
+    boxes: Vec<(u32, (u32, u32))>,
+    keys: Vec<Key>,
+    /// How many events each box has; all zero between two windows.
+    counts: Vec<u32>,
+}
+
+/// With fewer events than one for so many boxes, sorting them is cheaper than going through all boxes.
+const SPARSE: usize = 16;
+
+impl Agenda {
+    fn new(boxes: usize) -> Agenda {
+        Agenda { boxes: Vec::new(), keys: Vec::new(), counts: vec![0; boxes] }
+    }
+
+    #[inline(always)]
+    fn keys(&self, (start, end): (u32, u32)) -> &[Key] {
+        &self.keys[start as usize..end as usize]
+    }
+
+    /// Arranges events by box; those of one box keep their order, which [`Visit`] does not rely on.
+    fn arrange(&mut self, events: &mut Vec<(u32, Key)>) {
+        self.boxes.clear();
+        self.keys.clear();
+        if events.len() * SPARSE < self.counts.len() {
+            events.sort_unstable();
+            for &(node, key) in events.iter() {
+                let at = self.keys.len() as u32;
+                self.keys.push(key);
+                match self.boxes.last_mut() {
+                    Some((n, (_, end))) if *n == node => *end = at + 1,
+                    _ => self.boxes.push((node, (at, at + 1))),
+                }
+            }
+        } else {
+            for &(node, _) in events.iter() {
+                self.counts[node as usize] += 1;
+            }
+            let mut at = 0;
+            for (node, count) in self.counts.iter_mut().enumerate() {
+                if *count > 0 {
+                    self.boxes.push((node as u32, (at, at + *count)));
+                    // From here on the count says where the next event of the box goes.
+                    at += std::mem::replace(count, at);
+                }
+            }
+            self.keys.resize(events.len(), Key(0));
+            for &(node, key) in events.iter() {
+                let at = &mut self.counts[node as usize];
+                self.keys[*at as usize] = key;
+                *at += 1;
+            }
+            for &(node, _) in &self.boxes {
+                self.counts[node as usize] = 0;
+            }
+        }
+        events.clear();
+    }
 }
 
 /// What all shards share and nobody changes.
@@ -140,20 +202,19 @@ pub struct Shard<A> {
     error_rate: Vec<f64>,
     /// Shard and place of every box of the world, for notes to servers.
     pub place_of_host: std::sync::Arc<Vec<(u16, u32)>>,
-    /// Events of box `n` in lane `l`, at `n * lanes + l`.
-    inbox: Vec<Vec<Key>>,
     lanes: Vec<Lane>,
+    agenda: Agenda,
+    /// The events of the box that is being visited.
+    keys: Vec<Key>,
     timer_at: Vec<u64>,
     far: Far,
     pub outboxes: Vec<Vec<Parcel>>,
     woke: PortSet,
-    /// Boxes to visit in this window.
-    order: Vec<u32>,
+    /// Whether the boxes are too many for the nearest cache, so that fetching ahead pays.
+    fetches: bool,
     notes: Vec<Packet>,
     pub pauses: Vec<(u32, PauseEvent)>,
     pub captured: Vec<Captured>,
-    /// Frames sent on links.
-    pub hops: u64,
     /// Earliest window any parcel of this shard will arrive in.
     sent_min: u64,
 }
@@ -183,12 +244,10 @@ struct Reach<'a> {
     clock: &'a Clockwork,
     me: u16,
     here: Here,
-    inbox: &'a mut [Vec<Key>],
     lanes: &'a mut [Lane],
     far: &'a mut Far,
     outboxes: &'a mut [Vec<Parcel>],
     captured: &'a mut Vec<Captured>,
-    hops: &'a mut u64,
     sent_min: &'a mut u64,
 }
 
@@ -207,10 +266,7 @@ impl Reach<'_> {
 
     #[inline(always)]
     fn put_key(&mut self, node: u32, lane: usize, key: Key) {
-        self.inbox[node as usize * self.clock.lanes + lane].push(key);
-        let lane = &mut self.lanes[lane];
-        lane.active[node as usize >> 6] |= 1 << (node & 63);
-        lane.busy = true;
+        self.lanes[lane].events.push((node, key));
     }
 
     #[inline(always)]
@@ -218,11 +274,11 @@ impl Reach<'_> {
         debug_assert!(at >= self.here.end);
         match self.lane_of(at) {
             Some((lane, time)) => {
-                let frames = &mut self.lanes[lane].frames;
-                let place = frames.len();
+                let lane = &mut self.lanes[lane];
+                let place = lane.frames.len();
                 assert!(place < MAX_PLACES, "more than {MAX_PLACES} frames in a window");
-                frames.push(Place(*packet));
-                self.put_key(node, lane, Key::new(time, class_of(port), port, place as u32));
+                lane.frames.push(Place(*packet));
+                lane.events.push((node, Key::new(time, class_of(port), port, place as u32)));
             }
             None => self.far.push(at, node, What::Arrival(port, *packet)),
         }
@@ -258,8 +314,7 @@ impl Reach<'_> {
         wire.free_at = now + ((wire_bytes * q) >> 16);
         wire.frames += 1;
         wire.bytes += packet.len() as u64;
-        *self.hops += 1;
-        let last_bit = now + (((wire_bytes - wire.gap as u64) * q) >> 16);
+        let last_bit = wire.free_at - wire.gap_ps as u64;
         let at = if packet.kind() == Kind::Pause {
             last_bit + wire.pause_latency
         } else if wire.flags & FIRST_BIT != 0 {
@@ -341,7 +396,7 @@ impl<A: App> Shard<A> {
                     bytes: 0,
                     peer: s.peer,
                     peer_port: s.peer_port,
-                    gap: s.gap,
+                    gap_ps: ((s.gap as u64 * s.ps_per_byte_q16) >> 16) as u32,
                     flags,
                     shard: s.shard,
                 });
@@ -350,8 +405,6 @@ impl<A: App> Shard<A> {
         if error_rate.iter().all(|&r| r == 0.0) {
             error_rate = Vec::new();
         }
-        let words = n.div_ceil(64);
-        let lane = || Lane { frames: Vec::new(), active: vec![0; words], busy: false };
         Shard {
             clock,
             me,
@@ -360,17 +413,17 @@ impl<A: App> Shard<A> {
             wires: flat,
             error_rate,
             place_of_host,
-            inbox: vec![Vec::new(); n * clock.lanes],
-            lanes: (0..clock.lanes).map(|_| lane()).collect(),
+            lanes: (0..clock.lanes).map(|_| Lane::default()).collect(),
+            agenda: Agenda::new(n),
+            keys: Vec::new(),
             timer_at: vec![u64::MAX; n],
             far: Far::default(),
             outboxes: (0..shards).map(|_| Vec::new()).collect(),
             woke: PortSet::with_capacity(64),
-            order: Vec::with_capacity(n),
+            fetches: n > FETCH_FROM,
             notes: Vec::new(),
             pauses: Vec::new(),
             captured: Vec::new(),
-            hops: 0,
             sent_min: u64::MAX,
             nodes,
         }
@@ -380,6 +433,11 @@ impl<A: App> Shard<A> {
     pub fn wires_of(&self, n: usize) -> &[Wire] {
         let end = self.base.get(n + 1).map_or(self.wires.len(), |&b| b as usize);
         &self.wires[self.base[n] as usize..end]
+    }
+
+    /// Frames sent on links.
+    pub fn hops(&self) -> u64 {
+        self.wires.iter().map(|w| w.frames).sum()
     }
 
     /// Marks a wire for capture.
@@ -394,9 +452,9 @@ impl<A: App> Shard<A> {
                 Node::Switch(s) => s.poll_timeout(),
                 Node::Server(s) => s.poll_timeout(),
             };
-            if let Some(at) = due {
-                self.timer_at[n] = at.as_ps();
-                self.far.push(at.as_ps(), n as u32, What::Timer);
+            if due != Instant::MAX {
+                self.timer_at[n] = due.as_ps();
+                self.far.push(due.as_ps(), n as u32, What::Timer);
             }
         }
     }
@@ -404,7 +462,7 @@ impl<A: App> Shard<A> {
     /// The first window in which something happens here or in what this shard just sent, if any.
     pub fn next_window(&self, after: u64) -> u64 {
         let lanes = self.clock.lanes as u64;
-        let near = (after + 1..after + lanes).find(|w| self.lanes[(*w % lanes) as usize].busy);
+        let near = (after + 1..after + lanes).find(|w| !self.lanes[(*w % lanes) as usize].events.is_empty());
         let far = self.far.next().map_or(u64::MAX, |at| at / self.clock.window);
         let sent = if self.sent_min == u64::MAX { u64::MAX } else { self.sent_min / self.clock.window };
         near.unwrap_or(u64::MAX).min(far).min(sent)
@@ -434,12 +492,10 @@ impl<A: App> Shard<A> {
             clock: &self.clock,
             me: self.me,
             here,
-            inbox: &mut self.inbox,
             lanes: &mut self.lanes,
             far: &mut self.far,
             outboxes: &mut self.outboxes,
             captured: &mut self.captured,
-            hops: &mut self.hops,
             sent_min: &mut self.sent_min,
         };
         (reach, &mut self.nodes)
@@ -463,9 +519,7 @@ impl<A: App> Shard<A> {
                     Key::new(time, class_of(port), port, frames.len() as u32 - 1)
                 }
             };
-            self.inbox[node as usize * self.clock.lanes + lane].push(key);
-            self.lanes[lane].active[node as usize >> 6] |= 1 << (node & 63);
-            self.lanes[lane].busy = true;
+            self.lanes[lane].events.push((node, key));
         }
     }
 
@@ -474,76 +528,68 @@ impl<A: App> Shard<A> {
         self.sent_min = u64::MAX;
         self.approach(number);
         let lane = number as usize & (self.clock.lanes - 1);
-        if !self.lanes[lane].busy {
+        if self.lanes[lane].events.is_empty() {
             return;
         }
         let start = number * self.clock.window;
         let here = Here { start, end: start + self.clock.window, number };
         let mut frames = std::mem::take(&mut self.lanes[lane].frames);
-        let mut order = std::mem::take(&mut self.order);
-        for (word, bits) in self.lanes[lane].active.iter_mut().enumerate() {
-            let mut rest = std::mem::take(bits);
-            while rest != 0 {
-                order.push((word << 6) as u32 | rest.trailing_zeros());
-                rest &= rest - 1;
-            }
-        }
-        for (i, &n) in order.iter().enumerate() {
-            if let Some(&n) = order.get(i + 2) {
-                self.fetch_box(lane, n as usize);
-            }
-            if let Some(&n) = order.get(i + 1) {
-                self.fetch_frames(lane, n as usize, &frames);
-            }
-            self.visit(here, lane, n as usize, &frames);
-        }
-        order.clear();
-        frames.clear();
-        self.order = order;
-        let l = &mut self.lanes[lane];
-        l.frames = frames;
-        l.busy = false;
-    }
-
-    /// Has the memory of a box and its events on the way before it is visited.
-    #[inline(always)]
-    fn fetch_box(&self, lane: usize, n: usize) {
-        fetch(self.inbox[n * self.clock.lanes + lane].as_ptr());
-        match &self.nodes[n] {
-            Node::Switch(_) => {}
-            Node::Server(s) => {
-                let first: *const u8 = core::ptr::from_ref(&**s).cast();
-                (0..6).for_each(|line| fetch(first.wrapping_add(64 * line)));
-            }
-        }
-    }
-
-    /// Has the frames on the way that a box will receive and those it will send.
-    #[inline(always)]
-    fn fetch_frames(&self, lane: usize, n: usize, frames: &[Place]) {
-        for key in self.inbox[n * self.clock.lanes + lane].iter().take(FETCH_KEYS) {
-            match key.class() {
-                Class::Arrival => fetch(&frames[key.place()]),
-                Class::WireFree => {
-                    let next = match &self.nodes[n] {
-                        Node::Switch(s) => s.upcoming(key.port()),
-                        Node::Server(s) => s.upcoming(key.port()),
-                    };
-                    if let Some(frame) = next {
-                        fetch(frame);
-                    }
+        let mut agenda = std::mem::take(&mut self.agenda);
+        agenda.arrange(&mut self.lanes[lane].events);
+        for (i, &(n, keys)) in agenda.boxes.iter().enumerate() {
+            if self.fetches {
+                if let Some(&(n, _)) = agenda.boxes.get(i + 3) {
+                    self.fetch_box(n as usize);
                 }
-                _ => {}
+                if let Some(&(n, _)) = agenda.boxes.get(i + 2)
+                    && let Node::Server(s) = &self.nodes[n as usize]
+                {
+                    s.fetch_lines(Instant(here.end), fetch);
+                }
+                if let Some(&(n, keys)) = agenda.boxes.get(i + 1) {
+                    self.fetch_frames(here, n as usize, agenda.keys(keys), &frames);
+                }
+            }
+            self.visit(here, n as usize, agenda.keys(keys), &frames);
+        }
+        frames.clear();
+        self.agenda = agenda;
+        self.lanes[lane].frames = frames;
+    }
+
+    /// Has the memory of a box on the way before it is visited.
+    #[inline(always)]
+    fn fetch_box(&self, n: usize) {
+        if let Node::Server(s) = &self.nodes[n] {
+            let first: *const u8 = core::ptr::from_ref(&**s).cast();
+            (0..6).for_each(|line| fetch(first.wrapping_add(64 * line)));
+        }
+    }
+
+    /// Has the memory on the way that the events of a box will touch.
+    #[inline(always)]
+    fn fetch_frames(&self, here: Here, n: usize, keys: &[Key], frames: &[Place]) {
+        let keys = &keys[..keys.len().min(FETCH_KEYS)];
+        for key in keys.iter().filter(|k| k.is(Class::Arrival)) {
+            fetch(core::ptr::from_ref(&frames[key.place()]).cast());
+        }
+        let free = keys.iter().filter(|k| k.is(Class::WireFree)).map(|k| k.port());
+        match &self.nodes[n] {
+            Node::Switch(s) => s.fetch_frames(free, fetch),
+            Node::Server(s) => {
+                s.fetch_frames(free, fetch);
+                s.fetch_sockets(Instant(here.end), fetch);
             }
         }
     }
 
     /// All events of one box in this window, in their order.
     #[inline(always)]
-    fn visit(&mut self, here: Here, lane: usize, n: usize, frames: &[Place]) {
-        let at = n * self.clock.lanes + lane;
-        let mut keys = std::mem::take(&mut self.inbox[at]);
-        keys.sort_unstable();
+    fn visit(&mut self, here: Here, n: usize, due: &[Key], frames: &[Place]) {
+        let mut keys = std::mem::take(&mut self.keys);
+        keys.clear();
+        keys.extend_from_slice(due);
+        sort(&mut keys);
         let base = self.base[n] as usize;
         let end = self.base.get(n + 1).map_or(self.wires.len(), |&b| b as usize);
         let mut visit = Visit {
@@ -558,12 +604,10 @@ impl<A: App> Shard<A> {
                 clock: &self.clock,
                 me: self.me,
                 here,
-                inbox: &mut self.inbox,
                 lanes: &mut self.lanes,
                 far: &mut self.far,
                 outboxes: &mut self.outboxes,
                 captured: &mut self.captured,
-                hops: &mut self.hops,
                 sent_min: &mut self.sent_min,
             },
         };
@@ -587,17 +631,14 @@ impl<A: App> Shard<A> {
                 }
             }
         }
-        keys.clear();
-        self.inbox[at] = keys;
+        self.keys = keys;
     }
 
     /// Frames on their way: the window after `number` and later, with the box they will reach.
     pub fn in_flight(&self) -> impl Iterator<Item = (u32, u16, &Packet)> {
-        let lanes = self.clock.lanes;
-        let near = self.inbox.iter().enumerate().flat_map(move |(i, keys)| {
-            let (node, lane) = (i / lanes, i % lanes);
-            let arrivals = keys.iter().filter(|k| k.class() == Class::Arrival);
-            arrivals.map(move |k| (node as u32, k.port(), &self.lanes[lane].frames[k.place()].0))
+        let near = self.lanes.iter().flat_map(|lane| {
+            let arrivals = lane.events.iter().filter(|(_, k)| k.is(Class::Arrival));
+            arrivals.map(|(node, k)| (*node, k.port(), &lane.frames[k.place()].0))
         });
         let far = self.far.iter().filter_map(|(_, node, what)| match what {
             What::Arrival(port, packet) if *port != NOTE_PORT => Some((node, *port, packet)),
@@ -607,13 +648,33 @@ impl<A: App> Shard<A> {
     }
 }
 
+/// Sorts keys that are few and in runs: what a port sends comes in order.
+#[inline(always)]
+fn sort(keys: &mut [Key]) {
+    if keys.len() > 24 {
+        return keys.sort_unstable();
+    }
+    for i in 1..keys.len() {
+        let key = keys[i];
+        let mut j = i;
+        while j > 0 && keys[j - 1] > key {
+            keys[j] = keys[j - 1];
+            j -= 1;
+        }
+        keys[j] = key;
+    }
+}
+
+/// Boxes of a shard from which on memory is fetched ahead; measured, not critical.
+const FETCH_FROM: usize = 100;
+
 /// Most events of a box that are looked at ahead: beyond that the first would be pushed out again.
 const FETCH_KEYS: usize = 64;
 
 /// Asks for the cache line at `at`.
 #[inline(always)]
 #[allow(unsafe_code)]
-fn fetch<T>(at: *const T) {
+fn fetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint: it reads nothing a program could see and never faults, whatever the address. A
     // sweep touches more memory than the caches hold; asked for one box ahead, it costs a third less (docs/architecture.md).
@@ -649,31 +710,28 @@ impl Visit<'_> {
         while let Some(&first) = keys.get(i) {
             let now = self.reach.here.start + first.time();
             let mut key = first;
-            let ties = matches!(key.class(), Class::Arrival | Class::Note);
-            if ties && i >= drawn && keys.get(i + 1).is_some_and(|k| k.instant() == key.instant()) {
+            if let Some(&next) = keys.get(i + 1)
+                && next.instant() == key.instant()
+                && i >= drawn
+            {
                 drawn = self.draw(keys, i, now);
                 key = keys[i];
             }
             i += 1;
-            match key.class() {
-                Class::WireFree => {
-                    self.wires[key.port() as usize].flags &= !ARMED;
-                    self.woke.insert(key.port());
+            if key.is(Class::Arrival) {
+                let packet = &self.frames[key.place()].0;
+                let view = PortView { wires: self.wires, now };
+                if let Some(port) = device.receive(Instant(now), key.port(), packet, &view, self.woke) {
+                    self.reach.transmit(&mut self.wires[port as usize], packet, now, (self.errors, self.name, port));
                 }
-                Class::Note => note(device, Instant(now), &self.frames[key.place()].0, self.woke),
-                Class::Arrival => {
-                    let packet = &self.frames[key.place()].0;
-                    let view = PortView { wires: self.wires, now };
-                    if let Some(port) = device.receive(Instant(now), key.port(), packet, &view, self.woke) {
-                        self.reach.transmit(&mut self.wires[port as usize], packet, now, (self.errors, self.name, port));
-                    }
-                }
-                Class::Timer => {
-                    if *self.timer_at == now {
-                        *self.timer_at = u64::MAX;
-                        device.handle_timeout(Instant(now), self.woke);
-                    }
-                }
+            } else if key.is(Class::WireFree) {
+                self.wires[key.port() as usize].flags &= !ARMED;
+                self.woke.insert(key.port());
+            } else if key.is(Class::Note) {
+                note(device, Instant(now), &self.frames[key.place()].0, self.woke);
+            } else if *self.timer_at == now {
+                *self.timer_at = u64::MAX;
+                device.handle_timeout(Instant(now), self.woke);
             }
             while let Some(port) = self.woke.pop() {
                 let wire = &mut self.wires[port as usize];
@@ -686,10 +744,9 @@ impl Visit<'_> {
                     self.reach.own(keys, wire.free_at, self.n, Class::WireFree, port);
                 }
             }
-            if let Some(due) = device.poll_timeout()
-                && due.as_ps() < *self.timer_at
-            {
-                let due = due.as_ps().max(now);
+            let due = device.poll_timeout().as_ps();
+            if due < *self.timer_at {
+                let due = due.max(now);
                 *self.timer_at = due;
                 self.reach.own(keys, due, self.n, Class::Timer, 0);
             }
@@ -701,7 +758,11 @@ impl Visit<'_> {
     #[inline(never)]
     fn draw(&self, keys: &mut [Key], i: usize, now: u64) -> usize {
         let instant = keys[i].instant();
+        // Wires that become free together are told in the order of their ports, and there is one timer.
         let end = i + keys[i..].iter().take_while(|k| k.instant() == instant).count();
+        if !(keys[i].is(Class::Arrival) || keys[i].is(Class::Note)) {
+            return end;
+        }
         let content = |k: Key| content(&self.frames[k.place()].0, k.port());
         draw_order(&mut keys[i..end], self.reach.clock.seed, self.name, now, content);
         end

@@ -50,10 +50,7 @@ impl Ideal {
             framing: framing(scenario),
             max_payload: [mtu - IP_TCP_BYTES as u64 - timestamps, mtu - IP_UDP_BYTES as u64],
             header: [IP_TCP_BYTES + timestamps as u16, IP_UDP_BYTES],
-            stack: [
-                scenario.tcp.tx_delay + scenario.tcp.rx_delay,
-                scenario.udp.tx_delay + scenario.udp.rx_delay,
-            ],
+            stack: [scenario.tcp.tx_delay + scenario.tcp.rx_delay, scenario.udp.tx_delay + scenario.udp.rx_delay],
             vm: scenario.server.virtual_network.then_some((scenario.vswitch.vm_rate, encapsulation)),
             paths: Mutex::new(BTreeMap::new()),
         }
@@ -142,7 +139,7 @@ impl Ideal {
 fn tandem(stages: &[Stage], full: u64, last: u64, frames: u64) -> u64 {
     let ser = |s: &Stage, len: u64| ((len + s.extra) * s.ps_per_byte_q16) >> 16;
     let through = |s: &Stage, start: u64, len: u64| {
-        let bits = if s.first_bit { 0 } else { ((len + s.extra - s.gap) * s.ps_per_byte_q16) >> 16 };
+        let bits = if s.first_bit { 0 } else { ser(s, len) - ((s.gap * s.ps_per_byte_q16) >> 16) };
         start + bits + s.latency
     };
     // Equal frames in tandem stores: frame i starts i times the slowest store so far after the first one.
@@ -210,7 +207,11 @@ mod tests {
         for stages in &shapes {
             for frames in [1, 2, 3, 15, 100] {
                 for last in [64, 700, 1518] {
-                    assert_eq!(tandem(stages, 1518, last, frames), slowly(stages, 1518, last, frames), "{stages:?} {frames} {last}");
+                    assert_eq!(
+                        tandem(stages, 1518, last, frames),
+                        slowly(stages, 1518, last, frames),
+                        "{stages:?} {frames} {last}"
+                    );
                 }
             }
         }

@@ -1,10 +1,12 @@
 //! From a scenario to a world: boxes, links and the applications on them.
 
 mod ideal;
+mod links;
 mod server;
 mod topology;
 
 pub use ideal::Ideal;
+pub use links::{LinkKind, link_kinds};
 pub use topology::{Attachment, BuildError, Plan};
 
 use crate::scenario::{BufferPolicy, Forwarding, Scenario, Warning};
@@ -77,6 +79,8 @@ fn quantum(rate: Rate) -> Duration {
 
 /// Builds the world of a scenario.
 pub fn build(scenario: &Scenario) -> Result<Built, BuildError> {
+    let tcp = server::tcp_config(scenario, scenario.host_mtu().as_bytes() as u16);
+    tcp.validate().map_err(|e| BuildError(format!("tcp: {e}")))?;
     let plan = Arc::new(Plan::new(scenario)?);
     let mut warnings = plan.check_deadlock(scenario)?;
     let links = plan.directions(scenario);

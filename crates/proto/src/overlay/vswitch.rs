@@ -108,6 +108,12 @@ impl<F: Copy> VSwitch<F> {
             self.sleeping_senders |= 1 << j;
             return Err(Full(frame));
         }
+        if self.waits_for[j] == 0 && self.output[k].len < self.slots {
+            // Nothing waits before it and there is room: the forwarder would move it at once.
+            let at = self.store(frame);
+            self.enter_output(k, at);
+            return Ok(());
+        }
         let at = self.store(frame);
         push(&mut self.waiting[j * self.ports + k], &mut self.next, at);
         self.input_len[j] += 1;
@@ -128,6 +134,15 @@ impl<F: Copy> VSwitch<F> {
         Some(self.take(at))
     }
 
+    /// Puts port `k` to sleep if nothing waits for it: what a receive that finds nothing does. Returns whether it sleeps.
+    pub fn sleep_if_empty(&mut self, k: usize) -> bool {
+        let empty = !self.has_frame_for(k);
+        if empty {
+            self.sleeping_receivers |= 1 << k;
+        }
+        empty
+    }
+
     /// Whether port `k` would receive a frame now.
     pub fn has_frame_for(&self, k: usize) -> bool {
         self.output[k].len > 0 || self.waits_for.iter().any(|w| w >> k & 1 != 0)
@@ -136,6 +151,12 @@ impl<F: Copy> VSwitch<F> {
     /// Whether frames of input `j` wait for output `k` while that is full.
     pub fn is_blocked(&self, j: usize, k: usize) -> bool {
         self.waiting[j * self.ports + k].len > 0
+    }
+
+    /// Whether somebody woke since [`VSwitch::take_wakes`].
+    #[inline(always)]
+    pub fn has_wakes(&self) -> bool {
+        self.wakes.receivers | self.wakes.senders != 0
     }
 
     /// Who woke since the last call.
@@ -203,12 +224,17 @@ impl<F: Copy> VSwitch<F> {
         if full {
             return Some(Some(self.take(at)));
         }
+        self.enter_output(k, at);
+        Some(None)
+    }
+
+    #[inline(always)]
+    fn enter_output(&mut self, k: usize, at: u32) {
         push(&mut self.output[k], &mut self.next, at);
         if self.sleeping_receivers >> k & 1 != 0 {
             self.sleeping_receivers &= !(1 << k);
             self.wakes.receivers |= 1 << k;
         }
-        Some(None)
     }
 
     fn store(&mut self, frame: F) -> u32 {
