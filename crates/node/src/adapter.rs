@@ -385,7 +385,7 @@ mod tests {
         for (dst, n) in [(7, 0), (7, 1), (7, 2), (8, 3), (9, 4)] {
             a.enqueue(&frame(dst, n, 0)).unwrap();
         }
-        let order: Vec<u64> = core::iter::from_fn(|| a.poll_transmit(Instant(0))).map(|p| p.udp_offset()).collect();
+        let order: Vec<u64> = core::iter::from_fn(|| a.poll_transmit(Instant(0)).map(Packet::udp_offset)).collect();
         assert_eq!(order, [0, 3, 4, 1, 2]);
         assert!(!a.is_ready() && a.room() == 10_000);
     }

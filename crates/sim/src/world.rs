@@ -2,7 +2,7 @@
 
 use sluicenet_node::door::PortId;
 use sluicenet_node::packet::{Framing, Packet};
-use sluicenet_node::server::{App, Server};
+use sluicenet_node::server::Server;
 use sluicenet_node::switch::Switch;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;

@@ -1,0 +1,425 @@
+//! Whole worlds: closed forms to the picosecond, nothing lost in lossless classes, the same bytes on any number of
+//! threads, nobody favoured, deadlocks named.
+
+use sluicenet_lab::records::{Existing, FlowRow, PauseRow, QueryRow, read};
+use sluicenet_lab::run::{Job, Options, Outcome, run};
+use sluicenet_lab::scenario::Scenario;
+use sluicenet_proto::rng::Rng;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+fn execute(text: &str, threads: usize, out: Option<PathBuf>) -> Outcome {
+    let loaded = Scenario::parse_in(text, "test", Some(Path::new(env!("CARGO_MANIFEST_DIR"))), &[])
+        .unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let interrupt = AtomicBool::new(false);
+    let options = Options { threads, out, existing: Existing::Force, interrupt: &interrupt, progress: &mut |_| {} };
+    // A run that ends has checked its own books: sent = delivered + dropped + inside, for every box.
+    run(&Job::new(&loaded), options).unwrap_or_else(|e| panic!("{e}\n{text}")).expect("a result")
+}
+
+/// A directory of this test alone, removed when it goes.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let dir = std::env::temp_dir().join(format!("sluicenet-world-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        Dir(dir)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn flows(text: &str, name: &str) -> Vec<FlowRow> {
+    let dir = Dir::new(name);
+    execute(text, 1, Some(dir.0.clone()));
+    read(&dir.0).expect("flows")
+}
+
+#[test]
+fn a_datagram_takes_the_time_of_the_closed_form() {
+    // One UDP datagram of 1,000 B through one switch at 10 Gb/s: every figure by hand.
+    let text = r#"
+        [scenario]
+        parameters = "plain"
+        [topology]
+        kind = "single-switch"
+        hosts = 2
+        link_delay = "1 us"
+        [switch]
+        delay = "300 ns"
+        [adapter]
+        delay = "500 ns"
+        [[workload]]
+        kind = "flow"
+        src = 0
+        dst = 1
+        bytes = "1000 B"
+        transport = "udp"
+    "#;
+    let f = &flows(text, "closed")[0];
+    // 1000 + 28 + 18 B of frame and 8 B of preamble, twice; two cables; two adapters; one switch.
+    let bits = (1000 + 28 + 18 + 8) * 800;
+    assert_eq!(f.fct_ps, Some(2 * bits + 2 * 1_000_000 + 2 * 500_000 + 300_000));
+    assert_eq!(f.slowdown, Some(1.0));
+}
+
+#[test]
+fn streams_in_an_empty_network_meet_their_ideal_to_the_picosecond() {
+    // Datagrams at line rate, over trees of any shape, cut-through and not, with and without a virtual network.
+    let mut rng = Rng::from_words(&[11]);
+    for case in 0..24 {
+        let (m, w) = [("[4]", "[1]"), ("[4, 3]", "[1, 2]"), ("[2, 3, 2]", "[1, 2, 3]")][case % 3];
+        let hosts = [4, 12, 12][case % 3];
+        let (src, dst) = (rng.below(hosts), rng.below(hosts));
+        let dst = if dst == src { (dst + 1) % hosts } else { dst };
+        let bytes = 1 + rng.below(200_000);
+        let forwarding = ["cut-through", "store-and-forward"][case / 3 % 2];
+        let set = ["plain", "crisan2014-ch2", "crisan2014-ch3"][case / 6 % 3];
+        let text = format!(
+            r#"
+            [scenario]
+            parameters = "{set}"
+            [topology]
+            kind = "xgft"
+            m = {m}
+            w = {w}
+            [switch]
+            forwarding = "{forwarding}"
+            [[workload]]
+            kind = "flow"
+            src = {src}
+            dst = {dst}
+            bytes = "{bytes} B"
+            transport = "udp"
+            "#
+        );
+        let f = &flows(&text, &format!("ideal-{case}"))[0];
+        assert_eq!(f.fct_ps, Some(f.ideal_ps), "case {case}: {text}");
+    }
+}
+
+/// A random scenario in which every class is lossless.
+fn lossless_scenario(rng: &mut Rng) -> String {
+    let shapes = [("[8]", "[1]"), ("[4, 4]", "[1, 2]"), ("[3, 2, 3]", "[1, 2, 1]"), ("[4, 2, 2]", "[1, 1, 2]")];
+    let (m, w) = shapes[rng.below(4) as usize];
+    let xoff = 5 + rng.below(100);
+    let xon = 1 + rng.below(xoff);
+    let set = ["plain", "crisan2014-ch2", "crisan2014-ch3"][rng.below(3) as usize];
+    let tcp = ["newreno", "cubic", "vegas"][rng.below(3) as usize];
+    let transport = ["tcp", "udp"][rng.below(2) as usize];
+    let delay = [0, 50, 700, 5_000][rng.below(4) as usize];
+    let switch_delay = 100 + rng.below(500);
+    let buffer = xoff.max(100);
+    let flow_control = if set == "crisan2014-ch3" { "flow_control = \"ZZ\"" } else { "" };
+    let enabled = if set == "crisan2014-ch3" { "" } else { "enabled = true" };
+    let seed = rng.below(1 << 30);
+    format!(
+        r#"
+        [scenario]
+        parameters = "{set}"
+        seed = {seed}
+        duration = "4 ms"
+        {flow_control}
+        [topology]
+        kind = "xgft"
+        m = {m}
+        w = {w}
+        link_delay = "{delay} ns"
+        [switch]
+        buffer = "{buffer} KB"
+        delay = "{switch_delay} ns"
+        [pfc]
+        {enabled}
+        xoff = "{xoff} KB"
+        xon = "{xon} KB"
+        [tcp]
+        congestion = "{tcp}"
+        [record]
+        pauses = true
+        [[workload]]
+        kind = "incast"
+        senders = 6
+        receiver = 7
+        bytes = "60 KB"
+        rounds = 20
+        gap = "20 us"
+        transport = "{transport}"
+        [[workload]]
+        kind = "permutation"
+        pattern = "random"
+        transport = "tcp"
+        priority = "per-host"
+        "#
+    )
+}
+
+#[test]
+fn nothing_is_lost_in_lossless_classes_whatever_the_thresholds() {
+    let mut rng = Rng::from_words(&[12]);
+    let mut pauses = 0;
+    for case in 0..40 {
+        let text = lossless_scenario(&mut rng);
+        let o = execute(&text, 1, None);
+        assert_eq!(o.totals.dropped, 0, "case {case}: {text}\n{:?} {:?}", o.switch_drops, o.server_drops);
+        assert_eq!(o.violations, 0);
+        pauses += o.totals.pauses;
+    }
+    assert!(pauses > 1_000, "the scenarios must pause: {pauses}");
+}
+
+fn bytes_of(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(dir)
+        .expect("a result")
+        .map(|f| f.expect("an entry").path())
+        .filter(|p| p.file_name().is_some_and(|n| n != "run.json"))
+        .map(|p| (p.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&p).expect("a file")))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn one_thread_or_several_write_the_same_bytes() {
+    let mut rng = Rng::from_words(&[13]);
+    for case in 0..6 {
+        let text = lossless_scenario(&mut rng);
+        let results: Vec<Vec<(String, Vec<u8>)>> = [1, 2, 3]
+            .iter()
+            .map(|&threads| {
+                let dir = Dir::new(&format!("threads-{case}-{threads}"));
+                execute(&text, threads, Some(dir.0.clone()));
+                bytes_of(&dir.0)
+            })
+            .collect();
+        assert!(results[0].len() > 5);
+        assert!(results[0] == results[1] && results[0] == results[2], "case {case}: {text}");
+    }
+}
+
+#[test]
+fn no_host_is_favoured_when_all_send_at_once() {
+    // Eight equal hosts, one datagram each at the same instant, over and over: everybody is first about equally often.
+    let mut first = [0u32; 8];
+    for seed in 0..400 {
+        let text = format!(
+            r#"
+            [scenario]
+            parameters = "plain"
+            seed = {seed}
+            [topology]
+            kind = "single-switch"
+            hosts = 9
+            [[workload]]
+            kind = "incast"
+            senders = 8
+            receiver = 8
+            bytes = "1000 B"
+            rounds = 1
+            gap = "1 us"
+            start = "1 us"
+            transport = "udp"
+            "#
+        );
+        let rows = flows(&text, "fair");
+        let winner = rows.iter().min_by_key(|f| f.fct_ps).expect("a flow");
+        first[winner.src_host as usize] += 1;
+    }
+    assert!(first.iter().all(|&n| (25..=80).contains(&n)), "{first:?}");
+}
+
+#[test]
+fn a_ring_of_switches_is_refused_and_if_run_ends_with_the_circle_named() {
+    let dir = Dir::new("ring");
+    std::fs::create_dir_all(&dir.0).unwrap();
+    // Four switches in a ring, one host each; host i sends to host i + 2: every link waits for the next.
+    let mut topology = String::from("8 4 8\n4 5 6 7\n");
+    for i in 0..4 {
+        topology += &format!("{i} {} 10Gbps 1000ns 0\n", 4 + i);
+    }
+    for i in 0..4 {
+        topology += &format!("{} {} 10Gbps 1000ns 0\n", 4 + i, 4 + (i + 1) % 4);
+    }
+    std::fs::write(dir.0.join("ring.txt"), topology).unwrap();
+    let scenario = |deadlock: &str, seed: u32| {
+        format!(
+            r#"
+            [scenario]
+            parameters = "plain"
+            seed = {seed}
+            duration = "50 ms"
+            [topology]
+            kind = "hpcc"
+            file = "{}/ring.txt"
+            [pfc]
+            enabled = true
+            xoff = "20 KB"
+            xon = "10 KB"
+            deadlock = "{deadlock}"
+            [[workload]]
+            kind = "permutation"
+            pattern = "stride"
+            stride = 2
+            transport = "udp"
+            "#,
+            dir.0.display()
+        )
+    };
+    let loaded = Scenario::parse_in(&scenario("refuse", 1), "ring", Some(&dir.0), &[]).unwrap_or_else(|e| panic!("{e}"));
+    let interrupt = AtomicBool::new(false);
+    let options =
+        Options { threads: 1, out: None, existing: Existing::Force, interrupt: &interrupt, progress: &mut |_| {} };
+    let refused = run(&Job::new(&loaded), options).expect_err("a cycle must be refused").to_string();
+    assert!(refused.contains("cycle") && refused.contains("switch"), "{refused}");
+    // Which way round a flow goes is drawn; with one draw in eight all go the same way and the ring locks.
+    let (circle, now) = (1..200)
+        .find_map(|seed| {
+            let o = execute(&scenario("warn", seed), 1, None);
+            o.deadlock.map(|circle| (circle, o.now))
+        })
+        .expect("the ring deadlocks");
+    assert!(circle.matches("switch").count() >= 4, "{circle}");
+    assert!(now.as_ps() < 50_000_000_000, "it ended when it was found");
+}
+
+#[test]
+fn pauses_form_trees_from_root_to_leaves() {
+    let text = r#"
+        [scenario]
+        parameters = "crisan2014-ch2"
+        duration = "3 ms"
+        [topology]
+        kind = "xgft"
+        m = [4, 4]
+        w = [1, 1]
+        [pfc]
+        enabled = true
+        [record]
+        pauses = true
+        [[workload]]
+        kind = "incast"
+        senders = [1, 2, 3, 4, 5, 8]
+        receiver = 0
+        bytes = "400 KB"
+        rounds = 2
+        gap = "10 us"
+        transport = "udp"
+    "#;
+    let dir = Dir::new("trees");
+    execute(text, 1, Some(dir.0.clone()));
+    let pauses: Vec<PauseRow> = read(&dir.0).expect("pauses");
+    let roots = pauses.iter().filter(|p| p.parent_pause_id.is_none()).count();
+    let leaves: Vec<&PauseRow> = pauses.iter().filter(|p| p.parent_pause_id.is_some()).collect();
+    assert!(roots > 0 && !leaves.is_empty(), "{roots} roots, {} leaves", leaves.len());
+    // The first root is the edge switch whose output towards host 0 is the bottleneck.
+    let root = pauses.iter().filter(|p| p.parent_pause_id.is_none()).min_by_key(|p| p.start_ps).unwrap();
+    assert_eq!((&*root.node, &*root.cause_peer), ("switch 0", "host 0"));
+    for leaf in leaves {
+        let parent = pauses.iter().find(|p| Some(p.pause_id) == leaf.parent_pause_id).expect("its parent");
+        // The parent holds the very output that filled this buffer.
+        assert_eq!(parent.peer, leaf.node);
+        assert_eq!(leaf.cause_peer, parent.node);
+        assert!(parent.start_ps <= leaf.start_ps);
+    }
+}
+
+#[test]
+fn where_frames_die_is_what_the_letters_say() {
+    // MODEL: LZ drops only in the vSwitch, ZL only in the fabric, ZZ nowhere, LL in both.
+    let losses = |letters: &str| {
+        let text = format!(
+            r#"
+            [scenario]
+            parameters = "crisan2014-ch3"
+            flow_control = "{letters}"
+            [topology]
+            kind = "xgft"
+            m = [4, 4]
+            w = [1, 1]
+            [switch]
+            policy = "input"
+            [vswitch]
+            slots = 64
+            [adapter]
+            buffer = "64 KB"
+            [[workload]]
+            kind = "partition-aggregate"
+            layout = "crisan2014-ch4"
+            queries = 150
+            message = "40 KB"
+            inter_arrival = {{ kind = "exponential", mean = "30 us" }}
+            "#
+        );
+        let o = execute(&text, 1, None);
+        assert_eq!(o.queries.iter().filter(|q| q.completion_ps.is_some()).count(), 150);
+        (o.virtual_losses() > 0, o.physical_losses() > 0)
+    };
+    assert_eq!(losses("LL"), (true, true));
+    assert_eq!(losses("LZ"), (true, false));
+    assert_eq!(losses("ZL"), (false, true));
+    assert_eq!(losses("ZZ"), (false, false));
+}
+
+#[test]
+fn bit_errors_are_counted_at_the_adapter_and_nothing_else_is_lost() {
+    let text = r#"
+        [scenario]
+        parameters = "crisan2014-ch2"
+        duration = "20 ms"
+        [topology]
+        kind = "xgft"
+        m = [4, 2]
+        w = [1, 1]
+        bit_error_rate = 1e-7
+        [pfc]
+        enabled = true
+        [[workload]]
+        kind = "permutation"
+        pattern = "stride"
+        stride = 4
+        transport = "udp"
+    "#;
+    let o = execute(text, 1, None);
+    let bad = o.server_drops.frames(sluicenet_proto::loss::DropReason::BadCrc);
+    // Four links a frame of about 12,000 bits: near 0.48 % of the frames.
+    let share = bad as f64 / o.totals.sent as f64;
+    assert!((0.003..0.007).contains(&share), "{share}");
+    assert_eq!(o.totals.dropped, bad);
+}
+
+#[test]
+fn queries_are_recorded_and_the_seed_decides() {
+    let text = |seed: u32| {
+        format!(
+            r#"
+            [scenario]
+            parameters = "crisan2014-ch3"
+            seed = {seed}
+            [topology]
+            kind = "xgft"
+            m = [4, 2]
+            w = [1, 1]
+            [[workload]]
+            kind = "partition-aggregate"
+            layout = "crisan2014-ch4"
+            queries = 20
+            message = "20 KB"
+            inter_arrival = {{ kind = "exponential", mean = "300 us" }}
+            "#
+        )
+    };
+    let times = |seed| -> Vec<Option<u64>> {
+        let dir = Dir::new(&format!("seed-{seed}"));
+        execute(&text(seed), 1, Some(dir.0.clone()));
+        let rows: Vec<QueryRow> = read(&dir.0).expect("queries");
+        // Two chassis of four: two subqueries, eight requests, eight responses, two aggregates.
+        assert!(rows.iter().all(|q| q.flows == 20), "{rows:?}");
+        rows.iter().map(|q| q.completion_ps).collect()
+    };
+    assert_eq!(times(1), times(1));
+    assert_ne!(times(1), times(2));
+}
