@@ -1,1 +1,26 @@
-//! placeholder
+//! The compiled half of the Python package: scenarios in, runs done, records summed up.
+//!
+//! What Python sees is in `sluicenet/`; this crate only crosses the border. Its stub is `sluicenet/_native.pyi`.
+
+mod error;
+mod records;
+mod run;
+mod scenario;
+mod summary;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::records::{diff, report, schema, tables};
+    #[pymodule_export]
+    use super::run::{Job, Stop};
+    #[pymodule_export]
+    use super::scenario::Scenario;
+    #[pymodule_export]
+    use super::summary::summary;
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -120,13 +120,7 @@ stagger = "100 ns"
 /// Runs it.
 pub fn run(ft: &FatTree, threads: usize, out: Option<PathBuf>, interrupt: &AtomicBool) -> Result<Figures, RunError> {
     let loaded = scenario(ft).map_err(|e| RunError::Build(e.to_string()))?;
-    let options = Options {
-        threads,
-        out,
-        existing: crate::records::Existing::Force,
-        interrupt,
-        progress: &mut |_| {},
-    };
+    let options = Options { threads, out, existing: crate::records::Existing::Force, interrupt, progress: &mut |_| {} };
     let outcome = run::run(&Job::new(&loaded), options)?;
     let Some(outcome) = outcome else { return Err(RunError::Build("nothing was run".into())) };
     Ok(figures(ft, threads, &outcome))

@@ -269,7 +269,8 @@ fn a_ring_of_switches_is_refused_and_if_run_ends_with_the_circle_named() {
             dir.0.display()
         )
     };
-    let loaded = Scenario::parse_in(&scenario("refuse", 1), "ring", Some(&dir.0), &[]).unwrap_or_else(|e| panic!("{e}"));
+    let loaded =
+        Scenario::parse_in(&scenario("refuse", 1), "ring", Some(&dir.0), &[]).unwrap_or_else(|e| panic!("{e}"));
     let interrupt = AtomicBool::new(false);
     let options =
         Options { threads: 1, out: None, existing: Existing::Force, interrupt: &interrupt, progress: &mut |_| {} };

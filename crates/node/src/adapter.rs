@@ -339,7 +339,8 @@ impl<F: Serial> Adapter<F> {
 impl<F: Serial> Resequencer<F> {
     /// Hands out the frames that follow without a hole.
     fn release(&mut self, now: Instant, patience: Duration, deliver: &mut impl FnMut(F)) {
-        let run = self.early.iter().enumerate().take_while(|(i, (s, _))| *s == self.next.wrapping_add(*i as u16)).count();
+        let run =
+            self.early.iter().enumerate().take_while(|(i, (s, _))| *s == self.next.wrapping_add(*i as u16)).count();
         for (_, frame) in self.early.drain(..run) {
             deliver(frame);
         }

@@ -2,8 +2,8 @@
 
 use crate::adapter::Serial;
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
-use sluicenet_wire::ipv4::Ecn;
 use sluicenet_proto::rng::mix64;
+use sluicenet_wire::ipv4::Ecn;
 use sluicenet_wire::seq::SeqNumber;
 use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
 

@@ -4,29 +4,29 @@
 //! Without a virtual network the guests share the adapter directly.
 
 use crate::adapter::{Adapter, AdapterConfig};
-use crate::due::Due;
 use crate::door::{Device, PortId, PortSet, Wires};
+use crate::due::Due;
 use crate::guest::{
-    Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, Incoming, NOTE_WORD, Outgoing, PRIORITY_SHIFT,
-    Socket, SocketId, Topic, note, topic,
+    Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, Incoming, NOTE_WORD, Outgoing, PRIORITY_SHIFT, Socket,
+    SocketId, Topic, note, topic,
 };
-use crate::slab::{Fifo, Slab};
 use crate::packet::{Address, FlowKey, Framing, IP_UDP_BYTES, Kind, Packet};
+use crate::slab::{Fifo, Slab};
+use crate::switch::PauseEvent;
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use crate::switch::PauseEvent;
 use sluicenet_proto::frame::{Frame, HostId, Priority, PrioritySet};
 use sluicenet_proto::loss::{DropReason, Drops, Full};
 use sluicenet_proto::overlay::bridge::{ecn_in, ecn_out};
-use sluicenet_wire::ipv4::Ecn;
 use sluicenet_proto::overlay::vswitch::VSwitch;
 use sluicenet_proto::rng::hash_words;
 use sluicenet_proto::tcp::{self, Tcp};
 use sluicenet_proto::time::{Duration, Instant};
-use sluicenet_proto::units::Rate;
 use sluicenet_proto::udp::{UdpReceiver, UdpSender};
+use sluicenet_proto::units::Rate;
+use sluicenet_wire::ipv4::Ecn;
 
 /// What a sender does when the adapter's buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -356,7 +356,9 @@ impl Core {
             return SocketId { vm, index };
         }
         let body = match how {
-            Open::Established => Body::Tcp(Tcp::established(&self.config.tcp, now, self.iss(&flow), self.iss(&flow.reverse()))),
+            Open::Established => {
+                Body::Tcp(Tcp::established(&self.config.tcp, now, self.iss(&flow), self.iss(&flow.reverse())))
+            }
             Open::Handshake => {
                 let cache = self.guests[vm as usize].cache.get(&flow.dst);
                 Body::Tcp(Tcp::connect(&self.config.tcp, now, self.iss(&flow), cache))
@@ -548,8 +550,7 @@ impl Core {
             match &mut s.body {
                 Body::Tcp(tcp) => {
                     let sent = tcp.poll_transmit(&self.config.tcp, now);
-                    let packet =
-                        sent.map(|t| Packet::tcp(s.flow, &t.segment, t.ect, s.priority, self.config.framing));
+                    let packet = sent.map(|t| Packet::tcp(s.flow, &t.segment, t.ect, s.priority, self.config.framing));
                     if packet.is_some() && tcp.wants_transmit(&self.config.tcp, now) {
                         guest.ready.push_back(index);
                     } else {
@@ -599,7 +600,7 @@ impl Core {
                 self.enter(vm, stage, self.tx_free[vm] + delay, packet);
             }
             None if packet.dst().host() == self.id => self.loop_back(now + delay, packet),
-            None if delay == Duration::ZERO => self.to_adapter(packet),
+            None if delay == Duration::ZERO => self.enter_adapter(packet),
             None => {
                 self.reserved += packet.len();
                 self.enter(vm, stage, now + delay, packet);
@@ -619,7 +620,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn to_adapter(&mut self, packet: &Packet) {
+    fn enter_adapter(&mut self, packet: &Packet) {
         if let Err(Full(packet)) = self.adapter.enqueue(packet) {
             self.drop(DropReason::AdapterTx, &packet);
         }
@@ -648,10 +649,10 @@ impl Core {
     fn leave_tx(&mut self, vm: usize, packet: &Packet) {
         if self.vswitch.is_some() {
             let port = self.output_of(packet);
-            self.to_vswitch(vm, port, *packet);
+            self.enter_vswitch(vm, port, *packet);
         } else {
             self.reserved -= packet.len();
-            self.to_adapter(packet);
+            self.enter_adapter(packet);
         }
         if packet.kind() == Kind::Udp {
             let guest = &mut self.guests[vm];
@@ -668,7 +669,7 @@ impl Core {
         if packet.dst().host() == self.id { packet.dst().vm() as usize } else { vms }
     }
 
-    fn to_vswitch(&mut self, input: usize, output: usize, packet: Packet) {
+    fn enter_vswitch(&mut self, input: usize, output: usize, packet: Packet) {
         let uplink = self.guests.len();
         if output > uplink {
             return self.drop(DropReason::NoRoute, &packet);
@@ -697,13 +698,13 @@ impl Core {
 
     /// A frame from the wire, in its order.
     #[inline(always)]
-    fn from_adapter(&mut self, now: Instant, packet: &Packet) {
+    fn accept(&mut self, now: Instant, packet: &Packet) {
         let vm = packet.dst().vm() as usize;
         if packet.dst().host() != self.id || vm >= self.guests.len() {
             return self.drop(DropReason::NoRoute, packet);
         }
         if self.vswitch.is_some() {
-            return self.from_adapter_to_vswitch(now, *packet);
+            return self.accept_virtual(now, *packet);
         }
         let (stage, delay) = self.up_stage(packet);
         if delay == Duration::ZERO {
@@ -713,7 +714,7 @@ impl Core {
         }
     }
 
-    fn from_adapter_to_vswitch(&mut self, now: Instant, packet: Packet) {
+    fn accept_virtual(&mut self, now: Instant, packet: Packet) {
         let uplink = self.guests.len();
         let room = self.vswitch.as_ref().is_some_and(|v| v.input_room(uplink) > 0);
         if room && self.adapter.stalled().is_none() {
@@ -751,7 +752,7 @@ impl Core {
             }
         }
         let vm = packet.dst().vm() as usize;
-        self.to_vswitch(self.guests.len(), vm, packet);
+        self.enter_vswitch(self.guests.len(), vm, packet);
     }
 
     /// A packet reaches its socket.
@@ -840,11 +841,8 @@ impl Core {
         let Body::Tcp(tcp) = &s.body else { return };
         let acked = tcp.bytes_acked();
         let paused = held.gate().held_time(now, s.priority);
-        let lost: Vec<FlowRecord> = s
-            .outbox
-            .iter()
-            .map(|m| s.record(m, None, acked.clamp(m.begin, m.end) - m.begin, paused))
-            .collect();
+        let lost: Vec<FlowRecord> =
+            s.outbox.iter().map(|m| s.record(m, None, acked.clamp(m.begin, m.end) - m.begin, paused)).collect();
         self.flows.extend(lost);
     }
 
@@ -1079,7 +1077,7 @@ impl Core {
             if outer > 0 {
                 packet.encapsulate(ecn_in(packet.ecn()), outer);
             }
-            self.to_adapter(&packet);
+            self.enter_adapter(&packet);
             self.bridge_ready = !self.vswitch.as_mut().is_some_and(|v| v.sleep_if_empty(uplink));
         }
     }
@@ -1211,12 +1209,12 @@ impl<A: App> Device for Server<A> {
                 return None;
             }
             if core.config.adapter.resequencing.is_none() {
-                core.from_adapter(now, frame);
+                core.accept(now, frame);
             } else {
                 let mut in_order = core::mem::take(&mut core.in_order);
                 core.adapter.resequence(now, *frame, &mut |f| in_order.push(f));
                 for frame in in_order.drain(..) {
-                    core.from_adapter(now, &frame);
+                    core.accept(now, &frame);
                 }
                 core.in_order = in_order;
             }
@@ -1292,7 +1290,7 @@ impl<A: App> Device for Server<A> {
             let mut in_order = core::mem::take(&mut core.in_order);
             core.adapter.handle_timeout(now, &mut |f| in_order.push(f));
             for frame in in_order.drain(..) {
-                core.from_adapter(now, &frame);
+                core.accept(now, &frame);
             }
             core.in_order = in_order;
         }

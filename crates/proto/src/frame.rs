@@ -62,7 +62,8 @@ pub struct Pause {
     pub quanta: [u16; PRIORITIES],
 }
 
-/// A frame in a queue.
+/// A frame in a queue. It is never empty.
+#[allow(clippy::len_without_is_empty)]
 pub trait Frame: Copy {
     /// Length in bytes from destination address to frame check sequence.
     fn len(&self) -> u32;

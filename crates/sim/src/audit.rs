@@ -76,7 +76,9 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
             }
         };
         if !balances || received != arrived || sent != on_wires {
-            let books = format!("{books}; wires brought {arrived} and it counted {received}; it sent {sent}, wires took {on_wires}");
+            let books = format!(
+                "{books}; wires brought {arrived} and it counted {received}; it sent {sent}, wires took {on_wires}"
+            );
             wrong.push(Imbalance { node: n, books });
         }
     }

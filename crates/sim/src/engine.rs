@@ -127,8 +127,8 @@ impl<A: App> Engine<A> {
                 gap: world.framing.gap as u8,
             });
         }
-        let mut parts: Vec<(Vec<Node<A>>, Vec<u32>, Vec<Vec<WireSpec>>)> =
-            (0..shards).map(|_| (vec![], vec![], vec![])).collect();
+        type Part<A> = (Vec<Node<A>>, Vec<u32>, Vec<Vec<WireSpec>>);
+        let mut parts: Vec<Part<A>> = (0..shards).map(|_| (vec![], vec![], vec![])).collect();
         for (n, (node, wires)) in world.nodes.into_iter().zip(wires).enumerate() {
             let part = &mut parts[owner[n] as usize];
             part.0.push(node);
@@ -143,17 +143,7 @@ impl<A: App> Engine<A> {
             })
             .collect();
         let mail = (0..2 * shards.len() * shards.len()).map(|_| Mutex::new(Vec::new())).collect();
-        Ok(Engine {
-            shards,
-            clock,
-            place,
-            next: 0,
-            started: false,
-            mail,
-            sampling: None,
-            next_sample: 0,
-            epoch: EPOCH,
-        })
+        Ok(Engine { shards, clock, place, next: 0, started: false, mail, sampling: None, next_sample: 0, epoch: EPOCH })
     }
 
     /// How often the observer is asked; what it decides is rounded to this.
@@ -242,7 +232,8 @@ impl<A: App> Engine<A> {
             let epoch_windows = (self.epoch.0 / self.clock.window).max(1);
             let stop = ((self.next / epoch_windows + 1) * epoch_windows).min(end_window);
             let samples = self.run_windows(stop);
-            let mut epoch = Epoch { now: Instant(stop.saturating_mul(self.clock.window).min(until.0)), ..Epoch::default() };
+            let mut epoch =
+                Epoch { now: Instant(stop.saturating_mul(self.clock.window).min(until.0)), ..Epoch::default() };
             for s in &mut self.shards {
                 epoch.pauses.append(&mut s.pauses);
                 epoch.captured.append(&mut s.captured);
@@ -270,22 +261,16 @@ impl<A: App> Engine<A> {
         let sampling = self.sampling.as_ref();
         let place = &self.place;
         let next_sample = self.next_sample;
+        let work = |shard: &mut Shard<A>| {
+            let sampler = Sampler { sampling, place, next: next_sample };
+            run_shard(shard, n, first, stop, &gate, mail, clock, sampler)
+        };
         let results: Vec<(u64, u64, Vec<QueueSample>)> = std::thread::scope(|scope| {
-            let mut handles = Vec::new();
-            let mut mine = None;
-            for shard in self.shards.iter_mut() {
-                let gate = &gate;
-                let mut task = move || {
-                    run_shard(shard, n, first, stop, gate, mail, clock, Sampler { sampling, place, next: next_sample })
-                };
-                if mine.is_none() && n > 1 || n == 1 {
-                    mine = Some(Box::new(task) as Box<dyn FnMut() -> _ + '_>);
-                } else {
-                    handles.push(scope.spawn(move || task()));
-                }
-            }
-            let mut results: Vec<_> = mine.into_iter().map(|mut task| task()).collect();
-            results.extend(handles.into_iter().map(|h| h.join().unwrap_or_else(|e| std::panic::resume_unwind(e))));
+            let Some((mine, others)) = self.shards.split_first_mut() else { return Vec::new() };
+            let work = &work;
+            let others: Vec<_> = others.iter_mut().map(|shard| scope.spawn(move || work(shard))).collect();
+            let mut results = vec![work(mine)];
+            results.extend(others.into_iter().map(|h| h.join().unwrap_or_else(|e| std::panic::resume_unwind(e))));
             results
         });
         self.next = results[0].0;

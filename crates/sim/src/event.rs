@@ -51,16 +51,6 @@ impl Key {
     pub fn time(self) -> u64 {
         self.0 >> TIME_SHIFT
     }
-    /// What kind of event it is.
-    #[inline(always)]
-    pub fn class(self) -> Class {
-        match self.0 >> CLASS_SHIFT & 3 {
-            0 => Class::WireFree,
-            1 => Class::Note,
-            2 => Class::Arrival,
-            _ => Class::Timer,
-        }
-    }
     /// The port.
     #[inline(always)]
     pub fn port(self) -> u16 {
@@ -107,7 +97,8 @@ mod tests {
         ];
         assert!(sorted.is_sorted());
         let x = Key::new(MAX_WINDOW - 1, Class::Timer, NOTE_PORT, 8_000_000);
-        assert_eq!((x.time(), x.class(), x.port(), x.place()), (MAX_WINDOW - 1, Class::Timer, NOTE_PORT, 8_000_000));
+        assert_eq!((x.time(), x.port(), x.place()), (MAX_WINDOW - 1, NOTE_PORT, 8_000_000));
+        assert!(x.is(Class::Timer) && !x.is(Class::Arrival));
     }
 
     #[test]

@@ -12,5 +12,5 @@ pub mod pcapng;
 mod shard;
 pub mod world;
 
-pub use shard::Captured;
 pub use engine::{Control, Engine, Epoch, QueueSample, RunEnd};
+pub use shard::Captured;

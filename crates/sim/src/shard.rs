@@ -560,10 +560,11 @@ impl<A: App> Shard<A> {
     /// Has the memory of a box on the way before it is visited.
     #[inline(always)]
     fn fetch_box(&self, n: usize) {
-        if let Node::Server(s) = &self.nodes[n] {
-            let first: *const u8 = core::ptr::from_ref(&**s).cast();
-            (0..6).for_each(|line| fetch(first.wrapping_add(64 * line)));
-        }
+        let first: *const u8 = match &self.nodes[n] {
+            Node::Switch(s) => core::ptr::from_ref(&**s).cast(),
+            Node::Server(s) => core::ptr::from_ref(&**s).cast(),
+        };
+        (0..BOX_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
     }
 
     /// Has the memory on the way that the events of a box will touch.
@@ -614,7 +615,7 @@ impl<A: App> Shard<A> {
         // One loop for each kind of box: inside it nothing asks again which kind it is.
         match &mut self.nodes[n] {
             Node::Switch(s) => {
-                visit.run(s, &mut keys, |_, _, _, _| {});
+                visit.run(&mut **s, &mut keys, |_, _, _, _| {});
                 if s.has_pauses() {
                     self.pauses.extend(s.take_pauses().into_iter().map(|p| (visit.name, p)));
                 }
@@ -667,6 +668,9 @@ fn sort(keys: &mut [Key]) {
 
 /// Boxes of a shard from which on memory is fetched ahead; measured, not critical.
 const FETCH_FROM: usize = 100;
+
+/// Cache lines of a box that every visit touches.
+const BOX_LINES: usize = 6;
 
 /// Most events of a box that are looked at ahead: beyond that the first would be pushed out again.
 const FETCH_KEYS: usize = 64;

@@ -14,7 +14,7 @@ pub type NodeId = u32;
 #[derive(Debug)]
 pub enum Node<A> {
     /// A switch.
-    Switch(Switch<Packet>),
+    Switch(Box<Switch<Packet>>),
     /// A server.
     Server(Box<Server<A>>),
 }

@@ -56,13 +56,8 @@ fn wire_bytes(scenario: &Scenario) -> (u32, u32) {
 /// Watermarks of a buffer with XOFF at `xoff`, at the receiving end of `into`, which is stopped over `back`.
 fn watermarks(scenario: &Scenario, xoff: u32, into: &Direction, back: &Direction) -> Watermarks {
     let (max_frame, pfc_frame) = wire_bytes(scenario);
-    let computed = Headroom {
-        rate: into.rate,
-        data_delay: into.latency,
-        pause_delay: back.pause_latency,
-        max_frame,
-        pfc_frame,
-    };
+    let computed =
+        Headroom { rate: into.rate, data_delay: into.latency, pause_delay: back.pause_latency, max_frame, pfc_frame };
     let headroom = scenario.pfc.headroom.map_or(computed.bytes(), |b| b.as_bytes()) as u32;
     // The same distance between the two as in a switch: a hysteresis is a hysteresis.
     let span = (scenario.pfc.xoff.as_bytes() - scenario.pfc.xon.as_bytes()) as u32;
@@ -117,7 +112,7 @@ pub fn build(scenario: &Scenario) -> Result<Built, BuildError> {
             })
             .collect();
         let switch = Switch::new(&config, s.router.clone(), &ports, scenario.record.pauses);
-        nodes.push(Node::Switch(switch));
+        nodes.push(Node::Switch(Box::new(switch)));
     }
     let ideal = Ideal::new(scenario, plan.clone(), &links);
     warnings.extend(workloads.warnings().iter().cloned());

@@ -194,9 +194,10 @@ impl Plan {
         let fastest: Vec<u64> =
             self.switches.iter().map(|s| s.ports.iter().map(|p| p.link.rate.as_bps()).max().unwrap_or(0)).collect();
         let ends = (0..self.hosts()).map(|h| (h, 0u16, &self.hosts[h as usize]));
-        let ports = self.switches.iter().enumerate().flat_map(|(i, s)| {
-            s.ports.iter().enumerate().map(move |(p, a)| (self.hosts() + i as u32, p as u16, a))
-        });
+        let ports =
+            self.switches.iter().enumerate().flat_map(|(i, s)| {
+                s.ports.iter().enumerate().map(move |(p, a)| (self.hosts() + i as u32, p as u16, a))
+            });
         ends.chain(ports)
             .map(|(node, port, a)| {
                 let adapter = |n: NodeId| if n < self.hosts() { scenario.adapter.delay } else { Duration::ZERO };
@@ -248,7 +249,8 @@ impl Plan {
 
     /// Which outputs can wait for which, over all destinations.
     fn dependencies(&self) -> Dependencies {
-        let links = self.first_link.last().map_or(0, |&l| l as usize) + self.switches.last().map_or(1, |s| s.ports.len());
+        let links =
+            self.first_link.last().map_or(0, |&l| l as usize) + self.switches.last().map_or(1, |s| s.ports.len());
         let mut d = Dependencies::new(links);
         for dst in 0..self.hosts() {
             let towards = shortest_ports(&self.hosts, &self.switches, dst);

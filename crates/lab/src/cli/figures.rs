@@ -1,8 +1,8 @@
 //! The figures of a run: what its table shows, what `--json` prints, and what `summary.json` keeps.
 
 use super::table::{Table, count, short, time};
-use crate::records::RunLog;
 use crate::records::stats::Summary;
+use crate::records::{QueryRow, RunLog};
 use crate::run::{Job, Outcome};
 use crate::scenario::Workload;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,10 @@ pub(super) struct Completion {
     pub p999_us: f64,
     /// Longest.
     pub max_us: f64,
+    /// Retransmission timeouts of those that count.
+    pub timeouts: u64,
+    /// Segments sent again by those that count.
+    pub retransmissions: u64,
 }
 
 impl Completion {
@@ -44,6 +48,7 @@ impl Completion {
             p99_us: s.p99,
             p999_us: s.p999,
             max_us: s.max,
+            ..Completion::default()
         }
     }
 }
@@ -57,6 +62,8 @@ pub(super) struct Figures {
     pub axes: Vec<(String, String)>,
     /// The seed.
     pub seed: u64,
+    /// SHA-256 of all the result depends on.
+    pub scenario_sha256: String,
     /// `complete`, `interrupted`, or why it failed.
     pub status: String,
     /// LL, LZ, ZL or ZZ.
@@ -107,12 +114,21 @@ impl Figures {
         let has_queries = !o.queries.is_empty();
         let queries = has_queries.then(|| {
             let unfinished = counted().filter(|q| q.completion_ps.is_none()).count() as u64;
-            Completion::of(counted().filter_map(|q| q.completion_ps), unfinished)
+            Completion {
+                timeouts: counted().map(|q| u64::from(q.timeouts)).sum(),
+                retransmissions: counted().map(|q| u64::from(q.retransmissions)).sum(),
+                ..Completion::of(counted().filter_map(|q| q.completion_ps), unfinished)
+            }
         });
         // Messages of queries are not told apart from other flows here; what is unfinished of both is in `messages`.
         let open = if has_queries { 0 } else { o.flows.started - o.flows.finished };
         let has_flows = !o.flow_fct_ps.is_empty() || !has_queries;
-        let flows = has_flows.then(|| Completion::of(o.flow_fct_ps.iter().copied(), open));
+        let of_queries = |of: fn(&QueryRow) -> u32| o.queries.iter().map(|q| u64::from(of(q))).sum::<u64>();
+        let flows = has_flows.then(|| Completion {
+            timeouts: o.flows.timeouts - of_queries(|q| q.timeouts),
+            retransmissions: o.flows.retransmissions - of_queries(|q| q.retransmissions),
+            ..Completion::of(o.flow_fct_ps.iter().copied(), open)
+        });
         let is_incast = s.workloads.iter().any(|w| matches!(w, Workload::Incast(_)));
         let drops = |r: DropReason| o.switch_drops.frames(r) + o.server_drops.frames(r);
         let status = match (&o.deadlock, o.end) {
@@ -125,6 +141,7 @@ impl Figures {
             scenario: s.name.clone(),
             axes: job.axes.clone(),
             seed: s.seed,
+            scenario_sha256: job.info().scenario_sha256,
             status,
             flow_control: format!("{:?}", s.flow_control()).to_uppercase(),
             virtual_network: s.server.virtual_network,
@@ -186,7 +203,8 @@ impl Figures {
         let mut times = Table::new(1, ["", "finished", "unfinished", "mean", "median", "p95", "p99", "p99.9", "max"]);
         for (name, c) in [(self.unit(), self.queries.as_ref()), ("flows", self.flows.as_ref())] {
             if let Some(c) = c {
-                let figures = [c.mean_us, c.p50_us, c.p95_us, c.p99_us, c.p999_us, c.max_us].map(time);
+                let of = |us: f64| if c.finished == 0 { "–".into() } else { time(us) };
+                let figures = [c.mean_us, c.p50_us, c.p95_us, c.p99_us, c.p999_us, c.max_us].map(of);
                 let counts = [name.to_string(), count(c.finished), count(c.unfinished)];
                 times.row(counts.into_iter().chain(figures));
             }

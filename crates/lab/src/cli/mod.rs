@@ -1,7 +1,7 @@
 //! The command line: one file a verb.
 //!
 //! Results go to stdout: a table, or the same as JSON with `--json` and nothing else. Progress, warnings and errors go to
-//! stderr. Exit codes are [`Failure`]'s.
+//! stderr. Exit codes are [`failure::Failure`]'s.
 
 mod bench;
 mod cells;
@@ -22,7 +22,6 @@ mod table;
 mod validate;
 
 use clap::{Args, Parser, Subcommand};
-use failure::Failure;
 use std::process::ExitCode;
 
 /// Simulates datacenters that hold packets back instead of dropping them, packet by packet.

@@ -138,8 +138,7 @@ pub(super) fn save(dir: &Path, figures: &Figures) -> Result<(), Failure> {
 pub(super) fn saved(dir: &Path) -> Option<Figures> {
     let manifest = Manifest::read(dir).ok()?;
     let figures: Figures = serde_json::from_str(&std::fs::read_to_string(dir.join(SUMMARY)).ok()?).ok()?;
-    let same = figures.scenario == manifest.run.scenario
-        && figures.seed == manifest.run.seed
+    let same = figures.scenario_sha256 == manifest.run.scenario_sha256
         && figures.axes == manifest.run.axes
         && figures.status == manifest.status.to_string();
     same.then_some(figures)
@@ -149,7 +148,9 @@ pub(super) fn saved(dir: &Path) -> Option<Figures> {
 pub(super) fn verdict(figures: &Figures) -> Result<(), Failure> {
     if figures.is_interrupted() {
         let at = super::table::time(figures.simulated_us);
-        return Err(Failure::Interrupted(format!("at {at} of simulated time; what was recorded up to there is readable")));
+        return Err(Failure::Interrupted(format!(
+            "at {at} of simulated time; what was recorded up to there is readable"
+        )));
     }
     if !figures.is_complete() {
         return Err(Failure::Failed(figures.status.clone()));

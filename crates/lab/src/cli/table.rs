@@ -75,7 +75,13 @@ pub(super) fn time(us: f64) -> String {
         x if x < 999.5e3 => (us / 1e3, "ms"),
         _ => (us / 1e6, "s"),
     };
-    let places = if value.abs() < 9.995 { 2 } else if value.abs() < 99.95 { 1 } else { 0 };
+    let places = if value.abs() < 9.995 {
+        2
+    } else if value.abs() < 99.95 {
+        1
+    } else {
+        0
+    };
     format!("{value:.places$} {unit}")
 }
 
@@ -120,13 +126,16 @@ mod tests {
         t.row(["lossless", "5 µs"]);
         assert_eq!(
             t.text(),
-            "                mean\n  ─────────────────\n  LL        1.00 ms\n  ─────────────────\n  lossless     5 µs\n"
+            "               mean\n  ─────────────────\n  LL        1.00 ms\n  ─────────────────\n  lossless     5 µs\n"
         );
     }
 
     #[test]
     fn numbers_for_people() {
-        assert_eq!([0.0, 0.5, 12.34, 999.6, 123_456.0, 2e6].map(time), ["0", "500 ns", "12.3 µs", "1.00 ms", "123 ms", "2.00 s"]);
+        assert_eq!(
+            [0.0, 0.5, 12.34, 999.6, 123_456.0, 2e6].map(time),
+            ["0", "500 ns", "12.3 µs", "1.00 ms", "123 ms", "2.00 s"]
+        );
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([0.0, 1234.0, 18.34e6].map(short), ["0 ", "1.2 k", "18.3 M"]);
     }

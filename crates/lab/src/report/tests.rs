@@ -39,6 +39,7 @@ fn manifest(axes: &[(String, String)], seed: u64) -> Manifest {
             scenario: "partition-aggregate".into(),
             scenario_sha256: crate::records::sha256_hex(b"scenario"),
             seed,
+            warmup_ps: 0,
             axes: axes.to_vec(),
             parameters: parameters.map(|(name, value)| (name.into(), value.into())).to_vec(),
             inputs: vec![Input::of("websearch.cdf", b"1 0.5 2 1")],

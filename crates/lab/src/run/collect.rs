@@ -135,7 +135,13 @@ pub struct Collector {
 }
 
 impl Collector {
-    pub fn new(s: &Scenario, plan: Arc<Plan>, ideal: Ideal, writer: Option<RecordWriter>, capture: Capture) -> Collector {
+    pub fn new(
+        s: &Scenario,
+        plan: Arc<Plan>,
+        ideal: Ideal,
+        writer: Option<RecordWriter>,
+        capture: Capture,
+    ) -> Collector {
         Collector {
             record: s.record.clone(),
             names: (0..plan.nodes() as NodeId).map(|n| Text::from(plan.name(n))).collect(),
@@ -301,7 +307,12 @@ impl Collector {
         None
     }
 
-    fn pause_row(&self, (node, port, priority): (NodeId, PortId, Priority), o: &OpenPause, end: Option<Instant>) -> PauseRow {
+    fn pause_row(
+        &self,
+        (node, port, priority): (NodeId, PortId, Priority),
+        o: &OpenPause,
+        end: Option<Instant>,
+    ) -> PauseRow {
         let name = |n: NodeId| self.names[n as usize].clone();
         let cause_peer = match node.checked_sub(self.plan.hosts()) {
             // In a server it is a VM that does not take its frames.
@@ -323,7 +334,12 @@ impl Collector {
     }
 
     /// The last rows: what is still under way, and what every port counted.
-    pub fn finish(mut self, engine: &mut Engine<HostApps>, now: Instant, status: Status) -> Result<Collected, RecordError> {
+    pub fn finish(
+        mut self,
+        engine: &mut Engine<HostApps>,
+        now: Instant,
+        status: Status,
+    ) -> Result<Collected, RecordError> {
         let ended = std::mem::take(&mut self.ended);
         let mut open: Vec<FlowRecord> = servers(engine).flat_map(|(_, s)| s.core().unfinished_flows(now)).collect();
         open.sort_unstable_by_key(|f| f.id);
@@ -360,7 +376,9 @@ impl Collector {
             }
             w.finish(status)?;
         }
-        Ok(Collected { queries: self.queries, flows: self.flows, fct_ps: self.fct_ps, pauses: self.pauses })
+        // Every port counts its own, whether or not each pause is recorded.
+        let pauses = ports.iter().map(|p| p.xoff_sent).sum();
+        Ok(Collected { queries: self.queries, flows: self.flows, fct_ps: self.fct_ps, pauses })
     }
 
     fn ports(&self, engine: &Engine<HostApps>, now: Instant) -> (Vec<PortRow>, Vec<DropRow>) {

@@ -120,8 +120,8 @@ impl Outcome {
         let server = self.server_drops.frames(DropReason::AdapterRx)
             + self.server_drops.frames(DropReason::AdapterTx)
             + self.server_drops.frames(DropReason::HeadroomExceeded);
-        let switch = self.switch_drops.frames(DropReason::SwitchBuffer)
-            + self.switch_drops.frames(DropReason::HeadroomExceeded);
+        let switch =
+            self.switch_drops.frames(DropReason::SwitchBuffer) + self.switch_drops.frames(DropReason::HeadroomExceeded);
         server + switch
     }
 }
@@ -222,7 +222,12 @@ pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError>
     execute(s, built, writer, options).map(Some)
 }
 
-fn execute(s: &Scenario, built: Built, writer: Option<RecordWriter>, options: Options<'_>) -> Result<Outcome, RunError> {
+fn execute(
+    s: &Scenario,
+    built: Built,
+    writer: Option<RecordWriter>,
+    options: Options<'_>,
+) -> Result<Outcome, RunError> {
     let Built { world, plan, workloads, ideal, warnings } = built;
     let mut engine = Engine::new(world, options.threads).map_err(|e| RunError::Build(e.to_string()))?;
     let until = s.duration.map(|d| Instant(d.as_ps()));
@@ -277,8 +282,8 @@ fn execute(s: &Scenario, built: Built, writer: Option<RecordWriter>, options: Op
         format!("{} -> {}", names.join(" -> "), names[0])
     });
     let (switch_drops, server_drops) = collect::drops(&engine);
-    let violations = switch_drops.frames(DropReason::HeadroomExceeded)
-        + server_drops.frames(DropReason::HeadroomExceeded);
+    let violations =
+        switch_drops.frames(DropReason::HeadroomExceeded) + server_drops.frames(DropReason::HeadroomExceeded);
     let status = match (&deadlock, end) {
         (Some(circle), _) => Status::Failed(format!("deadlock: {circle}")),
         _ if violations > 0 => Status::Failed(format!("{violations} frames lost in a lossless class")),

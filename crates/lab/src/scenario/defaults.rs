@@ -119,8 +119,8 @@ struct Rto {
 fn rto(set: ParameterSet, preset: TcpPreset) -> Rto {
     let ms = Duration::from_ms;
     match (set, preset) {
-        // Table 2.1. FreeBSD delays an acknowledgement by 100 ms, more than this timeout: half its floor instead [d].
-        (ParameterSet::Crisan2014Ch2, _) => Rto { base: ms(10), min: ms(2), slop: ms(20), delayed_ack: ms(10) },
+        // Table 2.1. FreeBSD delays an acknowledgement by 100 ms, more than these timeouts: half the shortest instead [d].
+        (ParameterSet::Crisan2014Ch2, _) => Rto { base: ms(10), min: ms(2), slop: ms(20), delayed_ack: ms(5) },
         // Table 3.2.
         (ParameterSet::Crisan2014Ch3, TcpPreset::Tuned) => {
             Rto { base: ms(20), min: ms(2), slop: ms(20), delayed_ack: ms(10) }

@@ -367,10 +367,7 @@ pub(super) static HOTSPOT: Spec = Spec {
 pub(super) static PHASE: Spec = Spec {
     name: "phases",
     doc: "a stretch of a hotspot",
-    keys: &[
-        k("until", Duration, "when it ends"),
-        k("rate", Rate, "what each source offers during it; 0 for nothing"),
-    ],
+    keys: &[k("until", Duration, "when it ends"), k("rate", Rate, "what each source offers during it; 0 for nothing")],
 };
 
 pub(super) static PERMUTATION: Spec = Spec {

@@ -228,12 +228,13 @@ fn check_tcp(s: &Section<'_>, t: &Tcp) -> Result<()> {
             format!("buffer ({} B) is above max_buffer ({} B)", t.buffer.0, t.max_buffer.0),
         ));
     }
-    // A timeout is srtt + 4 rttvar + slop, of at least rto_min: this is as short as it gets.
-    let floor = t.rto_min.max(t.rto_slop);
+    // A timeout is srtt + 4 rttvar + slop, of at least rto_min, and rto_base before there is a measurement: this is as short
+    // as it gets.
+    let floor = t.rto_min.max(t.rto_slop).min(t.rto_base);
     match t.delayed_ack {
         Some(delay) if delay >= floor => Err(s
             .error_at(
-                &["delayed_ack", "rto_min", "rto_slop"],
+                &["delayed_ack", "rto_min", "rto_slop", "rto_base"],
                 format!("delayed_ack ({}) is not below the shortest timeout ({})", ps(delay), ps(floor)),
             )
             .hint("a reply of an odd number of segments would time out every time")),

@@ -1,6 +1,6 @@
 //! Background traffic (Crisan 2014, 2.5.5.1, 3.3): flows from every server to random others.
 
-use super::{BACKGROUND, Context, Heard, Ports, Share, connect, fresh, kept, named, service};
+use super::{BACKGROUND, Context, Heard, Maker, Ports, Share, connect, fresh, kept, named, service};
 use crate::scenario::{Background, Transport};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
@@ -26,7 +26,7 @@ struct Server {
     ports: Ports,
 }
 
-pub(crate) fn maker(cx: &Context<'_>, w: &Background) -> Box<dyn Fn(HostId) -> Option<Box<dyn Share>>> {
+pub(crate) fn maker(cx: &Context<'_>, w: &Background) -> Maker {
     let shared = Arc::new(Shared {
         number: cx.number,
         hosts: cx.inner_hosts(),

@@ -3,7 +3,7 @@
 //! An application hands a message to its socket every so often, whether or not earlier ones have left: what the network
 //! does not take waits in the socket, and a message's completion time says how long.
 
-use super::{Context, HOTSPOT, Heard, Share, connect, kept, named, service};
+use super::{Context, HOTSPOT, Heard, Maker, Share, connect, kept, named, service};
 use crate::scenario::{Hosts, Hotspot, Phase};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
@@ -28,7 +28,7 @@ struct Server {
     over: bool,
 }
 
-pub(crate) fn maker(cx: &Context<'_>, w: &Hotspot) -> Box<dyn Fn(HostId) -> Option<Box<dyn Share>>> {
+pub(crate) fn maker(cx: &Context<'_>, w: &Hotspot) -> Maker {
     let sources: Vec<HostId> = match &w.sources {
         Hosts::Count(n) => (0..cx.inner_hosts()).filter(|&h| h != w.destination).take(*n as usize).collect(),
         Hosts::List(list) => list.clone(),

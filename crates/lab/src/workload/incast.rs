@@ -1,6 +1,6 @@
 //! Incast: many send to one at once, round after round.
 
-use super::{Context, Heard, INCAST, Ports, Share, connect, fresh, kept, named, service};
+use super::{Context, Heard, INCAST, Maker, Ports, Share, connect, fresh, kept, named, service};
 use crate::build::{Ideal, Plan};
 use crate::scenario::{Connections, Hosts, Incast, Scenario, Transport, Workload};
 use sluicenet_node::guest::FlowLabel;
@@ -48,7 +48,7 @@ pub fn bound(scenario: &Scenario, plan: &Plan, ideal: &Ideal) -> Option<Duration
     })
 }
 
-pub(crate) fn maker(cx: &Context<'_>, w: &Incast) -> Box<dyn Fn(HostId) -> Option<Box<dyn Share>>> {
+pub(crate) fn maker(cx: &Context<'_>, w: &Incast) -> Maker {
     let shared = Arc::new(Shared {
         number: cx.number,
         settings: w.clone(),

@@ -11,8 +11,8 @@ mod planned;
 mod two_tier;
 
 use crate::build::Plan;
-pub use incast::bound as incast_bound;
 use crate::scenario::{Scenario, Transport, Warning, Workload};
+pub use incast::bound as incast_bound;
 use sluicenet_node::guest::SocketId;
 use sluicenet_node::packet::{Address, FlowKey};
 use sluicenet_node::server::{App, Core, Event, Open, QueryRecord};
@@ -69,7 +69,7 @@ fn own(word: u64) -> u64 {
 pub(crate) enum Heard {
     Start,
     Message { socket: SocketId, tag: u64 },
-    Delivered { tag: u64, socket: SocketId },
+    Delivered { tag: u64 },
     Told { words: [u64; 3] },
     Wake { token: u64 },
 }
@@ -89,6 +89,9 @@ pub(crate) trait Share: Send {
         Vec::new()
     }
 }
+
+/// Makes a workload's share of a server, if it has one there.
+pub(crate) type Maker = Box<dyn Fn(HostId) -> Option<Box<dyn Share>>>;
 
 /// All applications of one server.
 pub struct HostApps {
@@ -117,8 +120,10 @@ impl App for HostApps {
             }
             Event::Wake { token } => (token >> OWN_BITS, Heard::Wake { token: own(token) }),
             Event::Message { socket, tag, .. } => (tag >> OWN_BITS, Heard::Message { socket, tag: own(tag) }),
-            Event::Delivered { tag, socket, .. } => (tag >> OWN_BITS, Heard::Delivered { tag: own(tag), socket }),
-            Event::Told { words, .. } => (words[0] >> OWN_BITS, Heard::Told { words: [own(words[0]), words[1], words[2]] }),
+            Event::Delivered { tag, .. } => (tag >> OWN_BITS, Heard::Delivered { tag: own(tag) }),
+            Event::Told { words, .. } => {
+                (words[0] >> OWN_BITS, Heard::Told { words: [own(words[0]), words[1], words[2]] })
+            }
         };
         if let Some(Some(share)) = self.shares.get_mut(workload as usize) {
             share.handle(now, io, heard);
@@ -132,7 +137,7 @@ impl App for HostApps {
 
 /// The workloads of a scenario, to be shared out among the servers.
 pub struct Workloads {
-    makers: Vec<Box<dyn Fn(HostId) -> Option<Box<dyn Share>>>>,
+    makers: Vec<Maker>,
     finite: bool,
     warnings: Vec<Warning>,
 }
@@ -140,7 +145,7 @@ pub struct Workloads {
 impl Workloads {
     /// Prepares all workloads of a scenario.
     pub fn new(scenario: &Scenario, plan: &Arc<Plan>) -> Workloads {
-        let mut makers: Vec<Box<dyn Fn(HostId) -> Option<Box<dyn Share>>>> = Vec::new();
+        let mut makers: Vec<Maker> = Vec::new();
         let mut finite = false;
         let mut warnings = Vec::new();
         for (i, w) in scenario.workloads.iter().enumerate() {

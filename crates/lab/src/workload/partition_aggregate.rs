@@ -1,7 +1,7 @@
 //! Three-tier Partition/Aggregate (Crisan 2014, 2.5.5.1, 3.3.1, 4.5.4): a high-level aggregator (HLA) asks one
 //! mid-level aggregator (MLA) in each chassis, which asks the workers there; the answers come back the same way.
 
-use super::{AGGREGATE, Context, Heard, Ports, REQUEST, RESPONSE, SUBQUERY, Share, connect, named, service};
+use super::{AGGREGATE, Context, Heard, Maker, Ports, REQUEST, RESPONSE, SUBQUERY, Share, connect, named, service};
 use crate::scenario::{Connections, Layout, PartitionAggregate};
 use sluicenet_node::guest::{FlowLabel, SocketId};
 use sluicenet_node::packet::Address;
@@ -59,7 +59,7 @@ struct Server {
     ports: Ports,
 }
 
-pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate) -> Box<dyn Fn(HostId) -> Option<Box<dyn Share>>> {
+pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate) -> Maker {
     let inner = cx.inner_hosts();
     let mut chassis: Vec<core::ops::Range<HostId>> = Vec::new();
     let mut chassis_of = Vec::with_capacity(inner as usize);

@@ -1,10 +1,10 @@
 //! Flows that are known before the run: single ones, permutations, those of a file, and Poisson arrivals.
 
-use super::{Context, ENDLESS, FLOW, Heard, PERMUTATION, POISSON, Ports, Share, connect, fresh, kept, named, service};
-use crate::formats::{ConnectionMatrix, Start, TriggerKind};
-use crate::scenario::{
-    Flow, FlowFile, FlowFileContent, Pattern, Permutation, Poisson, Priority, Transport, Warning,
+use super::{
+    Context, ENDLESS, FLOW, Heard, Maker, PERMUTATION, POISSON, Ports, Share, connect, fresh, kept, named, service,
 };
+use crate::formats::{ConnectionMatrix, Start, TriggerKind};
+use crate::scenario::{Flow, FlowFile, FlowFileContent, Pattern, Permutation, Poisson, Priority, Transport, Warning};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
 use sluicenet_node::server::Core;
@@ -65,7 +65,7 @@ struct Server {
 const START_FLOW: u64 = 1;
 const ACTIVATE: u64 = 2;
 
-fn maker(number: u8, flows: Vec<Planned>, triggers: Vec<Trigger>) -> Box<dyn Fn(HostId) -> Option<Box<dyn Share>>> {
+fn maker(number: u8, flows: Vec<Planned>, triggers: Vec<Trigger>) -> Maker {
     let mut by_host: BTreeMap<HostId, Vec<u32>> = BTreeMap::new();
     let mut receives: std::collections::BTreeSet<HostId> = Default::default();
     for (i, f) in flows.iter().enumerate() {
@@ -175,7 +175,7 @@ impl Share for Server {
                     self.activate(now, io, t);
                 }
             }
-            Heard::Delivered { tag, .. } => {
+            Heard::Delivered { tag } => {
                 self.undelivered = self.undelivered.saturating_sub(1);
                 if let Some(t) = self.shared.flows.get(tag as usize).and_then(|f| f.send_done) {
                     self.activate(now, io, t);
@@ -192,7 +192,7 @@ impl Share for Server {
 }
 
 /// One flow.
-pub(crate) fn single(cx: &Context<'_>, w: &Flow) -> Box<dyn Fn(HostId) -> Option<Box<dyn Share>>> {
+pub(crate) fn single(cx: &Context<'_>, w: &Flow) -> Maker {
     let flow = Planned {
         src: w.src,
         dst: w.dst,
@@ -219,7 +219,7 @@ fn derangement(n: u32, rng: &mut Rng) -> Vec<u32> {
 }
 
 /// Every host to one other.
-pub(crate) fn permutation(cx: &Context<'_>, w: &Permutation) -> Box<dyn Fn(HostId) -> Option<Box<dyn Share>>> {
+pub(crate) fn permutation(cx: &Context<'_>, w: &Permutation) -> Maker {
     let n = cx.inner_hosts();
     let pairs: Vec<(u32, u32)> = match &w.pattern {
         Pattern::Stride(s) => (0..n).map(|i| (i, ((i as u64 + *s as u64) % n as u64) as u32)).collect(),
@@ -253,11 +253,7 @@ pub(crate) fn permutation(cx: &Context<'_>, w: &Permutation) -> Box<dyn Fn(HostI
 }
 
 /// The flows of a file.
-pub(crate) fn file(
-    cx: &Context<'_>,
-    w: &FlowFile,
-    warnings: &mut Vec<Warning>,
-) -> Box<dyn Fn(HostId) -> Option<Box<dyn Share>>> {
+pub(crate) fn file(cx: &Context<'_>, w: &FlowFile, warnings: &mut Vec<Warning>) -> Maker {
     let plan = |src, dst, bytes, start, priority| Planned {
         src,
         dst,
@@ -325,7 +321,7 @@ pub(crate) fn file(
 }
 
 /// Poisson arrivals at a share of every host's link.
-pub(crate) fn poisson(cx: &Context<'_>, w: &Poisson) -> Box<dyn Fn(HostId) -> Option<Box<dyn Share>>> {
+pub(crate) fn poisson(cx: &Context<'_>, w: &Poisson) -> Maker {
     let n = cx.inner_hosts();
     let mean_bytes = w.cdf.content.mean();
     let mut flows = Vec::new();

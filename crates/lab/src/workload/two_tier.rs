@@ -1,6 +1,6 @@
 //! Two-tier Partition/Aggregate (Crisan 2014, 4.5.1 to 4.5.3): aggregators ask workers directly.
 
-use super::{Context, Heard, Ports, REQUEST, RESPONSE, Share, connect, named, service};
+use super::{Context, Heard, Maker, Ports, REQUEST, RESPONSE, Share, connect, named, service};
 use crate::scenario::{Connections, Distribution, Hosts, PartitionAggregate2};
 use sluicenet_node::guest::{FlowLabel, SocketId};
 use sluicenet_node::packet::Address;
@@ -46,7 +46,7 @@ struct Server {
     ports: Ports,
 }
 
-pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate2) -> Box<dyn Fn(HostId) -> Option<Box<dyn Share>>> {
+pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate2) -> Maker {
     let all: Vec<HostId> = (0..cx.inner_hosts()).collect();
     let aggregators: Vec<HostId> = match &w.aggregators {
         Hosts::Count(n) => all.iter().copied().take(*n as usize).collect(),
@@ -81,7 +81,7 @@ pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate2) -> Box<dyn Fn(Hos
         Some(Box::new(Server {
             host,
             aggregator,
-            rng: Rng::from_words(&[shared.seed, 0x5041_32, shared.number as u64, host as u64]),
+            rng: Rng::from_words(&[shared.seed, 0x50_4132, shared.number as u64, host as u64]),
             started: 0,
             finished: 0,
             open: BTreeMap::new(),

@@ -373,7 +373,8 @@ mod tests {
         for case in 0..200 {
             let slots = 1 + rng.below(6) as usize;
             let mut s = VSwitch::new(4, slots as u32, true);
-            let mut p = Printed { slots, input: alloc::vec![VecDeque::new(); 4], output: alloc::vec![VecDeque::new(); 4] };
+            let mut p =
+                Printed { slots, input: alloc::vec![VecDeque::new(); 4], output: alloc::vec![VecDeque::new(); 4] };
             for f in 0..300 {
                 let k = 1 + rng.below(3) as usize;
                 if rng.below(2) == 0 {

@@ -48,8 +48,8 @@ impl Tcp {
         tcp.max_snd_wnd = tcp.snd_wnd;
         tcp.rcv_adv = 1 + u64::from(tcp.snd_wnd);
         if tcp.timestamps_ok {
-            // Whatever the peer stamps its first segment with is newer: its end was opened at another moment than this.
-            tcp.set_ts_recent(cfg.timestamp(now).wrapping_sub(1 << 30), now);
+            // The handshake is over before the clock starts, whenever this end of the connection is made.
+            tcp.set_ts_recent(cfg.timestamp(Instant::ZERO), Instant::ZERO);
         }
         tcp.enter_established(cfg, now);
         tcp

@@ -138,8 +138,7 @@ mod tests {
                 ..data
             },
         ];
-        let mut all: Vec<Packet> =
-            segments.iter().map(|s| Packet::tcp(flow, s, true, 3, Framing::ETHERNET)).collect();
+        let mut all: Vec<Packet> = segments.iter().map(|s| Packet::tcp(flow, s, true, 3, Framing::ETHERNET)).collect();
         all.push(Packet::udp(flow, 0, 700, 3, Framing::ETHERNET));
         all
     }

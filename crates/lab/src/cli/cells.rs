@@ -1,0 +1,168 @@
+//! The variants of a scenario, run beside each other: each is a run by itself, so that their number at a time changes
+//! nothing in their results.
+
+use super::failure::Failure;
+use super::figures::Figures;
+use super::progress::Bar;
+use super::report::read_cell;
+use super::{interrupt, output, run as one};
+use crate::records::{Existing, RunLog};
+use crate::report::CellInput;
+use crate::run::{self, Job, Options};
+use crate::scenario::Loaded;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// A variant and where its result belongs.
+pub(super) struct Cell {
+    /// Its readable name.
+    pub label: String,
+    /// Name of its folder.
+    pub folder: String,
+    /// What is run.
+    pub job: Job,
+}
+
+/// A variant that was run, or had been.
+pub(super) struct Done {
+    /// Its figures.
+    pub figures: Figures,
+    /// What it took.
+    pub log: Option<RunLog>,
+    /// For the page; none where the run was interrupted before anything was there.
+    pub page: CellInput,
+    /// Whether it was there already.
+    pub kept: bool,
+}
+
+/// The variants of a scenario.
+pub(super) fn cells(loaded: &Loaded) -> Result<Vec<Cell>, Failure> {
+    let variants = loaded.expand_sweep()?;
+    let inputs = loaded.inputs();
+    let mut cells: Vec<Cell> = Vec::with_capacity(variants.len());
+    for v in variants {
+        let mut folder = folder_name(&v.label);
+        if cells.iter().any(|c| c.folder == folder) {
+            folder = format!("{folder}-{}", cells.len());
+        }
+        let axes = short_axes(&v.settings);
+        let job = Job { scenario: v.scenario, axes, inputs: inputs.clone() };
+        cells.push(Cell { label: v.label, folder, job });
+    }
+    Ok(cells)
+}
+
+/// A label as a name that every file system and shell takes.
+fn folder_name(label: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "=._-+".contains(c) { c } else { '_' };
+    let name: String = label.replace(' ', ",").chars().map(|c| if c == ',' { c } else { plain(c) }).take(120).collect();
+    if name.is_empty() { "run".into() } else { name }
+}
+
+/// Axes by the last part of their keys, as the report knows them; by all of it where two would be the same.
+fn short_axes(settings: &[(String, String)]) -> Vec<(String, String)> {
+    let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
+    settings
+        .iter()
+        .map(|(key, value)| {
+            let alone = settings.iter().filter(|(other, _)| last(other) == last(key)).count() == 1;
+            (if alone { last(key) } else { key.clone() }, value.clone())
+        })
+        .collect()
+}
+
+/// How many threads a machine has for runs.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// Runs all of them, `workers` at a time, in `dir`; in the order of the variants, without those that Ctrl-C prevented.
+pub(super) fn run(
+    cells: &[Cell],
+    dir: &Path,
+    workers: usize,
+    existing: Existing,
+    quiet: bool,
+) -> Result<Vec<Done>, Failure> {
+    let user = interrupt::flag();
+    let bar = Bar::new(cells.len(), quiet);
+    let next = AtomicUsize::new(0);
+    let broken = AtomicBool::new(false);
+    let results: Mutex<Vec<Option<Result<Done, Failure>>>> = Mutex::new(cells.iter().map(|_| None).collect());
+    std::thread::scope(|scope| {
+        for _ in 0..workers.clamp(1, cells.len().max(1)) {
+            scope.spawn(|| {
+                while !user.load(Ordering::SeqCst) && !broken.load(Ordering::SeqCst) {
+                    let i = next.fetch_add(1, Ordering::SeqCst);
+                    let Some(cell) = cells.get(i) else { break };
+                    let outcome = one_cell(cell, &dir.join(&cell.folder), existing, user, &bar, i);
+                    bar.finished(i);
+                    // A full disk is full for the others too.
+                    broken.fetch_or(outcome.is_err(), Ordering::SeqCst);
+                    results.lock().unwrap_or_else(|e| e.into_inner())[i] = Some(outcome);
+                }
+            });
+        }
+    });
+    bar.clear();
+    results.into_inner().unwrap_or_else(|e| e.into_inner()).into_iter().flatten().collect()
+}
+
+fn one_cell(
+    cell: &Cell,
+    dir: &Path,
+    existing: Existing,
+    interrupt: &AtomicBool,
+    bar: &Bar,
+    index: usize,
+) -> Result<Done, Failure> {
+    let go = |existing| {
+        let progress = &mut |p: &run::Progress| bar.update(index, p);
+        let out = Some(PathBuf::from(dir));
+        run::run(&cell.job, Options { threads: 1, out, existing, interrupt, progress })
+    };
+    let mut outcome = go(existing)?;
+    let figures = match (&outcome, one::saved(dir)) {
+        (None, Some(figures)) => figures,
+        _ => {
+            // Complete records without their figures: killed between the two.
+            if outcome.is_none() {
+                outcome = go(Existing::Force)?;
+            }
+            let Some(outcome) = &outcome else {
+                return Err(Failure::Failed(format!("{}: nothing was run", dir.display())));
+            };
+            for w in &outcome.warnings {
+                output::note(&format!("{}: {w}", cell.label));
+            }
+            let figures = Figures::of(&cell.job, outcome);
+            one::save(dir, &figures)?;
+            figures
+        }
+    };
+    Ok(Done { figures, log: RunLog::read(dir).ok(), page: read_cell(dir)?, kept: outcome.is_none() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_have_plain_names() {
+        assert_eq!(folder_name("flow_control=LZ seed=2"), "flow_control=LZ,seed=2");
+        assert_eq!(folder_name("link_rate=10 Gb/s"), "link_rate=10,Gb_s");
+        assert_eq!(folder_name("../../x"), ".._.._x");
+        assert_eq!(folder_name(""), "run");
+    }
+
+    #[test]
+    fn axes_are_short_where_that_is_enough() {
+        let axes = |keys: &[&str]| {
+            let settings: Vec<(String, String)> = keys.iter().map(|k| (k.to_string(), "x".into())).collect();
+            short_axes(&settings).into_iter().map(|a| a.0).collect::<Vec<_>>()
+        };
+        assert_eq!(axes(&["scenario.flow_control", "tcp.congestion"]), ["flow_control", "congestion"]);
+        assert_eq!(axes(&["workload.0.load", "workload.1.load"]), ["workload.0.load", "workload.1.load"]);
+    }
+}

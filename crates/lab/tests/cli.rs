@@ -1,0 +1,378 @@
+//! The command line as a user meets it: the built binary, its exit codes, its JSON, its files.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A directory of a test's own, removed when the test is over.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let dir = std::env::temp_dir().join(format!("sluicenet-cli-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        Dir(dir)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.0.join(name), text).unwrap();
+        self.path(name)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
+    c.args(args);
+    c
+}
+
+fn sluicenet(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+/// Runs it, expects this exit code, and returns stdout and stderr.
+#[track_caller]
+fn expect(code: i32, args: &[&str]) -> (String, String) {
+    let out = sluicenet(args);
+    let (stdout, stderr) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
+    assert_eq!(out.status.code(), Some(code), "{args:?}\nstdout: {stdout}\nstderr: {stderr}");
+    (stdout, stderr)
+}
+
+/// Runs it with `--json` and returns what it printed, which is JSON and nothing else.
+#[track_caller]
+fn json(code: i32, args: &[&str]) -> Value {
+    let mut all = args.to_vec();
+    all.push("--json");
+    let (stdout, _) = expect(code, &all);
+    serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("{args:?}: {e}\n{stdout}"))
+}
+
+fn repository(path: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).display().to_string()
+}
+
+/// The Parquet files and manifests below a directory, by name.
+fn records(dir: &str) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![PathBuf::from(dir)];
+    while let Some(next) = open.pop() {
+        for entry in std::fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(dir).unwrap().display().to_string();
+            if path.is_dir() {
+                open.push(path);
+            } else if name.ends_with(".parquet") || name.ends_with("manifest.json") || name.ends_with("summary.json") {
+                found.insert(name, std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    assert!(found.keys().any(|n| n.ends_with(".parquet")), "no records in {dir}");
+    found
+}
+
+#[track_caller]
+fn same_files(a: &str, b: &str) {
+    let (left, right) = (records(a), records(b));
+    assert_eq!(left.keys().collect::<Vec<_>>(), right.keys().collect::<Vec<_>>());
+    for (name, bytes) in &left {
+        assert!(right[name] == *bytes, "{name} differs");
+    }
+}
+
+/// 16 virtualised servers, four queries' worth of flow controls.
+const SMALL: &str = r#"
+[scenario]
+name = "small"
+parameters = "crisan2014-ch3"
+[topology]
+kind = "xgft"
+m = [4, 4]
+w = [1, 2]
+[record]
+pauses = true
+[[workload]]
+kind = "partition-aggregate"
+layout = "crisan2014-ch4"
+queries = 24
+warmup_queries = 4
+inter_arrival = { kind = "exponential", mean = "50 us" }
+[sweep]
+"tcp.congestion" = ["newreno", "vegas"]
+"scenario.flow_control" = ["LL", "ZZ"]
+"#;
+
+/// Flows that never end: what an interrupt is for.
+const ENDLESS: &str = r#"
+[scenario]
+name = "endless"
+duration = "1000 s"
+[topology]
+kind = "fat-tree"
+k = 4
+[[workload]]
+kind = "permutation"
+pattern = "stride"
+[[workload]]
+kind = "poisson"
+cdf = "sizes.txt"
+load = 0.1
+until = "1 s"
+[record]
+queues = "100 us"
+"#;
+
+#[test]
+fn usage_is_told_and_exits_with_2() {
+    assert!(expect(2, &[]).1.contains("Usage: sluicenet"));
+    expect(2, &["fly"]);
+    expect(2, &["run"]);
+    expect(2, &["run", "x.toml", "--threads", "0"]);
+    expect(2, &["run", "x.toml", "-o", "d", "--force", "--resume"]);
+    assert!(expect(0, &["--version"]).0.starts_with("sluicenet "));
+    for verb in ["run", "validate", "sweep", "report", "diff", "bench", "demo", "doctor", "schema"] {
+        assert!(expect(0, &[verb, "--help"]).0.contains("--json"), "{verb}");
+    }
+}
+
+#[test]
+fn bad_input_is_one_clear_error_and_leaves_nothing() {
+    let dir = Dir::new("bad");
+    dir.file("cycle.cm", "Nodes 4\nConnections 2\nTriggers 2\n0->1 id 1 trigger 1 size 1000 send_done_trigger 2\n\
+                          1->2 id 2 trigger 2 size 1000 send_done_trigger 1\ntrigger id 1 oneshot\ntrigger id 2 oneshot\n");
+    dir.file("falling.txt", "0 0\n1000 50\n2000 40\n3000 100\n");
+    let network = "[topology]\nkind = \"single-switch\"\nhosts = 4\n";
+    let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n";
+    let cases: &[(&str, String, &str)] = &[
+        ("unknown key", format!("{network}colour = 3\n{flow}"), "unknown key `colour`"),
+        ("negative rate", format!("{network}link_rate = \"-1 Gb/s\"\n{flow}"), "link_rate"),
+        ("NaN rate", format!("{network}link_rate = nan\n{flow}"), "link_rate"),
+        ("NaN in text", format!("{network}link_rate = \"NaN Gb/s\"\n{flow}"), "link_rate"),
+        ("no unit", format!("{network}link_delay = 5\n{flow}"), "needs a unit"),
+        (
+            "10^9 hosts",
+            format!("[topology]\nkind = \"xgft\"\nm = [1000, 1000, 1000]\nw = [1, 1, 1]\n{flow}"),
+            "too large",
+        ),
+        (
+            "falling CDF",
+            format!("{network}[[workload]]\nkind = \"poisson\"\ncdf = \"falling.txt\"\nload = 0.5\nuntil = \"1 ms\"\n"),
+            "falling.txt:3",
+        ),
+        ("no such host", format!("{network}{}", flow.replace("dst = 1", "dst = 9")), "there is no host 9"),
+        (
+            "trigger cycle",
+            format!("{network}[[workload]]\nkind = \"flow-file\"\nformat = \"htsim\"\nfile = \"cycle.cm\"\n"),
+            "cycle.cm",
+        ),
+        ("truncated", network.to_string() + "[[workload]]\nkind = \"fl", "bad.toml:5"),
+        ("no workload", network.into(), "no workload"),
+        ("binary", "\u{0}\u{1}\u{2}".into(), "bad.toml"),
+    ];
+    for (what, text, want) in cases {
+        let file = dir.file("bad.toml", text);
+        for verb in ["run", "validate"] {
+            let (stdout, stderr) = expect(2, &[verb, &file, "--json"]);
+            assert_eq!(stdout, "", "{what}");
+            assert!(stderr.starts_with("error: ") && stderr.contains(want), "{what}: {stderr}");
+            assert_eq!(stderr.matches("error: ").count(), 1, "{what}: {stderr}");
+        }
+        let out = dir.path("out");
+        expect(2, &["run", &file, "-o", &out]);
+        expect(2, &["sweep", &file, "-o", &out]);
+        assert!(!Path::new(&out).exists(), "{what}: something was written");
+    }
+    std::fs::write(dir.0.join("latin.toml"), [b'#', 0xff, 0xfe]).unwrap();
+    assert!(expect(2, &["run", &dir.path("latin.toml")]).1.contains("UTF-8"));
+    assert!(expect(2, &["run", &dir.path("absent.toml")]).1.contains("absent.toml"));
+    assert!(
+        expect(2, &["run", &dir.file("ok.toml", &format!("{network}{flow}")), "--set", "tcp.congetion=cubic"])
+            .1
+            .contains("congestion")
+    );
+    let tiny = ["run", &dir.path("ok.toml"), "--set", "tcp.buffer=1 KB", "--set", "tcp.auto_buffer=false"];
+    assert!(expect(2, &tiny).1.contains("error: tcp: "));
+    assert!(expect(2, &["report", &dir.path("")]).1.contains("holds no result"));
+    assert!(expect(2, &["bench", "ft", "--k", "4", "--perm", &dir.path("absent"), "--ms", "1"]).1.contains("absent"));
+    assert!(expect(2, &["bench", "ft", "--k", "4", "--perm", "x", "--ms", "nan"]).1.contains("--ms"));
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_named() {
+    let dir = Dir::new("place");
+    let file = dir.file("small.toml", SMALL);
+    let taken = dir.file("taken", "a file where a directory should be");
+    let (stdout, stderr) = expect(1, &["run", &file, "-o", &format!("{taken}/x")]);
+    assert_eq!(stdout, "");
+    assert!(stderr.contains("taken") && stderr.contains("error: "), "{stderr}");
+    assert!(expect(1, &["sweep", &file, "-o", &format!("{taken}/x")]).1.contains("taken"));
+}
+
+#[test]
+fn incast_at_line_rate_without_loss() {
+    let figures = json(0, &["run", &repository("scenarios/incast-32.toml")]);
+    assert_eq!((&figures["drops"], &figures["timeouts"]), (&Value::from(0), &Value::from(0)), "{figures}");
+    assert_eq!(figures["queries"]["finished"], 100);
+    let (mean, bound) = (figures["mean_round_us"].as_f64().unwrap(), figures["bound_us"].as_f64().unwrap());
+    // On the wire a sender's 20,000 B are 21,260 B; 32 of them at 0.8 ns a byte.
+    assert!(bound > 32.0 * 21.26 * 0.8 && bound < 550.0, "{bound}");
+    assert!(mean >= bound * 0.999_999 && mean < bound * 1.01, "{mean} against {bound}");
+}
+
+#[test]
+fn one_seed_one_result_on_any_number_of_threads() {
+    let dir = Dir::new("threads");
+    let file = dir.file("small.toml", SMALL);
+    let (one, two, other) = (dir.path("one"), dir.path("two"), dir.path("other"));
+    let figures = json(0, &["run", &file, "-o", &one, "--threads", "1", "--seed", "7"]);
+    assert_eq!((&figures["seed"], &figures["queries"]["finished"]), (&Value::from(7), &Value::from(20)));
+    assert_eq!(figures["status"], "complete");
+    for key in ["simulated_us", "packet_hops", "cpu_s", "losses_virtual", "losses_physical", "pauses", "report"] {
+        assert!(!figures[key].is_null(), "{key}: {figures}");
+    }
+    let (_, stderr) = expect(0, &["run", &file, "-o", &two, "--threads", "2", "--seed", "7"]);
+    assert!(stderr.contains("sluicenet sweep"), "{stderr}");
+    same_files(&one, &two);
+    assert!(expect(0, &["diff", &one, &two]).0.starts_with("identical"));
+    expect(0, &["run", &file, "-o", &other, "--seed", "8", "--quiet"]);
+    let diff = json(1, &["diff", &one, &other]);
+    assert_eq!(diff["identical"], false);
+    assert!(Path::new(&one).join("report.html").exists());
+    // A result is not overwritten unasked.
+    let (_, stderr) = expect(2, &["run", &file, "-o", &one, "--seed", "8"]);
+    assert!(stderr.contains("--force"), "{stderr}");
+    let kept = json(0, &["run", &file, "-o", &one, "--seed", "7", "--resume"]);
+    assert_eq!(kept["packet_hops"], figures["packet_hops"]);
+    expect(0, &["run", &file, "-o", &one, "--seed", "8", "--force"]);
+    same_files(&one, &other);
+    let page = dir.path("page.html");
+    assert_eq!(expect(0, &["report", &one, "-o", &page]).0.trim(), page);
+    assert!(std::fs::read_to_string(&page).unwrap().contains("<!"));
+}
+
+#[test]
+fn a_sweep_is_the_same_on_any_number_of_workers_and_resumes() {
+    let dir = Dir::new("sweep");
+    let file = dir.file("small.toml", SMALL);
+    let (one, two) = (dir.path("one"), dir.path("two"));
+    let first = json(0, &["sweep", &file, "-o", &one, "--workers", "1"]);
+    let runs = first["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 4);
+    assert_eq!(runs[1]["axes"], serde_json::json!([["congestion", "newreno"], ["flow_control", "ZZ"]]));
+    assert_eq!(first["lost_where_none_may_be"], 0);
+    let (table, _) = expect(0, &["sweep", &file, "-o", &two, "--workers", "2"]);
+    assert!(table.contains("vegas") && table.contains("gain"), "{table}");
+    same_files(&one, &two);
+    assert!(expect(0, &["diff", &one, &two]).0.contains("identical"));
+    expect(2, &["sweep", &file, "-o", &one]);
+    // One run gone, one killed half-way: both are made again, the others are kept.
+    let gone = Path::new(&two).join("congestion=newreno,flow_control=ZZ");
+    let kept = Path::new(&two).join("congestion=vegas,flow_control=ZZ/flows-00000.parquet");
+    let before = std::fs::metadata(&kept).unwrap().modified().unwrap();
+    std::fs::remove_dir_all(&gone).unwrap();
+    let half = Path::new(&two).join("congestion=newreno,flow_control=LL/manifest.json");
+    let text = std::fs::read_to_string(&half).unwrap();
+    std::fs::write(&half, text.replace("\"complete\"", "\"running\"")).unwrap();
+    std::fs::remove_file(Path::new(&two).join("summary.json")).unwrap();
+    let again = json(0, &["sweep", &file, "-o", &two, "--resume"]);
+    assert_eq!(again["runs"].as_array().unwrap().len(), 4);
+    same_files(&one, &two);
+    assert_eq!(std::fs::metadata(&kept).unwrap().modified().unwrap(), before);
+    for name in ["report.html", "summary.json"] {
+        assert!(Path::new(&two).join(name).exists(), "{name}");
+    }
+    assert!(expect(0, &["report", &two]).0.contains("report.html"));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_leaves_readable_records() {
+    let dir = Dir::new("interrupt");
+    dir.file("sizes.txt", "1000 0\n100000 100\n");
+    let file = dir.file("endless.toml", ENDLESS);
+    let out = dir.path("out");
+    let child = command(&["run", &file, "-o", &out]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let manifest = Path::new(&out).join("manifest.json");
+    let patience = std::time::Instant::now();
+    while !manifest.exists() {
+        assert!(patience.elapsed().as_secs() < 60, "the run does not begin");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let ended = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("readable"), "{stderr}");
+    let manifest: Value = serde_json::from_str(&std::fs::read_to_string(manifest).unwrap()).unwrap();
+    assert!(manifest["status"].as_str().unwrap().starts_with("interrupted at "), "{}", manifest["status"]);
+    assert!(!records(&out).is_empty());
+    expect(0, &["report", &out]);
+    expect(0, &["diff", &out, &out]);
+}
+
+#[test]
+fn scenarios_are_valid_and_run_when_cut_short() {
+    let brief = |queries: u32| format!("workload.0.queries={queries}");
+    let (some, none) = (brief(12), "workload.0.warmup_queries=2");
+    for name in ["fig-2-14", "fig-2-15", "fig-4-14", "fig-4-15"] {
+        let file = repository(&format!("scenarios/crisan2014/{name}.toml"));
+        let found = json(0, &["validate", &file]);
+        assert!(
+            found["variants"].as_u64().unwrap() >= 6 && found["warnings"].as_array().unwrap().is_empty(),
+            "{found}"
+        );
+        let figures = json(0, &["run", &file, "--set", &some, "--set", none, "--quiet"]);
+        assert_eq!(figures["queries"]["finished"], 10, "{name}");
+    }
+    let hotspot = repository("scenarios/crisan2014/fig-2-12.toml");
+    let short = ["run", &hotspot, "--set", "scenario.duration=112 ms"];
+    let lossless = json(0, &[&short[..], &["--set", "pfc.enabled=true"]].concat());
+    assert_eq!((&lossless["drops"], &lossless["timeouts"]), (&Value::from(0), &Value::from(0)), "{lossless}");
+    let lossy = json(0, &short);
+    assert!(lossy["drops"].as_u64().unwrap() > 0, "{lossy}");
+}
+
+#[test]
+fn the_demo_checks_itself() {
+    let dir = Dir::new("demo");
+    let out = dir.path("demo");
+    let (table, _) = expect(0, &["demo", "-o", &out, "--queries", "4", "--quiet"]);
+    assert!(table.contains("no packet lost where none may be"), "{table}");
+    for word in ["LL", "LZ", "ZL", "ZZ", "newreno", "cubic", "vegas", "p99.9", "timeouts", "report.html"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    assert!(Path::new(&out).join("report.html").exists());
+}
+
+#[test]
+fn the_other_verbs() {
+    let dir = Dir::new("others");
+    let pairs: String = (0..16).map(|i| format!("{i} {}\n", (i + 8) % 16)).collect();
+    let perm = dir.file("perm.txt", &pairs);
+    let figures = json(0, &["bench", "ft", "--k", "4", "--perm", &perm, "--ms", "1", "--pfc"]);
+    for key in ["packet_hops", "cpu_s", "packet_hops_per_cpu_s", "peak_rss_bytes", "drops", "goodput_gbps"] {
+        assert!(figures[key].is_number(), "{key}: {figures}");
+    }
+    assert_eq!(figures["drops"], 0);
+    let found = json(0, &["doctor"]);
+    assert!(found.as_array().unwrap().iter().any(|f| f["name"] == "cores"), "{found}");
+    let schema: Value = serde_json::from_str(&expect(0, &["schema"]).0).unwrap();
+    assert!(schema["properties"]["topology"].is_object());
+    let valid = json(0, &["validate", &repository("scenarios/incast-32.toml")]);
+    assert_eq!((&valid["hosts"], &valid["switches"], &valid["links"]), (&33.into(), &1.into(), &33.into()));
+    assert!(valid["links_by_kind"][0]["headroom_bytes"].as_u64().unwrap() > 3160);
+}

@@ -1,0 +1,58 @@
+"""Datacenter networks that hold packets back instead of dropping them, simulated packet by packet.
+
+    import sluicenet as sn
+
+    r = sn.run("scenario.toml", seed=7)
+    r.summary["mean_us"]
+    r.flows.to_polars()
+
+Times in tables are whole picoseconds, in columns named ``*_ps``; those of a summary are microseconds.
+"""
+
+import json
+from typing import Any
+
+from . import _native, plot
+from ._compare import Diff, diff
+from ._errors import Interrupted, RecordError, RunError, ScenarioError, ScenarioWarning, SluicenetError
+from ._report import report
+from ._result import Result, load
+from ._run import run
+from ._source import validate
+from ._sweep import Cell, Sweep, sweep
+from ._table import Table
+
+__version__ = _native.__version__
+
+__all__ = [
+    "Cell",
+    "Diff",
+    "Interrupted",
+    "RecordError",
+    "Result",
+    "RunError",
+    "ScenarioError",
+    "ScenarioWarning",
+    "SluicenetError",
+    "Sweep",
+    "Table",
+    "__version__",
+    "diff",
+    "load",
+    "plot",
+    "report",
+    "run",
+    "schema",
+    "sweep",
+    "validate",
+]
+
+# Tracebacks and pickles name them as users import them.
+for _public in (Interrupted, RecordError, RunError, ScenarioError, ScenarioWarning, SluicenetError):
+    _public.__module__ = __name__
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of scenario files, for editors that check and complete TOML."""
+    found: dict[str, Any] = json.loads(_native.schema())
+    return found

@@ -1,0 +1,142 @@
+//! One run: without the interpreter lock, watched, and stopped by a signal or by another thread.
+
+use crate::error;
+use crate::scenario::{Odd, odd};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use sluicenet_lab::records::Existing;
+use sluicenet_lab::run::{self, Options, Progress};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often a run looks for signals and tells how far it is: often enough for a hand on Ctrl-C, too seldom to cost.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The longest name of a folder, in characters: file systems take 255 bytes.
+const FOLDER_CHARS_MAX: usize = 120;
+
+/// Asks runs to stop at the end of their epoch.
+#[pyclass(frozen, module = "sluicenet._native")]
+#[derive(Default)]
+pub struct Stop {
+    raised: Arc<AtomicBool>,
+}
+
+#[pymethods]
+impl Stop {
+    #[new]
+    fn new() -> Stop {
+        Stop::default()
+    }
+
+    /// Asks.
+    fn set(&self) {
+        self.raised.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One scenario ready to run.
+#[pyclass(frozen, module = "sluicenet._native")]
+pub struct Job {
+    file: String,
+    label: String,
+    job: run::Job,
+}
+
+impl Job {
+    /// A job of the scenario in `file`; `label` tells it from others of a sweep.
+    pub fn new(file: &str, label: String, job: run::Job) -> Job {
+        Job { file: file.to_string(), label, job }
+    }
+
+    /// The same with another seed, and the seed in its label: an axis of nothing, since runs with the same axes are
+    /// seeds of one configuration.
+    pub fn with_seed(&self, seed: u64) -> Job {
+        let mut scenario = self.job.scenario.clone();
+        scenario.seed = seed;
+        let job = run::Job { scenario, axes: self.job.axes.clone(), inputs: self.job.inputs.clone() };
+        let label = format!("{} seed={seed}", self.label).trim_start().to_string();
+        Job::new(&self.file, label, job)
+    }
+}
+
+#[pymethods]
+impl Job {
+    /// What tells it from the other jobs of a sweep; empty for a single one.
+    #[getter]
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Its label as a name that every file system and shell takes: the folder that `sluicenet sweep` gives it.
+    #[getter]
+    fn folder(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "=._-+,".contains(c) { c } else { '_' };
+        let name: String = self.label.replace(' ', ",").chars().map(plain).take(FOLDER_CHARS_MAX).collect();
+        if name.is_empty() { "run".into() } else { name }
+    }
+
+    /// The cell of a sweep: axis and value.
+    #[getter]
+    fn axes(&self) -> Vec<(String, String)> {
+        self.job.axes.clone()
+    }
+
+    /// Its seed.
+    #[getter]
+    fn seed(&self) -> u64 {
+        self.job.scenario.seed
+    }
+
+    /// Runs it into `out`; warnings of the build, or None where the same result was there already.
+    ///
+    /// `tick` is called with (now, until or None, remaining, total, hops), times in picoseconds. What it or a signal
+    /// handler raises stops the run at the end of its epoch, and is raised once the records are complete up to there.
+    #[pyo3(signature = (out, *, threads, existing, stop, tick=None))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        out: PathBuf,
+        threads: usize,
+        existing: &str,
+        stop: &Stop,
+        tick: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Vec<Odd>>> {
+        let existing = match existing {
+            "refuse" => Existing::Refuse,
+            "resume" => Existing::Resume,
+            "force" => Existing::Force,
+            other => return Err(PyValueError::new_err(format!("existing: {other}"))),
+        };
+        let interrupt = &*stop.raised;
+        let mut raised = None;
+        let outcome = py.detach(|| {
+            let mut looked = Instant::now();
+            let mut progress = |p: &Progress| {
+                if raised.is_none() && looked.elapsed() >= LOOK_INTERVAL {
+                    raised = Python::attach(|py| look(py, p, tick.as_ref()).err());
+                    if raised.is_some() {
+                        interrupt.store(true, Ordering::Relaxed);
+                    }
+                    looked = Instant::now();
+                }
+            };
+            run::run(&self.job, Options { threads, out: Some(out), existing, interrupt, progress: &mut progress })
+        });
+        let outcome = outcome.map_err(|e| error::run(&self.file, e))?;
+        match raised {
+            Some(e) => Err(e),
+            None => Ok(outcome.map(|o| odd(&o.warnings))),
+        }
+    }
+}
+
+fn look(py: Python<'_>, p: &Progress, tick: Option<&Py<PyAny>>) -> PyResult<()> {
+    py.check_signals()?;
+    if let Some(tick) = tick {
+        tick.call1(py, (p.now.as_ps(), p.until.map(|t| t.as_ps()), p.remaining, p.total, p.hops))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! A result in a few numbers, computed from its records alone.
+
+use crate::error;
+use crate::records::warm_from;
+use pyo3::prelude::*;
+use serde::Serialize;
+use sluicenet_lab::records::stats::Summary as Times;
+use sluicenet_lab::records::{DropRow, FlowRow, Manifest, PauseRow, QueryRow, RecordError, read, read_parts};
+use sluicenet_proto::loss::DropReason;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Picoseconds of a microsecond.
+const PS_PER_US: f64 = 1e6;
+
+/// Reasons that are a want of room in the virtual network.
+const VIRTUAL: [DropReason; 3] = [DropReason::VswitchUplink, DropReason::VswitchVm, DropReason::SocketRx];
+/// Reasons that are a want of room in the physical network, adapters included.
+const PHYSICAL: [DropReason; 4] =
+    [DropReason::SwitchBuffer, DropReason::HeadroomExceeded, DropReason::AdapterRx, DropReason::AdapterTx];
+
+/// The numbers in the order to show them, named as `sluicenet run --json` names them.
+#[derive(Serialize)]
+struct Summary {
+    scenario: String,
+    seed: u64,
+    status: String,
+    /// What `finished`, `unfinished` and the times are of: queries where there are any, flows otherwise.
+    of: &'static str,
+    finished: u64,
+    unfinished: u64,
+    mean_us: Option<f64>,
+    min_us: Option<f64>,
+    p50_us: Option<f64>,
+    p95_us: Option<f64>,
+    p99_us: Option<f64>,
+    p999_us: Option<f64>,
+    max_us: Option<f64>,
+    timeouts: u64,
+    retransmissions: u64,
+    drops: u64,
+    losses_virtual: u64,
+    losses_physical: u64,
+    pauses: u64,
+    drops_by_reason: BTreeMap<String, u64>,
+}
+
+/// The numbers of a result, as the text of a JSON object.
+#[pyfunction]
+pub fn summary(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+    let summary = py.detach(|| summarise(&path)).map_err(error::records)?;
+    Ok(serde_json::to_string(&summary).unwrap_or_default())
+}
+
+fn summarise(dir: &Path) -> Result<Summary, RecordError> {
+    let manifest = Manifest::read(dir)?;
+    let queries: Vec<QueryRow> = read(dir)?;
+    let measured = || queries.iter().filter(|q| !q.warmup);
+    let warm_ps = warm_from(dir)?;
+    let mut flows = Flows::default();
+    for part in read_parts::<FlowRow>(dir)? {
+        flows.add(&part?, warm_ps);
+    }
+    // Without a record of flows the queries still know theirs.
+    if flows.started == 0 {
+        flows.timeouts = queries.iter().map(|q| u64::from(q.timeouts)).sum();
+        flows.retransmissions = queries.iter().map(|q| u64::from(q.retransmissions)).sum();
+    }
+    let of_queries = measured().next().is_some();
+    let (mut times_ps, unfinished): (Vec<f64>, u64) = match of_queries {
+        true => (
+            measured().filter_map(|q| q.completion_ps).map(|ps| ps as f64).collect(),
+            measured().filter(|q| q.completion_ps.is_none()).count() as u64,
+        ),
+        false => (flows.fct_ps, flows.started - flows.finished),
+    };
+    let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
+    for row in read::<DropRow>(dir)? {
+        *reasons.entry(row.reason.to_string()).or_default() += row.frames;
+    }
+    let lost = |of: &[DropReason]| of.iter().filter_map(|r| reasons.get(r.name())).sum();
+    let mut pauses = 0;
+    for part in read_parts::<PauseRow>(dir)? {
+        pauses += part?.len() as u64;
+    }
+    let times = Times::of(&mut times_ps);
+    // Nothing finished is not "in no time".
+    let us = |ps: f64| (times.count > 0).then_some(ps / PS_PER_US);
+    Ok(Summary {
+        scenario: manifest.run.scenario,
+        seed: manifest.run.seed,
+        status: manifest.status.to_string(),
+        of: if of_queries { "queries" } else { "flows" },
+        finished: times.count as u64,
+        unfinished,
+        mean_us: us(times.mean),
+        min_us: us(times.min),
+        p50_us: us(times.p50),
+        p95_us: us(times.p95),
+        p99_us: us(times.p99),
+        p999_us: us(times.p999),
+        max_us: us(times.max),
+        timeouts: flows.timeouts,
+        retransmissions: flows.retransmissions,
+        drops: reasons.values().sum(),
+        losses_virtual: lost(&VIRTUAL),
+        losses_physical: lost(&PHYSICAL),
+        pauses,
+        drops_by_reason: reasons,
+    })
+}
+
+#[derive(Default)]
+struct Flows {
+    started: u64,
+    finished: u64,
+    timeouts: u64,
+    retransmissions: u64,
+    fct_ps: Vec<f64>,
+}
+
+impl Flows {
+    /// Takes flows in; times of those that began before `warm_ps` are left out.
+    fn add(&mut self, rows: &[FlowRow], warm_ps: u64) {
+        self.started += rows.len() as u64;
+        for row in rows {
+            self.finished += u64::from(row.fct_ps.is_some());
+            self.timeouts += u64::from(row.timeouts);
+            self.retransmissions += u64::from(row.retransmissions);
+            self.fct_ps.extend(row.fct_ps.filter(|_| row.start_ps >= warm_ps).map(|ps| ps as f64));
+        }
+    }
+}

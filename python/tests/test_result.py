@@ -1,0 +1,77 @@
+"""Results: summaries, representations, reports, plots."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import matplotlib as mpl
+import pyarrow.compute as pc
+import pytest
+
+import sluicenet as sn
+
+mpl.use("agg")
+
+
+def test_the_summary_is_that_of_the_tables(result: sn.Result) -> None:
+    s = result.summary
+    queries, flows = result.queries.to_arrow(), result.flows.to_arrow()
+    assert s["of"] == "queries"
+    assert s["finished"] == queries.num_rows == 20
+    assert s["mean_us"] == pytest.approx(pc.mean(queries["completion_ps"]).as_py() / 1e6)
+    assert s["max_us"] == pc.max(queries["completion_ps"]).as_py() / 1e6
+    assert s["timeouts"] == pc.sum(flows["timeouts"]).as_py()
+    assert s["drops"] == pc.sum(result.ports.to_arrow()["drops"]).as_py() == s["losses_physical"]
+    assert s["drops_by_reason"] == {"switch_buffer": s["drops"]}
+    assert s["drops"] > 0
+    assert json.loads(json.dumps(s)) == s
+
+
+def test_a_run_of_flows_sums_up_flows(incast: Path) -> None:
+    flow = {"kind": "flow", "src": 0, "dst": 4, "bytes": "100 KB"}
+    r = sn.run(incast, overrides={"workload": [flow, {**flow, "src": 1}]})
+    assert (r.summary["of"], r.summary["finished"]) == ("flows", 2)
+    assert r.summary["mean_us"] == pytest.approx(pc.mean(r.flows.to_arrow()["fct_ps"]).as_py() / 1e6)
+
+
+def test_a_loaded_result_is_the_one_that_was_run(result: sn.Result) -> None:
+    loaded = sn.load(result.path)
+    assert loaded.manifest == result.manifest
+    assert loaded.summary == result.summary
+    assert loaded.status == "complete"
+    assert loaded.log is not None
+    assert loaded.log["threads"] == 1
+
+
+def test_representations_help(result: sn.Result) -> None:
+    text = repr(result)
+    assert "incast-4 seed 1 complete: 20 queries, mean " in text
+    assert str(result.path) in text
+    assert repr(result.flows).startswith("<sluicenet.Table flows: 80 rows of flow_id, kind,")
+    assert "<td style='text-align:left'>incast</td>" in result.flows._repr_html_()
+    assert "incast-4" in result._repr_html_()
+
+
+def test_a_report_is_one_page(result: sn.Result, tmp_path: Path) -> None:
+    path = sn.report(result, tmp_path / "page.html", title="Four to <one>")
+    page = path.read_text()
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert "Four to &lt;one&gt;" in page
+    assert sn.report(result.path, tmp_path / "again.html").exists()
+
+
+def test_plots_draw_what_they_are_given(result: sn.Result) -> None:
+    lines = sn.plot.cdf(result, result, labels=["a", "b"]).get_lines()
+    assert len(lines) == 2
+    assert len(lines[0].get_xdata()) == 21  # type: ignore[arg-type]
+    rows = sn.plot.completion(result).get_yticklabels()
+    assert [t.get_text() for t in rows] == ["incast-4"]
+    with pytest.raises(ValueError, match="1 labels for 2 results"):
+        sn.plot.cdf(result, result, labels=["a"])
+
+
+def test_the_schema_is_one(incast: Path) -> None:
+    schema = sn.schema()
+    assert "topology" in schema["properties"]
+    assert sn.__version__.count(".") == 2

@@ -1,0 +1,70 @@
+"""Sweeps: the same bytes on one worker or many, kept after a stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import parquet
+
+import sluicenet as sn
+
+AXES = '\n[sweep]\n"tcp.congestion" = ["newreno", "cubic"]\n'
+
+
+@pytest.fixture
+def swept(incast: Path) -> str:
+    """The incast under two congestion controls."""
+    return incast.read_text() + AXES
+
+
+def test_workers_change_nothing(swept: str, tmp_path: Path) -> None:
+    one = sn.sweep(swept, out=tmp_path / "one", seeds=[1, 2], workers=1)
+    two = sn.sweep(swept, out=tmp_path / "two", seeds=[1, 2], workers=2)
+    assert [c.settings for c in one] == [
+        {"congestion": "newreno", "seed": 1},
+        {"congestion": "newreno", "seed": 2},
+        {"congestion": "cubic", "seed": 1},
+        {"congestion": "cubic", "seed": 2},
+    ]
+    assert sorted(p.name for p in one.path.iterdir())[0] == "congestion=cubic,seed=1"
+    for (_, a), (_, b) in zip(one, two, strict=True):
+        assert parquet(a.path) == parquet(b.path)
+        assert a.status == "complete"
+
+
+def test_a_sweep_goes_on_where_it_was(swept: str, tmp_path: Path) -> None:
+    first = sn.sweep(swept, out=tmp_path)
+    written = [c.result.path.joinpath("manifest.json").stat().st_mtime_ns for c in first]
+    kept = first[0].result
+    (first[1].result.path / "manifest.json").write_text(
+        (first[1].result.path / "manifest.json").read_text().replace('"complete"', '"running"')
+    )
+    second = sn.sweep(swept, out=tmp_path)
+    now = [c.result.path.joinpath("manifest.json").stat().st_mtime_ns for c in second]
+    assert now[0] == written[0]
+    assert now[1] > written[1]
+    assert second[0].result.summary == kept.summary
+    with pytest.raises(sn.RecordError, match="already holds"):
+        sn.sweep(swept, out=tmp_path, resume=False)
+
+
+def test_tables_of_all_runs_have_the_settings_in_front(swept: str, tmp_path: Path) -> None:
+    sweep = sn.sweep(swept, out=tmp_path)
+    queries = sweep.queries.to_polars()
+    assert queries.columns[:3] == ["congestion", "seed", "query_id"]
+    assert len(queries) == len(sweep.queries) == 40
+    assert queries["congestion"].unique(maintain_order=True).to_list() == ["newreno", "cubic"]
+    summary = sweep.summary.to_pandas()
+    assert list(summary["mean_us"]) == [c.result.summary["mean_us"] for c in sweep]
+    assert "congestion=cubic seed=1: mean" in repr(sweep)
+    assert "cubic" in sweep._repr_html_()
+    assert "cubic" in sn.report(sweep).read_text().lower()
+    assert sn.report(tmp_path, tmp_path / "again.html").exists()
+    assert len(sn.plot.cdf(sweep).get_lines()) == 2
+
+
+def test_a_variant_that_is_wrong_stops_it_before_anything_ran(swept: str, tmp_path: Path) -> None:
+    with pytest.raises(sn.ScenarioError, match="cubicc"):
+        sn.sweep(swept.replace('"cubic"', '"cubicc"'), out=tmp_path)
+    assert list(tmp_path.iterdir()) == []
