@@ -106,6 +106,7 @@ pub fn tcp_config(scenario: &Scenario, mtu: u16) -> tcp::Config {
         window_scaling: t.window_scaling,
         ecn: t.ecn,
         limited_transmit: t.limited_transmit,
+        prr: t.prr,
         restart_after_idle: t.restart_after_idle,
         nagle: t.nagle,
         congestion: match t.congestion {

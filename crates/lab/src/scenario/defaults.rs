@@ -28,17 +28,18 @@ pub(super) fn link(set: ParameterSet) -> Link {
 
 pub(super) fn switch(set: ParameterSet) -> Switch {
     match set {
-        // Table 2.1: 100 KB a port, 100 ns; cut-through (2.5.2); an output queue is bounded by all inputs (708).
+        // Table 2.1: 100 KB a port, 100 ns; cut-through (2.5.2). Line 708 bounds an output queue by all inputs, but Q_eq of
+        // 20 KB is 20 % of "the queue" (827) and replies are lost in both phases (1419): an output queue of 100 KB [d].
         ParameterSet::Crisan2014Ch2 => Switch {
             buffer: kb(100),
-            policy: BufferPolicy::Pooled,
+            policy: BufferPolicy::Output,
             delay: Duration::from_ns(100),
             forwarding: Forwarding::CutThrough,
         },
-        // Table 3.1: 100 KB a port, 500 ns; input-buffered, output-queued, full sharing (3.2.1).
+        // Table 3.1: 100 KB a port, 500 ns; the bound as above: with full sharing (3.2.1) nothing is lost in the first phase.
         ParameterSet::Crisan2014Ch3 => Switch {
             buffer: kb(100),
-            policy: BufferPolicy::Pooled,
+            policy: BufferPolicy::Output,
             delay: Duration::from_ns(500),
             forwarding: Forwarding::CutThrough,
         },
@@ -158,6 +159,8 @@ pub(super) fn tcp(set: ParameterSet, preset: TcpPreset) -> Tcp {
         window_scaling: true,
         ecn: false,
         limited_transmit: true,
+        // Linux has it, FreeBSD 9, the sources' stack, has not.
+        prr: plain,
         restart_after_idle: true,
         // Servers of small messages turn it off; FreeBSD's own default is on [d].
         nagle: false,

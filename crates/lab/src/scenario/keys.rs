@@ -249,6 +249,7 @@ pub(super) static TCP: Spec = Spec {
         k("window_scaling", Bool, "window scaling"),
         k("ecn", Bool, "explicit congestion notification"),
         k("limited_transmit", Bool, "limited transmit (RFC 3042)"),
+        k("prr", Bool, "proportional rate reduction in recovery (RFC 6937)"),
         k("restart_after_idle", Bool, "whether an idle connection starts slowly again"),
         k("nagle", Bool, "Nagle's algorithm"),
         k("connection_cache", Bool, "whether a new connection starts from what an earlier one learned"),

@@ -205,6 +205,7 @@ pub(super) fn tcp(s: &Section<'_>, set: ParameterSet) -> Result<Tcp> {
         window_scaling: s.bool("window_scaling")?.unwrap_or(d.window_scaling),
         ecn: s.bool("ecn")?.unwrap_or(d.ecn),
         limited_transmit: s.bool("limited_transmit")?.unwrap_or(d.limited_transmit),
+        prr: s.bool("prr")?.unwrap_or(d.prr),
         restart_after_idle: s.bool("restart_after_idle")?.unwrap_or(d.restart_after_idle),
         nagle: s.bool("nagle")?.unwrap_or(d.nagle),
         connection_cache: s.bool("connection_cache")?.unwrap_or(d.connection_cache),

@@ -24,12 +24,17 @@ impl Tcp {
         if self.snd_nxt == self.snd_una {
             self.retries = 0;
         }
+        let sacked_before = self.scoreboard.sacked();
         let newly_sacked = self.take_sack_blocks(seg, acked);
         if acked != 0 {
             self.on_new_ack(cfg, now, seg, acked);
             received.set(Received::ACKED);
         } else if self.is_duplicate(seg, newly_sacked, window_before) {
             self.on_duplicate_ack(cfg, now);
+        }
+        if self.mode == Mode::Fast && cfg.prr && self.sack_ok {
+            let delivered = i64::from(acked) + i64::from(self.scoreboard.sacked()) - i64::from(sacked_before);
+            self.reduce_proportionally(delivered.max(0) as u32);
         }
         if self.ecn_ok && seg.flags.contains(Flags::ECE) {
             self.on_ecn_echo(now, acked);

@@ -47,7 +47,8 @@ impl Tcp {
         let (seq, ack) = (self.wire_seq(self.snd_max), self.wire_ack());
         self.drop_connection(end);
         if reset {
-            (self.rst_due, self.rst_seq, self.rst_ack) = (true, seq.0, Some(ack.0));
+            (self.rst_due, self.rst_seq) = (true, seq.0);
+            (self.rst_has_ack, self.rst_ack) = (true, ack.0);
         }
     }
 
@@ -72,9 +73,9 @@ impl Tcp {
         }
         self.rst_due = true;
         if seg.flags.contains(Flags::ACK) {
-            (self.rst_seq, self.rst_ack) = (seg.ack.0, None);
+            (self.rst_seq, self.rst_has_ack) = (seg.ack.0, false);
         } else {
-            (self.rst_seq, self.rst_ack) = (0, Some((seg.seq + seg.seq_len()).0));
+            (self.rst_seq, self.rst_has_ack, self.rst_ack) = (0, true, (seg.seq + seg.seq_len()).0);
         }
     }
 

@@ -81,6 +81,8 @@ pub struct Config {
     pub window_scaling: bool,
     /// Explicit congestion notification (RFC 3168).
     pub ecn: bool,
+    /// Proportional rate reduction in fast recovery with SACK (RFC 6937), as Linux has it; RFC 6675 alone without.
+    pub prr: bool,
     /// New data on the first two duplicate acknowledgments (RFC 3042).
     pub limited_transmit: bool,
     /// Back to the initial window after an idle RTO (RFC 5681, 4.1).
@@ -217,6 +219,7 @@ impl Config {
             timestamps: true,
             window_scaling: true,
             ecn: false,
+            prr: false,
             limited_transmit: true,
             restart_after_idle: true,
             nagle: true,

@@ -147,12 +147,19 @@ pub struct Tcp {
     reduced_until: u64,
     high_rxt: u64,
     round_start: u64,
-    /// No challenge acknowledgment before (RFC 5961, 7).
-    challenge_at: Instant,
     /// Bytes in flight while recovering.
     pipe: u32,
+    /// Proportional rate reduction (RFC 6937, 3.1): what was in flight when recovery began, delivered and sent since.
+    recover_fs: u32,
+    prr_delivered: u32,
+    prr_out: u32,
+    /// `snd_max`, modulo 2^32, when a hole was last sent again: what is acknowledged beyond has overtaken it.
+    rexmit_mark: u32,
+    /// No challenge acknowledgment before (RFC 5961, 7), in units of 2^36 ps, about 69 ms.
+    challenge_at: u32,
     rst_seq: u32,
-    rst_ack: Option<u32>,
+    rst_ack: u32,
+    rst_has_ack: bool,
     rescued: bool,
     partial_seen: bool,
     retries: u8,

@@ -118,8 +118,13 @@ impl Tcp {
             round_start: 0,
             fin_at: u64::MAX,
             rst_seq: 0,
-            rst_ack: None,
-            challenge_at: Instant::ZERO,
+            recover_fs: 0,
+            prr_delivered: 0,
+            prr_out: 0,
+            rst_ack: 0,
+            rst_has_ack: false,
+            rexmit_mark: 0,
+            challenge_at: 0,
             stats: Stats { rtt_min: Duration::MAX, ..Stats::default() },
         };
         if let Some(entry) = cache.filter(|_| cfg.connection_cache) {

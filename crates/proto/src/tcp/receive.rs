@@ -7,8 +7,8 @@ use crate::time::{Duration, Instant};
 use sluicenet_wire::tcp::{Flags, Segment};
 
 /// Shortest time between challenge acknowledgments (RFC 5961, 7; Linux's tcp_invalid_ratelimit): two ends that
-/// disagree must not answer each other for ever.
-const CHALLENGE_INTERVAL: Duration = Duration::from_ms(500);
+/// disagree must not answer each other for ever. In units of 2^36 ps: 550 ms.
+const CHALLENGE_INTERVAL: u32 = 8;
 
 /// Bits that header prediction does not look at.
 const PREDICTED: u8 = Flags::PSH.0;
@@ -24,7 +24,7 @@ impl Tcp {
     /// Takes a segment in; `ce` tells whether its packet was marked CE.
     #[inline]
     pub fn receive(&mut self, cfg: &Config, now: Instant, seg: &Segment, ce: bool) -> Received {
-        self.stats.segments_received += 1;
+        self.stats.segments_received = self.stats.segments_received.wrapping_add(1);
         if self.predicted(seg) && !ce {
             let acked = seg.ack.0.wrapping_sub(self.wire_seq(self.snd_una).0);
             let fits = u64::from(seg.len) <= self.rcv_adv - self.rcv_nxt;
@@ -245,8 +245,9 @@ impl Tcp {
 
     /// A challenge acknowledgment (RFC 5961), rationed.
     fn challenge(&mut self, now: Instant) {
-        if now >= self.challenge_at {
-            self.challenge_at = now.saturating_add(CHALLENGE_INTERVAL);
+        let at = (now.0 >> 36) as u32;
+        if at >= self.challenge_at {
+            self.challenge_at = at.saturating_add(CHALLENGE_INTERVAL);
             self.stats.challenge_acks += 1;
             self.ack_now = true;
         }

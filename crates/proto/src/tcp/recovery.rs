@@ -129,8 +129,41 @@ impl Tcp {
         } else {
             self.pipe = outstanding.saturating_sub(DUP_THRESH * mss);
         }
+        (self.recover_fs, self.prr_delivered, self.prr_out) = (outstanding, 0, 0);
         self.rtt.stop_timing();
         self.arm_retransmit(now);
+    }
+
+    /// Lets out in proportion to what an acknowledgment says was `delivered` (RFC 6937, 3.1), so that recovery neither
+    /// stops for half a round trip nor sends all that is lost at once into the queue that has just overflowed.
+    #[cold]
+    pub(super) fn reduce_proportionally(&mut self, delivered: u32) {
+        let mss = u32::from(self.mss);
+        let ssthresh = self.window.ssthresh;
+        self.resend_what_was_overtaken(mss);
+        self.prr_delivered = self.prr_delivered.saturating_add(delivered);
+        let allowed = if self.pipe > ssthresh {
+            let share = u64::from(self.prr_delivered) * u64::from(ssthresh);
+            let share = share.div_ceil(u64::from(self.recover_fs.max(1)));
+            u32::try_from(share).unwrap_or(u32::MAX).saturating_sub(self.prr_out)
+        } else {
+            // Slow start towards the threshold: the reduction bound of the RFC.
+            let limit = self.prr_delivered.saturating_sub(self.prr_out).max(delivered).saturating_add(mss);
+            (ssthresh - self.pipe).min(limit)
+        };
+        self.window.cwnd = self.pipe.saturating_add(allowed);
+    }
+
+    /// A hole that was sent again is lost again when enough of what was sent after it has arrived; RFC 6675 alone waits
+    /// for the timer (what RFC 8985 is for; counted here in segments, as Linux did before it).
+    fn resend_what_was_overtaken(&mut self, mss: u32) {
+        let Some(highest) = self.scoreboard.highest() else { return };
+        let beyond = (highest as u32).wrapping_sub(self.rexmit_mark) as i32;
+        if self.high_rxt > self.snd_una && beyond > (DUP_THRESH * mss) as i32 {
+            self.high_rxt = self.snd_una;
+            self.rexmit_una = true;
+            self.update_pipe();
+        }
     }
 
     /// SetPipe (RFC 6675, 4): what was sent and is neither acknowledged nor lost, and what was sent again. After a

@@ -27,6 +27,11 @@ impl Scoreboard {
         self.sacked
     }
 
+    /// End of the furthest bytes that are acknowledged selectively.
+    pub(super) fn highest(&self) -> Option<u64> {
+        self.ranges.last().map(|r| r.1)
+    }
+
     pub(super) fn clear(&mut self) {
         self.ranges.clear();
         self.sacked = 0;

@@ -83,7 +83,7 @@ impl Tcp {
     pub fn poll_transmit(&mut self, cfg: &Config, now: Instant) -> Option<Transmit> {
         // Each arm builds its answer in place: a copy of a segment costs as much as all the rest.
         let action = self.next(cfg)?;
-        self.stats.segments_sent += 1;
+        self.stats.segments_sent = self.stats.segments_sent.wrapping_add(1);
         match action {
             Action::Data(data) => self.send_data(cfg, now, data),
             Action::Ack => self.send_ack(cfg, now),
@@ -245,8 +245,12 @@ impl Tcp {
             Why::Una => {
                 self.rexmit_una = false;
                 self.high_rxt = self.high_rxt.max(end);
+                self.rexmit_mark = self.snd_max as u32;
             }
-            Why::Hole => self.high_rxt = end,
+            Why::Hole => {
+                self.high_rxt = end;
+                self.rexmit_mark = self.snd_max as u32;
+            }
             Why::Rescue => self.rescued = true,
             Why::Probe => {
                 self.probe_due = false;
@@ -257,6 +261,7 @@ impl Tcp {
             // Without SACK the duplicates pay for the retransmission (RFC 6582, 3.2: it is not part of the flight).
             if self.sack_ok || why != Why::Una {
                 self.pipe = self.pipe.saturating_add(len);
+                self.prr_out = self.prr_out.saturating_add(len);
             }
             if why != Why::Probe {
                 self.snd_nxt = self.snd_nxt.max(end);
@@ -373,7 +378,8 @@ impl Tcp {
     fn send_reset(&mut self) -> Option<Transmit> {
         self.rst_due = false;
         let mut segment = Segment { seq: SeqNumber(self.rst_seq), flags: Flags::RST, ..Segment::default() };
-        if let Some(ack) = self.rst_ack {
+        if self.rst_has_ack {
+            let ack = self.rst_ack;
             segment.ack = SeqNumber(ack);
             segment.flags = segment.flags.with(Flags::ACK);
         }

@@ -50,9 +50,9 @@ pub enum End {
 #[repr(C)]
 pub struct Stats {
     /// Segments sent, with retransmissions and pure acknowledgments.
-    pub segments_sent: u64,
+    pub segments_sent: u32,
     /// Segments received.
-    pub segments_received: u64,
+    pub segments_received: u32,
     /// Sum of the RTT samples.
     pub rtt_sum: Duration,
     /// Smallest RTT sample; `Duration::MAX` before the first.

@@ -163,6 +163,8 @@ pub struct Tcp {
     pub ecn: bool,
     /// Limited transmit (RFC 3042).
     pub limited_transmit: bool,
+    /// Proportional rate reduction in recovery (RFC 6937).
+    pub prr: bool,
     /// Whether an idle connection starts slowly again (RFC 5681, 4.1).
     pub restart_after_idle: bool,
     /// Nagle's algorithm (RFC 896).

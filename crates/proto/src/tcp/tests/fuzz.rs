@@ -14,6 +14,7 @@ fn any_config(rng: &mut Rng) -> Config {
         window_scaling: flip(rng),
         ecn: flip(rng),
         limited_transmit: flip(rng),
+        prr: flip(rng),
         restart_after_idle: flip(rng),
         nagle: flip(rng),
         auto_buffer: flip(rng),

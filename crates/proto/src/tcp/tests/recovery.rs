@@ -160,3 +160,34 @@ fn sack_blocks_travel_before_full_data_segments() {
     assert!(pair.log.iter().all(fits));
     assert_eq!(pair.read, [8_000, 8_000]);
 }
+
+#[test]
+fn a_retransmission_that_is_lost_too_waits_for_the_timer_unless_later_data_tells() {
+    // RFC 6675 cannot know; RFC 8985, 1: data sent after it that arrives shows it.
+    for prr in [false, true] {
+        let mut pair = Pair::established(Config { prr, ..cfg(true) });
+        pair.to_write[CLIENT] = 60_000;
+        pair.rule = Box::new(|s| {
+            let first_two = s.from == CLIENT && s.nth != 0 && s.transmit.offset == 0 && s.at < Instant::ZERO + us(150);
+            if first_two { Fate::Drop } else { Fate::Deliver }
+        });
+        pair.drive(ms(200));
+        assert_eq!(pair.read[SERVER], 60_000);
+        let stats = pair.client().stats();
+        assert_eq!((stats.timeouts, stats.fast_retransmits), (!prr as u32, 1), "prr {prr}");
+    }
+}
+
+#[test]
+fn proportional_rate_reduction_lets_out_one_segment_for_two_delivered() {
+    // RFC 6937, 3.1: twenty in flight, one lost, the window halves: nine new segments for nineteen duplicates, spread
+    // over them, where RFC 6675 first waits for half of them and then answers each.
+    let mut pair = Pair::established(Config { prr: true, initial_window: InitialWindow::Segments(20), ..cfg(true) });
+    pair.to_write[CLIENT] = 60_000;
+    pair.rule = Box::new(|s| if s.nth == 1 && s.from == CLIENT { Fate::Drop } else { Fate::Deliver });
+    pair.drive(us(190));
+    let new = pair.client_data().iter().filter(|d| !d.2).count() - 20;
+    assert_eq!(pair.client().ssthresh(), 10_000);
+    assert!((8..=9).contains(&new), "{new}");
+    assert_eq!(pair.client().stats().retransmissions, 1);
+}

@@ -1,0 +1,58 @@
+# The house's commands. `make demo` needs git, make and Rust; `make build` and `make test` need Python 3.11 or later too.
+
+PYTHON ?= python3
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BIN := $(TARGET)/release/sluicenet
+VENV := .venv
+WHEELS := $(TARGET)/wheels
+
+.DEFAULT_GOAL := help
+.PHONY: help build command wheel demo test lint lint-python docs extending bench clean
+
+help: ## This list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r n t; do printf '  make %-10s %s\n' "$$n" "$$t"; done
+
+build: command wheel ## The command in target/release/sluicenet and the Python package in .venv
+
+command:
+	$(CARGO) build --release --locked --bin sluicenet
+
+# The extras are for dataframes, plots and progress; the versions are those the tests run with.
+wheel: $(VENV)/.ready
+	rm -f $(WHEELS)/sluicenet-*.whl
+	$(VENV)/bin/maturin build --release --locked --quiet -m python/Cargo.toml -i $(VENV)/bin/python --out $(WHEELS)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/sluicenet-*.whl
+	@$(VENV)/bin/python -c 'import sluicenet; print(f"sluicenet {sluicenet.__version__} is in $(VENV)")'
+
+$(VENV)/.ready: scripts/venv.sh python/requirements-test.txt python/pyproject.toml
+	scripts/venv.sh $(PYTHON) $(VENV)
+	@touch $@
+
+demo: command ## 256 servers, lossy and lossless, three TCPs, in a minute: results in out/demo
+	$(BIN) demo -o out/demo $(DEMO_FLAGS)
+
+test: wheel ## Every test: Rust, then Python in .venv
+	$(VENV)/bin/python scripts/test.py
+
+lint: lint-python ## Formatting, clippy, ruff, mypy
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+lint-python: $(VENV)/.ready
+	$(VENV)/bin/ruff check --config python/pyproject.toml python scripts
+	$(VENV)/bin/ruff format --config python/pyproject.toml --check python scripts
+	cd python && $(abspath $(VENV))/bin/mypy --no-incremental sluicenet tests
+
+docs: ## The reference pages from the code: docs/scenario.md, docs/records.md
+	SLUICENET_DOCS=write $(CARGO) test --locked -p sluicenet-lab --test docs
+
+extending: ## What docs/extending.md says, done in a copy and tested
+	$(PYTHON) scripts/extending.py
+
+bench: command ## How fast the simulator itself is: long TCP flows on fat trees
+	bench/run $(BIN)
+
+clean: ## Everything that was built or run
+	$(CARGO) clean
+	rm -rf $(VENV) out
