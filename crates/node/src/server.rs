@@ -244,7 +244,7 @@ pub struct Core {
     from_wire: u64,
     to_wire: u64,
     drops: Drops,
-    /// Packets on the way between two guests of a server without a vSwitch count in no queue of their own.
+    /// Largest frame of a guest on the wire.
     max_frame: u32,
 }
 
@@ -926,6 +926,13 @@ impl Core {
         let Some(s) = self.guests[vm as usize].get(index) else { return };
         let Some(at) = s.outbox.iter().position(|m| m.end == words[0]) else { return };
         let Some(m) = s.outbox.remove(at) else { return };
+        // A timeout delays every message behind it on the connection but counts once: to the one that waits in front.
+        let counted = s.before(Duration::ZERO);
+        if let Some(next) = s.outbox.get_mut(at) {
+            next.before.timeouts = counted.timeouts;
+            next.before.retransmissions = counted.retransmissions;
+            next.before.timeout_wait = counted.timeout_wait;
+        }
         let end = (words[1] != u64::MAX).then_some(Instant(words[1]));
         let s = &*s;
         let record = s.record(&m, end, words[2] & NOTE_WORD, self.adapter.gate().held_time(now, s.priority));
