@@ -157,6 +157,10 @@ impl Guest {
                 at
             }
             None => {
+                // Sockets are large and most guests have few: room for half as many again, not for twice as many.
+                if self.sockets.len() == self.sockets.capacity() {
+                    self.sockets.reserve_exact((self.sockets.len() / 2).max(1));
+                }
                 self.sockets.push(Some(socket));
                 self.sockets.len() as u32 - 1
             }
