@@ -40,8 +40,9 @@ lint: lint-python ## Formatting, clippy, ruff, mypy
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 lint-python: $(VENV)/.ready
-	$(VENV)/bin/ruff check --config python/pyproject.toml python scripts
-	$(VENV)/bin/ruff format --config python/pyproject.toml --check python scripts
+	cd python && $(abspath $(VENV))/bin/ruff check . && $(abspath $(VENV))/bin/ruff format --check .
+	$(VENV)/bin/ruff check --config python/pyproject.toml scripts
+	$(VENV)/bin/ruff format --config python/pyproject.toml --check scripts
 	cd python && $(abspath $(VENV))/bin/mypy --no-incremental sluicenet tests
 
 docs: ## The reference pages from the code: docs/scenario.md, docs/records.md
