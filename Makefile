@@ -15,8 +15,10 @@ help: ## This list
 
 build: command wheel ## The command in target/release/sluicenet and the Python package in .venv
 
+# Naming the Python package builds nothing of it, but makes cargo choose the dependencies' features as for the wheel: what
+# the two share is then built once.
 command:
-	$(CARGO) build --release --locked --bin sluicenet
+	$(CARGO) build --release --locked -p sluicenet-lab -p sluicenet-python --bin sluicenet
 
 # The extras are for dataframes, plots and progress; the versions are those the tests run with.
 wheel: $(VENV)/.ready

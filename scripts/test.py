@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
 SKIPPED = re.compile(r"^(SKIPPED|not checked): ")
+MISSING = re.compile(r"^not checked: (.*)/[^/]+ is not there$")
 
 
 class Count:
@@ -28,7 +29,9 @@ class Count:
         self.remarks: list[str] = []
 
     def remark(self, text: str) -> None:
-        """Something that was skipped, and why; told once."""
+        """Something that was skipped, and why; told once, and files of one folder together."""
+        if missing := MISSING.match(text):
+            text = f"not checked: files that would be in {os.path.normpath(missing[1])}"
         if text not in self.remarks:
             self.remarks.append(text)
 

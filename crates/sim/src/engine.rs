@@ -91,7 +91,9 @@ impl<A: App> Engine<A> {
         let overhead = world.framing.overhead() as u32;
         let clock = Clockwork::new(window, lanes, overhead, world.seed);
 
-        let shards = threads.clamp(1, world.nodes.len().max(1));
+        // A part goes to one thread: more threads than parts would only wait for each other.
+        let parts = world.part.iter().max().map_or(1, |&p| p as usize + 1);
+        let shards = threads.clamp(1, parts);
         let owner = partition(&world.part, shards);
         let mut counts = vec![0u32; shards];
         let place: Vec<(u16, u32)> = owner
