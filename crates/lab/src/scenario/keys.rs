@@ -190,7 +190,7 @@ pub(super) static SERVER: Spec = Spec {
     name: "server",
     doc: "every server",
     keys: &[
-        k("vms", Count(1, 256), "virtual machines on each"),
+        k("vms", Count(1, 63), "virtual machines on each"),
         k("virtual_network", Bool, "whether a virtual switch stands between them and the adapter"),
     ],
 };

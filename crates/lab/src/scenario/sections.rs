@@ -103,7 +103,7 @@ pub(super) fn adapter(
 pub(super) fn server(s: &Section<'_>, set: ParameterSet) -> Result<Server> {
     let d = defaults::server(set);
     Ok(Server {
-        vms: s.count_u32("vms", 1..=256)?.unwrap_or(d.vms),
+        vms: s.count_u32("vms", 1..=63)?.unwrap_or(d.vms),
         virtual_network: s.bool("virtual_network")?.unwrap_or(d.virtual_network),
     })
 }
