@@ -481,14 +481,14 @@ impl<A: App> Shard<A> {
         let window = self.clock.window;
         // Seen from the end of the window before: every lane but that one is open.
         let here = Here { start: (number - 1) * window, end: number * window, number: number - 1 };
-        let (mut reach, _) = self.split(here);
+        let mut reach = self.reach(here);
         for p in parcels.drain(..) {
             reach.arrive(p.at, p.node, p.port, &p.packet);
         }
     }
 
-    fn split(&mut self, here: Here) -> (Reach<'_>, &mut [Node<A>]) {
-        let reach = Reach {
+    fn reach(&mut self, here: Here) -> Reach<'_> {
+        Reach {
             clock: &self.clock,
             me: self.me,
             here,
@@ -497,8 +497,7 @@ impl<A: App> Shard<A> {
             outboxes: &mut self.outboxes,
             captured: &mut self.captured,
             sent_min: &mut self.sent_min,
-        };
-        (reach, &mut self.nodes)
+        }
     }
 
     /// Brings what comes within the ring from beyond it.
@@ -681,7 +680,8 @@ const FETCH_KEYS: usize = 64;
 fn fetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint: it reads nothing a program could see and never faults, whatever the address. A
-    // sweep touches more memory than the caches hold; asked for one box ahead, it costs a third less (docs/architecture.md).
+    // sweep touches more memory than the caches hold; asked for one to three boxes ahead, what is
+    // fetched is there when it is needed.
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast())
     };

@@ -1,4 +1,5 @@
 //! Tables for terminals.
+pub(super) use crate::report::format::{count, counted};
 
 /// A table: names to the left, numbers to the right.
 #[derive(Debug, Default)]
@@ -83,24 +84,6 @@ pub(super) fn time(us: f64) -> String {
         0
     };
     format!("{value:.places$} {unit}")
-}
-
-/// A count with its thousands apart.
-pub(super) fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// A count and its noun.
-pub(super) fn counted(n: u64, one: &str, many: &str) -> String {
-    format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 
 /// A number with a decimal prefix, as "18.3 M".

@@ -66,7 +66,7 @@ fn trim_zeros(text: &str) -> String {
 }
 
 /// A count with its thousands apart.
-pub(super) fn count(n: u64) -> String {
+pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -84,7 +84,7 @@ pub(super) fn times(ratio: f64) -> String {
 }
 
 /// A count and its noun, as "1 query" or "2,000 queries".
-pub(super) fn counted(n: u64, one: &str, many: &str) -> String {
+pub(crate) fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 

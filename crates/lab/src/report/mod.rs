@@ -5,7 +5,7 @@
 
 mod charts;
 mod findings;
-mod format;
+pub(crate) mod format;
 mod model;
 mod page;
 mod scale;
