@@ -1,7 +1,7 @@
 //! The network adapter: a virtual output queue for each destination, flow control towards the wire, a resequencing
 //! buffer on receipt (Crisan 2014, 2.5.2).
 
-use crate::slab::{Fifo, Slab};
+use crate::pool::{Fifo, Handle, Pool};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -46,9 +46,9 @@ struct Voq {
 
 /// Frames of one sender and priority that came too early.
 #[derive(Clone, Debug)]
-struct Resequencer<F> {
+struct Resequencer {
     next: u16,
-    early: Vec<(u16, F)>,
+    early: Vec<(u16, Handle)>,
     deadline: Instant,
 }
 
@@ -63,45 +63,45 @@ pub trait Serial: Frame {
     fn set_serial(&mut self, serial: u16);
 }
 
-/// An adapter with one wire.
+/// An adapter with one wire. What every frame touches stands in front.
 #[derive(Clone, Debug)]
-pub struct Adapter<F> {
+#[repr(C)]
+pub struct Adapter {
     config: Arc<AdapterConfig>,
     /// Queues with frames, the one to be served next in front.
     active: VecDeque<Voq>,
-    /// Queues with frames, by priority.
-    ready: [u32; PRIORITIES],
-    ready_set: PrioritySet,
-    held: PrioritySet,
-    slab: Slab<F>,
+    /// Frames in those queues, and their bytes.
+    frames: u32,
     used: u32,
     max_used: u32,
-    /// Received frames that the host has no room for.
-    stalled: VecDeque<F>,
-    stalled_bytes: [u32; PRIORITIES],
-    gate: Gate,
+    ready_set: PrioritySet,
+    held: PrioritySet,
     signal: Signal,
+    early: BTreeMap<u32, Resequencer>,
+    /// Received frames that the host has no room for.
+    stalled: VecDeque<Handle>,
+    /// Queues with frames, by priority.
+    ready: [u32; PRIORITIES],
+    stalled_bytes: [u32; PRIORITIES],
     control_out: u64,
     serials: BTreeMap<u32, u16>,
-    early: BTreeMap<u32, Resequencer<F>>,
-    /// The pause frame sent last.
-    control: F,
+    gate: Gate,
 }
 
 fn key(host: HostId, priority: Priority) -> u32 {
     host << 3 | priority as u32
 }
 
-impl<F: Serial> Adapter<F> {
+impl Adapter {
     /// An adapter with nothing in it.
-    pub fn new(config: Arc<AdapterConfig>) -> Adapter<F> {
+    pub fn new(config: Arc<AdapterConfig>) -> Adapter {
         Adapter {
             config,
             active: VecDeque::new(),
             ready: [0; PRIORITIES],
             ready_set: PrioritySet::NONE,
             held: PrioritySet::NONE,
-            slab: Slab::default(),
+            frames: 0,
             used: 0,
             max_used: 0,
             stalled: VecDeque::new(),
@@ -111,7 +111,6 @@ impl<F: Serial> Adapter<F> {
             control_out: 0,
             serials: BTreeMap::new(),
             early: BTreeMap::new(),
-            control: F::from_pause(Pause::default()),
         }
     }
 
@@ -131,7 +130,7 @@ impl<F: Serial> Adapter<F> {
     /// Frames that wait, for the wire or for the host.
     pub fn queued(&self) -> u64 {
         let early: usize = self.early.values().map(|r| r.early.len()).sum();
-        self.slab.in_use() as u64 + self.stalled.len() as u64 + early as u64
+        self.frames as u64 + self.stalled.len() as u64 + early as u64
     }
     /// The gate towards the wire.
     pub fn gate(&self) -> &Gate {
@@ -148,11 +147,13 @@ impl<F: Serial> Adapter<F> {
 
     /// Queues a frame for the wire, or hands it back.
     #[inline(always)]
-    pub fn enqueue(&mut self, frame: &F) -> Result<(), Full<F>> {
+    pub fn enqueue<F: Serial>(&mut self, pool: &mut Pool<F>, at: Handle) -> Result<(), Full<Handle>> {
+        let frame = pool.frame(at);
         let len = frame.len();
         if len > self.room() {
-            return Err(Full(*frame));
+            return Err(Full(at));
         }
+        self.frames += 1;
         self.used += len;
         self.max_used = self.max_used.max(self.used);
         let p = frame.priority();
@@ -169,7 +170,7 @@ impl<F: Serial> Adapter<F> {
                 self.active.back_mut().expect("a queue was just added")
             }
         };
-        self.slab.push(&mut voq.list, frame, 0);
+        pool.push(&mut voq.list, at, 0);
         Ok(())
     }
 
@@ -181,52 +182,55 @@ impl<F: Serial> Adapter<F> {
 
     /// The next frame for the wire.
     #[inline(always)]
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<&F> {
+    pub fn poll_transmit<F: Serial>(&mut self, now: Instant, pool: &mut Pool<F>) -> Option<Handle> {
         if self.signal.is_due() {
-            return self.poll_control(now);
+            return self.poll_control(now, pool);
         }
         if self.ready_set.0 & !self.held.0 == 0 {
             return None;
         }
         // A queue of a held priority lets the next one go first and keeps its place in the round.
-        let mut at = 0;
-        while self.held.contains((self.active[at].key & 7) as u8) {
-            at += 1;
+        let mut turn = 0;
+        while self.held.contains((self.active[turn].key & 7) as u8) {
+            turn += 1;
         }
-        let mut voq = self.active.remove(at)?;
-        let (place, _) = self.slab.pop(&mut voq.list)?;
-        let frame = self.slab.frame(place);
-        self.used -= frame.len();
+        let voq = &mut self.active[turn];
+        let (at, _) = pool.pop(&mut voq.list)?;
         if voq.list.is_empty() {
             let p = (voq.key & 7) as u8;
+            self.active.remove(turn);
             self.ready[p as usize] -= 1;
             if self.ready[p as usize] == 0 {
                 self.ready_set.remove(p);
             }
-        } else {
+        } else if turn + 1 < self.active.len()
+            && let Some(voq) = self.active.remove(turn)
+        {
             self.active.push_back(voq);
         }
+        let frame = pool.frame_mut(at);
+        self.frames -= 1;
+        self.used -= frame.len();
         if self.config.resequencing.is_some() {
             let next = self.serials.entry(key(frame.destination(), frame.priority())).or_default();
             frame.set_serial(*next);
             *next = next.wrapping_add(1);
         }
-        Some(frame)
+        Some(at)
     }
 
     /// The frame that will probably be sent next.
     #[inline(always)]
-    pub fn upcoming(&self) -> Option<&F> {
-        self.slab.front(&self.active.front()?.list)
+    pub fn upcoming(&self) -> Option<Handle> {
+        self.active.front()?.list.front()
     }
 
     #[cold]
-    fn poll_control(&mut self, now: Instant) -> Option<&F> {
+    fn poll_control<F: Serial>(&mut self, now: Instant, pool: &mut Pool<F>) -> Option<Handle> {
         let lasts = self.config.quantum.saturating_mul(self.config.quanta as u64);
         let pause = self.signal.poll(now, self.config.quanta, lasts)?;
         self.control_out += 1;
-        self.control = F::from_pause(pause);
-        Some(&self.control)
+        Some(pool.insert(&F::from_pause(pause)))
     }
 
     /// A pause frame came in.
@@ -239,15 +243,22 @@ impl<F: Serial> Adapter<F> {
 
     /// Puts a received frame in its place among those of its sender; hands out by `deliver` what is in order.
     #[inline(always)]
-    pub fn resequence(&mut self, now: Instant, frame: F, deliver: &mut impl FnMut(F)) {
+    pub fn resequence<F: Serial>(&mut self, now: Instant, pool: &Pool<F>, at: Handle, deliver: &mut impl FnMut(Handle)) {
         match self.config.resequencing {
-            None => deliver(frame),
-            Some(patience) => self.resequence_slowly(now, frame, patience, deliver),
+            None => deliver(at),
+            Some(patience) => self.resequence_slowly(now, pool.frame(at), at, patience, deliver),
         }
     }
 
     #[inline(never)]
-    fn resequence_slowly(&mut self, now: Instant, frame: F, patience: Duration, deliver: &mut impl FnMut(F)) {
+    fn resequence_slowly<F: Serial>(
+        &mut self,
+        now: Instant,
+        frame: &F,
+        at: Handle,
+        patience: Duration,
+        deliver: &mut impl FnMut(Handle),
+    ) {
         let r = self.early.entry(key(frame.source(), frame.priority())).or_insert_with(|| Resequencer {
             next: 0,
             early: Vec::new(),
@@ -256,12 +267,12 @@ impl<F: Serial> Adapter<F> {
         let ahead = frame.serial().wrapping_sub(r.next) as i16;
         if ahead < 0 {
             // Its place was given up; it is late, not lost.
-            deliver(frame);
+            deliver(at);
             return;
         }
         if ahead > 0 {
-            let at = r.early.partition_point(|(s, _)| (s.wrapping_sub(frame.serial()) as i16) < 0);
-            r.early.insert(at, (frame.serial(), frame));
+            let place = r.early.partition_point(|(s, _)| (s.wrapping_sub(frame.serial()) as i16) < 0);
+            r.early.insert(place, (frame.serial(), at));
             if r.deadline == Instant::MAX {
                 r.deadline = now + patience;
             }
@@ -271,20 +282,21 @@ impl<F: Serial> Adapter<F> {
             return;
         }
         r.next = r.next.wrapping_add(1);
-        deliver(frame);
+        deliver(at);
         r.release(now, patience, deliver);
     }
 
     /// Keeps a frame that the host has no room for; `Err` when the receive buffer is full too.
-    pub fn stall(&mut self, frame: F) -> Result<(), Full<F>> {
+    pub fn stall<F: Serial>(&mut self, pool: &Pool<F>, at: Handle) -> Result<(), Full<Handle>> {
+        let frame = pool.frame(at);
         let (p, len) = (frame.priority(), frame.len());
         let bytes = self.stalled_bytes[p as usize] + len;
         let lossless = self.config.lossless.contains(p);
         if bytes > if lossless { self.config.marks.capacity } else { self.config.buffer } {
-            return Err(Full(frame));
+            return Err(Full(at));
         }
         self.stalled_bytes[p as usize] = bytes;
-        self.stalled.push_back(frame);
+        self.stalled.push_back(at);
         if lossless {
             self.signal.on_rise(p, bytes, &self.config.marks);
         }
@@ -292,19 +304,20 @@ impl<F: Serial> Adapter<F> {
     }
 
     /// The first frame that waits for the host.
-    pub fn stalled(&self) -> Option<&F> {
-        self.stalled.front()
+    pub fn stalled(&self) -> Option<Handle> {
+        self.stalled.front().copied()
     }
 
     /// Takes the first frame that waits for the host.
-    pub fn take_stalled(&mut self) -> Option<F> {
-        let frame = self.stalled.pop_front()?;
+    pub fn take_stalled<F: Serial>(&mut self, pool: &Pool<F>) -> Option<Handle> {
+        let at = self.stalled.pop_front()?;
+        let frame = pool.frame(at);
         let p = frame.priority();
         self.stalled_bytes[p as usize] -= frame.len();
         if self.config.lossless.contains(p) {
             self.signal.on_fall(p, self.stalled_bytes[p as usize], &self.config.marks);
         }
-        Some(frame)
+        Some(at)
     }
 
     /// The earliest deadline.
@@ -323,7 +336,7 @@ impl<F: Serial> Adapter<F> {
     }
 
     /// A deadline passed.
-    pub fn handle_timeout(&mut self, now: Instant, deliver: &mut impl FnMut(F)) {
+    pub fn handle_timeout(&mut self, now: Instant, deliver: &mut impl FnMut(Handle)) {
         if !self.gate.handle_timeout(now).is_empty() {
             self.held = self.gate.held();
         }
@@ -336,20 +349,20 @@ impl<F: Serial> Adapter<F> {
     }
 }
 
-impl<F: Serial> Resequencer<F> {
+impl Resequencer {
     /// Hands out the frames that follow without a hole.
-    fn release(&mut self, now: Instant, patience: Duration, deliver: &mut impl FnMut(F)) {
+    fn release(&mut self, now: Instant, patience: Duration, deliver: &mut impl FnMut(Handle)) {
         let run =
             self.early.iter().enumerate().take_while(|(i, (s, _))| *s == self.next.wrapping_add(*i as u16)).count();
-        for (_, frame) in self.early.drain(..run) {
-            deliver(frame);
+        for (_, at) in self.early.drain(..run) {
+            deliver(at);
         }
         self.next = self.next.wrapping_add(run as u16);
         self.deadline = if self.early.is_empty() { Instant::MAX } else { now + patience };
     }
 
     /// Stops waiting for the missing frames before the first early one.
-    fn give_up(&mut self, now: Instant, patience: Duration, deliver: &mut impl FnMut(F)) {
+    fn give_up(&mut self, now: Instant, patience: Duration, deliver: &mut impl FnMut(Handle)) {
         if let Some(&(serial, _)) = self.early.first() {
             self.next = serial;
         }
@@ -382,51 +395,65 @@ mod tests {
 
     #[test]
     fn destinations_take_turns() {
-        let mut a = Adapter::new(config(Queueing::Voq, None));
+        let (mut a, mut pool) = (Adapter::new(config(Queueing::Voq, None)), Pool::default());
         for (dst, n) in [(7, 0), (7, 1), (7, 2), (8, 3), (9, 4)] {
-            a.enqueue(&frame(dst, n, 0)).unwrap();
+            let at = pool.insert(&frame(dst, n, 0));
+            a.enqueue(&mut pool, at).unwrap();
         }
-        let order: Vec<u64> = core::iter::from_fn(|| a.poll_transmit(Instant(0)).map(Packet::udp_offset)).collect();
+        let mut next = || a.poll_transmit(Instant(0), &mut pool).map(|at| pool.frame(at).udp_offset());
+        let order: Vec<u64> = core::iter::from_fn(&mut next).collect();
         assert_eq!(order, [0, 3, 4, 1, 2]);
         assert!(!a.is_ready() && a.room() == 10_000);
     }
 
     #[test]
     fn a_held_priority_waits_and_the_others_go() {
-        let mut a = Adapter::new(config(Queueing::Fifo, None));
-        a.enqueue(&frame(7, 0, 3)).unwrap();
-        a.enqueue(&frame(7, 1, 4)).unwrap();
+        let (mut a, mut pool) = (Adapter::new(config(Queueing::Fifo, None)), Pool::default());
+        for (n, priority) in [(0, 3), (1, 4)] {
+            let at = pool.insert(&frame(7, n, priority));
+            a.enqueue(&mut pool, at).unwrap();
+        }
         let mut pause = Pause { classes: PrioritySet(8), quanta: [0; 8] };
         pause.quanta[3] = 2;
         a.receive_pause(Instant(0), &pause);
-        assert_eq!(a.poll_transmit(Instant(0)).unwrap().udp_offset(), 1);
-        assert!(a.poll_transmit(Instant(0)).is_none());
+        let at = a.poll_transmit(Instant(0), &mut pool).unwrap();
+        assert_eq!(pool.frame(at).udp_offset(), 1);
+        assert!(a.poll_transmit(Instant(0), &mut pool).is_none());
         let mut none = |_| panic!();
         a.handle_timeout(a.poll_timeout().unwrap(), &mut none);
-        assert_eq!(a.poll_transmit(Instant(0)).unwrap().udp_offset(), 0);
+        let at = a.poll_transmit(Instant(0), &mut pool).unwrap();
+        assert_eq!(pool.frame(at).udp_offset(), 0);
     }
 
     #[test]
     fn a_full_buffer_hands_the_frame_back() {
-        let mut a = Adapter::new(config(Queueing::Voq, None));
+        let (mut a, mut pool) = (Adapter::new(config(Queueing::Voq, None)), Pool::default());
         for n in 0..10 {
-            a.enqueue(&frame(n, n as u64, 0)).unwrap();
+            let at = pool.insert(&frame(n, n as u64, 0));
+            a.enqueue(&mut pool, at).unwrap();
         }
-        assert_eq!(a.enqueue(&frame(1, 99, 0)).unwrap_err().0.udp_offset(), 99);
+        let at = pool.insert(&frame(1, 99, 0));
+        assert_eq!(a.enqueue(&mut pool, at), Err(Full(at)));
     }
 
     #[test]
     fn a_stalled_host_stops_the_wire_and_frees_it() {
-        let mut a = Adapter::new(config(Queueing::Voq, None));
+        let (mut a, mut pool) = (Adapter::new(config(Queueing::Voq, None)), Pool::default());
         for n in 0..6 {
-            a.stall(frame(1, n, 2)).unwrap();
+            let at = pool.insert(&frame(1, n, 2));
+            a.stall(&pool, at).unwrap();
         }
-        let xoff = a.poll_transmit(Instant(0)).unwrap().as_pause().unwrap();
+        let pause = |a: &mut Adapter, pool: &mut Pool<Packet>| {
+            let at = a.poll_transmit(Instant(0), pool).unwrap();
+            pool.frame(at).as_pause().unwrap()
+        };
+        let xoff = pause(&mut a, &mut pool);
         assert_eq!((xoff.classes, xoff.quanta[2]), (PrioritySet(4), 100));
         for n in 0..3 {
-            assert_eq!(a.take_stalled().unwrap().udp_offset(), n);
+            let at = a.take_stalled(&pool).unwrap();
+            assert_eq!(pool.frame(at).udp_offset(), n);
         }
-        let xon = a.poll_transmit(Instant(0)).unwrap().as_pause().unwrap();
+        let xon = pause(&mut a, &mut pool);
         assert_eq!((xon.classes, xon.quanta[2]), (PrioritySet(4), 0));
     }
 
@@ -435,7 +462,7 @@ mod tests {
         let patience = Duration::from_us(100);
         let mut rng = Rng::from_words(&[3]);
         for case in 0..50 {
-            let mut a = Adapter::new(config(Queueing::Voq, Some(patience)));
+            let (mut a, mut pool) = (Adapter::new(config(Queueing::Voq, Some(patience))), Pool::default());
             let mut frames: Vec<Packet> = (0..500u64)
                 .map(|n| {
                     let mut f = frame(1, n, 0);
@@ -452,11 +479,13 @@ mod tests {
             let mut now = Instant(0);
             for f in frames.into_iter().filter(|f| Some(f.udp_offset()) != lost) {
                 now += Duration::from_us(1);
-                a.resequence(now, f, &mut |f: Packet| seen.push(f.udp_offset()));
+                let at = pool.insert(&f);
+                a.resequence(now, &pool, at, &mut |at| seen.push(at));
             }
             while let Some(at) = a.poll_timeout() {
-                a.handle_timeout(at, &mut |f: Packet| seen.push(f.udp_offset()));
+                a.handle_timeout(at, &mut |at| seen.push(at));
             }
+            let seen: Vec<u64> = seen.into_iter().map(|at| pool.frame(at).udp_offset()).collect();
             let expected: Vec<u64> = (0..500).filter(|&n| Some(n) != lost).collect();
             assert_eq!(seen, expected);
         }

@@ -1,5 +1,6 @@
 //! One door for both worlds: a frame comes in, a port that is ready is asked for its next frame, a deadline passes.
 
+use crate::pool::{Handle, Pool};
 use alloc::vec::Vec;
 use sluicenet_proto::frame::Frame;
 use sluicenet_proto::time::Instant;
@@ -41,39 +42,47 @@ pub trait Wires {
     fn idle(&self, port: PortId) -> bool;
 }
 
-/// A box with ports.
+/// A box with ports, for frames of one kind.
 ///
-/// A wire never takes a frame back: what finds no room is dropped by name inside the box.
-pub trait Device {
-    /// What it sends and receives.
-    type Frame: Frame;
-
+/// Frames stay where they are, in the caller's [`Pool`]; through the door go their handles. A box that is given one owns it
+/// until it hands it out again or releases it. A wire never takes a frame back: what finds no room is dropped by name
+/// inside the box.
+pub trait Device<F: Frame> {
     /// A frame came in at `port`. An answer of `Some` means it goes straight out of that port, whose wire was idle: the
-    /// box has forgotten it and the caller sends it as it is. Otherwise the box has made a copy or dropped it.
+    /// caller owns it again. Otherwise the box keeps it or has released it.
     fn receive(
         &mut self,
         now: Instant,
         port: PortId,
-        frame: &Self::Frame,
+        at: Handle,
+        pool: &mut Pool<F>,
         wires: &impl Wires,
         woke: &mut PortSet,
     ) -> Option<PortId>;
 
-    /// The wire of `port` is free: its next frame, which the box has already forgotten: the caller takes a copy before
-    /// it calls again. `woke` names `port` again if more could follow.
-    fn poll_transmit(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<&Self::Frame>;
+    /// The wire of `port` is free: its next frame, which is the caller's now. `woke` names `port` again if more could
+    /// follow.
+    fn poll_transmit(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>, woke: &mut PortSet) -> Option<Handle>;
 
-    /// Names the memory of the frames that `ports` will probably send next, to a caller that fetches ahead of its use.
-    fn fetch_frames(&self, ports: impl Iterator<Item = PortId>, fetch: impl Fn(*const u8));
+    /// The frame that `port` will probably send next, for a caller that fetches memory ahead of its use.
+    fn upcoming(&self, port: PortId) -> Option<Handle>;
 
-    /// Names the memory of packets that deadlines before `until` will move.
-    fn fetch_lines(&self, _until: Instant, _fetch: impl Fn(*const u8)) {}
+    /// Names memory the box keeps elsewhere and will touch before `until`, such as packets that its deadlines move.
+    fn fetch_lines(&self, _until: Instant, _pool: &Pool<F>, _fetch: impl Fn(*const u8)) {}
 
-    /// Names the memory of the connections those packets belong to; what [`Device::fetch_lines`] named is here by now.
-    fn fetch_sockets(&self, _until: Instant, _fetch: impl Fn(*const u8)) {}
+    /// Names the memory of the connections that those packets and the `arrivals` belong to; what [`Device::fetch_lines`]
+    /// named is here by now.
+    fn fetch_sockets(
+        &self,
+        _until: Instant,
+        _arrivals: impl Iterator<Item = Handle>,
+        _pool: &Pool<F>,
+        _fetch: impl Fn(*const u8),
+    ) {
+    }
 
     /// A deadline given by [`Device::poll_timeout`] passed.
-    fn handle_timeout(&mut self, now: Instant, woke: &mut PortSet);
+    fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<F>, woke: &mut PortSet);
 
     /// The earliest deadline; [`Instant::MAX`] when there is none.
     fn poll_timeout(&self) -> Instant;

@@ -124,18 +124,45 @@ pub(crate) struct Socket {
 }
 
 /// A VM.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Guest {
+    /// Sockets found lately, each at a place its key tells, so that the next segment of a flow finds its socket in one
+    /// cache line.
+    recent: [(u64, u32); RECENT],
     pub sockets: Vec<Option<Socket>>,
+    /// Sockets with something to send, served in turn.
+    pub ready: VecDeque<u32>,
     free: Vec<u32>,
     /// By peer address, peer port and own port.
     index: HashMap<u64, u32, FxBuildHasher>,
-    /// Sockets with something to send, served in turn.
-    pub ready: VecDeque<u32>,
     /// UDP sockets whose bytes in the VM's transmit path fill their buffer.
     pub parked: Vec<u32>,
     /// What is remembered of closed connections, by peer.
     pub cache: BTreeMap<Address, CacheEntry>,
+}
+
+const RECENT: usize = 4;
+/// No socket.
+const NOWHERE: u32 = u32::MAX;
+
+impl Default for Guest {
+    fn default() -> Guest {
+        Guest {
+            recent: [(0, NOWHERE); RECENT],
+            sockets: Vec::new(),
+            ready: VecDeque::new(),
+            free: Vec::new(),
+            index: HashMap::default(),
+            parked: Vec::new(),
+            cache: BTreeMap::new(),
+        }
+    }
+}
+
+#[inline(always)]
+fn recent_place(key: u64) -> usize {
+    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 62) as usize
 }
 
 fn index_key(flow: &FlowKey) -> u64 {
@@ -145,8 +172,21 @@ fn index_key(flow: &FlowKey) -> u64 {
 impl Guest {
     /// The socket of `flow`, seen from this end.
     #[inline(always)]
-    pub fn find(&self, flow: &FlowKey) -> Option<u32> {
-        self.index.get(&index_key(flow)).copied()
+    pub fn find(&mut self, flow: &FlowKey) -> Option<u32> {
+        let key = index_key(flow);
+        let place = &mut self.recent[recent_place(key)];
+        if place.0 != key || place.1 == NOWHERE {
+            *place = (key, *self.index.get(&key)?);
+        }
+        Some(place.1)
+    }
+
+    /// The socket of `flow` if it was found lately.
+    #[inline(always)]
+    pub fn find_recent(&self, flow: &FlowKey) -> Option<u32> {
+        let key = index_key(flow);
+        let place = self.recent[recent_place(key)];
+        (place.0 == key && place.1 != NOWHERE).then_some(place.1)
     }
 
     pub fn insert(&mut self, socket: Socket) -> u32 {
@@ -171,7 +211,11 @@ impl Guest {
 
     pub fn remove(&mut self, at: u32) {
         if let Some(s) = self.sockets[at as usize].take() {
-            self.index.remove(&index_key(&s.flow));
+            let key = index_key(&s.flow);
+            self.index.remove(&key);
+            if self.recent[recent_place(key)].0 == key {
+                self.recent[recent_place(key)].1 = NOWHERE;
+            }
             self.ready.retain(|&r| r != at);
             self.parked.retain(|&r| r != at);
             self.free.push(at);

@@ -12,6 +12,6 @@ pub mod door;
 mod due;
 pub mod guest;
 pub mod packet;
+pub mod pool;
 pub mod server;
-pub mod slab;
 pub mod switch;

@@ -11,7 +11,7 @@ use crate::guest::{
     SocketId, Topic, note, topic,
 };
 use crate::packet::{Address, FlowKey, Framing, IP_UDP_BYTES, Kind, Packet};
-use crate::slab::{Fifo, Slab};
+use crate::pool::{Handle, Pool};
 use crate::switch::PauseEvent;
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::sync::Arc;
@@ -104,8 +104,6 @@ pub enum Event {
     },
     /// A message this server sent has arrived in full; known one lookahead later, as fast as news can travel.
     Delivered {
-        /// Its record.
-        flow: FlowRecord,
         /// What this server called it.
         tag: u64,
         /// On this socket.
@@ -161,6 +159,9 @@ const UDP_RX: usize = 3;
 const PORT_FREE: usize = 4;
 const STAGES: usize = 5;
 
+/// Cache lines of a guest that a packet touches.
+const GUEST_LINES: usize = 2;
+
 /// Cache lines of a socket that an arriving segment touches.
 const SOCKET_LINES: usize = 11;
 
@@ -170,12 +171,12 @@ const PACE_TIMER: u8 = 1;
 const APP_TIMER: u8 = 2;
 
 /// Packets on their way through a stage of fixed latency.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Line {
-    list: Fifo,
+    /// Each with the time when it will be through.
+    packets: VecDeque<(Instant, Handle)>,
     /// When the last one will be through.
     last: Instant,
-    packets: u32,
     bytes: u32,
 }
 
@@ -203,58 +204,57 @@ impl ServerLedger {
     }
 }
 
-/// A server without its applications: what they act on.
+/// A server without its applications: what they act on. What every packet touches stands in front.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Core {
     id: HostId,
+    /// Largest frame of a guest on the wire.
+    max_frame: u32,
+    /// Bytes in transmit lines that will need room in the adapter.
+    reserved: u32,
+    turn: u32,
     config: Arc<ServerConfig>,
-    adapter: Adapter<Packet>,
-    vswitch: Option<VSwitch<Packet>>,
-    guests: Vec<Guest>,
     /// VMs with a socket in the round.
     runnable: u64,
     /// VMs that wait for room below.
     blocked: u64,
-    turn: u32,
-    bridge_ready: bool,
-    vm_ready: u64,
-    /// When the port of each VM has sent, and received, its last packet.
-    tx_free: Vec<Instant>,
-    rx_free: Vec<Instant>,
-    lines: Vec<Line>,
-    /// The packets on all lines, and when each will be through.
-    on_lines: Slab<Packet>,
-    through: Vec<Instant>,
+    guests: Vec<Guest>,
     /// When the first packet of each line is through, and when a busy port is free that somebody waits for.
     due: Due,
-    /// VMs whose busy port has a deadline in `due`.
-    port_waits: u64,
-    /// Bytes in transmit lines that will need room in the adapter.
-    reserved: u32,
     timers: BinaryHeap<Reverse<(Instant, u8, u64)>>,
     events: VecDeque<Event>,
-    notes: Vec<Packet>,
-    flows: Vec<FlowRecord>,
-    pauses: Vec<PauseEvent>,
-    /// Frames from the wire in the order the guests must see them.
-    in_order: Vec<Packet>,
-    flow_count: u64,
     from_guests: u64,
     to_guests: u64,
     from_wire: u64,
     to_wire: u64,
+    notes: Vec<Packet>,
+    pauses: Vec<PauseEvent>,
+    adapter: Adapter,
+    vswitch: Option<VSwitch<Handle>>,
+    bridge_ready: bool,
+    vm_ready: u64,
+    /// VMs whose busy port has a deadline in `due`.
+    port_waits: u64,
+    /// When the port of each VM has sent, and received, its last packet.
+    tx_free: Vec<Instant>,
+    rx_free: Vec<Instant>,
+    lines: Vec<Line>,
+    /// Packets on all lines.
+    on_lines: u32,
+    flows: Vec<FlowRecord>,
+    flow_count: u64,
+    /// Frames from the wire in the order the guests must see them.
+    in_order: Vec<Handle>,
     drops: Drops,
-    /// Largest frame of a guest on the wire.
-    max_frame: u32,
 }
 
 /// A server.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Server<A> {
     core: Core,
     app: A,
-    /// The frame sent last: its place in the adapter may have gone to the next one.
-    sent: Packet,
 }
 
 impl Core {
@@ -277,8 +277,7 @@ impl Core {
             tx_free: alloc::vec![Instant::ZERO; n],
             rx_free: alloc::vec![Instant::ZERO; n],
             lines: alloc::vec![Line::default(); n * 4],
-            on_lines: Slab::default(),
-            through: Vec::new(),
+            on_lines: 0,
             due: Due::default(),
             port_waits: 0,
             reserved: 0,
@@ -316,11 +315,11 @@ impl Core {
         &self.drops
     }
     /// The adapter.
-    pub fn adapter(&self) -> &Adapter<Packet> {
+    pub fn adapter(&self) -> &Adapter {
         &self.adapter
     }
     /// The vSwitch, if there is a virtual network.
-    pub fn vswitch(&self) -> Option<&VSwitch<Packet>> {
+    pub fn vswitch(&self) -> Option<&VSwitch<Handle>> {
         self.vswitch.as_ref()
     }
     /// The TCP connections of its guests.
@@ -344,7 +343,7 @@ impl Core {
             from_wire: self.from_wire,
             to_wire: self.to_wire,
             dropped: self.drops.total_frames(),
-            queued: self.on_lines.in_use() as u64 + vswitch + self.adapter.queued(),
+            queued: self.on_lines as u64 + vswitch + self.adapter.queued(),
         }
     }
 
@@ -521,8 +520,9 @@ impl Core {
         }
     }
 
-    fn drop(&mut self, reason: DropReason, packet: &Packet) {
-        self.drops.count(reason, packet.len() as u64);
+    fn drop(&mut self, pool: &mut Pool<Packet>, reason: DropReason, at: Handle) {
+        self.drops.count(reason, pool.frame(at).len() as u64);
+        pool.release(at);
     }
 
     // ---- down: from the sockets to the wire
@@ -532,8 +532,8 @@ impl Core {
     fn has_room(&self, vm: usize) -> bool {
         match &self.vswitch {
             Some(v) => {
-                let on_the_way = self.lines[vm * 4 + TCP_TX].packets + self.lines[vm * 4 + UDP_TX].packets;
-                v.input_room(vm) > on_the_way
+                let on_the_way = self.lines[vm * 4 + TCP_TX].packets.len() + self.lines[vm * 4 + UDP_TX].packets.len();
+                v.input_room(vm) as usize > on_the_way
             }
             None => self.config.when_full == WhenFull::Drop || self.adapter.room() >= self.reserved + self.max_frame,
         }
@@ -587,8 +587,9 @@ impl Core {
 
     /// A packet left its socket.
     #[inline(always)]
-    fn launch(&mut self, now: Instant, vm: usize, packet: &Packet) {
+    fn launch(&mut self, now: Instant, pool: &mut Pool<Packet>, vm: usize, packet: &Packet) {
         self.from_guests += 1;
+        let at = pool.insert(packet);
         let (stage, delay) = match packet.kind() {
             Kind::Udp => (UDP_TX, self.config.udp_tx_delay),
             _ => (TCP_TX, self.config.tcp_tx_delay),
@@ -597,64 +598,62 @@ impl Core {
             Some(v) => {
                 let start = self.tx_free[vm].max(now);
                 self.tx_free[vm] = start + Duration((packet.len() as u64 * v.vm_ps_per_byte_q16) >> 16);
-                self.enter(vm, stage, self.tx_free[vm] + delay, packet);
+                self.enter(vm, stage, self.tx_free[vm] + delay, packet.len(), at);
             }
-            None if packet.dst().host() == self.id => self.loop_back(now + delay, packet),
-            None if delay == Duration::ZERO => self.enter_adapter(packet),
+            None if packet.dst().host() == self.id => self.loop_back(now + delay, pool, at),
+            None if delay == Duration::ZERO => self.enter_adapter(pool, at),
             None => {
                 self.reserved += packet.len();
-                self.enter(vm, stage, now + delay, packet);
+                self.enter(vm, stage, now + delay, packet.len(), at);
             }
         }
     }
 
     /// A packet that never leaves a server without a vSwitch goes up again.
     #[cold]
-    fn loop_back(&mut self, at: Instant, packet: &Packet) {
+    fn loop_back(&mut self, time: Instant, pool: &mut Pool<Packet>, at: Handle) {
+        let packet = pool.frame(at);
         let vm = packet.dst().vm() as usize;
         if vm >= self.guests.len() {
-            return self.drop(DropReason::NoRoute, packet);
+            return self.drop(pool, DropReason::NoRoute, at);
         }
         let (stage, delay) = self.up_stage(packet);
-        self.enter(vm, stage, at + delay, packet);
+        self.enter(vm, stage, time + delay, packet.len(), at);
     }
 
     #[inline(always)]
-    fn enter_adapter(&mut self, packet: &Packet) {
-        if let Err(Full(packet)) = self.adapter.enqueue(packet) {
-            self.drop(DropReason::AdapterTx, &packet);
+    fn enter_adapter(&mut self, pool: &mut Pool<Packet>, at: Handle) {
+        if let Err(Full(at)) = self.adapter.enqueue(pool, at) {
+            self.drop(pool, DropReason::AdapterTx, at);
         }
     }
 
     /// Puts a packet on a line of fixed latency. Two speeds of traffic share no line, so that each stays in order.
     #[inline(always)]
-    fn enter(&mut self, vm: usize, stage: usize, at: Instant, packet: &Packet) {
+    fn enter(&mut self, vm: usize, stage: usize, through: Instant, len: u32, at: Handle) {
         let line = &mut self.lines[vm * 4 + stage];
-        let at = line.last.max(at);
-        line.last = at;
-        line.bytes += packet.len();
-        line.packets += 1;
-        let place = self.on_lines.push(&mut line.list, packet, 0);
-        if place as usize == self.through.len() {
-            self.through.push(at);
-        } else {
-            self.through[place as usize] = at;
-        }
-        if line.packets == 1 {
-            self.due.insert(at, (vm * STAGES + stage) as u8);
+        let through = line.last.max(through);
+        line.last = through;
+        line.bytes += len;
+        line.packets.push_back((through, at));
+        self.on_lines += 1;
+        if line.packets.len() == 1 {
+            self.due.insert(through, (vm * STAGES + stage) as u8);
         }
     }
 
     /// A transmit line delivers a packet to the stage below.
-    fn leave_tx(&mut self, vm: usize, packet: &Packet) {
+    fn leave_tx(&mut self, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
+        let packet = pool.frame(at);
+        let kind = packet.kind();
         if self.vswitch.is_some() {
             let port = self.output_of(packet);
-            self.enter_vswitch(vm, port, *packet);
+            self.enter_vswitch(pool, vm, port, at);
         } else {
             self.reserved -= packet.len();
-            self.enter_adapter(packet);
+            self.enter_adapter(pool, at);
         }
-        if packet.kind() == Kind::Udp {
+        if kind == Kind::Udp {
             let guest = &mut self.guests[vm];
             if !guest.parked.is_empty() {
                 guest.ready.extend(guest.parked.drain(..));
@@ -669,18 +668,15 @@ impl Core {
         if packet.dst().host() == self.id { packet.dst().vm() as usize } else { vms }
     }
 
-    fn enter_vswitch(&mut self, input: usize, output: usize, packet: Packet) {
+    fn enter_vswitch(&mut self, pool: &mut Pool<Packet>, input: usize, output: usize, at: Handle) {
         let uplink = self.guests.len();
         if output > uplink {
-            return self.drop(DropReason::NoRoute, &packet);
+            return self.drop(pool, DropReason::NoRoute, at);
         }
         let Some(v) = self.vswitch.as_mut() else { return };
         let drops = &mut self.drops;
-        let mut dropped = |k: usize, p: Packet| {
-            let reason = if k == uplink { DropReason::VswitchUplink } else { DropReason::VswitchVm };
-            drops.count(reason, p.len() as u64);
-        };
-        if v.send(input, output, packet, &mut dropped).is_err() {
+        let mut dropped = |k, at| count_in_vswitch(drops, pool, k == uplink, at);
+        if v.send(input, output, at, &mut dropped).is_err() {
             // Every sender asks for room before it launches a packet.
             unreachable!("a vSwitch input queue overflowed");
         }
@@ -698,44 +694,45 @@ impl Core {
 
     /// A frame from the wire, in its order.
     #[inline(always)]
-    fn accept(&mut self, now: Instant, packet: &Packet) {
+    fn accept(&mut self, now: Instant, pool: &mut Pool<Packet>, at: Handle) {
+        let packet = pool.frame(at);
         let vm = packet.dst().vm() as usize;
         if packet.dst().host() != self.id || vm >= self.guests.len() {
-            return self.drop(DropReason::NoRoute, packet);
+            return self.drop(pool, DropReason::NoRoute, at);
         }
         if self.vswitch.is_some() {
-            return self.accept_virtual(now, *packet);
+            return self.accept_virtual(now, pool, at);
         }
         let (stage, delay) = self.up_stage(packet);
         if delay == Duration::ZERO {
-            self.deliver(now, packet);
+            self.deliver(now, pool, at);
         } else {
-            self.enter(vm, stage, now + delay, packet);
+            self.enter(vm, stage, now + delay, packet.len(), at);
         }
     }
 
-    fn accept_virtual(&mut self, now: Instant, packet: Packet) {
+    fn accept_virtual(&mut self, now: Instant, pool: &mut Pool<Packet>, at: Handle) {
         let uplink = self.guests.len();
         let room = self.vswitch.as_ref().is_some_and(|v| v.input_room(uplink) > 0);
         if room && self.adapter.stalled().is_none() {
-            self.decapsulate_into_vswitch(packet);
+            self.decapsulate_into_vswitch(pool, at);
         } else {
-            let priority = packet.priority();
+            let priority = pool.frame(at).priority();
             let before = self.adapter.signal().stopped();
-            if let Err(Full(packet)) = self.adapter.stall(packet) {
+            if let Err(Full(at)) = self.adapter.stall(pool, at) {
                 let lossless = self.config.adapter.lossless.contains(priority);
                 let reason = if lossless { DropReason::HeadroomExceeded } else { DropReason::AdapterRx };
-                self.drop(reason, &packet);
+                self.drop(pool, reason, at);
             }
-            self.note_pause(now, before, priority);
+            self.note_pause(now, pool, before, priority);
         }
     }
 
     /// Records a change of what the adapter told the wire; the VM that the first stalled frame goes to is the cause.
-    fn note_pause(&mut self, now: Instant, before: PrioritySet, priority: Priority) {
+    fn note_pause(&mut self, now: Instant, pool: &Pool<Packet>, before: PrioritySet, priority: Priority) {
         let stop = self.adapter.signal().stopped().contains(priority);
         if stop != before.contains(priority) {
-            let cause = self.adapter.stalled().map_or(0, |p| p.dst().vm() as PortId);
+            let cause = self.adapter.stalled().map_or(0, |at| pool.frame(at).dst().vm() as PortId);
             self.pauses.push(PauseEvent { at: now, port: 0, priority, stop, cause, cause_is_held: false });
         }
     }
@@ -744,27 +741,31 @@ impl Core {
         self.config.virtual_network.as_ref().map_or(0, |v| v.encapsulation)
     }
 
-    fn decapsulate_into_vswitch(&mut self, mut packet: Packet) {
+    fn decapsulate_into_vswitch(&mut self, pool: &mut Pool<Packet>, at: Handle) {
+        let outer = self.encapsulation();
+        let packet = pool.frame_mut(at);
         if packet.is_encapsulated() {
             match ecn_out(packet.ecn(), packet.inner_ecn()) {
-                Some(inner) => packet.decapsulate(inner, self.encapsulation()),
-                None => return self.drop(DropReason::BadEcn, &packet),
+                Some(inner) => packet.decapsulate(inner, outer),
+                None => return self.drop(pool, DropReason::BadEcn, at),
             }
         }
         let vm = packet.dst().vm() as usize;
-        self.enter_vswitch(self.guests.len(), vm, packet);
+        self.enter_vswitch(pool, self.guests.len(), vm, at);
     }
 
     /// A packet reaches its socket.
     #[inline(always)]
-    fn deliver(&mut self, now: Instant, packet: &Packet) {
+    fn deliver(&mut self, now: Instant, pool: &mut Pool<Packet>, at: Handle) {
         self.to_guests += 1;
+        let packet = pool.frame(at);
         let vm = packet.dst().vm();
         let local = packet.flow().reverse();
-        let Some(index) = self.guests[vm as usize].find(&local) else {
-            return self.deliver_to_nobody(now, packet, local);
-        };
-        self.deliver_to(now, SocketId { vm, index }, packet);
+        match self.guests[vm as usize].find(&local) {
+            Some(index) => self.deliver_to(now, SocketId { vm, index }, packet),
+            None => self.deliver_to_nobody(now, packet, local),
+        }
+        pool.release(at);
     }
 
     #[inline(always)]
@@ -938,14 +939,14 @@ impl Core {
         let record = s.record(&m, end, words[2] & NOTE_WORD, self.adapter.gate().held_time(now, s.priority));
         self.flows.push(record);
         if end.is_some() {
-            self.events.push_back(Event::Delivered { flow: record, tag: m.tag, socket: SocketId { vm, index } });
+            self.events.push_back(Event::Delivered { tag: m.tag, socket: SocketId { vm, index } });
         }
     }
 
     // ---- time
 
     /// The stages and ports whose time has come.
-    fn run_lines(&mut self, now: Instant) {
+    fn run_lines(&mut self, now: Instant, pool: &mut Pool<Packet>) {
         while let Some((at, what)) = self.due.pop(now) {
             let (vm, stage) = (what as usize / STAGES, what as usize % STAGES);
             if stage == PORT_FREE {
@@ -954,16 +955,15 @@ impl Core {
                 continue;
             }
             let line = &mut self.lines[vm * 4 + stage];
-            let Some((place, _)) = self.on_lines.pop(&mut line.list) else { continue };
-            let packet = *self.on_lines.frame(place);
-            line.packets -= 1;
-            line.bytes -= packet.len();
-            if let Some(next) = line.list.first() {
-                self.due.insert(self.through[next as usize], what);
+            let Some((_, packet)) = line.packets.pop_front() else { continue };
+            self.on_lines -= 1;
+            line.bytes -= pool.frame(packet).len();
+            if let Some(&(next, _)) = line.packets.front() {
+                self.due.insert(next, what);
             }
             match stage {
-                TCP_TX | UDP_TX => self.leave_tx(vm, &packet),
-                _ => self.deliver(at, &packet),
+                TCP_TX | UDP_TX => self.leave_tx(pool, vm, packet),
+                _ => self.deliver(at, pool, packet),
             }
         }
     }
@@ -1001,15 +1001,15 @@ impl Core {
 
     /// Moves everything that can move now: sockets to the stage below, vSwitch to adapter, vSwitch to VMs.
     #[inline(always)]
-    fn settle(&mut self, now: Instant) {
-        self.pull_all(now);
+    fn settle(&mut self, now: Instant, pool: &mut Pool<Packet>) {
+        self.pull_all(now, pool);
         if self.vswitch.is_some() {
-            self.settle_virtual(now);
+            self.settle_virtual(now, pool);
         }
     }
 
     #[inline(always)]
-    fn pull_all(&mut self, now: Instant) {
+    fn pull_all(&mut self, now: Instant, pool: &mut Pool<Packet>) {
         while self.runnable != 0 {
             // VMs take turns, one packet each.
             let after = self.runnable & !((2u64 << (self.turn & 63)) - 1);
@@ -1021,14 +1021,14 @@ impl Core {
                 continue;
             }
             match self.pull(now, vm as usize) {
-                Some(packet) => self.launch(now, vm as usize, &packet),
+                Some(packet) => self.launch(now, pool, vm as usize, &packet),
                 None => self.runnable &= !(1 << vm),
             }
         }
     }
 
     #[inline(never)]
-    fn settle_virtual(&mut self, now: Instant) {
+    fn settle_virtual(&mut self, now: Instant, pool: &mut Pool<Packet>) {
         let uplink = self.guests.len();
         loop {
             let Some(v) = self.vswitch.as_mut() else { return };
@@ -1038,17 +1038,17 @@ impl Core {
             // A VM whose port is still busy is not asleep: it asks again when the port is free.
             self.vm_ready |= wakes.receivers & vms;
             if self.bridge_ready {
-                self.run_bridge();
+                self.run_bridge(pool);
             }
             if self.vm_ready & vms != 0 {
-                self.run_vm_ports(now);
+                self.run_vm_ports(now, pool);
             }
             if self.adapter.stalled().is_some() {
-                self.run_stalled(now);
+                self.run_stalled(now, pool);
             }
             if self.blocked != 0 {
                 self.unblock();
-                self.pull_all(now);
+                self.pull_all(now, pool);
             }
             // Only a frame that entered the vSwitch can have woken somebody since.
             if !self.vswitch.as_ref().is_some_and(VSwitch::has_wakes) {
@@ -1073,24 +1073,25 @@ impl Core {
     }
 
     /// The bridge takes frames from the vSwitch while the adapter has room; a full adapter always stops it.
-    fn run_bridge(&mut self) {
+    fn run_bridge(&mut self, pool: &mut Pool<Packet>) {
         let uplink = self.guests.len();
         let outer = self.encapsulation();
         while self.bridge_ready && self.adapter.room() >= self.max_frame {
-            let Some(mut packet) = self.take_from_vswitch(uplink) else {
+            let Some(at) = self.take_from_vswitch(pool, uplink) else {
                 self.bridge_ready = false;
                 return;
             };
             if outer > 0 {
+                let packet = pool.frame_mut(at);
                 packet.encapsulate(ecn_in(packet.ecn()), outer);
             }
-            self.enter_adapter(&packet);
+            self.enter_adapter(pool, at);
             self.bridge_ready = !self.vswitch.as_mut().is_some_and(|v| v.sleep_if_empty(uplink));
         }
     }
 
     /// Every VM whose port is free takes its next frame.
-    fn run_vm_ports(&mut self, now: Instant) {
+    fn run_vm_ports(&mut self, now: Instant, pool: &mut Pool<Packet>) {
         let Some(ps_per_byte) = self.config.virtual_network.as_ref().map(|v| v.vm_ps_per_byte_q16) else { return };
         let mut ready = self.vm_ready & ((1u64 << self.guests.len()) - 1);
         while ready != 0 {
@@ -1105,10 +1106,11 @@ impl Core {
                 }
                 continue;
             }
-            let Some(packet) = self.take_from_vswitch(vm) else {
+            let Some(at) = self.take_from_vswitch(pool, vm) else {
                 self.vm_ready &= !(1 << vm);
                 continue;
             };
+            let packet = pool.frame(at);
             let free = now + Duration((packet.len() as u64 * ps_per_byte) >> 16);
             self.rx_free[vm] = free;
             // Whether another frame waits is found out at once: the VM then sleeps, or is seen to be busy.
@@ -1117,30 +1119,35 @@ impl Core {
             } else {
                 ready |= 1 << vm;
             }
-            let (stage, delay) = self.up_stage(&packet);
-            self.enter(vm, stage, free + delay, &packet);
+            let (stage, delay) = self.up_stage(packet);
+            self.enter(vm, stage, free + delay, packet.len(), at);
         }
     }
 
     /// Frames that waited in the adapter for room in the vSwitch.
-    fn run_stalled(&mut self, now: Instant) {
+    fn run_stalled(&mut self, now: Instant, pool: &mut Pool<Packet>) {
         let uplink = self.guests.len();
         while self.adapter.stalled().is_some() && self.vswitch.as_ref().is_some_and(|v| v.input_room(uplink) > 0) {
             let before = self.adapter.signal().stopped();
-            let Some(packet) = self.adapter.take_stalled() else { break };
-            self.note_pause(now, before, packet.priority());
-            self.decapsulate_into_vswitch(packet);
+            let Some(at) = self.adapter.take_stalled(pool) else { break };
+            self.note_pause(now, pool, before, pool.frame(at).priority());
+            self.decapsulate_into_vswitch(pool, at);
         }
     }
 
-    fn take_from_vswitch(&mut self, port: usize) -> Option<Packet> {
+    fn take_from_vswitch(&mut self, pool: &mut Pool<Packet>, port: usize) -> Option<Handle> {
         let uplink = self.guests.len();
         let drops = &mut self.drops;
-        self.vswitch.as_mut()?.receive(port, &mut |k, p: Packet| {
-            let reason = if k == uplink { DropReason::VswitchUplink } else { DropReason::VswitchVm };
-            drops.count(reason, p.len() as u64);
-        })
+        self.vswitch.as_mut()?.receive(port, &mut |k, at| count_in_vswitch(drops, pool, k == uplink, at))
     }
+}
+
+/// The lossy vSwitch threw a frame out.
+#[cold]
+fn count_in_vswitch(drops: &mut Drops, pool: &mut Pool<Packet>, uplink: bool, at: Handle) {
+    let reason = if uplink { DropReason::VswitchUplink } else { DropReason::VswitchVm };
+    drops.count(reason, pool.frame(at).len() as u64);
+    pool.release(at);
 }
 
 /// Datagram flows a socket keeps open at once; beyond that the oldest counts as having lost something.
@@ -1150,7 +1157,7 @@ impl<A: App> Server<A> {
     /// A server with `vms` guests.
     pub fn new(id: HostId, vms: u8, config: Arc<ServerConfig>, app: A) -> Server<A> {
         assert!((1..=63).contains(&vms));
-        Server { core: Core::new(id, vms, config), app, sent: Packet::default() }
+        Server { core: Core::new(id, vms, config), app }
     }
 
     /// What its applications act on.
@@ -1176,132 +1183,159 @@ impl<A: App> Server<A> {
     }
 
     /// A note from another server.
-    pub fn receive_note(&mut self, now: Instant, packet: &Packet, woke: &mut PortSet) {
+    pub fn receive_note(&mut self, now: Instant, packet: &Packet, pool: &mut Pool<Packet>, woke: &mut PortSet) {
         self.core.receive_note(now, packet);
-        self.finish(now, woke);
+        self.finish(now, pool, woke);
     }
 
     /// Lets the applications answer, then moves what can move.
     #[inline(always)]
-    fn finish(&mut self, now: Instant, woke: &mut PortSet) {
+    fn finish(&mut self, now: Instant, pool: &mut Pool<Packet>, woke: &mut PortSet) {
         while let Some(event) = self.core.events.pop_front() {
             self.app.handle(now, &mut self.core, event);
         }
-        self.core.settle(now);
+        self.core.settle(now, pool);
         if self.core.adapter.is_ready() {
             woke.insert(0);
         }
     }
 }
 
-impl<A: App> Device for Server<A> {
-    type Frame = Packet;
-
+impl<A: App> Device<Packet> for Server<A> {
     #[inline(always)]
     fn receive(
         &mut self,
         now: Instant,
         _port: PortId,
-        frame: &Packet,
+        at: Handle,
+        pool: &mut Pool<Packet>,
         _wires: &impl Wires,
         woke: &mut PortSet,
     ) -> Option<PortId> {
         let core = &mut self.core;
+        let frame = pool.frame(at);
         if let Some(pause) = frame.as_pause() {
             core.adapter.receive_pause(now, &pause);
+            pool.release(at);
         } else {
             core.from_wire += 1;
             if frame.is_corrupt() {
-                core.drop(DropReason::BadCrc, frame);
+                core.drop(pool, DropReason::BadCrc, at);
                 return None;
             }
             if core.config.adapter.resequencing.is_none() {
-                core.accept(now, frame);
+                core.accept(now, pool, at);
             } else {
                 let mut in_order = core::mem::take(&mut core.in_order);
-                core.adapter.resequence(now, *frame, &mut |f| in_order.push(f));
-                for frame in in_order.drain(..) {
-                    core.accept(now, &frame);
+                core.adapter.resequence(now, pool, at, &mut |at| in_order.push(at));
+                for at in in_order.drain(..) {
+                    core.accept(now, pool, at);
                 }
                 core.in_order = in_order;
             }
         }
-        self.finish(now, woke);
+        self.finish(now, pool, woke);
         None
     }
 
     #[inline(always)]
-    fn poll_transmit(&mut self, now: Instant, _port: PortId, woke: &mut PortSet) -> Option<&Packet> {
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+        _port: PortId,
+        pool: &mut Pool<Packet>,
+        woke: &mut PortSet,
+    ) -> Option<Handle> {
         let core = &mut self.core;
-        self.sent = *core.adapter.poll_transmit(now)?;
-        if self.sent.kind() != Kind::Pause {
+        let sent = core.adapter.poll_transmit(now, pool)?;
+        if pool.frame(sent).kind() != Kind::Pause {
             core.to_wire += 1;
         }
         // The frame made room: the bridge, or the guests themselves, may go on.
         if core.vswitch.is_some() {
             if core.bridge_ready {
-                core.settle_virtual(now);
+                core.settle_virtual(now, pool);
             }
         } else if core.blocked != 0 {
             core.unblock();
-            core.pull_all(now);
+            core.pull_all(now, pool);
         }
         if core.adapter.is_ready() {
             woke.insert(0);
         }
-        Some(&self.sent)
+        Some(sent)
     }
 
     #[inline(always)]
-    fn fetch_frames(&self, ports: impl Iterator<Item = PortId>, fetch: impl Fn(*const u8)) {
-        if ports.count() > 0
-            && let Some(frame) = self.core.adapter.upcoming()
-        {
-            fetch(core::ptr::from_ref(frame).cast());
-        }
+    fn upcoming(&self, _port: PortId) -> Option<Handle> {
+        self.core.adapter.upcoming()
     }
 
     #[inline(always)]
-    fn fetch_lines(&self, until: Instant, fetch: impl Fn(*const u8)) {
+    fn fetch_lines(&self, until: Instant, pool: &Pool<Packet>, fetch: impl Fn(*const u8)) {
         let core = &self.core;
+        let fetch_guest = |vm: usize| {
+            let guest: *const u8 = core::ptr::from_ref(&core.guests[vm]).cast();
+            (0..GUEST_LINES).for_each(|line| fetch(guest.wrapping_add(64 * line)));
+        };
+        if core.vswitch.is_none() {
+            fetch_guest(0);
+        }
         for what in core.due.before(until) {
             let (vm, stage) = (what as usize / STAGES, what as usize % STAGES);
             if stage != PORT_FREE
-                && let Some(frame) = core.on_lines.front(&core.lines[vm * 4 + stage].list)
+                && let Some(&(_, at)) = core.lines[vm * 4 + stage].packets.front()
             {
-                fetch(core::ptr::from_ref(frame).cast());
+                fetch(core::ptr::from_ref(pool.frame(at)).cast());
+                fetch_guest(vm);
             }
         }
     }
 
     #[inline(always)]
-    fn fetch_sockets(&self, until: Instant, fetch: impl Fn(*const u8)) {
+    fn fetch_sockets(
+        &self,
+        until: Instant,
+        arrivals: impl Iterator<Item = Handle>,
+        pool: &Pool<Packet>,
+        fetch: impl Fn(*const u8),
+    ) {
         let core = &self.core;
+        let fetch_socket = |at: Handle| {
+            let flow = pool.frame(at).flow().reverse();
+            if let Some(guest) = core.guests.get(flow.src.vm() as usize)
+                && let Some(index) = guest.find_recent(&flow)
+            {
+                let socket: *const u8 = core::ptr::from_ref(&guest.sockets[index as usize]).cast();
+                (0..SOCKET_LINES).for_each(|line| fetch(socket.wrapping_add(64 * line)));
+            }
+        };
+        if core.vswitch.is_none() {
+            arrivals.for_each(fetch_socket);
+        }
         for what in core.due.before(until) {
             let (vm, stage) = (what as usize / STAGES, what as usize % STAGES);
             if (stage == TCP_RX || stage == UDP_RX)
-                && let Some(frame) = core.on_lines.front(&core.lines[vm * 4 + stage].list)
-                && let Some(index) = core.guests[vm].find(&frame.flow().reverse())
+                && let Some(&(_, at)) = core.lines[vm * 4 + stage].packets.front()
             {
-                let socket: *const u8 = core::ptr::from_ref(&core.guests[vm].sockets[index as usize]).cast();
-                (0..SOCKET_LINES).for_each(|line| fetch(socket.wrapping_add(64 * line)));
+                fetch_socket(at);
             }
         }
     }
 
-    fn handle_timeout(&mut self, now: Instant, woke: &mut PortSet) {
+    fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<Packet>, woke: &mut PortSet) {
         let core = &mut self.core;
-        core.run_lines(now);
+        core.run_lines(now, pool);
         core.run_timers(now);
         if core.adapter.poll_timeout().is_some_and(|at| at <= now) {
             let mut in_order = core::mem::take(&mut core.in_order);
-            core.adapter.handle_timeout(now, &mut |f| in_order.push(f));
-            for frame in in_order.drain(..) {
-                core.accept(now, &frame);
+            core.adapter.handle_timeout(now, &mut |at| in_order.push(at));
+            for at in in_order.drain(..) {
+                core.accept(now, pool, at);
             }
             core.in_order = in_order;
         }
-        self.finish(now, woke);
+        self.finish(now, pool, woke);
     }
 
     #[inline(always)]

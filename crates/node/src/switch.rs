@@ -4,7 +4,7 @@
 //! output is idle and empty passes straight through and is charged to nobody.
 
 use crate::door::{Device, PortId, PortSet, Wires};
-use crate::slab::{Fifo, Slab};
+use crate::pool::{Fifo, Handle, Pool};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use sluicenet_proto::cee::pfc::{Gate, Signal, Watermarks};
@@ -99,7 +99,7 @@ pub type DropLedger = BTreeMap<(PortId, Priority, DropReason), (u64, u64)>;
 
 /// A switch.
 #[derive(Clone, Debug)]
-pub struct Switch<F> {
+pub struct Switch {
     router: Router,
     lossless: PrioritySet,
     cut_through: bool,
@@ -107,14 +107,14 @@ pub struct Switch<F> {
     quanta: u16,
     buffer: u32,
     egress: Vec<Egress>,
-    /// Output queues at `port * 8 + priority`.
+    /// Output queues at `priority * ports + port`: few priorities carry traffic, and theirs lie side by side.
     queues: Vec<Queue>,
-    /// Bytes buffered at `port * 8 + priority` of the input.
+    /// Bytes buffered at `priority * ports + port` of the input; not kept where nothing is bounded by them.
     ingress: Vec<u32>,
     /// Bytes from input `i` in the queues of output `o`, at `i * ports + o`; empty without lossless priorities.
     share: Vec<u32>,
     pooled: [u32; PRIORITIES],
-    slab: Slab<F>,
+    queued: u32,
     flow_control: Vec<FlowControl>,
     deadline: Instant,
     frames_in: u64,
@@ -124,13 +124,11 @@ pub struct Switch<F> {
     drops: DropLedger,
     pauses: Vec<PauseEvent>,
     record_pauses: bool,
-    /// The pause frame sent last.
-    control: F,
 }
 
-impl<F: Frame> Switch<F> {
+impl Switch {
     /// A switch with one port for each entry of `ports`.
-    pub fn new(config: &SwitchConfig, router: Router, ports: &[PortConfig], record_pauses: bool) -> Switch<F> {
+    pub fn new(config: &SwitchConfig, router: Router, ports: &[PortConfig], record_pauses: bool) -> Switch {
         let n = ports.len();
         let share = if config.lossless.is_empty() { 0 } else { n * n };
         Switch {
@@ -140,7 +138,7 @@ impl<F: Frame> Switch<F> {
             ingress: alloc::vec![0; n * PRIORITIES],
             share: alloc::vec![0; share],
             pooled: [0; PRIORITIES],
-            slab: Slab::default(),
+            queued: 0,
             flow_control: if config.lossless.is_empty() {
                 Vec::new()
             } else {
@@ -160,7 +158,6 @@ impl<F: Frame> Switch<F> {
             drops: DropLedger::new(),
             pauses: Vec::new(),
             record_pauses,
-            control: F::from_pause(Pause::default()),
         }
     }
 
@@ -186,7 +183,7 @@ impl<F: Frame> Switch<F> {
     }
     /// Frames in its queues.
     pub fn queued(&self) -> u64 {
-        self.slab.in_use() as u64
+        self.queued as u64
     }
     /// What it dropped.
     pub fn drops(&self) -> &DropLedger {
@@ -194,7 +191,7 @@ impl<F: Frame> Switch<F> {
     }
     /// Bytes in the queue of an output, of one priority.
     pub fn queue_bytes(&self, port: PortId, priority: Priority) -> u32 {
-        self.queues[port as usize * PRIORITIES + priority as usize].bytes
+        self.queues[self.at(port, priority)].bytes
     }
     /// Most bytes that ever stood in the queues of an output.
     pub fn max_queue_bytes(&self, port: PortId) -> u32 {
@@ -222,18 +219,30 @@ impl<F: Frame> Switch<F> {
         !self.pauses.is_empty()
     }
 
+    /// Where the counters of a port and priority are.
+    #[inline(always)]
+    fn at(&self, port: PortId, p: Priority) -> usize {
+        p as usize * self.egress.len() + port as usize
+    }
+
+    /// Whether bytes of `p` are charged to the input they came by.
+    #[inline(always)]
+    fn charges_input(&self, p: Priority) -> bool {
+        self.lossless.contains(p) || self.policy != BufferPolicy::Output
+    }
+
     /// Admits a frame to the buffers, or says why not.
     #[inline(always)]
     fn admit(&mut self, input: PortId, output: PortId, p: Priority, len: u32) -> Result<(), DropReason> {
         let buffer = self.buffer;
-        let at_input = self.ingress[input as usize * PRIORITIES + p as usize];
+        let at_input = |s: &Self| s.ingress[s.at(input, p)];
         if self.lossless.contains(p) {
             let capacity = self.flow_control[input as usize].config.marks.capacity;
-            return if at_input + len > capacity { Err(DropReason::HeadroomExceeded) } else { Ok(()) };
+            return if at_input(self) + len > capacity { Err(DropReason::HeadroomExceeded) } else { Ok(()) };
         }
         let (used, limit) = match self.policy {
-            BufferPolicy::Output => (self.queues[output as usize * PRIORITIES + p as usize].bytes, buffer),
-            BufferPolicy::Input => (at_input, buffer),
+            BufferPolicy::Output => (self.queues[self.at(output, p)].bytes, buffer),
+            BufferPolicy::Input => (at_input(self), buffer),
             BufferPolicy::Pooled => (self.pooled[p as usize], buffer.saturating_mul(self.egress.len() as u32)),
         };
         if used as u64 + len as u64 > limit as u64 { Err(DropReason::SwitchBuffer) } else { Ok(()) }
@@ -248,10 +257,10 @@ impl<F: Frame> Switch<F> {
 
     #[cold]
     #[inline(never)]
-    fn receive_pause(&mut self, now: Instant, port: PortId, frame: &F, woke: &mut PortSet) {
+    fn receive_pause(&mut self, now: Instant, port: PortId, pause: Option<Pause>, woke: &mut PortSet) {
         self.control_in += 1;
         // Without flow control a pause frame is for nobody here (HOSTILE 27): ignored.
-        let (Some(pause), Some(fc)) = (frame.as_pause(), self.flow_control.get_mut(port as usize)) else { return };
+        let (Some(pause), Some(fc)) = (pause, self.flow_control.get_mut(port as usize)) else { return };
         let mut pause = pause;
         pause.classes.0 &= self.lossless.0;
         fc.gate.receive(now, &pause, fc.config.quantum);
@@ -284,7 +293,10 @@ impl<F: Frame> Switch<F> {
     /// Charges a queued frame; tells the other end of `input` when that crosses XOFF.
     #[inline(always)]
     fn charge(&mut self, now: Instant, input: PortId, output: PortId, p: Priority, len: u32, woke: &mut PortSet) {
-        let at = input as usize * PRIORITIES + p as usize;
+        if !self.charges_input(p) {
+            return;
+        }
+        let at = self.at(input, p);
         self.ingress[at] += len;
         let bytes = self.ingress[at];
         if self.lossless.contains(p) {
@@ -306,7 +318,10 @@ impl<F: Frame> Switch<F> {
     /// Gives the space of a frame back; lets the other end of `input` go on when that crosses XON.
     #[inline(always)]
     fn discharge(&mut self, now: Instant, input: PortId, output: PortId, p: Priority, len: u32, woke: &mut PortSet) {
-        let at = input as usize * PRIORITIES + p as usize;
+        if !self.charges_input(p) {
+            return;
+        }
+        let at = self.at(input, p);
         self.ingress[at] -= len;
         let bytes = self.ingress[at];
         if self.lossless.contains(p) {
@@ -327,7 +342,7 @@ impl<F: Frame> Switch<F> {
 
     #[cold]
     #[inline(never)]
-    fn poll_control(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<&F> {
+    fn poll_control(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<Pause> {
         let e = &mut self.egress[port as usize];
         e.control = false;
         if e.ready.0 & !e.held.0 != 0 {
@@ -340,35 +355,38 @@ impl<F: Frame> Switch<F> {
             self.deadline = self.deadline.min(at);
         }
         self.control_out += 1;
-        self.control = F::from_pause(pause);
-        Some(&self.control)
+        Some(pause)
     }
 }
 
-impl<F: Frame> Device for Switch<F> {
-    type Frame = F;
-
+impl<F: Frame> Device<F> for Switch {
     #[inline(always)]
     fn receive(
         &mut self,
         now: Instant,
         port: PortId,
-        frame: &F,
+        at: Handle,
+        pool: &mut Pool<F>,
         wires: &impl Wires,
         woke: &mut PortSet,
     ) -> Option<PortId> {
+        let frame = pool.frame(at);
         if frame.is_pause() {
-            self.receive_pause(now, port, frame, woke);
+            let pause = frame.as_pause();
+            pool.release(at);
+            self.receive_pause(now, port, pause, woke);
             return None;
         }
         self.frames_in += 1;
         let (p, len) = (frame.priority(), frame.len());
         let Some(output) = self.router.route(frame) else {
             self.drop(port, p, DropReason::NoRoute, len);
+            pool.release(at);
             return None;
         };
         if frame.is_corrupt() && !self.cut_through {
             self.drop(output, p, DropReason::BadCrc, len);
+            pool.release(at);
             return None;
         }
         let e = self.egress[output as usize];
@@ -378,11 +396,14 @@ impl<F: Frame> Device for Switch<F> {
         }
         if let Err(reason) = self.admit(port, output, p, len) {
             self.drop(output, p, reason, len);
+            pool.release(at);
             return None;
         }
-        let queue = &mut self.queues[output as usize * PRIORITIES + p as usize];
-        self.slab.push(&mut queue.list, frame, port);
+        let queue = self.at(output, p);
+        let queue = &mut self.queues[queue];
+        pool.push(&mut queue.list, at, port);
         queue.bytes += len;
+        self.queued += 1;
         let e = &mut self.egress[output as usize];
         e.ready.insert(p);
         e.queued_bytes += len;
@@ -395,16 +416,18 @@ impl<F: Frame> Device for Switch<F> {
     }
 
     #[inline(always)]
-    fn poll_transmit(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<&F> {
+    fn poll_transmit(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>, woke: &mut PortSet) -> Option<Handle> {
+        let ports = self.egress.len();
         let e = &mut self.egress[port as usize];
         if e.control {
-            return self.poll_control(now, port, woke);
+            return self.poll_control(now, port, woke).map(|pause| pool.insert(&F::from_pause(pause)));
         }
         let p = PrioritySet(e.ready.0 & !e.held.0).next_after(e.last)?;
         e.last = p;
-        let queue = &mut self.queues[port as usize * PRIORITIES + p as usize];
-        let (at, input) = self.slab.pop(&mut queue.list)?;
-        let len = self.slab.frame(at).len();
+        let queue = &mut self.queues[p as usize * ports + port as usize];
+        let (at, input) = pool.pop(&mut queue.list)?;
+        let len = pool.frame(at).len();
+        self.queued -= 1;
         queue.bytes -= len;
         e.queued_bytes -= len;
         if queue.list.is_empty() {
@@ -415,22 +438,26 @@ impl<F: Frame> Device for Switch<F> {
         }
         self.frames_out += 1;
         self.discharge(now, input, port, p, len, woke);
-        Some(self.slab.frame(at))
+        Some(at)
     }
 
     #[inline(always)]
-    fn fetch_frames(&self, ports: impl Iterator<Item = PortId>, fetch: impl Fn(*const u8)) {
-        for port in ports {
-            let e = &self.egress[port as usize];
-            if let Some(p) = e.ready.next_after(e.last)
-                && let Some(frame) = self.slab.front(&self.queues[port as usize * PRIORITIES + p as usize].list)
-            {
-                fetch(core::ptr::from_ref(frame).cast());
-            }
-        }
+    fn upcoming(&self, port: PortId) -> Option<Handle> {
+        let e = &self.egress[port as usize];
+        let p = e.ready.next_after(e.last)?;
+        self.queues[self.at(port, p)].list.front()
     }
 
-    fn handle_timeout(&mut self, now: Instant, woke: &mut PortSet) {
+    #[inline(always)]
+    fn fetch_lines(&self, _until: Instant, _pool: &Pool<F>, fetch: impl Fn(*const u8)) {
+        let ports = self.egress.len();
+        let egress: *const u8 = self.egress.as_ptr().cast();
+        (0..core::mem::size_of::<Egress>() * ports).step_by(64).for_each(|at| fetch(egress.wrapping_add(at)));
+        let queues: *const u8 = self.queues.as_ptr().cast();
+        (0..core::mem::size_of::<Queue>() * ports).step_by(64).for_each(|at| fetch(queues.wrapping_add(at)));
+    }
+
+    fn handle_timeout(&mut self, now: Instant, _pool: &mut Pool<F>, woke: &mut PortSet) {
         if now < self.deadline {
             return;
         }

@@ -1,7 +1,9 @@
 //! Runs a world: windows, threads, epochs.
 
 use crate::event::MAX_WINDOW;
-use crate::shard::{Captured, Clockwork, MAX_LANES, Parcel, Shard, WireSpec};
+use crate::shard::{MAX_LANES, Shard};
+use crate::visit::{Captured, Clockwork, Parcel};
+use crate::wire::WireSpec;
 use crate::world::{Node, NodeId, World, WorldError};
 use sluicenet_node::door::PortId;
 use sluicenet_node::server::App;
@@ -203,7 +205,11 @@ impl<A: App> Engine<A> {
     pub fn window(&self) -> Duration {
         Duration(self.clock.window)
     }
-    /// Frames on their way: the box and port they will reach, and the frame.
+    /// Frames there are, in boxes and on wires, pauses and notes included.
+    pub fn frames(&self) -> u64 {
+        self.shards.iter().map(|s| s.pool.in_use() as u64).sum()
+    }
+    /// Frames on their way: the box and port they will reach, and the frame. Notes are among them.
     pub fn in_flight(&self) -> impl Iterator<Item = (NodeId, PortId, &sluicenet_node::packet::Packet)> {
         self.shards.iter().flat_map(|s| s.in_flight().map(|(n, port, p)| (s.names[n as usize], port, p)))
     }

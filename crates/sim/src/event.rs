@@ -19,7 +19,7 @@ pub const MAX_WINDOW: u64 = 1 << TIME_BITS;
 pub const MAX_PORTS: u32 = (1 << PORT_BITS) - 1;
 /// The port of a note.
 pub const NOTE_PORT: u16 = MAX_PORTS as u16;
-/// Most frames that may arrive in one window at the nodes of one thread.
+/// Most frames there may be at the nodes of one thread.
 pub const MAX_PLACES: usize = 1 << PLACE_BITS;
 
 /// What kind of event a key stands for.
@@ -40,6 +40,9 @@ pub enum Class {
 pub struct Key(pub u64);
 
 impl Key {
+    /// Later than any event: no timer has a port.
+    pub const NEVER: Key = Key(u64::MAX);
+
     /// The event of `class` at `time` picoseconds into the window.
     #[inline(always)]
     pub fn new(time: u64, class: Class, port: u16, place: u32) -> Key {
@@ -74,11 +77,20 @@ impl Key {
 }
 
 /// Puts arrivals of one instant into an order that depends on the seed, the node, the instant and the ports alone.
-/// `content` orders notes, of which several can come by the same port.
+/// `content` orders those of one port: notes, of which several can come at once, and a pause beside a frame.
 #[cold]
 pub fn draw_order(run: &mut [Key], seed: u64, node: u32, at: u64, content: impl Fn(Key) -> u64) {
     let salt = hash_words(&[seed, node as u64, at]);
-    run.sort_by_cached_key(|&k| (mix64(salt ^ mix64(k.port() as u64 + 1)), k.port(), content(k)));
+    let rank = |k: Key| (mix64(salt ^ mix64(k.port() as u64 + 1)), k.port());
+    if let [a, b] = run
+        && a.port() != b.port()
+    {
+        if rank(*b) < rank(*a) {
+            run.swap(0, 1);
+        }
+        return;
+    }
+    run.sort_unstable_by_key(|&k| (rank(k), content(k)));
 }
 
 #[cfg(test)]

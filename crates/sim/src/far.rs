@@ -1,6 +1,6 @@
 //! Events beyond the lanes: long links, timeouts, news for later.
 
-use sluicenet_node::packet::Packet;
+use sluicenet_node::pool::Handle;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -10,7 +10,7 @@ pub enum What {
     /// A wire becomes free.
     WireFree(u16),
     /// A frame arrives at a port.
-    Arrival(u16, Packet),
+    Arrival(u16, Handle),
     /// A deadline.
     Timer,
 }

@@ -3,6 +3,7 @@
 //! A line belongs here when it decides *when*, in virtual time.
 #![deny(unsafe_code)]
 
+mod agenda;
 pub mod audit;
 pub mod deadlock;
 mod engine;
@@ -10,7 +11,9 @@ mod event;
 mod far;
 pub mod pcapng;
 mod shard;
+mod visit;
+mod wire;
 pub mod world;
 
 pub use engine::{Control, Engine, Epoch, QueueSample, RunEnd};
-pub use shard::Captured;
+pub use visit::Captured;

@@ -1,7 +1,7 @@
 //! What is simulated: boxes, and the links between them.
 
 use sluicenet_node::door::PortId;
-use sluicenet_node::packet::{Framing, Packet};
+use sluicenet_node::packet::Framing;
 use sluicenet_node::server::Server;
 use sluicenet_node::switch::Switch;
 use sluicenet_proto::time::Duration;
@@ -14,14 +14,14 @@ pub type NodeId = u32;
 #[derive(Debug)]
 pub enum Node<A> {
     /// A switch.
-    Switch(Box<Switch<Packet>>),
+    Switch(Box<Switch>),
     /// A server.
     Server(Box<Server<A>>),
 }
 
 impl<A> Node<A> {
     /// The switch, if it is one.
-    pub fn as_switch(&self) -> Option<&Switch<Packet>> {
+    pub fn as_switch(&self) -> Option<&Switch> {
         match self {
             Node::Switch(s) => Some(s),
             Node::Server(_) => None,

@@ -1,0 +1,183 @@
+//! The events of one window, arranged box by box.
+
+use crate::event::Key;
+
+/// An event and the box it is for.
+pub type Entry = (u32, Key);
+
+/// The events of a window, box by box.
+#[derive(Debug, Default)]
+pub struct Agenda {
+    /// Boxes with events, in memory order, and where theirs lie in `keys`.
+    boxes: Vec<(u32, (u32, u32))>,
+    keys: Vec<Key>,
+    /// How many events each box has; all zero between two windows.
+    counts: Vec<u32>,
+    /// The events roughly in the order of time.
+    by_time: Vec<Entry>,
+    /// Picoseconds of the window, shifted by so much, tell the slice of time.
+    slice_shift: u32,
+}
+
+/// With fewer events than one for so many boxes, sorting them is cheaper than going through all boxes.
+const SPARSE: usize = 16;
+
+/// Slices a window is cut into.
+const SLICES: usize = 256;
+
+/// With fewer events than this the slices cost more than they save.
+const FEW: usize = 64;
+
+impl Agenda {
+    pub fn new(boxes: usize, window: u64) -> Agenda {
+        let bits = u64::BITS - (window - 1).leading_zeros();
+        Agenda {
+            boxes: Vec::new(),
+            keys: Vec::new(),
+            counts: vec![0; boxes],
+            by_time: Vec::new(),
+            slice_shift: bits.saturating_sub(SLICES.trailing_zeros()),
+        }
+    }
+
+    /// Number of boxes with events.
+    pub fn len(&self) -> usize {
+        self.boxes.len()
+    }
+
+    /// The box that is `i`th in turn.
+    #[inline(always)]
+    pub fn node(&self, i: usize) -> Option<usize> {
+        self.boxes.get(i).map(|b| b.0 as usize)
+    }
+
+    /// The events of the box that is `i`th in turn, in order of time but for neighbours in one slice.
+    #[inline(always)]
+    pub fn keys(&mut self, i: usize) -> &mut [Key] {
+        let (_, (start, end)) = self.boxes[i];
+        &mut self.keys[start as usize..end as usize]
+    }
+
+    /// Arranges events by box; those of one box come nearly in order.
+    pub fn arrange(&mut self, events: &mut Vec<Entry>) {
+        self.boxes.clear();
+        self.keys.clear();
+        if events.len() * SPARSE < self.counts.len() {
+            self.arrange_few(events);
+        } else if events.len() < FEW {
+            events.iter().for_each(|&(node, _)| self.counts[node as usize] += 1);
+            self.arrange_by_box(events);
+        } else {
+            // First by time, then by box: what a comparison sort would learn branch by branch, most of them
+            // mispredicted, costs two passes without any.
+            self.slice(events);
+            let by_time = std::mem::take(&mut self.by_time);
+            self.arrange_by_box(&by_time);
+            self.by_time = by_time;
+        }
+        events.clear();
+    }
+
+    fn arrange_few(&mut self, events: &mut [Entry]) {
+        events.sort_unstable();
+        for &(node, key) in events.iter() {
+            let at = self.keys.len() as u32;
+            self.keys.push(key);
+            match self.boxes.last_mut() {
+                Some((n, (_, end))) if *n == node => *end = at + 1,
+                _ => self.boxes.push((node, (at, at + 1))),
+            }
+        }
+    }
+
+    /// Sorts events by slice of time into `by_time`, and counts them by box.
+    fn slice(&mut self, events: &[Entry]) {
+        let slice = |key: Key| (key.time() >> self.slice_shift) as u8 as usize;
+        let mut places = [0u32; SLICES];
+        for &(node, key) in events {
+            places[slice(key)] += 1;
+            self.counts[node as usize] += 1;
+        }
+        let mut at = 0;
+        for place in &mut places {
+            at += std::mem::replace(place, at);
+        }
+        self.by_time.resize(events.len(), (0, Key(0)));
+        for &event in events {
+            let place = &mut places[slice(event.1)];
+            self.by_time[*place as usize] = event;
+            *place += 1;
+        }
+    }
+
+    /// Moves events that have been counted to their boxes; those of one box keep their order.
+    fn arrange_by_box(&mut self, events: &[Entry]) {
+        let mut at = 0;
+        for (node, count) in self.counts.iter_mut().enumerate() {
+            if *count > 0 {
+                self.boxes.push((node as u32, (at, at + *count)));
+                // From here on the count says where the next event of the box goes.
+                at += std::mem::replace(count, at);
+            }
+        }
+        self.keys.resize(events.len(), Key(0));
+        for &(node, key) in events {
+            let at = &mut self.counts[node as usize];
+            self.keys[*at as usize] = key;
+            *at += 1;
+        }
+        for &(node, _) in &self.boxes {
+            self.counts[node as usize] = 0;
+        }
+    }
+}
+
+/// Sorts keys that are nearly in order.
+#[inline(always)]
+pub fn sort(keys: &mut [Key]) {
+    for i in 1..keys.len() {
+        let key = keys[i];
+        let mut j = i;
+        while j > 0 && keys[j - 1] > key {
+            keys[j] = keys[j - 1];
+            j -= 1;
+        }
+        keys[j] = key;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Class;
+    use sluicenet_proto::rng::Rng;
+
+    #[test]
+    fn every_event_comes_once_at_its_box_and_in_order() {
+        let mut rng = Rng::from_words(&[5]);
+        let window = 1_048_577;
+        for (boxes, count) in [(1_000, 20), (40, 50), (40, 3_000), (1, 100), (7, 64)] {
+            let mut agenda = Agenda::new(boxes, window);
+            for _ in 0..3 {
+                let mut events: Vec<Entry> = (0..count)
+                    .map(|i| {
+                        let key = Key::new(rng.below(window), Class::Arrival, rng.below(8) as u16, i);
+                        (rng.below(boxes as u64) as u32, key)
+                    })
+                    .collect();
+                let mut expected = events.clone();
+                expected.sort_unstable();
+                agenda.arrange(&mut events);
+                let mut seen = Vec::new();
+                for i in 0..agenda.len() {
+                    let node = agenda.node(i).unwrap() as u32;
+                    let keys = agenda.keys(i);
+                    sort(keys);
+                    seen.extend(keys.iter().map(|&k| (node, k)));
+                }
+                assert!(events.is_empty());
+                assert_eq!(seen, expected);
+            }
+        }
+    }
+}

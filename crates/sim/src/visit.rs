@@ -1,0 +1,345 @@
+//! One box in one window: all that happens to it, in order, and what it sends.
+
+use crate::agenda::{Entry, sort};
+use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT, draw_order};
+use crate::far::{Far, What};
+use crate::wire::{ARMED, CAPTURE, ERRORS, FIRST_BIT, PortView, Wire};
+use sluicenet_node::door::{Device, PortId, PortSet};
+use sluicenet_node::packet::{Kind, Packet};
+use sluicenet_node::pool::{Handle, Pool};
+use sluicenet_proto::frame::Frame;
+use sluicenet_proto::rng::hash_words;
+use sluicenet_proto::time::Instant;
+
+/// What all threads share and nobody changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Clockwork {
+    /// Length of a window in picoseconds.
+    pub window: u64,
+    /// ceil(2^64 / window): division by one multiplication.
+    magic: u64,
+    /// Number of lanes, a power of two.
+    pub lanes: usize,
+    /// Bytes a frame takes on the wire beyond its own.
+    overhead: u32,
+    seed: u64,
+}
+
+impl Clockwork {
+    pub fn new(window: u64, lanes: usize, overhead: u32, seed: u64) -> Clockwork {
+        assert!(window > 1 && lanes.is_power_of_two());
+        Clockwork { window, magic: u64::MAX / window + 1, lanes, overhead, seed }
+    }
+    #[inline(always)]
+    fn windows_in(&self, ps: u64) -> u64 {
+        ((ps as u128 * self.magic as u128) >> 64) as u64
+    }
+}
+
+/// A frame as it left a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Captured {
+    /// When its first bit was sent.
+    pub at: u64,
+    /// The box, by its number in the world.
+    pub node: u32,
+    /// The port.
+    pub port: PortId,
+    /// The frame.
+    pub packet: Packet,
+}
+
+/// An event for a box of another thread, with its frame: a pool belongs to one thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Parcel {
+    pub at: u64,
+    pub node: u32,
+    pub port: u16,
+    pub packet: Packet,
+}
+
+/// The window a thread is in.
+#[derive(Clone, Copy)]
+pub struct Here {
+    pub start: u64,
+    pub end: u64,
+    pub number: u64,
+}
+
+/// What a box has with itself in the rest of the window, in order: wires that become free, its deadline.
+#[derive(Debug, Default)]
+pub struct Own {
+    keys: Vec<Key>,
+    next: usize,
+}
+
+impl Own {
+    #[inline(always)]
+    fn first(&self) -> Key {
+        self.keys.get(self.next).copied().unwrap_or(Key::NEVER)
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, key: Key) {
+        let mut i = self.keys.len();
+        self.keys.push(key);
+        while i > self.next && self.keys[i - 1] > key {
+            self.keys[i] = self.keys[i - 1];
+            i -= 1;
+        }
+        self.keys[i] = key;
+    }
+
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.next = 0;
+    }
+}
+
+/// What a visit may touch besides the box.
+pub struct Reach<'a> {
+    pub clock: &'a Clockwork,
+    pub me: u16,
+    pub here: Here,
+    pub pool: &'a mut Pool<Packet>,
+    pub lanes: &'a mut [Vec<Entry>],
+    pub far: &'a mut Far,
+    pub outboxes: &'a mut [Vec<Parcel>],
+    pub captured: &'a mut Vec<Captured>,
+    /// Earliest arrival of any parcel sent in this window.
+    pub sent_min: &'a mut u64,
+}
+
+impl Reach<'_> {
+    /// Lane of an event after this window, or `None` when it lies beyond the ring.
+    #[inline(always)]
+    fn lane_of(&self, at: u64) -> Option<(usize, u64)> {
+        let ahead = at - self.here.end;
+        let windows = self.clock.windows_in(ahead);
+        if windows >= self.clock.lanes as u64 - 1 {
+            return None;
+        }
+        let lane = (self.here.number + 1 + windows) as usize & (self.clock.lanes - 1);
+        Some((lane, ahead - windows * self.clock.window))
+    }
+
+    #[inline(always)]
+    pub fn arrive(&mut self, at: u64, node: u32, port: u16, frame: Handle) {
+        debug_assert!(at >= self.here.end);
+        match self.lane_of(at) {
+            Some((lane, time)) => self.lanes[lane].push((node, arrival(time, port, frame))),
+            None => self.far.push(at, node, What::Arrival(port, frame)),
+        }
+    }
+
+    /// An event of a box with itself: into the rest of this window, a lane, or beyond.
+    #[inline(always)]
+    fn own(&mut self, own: &mut Own, at: u64, node: u32, class: Class, port: u16) {
+        if at < self.here.end {
+            return own.insert(Key::new(at - self.here.start, class, port, 0));
+        }
+        match self.lane_of(at) {
+            Some((lane, time)) => self.lanes[lane].push((node, Key::new(time, class, port, 0))),
+            None => {
+                let what = if class == Class::Timer { What::Timer } else { What::WireFree(port) };
+                self.far.push(at, node, what);
+            }
+        }
+    }
+
+    /// Starts a frame on a wire that is free; `rare` is what few wires need: error rates, box and port.
+    #[inline(always)]
+    fn transmit(&mut self, wire: &mut Wire, frame: Handle, now: u64, rare: (&[f64], u32, PortId)) {
+        debug_assert!(wire.free_at <= now);
+        let packet = self.pool.frame(frame);
+        let (len, pause) = (packet.len(), packet.kind() == Kind::Pause);
+        wire.free_at = now + (((len + self.clock.overhead) as u64 * wire.ps_per_byte_q16) >> 16);
+        wire.frames += 1;
+        wire.bytes += len as u64;
+        let last_bit = wire.free_at - wire.gap_ps as u64;
+        let at = if pause {
+            last_bit + wire.pause_latency
+        } else if wire.flags & FIRST_BIT != 0 {
+            now + wire.latency
+        } else {
+            last_bit + wire.latency
+        };
+        if wire.flags & (ERRORS | CAPTURE) != 0 {
+            self.transmit_rare(wire, frame, now, rare);
+        }
+        if wire.shard == self.me {
+            self.arrive(at, wire.peer, wire.peer_port, frame);
+        } else {
+            let packet = *self.pool.frame(frame);
+            self.pool.release(frame);
+            self.send_parcel(wire.shard, Parcel { at, node: wire.peer, port: wire.peer_port, packet });
+        }
+    }
+
+    /// What few wires do: show frames, or damage them.
+    #[cold]
+    #[inline(never)]
+    fn transmit_rare(&mut self, wire: &Wire, frame: Handle, now: u64, rare: (&[f64], u32, PortId)) {
+        let (errors, node, port) = rare;
+        let packet = self.pool.frame_mut(frame);
+        if wire.flags & CAPTURE != 0 {
+            self.captured.push(Captured { at: now, node, port, packet: *packet });
+        }
+        if wire.flags & ERRORS != 0 {
+            let bits = 8.0 * packet.len() as f64;
+            // 1 - (1 - p)^bits without losing small p; the draw hangs on the link and the count of frames on it.
+            let damaged = -libm::expm1(bits * libm::log1p(-errors[port as usize]));
+            let draw = hash_words(&[self.clock.seed, node as u64, port as u64, wire.frames]) >> 11;
+            if (draw as f64) < damaged * (1u64 << 53) as f64 {
+                packet.corrupt();
+            }
+        }
+    }
+
+    #[cold]
+    fn send_parcel(&mut self, shard: u16, parcel: Parcel) {
+        *self.sent_min = (*self.sent_min).min(parcel.at);
+        self.outboxes[shard as usize].push(parcel);
+    }
+
+    /// News reach other servers when the next window begins, which no frame sent in this one can beat.
+    #[cold]
+    pub fn post(&mut self, notes: &mut Vec<Packet>, place_of_host: &[(u16, u32)]) {
+        let at = self.here.end;
+        for packet in notes.drain(..) {
+            let Some(&(shard, node)) = place_of_host.get(packet.destination() as usize) else { continue };
+            if shard == self.me {
+                let frame = self.pool.insert(&packet);
+                self.arrive(at, node, NOTE_PORT, frame);
+            } else {
+                self.send_parcel(shard, Parcel { at, node, port: NOTE_PORT, packet });
+            }
+        }
+    }
+}
+
+/// The event of a frame that arrives, or of a note.
+#[inline(always)]
+pub fn arrival(time: u64, port: u16, frame: Handle) -> Key {
+    assert!((frame.index() as usize) < MAX_PLACES, "more than {MAX_PLACES} frames at once");
+    Key::new(time, if port == NOTE_PORT { Class::Note } else { Class::Arrival }, port, frame.index())
+}
+
+/// The frame of an arrival or a note.
+#[inline(always)]
+pub fn frame_of(key: Key) -> Handle {
+    Handle::from_index(key.place() as u32)
+}
+
+/// The events of one box in one window.
+pub struct Visit<'a> {
+    /// The number of the box in the world, and its place with this thread.
+    pub name: u32,
+    pub n: u32,
+    pub wires: &'a mut [Wire],
+    pub errors: &'a [f64],
+    pub woke: &'a mut PortSet,
+    pub own: &'a mut Own,
+    pub timer_at: &'a mut u64,
+    pub reach: Reach<'a>,
+}
+
+impl Visit<'_> {
+    /// Goes through `due`, what others and earlier windows scheduled, and through what comes up meanwhile.
+    #[inline(never)]
+    pub fn run<D: Device<Packet>>(
+        &mut self,
+        device: &mut D,
+        due: &mut [Key],
+        note: impl Fn(&mut D, Instant, &Packet, &mut Pool<Packet>, &mut PortSet),
+    ) {
+        sort(due);
+        self.own.clear();
+        let (mut i, mut drawn) = (0, 0);
+        loop {
+            let mut key = due.get(i).copied().unwrap_or(Key::NEVER);
+            let own = self.own.first();
+            let now;
+            if own < key {
+                self.own.next += 1;
+                key = own;
+                now = self.reach.here.start + key.time();
+            } else {
+                if key == Key::NEVER {
+                    break;
+                }
+                now = self.reach.here.start + key.time();
+                if let Some(&next) = due.get(i + 1)
+                    && next.instant() == key.instant()
+                    && i >= drawn
+                {
+                    drawn = self.draw(due, i, now);
+                    key = due[i];
+                }
+                i += 1;
+            }
+            if key.is(Class::Arrival) {
+                let frame = frame_of(key);
+                let view = PortView { wires: self.wires, now };
+                let pool = &mut *self.reach.pool;
+                if let Some(port) = device.receive(Instant(now), key.port(), frame, pool, &view, self.woke) {
+                    self.reach.transmit(&mut self.wires[port as usize], frame, now, (self.errors, self.name, port));
+                }
+            } else if key.is(Class::WireFree) {
+                self.wires[key.port() as usize].flags &= !ARMED;
+                self.woke.insert(key.port());
+            } else if key.is(Class::Note) {
+                let packet = *self.reach.pool.frame(frame_of(key));
+                self.reach.pool.release(frame_of(key));
+                note(device, Instant(now), &packet, self.reach.pool, self.woke);
+            } else if *self.timer_at == now {
+                *self.timer_at = u64::MAX;
+                device.handle_timeout(Instant(now), self.reach.pool, self.woke);
+            }
+            while let Some(port) = self.woke.pop() {
+                let wire = &mut self.wires[port as usize];
+                if wire.free_at <= now {
+                    if let Some(frame) = device.poll_transmit(Instant(now), port, self.reach.pool, self.woke) {
+                        self.reach.transmit(wire, frame, now, (self.errors, self.name, port));
+                    }
+                } else if wire.flags & ARMED == 0 {
+                    wire.flags |= ARMED;
+                    self.reach.own(self.own, wire.free_at, self.n, Class::WireFree, port);
+                }
+            }
+            let due = device.poll_timeout().as_ps();
+            if due < *self.timer_at {
+                let due = due.max(now);
+                *self.timer_at = due;
+                self.reach.own(self.own, due, self.n, Class::Timer, 0);
+            }
+        }
+    }
+
+    /// Draws the order of the events that share an instant with the one at `i`; returns where they end.
+    #[cold]
+    #[inline(never)]
+    fn draw(&self, keys: &mut [Key], i: usize, now: u64) -> usize {
+        let instant = keys[i].instant();
+        // Wires that become free together are told in the order of their ports, and there is one timer.
+        let end = i + keys[i..].iter().take_while(|k| k.instant() == instant).count();
+        if !(keys[i].is(Class::Arrival) || keys[i].is(Class::Note)) {
+            return end;
+        }
+        let content = |k: Key| content(self.reach.pool.frame(frame_of(k)), k.port());
+        draw_order(&mut keys[i..end], self.reach.clock.seed, self.name, now, content);
+        end
+    }
+}
+
+/// What orders two arrivals of one instant at one port. Of frames only a pause can come beside another, and goes first;
+/// notes are ordered by everything they say.
+fn content(packet: &Packet, port: u16) -> u64 {
+    if port != NOTE_PORT {
+        return !packet.is_pause() as u64;
+    }
+    let f = packet.flow();
+    let w = packet.note_words();
+    let ports = (f.sport as u64) << 16 | f.dport as u64;
+    hash_words(&[(f.src.to_bits() as u64) << 32 | f.dst.to_bits() as u64, ports, w[0], w[1], w[2]])
+}

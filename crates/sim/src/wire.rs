@@ -1,0 +1,85 @@
+//! The transmitting ends of links.
+
+use sluicenet_node::door::{PortId, Wires};
+
+/// The transmitting end of a link.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct Wire {
+    /// When the last frame and the gap after it are through.
+    pub free_at: u64,
+    pub ps_per_byte_q16: u64,
+    pub latency: u64,
+    pub pause_latency: u64,
+    /// Frames and bytes sent, pause frames included.
+    pub frames: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    pub peer: u32,
+    pub peer_port: u16,
+    pub shard: u16,
+    /// Time of the gap after a frame.
+    pub gap_ps: u32,
+    pub flags: u8,
+}
+
+/// An event for when the wire is free is scheduled.
+pub const ARMED: u8 = 1;
+/// The receiver acts on the first bit.
+pub const FIRST_BIT: u8 = 2;
+/// Frames may arrive damaged.
+pub const ERRORS: u8 = 4;
+/// Frames are captured.
+pub const CAPTURE: u8 = 8;
+
+/// A link's end as the engine builds it.
+pub struct WireSpec {
+    pub ps_per_byte_q16: u64,
+    pub latency: u64,
+    pub pause_latency: u64,
+    pub first_bit: bool,
+    pub bit_error_rate: f64,
+    pub peer: u32,
+    pub peer_port: u16,
+    pub shard: u16,
+    pub gap: u8,
+}
+
+impl Wire {
+    pub fn new(s: &WireSpec) -> Wire {
+        let mut flags = 0;
+        flags |= if s.first_bit { FIRST_BIT } else { 0 };
+        flags |= if s.bit_error_rate > 0.0 { ERRORS } else { 0 };
+        Wire {
+            free_at: 0,
+            ps_per_byte_q16: s.ps_per_byte_q16,
+            latency: s.latency,
+            pause_latency: s.pause_latency,
+            frames: 0,
+            bytes: 0,
+            peer: s.peer,
+            peer_port: s.peer_port,
+            gap_ps: ((s.gap as u64 * s.ps_per_byte_q16) >> 16) as u32,
+            flags,
+            shard: s.shard,
+        }
+    }
+
+    /// Shard, place and port of the far end.
+    pub fn peer(&self) -> (u16, u32, PortId) {
+        (self.shard, self.peer, self.peer_port)
+    }
+}
+
+/// A box's wires at an instant.
+pub struct PortView<'a> {
+    pub wires: &'a [Wire],
+    pub now: u64,
+}
+
+impl Wires for PortView<'_> {
+    #[inline(always)]
+    fn idle(&self, port: PortId) -> bool {
+        self.wires[port as usize].free_at <= self.now
+    }
+}
