@@ -243,7 +243,13 @@ impl Adapter {
 
     /// Puts a received frame in its place among those of its sender; hands out by `deliver` what is in order.
     #[inline(always)]
-    pub fn resequence<F: Serial>(&mut self, now: Instant, pool: &Pool<F>, at: Handle, deliver: &mut impl FnMut(Handle)) {
+    pub fn resequence<F: Serial>(
+        &mut self,
+        now: Instant,
+        pool: &Pool<F>,
+        at: Handle,
+        deliver: &mut impl FnMut(Handle),
+    ) {
         match self.config.resequencing {
             None => deliver(at),
             Some(patience) => self.resequence_slowly(now, pool.frame(at), at, patience, deliver),

@@ -36,6 +36,19 @@ impl PortSet {
     }
 }
 
+/// How far a caller of [`Device::fetch`] has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The box itself is at hand.
+    Lists,
+    /// Its lists are, and the frames that arrive.
+    Frames,
+    /// The frames that are due inside are.
+    Index,
+    /// The index of its connections is.
+    Sockets,
+}
+
 /// What the world says of a box's wires.
 pub trait Wires {
     /// Whether the wire of `port` could take a frame now. The data plane may always answer no.
@@ -67,13 +80,11 @@ pub trait Device<F: Frame> {
     /// The frame that `port` will probably send next, for a caller that fetches memory ahead of its use.
     fn upcoming(&self, port: PortId) -> Option<Handle>;
 
-    /// Names memory the box keeps elsewhere and will touch before `until`, such as packets that its deadlines move.
-    fn fetch_lines(&self, _until: Instant, _pool: &Pool<F>, _fetch: impl Fn(*const u8)) {}
-
-    /// Names the memory of the connections that those packets and the `arrivals` belong to; what [`Device::fetch_lines`]
-    /// named is here by now.
-    fn fetch_sockets(
+    /// Names the memory that what happens before `until` will touch, to a caller that fetches it ahead: the `arrivals`
+    /// and what is due inside. What a step reads, the steps before have named.
+    fn fetch(
         &self,
+        _step: Step,
         _until: Instant,
         _arrivals: impl Iterator<Item = Handle>,
         _pool: &Pool<F>,

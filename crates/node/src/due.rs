@@ -1,18 +1,94 @@
-//! A handful of deadlines, the earliest at hand.
+//! What happens inside a server later: packets on their way through a stage of fixed latency, and the next time of each
+//! VM.
 
+use crate::pool::Handle;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use sluicenet_proto::time::Instant;
 
-/// What is due when: a short list, latest first, because there are few and the earliest is wanted most.
-#[derive(Clone, Debug, Default)]
-pub struct Due {
-    list: Vec<(Instant, u8)>,
+/// A packet on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// When it is through.
+    pub at: Instant,
+    /// The packet.
+    pub packet: Handle,
+    /// What the owner of the line wants to know of it then.
+    pub tag: u16,
 }
 
-impl Due {
+/// Packets on their way, in the order in which they will be through; of one instant, the first to enter comes first.
+#[derive(Clone, Debug)]
+pub struct Line {
+    first: Instant,
+    /// What is new is nearly always last, or a few places before: latencies are fixed, sizes are not.
+    list: VecDeque<Passage>,
+}
+
+impl Default for Line {
+    fn default() -> Line {
+        Line { first: Instant::MAX, list: VecDeque::new() }
+    }
+}
+
+impl Line {
+    /// A packet enters.
+    #[inline(always)]
+    pub fn push(&mut self, passage: Passage) {
+        self.first = self.first.min(passage.at);
+        match self.list.back() {
+            Some(last) if last.at > passage.at => self.overtake(passage),
+            _ => self.list.push_back(passage),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn overtake(&mut self, passage: Passage) {
+        let place = self.list.partition_point(|p| p.at <= passage.at);
+        self.list.insert(place, passage);
+    }
+
+    /// When the first packet is through; [`Instant::MAX`] when there is none.
+    #[inline(always)]
+    pub fn first(&self) -> Instant {
+        self.first
+    }
+
+    /// Takes what is through at `now`, one at a time.
+    #[inline(always)]
+    pub fn pop(&mut self, now: Instant) -> Option<Passage> {
+        if self.first > now {
+            return None;
+        }
+        let passage = self.list.pop_front();
+        self.first = self.list.front().map_or(Instant::MAX, |p| p.at);
+        passage
+    }
+
+    /// The first packet.
+    #[inline(always)]
+    pub fn front(&self) -> Option<&Passage> {
+        self.list.front()
+    }
+
+    /// Number of packets.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+}
+
+/// What is due when: a short list, latest first, because there are few and the earliest is wanted most.
+#[derive(Clone, Debug, Default)]
+pub struct Deadlines {
+    list: Vec<(Instant, u16)>,
+}
+
+impl Deadlines {
     /// Adds a deadline for `what`.
     #[inline(always)]
-    pub fn insert(&mut self, at: Instant, what: u8) {
+    pub fn insert(&mut self, at: Instant, what: u16) {
         let mut i = self.list.len();
         self.list.push((at, what));
         while i > 0 && self.list[i - 1] < (at, what) {
@@ -30,20 +106,14 @@ impl Due {
 
     /// Takes what is due at `now`, one at a time.
     #[inline(always)]
-    pub fn pop(&mut self, now: Instant) -> Option<(Instant, u8)> {
-        match self.list.last() {
-            Some(&due) if due.0 <= now => {
-                self.list.pop();
-                Some(due)
-            }
-            _ => None,
-        }
+    pub fn pop(&mut self, now: Instant) -> Option<(Instant, u16)> {
+        self.list.pop_if(|due| due.0 <= now)
     }
 
-    /// What is due before `until`, the earliest first.
+    /// The next one; for a caller that fetches memory ahead.
     #[inline(always)]
-    pub fn before(&self, until: Instant) -> impl Iterator<Item = u8> {
-        self.list.iter().rev().take_while(move |d| d.0 < until).map(|d| d.1)
+    pub fn front(&self) -> Option<&(Instant, u16)> {
+        self.list.last()
     }
 }
 
@@ -52,13 +122,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_come_in_order_and_ties_by_what() {
-        let mut d = Due::default();
+    fn packets_come_in_order_and_ties_as_entered() {
+        let mut line = Line::default();
+        for (at, tag) in [(5, 1), (3, 2), (9, 0), (3, 1), (4, 7)] {
+            line.push(Passage { at: Instant(at), packet: Handle::NONE, tag });
+        }
+        assert_eq!(line.first(), Instant(3));
+        let mut order = Vec::new();
+        while let Some(p) = line.pop(Instant(5)) {
+            order.push((p.at.0, p.tag));
+        }
+        assert_eq!(order, [(3, 2), (3, 1), (4, 7), (5, 1)]);
+        assert_eq!((line.first(), line.len()), (Instant(9), 1));
+    }
+
+    #[test]
+    fn deadlines_come_in_order_and_ties_by_what() {
+        let mut d = Deadlines::default();
         for (at, what) in [(5, 1), (3, 2), (9, 0), (3, 1), (4, 7)] {
             d.insert(Instant(at), what);
         }
-        assert_eq!(d.first(), Instant(3));
-        assert_eq!(d.before(Instant(5)).collect::<Vec<_>>(), [1, 2, 7]);
+        assert_eq!((d.first(), d.front()), (Instant(3), Some(&(Instant(3), 1))));
         let mut order = Vec::new();
         while let Some((at, what)) = d.pop(Instant(5)) {
             order.push((at.0, what));

@@ -1,10 +1,10 @@
 //! A virtual machine: sockets, served in turn, and what its applications sent and expect.
 
+use crate::due::Line;
 use crate::packet::{Address, FlowKey, Packet};
+use crate::sockets::Sockets;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use hashbrown::HashMap;
-use rustc_hash::FxBuildHasher;
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::tcp::{CacheEntry, Tcp};
 use sluicenet_proto::time::{Duration, Instant};
@@ -103,11 +103,11 @@ pub(crate) enum Body {
     Udp(UdpSender, UdpReceiver),
 }
 
-/// A socket and what its application is waiting for.
+/// A socket and what its application is waiting for. What every segment touches stands in front.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Socket {
     pub flow: FlowKey,
-    pub body: Body,
     pub priority: Priority,
     /// Whether it stands in the round of those with something to send.
     pub scheduled: bool,
@@ -117,8 +117,11 @@ pub(crate) struct Socket {
     pub timer_at: Instant,
     /// Bytes the application wrote that the socket had no room for.
     pub pending: u64,
-    pub written: u64,
     pub received: u64,
+    /// Where the first message of the inbox ends; the highest number when none is awaited.
+    pub next_end: u64,
+    pub body: Body,
+    pub written: u64,
     pub outbox: VecDeque<Outgoing>,
     pub inbox: VecDeque<Incoming>,
 }
@@ -127,103 +130,45 @@ pub(crate) struct Socket {
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Guest {
-    /// Sockets found lately, each at a place its key tells, so that the next segment of a flow finds its socket in one
-    /// cache line.
-    recent: [(u64, u32); RECENT],
-    pub sockets: Vec<Option<Socket>>,
+    /// When its port has sent, and received, the last packet.
+    pub tx_free: Instant,
+    pub rx_free: Instant,
+    pub sockets: Sockets,
+    /// Packets on their way from its sockets to its port, and bytes of datagrams among them.
+    pub tx: Line,
+    pub tx_datagram_bytes: u32,
+    /// The deadline that stands for the first of them.
+    pub tx_due: Instant,
     /// Sockets with something to send, served in turn.
     pub ready: VecDeque<u32>,
-    free: Vec<u32>,
-    /// By peer address, peer port and own port.
-    index: HashMap<u64, u32, FxBuildHasher>,
-    /// UDP sockets whose bytes in the VM's transmit path fill their buffer.
+    /// UDP sockets whose bytes on that way fill their buffer.
     pub parked: Vec<u32>,
     /// What is remembered of closed connections, by peer.
     pub cache: BTreeMap<Address, CacheEntry>,
 }
 
-const RECENT: usize = 4;
-/// No socket.
-const NOWHERE: u32 = u32::MAX;
-
 impl Default for Guest {
     fn default() -> Guest {
         Guest {
-            recent: [(0, NOWHERE); RECENT],
-            sockets: Vec::new(),
+            tx_free: Instant::ZERO,
+            rx_free: Instant::ZERO,
+            sockets: Sockets::default(),
+            tx: Line::default(),
+            tx_datagram_bytes: 0,
+            tx_due: Instant::MAX,
             ready: VecDeque::new(),
-            free: Vec::new(),
-            index: HashMap::default(),
             parked: Vec::new(),
             cache: BTreeMap::new(),
         }
     }
 }
 
-#[inline(always)]
-fn recent_place(key: u64) -> usize {
-    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 62) as usize
-}
-
-fn index_key(flow: &FlowKey) -> u64 {
-    (flow.dst.to_bits() as u64) << 32 | (flow.dport as u64) << 16 | flow.sport as u64
-}
-
 impl Guest {
-    /// The socket of `flow`, seen from this end.
-    #[inline(always)]
-    pub fn find(&mut self, flow: &FlowKey) -> Option<u32> {
-        let key = index_key(flow);
-        let place = &mut self.recent[recent_place(key)];
-        if place.0 != key || place.1 == NOWHERE {
-            *place = (key, *self.index.get(&key)?);
-        }
-        Some(place.1)
-    }
-
-    /// The socket of `flow` if it was found lately.
-    #[inline(always)]
-    pub fn find_recent(&self, flow: &FlowKey) -> Option<u32> {
-        let key = index_key(flow);
-        let place = self.recent[recent_place(key)];
-        (place.0 == key && place.1 != NOWHERE).then_some(place.1)
-    }
-
-    pub fn insert(&mut self, socket: Socket) -> u32 {
-        let key = index_key(&socket.flow);
-        let at = match self.free.pop() {
-            Some(at) => {
-                self.sockets[at as usize] = Some(socket);
-                at
-            }
-            None => {
-                // Sockets are large and most guests have few: room for half as many again, not for twice as many.
-                if self.sockets.len() == self.sockets.capacity() {
-                    self.sockets.reserve_exact((self.sockets.len() / 2).max(1));
-                }
-                self.sockets.push(Some(socket));
-                self.sockets.len() as u32 - 1
-            }
-        };
-        self.index.insert(key, at);
-        at
-    }
-
-    pub fn remove(&mut self, at: u32) {
-        if let Some(s) = self.sockets[at as usize].take() {
-            let key = index_key(&s.flow);
-            self.index.remove(&key);
-            if self.recent[recent_place(key)].0 == key {
-                self.recent[recent_place(key)].1 = NOWHERE;
-            }
-            self.ready.retain(|&r| r != at);
-            self.parked.retain(|&r| r != at);
-            self.free.push(at);
-        }
-    }
-
-    pub fn get(&mut self, at: u32) -> Option<&mut Socket> {
-        self.sockets.get_mut(at as usize)?.as_mut()
+    /// Closes a socket for good.
+    pub fn remove(&mut self, socket: u32) {
+        self.sockets.remove(socket);
+        self.ready.retain(|&r| r != socket);
+        self.parked.retain(|&r| r != socket);
     }
 }
 
@@ -239,9 +184,24 @@ impl Socket {
             pending: 0,
             written: 0,
             received: 0,
+            next_end: u64::MAX,
             outbox: VecDeque::new(),
             inbox: VecDeque::new(),
         }
+    }
+
+    /// A message was announced.
+    pub fn expect(&mut self, message: Incoming) {
+        self.inbox.push_back(message);
+        self.next_end = self.next_end.min(message.end);
+    }
+
+    /// Takes the first message of the inbox if all of its bytes are here.
+    pub fn take_complete(&mut self) -> Option<Incoming> {
+        let message = *self.inbox.front().filter(|m| m.end <= self.received)?;
+        self.inbox.pop_front();
+        self.next_end = self.inbox.front().map_or(u64::MAX, |m| m.end);
+        Some(message)
     }
 
     /// What the connection has counted so far.

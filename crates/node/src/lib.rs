@@ -14,4 +14,5 @@ pub mod guest;
 pub mod packet;
 pub mod pool;
 pub mod server;
+mod sockets;
 pub mod switch;

@@ -12,6 +12,9 @@ const NONE: u32 = u32::MAX;
 pub struct Handle(u32);
 
 impl Handle {
+    /// No frame.
+    pub const NONE: Handle = Handle(NONE);
+
     /// Its number.
     #[inline(always)]
     pub const fn index(self) -> u32 {

@@ -4,8 +4,8 @@
 //! Without a virtual network the guests share the adapter directly.
 
 use crate::adapter::{Adapter, AdapterConfig};
-use crate::door::{Device, PortId, PortSet, Wires};
-use crate::due::Due;
+use crate::door::{Device, PortId, PortSet, Step, Wires};
+use crate::due::{Deadlines, Line, Passage};
 use crate::guest::{
     Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, Incoming, NOTE_WORD, Outgoing, PRIORITY_SHIFT, Socket,
     SocketId, Topic, note, topic,
@@ -150,14 +150,11 @@ pub struct QueryRecord {
     pub warmup: bool,
 }
 
-/// Stages of fixed latency, four a VM.
-const TCP_TX: usize = 0;
-const UDP_TX: usize = 1;
-const TCP_RX: usize = 2;
-const UDP_RX: usize = 3;
-/// Fifth deadline of a VM: its port is free to receive.
-const PORT_FREE: usize = 4;
-const STAGES: usize = 5;
+/// What a VM can have due: its first packet on the way down, or its port.
+const TX: u16 = 0;
+/// Its port is free to receive.
+const PORT_FREE: u16 = 1;
+const DEADLINES: u16 = 2;
 
 /// Cache lines of a guest that a packet touches.
 const GUEST_LINES: usize = 2;
@@ -169,16 +166,6 @@ const SOCKET_LINES: usize = 11;
 const SOCKET_TIMER: u8 = 0;
 const PACE_TIMER: u8 = 1;
 const APP_TIMER: u8 = 2;
-
-/// Packets on their way through a stage of fixed latency.
-#[derive(Clone, Debug, Default)]
-struct Line {
-    /// Each with the time when it will be through.
-    packets: VecDeque<(Instant, Handle)>,
-    /// When the last one will be through.
-    last: Instant,
-    bytes: u32,
-}
 
 /// What a server counted: every packet is somewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -220,8 +207,10 @@ pub struct Core {
     /// VMs that wait for room below.
     blocked: u64,
     guests: Vec<Guest>,
-    /// When the first packet of each line is through, and when a busy port is free that somebody waits for.
-    due: Due,
+    /// When the first packet of each VM reaches its port, and when a busy port is free that somebody waits for.
+    deadlines: Deadlines,
+    /// Packets on their way to the sockets.
+    rx: Line,
     timers: BinaryHeap<Reverse<(Instant, u8, u64)>>,
     events: VecDeque<Event>,
     from_guests: u64,
@@ -236,12 +225,8 @@ pub struct Core {
     vm_ready: u64,
     /// VMs whose busy port has a deadline in `due`.
     port_waits: u64,
-    /// When the port of each VM has sent, and received, its last packet.
-    tx_free: Vec<Instant>,
-    rx_free: Vec<Instant>,
-    lines: Vec<Line>,
-    /// Packets on all lines.
-    on_lines: u32,
+    /// Packets on their way through a stage.
+    on_the_way: u32,
     flows: Vec<FlowRecord>,
     flow_count: u64,
     /// Frames from the wire in the order the guests must see them.
@@ -274,11 +259,9 @@ impl Core {
             runnable: 0,
             blocked: 0,
             turn: 0,
-            tx_free: alloc::vec![Instant::ZERO; n],
-            rx_free: alloc::vec![Instant::ZERO; n],
-            lines: alloc::vec![Line::default(); n * 4],
-            on_lines: 0,
-            due: Due::default(),
+            on_the_way: 0,
+            deadlines: Deadlines::default(),
+            rx: Line::default(),
             port_waits: 0,
             reserved: 0,
             timers: BinaryHeap::new(),
@@ -324,7 +307,7 @@ impl Core {
     }
     /// The TCP connections of its guests.
     pub fn connections(&self) -> impl Iterator<Item = (FlowKey, &Tcp)> {
-        self.guests.iter().flat_map(|g| g.sockets.iter().flatten()).filter_map(|s| match &s.body {
+        self.guests.iter().flat_map(|g| g.sockets.iter()).filter_map(|s| match &s.body {
             Body::Tcp(tcp) => Some((s.flow, tcp)),
             Body::Udp(..) => None,
         })
@@ -343,7 +326,7 @@ impl Core {
             from_wire: self.from_wire,
             to_wire: self.to_wire,
             dropped: self.drops.total_frames(),
-            queued: self.on_lines as u64 + vswitch + self.adapter.queued(),
+            queued: self.on_the_way as u64 + vswitch + self.adapter.queued(),
         }
     }
 
@@ -351,7 +334,7 @@ impl Core {
     pub fn open(&mut self, now: Instant, flow: FlowKey, priority: Priority, how: Open) -> SocketId {
         debug_assert_eq!(flow.src.host(), self.id);
         let vm = flow.src.vm();
-        if let Some(index) = self.guests[vm as usize].find(&flow) {
+        if let Some(index) = self.guests[vm as usize].sockets.find(&flow) {
             return SocketId { vm, index };
         }
         let body = match how {
@@ -366,7 +349,7 @@ impl Core {
                 Body::Udp(rate.map_or_else(UdpSender::new, UdpSender::paced), UdpReceiver::default())
             }
         };
-        let index = self.guests[vm as usize].insert(Socket::new(flow, body, priority));
+        let index = self.guests[vm as usize].sockets.insert(Socket::new(flow, body, priority));
         let id = SocketId { vm, index };
         if matches!(how, Open::Handshake) {
             self.refresh(now, id);
@@ -386,7 +369,7 @@ impl Core {
         let id = (self.id as u64) << 40 | self.flow_count;
         self.flow_count += 1;
         let paused = |priority| self.adapter.gate().held_time(now, priority);
-        let Some(s) = self.guests[socket.vm as usize].sockets[socket.index as usize].as_mut() else { return id };
+        let Some(s) = self.guests[socket.vm as usize].sockets.get_mut(socket.index) else { return id };
         let (begin, end) = (s.written, s.written + bytes);
         s.written = end;
         s.pending += bytes;
@@ -409,7 +392,7 @@ impl Core {
 
     /// Closes a connection when everything written has been confirmed.
     pub fn close(&mut self, now: Instant, socket: SocketId) {
-        if let Some(s) = self.guests[socket.vm as usize].get(socket.index) {
+        if let Some(s) = self.guests[socket.vm as usize].sockets.get_mut(socket.index) {
             s.closing = true;
         }
         self.fill(now, socket);
@@ -461,7 +444,7 @@ impl Core {
     }
     /// Flows that have not ended, as they stand.
     pub fn unfinished_flows(&self, now: Instant) -> Vec<FlowRecord> {
-        let sockets = self.guests.iter().flat_map(|g| g.sockets.iter().flatten());
+        let sockets = self.guests.iter().flat_map(|g| g.sockets.iter());
         sockets
             .flat_map(|s| {
                 s.outbox.iter().map(move |m| {
@@ -479,7 +462,7 @@ impl Core {
     /// Moves what the application wrote into the socket's buffer as far as it takes it.
     #[inline]
     fn fill(&mut self, now: Instant, id: SocketId) {
-        let Some(s) = self.guests[id.vm as usize].get(id.index) else { return };
+        let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
         match &mut s.body {
             Body::Tcp(tcp) => {
                 if s.pending > 0 {
@@ -499,7 +482,7 @@ impl Core {
     #[inline(always)]
     fn refresh(&mut self, now: Instant, id: SocketId) {
         let guest = &mut self.guests[id.vm as usize];
-        let Some(s) = guest.sockets[id.index as usize].as_mut() else { return };
+        let Some(s) = guest.sockets.get_mut(id.index) else { return };
         let wants = match &s.body {
             Body::Tcp(tcp) => {
                 if let Some(at) = tcp.poll_timeout()
@@ -531,10 +514,7 @@ impl Core {
     #[inline(always)]
     fn has_room(&self, vm: usize) -> bool {
         match &self.vswitch {
-            Some(v) => {
-                let on_the_way = self.lines[vm * 4 + TCP_TX].packets.len() + self.lines[vm * 4 + UDP_TX].packets.len();
-                v.input_room(vm) as usize > on_the_way
-            }
+            Some(v) => v.input_room(vm) > self.guests[vm].tx.len() as u32,
             None => self.config.when_full == WhenFull::Drop || self.adapter.room() >= self.reserved + self.max_frame,
         }
     }
@@ -545,7 +525,7 @@ impl Core {
         loop {
             let guest = &mut self.guests[vm];
             let index = guest.ready.pop_front()?;
-            let Some(s) = guest.sockets[index as usize].as_mut() else { continue };
+            let Some(s) = guest.sockets.get_mut(index) else { continue };
             let id = SocketId { vm: vm as u8, index };
             match &mut s.body {
                 Body::Tcp(tcp) => {
@@ -562,7 +542,7 @@ impl Core {
                     }
                 }
                 Body::Udp(sender, _) => {
-                    if self.lines[vm * 4 + UDP_TX].bytes + self.max_frame > self.config.udp_buffer {
+                    if guest.tx_datagram_bytes + self.max_frame > self.config.udp_buffer {
                         guest.parked.push(index);
                         continue;
                     }
@@ -590,21 +570,20 @@ impl Core {
     fn launch(&mut self, now: Instant, pool: &mut Pool<Packet>, vm: usize, packet: &Packet) {
         self.from_guests += 1;
         let at = pool.insert(packet);
-        let (stage, delay) = match packet.kind() {
-            Kind::Udp => (UDP_TX, self.config.udp_tx_delay),
-            _ => (TCP_TX, self.config.tcp_tx_delay),
-        };
+        let datagram = packet.kind() == Kind::Udp;
+        let delay = if datagram { self.config.udp_tx_delay } else { self.config.tcp_tx_delay };
         match &self.config.virtual_network {
             Some(v) => {
-                let start = self.tx_free[vm].max(now);
-                self.tx_free[vm] = start + Duration((packet.len() as u64 * v.vm_ps_per_byte_q16) >> 16);
-                self.enter(vm, stage, self.tx_free[vm] + delay, packet.len(), at);
+                let guest = &mut self.guests[vm];
+                guest.tx_free = guest.tx_free.max(now) + Duration((packet.len() as u64 * v.vm_ps_per_byte_q16) >> 16);
+                let through = guest.tx_free + delay;
+                self.enter_tx(vm, datagram, through, packet.len(), at);
             }
             None if packet.dst().host() == self.id => self.loop_back(now + delay, pool, at),
             None if delay == Duration::ZERO => self.enter_adapter(pool, at),
             None => {
                 self.reserved += packet.len();
-                self.enter(vm, stage, now + delay, packet.len(), at);
+                self.enter_tx(vm, datagram, now + delay, packet.len(), at);
             }
         }
     }
@@ -617,8 +596,8 @@ impl Core {
         if vm >= self.guests.len() {
             return self.drop(pool, DropReason::NoRoute, at);
         }
-        let (stage, delay) = self.up_stage(packet);
-        self.enter(vm, stage, time + delay, packet.len(), at);
+        let through = time + self.rx_delay(packet);
+        self.enter_rx(through, at);
     }
 
     #[inline(always)]
@@ -628,33 +607,46 @@ impl Core {
         }
     }
 
-    /// Puts a packet on a line of fixed latency. Two speeds of traffic share no line, so that each stays in order.
+    /// Sends a packet from a socket on its way to the stage below.
     #[inline(always)]
-    fn enter(&mut self, vm: usize, stage: usize, through: Instant, len: u32, at: Handle) {
-        let line = &mut self.lines[vm * 4 + stage];
-        let through = line.last.max(through);
-        line.last = through;
-        line.bytes += len;
-        line.packets.push_back((through, at));
-        self.on_lines += 1;
-        if line.packets.len() == 1 {
-            self.due.insert(through, (vm * STAGES + stage) as u8);
+    fn enter_tx(&mut self, vm: usize, datagram: bool, through: Instant, len: u32, at: Handle) {
+        self.on_the_way += 1;
+        let guest = &mut self.guests[vm];
+        guest.tx_datagram_bytes += if datagram { len } else { 0 };
+        guest.tx.push(Passage { at: through, packet: at, tag: 0 });
+        if through < guest.tx_due {
+            guest.tx_due = through;
+            self.deadlines.insert(through, vm as u16 * DEADLINES + TX);
         }
     }
 
-    /// A transmit line delivers a packet to the stage below.
+    /// Packets of a VM reach the stage below.
+    fn run_tx(&mut self, now: Instant, pool: &mut Pool<Packet>, vm: usize) {
+        while let Some(Passage { packet, .. }) = self.guests[vm].tx.pop(now) {
+            self.on_the_way -= 1;
+            self.leave_tx(pool, vm, packet);
+        }
+        let guest = &mut self.guests[vm];
+        guest.tx_due = guest.tx.first();
+        if guest.tx_due != Instant::MAX {
+            self.deadlines.insert(guest.tx_due, vm as u16 * DEADLINES + TX);
+        }
+    }
+
+    #[inline(always)]
     fn leave_tx(&mut self, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
         let packet = pool.frame(at);
-        let kind = packet.kind();
+        let (len, kind) = (packet.len(), packet.kind());
         if self.vswitch.is_some() {
             let port = self.output_of(packet);
             self.enter_vswitch(pool, vm, port, at);
         } else {
-            self.reserved -= packet.len();
+            self.reserved -= len;
             self.enter_adapter(pool, at);
         }
         if kind == Kind::Udp {
             let guest = &mut self.guests[vm];
+            guest.tx_datagram_bytes -= len;
             if !guest.parked.is_empty() {
                 guest.ready.extend(guest.parked.drain(..));
                 self.runnable |= (1 << vm) & !self.blocked;
@@ -685,11 +677,15 @@ impl Core {
     // ---- up: from the wire to the sockets
 
     #[inline(always)]
-    fn up_stage(&self, packet: &Packet) -> (usize, Duration) {
-        match packet.kind() {
-            Kind::Udp => (UDP_RX, self.config.udp_rx_delay),
-            _ => (TCP_RX, self.config.tcp_rx_delay),
-        }
+    fn rx_delay(&self, packet: &Packet) -> Duration {
+        if packet.kind() == Kind::Udp { self.config.udp_rx_delay } else { self.config.tcp_rx_delay }
+    }
+
+    /// Sends a packet on its way to its socket.
+    #[inline(always)]
+    fn enter_rx(&mut self, through: Instant, at: Handle) {
+        self.on_the_way += 1;
+        self.rx.push(Passage { at: through, packet: at, tag: 0 });
     }
 
     /// A frame from the wire, in its order.
@@ -703,11 +699,11 @@ impl Core {
         if self.vswitch.is_some() {
             return self.accept_virtual(now, pool, at);
         }
-        let (stage, delay) = self.up_stage(packet);
+        let delay = self.rx_delay(packet);
         if delay == Duration::ZERO {
             self.deliver(now, pool, at);
         } else {
-            self.enter(vm, stage, now + delay, packet.len(), at);
+            self.enter_rx(now + delay, at);
         }
     }
 
@@ -761,7 +757,7 @@ impl Core {
         let packet = pool.frame(at);
         let vm = packet.dst().vm();
         let local = packet.flow().reverse();
-        match self.guests[vm as usize].find(&local) {
+        match self.guests[vm as usize].sockets.find(&local) {
             Some(index) => self.deliver_to(now, SocketId { vm, index }, packet),
             None => self.deliver_to_nobody(now, packet, local),
         }
@@ -771,13 +767,13 @@ impl Core {
     #[inline(always)]
     fn deliver_to(&mut self, now: Instant, id: SocketId, packet: &Packet) {
         let guest = &mut self.guests[id.vm as usize];
-        let Some(s) = guest.sockets[id.index as usize].as_mut() else { return };
+        let Some(s) = guest.sockets.get_mut(id.index) else { return };
         match &mut s.body {
             Body::Tcp(tcp) => {
                 let heard = tcp.receive(&self.config.tcp, now, &packet.segment(), packet.ecn() == Ecn::Ce);
                 if heard.readable() {
                     s.received += tcp.recv(&self.config.tcp, now, u64::MAX);
-                    if !s.inbox.is_empty() {
+                    if s.received >= s.next_end {
                         self.arrived(now, id);
                     }
                 }
@@ -810,7 +806,7 @@ impl Core {
         let vm = local.src.vm();
         let cache = self.guests[vm as usize].cache.get(&local.dst);
         let tcp = Tcp::listen(&self.config.tcp, self.iss(&local), cache);
-        let index = self.guests[vm as usize].insert(Socket::new(local, Body::Tcp(tcp), priority));
+        let index = self.guests[vm as usize].sockets.insert(Socket::new(local, Body::Tcp(tcp), priority));
         SocketId { vm, index }
     }
 
@@ -818,7 +814,7 @@ impl Core {
     #[cold]
     fn ended(&mut self, now: Instant, id: SocketId, closed: bool) {
         let guest = &mut self.guests[id.vm as usize];
-        let Some(s) = guest.get(id.index) else { return };
+        let Some(s) = guest.sockets.get_mut(id.index) else { return };
         s.closing = true;
         let Body::Tcp(tcp) = &s.body else { return };
         let (peer, remembered) = (s.flow.dst, tcp.cache_entry());
@@ -838,7 +834,7 @@ impl Core {
     /// Records the messages of a connection that ended before they were confirmed.
     fn give_up_unfinished(&mut self, now: Instant, id: SocketId) {
         let held = &self.adapter;
-        let Some(s) = self.guests[id.vm as usize].get(id.index) else { return };
+        let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
         let Body::Tcp(tcp) = &s.body else { return };
         let acked = tcp.bytes_acked();
         let paused = held.gate().held_time(now, s.priority);
@@ -851,9 +847,8 @@ impl Core {
     #[inline(never)]
     fn arrived(&mut self, now: Instant, id: SocketId) {
         loop {
-            let Some(s) = self.guests[id.vm as usize].get(id.index) else { return };
-            let Some(m) = s.inbox.front().copied().filter(|m| m.end <= s.received) else { return };
-            s.inbox.pop_front();
+            let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
+            let Some(m) = s.take_complete() else { return };
             let flow = s.flow;
             let bytes = m.end - m.begin;
             self.events.push_back(Event::Message { socket: id, tag: m.tag, bytes });
@@ -863,7 +858,7 @@ impl Core {
 
     /// Counts a datagram to its message.
     fn datagram(&mut self, now: Instant, id: SocketId, offset: u64, len: u16) {
-        let Some(s) = self.guests[id.vm as usize].get(id.index) else { return };
+        let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
         let flow = s.flow;
         let Some(at) = s.inbox.iter().position(|m| offset >= m.begin && offset < m.end) else { return };
         let m = &mut s.inbox[at];
@@ -894,7 +889,7 @@ impl Core {
         match topic(&words) {
             Some(Topic::Announce) => {
                 let third = words[2];
-                let id = match self.guests[vm as usize].find(&local) {
+                let id = match self.guests[vm as usize].sockets.find(&local) {
                     Some(index) => SocketId { vm, index },
                     None => {
                         let priority = (third >> PRIORITY_SHIFT & 7) as u8;
@@ -907,9 +902,9 @@ impl Core {
                         }
                     }
                 };
-                let Some(s) = self.guests[vm as usize].get(id.index) else { return };
+                let Some(s) = self.guests[vm as usize].sockets.get_mut(id.index) else { return };
                 let begin = third & NOTE_WORD;
-                s.inbox.push_back(Incoming { tag: words[1], begin, end: words[0], received: 0 });
+                s.expect(Incoming { tag: words[1], begin, end: words[0], received: 0 });
             }
             Some(Topic::Done) => self.confirmed(now, &local, words),
             Some(Topic::App) => {
@@ -923,8 +918,8 @@ impl Core {
     /// The receiver of a message has all of it.
     fn confirmed(&mut self, now: Instant, flow: &FlowKey, words: [u64; 3]) {
         let vm = flow.src.vm();
-        let Some(index) = self.guests[vm as usize].find(flow) else { return };
-        let Some(s) = self.guests[vm as usize].get(index) else { return };
+        let Some(index) = self.guests[vm as usize].sockets.find(flow) else { return };
+        let Some(s) = self.guests[vm as usize].sockets.get_mut(index) else { return };
         let Some(at) = s.outbox.iter().position(|m| m.end == words[0]) else { return };
         let Some(m) = s.outbox.remove(at) else { return };
         // A timeout delays every message behind it on the connection but counts once: to the one that waits in front.
@@ -947,24 +942,18 @@ impl Core {
 
     /// The stages and ports whose time has come.
     fn run_lines(&mut self, now: Instant, pool: &mut Pool<Packet>) {
-        while let Some((at, what)) = self.due.pop(now) {
-            let (vm, stage) = (what as usize / STAGES, what as usize % STAGES);
-            if stage == PORT_FREE {
+        while let Some((at, what)) = self.deadlines.pop(now) {
+            let vm = (what / DEADLINES) as usize;
+            if what % DEADLINES == PORT_FREE {
                 self.port_waits &= !(1 << vm);
                 self.vm_ready |= 1 << vm;
-                continue;
+            } else if at == self.guests[vm].tx_due {
+                self.run_tx(now, pool, vm);
             }
-            let line = &mut self.lines[vm * 4 + stage];
-            let Some((_, packet)) = line.packets.pop_front() else { continue };
-            self.on_lines -= 1;
-            line.bytes -= pool.frame(packet).len();
-            if let Some(&(next, _)) = line.packets.front() {
-                self.due.insert(next, what);
-            }
-            match stage {
-                TCP_TX | UDP_TX => self.leave_tx(pool, vm, packet),
-                _ => self.deliver(at, pool, packet),
-            }
+        }
+        while let Some(Passage { at, packet, .. }) = self.rx.pop(now) {
+            self.on_the_way -= 1;
+            self.deliver(at, pool, packet);
         }
     }
 
@@ -984,7 +973,7 @@ impl Core {
     }
 
     fn run_socket_timer(&mut self, now: Instant, at: Instant, id: SocketId) {
-        let Some(s) = self.guests[id.vm as usize].get(id.index) else { return };
+        let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
         if s.timer_at != at {
             return; // an earlier entry took its place
         }
@@ -1003,8 +992,12 @@ impl Core {
     #[inline(always)]
     fn settle(&mut self, now: Instant, pool: &mut Pool<Packet>) {
         self.pull_all(now, pool);
-        if self.vswitch.is_some() {
-            self.settle_virtual(now, pool);
+        if let Some(v) = &self.vswitch {
+            let vms = (1u64 << self.guests.len()) - 1;
+            let ready = self.vm_ready & vms | self.blocked;
+            if v.has_wakes() || self.bridge_ready || ready != 0 || self.adapter.stalled().is_some() {
+                self.settle_virtual(now, pool);
+            }
         }
     }
 
@@ -1097,12 +1090,13 @@ impl Core {
         while ready != 0 {
             let vm = ready.trailing_zeros() as usize;
             ready &= ready - 1;
-            if self.rx_free[vm] > now {
+            let rx_free = self.guests[vm].rx_free;
+            if rx_free > now {
                 // Busy: the end of the frame asks again, but only when something waits for it.
                 self.vm_ready &= !(1 << vm);
                 if self.port_waits >> vm & 1 == 0 {
                     self.port_waits |= 1 << vm;
-                    self.due.insert(self.rx_free[vm], (vm * STAGES + PORT_FREE) as u8);
+                    self.deadlines.insert(rx_free, vm as u16 * DEADLINES + PORT_FREE);
                 }
                 continue;
             }
@@ -1112,15 +1106,15 @@ impl Core {
             };
             let packet = pool.frame(at);
             let free = now + Duration((packet.len() as u64 * ps_per_byte) >> 16);
-            self.rx_free[vm] = free;
+            self.guests[vm].rx_free = free;
             // Whether another frame waits is found out at once: the VM then sleeps, or is seen to be busy.
             if self.vswitch.as_mut().is_some_and(|v| v.sleep_if_empty(vm)) {
                 self.vm_ready &= !(1 << vm);
             } else {
                 ready |= 1 << vm;
             }
-            let (stage, delay) = self.up_stage(packet);
-            self.enter(vm, stage, free + delay, packet.len(), at);
+            let delay = self.rx_delay(packet);
+            self.enter_rx(free + delay, at);
         }
     }
 
@@ -1272,53 +1266,53 @@ impl<A: App> Device<Packet> for Server<A> {
     }
 
     #[inline(always)]
-    fn fetch_lines(&self, until: Instant, pool: &Pool<Packet>, fetch: impl Fn(*const u8)) {
-        let core = &self.core;
-        let fetch_guest = |vm: usize| {
-            let guest: *const u8 = core::ptr::from_ref(&core.guests[vm]).cast();
-            (0..GUEST_LINES).for_each(|line| fetch(guest.wrapping_add(64 * line)));
-        };
-        if core.vswitch.is_none() {
-            fetch_guest(0);
-        }
-        for what in core.due.before(until) {
-            let (vm, stage) = (what as usize / STAGES, what as usize % STAGES);
-            if stage != PORT_FREE
-                && let Some(&(_, at)) = core.lines[vm * 4 + stage].packets.front()
-            {
-                fetch(core::ptr::from_ref(pool.frame(at)).cast());
-                fetch_guest(vm);
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn fetch_sockets(
+    fn fetch(
         &self,
-        until: Instant,
-        arrivals: impl Iterator<Item = Handle>,
+        step: Step,
+        _until: Instant,
+        mut arrivals: impl Iterator<Item = Handle>,
         pool: &Pool<Packet>,
         fetch: impl Fn(*const u8),
     ) {
         let core = &self.core;
-        let fetch_socket = |at: Handle| {
-            let flow = pool.frame(at).flow().reverse();
-            if let Some(guest) = core.guests.get(flow.src.vm() as usize)
-                && let Some(index) = guest.find_recent(&flow)
-            {
-                let socket: *const u8 = core::ptr::from_ref(&guest.sockets[index as usize]).cast();
-                (0..SOCKET_LINES).for_each(|line| fetch(socket.wrapping_add(64 * line)));
-            }
+        let fetch_guest = |guest: Option<&Guest>| {
+            let Some(guest) = guest else { return };
+            let first: *const u8 = core::ptr::from_ref(guest).cast();
+            (0..GUEST_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
         };
-        if core.vswitch.is_none() {
-            arrivals.for_each(fetch_socket);
-        }
-        for what in core.due.before(until) {
-            let (vm, stage) = (what as usize / STAGES, what as usize % STAGES);
-            if (stage == TCP_RX || stage == UDP_RX)
-                && let Some(&(_, at)) = core.lines[vm * 4 + stage].packets.front()
-            {
-                fetch_socket(at);
+        // One packet of each sort: a window rarely has more for one server, and a burst keeps its memory at hand.
+        match step {
+            Step::Lists => {
+                core.timers.peek().into_iter().for_each(|t| fetch(core::ptr::from_ref(t).cast()));
+                core.deadlines.front().into_iter().for_each(|d| fetch(core::ptr::from_ref(d).cast()));
+                core.rx.front().into_iter().for_each(|p| fetch(core::ptr::from_ref(p).cast()));
+            }
+            Step::Frames => {
+                core.rx.front().into_iter().for_each(|p| fetch(core::ptr::from_ref(pool.frame(p.packet)).cast()));
+                match core.deadlines.front() {
+                    Some(&(_, what)) => fetch_guest(core.guests.get((what / DEADLINES) as usize)),
+                    None => fetch_guest(core.guests.first()),
+                }
+            }
+            Step::Index | Step::Sockets => {
+                if let Some(&(_, what)) = core.deadlines.front()
+                    && let Some(next) = core.guests.get((what / DEADLINES) as usize).and_then(|guest| guest.tx.front())
+                {
+                    match step {
+                        Step::Index => fetch(core::ptr::from_ref(next).cast()),
+                        _ => fetch(core::ptr::from_ref(pool.frame(next.packet)).cast()),
+                    }
+                }
+                let packet = if core.vswitch.is_some() { core.rx.front().map(|p| p.packet) } else { arrivals.next() };
+                let Some(packet) = packet else { return };
+                let flow = pool.frame(packet).flow().reverse();
+                let Some(guest) = core.guests.get(flow.src.vm() as usize) else { return };
+                if step == Step::Index {
+                    guest.sockets.index_line(&flow).into_iter().for_each(fetch);
+                } else if let Some(at) = guest.sockets.find(&flow).and_then(|number| guest.sockets.socket_line(number))
+                {
+                    (0..SOCKET_LINES).for_each(|line| fetch(at.wrapping_add(64 * line)));
+                }
             }
         }
     }
@@ -1342,6 +1336,6 @@ impl<A: App> Device<Packet> for Server<A> {
     fn poll_timeout(&self) -> Instant {
         let core = &self.core;
         let timers = core.timers.peek().map_or(Instant::MAX, |r| r.0.0);
-        core.due.first().min(timers).min(core.adapter.poll_timeout().unwrap_or(Instant::MAX))
+        core.deadlines.first().min(core.rx.first()).min(timers).min(core.adapter.poll_timeout().unwrap_or(Instant::MAX))
     }
 }

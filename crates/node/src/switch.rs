@@ -3,7 +3,7 @@
 //! A frame is charged to the buffer of its input and stands in the queue of its output, per priority. A frame whose
 //! output is idle and empty passes straight through and is charged to nobody.
 
-use crate::door::{Device, PortId, PortSet, Wires};
+use crate::door::{Device, PortId, PortSet, Step, Wires};
 use crate::pool::{Fifo, Handle, Pool};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -449,12 +449,21 @@ impl<F: Frame> Device<F> for Switch {
     }
 
     #[inline(always)]
-    fn fetch_lines(&self, _until: Instant, _pool: &Pool<F>, fetch: impl Fn(*const u8)) {
-        let ports = self.egress.len();
-        let egress: *const u8 = self.egress.as_ptr().cast();
-        (0..core::mem::size_of::<Egress>() * ports).step_by(64).for_each(|at| fetch(egress.wrapping_add(at)));
-        let queues: *const u8 = self.queues.as_ptr().cast();
-        (0..core::mem::size_of::<Queue>() * ports).step_by(64).for_each(|at| fetch(queues.wrapping_add(at)));
+    fn fetch(
+        &self,
+        step: Step,
+        _until: Instant,
+        _arrivals: impl Iterator<Item = Handle>,
+        _pool: &Pool<F>,
+        fetch: impl Fn(*const u8),
+    ) {
+        if step == Step::Lists {
+            let ports = self.egress.len();
+            let egress: *const u8 = self.egress.as_ptr().cast();
+            (0..core::mem::size_of::<Egress>() * ports).step_by(64).for_each(|at| fetch(egress.wrapping_add(at)));
+            let queues: *const u8 = self.queues.as_ptr().cast();
+            (0..core::mem::size_of::<Queue>() * ports).step_by(64).for_each(|at| fetch(queues.wrapping_add(at)));
+        }
     }
 
     fn handle_timeout(&mut self, now: Instant, _pool: &mut Pool<F>, woke: &mut PortSet) {

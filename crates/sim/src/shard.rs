@@ -10,7 +10,7 @@ use crate::far::{Far, What};
 use crate::visit::{Captured, Clockwork, Here, Own, Parcel, Reach, Visit, arrival, frame_of};
 use crate::wire::{CAPTURE, Wire, WireSpec};
 use crate::world::Node;
-use sluicenet_node::door::{Device, PortId, PortSet};
+use sluicenet_node::door::{Device, PortId, PortSet, Step};
 use sluicenet_node::packet::Packet;
 use sluicenet_node::pool::Pool;
 use sluicenet_node::server::App;
@@ -215,36 +215,44 @@ impl<A: App> Shard<A> {
         self.agenda = agenda;
     }
 
-    /// Has the memory on the way that the next boxes will touch: what one step reads the step before has asked for.
+    /// Has the memory on the way that the next boxes will touch. A chain of look-ups is as many boxes long: what one step
+    /// reads, the step before has asked for while another box was visited.
     #[inline(always)]
     fn fetch_ahead(&self, here: Here, agenda: &mut Agenda, i: usize) {
-        if let Some(n) = agenda.node(i + 3) {
+        if let Some(n) = agenda.node(i + 5) {
             self.fetch_box(n);
-            let keys = agenda.keys(i + 3);
-            let keys = &keys[..keys.len().min(FETCH_KEYS)];
+        }
+        if let Some(n) = agenda.node(i + 4) {
+            let keys = first(agenda.keys(i + 4));
             let arrivals = keys.iter().filter(|k| k.is(Class::Arrival));
             arrivals.for_each(|&k| fetch(core::ptr::from_ref(self.pool.frame(frame_of(k))).cast()));
+            self.fetch_step(here, n, keys, Step::Lists);
+        }
+        if let Some(n) = agenda.node(i + 3) {
+            self.wires_of(n).iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
+            self.fetch_step(here, n, first(agenda.keys(i + 3)), Step::Frames);
         }
         if let Some(n) = agenda.node(i + 2) {
-            match &self.nodes[n] {
-                Node::Switch(s) => s.fetch_lines(Instant(here.end), &self.pool, fetch),
-                Node::Server(s) => s.fetch_lines(Instant(here.end), &self.pool, fetch),
-            }
-            self.wires_of(n).iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
+            self.fetch_step(here, n, first(agenda.keys(i + 2)), Step::Index);
         }
         if let Some(n) = agenda.node(i + 1) {
-            let keys = agenda.keys(i + 1);
-            let keys = &keys[..keys.len().min(FETCH_KEYS)];
-            let fetch_frame = |frame| fetch(core::ptr::from_ref(self.pool.frame(frame)).cast());
+            let keys = first(agenda.keys(i + 1));
+            self.fetch_step(here, n, keys, Step::Sockets);
             let free = keys.iter().filter(|k| k.is(Class::WireFree)).map(|k| k.port());
+            let fetch_frame = |frame| fetch(core::ptr::from_ref(self.pool.frame(frame)).cast());
             match &self.nodes[n] {
                 Node::Switch(s) => free.filter_map(|p| Device::<Packet>::upcoming(&**s, p)).for_each(fetch_frame),
-                Node::Server(s) => {
-                    free.filter_map(|p| s.upcoming(p)).for_each(fetch_frame);
-                    let arrivals = keys.iter().filter(|k| k.is(Class::Arrival)).map(|&k| frame_of(k));
-                    s.fetch_sockets(Instant(here.end), arrivals, &self.pool, fetch);
-                }
+                Node::Server(s) => free.filter_map(|p| s.upcoming(p)).for_each(fetch_frame),
             }
+        }
+    }
+
+    #[inline(always)]
+    fn fetch_step(&self, here: Here, n: usize, keys: &[Key], step: Step) {
+        let arrivals = keys.iter().filter(|k| k.is(Class::Arrival)).map(|&k| frame_of(k));
+        match &self.nodes[n] {
+            Node::Switch(s) => s.fetch(step, Instant(here.end), arrivals, &self.pool, fetch),
+            Node::Server(s) => s.fetch(step, Instant(here.end), arrivals, &self.pool, fetch),
         }
     }
 
@@ -306,9 +314,8 @@ impl<A: App> Shard<A> {
 
     /// Frames and notes on their way, with the box and port they will reach.
     pub fn in_flight(&self) -> impl Iterator<Item = (u32, u16, &Packet)> {
-        let near = self.lanes.iter().flatten().filter_map(|&(node, k)| {
-            (k.is(Class::Arrival) || k.is(Class::Note)).then(|| (node, k.port(), self.pool.frame(frame_of(k))))
-        });
+        let near = self.lanes.iter().flatten().filter(|(_, k)| k.is(Class::Arrival) || k.is(Class::Note));
+        let near = near.map(|&(node, k)| (node, k.port(), self.pool.frame(frame_of(k))));
         let far = self.far.iter().filter_map(|(_, node, what)| match what {
             What::Arrival(port, frame) => Some((node, *port, self.pool.frame(*frame))),
             _ => None,
@@ -325,6 +332,10 @@ const BOX_LINES: usize = 6;
 
 /// Most events of a box that are looked at ahead: beyond that the first would be pushed out again.
 const FETCH_KEYS: usize = 64;
+
+fn first(keys: &[Key]) -> &[Key] {
+    &keys[..keys.len().min(FETCH_KEYS)]
+}
 
 /// Asks for the cache line at `at`.
 #[inline(always)]

@@ -33,27 +33,36 @@ pub struct Wakes {
     pub receivers: u64,
 }
 
-/// A lossless or lossy switch between at most 64 ports of one server.
+/// A port: half a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+struct Port {
+    /// Outputs for which frames wait at its input.
+    waits_for: u64,
+    input_len: u32,
+    output: List,
+    /// Input at which its output starts the next pull: no port is always first.
+    turn: u8,
+}
+
+/// A lossless or lossy switch between at most 64 ports of one server. What every frame touches stands in front.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct VSwitch<F> {
-    ports: usize,
-    slots: u32,
-    lossless: bool,
-    /// Frames waiting at input `j` for output `k`, at `j * ports + k`.
-    waiting: Vec<List>,
-    /// Outputs for which frames wait at each input.
-    waits_for: Vec<u64>,
-    input_len: Vec<u32>,
-    output: Vec<List>,
-    /// Input at which output `k` starts its next pull: no port is always first.
-    turn: Vec<u8>,
+    ports: Vec<Port>,
+    wakes: Wakes,
     sleeping_senders: u64,
     sleeping_receivers: u64,
-    wakes: Wakes,
-    frames: Vec<F>,
-    next: Vec<u32>,
+    /// Frames and their successors in a list.
+    frames: Vec<(F, u32)>,
     free: u32,
     in_use: u32,
+    slots: u32,
+    lossless: bool,
+    /// Inputs at which frames wait for an output that is full.
+    waiting_inputs: u64,
+    /// Frames waiting at input `j` for output `k`, at `j * ports + k`.
+    waiting: Vec<List>,
 }
 
 impl<F: Copy> VSwitch<F> {
@@ -61,37 +70,29 @@ impl<F: Copy> VSwitch<F> {
     pub fn new(ports: usize, slots: u32, lossless: bool) -> VSwitch<F> {
         assert!((1..=64).contains(&ports) && slots > 0);
         VSwitch {
-            ports,
-            slots,
-            lossless,
-            waiting: alloc::vec![List::EMPTY; ports * ports],
-            waits_for: alloc::vec![0; ports],
-            input_len: alloc::vec![0; ports],
-            output: alloc::vec![List::EMPTY; ports],
-            turn: alloc::vec![0; ports],
+            ports: alloc::vec![Port { waits_for: 0, input_len: 0, output: List::EMPTY, turn: 0 }; ports],
+            wakes: Wakes::default(),
             sleeping_senders: 0,
             sleeping_receivers: 0,
-            wakes: Wakes::default(),
             frames: Vec::new(),
-            next: Vec::new(),
             free: NONE,
             in_use: 0,
+            slots,
+            lossless,
+            waiting_inputs: 0,
+            waiting: alloc::vec![List::EMPTY; ports * ports],
         }
     }
 
-    /// Whether full queues hold senders back instead of dropping.
-    pub fn is_lossless(&self) -> bool {
-        self.lossless
-    }
     /// Free slots of input queue `j`.
     #[inline]
     pub fn input_room(&self, j: usize) -> u32 {
-        self.slots - self.input_len[j]
+        self.slots - self.ports[j].input_len
     }
     /// Frames in output queue `k`.
     #[inline]
     pub fn output_len(&self, k: usize) -> u32 {
-        self.output[k].len
+        self.ports[k].output.len
     }
     /// Frames in the switch.
     pub fn queued(&self) -> u32 {
@@ -104,30 +105,31 @@ impl<F: Copy> VSwitch<F> {
     /// [`VSwitch::take_wakes`] names it when there is room. Lossy: the frame that finds output queue `k` full is
     /// handed to `dropped`.
     pub fn send(&mut self, j: usize, k: usize, frame: F, dropped: &mut impl FnMut(usize, F)) -> Result<(), Full<F>> {
-        if self.input_len[j] >= self.slots {
+        if self.ports[j].input_len >= self.slots {
             self.sleeping_senders |= 1 << j;
             return Err(Full(frame));
         }
-        if self.waits_for[j] == 0 && self.output[k].len < self.slots {
+        if self.ports[j].waits_for == 0 && self.ports[k].output.len < self.slots {
             // Nothing waits before it and there is room: the forwarder would move it at once.
             let at = self.store(frame);
             self.enter_output(k, at);
             return Ok(());
         }
         let at = self.store(frame);
-        push(&mut self.waiting[j * self.ports + k], &mut self.next, at);
-        self.input_len[j] += 1;
-        self.waits_for[j] |= 1 << k;
+        push(&mut self.waiting[j * self.ports.len() + k], &mut self.frames, at);
+        self.waiting_inputs |= 1 << j;
+        self.ports[j].input_len += 1;
+        self.ports[j].waits_for |= 1 << k;
         self.forward(j, dropped);
         Ok(())
     }
 
     /// Algorithm 4.1, *receive*: port `k` takes its next frame; `None` puts it to sleep.
     pub fn receive(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) -> Option<F> {
-        if self.output[k].len == 0 {
+        if self.ports[k].output.len == 0 {
             self.pull(k, dropped);
         }
-        let Some(at) = pop(&mut self.output[k], &self.next) else {
+        let Some(at) = pop(&mut self.ports[k].output, &self.frames) else {
             self.sleeping_receivers |= 1 << k;
             return None;
         };
@@ -145,12 +147,7 @@ impl<F: Copy> VSwitch<F> {
 
     /// Whether port `k` would receive a frame now.
     pub fn has_frame_for(&self, k: usize) -> bool {
-        self.output[k].len > 0 || self.waits_for.iter().any(|w| w >> k & 1 != 0)
-    }
-
-    /// Whether frames of input `j` wait for output `k` while that is full.
-    pub fn is_blocked(&self, j: usize, k: usize) -> bool {
-        self.waiting[j * self.ports + k].len > 0
+        self.ports[k].output.len > 0 || self.waiting_inputs != 0 && self.ports.iter().any(|p| p.waits_for >> k & 1 != 0)
     }
 
     /// Whether somebody woke since [`VSwitch::take_wakes`].
@@ -167,7 +164,7 @@ impl<F: Copy> VSwitch<F> {
 
     /// The forwarder of input `j`: every output with room takes what waits for it.
     fn forward(&mut self, j: usize, dropped: &mut impl FnMut(usize, F)) {
-        let mut outputs = self.waits_for[j];
+        let mut outputs = self.ports[j].waits_for;
         while outputs != 0 {
             let k = outputs.trailing_zeros() as usize;
             outputs &= outputs - 1;
@@ -181,13 +178,13 @@ impl<F: Copy> VSwitch<F> {
 
     /// Runs the forwarder of every input because output `k` is empty, one frame of each pair of ports in turn.
     fn pull(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) {
-        let first = self.turn[k] as usize;
-        let mut moved_any = self.waits_for.iter().any(|&w| w != 0);
+        let first = self.ports[k].turn as usize;
+        let mut moved_any = self.waiting_inputs != 0;
         while moved_any {
             moved_any = false;
-            for i in 0..self.ports {
-                let j = (first + i) % self.ports;
-                let mut outputs = self.waits_for[j];
+            for i in 0..self.ports.len() {
+                let j = (first + i) % self.ports.len();
+                let mut outputs = self.ports[j].waits_for;
                 while outputs != 0 {
                     let k = outputs.trailing_zeros() as usize;
                     outputs &= outputs - 1;
@@ -200,23 +197,26 @@ impl<F: Copy> VSwitch<F> {
                 }
             }
         }
-        self.turn[k] = ((first + 1) % self.ports) as u8;
+        self.ports[k].turn = ((first + 1) % self.ports.len()) as u8;
     }
 
     /// Moves one frame from input `j` to output `k`: `None` when none can move, `Some(Some(frame))` when it was
     /// thrown out for want of room.
     #[inline]
     fn forward_one(&mut self, j: usize, k: usize) -> Option<Option<F>> {
-        let full = self.output[k].len >= self.slots;
+        let full = self.ports[k].output.len >= self.slots;
         if full && self.lossless {
             return None;
         }
-        let list = &mut self.waiting[j * self.ports + k];
-        let at = pop(list, &self.next)?;
+        let list = &mut self.waiting[j * self.ports.len() + k];
+        let at = pop(list, &self.frames)?;
         if list.len == 0 {
-            self.waits_for[j] &= !(1 << k);
+            self.ports[j].waits_for &= !(1 << k);
+            if self.ports[j].waits_for == 0 {
+                self.waiting_inputs &= !(1 << j);
+            }
         }
-        self.input_len[j] -= 1;
+        self.ports[j].input_len -= 1;
         if self.sleeping_senders >> j & 1 != 0 {
             self.sleeping_senders &= !(1 << j);
             self.wakes.senders |= 1 << j;
@@ -230,7 +230,7 @@ impl<F: Copy> VSwitch<F> {
 
     #[inline(always)]
     fn enter_output(&mut self, k: usize, at: u32) {
-        push(&mut self.output[k], &mut self.next, at);
+        push(&mut self.ports[k].output, &mut self.frames, at);
         if self.sleeping_receivers >> k & 1 != 0 {
             self.sleeping_receivers &= !(1 << k);
             self.wakes.receivers |= 1 << k;
@@ -241,43 +241,44 @@ impl<F: Copy> VSwitch<F> {
         self.in_use += 1;
         if self.free != NONE {
             let at = self.free;
-            self.free = self.next[at as usize];
-            self.frames[at as usize] = frame;
+            let slot = &mut self.frames[at as usize];
+            self.free = slot.1;
+            slot.0 = frame;
             at
         } else {
-            self.frames.push(frame);
-            self.next.push(NONE);
+            self.frames.push((frame, NONE));
             self.frames.len() as u32 - 1
         }
     }
 
     fn take(&mut self, at: u32) -> F {
         self.in_use -= 1;
-        self.next[at as usize] = self.free;
+        let slot = &mut self.frames[at as usize];
+        slot.1 = self.free;
         self.free = at;
-        self.frames[at as usize]
+        slot.0
     }
 }
 
 #[inline]
-fn push(list: &mut List, next: &mut [u32], at: u32) {
-    next[at as usize] = NONE;
+fn push<F>(list: &mut List, frames: &mut [(F, u32)], at: u32) {
+    frames[at as usize].1 = NONE;
     if list.len == 0 {
         list.head = at;
     } else {
-        next[list.tail as usize] = at;
+        frames[list.tail as usize].1 = at;
     }
     list.tail = at;
     list.len += 1;
 }
 
 #[inline]
-fn pop(list: &mut List, next: &[u32]) -> Option<u32> {
+fn pop<F>(list: &mut List, frames: &[(F, u32)]) -> Option<u32> {
     if list.len == 0 {
         return None;
     }
     let at = list.head;
-    list.head = next[at as usize];
+    list.head = frames[at as usize].1;
     list.len -= 1;
     Some(at)
 }
@@ -325,7 +326,7 @@ mod tests {
         for f in 0..3 {
             s.send(0, 1, f, &mut no_drop).unwrap();
         }
-        assert!(s.is_blocked(0, 1));
+        assert_eq!((s.output_len(1), s.input_room(0)), (2, 1));
         s.send(0, 2, 9, &mut no_drop).unwrap();
         assert_eq!(s.receive(2, &mut no_drop), Some(9));
     }
