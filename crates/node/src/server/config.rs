@@ -1,0 +1,58 @@
+//! Settings of a server.
+
+use crate::adapter::AdapterConfig;
+use crate::packet::Framing;
+use alloc::sync::Arc;
+use sluicenet_proto::tcp;
+use sluicenet_proto::time::Duration;
+
+/// What a sender does when the adapter's buffer is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It waits: the adapter stops its host.
+    Stop,
+    /// It sends all the same and the adapter drops, as a device queue without backpressure does.
+    Drop,
+}
+
+/// The virtual network of a server.
+#[derive(Clone, Debug)]
+pub struct VirtualConfig {
+    /// Frames in each queue of the vSwitch.
+    pub slots: u32,
+    /// Whether the vSwitch holds frames back instead of dropping them.
+    pub lossless: bool,
+    /// Speed of a VM's port: picoseconds a byte, in units of 2^-16 ps.
+    pub vm_ps_per_byte_q16: u64,
+    /// Bytes a packet between servers carries in front for the tunnel; 0 without an overlay.
+    pub encapsulation: u16,
+}
+
+/// Settings of a server.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// What stands around a packet on the wire.
+    pub framing: Framing,
+    /// Largest IP packet of a guest.
+    pub mtu: u16,
+    /// The guests' TCP.
+    pub tcp: tcp::Config,
+    /// Time from a TCP socket to the guest's network port.
+    pub tcp_tx_delay: Duration,
+    /// Time from the guest's network port to a TCP socket.
+    pub tcp_rx_delay: Duration,
+    /// The same for UDP.
+    pub udp_tx_delay: Duration,
+    /// The same for UDP.
+    pub udp_rx_delay: Duration,
+    /// Send buffer of a UDP socket in bytes: how much may be on its way to the guest's network port.
+    pub udp_buffer: u32,
+    /// What a sender does when the adapter is full.
+    pub when_full: WhenFull,
+    /// The virtual network, if there is one.
+    pub virtual_network: Option<VirtualConfig>,
+    /// The adapter.
+    pub adapter: Arc<AdapterConfig>,
+    /// Seed of the run.
+    pub seed: u64,
+}

@@ -1,0 +1,175 @@
+//! Up: from the wire, or the vSwitch, to the sockets.
+
+use super::{Core, Event};
+use crate::due::Passage;
+use crate::guest::{Body, FlowRecord, NOTE_WORD, Socket, SocketId, Topic, note};
+use crate::packet::{FlowKey, Kind, Packet};
+use crate::pool::{Handle, Pool};
+use alloc::vec::Vec;
+use sluicenet_proto::frame::{Frame, Priority};
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::tcp::Tcp;
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::ipv4::Ecn;
+
+/// Datagram flows a socket keeps open at once; beyond that the oldest counts as having lost something.
+const MAX_OPEN_DATAGRAM_FLOWS: usize = 64;
+
+impl Core {
+    #[inline(always)]
+    pub(super) fn rx_delay(&self, packet: &Packet) -> Duration {
+        if packet.kind() == Kind::Udp { self.config.udp_rx_delay } else { self.config.tcp_rx_delay }
+    }
+
+    /// Sends a packet on its way to its socket.
+    #[inline(always)]
+    pub(super) fn enter_rx(&mut self, through: Instant, at: Handle) {
+        self.on_the_way += 1;
+        self.rx.push(Passage { at: through, packet: at, tag: 0 });
+    }
+
+    /// A frame from the wire, in its order.
+    #[inline(always)]
+    pub(super) fn accept(&mut self, now: Instant, pool: &mut Pool<Packet>, at: Handle) {
+        let packet = pool.frame(at);
+        let vm = packet.dst().vm() as usize;
+        if packet.dst().host() != self.id || vm >= self.guests.len() {
+            return self.drop(pool, DropReason::NoRoute, at);
+        }
+        if self.vswitch.is_some() {
+            return self.accept_virtual(now, pool, at);
+        }
+        let delay = self.rx_delay(packet);
+        if delay == Duration::ZERO {
+            self.deliver(now, pool, at);
+        } else {
+            self.enter_rx(now + delay, at);
+        }
+    }
+
+    /// A packet reaches its socket.
+    #[inline(always)]
+    pub(super) fn deliver(&mut self, now: Instant, pool: &mut Pool<Packet>, at: Handle) {
+        self.to_guests += 1;
+        let packet = pool.frame(at);
+        let vm = packet.dst().vm();
+        let local = packet.flow().reverse();
+        match self.guests[vm as usize].sockets.find(&local) {
+            Some(index) => self.deliver_to(now, SocketId { vm, index }, packet),
+            None => self.deliver_to_nobody(now, packet, local),
+        }
+        pool.release(at);
+    }
+
+    #[inline(always)]
+    pub(super) fn deliver_to(&mut self, now: Instant, id: SocketId, packet: &Packet) {
+        let guest = &mut self.guests[id.vm as usize];
+        let Some(s) = guest.sockets.get_mut(id.index) else { return };
+        match &mut s.body {
+            Body::Tcp(tcp) => {
+                let heard = tcp.receive(&self.config.tcp, now, &packet.segment(), packet.ecn() == Ecn::Ce);
+                if heard.readable() {
+                    s.received += tcp.recv(&self.config.tcp, now, u64::MAX);
+                    if s.received >= s.next_end {
+                        self.arrived(now, id);
+                    }
+                }
+                if heard.acked() || heard.connected() {
+                    self.fill(now, id);
+                }
+                if heard.peer_closed() || heard.closed() {
+                    self.ended(now, id, heard.closed());
+                }
+                self.refresh(now, id);
+            }
+            Body::Udp(_, receiver) => {
+                receiver.receive(packet.udp_offset(), packet.payload());
+                self.datagram(now, id, packet.udp_offset(), packet.payload());
+            }
+        }
+    }
+
+    /// A segment for a socket that is not there: a SYN opens one, anything else finds nobody home.
+    #[cold]
+    pub(super) fn deliver_to_nobody(&mut self, now: Instant, packet: &Packet, local: FlowKey) {
+        if packet.kind() != Kind::Tcp || !packet.segment().flags.contains(sluicenet_wire::tcp::Flags::SYN) {
+            return;
+        }
+        let id = self.listen(local, packet.priority());
+        self.deliver_to(now, id, packet);
+    }
+
+    pub(super) fn listen(&mut self, local: FlowKey, priority: Priority) -> SocketId {
+        let vm = local.src.vm();
+        let cache = self.guests[vm as usize].cache.get(&local.dst);
+        let tcp = Tcp::listen(&self.config.tcp, self.iss(&local), cache);
+        let index = self.guests[vm as usize].sockets.insert(Socket::new(local, Body::Tcp(tcp), priority));
+        SocketId { vm, index }
+    }
+
+    /// The peer closed, or the connection is gone.
+    #[cold]
+    pub(super) fn ended(&mut self, now: Instant, id: SocketId, closed: bool) {
+        let guest = &mut self.guests[id.vm as usize];
+        let Some(s) = guest.sockets.get_mut(id.index) else { return };
+        s.closing = true;
+        let Body::Tcp(tcp) = &s.body else { return };
+        let (peer, remembered) = (s.flow.dst, tcp.cache_entry());
+        if self.config.tcp.connection_cache
+            && let Some(entry) = remembered
+        {
+            guest.cache.insert(peer, entry);
+        }
+        if closed {
+            self.give_up_unfinished(now, id);
+            self.guests[id.vm as usize].remove(id.index);
+        } else {
+            self.fill(now, id);
+        }
+    }
+
+    /// Records the messages of a connection that ended before they were confirmed.
+    pub(super) fn give_up_unfinished(&mut self, now: Instant, id: SocketId) {
+        let held = &self.adapter;
+        let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
+        let Body::Tcp(tcp) = &s.body else { return };
+        let acked = tcp.bytes_acked();
+        let paused = held.gate().held_time(now, s.priority);
+        let lost: Vec<FlowRecord> =
+            s.outbox.iter().map(|m| s.record(m, None, acked.clamp(m.begin, m.end) - m.begin, paused)).collect();
+        self.flows.extend(lost);
+    }
+
+    /// Hands the messages that are complete to the application.
+    #[inline(never)]
+    pub(super) fn arrived(&mut self, now: Instant, id: SocketId) {
+        loop {
+            let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
+            let Some(m) = s.take_complete() else { return };
+            let flow = s.flow;
+            let bytes = m.end - m.begin;
+            self.events.push_back(Event::Message { socket: id, tag: m.tag, bytes });
+            self.post(now, note(flow, Topic::Done, [m.end, now.as_ps(), bytes & NOTE_WORD]));
+        }
+    }
+
+    /// Counts a datagram to its message.
+    pub(super) fn datagram(&mut self, now: Instant, id: SocketId, offset: u64, len: u16) {
+        let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
+        let flow = s.flow;
+        let Some(at) = s.inbox.iter().position(|m| offset >= m.begin && offset < m.end) else { return };
+        let m = &mut s.inbox[at];
+        m.received += len as u64;
+        let m = *m;
+        if m.received >= m.end - m.begin {
+            s.inbox.remove(at);
+            self.events.push_back(Event::Message { socket: id, tag: m.tag, bytes: m.end - m.begin });
+            self.post(now, note(flow, Topic::Done, [m.end, now.as_ps(), m.received & NOTE_WORD]));
+        } else if s.inbox.len() > MAX_OPEN_DATAGRAM_FLOWS {
+            // Something of the oldest was lost; its sender hears how much arrived.
+            if let Some(m) = s.inbox.pop_front() {
+                self.post(now, note(flow, Topic::Done, [m.end, u64::MAX, m.received & NOTE_WORD]));
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Between the guests and the adapter: the vSwitch, the ports of the VMs, the tunnel bridge.
+
+use super::{Core, DEADLINES, PORT_FREE};
+use crate::door::PortId;
+use crate::packet::Packet;
+use crate::pool::{Handle, Pool};
+use crate::switch::PauseEvent;
+use sluicenet_proto::frame::{Frame, Priority, PrioritySet};
+use sluicenet_proto::loss::{DropReason, Drops, Full};
+use sluicenet_proto::overlay::bridge::{ecn_in, ecn_out};
+use sluicenet_proto::overlay::vswitch::VSwitch;
+use sluicenet_proto::time::{Duration, Instant};
+
+impl Core {
+    #[inline(never)]
+    pub(super) fn settle_virtual(&mut self, now: Instant, pool: &mut Pool<Packet>) {
+        let uplink = self.guests.len();
+        loop {
+            let Some(v) = self.vswitch.as_mut() else { return };
+            let wakes = v.take_wakes();
+            self.bridge_ready |= wakes.receivers >> uplink & 1 != 0;
+            let vms = (1u64 << uplink) - 1;
+            // A VM whose port is still busy is not asleep: it asks again when the port is free.
+            self.vm_ready |= wakes.receivers & vms;
+            if self.bridge_ready {
+                self.run_bridge(pool);
+            }
+            if self.vm_ready & vms != 0 {
+                self.run_vm_ports(now, pool);
+            }
+            if self.adapter.stalled().is_some() {
+                self.run_stalled(now, pool);
+            }
+            if self.blocked != 0 {
+                self.unblock();
+                self.pull_all(now, pool);
+            }
+            // Only a frame that entered the vSwitch can have woken somebody since.
+            if !self.vswitch.as_ref().is_some_and(VSwitch::has_wakes) {
+                return;
+            }
+        }
+    }
+
+    /// The bridge takes frames from the vSwitch while the adapter has room; a full adapter always stops it.
+    pub(super) fn run_bridge(&mut self, pool: &mut Pool<Packet>) {
+        let uplink = self.guests.len();
+        let outer = self.encapsulation();
+        while self.bridge_ready && self.adapter.room() >= self.max_frame {
+            let Some(at) = self.take_from_vswitch(pool, uplink) else {
+                self.bridge_ready = false;
+                return;
+            };
+            if outer > 0 {
+                let packet = pool.frame_mut(at);
+                packet.encapsulate(ecn_in(packet.ecn()), outer);
+            }
+            self.enter_adapter(pool, at);
+            self.bridge_ready = !self.vswitch.as_mut().is_some_and(|v| v.sleep_if_empty(uplink));
+        }
+    }
+
+    /// Every VM whose port is free takes its next frame.
+    pub(super) fn run_vm_ports(&mut self, now: Instant, pool: &mut Pool<Packet>) {
+        let Some(ps_per_byte) = self.config.virtual_network.as_ref().map(|v| v.vm_ps_per_byte_q16) else { return };
+        let mut ready = self.vm_ready & ((1u64 << self.guests.len()) - 1);
+        while ready != 0 {
+            let vm = ready.trailing_zeros() as usize;
+            ready &= ready - 1;
+            let rx_free = self.guests[vm].rx_free;
+            if rx_free > now {
+                // Busy: the end of the frame asks again, but only when something waits for it.
+                self.vm_ready &= !(1 << vm);
+                if self.port_waits >> vm & 1 == 0 {
+                    self.port_waits |= 1 << vm;
+                    self.deadlines.insert(rx_free, vm as u16 * DEADLINES + PORT_FREE);
+                }
+                continue;
+            }
+            let Some(at) = self.take_from_vswitch(pool, vm) else {
+                self.vm_ready &= !(1 << vm);
+                continue;
+            };
+            let packet = pool.frame(at);
+            let free = now + Duration((packet.len() as u64 * ps_per_byte) >> 16);
+            self.guests[vm].rx_free = free;
+            // Whether another frame waits is found out at once: the VM then sleeps, or is seen to be busy.
+            if self.vswitch.as_mut().is_some_and(|v| v.sleep_if_empty(vm)) {
+                self.vm_ready &= !(1 << vm);
+            } else {
+                ready |= 1 << vm;
+            }
+            let delay = self.rx_delay(packet);
+            self.enter_rx(free + delay, at);
+        }
+    }
+
+    /// Frames that waited in the adapter for room in the vSwitch.
+    pub(super) fn run_stalled(&mut self, now: Instant, pool: &mut Pool<Packet>) {
+        let uplink = self.guests.len();
+        while self.adapter.stalled().is_some() && self.vswitch.as_ref().is_some_and(|v| v.input_room(uplink) > 0) {
+            let before = self.adapter.signal().stopped();
+            let Some(at) = self.adapter.take_stalled(pool) else { break };
+            self.note_pause(now, pool, before, pool.frame(at).priority());
+            self.decapsulate_into_vswitch(pool, at);
+        }
+    }
+
+    /// The vSwitch port towards a packet's destination.
+    pub(super) fn output_of(&self, packet: &Packet) -> usize {
+        let vms = self.guests.len();
+        if packet.dst().host() == self.id { packet.dst().vm() as usize } else { vms }
+    }
+
+    pub(super) fn enter_vswitch(&mut self, pool: &mut Pool<Packet>, input: usize, output: usize, at: Handle) {
+        let uplink = self.guests.len();
+        if output > uplink {
+            return self.drop(pool, DropReason::NoRoute, at);
+        }
+        let Some(v) = self.vswitch.as_mut() else { return };
+        let drops = &mut self.drops;
+        let mut dropped = |k, at| count_in_vswitch(drops, pool, k == uplink, at);
+        if v.send(input, output, at, &mut dropped).is_err() {
+            // Every sender asks for room before it launches a packet.
+            unreachable!("a vSwitch input queue overflowed");
+        }
+    }
+
+    pub(super) fn take_from_vswitch(&mut self, pool: &mut Pool<Packet>, port: usize) -> Option<Handle> {
+        let uplink = self.guests.len();
+        let drops = &mut self.drops;
+        self.vswitch.as_mut()?.receive(port, &mut |k, at| count_in_vswitch(drops, pool, k == uplink, at))
+    }
+
+    pub(super) fn accept_virtual(&mut self, now: Instant, pool: &mut Pool<Packet>, at: Handle) {
+        let uplink = self.guests.len();
+        let room = self.vswitch.as_ref().is_some_and(|v| v.input_room(uplink) > 0);
+        if room && self.adapter.stalled().is_none() {
+            self.decapsulate_into_vswitch(pool, at);
+        } else {
+            let priority = pool.frame(at).priority();
+            let before = self.adapter.signal().stopped();
+            if let Err(Full(at)) = self.adapter.stall(pool, at) {
+                let lossless = self.config.adapter.lossless.contains(priority);
+                let reason = if lossless { DropReason::HeadroomExceeded } else { DropReason::AdapterRx };
+                self.drop(pool, reason, at);
+            }
+            self.note_pause(now, pool, before, priority);
+        }
+    }
+
+    /// Records a change of what the adapter told the wire; the VM that the first stalled frame goes to is the cause.
+    pub(super) fn note_pause(&mut self, now: Instant, pool: &Pool<Packet>, before: PrioritySet, priority: Priority) {
+        let stop = self.adapter.signal().stopped().contains(priority);
+        if stop != before.contains(priority) {
+            let cause = self.adapter.stalled().map_or(0, |at| pool.frame(at).dst().vm() as PortId);
+            self.pauses.push(PauseEvent { at: now, port: 0, priority, stop, cause, cause_is_held: false });
+        }
+    }
+
+    pub(super) fn encapsulation(&self) -> u16 {
+        self.config.virtual_network.as_ref().map_or(0, |v| v.encapsulation)
+    }
+
+    pub(super) fn decapsulate_into_vswitch(&mut self, pool: &mut Pool<Packet>, at: Handle) {
+        let outer = self.encapsulation();
+        let packet = pool.frame_mut(at);
+        if packet.is_encapsulated() {
+            match ecn_out(packet.ecn(), packet.inner_ecn()) {
+                Some(inner) => packet.decapsulate(inner, outer),
+                None => return self.drop(pool, DropReason::BadEcn, at),
+            }
+        }
+        let vm = packet.dst().vm() as usize;
+        self.enter_vswitch(pool, self.guests.len(), vm, at);
+    }
+}
+
+/// The lossy vSwitch threw a frame out.
+#[cold]
+fn count_in_vswitch(drops: &mut Drops, pool: &mut Pool<Packet>, uplink: bool, at: Handle) {
+    let reason = if uplink { DropReason::VswitchUplink } else { DropReason::VswitchVm };
+    drops.count(reason, pool.frame(at).len() as u64);
+    pool.release(at);
+}
