@@ -16,7 +16,7 @@ from . import _native, plot
 from ._compare import Diff, diff
 from ._errors import Interrupted, RecordError, RunError, ScenarioError, ScenarioWarning, SluicenetError
 from ._report import report
-from ._result import Result, load
+from ._result import Result, Summary, load
 from ._run import run
 from ._source import validate
 from ._sweep import Cell, Sweep, sweep
@@ -34,6 +34,7 @@ __all__ = [
     "ScenarioError",
     "ScenarioWarning",
     "SluicenetError",
+    "Summary",
     "Sweep",
     "Table",
     "__version__",

@@ -7,13 +7,51 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 import weakref
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from . import _native
 from ._table import PartsTable, Table, read_json
+
+
+class Summary(TypedDict):
+    """A result in a few numbers, named as ``sluicenet run --json`` names them; times in microseconds.
+
+    ``finished``, ``unfinished`` and the times are those of queries (an incast's rounds) where there are any, of flows
+    otherwise: ``of`` says which. They leave the warm-up out, and times are None where nothing finished. The rest counts
+    the whole run. From ``flow_control`` on, a run that was killed has None; ``mean_round_us`` and ``bound_us`` (a round
+    at line rate) are of an incast.
+    """
+
+    scenario: str
+    seed: int
+    status: str
+    of: str
+    finished: int
+    unfinished: int
+    mean_us: float | None
+    min_us: float | None
+    p50_us: float | None
+    p95_us: float | None
+    p99_us: float | None
+    p999_us: float | None
+    max_us: float | None
+    timeouts: int
+    retransmissions: int
+    drops: int
+    losses_virtual: int
+    losses_physical: int
+    pauses: int
+    drops_by_reason: dict[str, int]
+    flow_control: str | None
+    mean_round_us: float | None
+    bound_us: float | None
+    simulated_us: float | None
+    packet_hops: int | None
+    lossless_violations: int | None
 
 
 class Scratch:
@@ -55,15 +93,9 @@ class Result:
         return read_json(path) if path.exists() else None
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
-        """The result in a few numbers.
-
-        Times in microseconds (``mean_us``, ``p50_us``, ``p99_us``, ...) are those of queries (an incast's rounds) where
-        there are any, of flows otherwise: ``of`` says which. They leave the warm-up out, and are None where nothing
-        finished. The rest counts the whole run: ``timeouts``, ``retransmissions``, ``drops`` (and by reason),
-        ``losses_virtual`` and ``losses_physical`` for want of room, ``pauses``.
-        """
-        found: dict[str, Any] = json.loads(_native.summary(self.path))
+    def summary(self) -> Summary:
+        """The result in a few numbers; `Summary` has their names."""
+        found: Summary = json.loads(_native.summary(self.path))
         return found
 
     @cached_property
@@ -95,6 +127,11 @@ class Result:
     def queues(self) -> Table:
         """Samples of queues, where the scenario asks for them."""
         return self._table("queues")
+
+    @cached_property
+    def tcp(self) -> Table:
+        """Samples of TCP connections (windows, round-trip times), where the scenario asks for them."""
+        return self._table("tcp")
 
     def _table(self, name: str) -> Table:
         return PartsTable(self.path, name, self._keep)
@@ -140,10 +177,15 @@ def _shown(value: object) -> str:
 def load(path: str | os.PathLike[str]) -> Result:
     """The result in a directory: of `run`, or of ``sluicenet run``.
 
+    A run that was killed left what was flushed: a warning says so, as it does where the run is still under way.
+
     Raises:
         RecordError: There is none, or its manifest cannot be read.
     """
-    return Result(path)
+    result = Result(path)
+    if result.status == "running":
+        warnings.warn(f"{result.path}: still runs, or was killed: this is what was flushed", stacklevel=2)
+    return result
 
 
 def directory(of: Result | str | os.PathLike[str]) -> Path:

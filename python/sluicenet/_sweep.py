@@ -124,6 +124,11 @@ class Sweep(Sequence[Cell]):
         """The sampled queues of all runs."""
         return SweepTable("queues", self, lambda r: r.queues.to_arrow())
 
+    @cached_property
+    def tcp(self) -> Table:
+        """The sampled TCP connections of all runs."""
+        return SweepTable("tcp", self, lambda r: r.tcp.to_arrow())
+
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Writes the HTML report, to ``report.html`` in the sweep where no path is given, and returns its path."""
         target = self.path / "report.html" if path is None else Path(path)

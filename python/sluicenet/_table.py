@@ -164,11 +164,13 @@ def _read(path: Path, sha256: str | None) -> pa.Table:
 def read_json(path: Path) -> dict[str, Any]:
     """A file of a result that holds an object."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as e:
         raise RecordError(f"{path}: missing: {path.parent} holds no result", path) from e
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise RecordError(f"{path}: {e}", path) from e
+    if not isinstance(found, dict):
+        raise RecordError(f"{path}: holds no object", path)
     return found
 
 

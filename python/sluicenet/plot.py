@@ -61,7 +61,7 @@ def completion(*results: Result | Sweep, labels: Sequence[str] | None = None, ax
     ax = _axes(ax, 1.4 + 0.34 * len(found))
     first = True
     for i, result in enumerate(found):
-        s = result.summary
+        s: dict[str, Any] = dict(result.summary)
         if s["mean_us"] is None:
             continue
         at = {key: s[f"{key}_us"] / 1e3 for key in ("mean", "p50", "p99", "p999")}

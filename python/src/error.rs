@@ -36,25 +36,11 @@ pub fn records(e: LabRecordError) -> PyErr {
     RecordError::new_err((text, path))
 }
 
-/// A scenario that reads well and cannot be built.
-pub fn build(file: &str, message: &str) -> PyErr {
-    let nowhere: Option<u32> = None;
-    ScenarioError::new_err((
-        format!("error: {message}\n --> {file}"),
-        message.to_string(),
-        file.to_string(),
-        nowhere,
-        nowhere,
-        "",
-        "",
-    ))
-}
-
 /// A run that failed; `file` is the scenario it was to run.
 pub fn run(file: &str, e: LabRunError) -> PyErr {
     match e {
         LabRunError::Records(e) => records(e),
-        LabRunError::Build(message) => build(file, &message),
+        LabRunError::Build(e) => scenario(e),
         LabRunError::Audit(_) => RunError::new_err((format!("{file}: {e}"),)),
     }
 }

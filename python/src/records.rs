@@ -4,10 +4,10 @@ use crate::error;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use sluicenet_lab::records::tables::TABLES;
-use sluicenet_lab::records::{self, Kind, Manifest, QueryRow, RecordError, read};
+use sluicenet_lab::records::{self, Kind, measured_from};
 use sluicenet_lab::report::{self as page, CellInput, Options};
 use sluicenet_lab::scenario::json_schema;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A table as (name, columns), a column as (name, type, nullable).
 type Layout = Vec<(&'static str, Vec<(&'static str, &'static str, bool)>)>;
@@ -38,18 +38,10 @@ pub fn diff(py: Python<'_>, a: PathBuf, b: PathBuf) -> PyResult<(bool, String)> 
 #[pyfunction]
 pub fn report(py: Python<'_>, dirs: Vec<PathBuf>, path: PathBuf, title: Option<String>) -> PyResult<()> {
     py.detach(|| {
-        let cells: Result<Vec<_>, _> = dirs.iter().map(|dir| CellInput::read(dir, warm_from(dir)?)).collect();
+        let cells: Result<Vec<_>, _> = dirs.iter().map(|dir| CellInput::read(dir, measured_from(dir)?)).collect();
         let html = page::html(&cells.map_err(error::records)?, &Options { title, rerun: Vec::new() });
         std::fs::write(&path, html).map_err(|e| PyOSError::new_err(format!("{}: cannot write: {e}", path.display())))
     })
-}
-
-/// From when on flows count: the warm-up's end, or, where it is so many queries, when the first that counts begins.
-pub fn warm_from(dir: &Path) -> Result<u64, RecordError> {
-    let warmup = Manifest::read(dir)?.run.warmup_ps;
-    let queries: Vec<QueryRow> = read(dir)?;
-    let first = queries.iter().filter(|q| !q.warmup).map(|q| q.start_ps).min().unwrap_or(0);
-    Ok(if queries.iter().any(|q| q.warmup) { warmup.max(first) } else { warmup })
 }
 
 /// The JSON schema of scenarios, as text.

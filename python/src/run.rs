@@ -6,6 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sluicenet_lab::records::Existing;
 use sluicenet_lab::run::{self, Options, Progress};
+use sluicenet_lab::scenario::folder_name;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +14,6 @@ use std::time::{Duration, Instant};
 
 /// How often a run looks for signals and tells how far it is: often enough for a hand on Ctrl-C, too seldom to cost.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// The longest name of a folder, in characters: file systems take 255 bytes.
-const FOLDER_CHARS_MAX: usize = 120;
 
 /// Asks runs to stop at the end of their epoch.
 #[pyclass(frozen, module = "sluicenet._native")]
@@ -73,9 +71,7 @@ impl Job {
     /// Its label as a name that every file system and shell takes: the folder that `sluicenet sweep` gives it.
     #[getter]
     fn folder(&self) -> String {
-        let plain = |c: char| if c.is_ascii_alphanumeric() || "=._-+,".contains(c) { c } else { '_' };
-        let name: String = self.label.replace(' ', ",").chars().map(plain).take(FOLDER_CHARS_MAX).collect();
-        if name.is_empty() { "run".into() } else { name }
+        folder_name(&self.label)
     }
 
     /// The cell of a sweep: axis and value.

@@ -61,7 +61,7 @@ impl Scenario {
         let inputs = self.loaded.inputs();
         let mut jobs = Vec::new();
         for v in variants {
-            let job = run::Job { axes: short_axes(&v.settings), scenario: v.scenario, inputs: inputs.clone() };
+            let job = run::Job { axes: v.axes(), scenario: v.scenario, inputs: inputs.clone() };
             let job = Job::new(&self.loaded.file, v.label, job);
             match &seeds {
                 None => jobs.push(job),
@@ -79,7 +79,7 @@ impl Scenario {
             // Between two builds there is time for Ctrl-C.
             py.check_signals()?;
             let built = py.detach(|| build::build(&v.scenario).map(|b| b.warnings));
-            let built = built.map_err(|e| error::build(&self.loaded.file, &e.to_string()))?;
+            let built = built.map_err(|e| error::scenario(e.in_variant(&v.label)))?;
             for w in odd(&v.warnings).into_iter().chain(odd(&built)) {
                 if !found.contains(&w) {
                     found.push(w);
@@ -88,11 +88,4 @@ impl Scenario {
         }
         Ok(found)
     }
-}
-
-/// Axes as the command line's sweep names them: by the last part of a key, by all of it where two would be the same.
-fn short_axes(settings: &[(String, String)]) -> Vec<(String, String)> {
-    let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
-    let alone = |key: &str| settings.iter().filter(|(other, _)| last(other) == last(key)).count() == 1;
-    settings.iter().map(|(k, value)| (if alone(k) { last(k) } else { k.clone() }, value.clone())).collect()
 }

@@ -1,23 +1,19 @@
-//! A result in a few numbers, computed from its records alone.
+//! A result in a few numbers: from its records, and what they do not say from the run's own figures.
 
 use crate::error;
-use crate::records::warm_from;
 use pyo3::prelude::*;
 use serde::Serialize;
 use sluicenet_lab::records::stats::Summary as Times;
-use sluicenet_lab::records::{DropRow, FlowRow, Manifest, PauseRow, QueryRow, RecordError, read, read_parts};
+use sluicenet_lab::records::{
+    DropRow, FlowRow, Manifest, PortRow, QueryRow, RecordError, measured_from, read, read_parts,
+};
+use sluicenet_lab::run::{Figures, PHYSICAL_LOSSES, VIRTUAL_LOSSES};
 use sluicenet_proto::loss::DropReason;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Picoseconds of a microsecond.
 const PS_PER_US: f64 = 1e6;
-
-/// Reasons that are a want of room in the virtual network.
-const VIRTUAL: [DropReason; 3] = [DropReason::VswitchUplink, DropReason::VswitchVm, DropReason::SocketRx];
-/// Reasons that are a want of room in the physical network, adapters included.
-const PHYSICAL: [DropReason; 4] =
-    [DropReason::SwitchBuffer, DropReason::HeadroomExceeded, DropReason::AdapterRx, DropReason::AdapterTx];
 
 /// The numbers in the order to show them, named as `sluicenet run --json` names them.
 #[derive(Serialize)]
@@ -43,6 +39,13 @@ struct Summary {
     losses_physical: u64,
     pauses: u64,
     drops_by_reason: BTreeMap<String, u64>,
+    /// What records do not say: none where the run did not end.
+    flow_control: Option<String>,
+    mean_round_us: Option<f64>,
+    bound_us: Option<f64>,
+    simulated_us: Option<f64>,
+    packet_hops: Option<u64>,
+    lossless_violations: Option<u64>,
 }
 
 /// The numbers of a result, as the text of a JSON object.
@@ -56,7 +59,7 @@ fn summarise(dir: &Path) -> Result<Summary, RecordError> {
     let manifest = Manifest::read(dir)?;
     let queries: Vec<QueryRow> = read(dir)?;
     let measured = || queries.iter().filter(|q| !q.warmup);
-    let warm_ps = warm_from(dir)?;
+    let warm_ps = measured_from(dir)?;
     let mut flows = Flows::default();
     for part in read_parts::<FlowRow>(dir)? {
         flows.add(&part?, warm_ps);
@@ -79,10 +82,9 @@ fn summarise(dir: &Path) -> Result<Summary, RecordError> {
         *reasons.entry(row.reason.to_string()).or_default() += row.frames;
     }
     let lost = |of: &[DropReason]| of.iter().filter_map(|r| reasons.get(r.name())).sum();
-    let mut pauses = 0;
-    for part in read_parts::<PauseRow>(dir)? {
-        pauses += part?.len() as u64;
-    }
+    let pauses = read::<PortRow>(dir)?.iter().map(|p| p.xoff_sent).sum();
+    let figures = Figures::saved(dir);
+    let f = figures.as_ref();
     let times = Times::of(&mut times_ps);
     // Nothing finished is not "in no time".
     let us = |ps: f64| (times.count > 0).then_some(ps / PS_PER_US);
@@ -103,10 +105,16 @@ fn summarise(dir: &Path) -> Result<Summary, RecordError> {
         timeouts: flows.timeouts,
         retransmissions: flows.retransmissions,
         drops: reasons.values().sum(),
-        losses_virtual: lost(&VIRTUAL),
-        losses_physical: lost(&PHYSICAL),
-        pauses,
+        losses_virtual: lost(&VIRTUAL_LOSSES),
+        losses_physical: lost(&PHYSICAL_LOSSES),
+        pauses: f.map_or(pauses, |f| f.pauses),
         drops_by_reason: reasons,
+        flow_control: f.map(|f| f.flow_control.clone()),
+        mean_round_us: f.and_then(|f| f.mean_round_us),
+        bound_us: f.and_then(|f| f.bound_us),
+        simulated_us: f.map(|f| f.simulated_us),
+        packet_hops: f.map(|f| f.packet_hops),
+        lossless_violations: f.map(|f| f.lossless_violations),
     })
 }
 

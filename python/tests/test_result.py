@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import matplotlib as mpl
@@ -26,6 +27,29 @@ def test_the_summary_is_that_of_the_tables(result: sn.Result) -> None:
     assert s["drops_by_reason"] == {"switch_buffer": s["drops"]}
     assert s["drops"] > 0
     assert json.loads(json.dumps(s)) == s
+
+
+def test_the_summary_has_the_figures_that_the_command_prints(result: sn.Result, tmp_path: Path) -> None:
+    s = result.summary
+    printed = json.loads((result.path / "summary.json").read_text())
+    names = ("bound_us", "mean_round_us", "packet_hops", "simulated_us", "lossless_violations", "flow_control")
+    assert {name: s[name] for name in names} == {name: printed[name] for name in names}  # type: ignore[literal-required]
+    for name in ("drops", "timeouts", "retransmissions", "losses_virtual", "losses_physical", "pauses"):
+        assert s[name] == printed[name], name
+    assert s["mean_round_us"] == pytest.approx(s["mean_us"])
+    assert s["bound_us"] is not None
+    assert s["mean_us"] is not None
+    assert 0 < s["bound_us"] < s["mean_us"]
+    # A kill leaves records without figures, and a manifest that says so.
+    killed = tmp_path / "killed"
+    shutil.copytree(result.path, killed)
+    (killed / "summary.json").unlink()
+    manifest = killed / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"complete"', '"running"'))
+    with pytest.warns(UserWarning, match="was killed"):
+        left = sn.load(killed).summary
+    assert (left["status"], left["bound_us"], left["packet_hops"]) == ("running", None, None)
+    assert (left["mean_us"], left["drops"], left["pauses"]) == (s["mean_us"], s["drops"], s["pauses"])
 
 
 def test_a_run_of_flows_sums_up_flows(incast: Path) -> None:

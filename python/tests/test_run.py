@@ -19,7 +19,7 @@ def test_the_same_seed_gives_the_same_bytes_on_any_number_of_threads(incast: Pat
     a = sn.run(incast, out=tmp_path / "a", seed=7)
     b = sn.run(incast, out=tmp_path / "b", seed=7)
     threaded = sn.run(incast, out=tmp_path / "threaded", seed=7, threads=2)
-    assert len(parquet(a.path)) == 7
+    assert len(parquet(a.path)) == 8
     assert parquet(a.path) == parquet(b.path) == parquet(threaded.path)
     assert a.manifest["seed"] == 7
     assert not sn.diff(a, threaded)
@@ -93,6 +93,17 @@ def test_an_override_and_a_missing_file_are_named_too(incast: Path) -> None:
         sn.run("nowhere.toml")
     with pytest.raises(TypeError, match="not object"):
         sn.run(incast, overrides={"tcp.congestion": object()})
+
+
+def test_what_shows_when_the_network_is_built_has_a_line_too(incast: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(incast.read_text() + 'pcapng = ["switch 0 port 99"]\n')
+    for call in (lambda: sn.run(wrong), lambda: sn.validate(wrong)):
+        with pytest.raises(sn.ScenarioError) as e:
+            call()
+        assert e.value.file == str(wrong)
+        assert e.value.line == len(wrong.read_text().splitlines())
+        assert "port" in e.value.message
 
 
 def test_what_is_odd_is_a_warning_and_validate_lists_it(incast: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import sluicenet as sn
 
-TABLES = ["flows", "queries", "ports", "drops", "pauses", "queues"]
+TABLES = ["flows", "queries", "ports", "drops", "pauses", "queues", "tcp"]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -73,6 +73,15 @@ def test_a_missing_or_damaged_part_is_an_error_that_names_it(result: sn.Result, 
         sn.load(broken).flows.to_arrow()
 
 
+@pytest.mark.parametrize("text", ["", "[]", "[" * 100_000, '{"status": "comp', "7", "\x00"])
+def test_a_manifest_that_is_none_is_named(result: sn.Result, tmp_path: Path, text: str) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(result.path, damaged)
+    (damaged / "manifest.json").write_text(text)
+    with pytest.raises(sn.RecordError, match=r"manifest\.json"):
+        sn.load(damaged)
+
+
 def test_a_killed_run_reads_as_far_as_it_came(result: sn.Result, tmp_path: Path) -> None:
     # What a kill leaves: no manifest entry for the newest part, no part at all of some tables, a file half-written.
     killed = tmp_path / "result"
@@ -84,7 +93,8 @@ def test_a_killed_run_reads_as_far_as_it_came(result: sn.Result, tmp_path: Path)
     (killed / "manifest.json").write_text(
         manifest[:start].replace("complete", "running") + '"parts": [' + manifest[end:]
     )
-    loaded = sn.load(killed)
+    with pytest.warns(UserWarning, match="was killed"):
+        loaded = sn.load(killed)
     assert loaded.status == "running"
     assert len(loaded.queues.to_arrow()) == len(result.queues)
     assert loaded.flows.to_arrow().schema.names == result.flows.columns

@@ -5,7 +5,7 @@
 //! It is an ordinary scenario: switch, adapter, TCP and records are those that every scenario runs.
 
 use crate::run::{self, Job, Options, Outcome, RunError};
-use crate::scenario::{Result as ScenarioResult, Scenario};
+use crate::scenario::{Error, Result as ScenarioResult, Scenario};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -119,10 +119,10 @@ stagger = "100 ns"
 
 /// Runs it.
 pub fn run(ft: &FatTree, threads: usize, out: Option<PathBuf>, interrupt: &AtomicBool) -> Result<Figures, RunError> {
-    let loaded = scenario(ft).map_err(|e| RunError::Build(e.to_string()))?;
+    let loaded = scenario(ft).map_err(RunError::Build)?;
     let options = Options { threads, out, existing: crate::records::Existing::Force, interrupt, progress: &mut |_| {} };
     let outcome = run::run(&Job::new(&loaded), options)?;
-    let Some(outcome) = outcome else { return Err(RunError::Build("nothing was run".into())) };
+    let Some(outcome) = outcome else { return Err(RunError::Build(Error::file("ft", "nothing was run"))) };
     Ok(figures(ft, threads, &outcome))
 }
 

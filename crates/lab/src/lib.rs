@@ -12,3 +12,7 @@ pub mod report;
 pub mod run;
 pub mod scenario;
 pub mod workload;
+
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;

@@ -1,36 +1,12 @@
 //! The command line as a user meets it: the built binary, its exit codes, its JSON, its files.
 
+mod common;
+
+use common::Dir;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-
-/// A directory of a test's own, removed when the test is over.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Dir {
-        let dir = std::env::temp_dir().join(format!("sluicenet-cli-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        Dir(dir)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        std::fs::write(self.0.join(name), text).unwrap();
-        self.path(name)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn command(args: &[&str]) -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
@@ -61,7 +37,7 @@ fn json(code: i32, args: &[&str]) -> Value {
 }
 
 fn repository(path: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).display().to_string()
+    common::repository(path).display().to_string()
 }
 
 /// The Parquet files and manifests below a directory, by name.
@@ -149,7 +125,7 @@ fn usage_is_told_and_exits_with_2() {
 
 #[test]
 fn bad_input_is_one_clear_error_and_leaves_nothing() {
-    let dir = Dir::new("bad");
+    let dir = Dir::new("cli-bad");
     dir.file("cycle.cm", "Nodes 4\nConnections 2\nTriggers 2\n0->1 id 1 trigger 1 size 1000 send_done_trigger 2\n\
                           1->2 id 2 trigger 2 size 1000 send_done_trigger 1\ntrigger id 1 oneshot\ntrigger id 2 oneshot\n");
     dir.file("falling.txt", "0 0\n1000 50\n2000 40\n3000 100\n");
@@ -203,7 +179,14 @@ fn bad_input_is_one_clear_error_and_leaves_nothing() {
             .contains("congestion")
     );
     let tiny = ["run", &dir.path("ok.toml"), "--set", "tcp.buffer=1 KB", "--set", "tcp.auto_buffer=false"];
-    assert!(expect(2, &tiny).1.contains("error: tcp: "));
+    assert!(expect(2, &tiny).1.contains("must hold two segments"));
+    // A variant that cannot be run is refused before the first is.
+    let sweep = dir.file("sweep.toml", &format!("{network}{flow}[sweep]\n\"tcp.buffer\" = [\"100 KB\", \"1 KB\"]\n"));
+    for args in [&["validate", &sweep][..], &["sweep", &sweep, "-o", &dir.path("swept")]] {
+        let (_, stderr) = expect(2, args);
+        assert!(stderr.contains("sweep.toml:10:27") && stderr.contains("in the variant buffer=1 KB"), "{stderr}");
+    }
+    assert!(!dir.0.join("swept").exists());
     assert!(expect(2, &["report", &dir.path("")]).1.contains("holds no result"));
     assert!(expect(2, &["bench", "ft", "--k", "4", "--perm", &dir.path("absent"), "--ms", "1"]).1.contains("absent"));
     assert!(expect(2, &["bench", "ft", "--k", "4", "--perm", "x", "--ms", "nan"]).1.contains("--ms"));
@@ -211,7 +194,7 @@ fn bad_input_is_one_clear_error_and_leaves_nothing() {
 
 #[test]
 fn a_place_that_cannot_be_written_is_named() {
-    let dir = Dir::new("place");
+    let dir = Dir::new("cli-place");
     let file = dir.file("small.toml", SMALL);
     let taken = dir.file("taken", "a file where a directory should be");
     let (stdout, stderr) = expect(1, &["run", &file, "-o", &format!("{taken}/x")]);
@@ -226,6 +209,8 @@ fn incast_at_line_rate_without_loss() {
     assert_eq!((&figures["drops"], &figures["timeouts"]), (&Value::from(0), &Value::from(0)), "{figures}");
     assert_eq!(figures["queries"]["finished"], 100);
     let (mean, bound) = (figures["mean_round_us"].as_f64().unwrap(), figures["bound_us"].as_f64().unwrap());
+    let (table, _) = expect(0, &["run", &repository("scenarios/incast-32.toml"), "--quiet"]);
+    assert!(!table.contains("-0"), "{table}");
     // On the wire a sender's 20,000 B are 21,260 B; 32 of them at 0.8 ns a byte.
     assert!(bound > 32.0 * 21.26 * 0.8 && bound < 550.0, "{bound}");
     assert!(mean >= bound * 0.999_999 && mean < bound * 1.01, "{mean} against {bound}");
@@ -233,7 +218,7 @@ fn incast_at_line_rate_without_loss() {
 
 #[test]
 fn one_seed_one_result_on_any_number_of_threads() {
-    let dir = Dir::new("threads");
+    let dir = Dir::new("cli-threads");
     let file = dir.file("small.toml", SMALL);
     let (one, two, other) = (dir.path("one"), dir.path("two"), dir.path("other"));
     let figures = json(0, &["run", &file, "-o", &one, "--threads", "1", "--seed", "7"]);
@@ -250,6 +235,10 @@ fn one_seed_one_result_on_any_number_of_threads() {
     let diff = json(1, &["diff", &one, &other]);
     assert_eq!(diff["identical"], false);
     assert!(Path::new(&one).join("report.html").exists());
+    let log: Value = serde_json::from_str(&std::fs::read_to_string(Path::new(&one).join("run.json")).unwrap()).unwrap();
+    assert_eq!((&log["threads"], &log["packet_hops"]), (&Value::from(1), &figures["packet_hops"]));
+    assert!(log["cpu_seconds"].as_f64().unwrap() > 0.0 && log["wall_seconds"].as_f64().unwrap() > 0.0, "{log}");
+    assert_eq!(log["cpu_seconds"], figures["cpu_s"]);
     // A result is not overwritten unasked.
     let (_, stderr) = expect(2, &["run", &file, "-o", &one, "--seed", "8"]);
     assert!(stderr.contains("--force"), "{stderr}");
@@ -264,7 +253,7 @@ fn one_seed_one_result_on_any_number_of_threads() {
 
 #[test]
 fn a_sweep_is_the_same_on_any_number_of_workers_and_resumes() {
-    let dir = Dir::new("sweep");
+    let dir = Dir::new("cli-sweep");
     let file = dir.file("small.toml", SMALL);
     let (one, two) = (dir.path("one"), dir.path("two"));
     let first = json(0, &["sweep", &file, "-o", &one, "--workers", "1"]);
@@ -272,6 +261,10 @@ fn a_sweep_is_the_same_on_any_number_of_workers_and_resumes() {
     assert_eq!(runs.len(), 4);
     assert_eq!(runs[1]["axes"], serde_json::json!([["congestion", "newreno"], ["flow_control", "ZZ"]]));
     assert_eq!(first["lost_where_none_may_be"], 0);
+    // What the table shows is there: the gain of ZZ over LL too.
+    let mean = |i: usize| runs[i]["queries"]["mean_us"].as_f64().unwrap();
+    assert_eq!(runs[0]["gain"], 1.0);
+    assert!((runs[1]["gain"].as_f64().unwrap() - mean(0) / mean(1)).abs() < 1e-9, "{}", runs[1]);
     let (table, _) = expect(0, &["sweep", &file, "-o", &two, "--workers", "2"]);
     assert!(table.contains("vegas") && table.contains("gain"), "{table}");
     same_files(&one, &two);
@@ -299,7 +292,7 @@ fn a_sweep_is_the_same_on_any_number_of_workers_and_resumes() {
 #[cfg(unix)]
 #[test]
 fn an_interrupt_leaves_readable_records() {
-    let dir = Dir::new("interrupt");
+    let dir = Dir::new("cli-interrupt");
     dir.file("sizes.txt", "1000 0\n100000 100\n");
     let file = dir.file("endless.toml", ENDLESS);
     let out = dir.path("out");
@@ -322,6 +315,36 @@ fn an_interrupt_leaves_readable_records() {
     assert!(!records(&out).is_empty());
     expect(0, &["report", &out]);
     expect(0, &["diff", &out, &out]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_kill_leaves_what_was_flushed_and_every_verb_says_so() {
+    let dir = Dir::new("cli-kill");
+    dir.file("sizes.txt", "1000 0\n100000 100\n");
+    let file = dir.file("endless.toml", &format!("{ENDLESS}part_rows = 1000\n"));
+    let out = dir.path("out");
+    let mut child = command(&["run", &file, "-o", &out, "--quiet"]).spawn().unwrap();
+    let part = Path::new(&out).join("queues-00003.parquet");
+    let patience = std::time::Instant::now();
+    while !part.exists() {
+        assert!(patience.elapsed().as_secs() < 60, "the run does not begin");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // SIGKILL: nothing is told, nothing is closed.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let manifest: Value =
+        serde_json::from_str(&std::fs::read_to_string(Path::new(&out).join("manifest.json")).unwrap()).unwrap();
+    assert_eq!(manifest["status"], "running");
+    let (_, said) = expect(0, &["report", &out]);
+    assert!(said.contains("was killed"), "{said}");
+    assert!(std::fs::read_to_string(Path::new(&out).join("report.html")).unwrap().contains("Its results are partial"));
+    let (table, said) = expect(0, &["diff", &out, &out]);
+    assert!(
+        table.starts_with("identical: ") && !table.contains(" 0 rows") && said.contains("was killed"),
+        "{table}{said}"
+    );
 }
 
 #[test]
@@ -348,7 +371,7 @@ fn scenarios_are_valid_and_run_when_cut_short() {
 
 #[test]
 fn the_demo_checks_itself() {
-    let dir = Dir::new("demo");
+    let dir = Dir::new("cli-demo");
     let out = dir.path("demo");
     let (table, _) = expect(0, &["demo", "-o", &out, "--queries", "4", "--quiet"]);
     assert!(table.contains("no packet lost where none may be"), "{table}");
@@ -356,11 +379,17 @@ fn the_demo_checks_itself() {
         assert!(table.contains(word), "{word}: {table}");
     }
     assert!(Path::new(&out).join("report.html").exists());
+    let found = json(0, &["demo", "-o", &out, "--queries", "4"]);
+    let runs = found["runs"].as_array().unwrap();
+    assert_eq!((runs.len(), &found["lost_where_none_may_be"]), (12, &Value::from(0)), "{found}");
+    for key in ["queries", "losses_virtual", "losses_physical", "gain", "records"] {
+        assert!(runs.iter().all(|r| !r[key].is_null()), "{key}: {found}");
+    }
 }
 
 #[test]
 fn the_other_verbs() {
-    let dir = Dir::new("others");
+    let dir = Dir::new("cli-others");
     let pairs: String = (0..16).map(|i| format!("{i} {}\n", (i + 8) % 16)).collect();
     let perm = dir.file("perm.txt", &pairs);
     let figures = json(0, &["bench", "ft", "--k", "4", "--perm", &perm, "--ms", "1", "--pfc"]);

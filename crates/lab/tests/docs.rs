@@ -3,22 +3,20 @@
 //! A page holds blocks between `<!-- made from code: WHAT -->` and `<!-- end -->`; what stands in them must be what this file
 //! makes. With `SLUICENET_DOCS=write` (that is `make docs`) the blocks are written instead.
 
+mod common;
+
+use common::repository;
 use serde_json::Value;
 use sluicenet_lab::records::Kind;
 use sluicenet_lab::records::tables::TABLES;
 use sluicenet_lab::scenario::{Scenario, json_schema};
 use sluicenet_lab::workload::KINDS;
 use sluicenet_proto::loss::DropReason;
-use std::path::{Path, PathBuf};
 
 const BEGIN: &str = "<!-- made from code: ";
 const END: &str = "<!-- end -->";
 /// The sets of defaults, in the order of the columns.
 const SETS: [&str; 3] = ["plain", "crisan2014-ch2", "crisan2014-ch3"];
-
-fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
-}
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(repository(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
@@ -165,7 +163,6 @@ fn default(section: &str, key: &str, model: &Value) -> String {
         }
         ("pfc", "headroom") if found.is_null() => return "`\"auto\"`".into(),
         ("adapter", "resequencing") => return format!("`{}`", !found.is_null()),
-        ("record", "queues") if found.is_null() => return "–".into(),
         ("tcp", "initial_window") if found.is_object() => return format!("`{}`", found["segments"]),
         _ => {}
     }

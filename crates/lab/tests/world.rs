@@ -1,41 +1,36 @@
 //! Whole worlds: closed forms to the picosecond, nothing lost in lossless classes, the same bytes on any number of
 //! threads, nobody favoured, deadlocks named.
 
-use sluicenet_lab::records::{Existing, FlowRow, PauseRow, QueryRow, read};
-use sluicenet_lab::run::{Job, Options, Outcome, run};
-use sluicenet_lab::scenario::Scenario;
+mod common;
+
+use common::Dir;
+use sluicenet_lab::records::{Existing, FlowRow, PauseRow, QueryRow, TcpRow, read};
+use sluicenet_lab::run::{Job, Options, Outcome, RunError, run};
+use sluicenet_lab::scenario::{Error, Loaded, Scenario};
 use sluicenet_proto::rng::Rng;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-fn execute(text: &str, threads: usize, out: Option<PathBuf>) -> Outcome {
-    let loaded = Scenario::parse_in(text, "test", Some(Path::new(env!("CARGO_MANIFEST_DIR"))), &[])
-        .unwrap_or_else(|e| panic!("{e}\n{text}"));
+/// A scenario whose files lie in `folder`.
+fn load(text: &str, name: &str, folder: &Path) -> Result<Loaded, Error> {
+    Scenario::parse_in(text, name, Some(folder), &[])
+}
+
+fn attempt(loaded: &Loaded, threads: usize, out: Option<PathBuf>) -> Result<Outcome, RunError> {
     let interrupt = AtomicBool::new(false);
     let options = Options { threads, out, existing: Existing::Force, interrupt: &interrupt, progress: &mut |_| {} };
     // A run that ends has checked its own books: sent = delivered + dropped + inside, for every box.
-    run(&Job::new(&loaded), options).unwrap_or_else(|e| panic!("{e}\n{text}")).expect("a result")
+    run(&Job::new(loaded), options).map(|o| o.expect("a result"))
 }
 
-/// A directory of this test alone, removed when it goes.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Dir {
-        let dir = std::env::temp_dir().join(format!("sluicenet-world-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        Dir(dir)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn execute(text: &str, threads: usize, out: Option<PathBuf>) -> Outcome {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let loaded = load(text, "test", here).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    attempt(&loaded, threads, out).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
 fn flows(text: &str, name: &str) -> Vec<FlowRow> {
-    let dir = Dir::new(name);
+    let dir = Dir::new(&format!("world-{name}"));
     execute(text, 1, Some(dir.0.clone()));
     read(&dir.0).expect("flows")
 }
@@ -191,7 +186,7 @@ fn one_thread_or_several_write_the_same_bytes() {
         let results: Vec<Vec<(String, Vec<u8>)>> = [1, 2, 3]
             .iter()
             .map(|&threads| {
-                let dir = Dir::new(&format!("threads-{case}-{threads}"));
+                let dir = Dir::new(&format!("world-threads-{case}-{threads}"));
                 execute(&text, threads, Some(dir.0.clone()));
                 bytes_of(&dir.0)
             })
@@ -234,8 +229,7 @@ fn no_host_is_favoured_when_all_send_at_once() {
 
 #[test]
 fn a_ring_of_switches_is_refused_and_if_run_ends_with_the_circle_named() {
-    let dir = Dir::new("ring");
-    std::fs::create_dir_all(&dir.0).unwrap();
+    let dir = Dir::new("world-ring");
     // Four switches in a ring, one host each; host i sends to host i + 2: every link waits for the next.
     let mut topology = String::from("8 4 8\n4 5 6 7\n");
     for i in 0..4 {
@@ -269,13 +263,9 @@ fn a_ring_of_switches_is_refused_and_if_run_ends_with_the_circle_named() {
             dir.0.display()
         )
     };
-    let loaded =
-        Scenario::parse_in(&scenario("refuse", 1), "ring", Some(&dir.0), &[]).unwrap_or_else(|e| panic!("{e}"));
-    let interrupt = AtomicBool::new(false);
-    let options =
-        Options { threads: 1, out: None, existing: Existing::Force, interrupt: &interrupt, progress: &mut |_| {} };
-    let refused = run(&Job::new(&loaded), options).expect_err("a cycle must be refused").to_string();
-    assert!(refused.contains("cycle") && refused.contains("switch"), "{refused}");
+    let loaded = load(&scenario("refuse", 1), "ring", &dir.0).unwrap_or_else(|e| panic!("{e}"));
+    let refused = attempt(&loaded, 1, None).expect_err("a cycle must be refused").to_string();
+    assert!(refused.contains("cycle") && refused.contains("switch") && refused.contains("--> ring:9:"), "{refused}");
     // Which way round a flow goes is drawn; with one draw in eight all go the same way and the ring locks.
     let (circle, now) = (1..200)
         .find_map(|seed| {
@@ -285,6 +275,79 @@ fn a_ring_of_switches_is_refused_and_if_run_ends_with_the_circle_named() {
         .expect("the ring deadlocks");
     assert!(circle.matches("switch").count() >= 4, "{circle}");
     assert!(now.as_ps() < 50_000_000_000, "it ended when it was found");
+}
+
+#[test]
+fn queues_of_a_topology_file_are_the_buffers() {
+    let dir = Dir::new("world-queues");
+    let outcome = |name: &str, tier0: &str, tier1: &str, more: &str| {
+        let topology = format!(
+            "Nodes 8\nTiers 2\nPodsize 8\nTier 0\nDownlink_speed_Gbps 10\nRadix_Down 4\nRadix_Up 4\n{tier0}\
+             Tier 1\nDownlink_speed_Gbps 10\nRadix_Down 2\n{tier1}"
+        );
+        std::fs::write(dir.0.join(name), topology).unwrap();
+        let text = format!(
+            "[topology]\nkind = \"htsim\"\nfile = \"{name}\"\n[switch]\nbuffer = \"1 MB\"\n{more}[[workload]]\n\
+             kind = \"incast\"\nsenders = 7\nreceiver = 7\nbytes = \"100 KB\"\ntransport = \"udp\"\n"
+        );
+        load(&text, "queues.toml", &dir.0).map(|loaded| attempt(&loaded, 1, None).unwrap().totals.dropped)
+    };
+    let dropped = |name: &str, tier0: &str, tier1: &str| outcome(name, tier0, tier1, "").unwrap();
+    assert_eq!(dropped("none.topo", "", ""), 0, "the scenario's own buffer holds all");
+    assert!(dropped("edge.topo", "Queue_Down 20000\nQueue_Up 20000\n", "") > 0, "three neighbours and the top at once");
+    // The three neighbours do not pass the top tier, the four others reach it by as many links as leave it.
+    assert_eq!(dropped("top.topo", "", "Queue_Down 20000\n"), 0);
+
+    let refused = |name: &str, tier0: &str, tier1: &str, more: &str| {
+        let e = outcome(name, tier0, tier1, more).unwrap_err();
+        let d = e.diagnostic();
+        (d.file.clone(), d.line, d.message.clone())
+    };
+    let (file, line, message) = refused("one.topo", "Queue_Down 20000\n", "", "");
+    assert_eq!((&*file, line), ("one.topo", 8), "{message}");
+    assert!(message.contains("`Queue_Down` (20000 B) and `Queue_Up` (0 B) of tier 0 differ"), "{message}");
+    let (file, line, message) = refused("small.topo", "", "Queue_Down 100\n", "");
+    assert_eq!((&*file, line), ("small.topo", 11), "{message}");
+    assert!(message.contains("does not hold a frame"), "{message}");
+    let (file, _, message) =
+        refused("xoff.topo", "", "Queue_Down 20000\n", "[pfc]\nenabled = true\nxoff = \"50 KB\"\nxon = \"10 KB\"\n");
+    assert!(file == "queues.toml" && message.contains("beyond the switch's buffer (20000 B)"), "{message}");
+    let (file, line, message) = refused("bundle.topo", "", "Bundle 2\n", "");
+    assert_eq!((&*file, line), ("bundle.topo", 11), "{message}");
+    assert!(message.contains("bundles of parallel links are not supported"), "{message}");
+}
+
+/// What shows only when the world is built points at the scenario all the same.
+#[test]
+fn what_cannot_be_built_says_where() {
+    let place = |text: &str, file: &str| {
+        let loaded = load(text, file, Path::new(".")).unwrap_or_else(|e| panic!("{e}"));
+        let out = Some(std::env::temp_dir().join("sluicenet-world-never-written"));
+        let RunError::Build(e) = attempt(&loaded, 1, out).unwrap_err() else { panic!("{text}") };
+        let d = e.diagnostic();
+        (d.file.clone(), d.line, d.message.clone())
+    };
+    let network = "[topology]\nkind = \"single-switch\"\nhosts = 4\n";
+    let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n";
+    for (text, line, message) in [
+        (
+            format!(
+                "[adapter]\ndelay = \"0 ns\"\n[switch]\ndelay = \"0 ns\"\nforwarding = \"cut-through\"\n{network}link_delay = \"0 ns\"\n{flow}"
+            ),
+            9,
+            "has no delay",
+        ),
+        (format!("{network}{flow}[record]\npcapng = [\"switch 0 port 4\"]\n"), 10, "switch 0 has ports 0 to 3, not 4"),
+        (
+            format!("{network}{flow}[record]\nqueues = \"1 us\"\nqueue_ports = [\"switch 0 port 7\"]\n"),
+            11,
+            "switch 0 has ports 0 to 3, not 7",
+        ),
+    ] {
+        let (file, at, said) = place(&text, "place.toml");
+        assert!(said.contains(message), "{said}\n{text}");
+        assert_eq!((&*file, at), ("place.toml", line), "{said}\n{text}");
+    }
 }
 
 #[test]
@@ -310,7 +373,7 @@ fn pauses_form_trees_from_root_to_leaves() {
         gap = "10 us"
         transport = "udp"
     "#;
-    let dir = Dir::new("trees");
+    let dir = Dir::new("world-trees");
     execute(text, 1, Some(dir.0.clone()));
     let pauses: Vec<PauseRow> = read(&dir.0).expect("pauses");
     let roots = pauses.iter().filter(|p| p.parent_pause_id.is_none()).count();
@@ -393,6 +456,71 @@ fn bit_errors_are_counted_at_the_adapter_and_nothing_else_is_lost() {
 }
 
 #[test]
+fn windows_of_named_hosts_are_sampled() {
+    let text = |tcp: &str, hosts: &str| {
+        format!(
+            "[scenario]\nduration = \"5 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 4\n[record]\n{tcp}{hosts}\
+             [[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nstride = 1\n"
+        )
+    };
+    let sampled = |name: &str, threads: usize, tcp: &str, hosts: &str| -> Vec<TcpRow> {
+        let dir = Dir::new(&format!("world-{name}"));
+        execute(&text(tcp, hosts), threads, Some(dir.0.clone()));
+        read(&dir.0).unwrap()
+    };
+    let rows = sampled("windows", 1, "tcp = \"100 us\"\n", "tcp_hosts = [2]\n");
+    // Ten whole epochs and the end, and at each the one connection on which host 2 sends.
+    assert_eq!(rows.len(), 11, "{rows:#?}");
+    assert!(rows.iter().all(|r| (r.src_host, r.dst_host) == (2, 3)), "{rows:#?}");
+    assert!(rows.windows(2).all(|w| w[0].time_ps < w[1].time_ps && w[0].acked_bytes <= w[1].acked_bytes));
+    let first = &rows[0];
+    // Slow start doubles the window until the buffer is what limits; the round-trip time is four cables and some frames.
+    assert!(first.ssthresh_bytes.is_none() && first.cwnd_bytes > 20_000, "{first:?}");
+    assert!((4_000_000..200_000_000).contains(&first.srtt_ps.unwrap()), "{first:?}");
+    assert!(rows.last().unwrap().acked_bytes > 5_000_000, "{rows:#?}");
+    assert_eq!(sampled("windows-two", 2, "tcp = \"100 us\"\n", "tcp_hosts = [2]\n"), rows);
+    assert_eq!(sampled("windows-seldom", 1, "tcp = \"2 ms\"\n", "tcp_hosts = [2]\n").len(), 3);
+    assert_eq!(sampled("windows-all", 1, "tcp = \"1 s\"\n", "").len(), 4);
+    assert_eq!(sampled("windows-none", 1, "", ""), []);
+}
+
+#[test]
+fn queries_of_two_workloads_are_told_apart() {
+    let incast = |senders: &str, receiver: u32, rounds: u32, bytes: &str| {
+        format!(
+            "[[workload]]\nkind = \"incast\"\nsenders = {senders}\nreceiver = {receiver}\nrounds = {rounds}\n\
+             bytes = \"{bytes}\"\n"
+        )
+    };
+    let text = format!(
+        "[topology]\nkind = \"single-switch\"\nhosts = 8\n{}{}[[workload]]\nkind = \"partition-aggregate-2\"\n\
+         aggregators = [6]\nworkers = [0, 7]\nresponse = \"5 KB\"\nqueries = 4\n",
+        incast("[0, 1, 2]", 3, 5, "20 KB"),
+        incast("[0, 1]", 4, 3, "1 KB"),
+    );
+    let dir = Dir::new("world-two");
+    let o = execute(&text, 1, Some(dir.0.clone()));
+    let queries: Vec<QueryRow> = read(&dir.0).unwrap();
+    assert_eq!(queries, o.queries);
+    let mut ids: Vec<u64> = queries.iter().map(|q| q.query_id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 12, "{queries:?}");
+    let of = |w: u8| -> Vec<&QueryRow> { queries.iter().filter(|q| q.workload == w).collect() };
+    assert_eq!([0, 1, 2, 3].map(|w| of(w).len()), [5, 3, 4, 0]);
+    assert!(of(0).iter().all(|q| (q.aggregator_host, q.flows) == (3, 3)), "{queries:?}");
+    assert!(of(1).iter().all(|q| (q.aggregator_host, q.flows) == (4, 2)), "{queries:?}");
+    assert!(of(2).iter().all(|q| (q.aggregator_host, q.flows) == (6, 4)), "{queries:?}");
+    // A flow belongs to the query that names its receiver, or for a request its sender.
+    let flows: Vec<FlowRow> = read(&dir.0).unwrap();
+    assert_eq!(flows.len(), 5 * 3 + 3 * 2 + 4 * 4);
+    for f in flows {
+        let q = queries.iter().find(|q| Some(q.query_id) == f.query_id).expect("its query");
+        assert!([f.src_host, f.dst_host].contains(&q.aggregator_host), "{f:?} {q:?}");
+    }
+}
+
+#[test]
 fn queries_are_recorded_and_the_seed_decides() {
     let text = |seed: u32| {
         format!(
@@ -414,7 +542,7 @@ fn queries_are_recorded_and_the_seed_decides() {
         )
     };
     let times = |seed| -> Vec<Option<u64>> {
-        let dir = Dir::new(&format!("seed-{seed}"));
+        let dir = Dir::new(&format!("world-seed-{seed}"));
         execute(&text(seed), 1, Some(dir.0.clone()));
         let rows: Vec<QueryRow> = read(&dir.0).expect("queries");
         // Two chassis of four: two subqueries, eight requests, eight responses, two aggregates.

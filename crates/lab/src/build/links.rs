@@ -1,7 +1,7 @@
 //! The links of a scenario by kind, and the buffer each needs to lose nothing: for people, before a run.
 
-use super::{BuildError, Plan, watermarks};
-use crate::scenario::Scenario;
+use super::{Plan, watermarks};
+use crate::scenario::{Result, Scenario};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub struct LinkKind {
 type Likeness = (u8, u8, u64, u64, Option<(u64, u64)>);
 
 /// The links of a scenario by kind, from the hosts up.
-pub fn link_kinds(scenario: &Scenario) -> Result<Vec<LinkKind>, BuildError> {
+pub fn link_kinds(scenario: &Scenario) -> Result<Vec<LinkKind>> {
     let plan = Plan::new(scenario)?;
     let links = plan.directions(scenario);
     let mut kinds: BTreeMap<Likeness, u64> = BTreeMap::new();

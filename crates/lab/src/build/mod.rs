@@ -7,11 +7,12 @@ mod topology;
 
 pub use ideal::Ideal;
 pub use links::{LinkKind, link_kinds};
-pub use topology::{Attachment, BuildError, Plan};
+pub use topology::{Attachment, Plan};
 
-use crate::scenario::{BufferPolicy, Forwarding, Scenario, Warning};
+use crate::scenario::{BUFFER_MAX, BufferPolicy, Bytes, Error, Forwarding, Result, Scenario, Warning};
 use crate::workload::{HostApps, Workloads};
 use server::server_configs;
+pub(crate) use server::tcp_config;
 use sluicenet_node::packet::Framing;
 use sluicenet_node::server::Server;
 use sluicenet_node::switch::{PortConfig, Switch, SwitchConfig};
@@ -20,7 +21,7 @@ use sluicenet_proto::cee::pfc::{Watermarks, quanta_time};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_sim::world::{Direction, Node, World};
+use sluicenet_sim::world::{Direction, Node, World, WorldError};
 use std::sync::Arc;
 
 /// A world with what the records need to know of it.
@@ -53,12 +54,32 @@ fn wire_bytes(scenario: &Scenario) -> (u32, u32) {
     (largest + overhead, PFC_FRAME_BYTES + overhead)
 }
 
-/// Watermarks of a buffer with XOFF at `xoff`, at the receiving end of `into`, which is stopped over `back`.
-fn watermarks(scenario: &Scenario, xoff: u32, into: &Direction, back: &Direction) -> Watermarks {
+/// Headroom at the receiving end of `into`, which is stopped over `back`.
+fn headroom(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
     let (max_frame, pfc_frame) = wire_bytes(scenario);
     let computed =
         Headroom { rate: into.rate, data_delay: into.latency, pause_delay: back.pause_latency, max_frame, pfc_frame };
-    let headroom = scenario.pfc.headroom.map_or(computed.bytes(), |b| b.as_bytes()) as u32;
+    scenario.pfc.headroom.map_or(computed.bytes(), |b| b.as_bytes())
+}
+
+/// Refuses links that hold more than a buffer can have above XOFF.
+fn check_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Result<()> {
+    if lossless(scenario).is_empty() {
+        return Ok(());
+    }
+    let bytes = links.iter().map(|l| headroom(scenario, l, &links[plan.link_index(l.to.0, l.to.1)])).max();
+    match bytes {
+        Some(bytes) if bytes > BUFFER_MAX.0 => Err(scenario
+            .places
+            .error("topology.link_delay", format!("a link needs {bytes} B of headroom: at most {} B", BUFFER_MAX.0))
+            .hint("so much is on its way when a pause acts: shorter or slower links, or a faster pfc.response")),
+        _ => Ok(()),
+    }
+}
+
+/// Watermarks of a buffer with XOFF at `xoff`, at the receiving end of `into`, which is stopped over `back`.
+fn watermarks(scenario: &Scenario, xoff: u32, into: &Direction, back: &Direction) -> Watermarks {
+    let headroom = headroom(scenario, into, back).min(BUFFER_MAX.0) as u32;
     // The same distance between the two as in a switch: a hysteresis is a hysteresis.
     let span = (scenario.pfc.xoff.as_bytes() - scenario.pfc.xon.as_bytes()) as u32;
     Watermarks { xoff, xon: xoff.saturating_sub(span), capacity: xoff.saturating_add(headroom) }
@@ -72,13 +93,26 @@ fn quantum(rate: Rate) -> Duration {
     quanta_time(1, rate)
 }
 
+/// Why the engine refuses a world, where the scenario says it.
+pub fn refused(scenario: &Scenario, e: &WorldError) -> Error {
+    let key = match e {
+        WorldError::NoDelay { .. } => "topology.link_delay",
+        WorldError::Port { .. } | WorldError::TooManyPorts { .. } => "topology",
+    };
+    scenario.places.error(key, e.to_string())
+}
+
 /// Builds the world of a scenario.
-pub fn build(scenario: &Scenario) -> Result<Built, BuildError> {
-    let tcp = server::tcp_config(scenario, scenario.host_mtu().as_bytes() as u16);
-    tcp.validate().map_err(|e| BuildError(format!("tcp: {e}")))?;
+///
+/// # Errors
+/// What shows only now: links that hold more than a buffer, a graph in two parts, a cycle of lossless buffers.
+pub fn build(scenario: &Scenario) -> Result<Built> {
     let plan = Arc::new(Plan::new(scenario)?);
     let mut warnings = plan.check_deadlock(scenario)?;
+    plan.selected(scenario, "queue_ports", &scenario.record.queue_ports)?;
+    plan.selected(scenario, "pcapng", &scenario.record.pcapng)?;
     let links = plan.directions(scenario);
+    check_headroom(scenario, &plan, &links)?;
     let towards = |node: u32, port: u16| &links[plan.link_index(node, port)];
 
     let workloads = Workloads::new(scenario, &plan);
@@ -90,8 +124,8 @@ pub fn build(scenario: &Scenario) -> Result<Built, BuildError> {
         server.start(crate::workload::START);
         nodes.push(Node::Server(Box::new(server)));
     }
-    let config = SwitchConfig {
-        buffer: scenario.switch.buffer.as_bytes() as u32,
+    let config = |buffer: Bytes| SwitchConfig {
+        buffer: buffer.as_bytes() as u32,
         policy: match scenario.switch.policy {
             BufferPolicy::Output => sluicenet_node::switch::BufferPolicy::Output,
             BufferPolicy::Input => sluicenet_node::switch::BufferPolicy::Input,
@@ -111,7 +145,7 @@ pub fn build(scenario: &Scenario) -> Result<Built, BuildError> {
                 PortConfig { marks, quantum: quantum(out.rate) }
             })
             .collect();
-        let switch = Switch::new(&config, s.router.clone(), &ports, scenario.record.pauses);
+        let switch = Switch::new(&config(s.buffer), s.router.clone(), &ports, scenario.record.pauses);
         nodes.push(Node::Switch(Box::new(switch)));
     }
     let ideal = Ideal::new(scenario, plan.clone(), &links);

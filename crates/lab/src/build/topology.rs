@@ -1,7 +1,7 @@
 //! The network of a scenario: which port of which box is linked to which, and who decides where frames go.
 
 use crate::formats::HpccTopology;
-use crate::scenario::{Deadlock, Forwarding, Link, Routing, Scenario, Shape, Warning};
+use crate::scenario::{Bytes, Deadlock, Forwarding, Link, PortSelector, Result, Routing, Scenario, Shape, Warning};
 use sluicenet_node::door::PortId;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::dependency::Dependencies;
@@ -13,18 +13,6 @@ use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_sim::world::{Direction, NodeId};
 use std::collections::{BTreeMap, VecDeque};
-
-/// Why a valid scenario cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BuildError(pub String);
-
-impl core::fmt::Display for BuildError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BuildError {}
 
 /// One end of a link.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +36,8 @@ pub struct SwitchPlan {
     pub router: Router,
     /// Time a frame takes through it.
     pub delay: Duration,
+    /// Buffer of a port.
+    pub buffer: Bytes,
 }
 
 /// A network: hosts first, then switches, edge level first.
@@ -70,19 +60,25 @@ fn policy(routing: Routing) -> Policy {
     }
 }
 
+/// Delay and buffer of a switch, where the topology's file gives none.
+fn own(scenario: &Scenario) -> (Duration, Bytes) {
+    (scenario.switch.delay, scenario.switch.buffer)
+}
+
 impl Plan {
     /// The network of a scenario.
-    pub fn new(scenario: &Scenario) -> Result<Plan, BuildError> {
+    pub fn new(scenario: &Scenario) -> Result<Plan> {
         let topology = &scenario.topology;
         let mut plan = match &topology.shape {
-            Shape::Xgft { m, w } => tree(scenario, m, w, &topology.levels, &[])?,
+            Shape::Xgft { m, w } => tree(scenario, m, w, &topology.levels, &|_| own(scenario))?,
             Shape::Htsim { file } => {
-                let (m, w, bundle) = file.content.as_xgft();
-                if bundle.iter().any(|&b| b != 1) {
-                    return Err(BuildError("a bundle of parallel links between two switches is not supported".into()));
-                }
-                let delays: Vec<Option<Duration>> = file.content.tiers.iter().map(|t| t.switch_delay).collect();
-                tree(scenario, &m, &w, &topology.levels, &delays)?
+                let (m, w) = file.content.as_xgft();
+                let of_level = |level: u8| {
+                    let tier = &file.content.tiers[level as usize - 1];
+                    let (delay, buffer) = own(scenario);
+                    (tier.switch_delay.unwrap_or(delay), tier.buffer.map_or(buffer, |b| b.0))
+                };
+                tree(scenario, &m, &w, &topology.levels, &of_level)?
             }
             Shape::Hpcc { file } => graph(scenario, &file.content)?,
         };
@@ -143,6 +139,48 @@ impl Plan {
             Some(s) => &self.switches[s as usize].ports[port as usize],
         }
     }
+    /// The ports that `[record]` names under `key`; all where it names none.
+    ///
+    /// # Errors
+    /// A port that its switch does not have.
+    pub fn selected(
+        &self,
+        scenario: &Scenario,
+        key: &str,
+        selectors: &[PortSelector],
+    ) -> Result<Vec<(NodeId, PortId)>> {
+        let ports_of = |node: NodeId| match node.checked_sub(self.hosts()) {
+            None => 1,
+            Some(s) => self.switches[s as usize].ports.len() as u32,
+        };
+        let mut ports = Vec::new();
+        if selectors.is_empty() {
+            for node in 0..self.nodes() as NodeId {
+                ports.extend((0..ports_of(node)).map(|p| (node, p as PortId)));
+            }
+        }
+        for s in selectors {
+            match *s {
+                PortSelector::Host(h) => ports.push((h, 0)),
+                PortSelector::Switch(s) => {
+                    let node = self.hosts() + s;
+                    ports.extend((0..ports_of(node)).map(|p| (node, p as PortId)));
+                }
+                PortSelector::SwitchPort(s, p) => {
+                    let node = self.hosts() + s;
+                    if p >= ports_of(node) {
+                        let message = format!("switch {s} has ports 0 to {}, not {p}", ports_of(node) - 1);
+                        return Err(scenario.places.error(&format!("record.{key}"), message));
+                    }
+                    ports.push((node, p as PortId));
+                }
+            }
+        }
+        ports.sort_unstable();
+        ports.dedup();
+        Ok(ports)
+    }
+
     /// The name of a box in records.
     pub fn name(&self, node: NodeId) -> String {
         match node.checked_sub(self.hosts()) {
@@ -222,7 +260,7 @@ impl Plan {
     }
 
     /// Looks for cyclic buffer dependencies among lossless classes; as the scenario says, refuses or warns.
-    pub fn check_deadlock(&self, scenario: &Scenario) -> Result<Vec<Warning>, BuildError> {
+    pub fn check_deadlock(&self, scenario: &Scenario) -> Result<Vec<Warning>> {
         // Up and then down a tree there is no way back: no cycle is possible (Crisan 2014, 2.2.1).
         if !scenario.pfc.enabled || scenario.pfc.deadlock == Deadlock::Ignore || self.tree.is_some() {
             return Ok(Vec::new());
@@ -241,9 +279,13 @@ impl Plan {
         );
         match scenario.pfc.deadlock {
             Deadlock::Refuse => {
-                Err(BuildError(format!("{message}; set pfc.deadlock = \"warn\" to run it all the same")))
+                Err(scenario.places.error("pfc", message).hint("set pfc.deadlock = \"warn\" to run it all the same"))
             }
-            _ => Ok(vec![Warning { file: scenario.name.clone(), line: 0, message }]),
+            _ => {
+                let place = scenario.places.error("pfc.deadlock", "");
+                let (file, line) = (place.diagnostic().file.clone(), place.diagnostic().line);
+                Ok(vec![Warning { file, line, message }])
+            }
         }
     }
 
@@ -275,15 +317,9 @@ fn tree(
     m: &[u32],
     w: &[u32],
     levels: &[Link],
-    delays: &[Option<Duration>],
-) -> Result<Plan, BuildError> {
-    let t = Xgft::new(m, w).map_err(|e| BuildError(format!("topology: {e:?}")))?;
-    if w[0] != 1 {
-        return Err(BuildError(format!(
-            "topology: w[0] = {} would give every host {} adapters; servers have one: use w[0] = 1",
-            w[0], w[0]
-        )));
-    }
+    of_level: &dyn Fn(u8) -> (Duration, Bytes),
+) -> Result<Plan> {
+    let t = Xgft::new(m, w).map_err(|e| scenario.places.error("topology", format!("this is no tree: {e:?}")))?;
     let topology = &scenario.topology;
     let external = topology.external_hosts;
     let leaves = t.leaves();
@@ -320,12 +356,8 @@ fn tree(
                 Attachment { peer: node(parent), peer_port, link: link(parent.level) }
             });
             let router = TreeRouter::new(&t, s, policy(topology.routing), scenario.seed, &root_of);
-            SwitchPlan {
-                level: s.level,
-                ports: down.chain(up).collect(),
-                router: Router::Tree(router),
-                delay: delays.get(s.level as usize - 1).copied().flatten().unwrap_or(scenario.switch.delay),
-            }
+            let (delay, buffer) = of_level(s.level);
+            SwitchPlan { level: s.level, ports: down.chain(up).collect(), router: Router::Tree(router), delay, buffer }
         })
         .collect();
     for (e, root) in root_of.iter().enumerate() {
@@ -338,7 +370,8 @@ fn tree(
 }
 
 /// Any graph, with shortest paths.
-fn graph(scenario: &Scenario, file: &HpccTopology) -> Result<Plan, BuildError> {
+fn graph(scenario: &Scenario, file: &HpccTopology) -> Result<Plan> {
+    let fail = |message: String| scenario.places.error("topology.file", message);
     let host_count = file.hosts();
     let mut hosts: Vec<Option<Attachment>> = vec![None; host_count as usize];
     let mut switches: Vec<Vec<Attachment>> = vec![Vec::new(); file.switches.len()];
@@ -355,10 +388,10 @@ fn graph(scenario: &Scenario, file: &HpccTopology) -> Result<Plan, BuildError> {
             match me.checked_sub(host_count) {
                 Some(s) => switches[s as usize].push(end),
                 None if hosts[me as usize].is_some() => {
-                    return Err(BuildError(format!(
-                        "line {}: node {} has a second link; a host has one adapter",
-                        l.line,
-                        if me == a { l.a } else { l.b }
+                    let node = if me == a { l.a } else { l.b };
+                    return Err(fail(format!(
+                        "line {}: node {node} has a second link; a host has one adapter",
+                        l.line
                     )));
                 }
                 None => hosts[me as usize] = Some(end),
@@ -368,8 +401,8 @@ fn graph(scenario: &Scenario, file: &HpccTopology) -> Result<Plan, BuildError> {
     let hosts: Vec<Attachment> = hosts
         .into_iter()
         .enumerate()
-        .map(|(h, a)| a.ok_or_else(|| BuildError(format!("host {h} has no link"))))
-        .collect::<Result<_, _>>()?;
+        .map(|(h, a)| a.ok_or_else(|| fail(format!("host {h} has no link"))))
+        .collect::<Result<_>>()?;
     let mut plans: Vec<SwitchPlan> = switches
         .into_iter()
         .map(|ports| SwitchPlan {
@@ -377,6 +410,7 @@ fn graph(scenario: &Scenario, file: &HpccTopology) -> Result<Plan, BuildError> {
             ports,
             router: Router::Table(TableRouter::new(core::iter::empty(), Policy::Hash, 0, 0)),
             delay: scenario.switch.delay,
+            buffer: scenario.switch.buffer,
         })
         .collect();
     assign_levels(&hosts, &mut plans);
@@ -384,7 +418,7 @@ fn graph(scenario: &Scenario, file: &HpccTopology) -> Result<Plan, BuildError> {
     for dst in 0..host_count {
         for (i, ports) in shortest_ports(&hosts, &plans, dst).into_iter().enumerate() {
             if ports.is_empty() {
-                return Err(BuildError(format!("switch {i} has no way to host {dst}: the graph is not connected")));
+                return Err(fail(format!("switch {i} has no way to host {dst}: the graph is not connected")));
             }
             towards[i].push(ports);
         }

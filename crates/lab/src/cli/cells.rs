@@ -2,14 +2,13 @@
 //! nothing in their results.
 
 use super::failure::Failure;
-use super::figures::Figures;
 use super::progress::Bar;
 use super::report::read_cell;
-use super::{interrupt, output, run as one};
+use super::{interrupt, output};
 use crate::records::{Existing, RunLog};
 use crate::report::CellInput;
-use crate::run::{self, Job, Options};
-use crate::scenario::Loaded;
+use crate::run::{self, Figures, Job, Options, RunError};
+use crate::scenario::{Loaded, folder_name};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -46,30 +45,10 @@ pub(super) fn cells(loaded: &Loaded) -> Result<Vec<Cell>, Failure> {
         if cells.iter().any(|c| c.folder == folder) {
             folder = format!("{folder}-{}", cells.len());
         }
-        let axes = short_axes(&v.settings);
-        let job = Job { scenario: v.scenario, axes, inputs: inputs.clone() };
+        let job = Job { axes: v.axes(), scenario: v.scenario, inputs: inputs.clone() };
         cells.push(Cell { label: v.label, folder, job });
     }
     Ok(cells)
-}
-
-/// A label as a name that every file system and shell takes.
-fn folder_name(label: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "=._-+".contains(c) { c } else { '_' };
-    let name: String = label.replace(' ', ",").chars().map(|c| if c == ',' { c } else { plain(c) }).take(120).collect();
-    if name.is_empty() { "run".into() } else { name }
-}
-
-/// Axes by the last part of their keys, as the report knows them; by all of it where two would be the same.
-fn short_axes(settings: &[(String, String)]) -> Vec<(String, String)> {
-    let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
-    settings
-        .iter()
-        .map(|(key, value)| {
-            let alone = settings.iter().filter(|(other, _)| last(other) == last(key)).count() == 1;
-            (if alone { last(key) } else { key.clone() }, value.clone())
-        })
-        .collect()
 }
 
 /// How many threads a machine has for runs.
@@ -120,10 +99,13 @@ fn one_cell(
     let go = |existing| {
         let progress = &mut |p: &run::Progress| bar.update(index, p);
         let out = Some(PathBuf::from(dir));
-        run::run(&cell.job, Options { threads: 1, out, existing, interrupt, progress })
+        run::run(&cell.job, Options { threads: 1, out, existing, interrupt, progress }).map_err(|e| match e {
+            RunError::Build(e) => RunError::Build(e.in_variant(&cell.label)),
+            e => e,
+        })
     };
     let mut outcome = go(existing)?;
-    let figures = match (&outcome, one::saved(dir)) {
+    let figures = match (&outcome, Figures::saved(dir)) {
         (None, Some(figures)) => figures,
         _ => {
             // Complete records without their figures: killed between the two.
@@ -136,33 +118,8 @@ fn one_cell(
             for w in &outcome.warnings {
                 output::note(&format!("{}: {w}", cell.label));
             }
-            let figures = Figures::of(&cell.job, outcome);
-            one::save(dir, &figures)?;
-            figures
+            Figures::of(&cell.job, outcome)
         }
     };
     Ok(Done { figures, log: RunLog::read(dir).ok(), page: read_cell(dir)?, kept: outcome.is_none() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn folders_have_plain_names() {
-        assert_eq!(folder_name("flow_control=LZ seed=2"), "flow_control=LZ,seed=2");
-        assert_eq!(folder_name("link_rate=10 Gb/s"), "link_rate=10,Gb_s");
-        assert_eq!(folder_name("../../x"), ".._.._x");
-        assert_eq!(folder_name(""), "run");
-    }
-
-    #[test]
-    fn axes_are_short_where_that_is_enough() {
-        let axes = |keys: &[&str]| {
-            let settings: Vec<(String, String)> = keys.iter().map(|k| (k.to_string(), "x".into())).collect();
-            short_axes(&settings).into_iter().map(|a| a.0).collect::<Vec<_>>()
-        };
-        assert_eq!(axes(&["scenario.flow_control", "tcp.congestion"]), ["flow_control", "congestion"]);
-        assert_eq!(axes(&["workload.0.load", "workload.1.load"]), ["workload.0.load", "workload.1.load"]);
-    }
 }

@@ -3,7 +3,7 @@
 use super::Global;
 use super::failure::Failure;
 use super::output;
-use super::report::cell_dirs;
+use super::report::{cell_dirs, note_partial};
 use crate::records::{self, Manifest};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,8 @@ pub(super) struct Diff {
 impl Diff {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         let pairs = self.pairs()?;
+        let dirs: Vec<PathBuf> = pairs.iter().flat_map(|(_, a, b)| [a.clone(), b.clone()]).collect();
+        note_partial(&dirs, global);
         let mut identical = true;
         let mut text = String::new();
         let mut all = Vec::new();

@@ -57,7 +57,7 @@ impl From<RecordError> for Failure {
 impl From<RunError> for Failure {
     fn from(e: RunError) -> Failure {
         match e {
-            RunError::Build(text) => Failure::Input(text),
+            RunError::Build(e) => e.into(),
             RunError::Records(e) => e.into(),
             RunError::Audit(_) => Failure::Failed(e.to_string()),
         }

@@ -4,8 +4,6 @@ use super::failure::Failure;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Figures of a run or a sweep, beside its records.
-pub(super) const SUMMARY: &str = "summary.json";
 /// The page.
 pub(super) const REPORT: &str = "report.html";
 

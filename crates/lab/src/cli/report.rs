@@ -5,7 +5,7 @@ use super::diff::is_run;
 use super::failure::Failure;
 use super::files::{self, REPORT};
 use super::output;
-use crate::records::{QueryRow, read};
+use crate::records::{Manifest, Status, measured_from};
 use crate::report::{self, CellInput, Options};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,9 @@ pub(super) struct Report {
 
 impl Report {
     pub fn main(self, global: Global) -> Result<(), Failure> {
-        let inputs: Vec<CellInput> = cell_dirs(&self.dir)?.iter().map(|d| read_cell(d)).collect::<Result<_, _>>()?;
+        let dirs = cell_dirs(&self.dir)?;
+        note_partial(&dirs, global);
+        let inputs: Vec<CellInput> = dirs.iter().map(|d| read_cell(d)).collect::<Result<_, _>>()?;
         let path = self.output.unwrap_or_else(|| self.dir.join(REPORT));
         let again = format!("sluicenet report {}", self.dir.display());
         files::write(&path, &report::html(&inputs, &Options { title: None, rerun: vec![again] }))?;
@@ -55,12 +57,22 @@ pub(super) fn cell_dirs(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
+/// Says of results that are not whole what there is of them.
+pub(super) fn note_partial(dirs: &[PathBuf], global: Global) {
+    if global.quiet {
+        return;
+    }
+    for dir in dirs {
+        let told = match Manifest::read(dir).map(|m| m.status) {
+            Ok(Status::Running) => "still runs, or was killed: this is what was flushed".to_string(),
+            Ok(status) if status != Status::Complete => format!("{status}: this is what was recorded up to there"),
+            _ => continue,
+        };
+        output::note(&format!("note: {}: {told}", dir.display()));
+    }
+}
+
 /// Reads a result for the page, without what the warm-up did.
 pub(super) fn read_cell(dir: &Path) -> Result<CellInput, Failure> {
-    let warmup = crate::records::Manifest::read(dir)?.run.warmup_ps;
-    // Where warm-up is so many queries, the network is warm when the first that counts begins.
-    let queries: Vec<QueryRow> = read(dir)?;
-    let first = queries.iter().filter(|q| !q.warmup).map(|q| q.start_ps).min().unwrap_or(0);
-    let first = if queries.iter().any(|q| q.warmup) { first } else { 0 };
-    Ok(CellInput::read(dir, warmup.max(first))?)
+    Ok(CellInput::read(dir, measured_from(dir)?)?)
 }

@@ -1,14 +1,14 @@
 //! `run`: one scenario, once.
 
 use super::failure::Failure;
-use super::figures::{Figures, Printed};
-use super::files::{self, REPORT, SUMMARY};
+use super::figures::{Printed, table};
+use super::files::{self, REPORT};
 use super::progress::Bar;
 use super::report::read_cell;
 use super::{Global, Overrides, interrupt, output};
-use crate::records::{Existing, Manifest, RunLog};
+use crate::records::{Existing, RunLog, SUMMARY};
 use crate::report;
-use crate::run::{self, Job, Options};
+use crate::run::{self, Figures, Job, Options};
 use crate::scenario::{Loaded, Scenario};
 use std::path::{Path, PathBuf};
 
@@ -72,9 +72,6 @@ impl Run {
                     packet_hops: outcome.hops,
                     ..RunLog::default()
                 };
-                if let Some(dir) = &self.output {
-                    save(dir, &figures)?;
-                }
                 (figures, Some(log))
             }
             None => self.kept(global)?,
@@ -89,7 +86,7 @@ impl Run {
         if !global.quiet {
             output::note(&format!("{}: complete already, kept", dir.display()));
         }
-        let figures = saved(dir).ok_or_else(|| {
+        let figures = Figures::saved(dir).ok_or_else(|| {
             Failure::Failed(format!("{}: missing or unreadable; --force runs it again", dir.join(SUMMARY).display()))
         })?;
         Ok((figures, RunLog::read(dir).ok()))
@@ -113,7 +110,7 @@ impl Run {
             output::json(&printed);
         } else {
             let head = format!("{}, seed {}, {}", figures.scenario, figures.seed, figures.status);
-            output::print(&format!("\n  {head}\n\n{}{where_to}", figures.table(log)));
+            output::print(&format!("\n  {head}\n\n{}{where_to}", table(figures, log)));
         }
         Ok(())
     }
@@ -126,22 +123,6 @@ pub(super) fn warn(loaded: &Loaded, global: Global) {
             output::note(&w.to_string());
         }
     }
-}
-
-/// Keeps the figures beside the records.
-pub(super) fn save(dir: &Path, figures: &Figures) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(figures).unwrap_or_default() + "\n";
-    files::write(&dir.join(SUMMARY), &text)
-}
-
-/// The figures of a complete result, if they are there and of it.
-pub(super) fn saved(dir: &Path) -> Option<Figures> {
-    let manifest = Manifest::read(dir).ok()?;
-    let figures: Figures = serde_json::from_str(&std::fs::read_to_string(dir.join(SUMMARY)).ok()?).ok()?;
-    let same = figures.scenario_sha256 == manifest.run.scenario_sha256
-        && figures.axes == manifest.run.axes
-        && figures.status == manifest.status.to_string();
-    same.then_some(figures)
 }
 
 /// How the command ends.

@@ -2,13 +2,14 @@
 
 use super::cells::{self, Cell, Done};
 use super::failure::Failure;
-use super::figures::{Figures, Printed};
-use super::files::{self, REPORT, SUMMARY};
+use super::figures::Printed;
+use super::files::{self, REPORT};
 use super::run::warn;
 use super::table::{Table, count, short, time};
 use super::{Global, Overrides, interrupt, output};
-use crate::records::Existing;
+use crate::records::{Existing, SUMMARY};
 use crate::report::{self, CellInput};
+use crate::run::Figures;
 use crate::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -123,12 +124,14 @@ impl Results<'_> {
 
     /// What `--json` prints.
     pub fn printed(&self) -> serde_json::Value {
+        let figures: Vec<&Figures> = self.done.iter().map(|d| &d.figures).collect();
         let runs: Vec<Printed<'_>> = self
             .done
             .iter()
             .map(|d| {
                 let records = self.cell(d).map(|c| self.dir.join(&c.folder).display().to_string());
-                Printed { records, ..Printed::new(&d.figures, d.log.as_ref()) }
+                let gain = gain(&d.figures, &figures);
+                Printed { records, gain, ..Printed::new(&d.figures, d.log.as_ref()) }
             })
             .collect();
         serde_json::json!({
@@ -177,7 +180,7 @@ impl Results<'_> {
     /// Where everything is, and what it took.
     pub fn places(&self) -> String {
         let ran = || self.done.iter().filter(|d| !d.kept);
-        let cpu: f64 = ran().filter_map(|d| d.log.as_ref()).map(|l| l.cpu_seconds).sum();
+        let cpu: f64 = ran().filter_map(|d| d.log.as_ref()).map(|l| l.cpu_seconds).fold(0.0, |a, b| a + b);
         let hops: u64 = ran().map(|d| d.figures.packet_hops).sum();
         let cost = match ran().count() {
             0 => "all runs were complete already".into(),

@@ -1,5 +1,5 @@
 //! Tables for terminals.
-pub(super) use crate::report::format::{count, counted};
+pub(super) use crate::report::format::{count, counted, percent_change};
 
 /// A table: names to the left, numbers to the right.
 #[derive(Debug, Default)]

@@ -42,15 +42,14 @@ impl Validate {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
         let variants = loaded.expand_sweep()?;
         let s = &loaded.scenario;
-        let in_file = |e: build::BuildError| Failure::Input(format!("{}: {e}", self.file.display()));
-        let kinds = build::link_kinds(s).map_err(in_file)?;
+        let kinds = build::link_kinds(s)?;
         // Every variant has to be buildable, not the base alone.
         for v in variants.iter().filter(|v| !v.label.is_empty()) {
-            let at =
-                |e: build::BuildError| Failure::Input(format!("{}: variant {}: {e}", self.file.display(), v.label));
-            build::Plan::new(&v.scenario).and_then(|p| p.check_deadlock(&v.scenario)).map_err(at)?;
+            build::Plan::new(&v.scenario)
+                .and_then(|p| p.check_deadlock(&v.scenario))
+                .map_err(|e| e.in_variant(&v.label))?;
         }
-        let built = build::build(s).map_err(in_file)?;
+        let built = build::build(s)?;
         let (is_tree, counts) = (built.plan.tree().is_some(), s.topology.counts());
         let mut warnings: Vec<&Warning> = loaded.warnings.iter().chain(&built.warnings).collect();
         warnings.extend(variants.iter().flat_map(|v| &v.warnings).filter(|w| !loaded.warnings.contains(w)));
@@ -61,7 +60,7 @@ impl Validate {
             (true, false) if warnings.iter().any(|w| w.contains("can deadlock")) => "found: see the warning",
             (true, false) => "none: all routes checked",
         };
-        let engine = Engine::new(built.world, 1).map_err(|e| Failure::Input(e.to_string()))?;
+        let engine = Engine::new(built.world, 1).map_err(|e| build::refused(s, &e))?;
         let findings = Findings {
             file: self.file.display().to_string(),
             scenario: s.name.clone(),

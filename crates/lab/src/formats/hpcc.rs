@@ -3,7 +3,7 @@
 //! Both are read as its C++ streams do, word by word: line breaks mean nothing to them.
 
 use super::lines::{Reader, Words};
-use crate::scenario::{Error, HOSTS_MAX, PORTS_MAX, Quantity, Result, Warning};
+use crate::scenario::{Error, HOSTS_MAX, LINK_RATE_MIN, PORTS_MAX, Quantity, Result, Warning};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 
@@ -119,8 +119,9 @@ fn read_link<'a>(words: &mut Words<'a>, i: u64, count: u64, node_max: u64) -> Re
     };
     let place = words.need("a link's rate")?;
     let rate = Rate::parse(place.1).map_err(|e| quantity(&words.reader, place, e))?;
-    if rate.as_bps() == 0 {
-        return Err(words.reader.at(place.0, place.1, "a link's rate cannot be 0"));
+    if rate < LINK_RATE_MIN {
+        let min = LINK_RATE_MIN.as_bps();
+        return Err(words.reader.at(place.0, place.1, format!("a link's rate is at least {min} b/s")));
     }
     let place = words.need("a link's delay")?;
     let delay = Duration::parse(place.1).map_err(|e| quantity(&words.reader, place, e))?;

@@ -1,7 +1,7 @@
 //! Topology files of htsim: a fat tree of two or three tiers of switches.
 
 use super::lines::{Line, Reader};
-use crate::scenario::{Bytes, Error, HOSTS_MAX, PORTS_MAX, Result, Warning};
+use crate::scenario::{BUFFER_MAX, Bytes, Error, HOSTS_MAX, PORTS_MAX, Result, Warning};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 
@@ -20,12 +20,9 @@ pub struct HtsimTier {
     pub radix_up: u32,
     /// Bandwidth downwards for each upwards.
     pub oversubscribed: u32,
-    /// Parallel links to each switch (or host) below.
-    pub bundle: u32,
-    /// Buffer of a port downwards; the scenario's where absent.
-    pub queue_down: Option<Bytes>,
-    /// Buffer of a port upwards; the scenario's where absent.
-    pub queue_up: Option<Bytes>,
+    /// Buffer of a switch's ports, and the line that gives it; the scenario's where absent (or 0, which htsim takes for
+    /// unset).
+    pub buffer: Option<(Bytes, u32)>,
 }
 
 /// A fat tree as htsim describes it, checked as htsim checks it.
@@ -56,21 +53,21 @@ impl HtsimTopology {
         self.pods() * (self.tors_per_pod + self.aggs_per_pod) + self.cores
     }
 
-    /// Children and parents a level, as of an XGFT, and how many parallel links join a node to each of its parents.
-    pub fn as_xgft(&self) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
+    /// Children and parents a level, as of an XGFT.
+    pub fn as_xgft(&self) -> (Vec<u32>, Vec<u32>) {
         let mut m = vec![self.tiers[0].radix_down, self.tors_per_pod];
         let mut w = vec![1, self.aggs_per_pod];
         if self.tiers.len() == 3 {
             m.push(self.pods());
             w.push(self.cores / self.aggs_per_pod);
         }
-        (m, w, self.tiers.iter().map(|t| t.bundle).collect())
+        (m, w)
     }
 }
 
 /// What a tier's block has said so far, with where it said so.
 #[derive(Clone, Copy, Default)]
-struct Block {
+struct Block<'a> {
     seen: bool,
     line: u32,
     rate: Option<u64>,
@@ -82,6 +79,8 @@ struct Block {
     bundle: Option<u64>,
     queue_down: Option<u64>,
     queue_up: Option<u64>,
+    bundle_at: Option<Line<'a>>,
+    queue_at: Option<Line<'a>>,
 }
 
 /// Attributes of a tier.
@@ -161,20 +160,25 @@ fn short(word: &str) -> String {
     word.chars().take(40).collect()
 }
 
-fn set_attribute(
+fn set_attribute<'a>(
     reader: &Reader<'_>,
-    line: Line<'_>,
+    line: Line<'a>,
     (key, lower, value): (&str, &str, &str),
     tier: usize,
-    block: &mut Block,
+    block: &mut Block<'a>,
 ) -> Result<()> {
     let ports = u64::from(PORTS_MAX);
+    match lower {
+        "bundle" => block.bundle_at = Some(line),
+        "queue_up" | "queue_down" => block.queue_at = Some(line),
+        _ => {}
+    }
     let (slot, max) = match lower {
         "downlink_speed_gbps" => (&mut block.rate, 100_000),
         "radix_up" => (&mut block.up, ports),
         "radix_down" => (&mut block.down, ports),
-        "queue_up" => (&mut block.queue_up, crate::scenario::BYTES_MAX.0),
-        "queue_down" => (&mut block.queue_down, crate::scenario::BYTES_MAX.0),
+        "queue_up" => (&mut block.queue_up, BUFFER_MAX.0),
+        "queue_down" => (&mut block.queue_down, BUFFER_MAX.0),
         "oversubscribed" => (&mut block.over, ports),
         "bundle" => (&mut block.bundle, ports),
         "switch_latency_ns" => (&mut block.switch_delay, 1_000_000_000),
@@ -197,7 +201,7 @@ fn set_attribute(
 }
 
 /// The tree these numbers make, checked before anything is allocated for it.
-fn build(file: &str, hosts: u64, pod_size: u64, blocks: &[Block]) -> Result<HtsimTopology> {
+fn build(file: &str, hosts: u64, pod_size: u64, blocks: &[Block<'_>]) -> Result<HtsimTopology> {
     let fail = |tier: usize, message: String| {
         Err(Error::line(file, blocks[tier].line, &format!("Tier {tier}"), message)
             .hint("the numbers of all tiers must make one fat tree"))
@@ -226,17 +230,14 @@ fn build(file: &str, hosts: u64, pod_size: u64, blocks: &[Block]) -> Result<Htsi
             radix_down: b.down.unwrap_or(0) as u32,
             radix_up: if top { 0 } else { b.up.unwrap_or(0) as u32 },
             oversubscribed: b.over.unwrap_or(1) as u32,
-            bundle: b.bundle.unwrap_or(1) as u32,
-            queue_down: b.queue_down.filter(|q| *q > 0).map(Bytes),
-            queue_up: b.queue_up.filter(|q| *q > 0).map(Bytes),
+            buffer: buffer(file, i, b, top)?,
         };
-        if tier.radix_down % tier.bundle != 0 {
-            return fail(i, format!("{} ports down are not bundles of {}", tier.radix_down, tier.bundle));
+        if let Some(line) = b.bundle_at.filter(|_| b.bundle != Some(1)) {
+            let message = format!("`Bundle` of tier {i}: bundles of parallel links are not supported");
+            return Err(Error::line(file, line.number, line.text, message)
+                .hint("a network with as many switches above, one link to each, carries as much"));
         }
         tiers.push(tier);
-    }
-    if tiers[0].bundle != 1 {
-        return fail(0, "hosts have one port: `Bundle` of tier 0 is 1".into());
     }
     if hosts % pod_size != 0 {
         return Err(Error::file(file, format!("{hosts} nodes are not pods of {pod_size}")));
@@ -252,29 +253,20 @@ fn build(file: &str, hosts: u64, pod_size: u64, blocks: &[Block]) -> Result<Htsi
         return fail(0, format!("{down0} ports down and {up0} up are not oversubscribed {}:1", t0.oversubscribed));
     }
     // All numbers are below 2^22, so products of two fit.
-    if up0 % u64::from(t1.bundle) != 0 {
-        return fail(1, format!("{up0} ports up of tier 0 are not bundles of {}", t1.bundle));
-    }
-    let aggs = up0 / u64::from(t1.bundle);
-    if tors * u64::from(t1.bundle) != down1 {
-        return fail(
-            1,
-            format!("{tors} switches of tier 0 in a pod, {} links to each, do not fill {down1} ports", t1.bundle),
-        );
+    let aggs = up0;
+    if tors != down1 {
+        return fail(1, format!("{tors} switches of tier 0 in a pod do not fill {down1} ports"));
     }
     let mut cores = 0;
     if let Some(t2) = tiers.get(2) {
         let (up1, down2) = (u64::from(t1.radix_up), u64::from(t2.radix_down));
-        if up1 % u64::from(t2.bundle) != 0 {
-            return fail(2, format!("{up1} ports up of tier 1 are not bundles of {}", t2.bundle));
-        }
         if down1 / up1 != u64::from(t1.oversubscribed) {
             return fail(1, format!("{down1} ports down and {up1} up are not oversubscribed {}:1", t1.oversubscribed));
         }
-        if pods * u64::from(t2.bundle) != down2 {
-            return fail(2, format!("{pods} pods, {} links to each, do not fill {down2} ports", t2.bundle));
+        if pods != down2 {
+            return fail(2, format!("{pods} pods do not fill {down2} ports"));
         }
-        cores = aggs * (up1 / u64::from(t2.bundle));
+        cores = aggs * up1;
     } else if pods != 1 {
         return Err(Error::file(
             file,
@@ -296,4 +288,16 @@ fn build(file: &str, hosts: u64, pod_size: u64, blocks: &[Block]) -> Result<Htsi
         aggs_per_pod: aggs as u32,
         cores: cores as u32,
     })
+}
+
+/// The buffer of a tier's ports: the queues down and up, which a switch has alike.
+fn buffer(file: &str, tier: usize, b: &Block<'_>, top: bool) -> Result<Option<(Bytes, u32)>> {
+    let Some(line) = b.queue_at else { return Ok(None) };
+    let (down, up) = (b.queue_down.unwrap_or(0), b.queue_up.unwrap_or(0));
+    if !top && down != up {
+        let message = format!("`Queue_Down` ({down} B) and `Queue_Up` ({up} B) of tier {tier} differ");
+        return Err(Error::line(file, line.number, line.text, message)
+            .hint("all ports of a switch have one buffer: give both the same, or neither"));
+    }
+    Ok((down > 0).then_some((Bytes(down), line.number)))
 }

@@ -8,6 +8,7 @@ use super::error::RecordError;
 use super::reader::{PartFile, parts};
 use super::tables::{TABLES, TableSpec};
 use super::value::{Kind, Value};
+use crate::report::format::percent_change;
 
 /// The comparison of two result directories.
 #[derive(Clone, Debug, PartialEq)]
@@ -160,7 +161,8 @@ impl fmt::Display for Diff {
             writeln!(f, "  first difference: row {}, {}: {} -> {}", first.row, first.column, first.a, first.b)?;
             for c in &table.columns {
                 let percent = 100.0 * (c.mean_b - c.mean_a) / c.mean_a;
-                let change = if percent.is_finite() { format!(" ({percent:+.2} %)") } else { String::new() };
+                let change =
+                    if percent.is_finite() { format!(" ({})", percent_change(percent)) } else { String::new() };
                 writeln!(f, "  mean {}: {} -> {}{change}", c.column, c.mean_a, c.mean_b)?;
             }
         }

@@ -16,6 +16,13 @@ pub(super) const MANIFEST: &str = "manifest.json";
 /// File name of the machine-dependent log of the run.
 pub(super) const RUN_LOG: &str = "run.json";
 
+/// File name of the run's figures.
+pub const SUMMARY: &str = "summary.json";
+/// File name of the frames captured.
+pub const CAPTURE: &str = "capture.pcapng";
+/// What is made of records: gone with them, and no sign of a result by itself.
+const MADE_OF_RECORDS: [&str; 3] = [SUMMARY, CAPTURE, "report.html"];
+
 /// What to do with a directory that already holds a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
@@ -44,6 +51,8 @@ pub fn claim(dir: &Path, run: &RunInfo, existing: Existing) -> Result<Found, Rec
     if old.iter().all(|path| path.extension() == Some(OsStr::new(TEMPORARY))) {
         return remove(&old);
     }
+    let made = MADE_OF_RECORDS.iter().map(|name| dir.join(name)).filter(|path| path.exists());
+    let old: Vec<PathBuf> = old.into_iter().chain(made).collect();
     let manifest = Manifest::read(dir);
     let same = |m: &Manifest| m.run.scenario_sha256 == run.scenario_sha256 && m.run.seed == run.seed;
     let detail = match &manifest {
@@ -113,7 +122,7 @@ pub(super) fn parts(dir: &Path, table: &str) -> Result<Vec<PathBuf>, RecordError
 }
 
 /// Writes a whole file: under a temporary name, to the disk, then renamed. After a crash there is all of it or nothing.
-pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".");
     temporary.push(TEMPORARY);

@@ -31,9 +31,10 @@ mod writer;
 
 pub use diff::{ColumnDelta, Diff, FirstDifference, TableDiff, diff};
 pub use error::RecordError;
-pub use files::{Existing, Found, claim};
+pub(crate) use files::write_file;
+pub use files::{CAPTURE, Existing, Found, SUMMARY, claim};
 pub use manifest::{Input, Manifest, PartInfo, RunInfo, RunLog, Status, sha256_hex};
-pub use reader::{read, read_parts};
-pub use tables::{DropRow, FlowRow, PauseRow, PortRow, QueryRow, QueueRow};
+pub use reader::{measured_from, read, read_parts};
+pub use tables::{DropRow, FlowRow, PauseRow, PortRow, QueryRow, QueueRow, TcpRow};
 pub use value::{Cell, Kind, Text, Value};
 pub use writer::{Options, RecordWriter};

@@ -1,5 +1,6 @@
 //! Rows back from disk.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::column::Columns;
@@ -7,7 +8,7 @@ use super::error::RecordError;
 use super::files::{self, MANIFEST};
 use super::manifest::{Manifest, Status, sha256_hex};
 use super::part;
-use super::tables::{Row, TableSpec};
+use super::tables::{QueryRow, Row, TableSpec};
 
 /// Every row of a table.
 ///
@@ -35,6 +36,17 @@ pub fn read_parts<R: Row>(dir: &Path) -> Result<impl Iterator<Item = Result<Vec<
     }))
 }
 
+/// From when on flows count: the warm-up's end, or, where it is so many queries, when the first that counts begins.
+pub fn measured_from(dir: &Path) -> Result<u64, RecordError> {
+    let warmup = Manifest::read(dir)?.run.warmup_ps;
+    let queries: Vec<QueryRow> = read(dir)?;
+    if !queries.iter().any(|q| q.warmup) {
+        return Ok(warmup);
+    }
+    let first = queries.iter().filter(|q| !q.warmup).map(|q| q.start_ps).min().unwrap_or(0);
+    Ok(warmup.max(first))
+}
+
 /// A part on disk.
 pub(super) struct PartFile {
     table: &'static TableSpec,
@@ -49,7 +61,9 @@ pub(super) fn parts(dir: &Path, table: &'static TableSpec) -> Result<Vec<PartFil
     let manifest = match Manifest::read(dir) {
         Ok(manifest) => manifest,
         // Parts alone are readable: somebody may have copied them.
-        Err(RecordError::Io { .. }) if !paths.is_empty() => Manifest::default(),
+        Err(RecordError::Io { source, .. }) if source.kind() == ErrorKind::NotFound && !paths.is_empty() => {
+            Manifest::default()
+        }
         Err(error) => return Err(error),
     };
     let listed: Vec<_> = manifest.parts.iter().filter(|p| p.table == table.name).collect();

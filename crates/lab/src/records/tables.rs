@@ -78,9 +78,9 @@ macro_rules! tables {
 tables! {
     /// One flow: a message from one socket to another, or what was delivered of it when the run ended.
     flows[0] FlowRow {
-        /// Number of the flow, in order of creation.
+        /// Number of the flow, unique in the run: the sending server times 2^40, and which of its flows it is, from 0.
         flow_id: u64,
-        /// What it is for: query, subquery, response, background, incast, permutation, file, ...
+        /// What it is for; the names stand below.
         kind: Text,
         /// tcp or udp.
         transport: Text,
@@ -122,8 +122,10 @@ tables! {
 
     /// One query: an aggregator asks, every worker answers, the last byte of the last answer completes it.
     queries[1] QueryRow {
-        /// Number of the query, in order of creation.
+        /// Number of the query, unique in the run: its workload times 2^56, and a number of the workload's own.
         query_id: u64,
+        /// The workload it belongs to, in the order of the scenario, from 0.
+        workload: u8,
         /// Server that asks.
         aggregator_host: u32,
         /// When it asked.
@@ -225,6 +227,42 @@ tables! {
         /// Bytes waiting, of all priorities.
         bytes: u64,
     }
+
+    /// One sample of one end of a TCP connection that has sent something.
+    tcp[6] TcpRow {
+        /// When.
+        time_ps: u64,
+        /// Server of this end, which sends.
+        src_host: u32,
+        /// VM on that server.
+        src_vm: u8,
+        /// Its port.
+        src_port: u16,
+        /// Server of the other end.
+        dst_host: u32,
+        /// VM on that server.
+        dst_vm: u8,
+        /// Its port.
+        dst_port: u16,
+        /// Congestion window.
+        cwnd_bytes: u32,
+        /// Slow start threshold; null while there is none.
+        ssthresh_bytes: Option<u32>,
+        /// Bytes in flight.
+        flight_bytes: u32,
+        /// Send buffer.
+        send_buffer_bytes: u32,
+        /// Bytes the other end has acknowledged.
+        acked_bytes: u64,
+        /// Smoothed round-trip time; null before the first sample.
+        srtt_ps: Option<u64>,
+        /// Retransmission timeout, as it would be armed now.
+        rto_ps: u64,
+        /// Retransmission timeouts so far.
+        timeouts: u32,
+        /// Segments sent again so far.
+        retransmissions: u32,
+    }
 }
 
 const _: () = {
@@ -247,7 +285,7 @@ mod tests {
         };
         assert_eq!(
             TABLES.iter().map(|t| t.name).collect::<Vec<_>>(),
-            ["flows", "queries", "ports", "drops", "pauses", "queues"]
+            ["flows", "queries", "ports", "drops", "pauses", "queues", "tcp"]
         );
         assert_eq!(
             columns(FlowRow::TABLE),

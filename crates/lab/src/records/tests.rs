@@ -1,29 +1,11 @@
 //! What a user relies on: same rows, same bytes; a kill or a full disk leaves what was flushed; damage is named.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::*;
-
-/// A directory of its own for a test, removed when the test passed.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let dir = std::env::temp_dir().join(format!("sluicenet-records-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(&dir).unwrap();
-        Scratch(dir)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-}
+use crate::common::{Dir, mutated};
+use sluicenet_proto::rng::Rng;
 
 fn flow(i: u64) -> FlowRow {
     FlowRow {
@@ -73,7 +55,7 @@ fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn rows_come_back_as_they_were() {
-    let dir = Scratch::new("roundtrip");
+    let dir = Dir::new("records-roundtrip");
     let manifest = write_sample(&dir.0, Options { part_rows: 100, csv: false });
     assert_eq!(read::<FlowRow>(&dir.0).unwrap(), (0..250).map(flow).collect::<Vec<_>>());
     assert_eq!(read::<PauseRow>(&dir.0).unwrap(), (0..250).map(pause).collect::<Vec<_>>());
@@ -85,12 +67,12 @@ fn rows_come_back_as_they_were() {
 
 #[test]
 fn same_rows_give_the_same_bytes() {
-    let (a, b) = (Scratch::new("bytes-a"), Scratch::new("bytes-b"));
+    let (a, b) = (Dir::new("records-bytes-a"), Dir::new("records-bytes-b"));
     let options = Options { part_rows: 64, csv: true };
     write_sample(&a.0, options);
     write_sample(&b.0, options);
     let (a, b) = (files(&a.0), files(&b.0));
-    assert_eq!(a.len(), 1 + 2 * (4 + 4 + 4), "a manifest; four parts of two tables and one of four, each twice");
+    assert_eq!(a.len(), 1 + 2 * (4 + 4 + 5), "a manifest; four parts of two tables and one of five, each twice");
     for ((name, bytes), (other, other_bytes)) in a.iter().zip(&b) {
         assert!(name == other && bytes == other_bytes, "{name} differs from {other}");
     }
@@ -98,7 +80,7 @@ fn same_rows_give_the_same_bytes() {
 
 #[test]
 fn csv_has_the_same_columns_and_quotes_what_it_must() {
-    let dir = Scratch::new("csv");
+    let dir = Dir::new("records-csv");
     let mut records = RecordWriter::create(&dir.0, run(), Options { csv: true, ..Options::default() }).unwrap();
     let node = Text::from("leaf \"7\", rack 2".to_owned());
     records.write(&[DropRow { node, port: 3, priority: 1, reason: "bad_crc".into(), frames: 2, bytes: 128 }]).unwrap();
@@ -112,7 +94,7 @@ fn csv_has_the_same_columns_and_quotes_what_it_must() {
 
 #[test]
 fn a_killed_run_reads_up_to_its_last_flush() {
-    let dir = Scratch::new("killed");
+    let dir = Dir::new("records-killed");
     let mut records = RecordWriter::create(&dir.0, run(), Options { part_rows: 100, csv: false }).unwrap();
     records.write(&(0..130).map(flow).collect::<Vec<_>>()).unwrap();
     records.flush().unwrap();
@@ -130,20 +112,26 @@ fn a_killed_run_reads_up_to_its_last_flush() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_full_disk_is_named_and_leaves_earlier_parts() {
-    let dir = Scratch::new("full");
+    let dir = Dir::new("records-full");
     let mut records = RecordWriter::create(&dir.0, run(), Options { part_rows: 50, csv: false }).unwrap();
     // /dev/full accepts an open and answers every write with "no space left on device".
     std::os::unix::fs::symlink("/dev/full", dir.0.join("flows-00001.parquet.tmp")).unwrap();
     let error = records.write(&(0..120).map(flow).collect::<Vec<_>>()).unwrap_err().to_string();
     assert!(error.contains("flows-00001.parquet: cannot write: No space left on device"), "{error}");
-    drop(records);
     assert_eq!(read::<FlowRow>(&dir.0).unwrap().len(), 50);
     assert!(!dir.0.join("flows-00001.parquet").exists());
+    // What is known of the end is written into room that was kept for it.
+    let why = RecordError::io(&dir.0, "write")(std::io::Error::other("the disk is full"));
+    records.write(&[pause(0)]).unwrap();
+    records.give_up(&why);
+    let status = Manifest::read(&dir.0).unwrap().status.to_string();
+    assert!(status.starts_with("failed: ") && status.ends_with("the disk is full"), "{status}");
+    assert_eq!(read::<PauseRow>(&dir.0).unwrap().len(), 1);
 }
 
 #[test]
 fn damage_is_named_and_never_a_panic() {
-    let dir = Scratch::new("damage");
+    let dir = Dir::new("records-damage");
     write_sample(&dir.0, Options { part_rows: 100, csv: false });
     let path = dir.0.join("flows-00001.parquet");
     let whole = fs::read(&path).unwrap();
@@ -156,6 +144,10 @@ fn damage_is_named_and_never_a_panic() {
     fs::rename(dir.0.join("flows-00002.parquet"), &path).unwrap();
     assert!(error(&dir.0).contains("manifest.json: lists 3 parts of table flows, found 2"), "{}", error(&dir.0));
 
+    // A manifest that cannot be read is not taken for none.
+    fs::write(dir.0.join("manifest.json"), [0xff, 0xfe]).unwrap();
+    assert!(error(&dir.0).contains("manifest.json: cannot read"), "{}", error(&dir.0));
+
     // Without the manifest's checksum the bytes themselves must be refused, or read as something, without a panic.
     fs::remove_file(dir.0.join("manifest.json")).unwrap();
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();
@@ -165,8 +157,23 @@ fn damage_is_named_and_never_a_panic() {
 }
 
 #[test]
+fn mutated_parts_never_panic() {
+    let dir = Dir::new("records-mutated");
+    write_sample(&dir.0, Options { part_rows: 100, csv: false });
+    let whole = fs::read(dir.0.join("flows-00001.parquet")).unwrap();
+    let before = crate::run::peak_rss_bytes();
+    let mut rng = Rng::from_words(&[44]);
+    let mut refused = 0;
+    for _ in 0..3000 {
+        refused += part::decode(tables::TABLES[0], mutated(&whole, &[], &mut rng)).is_err() as u32;
+    }
+    assert!(refused > 2000, "{refused}");
+    assert!(crate::run::peak_rss_bytes() - before < 1 << 28, "a length in a file was believed");
+}
+
+#[test]
 fn a_result_is_not_overwritten_by_accident() {
-    let dir = Scratch::new("claim");
+    let dir = Dir::new("records-claim");
     let (run, other) = (run(), RunInfo { seed: 8, ..run() });
     assert_eq!(claim(&dir.0.join("new"), &run, Existing::Refuse).unwrap(), Found::Ready);
     fs::write(dir.0.join("notes.txt"), "mine").unwrap();
@@ -191,12 +198,12 @@ fn a_result_is_not_overwritten_by_accident() {
 
 #[test]
 fn diff_finds_the_first_difference_whatever_the_parts() {
-    let (a, b, c) = (Scratch::new("diff-a"), Scratch::new("diff-b"), Scratch::new("diff-c"));
+    let (a, b, c) = (Dir::new("records-diff-a"), Dir::new("records-diff-b"), Dir::new("records-diff-c"));
     write_sample(&a.0, Options { part_rows: 64, csv: false });
     write_sample(&b.0, Options { part_rows: 100, csv: false });
     let same = diff(&a.0, &b.0).unwrap();
     assert!(same.is_identical());
-    assert_eq!(same.to_string(), "identical: 500 rows in 6 tables\n");
+    assert_eq!(same.to_string(), "identical: 500 rows in 7 tables\n");
 
     let mut records = RecordWriter::create(&c.0, run(), Options::default()).unwrap();
     for i in 0..249 {

@@ -1,5 +1,7 @@
 //! Rows to disk while the run goes on, in complete numbered parts.
 
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::column::Columns;
@@ -8,6 +10,9 @@ use super::files::{Existing, claim, part_name, write_file};
 use super::manifest::{Manifest, PartInfo, RunInfo, Status, sha256_hex};
 use super::part;
 use super::tables::{Row, TABLES};
+
+/// A manifest and a part of each table, small as they are at the start.
+const RESERVE_BYTES: usize = 64 << 10;
 
 /// How results are written.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +40,8 @@ pub struct RecordWriter {
     manifest: Manifest,
     /// One a table: rows not yet written, and the number of the next part.
     tables: Vec<(Columns, usize)>,
+    /// Room that a last manifest will need on a full disk; gone with the process.
+    reserve: Option<File>,
 }
 
 impl RecordWriter {
@@ -46,7 +53,8 @@ impl RecordWriter {
         assert!(options.part_rows > 0, "a part has at least one row");
         claim(dir, &run, Existing::Refuse)?;
         let tables = TABLES.iter().map(|table| (Columns::new(table), 0)).collect();
-        let writer = RecordWriter { dir: dir.to_owned(), options, manifest: Manifest::new(run), tables };
+        let reserve = Some(reserve(dir)?);
+        let writer = RecordWriter { dir: dir.to_owned(), options, manifest: Manifest::new(run), tables, reserve };
         writer.manifest.write(dir)?;
         Ok(writer)
     }
@@ -93,6 +101,14 @@ impl RecordWriter {
         Ok(self.manifest)
     }
 
+    /// Ends a result that cannot go on, and says why as far as the disk still takes it.
+    pub fn give_up(mut self, why: &RecordError) {
+        self.reserve = None;
+        self.manifest.status = Status::Failed(why.to_string());
+        let _ = self.manifest.write(&self.dir);
+        let _ = self.flush();
+    }
+
     fn write_part(&mut self, table: usize) -> Result<(), RecordError> {
         let (columns, next_part) = &mut self.tables[table];
         let file = part_name(columns.table.name, *next_part, "parquet");
@@ -109,4 +125,17 @@ impl RecordWriter {
         *columns = Columns::new(columns.table);
         Ok(())
     }
+}
+
+/// A file without a name that takes up room.
+fn reserve(dir: &Path) -> Result<File, RecordError> {
+    let path = dir.join("manifest.json.tmp");
+    let taken = File::create(&path).and_then(|mut file| {
+        file.write_all(&[0x5f; RESERVE_BYTES])?;
+        Ok(file)
+    });
+    let gone = fs::remove_file(&path);
+    let file = taken.map_err(RecordError::io(&path, "write"))?;
+    gone.map_err(RecordError::io(&path, "remove"))?;
+    Ok(file)
 }

@@ -83,6 +83,13 @@ pub(super) fn times(ratio: f64) -> String {
     format!("{}\u{d7}", trim_zeros(&if ratio < 10.0 { format!("{ratio:.1}") } else { format!("{ratio:.0}") }))
 }
 
+/// A change in per cent with its sign, of which what rounds to nothing has none.
+pub(crate) fn percent_change(percent: f64) -> String {
+    let text = format!("{percent:+.2} %");
+    let is_nothing = !text.contains(|c: char| ('1'..='9').contains(&c));
+    if is_nothing { text[1..].to_string() } else { text }
+}
+
 /// A count and its noun, as "1 query" or "2,000 queries".
 pub(crate) fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
@@ -103,6 +110,14 @@ mod tests {
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([1.04, 3.25, 9.96, 12.6].map(times), ["1\u{d7}", "3.2\u{d7}", "10\u{d7}", "13\u{d7}"]);
         assert_eq!([12.0, 1500.0, 2e6].map(|b| bytes(b).replace('\u{202f}', " ")), ["12 B", "1.50 kB", "2.00 MB"]);
+    }
+
+    #[test]
+    fn nothing_has_no_sign() {
+        let shown = [0.0, -0.0, -0.004, 0.004, -0.006, 12.345, -100.0].map(percent_change);
+        assert_eq!(shown, ["0.00 %", "0.00 %", "0.00 %", "0.00 %", "-0.01 %", "+12.35 %", "-100.00 %"]);
+        assert_eq!([-0.0, 0.0].map(digits), ["0", "0"]);
+        assert_eq!([-0.0, 0.0].map(time), ["0", "0"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use sluicenet_proto::rng::Rng;
 
 use super::*;
+use crate::common::Dir;
 use crate::records::{Input, RunInfo, Status, Text};
 
 const MS: f64 = 1e9;
@@ -181,7 +182,8 @@ fn a_run_of_flows_has_no_queries() {
 
 #[test]
 fn a_result_directory_becomes_a_cell() {
-    let dir = std::env::temp_dir().join(format!("sluicenet-report-{}", std::process::id()));
+    let scratch = Dir::new("report");
+    let dir = scratch.0.join("out");
     let run = RunInfo { scenario: "incast".into(), axes: vec![("load".into(), "0.5".into())], ..RunInfo::default() };
     let options = crate::records::Options { part_rows: 3, csv: false };
     let mut records = crate::records::RecordWriter::create(&dir, run, options).unwrap();

@@ -1,8 +1,8 @@
 //! Captures of the ports a scenario names, as a pcapng file beside the tables.
 
-use super::{RunError, collect};
+use super::RunError;
 use crate::build::{Plan, framing};
-use crate::records::RecordError;
+use crate::records::{CAPTURE, RecordError};
 use crate::scenario::Scenario;
 use crate::workload::HostApps;
 use sluicenet_node::door::PortId;
@@ -14,9 +14,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-
-/// Name of the capture in a result directory.
-pub const FILE: &str = "capture.pcapng";
 
 /// A capture under way, or none.
 pub struct Capture {
@@ -40,13 +37,14 @@ impl Capture {
         dir: Option<&Path>,
     ) -> Result<Capture, RunError> {
         let Some(dir) = dir.filter(|_| !s.record.pcapng.is_empty()) else { return Ok(Capture { open: None }) };
-        let path = dir.join(FILE);
+        let path = dir.join(CAPTURE);
         let file = File::create(&path).map_err(RecordError::io(&path, "create"))?;
         let framing = framing(s);
         let link = if framing == Framing::PPP { LinkType::Ppp } else { LinkType::Ethernet };
         let mut writer = PcapngWriter::new(BufWriter::new(file)).map_err(RecordError::io(&path, "write"))?;
         let mut seen_at: BTreeMap<(NodeId, PortId), Vec<(InterfaceId, Direction)>> = BTreeMap::new();
-        for (node, port) in collect::selected(plan, &s.record.pcapng).map_err(RunError::Build)? {
+        let ports = plan.selected(s, "pcapng", &s.record.pcapng).map_err(RunError::Build)?;
+        for (node, port) in ports {
             let name = format!("{} port {port}", plan.name(node));
             let interface = Interface { name: &name, link, speed_bps: plan.rate(node, port).as_bps() };
             let id = writer.interface(&interface).map_err(RecordError::io(&path, "write"))?;
@@ -74,8 +72,8 @@ impl Capture {
         Ok(())
     }
 
-    /// Hands the rest to the operating system.
-    pub fn finish(&mut self) -> Result<(), RecordError> {
+    /// Hands what was written so far to the operating system.
+    pub fn flush(&mut self) -> Result<(), RecordError> {
         match &mut self.open {
             Some(o) => o.writer.flush().map_err(RecordError::io(&o.path, "write")),
             None => Ok(()),

@@ -4,17 +4,19 @@ use super::FlowTotals;
 use super::capture::Capture;
 use crate::build::{Ideal, Plan};
 use crate::records::{
-    DropRow, FlowRow, PauseRow, PortRow, QueryRow, QueueRow, RecordError, RecordWriter, Status, Text,
+    DropRow, FlowRow, PauseRow, PortRow, QueryRow, QueueRow, RecordError, RecordWriter, Status, TcpRow, Text,
 };
-use crate::scenario::{PortSelector, Record, Scenario};
-use crate::workload::{HostApps, KINDS};
+use crate::scenario::{Hosts, Record, Scenario};
+use crate::workload::{HostApps, KINDS, workload_of};
 use sluicenet_node::door::PortId;
 use sluicenet_node::guest::FlowRecord;
+use sluicenet_node::packet::FlowKey;
 use sluicenet_node::server::{App, QueryRecord};
 use sluicenet_node::switch::PauseEvent;
 use sluicenet_proto::frame::{PRIORITIES, Priority};
 use sluicenet_proto::loss::{DropReason, Drops};
-use sluicenet_proto::time::Instant;
+use sluicenet_proto::tcp::Tcp;
+use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_sim::world::{Node, NodeId};
 use sluicenet_sim::{Engine, Epoch};
 use std::collections::{BTreeMap, HashMap};
@@ -53,39 +55,6 @@ fn servers(engine: &Engine<HostApps>) -> impl Iterator<Item = (NodeId, &sluicene
     (0..engine.nodes() as NodeId).filter_map(|n| engine.node(n).as_server().map(|s| (n, s)))
 }
 
-/// The ports a scenario names.
-pub fn selected(plan: &Plan, selectors: &[PortSelector]) -> Result<Vec<(NodeId, PortId)>, String> {
-    let ports_of = |node: NodeId| match node.checked_sub(plan.hosts()) {
-        None => 1,
-        Some(s) => plan.switches()[s as usize].ports.len() as u32,
-    };
-    let mut ports = Vec::new();
-    if selectors.is_empty() {
-        for node in 0..plan.nodes() as NodeId {
-            ports.extend((0..ports_of(node)).map(|p| (node, p as PortId)));
-        }
-    }
-    for s in selectors {
-        match *s {
-            PortSelector::Host(h) => ports.push((h, 0)),
-            PortSelector::Switch(s) => {
-                let node = plan.hosts() + s;
-                ports.extend((0..ports_of(node)).map(|p| (node, p as PortId)));
-            }
-            PortSelector::SwitchPort(s, p) => {
-                let node = plan.hosts() + s;
-                if p >= ports_of(node) {
-                    return Err(format!("record: switch {s} has ports 0 to {}, not {p}", ports_of(node) - 1));
-                }
-                ports.push((node, p as PortId));
-            }
-        }
-    }
-    ports.sort_unstable();
-    ports.dedup();
-    Ok(ports)
-}
-
 /// What the flows of a query add up to.
 #[derive(Clone, Copy, Debug, Default)]
 struct QuerySums {
@@ -103,6 +72,64 @@ struct OpenPause {
     parent: Option<u64>,
 }
 
+/// When which hosts' connections are sampled.
+struct TcpSampling {
+    interval: Duration,
+    hosts: Vec<NodeId>,
+    next: Instant,
+}
+
+impl TcpSampling {
+    fn new(s: &Scenario, plan: &Plan) -> Option<TcpSampling> {
+        let interval = s.record.tcp?;
+        let hosts = match &s.record.tcp_hosts {
+            None => (0..plan.hosts()).collect(),
+            Some(Hosts::Count(n)) => (0..*n).collect(),
+            Some(Hosts::List(list)) => {
+                let mut list = list.clone();
+                list.sort_unstable();
+                list
+            }
+        };
+        Some(TcpSampling { interval, hosts, next: Instant::ZERO })
+    }
+
+    /// The sample that is due at the end of an epoch, if one is.
+    fn take(&mut self, engine: &Engine<HostApps>, now: Instant) -> Vec<TcpRow> {
+        if now < self.next {
+            return Vec::new();
+        }
+        // The next multiple of the interval: an epoch ends a little before a round time, and that is its sample.
+        self.next = Instant((now.as_ps() / self.interval.as_ps() + 1).saturating_mul(self.interval.as_ps()));
+        let ends = self.hosts.iter().filter_map(|&h| engine.node(h).as_server()).flat_map(|s| s.core().connections());
+        let sent = ends.filter(|(_, tcp)| tcp.bytes_acked() > 0 || tcp.flight() > 0);
+        let mut rows: Vec<TcpRow> = sent.map(|(flow, tcp)| tcp_row(now, flow, tcp)).collect();
+        rows.sort_by_key(|r| (r.src_host, r.src_vm, r.dst_host, r.dst_vm, r.src_port, r.dst_port));
+        rows
+    }
+}
+
+fn tcp_row(now: Instant, flow: FlowKey, tcp: &Tcp) -> TcpRow {
+    TcpRow {
+        time_ps: now.as_ps(),
+        src_host: flow.src.host(),
+        src_vm: flow.src.vm(),
+        src_port: flow.sport,
+        dst_host: flow.dst.host(),
+        dst_vm: flow.dst.vm(),
+        dst_port: flow.dport,
+        cwnd_bytes: tcp.cwnd(),
+        ssthresh_bytes: Some(tcp.ssthresh()).filter(|&t| t < u32::MAX),
+        flight_bytes: tcp.flight(),
+        send_buffer_bytes: tcp.buffers().0,
+        acked_bytes: tcp.bytes_acked(),
+        srtt_ps: Some(tcp.srtt().as_ps()).filter(|&t| t > 0),
+        rto_ps: tcp.rto().as_ps(),
+        timeouts: tcp.stats().timeouts,
+        retransmissions: tcp.stats().retransmissions,
+    }
+}
+
 /// What a run leaves in memory.
 pub struct Collected {
     pub queries: Vec<QueryRow>,
@@ -118,6 +145,7 @@ pub struct Collector {
     ideal: Ideal,
     writer: Option<RecordWriter>,
     capture: Capture,
+    tcp: Option<TcpSampling>,
     names: Vec<Text>,
     wire_overhead: u64,
     now: Instant,
@@ -144,6 +172,7 @@ impl Collector {
     ) -> Collector {
         Collector {
             record: s.record.clone(),
+            tcp: TcpSampling::new(s, &plan),
             names: (0..plan.nodes() as NodeId).map(|n| Text::from(plan.name(n))).collect(),
             wire_overhead: s.framing.gap_bytes(),
             plan,
@@ -201,8 +230,12 @@ impl Collector {
                 })
                 .collect();
             w.write(&samples)?;
+            if let Some(tcp) = &mut self.tcp {
+                w.write(&tcp.take(engine, epoch.now))?;
+            }
             if self.epochs % FLUSH_EPOCHS == 0 {
                 w.flush()?;
+                self.capture.flush()?;
             }
         }
         Ok(())
@@ -268,6 +301,7 @@ impl Collector {
                 let sums = self.sums.remove(&q.id).unwrap_or_default();
                 QueryRow {
                     query_id: q.id,
+                    workload: workload_of(q.id),
                     aggregator_host: q.aggregator,
                     start_ps: q.start.as_ps(),
                     completion_ps: Some(q.end.since(q.start).as_ps()),
@@ -333,24 +367,27 @@ impl Collector {
         }
     }
 
+    /// What was collected is kept as far as it can be.
+    pub fn give_up(mut self, why: &RecordError) {
+        if let Some(w) = self.writer.take() {
+            w.give_up(why);
+        }
+    }
+
     /// The last rows: what is still under way, and what every port counted.
-    pub fn finish(
-        mut self,
-        engine: &mut Engine<HostApps>,
-        now: Instant,
-        status: Status,
-    ) -> Result<Collected, RecordError> {
+    pub fn finish(mut self, engine: Engine<HostApps>, now: Instant, status: Status) -> Result<Collected, RecordError> {
         let ended = std::mem::take(&mut self.ended);
-        let mut open: Vec<FlowRecord> = servers(engine).flat_map(|(_, s)| s.core().unfinished_flows(now)).collect();
+        let mut open: Vec<FlowRecord> = servers(&engine).flat_map(|(_, s)| s.core().unfinished_flows(now)).collect();
         open.sort_unstable_by_key(|f| f.id);
         self.write_flows(&open)?;
         self.write_queries(ended)?;
-        let mut unfinished: Vec<QueryRow> = servers(engine)
+        let mut unfinished: Vec<QueryRow> = servers(&engine)
             .flat_map(|(n, s)| s.app().open_queries().into_iter().map(move |(id, start)| (n, id, start)))
             .map(|(n, id, start)| {
                 let sums = self.sums.get(&id).copied().unwrap_or_default();
                 QueryRow {
                     query_id: id,
+                    workload: workload_of(id),
                     aggregator_host: n,
                     start_ps: start.as_ps(),
                     completion_ps: None,
@@ -364,81 +401,99 @@ impl Collector {
         unfinished.sort_unstable_by_key(|q| q.query_id);
         self.add_queries(unfinished)?;
         let pauses: Vec<PauseRow> = self.open.iter().map(|(&key, o)| self.pause_row(key, o, None)).collect();
-        let (ports, drops) = self.ports(engine, now);
-        self.capture.finish()?;
-        if let Some(mut w) = self.writer.take() {
-            if self.record.pauses {
-                w.write(&pauses)?;
-            }
-            if self.record.ports {
+        self.capture.flush()?;
+        let mut writer = self.writer.take();
+        if let Some(w) = writer.as_mut().filter(|_| self.record.pauses) {
+            w.write(&pauses)?;
+        }
+        // Every port counts its own, whether or not each pause is recorded.
+        let mut pauses = 0;
+        let flying = flying(&engine);
+        for n in 0..engine.nodes() as NodeId {
+            let (ports, drops) = self.ports(&engine, now, n, &flying);
+            pauses += ports.iter().map(|p| p.xoff_sent).sum::<u64>();
+            if let Some(w) = writer.as_mut().filter(|_| self.record.ports) {
                 w.write(&ports)?;
                 w.write(&drops)?;
             }
+        }
+        // What is left is rows: they need not share the memory with the world.
+        drop(engine);
+        if let Some(w) = writer {
             w.finish(status)?;
         }
-        // Every port counts its own, whether or not each pause is recorded.
-        let pauses = ports.iter().map(|p| p.xoff_sent).sum();
         Ok(Collected { queries: self.queries, flows: self.flows, fct_ps: self.fct_ps, pauses })
     }
 
-    fn ports(&self, engine: &Engine<HostApps>, now: Instant) -> (Vec<PortRow>, Vec<DropRow>) {
-        let mut flying: HashMap<(NodeId, PortId), (u64, u64)> = HashMap::new();
-        for (node, port, packet) in engine.in_flight() {
-            let entry = flying.entry((node, port)).or_default();
-            entry.0 += 1;
-            entry.1 += sluicenet_proto::frame::Frame::len(packet) as u64;
-        }
-        let (mut ports, mut drops) = (Vec::new(), Vec::new());
-        for n in 0..engine.nodes() as NodeId {
-            let name = &self.names[n as usize];
-            let of_node: Vec<(PortId, Priority, DropReason, u64, u64)> = match engine.node(n) {
-                Node::Switch(s) => s.drops().iter().map(|(&(p, q, r), &(f, b))| (p, q, r, f, b)).collect(),
-                // A server's drops happen inside it, on no priority's account.
-                Node::Server(s) => DropReason::ALL
-                    .iter()
-                    .map(|&r| (0, 0, r, s.core().drops().frames(r), s.core().drops().bytes(r)))
-                    .filter(|d| d.3 > 0)
-                    .collect(),
+    /// The rows of the ports of box `n`, and of what it dropped.
+    fn ports(
+        &self,
+        engine: &Engine<HostApps>,
+        now: Instant,
+        n: NodeId,
+        flying: &Flying,
+    ) -> (Vec<PortRow>, Vec<DropRow>) {
+        let name = &self.names[n as usize];
+        let of_node: Vec<(PortId, Priority, DropReason, u64, u64)> = match engine.node(n) {
+            Node::Switch(s) => s.drops().iter().map(|(&(p, q, r), &(f, b))| (p, q, r, f, b)).collect(),
+            // A server's drops happen inside it, on no priority's account.
+            Node::Server(s) => DropReason::ALL
+                .iter()
+                .map(|&r| (0, 0, r, s.core().drops().frames(r), s.core().drops().bytes(r)))
+                .filter(|d| d.3 > 0)
+                .collect(),
+        };
+        let drop_row = |&(port, priority, reason, frames, bytes): &(PortId, Priority, DropReason, u64, u64)| {
+            let reason = reason.name().into();
+            DropRow { node: name.clone(), port, priority, reason, frames, bytes }
+        };
+        let port_row = |port: PortId| {
+            let (tx_frames, tx_bytes) = engine.sent(n, port);
+            let peer = engine.peer(n, port);
+            let sent = engine.sent(peer.0, peer.1);
+            let air = flying.get(&(n, port)).copied().unwrap_or_default();
+            let (gate, signal, max_queue) = match engine.node(n) {
+                Node::Switch(s) => (s.gate(port), s.signal(port), s.max_queue_bytes(port)),
+                Node::Server(s) => {
+                    let a = s.core().adapter();
+                    (Some(a.gate()), Some(a.signal()), a.max_used())
+                }
             };
-            for &(port, priority, reason, frames, bytes) in &of_node {
-                let reason = reason.name().into();
-                drops.push(DropRow { node: name.clone(), port, priority, reason, frames, bytes });
+            let held = |p: Priority| gate.map_or(0, |g| g.held_time(now, p).as_ps());
+            let rate = self.plan.rate(n, port);
+            let busy = rate.time_for(tx_bytes + tx_frames * self.wire_overhead).as_ps();
+            let mine = || of_node.iter().filter(|d| d.0 == port);
+            PortRow {
+                node: name.clone(),
+                level: self.plan.level(n),
+                port,
+                peer: self.names[peer.0 as usize].clone(),
+                tx_frames,
+                tx_bytes,
+                rx_frames: sent.0 - air.0,
+                rx_bytes: sent.1 - air.1,
+                drops: mine().map(|d| d.3).sum(),
+                drop_bytes: mine().map(|d| d.4).sum(),
+                paused_ps: (0..PRIORITIES as u8).map(held).max().unwrap_or(0),
+                xoff_sent: signal.map_or(0, |s| s.stops()),
+                xoff_received: gate.map_or(0, |g| g.stops()),
+                max_queue_bytes: max_queue as u64,
+                utilisation: (busy as f64 / now.as_ps().max(1) as f64).min(1.0),
             }
-            for port in 0..engine.ports(n) as PortId {
-                let (tx_frames, tx_bytes) = engine.sent(n, port);
-                let peer = engine.peer(n, port);
-                let sent = engine.sent(peer.0, peer.1);
-                let air = flying.get(&(n, port)).copied().unwrap_or_default();
-                let (gate, signal, max_queue) = match engine.node(n) {
-                    Node::Switch(s) => (s.gate(port), s.signal(port), s.max_queue_bytes(port)),
-                    Node::Server(s) => {
-                        let a = s.core().adapter();
-                        (Some(a.gate()), Some(a.signal()), a.max_used())
-                    }
-                };
-                let held = |p: Priority| gate.map_or(0, |g| g.held_time(now, p).as_ps());
-                let rate = self.plan.rate(n, port);
-                let busy = rate.time_for(tx_bytes + tx_frames * self.wire_overhead).as_ps();
-                let mine = || of_node.iter().filter(|d| d.0 == port);
-                ports.push(PortRow {
-                    node: name.clone(),
-                    level: self.plan.level(n),
-                    port,
-                    peer: self.names[peer.0 as usize].clone(),
-                    tx_frames,
-                    tx_bytes,
-                    rx_frames: sent.0 - air.0,
-                    rx_bytes: sent.1 - air.1,
-                    drops: mine().map(|d| d.3).sum(),
-                    drop_bytes: mine().map(|d| d.4).sum(),
-                    paused_ps: (0..PRIORITIES as u8).map(held).max().unwrap_or(0),
-                    xoff_sent: signal.map_or(0, |s| s.stops()),
-                    xoff_received: gate.map_or(0, |g| g.stops()),
-                    max_queue_bytes: max_queue as u64,
-                    utilisation: (busy as f64 / now.as_ps().max(1) as f64).min(1.0),
-                });
-            }
-        }
-        (ports, drops)
+        };
+        ((0..engine.ports(n) as PortId).map(port_row).collect(), of_node.iter().map(drop_row).collect())
     }
+}
+
+/// Frames and bytes on their way to each port.
+type Flying = HashMap<(NodeId, PortId), (u64, u64)>;
+
+fn flying(engine: &Engine<HostApps>) -> Flying {
+    let mut flying = Flying::new();
+    for (node, port, packet) in engine.in_flight() {
+        let entry = flying.entry((node, port)).or_default();
+        entry.0 += 1;
+        entry.1 += sluicenet_proto::frame::Frame::len(packet) as u64;
+    }
+    flying
 }

@@ -2,6 +2,7 @@
 
 mod capture;
 mod collect;
+mod figures;
 
 use crate::build::{self, Built};
 use crate::records::{
@@ -11,12 +12,19 @@ use crate::records::{
 use crate::scenario::{self, Scenario, Warning};
 use crate::workload;
 use collect::Collector;
+pub use figures::{Completion, Figures};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_sim::audit::{self, Totals};
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+
+/// Reasons that are a want of room in the virtual network.
+pub const VIRTUAL_LOSSES: [DropReason; 3] = [DropReason::VswitchUplink, DropReason::VswitchVm, DropReason::SocketRx];
+/// Reasons that are a want of room in the physical network, adapters included.
+pub const PHYSICAL_LOSSES: [DropReason; 4] =
+    [DropReason::SwitchBuffer, DropReason::HeadroomExceeded, DropReason::AdapterRx, DropReason::AdapterTx];
 
 /// How a run is to be done.
 pub struct Options<'a> {
@@ -112,17 +120,11 @@ pub struct FlowTotals {
 impl Outcome {
     /// Frames dropped for want of room in the virtual network.
     pub fn virtual_losses(&self) -> u64 {
-        let d = &self.server_drops;
-        d.frames(DropReason::VswitchUplink) + d.frames(DropReason::VswitchVm) + d.frames(DropReason::SocketRx)
+        VIRTUAL_LOSSES.iter().map(|&r| self.server_drops.frames(r)).sum()
     }
     /// Frames dropped for want of room in the physical network, adapters included.
     pub fn physical_losses(&self) -> u64 {
-        let server = self.server_drops.frames(DropReason::AdapterRx)
-            + self.server_drops.frames(DropReason::AdapterTx)
-            + self.server_drops.frames(DropReason::HeadroomExceeded);
-        let switch =
-            self.switch_drops.frames(DropReason::SwitchBuffer) + self.switch_drops.frames(DropReason::HeadroomExceeded);
-        server + switch
+        PHYSICAL_LOSSES.iter().map(|&r| self.server_drops.frames(r) + self.switch_drops.frames(r)).sum()
     }
 }
 
@@ -130,7 +132,7 @@ impl Outcome {
 #[derive(Debug)]
 pub enum RunError {
     /// The scenario cannot be built.
-    Build(String),
+    Build(scenario::Error),
     /// Records could not be written.
     Records(RecordError),
     /// The books do not balance: an error of this program.
@@ -207,7 +209,7 @@ fn parameters(s: &Scenario) -> Vec<(String, String)> {
 /// Runs a scenario. `Ok(None)` when the same result is already there and was to be kept.
 pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError> {
     let s = &job.scenario;
-    let built = build::build(s).map_err(|e| RunError::Build(e.to_string()))?;
+    let built = build::build(s).map_err(RunError::Build)?;
     let writer = match &options.out {
         None => None,
         Some(dir) => {
@@ -219,21 +221,17 @@ pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError>
             Some(RecordWriter::create(dir, info, record)?)
         }
     };
-    execute(s, built, writer, options).map(Some)
+    execute(job, built, writer, options).map(Some)
 }
 
-fn execute(
-    s: &Scenario,
-    built: Built,
-    writer: Option<RecordWriter>,
-    options: Options<'_>,
-) -> Result<Outcome, RunError> {
+fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Options<'_>) -> Result<Outcome, RunError> {
+    let s = &job.scenario;
     let Built { world, plan, workloads, ideal, warnings } = built;
-    let mut engine = Engine::new(world, options.threads).map_err(|e| RunError::Build(e.to_string()))?;
+    let mut engine = Engine::new(world, options.threads).map_err(|e| RunError::Build(build::refused(s, &e)))?;
     let until = s.duration.map(|d| Instant(d.as_ps()));
     let incast_bound = workload::incast_bound(s, &plan, &ideal);
     if let Some(interval) = s.record.queues {
-        let ports = collect::selected(&plan, &s.record.queue_ports).map_err(RunError::Build)?;
+        let ports = plan.selected(s, "queue_ports", &s.record.queue_ports).map_err(RunError::Build)?;
         engine.sample(interval, ports);
     }
     let capture = capture::Capture::start(s, &plan, &mut engine, options.out.as_deref())?;
@@ -262,6 +260,7 @@ fn execute(
         if stuck.is_some() || done { Control::Stop } else { Control::Continue }
     });
     if let Some(e) = failure {
+        collector.give_up(&e);
         return Err(e.into());
     }
     if stuck.is_none() && s.pfc.enabled {
@@ -309,13 +308,14 @@ fn execute(
         wall_s,
         warnings,
     };
-    let collected = collector.finish(&mut engine, now, status)?;
+    let collected = collector.finish(engine, now, status)?;
     outcome.queries = collected.queries;
     outcome.flows = collected.flows;
     outcome.flow_fct_ps = collected.fct_ps;
     outcome.pauses = collected.pauses;
     if let Some(dir) = &options.out {
         write_log(dir, &outcome, options.threads)?;
+        Figures::of(job, &outcome).save(dir)?;
     }
     Ok(outcome)
 }
@@ -339,7 +339,10 @@ pub fn cpu_seconds() -> f64 {
 
 /// CPU seconds of this thread so far: those of one run where several run beside each other.
 fn thread_cpu_seconds() -> f64 {
-    cpu_seconds_of("/proc/thread-self/stat")
+    // The scheduler's own count is in nanoseconds; a kernel may be without it.
+    let exact = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let ns = exact.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok()).filter(|ns| *ns > 0);
+    ns.map_or_else(|| cpu_seconds_of("/proc/thread-self/stat"), |ns| ns as f64 / 1e9)
 }
 
 fn cpu_seconds_of(stat: &str) -> f64 {
@@ -349,7 +352,8 @@ fn cpu_seconds_of(stat: &str) -> f64 {
         .rsplit_once(')')
         .map(|(_, rest)| rest.split_whitespace().skip(11).take(2).filter_map(|x| x.parse().ok()).collect())
         .unwrap_or_default();
-    fields.iter().sum::<f64>() / 100.0
+    // A sum of nothing is minus zero.
+    (fields.iter().sum::<f64>() + 0.0) / 100.0
 }
 
 /// Most memory this process has held, in bytes.

@@ -152,7 +152,7 @@ pub(super) fn tcp(set: ParameterSet, preset: TcpPreset) -> Tcp {
         rx_delay: if plain { Duration::ZERO } else { Duration::from_us(24) },
         delayed_ack: Some(rto.delayed_ack),
         ack_every: 2,
-        reassembly_limit: if plain { 1 << 16 } else { 200 },
+        reassembly_limit: if plain { 65_535 } else { 200 },
         initial_window: if plain { InitialWindow::Segments(10) } else { InitialWindow::Rfc3390 },
         sack: true,
         timestamps: true,

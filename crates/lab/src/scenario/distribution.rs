@@ -41,8 +41,8 @@ pub enum Distribution<T> {
     },
 }
 
-/// The largest sample in base units: a tail never overflows a clock.
-const SAMPLE_MAX: f64 = 1e18;
+/// The largest sample in base units, of what allows more: a tail never overflows a clock.
+const SAMPLE_MAX: u64 = 1_000_000_000_000_000_000;
 
 impl<T: Quantity> Distribution<T> {
     /// The value at which `random`, read as a fraction of 2^64, is the cumulative probability.
@@ -56,7 +56,7 @@ impl<T: Quantity> Distribution<T> {
             Distribution::CdfFile { file, unit } => quantile(file.content.points.iter().copied(), u) * *unit as f64,
         };
         // `as` saturates and turns NaN into zero.
-        T::from_base(libm::round(value.clamp(0.0, SAMPLE_MAX)) as u64)
+        T::from_base(libm::round(value.clamp(0.0, T::MAX.min(SAMPLE_MAX) as f64)) as u64)
     }
 
     /// The mean in base units (bytes, picoseconds), before rounding.

@@ -99,6 +99,19 @@ impl Error {
         self
     }
 
+    /// The same of one variant of a sweep, which it names; nothing changes where there is no sweep.
+    #[must_use]
+    pub fn in_variant(self, label: &str) -> Error {
+        if label.is_empty() {
+            return self;
+        }
+        let hint = match self.0.hint.as_str() {
+            "" => format!("in the variant {label}"),
+            hint => format!("{hint} (in the variant {label})"),
+        };
+        self.hint(hint)
+    }
+
     /// Where and what.
     pub fn diagnostic(&self) -> &Diagnostic {
         &self.0
@@ -162,7 +175,10 @@ pub struct Warning {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "warning: {}:{}: {}", self.file, self.line, self.message)
+        match self.line {
+            0 => write!(f, "warning: {}: {}", self.file, self.message),
+            line => write!(f, "warning: {}:{line}: {}", self.file, self.message),
+        }
     }
 }
 

@@ -54,11 +54,16 @@ const fn k(name: &'static str, kind: Kind, doc: &'static str) -> Key {
 }
 
 const HOST_MAX: u64 = (super::HOSTS_MAX - 1) as u64;
-const COUNT_MAX: u64 = 1 << 40;
+/// Rounds and the like: what 56 bits of a message's name leave room for.
+pub(super) const COUNT_MAX: u64 = 1 << 40;
+/// Queries that are planned before a run, and so held in memory.
+pub(super) const PLANNED_MAX: u64 = 1 << 22;
+/// Queries of an aggregator in two tiers: 32 bits of their number count them.
+pub(super) const QUERIES_MAX: u64 = u32::MAX as u64;
 const PRIORITY: Key = k("priority", Count(0, 7), "the frames' priority, 0 to 7; 0 where absent");
 const TRANSPORT: Key = k("transport", Choice(&["tcp", "udp"]), "what carries the flows; tcp where absent");
 const START: Key = k("start", Duration, "when the first flow starts; 0 where absent");
-const CHASSIS: Key = k("chassis", Count(1, 16), "the level whose subtrees are chassis; 1 where absent");
+const CHASSIS: Key = k("chassis", Count(1, 8), "the level whose subtrees are chassis; 1 where absent");
 const UDP_RATE: Key = k("rate", Rate, "at which rate datagrams are offered; as fast as they leave where absent");
 const QUERY_CONNECTIONS: Key =
     k("connections", Choice(&["persistent", "per-query"]), "whether messages share connections");
@@ -119,7 +124,7 @@ pub(super) static TOPOLOGY: Spec = Spec {
         k("m", Counts, "xgft: children of a node of level 1, 2, ..."),
         k("w", Counts, "xgft: parents of a node of level 0 (hosts), 1, ..."),
         k("k", Count(2, 1 << 16), "k-ary-n-tree: children of a switch; fat-tree: ports of a switch"),
-        k("n", Count(1, 16), "k-ary-n-tree: levels of switches"),
+        k("n", Count(1, 8), "k-ary-n-tree: levels of switches"),
         k("slimmed", Counts, "k-ary-n-tree: parents of a switch of level 1, 2, ... n-1, where fewer than k"),
         k("hosts", Count(1, HOST_MAX + 1), "single-switch: hosts"),
         k("file", Text, "hpcc, htsim: the file, relative to the scenario's folder"),
@@ -140,7 +145,7 @@ pub(super) static LEVEL: Spec = Spec {
     name: "topology.level",
     doc: "links of one level",
     keys: &[
-        k("level", Count(1, 16), "1 is between hosts and edge switches"),
+        k("level", Count(1, 8), "1 is between hosts and edge switches"),
         k("rate", Rate, "their rate"),
         k("delay", Duration, "their delay"),
         k("bit_error_rate", Number(0.0, 0.5), "the chance that a bit is wrong on arrival"),
@@ -242,8 +247,8 @@ pub(super) static TCP: Spec = Spec {
         k("rx_delay", Duration, "latency of the stack from wire to socket"),
         k("delayed_ack", OrWord(&Duration, &["off"]), "how long an acknowledgement may wait"),
         k("ack_every", Count(1, 64), "full segments which force an acknowledgement"),
-        k("reassembly_limit", Count(1, 1 << 24), "segments the reassembly queue holds"),
-        k("initial_window", OrWord(&Count(1, 1000), &["rfc3390"]), "how much a connection may send at its start"),
+        k("reassembly_limit", Count(1, 65_535), "segments the reassembly queue holds"),
+        k("initial_window", OrWord(&Count(1, 255), &["rfc3390"]), "how much a connection may send at its start"),
         k("sack", Bool, "selective acknowledgements"),
         k("timestamps", Bool, "timestamps"),
         k("window_scaling", Bool, "window scaling"),
@@ -275,6 +280,12 @@ pub(super) static RECORD: Spec = Spec {
         k("ports", Bool, "one row a port; true where absent"),
         k("queues", Duration, "how often queue lengths are sampled; not at all where absent"),
         k("queue_ports", Ports, "whose queues, as [\"host 3\", \"switch 2 port 5\"]; all where absent"),
+        k(
+            "tcp",
+            Duration,
+            "how often TCP connections are sampled, at the ends of epochs of 500 us; not at all where absent",
+        ),
+        k("tcp_hosts", Hosts, "whose connections: a count (the first hosts) or a list; all where absent"),
         k("pauses", Bool, "one row a pause; false where absent"),
         k("csv", Bool, "comma-separated files beside the Parquet ones; false where absent"),
         k("pcapng", Ports, "the ports whose frames are captured"),
@@ -290,8 +301,8 @@ pub(super) static PA: Spec = Spec {
     doc: "three tiers of requests and answers",
     keys: &[
         KIND,
-        k("queries", Count(1, COUNT_MAX), "queries in all; until the run's end where absent"),
-        k("warmup_queries", Count(0, COUNT_MAX), "queries at the start which do not count; 0 where absent"),
+        k("queries", Count(1, PLANNED_MAX), "queries in all; until the run's end where absent"),
+        k("warmup_queries", Count(0, PLANNED_MAX), "queries at the start which do not count; 0 where absent"),
         k("message", Size, "bytes of every message; 20 KB where absent"),
         k("inter_arrival", TimeDistribution, "between two queries of the whole network"),
         k("layout", Choice(&["crisan2014-ch4", "crisan2014-ch2"]), "where the roles stand"),
@@ -310,8 +321,8 @@ pub(super) static PA2: Spec = Spec {
         k("workers", Hosts, "a count (the hosts after the aggregators) or a list"),
         k("request", Size, "bytes of a request; 64 B where absent"),
         k("response", Size, "bytes of a worker's answer"),
-        k("queries", Count(1, COUNT_MAX), "queries of each aggregator; until the run's end where absent"),
-        k("warmup_queries", Count(0, COUNT_MAX), "queries at the start which do not count; 0 where absent"),
+        k("queries", Count(1, QUERIES_MAX), "queries of each aggregator; until the run's end where absent"),
+        k("warmup_queries", Count(0, QUERIES_MAX), "queries at the start which do not count; 0 where absent"),
         k("inter_arrival", TimeDistribution, "between two queries of an aggregator; upon completion where absent"),
         QUERY_CONNECTIONS,
         PRIORITY,

@@ -1,23 +1,27 @@
 //! Loading a scenario: text, overrides and input files in, a validated model out.
 
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use sluicenet_proto::time::Duration;
 
 use super::error::{Error, Result, Warning};
 use super::files::{Files, Input};
 use super::model::*;
+use super::places::Places;
 use super::section::Section;
 use super::sweep::{self, Variant};
 use super::tree::Document;
+use super::units::Bytes;
 use super::workloads::World;
 use super::{keys, sections, topology, workloads};
 
 /// The largest scenario file read: larger ones are refused before reading.
 pub const SCENARIO_BYTES_MAX: u64 = 16 << 20;
-/// Workloads a scenario may have.
-const WORKLOADS_MAX: usize = 1 << 16;
+/// Workloads a scenario may have: what is sent between servers names them in a byte.
+const WORKLOADS_MAX: usize = 256;
+/// What a buffer smaller than a frame means.
+const NOTHING_PASSES: &str = "nothing would ever pass";
 
 /// A scenario as loaded, with all it came from.
 #[derive(Debug)]
@@ -32,7 +36,7 @@ pub struct Loaded {
     pub overrides: Vec<String>,
     /// What is odd in the scenario and in its input files.
     pub warnings: Vec<Warning>,
-    document: Document,
+    document: Arc<Document>,
     files: Mutex<Files>,
 }
 
@@ -101,8 +105,10 @@ impl Loaded {
             document.set_text(o)?;
         }
         let mut warnings = Vec::new();
-        let scenario = read(&document, &mut files, &mut warnings)?;
+        let mut scenario = read(&document, &mut files, &mut warnings)?;
         sweep::check(&document)?;
+        let document = Arc::new(document);
+        scenario.places = Places::new(&document);
         warnings.append(&mut files.warnings);
         let overrides = overrides.to_vec();
         Ok(Loaded { scenario, file, source, overrides, warnings, document, files: Mutex::new(files) })
@@ -122,7 +128,10 @@ impl Loaded {
     /// [`VARIANTS_MAX`](super::VARIANTS_MAX) variants.
     pub fn expand_sweep(&self) -> Result<Vec<Variant>> {
         let mut files = self.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        sweep::expand(&self.document, &mut files)
+        let mut variants = sweep::expand(&self.document, &mut files)?;
+        // What a variant sets stands in `[sweep]`; the rest of it where the base has it.
+        variants.iter_mut().for_each(|v| v.scenario.places = self.scenario.places.clone());
+        Ok(variants)
     }
 }
 
@@ -156,15 +165,19 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let switch = sections::switch(&s_switch, set)?;
     let s_adapter = root.section("adapter", &keys::ADAPTER)?;
     let adapter = sections::adapter(&s_adapter, set, topology.routing, warnings)?;
+    let too_small = |buffer: Bytes| format!("a buffer of {} B does not hold a frame of {frame} B", buffer.0);
     for (section, buffer) in [(&s_switch, switch.buffer), (&s_adapter, adapter.buffer)] {
         if buffer.0 < frame {
-            return Err(section
-                .error("buffer", format!("a buffer of {} B does not hold a frame of {frame} B", buffer.0))
-                .hint("nothing would ever pass"));
+            return Err(section.error("buffer", too_small(buffer)).hint(NOTHING_PASSES));
         }
     }
+    let of_file = topology.buffers();
+    if let Some((file, buffer, line)) = of_file.iter().flatten().find(|(_, buffer, _)| buffer.0 < frame) {
+        return Err(Error::line(*file, *line, "Queue_...", too_small(*buffer)).hint(NOTHING_PASSES));
+    }
+    let smallest = of_file.iter().map(|b| b.map_or(switch.buffer, |b| b.1)).min().unwrap_or(switch.buffer);
     let physical = flow_control.map(FlowControl::physical_lossless);
-    let pfc = sections::pfc(&root.section("pfc", &keys::PFC)?, set, physical, switch.buffer)?;
+    let pfc = sections::pfc(&root.section("pfc", &keys::PFC)?, set, physical, smallest)?;
     let s_vswitch = root.section("vswitch", &keys::VSWITCH)?;
     let vswitch =
         sections::vswitch(&s_vswitch, flow_control.map(FlowControl::virtual_lossless), server.virtual_network)?;
@@ -175,7 +188,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         return Err(root.error_here("this scenario has no workload").hint("add a [[workload]]"));
     }
     if tables.len() > WORKLOADS_MAX {
-        return Err(root.error("workload", format!("more than {WORKLOADS_MAX} workloads")));
+        return Err(root.error("workload", format!("{} workloads: at most {WORKLOADS_MAX}", tables.len())));
     }
     let workloads: Vec<Workload> = tables
         .into_iter()
@@ -186,14 +199,15 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
             .error_here("no workload of this scenario ends, and it has no duration")
             .hint("set scenario.duration"));
     }
-    Ok(Scenario {
+    let s_tcp = root.section("tcp", &keys::TCP)?;
+    let scenario = Scenario {
         name: s.text("name")?.map_or_else(|| stem(doc), str::to_string),
         description: s.text("description")?.unwrap_or("").to_string(),
         seed: s.count("seed", 0..=u64::MAX)?.unwrap_or(1),
         duration,
         warmup,
         parameters: set,
-        tcp: sections::tcp(&root.section("tcp", &keys::TCP)?, set)?,
+        tcp: sections::tcp(&s_tcp, set)?,
         udp: sections::udp(&root.section("udp", &keys::UDP)?, set)?,
         record: sections::record(&root.section("record", &keys::RECORD)?, &counts, warnings)?,
         topology,
@@ -205,7 +219,11 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         overlay,
         framing,
         workloads,
-    })
+        places: Places::default(),
+    };
+    let tcp = crate::build::tcp_config(&scenario, scenario.host_mtu().as_bytes() as u16);
+    tcp.validate().map_err(|e| s_tcp.error_at(&["buffer", "max_buffer"], e.to_string()))?;
+    Ok(scenario)
 }
 
 /// The name of a scenario that gives none: its file's.
@@ -215,6 +233,12 @@ fn stem(doc: &Document) -> String {
 }
 
 impl Topology {
+    /// The buffers that a topology's file gives its switches, tier by tier, with file and line; empty where no file does.
+    fn buffers(&self) -> Vec<Option<(&str, Bytes, u32)>> {
+        let Shape::Htsim { file } = &self.shape else { return Vec::new() };
+        file.content.tiers.iter().map(|t| t.buffer.map(|(bytes, line)| (file.path.as_str(), bytes, line))).collect()
+    }
+
     /// How many hosts, switches and ports; checked against the limits when the scenario was read.
     pub fn counts(&self) -> Counts {
         topology::counts(&self.shape, self.external_hosts)

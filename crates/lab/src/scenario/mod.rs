@@ -6,7 +6,7 @@
 //! | module | knows |
 //! |---|---|
 //! | `keys` | every key, once: readers, hints and the schema share it |
-//! | `tree`, `section` | where every value was written |
+//! | `tree`, `section`, `places` | where every value was written |
 //! | `units`, `distribution` | quantities |
 //! | `defaults` | the three sets of parameters |
 //! | `topology`, `sections`, `workloads`, `distributions` | what each section means |
@@ -20,6 +20,7 @@ mod files;
 mod keys;
 mod load;
 mod model;
+mod places;
 mod schema;
 mod section;
 mod sections;
@@ -36,12 +37,15 @@ pub use error::{Diagnostic, Error, Result, Warning};
 pub use files::Input;
 pub use load::{Loaded, SCENARIO_BYTES_MAX};
 pub use model::*;
+pub use places::Places;
 pub use schema::json_schema;
-pub use sweep::{VARIANTS_MAX, Variant};
+pub use sweep::{VARIANTS_MAX, Variant, folder_name};
 pub(crate) use units::closest;
-pub use units::{BYTES_MAX, Bytes, DURATION_MAX, Quantity, RATE_MAX, UnitError};
+pub use units::{BUFFER_MAX, BYTES_MAX, Bytes, DURATION_MAX, LINK_RATE_MIN, Quantity, RATE_MAX, UnitError};
 
 /// The most hosts a network may have, external ones included.
 pub const HOSTS_MAX: u32 = 1 << 20;
+/// The most ports a switch may have: what the engine's names have room for.
+pub const SWITCH_PORTS_MAX: u32 = 4094;
 /// The most ports a network may have: those of its switches, of its hosts and of its external hosts.
 pub const PORTS_MAX: u32 = 1 << 22;

@@ -5,7 +5,8 @@ use core::ops::RangeInclusive;
 use super::error::{Error, Result};
 use super::keys::Spec;
 use super::tree::{Document, Node, Span, Table, Value, name_hint};
-use super::units::Quantity;
+use super::units::{BUFFER_MAX, Bytes, LINK_RATE_MIN, Quantity};
+use sluicenet_proto::units::Rate;
 
 /// One table with the keys it may have.
 #[derive(Clone, Copy)]
@@ -182,6 +183,30 @@ impl<'a> Section<'a> {
             return Err(self.error(name, format!("`{name}` cannot be 0")));
         }
         Ok(value)
+    }
+
+    /// A link's rate.
+    pub fn link_rate(&self, name: &str) -> Result<Option<Rate>> {
+        match self.positive::<Rate>(name)? {
+            Some(rate) if rate < LINK_RATE_MIN => Err(self
+                .error(name, format!("`{name}` of {} b/s is too low for a link", rate.as_bps()))
+                .expected(format!("at least {} b/s", LINK_RATE_MIN.as_bps()))),
+            rate => Ok(rate),
+        }
+    }
+
+    /// As `positive`, of what counts its bytes in 32 bits.
+    pub fn buffer(&self, name: &str) -> Result<Option<Bytes>> {
+        self.positive(name)?.map(|bytes| self.fits_buffer(name, bytes)).transpose()
+    }
+
+    pub fn fits_buffer(&self, name: &str, bytes: Bytes) -> Result<Bytes> {
+        if bytes <= BUFFER_MAX {
+            return Ok(bytes);
+        }
+        Err(self
+            .error(name, format!("`{name}` of {} B is too large", bytes.0))
+            .expected(format!("at most {} B (1 GiB)", BUFFER_MAX.0)))
     }
 
     /// A node as a quantity; nothing needs no unit.

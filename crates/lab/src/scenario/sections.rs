@@ -6,7 +6,11 @@ use super::model::*;
 use super::section::Section;
 use super::tree::{Node, Value};
 use super::units::Bytes;
+use sluicenet_proto::time::Duration;
 
+/// How long samples wait in memory, and how many may.
+const EPOCH: Duration = Duration::from_us(500);
+const SAMPLES_MAX: u64 = 1 << 22;
 /// Bytes the smallest and the largest IP packet may have.
 const MTU_RANGE: core::ops::RangeInclusive<u64> = 128..=65_535;
 
@@ -15,7 +19,7 @@ pub(super) fn switch(s: &Section<'_>, set: ParameterSet) -> Result<Switch> {
     let policies = [("output", BufferPolicy::Output), ("input", BufferPolicy::Input), ("pooled", BufferPolicy::Pooled)];
     let forwarding = [("cut-through", Forwarding::CutThrough), ("store-and-forward", Forwarding::StoreAndForward)];
     Ok(Switch {
-        buffer: s.positive("buffer")?.unwrap_or(d.buffer),
+        buffer: s.buffer("buffer")?.unwrap_or(d.buffer),
         policy: s.choice("policy", &policies)?.unwrap_or(d.policy),
         delay: s.quantity("delay")?.unwrap_or(d.delay),
         forwarding: s.choice("forwarding", &forwarding)?.unwrap_or(d.forwarding),
@@ -35,13 +39,13 @@ pub(super) fn pfc(s: &Section<'_>, set: ParameterSet, fixed: Option<bool>, buffe
     };
     let headroom = match s.get("headroom") {
         Some(Node { value: Value::Text(t), .. }) if t == "auto" => None,
-        Some(node) => Some(s.quantity_of(node)?),
+        Some(node) => Some(s.fits_buffer("headroom", s.quantity_of(node)?)?),
         None => d.headroom,
     };
     let p = Pfc {
         enabled: agree(s, "enabled", fixed, "physical")?.unwrap_or(d.enabled),
         lossless,
-        xoff: s.positive("xoff")?.unwrap_or(d.xoff),
+        xoff: s.buffer("xoff")?.unwrap_or(d.xoff),
         xon: s.quantity("xon")?.unwrap_or(d.xon),
         headroom,
         response: s.quantity("response")?.unwrap_or(d.response),
@@ -92,7 +96,7 @@ pub(super) fn adapter(
         warn.push(Warning { file, line, message });
     }
     Ok(Adapter {
-        buffer: s.positive("buffer")?.unwrap_or(d.buffer),
+        buffer: s.buffer("buffer")?.unwrap_or(d.buffer),
         delay: s.quantity("delay")?.unwrap_or(d.delay),
         queueing: s.choice("queueing", &queueing)?.unwrap_or(d.queueing),
         when_full: s.choice("when_full", &when_full)?.unwrap_or(d.when_full),
@@ -114,7 +118,7 @@ pub(super) fn vswitch(s: &Section<'_>, fixed: Option<bool>, virtual_network: boo
     let v = VSwitch {
         slots: s.count_u32("slots", 1..=1 << 20)?.unwrap_or(d.slots),
         lossless: agree(s, "lossless", fixed, "virtual")?.unwrap_or(d.lossless),
-        vm_rate: s.positive("vm_rate")?.unwrap_or(d.vm_rate),
+        vm_rate: s.link_rate("vm_rate")?.unwrap_or(d.vm_rate),
     };
     if s.bool("lossless")? == Some(true) && !virtual_network {
         return Err(s
@@ -181,7 +185,7 @@ pub(super) fn tcp(s: &Section<'_>, set: ParameterSet) -> Result<Tcp> {
         Some(node @ Node { value: Value::Text(_), .. }) => {
             return Err(s.wrong(node, "\"rfc3390\" or a number of segments"));
         }
-        Some(node) => InitialWindow::Segments(s.count_of(node, "initial_window", 1..=1000)? as u32),
+        Some(node) => InitialWindow::Segments(s.count_of(node, "initial_window", 1..=255)? as u32),
         None => d.initial_window,
     };
     let t = Tcp {
@@ -191,14 +195,14 @@ pub(super) fn tcp(s: &Section<'_>, set: ParameterSet) -> Result<Tcp> {
         rto_slop: s.quantity("rto_slop")?.unwrap_or(d.rto_slop),
         rto_max: s.positive("rto_max")?.unwrap_or(d.rto_max),
         tick: s.positive("tick")?.unwrap_or(d.tick),
-        buffer: s.positive("buffer")?.unwrap_or(d.buffer),
-        max_buffer: s.positive("max_buffer")?.unwrap_or(d.max_buffer),
+        buffer: s.buffer("buffer")?.unwrap_or(d.buffer),
+        max_buffer: s.buffer("max_buffer")?.unwrap_or(d.max_buffer),
         auto_buffer: s.bool("auto_buffer")?.unwrap_or(d.auto_buffer),
         tx_delay: s.quantity("tx_delay")?.unwrap_or(d.tx_delay),
         rx_delay: s.quantity("rx_delay")?.unwrap_or(d.rx_delay),
         delayed_ack,
         ack_every: s.count_u32("ack_every", 1..=64)?.unwrap_or(d.ack_every),
-        reassembly_limit: s.count_u32("reassembly_limit", 1..=1 << 24)?.unwrap_or(d.reassembly_limit),
+        reassembly_limit: s.count_u32("reassembly_limit", 1..=65_535)?.unwrap_or(d.reassembly_limit),
         initial_window,
         sack: s.bool("sack")?.unwrap_or(d.sack),
         timestamps: s.bool("timestamps")?.unwrap_or(d.timestamps),
@@ -246,7 +250,7 @@ fn check_tcp(s: &Section<'_>, t: &Tcp) -> Result<()> {
 pub(super) fn udp(s: &Section<'_>, set: ParameterSet) -> Result<Udp> {
     let d = defaults::udp(set);
     Ok(Udp {
-        buffer: s.positive("buffer")?.unwrap_or(d.buffer),
+        buffer: s.buffer("buffer")?.unwrap_or(d.buffer),
         tx_delay: s.quantity("tx_delay")?.unwrap_or(d.tx_delay),
         rx_delay: s.quantity("rx_delay")?.unwrap_or(d.rx_delay),
     })
@@ -259,17 +263,72 @@ pub(super) fn record(s: &Section<'_>, counts: &Counts, warn: &mut Vec<Warning>) 
         let (file, line) = s.doc.line_of(node.span);
         warn.push(Warning { file, line, message: "`queue_ports` has no effect without `queues`".into() });
     }
+    if let Some(interval) = queues {
+        let ports: u64 = match queue_ports.len() {
+            0 => u64::from(counts.ports),
+            _ => queue_ports
+                .iter()
+                .map(|p| match p {
+                    PortSelector::Switch(_) => u64::from(counts.ports / counts.switches.max(1)),
+                    PortSelector::Host(_) | PortSelector::SwitchPort(..) => 1,
+                })
+                .sum(),
+        };
+        check_samples(s, "queues", interval, ports)?;
+    }
+    let tcp: Option<Duration> = s.positive("tcp")?;
+    let tcp_hosts = hosts(s, "tcp_hosts", counts)?;
+    if let (Some(node), None) = (s.get("tcp_hosts"), tcp) {
+        let (file, line) = s.doc.line_of(node.span);
+        warn.push(Warning { file, line, message: "`tcp_hosts` has no effect without `tcp`".into() });
+    }
     Ok(Record {
         flows: s.bool("flows")?.unwrap_or(true),
         queries: s.bool("queries")?.unwrap_or(true),
         ports: s.bool("ports")?.unwrap_or(true),
         queues,
         queue_ports,
+        tcp,
+        tcp_hosts,
         pauses: s.bool("pauses")?.unwrap_or(false),
         csv: s.bool("csv")?.unwrap_or(false),
         pcapng: ports(s, "pcapng", counts)?,
         part_rows: s.count_u32("part_rows", 1..=1 << 30)?.unwrap_or(defaults::PART_ROWS),
     })
+}
+
+/// Refuses samples so close that what waits to be written would not fit into memory.
+fn check_samples(s: &Section<'_>, name: &str, interval: Duration, sampled: u64) -> Result<()> {
+    let count = u128::from(sampled) * u128::from(EPOCH.as_ps()) / u128::from(interval.as_ps());
+    if count <= u128::from(SAMPLES_MAX) {
+        return Ok(());
+    }
+    Err(s
+        .error(name, format!("{count} samples in every {} us are too many", EPOCH.as_us()))
+        .expected(format!("at most {SAMPLES_MAX}"))
+        .hint("sample less often, or name fewer in `queue_ports`"))
+}
+
+/// A count of hosts of the network, or a list of any of them.
+pub(super) fn hosts(s: &Section<'_>, name: &str, counts: &Counts) -> Result<Option<Hosts>> {
+    let Some(node) = s.get(name) else { return Ok(None) };
+    let Value::List(list) = &node.value else {
+        let n = s.count_of(node, name, 1..=u64::from(counts.hosts))?;
+        return Ok(Some(Hosts::Count(n as u32)));
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    let mut out = Vec::new();
+    for node in list {
+        let n = s.count_of(node, name, 0..=u64::from(counts.endpoints() - 1))? as u32;
+        if !seen.insert(n) {
+            return Err(s.doc.error(node.span, format!("host {n} is listed twice")));
+        }
+        out.push(n);
+    }
+    if out.is_empty() {
+        return Err(s.error(name, format!("`{name}` is empty")));
+    }
+    Ok(Some(Hosts::List(out)))
 }
 
 /// A list of ports by name: `host N`, `switch N`, `switch N port P`.

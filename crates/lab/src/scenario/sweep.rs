@@ -1,6 +1,6 @@
 //! `[sweep]`: dotted keys, each with a list of values; all combinations are variants of the scenario.
 
-use super::error::{Error, Result, Warning};
+use super::error::{Result, Warning};
 use super::files::Files;
 use super::load;
 use super::model::Scenario;
@@ -10,6 +10,9 @@ use super::tree::{Document, Node, Span, Table, Value};
 pub const VARIANTS_MAX: usize = 1 << 16;
 /// Bytes of scenario text all variants together may be made of: each is a scenario in memory.
 const VARIANT_BYTES_MAX: usize = 1 << 30;
+
+/// The longest name of a folder, in characters: file systems take 255 bytes.
+const FOLDER_CHARS_MAX: usize = 120;
 
 /// One combination of a sweep.
 #[derive(Clone, Debug)]
@@ -23,6 +26,22 @@ pub struct Variant {
     pub scenario: Scenario,
     /// What is odd in it; the input files it shares with others warned when they were first read.
     pub warnings: Vec<Warning>,
+}
+
+impl Variant {
+    /// The settings by the last part of their keys, as records know them; by all of it where two would be the same.
+    pub fn axes(&self) -> Vec<(String, String)> {
+        let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
+        let alone = |key: &str| self.settings.iter().filter(|(other, _)| last(other) == last(key)).count() == 1;
+        self.settings.iter().map(|(k, value)| (if alone(k) { last(k) } else { k.clone() }, value.clone())).collect()
+    }
+}
+
+/// A variant's label as a name that every file system and shell takes: that of its folder.
+pub fn folder_name(label: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "=._-+,".contains(c) { c } else { '_' };
+    let name: String = label.replace(' ', ",").chars().map(plain).take(FOLDER_CHARS_MAX).collect();
+    if name.is_empty() { "run".into() } else { name }
 }
 
 struct Axis<'a> {
@@ -125,23 +144,11 @@ pub(super) fn expand(doc: &Document, files: &mut Files) -> Result<Vec<Variant>> 
             settings.push((axis.key(), value.label()));
         }
         let mut warnings = Vec::new();
-        let scenario = load::read(&variant, files, &mut warnings).map_err(|e| in_variant(e, &label.join(" ")))?;
+        let scenario = load::read(&variant, files, &mut warnings).map_err(|e| e.in_variant(&label.join(" ")))?;
         warnings.append(&mut files.warnings);
         variants.push(Variant { label: label.join(" "), settings, scenario, warnings });
     }
     Ok(variants)
-}
-
-/// An error of one variant says which.
-fn in_variant(e: Error, label: &str) -> Error {
-    if label.is_empty() {
-        return e;
-    }
-    let hint = match e.diagnostic().hint.as_str() {
-        "" => format!("in the variant {label}"),
-        hint => format!("{hint} (in the variant {label})"),
-    };
-    e.hint(hint)
 }
 
 /// The last part of each key, or all of it where two would be the same.

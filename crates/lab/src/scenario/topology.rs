@@ -6,11 +6,11 @@ use super::files::Files;
 use super::keys;
 use super::model::*;
 use super::section::Section;
-use super::{HOSTS_MAX, PORTS_MAX};
+use super::{HOSTS_MAX, PORTS_MAX, SWITCH_PORTS_MAX};
 use crate::formats::HpccTopology;
 
 /// Levels of switches a tree may have.
-const LEVELS_MAX: usize = 16;
+const LEVELS_MAX: usize = 8;
 
 /// A topology and how much of everything it has.
 pub(super) fn read(s: &Section<'_>, set: ParameterSet, files: &mut Files) -> Result<(Topology, Counts)> {
@@ -64,7 +64,7 @@ pub(super) fn read(s: &Section<'_>, set: ParameterSet, files: &mut Files) -> Res
     let counts = count(s, &shape, external)?;
     let default = defaults::link(set);
     let link = Link {
-        rate: s.positive("link_rate")?.unwrap_or(default.rate),
+        rate: s.link_rate("link_rate")?.unwrap_or(default.rate),
         delay: s.quantity("link_delay")?.unwrap_or(default.delay),
         bit_error_rate: s.number("bit_error_rate", 0.0..=0.5)?.unwrap_or(0.0),
     };
@@ -172,10 +172,33 @@ fn count(s: &Section<'_>, shape: &Shape, external: u32) -> Result<Counts> {
             .error_at(&names, format!("a network of {ports} ports is too large"))
             .hint(format!("at most {PORTS_MAX} ports, those of hosts included")));
     }
+    let radix = largest_radix(shape, external);
+    if radix > u64::from(SWITCH_PORTS_MAX) {
+        let alone = largest_radix(shape, 0) > u64::from(SWITCH_PORTS_MAX);
+        let key: &[&str] = if alone { &names } else { &["external_hosts"] };
+        return Err(s
+            .error_at(key, format!("a switch of {radix} ports is too large"))
+            .hint(format!("at most {SWITCH_PORTS_MAX} ports, those of external hosts included")));
+    }
     if endpoints < 2 {
         return Err(s.error_at(&names, "a network of one host has nobody to send to"));
     }
     Ok(counts(shape, external))
+}
+
+/// Ports of the largest switch; those of a graph are counted when it is built.
+fn largest_radix(shape: &Shape, external: u32) -> u64 {
+    let (m, w) = match shape {
+        Shape::Xgft { m, w } => (m.clone(), w.clone()),
+        Shape::Htsim { file } => file.content.as_xgft(),
+        Shape::Hpcc { .. } => return 0,
+    };
+    let roots = w.iter().fold(1u64, |p, &w| p.saturating_mul(u64::from(w)));
+    let ports = (0..m.len()).map(|l| match w.get(l + 1) {
+        Some(&up) => u64::from(m[l]) + u64::from(up),
+        None => u64::from(m[l]) + u64::from(external).div_ceil(roots),
+    });
+    ports.max().unwrap_or(0)
 }
 
 /// Hosts, switches and switch ports of an XGFT. Saturates: each factor is below 2^21, and beyond the limits it only
@@ -216,7 +239,7 @@ fn levels(s: &Section<'_>, shape: &Shape, link: Link) -> Result<Vec<Link>> {
         if core::mem::replace(&mut seen[level - 1], true) {
             return Err(l.error("level", format!("level {level} is given twice")));
         }
-        slot.rate = l.positive("rate")?.unwrap_or(slot.rate);
+        slot.rate = l.link_rate("rate")?.unwrap_or(slot.rate);
         slot.delay = l.quantity("delay")?.unwrap_or(slot.delay);
         slot.bit_error_rate = l.number("bit_error_rate", 0.0..=0.5)?.unwrap_or(slot.bit_error_rate);
     }

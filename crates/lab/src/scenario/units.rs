@@ -20,10 +20,14 @@ impl Bytes {
 
 /// The longest time accepted, 100 days: half of what a clock of picoseconds reaches, so that sums never overflow.
 pub const DURATION_MAX: Duration = Duration(100 * 86_400 * 1_000_000_000_000);
+/// The lowest rate of a link, 10 kb/s: the time of the largest frame, in fractions of a picosecond, still fits 64 bits.
+pub const LINK_RATE_MIN: Rate = Rate(10_000);
 /// The highest rate accepted, 100 Tb/s: a byte still takes time.
 pub const RATE_MAX: Rate = Rate(100_000_000_000_000);
-/// The largest size accepted, 2^50 bytes.
-pub const BYTES_MAX: Bytes = Bytes(1 << 50);
+/// The largest buffer accepted, 1 GiB: what a switch, an adapter and a socket count in 32 bits, with room for headroom.
+pub const BUFFER_MAX: Bytes = Bytes(1 << 30);
+/// The largest size accepted, 1 TiB: thousands of such messages fit what a connection counts.
+pub const BYTES_MAX: Bytes = Bytes(1 << 40);
 
 const PS: &[(&str, u64)] = &[
     ("ps", 1),

@@ -3,15 +3,24 @@
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 
+use super::distribution::Distribution;
 use super::distributions;
 use super::error::{Error, Result, Warning};
 use super::files::Files;
 use super::keys;
 use super::model::*;
 use super::section::Section;
+use super::sections::hosts;
 use super::tree::{Document, Span, Table, Value, name_hint};
-use super::units::Bytes;
+use super::units::{Bytes, DURATION_MAX};
 use crate::formats;
+
+/// What a source of a hotspot may offer in all: what a connection can count, with room to spare.
+const OFFERED_BYTES_MAX: u64 = 1 << 48;
+/// What lies between two arrivals at a server on average, at least.
+const ARRIVAL_MIN: Duration = Duration::from_ns(1);
+/// Aggregators of two tiers: 16 bits of a query's number name its own.
+const AGGREGATORS_MAX: usize = 1 << 16;
 
 /// What a workload must fit.
 pub(super) struct World<'a> {
@@ -22,6 +31,15 @@ pub(super) struct World<'a> {
 }
 
 impl World<'_> {
+    /// Bits a second of the fastest link there is.
+    fn fastest_host_link(&self) -> u64 {
+        let rates: Vec<Rate> = match &self.topology.shape {
+            Shape::Hpcc { file } => file.content.links.iter().map(|l| l.rate).collect(),
+            _ => self.topology.levels.first().iter().map(|l| l.rate).collect(),
+        };
+        rates.into_iter().map(Rate::as_bps).max().unwrap_or(self.topology.link.rate.as_bps())
+    }
+
     /// Levels whose subtrees can be chassis; none where the shape has no levels.
     fn levels(&self) -> usize {
         match &self.topology.shape {
@@ -100,30 +118,8 @@ fn host(s: &Section<'_>, name: &str, world: &World<'_>) -> Result<u32> {
     Ok(n as u32)
 }
 
-/// A count of hosts of the network, or a list of any of them.
-fn hosts(s: &Section<'_>, name: &str, world: &World<'_>) -> Result<Option<Hosts>> {
-    let Some(node) = s.get(name) else { return Ok(None) };
-    let Value::List(list) = &node.value else {
-        let n = s.count_of(node, name, 1..=u64::from(world.counts.hosts))?;
-        return Ok(Some(Hosts::Count(n as u32)));
-    };
-    let mut seen = std::collections::BTreeSet::new();
-    let mut out = Vec::new();
-    for node in list {
-        let n = s.count_of(node, name, 0..=u64::from(world.counts.endpoints() - 1))? as u32;
-        if !seen.insert(n) {
-            return Err(s.doc.error(node.span, format!("host {n} is listed twice")));
-        }
-        out.push(n);
-    }
-    if out.is_empty() {
-        return Err(s.error(name, format!("`{name}` is empty")));
-    }
-    Ok(Some(Hosts::List(out)))
-}
-
 fn chassis(s: &Section<'_>, world: &World<'_>) -> Result<u32> {
-    let level = s.count_u32("chassis", 1..=16)?.unwrap_or(1);
+    let level = s.count_u32("chassis", 1..=8)?.unwrap_or(1);
     let levels = world.levels();
     if levels == 0 {
         return Err(s.error_at(&["chassis", "kind"], "this workload needs chassis, and this network has no levels"));
@@ -157,12 +153,16 @@ fn partition_aggregate(s: &Section<'_>, world: &World<'_>, files: &mut Files) ->
         Layout::Crisan2014Ch4 => Connections::Persistent,
         Layout::Crisan2014Ch2 => Connections::New,
     };
-    let (queries, warmup_queries) = queries(s, world)?;
+    let (queries, warmup_queries) = queries(s, world, keys::PLANNED_MAX)?;
+    let inter_arrival: Distribution<Duration> = distributions::required(s, "inter_arrival", files)?;
+    if let (None, Some(duration)) = (queries, world.duration) {
+        planned(s, "inter_arrival", "queries", duration.as_ps() as f64 / inter_arrival.mean())?;
+    }
     Ok(PartitionAggregate {
         queries,
         warmup_queries,
         message: s.positive("message")?.unwrap_or(Bytes(20_000)),
-        inter_arrival: distributions::required(s, "inter_arrival", files)?,
+        inter_arrival,
         layout,
         connections: query_connections(s, default)?,
         chassis: chassis(s, world)?,
@@ -170,9 +170,27 @@ fn partition_aggregate(s: &Section<'_>, world: &World<'_>, files: &mut Files) ->
     })
 }
 
-fn queries(s: &Section<'_>, world: &World<'_>) -> Result<(Option<u64>, u64)> {
-    let queries = s.count("queries", 1..=1 << 40)?;
-    let warmup = s.count("warmup_queries", 0..=1 << 40)?.unwrap_or(0);
+/// Refuses arrivals that no link could carry, each as small as can be: memory would go before time does.
+fn apart(s: &Section<'_>, mean_ps: f64) -> Result<()> {
+    if mean_ps >= ARRIVAL_MIN.as_ps() as f64 {
+        return Ok(());
+    }
+    Err(s.error("inter_arrival", format!("{mean_ps} ps between two arrivals on average")).expected("at least 1 ns"))
+}
+
+/// Refuses what is planned before a run and would not fit into memory, about `count` of it.
+fn planned(s: &Section<'_>, name: &str, what: &str, count: f64) -> Result<()> {
+    if count <= keys::PLANNED_MAX as f64 {
+        return Ok(());
+    }
+    Err(s
+        .error(name, format!("about {count:.1e} {what} are too many"))
+        .expected(format!("at most {} in a run", keys::PLANNED_MAX)))
+}
+
+fn queries(s: &Section<'_>, world: &World<'_>, max: u64) -> Result<(Option<u64>, u64)> {
+    let queries = s.count("queries", 1..=max)?;
+    let warmup = s.count("warmup_queries", 0..=max)?.unwrap_or(0);
     if queries.is_none() && world.duration.is_none() {
         return Err(s.error_here("this workload never ends").hint("give it `queries`, or set scenario.duration"));
     }
@@ -183,8 +201,8 @@ fn queries(s: &Section<'_>, world: &World<'_>) -> Result<(Option<u64>, u64)> {
 }
 
 fn partition_aggregate_2(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<PartitionAggregate2> {
-    let aggregators = hosts(s, "aggregators", world)?.unwrap_or(Hosts::Count(1));
-    let workers = hosts(s, "workers", world)?.ok_or_else(|| s.missing("workers"))?;
+    let aggregators = hosts(s, "aggregators", &world.counts)?.unwrap_or(Hosts::Count(1));
+    let workers = hosts(s, "workers", &world.counts)?.ok_or_else(|| s.missing("workers"))?;
     let after = match &aggregators {
         Hosts::Count(n) => *n as usize,
         Hosts::List(list) => list.iter().filter(|h| **h < world.counts.hosts).count(),
@@ -209,7 +227,18 @@ fn partition_aggregate_2(s: &Section<'_>, world: &World<'_>, files: &mut Files) 
             }
         }
     }
-    let (queries, warmup_queries) = queries(s, world)?;
+    let named = match &aggregators {
+        Hosts::Count(n) => *n as usize,
+        Hosts::List(list) => list.len(),
+    };
+    if named > AGGREGATORS_MAX {
+        return Err(s.error("aggregators", format!("{named} aggregators: at most {AGGREGATORS_MAX}")));
+    }
+    let (queries, warmup_queries) = queries(s, world, keys::QUERIES_MAX)?;
+    let inter_arrival: Option<Distribution<Duration>> = distributions::read(s, "inter_arrival", files)?;
+    if let Some(gap) = &inter_arrival {
+        apart(s, gap.mean())?;
+    }
     Ok(PartitionAggregate2 {
         aggregators,
         workers,
@@ -217,7 +246,7 @@ fn partition_aggregate_2(s: &Section<'_>, world: &World<'_>, files: &mut Files) 
         response: s.positive("response")?.ok_or_else(|| s.missing("response"))?,
         queries,
         warmup_queries,
-        inter_arrival: distributions::read(s, "inter_arrival", files)?,
+        inter_arrival,
         connections: query_connections(s, Connections::Persistent)?,
         priority: priority(s)?,
     })
@@ -232,21 +261,24 @@ fn background(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<B
     if vm > last {
         return Err(s.error("vm", format!("there is no virtual machine {vm}: a server has {}", world.server.vms)));
     }
+    let inter_arrival: Distribution<Duration> = distributions::required(s, "inter_arrival", files)?;
+    let load = s.number("load", 1e-6..=1e6)?.unwrap_or(1.0);
+    apart(s, inter_arrival.mean() / load)?;
     Ok(Background {
         transport: transport(s)?,
         flow_size: distributions::required(s, "flow_size", files)?,
-        inter_arrival: distributions::required(s, "inter_arrival", files)?,
+        inter_arrival,
         intra_ratio: s.number("intra_ratio", 0.0..=1e9)?.unwrap_or(0.3),
         chassis: chassis(s, world)?,
         vm,
-        load: s.number("load", 1e-6..=1e6)?.unwrap_or(1.0),
+        load,
         priority: priority(s)?,
     })
 }
 
 /// Hosts of which none is the one they send to.
 fn hosts_but(s: &Section<'_>, name: &str, receiver: u32, world: &World<'_>) -> Result<Hosts> {
-    let senders = hosts(s, name, world)?.ok_or_else(|| s.missing(name))?;
+    let senders = hosts(s, name, &world.counts)?.ok_or_else(|| s.missing(name))?;
     match &senders {
         Hosts::List(list) if list.contains(&receiver) => {
             return Err(s.error(name, format!("host {receiver} sends to itself: it is the receiver")));
@@ -254,7 +286,7 @@ fn hosts_but(s: &Section<'_>, name: &str, receiver: u32, world: &World<'_>) -> R
         Hosts::Count(n) => {
             let others = world.counts.hosts - u32::from(receiver < world.counts.hosts);
             if *n > others {
-                return Err(s.error(name, format!("{n} senders: the network has {others} hosts but the receiver")));
+                return Err(s.error(name, format!("{n} {name}: the network has {others} hosts but the receiver")));
             }
         }
         Hosts::List(_) => {}
@@ -277,6 +309,15 @@ fn hotspot(s: &Section<'_>, world: &World<'_>) -> Result<Hotspot> {
     if phases.is_empty() {
         return Err(s.missing("phases"));
     }
+    let mut from = Duration::ZERO;
+    let mut offered = 0u128;
+    for p in &phases {
+        offered += u128::from(p.rate.as_bps()) * u128::from(p.until.as_ps() - from.as_ps()) / 8_000_000_000_000;
+        from = p.until;
+    }
+    if offered > u128::from(OFFERED_BYTES_MAX) {
+        return Err(s.error("phases", format!("each source would offer {offered} B: at most {OFFERED_BYTES_MAX}")));
+    }
     Ok(Hotspot {
         sources,
         destination,
@@ -295,7 +336,7 @@ fn incast(s: &Section<'_>, world: &World<'_>) -> Result<Incast> {
         senders,
         receiver,
         bytes: s.positive("bytes")?.ok_or_else(|| s.missing("bytes"))?,
-        rounds: s.count("rounds", 1..=1 << 40)?.unwrap_or(1),
+        rounds: s.count("rounds", 1..=keys::COUNT_MAX)?.unwrap_or(1),
         gap: s.quantity("gap")?.unwrap_or(Duration::ZERO),
         start: s.quantity("start")?.unwrap_or(Duration::ZERO),
         connections: s.choice("connections", &choices)?.unwrap_or(Connections::Persistent),
@@ -339,11 +380,17 @@ fn permutation(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<
         Some(node) if matches!(&node.value, Value::Text(_)) => return Err(s.wrong(node, "0 to 7, or \"per-host\"")),
         _ => Priority::Fixed(priority(s)?),
     };
+    let start: Duration = s.quantity("start")?.unwrap_or(Duration::ZERO);
+    let stagger: Duration = s.quantity("stagger")?.unwrap_or(Duration::ZERO);
+    let last = u128::from(start.as_ps()) + u128::from(stagger.as_ps()) * u128::from(world.counts.endpoints());
+    if last > u128::from(DURATION_MAX.as_ps()) {
+        return Err(s.error_at(&["stagger", "start"], "the last flow would start after 100 days"));
+    }
     Ok(Permutation {
         pattern,
         bytes: endless(s, world)?,
-        start: s.quantity("start")?.unwrap_or(Duration::ZERO),
-        stagger: s.quantity("stagger")?.unwrap_or(Duration::ZERO),
+        start,
+        stagger,
         transport,
         rate: rate(s, transport)?,
         priority,
@@ -421,11 +468,10 @@ fn poisson(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Pois
             return Err(s.error_here("this workload never ends").hint("give it `until`, or set scenario.duration"));
         }
     };
-    Ok(Poisson {
-        cdf: s.input("cdf", files.cdf(path))?,
-        load: s.number("load", 1e-6..=1.0)?.ok_or_else(|| s.missing("load"))?,
-        transport: transport(s)?,
-        until,
-        priority: priority(s)?,
-    })
+    let cdf = s.input("cdf", files.cdf(path))?;
+    let load = s.number("load", 1e-6..=1.0)?.ok_or_else(|| s.missing("load"))?;
+    let bytes_per_ps = world.fastest_host_link() as f64 / 8e12;
+    let flows = load * bytes_per_ps / cdf.content.mean() * until.as_ps() as f64 * f64::from(world.counts.hosts);
+    planned(s, "until", "flows", flows)?;
+    Ok(Poisson { cdf, load, transport: transport(s)?, until, priority: priority(s)? })
 }

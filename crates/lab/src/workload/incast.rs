@@ -85,7 +85,7 @@ impl Server {
         };
         let ends = (Address::new(self.host, 0), Address::new(s.receiver, 0));
         let socket = connect(now, io, ends, (sport, port), s.priority, how);
-        let label = FlowLabel { kind: INCAST, query: Some(round) };
+        let label = FlowLabel { kind: INCAST, query: Some(named(shared.number, round)) };
         io.send(now, socket, s.bytes.as_bytes(), named(shared.number, round), label);
         if s.connections == Connections::New && s.transport == Transport::Tcp {
             io.close(now, socket);
@@ -109,7 +109,7 @@ impl Share for Server {
                     return;
                 }
                 let warmup = self.started.as_ps() < shared.warmup.as_ps();
-                let (id, start) = (self.round, self.started);
+                let (id, start) = (named(shared.number, self.round), self.started);
                 self.done.push(QueryRecord { id, aggregator: self.host, start, end: now, warmup });
                 self.round += 1;
                 if self.round == shared.settings.rounds {
@@ -135,6 +135,6 @@ impl Share for Server {
     }
 
     fn open_queries(&self) -> Vec<(u64, Instant)> {
-        if self.remaining() > 0 { vec![(self.round, self.started)] } else { Vec::new() }
+        if self.remaining() > 0 { vec![(named(self.shared.number, self.round), self.started)] } else { Vec::new() }
     }
 }

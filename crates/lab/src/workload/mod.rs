@@ -60,6 +60,11 @@ pub(crate) fn named(workload: u8, own: u64) -> u64 {
     (workload as u64) << OWN_BITS | own
 }
 
+/// The workload that a query's number in the records names.
+pub(crate) fn workload_of(query: u64) -> u8 {
+    (query >> OWN_BITS) as u8
+}
+
 fn own(word: u64) -> u64 {
     word & ((1 << OWN_BITS) - 1)
 }
@@ -84,7 +89,7 @@ pub(crate) trait Share: Send {
     fn take_queries(&mut self) -> Vec<QueryRecord> {
         Vec::new()
     }
-    /// Queries under way, as far as this server answers for them: number and start.
+    /// Queries under way, as far as this server answers for them: number, as in the records, and start.
     fn open_queries(&self) -> Vec<(u64, Instant)> {
         Vec::new()
     }

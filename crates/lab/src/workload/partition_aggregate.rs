@@ -12,8 +12,8 @@ use sluicenet_proto::time::{Duration, Instant};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most queries of a workload that runs until the end of time.
-const MAX_QUERIES: u64 = 50_000_000;
+/// Most queries of a workload that runs until the end of time: twice what a scenario may plan for on average.
+const MAX_QUERIES: u64 = 1 << 23;
 
 /// Ways a message can be part of a query, in the upper bits of its tag.
 const KIND_SHIFT: u32 = 48;
@@ -123,7 +123,7 @@ impl Server {
     }
 
     fn say(&self, now: Instant, io: &mut Core, socket: SocketId, kind: u8, query: u64) {
-        let label = FlowLabel { kind, query: Some(query) };
+        let label = FlowLabel { kind, query: Some(named(self.shared.number, query)) };
         io.send(now, socket, self.shared.message, self.tag(kind, query), label);
     }
 
@@ -224,7 +224,8 @@ impl Share for Server {
                         self.queries.remove(&query);
                         self.finished += 1;
                         let warmup = query < self.shared.warmup_queries || start.as_ps() < self.shared.warmup.as_ps();
-                        self.done.push(QueryRecord { id: query, aggregator: self.host, start, end: now, warmup });
+                        let id = named(self.shared.number, query);
+                        self.done.push(QueryRecord { id, aggregator: self.host, start, end: now, warmup });
                     }
                 }
             }
@@ -241,6 +242,6 @@ impl Share for Server {
     }
 
     fn open_queries(&self) -> Vec<(u64, Instant)> {
-        self.queries.iter().map(|(&id, q)| (id, q.start)).collect()
+        self.queries.iter().map(|(&query, q)| (named(self.shared.number, query), q.start)).collect()
     }
 }

@@ -113,7 +113,7 @@ impl Server {
 
     fn say(&self, now: Instant, io: &mut Core, socket: SocketId, kind: u8, query: u64, bytes: u64) {
         let tag = named(self.shared.number, (kind as u64) << KIND_SHIFT | query);
-        io.send(now, socket, bytes, tag, FlowLabel { kind, query: Some(query) });
+        io.send(now, socket, bytes, tag, FlowLabel { kind, query: Some(named(self.shared.number, query)) });
     }
 
     fn schedule(&mut self, now: Instant, io: &mut Core) {
@@ -151,7 +151,8 @@ impl Share for Server {
                 self.finished += 1;
                 let count = query & ((1 << COUNT_BITS) - 1);
                 let warmup = count < self.shared.warmup_queries || start.as_ps() < self.shared.warmup.as_ps();
-                self.done.push(QueryRecord { id: query, aggregator: self.host, start, end: now, warmup });
+                let id = named(self.shared.number, query);
+                self.done.push(QueryRecord { id, aggregator: self.host, start, end: now, warmup });
                 if self.shared.inter_arrival.is_none() {
                     self.ask(now, io);
                 }
@@ -169,6 +170,6 @@ impl Share for Server {
     }
 
     fn open_queries(&self) -> Vec<(u64, Instant)> {
-        self.open.iter().map(|(&id, &(start, _))| (id, start)).collect()
+        self.open.iter().map(|(&query, &(start, _))| (named(self.shared.number, query), start)).collect()
     }
 }

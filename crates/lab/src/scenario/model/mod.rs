@@ -19,6 +19,7 @@ use serde::Serialize;
 use sluicenet_proto::time::Duration;
 use std::sync::Arc;
 
+use super::places::Places;
 use super::units::canonical;
 
 /// The set of default values a scenario starts from; two of them are a source's tables, and they are never merged.
@@ -110,6 +111,9 @@ pub struct Scenario {
     pub workloads: Vec<Workload>,
     /// What to write down.
     pub record: Record,
+    /// Where the file says all this.
+    #[serde(skip)]
+    pub places: Places,
 }
 
 impl Scenario {

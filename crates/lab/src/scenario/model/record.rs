@@ -4,6 +4,7 @@ use core::fmt;
 use serde::Serialize;
 use sluicenet_proto::time::Duration;
 
+use super::workload::Hosts;
 use crate::scenario::units::canonical;
 
 /// Ports by name.
@@ -48,6 +49,11 @@ pub struct Record {
     pub queues: Option<Duration>,
     /// Whose queues; all where empty.
     pub queue_ports: Vec<PortSelector>,
+    /// How often TCP connections are sampled; not at all where absent.
+    #[serde(serialize_with = "canonical")]
+    pub tcp: Option<Duration>,
+    /// Hosts whose connections are; all where absent.
+    pub tcp_hosts: Option<Hosts>,
     /// One row a pause.
     pub pauses: bool,
     /// Comma-separated files beside the Parquet ones.

@@ -1,6 +1,8 @@
 //! Every kind of refusal: where it points, what it says, what it suggests.
 
 use super::*;
+use crate::common::mutated;
+use sluicenet_proto::rng::Rng;
 
 /// Replaces `from` in the full scenario and expects an error at `needle` with `message`.
 fn expect(text: &str, needle: &str, message: &str) {
@@ -77,7 +79,9 @@ fn topologies_beyond_the_limits_are_refused_by_arithmetic() {
         ("[2, 2]", "[1, 1048576]", "ports is too large"),
         ("[4, 4]", "[1]", "`m` has 2 levels and `w` has 1"),
         ("[4, 4]", "[2, 2]", "a host has one port"),
-        ("[]", "[]", "1 to 16 levels"),
+        ("[]", "[]", "1 to 8 levels"),
+        ("[4, 4095]", "[1, 1]", "a switch of 4099 ports is too large"),
+        ("[2, 1, 1, 1, 1, 1, 1, 1, 2]", "[1, 1, 1, 1, 1, 1, 1, 1, 1]", "1 to 8 levels, not 9"),
         ("[4, 0]", "[1, 1]", "`m` of 0 is out of range"),
         ("[4, 9999999999]", "[1, 1]", "out of range"),
     ] {
@@ -94,6 +98,8 @@ fn topologies_beyond_the_limits_are_refused_by_arithmetic() {
     expect(&other("kind = \"fat-tree\"\nhosts = 4"), "4", "`hosts` means nothing to a topology of kind \"fat-tree\"");
     expect(&other("kind = \"k-ary-n-tree\"\nk = 4\nn = 3\nslimmed = [2]"), "[2]", "2 levels of switches");
     expect(&other("kind = \"hpcc\"\nfile = \"x.txt\""), "\"x.txt\"", "no folder to read files from");
+    let many = "external_hosts = 9000";
+    expect(&with("external_hosts = 4", many), "9000", "a switch of 4504 ports is too large");
     expect(&with("level = 2", "level = 3"), "3\nrate", "there is no level 3: the tree has 2");
 }
 
@@ -114,6 +120,8 @@ fn contradictions() {
         "\"20 ms\"\nrto_min",
         "rto_base (20000 us) is above rto_max",
     );
+    let small = with("buffer = \"128 KB\"\nmax", "buffer = \"1 KB\"\nmax");
+    expect(&small, "\"1 KB\"\nmax", "must hold two segments");
     expect(&with("max_buffer = \"256 KB\"", "max_buffer = \"1 KB\""), "\"128 KB\"\nmax_buffer", "above max_buffer");
     expect(&with("mtu = \"1446 B\"", "mtu = \"1500 B\""), "\"1500 B\"\n\n[framing]", "do not fit a frame of 1518 B");
     expect(&with("warmup = \"100 ms\"", "warmup = \"2 s\""), "\"2 s\"\nparameters", "not shorter than the run");
@@ -144,6 +152,62 @@ fn workloads() {
     let text = MINIMAL.replace("bytes", "rate = \"1 Gb/s\"\nbytes");
     expect(&text, "\"1 Gb/s\"", "a TCP flow finds its own rate");
     expect(&MINIMAL.replace("[[workload]]", "[workload]"), "[workload]", "a table where a list of tables should be");
+}
+
+#[test]
+fn hotspots() {
+    const HOTSPOT: &str = "[topology]\nkind = \"single-switch\"\nhosts = 4\n[[workload]]\nkind = \"hotspot\"\n\
+        sources = [0, 1]\ndestination = 3\nmessage = \"10 KB\"\n\
+        phases = [{ until = \"1 ms\", rate = \"1 Gb/s\" }, { until = \"2 ms\", rate = 0 }]\ntransport = \"tcp\"\n";
+    parse(HOTSPOT).unwrap();
+    let phases = &HOTSPOT[HOTSPOT.find("[{").unwrap()..HOTSPOT.find("]\ntransport").unwrap() + 1];
+    for (from, to, needle, message) in [
+        ("[0, 1]", "[0, 3]", "[0, 3]", "host 3 sends to itself"),
+        ("[0, 1]", "[0, 4]", "4]", "`sources` of 4 is out of range"),
+        ("[0, 1]", "[1, 1]", "1]\ndest", "listed twice"),
+        ("[0, 1]", "-1", "-1", "out of range"),
+        ("[0, 1]", "nan", "nan", "a whole number"),
+        ("[0, 1]", "4", "4\ndest", "4 sources: the network has 3 hosts but the receiver"),
+        ("sources = [0, 1]\n", "", "[[workload]]", "`sources` is missing"),
+        ("destination = 3", "destination = 4", "4\nmess", "there is no host 4"),
+        ("destination = 3", "destination = -3", "-3", "out of range"),
+        ("\"10 KB\"", "\"0 B\"", "\"0 B\"", "cannot be 0"),
+        ("\"10 KB\"", "10", "10\n", "a size needs a unit"),
+        ("\"10 KB\"", "\"2 TB\"", "\"2 TB\"", "too large"),
+        (phases, "[]", "[[workload]]", "`phases` is missing"),
+        (phases, "3", "3\ntrans", "a list of tables"),
+        (phases, "[{ rate = \"1 b/s\" }]", "{ rate", "`until` is missing"),
+        (phases, "[{ until = \"1 s\" }]", "{ until", "`rate` is missing"),
+        ("\"2 ms\"", "\"1 ms\"", "\"1 ms\", rate = 0", "does not end after the one before it"),
+        ("\"2 ms\"", "\"-2 ms\"", "\"-2 ms\"", "negative"),
+        ("\"1 Gb/s\"", "\"1 GB/s\"", "\"1 GB/s\"", "unknown unit"),
+        ("\"1 Gb/s\"", "nan", "nan", "a rate needs a unit"),
+        ("rate = 0 }", "rat = 0 }", "rat = 0", "unknown key `rat`"),
+        (phases, "[{ until = \"2400 h\", rate = \"100 Tb/s\" }]", "[{ until", "each source would offer"),
+        ("\"tcp\"", "\"sctp\"", "\"sctp\"", "unknown transport"),
+    ] {
+        assert!(HOTSPOT.contains(from), "{from}");
+        expect(&HOTSPOT.replacen(from, to, 1), needle, message);
+    }
+}
+
+#[test]
+fn what_would_not_fit_into_memory_or_into_a_counter() {
+    let buffer = "buffer = \"100 KB\"";
+    expect(&with(buffer, "buffer = \"5 GB\""), "\"5 GB\"", "`buffer` of 5000000000 B is too large");
+    expect(&with("headroom = \"auto\"", "headroom = \"5 GB\""), "\"5 GB\"", "too large");
+    expect(&with("link_rate = \"10 Gb/s\"", "link_rate = \"9 kb/s\""), "\"9 kb/s\"", "too low for a link");
+    expect(&with("queues = \"10 us\"", "queues = \"1 ps\""), "\"1 ps\"", "samples in every 500 us are too many");
+    expect(&with("stagger = \"1 us\"", "stagger = \"2000 h\""), "\"2000 h\"", "after 100 days");
+    expect(&with("initial_window = \"rfc3390\"", "initial_window = 256"), "256\nsack", "out of range");
+    expect(&with("reassembly_limit = 200", "reassembly_limit = 65536"), "65536\ninitial", "out of range");
+    let often = "{ kind = \"constant\", value = \"1 ns\" }";
+    let text = with("{ kind = \"constant\", value = \"1 ms\" }", often);
+    expect(&text, often, "between two arrivals on average");
+    let text = with("queries = 100\nwarmup_queries = 10\n", "").replacen("mean = \"1 ms\"", "mean = \"1 ns\"", 1);
+    expect(&text, "{ kind = \"exponential\"", "about 2.0e9 queries are too many");
+    let text = format!("{MINIMAL}{}", "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 B\"\n".repeat(256));
+    assert!(refused(&text).message.contains("257 workloads: at most 256"));
 }
 
 #[test]
@@ -207,29 +271,11 @@ fn no_key_is_read_and_ignored() {
 /// Whatever is done to a valid scenario, the answer is a scenario or an error.
 #[test]
 fn mutated_scenarios_never_panic() {
-    let mut seed = 0x5eed_u64;
-    let mut random = move |n: usize| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        (seed % n.max(1) as u64) as usize
-    };
+    let mut rng = Rng::from_words(&[0x5eed]);
     let words =
         ["\"", "[", "]", "{", "}", "=", "\n", "nan", "-1", "99999999999999999999", "\"\u{1F600}\"", ".", "inf", "0"];
     for _ in 0..4000 {
-        let mut bytes = FULL.as_bytes().to_vec();
-        for _ in 0..=random(4) {
-            if bytes.is_empty() {
-                break;
-            }
-            let at = random(bytes.len());
-            match random(4) {
-                0 => bytes[at] = random(256) as u8,
-                1 => drop(bytes.drain(at..(at + random(30)).min(bytes.len()))),
-                2 => drop(bytes.splice(at..at, words[random(words.len())].bytes())),
-                _ => bytes.truncate(at.max(1)),
-            }
-        }
+        let bytes = mutated(FULL.as_bytes(), &words, &mut rng);
         let text = String::from_utf8_lossy(&bytes);
         match parse(&text) {
             Ok(loaded) => drop(loaded.scenario.canonical_json().unwrap()),

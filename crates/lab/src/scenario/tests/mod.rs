@@ -1,6 +1,7 @@
 //! Tests of scenarios as a whole.
 
 mod errors;
+mod hostile;
 mod model;
 mod sweeps;
 

@@ -1,6 +1,7 @@
 //! What valid scenarios mean.
 
 use super::*;
+use crate::common::Dir;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 
@@ -108,10 +109,10 @@ fn input_files_are_relative_to_the_scenario_and_kept() {
 
 #[test]
 fn a_scenario_of_17_mib_is_refused_before_reading() {
-    let path = std::env::temp_dir().join(format!("sluicenet-large-{}.toml", std::process::id()));
+    let dir = Dir::new("large-toml");
+    let path = dir.0.join("large.toml");
     std::fs::File::create(&path).unwrap().set_len(17 << 20).unwrap();
     let e = Scenario::load(&path).unwrap_err();
-    std::fs::remove_file(&path).unwrap();
     assert!(e.to_string().contains("too large: 17825792 bytes"), "{e}");
 }
 

@@ -31,6 +31,27 @@ fn variants_come_in_the_order_of_the_file() {
 }
 
 #[test]
+fn folders_have_plain_names() {
+    assert_eq!(folder_name("flow_control=LZ seed=2"), "flow_control=LZ,seed=2");
+    assert_eq!(folder_name("link_rate=10 Gb/s"), "link_rate=10,Gb_s");
+    assert_eq!(folder_name("../../x"), ".._.._x");
+    assert_eq!(folder_name(""), "run");
+    assert_eq!(folder_name(&"é".repeat(1000)).len(), 120);
+}
+
+#[test]
+fn axes_are_short_where_that_is_enough() {
+    let axes = |sweep: &str| {
+        let text = format!("{MINIMAL}{}[sweep]\n{sweep}\n", &MINIMAL[MINIMAL.find("[[").unwrap()..]);
+        let variants = parse(&text).unwrap().expand_sweep().unwrap();
+        variants[0].axes().into_iter().map(|a| a.0).collect::<Vec<_>>()
+    };
+    assert_eq!(axes("scenario.seed = [1]\ntcp.congestion = [\"vegas\"]"), ["seed", "congestion"]);
+    let two = "\"workload.0.dst\" = [2]\n\"workload.1.dst\" = [2]";
+    assert_eq!(axes(two), ["workload.0.dst", "workload.1.dst"]);
+}
+
+#[test]
 fn no_sweep_is_one_variant() {
     let loaded = parse(MINIMAL).unwrap();
     let variants = loaded.expand_sweep().unwrap();
