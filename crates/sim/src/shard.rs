@@ -188,7 +188,7 @@ impl<A: App> Shard<A> {
                 What::WireFree(port) => Key::new(time, Class::WireFree, port, 0),
                 What::Arrival(port, frame) => arrival(time, port, frame),
             };
-            self.lanes[(w % lanes) as usize].push((node, key));
+            self.lanes[(w % lanes) as usize].push(Entry { node, key });
         }
     }
 
@@ -314,8 +314,13 @@ impl<A: App> Shard<A> {
 
     /// Frames and notes on their way, with the box and port they will reach.
     pub fn in_flight(&self) -> impl Iterator<Item = (u32, u16, &Packet)> {
-        let near = self.lanes.iter().flatten().filter(|(_, k)| k.is(Class::Arrival) || k.is(Class::Note));
-        let near = near.map(|&(node, k)| (node, k.port(), self.pool.frame(frame_of(k))));
+        let near = self
+            .lanes
+            .iter()
+            .flatten()
+            .map(|e| (e.node, e.key))
+            .filter(|(_, k)| k.is(Class::Arrival) || k.is(Class::Note));
+        let near = near.map(|(node, k)| (node, k.port(), self.pool.frame(frame_of(k))));
         let far = self.far.iter().filter_map(|(_, node, what)| match what {
             What::Arrival(port, frame) => Some((node, *port, self.pool.frame(*frame))),
             _ => None,

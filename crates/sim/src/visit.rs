@@ -127,7 +127,7 @@ impl Reach<'_> {
     pub fn arrive(&mut self, at: u64, node: u32, port: u16, frame: Handle) {
         debug_assert!(at >= self.here.end);
         match self.lane_of(at) {
-            Some((lane, time)) => self.lanes[lane].push((node, arrival(time, port, frame))),
+            Some((lane, time)) => self.lanes[lane].push(Entry { node, key: arrival(time, port, frame) }),
             None => self.far.push(at, node, What::Arrival(port, frame)),
         }
     }
@@ -139,7 +139,7 @@ impl Reach<'_> {
             return own.insert(Key::new(at - self.here.start, class, port, 0));
         }
         match self.lane_of(at) {
-            Some((lane, time)) => self.lanes[lane].push((node, Key::new(time, class, port, 0))),
+            Some((lane, time)) => self.lanes[lane].push(Entry { node, key: Key::new(time, class, port, 0) }),
             None => {
                 let what = if class == Class::Timer { What::Timer } else { What::WireFree(port) };
                 self.far.push(at, node, what);
