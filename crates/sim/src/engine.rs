@@ -362,6 +362,10 @@ fn run_shard<A: App>(
     (window, sampler.next, samples)
 }
 
+/// Turns of a waiting thread before it lets go of its core, a millisecond or so. On a busy machine what is given away comes
+/// back only after a time slice, which is many windows; measured, not critical.
+const PATIENCE: u32 = 200_000;
+
 /// Where threads meet: a barrier that spins, and the smallest of what each brings.
 struct Gate {
     threads: usize,
@@ -400,8 +404,8 @@ impl Gate {
         while self.generation.load(Ordering::Acquire) == generation {
             std::hint::spin_loop();
             spins += 1;
-            if spins > 5_000 {
-                // Another thread may need this core.
+            if spins > PATIENCE {
+                // The thread waited for may need this core.
                 std::thread::yield_now();
                 assert!(!self.failed.load(Ordering::Relaxed), "another thread of the simulation failed");
             }
