@@ -31,6 +31,7 @@ pub fn records(e: LabRecordError) -> PyErr {
             let text = format!("{}: already holds {detail}; give another `out`, or force=True", dir.display());
             (text, dir.clone())
         }
+        LabRecordError::Busy { dir } => (e.to_string(), dir.clone()),
         LabRecordError::Io { path, .. } | LabRecordError::Corrupt { path, .. } => (e.to_string(), path.clone()),
     };
     RecordError::new_err((text, path))

@@ -41,6 +41,10 @@ pub struct FlowRecord {
     pub src: Address,
     /// Receiver.
     pub dst: Address,
+    /// Port it was sent from, and to.
+    pub ports: (u16, u16),
+    /// Where it ends among the bytes its socket was given.
+    pub offset: u64,
     /// Traffic class.
     pub priority: Priority,
     /// Bytes the application sent.
@@ -222,6 +226,22 @@ impl Socket {
         }
     }
 
+    /// The messages that are not confirmed, as they stand. What the connection counted since the last confirmation is the
+    /// first one's: the others wait for it, and each event counts once.
+    pub fn unfinished(&self, paused: Duration) -> impl Iterator<Item = FlowRecord> {
+        self.outbox.iter().enumerate().map(move |(i, m)| {
+            let so_far = match &self.body {
+                Body::Tcp(tcp) => tcp.bytes_acked(),
+                Body::Udp(..) => m.begin,
+            };
+            let mut record = self.record(m, None, so_far.clamp(m.begin, m.end) - m.begin, paused);
+            if i > 0 {
+                (record.timeouts, record.retransmissions, record.timeout_wait) = (0, 0, Duration::ZERO);
+            }
+            record
+        })
+    }
+
     /// The record of a message of this socket.
     pub fn record(&self, m: &Outgoing, end: Option<Instant>, delivered: u64, paused: Duration) -> FlowRecord {
         let now = self.before(paused);
@@ -239,6 +259,8 @@ impl Socket {
             tcp: matches!(self.body, Body::Tcp(_)),
             src: self.flow.src,
             dst: self.flow.dst,
+            ports: (self.flow.sport, self.flow.dport),
+            offset: m.end,
             priority: self.priority,
             bytes: m.end - m.begin,
             start: m.start,

@@ -135,6 +135,12 @@ impl Sockets {
 
     /// A socket by its number.
     #[inline(always)]
+    pub fn get(&self, number: u32) -> Option<&Socket> {
+        self.sockets.get(number as usize)?.as_ref()
+    }
+
+    /// A socket by its number, to change.
+    #[inline(always)]
     pub fn get_mut(&mut self, number: u32) -> Option<&mut Socket> {
         self.sockets.get_mut(number as usize)?.as_mut()
     }

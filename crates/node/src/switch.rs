@@ -111,7 +111,7 @@ pub struct Switch {
     queues: Vec<Queue>,
     /// Bytes buffered at `priority * ports + port` of the input; not kept where nothing is bounded by them.
     ingress: Vec<u32>,
-    /// Bytes from input `i` in the queues of output `o`, at `i * ports + o`; empty without lossless priorities.
+    /// Bytes of the `l`th lossless priority from input `i` in the queue of output `o`, at `(l * ports + i) * ports + o`.
     share: Vec<u32>,
     pooled: [u32; PRIORITIES],
     queued: u32,
@@ -130,7 +130,7 @@ impl Switch {
     /// A switch with one port for each entry of `ports`.
     pub fn new(config: &SwitchConfig, router: Router, ports: &[PortConfig], record_pauses: bool) -> Switch {
         let n = ports.len();
-        let share = if config.lossless.is_empty() { 0 } else { n * n };
+        let share = config.lossless.iter().count() * n * n;
         Switch {
             router,
             egress: alloc::vec![Egress::default(); n],
@@ -205,9 +205,16 @@ impl Switch {
     pub fn signal(&self, port: PortId) -> Option<&Signal> {
         self.flow_control.get(port as usize).map(|f| &f.signal)
     }
-    /// Bytes from input `from` that stand in the queues of output `to`; 0 without flow control.
-    pub fn share(&self, from: PortId, to: PortId) -> u32 {
-        self.share.get(from as usize * self.ports() + to as usize).copied().unwrap_or(0)
+    /// Bytes of a lossless priority from input `from` that stand in the queue of output `to`.
+    pub fn share(&self, from: PortId, to: PortId, priority: Priority) -> u32 {
+        if self.lossless.contains(priority) { self.share[self.share_at(from, priority) + to as usize] } else { 0 }
+    }
+
+    /// Where the shares of an input begin.
+    #[inline(always)]
+    fn share_at(&self, input: PortId, p: Priority) -> usize {
+        let before = (self.lossless.0 & ((1 << p) - 1)).count_ones() as usize;
+        (before * self.egress.len() + input as usize) * self.egress.len()
     }
     /// The pauses sent since the last call.
     pub fn take_pauses(&mut self) -> Vec<PauseEvent> {
@@ -283,7 +290,7 @@ impl Switch {
     #[inline(never)]
     fn note_pause(&mut self, now: Instant, port: PortId, priority: Priority, stop: bool) {
         let n = self.ports();
-        let row = &self.share[port as usize * n..][..n];
+        let row = &self.share[self.share_at(port, priority)..][..n];
         // The lowest port wins a tie: the record must not depend on anything but content.
         let cause = (0..n).max_by_key(|&o| (row[o], n - o)).unwrap_or(0) as PortId;
         let cause_is_held = self.egress[cause as usize].held.contains(priority);
@@ -300,8 +307,8 @@ impl Switch {
         self.ingress[at] += len;
         let bytes = self.ingress[at];
         if self.lossless.contains(p) {
-            let n = self.egress.len();
-            self.share[input as usize * n + output as usize] += len;
+            let at = self.share_at(input, p) + output as usize;
+            self.share[at] += len;
             let fc = &mut self.flow_control[input as usize];
             if bytes > fc.config.marks.xoff && fc.signal.on_rise(p, bytes, &fc.config.marks) {
                 self.egress[input as usize].control = true;
@@ -325,8 +332,8 @@ impl Switch {
         self.ingress[at] -= len;
         let bytes = self.ingress[at];
         if self.lossless.contains(p) {
-            let n = self.egress.len();
-            self.share[input as usize * n + output as usize] -= len;
+            let at = self.share_at(input, p) + output as usize;
+            self.share[at] -= len;
             let fc = &mut self.flow_control[input as usize];
             if fc.signal.stopped().contains(p) && fc.signal.on_fall(p, bytes, &fc.config.marks) {
                 self.egress[input as usize].control = true;
@@ -372,7 +379,8 @@ impl<F: Frame> Device<F> for Switch {
     ) -> Option<PortId> {
         let frame = pool.frame(at);
         if frame.is_pause() {
-            let pause = frame.as_pause();
+            // What fails the check sequence is thrown away unread.
+            let pause = if frame.is_corrupt() { None } else { frame.as_pause() };
             pool.release(at);
             self.receive_pause(now, port, pause, woke);
             return None;

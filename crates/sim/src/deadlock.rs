@@ -26,7 +26,8 @@ pub fn find<A: App>(engine: &Engine<A>) -> Option<Vec<Held>> {
                 if !f.signal(at).is_some_and(|x| x.stopped().contains(priority)) {
                     continue;
                 }
-                let next = (0..f.ports() as PortId).filter(|&o| f.share(at, o) > 0).map(|o| (far, o, priority));
+                let next =
+                    (0..f.ports() as PortId).filter(|&o| f.share(at, o, priority) > 0).map(|o| (far, o, priority));
                 waits.insert((n, port, priority), next.collect());
             }
         }

@@ -11,7 +11,7 @@ use sluicenet_node::switch::PauseEvent;
 use sluicenet_proto::cee::headroom::PFC_FRAME_BYTES;
 use sluicenet_proto::time::{Duration, Instant};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// What a run goes on to do after an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -326,7 +326,7 @@ fn run_shard<A: App>(
     clock: Clockwork,
     mut sampler: Sampler<'_>,
 ) -> (u64, u64, Vec<QueueSample>) {
-    let _guard = FailGuard(&gate.failed);
+    let _guard = FailGuard(gate);
     let me = shard.me as usize;
     let mut samples = Vec::new();
     let mut parcels = Vec::new();
@@ -362,27 +362,34 @@ fn run_shard<A: App>(
     (window, sampler.next, samples)
 }
 
-/// Turns of a waiting thread before it lets go of its core, a millisecond or so. On a busy machine what is given away comes
-/// back only after a time slice, which is many windows; measured, not critical.
-const PATIENCE: u32 = 200_000;
+/// Turns of a waiting thread before it sleeps, some 100 us: waking it costs about as much. Where threads outnumber cores it
+/// sleeps at once, for the one it waits for needs the core.
+const PATIENCE: u32 = 20_000;
 
-/// Where threads meet: a barrier that spins, and the smallest of what each brings.
+/// Where threads meet: a barrier that spins, then sleeps, and the smallest of what each brings.
 struct Gate {
     threads: usize,
+    patience: u32,
     arrived: AtomicUsize,
     generation: AtomicU64,
     offers: Vec<AtomicU64>,
     failed: AtomicBool,
+    sleepers: Mutex<usize>,
+    wake: Condvar,
 }
 
 impl Gate {
     fn new(threads: usize) -> Gate {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         Gate {
             threads,
+            patience: if threads > cores { 0 } else { PATIENCE },
             arrived: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
             offers: (0..2 * threads).map(|_| AtomicU64::new(u64::MAX)).collect(),
             failed: AtomicBool::new(false),
+            sleepers: Mutex::new(0),
+            wake: Condvar::new(),
         }
     }
 
@@ -395,31 +402,42 @@ impl Gate {
 
     fn wait(&self) {
         let generation = self.generation.load(Ordering::Acquire);
+        let passed = || self.generation.load(Ordering::Acquire) != generation;
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Release);
+            // Under the lock: whoever is about to sleep sees the new generation first, or is woken.
+            let sleepers = self.sleepers.lock().unwrap_or_else(|e| e.into_inner());
             self.generation.store(generation + 1, Ordering::Release);
+            if *sleepers > 0 {
+                self.wake.notify_all();
+            }
             return;
         }
-        let mut spins = 0u32;
-        while self.generation.load(Ordering::Acquire) == generation {
-            std::hint::spin_loop();
-            spins += 1;
-            if spins > PATIENCE {
-                // The thread waited for may need this core.
-                std::thread::yield_now();
-                assert!(!self.failed.load(Ordering::Relaxed), "another thread of the simulation failed");
+        for _ in 0..self.patience {
+            if passed() {
+                return;
             }
+            std::hint::spin_loop();
         }
+        let mut sleepers = self.sleepers.lock().unwrap_or_else(|e| e.into_inner());
+        *sleepers += 1;
+        while !passed() {
+            assert!(!self.failed.load(Ordering::Relaxed), "another thread of the simulation failed");
+            sleepers = self.wake.wait(sleepers).unwrap_or_else(|e| e.into_inner());
+        }
+        *sleepers -= 1;
     }
 }
 
 /// Lets the others out of the barrier when a thread panics.
-struct FailGuard<'a>(&'a AtomicBool);
+struct FailGuard<'a>(&'a Gate);
 
 impl Drop for FailGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.store(true, Ordering::Relaxed);
+            self.0.failed.store(true, Ordering::Relaxed);
+            let _sleepers = self.0.sleepers.lock().unwrap_or_else(|e| e.into_inner());
+            self.0.wake.notify_all();
         }
     }
 }

@@ -156,7 +156,7 @@ impl Reach<'_> {
         wire.free_at = now + (((len + self.clock.overhead) as u64 * wire.ps_per_byte_q16) >> 16);
         wire.frames += 1;
         wire.bytes += len as u64;
-        let last_bit = wire.free_at - wire.gap_ps as u64;
+        let last_bit = wire.free_at - ((wire.gap as u64 * wire.ps_per_byte_q16) >> 16);
         let at = if pause {
             last_bit + wire.pause_latency
         } else if wire.flags & FIRST_BIT != 0 {

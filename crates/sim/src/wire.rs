@@ -18,8 +18,8 @@ pub struct Wire {
     pub peer: u32,
     pub peer_port: u16,
     pub shard: u16,
-    /// Time of the gap after a frame.
-    pub gap_ps: u32,
+    /// Bytes of the gap after a frame.
+    pub gap: u8,
     pub flags: u8,
 }
 
@@ -59,7 +59,7 @@ impl Wire {
             bytes: 0,
             peer: s.peer,
             peer_port: s.peer_port,
-            gap_ps: ((s.gap as u64 * s.ps_per_byte_q16) >> 16) as u32,
+            gap: s.gap,
             flags,
             shard: s.shard,
         }

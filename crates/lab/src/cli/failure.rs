@@ -48,7 +48,7 @@ impl From<scenario::Error> for Failure {
 impl From<RecordError> for Failure {
     fn from(e: RecordError) -> Failure {
         match e {
-            RecordError::Exists { .. } => Failure::Input(e.to_string()),
+            RecordError::Exists { .. } | RecordError::Busy { .. } => Failure::Input(e.to_string()),
             RecordError::Io { .. } | RecordError::Corrupt { .. } => Failure::Failed(e.to_string()),
         }
     }

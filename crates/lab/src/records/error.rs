@@ -22,6 +22,11 @@ pub enum RecordError {
         /// What was expected and what was found.
         detail: String,
     },
+    /// Another process is writing a result there.
+    Busy {
+        /// The directory concerned.
+        dir: PathBuf,
+    },
     /// The directory already holds a result, and nothing said that it may be replaced.
     Exists {
         /// The directory concerned.
@@ -49,6 +54,9 @@ impl fmt::Display for RecordError {
         match self {
             RecordError::Io { path, action, source } => write!(f, "{}: cannot {action}: {source}", path.display()),
             RecordError::Corrupt { path, detail } => write!(f, "{}: {detail}", path.display()),
+            RecordError::Busy { dir } => {
+                write!(f, "{}: another run is writing its result here; give another directory, or wait", dir.display())
+            }
             RecordError::Exists { dir, detail } => {
                 write!(f, "{}: already holds {detail}; give another directory, or --force to replace it", dir.display())
             }

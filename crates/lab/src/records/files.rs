@@ -44,6 +44,21 @@ pub enum Found {
     Complete(Box<Manifest>),
 }
 
+/// Keeps other processes from writing into a directory, for as long as it lives; a kill ends it too.
+#[derive(Debug)]
+pub struct Lock(#[allow(dead_code)] File);
+
+/// Takes `dir`, which is created, for the result of one run.
+pub fn lock(dir: &Path) -> Result<Lock, RecordError> {
+    fs::create_dir_all(dir).map_err(RecordError::io(dir, "create the directory"))?;
+    let file = File::open(dir).map_err(RecordError::io(dir, "open the directory"))?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(RecordError::Busy { dir: dir.to_owned() }),
+        // A file system without locks is used as it is.
+        Ok(()) | Err(_) => Ok(Lock(file)),
+    }
+}
+
 /// Makes `dir` ready for the result of `run`: creates it, or decides about what it already holds.
 pub fn claim(dir: &Path, run: &RunInfo, existing: Existing) -> Result<Found, RecordError> {
     fs::create_dir_all(dir).map_err(RecordError::io(dir, "create the directory"))?;

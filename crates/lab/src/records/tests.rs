@@ -220,3 +220,13 @@ fn diff_finds_the_first_difference_whatever_the_parts() {
     assert!(flows.columns.iter().any(|c| c.column == "timeouts" && c.mean_b == 3.0 / 249.0));
     assert!(differs.tables[1..].iter().all(|t| t.first.is_none()));
 }
+
+#[test]
+fn a_directory_is_one_writers_at_a_time() {
+    let dir = Dir::new("records-lock");
+    let first = lock(&dir.0).unwrap();
+    let refused = lock(&dir.0).unwrap_err().to_string();
+    assert!(refused.contains("another run is writing"), "{refused}");
+    drop(first);
+    lock(&dir.0).unwrap();
+}

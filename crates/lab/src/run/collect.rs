@@ -10,7 +10,7 @@ use crate::scenario::{Hosts, Record, Scenario};
 use crate::workload::{HostApps, KINDS, workload_of};
 use sluicenet_node::door::PortId;
 use sluicenet_node::guest::FlowRecord;
-use sluicenet_node::packet::FlowKey;
+use sluicenet_node::packet::{FlowKey, Kind, Packet};
 use sluicenet_node::server::{App, QueryRecord};
 use sluicenet_node::switch::PauseEvent;
 use sluicenet_proto::frame::{PRIORITIES, Priority};
@@ -216,7 +216,7 @@ impl Collector {
         self.scratch = scratch;
         self.write_queries(ended)?;
         let pauses: Vec<PauseRow> = epoch.pauses.iter().filter_map(|(n, p)| self.pause(*n, p)).collect();
-        self.capture.write(&epoch.captured)?;
+        self.capture.write(epoch.captured, epoch.now)?;
         if let Some(w) = &mut self.writer {
             w.write(&pauses)?;
             let samples: Vec<QueueRow> = epoch
@@ -375,10 +375,22 @@ impl Collector {
     }
 
     /// The last rows: what is still under way, and what every port counted.
-    pub fn finish(mut self, engine: Engine<HostApps>, now: Instant, status: Status) -> Result<Collected, RecordError> {
+    pub fn finish(
+        mut self,
+        mut engine: Engine<HostApps>,
+        now: Instant,
+        status: Status,
+    ) -> Result<Collected, RecordError> {
         let ended = std::mem::take(&mut self.ended);
+        let last = last_news(&mut engine, now);
+        self.write_flows(&last)?;
         let mut open: Vec<FlowRecord> = servers(&engine).flat_map(|(_, s)| s.core().unfinished_flows(now)).collect();
         open.sort_unstable_by_key(|f| f.id);
+        for f in open.iter_mut().filter(|f| !f.tcp) {
+            // Nobody tells the sender of datagrams how many arrived until all of them have.
+            let receiver = engine.node(f.dst.host()).as_server();
+            f.delivered = receiver.and_then(|s| s.core().datagram_bytes_received(f)).unwrap_or(0);
+        }
         self.write_flows(&open)?;
         self.write_queries(ended)?;
         let mut unfinished: Vec<QueryRow> = servers(&engine)
@@ -401,7 +413,7 @@ impl Collector {
         unfinished.sort_unstable_by_key(|q| q.query_id);
         self.add_queries(unfinished)?;
         let pauses: Vec<PauseRow> = self.open.iter().map(|(&key, o)| self.pause_row(key, o, None)).collect();
-        self.capture.flush()?;
+        self.capture.finish(now)?;
         let mut writer = self.writer.take();
         if let Some(w) = writer.as_mut().filter(|_| self.record.pauses) {
             w.write(&pauses)?;
@@ -483,6 +495,27 @@ impl Collector {
         };
         ((0..engine.ports(n) as PortId).map(port_row).collect(), of_node.iter().map(drop_row).collect())
     }
+}
+
+/// The flows that had ended when the run did, and of which only the news was still on its way to the sender.
+fn last_news(engine: &mut Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
+    let notes = engine.in_flight().filter(|(_, _, p)| p.kind() == Kind::Note);
+    let mut notes: Vec<(NodeId, Packet)> = notes.map(|(node, _, p)| (node, *p)).collect();
+    // The same order whatever the number of threads.
+    notes.sort_by_key(|(node, p)| {
+        let flow = p.flow();
+        (*node, flow.src.to_bits(), flow.dst.to_bits(), flow.sport, flow.dport, p.note_words())
+    });
+    let mut flows = Vec::new();
+    for (node, note) in notes {
+        if let Node::Server(s) = engine.node_mut(node) {
+            // The applications hear of it no more: it changes what is recorded, not what happens.
+            s.core_mut().receive_note(now, &note);
+            s.core_mut().take_flows(&mut flows);
+        }
+    }
+    flows.sort_unstable_by_key(|f| (f.end.unwrap_or(Instant::MAX), f.id));
+    flows
 }
 
 /// Frames and bytes on their way to each port.

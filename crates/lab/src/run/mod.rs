@@ -7,7 +7,7 @@ mod figures;
 use crate::build::{self, Built};
 use crate::records::{
     Existing, Found, Input, Options as RecordOptions, QueryRow, RecordError, RecordWriter, RunInfo, RunLog, Status,
-    claim, sha256_hex,
+    claim, lock, sha256_hex,
 };
 use crate::scenario::{self, Scenario, Warning};
 use crate::workload;
@@ -210,9 +210,11 @@ fn parameters(s: &Scenario) -> Vec<(String, String)> {
 pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError> {
     let s = &job.scenario;
     let built = build::build(s).map_err(RunError::Build)?;
+    let _lock;
     let writer = match &options.out {
         None => None,
         Some(dir) => {
+            _lock = lock(dir)?;
             let info = job.info();
             if let Found::Complete(_) = claim(dir, &info, options.existing)? {
                 return Ok(None);
@@ -266,7 +268,6 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
     if stuck.is_none() && s.pfc.enabled {
         stuck = deadlock::find(&engine);
     }
-    let (cpu_s, wall_s) = (clock() - cpu, wall.elapsed().as_secs_f64());
     let totals = audit::check(&engine).map_err(|wrong| {
         let first = &wrong[0];
         RunError::Audit(format!("{}: {}", plan.name(first.node.min(plan.nodes() as u32 - 1)), first.books))
@@ -304,11 +305,13 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
         violations,
         deadlock,
         tcp_bytes: collect::tcp_bytes(&engine),
-        cpu_s,
-        wall_s,
+        cpu_s: 0.0,
+        wall_s: 0.0,
         warnings,
     };
     let collected = collector.finish(engine, now, status)?;
+    // What is recorded at the end belongs to the run as well.
+    (outcome.cpu_s, outcome.wall_s) = (clock() - cpu, wall.elapsed().as_secs_f64());
     outcome.queries = collected.queries;
     outcome.flows = collected.flows;
     outcome.flow_fct_ps = collected.fct_ps;
@@ -327,7 +330,7 @@ fn write_log(dir: &Path, outcome: &Outcome, threads: usize) -> Result<(), RunErr
         packet_hops: outcome.hops,
         threads: threads as u32,
         peak_memory_bytes: Some(peak_rss_bytes()),
-        command: std::env::args().collect(),
+        command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
     };
     Ok(log.write(dir)?)
 }

@@ -190,6 +190,14 @@ impl Core {
         self.connections().map(|(_, tcp)| tcp.bytes_received()).sum()
     }
 
+    /// Bytes of datagrams that arrived here of a flow as its sender records it; `None` for one that is not awaited here.
+    pub fn datagram_bytes_received(&self, f: &FlowRecord) -> Option<u64> {
+        let local = FlowKey { src: f.dst, dst: f.src, sport: f.ports.1, dport: f.ports.0 };
+        let sockets = &self.guests.get(f.dst.vm() as usize)?.sockets;
+        let socket = sockets.find(&local).and_then(|index| sockets.get(index)).filter(|_| !f.tcp)?;
+        socket.inbox.iter().find(|m| m.end == f.offset).map(|m| m.received)
+    }
+
     /// What went in and out.
     pub fn ledger(&self) -> ServerLedger {
         let vswitch = self.vswitch.as_ref().map_or(0, |v| v.queued() as u64);
@@ -300,18 +308,7 @@ impl Core {
     /// Flows that have not ended, as they stand.
     pub fn unfinished_flows(&self, now: Instant) -> Vec<FlowRecord> {
         let sockets = self.guests.iter().flat_map(|g| g.sockets.iter());
-        sockets
-            .flat_map(|s| {
-                s.outbox.iter().map(move |m| {
-                    let so_far = match &s.body {
-                        Body::Tcp(tcp) => tcp.bytes_acked(),
-                        Body::Udp(..) => m.begin,
-                    };
-                    let delivered = so_far.clamp(m.begin, m.end) - m.begin;
-                    s.record(m, None, delivered, self.adapter.gate().held_time(now, s.priority))
-                })
-            })
-            .collect()
+        sockets.flat_map(|s| s.unfinished(self.adapter.gate().held_time(now, s.priority))).collect()
     }
 
     /// Moves what the application wrote into the socket's buffer as far as it takes it.

@@ -2,10 +2,9 @@
 
 use super::{Core, Event};
 use crate::due::Passage;
-use crate::guest::{Body, FlowRecord, NOTE_WORD, Socket, SocketId, Topic, note};
+use crate::guest::{Body, NOTE_WORD, Socket, SocketId, Topic, note};
 use crate::packet::{FlowKey, Kind, Packet};
 use crate::pool::{Handle, Pool};
-use alloc::vec::Vec;
 use sluicenet_proto::frame::{Frame, Priority};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::tcp::Tcp;
@@ -130,14 +129,9 @@ impl Core {
 
     /// Records the messages of a connection that ended before they were confirmed.
     pub(super) fn give_up_unfinished(&mut self, now: Instant, id: SocketId) {
-        let held = &self.adapter;
-        let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
-        let Body::Tcp(tcp) = &s.body else { return };
-        let acked = tcp.bytes_acked();
-        let paused = held.gate().held_time(now, s.priority);
-        let lost: Vec<FlowRecord> =
-            s.outbox.iter().map(|m| s.record(m, None, acked.clamp(m.begin, m.end) - m.begin, paused)).collect();
-        self.flows.extend(lost);
+        let paused = |priority| self.adapter.gate().held_time(now, priority);
+        let Some(s) = self.guests[id.vm as usize].sockets.get(id.index) else { return };
+        self.flows.extend(s.unfinished(paused(s.priority)));
     }
 
     /// Hands the messages that are complete to the application.
