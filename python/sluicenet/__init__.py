@@ -15,8 +15,9 @@ from typing import Any
 from . import _native, plot
 from ._compare import Diff, diff
 from ._errors import Interrupted, RecordError, RunError, ScenarioError, ScenarioWarning, SluicenetError
+from ._load import load
 from ._report import report
-from ._result import Result, Summary, load
+from ._result import Result, Summary
 from ._run import run
 from ._source import validate
 from ._sweep import Cell, Sweep, sweep

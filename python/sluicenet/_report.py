@@ -7,6 +7,7 @@ from pathlib import Path
 
 from . import _native
 from ._errors import RecordError
+from ._load import cells
 from ._result import Result
 from ._sweep import Sweep
 
@@ -36,7 +37,7 @@ def report(
 
 def _results(root: Path) -> list[Path]:
     """The results in a directory: itself, or those one folder down."""
-    found = [root] if (root / "manifest.json").exists() else sorted(p.parent for p in root.glob("*/manifest.json"))
+    found = [root] if (root / "manifest.json").exists() else cells(root)
     if not found:
         raise RecordError(f"{root}: holds no result: no manifest.json, here or one folder down", root)
     return found

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import tempfile
-import warnings
 import weakref
 from functools import cached_property
 from pathlib import Path
@@ -172,20 +171,6 @@ def _shown(value: object) -> str:
         case int():
             return f"{value:,}"
     return html.escape(str(value))
-
-
-def load(path: str | os.PathLike[str]) -> Result:
-    """The result in a directory: of `run`, or of ``sluicenet run``.
-
-    A run that was killed left what was flushed: a warning says so, as it does where the run is still under way.
-
-    Raises:
-        RecordError: There is none, or its manifest cannot be read.
-    """
-    result = Result(path)
-    if result.status == "running":
-        warnings.warn(f"{result.path}: still runs, or was killed: this is what was flushed", stacklevel=2)
-    return result
 
 
 def directory(of: Result | str | os.PathLike[str]) -> Path:

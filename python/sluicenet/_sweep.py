@@ -179,7 +179,7 @@ def sweep(
         progress: Whether to show progress; where absent, in terminals and notebooks.
 
     Raises:
-        ScenarioError: The scenario or a variant cannot be used.
+        ScenarioError: The scenario or a variant cannot be used, or its sweep varies what is given here as well.
         RecordError: Records cannot be written, or a folder holds another result.
         Interrupted: Ctrl-C, as a KeyboardInterrupt that has the runs that are complete.
     """
@@ -189,6 +189,7 @@ def sweep(
         raise ValueError(f"threads: at least 1, not {threads}")
     loaded = read(scenario, overrides)
     warn(loaded.warnings, stacklevel=2)
+    loaded.check_sweep(seeds is not None)
     jobs = loaded.variants(None if seeds is None else list(dict.fromkeys(seeds)))
     existing = existing_policy(resume and not force, force)
     root = Path(out)

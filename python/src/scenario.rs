@@ -71,6 +71,11 @@ impl Scenario {
         Ok(jobs)
     }
 
+    /// Refuses to run the sweep where it would undo an override, or where its seeds are not the only ones.
+    fn check_sweep(&self, other_seeds: bool) -> PyResult<()> {
+        self.loaded.check_sweep(other_seeds).map_err(error::scenario)
+    }
+
     /// Builds every variant as a run would, and says what is odd in any of them.
     fn check(&self, py: Python<'_>) -> PyResult<Vec<Odd>> {
         let variants = py.detach(|| self.loaded.expand_sweep()).map_err(error::scenario)?;

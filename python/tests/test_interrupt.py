@@ -42,6 +42,7 @@ def test_a_run_stops_and_leaves_its_records(long: dict[str, Any], tmp_path: Path
     assert str(tmp_path) in str(e.value)
     assert isinstance(e.value.result, sn.Result)
     loaded = sn.load(tmp_path)
+    assert isinstance(loaded, sn.Result)
     assert loaded.status.startswith("interrupted at ")
     assert loaded.summary == e.value.result.summary
     assert loaded.summary["finished"] > 0

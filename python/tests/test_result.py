@@ -47,7 +47,9 @@ def test_the_summary_has_the_figures_that_the_command_prints(result: sn.Result, 
     manifest = killed / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"complete"', '"running"'))
     with pytest.warns(UserWarning, match="was killed"):
-        left = sn.load(killed).summary
+        loaded = sn.load(killed)
+    assert isinstance(loaded, sn.Result)
+    left = loaded.summary
     assert (left["status"], left["bound_us"], left["packet_hops"]) == ("running", None, None)
     assert (left["mean_us"], left["drops"], left["pauses"]) == (s["mean_us"], s["drops"], s["pauses"])
 
@@ -61,6 +63,7 @@ def test_a_run_of_flows_sums_up_flows(incast: Path) -> None:
 
 def test_a_loaded_result_is_the_one_that_was_run(result: sn.Result) -> None:
     loaded = sn.load(result.path)
+    assert isinstance(loaded, sn.Result)
     assert loaded.manifest == result.manifest
     assert loaded.summary == result.summary
     assert loaded.status == "complete"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,32 @@ def test_a_variant_that_is_wrong_stops_it_before_anything_ran(swept: str, tmp_pa
     with pytest.raises(sn.ScenarioError, match="cubicc"):
         sn.sweep(swept.replace('"cubic"', '"cubicc"'), out=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_seeds_are_given_once(swept: str, tmp_path: Path) -> None:
+    twice = swept + '"scenario.seed" = [1, 2]\n'
+    with pytest.raises(sn.ScenarioError, match="seeds are given as well"):
+        sn.sweep(twice, out=tmp_path, seeds=[3, 4])
+    with pytest.raises(sn.ScenarioError, match=r"`scenario\.seed` is set here, and \[sweep\] varies it"):
+        sn.sweep(twice, out=tmp_path, overrides={"scenario.seed": 7})
+    with pytest.raises(sn.ScenarioError, match="seeds are given as well"):
+        sn.sweep(swept, out=tmp_path, overrides={"scenario.seed": 7}, seeds=[3])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_runs_opens_as_the_sweep_it_was(swept: str, tmp_path: Path) -> None:
+    ran = sn.sweep(swept, out=tmp_path, seeds=[1, 2, 10])
+    loaded = sn.load(tmp_path)
+    assert isinstance(loaded, sn.Sweep)
+    # By name, numbers by size.
+    assert [(c.settings["congestion"], c.settings["seed"]) for c in loaded] == [
+        (congestion, seed) for congestion in ("cubic", "newreno") for seed in (1, 2, 10)
+    ]
+    assert sorted(map(repr, (c.settings for c in ran))) == sorted(map(repr, (c.settings for c in loaded)))
+    assert len(loaded.flows) == len(ran.flows)
+    folders = [c.result.path.name for c in ran]
+    (tmp_path / "summary.json").write_text(json.dumps({"runs": [{"folder": name} for name in folders]}))
+    again = sn.load(tmp_path)
+    assert isinstance(again, sn.Sweep)
+    assert [c.settings for c in again] == [c.settings for c in ran]
+    assert again.flows.to_arrow().equals(ran.flows.to_arrow())

@@ -95,6 +95,7 @@ def test_a_killed_run_reads_as_far_as_it_came(result: sn.Result, tmp_path: Path)
     )
     with pytest.warns(UserWarning, match="was killed"):
         loaded = sn.load(killed)
+    assert isinstance(loaded, sn.Result)
     assert loaded.status == "running"
     assert len(loaded.queues.to_arrow()) == len(result.queues)
     assert loaded.flows.to_arrow().schema.names == result.flows.columns

@@ -68,7 +68,7 @@ fn streams_in_an_empty_network_meet_their_ideal_to_the_picosecond() {
     // Datagrams at line rate, over trees of any shape, cut-through and not, with and without a virtual network.
     let mut rng = Rng::from_words(&[11]);
     for case in 0..24 {
-        let (m, w) = [("[4]", "[1]"), ("[4, 3]", "[1, 2]"), ("[2, 3, 2]", "[1, 2, 3]")][case % 3];
+        let (m, w) = [("[4]", "[1]"), ("[4, 3]", "[2, 2]"), ("[2, 3, 2]", "[1, 2, 3]")][case % 3];
         let hosts = [4, 12, 12][case % 3];
         let (src, dst) = (rng.below(hosts), rng.below(hosts));
         let dst = if dst == src { (dst + 1) % hosts } else { dst };
@@ -94,14 +94,16 @@ fn streams_in_an_empty_network_meet_their_ideal_to_the_picosecond() {
             "#
         );
         let f = &flows(&text, &format!("ideal-{case}"))[0];
-        assert_eq!(f.fct_ps, Some(f.ideal_ps), "case {case}: {text}");
+        assert_eq!(f.fct_ps, f.ideal_ps, "case {case}: {text}");
     }
 }
 
 /// A random scenario in which every class is lossless.
 fn lossless_scenario(rng: &mut Rng) -> String {
-    let shapes = [("[8]", "[1]"), ("[4, 4]", "[1, 2]"), ("[3, 2, 3]", "[1, 2, 1]"), ("[4, 2, 2]", "[1, 1, 2]")];
-    let (m, w) = shapes[rng.below(4) as usize];
+    let shapes = [("[8]", ""), ("[4, 4]", ", 2"), ("[3, 2, 3]", ", 2, 1"), ("[4, 2, 2]", ", 1, 2")];
+    let (m, above) = shapes[rng.below(4) as usize];
+    let links = 1 + rng.below(3);
+    let routing = ["d-mod-k", "s-mod-k", "hash", "random", "two-level"][rng.below(5) as usize];
     let xoff = 5 + rng.below(100);
     let xon = 1 + rng.below(xoff);
     let set = ["plain", "crisan2014-ch2", "crisan2014-ch3"][rng.below(3) as usize];
@@ -113,6 +115,15 @@ fn lossless_scenario(rng: &mut Rng) -> String {
     let flow_control = if set == "crisan2014-ch3" { "flow_control = \"ZZ\"" } else { "" };
     let enabled = if set == "crisan2014-ch3" { "" } else { "enabled = true" };
     let seed = rng.below(1 << 30);
+    // From what is just renewed in time to what hardly ever has to be.
+    let quanta = [60, 200, 65_535][rng.below(3) as usize];
+    let rate = [10, 40][rng.below(2) as usize];
+    let slots = [1, 4, 64, 1024][rng.below(4) as usize];
+    let vswitch = if set == "crisan2014-ch3" {
+        format!("[vswitch]\nslots = {slots}\nvm_rate = \"{} Gb/s\"", [1, 5, 10][rng.below(3) as usize])
+    } else {
+        String::new()
+    };
     format!(
         r#"
         [scenario]
@@ -123,8 +134,11 @@ fn lossless_scenario(rng: &mut Rng) -> String {
         [topology]
         kind = "xgft"
         m = {m}
-        w = {w}
+        w = [{links}{above}]
+        routing = "{routing}"
         link_delay = "{delay} ns"
+        link_rate = "{rate} Gb/s"
+        {vswitch}
         [switch]
         buffer = "{buffer} KB"
         delay = "{switch_delay} ns"
@@ -132,6 +146,7 @@ fn lossless_scenario(rng: &mut Rng) -> String {
         {enabled}
         xoff = "{xoff} KB"
         xon = "{xon} KB"
+        quanta = {quanta}
         [tcp]
         congestion = "{tcp}"
         [record]
@@ -350,6 +365,144 @@ fn what_cannot_be_built_says_where() {
     }
 }
 
+/// What ended is recorded as ended, though the news of it may be on its way when the run stops.
+#[test]
+fn flows_of_finished_rounds_are_finished() {
+    let mut runs = 0;
+    for seed in 0..4 {
+        for (transport, duration) in [("tcp", ""), ("udp", ""), ("tcp", "duration = \"5 ms\"\n")] {
+            let text = format!(
+                "[scenario]\nseed = {seed}\n{duration}[topology]\nkind = \"single-switch\"\nhosts = 8\n[pfc]\nenabled = true\n\
+                 [[workload]]\nkind = \"incast\"\nsenders = 7\nreceiver = 0\nbytes = \"100 KB\"\nrounds = 10\n\
+                 transport = \"{transport}\"\n"
+            );
+            let written = |threads: usize| {
+                let dir = Dir::new(&format!("world-finished-{seed}-{threads}"));
+                let o = execute(&text, threads, Some(dir.0.clone()));
+                let flows: Vec<FlowRow> = read(&dir.0).unwrap();
+                let finished: Vec<u64> =
+                    o.queries.iter().filter(|q| q.completion_ps.is_some()).map(|q| q.query_id).collect();
+                assert!(!finished.is_empty() && (!duration.is_empty() || finished.len() == 10));
+                for f in flows.iter().filter(|f| finished.contains(&f.query_id.unwrap())) {
+                    assert!(f.fct_ps.is_some() && f.slowdown.is_some(), "seed {seed} {transport} {duration}: {f:?}");
+                    assert_eq!(Some(f.delivered_bytes), f.bytes);
+                }
+                assert!(o.queries.iter().all(|q| q.flows == 7 || q.completion_ps.is_none()), "{:?}", o.queries);
+                assert!(o.flows.finished >= 7 * finished.len() as u64);
+                flows
+            };
+            assert_eq!(written(1), written(2), "seed {seed}");
+            runs += 1;
+        }
+    }
+    assert_eq!(runs, 12);
+}
+
+#[test]
+fn datagrams_that_arrived_are_counted_though_others_did_not() {
+    let text = r#"
+        [scenario]
+        parameters = "plain"
+        duration = "3 ms"
+        [topology]
+        kind = "single-switch"
+        hosts = 4
+        [switch]
+        buffer = "20 KB"
+        [[workload]]
+        kind = "incast"
+        senders = 3
+        receiver = 0
+        bytes = "1 MB"
+        transport = "udp"
+        [[workload]]
+        kind = "flow"
+        src = 1
+        dst = 2
+        bytes = "10 MB"
+        transport = "udp"
+        [[workload]]
+        kind = "flow"
+        src = 2
+        dst = 3
+        transport = "udp"
+    "#;
+    let dir = Dir::new("world-datagrams");
+    let o = execute(text, 1, Some(dir.0.clone()));
+    let flows: Vec<FlowRow> = read(&dir.0).unwrap();
+    assert!(o.totals.dropped > 0 && flows.len() == 5);
+    assert!(flows.iter().all(|f| f.fct_ps.is_none() && f.delivered_bytes > 0), "{flows:#?}");
+    let to = |host: u32| flows.iter().filter(|f| f.dst_host == host).map(|f| f.delivered_bytes).sum::<u64>();
+    let capacity = 3_000_000_000 / 800;
+    assert!((0.6..1.0).contains(&(to(0) as f64 / 3e6)), "a third or more is lost: {}", to(0));
+    assert!(to(2) < capacity && to(3) < capacity, "{} {}", to(2), to(3));
+    // A flow without an end has no size, and nothing to be compared with.
+    let endless = flows.iter().find(|f| f.dst_host == 3).unwrap();
+    assert_eq!((endless.bytes, endless.ideal_ps, endless.slowdown), (None, None, None));
+    assert!(flows.iter().filter(|f| f.dst_host != 3).all(|f| f.bytes.is_some() && f.ideal_ps.is_some()));
+}
+
+/// Interface, direction (1 in, 2 out), picoseconds and bytes of the frames in a capture.
+fn captured(path: &Path) -> Vec<(u32, u32, u64, Vec<u8>)> {
+    let file = std::fs::read(path).unwrap();
+    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+    let mut frames = Vec::new();
+    let mut at = 0;
+    while at < file.len() {
+        let len = word(at + 4) as usize;
+        if word(at) == 6 {
+            let bytes = word(at + 20) as usize;
+            let options = at + 28 + bytes.next_multiple_of(4);
+            let direction = (options..at + len).step_by(4).find(|&o| word(o) == 2 | 4 << 16).map_or(0, |o| word(o + 4));
+            let time = (word(at + 12) as u64) << 32 | word(at + 16) as u64;
+            frames.push((word(at + 8), direction, time, file[at + 28..at + 28 + bytes].to_vec()));
+        }
+        at += len;
+    }
+    frames
+}
+
+#[test]
+fn a_capture_shows_what_comes_in_when_it_has_come_in() {
+    let text = r#"
+        [scenario]
+        parameters = "plain"
+        [topology]
+        kind = "single-switch"
+        hosts = 2
+        link_delay = "100 us"
+        [record]
+        pcapng = ["host 0", "host 1", "switch 0 port 0"]
+        [[workload]]
+        kind = "flow"
+        src = 0
+        dst = 1
+        bytes = "300 KB"
+    "#;
+    let dir = Dir::new("world-capture");
+    execute(text, 1, Some(dir.0.clone()));
+    let frames = captured(&dir.0.join("capture.pcapng"));
+    assert!(frames.windows(2).all(|w| w[0].2 <= w[1].2), "by time");
+    let seen = |interface: u32, direction: u32| -> Vec<(u64, &Vec<u8>)> {
+        let of = frames.iter().filter(move |f| (f.0, f.1) == (interface, direction));
+        of.map(|f| (f.2, &f.3)).collect()
+    };
+    // Host 0 sends to the switch's port, the third of the list.
+    let (sent, came) = (seen(0, 2), seen(2, 1));
+    assert!(sent.len() > 200 && came.len() <= sent.len());
+    for (s, c) in sent.iter().zip(&came) {
+        // With four bytes of check sequence and eight of preamble, at 10 Gb/s.
+        assert_eq!(c.0 - s.0, 100_000_000 + (s.1.len() as u64 + 12) * 800);
+        assert_eq!(s.1, c.1);
+    }
+    // The SYN: two cables of 100 us, and its bits.
+    let first = |interface, direction| seen(interface, direction)[0].0;
+    assert!(first(1, 1) > first(0, 2) + 200_000_000);
+    // Host 1, which takes no time, answers when it has come in: the file has the question before the answer.
+    assert_eq!(first(1, 2), first(1, 1));
+    assert_eq!(frames.iter().filter(|f| f.0 == 1).map(|f| f.1).take(2).collect::<Vec<_>>(), [1, 2]);
+}
+
 #[test]
 fn pauses_form_trees_from_root_to_leaves() {
     let text = r#"
@@ -551,4 +704,21 @@ fn queries_are_recorded_and_the_seed_decides() {
     };
     assert_eq!(times(1), times(1));
     assert_ne!(times(1), times(2));
+}
+
+#[test]
+fn pauses_that_could_not_be_renewed_are_refused() {
+    let with = |quanta: u32| {
+        format!(
+            "[scenario]\nparameters = \"plain\"\nduration = \"1 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 4\n\
+             [pfc]\nenabled = true\nquanta = {quanta}\n[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\n"
+        )
+    };
+    let build = |quanta| {
+        let loaded = Scenario::parse(&with(quanta), "t.toml").unwrap();
+        sluicenet_lab::build::build(&loaded.scenario).map(|_| ())
+    };
+    let error = build(50).unwrap_err().to_string();
+    assert!(error.contains("t.toml:9:1") && error.contains("at least 51"), "{error}");
+    build(51).unwrap();
 }

@@ -1,7 +1,8 @@
 //! A virtual machine: sockets, served in turn, and what its applications sent and expect.
 
+use crate::adapter::Adapter;
 use crate::due::Line;
-use crate::packet::{Address, FlowKey, Packet};
+use crate::packet::{Address, FlowKey, Kind, Packet};
 use crate::sockets::Sockets;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -63,7 +64,7 @@ pub struct FlowRecord {
     pub timeout_wait: Duration,
     /// Mean round-trip time above the smallest seen on the connection.
     pub queueing: Duration,
-    /// Time the sender's adapter was held in this traffic class.
+    /// Time the sender's link was held in this traffic class; of several links that frames take in turn, the mean.
     pub paused: Duration,
 }
 
@@ -206,6 +207,13 @@ impl Socket {
         self.inbox.pop_front();
         self.next_end = self.inbox.front().map_or(u64::MAX, |m| m.end);
         Some(message)
+    }
+
+    /// Time its frames have been held at the adapter.
+    #[inline(never)]
+    pub fn paused(&self, now: Instant, adapter: &Adapter) -> Duration {
+        let kind = if matches!(self.body, Body::Tcp(_)) { Kind::Tcp } else { Kind::Udp };
+        adapter.held_time(now, self.priority, || Packet::of_flow(self.flow, kind))
     }
 
     /// What the connection has counted so far.

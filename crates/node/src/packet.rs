@@ -147,7 +147,7 @@ impl FlowKey {
 
 impl Packet {
     /// A TCP segment in a frame.
-    #[inline]
+    #[inline(always)]
     pub fn tcp(flow: FlowKey, segment: &Segment, ect: bool, priority: Priority, framing: Framing) -> Packet {
         let mut more = 0;
         let mut options = 0u16;
@@ -218,6 +218,12 @@ impl Packet {
             bits: priority,
             ..Packet::default()
         }
+    }
+
+    /// A packet with nothing in it, to ask where those of a flow would go.
+    pub fn of_flow(flow: FlowKey, kind: Kind) -> Packet {
+        let FlowKey { src, dst, sport, dport } = flow;
+        Packet { dst, src, sport, dport, kind, ..Packet::default() }
     }
 
     /// A note between applications, never on a wire.

@@ -305,7 +305,7 @@ impl Sampler<'_> {
                 }
                 let bytes = match &shard.nodes[n as usize] {
                     Node::Switch(s) => (0..8).map(|p| s.queue_bytes(port, p) as u64).sum(),
-                    Node::Server(s) => s.core().adapter().used() as u64,
+                    Node::Server(s) => s.core().adapter().used(port) as u64,
                 };
                 into.push(QueueSample { at: Instant(self.next), node, port, bytes });
             }
@@ -448,7 +448,7 @@ fn check<A: App>(world: &World<A>) -> Result<Vec<usize>, WorldError> {
     for (n, node) in world.nodes.iter().enumerate() {
         ports[n] = match node {
             Node::Switch(s) => s.ports(),
-            Node::Server(_) => 1,
+            Node::Server(s) => s.core().adapter().ports(),
         };
         if ports[n] >= crate::event::MAX_PORTS as usize {
             return Err(WorldError::TooManyPorts { node: n as u32 });

@@ -5,12 +5,12 @@
 //! flow.
 
 use super::{Plan, framing};
-use crate::scenario::Scenario;
+use crate::scenario::{Routing, Scenario};
 use sluicenet_node::packet::{Address, FlowKey, Framing, IP_TCP_BYTES, IP_UDP_BYTES, Packet};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_sim::world::Direction;
+use sluicenet_sim::world::{Direction, NodeId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -27,6 +27,16 @@ struct Stage {
     gap: u64,
 }
 
+/// What the ways between two hosts hang on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ends {
+    Within,
+    /// On the boxes next to them, and on whether one of the hosts is external.
+    Edges(NodeId, NodeId, bool),
+    /// On themselves, where hosts of a graph have several links.
+    Hosts(HostId, HostId),
+}
+
 /// Times in an empty network, remembered by pair of edge switches.
 pub struct Ideal {
     plan: Arc<Plan>,
@@ -36,7 +46,9 @@ pub struct Ideal {
     header: [u16; 2],
     stack: [Duration; 2],
     vm: Option<(Rate, u64)>,
-    paths: Mutex<BTreeMap<(u32, u32, bool), Vec<Stage>>>,
+    /// Whether all that one host is sent comes over the same link.
+    by_destination: bool,
+    paths: Mutex<BTreeMap<Ends, Vec<Stage>>>,
 }
 
 impl Ideal {
@@ -52,6 +64,7 @@ impl Ideal {
             header: [IP_TCP_BYTES + timestamps as u16, IP_UDP_BYTES],
             stack: [scenario.tcp.tx_delay + scenario.tcp.rx_delay, scenario.udp.tx_delay + scenario.udp.rx_delay],
             vm: scenario.server.virtual_network.then_some((scenario.vswitch.vm_rate, encapsulation)),
+            by_destination: scenario.topology.routing == Routing::DModK,
             paths: Mutex::new(BTreeMap::new()),
         }
     }
@@ -72,6 +85,7 @@ impl Ideal {
     /// The first frame that can be there starts on the receiver's link; from then on the link sends frame after frame
     /// of all senders without a rest, framing and gaps included; the last one still has the link's latency, the VM's
     /// port (if there is one) and the receiving stack ahead of it. Nothing can be faster, whatever the order of frames.
+    /// Several links of the receiver count as the share of all bits that is one's own, where frames can come over all.
     pub fn many_to_one(&self, senders: &[HostId], receiver: HostId, bytes: u64, tcp: bool) -> Duration {
         let t = if tcp { 0 } else { 1 };
         let full = self.max_payload[t];
@@ -88,17 +102,35 @@ impl Ideal {
             let (before, rest) = stages.split_at(stages.len() - 1 - behind);
             let (link, port) = (&rest[0], &rest[1..]);
             start = start.min(tandem(before, first, first, 1));
-            end = link_time(link, full, last, frames * senders.len() as u64, senders.len() as u64)
-                + tandem(port, last, last, 1);
+            let whole = link_time(link, full, last, frames * senders.len() as u64, senders.len() as u64);
+            // What is sent without a rest is divided among the links, the latency is not.
+            let sending = self.share_of_one_link(link, receiver, whole - link.latency);
+            end = sending + link.latency + tandem(port, last, last, 1);
         }
         Duration(start.saturating_add(end)) + self.stack[t]
+    }
+
+    /// What is left of `time` on one link of a receiver when its other links carry what they can.
+    fn share_of_one_link(&self, link: &Stage, receiver: HostId, time: u64) -> u64 {
+        if self.by_destination {
+            return time;
+        }
+        let together = self.plan.host_rate(receiver).ps_per_byte_q16();
+        (time as u128 * together as u128 / link.ps_per_byte_q16 as u128) as u64
     }
 
     /// The stores between two hosts.
     fn stages(&self, src: HostId, dst: HostId) -> Vec<Stage> {
         let (from, to) = (self.plan.host(src), self.plan.host(dst));
         let external = src.max(dst) >= self.plan.hosts() - self.plan.external();
-        let key = if src == dst { (u32::MAX, 0, false) } else { (from.peer, to.peer, external) };
+        // In a tree all links of a host are alike.
+        let key = if src == dst {
+            Ends::Within
+        } else if self.plan.tree().is_some() || from.len() + to.len() == 2 {
+            Ends::Edges(from[0].peer, to[0].peer, external)
+        } else {
+            Ends::Hosts(src, dst)
+        };
         let mut paths = self.paths.lock().unwrap_or_else(|e| e.into_inner());
         paths.entry(key).or_insert_with(|| self.walk(src, dst)).clone()
     }
@@ -114,7 +146,7 @@ impl Ideal {
             let tunnel = self.vm.map_or(0, |(_, encapsulation)| encapsulation);
             let flow = FlowKey { src: Address::new(src, 0), dst: Address::new(dst, 0), sport: 0, dport: 0 };
             let probe = Packet::udp(flow, 0, 0, 0, self.framing);
-            let (mut node, mut port) = (src, 0u16);
+            let (mut node, mut port) = (src, self.plan.host_router(src).and_then(|r| r.route(&probe)).unwrap_or(0));
             loop {
                 let l = &self.links[self.plan.link_index(node, port)];
                 stages.push(Stage {

@@ -39,10 +39,7 @@ pub fn link_kinds(scenario: &Scenario) -> Result<Vec<LinkKind>> {
         let xoff = if receiver == 0 { scenario.adapter.buffer } else { scenario.pfc.xoff }.as_bytes() as u32;
         let marks = scenario.pfc.enabled.then(|| watermarks(scenario, xoff, l, back));
         let room = marks.map(|m| (m.xoff as u64, (m.capacity - m.xoff) as u64));
-        let delay = match l.from.0.checked_sub(plan.hosts()) {
-            None => plan.host(l.from.0).link.delay,
-            Some(s) => plan.switches()[s as usize].ports[l.from.1 as usize].link.delay,
-        };
+        let delay = plan.link(l.from.0, l.from.1).delay;
         *kinds.entry((plan.level(l.from.0), receiver, l.rate.as_bps(), delay.as_ps(), room)).or_default() += 1;
     }
     let name = |level: u8| if level == 0 { "host".to_string() } else { format!("level {level}") };

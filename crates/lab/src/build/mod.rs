@@ -17,7 +17,7 @@ use sluicenet_node::packet::Framing;
 use sluicenet_node::server::Server;
 use sluicenet_node::switch::{PortConfig, Switch, SwitchConfig};
 use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
-use sluicenet_proto::cee::pfc::{Watermarks, quanta_time};
+use sluicenet_proto::cee::pfc::{QUANTUM_BITS, Watermarks, quanta_time};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -77,6 +77,21 @@ fn check_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Resu
     }
 }
 
+/// Refuses pauses that run out before they can be renewed: the renewal is due at half of the pause and may find a frame on
+/// the wire, both at the speed of the link whose bit times the quanta count.
+fn check_quanta(scenario: &Scenario) -> Result<()> {
+    let (max_frame, pfc_frame) = wire_bytes(scenario);
+    let least = (2 * (max_frame + pfc_frame) as u64 * 8).div_ceil(QUANTUM_BITS);
+    if lossless(scenario).is_empty() || scenario.pfc.quanta as u64 >= least {
+        return Ok(());
+    }
+    let quanta = scenario.pfc.quanta;
+    Err(scenario
+        .places
+        .error("pfc.quanta", format!("a pause of {quanta} quanta runs out before it can be renewed"))
+        .hint(format!("at least {least}: twice the longest frame and a pause frame, of 64 B each")))
+}
+
 /// Watermarks of a buffer with XOFF at `xoff`, at the receiving end of `into`, which is stopped over `back`.
 fn watermarks(scenario: &Scenario, xoff: u32, into: &Direction, back: &Direction) -> Watermarks {
     let headroom = headroom(scenario, into, back).min(BUFFER_MAX.0) as u32;
@@ -113,6 +128,7 @@ pub fn build(scenario: &Scenario) -> Result<Built> {
     plan.selected(scenario, "pcapng", &scenario.record.pcapng)?;
     let links = plan.directions(scenario);
     check_headroom(scenario, &plan, &links)?;
+    check_quanta(scenario)?;
     let towards = |node: u32, port: u16| &links[plan.link_index(node, port)];
 
     let workloads = Workloads::new(scenario, &plan);
@@ -120,7 +136,7 @@ pub fn build(scenario: &Scenario) -> Result<Built> {
     let configs = server_configs(scenario, &plan, &links);
     for host in 0..plan.hosts() {
         let (config, vms) = configs.of(host);
-        let mut server = Server::new(host, vms, config, workloads.apps(host));
+        let mut server = Server::new(host, vms, config, plan.host_router(host), workloads.apps(host));
         server.start(crate::workload::START);
         nodes.push(Node::Server(Box::new(server)));
     }

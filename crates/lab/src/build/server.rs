@@ -4,6 +4,7 @@ use super::{Plan, framing, lossless, quantum, watermarks};
 use crate::scenario::{Congestion, InitialWindow, Queueing, Scenario, WhenFull};
 use sluicenet_node::adapter::{self, AdapterConfig};
 use sluicenet_node::server::{ServerConfig, VirtualConfig, WhenFull as NodeWhenFull};
+use sluicenet_proto::cee::pfc::Watermarks;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::Duration;
@@ -11,7 +12,7 @@ use sluicenet_sim::world::Direction;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The settings of all hosts; those with the same link share them.
+/// The settings of all hosts; those with the same links share them.
 pub(super) struct ServerConfigs {
     by_host: Vec<Arc<ServerConfig>>,
     external_from: HostId,
@@ -26,24 +27,37 @@ impl ServerConfigs {
     }
 }
 
+/// What makes hosts alike: of each link bits a second, picoseconds in and those of a pause out; whether they are servers.
+type Likeness = (Vec<(u64, u64, u64)>, bool);
+
 pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> ServerConfigs {
     let external_from = plan.hosts() - plan.external();
-    let mut known: BTreeMap<(u64, u64, u64, bool), Arc<ServerConfig>> = BTreeMap::new();
+    let mut known: BTreeMap<Likeness, Arc<ServerConfig>> = BTreeMap::new();
     let by_host = (0..plan.hosts())
         .map(|host| {
-            let out = &links[plan.link_index(host, 0)];
-            let into = &links[plan.link_index(out.to.0, out.to.1)];
+            let first = plan.link_index(host, 0);
+            let of_host: Vec<(&Direction, &Direction)> = links[first..first + plan.host(host).len()]
+                .iter()
+                .map(|out| (out, &links[plan.link_index(out.to.0, out.to.1)]))
+                .collect();
             let inside = host < external_from;
-            let key = (out.rate.as_bps(), into.latency.0, out.pause_latency.0, inside);
-            known.entry(key).or_insert_with(|| Arc::new(server_config(scenario, out, into, inside))).clone()
+            let likeness = of_host.iter().map(|(out, into)| (out.rate.as_bps(), into.latency.0, out.pause_latency.0));
+            let key = (likeness.collect(), inside);
+            known.entry(key).or_insert_with(|| Arc::new(server_config(scenario, &of_host, inside))).clone()
         })
         .collect();
     ServerConfigs { by_host, external_from, vms: scenario.server.vms as u8 }
 }
 
-fn server_config(scenario: &Scenario, out: &Direction, into: &Direction, inside: bool) -> ServerConfig {
+/// Settings of a host with these links, each as the direction out and the direction in.
+fn server_config(scenario: &Scenario, links: &[(&Direction, &Direction)], inside: bool) -> ServerConfig {
     let a = &scenario.adapter;
     let buffer = a.buffer.as_bytes() as u32;
+    // One receive buffer stops all links, and takes what all of them still bring.
+    let marks = links
+        .iter()
+        .map(|(out, into)| watermarks(scenario, buffer, into, out))
+        .reduce(|all, one| Watermarks { capacity: all.capacity.saturating_add(one.capacity - one.xoff), ..all });
     let adapter = AdapterConfig {
         buffer,
         queueing: match a.queueing {
@@ -52,8 +66,8 @@ fn server_config(scenario: &Scenario, out: &Direction, into: &Direction, inside:
         },
         lossless: lossless(scenario),
         quanta: scenario.pfc.quanta,
-        quantum: quantum(out.rate),
-        marks: watermarks(scenario, buffer, into, out),
+        quantum: links.iter().map(|(out, _)| quantum(out.rate)).collect(),
+        marks: marks.expect("a host has a link"),
         resequencing: a.resequencing,
     };
     let virtual_network = (inside && scenario.server.virtual_network).then(|| VirtualConfig {

@@ -40,15 +40,52 @@ pub struct SwitchPlan {
     pub buffer: Bytes,
 }
 
+/// The links of hosts, one host after the other.
+#[derive(Clone, Debug)]
+struct HostLinks {
+    ends: Vec<Attachment>,
+    /// Where those of each host begin, and where the last ones end.
+    first: Vec<u32>,
+}
+
+impl HostLinks {
+    fn new(hosts: impl Iterator<Item = Vec<Attachment>>) -> HostLinks {
+        let mut links = HostLinks { ends: Vec::new(), first: vec![0] };
+        for ends in hosts {
+            links.ends.extend(ends);
+            links.first.push(links.ends.len() as u32);
+        }
+        links
+    }
+    fn len(&self) -> u32 {
+        self.first.len() as u32 - 1
+    }
+    fn of(&self, host: HostId) -> &[Attachment] {
+        &self.ends[self.first[host as usize] as usize..self.first[host as usize + 1] as usize]
+    }
+}
+
+/// Who chooses among the links of a host that has several.
+#[derive(Clone, Debug)]
+enum HostRouting {
+    /// Arithmetic in a tree, with the roots that external hosts are attached to.
+    Tree { tree: Xgft, roots: Vec<SwitchName>, policy: Policy, seed: u64 },
+    /// The tables of the hosts that have several.
+    Tables(BTreeMap<HostId, Router>),
+}
+
 /// A network: hosts first, then switches, edge level first.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    hosts: Vec<Attachment>,
+    hosts: HostLinks,
     external: u32,
     switches: Vec<SwitchPlan>,
-    tree: Option<Xgft>,
+    routing: HostRouting,
     first_link: Vec<u32>,
 }
+
+/// Where the numbers of hosts begin among those that set the draws of tables apart: after all switches.
+const HOST_DRAWS: u64 = 1 << 32;
 
 fn policy(routing: Routing) -> Policy {
     match routing {
@@ -87,8 +124,8 @@ impl Plan {
     }
 
     fn link_starts(&self) -> Vec<u32> {
-        let mut at = self.hosts.len() as u32;
-        let mut starts: Vec<u32> = (0..at).collect();
+        let mut starts = self.hosts.first.clone();
+        let mut at = starts.pop().unwrap_or(0);
         for s in &self.switches {
             starts.push(at);
             at += s.ports.len() as u32;
@@ -98,7 +135,7 @@ impl Plan {
 
     /// Hosts, external ones included.
     pub fn hosts(&self) -> u32 {
-        self.hosts.len() as u32
+        self.hosts.len()
     }
     /// External hosts, the last ones.
     pub fn external(&self) -> u32 {
@@ -110,15 +147,34 @@ impl Plan {
     }
     /// Boxes.
     pub fn nodes(&self) -> usize {
-        self.hosts.len() + self.switches.len()
+        self.hosts.len() as usize + self.switches.len()
     }
-    /// A host's link.
-    pub fn host(&self, host: HostId) -> &Attachment {
-        &self.hosts[host as usize]
+    /// A host's links.
+    pub fn host(&self, host: HostId) -> &[Attachment] {
+        self.hosts.of(host)
+    }
+    /// Speed of a host: of all its links together.
+    pub fn host_rate(&self, host: HostId) -> Rate {
+        Rate(self.host(host).iter().map(|a| a.link.rate.as_bps()).sum())
+    }
+    /// Who chooses among a host's links; nobody where there is one.
+    pub fn host_router(&self, host: HostId) -> Option<Router> {
+        if self.host(host).len() == 1 {
+            return None;
+        }
+        match &self.routing {
+            HostRouting::Tree { tree, roots, policy, seed } => {
+                Some(Router::Tree(TreeRouter::of_leaf(tree, host, *policy, *seed, roots)))
+            }
+            HostRouting::Tables(tables) => tables.get(&host).cloned(),
+        }
     }
     /// The tree it is, if it is one.
     pub fn tree(&self) -> Option<&Xgft> {
-        self.tree.as_ref()
+        match &self.routing {
+            HostRouting::Tree { tree, .. } => Some(tree),
+            HostRouting::Tables(_) => None,
+        }
     }
     /// Place of the direction that leaves a port in [`Plan::directions`].
     pub fn link_index(&self, node: NodeId, port: PortId) -> usize {
@@ -133,9 +189,13 @@ impl Plan {
     pub fn rate(&self, node: NodeId, port: PortId) -> Rate {
         self.attachment(node, port).link.rate
     }
+    /// The link of a port.
+    pub fn link(&self, node: NodeId, port: PortId) -> Link {
+        self.attachment(node, port).link
+    }
     fn attachment(&self, node: NodeId, port: PortId) -> &Attachment {
         match node.checked_sub(self.hosts()) {
-            None => &self.hosts[node as usize],
+            None => &self.hosts.of(node)[port as usize],
             Some(s) => &self.switches[s as usize].ports[port as usize],
         }
     }
@@ -150,7 +210,7 @@ impl Plan {
         selectors: &[PortSelector],
     ) -> Result<Vec<(NodeId, PortId)>> {
         let ports_of = |node: NodeId| match node.checked_sub(self.hosts()) {
-            None => 1,
+            None => self.hosts.of(node).len() as u32,
             Some(s) => self.switches[s as usize].ports.len() as u32,
         };
         let mut ports = Vec::new();
@@ -161,7 +221,7 @@ impl Plan {
         }
         for s in selectors {
             match *s {
-                PortSelector::Host(h) => ports.push((h, 0)),
+                PortSelector::Host(h) => ports.extend((0..ports_of(h)).map(|p| (h, p as PortId))),
                 PortSelector::Switch(s) => {
                     let node = self.hosts() + s;
                     ports.extend((0..ports_of(node)).map(|p| (node, p as PortId)));
@@ -198,7 +258,7 @@ impl Plan {
     /// Hosts in the same subtree of `level` as `host`, without external ones; the whole network where there is no tree.
     pub fn chassis(&self, host: HostId, level: u8) -> core::ops::Range<HostId> {
         let inner = self.hosts() - self.external;
-        match &self.tree {
+        match self.tree() {
             Some(t) if level <= t.levels() => {
                 let size = t.leaves_below(level);
                 let first = host / size * size;
@@ -210,7 +270,7 @@ impl Plan {
 
     /// The parts that threads divide among themselves: subtrees below the top, each with its share of the top.
     pub fn parts(&self) -> Vec<u32> {
-        let Some(t) = &self.tree else { return vec![0; self.nodes()] };
+        let Some(t) = self.tree() else { return vec![0; self.nodes()] };
         let top = t.levels();
         let parts = if top > 1 { t.children(top) } else { 1 };
         let below = t.leaves() / parts;
@@ -231,7 +291,7 @@ impl Plan {
         let cut_through = scenario.switch.forwarding == Forwarding::CutThrough;
         let fastest: Vec<u64> =
             self.switches.iter().map(|s| s.ports.iter().map(|p| p.link.rate.as_bps()).max().unwrap_or(0)).collect();
-        let ends = (0..self.hosts()).map(|h| (h, 0u16, &self.hosts[h as usize]));
+        let ends = (0..self.hosts()).flat_map(|h| (0u16..).zip(self.host(h)).map(move |(p, a)| (h, p, a)));
         let ports =
             self.switches.iter().enumerate().flat_map(|(i, s)| {
                 s.ports.iter().enumerate().map(move |(p, a)| (self.hosts() + i as u32, p as u16, a))
@@ -262,7 +322,7 @@ impl Plan {
     /// Looks for cyclic buffer dependencies among lossless classes; as the scenario says, refuses or warns.
     pub fn check_deadlock(&self, scenario: &Scenario) -> Result<Vec<Warning>> {
         // Up and then down a tree there is no way back: no cycle is possible (Crisan 2014, 2.2.1).
-        if !scenario.pfc.enabled || scenario.pfc.deadlock == Deadlock::Ignore || self.tree.is_some() {
+        if !scenario.pfc.enabled || scenario.pfc.deadlock == Deadlock::Ignore || self.tree().is_some() {
             return Ok(Vec::new());
         }
         let Some(cycle) = self.dependencies().cycle() else { return Ok(Vec::new()) };
@@ -289,13 +349,14 @@ impl Plan {
         }
     }
 
-    /// Which outputs can wait for which, over all destinations.
+    /// Which outputs can wait for which, over all destinations. Nothing waits for a host's output: hosts forward nothing.
     fn dependencies(&self) -> Dependencies {
         let links =
             self.first_link.last().map_or(0, |&l| l as usize) + self.switches.last().map_or(1, |s| s.ports.len());
         let mut d = Dependencies::new(links);
         for dst in 0..self.hosts() {
-            let towards = shortest_ports(&self.hosts, &self.switches, dst);
+            let distance = distances(&self.hosts, &self.switches, dst);
+            let towards = shortest_ports(&self.hosts, &self.switches, dst, &distance);
             for (i, ports) in towards.iter().enumerate() {
                 let node = self.hosts() + i as u32;
                 for &p in ports {
@@ -330,15 +391,16 @@ fn tree(
     let link = |level: u8| levels.get(level as usize - 1).copied().unwrap_or(topology.link);
     let node = |s: SwitchName| hosts_total + t.index(s);
 
-    let mut hosts: Vec<Attachment> = (0..leaves)
-        .map(|h| Attachment { peer: node(t.leaf_parent(h, 0)), peer_port: (h % m[0]) as u16, link: link(1) })
-        .collect();
+    let of_leaf = |h: HostId| {
+        let end = |j| Attachment { peer: node(t.leaf_parent(h, j)), peer_port: (h % m[0]) as u16, link: link(1) };
+        (0..t.parents(0)).map(end).collect()
+    };
     let mut switches: Vec<SwitchPlan> = names
         .iter()
         .map(|&s| {
             let down = (0..t.children(s.level)).map(|c| {
                 let (peer, peer_port) = if s.level == 1 {
-                    (s.group * t.children(1) + c, 0)
+                    (s.group * t.children(1) + c, s.position as u16)
                 } else {
                     let below = t.positions(s.level - 1);
                     let child = SwitchName {
@@ -360,25 +422,31 @@ fn tree(
             SwitchPlan { level: s.level, ports: down.chain(up).collect(), router: Router::Tree(router), delay, buffer }
         })
         .collect();
+    let mut clients = Vec::new();
     for (e, root) in root_of.iter().enumerate() {
         let s = &mut switches[t.index(*root) as usize];
         let port = s.ports.len() as u16;
         s.ports.push(Attachment { peer: leaves + e as u32, peer_port: 0, link: topology.link });
-        hosts.push(Attachment { peer: node(*root), peer_port: port, link: topology.link });
+        clients.push(vec![Attachment { peer: node(*root), peer_port: port, link: topology.link }]);
     }
-    Ok(Plan { hosts, external, switches, tree: Some(t), first_link: Vec::new() })
+    let hosts = HostLinks::new((0..leaves).map(of_leaf).chain(clients));
+    let routing = HostRouting::Tree { tree: t, roots: root_of, policy: policy(topology.routing), seed: scenario.seed };
+    Ok(Plan { hosts, external, switches, routing, first_link: Vec::new() })
 }
 
 /// Any graph, with shortest paths.
 fn graph(scenario: &Scenario, file: &HpccTopology) -> Result<Plan> {
     let fail = |message: String| scenario.places.error("topology.file", message);
     let host_count = file.hosts();
-    let mut hosts: Vec<Option<Attachment>> = vec![None; host_count as usize];
+    let mut hosts: Vec<Vec<Attachment>> = vec![Vec::new(); host_count as usize];
     let mut switches: Vec<Vec<Attachment>> = vec![Vec::new(); file.switches.len()];
     let id = |n: u32| file.host_of(n).or_else(|| file.switch_of(n).map(|s| host_count + s));
     for l in &file.links {
         let (Some(a), Some(b)) = (id(l.a), id(l.b)) else { continue };
-        let port = |n: u32| n.checked_sub(host_count).map_or(0, |s| switches[s as usize].len() as u16);
+        let port = |n: u32| match n.checked_sub(host_count) {
+            Some(s) => switches[s as usize].len() as u16,
+            None => hosts[n as usize].len() as u16,
+        };
         let (pa, pb) = (port(a), port(b));
         // The file gives the chance that a packet of 1,000 bytes (its own default) is damaged; a link has one per bit.
         let bit_error_rate = -libm::expm1(libm::log1p(-l.packet_error_rate) / 8_000.0);
@@ -387,22 +455,14 @@ fn graph(scenario: &Scenario, file: &HpccTopology) -> Result<Plan> {
             let end = Attachment { peer, peer_port, link };
             match me.checked_sub(host_count) {
                 Some(s) => switches[s as usize].push(end),
-                None if hosts[me as usize].is_some() => {
-                    let node = if me == a { l.a } else { l.b };
-                    return Err(fail(format!(
-                        "line {}: node {node} has a second link; a host has one adapter",
-                        l.line
-                    )));
-                }
-                None => hosts[me as usize] = Some(end),
+                None => hosts[me as usize].push(end),
             }
         }
     }
-    let hosts: Vec<Attachment> = hosts
-        .into_iter()
-        .enumerate()
-        .map(|(h, a)| a.ok_or_else(|| fail(format!("host {h} has no link"))))
-        .collect::<Result<_>>()?;
+    if let Some(h) = hosts.iter().position(Vec::is_empty) {
+        return Err(fail(format!("host {h} has no link")));
+    }
+    let hosts = HostLinks::new(hosts.into_iter());
     let mut plans: Vec<SwitchPlan> = switches
         .into_iter()
         .map(|ports| SwitchPlan {
@@ -414,27 +474,43 @@ fn graph(scenario: &Scenario, file: &HpccTopology) -> Result<Plan> {
         })
         .collect();
     assign_levels(&hosts, &mut plans);
-    let mut towards: Vec<Vec<Vec<u16>>> = vec![Vec::with_capacity(hosts.len()); plans.len()];
+    let mut towards: Vec<Vec<Vec<u16>>> = vec![Vec::with_capacity(host_count as usize); plans.len()];
+    let several = |&h: &HostId| hosts.of(h).len() > 1;
+    let mut from_hosts: BTreeMap<HostId, Vec<Vec<u16>>> =
+        (0..host_count).filter(several).map(|h| (h, vec![])).collect();
     for dst in 0..host_count {
-        for (i, ports) in shortest_ports(&hosts, &plans, dst).into_iter().enumerate() {
+        let distance = distances(&hosts, &plans, dst);
+        for (i, ports) in shortest_ports(&hosts, &plans, dst, &distance).into_iter().enumerate() {
             if ports.is_empty() {
-                return Err(fail(format!("switch {i} has no way to host {dst}: the graph is not connected")));
+                return Err(fail(format!("switch {i} has no way to host {dst}: hosts forward nothing")));
             }
             towards[i].push(ports);
         }
+        if let Some(h) = (0..host_count).find(|h| !distance.contains_key(h)) {
+            return Err(fail(format!("host {h} has no way to host {dst}: hosts forward nothing")));
+        }
+        for (&h, lists) in &mut from_hosts {
+            lists.push(nearer_ports(hosts.of(h), h, dst, host_count, &distance));
+        }
     }
     let policy = policy(scenario.topology.routing);
+    let seed = scenario.seed;
+    let tables = from_hosts
+        .into_iter()
+        .map(|(h, lists)| (h, Router::Table(TableRouter::new(lists.into_iter(), policy, seed, HOST_DRAWS + h as u64))))
+        .collect();
     for (i, lists) in towards.into_iter().enumerate() {
-        plans[i].router = Router::Table(TableRouter::new(lists.into_iter(), policy, scenario.seed, i as u64));
+        plans[i].router = Router::Table(TableRouter::new(lists.into_iter(), policy, seed, i as u64));
     }
-    Ok(Plan { hosts, external: 0, switches: plans, tree: None, first_link: Vec::new() })
+    let routing = HostRouting::Tables(tables);
+    Ok(Plan { hosts, external: 0, switches: plans, routing, first_link: Vec::new() })
 }
 
 /// Level of a switch in a graph: one more than its distance from the nearest switch with hosts.
-fn assign_levels(hosts: &[Attachment], switches: &mut [SwitchPlan]) {
-    let first = hosts.len() as u32;
+fn assign_levels(hosts: &HostLinks, switches: &mut [SwitchPlan]) {
+    let first = hosts.len();
     let mut queue: VecDeque<u32> = VecDeque::new();
-    for h in hosts {
+    for h in &hosts.ends {
         let Some(s) = h.peer.checked_sub(first) else { continue };
         if switches[s as usize].level == 0 {
             switches[s as usize].level = 1;
@@ -453,35 +529,50 @@ fn assign_levels(hosts: &[Attachment], switches: &mut [SwitchPlan]) {
     }
 }
 
-/// For every switch the ports on a shortest path to a host.
-fn shortest_ports(hosts: &[Attachment], switches: &[SwitchPlan], dst: HostId) -> Vec<Vec<u16>> {
-    let first = hosts.len() as u32;
-    let mut distance: BTreeMap<u32, u32> = BTreeMap::from([(dst, 0)]);
+/// How many links every box is from a host, as far as there is a way over switches.
+fn distances(hosts: &HostLinks, switches: &[SwitchPlan], dst: HostId) -> BTreeMap<NodeId, u32> {
+    let mut distance: BTreeMap<NodeId, u32> = BTreeMap::from([(dst, 0)]);
     let mut queue = VecDeque::from([dst]);
     while let Some(n) = queue.pop_front() {
         let d = distance[&n];
-        let ends: Vec<u32> = match n.checked_sub(first) {
-            None if n == dst => vec![hosts[n as usize].peer],
+        let ends = match n.checked_sub(hosts.len()) {
+            None if n == dst => hosts.of(n),
             None => continue, // hosts forward nothing
-            Some(s) => switches[s as usize].ports.iter().map(|a| a.peer).collect(),
+            Some(s) => &switches[s as usize].ports,
         };
-        for e in ends {
+        for e in ends.iter().map(|a| a.peer) {
             distance.entry(e).or_insert_with(|| {
                 queue.push_back(e);
                 d + 1
             });
         }
     }
-    switches
-        .iter()
-        .enumerate()
-        .map(|(i, s)| {
-            let Some(&mine) = distance.get(&(first + i as u32)) else { return Vec::new() };
-            let nearer = |a: &Attachment| {
-                let is_way = a.peer == dst || a.peer >= first;
-                is_way && distance.get(&a.peer).is_some_and(|&d| d + 1 == mine)
-            };
-            (0..s.ports.len() as u16).filter(|&p| nearer(&s.ports[p as usize])).collect()
-        })
-        .collect()
+    distance
+}
+
+/// For every switch the ports on a shortest path to a host.
+fn shortest_ports(
+    hosts: &HostLinks,
+    switches: &[SwitchPlan],
+    dst: HostId,
+    distance: &BTreeMap<NodeId, u32>,
+) -> Vec<Vec<u16>> {
+    let of_switch = |(s, node): (&SwitchPlan, NodeId)| nearer_ports(&s.ports, node, dst, hosts.len(), distance);
+    switches.iter().zip(hosts.len()..).map(of_switch).collect()
+}
+
+/// Those of a box's ports that are on a shortest path to a host.
+fn nearer_ports(
+    ports: &[Attachment],
+    node: NodeId,
+    dst: HostId,
+    hosts: u32,
+    distance: &BTreeMap<NodeId, u32>,
+) -> Vec<u16> {
+    let Some(&mine) = distance.get(&node) else { return Vec::new() };
+    let nearer = |a: &Attachment| {
+        let is_way = a.peer == dst || a.peer >= hosts;
+        is_way && distance.get(&a.peer).is_some_and(|&d| d + 1 == mine)
+    };
+    (0..ports.len() as u16).filter(|&p| nearer(&ports[p as usize])).collect()
 }

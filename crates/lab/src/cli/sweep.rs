@@ -165,7 +165,8 @@ impl Results<'_> {
             cells.push(count(c.finished));
             let of = |us: f64| if c.finished == 0 { "–".into() } else { time(us) };
             cells.extend([c.mean_us, c.p50_us, c.p99_us, c.p999_us].map(of));
-            cells.extend([c.timeouts, c.retransmissions, f.losses_virtual, f.losses_physical].map(count));
+            // What went wrong is of the whole run, as in the table of one: the times alone leave the warm-up out.
+            cells.extend([f.timeouts, f.retransmissions, f.losses_virtual, f.losses_physical].map(count));
             cells.extend(gain.map(|g| format!("{g:.2}×")).or(has_gain.then(String::new)));
             table.row(cells);
         }

@@ -50,7 +50,8 @@ pub struct FirstDifference {
     pub b: String,
 }
 
-/// A numeric column whose mean over all rows differs. Nulls are left out of the mean.
+/// A numeric column whose mean over all rows differs. Nulls are left out of the mean, and so are columns of names, as hosts and
+/// ports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnDelta {
     /// Name of the column.
@@ -80,7 +81,7 @@ fn diff_table(table: &'static TableSpec, a: &Path, b: &Path) -> Result<TableDiff
         for (column, spec) in table.columns.iter().enumerate() {
             let left = left.map(|(part, row)| part.columns[column].get(row));
             let right = right.map(|(part, row)| part.columns[column].get(row));
-            if spec.kind != Kind::Text {
+            if spec.kind != Kind::Text && !is_name(spec.name) {
                 sums[column][0].add(left);
                 sums[column][1].add(right);
             }
@@ -101,6 +102,13 @@ fn diff_table(table: &'static TableSpec, a: &Path, b: &Path) -> Result<TableDiff
     let columns =
         if first.is_some() { table.columns.iter().zip(&sums).filter_map(delta).collect() } else { Vec::new() };
     Ok(TableDiff { table: table.name, rows, first, columns })
+}
+
+/// Whether the numbers of a column name something: their mean means nothing.
+fn is_name(column: &str) -> bool {
+    column == "port"
+        || ["_id", "_host", "_vm", "_port"].iter().any(|end| column.ends_with(end))
+        || ["workload", "priority", "level"].contains(&column)
 }
 
 /// Walks the rows of a table over its parts.

@@ -52,7 +52,24 @@ pub(super) fn decode(table: &'static TableSpec, bytes: Vec<u8>) -> Result<Column
     let mut part = Columns::new(table);
     for group in 0..file.num_row_groups() {
         let group = file.get_row_group(group)?;
+        for column in group.metadata().columns() {
+            let places = [column.data_page_offset(), column.compressed_size()];
+            if places.into_iter().chain(column.dictionary_page_offset()).any(|place| place < 0) {
+                // The parquet crate would panic.
+                return Err(ParquetError::General(format!(
+                    "column {}: it begins or ends before the file",
+                    column.column_path()
+                )));
+            }
+        }
         let rows = group.metadata().num_rows() as usize;
+        for chunk in group.metadata().columns() {
+            // The library asserts what a file says of itself.
+            let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
+            if start < 0 || chunk.data_page_offset() < 0 || chunk.compressed_size() < 0 {
+                return Err(ParquetError::General("a column begins or ends before the file does".into()));
+            }
+        }
         for (index, (column, spec)) in part.columns.iter_mut().zip(table.columns).enumerate() {
             read_column(group.get_column_reader(index)?, column, spec, part.rows, rows)
                 .map_err(|e| ParquetError::General(format!("column {}: {e}", spec.name)))?;

@@ -94,16 +94,16 @@ tables! {
         dst_vm: u8,
         /// 802.1Q priority.
         priority: u8,
-        /// Payload to deliver.
-        bytes: u64,
+        /// Payload to deliver; null if the flow has no end.
+        bytes: Option<u64>,
         /// When the sender handed the first byte to its socket.
         start_ps: u64,
         /// From `start_ps` to the last byte at the receiver; null if that did not happen.
         fct_ps: Option<u64>,
-        /// Payload delivered in order.
+        /// Payload delivered: over TCP what was acknowledged, of datagrams what arrived.
         delivered_bytes: u64,
-        /// What `fct_ps` would be in an empty network.
-        ideal_ps: u64,
+        /// What `fct_ps` would be in an empty network; null if the flow has no end.
+        ideal_ps: Option<u64>,
         /// `fct_ps / ideal_ps`; null if the flow did not finish.
         slowdown: Option<f64>,
         /// Retransmission timeouts.
@@ -289,8 +289,8 @@ mod tests {
         );
         assert_eq!(
             columns(FlowRow::TABLE),
-            "flow_id:U64 kind:Text transport:Text src_host:U32 src_vm:U8 dst_host:U32 dst_vm:U8 priority:U8 bytes:U64 \
-             start_ps:U64 fct_ps:U64? delivered_bytes:U64 ideal_ps:U64 slowdown:F64? timeouts:U32 retransmissions:U32 \
+            "flow_id:U64 kind:Text transport:Text src_host:U32 src_vm:U8 dst_host:U32 dst_vm:U8 priority:U8 bytes:U64? \
+             start_ps:U64 fct_ps:U64? delivered_bytes:U64 ideal_ps:U64? slowdown:F64? timeouts:U32 retransmissions:U32 \
              timeout_wait_ps:U64 queueing_ps:U64 paused_ps:U64 query_id:U64?"
         );
         assert_eq!(

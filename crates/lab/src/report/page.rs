@@ -55,7 +55,8 @@ fn completion(model: &Model, what: &str) -> String {
     let curves = charts::distributions(model);
     let share = format!("Share of {} completed within a time; logarithmic axis.", plural(what));
     let title = format!("How long a {what} takes");
-    let table = tables::completion(model);
+    let table = tables::completion(model)
+        + "<p class=\"key\">Timeouts and segments sent again are of what began after the warm-up; losses are of the whole run.</p>";
     if model.groups.len() > 1 {
         let bars = format!("{}{key}{legend}{table}", panels(&bars));
         section(&title, "", &bars) + &section("Not only the mean", &share, &panels(&curves))

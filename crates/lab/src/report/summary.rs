@@ -16,7 +16,7 @@ pub struct FlowSummary {
 pub struct KindSummary {
     /// How many there were.
     pub flows: u64,
-    /// Payload they had to deliver.
+    /// Payload they had to deliver; of a flow without an end, what was delivered.
     pub bytes: u64,
     /// Completion times of those that finished, in picoseconds.
     pub fct_ps: Vec<f64>,
@@ -60,9 +60,9 @@ impl FlowSummary {
 impl KindSummary {
     fn add(&mut self, flow: &FlowRow) {
         self.flows += 1;
-        self.bytes += flow.bytes;
+        self.bytes += flow.bytes.unwrap_or(flow.delivered_bytes);
         self.fct_ps.extend(flow.fct_ps.map(|ps| ps as f64));
-        self.slowdown.extend(flow.slowdown.map(|slowdown| (flow.bytes, slowdown)));
+        self.slowdown.extend(flow.bytes.zip(flow.slowdown));
         self.timeouts += flow.timeouts as u64;
         self.retransmissions += flow.retransmissions as u64;
         self.timeout_wait_ps += flow.timeout_wait_ps as f64;

@@ -85,7 +85,15 @@ fn cell(axes: Vec<(String, String)>, rng: &mut Rng, seed: u64, (typical, late): 
             let fct = completion_ps(rng, ideal_ps as f64 * 1.8 / MS, late / 4.0, 20.0);
             let slowdown = Some(fct / ideal_ps as f64);
             let kind = "background".into();
-            FlowRow { flow_id, kind, bytes, ideal_ps, fct_ps: Some(fct as u64), slowdown, ..FlowRow::default() }
+            FlowRow {
+                flow_id,
+                kind,
+                bytes: Some(bytes),
+                ideal_ps: Some(ideal_ps),
+                fct_ps: Some(fct as u64),
+                slowdown,
+                ..FlowRow::default()
+            }
         })
         .collect();
     flows.add(&background);

@@ -68,7 +68,7 @@ impl Capture {
         let mut seen_at: BTreeMap<(NodeId, PortId), Tap> = BTreeMap::new();
         let tap = |(node, port): (NodeId, PortId)| {
             let delay = match node.checked_sub(plan.hosts()) {
-                None => plan.host(node).link.delay,
+                None => plan.host(node)[port as usize].link.delay,
                 Some(s) => plan.switches()[s as usize].ports[port as usize].link.delay,
             };
             Tap { interfaces: Vec::new(), rate: plan.rate(node, port), delay }

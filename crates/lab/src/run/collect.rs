@@ -7,7 +7,7 @@ use crate::records::{
     DropRow, FlowRow, PauseRow, PortRow, QueryRow, QueueRow, RecordError, RecordWriter, Status, TcpRow, Text,
 };
 use crate::scenario::{Hosts, Record, Scenario};
-use crate::workload::{HostApps, KINDS, workload_of};
+use crate::workload::{ENDLESS, HostApps, KINDS, workload_of};
 use sluicenet_node::door::PortId;
 use sluicenet_node::guest::FlowRecord;
 use sluicenet_node::packet::{FlowKey, Kind, Packet};
@@ -267,7 +267,8 @@ impl Collector {
     }
 
     fn flow_row(&self, f: &FlowRecord) -> FlowRow {
-        let ideal = self.ideal.time(f.src.host(), f.dst.host(), f.bytes, f.tcp);
+        let bytes = Some(f.bytes).filter(|&b| b < ENDLESS);
+        let ideal = bytes.map(|b| self.ideal.time(f.src.host(), f.dst.host(), b, f.tcp));
         let fct = f.end.map(|end| end.since(f.start));
         FlowRow {
             flow_id: f.id,
@@ -278,12 +279,12 @@ impl Collector {
             dst_host: f.dst.host(),
             dst_vm: f.dst.vm(),
             priority: f.priority,
-            bytes: f.bytes,
+            bytes,
             start_ps: f.start.as_ps(),
             fct_ps: fct.map(|d| d.as_ps()),
             delivered_bytes: f.delivered,
-            ideal_ps: ideal.as_ps(),
-            slowdown: fct.map(|d| d.as_ps() as f64 / ideal.as_ps().max(1) as f64),
+            ideal_ps: ideal.map(|d| d.as_ps()),
+            slowdown: fct.zip(ideal).map(|(d, ideal)| d.as_ps() as f64 / ideal.as_ps().max(1) as f64),
             timeouts: f.timeouts,
             retransmissions: f.retransmissions,
             timeout_wait_ps: f.timeout_wait.as_ps(),
@@ -468,7 +469,7 @@ impl Collector {
                 Node::Switch(s) => (s.gate(port), s.signal(port), s.max_queue_bytes(port)),
                 Node::Server(s) => {
                     let a = s.core().adapter();
-                    (Some(a.gate()), Some(a.signal()), a.max_used())
+                    (Some(a.gate(port)), Some(a.signal(port)), a.max_used(port))
                 }
             };
             let held = |p: Priority| gate.map_or(0, |g| g.held_time(now, p).as_ps());

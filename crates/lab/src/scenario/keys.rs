@@ -122,7 +122,7 @@ pub(super) static TOPOLOGY: Spec = Spec {
             "the kind of network",
         ),
         k("m", Counts, "xgft: children of a node of level 1, 2, ..."),
-        k("w", Counts, "xgft: parents of a node of level 0 (hosts), 1, ..."),
+        k("w", Counts, "xgft: parents of a node of level 0 (links of a host), 1, ..."),
         k("k", Count(2, 1 << 16), "k-ary-n-tree: children of a switch; fat-tree: ports of a switch"),
         k("n", Count(1, 8), "k-ary-n-tree: levels of switches"),
         k("slimmed", Counts, "k-ary-n-tree: parents of a switch of level 1, 2, ... n-1, where fewer than k"),

@@ -114,6 +114,15 @@ impl Loaded {
         Ok(Loaded { scenario, file, source, overrides, warnings, document, files: Mutex::new(files) })
     }
 
+    /// Refuses to run the sweep where it would undo what was asked for: an override of a key it varies, or its own seeds
+    /// where there are `other_seeds` to run it with.
+    ///
+    /// # Errors
+    /// Points at the override, or at the seeds in `[sweep]`.
+    pub fn check_sweep(&self, other_seeds: bool) -> Result<()> {
+        sweep::check_overrides(&self.document, other_seeds)
+    }
+
     /// The input files read so far, by name: those of the scenario, and of the variants once they are expanded.
     pub fn inputs(&self) -> Vec<Input> {
         let files = self.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

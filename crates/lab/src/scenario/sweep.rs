@@ -11,6 +11,9 @@ pub const VARIANTS_MAX: usize = 1 << 16;
 /// Bytes of scenario text all variants together may be made of: each is a scenario in memory.
 const VARIANT_BYTES_MAX: usize = 1 << 30;
 
+/// The key of the seed.
+const SEED: &str = "scenario.seed";
+
 /// The longest name of a folder, in characters: file systems take 255 bytes.
 const FOLDER_CHARS_MAX: usize = 120;
 
@@ -59,6 +62,27 @@ impl Axis<'_> {
 /// Refuses a sweep that could not be expanded, before anyone tries.
 pub(super) fn check(doc: &Document) -> Result<()> {
     axes(doc).map(|_| ())
+}
+
+/// Refuses what the sweep would silently undo: an override of a key that it varies, and seeds (`other_seeds`) beside its own.
+pub(super) fn check_overrides(doc: &Document, other_seeds: bool) -> Result<()> {
+    const HINT: &str = "leave one of the two out";
+    for axis in axes(doc)? {
+        let key = axis.key();
+        let varied = axis.parts[0].1;
+        if other_seeds && key == SEED {
+            return Err(doc.error(varied, format!("`{SEED}` is varied here, and seeds are given as well")).hint(HINT));
+        }
+        if let Some(span) = doc.override_of(&key).filter(|_| !varied.is_override()) {
+            return Err(doc
+                .error(span, format!("`{key}` is set here, and [sweep] varies it: the sweep's values would win"))
+                .hint(HINT));
+        }
+    }
+    match doc.override_of(SEED).filter(|_| other_seeds) {
+        Some(span) => Err(doc.error(span, format!("`{SEED}` is set here, and seeds are given as well")).hint(HINT)),
+        None => Ok(()),
+    }
 }
 
 /// The axes in the order of the file.

@@ -1,13 +1,12 @@
 //! Reading `[topology]`, and counting what it would take before anything is built.
 
 use super::defaults;
-use super::error::{Error, Result};
+use super::error::Result;
 use super::files::Files;
 use super::keys;
 use super::model::*;
 use super::section::Section;
 use super::{HOSTS_MAX, PORTS_MAX, SWITCH_PORTS_MAX};
-use crate::formats::HpccTopology;
 
 /// Levels of switches a tree may have.
 const LEVELS_MAX: usize = 8;
@@ -43,11 +42,7 @@ pub(super) fn read(s: &Section<'_>, set: ParameterSet, files: &mut Files) -> Res
         _ => {
             let path = s.text("file")?.ok_or_else(|| s.missing("file"))?;
             match kind {
-                "hpcc" => {
-                    let file = s.input("file", files.hpcc_topology(path))?;
-                    check_one_port(path, &file.content)?;
-                    Shape::Hpcc { file }
-                }
+                "hpcc" => Shape::Hpcc { file: s.input("file", files.hpcc_topology(path))? },
                 _ => Shape::Htsim { file: s.input("file", files.htsim_topology(path))? },
             }
         }
@@ -73,22 +68,6 @@ pub(super) fn read(s: &Section<'_>, set: ParameterSet, files: &mut Files) -> Res
     Ok((Topology { shape, link, levels, external_hosts: external, routing }, counts))
 }
 
-/// A server has one adapter: a host of a topology file has one link.
-fn check_one_port(path: &str, topology: &HpccTopology) -> Result<()> {
-    let mut linked = vec![false; topology.hosts() as usize];
-    for link in &topology.links {
-        for node in [link.a, link.b] {
-            let host = topology.host_of(node).map(|h| h as usize);
-            if host.and_then(|h| linked.get_mut(h)).is_some_and(|l| core::mem::replace(l, true)) {
-                let text = format!("{} {} ...", link.a, link.b);
-                return Err(Error::line(path, link.line, &text, format!("host {node} has a second link"))
-                    .hint("a host has one adapter, and so one link"));
-            }
-        }
-    }
-    Ok(())
-}
-
 fn xgft(s: &Section<'_>) -> Result<Shape> {
     let m = s.counts("m", 1..=u64::from(HOSTS_MAX))?.ok_or_else(|| s.missing("m"))?;
     let w = s.counts("w", 1..=u64::from(HOSTS_MAX))?.ok_or_else(|| s.missing("w"))?;
@@ -99,9 +78,6 @@ fn xgft(s: &Section<'_>) -> Result<Shape> {
         return Err(s
             .error("w", format!("`m` has {} levels and `w` has {}", m.len(), w.len()))
             .hint("XGFT(h; m_1..m_h; w_1..w_h) has as many of both"));
-    }
-    if w[0] != 1 {
-        return Err(s.error("w", format!("a host has one port, not {}", w[0])).hint("w starts with 1"));
     }
     Ok(Shape::Xgft { m, w })
 }
@@ -132,23 +108,23 @@ fn fat_tree(s: &Section<'_>) -> Result<Shape> {
 
 /// Hosts, switches, and ports of all, by arithmetic alone; may be beyond every limit.
 fn totals(shape: &Shape, external: u32) -> (u128, u128, u128) {
-    let (hosts, switches, switch_ports) = match shape {
+    let (hosts, switches, ports) = match shape {
         Shape::Xgft { m, w } => count_xgft(m, w),
         Shape::Hpcc { file } => {
-            // Every link has two ends; each host has one of them.
+            // Every link has two ends.
             let (hosts, ends) = (u128::from(file.content.hosts()), 2 * file.content.links.len() as u128);
-            (hosts, file.content.switches.len() as u128, ends.saturating_sub(hosts))
+            (hosts, file.content.switches.len() as u128, ends)
         }
         Shape::Htsim { file } => {
             let t = &file.content;
             let per_tier = [t.pods() * t.tors_per_pod, t.pods() * t.aggs_per_pod, t.cores];
             let ports = t.tiers.iter().zip(per_tier);
-            let ports = ports.map(|(t, n)| u128::from(n) * u128::from(t.radix_down + t.radix_up)).sum();
-            (u128::from(t.hosts), u128::from(t.switches()), ports)
+            let ports: u128 = ports.map(|(t, n)| u128::from(n) * u128::from(t.radix_down + t.radix_up)).sum();
+            (u128::from(t.hosts), u128::from(t.switches()), ports + u128::from(t.hosts))
         }
     };
     // An external host takes a port of a switch and has one itself.
-    (hosts, switches, switch_ports + hosts + 2 * u128::from(external))
+    (hosts, switches, ports + 2 * u128::from(external))
 }
 
 /// How much of everything a shape within the limits has.
@@ -171,6 +147,13 @@ fn count(s: &Section<'_>, shape: &Shape, external: u32) -> Result<Counts> {
         return Err(s
             .error_at(&names, format!("a network of {ports} ports is too large"))
             .hint(format!("at most {PORTS_MAX} ports, those of hosts included")));
+    }
+    if let Shape::Xgft { w, .. } = shape
+        && w[0] > SWITCH_PORTS_MAX
+    {
+        return Err(s
+            .error("w", format!("a host of {} links is too large", w[0]))
+            .hint(format!("at most {SWITCH_PORTS_MAX}")));
     }
     let radix = largest_radix(shape, external);
     if radix > u64::from(SWITCH_PORTS_MAX) {
@@ -201,12 +184,13 @@ fn largest_radix(shape: &Shape, external: u32) -> u64 {
     ports.max().unwrap_or(0)
 }
 
-/// Hosts, switches and switch ports of an XGFT. Saturates: each factor is below 2^21, and beyond the limits it only
+/// Hosts, switches and ports of all of an XGFT. Saturates: each factor is below 2^21, and beyond the limits it only
 /// matters that it is beyond.
 fn count_xgft(m: &[u32], w: &[u32]) -> (u128, u128, u128) {
     let product =
         |factors: &mut dyn Iterator<Item = &u32>| factors.fold(1u128, |p, f| p.saturating_mul(u128::from(*f)));
-    let (mut switches, mut ports) = (0u128, 0u128);
+    let hosts = product(&mut m.iter());
+    let (mut switches, mut ports) = (0u128, hosts.saturating_mul(w.first().map_or(1, |w| u128::from(*w))));
     for level in 1..=m.len() {
         let nodes = product(&mut m[level..].iter()).saturating_mul(product(&mut w[..level].iter()));
         let radix = u128::from(m[level - 1]) + w.get(level).map_or(0, |w| u128::from(*w));
@@ -214,7 +198,7 @@ fn count_xgft(m: &[u32], w: &[u32]) -> (u128, u128, u128) {
         ports = ports.saturating_add(nodes.saturating_mul(radix));
     }
     let limit = u128::from(u64::MAX);
-    (product(&mut m.iter()).min(limit), switches.min(limit), ports.min(limit))
+    (hosts.min(limit), switches.min(limit), ports.min(limit))
 }
 
 fn levels(s: &Section<'_>, shape: &Shape, link: Link) -> Result<Vec<Link>> {

@@ -21,6 +21,11 @@ pub(super) struct Span {
 impl Span {
     /// The start of the scenario's file.
     pub const START: Span = Span { source: 0, start: 0, end: 0 };
+
+    /// Whether it is in an override, not in the file.
+    pub fn is_override(&self) -> bool {
+        self.source > 0
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -153,6 +158,24 @@ impl Document {
         self.set(&parts, node)
     }
 
+    /// Where an override set the value at a dotted key, if one did.
+    pub fn override_of(&self, key: &str) -> Option<Span> {
+        let (path, last) = key.rsplit_once('.').unwrap_or(("", key));
+        let mut table = &self.root;
+        let mut rest = path.split('.').filter(|part| !part.is_empty());
+        while let Some(part) = rest.next() {
+            table = match &table.get(part)?.node.value {
+                Value::Table(table) => table,
+                Value::List(list) => match &list.get(rest.next()?.parse::<usize>().ok()?)?.value {
+                    Value::Table(table) => table,
+                    _ => return None,
+                },
+                _ => return None,
+            };
+        }
+        table.get(last).map(|e| e.key_span).filter(|span| span.is_override())
+    }
+
     /// Puts a value at a dotted key; numbers pick an element of a list of tables, counted from 0.
     pub fn set(&mut self, parts: &[(String, Span)], node: Node) -> Result<()> {
         let fail = |doc: &Document, span: Span, message: String| Err(doc.error(span, message));
@@ -222,9 +245,27 @@ fn parse_toml(source: usize, name: &str, whole: &str, text: &str, value_at: usiz
         Err(e) => {
             let span = e.span().unwrap_or(0..0);
             let (start, end) = (shift(span.start), shift(span.end));
-            Err(Error::span(name, whole, start, end, format!("this is not TOML: {}", e.message()))
-                .hint("a value that is not a number, true or false needs quotes"))
+            let error = Error::span(name, whole, start, end, format!("this is not TOML: {}", e.message()));
+            let hint = toml_hint(name, text, span.start);
+            Err(if hint.is_empty() { error } else { error.hint(hint) })
         }
+    }
+}
+
+/// What to do about a text that is no TOML at the byte `at`; empty where only the parser's message helps.
+fn toml_hint(name: &str, text: &str, at: usize) -> &'static str {
+    let is = |extension: &str| name.to_ascii_lowercase().ends_with(extension);
+    if name != SET && (is(".md") || is(".json") || text.trim_start().starts_with('{')) {
+        return "a scenario is a TOML file, as those in scenarios/";
+    }
+    // A word where a value should be; a text that lost a quote, or a key without a value, is something else.
+    let before = text.get(..at).unwrap_or("").trim_end();
+    let word =
+        text.get(at..).is_some_and(|rest| rest.starts_with(|c: char| c.is_alphanumeric() || "+-._/".contains(c)));
+    if word && before.ends_with(['=', '[', ',']) {
+        "a value that is not a number, true or false needs quotes"
+    } else {
+        ""
     }
 }
 

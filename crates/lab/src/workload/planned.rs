@@ -320,15 +320,15 @@ pub(crate) fn file(cx: &Context<'_>, w: &FlowFile, warnings: &mut Vec<Warning>) 
     }
 }
 
-/// Poisson arrivals at a share of every host's link.
+/// Poisson arrivals at a share of every host's links.
 pub(crate) fn poisson(cx: &Context<'_>, w: &Poisson) -> Maker {
     let n = cx.inner_hosts();
     let mean_bytes = w.cdf.content.mean();
     let mut flows = Vec::new();
     for src in 0..n {
         let mut rng = Rng::from_words(&[cx.seed(), 0x504f_4953, cx.number as u64, src as u64]);
-        let rate = cx.plan.host(src).link.rate.as_bps() as f64;
-        // Mean time between flows so that they fill `load` of the link.
+        let rate = cx.plan.host_rate(src).as_bps() as f64;
+        // Mean time between flows so that they fill `load` of the links.
         let mean_ps = mean_bytes * 8.0 / (rate * w.load) * 1e12;
         let mut at = 0.0;
         loop {

@@ -8,6 +8,7 @@ use crate::pool::{Handle, Pool};
 use alloc::sync::Arc;
 use sluicenet_proto::frame::{Frame, HostId};
 use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::Instant;
 
 /// Cache lines of a guest that a packet touches.
@@ -25,10 +26,10 @@ pub struct Server<A> {
 }
 
 impl<A: App> Server<A> {
-    /// A server with `vms` guests.
-    pub fn new(id: HostId, vms: u8, config: Arc<ServerConfig>, app: A) -> Server<A> {
+    /// A server with `vms` guests; `router` chooses among several links.
+    pub fn new(id: HostId, vms: u8, config: Arc<ServerConfig>, router: Option<Router>, app: A) -> Server<A> {
         assert!((1..=63).contains(&vms));
-        Server { core: Core::new(id, vms, config), app }
+        Server { core: Core::new(id, vms, config, router), app }
     }
 
     /// What its applications act on.
@@ -66,9 +67,7 @@ impl<A: App> Server<A> {
             self.app.handle(now, &mut self.core, event);
         }
         self.core.settle(now, pool);
-        if self.core.adapter.is_ready() {
-            woke.insert(0);
-        }
+        self.core.adapter.wake(woke);
     }
 }
 
@@ -77,7 +76,7 @@ impl<A: App> Device<Packet> for Server<A> {
     fn receive(
         &mut self,
         now: Instant,
-        _port: PortId,
+        port: PortId,
         at: Handle,
         pool: &mut Pool<Packet>,
         _wires: &impl Wires,
@@ -86,7 +85,7 @@ impl<A: App> Device<Packet> for Server<A> {
         let core = &mut self.core;
         let frame = pool.frame(at);
         if let Some(pause) = frame.as_pause() {
-            core.adapter.receive_pause(now, &pause);
+            core.adapter.receive_pause(now, port, &pause);
             pool.release(at);
         } else {
             core.from_wire += 1;
@@ -113,12 +112,12 @@ impl<A: App> Device<Packet> for Server<A> {
     fn poll_transmit(
         &mut self,
         now: Instant,
-        _port: PortId,
+        port: PortId,
         pool: &mut Pool<Packet>,
         woke: &mut PortSet,
     ) -> Option<Handle> {
         let core = &mut self.core;
-        let sent = core.adapter.poll_transmit(now, pool)?;
+        let sent = core.adapter.poll_transmit(now, port, pool)?;
         if pool.frame(sent).kind() != Kind::Pause {
             core.to_wire += 1;
         }
@@ -131,15 +130,13 @@ impl<A: App> Device<Packet> for Server<A> {
             core.unblock();
             core.pull_all(now, pool);
         }
-        if core.adapter.is_ready() {
-            woke.insert(0);
-        }
+        core.adapter.wake(woke);
         Some(sent)
     }
 
     #[inline(always)]
-    fn upcoming(&self, _port: PortId) -> Option<Handle> {
-        self.core.adapter.upcoming()
+    fn upcoming(&self, port: PortId) -> Option<Handle> {
+        self.core.adapter.upcoming(port)
     }
 
     #[inline(always)]

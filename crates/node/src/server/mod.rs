@@ -33,6 +33,7 @@ use sluicenet_proto::frame::{Frame, HostId, Priority};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::overlay::vswitch::VSwitch;
 use sluicenet_proto::rng::hash_words;
+use sluicenet_proto::routing::Router;
 use sluicenet_proto::tcp::{self, Tcp};
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::udp::{UdpReceiver, UdpSender};
@@ -116,14 +117,14 @@ pub struct Core {
 }
 
 impl Core {
-    fn new(id: HostId, vms: u8, config: Arc<ServerConfig>) -> Core {
+    fn new(id: HostId, vms: u8, config: Arc<ServerConfig>, router: Option<Router>) -> Core {
         let n = vms as usize;
         let vswitch = config.virtual_network.as_ref().map(|v| VSwitch::new(n + 1, v.slots, v.lossless));
         let max_frame = config.framing.frame_len(config.mtu) as u32
             + config.virtual_network.as_ref().map_or(0, |v| v.encapsulation as u32);
         Core {
             id,
-            adapter: Adapter::new(config.adapter.clone()),
+            adapter: Adapter::new(config.adapter.clone(), router),
             // Every consumer starts asleep, so that the first frame wakes it.
             bridge_ready: true,
             vm_ready: u64::MAX,
@@ -249,12 +250,11 @@ impl Core {
     pub fn send(&mut self, now: Instant, socket: SocketId, bytes: u64, tag: u64, label: FlowLabel) -> u64 {
         let id = (self.id as u64) << 40 | self.flow_count;
         self.flow_count += 1;
-        let paused = |priority| self.adapter.gate().held_time(now, priority);
         let Some(s) = self.guests[socket.vm as usize].sockets.get_mut(socket.index) else { return id };
         let (begin, end) = (s.written, s.written + bytes);
         s.written = end;
         s.pending += bytes;
-        let before = s.before(paused(s.priority));
+        let before = s.before(s.paused(now, &self.adapter));
         s.outbox.push_back(Outgoing { id, label, tag, start: now, begin, end, before });
         let (flow, priority) = (s.flow, s.priority);
         let how = match &s.body {
@@ -308,7 +308,7 @@ impl Core {
     /// Flows that have not ended, as they stand.
     pub fn unfinished_flows(&self, now: Instant) -> Vec<FlowRecord> {
         let sockets = self.guests.iter().flat_map(|g| g.sockets.iter());
-        sockets.flat_map(|s| s.unfinished(self.adapter.gate().held_time(now, s.priority))).collect()
+        sockets.flat_map(|s| s.unfinished(s.paused(now, &self.adapter))).collect()
     }
 
     /// Moves what the application wrote into the socket's buffer as far as it takes it.

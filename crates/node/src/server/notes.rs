@@ -80,7 +80,7 @@ impl Core {
         }
         let end = (words[1] != u64::MAX).then_some(Instant(words[1]));
         let s = &*s;
-        let record = s.record(&m, end, words[2] & NOTE_WORD, self.adapter.gate().held_time(now, s.priority));
+        let record = s.record(&m, end, words[2] & NOTE_WORD, s.paused(now, &self.adapter));
         self.flows.push(record);
         if end.is_some() {
             self.events.push_back(Event::Delivered { tag: m.tag, socket: SocketId { vm, index } });

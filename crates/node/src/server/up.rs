@@ -129,9 +129,8 @@ impl Core {
 
     /// Records the messages of a connection that ended before they were confirmed.
     pub(super) fn give_up_unfinished(&mut self, now: Instant, id: SocketId) {
-        let paused = |priority| self.adapter.gate().held_time(now, priority);
         let Some(s) = self.guests[id.vm as usize].sockets.get(id.index) else { return };
-        self.flows.extend(s.unfinished(paused(s.priority)));
+        self.flows.extend(s.unfinished(s.paused(now, &self.adapter)));
     }
 
     /// Hands the messages that are complete to the application.

@@ -99,7 +99,7 @@ impl Core {
     pub(super) fn run_stalled(&mut self, now: Instant, pool: &mut Pool<Packet>) {
         let uplink = self.guests.len();
         while self.adapter.stalled().is_some() && self.vswitch.as_ref().is_some_and(|v| v.input_room(uplink) > 0) {
-            let before = self.adapter.signal().stopped();
+            let before = self.adapter.stopped();
             let Some(at) = self.adapter.take_stalled(pool) else { break };
             self.note_pause(now, pool, before, pool.frame(at).priority());
             self.decapsulate_into_vswitch(pool, at);
@@ -139,7 +139,7 @@ impl Core {
             self.decapsulate_into_vswitch(pool, at);
         } else {
             let priority = pool.frame(at).priority();
-            let before = self.adapter.signal().stopped();
+            let before = self.adapter.stopped();
             if let Err(Full(at)) = self.adapter.stall(pool, at) {
                 let lossless = self.config.adapter.lossless.contains(priority);
                 let reason = if lossless { DropReason::HeadroomExceeded } else { DropReason::AdapterRx };
@@ -149,12 +149,14 @@ impl Core {
         }
     }
 
-    /// Records a change of what the adapter told the wire; the VM that the first stalled frame goes to is the cause.
+    /// Records a change of what the adapter told its links; the VM that the first stalled frame goes to is the cause.
     pub(super) fn note_pause(&mut self, now: Instant, pool: &Pool<Packet>, before: PrioritySet, priority: Priority) {
-        let stop = self.adapter.signal().stopped().contains(priority);
+        let stop = self.adapter.stopped().contains(priority);
         if stop != before.contains(priority) {
             let cause = self.adapter.stalled().map_or(0, |at| pool.frame(at).dst().vm() as PortId);
-            self.pauses.push(PauseEvent { at: now, port: 0, priority, stop, cause, cause_is_held: false });
+            for port in 0..self.adapter.ports() as PortId {
+                self.pauses.push(PauseEvent { at: now, port, priority, stop, cause, cause_is_held: false });
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Where a switch sends a frame: arithmetic in trees, tables in graphs of any shape.
+//! Where a switch sends a frame, and a host with several links: arithmetic in trees, tables in graphs of any shape.
 
 pub mod dependency;
 pub mod divide;
@@ -8,7 +8,7 @@ pub mod xgft;
 
 use crate::frame::Frame;
 
-/// How a switch chooses among equal ways up.
+/// How a switch chooses among equal ways up, and a host among its links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// By digits of the destination (Crisan 2014, 2.3.2).
@@ -23,7 +23,7 @@ pub enum Policy {
     TwoLevel,
 }
 
-/// The forwarding decision of one switch.
+/// The forwarding decision of one switch, or of a host with several links.
 #[derive(Clone, Debug)]
 pub enum Router {
     /// In an extended generalised fat-tree, by arithmetic.
@@ -39,6 +39,14 @@ impl Router {
         match self {
             Router::Tree(t) => t.route(frame),
             Router::Table(t) => t.route(frame),
+        }
+    }
+
+    /// Whether frames of one flow can take different ports.
+    pub fn divides_flows(&self) -> bool {
+        match self {
+            Router::Tree(t) => t.policy() == Policy::Random,
+            Router::Table(t) => t.policy() == Policy::Random,
         }
     }
 }

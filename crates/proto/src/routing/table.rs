@@ -19,8 +19,9 @@ pub struct TableRouter {
 }
 
 impl TableRouter {
-    /// From the sorted list of ports towards each host; hosts with the same list share it.
-    pub fn new(towards: impl Iterator<Item = Vec<u16>>, policy: Policy, seed: u64, switch: u64) -> TableRouter {
+    /// From the sorted list of ports towards each host; hosts with the same list share it. `node` sets
+    /// its draws apart from those of others.
+    pub fn new(towards: impl Iterator<Item = Vec<u16>>, policy: Policy, seed: u64, node: u64) -> TableRouter {
         let mut known: BTreeMap<Vec<u16>, u32> = BTreeMap::new();
         let (mut bounds, mut ports) = (Vec::new(), Vec::new());
         let set_of = towards
@@ -33,7 +34,7 @@ impl TableRouter {
                 })
             })
             .collect();
-        TableRouter { set_of, bounds, ports, policy, salt: mix64(seed ^ mix64(switch + 1)) }
+        TableRouter { set_of, bounds, ports, policy, salt: mix64(seed ^ mix64(node + 1)) }
     }
 
     /// The port towards the frame's destination.
@@ -51,6 +52,11 @@ impl TableRouter {
             (_, Policy::Random) => self.pick(frame.frame_hash(), ways),
         };
         Some(self.ports[(start + choice) as usize])
+    }
+
+    /// How it chooses among several.
+    pub fn policy(&self) -> Policy {
+        self.policy
     }
 
     fn pick(&self, hash: u64, ways: u32) -> u32 {

@@ -1,4 +1,7 @@
 //! Up to the nearest common ancestor, then down: routing in an extended generalised fat-tree by arithmetic.
+//!
+//! With several links a host, the tree is as many planes that share nothing but the hosts: the host's choice of a link is
+//! the choice of a plane.
 
 use super::Policy;
 use super::divide::Divisor;
@@ -7,13 +10,17 @@ use crate::frame::{Frame, HostId};
 use crate::rng::mix64;
 use alloc::vec::Vec;
 
-/// The decision of one switch of an [`Xgft`]; ports 0 to m-1 lead down, m to m+w-1 up, then come external hosts.
+/// The decision of one switch of an [`Xgft`], or of a host with several links; ports 0 to m-1 lead down, m to m+w-1 up,
+/// then come external hosts.
 #[derive(Clone, Debug)]
 pub struct TreeRouter {
     below: Divisor,
     below_child: Divisor,
     children: Divisor,
+    /// What the digit that names a parent is a quotient by.
+    digit: Divisor,
     parents: Divisor,
+    first_up: u32,
     group: u32,
     own_position: u32,
     leaves: u32,
@@ -43,17 +50,42 @@ impl TreeRouter {
                 }
             })
             .collect();
+        // Hosts and edge switches both choose by the host's index under its edge switch: the lowest digit is the hosts'.
+        let digit = if s.level == 1 { tree.parents(0) } else { tree.leaves_below(s.level - 1) };
         TreeRouter {
             below: Divisor::new(tree.leaves_below(s.level)),
             below_child: Divisor::new(tree.leaves_below(s.level - 1)),
             children: Divisor::new(tree.children(s.level)),
+            digit: Divisor::new(digit),
             parents: Divisor::new(up.max(1)),
+            first_up: tree.children(s.level),
             group: s.group,
             own_position: if s.level == 1 { s.group } else { s.position },
             leaves: tree.leaves(),
             policy,
             salt: mix64(seed ^ mix64(tree.index(s) as u64 + 1)),
             external,
+        }
+    }
+
+    /// The router of leaf `host`: a switch without children, whose ports all lead up. The link that a frame leaves by is
+    /// the one it arrives by: the switches above link `j` of all leaves reach no other.
+    pub fn of_leaf(tree: &Xgft, host: HostId, policy: Policy, seed: u64, external: &[SwitchName]) -> TreeRouter {
+        let links = tree.parents(0);
+        TreeRouter {
+            below: Divisor::new(1),
+            below_child: Divisor::new(1),
+            children: Divisor::new(1),
+            digit: Divisor::new(1),
+            parents: Divisor::new(links),
+            first_up: 0,
+            group: host,
+            own_position: host % tree.children(1),
+            leaves: tree.leaves(),
+            policy,
+            // Switches draw from below 2^32.
+            salt: mix64(seed ^ mix64(1 << 32 | host as u64)),
+            external: external.iter().map(|root| (root.position % links) as u16).collect(),
         }
     }
 
@@ -67,14 +99,19 @@ impl TreeRouter {
         if self.below.quotient(dst) == self.group {
             return Some(self.children.remainder(self.below_child.quotient(dst)) as u16);
         }
-        Some((self.children.get() + self.up(frame, dst)) as u16)
+        Some((self.first_up + self.up(frame, dst)) as u16)
+    }
+
+    /// How it chooses among equal ways up.
+    pub fn policy(&self) -> Policy {
+        self.policy
     }
 
     #[inline(always)]
     fn up<F: Frame>(&self, frame: &F, dst: HostId) -> u32 {
         match self.policy {
-            Policy::DModK => self.parents.remainder(self.below_child.quotient(dst)),
-            Policy::SModK => self.parents.remainder(self.below_child.quotient(frame.source())),
+            Policy::DModK => self.parents.remainder(self.digit.quotient(dst)),
+            Policy::SModK => self.parents.remainder(self.digit.quotient(frame.source())),
             Policy::TwoLevel => {
                 // The host's index under its edge switch: there are as many ways up as hosts under an edge switch.
                 self.parents.remainder(self.parents.remainder(dst) + self.own_position)
@@ -87,5 +124,144 @@ impl TreeRouter {
     #[inline(always)]
     fn pick(&self, hash: u64) -> u32 {
         ((mix64(hash ^ self.salt) as u128 * self.parents.get() as u128) >> 64) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Pause, Priority};
+    use crate::rng::Rng;
+    use alloc::vec;
+
+    #[derive(Clone, Copy)]
+    struct Probe {
+        src: HostId,
+        dst: HostId,
+        flow: u64,
+        frame: u64,
+    }
+
+    impl Frame for Probe {
+        fn len(&self) -> u32 {
+            64
+        }
+        fn priority(&self) -> Priority {
+            0
+        }
+        fn source(&self) -> HostId {
+            self.src
+        }
+        fn destination(&self) -> HostId {
+            self.dst
+        }
+        fn flow_hash(&self) -> u64 {
+            self.flow
+        }
+        fn frame_hash(&self) -> u64 {
+            self.frame
+        }
+        fn is_corrupt(&self) -> bool {
+            false
+        }
+        fn is_pause(&self) -> bool {
+            false
+        }
+        fn as_pause(&self) -> Option<Pause> {
+            None
+        }
+        fn from_pause(_: Pause) -> Probe {
+            unreachable!()
+        }
+    }
+
+    const POLICIES: [Policy; 5] = [Policy::DModK, Policy::SModK, Policy::Random, Policy::Hash, Policy::TwoLevel];
+
+    /// The link a frame leaves its host by, the switches it passes, and the link it arrives by.
+    fn walk(tree: &Xgft, policy: Policy, probe: &Probe, roots: &[SwitchName]) -> (u16, Vec<SwitchName>, u16) {
+        let out = TreeRouter::of_leaf(tree, probe.src, policy, 1, roots).route(probe).unwrap();
+        let mut at = tree.leaf_parent(probe.src, out as u32);
+        let mut passed = vec![at];
+        loop {
+            assert!(passed.len() < 2 * tree.levels() as usize, "{passed:?}");
+            let port = TreeRouter::new(tree, at, policy, 1, roots).route(probe).unwrap() as u32;
+            let children = tree.children(at.level);
+            if let Some(parent) = port.checked_sub(children).filter(|_| at.level < tree.levels()) {
+                at = tree.parent(at, parent);
+            } else if at.level == 1 || port >= children {
+                let host = at.group * children + port;
+                assert!(port >= children || host == probe.dst, "{at:?} {host} is not {}", probe.dst);
+                return (out, passed, at.position as u16);
+            } else {
+                let position = at.position % tree.positions(at.level - 1);
+                at = SwitchName { level: at.level - 1, group: at.group * children + port, position };
+            }
+            passed.push(at);
+        }
+    }
+
+    #[test]
+    fn every_frame_arrives_whatever_the_shape_the_policy_and_the_links_of_a_host() {
+        let mut rng = Rng::from_words(&[5]);
+        for case in 0..400 {
+            let levels = 1 + rng.below(3) as usize;
+            let mut draw = |least: u64| -> Vec<u32> { (0..levels).map(|_| (least + rng.below(3)) as u32).collect() };
+            let tree = Xgft::new(&draw(2), &draw(1)).unwrap();
+            let policy = POLICIES[case % POLICIES.len()];
+            let (src, dst) = (rng.below(tree.leaves() as u64) as u32, rng.below(tree.leaves() as u64) as u32);
+            if src == dst {
+                continue;
+            }
+            let probe = Probe { src, dst, flow: rng.next_u64(), frame: rng.next_u64() };
+            let (out, passed, into) = walk(&tree, policy, &probe, &[]);
+            assert_eq!(passed.len(), 2 * tree.nca_level(src, dst) as usize - 1, "the way is shortest");
+            // Planes share nothing but the hosts.
+            let plane = |s: &SwitchName| s.position % tree.parents(0);
+            assert!(out == into && passed.iter().all(|s| plane(s) == out as u32), "{out} {passed:?} {into}");
+        }
+    }
+
+    #[test]
+    fn digits_of_the_destination_or_the_source_choose_the_link() {
+        let tree = Xgft::new(&[4, 4], &[2, 2]).unwrap();
+        let mut roots = vec![0u32; 4];
+        for dst in 4..16 {
+            let probe = Probe { src: 0, dst, flow: 0, frame: 0 };
+            let (link, passed, _) = walk(&tree, Policy::DModK, &probe, &[]);
+            assert_eq!(link as u32, dst % 2);
+            roots[passed[1].position as usize] += 1;
+        }
+        // The edge switches' digit is not that of the hosts: no root is left out.
+        assert_eq!(roots, [3; 4]);
+        for src in 0..16 {
+            let probe = Probe { src, dst: (src + 5) % 16, flow: 0, frame: 0 };
+            assert_eq!(walk(&tree, Policy::SModK, &probe, &[]).0 as u32, src % 2);
+            assert_eq!(walk(&tree, Policy::TwoLevel, &probe, &[]).0 as u32, (probe.dst + src % 4) % 2);
+        }
+    }
+
+    #[test]
+    fn a_hash_gives_links_about_equal_shares() {
+        let tree = Xgft::new(&[4], &[3]).unwrap();
+        let (mut of_flows, mut of_frames) = ([0u32; 3], [0u32; 3]);
+        for n in 0..3_000 {
+            let probe = Probe { src: 0, dst: 1, flow: n, frame: n };
+            of_flows[walk(&tree, Policy::Hash, &probe, &[]).0 as usize] += 1;
+            of_frames[walk(&tree, Policy::Random, &Probe { flow: 0, ..probe }, &[]).0 as usize] += 1;
+        }
+        assert!(of_flows.iter().chain(&of_frames).all(|&n| (900..1_100).contains(&n)), "{of_flows:?} {of_frames:?}");
+    }
+
+    #[test]
+    fn an_external_host_is_reached_over_the_plane_of_its_root() {
+        let tree = Xgft::new(&[3, 2], &[2, 2]).unwrap();
+        let roots: Vec<SwitchName> = tree.switches().filter(|s| s.level == 2).collect();
+        for policy in POLICIES {
+            for (i, root) in roots.iter().enumerate() {
+                let probe = Probe { src: 4, dst: tree.leaves() + i as u32, flow: 9, frame: 9 };
+                let (link, passed, _) = walk(&tree, policy, &probe, &roots);
+                assert_eq!((link as u32, passed.last()), (root.position % 2, Some(root)));
+            }
+        }
     }
 }

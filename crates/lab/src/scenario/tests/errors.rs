@@ -29,6 +29,20 @@ fn toml_itself() {
 }
 
 #[test]
+fn a_hint_is_given_where_it_fits() {
+    let hint = |name: &str, text: &str| Scenario::parse(text, name).unwrap_err().diagnostic().hint.clone();
+    for text in ["kind = single-switch\n", "link_rate = 10 Gb/s\n", "m = [4, x]\n", "d = { kind = fixed }\n"] {
+        assert!(hint("t.toml", &format!("[topology]\n{text}")).contains("needs quotes"), "{text}");
+    }
+    for text in ["kind = \"a\"\nkind = \"b\"\n", "hosts =\n", "m = \"abc\n", "m: 3\n", "[x\n"] {
+        assert_eq!(hint("t.toml", &format!("[topology]\n{text}")), "", "{text}");
+    }
+    for (name, text) in [("README.md", "# A\n\nA gate that holds.\n"), ("a.json", "{\"a\": 1}"), ("a", " {\"a\": 1}")] {
+        assert!(hint(name, text).contains("a scenario is a TOML file"), "{name}");
+    }
+}
+
+#[test]
 fn unknown_keys_find_their_neighbours() {
     let text = with("link_rate", "link_rat");
     expect(&text, "link_rat ", "unknown key `link_rat` in [topology]");
@@ -78,7 +92,8 @@ fn topologies_beyond_the_limits_are_refused_by_arithmetic() {
         ),
         ("[2, 2]", "[1, 1048576]", "ports is too large"),
         ("[4, 4]", "[1]", "`m` has 2 levels and `w` has 1"),
-        ("[4, 4]", "[2, 2]", "a host has one port"),
+        ("[4, 4]", "[4095, 1]", "a host of 4095 links is too large"),
+        ("[1024, 1023]", "[3, 1]", "ports is too large"),
         ("[]", "[]", "1 to 8 levels"),
         ("[4, 4095]", "[1, 1]", "a switch of 4099 ports is too large"),
         ("[2, 1, 1, 1, 1, 1, 1, 1, 2]", "[1, 1, 1, 1, 1, 1, 1, 1, 1]", "1 to 8 levels, not 9"),

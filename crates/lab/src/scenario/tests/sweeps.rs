@@ -90,3 +90,27 @@ fn a_bad_sweep_says_where() {
     let d = expanded(&format!("scenario.seed = [{long}]\ntcp.ack_every = [{long}]"));
     assert!(d.message.contains("more than 65536 variants"), "{d:#?}");
 }
+
+#[test]
+fn a_sweep_undoes_no_override_unsaid() {
+    let text = format!("{MINIMAL}[sweep]\n\"scenario.seed\" = [1, 2]\nworkload.0.bytes = [\"1 KB\", \"2 KB\"]\n");
+    let checked = |text: &str, overrides: &[&str], seeds: bool| {
+        let overrides: Vec<String> = overrides.iter().map(|o| o.to_string()).collect();
+        let e = Scenario::parse_in(text, "t.toml", None, &overrides).unwrap().check_sweep(seeds).err()?;
+        let d = e.diagnostic();
+        Some((d.file.clone(), d.message.clone()))
+    };
+    assert_eq!(checked(&text, &[], false), None);
+    assert_eq!(checked(&text, &["workload.0.dst=2", "topology.hosts=5"], false), None);
+    for (set, key) in [("scenario.seed=7", "scenario.seed"), ("workload.0.bytes=1 MB", "workload.0.bytes")] {
+        let want = format!("`{key}` is set here, and [sweep] varies it: the sweep's values would win");
+        assert_eq!(checked(&text, &[set], false), Some(("--set".into(), want)), "{set}");
+    }
+    let (file, message) = checked(&text, &[], true).unwrap();
+    assert!(file == "t.toml" && message.contains("seeds are given as well"), "{message}");
+    assert_eq!(checked(MINIMAL, &[], true), None);
+    assert_eq!(checked(MINIMAL, &["scenario.seed=7"], false), None);
+    assert_eq!(checked(MINIMAL, &["scenario.seed=7"], true).unwrap().0, "--set");
+    // A sweep of the command line is what its author wants.
+    assert_eq!(checked(&text, &["sweep.tcp.ack_every=[1, 2]", "scenario.name=x"], false), None);
+}
