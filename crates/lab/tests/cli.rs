@@ -208,6 +208,7 @@ fn incast_at_line_rate_without_loss() {
     let figures = json(0, &["run", &repository("scenarios/incast-32.toml")]);
     assert_eq!((&figures["drops"], &figures["timeouts"]), (&Value::from(0), &Value::from(0)), "{figures}");
     assert_eq!(figures["queries"]["finished"], 100);
+    assert!(figures["pauses"].as_u64().unwrap() > 1_000, "flow control does it, not buffers: {figures}");
     let (mean, bound) = (figures["mean_round_us"].as_f64().unwrap(), figures["bound_us"].as_f64().unwrap());
     let (table, _) = expect(0, &["run", &repository("scenarios/incast-32.toml"), "--quiet"]);
     assert!(!table.contains("-0"), "{table}");
