@@ -268,6 +268,13 @@ fn a_sweep_is_the_same_on_any_number_of_workers_and_resumes() {
     assert!((runs[1]["gain"].as_f64().unwrap() - mean(0) / mean(1)).abs() < 1e-9, "{}", runs[1]);
     let (table, _) = expect(0, &["sweep", &file, "-o", &two, "--workers", "2"]);
     assert!(table.contains("vegas") && table.contains("gain"), "{table}");
+    // Timeouts, resent and lost are those of the whole run.
+    let row = table.lines().find(|l| l.contains("newreno") && l.contains("LL")).unwrap();
+    let shown: Vec<String> = row.split_whitespace().rev().skip(1).take(4).map(|n| n.replace(',', "")).collect();
+    let keys = ["losses_physical", "losses_virtual", "retransmissions", "timeouts"];
+    assert_eq!(shown, keys.map(|k| runs[0][k].to_string()), "{table}");
+    let (_, told) = expect(2, &["sweep", &file, "-o", &two, "--set", "tcp.congestion=cubic", "--force"]);
+    assert!(told.contains("`tcp.congestion` is set here, and [sweep] varies it"), "{told}");
     same_files(&one, &two);
     assert!(expect(0, &["diff", &one, &two]).0.contains("identical"));
     expect(2, &["sweep", &file, "-o", &one]);
