@@ -250,6 +250,11 @@ impl Packet {
         [join(self.seq, self.ack), join(self.ts[0], self.ts[1]), join(self.extra[0], self.extra[1])]
     }
 
+    /// What a note is about: the top byte of its third word.
+    pub fn note_topic(&self) -> u8 {
+        (self.extra[1] >> 24) as u8
+    }
+
     /// The segment it carries.
     #[inline]
     pub fn segment(&self) -> Segment {

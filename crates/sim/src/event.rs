@@ -79,7 +79,7 @@ impl Key {
 /// Puts arrivals of one instant into an order that depends on the seed, the node, the instant and the ports alone.
 /// `content` orders those of one port: notes, of which several can come at once, and a pause beside a frame.
 #[cold]
-pub fn draw_order(run: &mut [Key], seed: u64, node: u32, at: u64, content: impl Fn(Key) -> u64) {
+pub fn draw_order(run: &mut [Key], seed: u64, node: u32, at: u64, content: impl Fn(Key) -> [u64; 4]) {
     let salt = hash_words(&[seed, node as u64, at]);
     let rank = |k: Key| (mix64(salt ^ mix64(k.port() as u64 + 1)), k.port());
     if let [a, b] = run
@@ -121,7 +121,7 @@ mod tests {
             let rounds = 20_000;
             for at in 0..rounds {
                 let mut run: Vec<Key> = ports.iter().map(|&p| Key::new(0, Class::Arrival, p, 0)).collect();
-                draw_order(&mut run, 1, 2, at, |_| 0);
+                draw_order(&mut run, 1, 2, at, |_| [0; 4]);
                 *first.entry(run[0].port()).or_insert(0u64) += 1;
             }
             let fair = rounds / ports.len() as u64;

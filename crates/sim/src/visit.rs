@@ -332,14 +332,31 @@ impl Visit<'_> {
     }
 }
 
-/// What orders two arrivals of one instant at one port. Of frames only a pause can come beside another, and goes first;
-/// notes are ordered by everything they say.
-fn content(packet: &Packet, port: u16) -> u64 {
+/// What orders two arrivals of one instant at one port. Of frames only a pause can come beside another, and goes first.
+/// Notes of one connection come by topic, then in the order of its bytes, as the segments they stand for would; then by
+/// everything they say.
+fn content(packet: &Packet, port: u16) -> [u64; 4] {
     if port != NOTE_PORT {
-        return !packet.is_pause() as u64;
+        return [!packet.is_pause() as u64, 0, 0, 0];
     }
     let f = packet.flow();
     let w = packet.note_words();
-    let ports = (f.sport as u64) << 16 | f.dport as u64;
-    hash_words(&[(f.src.to_bits() as u64) << 32 | f.dst.to_bits() as u64, ports, w[0], w[1], w[2]])
+    let flow =
+        hash_words(&[(f.src.to_bits() as u64) << 32 | f.dst.to_bits() as u64, (f.sport as u64) << 16 | f.dport as u64]);
+    [flow, packet.note_topic() as u64, w[0], hash_words(&[flow, w[1], w[2]])]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicenet_node::packet::{Address, FlowKey};
+
+    #[test]
+    fn notes_of_a_connection_come_in_the_order_of_its_bytes() {
+        let flow = FlowKey { src: Address::new(1, 0), dst: Address::new(2, 0), sport: 5, dport: 6 };
+        let order: Vec<[u64; 4]> = [(1, 10), (1, 20), (1, 3_000), (2, 5), (2, 10)]
+            .map(|(topic, end)| content(&Packet::note(flow, [end, 99 - topic, topic << 56 | 7]), NOTE_PORT))
+            .into();
+        assert!(order.is_sorted());
+    }
 }
