@@ -4,7 +4,7 @@
 mod common;
 
 use common::Dir;
-use sluicenet_lab::records::{Existing, FlowRow, PauseRow, QueryRow, TcpRow, read};
+use sluicenet_lab::records::{Existing, FlowRow, PauseRow, PortRow, QueryRow, TcpRow, read};
 use sluicenet_lab::run::{Job, Options, Outcome, RunError, run};
 use sluicenet_lab::scenario::{Error, Loaded, Scenario};
 use sluicenet_proto::rng::Rng;
@@ -606,6 +606,40 @@ fn bit_errors_are_counted_at_the_adapter_and_nothing_else_is_lost() {
     let share = bad as f64 / o.totals.sent as f64;
     assert!((0.003..0.007).contains(&share), "{share}");
     assert_eq!(o.totals.dropped, bad);
+}
+
+#[test]
+fn damaged_pauses_stop_nobody() {
+    let text = r#"
+        [scenario]
+        duration = "5 ms"
+        [topology]
+        kind = "single-switch"
+        hosts = 3
+        bit_error_rate = 0.01
+        [switch]
+        forwarding = "cut-through"
+        [pfc]
+        enabled = true
+        xoff = "5 KB"
+        xon = "3 KB"
+        [[workload]]
+        kind = "flow"
+        src = 0
+        dst = 2
+        transport = "udp"
+        [[workload]]
+        kind = "flow"
+        src = 1
+        dst = 2
+        transport = "udp"
+    "#;
+    let dir = Dir::new("world-damaged-pauses");
+    execute(text, 1, Some(dir.0.clone()));
+    let ports: Vec<PortRow> = read(&dir.0).unwrap();
+    let (sent, heard) = ports.iter().fold((0, 0), |(s, h), p| (s + p.xoff_sent, h + p.xoff_received));
+    // 0.99^512: one pause of 171 arrives whole, and of these few none does.
+    assert!(sent >= 2 && heard == 0, "{heard} of {sent}");
 }
 
 #[test]

@@ -80,16 +80,9 @@ pub trait Device<F: Frame> {
     /// The frame that `port` will probably send next, for a caller that fetches memory ahead of its use.
     fn upcoming(&self, port: PortId) -> Option<Handle>;
 
-    /// Names the memory that what happens before `until` will touch, to a caller that fetches it ahead: the `arrivals`
+    /// Names the memory that what happens next will touch, to a caller that fetches it ahead: the `arrivals`
     /// and what is due inside. What a step reads, the steps before have named.
-    fn fetch(
-        &self,
-        _step: Step,
-        _until: Instant,
-        _arrivals: impl Iterator<Item = Handle>,
-        _pool: &Pool<F>,
-        _fetch: impl Fn(*const u8),
-    ) {
+    fn fetch(&self, _step: Step, _arrivals: impl Iterator<Item = Handle>, _pool: &Pool<F>, _fetch: impl Fn(*const u8)) {
     }
 
     /// A deadline given by [`Device::poll_timeout`] passed.

@@ -13,8 +13,6 @@ pub struct Passage {
     pub at: Instant,
     /// The packet.
     pub packet: Handle,
-    /// What the owner of the line wants to know of it then.
-    pub tag: u16,
 }
 
 /// Packets on their way, in the order in which they will be through; of one instant, the first to enter comes first.
@@ -124,13 +122,13 @@ mod tests {
     #[test]
     fn packets_come_in_order_and_ties_as_entered() {
         let mut line = Line::default();
-        for (at, tag) in [(5, 1), (3, 2), (9, 0), (3, 1), (4, 7)] {
-            line.push(Passage { at: Instant(at), packet: Handle::NONE, tag });
+        for (at, n) in [(5, 1), (3, 2), (9, 0), (3, 1), (4, 7)] {
+            line.push(Passage { at: Instant(at), packet: Handle::from_index(n) });
         }
         assert_eq!(line.first(), Instant(3));
         let mut order = Vec::new();
         while let Some(p) = line.pop(Instant(5)) {
-            order.push((p.at.0, p.tag));
+            order.push((p.at.0, p.packet.index()));
         }
         assert_eq!(order, [(3, 2), (3, 1), (4, 7), (5, 1)]);
         assert_eq!((line.first(), line.len()), (Instant(9), 1));

@@ -457,14 +457,7 @@ impl<F: Frame> Device<F> for Switch {
     }
 
     #[inline(always)]
-    fn fetch(
-        &self,
-        step: Step,
-        _until: Instant,
-        _arrivals: impl Iterator<Item = Handle>,
-        _pool: &Pool<F>,
-        fetch: impl Fn(*const u8),
-    ) {
+    fn fetch(&self, step: Step, _arrivals: impl Iterator<Item = Handle>, _pool: &Pool<F>, fetch: impl Fn(*const u8)) {
         if step == Step::Lists {
             let ports = self.egress.len();
             let egress: *const u8 = self.egress.as_ptr().cast();

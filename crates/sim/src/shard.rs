@@ -206,7 +206,7 @@ impl<A: App> Shard<A> {
         agenda.arrange(&mut self.lanes[lane]);
         for i in 0..agenda.len() {
             if self.fetches {
-                self.fetch_ahead(here, &mut agenda, i);
+                self.fetch_ahead(&mut agenda, i);
             }
             if let Some(n) = agenda.node(i) {
                 self.visit(here, n, agenda.keys(i));
@@ -218,7 +218,7 @@ impl<A: App> Shard<A> {
     /// Has the memory on the way that the next boxes will touch. A chain of look-ups is as many boxes long: what one step
     /// reads, the step before has asked for while another box was visited.
     #[inline(always)]
-    fn fetch_ahead(&self, here: Here, agenda: &mut Agenda, i: usize) {
+    fn fetch_ahead(&self, agenda: &mut Agenda, i: usize) {
         if let Some(n) = agenda.node(i + 5) {
             self.fetch_box(n);
         }
@@ -226,18 +226,18 @@ impl<A: App> Shard<A> {
             let keys = first(agenda.keys(i + 4));
             let arrivals = keys.iter().filter(|k| k.is(Class::Arrival));
             arrivals.for_each(|&k| fetch(core::ptr::from_ref(self.pool.frame(frame_of(k))).cast()));
-            self.fetch_step(here, n, keys, Step::Lists);
+            self.fetch_step(n, keys, Step::Lists);
         }
         if let Some(n) = agenda.node(i + 3) {
             self.wires_of(n).iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
-            self.fetch_step(here, n, first(agenda.keys(i + 3)), Step::Frames);
+            self.fetch_step(n, first(agenda.keys(i + 3)), Step::Frames);
         }
         if let Some(n) = agenda.node(i + 2) {
-            self.fetch_step(here, n, first(agenda.keys(i + 2)), Step::Index);
+            self.fetch_step(n, first(agenda.keys(i + 2)), Step::Index);
         }
         if let Some(n) = agenda.node(i + 1) {
             let keys = first(agenda.keys(i + 1));
-            self.fetch_step(here, n, keys, Step::Sockets);
+            self.fetch_step(n, keys, Step::Sockets);
             let free = keys.iter().filter(|k| k.is(Class::WireFree)).map(|k| k.port());
             let fetch_frame = |frame| fetch(core::ptr::from_ref(self.pool.frame(frame)).cast());
             match &self.nodes[n] {
@@ -248,11 +248,11 @@ impl<A: App> Shard<A> {
     }
 
     #[inline(always)]
-    fn fetch_step(&self, here: Here, n: usize, keys: &[Key], step: Step) {
+    fn fetch_step(&self, n: usize, keys: &[Key], step: Step) {
         let arrivals = keys.iter().filter(|k| k.is(Class::Arrival)).map(|&k| frame_of(k));
         match &self.nodes[n] {
-            Node::Switch(s) => s.fetch(step, Instant(here.end), arrivals, &self.pool, fetch),
-            Node::Server(s) => s.fetch(step, Instant(here.end), arrivals, &self.pool, fetch),
+            Node::Switch(s) => s.fetch(step, arrivals, &self.pool, fetch),
+            Node::Server(s) => s.fetch(step, arrivals, &self.pool, fetch),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::guest::Guest;
 use crate::packet::{Kind, Packet};
 use crate::pool::{Handle, Pool};
 use alloc::sync::Arc;
-use sluicenet_proto::frame::{Frame, HostId};
+use sluicenet_proto::frame::{Frame, HostId, Pause};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::Instant;
@@ -85,6 +85,8 @@ impl<A: App> Device<Packet> for Server<A> {
         let core = &mut self.core;
         let frame = pool.frame(at);
         if let Some(pause) = frame.as_pause() {
+            // What fails the check sequence is thrown away unread.
+            let pause = if frame.is_corrupt() { Pause::default() } else { pause };
             core.adapter.receive_pause(now, port, &pause);
             pool.release(at);
         } else {
@@ -143,7 +145,6 @@ impl<A: App> Device<Packet> for Server<A> {
     fn fetch(
         &self,
         step: Step,
-        _until: Instant,
         mut arrivals: impl Iterator<Item = Handle>,
         pool: &Pool<Packet>,
         fetch: impl Fn(*const u8),

@@ -148,7 +148,7 @@ impl Core {
         self.on_the_way += 1;
         let guest = &mut self.guests[vm];
         guest.tx_datagram_bytes += if datagram { len } else { 0 };
-        guest.tx.push(Passage { at: through, packet: at, tag: 0 });
+        guest.tx.push(Passage { at: through, packet: at });
         if through < guest.tx_due {
             guest.tx_due = through;
             self.deadlines.insert(through, vm as u16 * DEADLINES + TX);

@@ -24,7 +24,7 @@ impl Core {
     #[inline(always)]
     pub(super) fn enter_rx(&mut self, through: Instant, at: Handle) {
         self.on_the_way += 1;
-        self.rx.push(Passage { at: through, packet: at, tag: 0 });
+        self.rx.push(Passage { at: through, packet: at });
     }
 
     /// A frame from the wire, in its order.

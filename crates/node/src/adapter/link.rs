@@ -1,0 +1,99 @@
+//! A link of an adapter: what waits for it, and its flow control.
+
+use super::AdapterConfig;
+use crate::door::PortId;
+use crate::pool::{Fifo, Handle, Pool};
+use alloc::collections::VecDeque;
+use sluicenet_proto::cee::pfc::{Gate, Signal};
+use sluicenet_proto::frame::{Frame, PRIORITIES, PrioritySet};
+use sluicenet_proto::time::Instant;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Voq {
+    pub key: u32,
+    pub list: Fifo,
+}
+
+/// A link of an adapter: what waits for it, and its flow control. What every frame touches stands in front.
+#[derive(Clone, Debug, Default)]
+#[repr(C)]
+pub(super) struct Link {
+    /// Queues with frames, the one to be served next in front.
+    pub active: VecDeque<Voq>,
+    pub ready_set: PrioritySet,
+    pub held: PrioritySet,
+    pub signal: Signal,
+    /// Queues with frames, by priority.
+    pub ready: [u32; PRIORITIES],
+    pub control_out: u64,
+    pub gate: Gate,
+    /// Bytes in its queues, the most there ever were, and frames taken out; not kept where it is the only link.
+    pub used: u32,
+    pub max_used: u32,
+    pub frames_out: u64,
+}
+
+impl Link {
+    /// Whether one of its frames may be sent now.
+    #[inline(always)]
+    pub fn has_frames(&self) -> bool {
+        self.ready_set.0 & !self.held.0 != 0
+    }
+
+    #[inline(always)]
+    pub fn is_ready(&self) -> bool {
+        self.has_frames() || self.signal.is_due()
+    }
+
+    /// Appends a frame to its queue.
+    #[inline(always)]
+    pub fn push<F: Frame>(&mut self, pool: &mut Pool<F>, key: u32, at: Handle) {
+        let voq = match self.active.iter().position(|v| v.key == key) {
+            Some(i) => &mut self.active[i],
+            None => {
+                let p = (key & 7) as u8;
+                self.ready[p as usize] += 1;
+                self.ready_set.insert(p);
+                self.active.push_back(Voq { key, list: Fifo::default() });
+                self.active.back_mut().expect("a queue was just added")
+            }
+        };
+        pool.push(&mut voq.list, at, 0);
+    }
+
+    /// Takes the next of its frames that may be sent, of which there must be one.
+    #[inline(always)]
+    pub fn pop<F: Frame>(&mut self, pool: &mut Pool<F>) -> Option<Handle> {
+        // A queue of a held priority lets the next one go first and keeps its place in the round.
+        let mut turn = 0;
+        while self.held.contains((self.active[turn].key & 7) as u8) {
+            turn += 1;
+        }
+        let voq = &mut self.active[turn];
+        let (at, _) = pool.pop(&mut voq.list)?;
+        if voq.list.is_empty() {
+            let p = (voq.key & 7) as u8;
+            self.active.remove(turn);
+            self.ready[p as usize] -= 1;
+            if self.ready[p as usize] == 0 {
+                self.ready_set.remove(p);
+            }
+        } else if turn + 1 < self.active.len()
+            && let Some(voq) = self.active.remove(turn)
+        {
+            self.active.push_back(voq);
+        }
+        Some(at)
+    }
+
+    pub fn poll_control<F: Frame>(&mut self, now: Instant, config: &AdapterConfig, port: PortId) -> Option<F> {
+        let lasts = config.quantum[port as usize].saturating_mul(config.quanta as u64);
+        let pause = self.signal.poll(now, config.quanta, lasts)?;
+        self.control_out += 1;
+        Some(F::from_pause(pause))
+    }
+
+    pub fn has_deadline(&self) -> bool {
+        !self.held.is_empty() || self.signal.poll_timeout().is_some()
+    }
+}
