@@ -223,25 +223,38 @@ fn external_hosts_are_reached_over_the_links_that_lead_there() {
     }
 }
 
+/// Runs on one, two and three threads; whatever they write is the same.
+fn assert_same_bytes(text: &str, name: &str, inputs: &[(&str, &str)]) {
+    let results = [1, 2, 3].map(|threads| {
+        let dir = Dir::new(&format!("links-threads-{name}-{threads}"));
+        for (file, content) in inputs {
+            dir.file(file, content);
+        }
+        attempt(text, &dir.0, threads, Some(&dir.0)).unwrap();
+        let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(&dir.0)
+            .unwrap()
+            .map(|f| f.unwrap().path())
+            .filter(|p| p.file_name().is_some_and(|n| n != "run.json"))
+            .map(|p| (p.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&p).unwrap()))
+            .collect();
+        files.sort();
+        files
+    });
+    assert!(results[0].len() > 5 && results[0] == results[1] && results[0] == results[2], "{name}");
+}
+
 #[test]
 fn one_thread_or_several_write_the_same_bytes() {
     for routing in ["d-mod-k", "random"] {
         let loads = incast("[1, 2, 5, 9, 13, 14]", 0, "50 KB", "tcp") + &incast("[0, 3, 7, 11]", 15, "50 KB", "udp");
-        let text = lossless("[4, 4]", "[2, 2]", routing, &loads);
-        let results = [1, 2, 3].map(|threads| {
-            let dir = Dir::new(&format!("links-threads-{routing}-{threads}"));
-            attempt(&text, &dir.0, threads, Some(&dir.0)).unwrap();
-            let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(&dir.0)
-                .unwrap()
-                .map(|f| f.unwrap().path())
-                .filter(|p| p.file_name().is_some_and(|n| n != "run.json"))
-                .map(|p| (p.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&p).unwrap()))
-                .collect();
-            files.sort();
-            files
-        });
-        assert!(results[0].len() > 5 && results[0] == results[1] && results[0] == results[2], "{routing}");
+        assert_same_bytes(&lossless("[4, 4]", "[2, 2]", routing, &loads), routing, &[]);
     }
+    // A graph, too: every switch can be with another thread than its neighbours, and so can two hosts with a cable.
+    let loads = incast("[1, 2, 3]", 0, "50 KB", "tcp") + &incast("[0, 1, 2]", 3, "50 KB", "udp");
+    let text = format!(
+        "[topology]\nkind = \"hpcc\"\nfile = \"graph.txt\"\n[pfc]\nenabled = true\n[record]\npauses = true\n{loads}"
+    );
+    assert_same_bytes(&text, "graph", &[("graph.txt", GRAPH)]);
 }
 
 #[test]

@@ -362,14 +362,16 @@ fn run_shard<A: App>(
     (window, sampler.next, samples)
 }
 
-/// Turns of a waiting thread before it sleeps, some 100 us: waking it costs about as much. Where threads outnumber cores it
-/// sleeps at once, for the one it waits for needs the core.
+/// Turns of a waiting thread before it sleeps: waking it costs more than most waits last.
 const PATIENCE: u32 = 20_000;
+
+/// Turns after which it offers its core to others: the one it waits for may have none, where cores are fewer than threads
+/// or busy with something else.
+const TURNS_BETWEEN_OFFERS: u32 = 64;
 
 /// Where threads meet: a barrier that spins, then sleeps, and the smallest of what each brings.
 struct Gate {
     threads: usize,
-    patience: u32,
     arrived: AtomicUsize,
     generation: AtomicU64,
     offers: Vec<AtomicU64>,
@@ -380,10 +382,8 @@ struct Gate {
 
 impl Gate {
     fn new(threads: usize) -> Gate {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         Gate {
             threads,
-            patience: if threads > cores { 0 } else { PATIENCE },
             arrived: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
             offers: (0..2 * threads).map(|_| AtomicU64::new(u64::MAX)).collect(),
@@ -413,11 +413,15 @@ impl Gate {
             }
             return;
         }
-        for _ in 0..self.patience {
+        for turn in 1..=PATIENCE {
             if passed() {
                 return;
             }
-            std::hint::spin_loop();
+            if turn % TURNS_BETWEEN_OFFERS == 0 {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
         }
         let mut sleepers = self.sleepers.lock().unwrap_or_else(|e| e.into_inner());
         *sleepers += 1;
@@ -489,22 +493,22 @@ fn lookahead<A: App>(world: &World<A>) -> Result<u64, WorldError> {
     Ok(least)
 }
 
-/// Assigns parts to threads in runs of about equal weight, so that neighbours stay together.
+/// Deals the parts to threads in turn, the next to whoever has least. All parts are equally far from each other, and what
+/// happens in one and the next (hosts that begin one after the other, flows from one half to the other) then falls to
+/// different threads: halves in runs are busy by turns.
 fn partition(part: &[u32], shards: usize) -> Vec<u16> {
     let parts = part.iter().max().map_or(1, |&p| p as usize + 1);
     let mut weight = vec![0usize; parts];
     for &p in part {
         weight[p as usize] += 1;
     }
-    let total: usize = part.len();
-    let mut before = 0;
+    let mut load = vec![0usize; shards];
     let owner: Vec<u16> = weight
         .iter()
         .map(|w| {
-            // The middle of the part decides, so that halves fall to different threads.
-            let middle = 2 * before + w;
-            before += w;
-            ((middle * shards / (2 * total).max(1)) as u16).min(shards as u16 - 1)
+            let least = (0..shards).min_by_key(|&s| load[s]).unwrap_or(0);
+            load[least] += w;
+            least as u16
         })
         .collect();
     part.iter().map(|&p| owner[p as usize]).collect()

@@ -268,9 +268,13 @@ impl Plan {
         }
     }
 
-    /// The parts that threads divide among themselves: subtrees below the top, each with its share of the top.
+    /// The parts that threads divide among themselves: subtrees below the top, each with its share of the top; where there
+    /// is no tree, every switch with the hosts at it.
     pub fn parts(&self) -> Vec<u32> {
-        let Some(t) = self.tree() else { return vec![0; self.nodes()] };
+        let Some(t) = self.tree() else {
+            let of_hosts = (0..self.hosts()).map(|h| self.host(h)[0].peer.checked_sub(self.hosts()).unwrap_or(0));
+            return of_hosts.chain(0..self.switches.len() as u32).collect();
+        };
         let top = t.levels();
         let parts = if top > 1 { t.children(top) } else { 1 };
         let below = t.leaves() / parts;
