@@ -413,10 +413,12 @@ impl<F: Frame> Device<F> for Switch {
         queue.bytes += len;
         self.queued += 1;
         let e = &mut self.egress[output as usize];
+        let was_ready = e.ready.0 & !e.held.0 != 0;
         e.ready.insert(p);
         e.queued_bytes += len;
         e.max_bytes = e.max_bytes.max(e.queued_bytes);
-        if !e.held.contains(p) {
+        // A port that was ready has been told of, and stays so until it is asked.
+        if !was_ready && !e.held.contains(p) {
             woke.insert(output);
         }
         self.charge(now, port, output, p, len, woke);

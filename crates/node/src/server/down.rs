@@ -1,6 +1,6 @@
 //! Down: from the sockets to the wire, or to the vSwitch.
 
-use super::{Core, DEADLINES, PACE_TIMER, TX, WhenFull};
+use super::{Core, DEADLINES, PACE_TIMER, TX, WhenFull, keep_deadline};
 use crate::due::Passage;
 use crate::guest::{Body, SocketId};
 use crate::packet::{IP_UDP_BYTES, Kind, Packet};
@@ -61,7 +61,6 @@ impl Core {
             let guest = &mut self.guests[vm];
             let index = guest.ready.pop_front()?;
             let Some(s) = guest.sockets.get_mut(index) else { continue };
-            let id = SocketId { vm: vm as u8, index };
             match &mut s.body {
                 Body::Tcp(tcp) => {
                     let sent = tcp.poll_transmit(&self.config.tcp, now);
@@ -70,7 +69,7 @@ impl Core {
                         guest.ready.push_back(index);
                     } else {
                         s.scheduled = false;
-                        self.refresh(now, id);
+                        keep_deadline(&mut self.timers, s, SocketId { vm: vm as u8, index });
                     }
                     if packet.is_some() {
                         return packet;

@@ -93,7 +93,7 @@ pub struct Core {
     deadlines: Deadlines,
     /// Packets on their way to the sockets.
     rx: Line,
-    timers: BinaryHeap<Reverse<(Instant, u8, u64)>>,
+    timers: Timers,
     events: VecDeque<Event>,
     from_guests: u64,
     to_guests: u64,
@@ -335,17 +335,9 @@ impl Core {
     fn refresh(&mut self, now: Instant, id: SocketId) {
         let guest = &mut self.guests[id.vm as usize];
         let Some(s) = guest.sockets.get_mut(id.index) else { return };
+        keep_deadline(&mut self.timers, s, id);
         let wants = match &s.body {
-            Body::Tcp(tcp) => {
-                if let Some(at) = tcp.poll_timeout()
-                    && at < s.timer_at
-                {
-                    // An entry that is too early costs one look when it comes up; rearming on every ACK would cost more.
-                    s.timer_at = at;
-                    self.timers.push(Reverse((at, SOCKET_TIMER, (id.vm as u64) << 32 | id.index as u64)));
-                }
-                tcp.wants_transmit(&self.config.tcp, now)
-            }
+            Body::Tcp(tcp) => tcp.wants_transmit(&self.config.tcp, now),
             Body::Udp(sender, _) => sender.pending() > 0,
         };
         if wants && !s.scheduled {
@@ -358,5 +350,21 @@ impl Core {
     fn drop(&mut self, pool: &mut Pool<Packet>, reason: DropReason, at: Handle) {
         self.drops.count(reason, pool.frame(at).len() as u64);
         pool.release(at);
+    }
+}
+
+/// When, whose deadline, and which of theirs: the earliest first.
+type Timers = BinaryHeap<Reverse<(Instant, u8, u64)>>;
+
+/// Has a socket looked at when its next deadline comes.
+#[inline(always)]
+fn keep_deadline(timers: &mut Timers, s: &mut Socket, id: SocketId) {
+    if let Body::Tcp(tcp) = &s.body
+        && let Some(at) = tcp.poll_timeout()
+        && at < s.timer_at
+    {
+        // An entry that is too early costs one look when it comes up; rearming on every ACK would cost more.
+        s.timer_at = at;
+        timers.push(Reverse((at, SOCKET_TIMER, (id.vm as u64) << 32 | id.index as u64)));
     }
 }
