@@ -272,7 +272,7 @@ impl Plan {
     /// is no tree, every switch with the hosts at it.
     pub fn parts(&self) -> Vec<u32> {
         let Some(t) = self.tree() else {
-            let of_hosts = (0..self.hosts()).map(|h| self.host(h)[0].peer.checked_sub(self.hosts()).unwrap_or(0));
+            let of_hosts = (0..self.hosts()).map(|h| self.host(h)[0].peer.saturating_sub(self.hosts()));
             return of_hosts.chain(0..self.switches.len() as u32).collect();
         };
         let top = t.levels();
