@@ -8,7 +8,7 @@ use sluicenet_proto::time::Instant;
 /// A port of a box, counted from 0.
 pub type PortId = u16;
 
-/// Ports that became or stay ready to send; a port may be named twice, which costs one idle poll.
+/// Ports that became ready to send, or stay so after they were asked; one may be named twice, which costs one idle poll.
 #[derive(Clone, Debug, Default)]
 pub struct PortSet {
     ports: Vec<PortId>,
@@ -62,7 +62,7 @@ pub trait Wires {
 /// inside the box.
 pub trait Device<F: Frame> {
     /// A frame came in at `port`. An answer of `Some` means it goes straight out of that port, whose wire was idle: the
-    /// caller owns it again. Otherwise the box keeps it or has released it.
+    /// caller owns it again, no port was woken and no deadline moved. Otherwise the box keeps it or has released it.
     fn receive(
         &mut self,
         now: Instant,

@@ -138,15 +138,15 @@ impl<F: Copy> Pool<F> {
     /// Appends a frame to `queue`.
     #[inline(always)]
     pub fn push(&mut self, queue: &mut Fifo, at: Handle, origin: u16) {
+        // No branch: whether a queue is empty is a coin toss. The first frame follows itself for a moment.
+        let empty = queue.head == NONE;
+        let last = if empty { at.0 } else { queue.tail };
+        self.slots[last as usize].next = at.0;
+        queue.head = if empty { at.0 } else { queue.head };
+        queue.tail = at.0;
         let slot = &mut self.slots[at.0 as usize];
         slot.next = NONE;
         slot.origin = origin;
-        if queue.head == NONE {
-            queue.head = at.0;
-        } else {
-            self.slots[queue.tail as usize].next = at.0;
-        }
-        queue.tail = at.0;
     }
 
     /// Takes the first frame of `queue`, and where it came from.

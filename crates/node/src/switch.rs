@@ -440,9 +440,7 @@ impl<F: Frame> Device<F> for Switch {
         self.queued -= 1;
         queue.bytes -= len;
         e.queued_bytes -= len;
-        if queue.list.is_empty() {
-            e.ready.remove(p);
-        }
+        e.ready.0 &= !((queue.list.is_empty() as u8) << p);
         if e.ready.0 & !e.held.0 != 0 {
             woke.insert(port);
         }

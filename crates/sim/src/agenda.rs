@@ -10,11 +10,22 @@ pub struct Entry {
     pub node: u32,
 }
 
+/// A box with events, and where in [`Agenda::keys`] they begin and [`Key::NEVER`] ends them.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    node: u32,
+    begin: u32,
+    end: u32,
+    /// Whether some come before earlier ones.
+    disordered: bool,
+}
+
 /// The events of a window, box by box.
 #[derive(Debug, Default)]
 pub struct Agenda {
-    /// Boxes with events, in memory order, and where theirs lie in `keys`.
-    boxes: Vec<(u32, (u32, u32))>,
+    /// Boxes with events, in memory order.
+    boxes: Vec<Turn>,
+    /// The events of each box, then [`Key::NEVER`]; one of these stands in front, too.
     keys: Vec<Key>,
     /// How many events each box has; all zero between two windows.
     counts: Vec<u32>,
@@ -26,6 +37,9 @@ pub struct Agenda {
 
 /// With fewer events than one for so many boxes, sorting them is cheaper than going through all boxes.
 const SPARSE: usize = 16;
+
+/// Mark of a box's count while its events are placed.
+const DISORDERED: u32 = 1 << 31;
 
 /// Slices a window is cut into.
 const SLICES: usize = 256;
@@ -53,20 +67,32 @@ impl Agenda {
     /// The box that is `i`th in turn.
     #[inline(always)]
     pub fn node(&self, i: usize) -> Option<usize> {
-        self.boxes.get(i).map(|b| b.0 as usize)
+        self.boxes.get(i).map(|b| b.node as usize)
     }
 
-    /// The events of the box that is `i`th in turn, in order of time but for neighbours in one slice.
+    /// The events of the box that is `i`th in turn, in order of time but for neighbours in one slice, then [`Key::NEVER`].
     #[inline(always)]
-    pub fn keys(&mut self, i: usize) -> &mut [Key] {
-        let (_, (start, end)) = self.boxes[i];
-        &mut self.keys[start as usize..end as usize]
+    pub fn keys(&self, i: usize) -> &[Key] {
+        let turn = self.boxes[i];
+        &self.keys[turn.begin as usize..=turn.end as usize]
+    }
+
+    /// The same, in order.
+    #[inline(always)]
+    pub fn sorted_keys(&mut self, i: usize) -> &mut [Key] {
+        let turn = self.boxes[i];
+        let keys = &mut self.keys[turn.begin as usize..=turn.end as usize];
+        if turn.disordered {
+            sort(keys);
+        }
+        keys
     }
 
     /// Arranges events by box; those of one box come nearly in order.
     pub fn arrange(&mut self, events: &mut Vec<Entry>) {
         self.boxes.clear();
         self.keys.clear();
+        self.keys.push(Key::NEVER);
         if events.len() * SPARSE < self.counts.len() {
             self.arrange_few(events);
         } else if events.len() < FEW {
@@ -85,13 +111,12 @@ impl Agenda {
 
     fn arrange_few(&mut self, events: &mut [Entry]) {
         events.sort_unstable_by_key(|e| (e.node, e.key));
-        for &Entry { node, key } in events.iter() {
-            let at = self.keys.len() as u32;
-            self.keys.push(key);
-            match self.boxes.last_mut() {
-                Some((n, (_, end))) if *n == node => *end = at + 1,
-                _ => self.boxes.push((node, (at, at + 1))),
-            }
+        for of_box in events.chunk_by(|a, b| a.node == b.node) {
+            let begin = self.keys.len() as u32;
+            self.keys.extend(of_box.iter().map(|e| e.key));
+            let end = self.keys.len() as u32;
+            self.keys.push(Key::NEVER);
+            self.boxes.push(Turn { node: of_box[0].node, begin, end, disordered: false });
         }
     }
 
@@ -117,29 +142,35 @@ impl Agenda {
 
     /// Moves events that have been counted to their boxes; those of one box keep their order.
     fn arrange_by_box(&mut self, events: &[Entry]) {
-        let mut at = 0;
+        let mut at = 1;
         for (node, count) in self.counts.iter_mut().enumerate() {
             if *count > 0 {
-                self.boxes.push((node as u32, (at, at + *count)));
+                let end = at + *count;
+                self.boxes.push(Turn { node: node as u32, begin: at, end, disordered: false });
                 // From here on the count says where the next event of the box goes.
-                at += std::mem::replace(count, at);
+                *count = at;
+                at = end + 1;
             }
         }
-        self.keys.resize(events.len(), Key(0));
+        self.keys.resize(at as usize, Key::NEVER);
         for &Entry { node, key } in events {
-            let at = &mut self.counts[node as usize];
-            self.keys[*at as usize] = key;
-            *at += 1;
+            let place = &mut self.counts[node as usize];
+            let at = (*place & !DISORDERED) as usize;
+            // No branch: whether a box needs sorting is known when its turn comes, and nearly none does.
+            let before = self.keys[at - 1];
+            let late = (before > key) & (before != Key::NEVER);
+            self.keys[at] = key;
+            *place = (*place + 1) | (late as u32 * DISORDERED);
         }
-        for &(node, _) in &self.boxes {
-            self.counts[node as usize] = 0;
+        for turn in &mut self.boxes {
+            turn.disordered = std::mem::take(&mut self.counts[turn.node as usize]) & DISORDERED != 0;
         }
     }
 }
 
 /// Sorts keys that are nearly in order.
-#[inline(always)]
-pub fn sort(keys: &mut [Key]) {
+#[cold]
+fn sort(keys: &mut [Key]) {
     for i in 1..keys.len() {
         let key = keys[i];
         let mut j = i;
@@ -176,9 +207,9 @@ mod tests {
                 let mut seen = Vec::new();
                 for i in 0..agenda.len() {
                     let node = agenda.node(i).unwrap() as u32;
-                    let keys = agenda.keys(i);
-                    sort(keys);
-                    seen.extend(keys.iter().map(|&k| (node, k)));
+                    let keys = agenda.sorted_keys(i);
+                    assert_eq!(keys.last(), Some(&Key::NEVER));
+                    seen.extend(keys[..keys.len() - 1].iter().map(|&k| (node, k)));
                 }
                 assert!(events.is_empty());
                 assert_eq!(seen, expected);

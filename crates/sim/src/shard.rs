@@ -206,10 +206,10 @@ impl<A: App> Shard<A> {
         agenda.arrange(&mut self.lanes[lane]);
         for i in 0..agenda.len() {
             if self.fetches {
-                self.fetch_ahead(&mut agenda, i);
+                self.fetch_ahead(&agenda, i);
             }
             if let Some(n) = agenda.node(i) {
-                self.visit(here, n, agenda.keys(i));
+                self.visit(here, n, agenda.sorted_keys(i));
             }
         }
         self.agenda = agenda;
@@ -218,7 +218,7 @@ impl<A: App> Shard<A> {
     /// Has the memory on the way that the next boxes will touch. A chain of look-ups is as many boxes long: what one step
     /// reads, the step before has asked for while another box was visited.
     #[inline(always)]
-    fn fetch_ahead(&self, agenda: &mut Agenda, i: usize) {
+    fn fetch_ahead(&self, agenda: &Agenda, i: usize) {
         if let Some(n) = agenda.node(i + 5) {
             self.fetch_box(n);
         }
@@ -265,7 +265,7 @@ impl<A: App> Shard<A> {
         (0..BOX_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
     }
 
-    /// All events of one box in this window, in their order.
+    /// All events of one box in this window, in their order; [`Key::NEVER`] ends them.
     #[inline(always)]
     fn visit(&mut self, here: Here, n: usize, due: &mut [Key]) {
         let base = self.base[n] as usize;

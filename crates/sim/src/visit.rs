@@ -1,6 +1,6 @@
 //! One box in one window: all that happens to it, in order, and what it sends.
 
-use crate::agenda::{Entry, sort};
+use crate::agenda::Entry;
 use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT, draw_order};
 use crate::far::{Far, What};
 use crate::wire::{ARMED, CAPTURE, ERRORS, FIRST_BIT, PortView, Wire};
@@ -67,22 +67,29 @@ pub struct Here {
 }
 
 /// What a box has with itself in the rest of the window, in order: wires that become free, its deadline.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Own {
+    /// [`Key::NEVER`] ends them.
     keys: Vec<Key>,
     next: usize,
+}
+
+impl Default for Own {
+    fn default() -> Own {
+        Own { keys: vec![Key::NEVER], next: 0 }
+    }
 }
 
 impl Own {
     #[inline(always)]
     fn first(&self) -> Key {
-        self.keys.get(self.next).copied().unwrap_or(Key::NEVER)
+        self.keys[self.next]
     }
 
     #[inline(always)]
     fn insert(&mut self, key: Key) {
-        let mut i = self.keys.len();
-        self.keys.push(key);
+        let mut i = self.keys.len() - 1;
+        self.keys.push(Key::NEVER);
         while i > self.next && self.keys[i - 1] > key {
             self.keys[i] = self.keys[i - 1];
             i -= 1;
@@ -91,7 +98,8 @@ impl Own {
     }
 
     fn clear(&mut self) {
-        self.keys.clear();
+        self.keys.truncate(1);
+        self.keys[0] = Key::NEVER;
         self.next = 0;
     }
 }
@@ -245,7 +253,8 @@ pub struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    /// Goes through `due`, what others and earlier windows scheduled, and through what comes up meanwhile.
+    /// Goes through `due`, what others and earlier windows scheduled, in order and with [`Key::NEVER`] at the end, and
+    /// through what comes up meanwhile.
     #[inline(never)]
     pub fn run<D: Device<Packet>>(
         &mut self,
@@ -253,11 +262,10 @@ impl Visit<'_> {
         due: &mut [Key],
         note: impl Fn(&mut D, Instant, &Packet, &mut Pool<Packet>, &mut PortSet),
     ) {
-        sort(due);
         self.own.clear();
         let (mut i, mut drawn) = (0, 0);
         loop {
-            let mut key = due.get(i).copied().unwrap_or(Key::NEVER);
+            let mut key = due[i];
             let own = self.own.first();
             let now;
             if own < key {
@@ -269,25 +277,25 @@ impl Visit<'_> {
                     break;
                 }
                 now = self.reach.here.start + key.time();
-                if let Some(&next) = due.get(i + 1)
-                    && next.instant() == key.instant()
-                    && i >= drawn
-                {
+                if due[i + 1].instant() == key.instant() && i >= drawn {
                     drawn = self.draw(due, i, now);
                     key = due[i];
                 }
                 i += 1;
             }
+            let mut ready = None;
             if key.is(Class::Arrival) {
                 let frame = frame_of(key);
                 let view = PortView { wires: self.wires, now };
                 let pool = &mut *self.reach.pool;
                 if let Some(port) = device.receive(Instant(now), key.port(), frame, pool, &view, self.woke) {
+                    debug_assert!(self.woke.is_empty());
                     self.reach.transmit(&mut self.wires[port as usize], frame, now, (self.errors, self.name, port));
+                    continue;
                 }
             } else if key.is(Class::WireFree) {
                 self.wires[key.port() as usize].flags &= !ARMED;
-                self.woke.insert(key.port());
+                ready = Some(key.port());
             } else if key.is(Class::Note) {
                 let packet = *self.reach.pool.frame(frame_of(key));
                 self.reach.pool.release(frame_of(key));
@@ -296,7 +304,8 @@ impl Visit<'_> {
                 *self.timer_at = u64::MAX;
                 device.handle_timeout(Instant(now), self.reach.pool, self.woke);
             }
-            while let Some(port) = self.woke.pop() {
+            while let Some(port) = ready.or_else(|| self.woke.pop()) {
+                ready = None;
                 let wire = &mut self.wires[port as usize];
                 if wire.free_at <= now {
                     if let Some(frame) = device.poll_transmit(Instant(now), port, self.reach.pool, self.woke) {
