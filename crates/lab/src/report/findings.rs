@@ -135,8 +135,13 @@ fn one(model: &Model, row: &Row) -> Findings {
         1 => "1 frame was lost.".into(),
         _ => format!("{} frames were lost.", count(dropped)),
     };
-    let headline =
-        format!("{what} completed in {} on average, 99.9\u{202f}% of them within {}.", time(s.mean), time(s.p999));
+    let seeds = row.completion.mean.and_then(|mean| Some((mean.half_width?, mean.seeds)));
+    let interval = seeds.map_or(String::new(), |(half, n)| format!(" (\u{b1} {} over {n} seeds)", time(half)));
+    let headline = format!(
+        "{what} completed in {}{interval} on average, 99.9\u{202f}% of them within {}.",
+        time(s.mean),
+        time(s.p999)
+    );
     let cards = vec![
         (time(s.p50), "median".into()),
         (time(s.p99), "99th percentile".into()),

@@ -163,7 +163,7 @@ fn provenance(inputs: &[&CellInput], options: &Options) -> String {
     match &hashes[..] {
         [] => {}
         [hash] => lines.push(("scenario SHA-256".into(), hash.clone())),
-        many => lines.push(("scenario SHA-256".into(), format!("{} different, one a configuration", many.len()))),
+        many => lines.push(("scenario SHA-256".into(), format!("{} different, one a run", many.len()))),
     }
     lines.push(("sluicenet".into(), distinct(&|run| run.tool_version.clone()).join(", ")));
 

@@ -102,20 +102,24 @@ pub trait Quantity: Copy + PartialOrd + fmt::Debug {
 
     /// As people would write it: exact, in the unit that makes it shortest.
     fn written(self) -> String {
+        if self.base() == 0 {
+            return "0".into();
+        }
         let in_unit = |(unit, scale): &(&str, u64)| {
-            let thousandths = u128::from(self.base()) * 1000;
-            let scale = u128::from(*scale);
+            let (thousandths, scale) = (u128::from(self.base()) * 1000, u128::from(*scale));
+            let (whole, rest) = (thousandths / scale / 1000, thousandths / scale % 1000);
             // "0.1 MB" is as short as "100 KB", and nobody writes it.
-            (thousandths % scale == 0 && (thousandths == 0 || thousandths / scale >= 1000)).then(|| {
-                let (whole, rest) = (thousandths / scale / 1000, thousandths / scale % 1000);
+            (thousandths % scale == 0 && whole > 0).then(|| {
                 let number = format!("{whole}.{rest:03}");
-                format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+                let text = format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'));
+                // Nor "1.5 KB" for "1500 B".
+                (text.chars().count() + usize::from(whole < 10 && rest > 0), text)
             })
         };
         // Of spellings of one unit the first is the usual one; of two texts as short, that of the larger unit stands.
         let is_usual = |(i, unit): &(usize, &(&str, u64))| Self::UNITS[..*i].iter().all(|other| other.1 != unit.1);
         let units = Self::UNITS.iter().enumerate().filter(is_usual).map(|(_, unit)| unit);
-        units.rev().filter_map(in_unit).min_by_key(|text| text.chars().count()).unwrap_or_default()
+        units.rev().filter_map(in_unit).min_by_key(|(length, _)| *length).map(|(_, text)| text).unwrap_or_default()
     }
 }
 
@@ -405,8 +409,8 @@ mod tests {
     #[test]
     fn what_is_written_is_short_and_exact() {
         assert_eq!(
-            [100_000, 1446, 65_536, 97_500, 0].map(|n| Bytes(n).written()),
-            ["100 KB", "1446 B", "64 KiB", "97.5 KB", "0 B"]
+            [100_000, 1446, 1500, 65_536, 97_500, 0].map(|n| Bytes(n).written()),
+            ["100 KB", "1446 B", "1500 B", "64 KiB", "97.5 KB", "0"]
         );
         assert_eq!(
             [9_500_000, 20_000_000_000, 614_400].map(|n| Duration(n).written()),
