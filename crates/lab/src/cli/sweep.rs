@@ -176,12 +176,17 @@ impl Results<'_> {
 
     /// What the flow controls beside each other show and do not explain.
     fn notes(&self, all: &[Configuration]) -> Vec<String> {
-        let policy_varies = self.cells.iter().flat_map(|c| &c.job.axis_keys).any(|key| key == "switch.policy");
+        let keys = self.cells.first().map_or(&[][..], |c| &c.job.axis_keys);
+        let policy_varies = keys.iter().any(|key| key == "switch.policy");
         let mut groups: Vec<Group<'_>> = Vec::new();
         for c in all {
             let Some(flow_control) = c.flow_control() else { continue };
-            let others = c.axes.iter().filter(|axis| axis.1 != flow_control).map(|axis| axis.1.as_str());
-            let name = others.collect::<Vec<_>>().join(", ");
+            let full = |(key, axis): (&String, &(String, String))| match key.as_str() {
+                FLOW_CONTROL_KEY => None,
+                CONGESTION_KEY => Some(axis.1.clone()),
+                _ => Some(format!("{key} {}", axis.1)),
+            };
+            let name = keys.iter().zip(&c.axes).filter_map(full).collect::<Vec<_>>().join(", ");
             let times = [c.mean_us, c.p50_us, c.p99_us, c.p999_us].map(Option::unwrap_or_default);
             let seen = Seen {
                 finished: c.finished,
