@@ -8,6 +8,7 @@ import re
 import warnings
 from pathlib import Path
 
+from . import _native
 from ._result import Result
 from ._sweep import Cell, Sweep
 
@@ -21,7 +22,7 @@ def load(path: str | os.PathLike[str]) -> Result | Sweep:
         RecordError: There is none, or its manifest cannot be read.
     """
     root = Path(path)
-    if not (root / "manifest.json").exists() and (found := cells(root)):
+    if not _native.is_result(root) and (found := cells(root)):
         results = [_opened(p) for p in found]
         return Sweep(root, [Cell(_settings(r), r) for r in results])
     return _opened(root)
@@ -37,7 +38,7 @@ def cells(root: Path) -> list[Path]:
         natural = [(i % 2 == 0, float(part) if i % 2 else 0.0, part) for i, part in enumerate(parts)]
         return known.index(p.name) if p.name in known else len(known), natural
 
-    return sorted((m.parent for m in root.glob("*/manifest.json")), key=place)
+    return sorted((m.parent for m in root.glob("*/manifest.json") if _native.is_result(m.parent)), key=place)
 
 
 def _opened(path: Path) -> Result:

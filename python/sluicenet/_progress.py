@@ -42,7 +42,7 @@ class Bar:
         self._title = title
         self._bar: Any = None
         self._start = self._last = time.monotonic()
-        self._hops = 0
+        self._note = ""
         self._is_plain = False
         self._has_line = False
         if wanted(progress):
@@ -67,8 +67,16 @@ class Bar:
         note = f"{now_ps / 1e9:,.3f} ms simulated, {hops / elapsed_s / 1e6:.2f} M hops/s"
         self.set(fraction(now_ps, until_ps, remaining, total), note)
 
+    def finish(self) -> None:
+        """Shows that all is done: the last epoch ends a little after the last tick."""
+        if self._bar is not None:
+            self._bar.n = self._bar.total
+        elif self._has_line:
+            self._print(1.0)
+
     def set(self, done: float, note: str) -> None:
         """Shows a share from 0 to 1, and a note."""
+        self._note = note
         if self._bar is not None:
             self._bar.set_postfix_str(note, refresh=False)
             self._bar.update(done - self._bar.n)
@@ -77,7 +85,10 @@ class Bar:
             if now - self._start >= _DELAY_S and now - self._last >= _PLAIN_INTERVAL_S:
                 self._last = now
                 self._has_line = True
-                print(f"\r{self._title} {100 * done:3.0f} %, {note}   ", end="", file=sys.stderr, flush=True)
+                self._print(done)
+
+    def _print(self, done: float) -> None:
+        print(f"\r{self._title} {100 * done:3.0f} %, {self._note}   ", end="", file=sys.stderr, flush=True)
 
 
 def _tqdm(title: str) -> Any:  # noqa: ANN401 - tqdm may be absent

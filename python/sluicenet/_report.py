@@ -37,7 +37,7 @@ def report(
 
 def _results(root: Path) -> list[Path]:
     """The results in a directory: itself, or those one folder down."""
-    found = [root] if (root / "manifest.json").exists() else cells(root)
+    found = [root] if _native.is_result(root) else cells(root)
     if not found:
-        raise RecordError(f"{root}: holds no result: no manifest.json, here or one folder down", root)
+        raise RecordError(f"{root}: holds no result: no manifest.json of sluicenet's, here or one folder down", root)
     return found

@@ -74,6 +74,7 @@ class Result:
         self.path = Path(path)
         self._keep = keep
         self._manifest = read_json(self.path / "manifest.json")
+        _native.check_format(self.path)
 
     @property
     def manifest(self) -> dict[str, Any]:

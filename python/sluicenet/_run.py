@@ -61,6 +61,8 @@ def run(
     with Bar(loaded.name, progress) as bar:
         tick = bar.tick if bar.visible else None
         result, odd = execute(loaded.job(), target, keep, threads, existing, _native.Stop(), tick)
+        if result.status == "complete":
+            bar.finish()
     warn(odd, stacklevel=2)
     if result.status.startswith("failed"):
         raise RunError(f"{loaded.name}: {result.status}; its records: {result.path}", result)

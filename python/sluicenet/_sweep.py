@@ -165,7 +165,8 @@ def sweep(
     """Runs every variant of a scenario's ``[sweep]``, with each of the seeds; each is a run by itself.
 
     After Ctrl-C or a kill the same call goes on where it was: complete runs are kept. A run that fails stops no other;
-    a warning says so, and `Sweep.failed` has them.
+    a warning says so, and `Sweep.failed` has them. What all come to is in ``summary.json``, as ``sluicenet sweep``
+    writes it: the runs in their order, and the configurations with their seeds together.
 
     Args:
         scenario: A file's path, TOML text (of more than one line), or a dict of sections.
@@ -194,7 +195,8 @@ def sweep(
     existing = existing_policy(resume and not force, force)
     root = Path(out)
     with Bar(loaded.name, progress) as bar:
-        results, odd = _run_all(jobs, root, workers or max(1, _cores() // threads), threads, existing, bar)
+        results, odd = _run_all(loaded.name, jobs, root, workers or max(1, _cores() // threads), threads, existing, bar)
+        bar.finish()
     warn(odd, stacklevel=2)
     done = Sweep(root, [Cell(_settings(jobs[i]), results[i]) for i in sorted(results)])
     if done.failed:
@@ -220,7 +222,7 @@ def _folders(jobs: Sequence[_native.Job]) -> list[str]:
 
 
 def _run_all(
-    jobs: Sequence[_native.Job], root: Path, workers: int, threads: int, existing: Existing, bar: Bar
+    name: str, jobs: Sequence[_native.Job], root: Path, workers: int, threads: int, existing: Existing, bar: Bar
 ) -> tuple[dict[int, Result], list[Odd]]:
     stop = _native.Stop()
     shares = [0.0] * len(jobs)
@@ -255,11 +257,13 @@ def _run_all(
         for future in [f for f in waiting if not f.cancelled() and f.exception() is None]:
             take(future)
         complete = [i for i in sorted(results) if results[i].status == "complete"]
+        _native.sweep_summary(root, name, [folders[i] for i in complete])
         text = f"{len(complete)} of {len(jobs)} runs are complete in {root}; the same call goes on from there"
         cells = [Cell(_settings(jobs[i]), results[i]) for i in complete]
         raise Interrupted(text, Sweep(root, cells)) from None
     finally:
         _end(pool, stop)
+    _native.sweep_summary(root, name, [folders[i] for i in sorted(results)])
     return results, odd
 
 

@@ -13,13 +13,13 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::records::{diff, report, schema, tables};
+    use super::records::{check_format, diff, is_result, report, schema, tables};
     #[pymodule_export]
     use super::run::{Job, Stop};
     #[pymodule_export]
     use super::scenario::Scenario;
     #[pymodule_export]
-    use super::summary::summary;
+    use super::summary::{summary, sweep_summary};
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");

@@ -4,7 +4,7 @@ use crate::error;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use sluicenet_lab::records::tables::TABLES;
-use sluicenet_lab::records::{self, Kind, measured_from};
+use sluicenet_lab::records::{self, Kind, Manifest, measured_from};
 use sluicenet_lab::report::{self as page, CellInput, Options};
 use sluicenet_lab::scenario::json_schema;
 use std::path::PathBuf;
@@ -25,6 +25,18 @@ pub fn tables() -> Layout {
         Kind::Text => "string",
     };
     TABLES.iter().map(|t| (t.name, t.columns.iter().map(|c| (c.name, arrow(c.kind), c.nullable)).collect())).collect()
+}
+
+/// Whether a directory holds the result of a run, and not another program's manifest.json.
+#[pyfunction]
+pub fn is_result(path: PathBuf) -> bool {
+    Manifest::is_in(&path)
+}
+
+/// Refuses a result of another format than this version reads.
+#[pyfunction]
+pub fn check_format(path: PathBuf) -> PyResult<()> {
+    Manifest::read(&path).map(|_| ()).map_err(error::records)
 }
 
 /// Whether two results hold the same rows, and where they part, as text.

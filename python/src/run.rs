@@ -54,7 +54,8 @@ impl Job {
     pub fn with_seed(&self, seed: u64) -> Job {
         let mut scenario = self.job.scenario.clone();
         scenario.seed = seed;
-        let job = run::Job { scenario, axes: self.job.axes.clone(), inputs: self.job.inputs.clone() };
+        let run::Job { axes, axis_keys, inputs, .. } = &self.job;
+        let job = run::Job { scenario, axes: axes.clone(), axis_keys: axis_keys.clone(), inputs: inputs.clone() };
         let label = format!("{} seed={seed}", self.label).trim_start().to_string();
         Job::new(&self.file, label, job)
     }

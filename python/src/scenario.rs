@@ -61,8 +61,8 @@ impl Scenario {
         let inputs = self.loaded.inputs();
         let mut jobs = Vec::new();
         for v in variants {
-            let job = run::Job { axes: v.axes(), scenario: v.scenario, inputs: inputs.clone() };
-            let job = Job::new(&self.loaded.file, v.label, job);
+            let label = v.label.clone();
+            let job = Job::new(&self.loaded.file, label, run::Job::of_variant(v, inputs.clone()));
             match &seeds {
                 None => jobs.push(job),
                 Some(seeds) => jobs.extend(seeds.iter().map(|&seed| job.with_seed(seed))),

@@ -7,7 +7,7 @@ use sluicenet_lab::records::stats::Summary as Times;
 use sluicenet_lab::records::{
     DropRow, FlowRow, Manifest, PortRow, QueryRow, RecordError, measured_from, read, read_parts,
 };
-use sluicenet_lab::run::{Figures, PHYSICAL_LOSSES, VIRTUAL_LOSSES};
+use sluicenet_lab::run::{Figures, PHYSICAL_LOSSES, SweepRun, SweepSummary, VIRTUAL_LOSSES};
 use sluicenet_proto::loss::DropReason;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,6 +55,14 @@ pub fn summary(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     Ok(serde_json::to_string(&summary).unwrap_or_default())
 }
 
+/// Writes the `summary.json` of the sweep in `path`: of its runs by their folders, in this order.
+#[pyfunction]
+pub fn sweep_summary(py: Python<'_>, path: PathBuf, scenario: &str, folders: Vec<String>) -> PyResult<()> {
+    let run = |folder: String| Some(SweepRun { figures: Figures::saved(&path.join(&folder))?, folder });
+    py.detach(|| SweepSummary::new(scenario, folders.into_iter().filter_map(run).collect()).save(&path))
+        .map_err(error::records)
+}
+
 fn summarise(dir: &Path) -> Result<Summary, RecordError> {
     let manifest = Manifest::read(dir)?;
     let queries: Vec<QueryRow> = read(dir)?;
@@ -75,7 +83,7 @@ fn summarise(dir: &Path) -> Result<Summary, RecordError> {
             measured().filter_map(|q| q.completion_ps).map(|ps| ps as f64).collect(),
             measured().filter(|q| q.completion_ps.is_none()).count() as u64,
         ),
-        false => (flows.fct_ps, flows.started - flows.finished),
+        false => (flows.fct_ps, flows.open),
     };
     let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
     for row in read::<DropRow>(dir)? {
@@ -121,7 +129,8 @@ fn summarise(dir: &Path) -> Result<Summary, RecordError> {
 #[derive(Default)]
 struct Flows {
     started: u64,
-    finished: u64,
+    /// Unfinished of those that count.
+    open: u64,
     timeouts: u64,
     retransmissions: u64,
     fct_ps: Vec<f64>,
@@ -132,7 +141,7 @@ impl Flows {
     fn add(&mut self, rows: &[FlowRow], warm_ps: u64) {
         self.started += rows.len() as u64;
         for row in rows {
-            self.finished += u64::from(row.fct_ps.is_some());
+            self.open += u64::from(row.fct_ps.is_none() && row.start_ps >= warm_ps);
             self.timeouts += u64::from(row.timeouts);
             self.retransmissions += u64::from(row.retransmissions);
             self.fct_ps.extend(row.fct_ps.filter(|_| row.start_ps >= warm_ps).map(|ps| ps as f64));

@@ -50,3 +50,4 @@ def test_progress_is_shown_in_a_cell(incast: Path, tmp_path: Path) -> None:
     shown = "".join(out.get("text", "") + str(out.get("data", "")) for out in notebook.cells[0].outputs)
     assert "incast-4" in shown
     assert "ms simulated" in shown
+    assert "100%" in shown

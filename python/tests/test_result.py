@@ -71,6 +71,21 @@ def test_a_loaded_result_is_the_one_that_was_run(result: sn.Result) -> None:
     assert loaded.log["threads"] == 1
 
 
+def test_other_programs_manifests_and_formats_are_told_apart(result: sn.Result, tmp_path: Path) -> None:
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "manifest.json").write_text('{"name": "an app"}')
+    with pytest.raises(sn.RecordError, match="holds no result"):
+        sn.report(tmp_path)
+    shutil.copytree(result.path, tmp_path / "mine")
+    sweep = sn.load(tmp_path)
+    assert isinstance(sweep, sn.Sweep)
+    assert [c.result.path.name for c in sweep] == ["mine"]
+    manifest = tmp_path / "mine" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 1'))
+    with pytest.raises(sn.RecordError, match="result format 1, of an earlier version"):
+        sn.load(tmp_path)
+
+
 def test_representations_help(result: sn.Result) -> None:
     text = repr(result)
     assert "incast-4 seed 1 complete: 20 queries, mean " in text

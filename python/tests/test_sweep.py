@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,9 @@ def test_seeds_are_given_once(swept: str, tmp_path: Path) -> None:
 
 def test_a_folder_of_runs_opens_as_the_sweep_it_was(swept: str, tmp_path: Path) -> None:
     ran = sn.sweep(swept, out=tmp_path, seeds=[1, 2, 10])
+    (tmp_path / "summary.json").rename(tmp_path / "elsewhere")
     loaded = sn.load(tmp_path)
+    (tmp_path / "elsewhere").rename(tmp_path / "summary.json")
     assert isinstance(loaded, sn.Sweep)
     # By name, numbers by size.
     assert [(c.settings["congestion"], c.settings["seed"]) for c in loaded] == [
@@ -92,9 +95,22 @@ def test_a_folder_of_runs_opens_as_the_sweep_it_was(swept: str, tmp_path: Path) 
     ]
     assert sorted(map(repr, (c.settings for c in ran))) == sorted(map(repr, (c.settings for c in loaded)))
     assert len(loaded.flows) == len(ran.flows)
-    folders = [c.result.path.name for c in ran]
-    (tmp_path / "summary.json").write_text(json.dumps({"runs": [{"folder": name} for name in folders]}))
+    # As sluicenet sweep leaves it: in the order of the sweep.
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert [run["folder"] for run in summary["runs"]] == [c.result.path.name for c in ran]
     again = sn.load(tmp_path)
     assert isinstance(again, sn.Sweep)
     assert [c.settings for c in again] == [c.settings for c in ran]
     assert again.flows.to_arrow().equals(ran.flows.to_arrow())
+
+
+def test_seeds_are_one_configuration_of_the_summary(swept: str, tmp_path: Path) -> None:
+    ran = sn.sweep(swept, out=tmp_path, seeds=[1, 2, 3])
+    first = json.loads((tmp_path / "summary.json").read_text())["configurations"][0]
+    assert first["axes"] == [["congestion", "newreno"]]
+    assert first["seeds"] == [1, 2, 3]
+    means = [c.result.summary["mean_us"] or 0.0 for c in ran][:3]
+    # Student's t of two degrees of freedom.
+    half_width = 4.303 * statistics.stdev(means) / 3**0.5
+    assert first["mean_us"] == pytest.approx(statistics.mean(means))
+    assert first["mean_half_width_us"] == pytest.approx(half_width)

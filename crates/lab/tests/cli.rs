@@ -172,7 +172,17 @@ fn bad_input_is_one_clear_error_and_leaves_nothing() {
     }
     std::fs::write(dir.0.join("latin.toml"), [b'#', 0xff, 0xfe]).unwrap();
     assert!(expect(2, &["run", &dir.path("latin.toml")]).1.contains("UTF-8"));
-    assert!(expect(2, &["run", &dir.path("absent.toml")]).1.contains("absent.toml"));
+    for verb in ["run", "validate"] {
+        let (_, absent) = expect(2, &[verb, &dir.path("absent.toml")]);
+        assert!(absent.contains("there is no such file") && absent.contains("absent.toml"), "{absent}");
+        assert!(!absent.contains("relative"), "{absent}");
+    }
+    let no_cdf = "[[workload]]\nkind = \"poisson\"\ncdf = \"absent.txt\"\nload = 0.5\nuntil = \"1 ms\"\n";
+    let (_, absent) = expect(2, &["validate", &dir.file("cdf.toml", &format!("{network}{no_cdf}"))]);
+    assert!(absent.contains("absent.txt: there is no such file") && absent.contains("relative to"), "{absent}");
+    assert!(expect(2, &["validate", &dir.file("empty.toml", "")]).1.contains("this scenario is empty"));
+    let (_, none) = expect(2, &["validate", &dir.file("named.toml", "[scenario]\nname = \"x\"\n")]);
+    assert!(none.contains("this scenario has no [topology]") && none.contains("[[workload]]"), "{none}");
     assert!(
         expect(2, &["run", &dir.file("ok.toml", &format!("{network}{flow}")), "--set", "tcp.congetion=cubic"])
             .1
@@ -190,6 +200,86 @@ fn bad_input_is_one_clear_error_and_leaves_nothing() {
     assert!(expect(2, &["report", &dir.path("")]).1.contains("holds no result"));
     assert!(expect(2, &["bench", "ft", "--k", "4", "--perm", &dir.path("absent"), "--ms", "1"]).1.contains("absent"));
     assert!(expect(2, &["bench", "ft", "--k", "4", "--perm", "x", "--ms", "nan"]).1.contains("--ms"));
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_refused_at_once() {
+    let dir = Dir::new("cli-pipe");
+    let pipe = dir.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let network = "[topology]\nkind = \"single-switch\"\nhosts = 4\n";
+    let cdf = "[[workload]]\nkind = \"poisson\"\ncdf = \"pipe\"\nload = 0.5\nuntil = \"1 ms\"\n";
+    let flows = "[[workload]]\nkind = \"flow-file\"\nformat = \"hpcc\"\nfile = \"pipe\"\n";
+    let topology = "[topology]\nkind = \"hpcc\"\nfile = \"pipe\"\n";
+    let cases = [
+        pipe.clone(),
+        "/dev/zero".into(),
+        dir.file("cdf.toml", &format!("{network}{cdf}")),
+        dir.file("flows.toml", &format!("{network}{flows}")),
+        dir.file("topology.toml", &format!("{topology}{cdf}")),
+    ];
+    for file in &cases {
+        for args in [&["run", file][..], &["validate", file], &["sweep", file, "-o", &dir.path("out")]] {
+            assert!(expect(2, args).1.contains("no regular file"), "{args:?}");
+        }
+    }
+    assert!(expect(2, &["bench", "ft", "--k", "4", "--perm", &pipe, "--ms", "1"]).1.contains("no regular file"));
+    assert!(expect(2, &["run", &dir.path("")]).1.contains("this is a folder"));
+}
+
+#[test]
+fn only_results_of_ours_are_taken_for_results() {
+    let dir = Dir::new("cli-strangers");
+    let folder = |name: &str, manifest: &str| {
+        std::fs::create_dir_all(dir.0.join(name)).unwrap();
+        std::fs::write(dir.0.join(name).join("manifest.json"), manifest).unwrap();
+    };
+    folder("web", "{\"name\": \"an app\", \"format\": 3}");
+    folder("broken", "{");
+    let all = dir.path("");
+    for verb in [&["report", &all][..], &["diff", &all, &all]] {
+        assert!(expect(2, verb).1.contains("holds no result: no manifest.json of sluicenet's"));
+    }
+    assert!(!dir.0.join("report.html").exists());
+    let file = dir.file("small.toml", SMALL);
+    expect(0, &["run", &file, "-o", &dir.path("mine"), "--quiet"]);
+    assert_eq!(json(0, &["report", &all])["runs"], 1);
+    // A manifest of ours that is damaged, or of another format, is not passed over.
+    let path = dir.0.join("mine/manifest.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("\"format\": 2", "\"format\": 1")).unwrap();
+    let (_, old) = expect(1, &["report", &all]);
+    assert!(old.contains("result format 1, of an earlier version") && old.contains("reads format 2"), "{old}");
+    assert!(expect(2, &["run", &file, "-o", &dir.path("mine"), "--resume"]).1.contains("result format 1"));
+    std::fs::write(&path, &text[..text.len() / 2]).unwrap();
+    assert!(expect(1, &["report", &all]).1.contains("mine/manifest.json"));
+    expect(0, &["run", &file, "-o", &dir.path("mine"), "--force", "--quiet"]);
+}
+
+#[test]
+fn what_did_not_finish_is_counted_and_listed_beside_queries_too() {
+    let dir = Dir::new("cli-unfinished");
+    let scenario = "[scenario]\nduration = \"2 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 5\n[pfc]\nenabled = true\n\
+                    [record]\ncsv = true\n[[workload]]\nkind = \"incast\"\nsenders = 3\nreceiver = 4\nbytes = \"64 KB\"\nrounds = 3\n\
+                    [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"10 MB\"\n";
+    let out = dir.path("out");
+    let figures = json(0, &["run", &dir.file("mixed.toml", scenario), "-o", &out]);
+    assert_eq!((&figures["queries"]["finished"], &figures["queries"]["unfinished"]), (&3.into(), &0.into()));
+    assert_eq!((&figures["flows"]["finished"], &figures["flows"]["unfinished"]), (&0.into(), &1.into()), "{figures}");
+    let flows = std::fs::read_to_string(Path::new(&out).join("flows-00000.csv")).unwrap();
+    let head: Vec<&str> = flows.lines().next().unwrap().split(',').collect();
+    let column = |name: &str| head.iter().position(|c| *c == name).unwrap();
+    let open: Vec<Vec<&str>> = flows
+        .lines()
+        .map(|l| l.split(',').collect())
+        .filter(|row: &Vec<&str>| row[column("fct_ps")].is_empty())
+        .collect();
+    assert_eq!(open.len(), 1, "{flows}");
+    assert_eq!((open[0][column("kind")], open[0][column("bytes")]), ("flow", "10000000"));
+    assert!(open[0][column("delivered_bytes")].parse::<u64>().unwrap() > 0);
+    let (table, _) = expect(0, &["run", &dir.path("mixed.toml")]);
+    assert!(table.lines().any(|l| l.split_whitespace().take(3).eq(["flows", "0", "1"])), "{table}");
 }
 
 #[test]
@@ -224,6 +314,7 @@ fn one_seed_one_result_on_any_number_of_threads() {
     let (one, two, other) = (dir.path("one"), dir.path("two"), dir.path("other"));
     let figures = json(0, &["run", &file, "-o", &one, "--threads", "1", "--seed", "7"]);
     assert_eq!((&figures["seed"], &figures["queries"]["finished"]), (&Value::from(7), &Value::from(20)));
+    assert_eq!(figures["left_out"], 4, "the warm-up's queries");
     assert_eq!(figures["status"], "complete");
     for key in ["simulated_us", "packet_hops", "cpu_s", "losses_virtual", "losses_physical", "pauses", "report"] {
         assert!(!figures[key].is_null(), "{key}: {figures}");
@@ -295,6 +386,36 @@ fn a_sweep_is_the_same_on_any_number_of_workers_and_resumes() {
         assert!(Path::new(&two).join(name).exists(), "{name}");
     }
     assert!(expect(0, &["report", &two]).0.contains("report.html"));
+}
+
+#[test]
+fn seeds_of_a_sweep_are_one_configuration() {
+    let dir = Dir::new("cli-seeds");
+    let file = dir
+        .file("small.toml", &SMALL.replace("\"tcp.congestion\"", "\"scenario.seed\" = [1, 2, 3]\n\"tcp.congestion\""));
+    let out = dir.path("out");
+    let found = json(0, &["sweep", &file, "-o", &out]);
+    let (runs, configurations) = (found["runs"].as_array().unwrap(), found["configurations"].as_array().unwrap());
+    assert_eq!((runs.len(), configurations.len()), (12, 4));
+    assert_eq!((&runs[4]["seed"], &runs[4]["axes"]), (&Value::from(2), &runs[0]["axes"]));
+    let first = &configurations[0];
+    assert_eq!(first["seeds"], serde_json::json!([1, 2, 3]));
+    assert_eq!(first["axes"], serde_json::json!([["congestion", "newreno"], ["flow_control", "LL"]]));
+    let means: Vec<f64> = [0, 4, 8].map(|i| runs[i]["queries"]["mean_us"].as_f64().unwrap()).to_vec();
+    let mean = means.iter().sum::<f64>() / 3.0;
+    let deviation = (means.iter().map(|m| (m - mean).powi(2)).sum::<f64>() / 2.0).sqrt();
+    let half_width = first["mean_half_width_us"].as_f64().unwrap();
+    assert!((first["mean_us"].as_f64().unwrap() - mean).abs() < 1e-9 * mean);
+    // Student's t of two degrees of freedom.
+    assert!((half_width - 4.303 * deviation / 3f64.sqrt()).abs() < 1e-6 * half_width, "{half_width} {deviation}");
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(dir.0.join("out/summary.json")).unwrap()).unwrap();
+    assert_eq!(saved["configurations"], found["configurations"]);
+    let (table, _) = expect(0, &["sweep", &file, "-o", &out, "--resume"]);
+    let rows: Vec<&str> = table.lines().filter(|l| l.contains("newreno") || l.contains("vegas")).collect();
+    assert_eq!(rows.len(), 4, "{table}");
+    assert!(table.contains("± 95 %") && table.contains("Student's t"), "{table}");
+    let page = std::fs::read_to_string(dir.0.join("out/report.html")).unwrap();
+    assert!(page.contains("&#177; 95") && page.contains("<dt>runs</dt><dd>12</dd>"));
 }
 
 #[cfg(unix)]
@@ -383,6 +504,12 @@ fn the_demo_checks_itself() {
     let out = dir.path("demo");
     let (table, _) = expect(0, &["demo", "-o", &out, "--queries", "4", "--quiet"]);
     assert!(table.contains("no packet lost where none may be"), "{table}");
+    // Said because it is so in this very table.
+    let row = |name: &str| {
+        let of = |l: &&str| l.contains("newreno") && l.contains(name);
+        table.lines().find(of).unwrap().split_whitespace().skip(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(row("LL") == row("ZL"), table.contains("ZL equals LL"), "{table}");
     for word in ["LL", "LZ", "ZL", "ZZ", "newreno", "cubic", "vegas", "p99.9", "timeouts", "report.html"] {
         assert!(table.contains(word), "{word}: {table}");
     }
@@ -393,6 +520,14 @@ fn the_demo_checks_itself() {
     for key in ["queries", "losses_virtual", "losses_physical", "gain", "records"] {
         assert!(runs.iter().all(|r| !r[key].is_null()), "{key}: {found}");
     }
+}
+
+#[test]
+fn the_benchmark_says_how_it_is_used() {
+    let out = Command::new(repository("bench/run")).arg("--help").output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(out.status.success() && text.contains("bench/run [COMMAND]") && text.contains("SIZES="), "{text}");
+    assert!(!text.contains("pipefail"), "{text}");
 }
 
 #[test]

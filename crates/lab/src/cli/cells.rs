@@ -25,6 +25,8 @@ pub(super) struct Cell {
 
 /// A variant that was run, or had been.
 pub(super) struct Done {
+    /// Name of its folder.
+    pub folder: String,
     /// Its figures.
     pub figures: Figures,
     /// What it took.
@@ -46,8 +48,8 @@ pub(super) fn cells(loaded: &Loaded) -> Result<Vec<Cell>, Failure> {
         if cells.iter().any(|c| c.folder == folder) {
             folder = format!("{folder}-{}", cells.len());
         }
-        let job = Job { axes: v.axes(), scenario: v.scenario, inputs: inputs.clone() };
-        cells.push(Cell { label: v.label, folder, job });
+        let label = v.label.clone();
+        cells.push(Cell { label, folder, job: Job::of_variant(v, inputs.clone()) });
     }
     Ok(cells)
 }
@@ -122,5 +124,9 @@ fn one_cell(
             Figures::of(&cell.job, outcome)
         }
     };
-    Ok(Done { figures, log: RunLog::read(dir).ok(), page: read_cell(dir)?, kept: outcome.is_none() })
+    // What the run left in memory is done with before its records are read, and those are reduced as they are read: a sweep
+    // holds one run at a time, whatever it has done before.
+    let kept = outcome.is_none();
+    drop(outcome);
+    Ok(Done { folder: cell.folder.clone(), figures, log: RunLog::read(dir).ok(), page: read_cell(dir)?, kept })
 }

@@ -4,7 +4,7 @@ use super::Global;
 use super::failure::Failure;
 use super::output;
 use super::report::{cell_dirs, note_partial};
-use crate::records::{self, Manifest};
+use crate::records;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -73,9 +73,4 @@ fn to_json(name: &str, diff: &records::Diff) -> Value {
         })
         .collect();
     json!({ "name": name, "identical": diff.is_identical(), "tables": tables })
-}
-
-/// Whether a directory holds the result of one run.
-pub(super) fn is_run(dir: &Path) -> bool {
-    Manifest::read(dir).is_ok() || dir.join("manifest.json").exists()
 }

@@ -1,7 +1,6 @@
 //! `report`: the page of a result that is there already.
 
 use super::Global;
-use super::diff::is_run;
 use super::failure::Failure;
 use super::files::{self, REPORT};
 use super::output;
@@ -38,13 +37,13 @@ impl Report {
 
 /// The results in a directory: itself, or those of a sweep in the order of the sweep.
 pub(super) fn cell_dirs(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
-    if is_run(dir) {
+    if Manifest::is_in(dir) {
         return Ok(vec![dir.to_owned()]);
     }
     let entries = std::fs::read_dir(dir).map_err(|e| Failure::Input(format!("{}: cannot list: {e}", dir.display())))?;
-    let mut found: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.is_dir() && is_run(p)).collect();
+    let mut found: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| Manifest::is_in(p)).collect();
     if found.is_empty() {
-        let what = "holds no result: no manifest.json, here or one folder down";
+        let what = "holds no result: no manifest.json of sluicenet's, here or one folder down";
         return Err(Failure::Input(format!("{}: {what}", dir.display())));
     }
     // A sweep says in which order; what it does not know comes last, by name.

@@ -5,13 +5,13 @@ use super::failure::Failure;
 use super::figures::Printed;
 use super::files::{self, REPORT};
 use super::run::warn;
-use super::table::{Table, count, short, time};
+use super::table::{Table, count, counted, short, time};
 use super::{Global, Overrides, interrupt, output};
-use crate::records::{Existing, SUMMARY};
-use crate::report::{self, CellInput};
-use crate::run::Figures;
-use crate::scenario::Scenario;
-use serde::{Deserialize, Serialize};
+use crate::records::Existing;
+use crate::report;
+use crate::report::explain::{self, Group, Seen};
+use crate::run::{self, Configuration, SweepRun, SweepSummary, configurations};
+use crate::scenario::{CONGESTION_KEY, FLOW_CONTROL_KEY, Scenario};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
@@ -53,7 +53,7 @@ impl Sweep {
         if global.json {
             output::json(&results.printed());
         } else {
-            let head = format!("{}, {} runs", loaded.scenario.name, done.len());
+            let head = format!("{}, {}", loaded.scenario.name, counted(done.len() as u64, "run", "runs"));
             output::print(&format!("\n  {head}\n\n{}{}", results.table(), results.places()));
         }
         results.verdict("; --resume goes on from there")
@@ -72,25 +72,9 @@ fn refuse_existing(cells: &[Cell], dir: &Path, existing: Existing) -> Result<(),
     }
 }
 
-/// `summary.json` of a sweep.
-#[derive(Serialize, Deserialize)]
-struct Summary {
-    scenario: String,
-    runs: Vec<SummaryRun>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct SummaryRun {
-    folder: String,
-    #[serde(flatten)]
-    figures: Figures,
-}
-
 /// The folders of a sweep in its own order; empty where nothing says.
 pub(super) fn order(dir: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(dir.join(SUMMARY)).unwrap_or_default();
-    serde_json::from_str::<Summary>(&text)
-        .map_or_else(|_| Vec::new(), |s| s.runs.into_iter().map(|r| r.folder).collect())
+    SweepSummary::read(dir).map_or_else(Vec::new, |s| s.runs.into_iter().map(|run| run.folder).collect())
 }
 
 /// The results of a sweep.
@@ -104,78 +88,120 @@ pub(super) struct Results<'a> {
 }
 
 impl Results<'_> {
-    fn cell(&self, done: &Done) -> Option<&Cell> {
-        self.cells.iter().find(|c| c.job.axes == done.figures.axes)
+    fn configurations(&self) -> Vec<Configuration> {
+        configurations(&self.done.iter().map(|d| &d.figures).collect::<Vec<_>>())
     }
 
     /// Writes the page and the summary of all.
     pub fn save(&self, scenario: &str, rerun: Vec<String>) -> Result<(), Failure> {
-        let run = |d: &Done| {
-            let folder = self.cell(d).map_or(String::new(), |c| c.folder.clone());
-            SummaryRun { folder, figures: d.figures.clone() }
-        };
-        let summary = Summary { scenario: scenario.into(), runs: self.done.iter().map(run).collect() };
-        let text = serde_json::to_string_pretty(&summary).unwrap_or_default() + "\n";
-        files::write(&self.dir.join(SUMMARY), &text)?;
-        let inputs: Vec<CellInput> = self.done.iter().map(|d| d.page.clone()).collect();
+        let run = |d: &Done| SweepRun { folder: d.folder.clone(), figures: d.figures.clone() };
+        SweepSummary::new(scenario, self.done.iter().map(run).collect()).save(self.dir)?;
         let options = report::Options { title: None, rerun };
-        files::write(&self.dir.join(REPORT), &report::html(&inputs, &options))
+        let pages = self.done.iter().map(|d| &d.page);
+        files::write(&self.dir.join(REPORT), &report::html(pages, &options))
     }
 
     /// What `--json` prints.
     pub fn printed(&self) -> serde_json::Value {
-        let figures: Vec<&Figures> = self.done.iter().map(|d| &d.figures).collect();
+        let configurations = self.configurations();
         let runs: Vec<Printed<'_>> = self
             .done
             .iter()
             .map(|d| {
-                let records = self.cell(d).map(|c| self.dir.join(&c.folder).display().to_string());
-                let gain = gain(&d.figures, &figures);
+                let records = Some(self.dir.join(&d.folder).display().to_string());
+                // Against the run of the same seed.
+                let same_seed = self.done.iter().map(|d| &d.figures).filter(|f| f.seed == d.figures.seed);
+                let alone = run::configurations(&same_seed.collect::<Vec<_>>());
+                let mine = alone.iter().find(|c| c.axes == d.figures.axes);
+                let gain = mine.and_then(|c| c.gain(&alone));
                 Printed { records, gain, ..Printed::new(&d.figures, d.log.as_ref()) }
             })
             .collect();
         serde_json::json!({
             "scenario": self.done.first().map(|d| &d.figures.scenario),
             "runs": runs,
+            "configurations": configurations,
+            "notes": self.notes(&configurations),
             "report": self.dir.join(REPORT).display().to_string(),
             "lost_where_none_may_be": self.lost_where_none_may_be(),
         })
     }
 
-    /// A line for each run; a gap between groups, and the gain over LL where that is one of them.
+    /// A line for each configuration, its seeds together; a gap between groups, and the gain over LL where that is one.
     pub fn table(&self) -> String {
-        let figures: Vec<&Figures> = self.done.iter().map(|d| &d.figures).collect();
-        let axes: Vec<&str> = figures.first().map_or(Vec::new(), |f| f.axes.iter().map(|a| a.0.as_str()).collect());
-        let gains: Vec<Option<f64>> = figures.iter().map(|f| gain(f, &figures)).collect();
+        let all = self.configurations();
+        let keys = self.cells.first().map_or(&[][..], |c| &c.job.axis_keys);
+        let has_seeds = all.iter().any(|c| c.seeds.len() > 1);
+        let gains: Vec<Option<f64>> = all.iter().map(|c| c.gain(&all)).collect();
         let has_gain = gains.iter().flatten().next().is_some();
-        let unit = figures.first().map_or("flows", |f| f.unit());
-        let mut head: Vec<&str> = axes.iter().map(|a| a.rsplit('.').next().unwrap_or(a)).collect();
-        head.extend([unit, "mean", "median", "p99", "p99.9", "timeouts", "resent", "lost virt", "lost phys"]);
+        let mut head: Vec<&str> = keys.iter().map(|key| axis_title(key)).collect();
+        head.extend(has_seeds.then_some("seeds"));
+        head.extend([all.first().map_or("flows", |c| c.of.as_str()), "mean"]);
+        head.extend(has_seeds.then_some("± 95 %"));
+        head.extend(["median", "p99", "p99.9", "timeouts", "resent", "lost virt", "lost phys"]);
         head.extend(has_gain.then_some("gain"));
-        let mut table = Table::new(axes.len(), head);
+        let mut table = Table::new(keys.len(), head);
         let mut group = None;
-        for (f, gain) in figures.iter().zip(&gains) {
-            let mine = f.axes.split_last().map(|(_, rest)| rest);
-            if axes.len() > 1 && group.is_some_and(|g| g != mine) {
+        for (c, gain) in all.iter().zip(&gains) {
+            let mine = c.axes.split_last().map(|(_, rest)| rest);
+            if keys.len() > 1 && group.is_some_and(|g| g != mine) {
                 table.rule();
             }
             group = Some(mine);
-            let c = f.main();
-            let mut cells: Vec<String> = f.axes.iter().map(|a| a.1.clone()).collect();
-            cells.push(count(c.finished));
-            let of = |us: f64| if c.finished == 0 { "–".into() } else { time(us) };
-            cells.extend([c.mean_us, c.p50_us, c.p99_us, c.p999_us].map(of));
-            // What went wrong is of the whole run, as in the table of one: the times alone leave the warm-up out.
-            cells.extend([f.timeouts, f.retransmissions, f.losses_virtual, f.losses_physical].map(count));
+            let of = |us: Option<f64>| us.map_or("–".into(), time);
+            let mut cells: Vec<String> = c.axes.iter().map(|a| a.1.clone()).collect();
+            cells.extend(has_seeds.then(|| count(c.seeds.len() as u64)));
+            cells.extend([count(c.finished), of(c.mean_us)]);
+            cells.extend(has_seeds.then(|| of(c.mean_half_width_us)));
+            cells.extend([c.p50_us, c.p99_us, c.p999_us].map(of));
+            cells.extend([c.timeouts, c.retransmissions, c.losses_virtual, c.losses_physical].map(count));
             cells.extend(gain.map(|g| format!("{g:.2}×")).or(has_gain.then(String::new)));
             table.row(cells);
         }
         let mut out = table.text();
-        for f in figures.iter().filter(|f| !f.is_complete()) {
-            let name: Vec<&str> = f.axes.iter().map(|a| a.1.as_str()).collect();
-            out += &format!("  {}: {}\n", name.join(" "), f.status);
+        for d in self.done.iter().filter(|d| !d.figures.is_complete()) {
+            out += &format!("  {}: {}\n", d.folder, d.figures.status);
+        }
+        // What went wrong is of the whole run, as in the table of one: the times alone leave the warm-up out.
+        out += "\n  Times leave the warm-up out; timeouts, resent and lost are of the whole run.\n";
+        if has_seeds {
+            out += "  Of several seeds times are the means of each seed's own, ± is the mean's 95 % confidence interval\n  \
+                    (Student's t), counts are sums.\n";
+        }
+        for note in self.notes(&all) {
+            out += &format!("  {note}\n");
         }
         out
+    }
+
+    /// What the flow controls beside each other show and do not explain.
+    fn notes(&self, all: &[Configuration]) -> Vec<String> {
+        let keys = self.cells.first().map_or(&[][..], |c| &c.job.axis_keys);
+        let policy_varies = keys.iter().any(|key| key == "switch.policy");
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        for c in all {
+            let Some(flow_control) = c.flow_control() else { continue };
+            let full = |(key, axis): (&String, &(String, String))| match key.as_str() {
+                FLOW_CONTROL_KEY => None,
+                CONGESTION_KEY => Some(axis.1.clone()),
+                _ => Some(format!("{key} {}", axis.1)),
+            };
+            let name = keys.iter().zip(&c.axes).filter_map(full).collect::<Vec<_>>().join(", ");
+            let times = [c.mean_us, c.p50_us, c.p99_us, c.p999_us].map(Option::unwrap_or_default);
+            let seen = Seen {
+                finished: c.finished,
+                times,
+                timeouts: c.timeouts,
+                retransmissions: c.retransmissions,
+                lost_virtual: c.losses_virtual,
+                lost_physical: c.losses_physical,
+            };
+            match groups.iter_mut().find(|group| group.0 == name) {
+                Some(group) => group.1.push((flow_control, seen)),
+                None => groups.push((name, vec![(flow_control, seen)])),
+            }
+        }
+        explain::notes(&groups, policy_varies)
     }
 
     /// Where everything is, and what it took.
@@ -211,13 +237,10 @@ impl Results<'_> {
     }
 }
 
-/// How many times sooner than under LL, everything else the same.
-fn gain(f: &Figures, all: &[&Figures]) -> Option<f64> {
-    let others =
-        |f: &Figures| -> Vec<(String, String)> { f.axes.iter().filter(|a| a.0 != "flow_control").cloned().collect() };
-    let axis = |f: &Figures| f.axes.iter().find(|a| a.0 == "flow_control").map(|a| a.1.clone());
-    axis(f)?;
-    let base = all.iter().find(|b| axis(b).as_deref() == Some("LL") && others(b) == others(f))?;
-    let (mine, base) = (f.main().mean_us, base.main().mean_us);
-    (mine > 0.0 && base > 0.0).then(|| base / mine)
+/// What stands over the values of a key: its last part where that is enough to know it by.
+fn axis_title(key: &str) -> &str {
+    match key {
+        FLOW_CONTROL_KEY | CONGESTION_KEY => key.rsplit('.').next().unwrap_or(key),
+        key => key,
+    }
 }

@@ -17,26 +17,28 @@ const WARNINGS_MAX: usize = 20;
 /// # Errors
 /// A file that cannot be read, is not a file, or is larger: before a byte of it is read, where its length is known.
 pub fn read_bounded(path: &Path, name: &str, max: u64) -> Result<Vec<u8>> {
-    let fail = |e: std::io::Error| {
-        let hint = match e.kind() {
-            std::io::ErrorKind::NotFound => "file names are relative to the scenario's folder",
-            _ => "",
-        };
-        Error::file(name, format!("cannot read this file: {e}")).hint(hint)
+    let fail = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::file(name, "there is no such file"),
+        _ => Error::file(name, format!("cannot read this file: {e}")),
     };
     let too_large = |what: String| {
         Error::file(name, format!("this file is too large: {what}")).hint(format!("at most {} MiB are read", max >> 20))
     };
-    let file = std::fs::File::open(path).map_err(fail)?;
-    let meta = file.metadata().map_err(fail)?;
+    // Before it is opened: a pipe without a writer would hold us there for ever.
+    let meta = std::fs::metadata(path).map_err(fail)?;
     if meta.is_dir() {
         return Err(Error::file(name, "this is a folder, not a file"));
     }
+    if !meta.is_file() {
+        return Err(Error::file(name, "this is no regular file: pipes and devices are not read")
+            .hint("write it to a file first"));
+    }
+    let file = std::fs::File::open(path).map_err(fail)?;
     if meta.len() > max {
         return Err(too_large(format!("{} bytes", meta.len())));
     }
     let mut bytes = Vec::new();
-    // A pipe or a growing file has no length to check beforehand.
+    // A file that grows has more than it had.
     file.take(max + 1).read_to_end(&mut bytes).map_err(fail)?;
     if bytes.len() as u64 > max {
         return Err(too_large(format!("more than {max} bytes")));

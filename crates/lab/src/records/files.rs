@@ -72,6 +72,7 @@ pub fn claim(dir: &Path, run: &RunInfo, existing: Existing) -> Result<Found, Rec
     let same = |m: &Manifest| m.run.scenario_sha256 == run.scenario_sha256 && m.run.seed == run.seed;
     let detail = match &manifest {
         Ok(m) => format!("the result of {} (seed {}, {})", m.run.scenario, m.run.seed, m.status),
+        Err(RecordError::Corrupt { detail, .. }) => format!("a result ({detail})"),
         Err(_) => "result files without a readable manifest".to_owned(),
     };
     match (existing, manifest) {
@@ -103,6 +104,11 @@ fn result_files(dir: &Path) -> Result<Vec<PathBuf>, RecordError> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Whether `dir` holds parts of our tables.
+pub(super) fn has_parts(dir: &Path) -> bool {
+    result_files(dir).is_ok_and(|files| files.iter().any(|path| path.extension() == Some(OsStr::new("parquet"))))
 }
 
 /// File name of part `number` of `table`.

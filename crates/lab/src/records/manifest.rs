@@ -10,10 +10,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 use super::error::RecordError;
-use super::files::{MANIFEST, RUN_LOG, write_file};
+use super::files::{MANIFEST, RUN_LOG, has_parts, write_file};
 
 /// Version of the layout of a result directory; it changes when an older reader would misread.
-const FORMAT: u32 = 1;
+///
+/// 2: `bytes` and `ideal_ps` of a flow without an end are null, the seed is no axis, `axis_keys`. 1: before that.
+const FORMAT: u32 = 2;
 
 /// What is run: known before the first event, equal on every machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,8 +31,11 @@ pub struct RunInfo {
     /// What began before this is left out of statistics, in picoseconds.
     #[serde(default)]
     pub warmup_ps: u64,
-    /// The cell of a sweep: axis and value, as ("congestion", "newreno").
+    /// The cell of a sweep: axis and value, as ("congestion", "newreno"). The seed is none: runs with the same axes are
+    /// seeds of one configuration.
     pub axes: Vec<(String, String)>,
+    /// The dotted keys of the axes, in their order.
+    pub axis_keys: Vec<String>,
     /// What a reader of the report wants to know about the set-up, in the order to show it.
     pub parameters: Vec<(String, String)>,
     /// Files the scenario read.
@@ -148,18 +153,46 @@ impl Manifest {
     pub fn read(dir: &Path) -> Result<Manifest, RecordError> {
         let path = dir.join(MANIFEST);
         let text = fs::read_to_string(&path).map_err(RecordError::io(&path, "read"))?;
-        let manifest: Manifest = serde_json::from_str(&text).map_err(|e| RecordError::corrupt(&path, e))?;
-        if manifest.format != FORMAT {
-            let detail = format!("result format {}, this version reads {FORMAT}", manifest.format);
-            return Err(RecordError::corrupt(&path, detail));
+        // An older format may lack what a newer one has: its number first.
+        let format = serde_json::from_str::<Format>(&text).ok().map(|found| found.format);
+        if let Some(format) = format.filter(|&format| format != FORMAT) {
+            return Err(RecordError::corrupt(&path, other_format(format)));
         }
-        Ok(manifest)
+        serde_json::from_str(&text).map_err(|e| RecordError::corrupt(&path, e))
+    }
+
+    /// Whether a directory holds the result of a run: a manifest of ours, of whatever format, or a damaged one beside
+    /// our tables. Other programs have files of that name too.
+    pub fn is_in(dir: &Path) -> bool {
+        let path = dir.join(MANIFEST);
+        // A pipe would hold us there for ever.
+        if !fs::metadata(&path).is_ok_and(|meta| meta.is_file()) {
+            return false;
+        }
+        match fs::read(&path).map(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes)) {
+            Ok(Ok(found)) => ["format", "scenario_sha256", "parts"].iter().all(|key| found.get(key).is_some()),
+            _ => has_parts(dir),
+        }
     }
 
     /// Writes it, replacing an older one in one step.
     pub(super) fn write(&self, dir: &Path) -> Result<(), RecordError> {
         write_json(&dir.join(MANIFEST), self)
     }
+}
+
+/// The number alone, whatever else there is.
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
+}
+
+fn other_format(format: u32) -> String {
+    let whose = if format < FORMAT { "an earlier" } else { "a later" };
+    format!(
+        "result format {format}, of {whose} version of sluicenet, and this one reads format {FORMAT}: run it again; its \
+         Parquet files can still be read by other programs"
+    )
 }
 
 /// `run.json`: what depends on the machine and the day. Never compared, never needed to read the tables.

@@ -39,6 +39,26 @@ impl Summary {
             max,
         }
     }
+
+    /// What several runs with different seeds come to: of every figure the mean of the runs' own, of the extremes the
+    /// extreme, of the counts the sum. Runs in which nothing was measured are left out.
+    pub fn over_seeds(runs: &[Summary]) -> Summary {
+        let runs: Vec<&Summary> = runs.iter().filter(|run| run.count > 0).collect();
+        if runs.is_empty() {
+            return Summary::default();
+        }
+        let mean = |of: fn(&Summary) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / runs.len() as f64;
+        Summary {
+            count: runs.iter().map(|run| run.count).sum(),
+            mean: mean(|s| s.mean),
+            min: runs.iter().map(|s| s.min).fold(f64::INFINITY, f64::min),
+            p50: mean(|s| s.p50),
+            p95: mean(|s| s.p95),
+            p99: mean(|s| s.p99),
+            p999: mean(|s| s.p999),
+            max: runs.iter().map(|s| s.max).fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
 }
 
 /// The nearest-rank percentile: the smallest value with at least `percent` per cent of all values at or below it.
@@ -142,6 +162,50 @@ pub fn slowdown_by_size(flows: &mut [(u64, f64)], buckets: usize) -> Vec<SizeBuc
     result
 }
 
+/// The buckets of several runs, each cut by [`slowdown_by_size`], as one run's: neighbours in size are put together until
+/// they hold as many flows as they should, and their percentiles are the means of theirs by number of flows.
+pub fn slowdown_over_seeds(runs: &[&[SizeBucket]], buckets: usize) -> Vec<SizeBucket> {
+    if let [run] = runs {
+        return run.to_vec();
+    }
+    let mut all: Vec<SizeBucket> = runs.concat();
+    all.sort_by_key(|b| (b.max_bytes, b.min_bytes));
+    let total: usize = all.iter().map(|b| b.slowdown.count).sum();
+    let mut result = Vec::new();
+    let (mut start, mut seen) = (0, 0);
+    for (i, bucket) in all.iter().enumerate() {
+        seen += bucket.slowdown.count;
+        let is_last_of_size = all.get(i + 1).is_none_or(|next| next.max_bytes > bucket.max_bytes);
+        if is_last_of_size && seen * buckets >= total * (result.len() + 1) {
+            result.push(together(&all[start..=i]));
+            start = i + 1;
+        }
+    }
+    result
+}
+
+/// Some buckets, at least one, as one.
+fn together(parts: &[SizeBucket]) -> SizeBucket {
+    let count: usize = parts.iter().map(|b| b.slowdown.count).sum();
+    let mean = |of: fn(&Summary) -> f64| {
+        parts.iter().map(|b| of(&b.slowdown) * b.slowdown.count as f64).sum::<f64>() / count.max(1) as f64
+    };
+    SizeBucket {
+        min_bytes: parts.iter().map(|b| b.min_bytes).min().unwrap_or(0),
+        max_bytes: parts.iter().map(|b| b.max_bytes).max().unwrap_or(0),
+        slowdown: Summary {
+            count,
+            mean: mean(|s| s.mean),
+            min: parts.iter().map(|b| b.slowdown.min).fold(f64::INFINITY, f64::min),
+            p50: mean(|s| s.p50),
+            p95: mean(|s| s.p95),
+            p99: mean(|s| s.p99),
+            p999: mean(|s| s.p999),
+            max: parts.iter().map(|b| b.slowdown.max).fold(f64::NEG_INFINITY, f64::max),
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,6 +252,24 @@ mod tests {
         assert_eq!(buckets.iter().map(|b| b.slowdown.count).sum::<usize>(), 100);
         assert!(buckets.windows(2).all(|w| w[0].max_bytes < w[1].min_bytes));
         assert_eq!(slowdown_by_size(&mut [], 10), []);
+    }
+
+    #[test]
+    fn seeds_count_alike_whatever_they_finished() {
+        let (few, many) = (Summary::of(&mut [2.0]), Summary::of(&mut [4.0; 9]));
+        let both = Summary::over_seeds(&[few, many, Summary::default()]);
+        assert_eq!((both.count, both.mean, both.p99, both.min, both.max), (10, 3.0, 3.0, 2.0, 4.0));
+        assert_eq!(Summary::over_seeds(&[]), Summary::default());
+        let run = |shift: u64| {
+            let mut flows: Vec<(u64, f64)> = (0..1000).map(|i| (1000 + i + shift, 1.0 + i as f64)).collect();
+            slowdown_by_size(&mut flows, 10)
+        };
+        let (a, b) = (run(0), run(7));
+        let merged = slowdown_over_seeds(&[&a, &b], 10);
+        assert_eq!(merged.iter().map(|b| b.slowdown.count).collect::<Vec<_>>(), [200; 10]);
+        assert_eq!((merged[9].max_bytes, merged[9].slowdown.p50), (2006, 950.0));
+        assert_eq!(slowdown_over_seeds(&[&a], 10), a);
+        assert_eq!(slowdown_over_seeds(&[], 10), []);
     }
 
     #[test]

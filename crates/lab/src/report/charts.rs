@@ -8,7 +8,8 @@ use std::fmt::Write;
 use super::format::{bytes_tick, escape, number_tick, time, time_tick};
 use super::model::{Model, Row};
 use super::scale::Scale;
-use crate::records::stats::{SizeBucket, percentile};
+use super::summary::CURVE_STEPS;
+use crate::records::stats::SizeBucket;
 
 /// Size of a panel in its own units, about pixels on a phone.
 const WIDTH: f64 = 360.0;
@@ -18,18 +19,24 @@ const LEFT: f64 = 56.0;
 const RIGHT: f64 = WIDTH - 12.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = HEIGHT - 42.0;
-/// Points of a distribution curve: more than a panel has pixels across is invisible.
-const CURVE_POINTS: usize = 240;
+/// Steps of a distribution between two points of its curve: a panel shows no more.
+const STEPS_A_POINT: usize = 4;
+/// Room under a panel whose series need their key named.
+const KEY_LINE: f64 = 16.0;
 
 /// Mean completion time as bars, median to p99.9 as whiskers; and what kind of axis the values asked for.
 pub(super) fn bars(model: &Model) -> (String, &'static str) {
-    let summaries = || model.rows.iter().map(|row| row.completion.summary);
+    let summaries = || model.rows.iter().map(|row| row.completion.times.summary);
     let shown = summaries().flat_map(|s| [s.mean, s.p50, s.p99, s.p999]);
     let scale = Scale::for_bars(shown);
     let axis = if scale.is_log() { "logarithmic" } else { "linear" };
     let panels = panels(model, |rows| {
         let mut svg = Svg::new(&format!("Mean completion time, {axis}"));
         svg.y_axis(scale, time_tick);
+        if let Some(key) = &model.series_key {
+            svg.height += KEY_LINE;
+            svg.text((LEFT + RIGHT) / 2.0, BOTTOM + 32.0 + KEY_LINE, "middle", "soft", &escape(key));
+        }
         // Every panel has a slot for every series, so that bars stand at the same place everywhere.
         let slot = (RIGHT - LEFT) / model.series.len() as f64;
         for row in rows {
@@ -43,8 +50,8 @@ pub(super) fn bars(model: &Model) -> (String, &'static str) {
 fn bar(svg: &mut Svg, model: &Model, row: &Row, scale: Scale, slot: f64) {
     let (x, width) = (LEFT + slot * (row.series as f64 + 0.5), (slot * 0.62).min(64.0));
     let colour = colour(model, row);
-    let s = row.completion.summary;
-    svg.text(x, BOTTOM + 16.0, "middle", "strong", &escape(&shorten(&model.series[row.series], slot)));
+    let s = row.completion.times.summary;
+    svg.text(x, BOTTOM + 16.0, "middle", "strong", &escape(&shorten(&model.series[row.series].value, slot)));
     if s.count == 0 {
         svg.text(x, BOTTOM - 6.0, "middle", "soft", "none finished");
         return;
@@ -77,29 +84,26 @@ fn bar(svg: &mut Svg, model: &Model, row: &Row, scale: Scale, slot: f64) {
 
 /// Distributions of completion time, one curve for each series.
 pub(super) fn distributions(model: &Model) -> String {
-    let ends = model.rows.iter().map(|row| row.completion.summary).flat_map(|s| [s.min, s.max]);
+    let ends = model.rows.iter().map(|row| row.completion.times.summary).flat_map(|s| [s.min, s.max]);
     let scale = Scale::for_curves(ends);
     panels(model, |rows| {
         let mut svg = Svg::new("Share of completion times at or below a value, logarithmic");
         svg.x_axis(scale, time_tick);
         svg.y_axis(Scale::Linear(1.0), |share| format!("{:.0}\u{202f}%", share * 100.0));
         for row in rows {
-            let sorted = &row.completion.sorted_ps;
-            if sorted.is_empty() {
+            let curve = &row.completion.times.curve;
+            if curve.is_empty() {
                 continue;
             }
-            let mut points = vec![(sorted[0], 0.0)];
-            points.extend((1..=CURVE_POINTS).map(|i| {
-                let share = i as f64 / CURVE_POINTS as f64;
-                (percentile(sorted, share * 100.0), share)
-            }));
+            let at_share = |i: usize| (curve[i], i as f64 / CURVE_STEPS as f64);
+            let points: Vec<_> = (0..curve.len()).step_by(STEPS_A_POINT).map(at_share).collect();
             let place = |&(time, share): &(f64, f64)| (svg_x(scale, time), svg_y(Scale::Linear(1.0), share));
             let points: Vec<_> = points.iter().map(place).collect();
             svg.line(&points, colour(model, row), "");
             // Labels stand at different heights: curves that lie on each other still have readable names.
             let share = 0.86 - 0.68 * row.series as f64 / (model.series.len().max(2) - 1) as f64;
-            let at = place(&(percentile(sorted, share * 100.0), share));
-            svg.label(at, colour(model, row), &model.series[row.series]);
+            let at = place(&at_share((share * CURVE_STEPS as f64) as usize));
+            svg.label(at, colour(model, row), &model.series[row.series].full);
         }
         svg.finish()
     })
@@ -127,7 +131,7 @@ pub(super) fn slowdowns(model: &Model) -> Option<String> {
             // Spread along the curves, for the same reason as above.
             let at = p99.len().saturating_sub(1) * (row.series + 1) / (model.series.len() + 1);
             if let Some(&at) = p99.get(at) {
-                svg.label(at, colour(model, row), &model.series[row.series]);
+                svg.label(at, colour(model, row), &model.series[row.series].full);
             }
         }
         svg.finish()
@@ -136,7 +140,7 @@ pub(super) fn slowdowns(model: &Model) -> Option<String> {
 
 /// The class that gives a series its colour.
 pub(super) fn colour(model: &Model, row: &Row) -> String {
-    match model.series[row.series].as_str() {
+    match model.series[row.series].value.as_str() {
         name @ ("LL" | "LZ" | "ZL" | "ZZ") if model.is_flow_control => format!("c-{}", name.to_lowercase()),
         _ => format!("c{}", row.series % 6),
     }
@@ -178,6 +182,8 @@ fn shorten(name: &str, width: f64) -> String {
 
 /// An SVG in the making.
 struct Svg {
+    description: String,
+    height: f64,
     body: String,
     /// Drawn in the end, so that no curve crosses a name.
     labels: String,
@@ -185,13 +191,12 @@ struct Svg {
 
 impl Svg {
     fn new(description: &str) -> Svg {
-        let body =
-            format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">", escape(description));
-        Svg { body, labels: String::new() }
+        Svg { description: escape(description), height: HEIGHT, body: String::new(), labels: String::new() }
     }
 
     fn finish(self) -> String {
-        self.body + &self.labels + "</svg>"
+        let Svg { description, height, body, labels } = self;
+        format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{description}\">{body}{labels}</svg>")
     }
 
     fn raw(&mut self, markup: &str) {

@@ -6,6 +6,7 @@ use super::model::{Model, Row};
 use crate::records::Status;
 
 /// What stands at the top of the page, as text.
+#[derive(Default)]
 pub(super) struct Findings {
     /// The measured result in a sentence.
     pub headline: String,
@@ -13,6 +14,8 @@ pub(super) struct Findings {
     pub detail: String,
     /// Numbers with what they are.
     pub cards: Vec<(String, String)>,
+    /// What the numbers show and do not explain.
+    pub notes: Vec<String>,
     /// What the reader must know before believing any of it.
     pub warnings: Vec<String>,
 }
@@ -21,8 +24,8 @@ pub(super) struct Findings {
 const EQUAL: f64 = 1.05;
 
 impl Findings {
-    pub fn new(model: &Model, inputs: &[CellInput]) -> Findings {
-        let finished: Vec<&Row> = model.rows.iter().filter(|row| row.completion.summary.count > 0).collect();
+    pub fn new(model: &Model, inputs: &[&CellInput]) -> Findings {
+        let finished: Vec<&Row> = model.rows.iter().filter(|row| row.completion.times.summary.count > 0).collect();
         let mut findings = match lossless_gain(model) {
             gains if !gains.is_empty() => flow_control(model, &gains),
             _ => match finished[..] {
@@ -31,6 +34,7 @@ impl Findings {
                 _ => ranking(model, &finished),
             },
         };
+        findings.notes = model.notes();
         findings.warnings = warnings(model, inputs);
         findings
     }
@@ -45,7 +49,7 @@ struct Gain<'a> {
 
 impl Gain<'_> {
     fn ratio(&self) -> f64 {
-        self.lossy.completion.summary.mean / self.lossless.completion.summary.mean
+        self.lossy.completion.times.summary.mean / self.lossless.completion.times.summary.mean
     }
 }
 
@@ -55,7 +59,7 @@ fn lossless_gain(model: &Model) -> Vec<Gain<'_>> {
         return Vec::new();
     }
     let find = |group, name: &str| {
-        model.group(group).find(|row| model.series[row.series] == name && row.completion.summary.count > 0)
+        model.group(group).find(|row| model.series[row.series].value == name && row.completion.times.summary.count > 0)
     };
     let gain = |(group, name)| Some(Gain { group: name, lossy: find(group, "LL")?, lossless: find(group, "ZZ")? });
     model.groups.iter().map(String::as_str).enumerate().filter_map(gain).collect()
@@ -89,40 +93,40 @@ fn flow_control(model: &Model, gains: &[Gain<'_>]) -> Findings {
         lost(lossless)
     );
     let card = |gain: &Gain<'_>| {
-        let (ll, zz) = (gain.lossy.completion.summary.mean, gain.lossless.completion.summary.mean);
+        let (ll, zz) = (gain.lossy.completion.times.summary.mean, gain.lossless.completion.times.summary.mean);
         let name = if gain.group.is_empty() { String::new() } else { format!("{}: ", gain.group) };
         (times(gain.ratio()), format!("{name}LL {} \u{2192} ZZ {}", time(ll), time(zz)))
     };
-    Findings { headline, detail, cards: gains.iter().map(card).collect(), warnings: Vec::new() }
+    Findings { headline, detail, cards: gains.iter().map(card).collect(), ..Findings::default() }
 }
 
 fn ranking(model: &Model, rows: &[&Row]) -> Findings {
-    let mean = |row: &&&Row| row.completion.summary.mean;
+    let mean = |row: &&&Row| row.completion.times.summary.mean;
     let best = rows.iter().min_by(|a, b| mean(a).total_cmp(&mean(b))).copied().unwrap_or(rows[0]);
     let worst = rows.iter().max_by(|a, b| mean(a).total_cmp(&mean(b))).copied().unwrap_or(rows[0]);
-    let ratio = worst.completion.summary.mean / best.completion.summary.mean;
+    let ratio = worst.completion.times.summary.mean / best.completion.times.summary.mean;
     let what = if model.has_queries { "queries" } else { "flows" };
     let headline = if ratio < EQUAL {
-        format!("All configurations complete their {what} in about {}.", time(best.completion.summary.mean))
+        format!("All configurations complete their {what} in about {}.", time(best.completion.times.summary.mean))
     } else {
         format!(
             "{} completes its {what} soonest: {} on average.",
             model.label(best),
-            time(best.completion.summary.mean)
+            time(best.completion.times.summary.mean)
         )
     };
     let detail = format!(
         "{} takes longest, {} on average, {} as long.",
         model.label(worst),
-        time(worst.completion.summary.mean),
+        time(worst.completion.times.summary.mean),
         times(ratio)
     );
-    let card = |row: &&Row| (time(row.completion.summary.mean), model.label(row));
-    Findings { headline, detail, cards: rows.iter().take(6).map(card).collect(), warnings: Vec::new() }
+    let card = |row: &&Row| (time(row.completion.times.summary.mean), model.label(row));
+    Findings { headline, detail, cards: rows.iter().take(6).map(card).collect(), ..Findings::default() }
 }
 
 fn one(model: &Model, row: &Row) -> Findings {
-    let s = row.completion.summary;
+    let s = row.completion.times.summary;
     let n = s.count as u64;
     let what = if model.has_queries { counted(n, "query", "queries") } else { counted(n, "flow", "flows") };
     let dropped: u64 = row.drops.values().sum();
@@ -131,37 +135,42 @@ fn one(model: &Model, row: &Row) -> Findings {
         1 => "1 frame was lost.".into(),
         _ => format!("{} frames were lost.", count(dropped)),
     };
-    let headline =
-        format!("{what} completed in {} on average, 99.9\u{202f}% of them within {}.", time(s.mean), time(s.p999));
+    let seeds = row.completion.mean.and_then(|mean| Some((mean.half_width?, mean.seeds)));
+    let interval = seeds.map_or(String::new(), |(half, n)| format!(" (\u{b1} {} over {n} seeds)", time(half)));
+    let headline = format!(
+        "{what} completed in {}{interval} on average, 99.9\u{202f}% of them within {}.",
+        time(s.mean),
+        time(s.p999)
+    );
     let cards = vec![
         (time(s.p50), "median".into()),
         (time(s.p99), "99th percentile".into()),
         (count(row.completion.timeouts), "timeouts".into()),
         (count(dropped), "frames lost".into()),
     ];
-    Findings { headline, detail: lost, cards, warnings: Vec::new() }
+    Findings { headline, detail: lost, cards, ..Findings::default() }
 }
 
 fn nothing_finished(model: &Model) -> Findings {
     let what = if model.has_queries { "query" } else { "flow" };
     let headline = format!("No {what} finished.");
-    Findings { headline, detail: String::new(), cards: Vec::new(), warnings: Vec::new() }
+    Findings { headline, ..Findings::default() }
 }
 
-fn warnings(model: &Model, inputs: &[CellInput]) -> Vec<String> {
+fn warnings(model: &Model, inputs: &[&CellInput]) -> Vec<String> {
     let mut warnings = Vec::new();
-    for input in inputs.iter().filter(|input| input.manifest.status != Status::Complete) {
-        let name = if input.label.is_empty() { &input.manifest.run.scenario } else { &input.label };
-        let axes: Vec<&str> = input.axes.iter().map(|(_, value)| value.as_str()).collect();
-        let seed = input.manifest.run.seed;
-        let status = match &input.manifest.status {
+    for input in inputs.iter().filter(|input| input.status != Status::Complete) {
+        let axes = input.run.axis_keys.iter().zip(&input.run.axes).map(|(key, (_, value))| format!(" {key} {value}"));
+        let (name, seed) = (&input.run.scenario, input.run.seed);
+        let status = match &input.status {
             Status::InterruptedAt { at_ps } => format!("interrupted at {} of simulated time", time(*at_ps as f64)),
             Status::Running => "not finished when this page was made".into(),
             status => status.to_string(),
         };
-        warnings.push(format!("{name} {} (seed {seed}): {status}. Its results are partial.", axes.join(" ")));
+        let axes: String = axes.collect();
+        warnings.push(format!("{name}{axes} (seed {seed}): {status}. Its results are partial."));
     }
-    let unfinished: u64 = model.rows.iter().map(|row| row.completion.unfinished).sum();
+    let unfinished: u64 = model.rows.iter().map(|row| row.completion.times.unfinished).sum();
     if unfinished > 0 {
         let (one, many) = if model.has_queries { ("query", "queries") } else { ("flow", "flows") };
         let did = counted(unfinished, one, many);

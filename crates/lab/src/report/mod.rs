@@ -4,57 +4,76 @@
 //! flows; a section without data is left out. Every number is computed here from the records, none is passed in.
 
 mod charts;
+pub(crate) mod explain;
 mod findings;
 pub(crate) mod format;
 mod model;
 mod page;
+mod places;
 mod scale;
 mod summary;
 mod tables;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::records::{DropRow, FlowRow, Manifest, PortRow, QueryRow, RecordError, read, read_parts};
-pub use summary::{FlowSummary, KindSummary};
+use crate::records::{FlowRow, Manifest, QueryRow, RecordError, RunInfo, Status, read, read_parts};
+pub use places::{Level, Place};
+pub use summary::{FlowSamples, FlowSummary, KindSummary, Times};
 
-/// The result of one run, as the report wants it.
+/// The result of one run, as the report wants it: reduced, so that a page takes the memory of its numbers, not of its
+/// records.
 #[derive(Clone, Debug, Default)]
 pub struct CellInput {
-    /// What to call it where its axes do not say enough.
-    pub label: String,
-    /// Its place in a sweep: `[("flow_control", "ZZ"), ("congestion", "newreno")]`. Runs with the same axes are seeds of
-    /// one configuration and are shown together.
-    pub axes: Vec<(String, String)>,
-    /// Its queries; empty when the workload has none. Those of the warm-up are left out of every figure.
-    pub queries: Vec<QueryRow>,
-    /// Its flows, summarised.
+    /// What was run. Runs of one scenario with the same axes are seeds of one configuration and are shown together.
+    pub run: RunInfo,
+    /// How far it came.
+    pub status: Status,
+    /// Its queries without those of the warm-up; none when the workload has none.
+    pub queries: Option<Times>,
+    /// Its flows without those of the warm-up.
     pub flows: FlowSummary,
-    /// Its ports.
-    pub ports: Vec<PortRow>,
-    /// Its drops.
-    pub drops: Vec<DropRow>,
-    /// What was run.
-    pub manifest: Manifest,
+    /// Retransmission timeouts of the whole run.
+    pub timeouts: u64,
+    /// Segments sent again in the whole run.
+    pub retransmissions: u64,
+    /// Frames thrown away by place.
+    pub drops: BTreeMap<Place, u64>,
+    /// Its ports by level.
+    pub levels: BTreeMap<u8, Level>,
 }
 
 impl CellInput {
     /// Reads a result directory; flows that began before `warmup_ps` are left out. Flows are read a part at a time.
     pub fn read(dir: &Path, warmup_ps: u64) -> Result<CellInput, RecordError> {
-        let manifest = Manifest::read(dir)?;
-        let mut flows = FlowSummary::default();
+        let Manifest { run, status, .. } = Manifest::read(dir)?;
+        let (mut samples, mut recorded) = (FlowSamples::default(), false);
+        let (mut timeouts, mut retransmissions) = (0, 0);
         for part in read_parts::<FlowRow>(dir)? {
-            flows.add(part?.iter().filter(|flow| flow.start_ps >= warmup_ps));
+            let part = part?;
+            recorded |= !part.is_empty();
+            timeouts += part.iter().map(|flow| u64::from(flow.timeouts)).sum::<u64>();
+            retransmissions += part.iter().map(|flow| u64::from(flow.retransmissions)).sum::<u64>();
+            samples.add(part.iter().filter(|flow| flow.start_ps >= warmup_ps));
         }
+        let queries: Vec<QueryRow> = read(dir)?;
+        if !recorded {
+            // Without a record of flows the queries still know theirs.
+            timeouts = queries.iter().map(|query| u64::from(query.timeouts)).sum();
+            retransmissions = queries.iter().map(|query| u64::from(query.retransmissions)).sum();
+        }
+        let (drops, levels) = summary::places(&read(dir)?, &read(dir)?);
         Ok(CellInput {
-            label: manifest.run.scenario.clone(),
-            axes: manifest.run.axes.clone(),
-            queries: read(dir)?,
-            flows,
-            ports: read(dir)?,
-            drops: read(dir)?,
-            manifest,
+            run,
+            status,
+            queries: summary::queries(&queries),
+            flows: samples.summarise(),
+            timeouts,
+            retransmissions,
+            drops,
+            levels,
         })
     }
 }
@@ -69,6 +88,7 @@ pub struct Options {
 }
 
 /// The report on `inputs` as one HTML file.
-pub fn html(inputs: &[CellInput], options: &Options) -> String {
-    page::render(&model::Model::new(inputs), inputs, options)
+pub fn html<'a>(inputs: impl IntoIterator<Item = &'a CellInput>, options: &Options) -> String {
+    let inputs: Vec<&CellInput> = inputs.into_iter().collect();
+    page::render(&model::Model::new(&inputs), &inputs, options)
 }

@@ -1,31 +1,41 @@
-//! What the page shows, computed once: configurations with their seeds pooled, places, levels.
+//! What the page shows, computed once: configurations with their seeds together, places, levels.
 
 use std::collections::BTreeMap;
 
-use super::{CellInput, FlowSummary};
-use crate::records::stats::{MeanInterval, SizeBucket, Summary, mean_over_seeds, slowdown_by_size};
-use crate::records::{DropRow, Text};
-
-/// The axis that gives the colours when a sweep has it: the four combinations of lossy and lossless networks.
-pub(super) const FLOW_CONTROL: &str = "flow_control";
-
-/// Size buckets of the slowdown curves, as many as HPCC has.
-const SIZE_BUCKETS: usize = 20;
+use super::CellInput;
+use super::explain::{self, Group, Seen};
+use super::places::{Level, Place};
+use super::summary::{KindSummary, SIZE_BUCKETS, Times};
+use crate::records::stats::{MeanInterval, SizeBucket, mean_over_seeds, slowdown_over_seeds};
+use crate::scenario::{CONGESTION_KEY, FLOW_CONTROL_KEY};
 
 /// Everything on the page.
 pub(super) struct Model {
     /// Names of the groups, in order of appearance: one panel of every chart each.
     pub groups: Vec<String>,
     /// Names of the series, in order of appearance: one colour each.
-    pub series: Vec<String>,
+    pub series: Vec<Name>,
+    /// Which key the values of the series are of; `None` where their names say that themselves.
+    pub series_key: Option<String>,
     /// Whether the series are LL, LZ, ZL, ZZ.
     pub is_flow_control: bool,
+    /// Whether the policy of switches is one of the axes.
+    policy_varies: bool,
     /// Whether completion is that of queries; of flows otherwise.
     pub has_queries: bool,
     /// The configurations, by group and then series.
     pub rows: Vec<Row>,
     /// Highest level of a switch; names the levels.
     pub top_level: u8,
+}
+
+/// What a series is called.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Name {
+    /// Where it stands alone: "vswitch.slots 1024".
+    pub full: String,
+    /// Where its key stands beside it: "1024".
+    pub value: String,
 }
 
 /// One configuration: all runs with the same axes.
@@ -36,8 +46,8 @@ pub(super) struct Row {
     pub series: usize,
     /// Completion of queries, or of flows when there are no queries.
     pub completion: Completion,
-    /// Its flows.
-    pub flows: FlowSummary,
+    /// Its flows by kind.
+    pub kinds: BTreeMap<String, KindSummary>,
     /// Slowdown of its flows by size.
     pub slowdown: Vec<SizeBucket>,
     /// Frames thrown away by place.
@@ -49,85 +59,29 @@ pub(super) struct Row {
 /// Completion times of a configuration.
 #[derive(Default)]
 pub(super) struct Completion {
-    /// All seeds together.
-    pub summary: Summary,
-    /// The times in ascending order, in picoseconds.
-    pub sorted_ps: Vec<f64>,
+    /// Those after the warm-up. With several seeds, of every figure the mean of the seeds' own.
+    pub times: Times,
     /// The mean over the seeds' means; `None` when nothing finished.
     pub mean: Option<MeanInterval>,
-    /// How many did not finish.
-    pub unfinished: u64,
-    /// Retransmission timeouts.
+    /// Retransmission timeouts of the whole run.
     pub timeouts: u64,
-    /// Segments sent again.
+    /// Segments sent again in the whole run.
     pub retransmissions: u64,
 }
 
-/// Where frames died.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
-    /// A socket's receive buffer.
-    Socket,
-    /// A queue of a virtual switch.
-    Vswitch,
-    /// A buffer of an adapter.
-    Adapter,
-    /// A buffer of a switch of this level.
-    Switch(u8),
-    /// Bit errors, no route, resequencing.
-    Other,
-}
-
-impl Place {
-    /// From the reason, and for a switch from the level of the box.
-    fn of(drop: &DropRow, levels: &BTreeMap<&Text, u8>) -> Place {
-        match &*drop.reason {
-            "vswitch_uplink" | "vswitch_vm" => Place::Vswitch,
-            "adapter_tx" | "adapter_rx" => Place::Adapter,
-            "socket_rx" => Place::Socket,
-            "switch_buffer" | "headroom_exceeded" => match levels.get(&drop.node) {
-                Some(0) => Place::Adapter,
-                Some(level) => Place::Switch(*level),
-                None => Place::Other,
-            },
-            _ => Place::Other,
-        }
-    }
-
-    /// Whether the place is in the virtual network: inside a server, before the adapter.
-    pub fn is_virtual(self) -> bool {
-        matches!(self, Place::Socket | Place::Vswitch)
-    }
-}
-
-/// The ports of one level.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Level {
-    /// How many, over all seeds.
-    pub ports: u64,
-    /// Sum of the time their transmitters were held.
-    pub paused_ps: f64,
-    /// PFC frames they sent to stop a peer.
-    pub xoff_sent: u64,
-    /// Longest queue of any of them.
-    pub max_queue_bytes: u64,
-    /// Sum of their utilisations.
-    pub utilisation: f64,
-    /// Highest utilisation.
-    pub max_utilisation: f64,
-}
-
 impl Model {
-    pub fn new(inputs: &[CellInput]) -> Model {
+    pub fn new(inputs: &[&CellInput]) -> Model {
         let axes = Axes::of(inputs);
-        let has_queries = inputs.iter().any(|input| !input.queries.is_empty());
+        let has_queries = inputs.iter().any(|input| input.queries.is_some());
         let mut model = Model {
             groups: Vec::new(),
             series: Vec::new(),
-            is_flow_control: axes.series.as_deref() == Some(FLOW_CONTROL),
+            series_key: axes.series.as_ref().filter(|key| !speaks_for_itself(key)).cloned(),
+            is_flow_control: axes.series.as_deref() == Some(FLOW_CONTROL_KEY),
+            policy_varies: axes.series.iter().chain(&axes.groups).any(|key| key == "switch.policy"),
             has_queries,
             rows: Vec::new(),
-            top_level: inputs.iter().flat_map(|input| &input.ports).map(|port| port.level).max().unwrap_or(0),
+            top_level: inputs.iter().flat_map(|input| input.levels.keys()).copied().max().unwrap_or(0),
         };
         let mut cells: BTreeMap<(usize, usize), Vec<&CellInput>> = BTreeMap::new();
         for input in inputs {
@@ -147,8 +101,26 @@ impl Model {
 
     /// What a row is called where both of its names are needed.
     pub fn label(&self, row: &Row) -> String {
-        let (group, series) = (&self.groups[row.group], &self.series[row.series]);
-        [group, series].into_iter().filter(|name| !name.is_empty()).cloned().collect::<Vec<_>>().join(" ")
+        let (group, series) = (self.groups[row.group].as_str(), self.series[row.series].full.as_str());
+        // "NewReno ZZ", but "switch.buffer 50 KB, vswitch.slots 64".
+        let between = if self.series_key.is_some() { ", " } else { " " };
+        [group, series].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(between)
+    }
+
+    /// Whether any configuration has more than one seed.
+    pub fn has_seeds(&self) -> bool {
+        self.rows.iter().any(|row| row.completion.mean.is_some_and(|mean| mean.seeds > 1))
+    }
+
+    /// What the flow controls beside each other show and do not explain.
+    pub fn notes(&self) -> Vec<String> {
+        if !self.is_flow_control {
+            return Vec::new();
+        }
+        let group = |(i, name): (usize, &String)| -> Group<'_> {
+            (name.clone(), self.group(i).map(|row| (self.series[row.series].value.as_str(), row.seen())).collect())
+        };
+        explain::notes(&self.groups.iter().enumerate().map(group).collect::<Vec<_>>(), self.policy_varies)
     }
 
     /// What a level is called in a network of this height.
@@ -175,46 +147,59 @@ impl Model {
     }
 }
 
-fn index_of(names: &mut Vec<String>, name: String) -> usize {
+fn index_of<T: PartialEq>(names: &mut Vec<T>, name: T) -> usize {
     names.iter().position(|known| *known == name).unwrap_or_else(|| {
         names.push(name);
         names.len() - 1
     })
 }
 
-/// Which axis gives the colours; the others that vary give the panels.
+/// Which axis gives the colours; the others that vary give the panels. Axes by their dotted keys.
 struct Axes {
     series: Option<String>,
     groups: Vec<String>,
 }
 
 impl Axes {
-    fn of(inputs: &[CellInput]) -> Axes {
-        let mut names: Vec<&str> = Vec::new();
-        for (name, _) in inputs.iter().flat_map(|input| &input.axes) {
-            if !names.contains(&name.as_str()) {
-                names.push(name);
+    fn of(inputs: &[&CellInput]) -> Axes {
+        let mut keys: Vec<&str> = Vec::new();
+        for key in inputs.iter().flat_map(|input| &input.run.axis_keys) {
+            if !keys.contains(&key.as_str()) {
+                keys.push(key);
             }
         }
-        let varies = |name: &&str| inputs.iter().any(|input| value(input, name) != value(&inputs[0], name));
-        let mut varying: Vec<String> = names.into_iter().filter(varies).map(str::to_owned).collect();
-        let series = varying.iter().position(|name| name == FLOW_CONTROL).or(varying.len().checked_sub(1));
+        let varies = |key: &&str| inputs.iter().any(|input| value(input, key) != value(inputs[0], key));
+        let mut varying: Vec<String> = keys.into_iter().filter(varies).map(str::to_owned).collect();
+        let series = varying.iter().position(|key| key == FLOW_CONTROL_KEY).or(varying.len().checked_sub(1));
         Axes { series: series.map(|i| varying.remove(i)), groups: varying }
     }
 
     /// Names of the group and of the series of a run.
-    fn names(&self, input: &CellInput) -> (String, String) {
-        let group = self.groups.iter().map(|axis| spell(value(input, axis))).collect::<Vec<_>>().join(", ");
+    fn names(&self, input: &CellInput) -> (String, Name) {
+        let full = |key: &String| match (spell(value(input, key)), speaks_for_itself(key)) {
+            (value, true) => value,
+            (value, false) => format!("{key} {value}"),
+        };
+        let group = self.groups.iter().map(full).collect::<Vec<_>>().join(", ");
         match &self.series {
-            Some(axis) => (group, spell(value(input, axis))),
-            // Nothing varies: only the label can tell two runs apart, and seeds of one run share it.
-            None => (group, input.label.clone()),
+            Some(key) => (group, Name { full: full(key), value: spell(value(input, key)) }),
+            // Nothing varies: only the name can tell two runs apart, and seeds of one run share it.
+            None => {
+                let name = input.run.scenario.clone();
+                (group, Name { full: name.clone(), value: name })
+            }
         }
     }
 }
 
-fn value<'a>(input: &'a CellInput, axis: &str) -> &'a str {
-    input.axes.iter().find(|(name, _)| name == axis).map_or("", |(_, value)| value)
+/// Whether the values of a key need no key beside them.
+fn speaks_for_itself(key: &str) -> bool {
+    [FLOW_CONTROL_KEY, CONGESTION_KEY].contains(&key)
+}
+
+fn value<'a>(input: &'a CellInput, key: &str) -> &'a str {
+    let run = &input.run;
+    run.axis_keys.iter().zip(&run.axes).find(|(k, _)| *k == key).map_or("", |(_, (_, value))| value)
 }
 
 /// The names of the field as people write them.
@@ -230,77 +215,59 @@ fn spell(value: &str) -> String {
 
 impl Row {
     fn new(group: usize, series: usize, seeds: &[&CellInput], has_queries: bool) -> Row {
-        let mut row = Row {
+        let (mut drops, mut levels) = (BTreeMap::new(), BTreeMap::<u8, Level>::new());
+        let mut kinds: BTreeMap<String, Vec<&KindSummary>> = BTreeMap::new();
+        for seed in seeds {
+            seed.drops.iter().for_each(|(place, frames)| *drops.entry(*place).or_default() += frames);
+            seed.levels.iter().for_each(|(level, ports)| levels.entry(*level).or_default().merge(ports));
+            seed.flows.kinds.iter().for_each(|(kind, flows)| kinds.entry(kind.to_string()).or_default().push(flows));
+        }
+        let slowdown: Vec<&[SizeBucket]> =
+            seeds.iter().map(|seed| &seed.flows.slowdown[..]).filter(|buckets| !buckets.is_empty()).collect();
+        Row {
             group,
             series,
             completion: Completion::new(seeds, has_queries),
-            flows: FlowSummary::default(),
-            slowdown: Vec::new(),
-            drops: BTreeMap::new(),
-            levels: BTreeMap::new(),
-        };
-        for seed in seeds {
-            row.flows.merge(&seed.flows);
-            let levels: BTreeMap<&Text, u8> = seed.ports.iter().map(|port| (&port.node, port.level)).collect();
-            for drop in &seed.drops {
-                *row.drops.entry(Place::of(drop, &levels)).or_default() += drop.frames;
-            }
-            for port in &seed.ports {
-                let level = row.levels.entry(port.level).or_default();
-                level.ports += 1;
-                level.paused_ps += port.paused_ps as f64;
-                level.xoff_sent += port.xoff_sent;
-                level.max_queue_bytes = level.max_queue_bytes.max(port.max_queue_bytes);
-                level.utilisation += port.utilisation;
-                level.max_utilisation = level.max_utilisation.max(port.utilisation);
-            }
+            kinds: kinds.into_iter().map(|(kind, seeds)| (kind, KindSummary::over_seeds(&seeds))).collect(),
+            slowdown: slowdown_over_seeds(&slowdown, SIZE_BUCKETS),
+            drops,
+            levels,
         }
-        row.slowdown = slowdown_by_size(&mut row.flows.total().slowdown, SIZE_BUCKETS);
-        row
     }
 
-    /// Frames lost in the virtual network and in the physical one.
+    /// Frames lost for want of room in the virtual network and in the physical one.
     pub fn losses(&self) -> (u64, u64) {
-        let sum =
-            |virtually: bool| self.drops.iter().filter(|(p, _)| p.is_virtual() == virtually).map(|(_, n)| n).sum();
-        (sum(true), sum(false))
+        let full = self.drops.iter().filter(|(place, _)| **place != Place::Other);
+        let (virtually, physically): (Vec<_>, Vec<_>) = full.partition(|(place, _)| place.is_virtual());
+        let sum = |drops: Vec<(&Place, &u64)>| drops.into_iter().map(|(_, frames)| frames).sum();
+        (sum(virtually), sum(physically))
+    }
+
+    fn seen(&self) -> Seen {
+        let (s, (lost_virtual, lost_physical)) = (self.completion.times.summary, self.losses());
+        Seen {
+            finished: s.count as u64,
+            times: [s.mean, s.p50, s.p99, s.p999],
+            timeouts: self.completion.timeouts,
+            retransmissions: self.completion.retransmissions,
+            lost_virtual,
+            lost_physical,
+        }
     }
 }
 
 impl Completion {
     fn new(seeds: &[&CellInput], has_queries: bool) -> Completion {
-        let mut completion = Completion::default();
-        let mut means = Vec::new();
-        for seed in seeds {
-            let times = if has_queries { completion.add_queries(seed) } else { completion.add_flows(seed) };
-            if !times.is_empty() {
-                means.push(times.iter().sum::<f64>() / times.len() as f64);
-            }
-            completion.sorted_ps.extend(times);
+        let of = |seed: &&CellInput| if has_queries { seed.queries.clone() } else { Some(seed.flows.times.clone()) };
+        let times: Vec<Times> = seeds.iter().filter_map(of).collect();
+        let finished: Vec<&Times> = times.iter().filter(|times| times.summary.count > 0).collect();
+        let means: Vec<f64> = finished.iter().map(|times| times.summary.mean).collect();
+        let unfinished = times.iter().map(|times| times.unfinished).sum();
+        Completion {
+            times: Times { unfinished, ..Times::over_seeds(&finished) },
+            mean: mean_over_seeds(&means),
+            timeouts: seeds.iter().map(|seed| seed.timeouts).sum(),
+            retransmissions: seeds.iter().map(|seed| seed.retransmissions).sum(),
         }
-        completion.summary = Summary::of(&mut completion.sorted_ps);
-        completion.mean = mean_over_seeds(&means);
-        completion
-    }
-
-    fn add_queries(&mut self, seed: &CellInput) -> Vec<f64> {
-        let mut times = Vec::new();
-        for query in seed.queries.iter().filter(|query| !query.warmup) {
-            match query.completion_ps {
-                Some(ps) => times.push(ps as f64),
-                None => self.unfinished += 1,
-            }
-            self.timeouts += query.timeouts as u64;
-            self.retransmissions += query.retransmissions as u64;
-        }
-        times
-    }
-
-    fn add_flows(&mut self, seed: &CellInput) -> Vec<f64> {
-        let total = seed.flows.total();
-        self.unfinished += total.flows - total.fct_ps.len() as u64;
-        self.timeouts += total.timeouts;
-        self.retransmissions += total.retransmissions;
-        total.fct_ps
     }
 }

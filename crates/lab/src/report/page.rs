@@ -9,14 +9,14 @@ use crate::records::{Input, RunInfo};
 /// Colours, type and layout; light and dark.
 const STYLE: &str = include_str!("style.css");
 
-pub(super) fn render(model: &Model, inputs: &[CellInput], options: &Options) -> String {
+pub(super) fn render(model: &Model, inputs: &[&CellInput], options: &Options) -> String {
     let findings = Findings::new(model, inputs);
-    let scenario = inputs.first().map_or("", |input| input.manifest.run.scenario.as_str());
+    let scenario = inputs.first().map_or("", |input| input.run.scenario.as_str());
     let title = escape(options.title.as_deref().unwrap_or(scenario));
     let what = if model.has_queries { "query" } else { "flow" };
     let mut body = header(&title, &findings);
 
-    if model.rows.iter().any(|row| row.completion.summary.count > 0) {
+    if model.rows.iter().any(|row| row.completion.times.summary.count > 0) {
         body += &completion(model, what);
     }
     let has_ports = model.rows.iter().any(|row| !row.levels.is_empty());
@@ -28,8 +28,8 @@ pub(super) fn render(model: &Model, inputs: &[CellInput], options: &Options) -> 
         let note = "By level of the network, over the whole run.";
         body += &section("Where packets waited", note, &tables::levels(model));
     }
-    if model.rows.iter().any(|row| !row.flows.kinds.is_empty()) {
-        let note = "Slowdown is completion time over that in an empty network. Timers, held and queues are means per flow: \
+    if model.rows.iter().any(|row| !row.kinds.is_empty()) {
+        let note = "Flows that began after the warm-up. Slowdown is completion time over that in an empty network. Timers, held and queues are means per flow: \
                     waiting for a retransmission timer, held by PFC, and round-trip time above the smallest.";
         let curves = charts::slowdowns(model).map_or(String::new(), |curves| {
             format!("<h3>Slowdown by flow size</h3><p class=\"key\">Solid: p99. Dashed: median.</p>{}", panels(&curves))
@@ -55,8 +55,17 @@ fn completion(model: &Model, what: &str) -> String {
     let curves = charts::distributions(model);
     let share = format!("Share of {} completed within a time; logarithmic axis.", plural(what));
     let title = format!("How long a {what} takes");
-    let table = tables::completion(model)
-        + "<p class=\"key\">Timeouts and segments sent again are of what began after the warm-up; losses are of the whole run.</p>";
+    let seeds = if model.has_seeds() {
+        " With several seeds, every time is the mean of the seeds' own figures, and &#177; is half the 95&#8239;% confidence \
+         interval of the mean (Student's t); counts are sums."
+    } else {
+        ""
+    };
+    let table = format!(
+        "{}<p class=\"key\">Times leave the warm-up out; timeouts, segments sent again and losses are of the whole run, as in \
+         the table on the terminal.{seeds}</p>",
+        tables::completion(model)
+    );
     if model.groups.len() > 1 {
         let bars = format!("{}{key}{legend}{table}", panels(&bars));
         section(&title, "", &bars) + &section("Not only the mean", &share, &panels(&curves))
@@ -96,9 +105,13 @@ fn header(title: &str, findings: &Findings) -> String {
         .collect();
     let warnings: String =
         findings.warnings.iter().map(|warning| format!("<p class=\"warning\">{}</p>", escape(warning))).collect();
+    let notes = match &findings.notes[..] {
+        [] => String::new(),
+        notes => format!("<p class=\"remark\">{}</p>", escape(&notes.join(" "))),
+    };
     format!(
         "<header><p class=\"kicker\">{title}</p><h1>{}</h1><p class=\"lead\">{}</p><ul class=\"cards\">{cards}</ul>\
-         {warnings}</header>",
+         {notes}{warnings}</header>",
         escape(&findings.headline),
         escape(&findings.detail)
     )
@@ -110,8 +123,8 @@ fn section(title: &str, note: &str, content: &str) -> String {
 }
 
 /// Parameters, inputs, and how to get the same again.
-fn provenance(inputs: &[CellInput], options: &Options) -> String {
-    let runs: Vec<&RunInfo> = inputs.iter().map(|input| &input.manifest.run).collect();
+fn provenance(inputs: &[&CellInput], options: &Options) -> String {
+    let runs: Vec<&RunInfo> = inputs.iter().map(|input| &input.run).collect();
     let mut lines: Vec<(String, String)> = Vec::new();
     let distinct = |of: &dyn Fn(&RunInfo) -> String| {
         let mut values: Vec<String> = Vec::new();
@@ -150,7 +163,7 @@ fn provenance(inputs: &[CellInput], options: &Options) -> String {
     match &hashes[..] {
         [] => {}
         [hash] => lines.push(("scenario SHA-256".into(), hash.clone())),
-        many => lines.push(("scenario SHA-256".into(), format!("{} different, one a configuration", many.len()))),
+        many => lines.push(("scenario SHA-256".into(), format!("{} different, one a run", many.len()))),
     }
     lines.push(("sluicenet".into(), distinct(&|run| run.tool_version.clone()).join(", ")));
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::charts::colour;
 use super::format::{bytes, count, digits, escape, time};
-use super::model::{Level, Model, Place, Row};
-use crate::records::stats::Summary;
+use super::model::{Model, Row};
+use super::places::{Level, Place};
 
 /// A table in the making: a first column of names, then cells with optional heat behind the number.
 struct Table {
@@ -96,7 +96,7 @@ fn by_configuration(model: &Model, heads: Vec<Heads>, cells: impl Fn(&Row) -> Ve
 
 /// Completion times and what went wrong on the way.
 pub(super) fn completion(model: &Model) -> String {
-    let seeds = model.rows.iter().any(|row| row.completion.mean.is_some_and(|mean| mean.seeds > 1));
+    let seeds = model.has_seeds();
     let what = if model.has_queries { "queries" } else { "flows" };
     let mut heads = vec!["mean".to_owned()];
     if seeds {
@@ -107,7 +107,7 @@ pub(super) fn completion(model: &Model) -> String {
     );
     heads.extend([what.to_owned(), "unfinished".to_owned()]);
     by_configuration(model, vec![Heads { title: "", columns: heads }], |row| {
-        let (c, s) = (&row.completion, row.completion.summary);
+        let (c, s) = (&row.completion, row.completion.times.summary);
         let ps = |value: f64| if s.count == 0 { "&ndash;".into() } else { time(value) };
         let half_width = c.mean.and_then(|mean| mean.half_width);
         let (virtually, physically) = row.losses();
@@ -117,7 +117,11 @@ pub(super) fn completion(model: &Model) -> String {
         }
         cells.extend([s.p50, s.p95, s.p99, s.p999].map(ps));
         cells.extend([c.timeouts, c.retransmissions, virtually, physically, s.count as u64].map(count));
-        cells.push(if c.unfinished > 0 { format!("<b class=\"bad\">{}</b>", count(c.unfinished)) } else { "0".into() });
+        cells.push(if c.times.unfinished > 0 {
+            format!("<b class=\"bad\">{}</b>", count(c.times.unfinished))
+        } else {
+            "0".into()
+        });
         cells.into_iter().map(Cell::plain).collect()
     })
 }
@@ -176,15 +180,14 @@ pub(super) fn flows(model: &Model) -> String {
     ];
     let mut rows = Vec::new();
     for (index, row) in model.rows.iter().enumerate() {
-        for (kind, summary) in &row.flows.kinds {
+        for (kind, summary) in &row.kinds {
             let flows = summary.flows.max(1) as f64;
-            let fct = Summary::of(&mut summary.fct_ps.clone());
-            let slowdown = Summary::of(&mut summary.slowdown.iter().map(|flow| flow.1).collect::<Vec<_>>());
+            let (fct, slowdown) = (summary.fct_ps, summary.slowdown);
             let ps = |value: f64| if fct.count == 0 { "&ndash;".into() } else { time(value) };
             let ratio = |x: f64| if slowdown.count == 0 { "&ndash;".into() } else { format!("{}&times;", digits(x)) };
             let cells = vec![
                 count(summary.flows),
-                count(summary.flows - summary.fct_ps.len() as u64),
+                count(summary.flows - fct.count as u64),
                 format!("<b>{}</b>", ps(fct.mean)),
                 ps(fct.p50),
                 ps(fct.p99),

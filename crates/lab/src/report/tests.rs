@@ -6,7 +6,7 @@ use sluicenet_proto::rng::Rng;
 
 use super::*;
 use crate::common::Dir;
-use crate::records::{Input, RunInfo, Status, Text};
+use crate::records::{DropRow, Input, PortRow, Text};
 
 const MS: f64 = 1e9;
 
@@ -27,26 +27,24 @@ fn drop_of(node: &str, reason: &'static str, frames: u64) -> DropRow {
     DropRow { node: Text::from(node.to_owned()), reason: reason.into(), frames, ..DropRow::default() }
 }
 
-fn manifest(axes: &[(String, String)], seed: u64) -> Manifest {
+fn info(axes: &[(&str, &str)], seed: u64) -> RunInfo {
     let parameters = [
         ("topology", "XGFT, 256 servers, 16 per edge switch, 3 levels"),
         ("links", "10 Gb/s, 100 m, switch delay 100 ns"),
         ("workload", "partition-aggregate, 10,000 queries, MLA fan-out 15"),
         ("retransmission timer", "base 10 ms"),
     ];
-    Manifest {
-        run: RunInfo {
-            tool_version: "0.1.0".into(),
-            scenario: "partition-aggregate".into(),
-            scenario_sha256: crate::records::sha256_hex(b"scenario"),
-            seed,
-            warmup_ps: 0,
-            axes: axes.to_vec(),
-            parameters: parameters.map(|(name, value)| (name.into(), value.into())).to_vec(),
-            inputs: vec![Input::of("websearch.cdf", b"1 0.5 2 1")],
-        },
-        status: Status::Complete,
-        ..Manifest::default()
+    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+    RunInfo {
+        tool_version: "0.1.0".into(),
+        scenario: "partition-aggregate".into(),
+        scenario_sha256: crate::records::sha256_hex(b"scenario"),
+        seed,
+        warmup_ps: 0,
+        axes: axes.iter().map(|(key, value)| (last(key), value.to_string())).collect(),
+        axis_keys: axes.iter().map(|(key, _)| key.to_string()).collect(),
+        parameters: parameters.map(|(name, value)| (name.into(), value.into())).to_vec(),
+        inputs: vec![Input::of("websearch.cdf", b"1 0.5 2 1")],
     }
 }
 
@@ -57,27 +55,24 @@ fn sweep() -> Vec<CellInput> {
         for (flow_control, typical, late) in [("LL", 4.0, 0.75), ("LZ", 4.4, 0.45), ("ZL", 4.2, 0.6), ("ZZ", 4.6, 0.0)]
         {
             for seed in 1..=2 {
-                let axes = vec![
-                    ("congestion".to_owned(), congestion.to_owned()),
-                    ("flow_control".to_owned(), flow_control.to_owned()),
-                ];
+                let axes = [("tcp.congestion", congestion), ("scenario.flow_control", flow_control)];
                 let mut rng = Rng::from_words(&[seed, (typical * 10.0) as u64, (busy * 10.0) as u64]);
-                cells.push(cell(axes, &mut rng, seed, (typical, late * busy.min(1.0)), flow_control));
+                cells.push(cell(&axes, &mut rng, seed, (typical, late * busy.min(1.0)), flow_control));
             }
         }
     }
     cells
 }
 
-fn cell(axes: Vec<(String, String)>, rng: &mut Rng, seed: u64, (typical, late): (f64, f64), fc: &str) -> CellInput {
-    let queries = (0..1000)
+fn cell(axes: &[(&str, &str)], rng: &mut Rng, seed: u64, (typical, late): (f64, f64), fc: &str) -> CellInput {
+    let queries: Vec<QueryRow> = (0..1000)
         .map(|query_id| {
             let completion_ps = Some(completion_ps(rng, typical, late, 20.0) as u64);
             let timeouts = (late * 4.0) as u32;
             QueryRow { query_id, completion_ps, timeouts, warmup: query_id < 50, ..QueryRow::default() }
         })
         .collect();
-    let mut flows = FlowSummary::default();
+    let mut flows = FlowSamples::default();
     let background: Vec<FlowRow> = (0..2000)
         .map(|flow_id| {
             let bytes = 10f64.powf(3.0 + 4.0 * rng.unit_f64()) as u64;
@@ -112,18 +107,27 @@ fn cell(axes: Vec<(String, String)>, rng: &mut Rng, seed: u64, (typical, late): 
         drop_of("switch 20", "switch_buffer", 2_048 * physically),
         drop_of("switch 30", "switch_buffer", 96 * physically),
     ];
-    let manifest = manifest(&axes, seed);
-    CellInput { label: "partition-aggregate".into(), axes, queries, flows, ports, drops, manifest }
+    let (drops, levels) = summary::places(&ports, &drops);
+    CellInput {
+        run: info(axes, seed),
+        status: Status::Complete,
+        timeouts: queries.iter().map(|query| u64::from(query.timeouts)).sum(),
+        retransmissions: 0,
+        queries: summary::queries(&queries),
+        flows: flows.summarise(),
+        drops,
+        levels,
+    }
 }
 
 /// A run of flows without queries, whose drops are bit errors.
 fn incast() -> CellInput {
     let mut rng = Rng::from_words(&[9]);
-    let mut input = cell(Vec::new(), &mut rng, 9, (1.0, 0.1), "ZZ");
-    input.queries.clear();
-    input.manifest.run.parameters.clear();
-    input.label = "incast <32 to 1>".into();
-    input.drops = vec![drop_of("switch 1", "bad_crc", 3)];
+    let mut input = cell(&[], &mut rng, 9, (1.0, 0.1), "ZZ");
+    input.queries = None;
+    input.run.parameters.clear();
+    input.run.scenario = "incast <32 to 1>".into();
+    input.drops = summary::places(&[], &[drop_of("switch 1", "bad_crc", 3)]).0;
     input
 }
 
@@ -170,6 +174,12 @@ fn a_sweep_of_flow_controls() {
     }
     // Two seeds of 950 queries after the warm-up, all of them shown as one configuration.
     assert_eq!(page.matches("<td>1,900</td><td>0</td></tr>").count(), 12);
+    // Timeouts are of the whole run, the warm-up's 50 queries too: 3 a query of LL with NewReno.
+    assert!(
+        page.contains(">6,000</td>") && page.contains("timeouts, segments sent again and losses are of the whole run")
+    );
+    // Two seeds: an interval, and it says whose.
+    assert!(page.contains("&#177; 95") && page.contains("Student's t"));
     // 18,432 frames a seed in the vSwitch of LL and LZ.
     assert!(page.contains(">36,864</td>"));
     assert!(!page.contains("NaN") && !page.contains("inf"), "numbers that are none");
@@ -195,23 +205,24 @@ fn a_result_directory_becomes_a_cell() {
     let run = RunInfo { scenario: "incast".into(), axes: vec![("load".into(), "0.5".into())], ..RunInfo::default() };
     let options = crate::records::Options { part_rows: 3, csv: false };
     let mut records = crate::records::RecordWriter::create(&dir, run, options).unwrap();
-    let flow = |start_ps| FlowRow { kind: "incast".into(), start_ps, fct_ps: Some(7), ..FlowRow::default() };
+    let flow =
+        |start_ps| FlowRow { kind: "incast".into(), start_ps, fct_ps: Some(7), timeouts: 1, ..FlowRow::default() };
     records.write(&(0..10).map(flow).collect::<Vec<_>>()).unwrap();
     records.write(&[port("switch 1", 1, 5, 64, 0.5)]).unwrap();
     records.finish(Status::Complete).unwrap();
     let cell = CellInput::read(&dir, 4).unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
-    assert_eq!((cell.label.as_str(), cell.axes.len(), cell.ports.len()), ("incast", 1, 1));
+    assert_eq!((cell.run.scenario.as_str(), cell.run.axes.len(), cell.levels[&1].ports), ("incast", 1, 1));
     assert_eq!(cell.flows.kinds[&Text::from("incast")].flows, 6, "those of the warm-up are left out");
+    assert_eq!(cell.timeouts, 10, "the whole run's");
     assert!(CellInput::read(&dir, 0).unwrap_err().to_string().contains("manifest.json: cannot read"));
 }
 
 #[test]
 fn what_is_missing_is_said() {
     let mut input = incast();
-    input.manifest.status = Status::InterruptedAt { at_ps: 2_500_000_000 };
-    let unfinished = FlowRow { kind: "background".into(), ..FlowRow::default() };
-    input.flows.add(&vec![unfinished; 7]);
+    input.status = Status::InterruptedAt { at_ps: 2_500_000_000 };
+    input.flows.times.unfinished += 7;
     let page = page("interrupted.html", &[input], &Options::default());
     assert!(page.contains("(seed 9): interrupted at 2.50\u{202f}ms of simulated time."));
     assert!(page.contains("7 flows had not finished when the runs ended."));
@@ -219,7 +230,7 @@ fn what_is_missing_is_said() {
 
 #[test]
 fn one_tcp_stands_beside_its_distribution() {
-    let cells: Vec<CellInput> = sweep().into_iter().filter(|cell| cell.axes[0].1 == "cubic").collect();
+    let cells: Vec<CellInput> = sweep().into_iter().filter(|cell| cell.run.axes[0].1 == "cubic").collect();
     let page = page("cubic.html", &cells, &Options::default());
     assert_balanced(&page);
     assert_eq!(page.matches("<figure>").count(), 3, "bars, distributions, slowdown");
@@ -228,10 +239,42 @@ fn one_tcp_stands_beside_its_distribution() {
 }
 
 #[test]
+fn values_stand_with_their_keys() {
+    let mut rng = Rng::from_words(&[3]);
+    let mut of = |slots, typical| cell(&[("vswitch.slots", slots)], &mut rng, 1, (typical, 0.0), "ZZ");
+    let page = page("slots.html", &[of("1024", 2.0), of("64", 9.0)], &Options::default());
+    assert_balanced(&page);
+    assert!(page.contains("<h1>vswitch.slots 1024 completes its queries soonest"), "the headline");
+    assert!(page.contains("vswitch.slots 64 takes longest"), "the sentence below");
+    // Under the bars the values alone, and once which key they are of.
+    assert!(page.contains(">1024</text>") && page.contains(">vswitch.slots</text>"));
+    let mut of = |pfc| cell(&[("vswitch.slots", "64"), ("pfc.enabled", pfc)], &mut rng, 1, (2.0, 0.0), "ZZ");
+    let page = html(&[of("true"), of("false")], &Options::default());
+    assert!(page.contains("pfc.enabled true") && !page.contains("slots"), "only what varies is named");
+}
+
+#[test]
+fn equal_configurations_say_why() {
+    let mut cells: Vec<CellInput> = sweep().into_iter().filter(|cell| cell.run.axes[0].1 == "cubic").collect();
+    let said = "ZL equals LL";
+    assert!(!html(&cells, &Options::default()).contains(said));
+    let ll: Vec<CellInput> = cells.iter().filter(|cell| cell.run.axes[1].1 == "LL").cloned().collect();
+    cells.retain(|cell| cell.run.axes[1].1 != "ZL");
+    for mut cell in ll {
+        cell.run.axes[1].1 = "ZL".into();
+        cells.push(cell);
+    }
+    assert!(!html(&cells, &Options::default()).contains(said), "equal, but LL lost frames in the vSwitch");
+    cells.iter_mut().for_each(|cell| cell.drops.retain(|place, _| *place != Place::Vswitch));
+    let page = page("equal.html", &cells, &Options::default());
+    assert!(page.contains("ZL equals LL: the vSwitch of LL lost nothing") && page.contains("switch.policy"));
+}
+
+#[test]
 fn worse_is_called_worse() {
     let mut cells = sweep();
     for cell in &mut cells {
-        let name = &mut cell.axes[1].1;
+        let name = &mut cell.run.axes[1].1;
         *name = match name.as_str() {
             "LL" => "ZZ".into(),
             "ZZ" => "LL".into(),
@@ -247,5 +290,5 @@ fn nothing_at_all_is_still_a_page() {
     let page = html(&[CellInput::default()], &Options::default());
     assert_balanced(&page);
     assert!(page.contains("<h1>No flow finished.</h1>"));
-    assert_balanced(&html(&[], &Options::default()));
+    assert_balanced(&html([], &Options::default()));
 }

@@ -252,8 +252,13 @@ impl Collector {
                 sums.flows += 1;
                 sums.timeouts += f.timeouts;
                 sums.retransmissions += f.retransmissions;
-            } else if f.start >= self.warmup {
-                self.fct_ps.extend(f.end.map(|end| end.since(f.start).as_ps()));
+            } else if f.start < self.warmup {
+                self.flows.warmup_alone += 1;
+            } else {
+                match f.end {
+                    Some(end) => self.fct_ps.push(end.since(f.start).as_ps()),
+                    None => self.flows.open_alone += 1,
+                }
             }
         }
         if !self.record.flows || self.writer.is_none() {

@@ -51,6 +51,20 @@ impl Completion {
             ..Completion::default()
         }
     }
+
+    /// The times, without the smallest, which is not kept.
+    pub(super) fn summary_us(&self) -> Summary {
+        Summary {
+            count: self.finished as usize,
+            mean: self.mean_us,
+            min: 0.0,
+            p50: self.p50_us,
+            p95: self.p95_us,
+            p99: self.p99_us,
+            p999: self.p999_us,
+            max: self.max_us,
+        }
+    }
 }
 
 /// What a run comes to: the same for the same scenario and seed, on any machine.
@@ -75,6 +89,9 @@ pub struct Figures {
     /// Queries, or an incast's rounds, where the workload has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queries: Option<Completion>,
+    /// Queries, and flows that belong to none, of the warm-up: the times leave them out, all counts have them.
+    #[serde(default)]
+    pub left_out: u64,
     /// Flows that belong to no query, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows: Option<Completion>,
@@ -120,9 +137,8 @@ impl Figures {
                 ..Completion::of(counted().filter_map(|q| q.completion_ps), unfinished)
             }
         });
-        // Messages of queries are not told apart from other flows here; what is unfinished of both is in `messages`.
-        let open = if has_queries { 0 } else { o.flows.started - o.flows.finished };
-        let has_flows = !o.flow_fct_ps.is_empty() || !has_queries;
+        let open = o.flows.open_alone;
+        let has_flows = !o.flow_fct_ps.is_empty() || open > 0 || !has_queries;
         let of_queries = |of: fn(&QueryRow) -> u32| o.queries.iter().map(|q| u64::from(of(q))).sum::<u64>();
         let flows = has_flows.then(|| Completion {
             timeouts: o.flows.timeouts - of_queries(|q| q.timeouts),
@@ -153,6 +169,7 @@ impl Figures {
             simulated_us: o.now.as_ps() as f64 / 1e6,
             mean_round_us,
             bound_us: o.incast_bound.map(|d| d.as_ps() as f64 / 1e6),
+            left_out: o.queries.iter().filter(|q| q.warmup).count() as u64 + o.flows.warmup_alone,
             queries,
             flows,
             messages: (o.flows.started, o.flows.finished),

@@ -3,13 +3,14 @@
 mod capture;
 mod collect;
 mod figures;
+mod sweep;
 
 use crate::build::{self, Built};
 use crate::records::{
     Existing, Found, Input, Options as RecordOptions, QueryRow, RecordError, RecordWriter, RunInfo, RunLog, Status,
     claim, lock, sha256_hex,
 };
-use crate::scenario::{self, Scenario, Warning};
+use crate::scenario::{self, Quantity, Scenario, Warning};
 use crate::workload;
 use collect::Collector;
 pub use figures::{Completion, Figures};
@@ -19,6 +20,7 @@ use sluicenet_sim::audit::{self, Totals};
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+pub use sweep::{Configuration, SweepRun, SweepSummary, configurations};
 
 /// Reasons that are a want of room in the virtual network.
 pub const VIRTUAL_LOSSES: [DropReason; 3] = [DropReason::VswitchUplink, DropReason::VswitchVm, DropReason::SocketRx];
@@ -61,6 +63,8 @@ pub struct Job {
     pub scenario: Scenario,
     /// The cell of a sweep: axis and value.
     pub axes: Vec<(String, String)>,
+    /// The dotted keys of the axes, in their order.
+    pub axis_keys: Vec<String>,
     /// Files it read.
     pub inputs: Vec<scenario::Input>,
 }
@@ -111,6 +115,10 @@ pub struct FlowTotals {
     pub started: u64,
     /// Flows that were delivered in full.
     pub finished: u64,
+    /// Flows of no query that began after the warm-up and were not delivered in full.
+    pub open_alone: u64,
+    /// Flows of no query that began during the warm-up.
+    pub warmup_alone: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
     /// Segments sent again.
@@ -160,7 +168,13 @@ impl From<RecordError> for RunError {
 impl Job {
     /// A scenario by itself.
     pub fn new(loaded: &scenario::Loaded) -> Job {
-        Job { scenario: loaded.scenario.clone(), axes: Vec::new(), inputs: loaded.inputs() }
+        Job { scenario: loaded.scenario.clone(), axes: Vec::new(), axis_keys: Vec::new(), inputs: loaded.inputs() }
+    }
+
+    /// A variant of a sweep, whose scenarios read `inputs`.
+    pub fn of_variant(variant: scenario::Variant, inputs: Vec<scenario::Input>) -> Job {
+        let (axes, axis_keys) = (variant.axes(), variant.axis_keys());
+        Job { axes, axis_keys, scenario: variant.scenario, inputs }
     }
 
     /// What the manifest says of it.
@@ -179,31 +193,45 @@ impl Job {
             seed: self.scenario.seed,
             warmup_ps: self.scenario.warmup.as_ps(),
             axes: self.axes.clone(),
+            axis_keys: self.axis_keys.clone(),
             parameters: parameters(&self.scenario),
             inputs,
         }
     }
 }
 
-/// The settings a reader of the report wants to see.
+/// The settings a reader of the report wants to see, spelled as a scenario spells them.
 fn parameters(s: &Scenario) -> Vec<(String, String)> {
     let counts = s.topology.counts();
-    let pair = |k: &str, v: String| (k.to_string(), v);
-    vec![
-        pair("flow control", format!("{:?}", s.flow_control()).to_uppercase()),
-        pair("hosts", format!("{} and {} external", counts.hosts, counts.external)),
-        pair("switches", counts.switches.to_string()),
-        pair("routing", format!("{:?}", s.topology.routing)),
-        pair("switch buffer", format!("{} B a port, {:?}", s.switch.buffer.as_bytes(), s.switch.policy)),
-        pair("XOFF / XON", format!("{} / {} B", s.pfc.xoff.as_bytes(), s.pfc.xon.as_bytes())),
-        pair("TCP", format!("{:?}", s.tcp.congestion)),
-        pair(
-            "RTO base / min / slop",
-            format!("{} / {} / {} us", s.tcp.rto_base.as_us(), s.tcp.rto_min.as_us(), s.tcp.rto_slop.as_us()),
-        ),
-        pair("MTU of a guest", format!("{} B", s.host_mtu().as_bytes())),
-        pair("seed", s.seed.to_string()),
-    ]
+    let hosts = match counts.external {
+        0 => counts.hosts.to_string(),
+        external => format!("{} and {external} external", counts.hosts),
+    };
+    let pfc = match s.pfc.enabled {
+        true => format!("{} / {}", s.pfc.xoff.written(), s.pfc.xon.written()),
+        false => "no PFC".into(),
+    };
+    let rto = [s.tcp.rto_base, s.tcp.rto_min, s.tcp.rto_slop].map(Quantity::written).join(" / ");
+    let lines = [
+        ("flow control", word(&s.flow_control())),
+        ("hosts", hosts),
+        ("switches", counts.switches.to_string()),
+        ("routing", word(&s.topology.routing)),
+        ("switch buffer", format!("{} a port, policy {}", s.switch.buffer.written(), word(&s.switch.policy))),
+        ("XOFF / XON", pfc),
+        ("TCP", word(&s.tcp.congestion)),
+        ("RTO base / min / slop", rto),
+        ("MTU of a guest", s.host_mtu().written()),
+    ];
+    lines.map(|(name, value)| (name.to_owned(), value)).to_vec()
+}
+
+/// A choice by the word that a scenario has for it.
+fn word(choice: &impl serde::Serialize) -> String {
+    match serde_json::to_value(choice) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
 }
 
 /// Runs a scenario. `Ok(None)` when the same result is already there and was to be kept.

@@ -49,7 +49,10 @@ impl Files {
             return Err(Error::file(path, "this scenario has no folder to read files from")
                 .hint("load it from a file instead of from text"));
         };
-        let bytes: Arc<[u8]> = formats::read_bounded(&base.join(path), path, FILE_BYTES_MAX)?.into();
+        let full = base.join(path);
+        let bytes: Arc<[u8]> = formats::read_bounded(&full, path, FILE_BYTES_MAX)
+            .map_err(|e| if full.exists() { e } else { e.hint("file names are relative to the scenario's folder") })?
+            .into();
         self.inputs.insert(path.into(), Arc::clone(&bytes));
         Ok(bytes)
     }

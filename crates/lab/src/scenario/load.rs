@@ -167,6 +167,14 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
             .error("flow_control", "the first letter says a lossless virtual network, and there is none")
             .hint("set server.virtual_network = true"));
     }
+    if !root.has("topology") {
+        return Err(root
+            .error_here(match doc.root.entries.is_empty() {
+                true => "this scenario is empty",
+                false => "this scenario has no [topology]",
+            })
+            .hint("a scenario needs a [topology] and a [[workload]] at least; docs/scenario.md has every key"));
+    }
     let (topology, counts) = topology::read(&root.section("topology", &keys::TOPOLOGY)?, set, files)?;
     let framing = sections::framing(&root.section("framing", &keys::FRAMING)?, set)?;
     let frame = framing.mtu.0 + framing.header_bytes();

@@ -13,6 +13,10 @@ const VARIANT_BYTES_MAX: usize = 1 << 30;
 
 /// The key of the seed.
 const SEED: &str = "scenario.seed";
+/// The key of LL, LZ, ZL and ZZ.
+pub const FLOW_CONTROL_KEY: &str = "scenario.flow_control";
+/// The key of the congestion control.
+pub const CONGESTION_KEY: &str = "tcp.congestion";
 
 /// The longest name of a folder, in characters: file systems take 255 bytes.
 const FOLDER_CHARS_MAX: usize = 120;
@@ -32,11 +36,22 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// The settings by the last part of their keys, as records know them; by all of it where two would be the same.
+    /// What makes it another configuration than the other variants: all settings but the seed.
+    fn of_configuration(&self) -> impl Iterator<Item = &(String, String)> {
+        self.settings.iter().filter(|(key, _)| key != SEED)
+    }
+
+    /// The settings by the last part of their keys, as records know them; by all of it where two would be the same. The
+    /// seed is none of them: variants with the same axes are seeds of one configuration.
     pub fn axes(&self) -> Vec<(String, String)> {
         let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
-        let alone = |key: &str| self.settings.iter().filter(|(other, _)| last(other) == last(key)).count() == 1;
-        self.settings.iter().map(|(k, value)| (if alone(k) { last(k) } else { k.clone() }, value.clone())).collect()
+        let alone = |key: &str| self.of_configuration().filter(|(other, _)| last(other) == last(key)).count() == 1;
+        self.of_configuration().map(|(k, value)| (if alone(k) { last(k) } else { k.clone() }, value.clone())).collect()
+    }
+
+    /// The whole keys of [`Variant::axes`], in their order.
+    pub fn axis_keys(&self) -> Vec<String> {
+        self.of_configuration().map(|(key, _)| key.clone()).collect()
     }
 }
 

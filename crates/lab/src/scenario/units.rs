@@ -56,8 +56,8 @@ const BPS: &[(&str, u64)] = &[
 ];
 const BYTE: &[(&str, u64)] = &[
     ("B", 1),
-    ("kB", 1_000),
     ("KB", 1_000),
+    ("kB", 1_000),
     ("MB", 1_000_000),
     ("GB", 1_000_000_000),
     ("TB", 1_000_000_000_000),
@@ -98,6 +98,28 @@ pub trait Quantity: Copy + PartialOrd + fmt::Debug {
     /// Anything but a decimal number of at least zero, a known unit, and a value within the limit.
     fn parse(text: &str) -> Result<Self, UnitError> {
         parse_base(text, Self::NAME, Self::EXAMPLE, Self::UNITS, Self::MAX).map(Self::from_base)
+    }
+
+    /// As people would write it: exact, in the unit that makes it shortest.
+    fn written(self) -> String {
+        if self.base() == 0 {
+            return "0".into();
+        }
+        let in_unit = |(unit, scale): &(&str, u64)| {
+            let (thousandths, scale) = (u128::from(self.base()) * 1000, u128::from(*scale));
+            let (whole, rest) = (thousandths / scale / 1000, thousandths / scale % 1000);
+            // "0.1 MB" is as short as "100 KB", and nobody writes it.
+            (thousandths % scale == 0 && whole > 0).then(|| {
+                let number = format!("{whole}.{rest:03}");
+                let text = format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'));
+                // Nor "1.5 KB" for "1500 B".
+                (text.chars().count() + usize::from(whole < 10 && rest > 0), text)
+            })
+        };
+        // Of spellings of one unit the first is the usual one; of two texts as short, that of the larger unit stands.
+        let is_usual = |(i, unit): &(usize, &(&str, u64))| Self::UNITS[..*i].iter().all(|other| other.1 != unit.1);
+        let units = Self::UNITS.iter().enumerate().filter(is_usual).map(|(_, unit)| unit);
+        units.rev().filter_map(in_unit).min_by_key(|(length, _)| *length).map(|(_, text)| text).unwrap_or_default()
     }
 }
 
@@ -173,6 +195,9 @@ fn parse_base(
         return fail(format!("{name} needs a unit: `{shown}`"), format!("write it as {example}"));
     }
     let Some((_, scale)) = units.iter().find(|(u, _)| *u == unit) else {
+        if let Some(hint) = bytes_a_second(number, unit, units) {
+            return fail(format!("unknown unit `{unit}` for {name}"), hint);
+        }
         let near = units.iter().find(|(u, _)| u.eq_ignore_ascii_case(unit)).map(|u| u.0);
         let near = near.or_else(|| closest(unit, units.iter().map(|u| u.0)));
         let shown: String = unit.chars().take(20).collect();
@@ -215,6 +240,15 @@ fn parse_base(
         return Err(too_large());
     }
     u64::try_from(base).map_err(|_| too_large())
+}
+
+/// A hint for a rate in bytes a second, which is eight times what its letters would be as bits.
+fn bytes_a_second(number: &str, unit: &str, units: &[(&'static str, u64)]) -> Option<String> {
+    let prefix = unit.strip_suffix("B/s").or_else(|| unit.strip_suffix("Bps"))?;
+    let (bits, _) =
+        units.iter().find(|(u, _)| u.strip_suffix("b/s").is_some_and(|p| p.eq_ignore_ascii_case(prefix)))?;
+    let eight = number.parse::<f64>().map_or(String::new(), |n| format!(", as {} {bits}", n * 8.0));
+    Some(format!("rates are in bits: `{bits}` if you meant bits, and eight times as many if you meant bytes{eight}"))
 }
 
 fn limit_hint(name: &str, units: &[(&'static str, u64)], max: u64) -> String {
@@ -349,6 +383,11 @@ mod tests {
             "did you mean `ms`? a duration is written as \"9.5 us\" or \"20 ms\""
         );
         assert!(Rate::parse("10 Gbit/s").unwrap_err().hint.contains("`Gb/s`"));
+        for (text, both) in [("1.25 GBps", ["`Gb/s`", "10 Gb/s"]), ("100 MB/s", ["`Mb/s`", "800 Mb/s"])] {
+            let hint = Rate::parse(text).unwrap_err().hint;
+            assert!(both.iter().all(|b| hint.contains(b)), "{text}: {hint}");
+        }
+        assert!(Rate::parse("10 gbps").unwrap_err().hint.contains("`Gbps`"));
         assert!(Rate::parse("101 Tb/s").unwrap_err().hint.contains("at most 100 Tb/s"));
     }
 
@@ -364,6 +403,22 @@ mod tests {
             assert_eq!(Rate::parse(&r.text().unwrap()), Ok(r));
             let b = Bytes(n % BYTES_MAX.0);
             assert_eq!(Bytes::parse(&b.text().unwrap()), Ok(b));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_short_and_exact() {
+        assert_eq!(
+            [100_000, 1446, 1500, 65_536, 97_500, 0].map(|n| Bytes(n).written()),
+            ["100 KB", "1446 B", "1500 B", "64 KiB", "97.5 KB", "0"]
+        );
+        assert_eq!(
+            [9_500_000, 20_000_000_000, 614_400].map(|n| Duration(n).written()),
+            ["9.5 us", "20 ms", "614.4 ns"]
+        );
+        assert_eq!([10_000_000_000, 106_670_000].map(|n| Rate(n).written()), ["10 Gb/s", "106.67 Mb/s"]);
+        for n in [1, 999, 12_345_678_901, 86_400_000_000_000_000] {
+            assert_eq!(Duration::parse(&Duration(n).written()), Ok(Duration(n)));
         }
     }
 

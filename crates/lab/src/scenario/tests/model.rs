@@ -97,11 +97,11 @@ fn input_files_are_relative_to_the_scenario_and_kept() {
     assert_eq!(names, ["small.cm", "small.pairs", "small_cdf.txt", "small_flows.txt", "small_topology.txt"]);
     assert_eq!(loaded.scenario.topology.counts(), Counts { hosts: 4, external: 0, switches: 2, ports: 10 });
     let missing = Scenario::load(data().join("no-such.toml")).unwrap_err();
-    assert!(missing.to_string().contains("cannot read this file"), "{missing}");
+    assert!(missing.to_string().contains("there is no such file"), "{missing}");
     let text = std::fs::read_to_string(data().join("files.toml")).unwrap();
     let text = text.replace("small.cm", "gone.cm");
     let e = Scenario::parse_in(&text, "files.toml", Some(&data()), &[]).unwrap_err();
-    assert!(e.diagnostic().line > 1 && e.to_string().contains("gone.cm: cannot read"), "{e}");
+    assert!(e.diagnostic().line > 1 && e.to_string().contains("gone.cm: there is no such file"), "{e}");
     let text = text.replace("gone.cm", "bad.cm");
     let e = Scenario::parse_in(&text, "files.toml", Some(&data()), &[]).unwrap_err();
     assert_eq!((e.diagnostic().file.as_str(), e.diagnostic().line), ("bad.cm", 4), "{e}");
