@@ -1,26 +1,21 @@
 //! Hosts with several links: XGFTs with w_1 above 1, and graphs.
 
 mod common;
+mod worlds;
 
 use common::Dir;
-use sluicenet_lab::records::{Existing, FlowRow, PauseRow, PortRow, QueueRow, read};
-use sluicenet_lab::run::{Job, Options, Outcome, RunError, run};
-use sluicenet_lab::scenario::Scenario;
+use sluicenet_lab::records::{FlowRow, PauseRow, PortRow, QueueRow, read};
+use sluicenet_lab::run::{Outcome, RunError};
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use worlds::{assert_same_bytes, load};
 
-fn attempt(text: &str, folder: &Path, threads: usize, out: Option<&Path>) -> Result<Outcome, RunError> {
-    let loaded = Scenario::parse_in(text, "links", Some(folder), &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let interrupt = AtomicBool::new(false);
-    let out = out.map(Path::to_path_buf);
-    let options = Options { threads, out, existing: Existing::Force, interrupt: &interrupt, progress: &mut |_| {} };
-    // A run that ends has checked its own books: sent = delivered + dropped + inside, for every box and every link.
-    run(&Job::new(&loaded), options).map(|o| o.expect("a result"))
+fn attempt(text: &str, dir: &Dir, threads: usize) -> Result<Outcome, RunError> {
+    let loaded = load(text, "links", &dir.0).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    worlds::attempt(&loaded, threads, Some(dir.0.clone()))
 }
 
 fn execute(text: &str, dir: &Dir) -> Outcome {
-    attempt(text, &dir.0, 1, Some(&dir.0)).unwrap_or_else(|e| panic!("{e}\n{text}"))
+    attempt(text, dir, 1).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
 /// A lossless tree; every flow ends.
@@ -223,38 +218,22 @@ fn external_hosts_are_reached_over_the_links_that_lead_there() {
     }
 }
 
-/// Runs on one, two and three threads; whatever they write is the same.
-fn assert_same_bytes(text: &str, name: &str, inputs: &[(&str, &str)]) {
-    let results = [1, 2, 3].map(|threads| {
-        let dir = Dir::new(&format!("links-threads-{name}-{threads}"));
-        for (file, content) in inputs {
-            dir.file(file, content);
-        }
-        attempt(text, &dir.0, threads, Some(&dir.0)).unwrap();
-        let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(&dir.0)
-            .unwrap()
-            .map(|f| f.unwrap().path())
-            .filter(|p| p.file_name().is_some_and(|n| n != "run.json"))
-            .map(|p| (p.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&p).unwrap()))
-            .collect();
-        files.sort();
-        files
-    });
-    assert!(results[0].len() > 5 && results[0] == results[1] && results[0] == results[2], "{name}");
-}
-
 #[test]
 fn one_thread_or_several_write_the_same_bytes() {
     for routing in ["d-mod-k", "random"] {
         let loads = incast("[1, 2, 5, 9, 13, 14]", 0, "50 KB", "tcp") + &incast("[0, 3, 7, 11]", 15, "50 KB", "udp");
-        assert_same_bytes(&lossless("[4, 4]", "[2, 2]", routing, &loads), routing, &[]);
+        let text = lossless("[4, 4]", "[2, 2]", routing, &loads);
+        assert_same_bytes(routing, |threads, dir| drop(attempt(&text, dir, threads).unwrap()));
     }
     // A graph, too: every switch can be with another thread than its neighbours, and so can two hosts with a cable.
     let loads = incast("[1, 2, 3]", 0, "50 KB", "tcp") + &incast("[0, 1, 2]", 3, "50 KB", "udp");
     let text = format!(
         "[topology]\nkind = \"hpcc\"\nfile = \"graph.txt\"\n[pfc]\nenabled = true\n[record]\npauses = true\n{loads}"
     );
-    assert_same_bytes(&text, "graph", &[("graph.txt", GRAPH)]);
+    assert_same_bytes("graph", |threads, dir| {
+        dir.file("graph.txt", GRAPH);
+        attempt(&text, dir, threads).unwrap();
+    });
 }
 
 #[test]
@@ -317,6 +296,6 @@ fn a_host_of_a_graph_takes_the_shortest_of_its_links() {
     // Hosts forward nothing: a host that hangs on another alone is out of reach of the rest.
     dir.file("graph.txt", "5 1 4\n4\n0 4 10Gbps 1us 0\n1 4 10Gbps 1us 0\n2 4 10Gbps 1us 0\n2 3 10Gbps 1us 0\n");
     let text = format!("[topology]\nkind = \"hpcc\"\nfile = \"graph.txt\"\n{}", flow(0, 1, "1 KB", "udp"));
-    let RunError::Build(e) = attempt(&text, &dir.0, 1, None).unwrap_err() else { panic!("it was built") };
+    let RunError::Build(e) = attempt(&text, &dir, 1).unwrap_err() else { panic!("it was built") };
     assert!(e.to_string().contains("hosts forward nothing"), "{e}");
 }
