@@ -28,7 +28,16 @@ pub struct TreeRouter {
     salt: u64,
     /// Port towards each external host, in the order of their numbers after the leaves.
     external: Vec<u16>,
+    /// Port towards each leaf, [`ASK`] where more than the destination decides; empty where there are many leaves.
+    ports: Vec<u8>,
 }
+
+/// The arithmetic decides.
+const ASK: u8 = u8::MAX;
+
+/// Most leaves whose ports are written down. Arithmetic asks whether the way leads up or down, which no processor foresees; a
+/// table answers without asking, as long as the tables of all switches stay in the nearest caches.
+const FEW_LEAVES: u32 = 512;
 
 impl TreeRouter {
     /// The router of switch `s`; `external[i]` is the root to which external host `leaves + i` is attached.
@@ -52,7 +61,7 @@ impl TreeRouter {
             .collect();
         // Hosts and edge switches both choose by the host's index under its edge switch: the lowest digit is the hosts'.
         let digit = if s.level == 1 { tree.parents(0) } else { tree.leaves_below(s.level - 1) };
-        TreeRouter {
+        let mut router = TreeRouter {
             below: Divisor::new(tree.leaves_below(s.level)),
             below_child: Divisor::new(tree.leaves_below(s.level - 1)),
             children: Divisor::new(tree.children(s.level)),
@@ -65,7 +74,23 @@ impl TreeRouter {
             policy,
             salt: mix64(seed ^ mix64(tree.index(s) as u64 + 1)),
             external,
+            ports: Vec::new(),
+        };
+        if router.leaves <= FEW_LEAVES {
+            router.ports = (0..router.leaves).map(|dst| router.by_destination(dst)).collect();
         }
+        router
+    }
+
+    /// The port towards a leaf as far as the destination alone decides.
+    fn by_destination(&self, dst: HostId) -> u8 {
+        let port = match self.policy {
+            _ if self.leads_down(dst) => self.down(dst),
+            Policy::DModK => self.first_up + self.up_by_digit(dst),
+            Policy::TwoLevel => self.first_up + self.up_by_index(dst),
+            Policy::SModK | Policy::Hash | Policy::Random => return ASK,
+        };
+        u8::try_from(port).unwrap_or(ASK)
     }
 
     /// The router of leaf `host`: a switch without children, whose ports all lead up. The link that a frame leaves by is
@@ -86,6 +111,7 @@ impl TreeRouter {
             // Switches draw from below 2^32.
             salt: mix64(seed ^ mix64(1 << 32 | host as u64)),
             external: external.iter().map(|root| (root.position % links) as u16).collect(),
+            ports: Vec::new(),
         }
     }
 
@@ -93,13 +119,39 @@ impl TreeRouter {
     #[inline(always)]
     pub fn route<F: Frame>(&self, frame: &F) -> Option<u16> {
         let dst = frame.destination();
+        if let Some(&port) = self.ports.get(dst as usize)
+            && port != ASK
+        {
+            return Some(port as u16);
+        }
         if dst >= self.leaves {
             return self.external.get((dst - self.leaves) as usize).copied().filter(|&p| p != u16::MAX);
         }
-        if self.below.quotient(dst) == self.group {
-            return Some(self.children.remainder(self.below_child.quotient(dst)) as u16);
+        if self.leads_down(dst) {
+            return Some(self.down(dst) as u16);
         }
         Some((self.first_up + self.up(frame, dst)) as u16)
+    }
+
+    #[inline(always)]
+    fn leads_down(&self, dst: HostId) -> bool {
+        self.below.quotient(dst) == self.group
+    }
+
+    #[inline(always)]
+    fn down(&self, dst: HostId) -> u32 {
+        self.children.remainder(self.below_child.quotient(dst))
+    }
+
+    #[inline(always)]
+    fn up_by_digit(&self, host: HostId) -> u32 {
+        self.parents.remainder(self.digit.quotient(host))
+    }
+
+    /// The host's index under its edge switch, plus the own position: there are as many ways up as hosts under an edge switch.
+    #[inline(always)]
+    fn up_by_index(&self, dst: HostId) -> u32 {
+        self.parents.remainder(self.parents.remainder(dst) + self.own_position)
     }
 
     /// How it chooses among equal ways up.
@@ -110,12 +162,9 @@ impl TreeRouter {
     #[inline(always)]
     fn up<F: Frame>(&self, frame: &F, dst: HostId) -> u32 {
         match self.policy {
-            Policy::DModK => self.parents.remainder(self.digit.quotient(dst)),
-            Policy::SModK => self.parents.remainder(self.digit.quotient(frame.source())),
-            Policy::TwoLevel => {
-                // The host's index under its edge switch: there are as many ways up as hosts under an edge switch.
-                self.parents.remainder(self.parents.remainder(dst) + self.own_position)
-            }
+            Policy::DModK => self.up_by_digit(dst),
+            Policy::SModK => self.up_by_digit(frame.source()),
+            Policy::TwoLevel => self.up_by_index(dst),
             Policy::Hash => self.pick(frame.flow_hash()),
             Policy::Random => self.pick(frame.frame_hash()),
         }
@@ -219,6 +268,28 @@ mod tests {
             let plane = |s: &SwitchName| s.position % tree.parents(0);
             assert!(out == into && passed.iter().all(|s| plane(s) == out as u32), "{out} {passed:?} {into}");
         }
+    }
+
+    #[test]
+    fn what_is_written_down_is_what_the_arithmetic_says() {
+        let mut rng = Rng::from_words(&[6]);
+        let mut written = 0;
+        for case in 0..200 {
+            let levels = 1 + rng.below(3) as usize;
+            let mut draw = |least: u64| -> Vec<u32> { (0..levels).map(|_| (least + rng.below(4)) as u32).collect() };
+            let tree = Xgft::new(&draw(2), &draw(1)).unwrap();
+            let switches: Vec<SwitchName> = tree.switches().collect();
+            let s = switches[rng.below(switches.len() as u64) as usize];
+            let router = TreeRouter::new(&tree, s, POLICIES[case % POLICIES.len()], 1, &[]);
+            assert_eq!(router.ports.len() as u32, tree.leaves());
+            let arithmetic = TreeRouter { ports: Vec::new(), ..router.clone() };
+            for dst in 0..tree.leaves() {
+                let probe = Probe { src: 0, dst, flow: rng.next_u64(), frame: rng.next_u64() };
+                assert_eq!(router.route(&probe), arithmetic.route(&probe));
+                written += (router.ports[dst as usize] != ASK) as u32;
+            }
+        }
+        assert!(written > 1_000);
     }
 
     #[test]
