@@ -102,7 +102,7 @@ tables! {
         fct_ps: Option<u64>,
         /// Payload delivered: over TCP what was acknowledged, of datagrams what arrived.
         delivered_bytes: u64,
-        /// What `fct_ps` would be in an empty network; null if the flow has no end.
+        /// What `fct_ps` would be in an empty network, over the fastest way it can take; null if the flow has no end.
         ideal_ps: Option<u64>,
         /// `fct_ps / ideal_ps`; null if the flow did not finish.
         slowdown: Option<f64>,
