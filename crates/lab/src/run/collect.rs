@@ -255,6 +255,8 @@ impl Collector {
             } else if f.start < self.warmup {
                 self.flows.warmup_alone += 1;
             } else {
+                self.flows.timeouts_alone += f.timeouts as u64;
+                self.flows.retransmissions_alone += f.retransmissions as u64;
                 match f.end {
                     Some(end) => self.fct_ps.push(end.since(f.start).as_ps()),
                     None => self.flows.open_alone += 1,
@@ -400,19 +402,19 @@ impl Collector {
         self.write_flows(&open)?;
         self.write_queries(ended)?;
         let mut unfinished: Vec<QueryRow> = servers(&engine)
-            .flat_map(|(n, s)| s.app().open_queries().into_iter().map(move |(id, start)| (n, id, start)))
-            .map(|(n, id, start)| {
-                let sums = self.sums.get(&id).copied().unwrap_or_default();
+            .flat_map(|(n, s)| s.app().open_queries().into_iter().map(move |q| (n, q)))
+            .map(|(n, q)| {
+                let sums = self.sums.get(&q.id).copied().unwrap_or_default();
                 QueryRow {
-                    query_id: id,
-                    workload: workload_of(id),
+                    query_id: q.id,
+                    workload: workload_of(q.id),
                     aggregator_host: n,
-                    start_ps: start.as_ps(),
+                    start_ps: q.start.as_ps(),
                     completion_ps: None,
                     flows: sums.flows,
                     timeouts: sums.timeouts,
                     retransmissions: sums.retransmissions,
-                    warmup: false,
+                    warmup: q.warmup,
                 }
             })
             .collect();

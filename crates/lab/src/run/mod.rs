@@ -123,6 +123,10 @@ pub struct FlowTotals {
     pub timeouts: u64,
     /// Segments sent again.
     pub retransmissions: u64,
+    /// Retransmission timeouts of flows of no query that began after the warm-up.
+    pub timeouts_alone: u64,
+    /// Segments sent again by flows of no query that began after the warm-up.
+    pub retransmissions_alone: u64,
 }
 
 impl Outcome {
