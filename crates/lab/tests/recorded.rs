@@ -4,7 +4,7 @@ mod common;
 mod worlds;
 
 use common::Dir;
-use sluicenet_lab::records::{FlowRow, QueryRow, TcpRow, read};
+use sluicenet_lab::records::{FlowRow, PauseRow, PortRow, QueryRow, TcpRow, read};
 use sluicenet_lab::run::Figures;
 use std::path::Path;
 use worlds::execute;
@@ -334,4 +334,70 @@ fn timeouts_of_the_flows_that_count_leave_the_warm_up_out() {
     assert!(counting.0 > 0 && warmup.0 > 0 && sums(&|f| !alone(f)).1 > 0, "{counting:?} {warmup:?}");
     // What is of all messages stays so.
     assert_eq!((figures.timeouts, figures.retransmissions), sums(&|_| true));
+}
+
+#[test]
+fn every_pause_is_recorded_with_its_cause() {
+    // Frames of one flow over ways of unlike queues: adapters of little room wait for the missing ones and pause their link.
+    let text = |pauses: bool| {
+        format!(
+            r#"
+            [scenario]
+            parameters = "crisan2014-ch2"
+            duration = "20 ms"
+            [topology]
+            kind = "fat-tree"
+            k = 4
+            routing = "random"
+            link_delay = "1 us"
+            [switch]
+            buffer = "20 KB"
+            [pfc]
+            enabled = true
+            quanta = 2000
+            xoff = "20 KB"
+            xon = "0 B"
+            [adapter]
+            buffer = "5 KB"
+            [server]
+            virtual_network = false
+            [record]
+            pauses = {pauses}
+            [[workload]]
+            kind = "partition-aggregate-2"
+            aggregators = 2
+            workers = 14
+            response = "40 KB"
+            queries = 5
+            [[workload]]
+            kind = "incast"
+            senders = [1, 2, 3]
+            receiver = 15
+            bytes = "200 KB"
+            transport = "udp"
+            "#
+        )
+    };
+    let dir = Dir::new("world-pauses");
+    let o = execute(&text(true), 1, Some(dir.0.clone()));
+    let pauses: Vec<PauseRow> = read(&dir.0).unwrap();
+    let ports: Vec<PortRow> = read(&dir.0).unwrap();
+    for port in &ports {
+        let rows = pauses.iter().filter(|p| p.node == port.node && p.port == port.port);
+        assert_eq!(rows.count() as u64, port.xoff_sent, "{port:?}");
+    }
+    assert_eq!(pauses.len() as u64, o.pauses);
+    let (of_servers, of_switches): (Vec<&PauseRow>, _) = pauses.iter().partition(|p| p.node.starts_with("host"));
+    assert!(of_servers.len() > 10 && !of_switches.is_empty(), "{} {}", of_servers.len(), of_switches.len());
+    for p in of_servers {
+        assert_eq!((p.cause_port, &p.cause_peer, p.parent_pause_id), (p.port, &p.peer, None), "{p:?}");
+    }
+    // A server that holds a switch back is where a tree of pauses begins.
+    let blames_a_server =
+        |p: &&PauseRow| pauses.iter().any(|q| Some(q.pause_id) == p.parent_pause_id && q.peer == p.node);
+    assert!(of_switches.iter().any(blames_a_server));
+    // Who wants no such rows has none, of servers either.
+    let dir = Dir::new("world-no-pauses");
+    execute(&text(false), 1, Some(dir.0.clone()));
+    assert!(read::<PauseRow>(&dir.0).unwrap().is_empty());
 }

@@ -208,9 +208,9 @@ tables! {
         duration_ps: Option<u64>,
         /// Who was held.
         peer: Text,
-        /// The output whose queue filled the buffer.
+        /// The output whose queue filled the buffer; in a server the VM that took no frames, or `port` itself.
         cause_port: u16,
-        /// The box at the other end of that output.
+        /// The box at the other end of that output, or the VM.
         cause_peer: Text,
         /// The pause that blocked that output; null at the root of a tree.
         parent_pause_id: Option<u64>,

@@ -248,8 +248,10 @@ impl Share for Server {
     }
 
     fn open_queries(&self) -> Vec<OpenQuery> {
-        let open = |(&query, q): (&u64, &Query)| {
-            OpenQuery { id: named(self.shared.number, query), start: q.start, warmup: self.is_warmup(query, q.start) }
+        let open = |(&query, q): (&u64, &Query)| OpenQuery {
+            id: named(self.shared.number, query),
+            start: q.start,
+            warmup: self.is_warmup(query, q.start),
         };
         self.queries.iter().map(open).collect()
     }

@@ -174,8 +174,10 @@ impl Share for Server {
     }
 
     fn open_queries(&self) -> Vec<OpenQuery> {
-        let open = |(&query, &(start, _)): (&u64, &(Instant, _))| {
-            OpenQuery { id: named(self.shared.number, query), start, warmup: self.is_warmup(query, start) }
+        let open = |(&query, &(start, _)): (&u64, &(Instant, _))| OpenQuery {
+            id: named(self.shared.number, query),
+            start,
+            warmup: self.is_warmup(query, start),
         };
         self.open.iter().map(open).collect()
     }
