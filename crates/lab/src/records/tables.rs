@@ -106,9 +106,9 @@ tables! {
         ideal_ps: Option<u64>,
         /// `fct_ps / ideal_ps`; null if the flow did not finish.
         slowdown: Option<f64>,
-        /// Retransmission timeouts.
+        /// Retransmission timeouts of its connection while it was the first message not yet delivered.
         timeouts: u32,
-        /// Segments sent again.
+        /// Segments sent again in the same time.
         retransmissions: u32,
         /// Time spent waiting for the retransmission timer while nothing else could happen.
         timeout_wait_ps: u64,

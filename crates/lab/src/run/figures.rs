@@ -97,9 +97,9 @@ pub struct Figures {
     pub flows: Option<Completion>,
     /// Messages of all kinds: begun and delivered in full.
     pub messages: (u64, u64),
-    /// Retransmission timeouts.
+    /// Retransmission timeouts of all messages, those of the warm-up too.
     pub timeouts: u64,
-    /// Segments sent again.
+    /// Segments sent again of all messages.
     pub retransmissions: u64,
     /// Frames thrown away, for any reason.
     pub drops: u64,

@@ -200,9 +200,12 @@ fn what_recovery_sends_again_is_not_timed() {
     for (a, b, c) in (1..=14).flat_map(|a| (a + 1..=16).flat_map(move |b| (b + 1..=20).map(move |c| (a, b, c)))) {
         for sack in [true, false] {
             let mut pair = Pair::established(Config { timestamps: false, mss: 1000, ..cfg(sack) });
-            pair.rule = Box::new(move |s| {
-                if s.from == CLIENT && [a, b, c].contains(&s.nth) { Fate::Drop } else { Fate::Deliver }
-            });
+            pair.rule =
+                Box::new(
+                    move |s| {
+                        if s.from == CLIENT && [a, b, c].contains(&s.nth) { Fate::Drop } else { Fate::Deliver }
+                    },
+                );
             pair.to_write[CLIENT] = 40_000;
             pair.drive(ms(100));
             let stats = pair.client().stats();
