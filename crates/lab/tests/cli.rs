@@ -308,6 +308,23 @@ fn incast_at_line_rate_without_loss() {
 }
 
 #[test]
+fn threads_that_only_meet_are_warned_of() {
+    let dir = Dir::new("cli-window");
+    let file = dir.file(
+        "tiny.toml",
+        "[topology]\nkind = \"single-switch\"\nhosts = 4\nlink_delay = \"1 ns\"\nlink_rate = \"100 Gb/s\"\n[adapter]\n\
+         delay = \"0 s\"\n[switch]\ndelay = \"0 s\"\n[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"10 KB\"\n",
+    );
+    let (_, stderr) = expect(0, &["run", &file, "--threads", "2"]);
+    assert!(stderr.contains("a window is ") && stderr.contains(" ns, as long as the shortest link"), "{stderr}");
+    assert!(stderr.contains("tiny.toml:4") && stderr.contains("one thread will be faster than 2"), "{stderr}");
+    assert!(!expect(0, &["run", &file]).1.contains("threads"));
+    // A long link is worth meeting for.
+    let (_, stderr) = expect(0, &["run", &file, "--threads", "2", "--set", "topology.link_delay=10 us"]);
+    assert!(!stderr.contains("faster"), "{stderr}");
+}
+
+#[test]
 fn one_seed_one_result_on_any_number_of_threads() {
     let dir = Dir::new("cli-threads");
     let file = dir.file("small.toml", SMALL);
@@ -359,7 +376,7 @@ fn a_sweep_is_the_same_on_any_number_of_workers_and_resumes() {
     assert!((runs[1]["gain"].as_f64().unwrap() - mean(0) / mean(1)).abs() < 1e-9, "{}", runs[1]);
     let (table, _) = expect(0, &["sweep", &file, "-o", &two, "--workers", "2"]);
     assert!(table.contains("vegas") && table.contains("gain"), "{table}");
-    // Timeouts, resent and lost are those of the whole run.
+    // The warm-up is counted in.
     let row = table.lines().find(|l| l.contains("newreno") && l.contains("LL")).unwrap();
     let shown: Vec<String> = row.split_whitespace().rev().skip(1).take(4).map(|n| n.replace(',', "")).collect();
     let keys = ["losses_physical", "losses_virtual", "retransmissions", "timeouts"];

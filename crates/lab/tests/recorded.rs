@@ -4,7 +4,8 @@ mod common;
 mod worlds;
 
 use common::Dir;
-use sluicenet_lab::records::{FlowRow, QueryRow, TcpRow, read};
+use sluicenet_lab::records::{FlowRow, PauseRow, PortRow, QueryRow, TcpRow, read};
+use sluicenet_lab::run::Figures;
 use std::path::Path;
 use worlds::execute;
 
@@ -242,4 +243,161 @@ fn queries_are_recorded_and_the_seed_decides() {
     };
     assert_eq!(times(1), times(1));
     assert_ne!(times(1), times(2));
+}
+
+#[test]
+fn queries_of_the_warm_up_are_left_out_though_they_do_not_end() {
+    // Nobody is done after 2 ms; what begins in the first of them, or is among the first of its workload, is warm-up.
+    let text = r#"
+        [scenario]
+        duration = "2 ms"
+        warmup = "1 ms"
+        [topology]
+        kind = "xgft"
+        m = [4, 2]
+        w = [1, 1]
+        [server]
+        vms = 3
+        [[workload]]
+        kind = "incast"
+        senders = [0, 1]
+        receiver = 7
+        bytes = "10 MB"
+        [[workload]]
+        kind = "incast"
+        senders = [0, 1]
+        receiver = 6
+        bytes = "10 MB"
+        start = "1500 us"
+        [[workload]]
+        kind = "partition-aggregate-2"
+        aggregators = [5]
+        workers = [0, 1]
+        response = "10 MB"
+        queries = 6
+        inter_arrival = "400 us"
+        warmup_queries = 4
+        [[workload]]
+        kind = "partition-aggregate"
+        layout = "crisan2014-ch4"
+        queries = 3
+        message = "10 MB"
+        inter_arrival = "900 us"
+        warmup_queries = 2
+    "#;
+    let dir = Dir::new("world-open-warmup");
+    let o = execute(text, 1, Some(dir.0.clone()));
+    let of = |w: u8| o.queries.iter().filter(move |q| q.workload == w).collect::<Vec<_>>();
+    assert!([0, 1, 2, 3].iter().all(|&w| !of(w).is_empty()), "{:?}", o.queries);
+    let mut seen = [0, 0];
+    for q in &o.queries {
+        let count = q.query_id & 0xff_ffff;
+        let among_the_first = count < [0, 0, 4, 2][q.workload as usize];
+        assert!(q.completion_ps.is_none() && q.warmup == (among_the_first || q.start_ps < 1_000_000_000), "{q:?}");
+        seen[usize::from(q.warmup)] += 1;
+    }
+    let queries = Figures::saved(&dir.0).unwrap().queries.unwrap();
+    assert_eq!((queries.finished, queries.unfinished), (0, seen[0]));
+    assert!(seen[0] > 1 && seen[1] > 2, "{seen:?}");
+}
+
+#[test]
+fn timeouts_of_the_flows_that_count_leave_the_warm_up_out() {
+    // Three times five flows of no query onto a switch of few frames, once in the warm-up; and an incast, which is queries.
+    let flows: String = [0, 200, 400]
+        .iter()
+        .flat_map(|start| {
+            (1..6).map(move |src| {
+                format!(
+                    "[[workload]]\nkind = \"flow\"\nsrc = {src}\ndst = 0\nbytes = \"100 KB\"\nstart = \"{start} ms\"\n"
+                )
+            })
+        })
+        .collect();
+    let text = format!(
+        "[scenario]\nwarmup = \"100 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 8\n[switch]\nbuffer = \"10 KB\"\n\
+         {flows}[[workload]]\nkind = \"incast\"\nsenders = 6\nreceiver = 7\nbytes = \"50 KB\"\nrounds = 3\n"
+    );
+    let dir = Dir::new("world-warmup-timeouts");
+    execute(&text, 1, Some(dir.0.clone()));
+    let rows: Vec<FlowRow> = read(&dir.0).unwrap();
+    let figures = Figures::saved(&dir.0).unwrap();
+    let sums = |counts: &dyn Fn(&FlowRow) -> bool| -> (u64, u64) {
+        let of = || rows.iter().filter(|f| counts(f));
+        (of().map(|f| u64::from(f.timeouts)).sum(), of().map(|f| u64::from(f.retransmissions)).sum())
+    };
+    let alone = |f: &FlowRow| f.query_id.is_none();
+    let counting = sums(&|f| alone(f) && f.start_ps >= 100_000_000_000);
+    let warmup = sums(&|f| alone(f) && f.start_ps < 100_000_000_000);
+    let flows = figures.flows.unwrap();
+    assert_eq!((flows.timeouts, flows.retransmissions), counting);
+    assert!(counting.0 > 0 && warmup.0 > 0 && sums(&|f| !alone(f)).1 > 0, "{counting:?} {warmup:?}");
+    // What is of all messages stays so.
+    assert_eq!((figures.timeouts, figures.retransmissions), sums(&|_| true));
+}
+
+#[test]
+fn every_pause_is_recorded_with_its_cause() {
+    // Frames of one flow over ways of unlike queues: adapters of little room wait for the missing ones and pause their link.
+    let text = |pauses: bool| {
+        format!(
+            r#"
+            [scenario]
+            parameters = "crisan2014-ch2"
+            duration = "20 ms"
+            [topology]
+            kind = "fat-tree"
+            k = 4
+            routing = "random"
+            link_delay = "1 us"
+            [switch]
+            buffer = "20 KB"
+            [pfc]
+            enabled = true
+            quanta = 2000
+            xoff = "20 KB"
+            xon = "0 B"
+            [adapter]
+            buffer = "5 KB"
+            [server]
+            virtual_network = false
+            [record]
+            pauses = {pauses}
+            [[workload]]
+            kind = "partition-aggregate-2"
+            aggregators = 2
+            workers = 14
+            response = "40 KB"
+            queries = 5
+            [[workload]]
+            kind = "incast"
+            senders = [1, 2, 3]
+            receiver = 15
+            bytes = "200 KB"
+            transport = "udp"
+            "#
+        )
+    };
+    let dir = Dir::new("world-pauses");
+    let o = execute(&text(true), 1, Some(dir.0.clone()));
+    let pauses: Vec<PauseRow> = read(&dir.0).unwrap();
+    let ports: Vec<PortRow> = read(&dir.0).unwrap();
+    for port in &ports {
+        let rows = pauses.iter().filter(|p| p.node == port.node && p.port == port.port);
+        assert_eq!(rows.count() as u64, port.xoff_sent, "{port:?}");
+    }
+    assert_eq!(pauses.len() as u64, o.pauses);
+    let (of_servers, of_switches): (Vec<&PauseRow>, _) = pauses.iter().partition(|p| p.node.starts_with("host"));
+    assert!(of_servers.len() > 10 && !of_switches.is_empty(), "{} {}", of_servers.len(), of_switches.len());
+    for p in of_servers {
+        assert_eq!((p.cause_port, &p.cause_peer, p.parent_pause_id), (p.port, &p.peer, None), "{p:?}");
+    }
+    // A server that holds a switch back is where a tree of pauses begins.
+    let blames_a_server =
+        |p: &&PauseRow| pauses.iter().any(|q| Some(q.pause_id) == p.parent_pause_id && q.peer == p.node);
+    assert!(of_switches.iter().any(blames_a_server));
+    // Who wants no such rows has none, of servers either.
+    let dir = Dir::new("world-no-pauses");
+    execute(&text(false), 1, Some(dir.0.clone()));
+    assert!(read::<PauseRow>(&dir.0).unwrap().is_empty());
 }

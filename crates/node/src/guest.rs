@@ -56,9 +56,9 @@ pub struct FlowRecord {
     pub end: Option<Instant>,
     /// Bytes the receiving application had, as far as the sender knows.
     pub delivered: u64,
-    /// Retransmission timeouts while it lasted.
+    /// Retransmission timeouts of the connection while this was its first message not yet confirmed.
     pub timeouts: u32,
-    /// Segments sent again.
+    /// Segments sent again in the same time.
     pub retransmissions: u32,
     /// Time spent waiting for the timeouts that fired.
     pub timeout_wait: Duration,

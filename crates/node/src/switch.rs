@@ -48,6 +48,17 @@ pub struct PortConfig {
     pub quantum: Duration,
 }
 
+/// What filled a receive buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// In a switch: the output that held most of the bytes.
+    Output(PortId),
+    /// In a server: a VM that does not take its frames.
+    Vm(u8),
+    /// In a server: the link itself, over which frames came before others that they wait for.
+    Link(PortId),
+}
+
 /// A pause a box sent, for the record: who was stopped and because of whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PauseEvent {
@@ -59,9 +70,9 @@ pub struct PauseEvent {
     pub priority: Priority,
     /// XOFF (true) or XON.
     pub stop: bool,
-    /// The output that held most of the bytes that came in at `port`.
-    pub cause: PortId,
-    /// Whether that output was itself held by its other end: then the congestion comes from further down.
+    /// What filled the buffer behind `port`.
+    pub cause: Cause,
+    /// Whether that is an output which was itself held by its other end: then the congestion comes from further down.
     pub cause_is_held: bool,
 }
 
@@ -294,6 +305,7 @@ impl Switch {
         // The lowest port wins a tie: the record must not depend on anything but content.
         let cause = (0..n).max_by_key(|&o| (row[o], n - o)).unwrap_or(0) as PortId;
         let cause_is_held = self.egress[cause as usize].held.contains(priority);
+        let cause = Cause::Output(cause);
         self.pauses.push(PauseEvent { at: now, port, priority, stop, cause, cause_is_held });
     }
 

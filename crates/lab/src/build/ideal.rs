@@ -6,6 +6,7 @@
 
 use super::{Plan, framing};
 use crate::scenario::{Routing, Scenario};
+use sluicenet_node::door::PortId;
 use sluicenet_node::packet::{Address, FlowKey, Framing, IP_TCP_BYTES, IP_UDP_BYTES, Packet};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// A store a frame passes: it takes its time at `rate`, and `latency` to the next.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Stage {
     ps_per_byte_q16: u64,
     latency: u64,
@@ -27,17 +28,36 @@ struct Stage {
     gap: u64,
 }
 
+impl Stage {
+    /// Whether no frame is ever through `self` later than through `other`.
+    fn is_as_fast_as(&self, other: &Stage) -> bool {
+        self.ps_per_byte_q16 <= other.ps_per_byte_q16
+            && self.latency <= other.latency
+            && self.first_bit >= other.first_bit
+    }
+}
+
+/// The stores of one way between two hosts.
+type Way = Vec<Stage>;
+
 /// What the ways between two hosts hang on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ends {
-    Within,
-    /// On the boxes next to them, and on whether one of the hosts is external.
-    Edges(NodeId, NodeId, bool),
+    /// In a tree, on the level at which they turn: links and switches of a level are alike.
+    Level(u8),
+    /// In a tree, on which of the two are external, and on whether they are at the same root.
+    External { src: bool, dst: bool, same_root: bool },
+    /// In a graph, on the boxes next to them and on their own links, which may differ.
+    Edges([NodeId; 2], [Stage; 2]),
     /// On themselves, where hosts of a graph have several links.
     Hosts(HostId, HostId),
 }
 
-/// Times in an empty network, remembered by pair of edge switches.
+/// Ways that are kept apart at a box, of which the fastest may be another for each message. More of them, as a graph of
+/// many unlike links can have, are taken together as one that is as fast as the fastest of them on each link.
+const WAYS_MAX: usize = 64;
+
+/// Times in an empty network, remembered for all pairs of hosts whose ways are alike.
 pub struct Ideal {
     plan: Arc<Plan>,
     links: Vec<Direction>,
@@ -48,7 +68,12 @@ pub struct Ideal {
     vm: Option<(Rate, u64)>,
     /// Whether all that one host is sent comes over the same link.
     by_destination: bool,
-    paths: Mutex<BTreeMap<Ends, Vec<Stage>>>,
+    /// In a tree, whether its roots are alike: with external hosts at some of them those may have to store what others cut
+    /// through.
+    roots_alike: bool,
+    /// In a tree, whether every root can be on the way of a message.
+    over_all_roots: bool,
+    ways: Mutex<BTreeMap<Ends, Arc<[Way]>>>,
 }
 
 impl Ideal {
@@ -56,7 +81,10 @@ impl Ideal {
         let mtu = scenario.host_mtu().as_bytes();
         let timestamps = if scenario.tcp.timestamps { 12 } else { 0 };
         let encapsulation = if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() } else { 0 };
+        let roots = plan.tree().map_or(0, |t| t.switches_at(t.levels()));
         Ideal {
+            roots_alike: plan.external() == 0 || plan.external() >= roots,
+            over_all_roots: matches!(scenario.topology.routing, Routing::Hash | Routing::Random),
             plan,
             links: links.to_vec(),
             framing: framing(scenario),
@@ -65,19 +93,20 @@ impl Ideal {
             stack: [scenario.tcp.tx_delay + scenario.tcp.rx_delay, scenario.udp.tx_delay + scenario.udp.rx_delay],
             vm: scenario.server.virtual_network.then_some((scenario.vswitch.vm_rate, encapsulation)),
             by_destination: scenario.topology.routing == Routing::DModK,
-            paths: Mutex::new(BTreeMap::new()),
+            ways: Mutex::new(BTreeMap::new()),
         }
     }
 
-    /// Time for `bytes` from one host to another.
+    /// Time for `bytes` from one host to another, over the fastest of the ways that the routing can take.
     pub fn time(&self, src: HostId, dst: HostId, bytes: u64, tcp: bool) -> Duration {
         let t = if tcp { 0 } else { 1 };
         let full = self.max_payload[t];
         let frames = bytes.div_ceil(full).max(1);
         let last = bytes - (frames - 1) * full;
         let len = |payload: u64| self.framing.frame_len(self.header[t] + payload as u16) as u64;
-        let stages = self.stages(src, dst);
-        Duration(tandem(&stages, len(full), len(last), frames)) + self.stack[t]
+        let ways = self.ways(src, dst);
+        let fastest = ways.iter().map(|way| tandem(way, len(full), len(last), frames)).min();
+        Duration(fastest.unwrap_or(0)) + self.stack[t]
     }
 
     /// Time for `bytes` from each of `senders` to one receiver, if its link is the bottleneck: the line-rate bound.
@@ -95,17 +124,15 @@ impl Ideal {
         let (full, last) = (len(full), len(last));
         let first = if frames > 1 { full } else { last };
         let behind = usize::from(self.vm.is_some() && receiver < self.plan.hosts() - self.plan.external());
-        let mut start = u64::MAX;
-        let mut end = 0;
-        for &sender in senders {
-            let stages = self.stages(sender, receiver);
-            let (before, rest) = stages.split_at(stages.len() - 1 - behind);
+        let (mut start, mut end) = (u64::MAX, u64::MAX);
+        for way in senders.iter().flat_map(|&sender| self.ways(sender, receiver).to_vec()) {
+            let (before, rest) = way.split_at(way.len() - 1 - behind);
             let (link, port) = (&rest[0], &rest[1..]);
             start = start.min(tandem(before, first, first, 1));
             let whole = link_time(link, full, last, frames * senders.len() as u64, senders.len() as u64);
             // What is sent without a rest is divided among the links, the latency is not.
             let sending = self.share_of_one_link(link, receiver, whole - link.latency);
-            end = sending + link.latency + tandem(port, last, last, 1);
+            end = end.min(sending + link.latency + tandem(port, last, last, 1));
         }
         Duration(start.saturating_add(end)) + self.stack[t]
     }
@@ -119,51 +146,122 @@ impl Ideal {
         (time as u128 * together as u128 / link.ps_per_byte_q16 as u128) as u64
     }
 
-    /// The stores between two hosts.
-    fn stages(&self, src: HostId, dst: HostId) -> Vec<Stage> {
-        let (from, to) = (self.plan.host(src), self.plan.host(dst));
-        let external = src.max(dst) >= self.plan.hosts() - self.plan.external();
-        // In a tree all links of a host are alike.
-        let key = if src == dst {
-            Ends::Within
-        } else if self.plan.tree().is_some() || from.len() + to.len() == 2 {
-            Ends::Edges(from[0].peer, to[0].peer, external)
-        } else {
-            Ends::Hosts(src, dst)
-        };
-        let mut paths = self.paths.lock().unwrap_or_else(|e| e.into_inner());
-        paths.entry(key).or_insert_with(|| self.walk(src, dst)).clone()
+    /// The ways between two hosts, none of which is slower than another on every link.
+    fn ways(&self, src: HostId, dst: HostId) -> Arc<[Way]> {
+        let Some(key) = self.ends(src, dst) else { return self.find(src, dst) };
+        let mut ways = self.ways.lock().unwrap_or_else(|e| e.into_inner());
+        ways.entry(key).or_insert_with(|| self.find(src, dst)).clone()
     }
 
-    fn walk(&self, src: HostId, dst: HostId) -> Vec<Stage> {
+    /// What the ways between two hosts hang on; nothing where it is as soon looked at anew.
+    fn ends(&self, src: HostId, dst: HostId) -> Option<Ends> {
+        if src == dst {
+            return None;
+        }
+        let (from, to) = (self.plan.host(src), self.plan.host(dst));
+        let Some(tree) = self.plan.tree() else {
+            if from.len() + to.len() > 2 {
+                return Some(Ends::Hosts(src, dst));
+            }
+            let (first, last) = (self.stage(src, 0), self.stage(to[0].peer, to[0].peer_port));
+            return Some(Ends::Edges([from[0].peer, to[0].peer], [first, last]));
+        };
+        let [src_is, dst_is] = [src, dst].map(|h| h >= tree.leaves());
+        if src_is || dst_is {
+            return Some(Ends::External { src: src_is, dst: dst_is, same_root: from[0].peer == to[0].peer });
+        }
+        let level = tree.nca_level(src, dst);
+        let known = level < tree.levels() || self.roots_alike || self.over_all_roots;
+        known.then_some(Ends::Level(level))
+    }
+
+    fn find(&self, src: HostId, dst: HostId) -> Arc<[Way]> {
         let external = self.plan.hosts() - self.plan.external();
         let vm_port = |host: HostId| {
             let (rate, _) = self.vm.filter(|_| host < external)?;
             Some(Stage { ps_per_byte_q16: rate.ps_per_byte_q16(), latency: 0, first_bit: false, extra: 0, gap: 0 })
         };
-        let mut stages: Vec<Stage> = vm_port(src).into_iter().collect();
-        if src != dst {
-            let tunnel = self.vm.map_or(0, |(_, encapsulation)| encapsulation);
-            let flow = FlowKey { src: Address::new(src, 0), dst: Address::new(dst, 0), sport: 0, dport: 0 };
-            let probe = Packet::udp(flow, 0, 0, 0, self.framing);
-            let (mut node, mut port) = (src, self.plan.host_router(src).and_then(|r| r.route(&probe)).unwrap_or(0));
-            loop {
-                let l = &self.links[self.plan.link_index(node, port)];
-                stages.push(Stage {
-                    ps_per_byte_q16: l.rate.ps_per_byte_q16(),
-                    latency: l.latency.0,
-                    first_bit: l.first_bit,
-                    extra: tunnel + self.framing.overhead() as u64,
-                    gap: self.framing.gap as u64,
-                });
-                node = l.to.0;
-                let Some(s) = node.checked_sub(self.plan.hosts()) else { break };
-                let Some(next) = self.plan.switches()[s as usize].router.route(&probe) else { break };
-                port = next;
+        let between =
+            if src == dst { vec![Way::new()] } else { self.walk(src, &probe(src, dst), &mut BTreeMap::new()) };
+        let whole = |way: Way| vm_port(src).into_iter().chain(way).chain(vm_port(dst)).collect();
+        between.into_iter().map(whole).collect()
+    }
+
+    /// The ways on from a box, as the ports of the boxes can be chosen; `known` has those from boxes seen before.
+    fn walk(&self, from: NodeId, probe: &Packet, known: &mut BTreeMap<NodeId, Vec<Way>>) -> Vec<Way> {
+        let (mut node, mut begin) = (from, Way::new());
+        let ports = loop {
+            let ports = match node.checked_sub(self.plan.hosts()) {
+                None if node != from => return vec![begin],
+                None => self.plan.host_router(node).map_or(vec![0], |r| r.ways(probe)),
+                Some(s) => self.plan.switches()[s as usize].router.ways(probe),
+            };
+            match ports[..] {
+                // Nothing arrives where there is no way.
+                [] => return vec![begin],
+                [port] => {
+                    begin.push(self.stage(node, port));
+                    node = self.plan.peer(node, port).0;
+                }
+                _ => break ports,
+            }
+        };
+        let mut ways = Vec::new();
+        for port in ports {
+            let (first, next) = (self.stage(node, port), self.plan.peer(node, port).0);
+            if !known.contains_key(&next) {
+                let found = if next < self.plan.hosts() { vec![Way::new()] } else { self.walk(next, probe, known) };
+                known.insert(next, found);
+            }
+            for rest in &known[&next] {
+                let way = core::iter::once(&first).chain(rest).copied().collect();
+                add_way(&mut ways, way);
             }
         }
-        stages.extend(vm_port(dst));
-        stages
+        ways.into_iter().map(|way| begin.iter().copied().chain(way).collect()).collect()
+    }
+
+    /// The store of a port's link.
+    fn stage(&self, node: NodeId, port: PortId) -> Stage {
+        let l = &self.links[self.plan.link_index(node, port)];
+        let tunnel = self.vm.map_or(0, |(_, encapsulation)| encapsulation);
+        Stage {
+            ps_per_byte_q16: l.rate.ps_per_byte_q16(),
+            latency: l.latency.0,
+            first_bit: l.first_bit,
+            extra: tunnel + self.framing.overhead() as u64,
+            gap: self.framing.gap as u64,
+        }
+    }
+}
+
+/// What is asked for the way between two hosts.
+fn probe(src: HostId, dst: HostId) -> Packet {
+    let flow = FlowKey { src: Address::new(src, 0), dst: Address::new(dst, 0), sport: 0, dport: 0 };
+    Packet::udp(flow, 0, 0, 0, Framing::ETHERNET)
+}
+
+/// Adds a way unless one that is there is as fast everywhere; takes out those that it is as fast as.
+fn add_way(ways: &mut Vec<Way>, way: Way) {
+    let as_fast = |a: &Way, b: &Way| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_as_fast_as(b));
+    if ways.iter().any(|w| as_fast(w, &way)) {
+        return;
+    }
+    ways.retain(|w| !as_fast(&way, w));
+    ways.push(way);
+    if ways.len() > WAYS_MAX {
+        let all = ways.drain(..).reduce(|a, b| a.iter().zip(&b).map(|(a, b)| faster(a, b)).collect());
+        ways.extend(all);
+    }
+}
+
+/// As fast as either of two stores of a link.
+fn faster(a: &Stage, b: &Stage) -> Stage {
+    Stage {
+        ps_per_byte_q16: a.ps_per_byte_q16.min(b.ps_per_byte_q16),
+        latency: a.latency.min(b.latency),
+        first_bit: a.first_bit || b.first_bit,
+        ..*a
     }
 }
 

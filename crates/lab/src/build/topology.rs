@@ -155,7 +155,7 @@ impl Plan {
     }
     /// Speed of a host: of all its links together.
     pub fn host_rate(&self, host: HostId) -> Rate {
-        Rate(self.host(host).iter().map(|a| a.link.rate.as_bps()).sum())
+        self.rate_of_all(host)
     }
     /// Who chooses among a host's links; nobody where there is one.
     pub fn host_router(&self, host: HostId) -> Option<Router> {
@@ -188,6 +188,14 @@ impl Plan {
     /// Speed of a port.
     pub fn rate(&self, node: NodeId, port: PortId) -> Rate {
         self.attachment(node, port).link.rate
+    }
+    /// Speed of all ports of a box together.
+    pub fn rate_of_all(&self, node: NodeId) -> Rate {
+        let ends = match node.checked_sub(self.hosts()) {
+            None => self.host(node),
+            Some(s) => &self.switches[s as usize].ports,
+        };
+        Rate(ends.iter().map(|a| a.link.rate.as_bps()).sum())
     }
     /// The link of a port.
     pub fn link(&self, node: NodeId, port: PortId) -> Link {

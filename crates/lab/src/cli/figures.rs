@@ -26,7 +26,7 @@ pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
         fact("line-rate bound", format!("{bound:.2} µs a round; the mean is {mean:.2} µs, {over}"));
     }
     if f.left_out > 0 {
-        fact("left out of the times", format!("{}: the warm-up; what follows is of the whole run", count(f.left_out)));
+        fact("left out of the times", format!("{}: the warm-up, which what follows counts in", count(f.left_out)));
     }
     fact("timeouts", count(f.timeouts));
     fact("segments sent again", count(f.retransmissions));

@@ -162,8 +162,9 @@ impl Results<'_> {
         for d in self.done.iter().filter(|d| !d.figures.is_complete()) {
             out += &format!("  {}: {}\n", d.folder, d.figures.status);
         }
-        // What went wrong is of the whole run, as in the table of one: the times alone leave the warm-up out.
-        out += "\n  Times leave the warm-up out; timeouts, resent and lost are of the whole run.\n";
+        // As in the table of one run: the times alone leave the warm-up out.
+        out +=
+            "\n  Times leave the warm-up out; timeouts and resent are those of all messages, lost of the whole run.\n";
         if has_seeds {
             out += "  Of several seeds times are the means of each seed's own, ± is the mean's 95 % confidence interval\n  \
                     (Student's t), counts are sums.\n";

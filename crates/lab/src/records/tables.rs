@@ -102,13 +102,13 @@ tables! {
         fct_ps: Option<u64>,
         /// Payload delivered: over TCP what was acknowledged, of datagrams what arrived.
         delivered_bytes: u64,
-        /// What `fct_ps` would be in an empty network; null if the flow has no end.
+        /// What `fct_ps` would be in an empty network, over the fastest way it can take; null if the flow has no end.
         ideal_ps: Option<u64>,
         /// `fct_ps / ideal_ps`; null if the flow did not finish.
         slowdown: Option<f64>,
-        /// Retransmission timeouts.
+        /// Retransmission timeouts of its connection while it was the first message not yet delivered.
         timeouts: u32,
-        /// Segments sent again.
+        /// Segments sent again in the same time.
         retransmissions: u32,
         /// Time spent waiting for the retransmission timer while nothing else could happen.
         timeout_wait_ps: u64,
@@ -208,9 +208,9 @@ tables! {
         duration_ps: Option<u64>,
         /// Who was held.
         peer: Text,
-        /// The output whose queue filled the buffer.
+        /// The output whose queue filled the buffer; in a server the VM that took no frames, or `port` itself.
         cause_port: u16,
-        /// The box at the other end of that output.
+        /// The box at the other end of that output, or the VM.
         cause_peer: Text,
         /// The pause that blocked that output; null at the root of a tree.
         parent_pause_id: Option<u64>,

@@ -35,9 +35,9 @@ pub struct CellInput {
     pub queries: Option<Times>,
     /// Its flows without those of the warm-up.
     pub flows: FlowSummary,
-    /// Retransmission timeouts of the whole run.
+    /// Retransmission timeouts of all messages, those of the warm-up too.
     pub timeouts: u64,
-    /// Segments sent again in the whole run.
+    /// Segments sent again of all messages.
     pub retransmissions: u64,
     /// Frames thrown away by place.
     pub drops: BTreeMap<Place, u64>,

@@ -63,9 +63,9 @@ pub(super) struct Completion {
     pub times: Times,
     /// The mean over the seeds' means; `None` when nothing finished.
     pub mean: Option<MeanInterval>,
-    /// Retransmission timeouts of the whole run.
+    /// Retransmission timeouts of all messages, those of the warm-up too.
     pub timeouts: u64,
-    /// Segments sent again in the whole run.
+    /// Segments sent again of all messages.
     pub retransmissions: u64,
 }
 

@@ -62,8 +62,8 @@ fn completion(model: &Model, what: &str) -> String {
         ""
     };
     let table = format!(
-        "{}<p class=\"key\">Times leave the warm-up out; timeouts, segments sent again and losses are of the whole run, as in \
-         the table on the terminal.{seeds}</p>",
+        "{}<p class=\"key\">Times leave the warm-up out; timeouts and segments sent again are those of all messages, losses those \
+         of the whole run, as in the table on the terminal.{seeds}</p>",
         tables::completion(model)
     );
     if model.groups.len() > 1 {

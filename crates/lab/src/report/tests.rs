@@ -174,9 +174,9 @@ fn a_sweep_of_flow_controls() {
     }
     // Two seeds of 950 queries after the warm-up, all of them shown as one configuration.
     assert_eq!(page.matches("<td>1,900</td><td>0</td></tr>").count(), 12);
-    // Timeouts are of the whole run, the warm-up's 50 queries too: 3 a query of LL with NewReno.
+    // Timeouts are those of all queries, the warm-up's 50 queries too: 3 a query of LL with NewReno.
     assert!(
-        page.contains(">6,000</td>") && page.contains("timeouts, segments sent again and losses are of the whole run")
+        page.contains(">6,000</td>") && page.contains("timeouts and segments sent again are those of all messages")
     );
     // Two seeds: an interval, and it says whose.
     assert!(page.contains("&#177; 95") && page.contains("Student's t"));
@@ -214,7 +214,7 @@ fn a_result_directory_becomes_a_cell() {
     std::fs::remove_dir_all(&dir).unwrap();
     assert_eq!((cell.run.scenario.as_str(), cell.run.axes.len(), cell.levels[&1].ports), ("incast", 1, 1));
     assert_eq!(cell.flows.kinds[&Text::from("incast")].flows, 6, "those of the warm-up are left out");
-    assert_eq!(cell.timeouts, 10, "the whole run's");
+    assert_eq!(cell.timeouts, 10, "those of the warm-up too");
     assert!(CellInput::read(&dir, 0).unwrap_err().to_string().contains("manifest.json: cannot read"));
 }
 

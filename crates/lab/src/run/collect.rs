@@ -12,7 +12,7 @@ use sluicenet_node::door::PortId;
 use sluicenet_node::guest::FlowRecord;
 use sluicenet_node::packet::{FlowKey, Kind, Packet};
 use sluicenet_node::server::{App, QueryRecord};
-use sluicenet_node::switch::PauseEvent;
+use sluicenet_node::switch::{Cause, PauseEvent};
 use sluicenet_proto::frame::{PRIORITIES, Priority};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::tcp::Tcp;
@@ -68,7 +68,7 @@ struct QuerySums {
 struct OpenPause {
     id: u64,
     start: Instant,
-    cause: PortId,
+    cause: Cause,
     parent: Option<u64>,
 }
 
@@ -218,7 +218,9 @@ impl Collector {
         let pauses: Vec<PauseRow> = epoch.pauses.iter().filter_map(|(n, p)| self.pause(*n, p)).collect();
         self.capture.write(epoch.captured, epoch.now)?;
         if let Some(w) = &mut self.writer {
-            w.write(&pauses)?;
+            if self.record.pauses {
+                w.write(&pauses)?;
+            }
             let samples: Vec<QueueRow> = epoch
                 .samples
                 .iter()
@@ -255,6 +257,8 @@ impl Collector {
             } else if f.start < self.warmup {
                 self.flows.warmup_alone += 1;
             } else {
+                self.flows.timeouts_alone += f.timeouts as u64;
+                self.flows.retransmissions_alone += f.retransmissions as u64;
                 match f.end {
                     Some(end) => self.fct_ps.push(end.since(f.start).as_ps()),
                     None => self.flows.open_alone += 1,
@@ -337,13 +341,16 @@ impl Collector {
             return Some(self.pause_row(key, &open, Some(p.at)));
         }
         // The output that holds the bytes is itself held: the pause of its far end is the one to follow.
-        let parent = p.cause_is_held.then(|| {
-            let far = self.plan.peer(node, p.cause);
-            self.open.get(&(far.0, far.1, p.priority)).map(|o| o.id)
-        });
+        let parent = match p.cause {
+            Cause::Output(port) if p.cause_is_held => {
+                let far = self.plan.peer(node, port);
+                self.open.get(&(far.0, far.1, p.priority)).map(|o| o.id)
+            }
+            _ => None,
+        };
         let id = self.pauses;
         self.pauses += 1;
-        self.open.insert(key, OpenPause { id, start: p.at, cause: p.cause, parent: parent.flatten() });
+        self.open.insert(key, OpenPause { id, start: p.at, cause: p.cause, parent });
         None
     }
 
@@ -354,10 +361,9 @@ impl Collector {
         end: Option<Instant>,
     ) -> PauseRow {
         let name = |n: NodeId| self.names[n as usize].clone();
-        let cause_peer = match node.checked_sub(self.plan.hosts()) {
-            // In a server it is a VM that does not take its frames.
-            None => Text::from(format!("vm {}", o.cause)),
-            Some(_) => name(self.plan.peer(node, o.cause).0),
+        let (cause_port, cause_peer) = match o.cause {
+            Cause::Vm(vm) => (vm.into(), Text::from(format!("vm {vm}"))),
+            Cause::Output(port) | Cause::Link(port) => (port, name(self.plan.peer(node, port).0)),
         };
         PauseRow {
             pause_id: o.id,
@@ -367,7 +373,7 @@ impl Collector {
             start_ps: o.start.as_ps(),
             duration_ps: end.map(|e| e.since(o.start).as_ps()),
             peer: name(self.plan.peer(node, port).0),
-            cause_port: o.cause,
+            cause_port,
             cause_peer,
             parent_pause_id: o.parent,
         }
@@ -400,19 +406,19 @@ impl Collector {
         self.write_flows(&open)?;
         self.write_queries(ended)?;
         let mut unfinished: Vec<QueryRow> = servers(&engine)
-            .flat_map(|(n, s)| s.app().open_queries().into_iter().map(move |(id, start)| (n, id, start)))
-            .map(|(n, id, start)| {
-                let sums = self.sums.get(&id).copied().unwrap_or_default();
+            .flat_map(|(n, s)| s.app().open_queries().into_iter().map(move |q| (n, q)))
+            .map(|(n, q)| {
+                let sums = self.sums.get(&q.id).copied().unwrap_or_default();
                 QueryRow {
-                    query_id: id,
-                    workload: workload_of(id),
+                    query_id: q.id,
+                    workload: workload_of(q.id),
                     aggregator_host: n,
-                    start_ps: start.as_ps(),
+                    start_ps: q.start.as_ps(),
                     completion_ps: None,
                     flows: sums.flows,
                     timeouts: sums.timeouts,
                     retransmissions: sums.retransmissions,
-                    warmup: false,
+                    warmup: q.warmup,
                 }
             })
             .collect();

@@ -2,7 +2,7 @@
 
 use super::{Job, Outcome};
 use crate::records::stats::Summary;
-use crate::records::{Manifest, QueryRow, RecordError, SUMMARY, Status, write_file};
+use crate::records::{Manifest, RecordError, SUMMARY, Status, write_file};
 use crate::scenario::Workload;
 use serde::{Deserialize, Serialize};
 use sluicenet_proto::loss::DropReason;
@@ -97,9 +97,9 @@ pub struct Figures {
     pub flows: Option<Completion>,
     /// Messages of all kinds: begun and delivered in full.
     pub messages: (u64, u64),
-    /// Retransmission timeouts.
+    /// Retransmission timeouts of all messages, those of the warm-up too.
     pub timeouts: u64,
-    /// Segments sent again.
+    /// Segments sent again of all messages.
     pub retransmissions: u64,
     /// Frames thrown away, for any reason.
     pub drops: u64,
@@ -139,10 +139,9 @@ impl Figures {
         });
         let open = o.flows.open_alone;
         let has_flows = !o.flow_fct_ps.is_empty() || open > 0 || !has_queries;
-        let of_queries = |of: fn(&QueryRow) -> u32| o.queries.iter().map(|q| u64::from(of(q))).sum::<u64>();
         let flows = has_flows.then(|| Completion {
-            timeouts: o.flows.timeouts - of_queries(|q| q.timeouts),
-            retransmissions: o.flows.retransmissions - of_queries(|q| q.retransmissions),
+            timeouts: o.flows.timeouts_alone,
+            retransmissions: o.flows.retransmissions_alone,
             ..Completion::of(o.flow_fct_ps.iter().copied(), open)
         });
         // The bound is that of the first incast's rounds.

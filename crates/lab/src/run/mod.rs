@@ -17,10 +17,14 @@ pub use figures::{Completion, Figures};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_sim::audit::{self, Totals};
+use sluicenet_sim::world::NodeId;
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 pub use sweep::{Configuration, SweepRun, SweepSummary, configurations};
+
+/// Picoseconds of a second.
+const PS_PER_S: u128 = 1_000_000_000_000;
 
 /// Reasons that are a want of room in the virtual network.
 pub const VIRTUAL_LOSSES: [DropReason; 3] = [DropReason::VswitchUplink, DropReason::VswitchVm, DropReason::SocketRx];
@@ -119,10 +123,14 @@ pub struct FlowTotals {
     pub open_alone: u64,
     /// Flows of no query that began during the warm-up.
     pub warmup_alone: u64,
-    /// Retransmission timeouts.
+    /// Retransmission timeouts of all of them, those of the warm-up too.
     pub timeouts: u64,
-    /// Segments sent again.
+    /// Segments sent again of all of them.
     pub retransmissions: u64,
+    /// Retransmission timeouts of flows of no query that began after the warm-up.
+    pub timeouts_alone: u64,
+    /// Segments sent again by flows of no query that began after the warm-up.
+    pub retransmissions_alone: u64,
 }
 
 impl Outcome {
@@ -234,6 +242,33 @@ fn word(choice: &impl serde::Serialize) -> String {
     }
 }
 
+/// What it takes threads to meet, which they do once a window: two on cores of their own, measured.
+const MEETING_NS: u64 = 300;
+/// What a frame on a link takes to simulate; docs/results/speed.md has the figures.
+const HOP_NS: u64 = 60;
+
+/// A warning where several threads cannot pay: where even full frames on all links at once are, in a window, less work
+/// than meeting is.
+fn few_frames_a_window(s: &Scenario, plan: &build::Plan, window: Duration, threads: usize) -> Option<Warning> {
+    let full = s.framing.mtu.as_bytes() + s.framing.header_bytes() + s.framing.gap_bytes();
+    let rates: u128 = (0..plan.nodes() as NodeId).map(|node| u128::from(plan.rate_of_all(node).as_bps())).sum();
+    let frames = rates * u128::from(window.as_ps()) / (u128::from(full) * 8 * PS_PER_S);
+    // Of so much work all but one thread's share is saved.
+    let saved = frames * u128::from(HOP_NS) * (threads as u128 - 1) / threads as u128;
+    if threads < 2 || saved >= u128::from(MEETING_NS) {
+        return None;
+    }
+    let place = s.places.error("topology.link_delay", "");
+    let (file, line) = (place.diagnostic().file.clone(), place.diagnostic().line);
+    let message = format!(
+        "a window is {:.1} ns, as long as the shortest link, and threads meet once a window, which takes some {:.1} us: one \
+         thread will be faster than {threads}",
+        window.as_ps() as f64 / 1e3,
+        MEETING_NS as f64 / 1e3
+    );
+    Some(Warning { file, line, message })
+}
+
 /// Runs a scenario. `Ok(None)` when the same result is already there and was to be kept.
 pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError> {
     let s = &job.scenario;
@@ -258,6 +293,8 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
     let s = &job.scenario;
     let Built { world, plan, workloads, ideal, warnings } = built;
     let mut engine = Engine::new(world, options.threads).map_err(|e| RunError::Build(build::refused(s, &e)))?;
+    let mut warnings = warnings;
+    warnings.extend(few_frames_a_window(s, &plan, engine.window(), options.threads));
     let until = s.duration.map(|d| Instant(d.as_ps()));
     let incast_bound = workload::incast_bound(s, &plan, &ideal);
     if let Some(interval) = s.record.queues {

@@ -53,9 +53,9 @@ pub struct Configuration {
     pub p99_us: Option<f64>,
     /// 99.9th percentile.
     pub p999_us: Option<f64>,
-    /// Retransmission timeouts of the whole runs.
+    /// Retransmission timeouts of all messages, those of the warm-up too.
     pub timeouts: u64,
-    /// Segments sent again in the whole runs.
+    /// Segments sent again of all messages.
     pub retransmissions: u64,
     /// Frames lost for want of room in the virtual network.
     pub losses_virtual: u64,

@@ -176,7 +176,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
             .hint("a scenario needs a [topology] and a [[workload]] at least; docs/scenario.md has every key"));
     }
     let (topology, counts) = topology::read(&root.section("topology", &keys::TOPOLOGY)?, set, files)?;
-    let framing = sections::framing(&root.section("framing", &keys::FRAMING)?, set)?;
+    let s_framing = root.section("framing", &keys::FRAMING)?;
+    let framing = sections::framing(&s_framing, set)?;
     let frame = framing.mtu.0 + framing.header_bytes();
     let s_switch = root.section("switch", &keys::SWITCH)?;
     let switch = sections::switch(&s_switch, set)?;
@@ -198,7 +199,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let s_vswitch = root.section("vswitch", &keys::VSWITCH)?;
     let vswitch =
         sections::vswitch(&s_vswitch, flow_control.map(FlowControl::virtual_lossless), server.virtual_network)?;
-    let overlay = sections::overlay(&root.section("overlay", &keys::OVERLAY)?, server.virtual_network, &framing)?;
+    let s_overlay = root.section("overlay", &keys::OVERLAY)?;
+    let overlay = sections::overlay(&s_overlay, server.virtual_network, (&s_framing, &framing))?;
     let world = World { topology: &topology, counts, server: &server, duration };
     let tables = root.tables("workload")?;
     if tables.is_empty() {

@@ -128,7 +128,11 @@ pub(super) fn vswitch(s: &Section<'_>, fixed: Option<bool>, virtual_network: boo
     Ok(v)
 }
 
-pub(super) fn overlay(s: &Section<'_>, virtual_network: bool, framing: &Framing) -> Result<Overlay> {
+pub(super) fn overlay(
+    s: &Section<'_>,
+    virtual_network: bool,
+    (s_framing, framing): (&Section<'_>, &Framing),
+) -> Result<Overlay> {
     let d = defaults::overlay(virtual_network);
     let o = Overlay {
         enabled: s.bool("enabled")?.unwrap_or(d.enabled),
@@ -140,11 +144,18 @@ pub(super) fn overlay(s: &Section<'_>, virtual_network: bool, framing: &Framing)
             .error("enabled", "an overlay needs virtual switches, and there is no virtual network")
             .hint("set server.virtual_network = true"));
     }
-    let (inner, outer) = (o.mtu.0.saturating_add(o.encapsulation.0), framing.mtu.0 + framing.header_bytes());
-    if o.enabled && inner > outer {
-        return Err(s
-            .error_at(&["mtu", "encapsulation"], format!("{inner} B encapsulated do not fit a frame of {outer} B"))
-            .hint("overlay.mtu and overlay.encapsulation together are at most framing.mtu and its header"));
+    let (inner, tunnel, outer) = (o.mtu.0, o.encapsulation.0, framing.mtu.0);
+    if o.enabled && inner.saturating_add(tunnel) > outer {
+        let message = format!("{inner} B and {tunnel} B of tunnel do not fit the physical MTU of {outer} B");
+        let error = match ["mtu", "encapsulation"].iter().any(|key| s.has(key)) {
+            true => s.error_at(&["mtu", "encapsulation"], message),
+            false => s_framing.error_at(&["mtu"], message),
+        };
+        let largest = outer.saturating_sub(tunnel);
+        return Err(error.hint(match largest >= *MTU_RANGE.start() {
+            true => format!("overlay.mtu is at most {largest} B here"),
+            false => format!("overlay.encapsulation is at most {} B here", outer.saturating_sub(*MTU_RANGE.start())),
+        }));
     }
     Ok(o)
 }

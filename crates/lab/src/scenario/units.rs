@@ -85,6 +85,8 @@ pub trait Quantity: Copy + PartialOrd + fmt::Debug {
     const UNITS: &'static [(&'static str, u64)];
     /// The most of it that is accepted, in base units.
     const MAX: u64;
+    /// Whether a part of a base unit is refused rather than rounded: there is no half of a byte.
+    const IS_WHOLE: bool = false;
     /// Base units of a value in a file of a distribution that names no unit; 0 where it must name one.
     const DEFAULT_FILE_UNIT: u64;
     /// From base units: picoseconds, bits per second, bytes.
@@ -97,7 +99,7 @@ pub trait Quantity: Copy + PartialOrd + fmt::Debug {
     /// # Errors
     /// Anything but a decimal number of at least zero, a known unit, and a value within the limit.
     fn parse(text: &str) -> Result<Self, UnitError> {
-        parse_base(text, Self::NAME, Self::EXAMPLE, Self::UNITS, Self::MAX).map(Self::from_base)
+        parse_base(text, Self::NAME, Self::EXAMPLE, Self::UNITS, Self::MAX, Self::IS_WHOLE).map(Self::from_base)
     }
 
     /// As people would write it: exact, in the unit that makes it shortest.
@@ -156,6 +158,7 @@ impl Quantity for Bytes {
     const EXAMPLE: &'static str = "\"20 KB\" or \"1446 B\"";
     const UNITS: &'static [(&'static str, u64)] = BYTE;
     const MAX: u64 = BYTES_MAX.0;
+    const IS_WHOLE: bool = true;
     const DEFAULT_FILE_UNIT: u64 = 1;
     fn from_base(n: u64) -> Self {
         Bytes(n)
@@ -174,6 +177,7 @@ fn parse_base(
     example: &str,
     units: &[(&'static str, u64)],
     max: u64,
+    is_whole: bool,
 ) -> Result<u64, UnitError> {
     let fail = |message: String, hint: String| Err(UnitError { message, hint });
     let shown: String = text.chars().take(40).collect();
@@ -238,6 +242,13 @@ fn parse_base(
     }
     if base > u128::from(max) {
         return Err(too_large());
+    }
+    if is_whole && parts * scale % denominator != 0 {
+        let (unit, below) = (units.first().map_or("", |u| u.0), whole * scale + parts * scale / denominator);
+        return fail(
+            format!("{name} of `{shown}` is not a whole number of {unit}"),
+            format!("write {below} {unit} or {} {unit}", below + 1),
+        );
     }
     u64::try_from(base).map_err(|_| too_large())
 }
@@ -389,6 +400,22 @@ mod tests {
         }
         assert!(Rate::parse("10 gbps").unwrap_err().hint.contains("`Gbps`"));
         assert!(Rate::parse("101 Tb/s").unwrap_err().hint.contains("at most 100 Tb/s"));
+    }
+
+    #[test]
+    fn a_size_is_whole_bytes() {
+        for (text, bytes) in [("1.5 KB", 1_500), ("1.0 B", 1), ("0.5 KiB", 512), ("2.000001 MB", 2_000_001)] {
+            assert_eq!(Bytes::parse(text), Ok(Bytes(bytes)), "{text}");
+        }
+        for (text, hint) in [("1.5 B", "1 B or 2 B"), ("0.3 KiB", "307 B or 308 B"), ("1.0005 KB", "1000 B or 1001 B")]
+        {
+            let e = Bytes::parse(text).unwrap_err();
+            assert!(
+                e.message.contains("not a whole number of B") && e.hint == format!("write {hint}"),
+                "{text}: {e:?}"
+            );
+        }
+        assert!(Bytes::parse("0.4 B").unwrap_err().message.contains("less than one B"));
     }
 
     #[test]

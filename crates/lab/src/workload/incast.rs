@@ -1,6 +1,6 @@
 //! Incast: many send to one at once, round after round.
 
-use super::{Context, Heard, INCAST, Maker, Ports, Share, connect, fresh, kept, named, service};
+use super::{Context, Heard, INCAST, Maker, OpenQuery, Ports, Share, connect, fresh, kept, named, service};
 use crate::build::{Ideal, Plan};
 use crate::scenario::{Connections, Hosts, Incast, Scenario, Transport, Workload};
 use sluicenet_node::guest::FlowLabel;
@@ -75,6 +75,11 @@ impl Server {
         self.host == self.shared.settings.receiver
     }
 
+    /// Whether the round under way began before measurement does.
+    fn is_warmup(&self) -> bool {
+        self.started.as_ps() < self.shared.warmup.as_ps()
+    }
+
     fn send(&mut self, now: Instant, io: &mut Core, round: u64) {
         let shared = self.shared.clone();
         let s = &shared.settings;
@@ -108,7 +113,7 @@ impl Share for Server {
                 if self.missing > 0 {
                     return;
                 }
-                let warmup = self.started.as_ps() < shared.warmup.as_ps();
+                let warmup = self.is_warmup();
                 let (id, start) = (named(shared.number, self.round), self.started);
                 self.done.push(QueryRecord { id, aggregator: self.host, start, end: now, warmup });
                 self.round += 1;
@@ -134,7 +139,11 @@ impl Share for Server {
         std::mem::take(&mut self.done)
     }
 
-    fn open_queries(&self) -> Vec<(u64, Instant)> {
-        if self.remaining() > 0 { vec![(named(self.shared.number, self.round), self.started)] } else { Vec::new() }
+    fn open_queries(&self) -> Vec<OpenQuery> {
+        if self.remaining() == 0 {
+            return Vec::new();
+        }
+        let id = named(self.shared.number, self.round);
+        vec![OpenQuery { id, start: self.started, warmup: self.is_warmup() }]
     }
 }

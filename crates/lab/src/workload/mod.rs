@@ -79,6 +79,17 @@ pub(crate) enum Heard {
     Wake { token: u64 },
 }
 
+/// A query that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenQuery {
+    /// Its number, as in the records.
+    pub id: u64,
+    /// When it came in.
+    pub start: Instant,
+    /// Whether it is left out of statistics.
+    pub warmup: bool,
+}
+
 /// A workload's share of one server.
 pub(crate) trait Share: Send {
     /// Something happened.
@@ -89,8 +100,8 @@ pub(crate) trait Share: Send {
     fn take_queries(&mut self) -> Vec<QueryRecord> {
         Vec::new()
     }
-    /// Queries under way, as far as this server answers for them: number, as in the records, and start.
-    fn open_queries(&self) -> Vec<(u64, Instant)> {
+    /// Queries under way, as far as this server answers for them.
+    fn open_queries(&self) -> Vec<OpenQuery> {
         Vec::new()
     }
 }
@@ -108,8 +119,8 @@ impl HostApps {
     pub fn remaining(&self) -> u64 {
         self.shares.iter().flatten().map(|s| s.remaining()).sum()
     }
-    /// Queries under way: number and start.
-    pub fn open_queries(&self) -> Vec<(u64, Instant)> {
+    /// Queries under way.
+    pub fn open_queries(&self) -> Vec<OpenQuery> {
         self.shares.iter().flatten().flat_map(|s| s.open_queries()).collect()
     }
 }

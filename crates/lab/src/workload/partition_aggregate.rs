@@ -1,7 +1,9 @@
 //! Three-tier Partition/Aggregate (Crisan 2014, 2.5.5.1, 3.3.1, 4.5.4): a high-level aggregator (HLA) asks one
 //! mid-level aggregator (MLA) in each chassis, which asks the workers there; the answers come back the same way.
 
-use super::{AGGREGATE, Context, Heard, Maker, Ports, REQUEST, RESPONSE, SUBQUERY, Share, connect, named, service};
+use super::{
+    AGGREGATE, Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, SUBQUERY, Share, connect, named, service,
+};
 use crate::scenario::{Connections, Layout, PartitionAggregate};
 use sluicenet_node::guest::{FlowLabel, SocketId};
 use sluicenet_node::packet::Address;
@@ -186,6 +188,10 @@ impl Server {
             io.close(now, socket);
         }
     }
+
+    fn is_warmup(&self, query: u64, start: Instant) -> bool {
+        query < self.shared.warmup_queries || start.as_ps() < self.shared.warmup.as_ps()
+    }
 }
 
 impl Share for Server {
@@ -223,7 +229,7 @@ impl Share for Server {
                         let start = q.start;
                         self.queries.remove(&query);
                         self.finished += 1;
-                        let warmup = query < self.shared.warmup_queries || start.as_ps() < self.shared.warmup.as_ps();
+                        let warmup = self.is_warmup(query, start);
                         let id = named(self.shared.number, query);
                         self.done.push(QueryRecord { id, aggregator: self.host, start, end: now, warmup });
                     }
@@ -241,7 +247,12 @@ impl Share for Server {
         std::mem::take(&mut self.done)
     }
 
-    fn open_queries(&self) -> Vec<(u64, Instant)> {
-        self.queries.iter().map(|(&query, q)| (named(self.shared.number, query), q.start)).collect()
+    fn open_queries(&self) -> Vec<OpenQuery> {
+        let open = |(&query, q): (&u64, &Query)| OpenQuery {
+            id: named(self.shared.number, query),
+            start: q.start,
+            warmup: self.is_warmup(query, q.start),
+        };
+        self.queries.iter().map(open).collect()
     }
 }

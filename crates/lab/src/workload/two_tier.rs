@@ -1,6 +1,6 @@
 //! Two-tier Partition/Aggregate (Crisan 2014, 4.5.1 to 4.5.3): aggregators ask workers directly.
 
-use super::{Context, Heard, Maker, Ports, REQUEST, RESPONSE, Share, connect, named, service};
+use super::{Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, Share, connect, named, service};
 use crate::scenario::{Connections, Distribution, Hosts, PartitionAggregate2};
 use sluicenet_node::guest::{FlowLabel, SocketId};
 use sluicenet_node::packet::Address;
@@ -123,6 +123,11 @@ impl Server {
             io.wake_at(now.saturating_add(d.sample(self.rng.next_u64())), named(self.shared.number, 0));
         }
     }
+
+    fn is_warmup(&self, query: u64, start: Instant) -> bool {
+        let count = query & ((1 << COUNT_BITS) - 1);
+        count < self.shared.warmup_queries || start.as_ps() < self.shared.warmup.as_ps()
+    }
 }
 
 impl Share for Server {
@@ -149,8 +154,7 @@ impl Share for Server {
                 let start = *start;
                 self.open.remove(&query);
                 self.finished += 1;
-                let count = query & ((1 << COUNT_BITS) - 1);
-                let warmup = count < self.shared.warmup_queries || start.as_ps() < self.shared.warmup.as_ps();
+                let warmup = self.is_warmup(query, start);
                 let id = named(self.shared.number, query);
                 self.done.push(QueryRecord { id, aggregator: self.host, start, end: now, warmup });
                 if self.shared.inter_arrival.is_none() {
@@ -169,7 +173,12 @@ impl Share for Server {
         std::mem::take(&mut self.done)
     }
 
-    fn open_queries(&self) -> Vec<(u64, Instant)> {
-        self.open.iter().map(|(&query, &(start, _))| (named(self.shared.number, query), start)).collect()
+    fn open_queries(&self) -> Vec<OpenQuery> {
+        let open = |(&query, &(start, _)): (&u64, &(Instant, _))| OpenQuery {
+            id: named(self.shared.number, query),
+            start,
+            warmup: self.is_warmup(query, start),
+        };
+        self.open.iter().map(open).collect()
     }
 }

@@ -91,6 +91,8 @@ pub struct Adapter {
     early: BTreeMap<u32, Resequencer>,
     /// Bytes in the receive buffer: frames that wait for the host or for an earlier frame.
     received_bytes: [u32; PRIORITIES],
+    /// What the other ends have been told since it was last asked for: the priority, and whether they are stopped.
+    told: Vec<(Priority, bool)>,
     serials: BTreeMap<u32, u16>,
 }
 
@@ -116,6 +118,7 @@ impl Adapter {
             only: Link::default(),
             early: BTreeMap::new(),
             received_bytes: [0; PRIORITIES],
+            told: Vec::new(),
             serials: BTreeMap::new(),
         }
     }
@@ -166,6 +169,11 @@ impl Adapter {
     /// Priorities for which the receive buffer holds back the other ends, all of them alike.
     pub fn stopped(&self) -> PrioritySet {
         self.links()[0].signal.stopped()
+    }
+    /// What all the other ends have been told since the last call, in order: the priority, and whether they are stopped.
+    #[inline(always)]
+    pub fn take_told(&mut self) -> Vec<(Priority, bool)> {
+        core::mem::take(&mut self.told)
     }
 
     /// Time that frames like `frame` have been held up to `now`: of their link, or the mean of links they take in turn.
@@ -398,7 +406,9 @@ impl Adapter {
         self.received_bytes[p as usize] += len;
         if self.config.lossless.contains(p) {
             let (marks, bytes) = (self.config.marks, self.received_bytes[p as usize]);
-            self.links_mut().iter_mut().for_each(|l| _ = l.signal.on_rise(p, bytes, &marks));
+            if self.links_mut().iter_mut().fold(false, |told, l| l.signal.on_rise(p, bytes, &marks) | told) {
+                self.told.push((p, true));
+            }
         }
     }
 
@@ -407,7 +417,9 @@ impl Adapter {
         self.received_bytes[p as usize] -= len;
         if self.config.lossless.contains(p) {
             let (marks, bytes) = (self.config.marks, self.received_bytes[p as usize]);
-            self.links_mut().iter_mut().for_each(|l| _ = l.signal.on_fall(p, bytes, &marks));
+            if self.links_mut().iter_mut().fold(false, |told, l| l.signal.on_fall(p, bytes, &marks) | told) {
+                self.told.push((p, false));
+            }
         }
     }
 

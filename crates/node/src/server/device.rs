@@ -100,6 +100,7 @@ impl<A: App> Device<Packet> for Server<A> {
             } else {
                 let mut in_order = core::mem::take(&mut core.in_order);
                 core.adapter.resequence(now, pool, at, &mut |at| in_order.push(at));
+                core.note_pauses(now, None);
                 for at in in_order.drain(..) {
                     core.accept(now, pool, at);
                 }
@@ -199,6 +200,7 @@ impl<A: App> Device<Packet> for Server<A> {
         if core.adapter.poll_timeout().is_some_and(|at| at <= now) {
             let mut in_order = core::mem::take(&mut core.in_order);
             core.adapter.handle_timeout(now, &mut |at| in_order.push(at));
+            core.note_pauses(now, None);
             for at in in_order.drain(..) {
                 core.accept(now, pool, at);
             }

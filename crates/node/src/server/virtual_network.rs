@@ -4,8 +4,8 @@ use super::{Core, DEADLINES, PORT_FREE};
 use crate::door::PortId;
 use crate::packet::Packet;
 use crate::pool::{Handle, Pool};
-use crate::switch::PauseEvent;
-use sluicenet_proto::frame::{Frame, Priority, PrioritySet};
+use crate::switch::{Cause, PauseEvent};
+use sluicenet_proto::frame::Frame;
 use sluicenet_proto::loss::{DropReason, Drops, Full};
 use sluicenet_proto::overlay::bridge::{ecn_in, ecn_out};
 use sluicenet_proto::overlay::vswitch::VSwitch;
@@ -99,9 +99,8 @@ impl Core {
     pub(super) fn run_stalled(&mut self, now: Instant, pool: &mut Pool<Packet>) {
         let uplink = self.guests.len();
         while self.adapter.stalled().is_some() && self.vswitch.as_ref().is_some_and(|v| v.input_room(uplink) > 0) {
-            let before = self.adapter.stopped();
             let Some(at) = self.adapter.take_stalled(pool) else { break };
-            self.note_pause(now, pool, before, pool.frame(at).priority());
+            self.note_pauses(now, None);
             self.decapsulate_into_vswitch(pool, at);
         }
     }
@@ -139,22 +138,24 @@ impl Core {
             self.decapsulate_into_vswitch(pool, at);
         } else {
             let priority = pool.frame(at).priority();
-            let before = self.adapter.stopped();
             if let Err(Full(at)) = self.adapter.stall(pool, at) {
                 let lossless = self.config.adapter.lossless.contains(priority);
                 let reason = if lossless { DropReason::HeadroomExceeded } else { DropReason::AdapterRx };
                 self.drop(pool, reason, at);
             }
-            self.note_pause(now, pool, before, priority);
+            // The first of them holds up the others.
+            let vm = self.adapter.stalled().map(|at| pool.frame(at).dst().vm());
+            self.note_pauses(now, vm);
         }
     }
 
-    /// Records a change of what the adapter told its links; the VM that the first stalled frame goes to is the cause.
-    pub(super) fn note_pause(&mut self, now: Instant, pool: &Pool<Packet>, before: PrioritySet, priority: Priority) {
-        let stop = self.adapter.stopped().contains(priority);
-        if stop != before.contains(priority) {
-            let cause = self.adapter.stalled().map_or(0, |at| pool.frame(at).dst().vm() as PortId);
+    /// Records what the adapter told its links since the last call: because of a VM that does not take its frames, or of
+    /// frames that wait for earlier ones.
+    #[inline(always)]
+    pub(super) fn note_pauses(&mut self, now: Instant, vm: Option<u8>) {
+        for (priority, stop) in self.adapter.take_told() {
             for port in 0..self.adapter.ports() as PortId {
+                let cause = vm.map_or(Cause::Link(port), Cause::Vm);
                 self.pauses.push(PauseEvent { at: now, port, priority, stop, cause, cause_is_held: false });
             }
         }

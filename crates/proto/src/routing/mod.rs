@@ -7,6 +7,7 @@ pub mod tree;
 pub mod xgft;
 
 use crate::frame::Frame;
+use alloc::vec::Vec;
 
 /// How a switch chooses among equal ways up, and a host among its links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,14 @@ impl Router {
         match self {
             Router::Tree(t) => t.route(frame),
             Router::Table(t) => t.route(frame),
+        }
+    }
+
+    /// All ports that frames between the ends of this one can be sent to, whatever their flow; empty if there is no way.
+    pub fn ways<F: Frame>(&self, frame: &F) -> Vec<u16> {
+        match self {
+            Router::Tree(t) => t.ways(frame),
+            Router::Table(t) => t.ways(frame),
         }
     }
 

@@ -54,6 +54,16 @@ impl TableRouter {
         Some(self.ports[(start + choice) as usize])
     }
 
+    /// All ports that frames between the ends of this one can be sent to.
+    pub fn ways<F: Frame>(&self, frame: &F) -> Vec<u16> {
+        if !matches!(self.policy, Policy::Hash | Policy::Random) {
+            return self.route(frame).into_iter().collect();
+        }
+        let set = self.set_of.get(frame.destination() as usize);
+        let (start, end) = set.map_or((0, 0), |&set| self.bounds[set as usize]);
+        self.ports[start as usize..end as usize].to_vec()
+    }
+
     /// How it chooses among several.
     pub fn policy(&self) -> Policy {
         self.policy

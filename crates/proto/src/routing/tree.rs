@@ -154,6 +154,16 @@ impl TreeRouter {
         self.parents.remainder(self.parents.remainder(dst) + self.own_position)
     }
 
+    /// All ports that frames between the ends of this one can be sent to.
+    pub fn ways<F: Frame>(&self, frame: &F) -> Vec<u16> {
+        let dst = frame.destination();
+        let up = dst < self.leaves && !self.leads_down(dst);
+        if up && matches!(self.policy, Policy::Hash | Policy::Random) {
+            return (self.first_up..self.first_up + self.parents.get()).map(|p| p as u16).collect();
+        }
+        self.route(frame).into_iter().collect()
+    }
+
     /// How it chooses among equal ways up.
     pub fn policy(&self) -> Policy {
         self.policy
@@ -290,6 +300,22 @@ mod tests {
             }
         }
         assert!(written > 1_000);
+    }
+
+    #[test]
+    fn every_way_that_is_drawn_is_among_those_there_are_and_all_of_them_are_drawn() {
+        let tree = Xgft::new(&[3, 2], &[2, 3]).unwrap();
+        let roots: Vec<SwitchName> = tree.switches().filter(|s| s.level == 2).take(2).collect();
+        for (policy, s) in POLICIES.iter().flat_map(|&p| tree.switches().map(move |s| (p, s))) {
+            let router = TreeRouter::new(&tree, s, policy, 1, &roots);
+            for dst in 0..tree.leaves() + 2 {
+                let probe = |n: u64| Probe { src: 0, dst, flow: n, frame: n };
+                let mut drawn: Vec<u16> = (0..200).filter_map(|n| router.route(&probe(n))).collect();
+                drawn.sort_unstable();
+                drawn.dedup();
+                assert_eq!(router.ways(&probe(0)), drawn, "{policy:?} {s:?} {dst}");
+            }
+        }
     }
 
     #[test]

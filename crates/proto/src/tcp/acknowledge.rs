@@ -69,7 +69,7 @@ impl Tcp {
             }
             _ => self.rtt.timed(self.snd_una, now, cfg.tick),
         }?;
-        self.rtt.sample(&cfg.rto, sample);
+        self.rtt.sample(cfg, sample);
         self.stats.rtt_samples += 1;
         self.stats.rtt_sum = self.stats.rtt_sum.saturating_add(sample);
         self.stats.rtt_min = self.stats.rtt_min.min(sample);

@@ -94,7 +94,7 @@ impl Tcp {
             ts_recent_at: 0,
             main_at: Instant::MAX,
             delack_at: Instant::MAX,
-            rtt: Rtt::new(&cfg.rto),
+            rtt: Rtt::new(cfg),
             snd_wl1: 0,
             snd_wl2: 0,
             last_data_sent: Instant::ZERO,
@@ -170,7 +170,7 @@ impl Tcp {
             cfg.initial_window.bytes(mss)
         };
         self.window.ssthresh = self.window.ssthresh.max(2 * mss);
-        self.rtt.opened(&cfg.rto);
+        self.rtt.opened(cfg);
         self.last_data_sent = now;
         self.retries = 0;
         self.round_ts = cfg.timestamp(now);

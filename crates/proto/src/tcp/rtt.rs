@@ -1,6 +1,6 @@
 //! Round trip time and retransmission timeout (RFC 6298, with FreeBSD's base, min and slop).
 
-use super::config::{Config, RtoConfig};
+use super::Config;
 use crate::time::{Duration, Instant};
 
 /// Doublings of the timeout: FreeBSD's table ends at 64 times for data and for SYN alike.
@@ -23,7 +23,7 @@ pub(super) struct Rtt {
 }
 
 impl Rtt {
-    pub(super) fn new(config: &RtoConfig) -> Rtt {
+    pub(super) fn new(config: &Config) -> Rtt {
         let mut rtt = Rtt {
             srtt: 0,
             rttvar: 0,
@@ -58,14 +58,14 @@ impl Rtt {
     }
 
     /// The handshake is done: from now on measured, not `base`.
-    pub(super) fn opened(&mut self, config: &RtoConfig) {
+    pub(super) fn opened(&mut self, config: &Config) {
         self.opening = false;
         self.update(config);
     }
 
     /// RFC 6298, 2.2 and 2.3; a sample ends the backoff (5.7 and Karn's rule: only unambiguous samples get here).
     #[inline]
-    pub(super) fn sample(&mut self, config: &RtoConfig, rtt: Duration) {
+    pub(super) fn sample(&mut self, config: &Config, rtt: Duration) {
         let r = rtt.0;
         if self.sampled {
             let delta = self.srtt.abs_diff(r);
@@ -79,32 +79,34 @@ impl Rtt {
     }
 
     /// The timer ran out (RFC 6298, 5.5).
-    pub(super) fn back_off(&mut self, config: &RtoConfig) {
+    pub(super) fn back_off(&mut self, config: &Config) {
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
         self.update(config);
     }
 
     /// A closed window has opened: what the probes backed off has nothing to do with the path.
-    pub(super) fn end_backoff(&mut self, config: &RtoConfig) {
+    pub(super) fn end_backoff(&mut self, config: &Config) {
         if self.backoff != 0 {
             self.backoff = 0;
             self.update(config);
         }
     }
 
-    /// srtt + 4 rttvar + slop, at least min and at most max. FreeBSD doubles before it adds the slop, and doubles at
+    /// srtt + max(tick, 4 rttvar) + slop, at least min and at most max (RFC 6298, 2.3: what is measured in whole ticks can be
+    /// off by one, however little it varies). FreeBSD doubles before it adds the slop, and doubles at
     /// least min (tcp_timer_rexmt), so that a backed off timeout in a fast network grows from slop, not with it.
     #[inline]
-    fn update(&mut self, config: &RtoConfig) {
-        let rto = if self.opening || !self.sampled {
-            config.base.0.saturating_mul(1 << self.backoff)
+    fn update(&mut self, config: &Config) {
+        let rto = &config.rto;
+        let timeout = if self.opening || !self.sampled {
+            rto.base.0.saturating_mul(1 << self.backoff)
         } else {
-            let measured = self.srtt.saturating_add(self.rttvar.saturating_mul(4));
+            let measured = self.srtt.saturating_add(self.rttvar.saturating_mul(4).max(config.tick.0));
             let scaled =
-                if self.backoff == 0 { measured } else { measured.max(config.min.0).saturating_mul(1 << self.backoff) };
-            scaled.saturating_add(config.slop.0).max(config.min.0)
+                if self.backoff == 0 { measured } else { measured.max(rto.min.0).saturating_mul(1 << self.backoff) };
+            scaled.saturating_add(rto.slop.0).max(rto.min.0)
         };
-        self.rto = rto.min(config.max.0);
+        self.rto = timeout.min(rto.max.0);
     }
 
     /// Starts to time the segment that ends at `end`, if none is timed.

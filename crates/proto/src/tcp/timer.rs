@@ -45,7 +45,7 @@ impl Tcp {
             self.close_with_reset(self.state != State::SynSent, End::TimedOut);
             return;
         }
-        self.rtt.back_off(&cfg.rto);
+        self.rtt.back_off(cfg);
         self.rtt.stop_timing();
         if opening {
             self.syn_retransmitted = true;
@@ -100,7 +100,7 @@ impl Tcp {
             self.close_with_reset(true, End::TimedOut);
             return;
         }
-        self.rtt.back_off(&cfg.rto);
+        self.rtt.back_off(cfg);
         self.probe_due = true;
     }
 
@@ -120,7 +120,7 @@ impl Tcp {
             self.probe_due = false;
             if probing {
                 self.main_at = Instant::MAX;
-                self.rtt.end_backoff(&cfg.rto);
+                self.rtt.end_backoff(cfg);
             }
         }
     }

@@ -269,6 +269,7 @@ impl Tcp {
         }
         if retransmission {
             self.stats.retransmissions += 1;
+            self.rtt.stop_timing();
         } else if !self.timestamps_ok && seq >= self.snd_max {
             self.rtt.time(end, now);
         }

@@ -21,6 +21,29 @@ fn with(from: &str, to: &str) -> String {
 }
 
 #[test]
+fn a_tunnel_fits_the_physical_mtu() {
+    // A guest's packet and the tunnel's bytes around it are what the physical MTU bounds: 1446 + 54 = 1500.
+    let text = |keys: &str| {
+        format!(
+            "[scenario]\nparameters = \"crisan2014-ch3\"\n{keys}[topology]\nkind = \"single-switch\"\nhosts = 2\n\
+             [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n"
+        )
+    };
+    let hint = |text: &str| Scenario::parse(text, "t.toml").unwrap_err().diagnostic().hint.clone();
+    assert!(Scenario::parse(&text("[overlay]\nmtu = \"1446 B\"\n"), "t.toml").is_ok());
+    for (keys, needle, largest) in [
+        ("[overlay]\nmtu = \"1464 B\"\n", "\"1464 B", "overlay.mtu is at most 1446 B"),
+        ("[overlay]\nmtu = \"1447 B\"\n", "\"1447 B", "overlay.mtu is at most 1446 B"),
+        ("[overlay]\nencapsulation = \"72 B\"\n", "\"72 B", "overlay.mtu is at most 1428 B"),
+        ("[framing]\nmtu = \"1499 B\"\n", "\"1499 B", "overlay.mtu is at most 1445 B"),
+        ("[overlay]\nencapsulation = \"1490 B\"\n", "\"1490 B", "overlay.encapsulation is at most "),
+    ] {
+        expect(&text(keys), needle, "do not fit the physical MTU");
+        assert!(hint(&text(keys)).starts_with(largest), "{keys}: {}", hint(&text(keys)));
+    }
+}
+
+#[test]
 fn toml_itself() {
     expect("[topology\nkind = 1\n", "\nkind", "this is not TOML");
     assert!(refused("a = \n").message.contains("this is not TOML"));
@@ -138,7 +161,11 @@ fn contradictions() {
     let small = with("buffer = \"128 KB\"\nmax", "buffer = \"1 KB\"\nmax");
     expect(&small, "\"1 KB\"\nmax", "must hold two segments");
     expect(&with("max_buffer = \"256 KB\"", "max_buffer = \"1 KB\""), "\"128 KB\"\nmax_buffer", "above max_buffer");
-    expect(&with("mtu = \"1446 B\"", "mtu = \"1500 B\""), "\"1500 B\"\n\n[framing]", "do not fit a frame of 1518 B");
+    expect(
+        &with("mtu = \"1446 B\"", "mtu = \"1500 B\""),
+        "\"1500 B\"\n\n[framing]",
+        "do not fit the physical MTU of 1500 B",
+    );
     expect(&with("warmup = \"100 ms\"", "warmup = \"2 s\""), "\"2 s\"\nparameters", "not shorter than the run");
     expect(&with("lossless = [0, 3]", "lossless = [0, 8]"), "8]", "out of range");
     expect(&with("buffer = \"512 KB\"", "buffer = \"1 KB\""), "\"1 KB\"", "does not hold a frame of 1518 B");

@@ -99,6 +99,23 @@ fn rtt_is_measured_in_whole_ticks() {
 }
 
 #[test]
+fn a_timeout_is_a_tick_above_a_round_trip_that_does_not_vary() {
+    // RFC 6298, 2.3: RTO = SRTT + max(G, 4 RTTVAR). 100 us are 90 us in ticks of 30 us; without G the timer would be early.
+    let rto = RtoConfig { min: us(1), slop: us(0), ..config().rto };
+    for timestamps in [true, false] {
+        let mut pair =
+            Pair::established(Config { tick: us(30), timestamps, rto: rto.clone(), delayed_ack: None, ..config() });
+        for _ in 0..80 {
+            pair.to_write[CLIENT] = 1_000;
+            pair.drive(us(300));
+        }
+        let stats = pair.client().stats();
+        assert_eq!((pair.client().srtt(), pair.client().rto()), (us(90), us(120)), "{timestamps}");
+        assert_eq!((stats.rtt_samples, stats.timeouts), (80, 0), "{timestamps}");
+    }
+}
+
+#[test]
 fn after_a_timeout_slow_start_goes_through_the_hole() {
     // RFC 5681, 3.1; RFC 3465, 2.3: all ten lost; one segment, then two, then four; the threshold is half the flight.
     for sack in [true, false] {

@@ -191,3 +191,28 @@ fn proportional_rate_reduction_lets_out_one_segment_for_two_delivered() {
     assert!((8..=9).contains(&new), "{new}");
     assert_eq!(pair.client().stats().retransmissions, 1);
 }
+
+#[test]
+fn what_recovery_sends_again_is_not_timed() {
+    // Karn; RFC 6298, 3: without timestamps. Every round trip takes 100 us and every segment is acknowledged at once, so a
+    // sample of anything else is of a segment that was sent twice, or that waited behind one.
+    let mut of_recovery = 0;
+    for (a, b, c) in (1..=14).flat_map(|a| (a + 1..=16).flat_map(move |b| (b + 1..=20).map(move |c| (a, b, c)))) {
+        for sack in [true, false] {
+            let mut pair = Pair::established(Config { timestamps: false, mss: 1000, ..cfg(sack) });
+            pair.rule =
+                Box::new(
+                    move |s| {
+                        if s.from == CLIENT && [a, b, c].contains(&s.nth) { Fate::Drop } else { Fate::Deliver }
+                    },
+                );
+            pair.to_write[CLIENT] = 40_000;
+            pair.drive(ms(100));
+            let stats = pair.client().stats();
+            assert_eq!(pair.read[SERVER], 40_000);
+            assert_eq!(stats.rtt_sum, us(100 * stats.rtt_samples as u64), "{a} {b} {c} sack {sack}: {stats:?}");
+            of_recovery += stats.retransmissions;
+        }
+    }
+    assert!(of_recovery > 2_000);
+}
