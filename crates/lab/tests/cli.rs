@@ -283,6 +283,30 @@ fn what_did_not_finish_is_counted_and_listed_beside_queries_too() {
 }
 
 #[test]
+fn a_sweep_tells_what_did_not_finish_and_of_flows_beside_queries() {
+    let dir = Dir::new("cli-sweep-unfinished");
+    // 3 x 64 KB take 160 us at 10 Gb/s, and 10 MB 8 ms.
+    let scenario = "[scenario]\nduration = \"2 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 5\n[pfc]\nenabled = true\n\
+                    [[workload]]\nkind = \"incast\"\nsenders = 3\nreceiver = 4\nbytes = \"64 KB\"\nrounds = 3\n\
+                    [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"10 MB\"\n\
+                    [sweep]\n\"workload.0.rounds\" = [3, 1000]\n";
+    let (file, out) = (dir.file("mixed.toml", scenario), dir.path("out"));
+    let (table, _) = expect(0, &["sweep", &file, "-o", &out]);
+    let head = table.lines().find(|l| l.contains("unfinished")).unwrap();
+    assert!(head.split_whitespace().take(4).eq(["workload.0.rounds", "rounds", "unfinished", "mean"]), "{table}");
+    let starts =
+        |words: &[&str]| table.lines().any(|l| l.split_whitespace().take(words.len()).eq(words.iter().copied()));
+    assert!(starts(&["3", "3", "0"]), "{table}");
+    assert!(table.contains("1 unfinished: times are of finished rounds alone, so they flatter."), "{table}");
+    assert!(table.contains("Flows that belong to no query:"), "{table}");
+    assert!(starts(&["3", "0", "1", "–"]) && starts(&["1000", "0", "1", "–"]), "{table}");
+    let found = json(0, &["sweep", &file, "-o", &out, "--resume"]);
+    assert_eq!(found["configurations"][0]["flows"]["unfinished"], 1, "{found}");
+    let page = std::fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
+    assert!(page.contains("<h1>No winner is named: 1 query had not finished"), "{page}");
+}
+
+#[test]
 fn a_place_that_cannot_be_written_is_named() {
     let dir = Dir::new("cli-place");
     let file = dir.file("small.toml", SMALL);

@@ -20,7 +20,7 @@ use sluicenet_sim::audit::{self, Totals};
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-pub use sweep::{Configuration, SweepRun, SweepSummary, configurations};
+pub use sweep::{Configuration, FlowsBeside, SweepRun, SweepSummary, configurations};
 
 /// Reasons that are a want of room in the virtual network.
 pub const VIRTUAL_LOSSES: [DropReason; 3] = [DropReason::VswitchUplink, DropReason::VswitchVm, DropReason::SocketRx];

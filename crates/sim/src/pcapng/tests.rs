@@ -271,7 +271,8 @@ fn times_are_nanoseconds_rounded_down() {
             ENHANCED_PACKET => times.push(u64::from(word(at + 12)) << 32 | u64::from(word(at + 16))),
             // if_tsresol: code 9, one byte, 10^-9 s; options are aligned to words.
             INTERFACE_DESCRIPTION => {
-                resolutions += (at + 16..at + len - 4).step_by(4).filter(|&o| word(o) == 9 | 1 << 16 && word(o + 4) == 9).count();
+                resolutions +=
+                    (at + 16..at + len - 4).step_by(4).filter(|&o| word(o) == 9 | 1 << 16 && word(o + 4) == 9).count();
             }
             _ => {}
         }
