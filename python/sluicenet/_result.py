@@ -22,7 +22,11 @@ class Summary(TypedDict):
     ``finished``, ``unfinished`` and the times are those of queries (an incast's rounds) where there are any, of flows
     otherwise: ``of`` says which. They leave the warm-up out, and times are None where nothing finished. The rest counts
     the whole run. From ``flow_control`` on, a run that was killed has None; ``mean_round_us`` and ``bound_us`` (a round
-    at line rate) are of an incast.
+    at line rate) are of an incast; ``left_out`` counts what the warm-up left out of the times, ``messages`` are those of
+    all kinds, begun and delivered in full.
+
+    Flat, so that it is a row of a table; ``summary.json`` and ``--json`` have the times of queries and of flows in
+    objects of their own: ``mean_us`` here is ``queries.mean_us`` there, or ``flows.mean_us`` where ``of`` is flows.
     """
 
     scenario: str
@@ -51,6 +55,8 @@ class Summary(TypedDict):
     simulated_us: float | None
     packet_hops: int | None
     lossless_violations: int | None
+    left_out: int | None
+    messages: list[int] | None
 
 
 class Scratch:
@@ -154,7 +160,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The summary, for notebooks."""
-        shown = {k: v for k, v in self.summary.items() if not isinstance(v, dict) and k not in ("scenario", "seed")}
+        shown = {k: v for k, v in self.summary.items() if not isinstance(v, dict | list) and k not in ("scenario", "seed")}
         rows = "".join(
             f"<tr><th style='text-align:left'>{k}</th><td style='text-align:right'>{_shown(v)}</td></tr>"
             for k, v in shown.items()

@@ -135,7 +135,7 @@ def test_a_run_that_fails_stops_no_other_of_a_sweep(incast: Path, tmp_path: Path
     overrides = {k: v for k, v in too_little_headroom().items() if k != "pfc.enabled"}
     with pytest.warns(RuntimeWarning, match="1 of 2 runs failed"):
         sweep = sn.sweep(text, out=tmp_path, overrides=overrides)
-    assert [c.settings["enabled"] for c in sweep.failed] == ["true"]
+    assert [c.settings["enabled"] for c in sweep.failed] == [True]
     assert sweep[1].result.status == "complete"
 
 

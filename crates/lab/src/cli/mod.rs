@@ -26,13 +26,21 @@ use std::process::ExitCode;
 
 /// Simulates datacenters that hold packets back instead of dropping them, packet by packet.
 #[derive(Debug, Parser)]
-#[command(name = "sluicenet", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "sluicenet", version, max_term_width = 100, arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Cli {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
     verb: Verb,
 }
+
+/// What the exit code says; the README has the same table.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  done; of diff: the results are the same
+    1  a run failed (a loss where none may be, a deadlock, a full disk); of diff: the results differ
+    2  nothing was run: bad usage or input, a place that cannot take results, results that cannot be read or compared
+  130  stopped by Ctrl-C; what was recorded is readable";
 
 /// Options of every verb.
 #[derive(Clone, Copy, Debug, Args)]

@@ -7,7 +7,7 @@ use super::files::{self, REPORT};
 use super::run::warn;
 use super::table::{Table, count, counted, short, time};
 use super::{Global, Overrides, interrupt, output};
-use crate::records::Existing;
+use crate::records::{Existing, claim_sweep};
 use crate::report;
 use crate::report::explain::{self, Group, Seen};
 use crate::run::{self, Configuration, SweepRun, SweepSummary, configurations};
@@ -45,6 +45,7 @@ impl Sweep {
             _ => Existing::Refuse,
         };
         refuse_existing(&cells, &self.output, existing)?;
+        claim_sweep(&self.output, &loaded.scenario.name, existing).map_err(Failure::input)?;
         let workers = self.workers.map_or_else(cells::cores, usize::from);
         let done = cells::run(&cells, &self.output, workers, existing, global.quiet)?;
         let rerun = format!("sluicenet sweep {}{} -o DIR", self.file.display(), self.overrides.command());

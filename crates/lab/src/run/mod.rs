@@ -13,7 +13,7 @@ use crate::records::{
 use crate::scenario::{self, Quantity, Scenario, Warning};
 use crate::workload;
 use collect::Collector;
-pub use figures::{Completion, Figures};
+pub use figures::{Completion, Figures, us};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_sim::audit::{self, Totals};
@@ -141,6 +141,8 @@ impl Outcome {
 pub enum RunError {
     /// The scenario cannot be built.
     Build(scenario::Error),
+    /// Records have no place: nothing was run.
+    Place(RecordError),
     /// Records could not be written.
     Records(RecordError),
     /// The books do not balance: an error of this program.
@@ -151,7 +153,7 @@ impl core::fmt::Display for RunError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             RunError::Build(e) => write!(f, "{e}"),
-            RunError::Records(e) => write!(f, "{e}"),
+            RunError::Place(e) | RunError::Records(e) => write!(f, "{e}"),
             RunError::Audit(e) => write!(f, "frames are missing or counted twice, which is an error of sluicenet: {e}"),
         }
     }
@@ -242,13 +244,13 @@ pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError>
     let writer = match &options.out {
         None => None,
         Some(dir) => {
-            _lock = lock(dir)?;
+            _lock = lock(dir).map_err(RunError::Place)?;
             let info = job.info();
-            if let Found::Complete(_) = claim(dir, &info, options.existing)? {
+            if let Found::Complete(_) = claim(dir, &info, options.existing).map_err(RunError::Place)? {
                 return Ok(None);
             }
             let record = RecordOptions { part_rows: s.record.part_rows as usize, csv: s.record.csv };
-            Some(RecordWriter::create(dir, info, record)?)
+            Some(RecordWriter::create(dir, info, record).map_err(RunError::Place)?)
         }
     };
     execute(job, built, writer, options).map(Some)

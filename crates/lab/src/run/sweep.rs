@@ -1,6 +1,6 @@
 //! What the runs of a sweep come to together: a configuration each, its seeds as one.
 
-use super::Figures;
+use super::{Figures, us};
 use crate::records::stats::{Summary, mean_over_seeds};
 use crate::records::{RecordError, SUMMARY, write_file};
 use serde::{Deserialize, Serialize};
@@ -87,7 +87,7 @@ impl FlowsBeside {
         let own: Vec<_> =
             seeds.iter().filter(|run| run.queries.is_some()).filter_map(|run| run.flows.as_ref()).collect();
         let together = Summary::over_seeds(&own.iter().map(|flows| flows.summary_us()).collect::<Vec<_>>());
-        let us = |us: f64| (together.count > 0).then_some(us);
+        let us = |us: f64| (together.count > 0).then(|| to_ps(us));
         (!own.is_empty()).then(|| FlowsBeside {
             finished: together.count as u64,
             unfinished: own.iter().map(|flows| flows.unfinished).sum(),
@@ -136,7 +136,7 @@ impl Configuration {
         let own: Vec<Summary> = seeds.iter().map(|run| run.main().summary_us()).collect();
         let means: Vec<f64> = own.iter().filter(|s| s.count > 0).map(|s| s.mean).collect();
         let together = Summary::over_seeds(&own);
-        let us = |us: f64| (together.count > 0).then_some(us);
+        let us = |us: f64| (together.count > 0).then(|| to_ps(us));
         let sum = |of: fn(&Figures) -> u64| seeds.iter().map(|run| of(run)).sum();
         Configuration {
             axes: seeds[0].axes.clone(),
@@ -145,7 +145,7 @@ impl Configuration {
             finished: together.count as u64,
             unfinished: sum(|run| run.main().unfinished),
             mean_us: us(together.mean),
-            mean_half_width_us: mean_over_seeds(&means).and_then(|mean| mean.half_width),
+            mean_half_width_us: mean_over_seeds(&means).and_then(|mean| mean.half_width).map(to_ps),
             p50_us: us(together.p50),
             p95_us: us(together.p95),
             p99_us: us(together.p99),
@@ -177,6 +177,11 @@ impl Configuration {
     }
 }
 
+/// A mean of times in microseconds, to a whole picosecond.
+fn to_ps(mean_us: f64) -> f64 {
+    us(mean_us * 1e6)
+}
+
 /// The axis of LL, LZ, ZL and ZZ, as records name it.
 const FLOW_CONTROL: &str = "flow_control";
 
@@ -205,7 +210,7 @@ mod tests {
         assert_eq!((&zz.seeds[..], zz.mean_us, zz.p50_us), (&[1, 2, 3][..], Some(2000.0), Some(2000.0)));
         assert_eq!((zz.finished, zz.timeouts, zz.gain(&found)), (30, 6, Some(2.0)));
         // Mean 2, standard deviation 1, three seeds: 4.303 / sqrt(3).
-        assert!((zz.mean_half_width_us.unwrap() - 4303.0 / 3f64.sqrt()).abs() < 1e-9);
+        assert!((zz.mean_half_width_us.unwrap() - 4303.0 / 3f64.sqrt()).abs() < 1e-6);
         let alone = &configurations(&[&runs[0]])[0];
         assert_eq!((alone.mean_us, alone.mean_half_width_us), (Some(2000.0), None));
         assert_eq!(alone.flows, None);
