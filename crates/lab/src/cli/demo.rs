@@ -1,4 +1,4 @@
-//! `demo`: the result in a minute.
+//! `demo`: the result, in about a minute on two quiet cores.
 
 use super::cells::{self, Cell};
 use super::failure::Failure;
