@@ -56,9 +56,9 @@ def test_runs_and_sweeps_do_not_overwrite_each_other(swept: str, incast: Path, t
     run, sweep = tmp_path / "run", tmp_path / "sweep"
     sn.run(incast, out=run)
     sn.sweep(swept, out=sweep)
-    for arguments in ({}, {"resume": False}):
+    for resume in (True, False):
         with pytest.raises(sn.RecordError, match=r"already holds the result of incast-4.*force=True"):
-            sn.sweep(swept, out=run, **arguments)
+            sn.sweep(swept, out=run, resume=resume)
     with pytest.raises(sn.RecordError, match=r"already holds a sweep of incast-4 \(2 runs\).*force=True"):
         sn.run(incast, out=sweep)
     with pytest.raises(sn.RecordError, match="already holds a sweep of incast-4"):

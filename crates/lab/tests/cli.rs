@@ -648,6 +648,52 @@ fn the_demo_checks_itself() {
 }
 
 #[test]
+fn a_page_tells_the_world_and_a_command_that_works() {
+    let dir = Dir::new("cli-page");
+    let file = dir.file("a small one.toml", SMALL);
+    let page = |out: &str| std::fs::read_to_string(Path::new(out).join("report.html")).unwrap();
+    let again = |out: &str| {
+        let page = page(out);
+        let command = page.split_once("<pre>").unwrap().1.split_once("</pre>").unwrap().0;
+        command
+            .replace("&#39;", "'")
+            .replace("&quot;", "\"")
+            .replace("&gt;", ">")
+            .replace("&lt;", "<")
+            .replace("&amp;", "&")
+    };
+    let (run, sweep, demo) = (dir.path("run"), dir.path("sweep"), dir.path("demo"));
+    expect(0, &["run", &file, "-o", &run, "-q", "--set", "scenario.name=\"it's\""]);
+    expect(0, &["sweep", &file, "-o", &sweep, "-q"]);
+    expect(0, &["demo", "-o", &demo, "-q", "--queries", "2"]);
+    for out in [&run, &sweep, &demo] {
+        let (command, before) = (again(out), records(out));
+        let done = Command::new("sh").args(["-c", &command]).output().unwrap();
+        assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+        assert!(records(out) == before && again(out) == command, "{command}");
+        // Made anew from the records, the page still says it.
+        expect(0, &["report", out]);
+        assert_eq!(again(out), command);
+    }
+    let page = page(&demo);
+    for text in [
+        "256 virtualised servers of 4 machines each",
+        "each of the 16 chassis of 16 servers",
+        "Every message is 20 KB.",
+        "the first 50 warm up, and times leave them out",
+        "<dt>gain</dt>",
+        "<dt>subquery</dt>",
+        "<dt>aggregate</dt>",
+        "<dt>lost</dt><dd>frames",
+        "<dt>resent</dt><dd>TCP segments",
+        "The queue of a server is its adapter",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(page.contains("\u{202f}KB") && !page.contains("kB"), "one spelling of a unit");
+}
+
+#[test]
 fn the_benchmark_says_how_it_is_used() {
     let out = Command::new(repository("bench/run")).arg("--help").output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();

@@ -2,6 +2,7 @@
 
 use super::cells::{self, Cell};
 use super::failure::Failure;
+use super::rerun::again;
 use super::sweep::Results;
 use super::table::{count, counted};
 use super::{Global, output};
@@ -47,8 +48,7 @@ impl Demo {
         refuse_others(&cells, &self.output, &loaded.scenario.name)?;
         let done = cells::run(&cells, &self.output, workers, Existing::Force, global.quiet)?;
         let results = Results { cells: &cells, done: &done, dir: &self.output };
-        let flag = self.queries.map_or(String::new(), |n| format!(" --queries {n}"));
-        results.save(&loaded.scenario.name, vec![format!("sluicenet demo{flag}")])?;
+        results.save(&loaded.scenario.name, vec![again()])?;
         if global.json {
             output::json(&results.printed());
         } else {

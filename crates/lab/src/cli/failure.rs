@@ -61,7 +61,7 @@ impl Failure {
     }
 
     /// The same where writing what was asked for is all there is to do: the place is at fault.
-    pub fn as_input(self) -> Failure {
+    pub fn into_input(self) -> Failure {
         match self {
             Failure::Failed(text) => Failure::Input(text),
             other => other,

@@ -15,6 +15,7 @@ mod interrupt;
 mod output;
 mod progress;
 mod report;
+mod rerun;
 mod run;
 mod schema;
 mod sweep;
@@ -90,12 +91,6 @@ impl Overrides {
     /// All of them as the loader wants them.
     fn all(&self) -> Vec<String> {
         self.set.iter().cloned().chain(self.seed.map(|s| format!("scenario.seed={s}"))).collect()
-    }
-
-    /// As they stood on the command line.
-    fn command(&self) -> String {
-        let sets = self.set.iter().map(|s| format!(" --set '{s}'"));
-        sets.chain(self.seed.map(|s| format!(" --seed {s}"))).collect()
     }
 }
 

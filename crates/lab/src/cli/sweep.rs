@@ -4,6 +4,7 @@ use super::cells::{self, Cell, Done};
 use super::failure::Failure;
 use super::figures::Printed;
 use super::files::{self, REPORT};
+use super::rerun::again;
 use super::run::warn;
 use super::table::{Table, count, counted, short, time};
 use super::{Global, Overrides, interrupt, output};
@@ -48,9 +49,8 @@ impl Sweep {
         claim_sweep(&self.output, &loaded.scenario.name, existing).map_err(Failure::input)?;
         let workers = self.workers.map_or_else(cells::cores, usize::from);
         let done = cells::run(&cells, &self.output, workers, existing, global.quiet)?;
-        let rerun = format!("sluicenet sweep {}{} -o DIR", self.file.display(), self.overrides.command());
         let results = Results { cells: &cells, done: &done, dir: &self.output };
-        results.save(&loaded.scenario.name, vec![rerun])?;
+        results.save(&loaded.scenario.name, vec![again()])?;
         if global.json {
             output::json(&results.printed());
         } else {
@@ -166,6 +166,9 @@ impl Results<'_> {
         }
         // What went wrong is of the whole run, as in the table of one: the times alone leave the warm-up out.
         out += "\n  Times leave the warm-up out; timeouts, resent and lost are of the whole run.\n";
+        if has_gain {
+            out += "  Gain: the mean under LL over this mean, all else the same. Lost: frames; resent: TCP segments.\n";
+        }
         if has_seeds {
             out += "  Of several seeds times are the means of each seed's own, ± is the mean's 95 % confidence interval\n  \
                     (Student's t), counts are sums.\n";

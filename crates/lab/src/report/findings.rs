@@ -185,7 +185,7 @@ fn ranking(model: &Model, rows: &[&Row]) -> Findings {
     if ratio >= EQUAL && !rivals.is_empty() {
         let names = match rivals[..] {
             [one] => model.label(one),
-            [ref others @ ..] => format!("{} others", others.len()),
+            _ => format!("{} others", rivals.len()),
         };
         let headline =
             format!("{NO_WINNER}the 95\u{202f}% confidence intervals of {} and {names} overlap.", model.label(best));

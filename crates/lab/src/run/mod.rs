@@ -2,6 +2,7 @@
 
 mod capture;
 mod collect;
+mod describe;
 mod figures;
 mod sweep;
 
@@ -13,6 +14,7 @@ use crate::records::{
 use crate::scenario::{self, Quantity, Scenario, Warning};
 use crate::workload;
 use collect::Collector;
+pub use describe::{WORK, WORLD};
 pub use figures::{Completion, Figures, us};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
@@ -225,7 +227,9 @@ fn parameters(s: &Scenario) -> Vec<(String, String)> {
         ("RTO base / min / slop", rto),
         ("MTU of a guest", s.host_mtu().written()),
     ];
-    lines.map(|(name, value)| (name.to_owned(), value)).to_vec()
+    let mut all = describe::lines(s);
+    all.extend(lines.map(|(name, value)| (name.to_owned(), value)));
+    all
 }
 
 /// A choice by the word that a scenario has for it.
