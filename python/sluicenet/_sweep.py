@@ -188,7 +188,9 @@ class Sweep(Sequence[Cell]):
             s = result.summary
             mean = "-" if s["mean_us"] is None else f"{s['mean_us']:,.1f} us"
             label = " ".join(f"{k}={v}" for k, v in settings.items())
-            lines.append(f"  {label}: mean {mean}, {s['timeouts']:,} timeouts, {s['drops']:,} drops, {s['status']}")
+            unfinished = f", {s['unfinished']:,} unfinished" if s["unfinished"] else ""
+            counts = f"{s['timeouts']:,} timeouts, {s['drops']:,} drops"
+            lines.append(f"  {label}: mean {mean}{unfinished}, {counts}, {s['status']}")
         return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str:

@@ -83,21 +83,21 @@ def test_tables_of_all_runs_have_the_settings_in_front(swept: str, tmp_path: Pat
 
 
 def test_settings_have_their_types(incast: Path, tmp_path: Path) -> None:
-    axes = '"pfc.enabled" = [true, false]\n"workload.0.senders" = [2, 3]\n"workload.0.bytes" = ["1 KB", "20 KB"]\n'
+    axes = '"tcp.nagle" = [true, false]\n"workload.0.senders" = [2, 3]\n"workload.0.bytes" = ["1 KB", "20 KB"]\n'
     ran = sn.sweep(incast.read_text() + "\n[sweep]\n" + axes, out=tmp_path)
     loaded = sn.load(tmp_path)
     assert isinstance(loaded, sn.Sweep)
     for sweep in (ran, loaded):
-        assert sweep[0].settings == {"enabled": True, "senders": 2, "bytes": "1 KB", "seed": 1}
+        assert sweep[0].settings == {"nagle": True, "senders": 2, "bytes": "1 KB", "seed": 1}
         schema = sweep.queries.to_arrow().schema
-        assert [str(schema.field(name).type) for name in ("enabled", "senders", "bytes", "seed")] == [
+        assert [str(schema.field(name).type) for name in ("nagle", "senders", "bytes", "seed")] == [
             "bool",
             "int64",
             "string",
             "uint64",
         ]
-    assert ran[0].result.path.name == "enabled=true,senders=2,bytes=1_KB"
-    assert sorted(map(str, ran.summary.to_pandas()["enabled"].unique())) == ["False", "True"]
+    assert ran[0].result.path.name == "nagle=true,senders=2,bytes=1_KB"
+    assert sorted(map(str, ran.summary.to_pandas()["nagle"].unique())) == ["False", "True"]
 
 
 def test_values_of_one_key_have_one_type() -> None:
