@@ -44,6 +44,11 @@ class ScenarioError(SluicenetError, ValueError):
         """The whole of it, below the line that Python starts."""
         return f"\n{self.text}"
 
+    def __repr__(self) -> str:
+        """Where and what; Python's own would say all of it twice, as text and in its parts."""
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        return f"ScenarioError({f'{place}: {self.message}'!r})"
+
 
 class RecordError(SluicenetError, OSError):
     """Result files that cannot be read or written, or a directory that holds another result already.

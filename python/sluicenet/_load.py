@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import _native
 from ._result import Result
-from ._sweep import Cell, Sweep
+from ._sweep import Cell, Sweep, typed
 
 
 def load(path: str | os.PathLike[str]) -> Result | Sweep:
@@ -24,7 +24,9 @@ def load(path: str | os.PathLike[str]) -> Result | Sweep:
     root = Path(path)
     if not _native.is_result(root) and (found := cells(root)):
         results = [_opened(p) for p in found]
-        return Sweep(root, [Cell(_settings(r), r) for r in results])
+        axes = typed([dict(r.manifest["axes"]) for r in results])
+        cells_of = zip(axes, results, strict=True)
+        return Sweep(root, [Cell({**run, "seed": r.manifest["seed"]}, r) for run, r in cells_of])
     return _opened(root)
 
 
@@ -46,11 +48,6 @@ def _opened(path: Path) -> Result:
     if result.status == "running":
         warnings.warn(f"{result.path}: still runs, or was killed: this is what was flushed", stacklevel=3)
     return result
-
-
-def _settings(result: Result) -> dict[str, str | int]:
-    axes: list[tuple[str, str]] = result.manifest["axes"]
-    return {**dict(axes), "seed": result.manifest["seed"]}
 
 
 def _order(root: Path) -> list[str]:

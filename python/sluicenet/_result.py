@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 import weakref
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +22,12 @@ class Summary(TypedDict):
 
     ``finished``, ``unfinished`` and the times are those of queries (an incast's rounds) where there are any, of flows
     otherwise: ``of`` says which. They leave the warm-up out, and times are None where nothing finished. ``timeouts`` and
-    ``retransmissions`` are those of all messages, what follows counts the whole run. From ``flow_control`` on, a run that was killed has None; ``mean_round_us`` and ``bound_us`` (a round
-    at line rate) are of an incast.
+    ``retransmissions`` are those of all messages, what follows counts the whole run. From ``flow_control`` on, a run that
+    was killed has None; ``mean_round_us`` and ``bound_us`` (a round at line rate) are of an incast; ``left_out`` counts
+    what the warm-up left out of the times; ``messages`` are those of all kinds, begun and delivered in full.
+
+    Flat, so that it is a row of a table; ``summary.json`` and ``--json`` have the times of queries and of flows in
+    objects of their own: ``mean_us`` here is ``queries.mean_us`` there, or ``flows.mean_us`` where ``of`` is flows.
     """
 
     scenario: str
@@ -51,15 +56,61 @@ class Summary(TypedDict):
     simulated_us: float | None
     packet_hops: int | None
     lossless_violations: int | None
+    left_out: int | None
+    messages: list[int] | None
+
+
+_PREFIX = "sluicenet-"
+_IN_USE = "in-use"
+"""A file in a temporary directory that its process holds locked; a kill ends that too."""
+_SETTLED_S = 60.0
+"""Between making that file and locking it passes less."""
 
 
 class Scratch:
-    """A directory that is gone when this is."""
+    """A directory that is gone when this is, or, where this process is killed, when the next one is made."""
 
     def __init__(self) -> None:
         """A new one, where the system keeps such things."""
-        self.path = Path(tempfile.mkdtemp(prefix="sluicenet-"))
-        self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        _remove_abandoned(Path(tempfile.gettempdir()))
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        held = _locked(self.path / _IN_USE, os.O_CREAT)
+        self._remove = weakref.finalize(self, _remove, self.path, held)
+
+
+def _locked(file: Path, flags: int = 0) -> int | None:
+    """The file, open and locked; None where another process holds it or the system has no such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    try:
+        opened = os.open(file, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(opened)
+        return None
+    return opened
+
+
+def _remove(path: Path, held: int | None) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    if held is not None:
+        os.close(held)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Removes what killed processes left."""
+    for mark in folder.glob(f"{_PREFIX}*/{_IN_USE}"):
+        try:
+            age_s = time.time() - mark.stat().st_mtime
+        except OSError:
+            continue
+        if age_s > _SETTLED_S and (held := _locked(mark)) is not None:
+            _remove(mark.parent, held)
 
 
 class Result:
@@ -154,7 +205,9 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The summary, for notebooks."""
-        shown = {k: v for k, v in self.summary.items() if not isinstance(v, dict) and k not in ("scenario", "seed")}
+        shown = {
+            k: v for k, v in self.summary.items() if not isinstance(v, dict | list) and k not in ("scenario", "seed")
+        }
         rows = "".join(
             f"<tr><th style='text-align:left'>{k}</th><td style='text-align:right'>{_shown(v)}</td></tr>"
             for k, v in shown.items()

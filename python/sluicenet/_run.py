@@ -93,5 +93,6 @@ def execute(
     except KeyboardInterrupt:
         # Raised after the records were closed.
         result = Result(out, keep)
-        raise Interrupted(f"{result.status}; what was recorded up to there: {result.path}", result) from None
+        lasts = "" if keep is None else ", as long as this exception's `result`"
+        raise Interrupted(f"{result.status}; what was recorded up to there: {result.path}{lasts}", result) from None
     return Result(out, keep), odd or []

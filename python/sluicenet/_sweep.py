@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -24,11 +25,55 @@ _LOOK_INTERVAL_S = 0.1
 """How often the waiting thread looks for Ctrl-C and moves the bar."""
 
 
-class Cell(NamedTuple):
-    """One run of a sweep: what it was run with, and what came out."""
+Setting = str | bool | int | float
+"""A value of an axis."""
 
-    settings: dict[str, str | int]
+_INT64 = range(-(2**63), 2**63)
+_REAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+
+
+class Cell(NamedTuple):
+    """One run of a sweep: what it was run with, and what came out.
+
+    Values are bool, int or float where all values of their key in this sweep are, and text otherwise, as ``"20 KB"``.
+    """
+
+    settings: dict[str, Setting]
     result: Result
+
+
+def typed(axes: Sequence[Mapping[str, str]]) -> list[dict[str, Setting]]:
+    """The axes of all runs of a sweep, whose values records have as text, with the values they stand for."""
+    names = list(dict.fromkeys(name for run in axes for name in run))
+    converters = {name: _converter([run[name] for run in axes if name in run]) for name in names}
+    return [{name: converters[name](value) for name, value in run.items()} for run in axes]
+
+
+def _converter(values: Sequence[str]) -> Callable[[str], Setting]:
+    """What makes one type of all these texts, so that a column has one."""
+
+    def boolean(text: str) -> bool:
+        return {"true": True, "false": False}[text]
+
+    def whole(text: str) -> int:
+        if (number := int(text)) not in _INT64 or str(number) != text:
+            raise ValueError(text)
+        return number
+
+    def real(text: str) -> float:
+        # "nan" and "007" are words here, and a whole number beyond 64 bits would lose its end.
+        if not _REAL.fullmatch(text) or (text.lstrip("-").isdigit() and int(text) not in _INT64):
+            raise ValueError(text)
+        return float(text)
+
+    for convert in (boolean, whole, real):
+        try:
+            for text in values:
+                convert(text)
+        except (KeyError, ValueError):
+            continue
+        return convert
+    return str
 
 
 class SweepTable(Table):
@@ -45,9 +90,10 @@ class SweepTable(Table):
         return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
 
 
-def _with_settings(table: pa.Table, settings: Mapping[str, str | int]) -> pa.Table:
+def _with_settings(table: pa.Table, settings: Mapping[str, Setting]) -> pa.Table:
     for place, (name, value) in enumerate(settings.items()):
-        scalar = pa.scalar(value, pa.uint64()) if isinstance(value, int) else pa.scalar(value, pa.string())
+        # Seeds are any 64 bits.
+        scalar = pa.scalar(value, pa.uint64()) if name == "seed" else pa.scalar(value)
         column: pa.Array[Any] = pa.repeat(scalar, table.num_rows)
         # A table may have a column of the same name, as `priority`: the setting is told apart.
         name = f"{name}_setting" if name in table.column_names else name
@@ -89,7 +135,7 @@ class Sweep(Sequence[Cell]):
         """A row a run: its settings and its summary."""
 
         def row(result: Result) -> pa.Table:
-            skipped = ("seed", "drops_by_reason")
+            skipped = ("seed", "drops_by_reason", "messages")
             return pa.Table.from_pylist([{k: v for k, v in result.summary.items() if k not in skipped}])
 
         return SweepTable("summary", self, row)
@@ -142,7 +188,9 @@ class Sweep(Sequence[Cell]):
             s = result.summary
             mean = "-" if s["mean_us"] is None else f"{s['mean_us']:,.1f} us"
             label = " ".join(f"{k}={v}" for k, v in settings.items())
-            lines.append(f"  {label}: mean {mean}, {s['timeouts']:,} timeouts, {s['drops']:,} drops, {s['status']}")
+            unfinished = f", {s['unfinished']:,} unfinished" if s["unfinished"] else ""
+            counts = f"{s['timeouts']:,} timeouts, {s['drops']:,} drops"
+            lines.append(f"  {label}: mean {mean}{unfinished}, {counts}, {s['status']}")
         return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str:
@@ -181,7 +229,7 @@ def sweep(
 
     Raises:
         ScenarioError: The scenario or a variant cannot be used, or its sweep varies what is given here as well.
-        RecordError: Records cannot be written, or a folder holds another result.
+        RecordError: Records cannot be written, or `out` or a folder there holds another result.
         Interrupted: Ctrl-C, as a KeyboardInterrupt that has the runs that are complete.
     """
     if workers is not None and workers < 1:
@@ -194,11 +242,13 @@ def sweep(
     jobs = loaded.variants(None if seeds is None else list(dict.fromkeys(seeds)))
     existing = existing_policy(resume and not force, force)
     root = Path(out)
+    _native.claim_sweep(root, loaded.name, existing)
     with Bar(loaded.name, progress) as bar:
         results, odd = _run_all(loaded.name, jobs, root, workers or max(1, _cores() // threads), threads, existing, bar)
         bar.finish()
     warn(odd, stacklevel=2)
-    done = Sweep(root, [Cell(_settings(jobs[i]), results[i]) for i in sorted(results)])
+    settings = _settings(jobs)
+    done = Sweep(root, [Cell(settings[i], results[i]) for i in sorted(results)])
     if done.failed:
         text = f"{len(done.failed)} of {len(done)} runs failed; the first: {done.failed[0].result.status}"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
@@ -209,8 +259,9 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _settings(job: _native.Job) -> dict[str, str | int]:
-    return {**dict(job.axes), "seed": job.seed}
+def _settings(jobs: Sequence[_native.Job]) -> list[dict[str, Setting]]:
+    axes = typed([dict(job.axes) for job in jobs])
+    return [{**run, "seed": job.seed} for run, job in zip(axes, jobs, strict=True)]
 
 
 def _folders(jobs: Sequence[_native.Job]) -> list[str]:
@@ -259,7 +310,8 @@ def _run_all(
         complete = [i for i in sorted(results) if results[i].status == "complete"]
         _native.sweep_summary(root, name, [folders[i] for i in complete])
         text = f"{len(complete)} of {len(jobs)} runs are complete in {root}; the same call goes on from there"
-        cells = [Cell(_settings(jobs[i]), results[i]) for i in complete]
+        settings = _settings(jobs)
+        cells = [Cell(settings[i], results[i]) for i in complete]
         raise Interrupted(text, Sweep(root, cells)) from None
     finally:
         _end(pool, stop)

@@ -19,7 +19,7 @@ mod _native {
     #[pymodule_export]
     use super::scenario::Scenario;
     #[pymodule_export]
-    use super::summary::{summary, sweep_summary};
+    use super::summary::{claim_sweep, summary, sweep_summary};
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");

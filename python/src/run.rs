@@ -6,7 +6,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sluicenet_lab::records::Existing;
 use sluicenet_lab::run::{self, Options, Progress};
-use sluicenet_lab::scenario::folder_name;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,13 +39,14 @@ impl Stop {
 pub struct Job {
     file: String,
     label: String,
+    folder: String,
     job: run::Job,
 }
 
 impl Job {
-    /// A job of the scenario in `file`; `label` tells it from others of a sweep.
-    pub fn new(file: &str, label: String, job: run::Job) -> Job {
-        Job { file: file.to_string(), label, job }
+    /// A job of the scenario in `file`; `label` tells it from others of a sweep, and so does the name of its folder.
+    pub fn new(file: &str, label: String, folder: String, job: run::Job) -> Job {
+        Job { file: file.to_string(), label, folder, job }
     }
 
     /// The same with another seed, and the seed in its label: an axis of nothing, since runs with the same axes are
@@ -57,7 +57,11 @@ impl Job {
         let run::Job { axes, axis_keys, inputs, .. } = &self.job;
         let job = run::Job { scenario, axes: axes.clone(), axis_keys: axis_keys.clone(), inputs: inputs.clone() };
         let label = format!("{} seed={seed}", self.label).trim_start().to_string();
-        Job::new(&self.file, label, job)
+        let folder = match self.label.is_empty() {
+            true => format!("seed={seed}"),
+            false => format!("{},seed={seed}", self.folder),
+        };
+        Job::new(&self.file, label, folder, job)
     }
 }
 
@@ -69,10 +73,10 @@ impl Job {
         &self.label
     }
 
-    /// Its label as a name that every file system and shell takes: the folder that `sluicenet sweep` gives it.
+    /// The folder that `sluicenet sweep` gives it.
     #[getter]
-    fn folder(&self) -> String {
-        folder_name(&self.label)
+    fn folder(&self) -> &str {
+        &self.folder
     }
 
     /// The cell of a sweep: axis and value.
@@ -101,12 +105,7 @@ impl Job {
         stop: &Stop,
         tick: Option<Py<PyAny>>,
     ) -> PyResult<Option<Vec<Odd>>> {
-        let existing = match existing {
-            "refuse" => Existing::Refuse,
-            "resume" => Existing::Resume,
-            "force" => Existing::Force,
-            other => return Err(PyValueError::new_err(format!("existing: {other}"))),
-        };
+        let existing = existing_of(existing)?;
         let interrupt = &*stop.raised;
         let mut raised = None;
         let outcome = py.detach(|| {
@@ -127,6 +126,16 @@ impl Job {
             Some(e) => Err(e),
             None => Ok(outcome.map(|o| odd(&o.warnings))),
         }
+    }
+}
+
+/// What to do with results that are there, by its name in Python.
+pub fn existing_of(name: &str) -> PyResult<Existing> {
+    match name {
+        "refuse" => Ok(Existing::Refuse),
+        "resume" => Ok(Existing::Resume),
+        "force" => Ok(Existing::Force),
+        other => Err(PyValueError::new_err(format!("existing: {other}"))),
     }
 }
 

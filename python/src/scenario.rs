@@ -52,7 +52,7 @@ impl Scenario {
 
     /// The scenario itself, without what its sweep varies.
     fn job(&self) -> Job {
-        Job::new(&self.loaded.file, String::new(), run::Job::new(&self.loaded))
+        Job::new(&self.loaded.file, String::new(), "run".into(), run::Job::new(&self.loaded))
     }
 
     /// Every combination of its sweep and of `seeds`; the scenario itself where there are none.
@@ -61,8 +61,8 @@ impl Scenario {
         let inputs = self.loaded.inputs();
         let mut jobs = Vec::new();
         for v in variants {
-            let label = v.label.clone();
-            let job = Job::new(&self.loaded.file, label, run::Job::of_variant(v, inputs.clone()));
+            let (label, folder) = (v.label.clone(), v.folder.clone());
+            let job = Job::new(&self.loaded.file, label, folder, run::Job::of_variant(v, inputs.clone()));
             match &seeds {
                 None => jobs.push(job),
                 Some(seeds) => jobs.extend(seeds.iter().map(|&seed| job.with_seed(seed))),

@@ -1,19 +1,18 @@
 //! A result in a few numbers: from its records, and what they do not say from the run's own figures.
 
 use crate::error;
+use crate::run::existing_of;
 use pyo3::prelude::*;
 use serde::Serialize;
+use sluicenet_lab::records;
 use sluicenet_lab::records::stats::Summary as Times;
 use sluicenet_lab::records::{
     DropRow, FlowRow, Manifest, PortRow, QueryRow, RecordError, measured_from, read, read_parts,
 };
-use sluicenet_lab::run::{Figures, PHYSICAL_LOSSES, SweepRun, SweepSummary, VIRTUAL_LOSSES};
+use sluicenet_lab::run::{self, Figures, PHYSICAL_LOSSES, SweepRun, SweepSummary, VIRTUAL_LOSSES};
 use sluicenet_proto::loss::DropReason;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// Picoseconds of a microsecond.
-const PS_PER_US: f64 = 1e6;
 
 /// The numbers in the order to show them, named as `sluicenet run --json` names them.
 #[derive(Serialize)]
@@ -46,6 +45,8 @@ struct Summary {
     simulated_us: Option<f64>,
     packet_hops: Option<u64>,
     lossless_violations: Option<u64>,
+    left_out: Option<u64>,
+    messages: Option<(u64, u64)>,
 }
 
 /// The numbers of a result, as the text of a JSON object.
@@ -61,6 +62,13 @@ pub fn sweep_summary(py: Python<'_>, path: PathBuf, scenario: &str, folders: Vec
     let run = |folder: String| Some(SweepRun { figures: Figures::saved(&path.join(&folder))?, folder });
     py.detach(|| SweepSummary::new(scenario, folders.into_iter().filter_map(run).collect()).save(&path))
         .map_err(error::records)
+}
+
+/// Refuses a place for a sweep of `scenario` that holds something else, or makes it ready where `force` is set.
+#[pyfunction]
+pub fn claim_sweep(py: Python<'_>, path: PathBuf, scenario: &str, existing: &str) -> PyResult<()> {
+    let existing = existing_of(existing)?;
+    py.detach(|| records::claim_sweep(&path, scenario, existing)).map_err(error::records)
 }
 
 fn summarise(dir: &Path) -> Result<Summary, RecordError> {
@@ -95,7 +103,7 @@ fn summarise(dir: &Path) -> Result<Summary, RecordError> {
     let f = figures.as_ref();
     let times = Times::of(&mut times_ps);
     // Nothing finished is not "in no time".
-    let us = |ps: f64| (times.count > 0).then_some(ps / PS_PER_US);
+    let us = |ps: f64| (times.count > 0).then(|| run::us(ps));
     Ok(Summary {
         scenario: manifest.run.scenario,
         seed: manifest.run.seed,
@@ -123,6 +131,8 @@ fn summarise(dir: &Path) -> Result<Summary, RecordError> {
         simulated_us: f.map(|f| f.simulated_us),
         packet_hops: f.map(|f| f.packet_hops),
         lossless_violations: f.map(|f| f.lossless_violations),
+        left_out: f.map(|f| f.left_out),
+        messages: f.map(|f| f.messages),
     })
 }
 

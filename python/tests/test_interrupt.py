@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 import sluicenet as sn
+from sluicenet._result import Scratch
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a thread cannot send SIGINT on Windows")
 
@@ -54,6 +57,33 @@ def test_records_in_a_temporary_directory_come_with_the_exception(long: dict[str
     with ctrl_c(0.3), pytest.raises(sn.Interrupted) as e:
         sn.run(long, threads=threads)
     assert len(e.value.result.queries) > 0
+
+
+def test_what_a_kill_leaves_is_removed_by_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = (
+        "import time; from sluicenet._result import Scratch; s = Scratch(); print(s.path, flush=True); time.sleep(60)"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+
+    def start() -> tuple[subprocess.Popen[str], Path]:
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
+        assert process.stdout is not None
+        return process, Path(process.stdout.readline().strip())
+
+    (killed, left), (alive, kept) = start(), start()
+    killed.kill()
+    killed.communicate()
+    Scratch()
+    assert left.exists(), "too young: it may not be locked yet"
+    for directory in (left, kept):
+        os.utime(directory / "in-use", (0, 0))
+    other = tmp_path / "sluicenet-of-mine"
+    other.mkdir()
+    mine = Scratch()
+    assert sorted(tmp_path.iterdir()) == sorted([kept, other, mine.path])
+    alive.kill()
+    alive.communicate()
 
 
 def test_what_a_handler_raises_goes_through(long: dict[str, Any]) -> None:

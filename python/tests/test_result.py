@@ -32,11 +32,15 @@ def test_the_summary_is_that_of_the_tables(result: sn.Result) -> None:
 def test_the_summary_has_the_figures_that_the_command_prints(result: sn.Result, tmp_path: Path) -> None:
     s = result.summary
     printed = json.loads((result.path / "summary.json").read_text())
-    names = ("bound_us", "mean_round_us", "packet_hops", "simulated_us", "lossless_violations", "flow_control")
+    names = ["bound_us", "mean_round_us", "packet_hops", "simulated_us", "lossless_violations", "flow_control"]
+    names += ["left_out", "messages"]
     assert {name: s[name] for name in names} == {name: printed[name] for name in names}  # type: ignore[literal-required]
     for name in ("drops", "timeouts", "retransmissions", "losses_virtual", "losses_physical", "pauses"):
         assert s[name] == printed[name], name
-    assert s["mean_round_us"] == pytest.approx(s["mean_us"])
+    for name in ("finished", "unfinished", "mean_us", "p50_us", "p95_us", "p99_us", "p999_us", "max_us"):
+        assert s[name] == printed["queries"][name], name  # type: ignore[literal-required]
+    assert s["mean_round_us"] == s["mean_us"]
+    assert s["mean_us"] == round(s["mean_us"] or 0.0, 6)
     assert s["bound_us"] is not None
     assert s["mean_us"] is not None
     assert 0 < s["bound_us"] < s["mean_us"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import threading
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,10 @@ def test_an_override_and_a_missing_file_are_named_too(incast: Path) -> None:
         sn.run(incast, overrides={"tcp.congestion": "cubicc"})
     assert (e.value.file, e.value.line, e.value.hint) == ("overrides", 1, "did you mean `cubic`?")
     assert "--set" not in str(e.value)
+    # Told once, however it is shown.
+    assert str(e.value).count("did you mean") == 1
+    assert repr(e.value) == "ScenarioError('overrides:1:16: unknown congestion `cubicc`')"
+    assert "".join(traceback.format_exception(e.value)).count("did you mean") == 1
     with pytest.raises(sn.ScenarioError, match=r"nowhere\.toml"):
         sn.run("nowhere.toml")
     with pytest.raises(TypeError, match="not object"):
@@ -135,7 +140,7 @@ def test_a_run_that_fails_stops_no_other_of_a_sweep(incast: Path, tmp_path: Path
     overrides = {k: v for k, v in too_little_headroom().items() if k != "pfc.enabled"}
     with pytest.warns(RuntimeWarning, match="1 of 2 runs failed"):
         sweep = sn.sweep(text, out=tmp_path, overrides=overrides)
-    assert [c.settings["enabled"] for c in sweep.failed] == ["true"]
+    assert [c.settings["enabled"] for c in sweep.failed] == [True]
     assert sweep[1].result.status == "complete"
 
 

@@ -10,6 +10,7 @@ import pytest
 from conftest import parquet
 
 import sluicenet as sn
+from sluicenet import _sweep
 
 AXES = '\n[sweep]\n"tcp.congestion" = ["newreno", "cubic"]\n'
 
@@ -51,6 +52,21 @@ def test_a_sweep_goes_on_where_it_was(swept: str, tmp_path: Path) -> None:
         sn.sweep(swept, out=tmp_path, resume=False)
 
 
+def test_runs_and_sweeps_do_not_overwrite_each_other(swept: str, incast: Path, tmp_path: Path) -> None:
+    run, sweep = tmp_path / "run", tmp_path / "sweep"
+    sn.run(incast, out=run)
+    sn.sweep(swept, out=sweep)
+    for resume in (True, False):
+        with pytest.raises(sn.RecordError, match=r"already holds the result of incast-4.*force=True"):
+            sn.sweep(swept, out=run, resume=resume)
+    with pytest.raises(sn.RecordError, match=r"already holds a sweep of incast-4 \(2 runs\).*force=True"):
+        sn.run(incast, out=sweep)
+    with pytest.raises(sn.RecordError, match="already holds a sweep of incast-4"):
+        sn.sweep(swept.replace('name = "incast-4"', 'name = "other"'), out=sweep)
+    assert len(sn.sweep(swept, out=run, force=True)) == 2
+    assert isinstance(sn.load(run), sn.Sweep)
+
+
 def test_tables_of_all_runs_have_the_settings_in_front(swept: str, tmp_path: Path) -> None:
     sweep = sn.sweep(swept, out=tmp_path)
     queries = sweep.queries.to_polars()
@@ -64,6 +80,37 @@ def test_tables_of_all_runs_have_the_settings_in_front(swept: str, tmp_path: Pat
     assert "cubic" in sn.report(sweep).read_text().lower()
     assert sn.report(tmp_path, tmp_path / "again.html").exists()
     assert len(sn.plot.cdf(sweep).get_lines()) == 2
+
+
+def test_settings_have_their_types(incast: Path, tmp_path: Path) -> None:
+    axes = '"tcp.nagle" = [true, false]\n"workload.0.senders" = [2, 3]\n"workload.0.bytes" = ["1 KB", "20 KB"]\n'
+    ran = sn.sweep(incast.read_text() + "\n[sweep]\n" + axes, out=tmp_path)
+    loaded = sn.load(tmp_path)
+    assert isinstance(loaded, sn.Sweep)
+    for sweep in (ran, loaded):
+        assert sweep[0].settings == {"nagle": True, "senders": 2, "bytes": "1 KB", "seed": 1}
+        schema = sweep.queries.to_arrow().schema
+        assert [str(schema.field(name).type) for name in ("nagle", "senders", "bytes", "seed")] == [
+            "bool",
+            "int64",
+            "string",
+            "uint64",
+        ]
+    assert ran[0].result.path.name == "nagle=true,senders=2,bytes=1_KB"
+    assert sorted(map(str, ran.summary.to_pandas()["nagle"].unique())) == ["False", "True"]
+
+
+def test_values_of_one_key_have_one_type() -> None:
+    def types(values: list[str]) -> list[object]:
+        return [run["x"] for run in _sweep.typed([{"x": value} for value in values])]
+
+    assert types(["true", "false"]) == [True, False]
+    assert types(["1", "20"]) == [1, 20]
+    assert types(["1", "0.5"]) == [1.0, 0.5]
+    assert types(["1", "auto"]) == ["1", "auto"]
+    assert types(["true", "auto"]) == ["true", "auto"]
+    for word in ("007", "nan", "1_000", "18446744073709551615", ""):
+        assert types([word]) == [word]
 
 
 def test_a_variant_that_is_wrong_stops_it_before_anything_ran(swept: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ use super::{interrupt, output};
 use crate::records::{Existing, RunLog};
 use crate::report::CellInput;
 use crate::run::{self, Figures, Job, Options, RunError};
-use crate::scenario::{Loaded, folder_name};
+use crate::scenario::Loaded;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -44,7 +44,7 @@ pub(super) fn cells(loaded: &Loaded) -> Result<Vec<Cell>, Failure> {
     let inputs = loaded.inputs();
     let mut cells: Vec<Cell> = Vec::with_capacity(variants.len());
     for v in variants {
-        let mut folder = folder_name(&v.label);
+        let mut folder = v.folder.clone();
         if cells.iter().any(|c| c.folder == folder) {
             folder = format!("{folder}-{}", cells.len());
         }

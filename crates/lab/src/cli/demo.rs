@@ -1,13 +1,14 @@
-//! `demo`: the result in a minute.
+//! `demo`: the result, in about a minute on two quiet cores.
 
-use super::cells;
+use super::cells::{self, Cell};
 use super::failure::Failure;
+use super::rerun::again;
 use super::sweep::Results;
 use super::table::{count, counted};
 use super::{Global, output};
-use crate::records::Existing;
+use crate::records::{Existing, Manifest, claim_sweep};
 use crate::scenario::Scenario;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The scenario, as it stands in the repository.
 const SCENARIO: &str = include_str!("../../../../scenarios/demo.toml");
@@ -43,10 +44,11 @@ impl Demo {
             output::note(INTRODUCTION);
         }
         // A demo is shown again and again: it replaces itself, and nothing that is not of it.
+        claim_sweep(&self.output, &loaded.scenario.name, Existing::Resume).map_err(Failure::input)?;
+        refuse_others(&cells, &self.output, &loaded.scenario.name)?;
         let done = cells::run(&cells, &self.output, workers, Existing::Force, global.quiet)?;
         let results = Results { cells: &cells, done: &done, dir: &self.output };
-        let flag = self.queries.map_or(String::new(), |n| format!(" --queries {n}"));
-        results.save(&loaded.scenario.name, vec![format!("sluicenet demo{flag}")])?;
+        results.save(&loaded.scenario.name, vec![again()])?;
         if global.json {
             output::json(&results.printed());
         } else {
@@ -60,6 +62,20 @@ impl Demo {
             n => Err(Failure::Failed(format!("{} where none may be lost", counted(n, "packet lost", "packets lost")))),
         }
     }
+}
+
+/// Refuses to replace what another scenario left in the folders of the demo's runs.
+fn refuse_others(cells: &[Cell], dir: &Path, name: &str) -> Result<(), Failure> {
+    for folder in cells.iter().map(|cell| dir.join(&cell.folder)).filter(|folder| Manifest::is_in(folder)) {
+        let whose = Manifest::read(&folder).map(|m| m.run.scenario);
+        if whose.as_ref().is_ok_and(|whose| whose == name) {
+            continue;
+        }
+        let whose = whose.unwrap_or_else(|e| e.to_string());
+        let text = format!("{}: already holds the result of {whose}; give another directory", folder.display());
+        return Err(Failure::Input(text));
+    }
+    Ok(())
 }
 
 const INTRODUCTION: &str = "

@@ -25,7 +25,8 @@ impl Diff {
         let mut text = String::new();
         let mut all = Vec::new();
         for (name, a, b) in &pairs {
-            let diff = records::diff(a, b)?;
+            // 1 says that they differ: what cannot be read is something else.
+            let diff = records::diff(a, b).map_err(Failure::input)?;
             identical &= diff.is_identical();
             if !name.is_empty() {
                 text += &format!("{name}: ");
@@ -48,11 +49,18 @@ impl Diff {
         if a == [self.a.clone()] && b == [self.b.clone()] {
             return Ok(vec![(String::new(), self.a.clone(), self.b.clone())]);
         }
+        if a == [self.a.clone()] || b == [self.b.clone()] {
+            let what = |dir: &Path, found: &[PathBuf]| match found == [dir] {
+                true => format!("{} is a run", dir.display()),
+                false => format!("{} is a sweep", dir.display()),
+            };
+            return Err(Failure::Input(format!("{}, {}", what(&self.a, &a), what(&self.b, &b))));
+        }
         let name = |dir: &Path| dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (left, right): (Vec<String>, Vec<String>) =
             (a.iter().map(|d| name(d)).collect(), b.iter().map(|d| name(d)).collect());
         if let Some(alone) = left.iter().find(|n| !right.contains(n)).or(right.iter().find(|n| !left.contains(n))) {
-            return Err(Failure::Failed(format!("{alone} is in one of the two alone")));
+            return Err(Failure::Input(format!("{alone} is in one of the two alone")));
         }
         Ok(left.into_iter().map(|n| (n.clone(), self.a.join(&n), self.b.join(&n))).collect())
     }

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 /// Why a verb did not succeed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Bad input or usage: nothing was run. Exit code 2.
+    /// Bad usage or input, a place that cannot take results, results that cannot be read. Exit code 2.
     Input(String),
-    /// The run failed: loss in a lossless class, a deadlock, wrong books, the disk. Exit code 1.
+    /// The run failed: loss in a lossless class, a deadlock, wrong books, a disk that is full. Exit code 1.
     Failed(String),
     /// As `Failed`, and what there is to say was printed already.
     Told,
@@ -54,10 +54,26 @@ impl From<RecordError> for Failure {
     }
 }
 
+impl Failure {
+    /// Of what was to be read or decided before anything is run: the input's fault, whatever the system says.
+    pub fn input(e: impl std::fmt::Display) -> Failure {
+        Failure::Input(e.to_string())
+    }
+
+    /// The same where writing what was asked for is all there is to do: the place is at fault.
+    pub fn into_input(self) -> Failure {
+        match self {
+            Failure::Failed(text) => Failure::Input(text),
+            other => other,
+        }
+    }
+}
+
 impl From<RunError> for Failure {
     fn from(e: RunError) -> Failure {
         match e {
             RunError::Build(e) => e.into(),
+            RunError::Place(e) => Failure::input(e),
             RunError::Records(e) => e.into(),
             RunError::Audit(_) => Failure::Failed(e.to_string()),
         }

@@ -15,6 +15,7 @@ mod interrupt;
 mod output;
 mod progress;
 mod report;
+mod rerun;
 mod run;
 mod schema;
 mod sweep;
@@ -26,13 +27,21 @@ use std::process::ExitCode;
 
 /// Simulates datacenters that hold packets back instead of dropping them, packet by packet.
 #[derive(Debug, Parser)]
-#[command(name = "sluicenet", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "sluicenet", version, max_term_width = 100, arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Cli {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
     verb: Verb,
 }
+
+/// What the exit code says; the README has the same table.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  done; of diff: the results are the same
+    1  a run failed (a loss where none may be, a deadlock, a full disk); of diff: the results differ
+    2  nothing was run: bad usage or input, a place that cannot take results, results that cannot be read or compared
+  130  stopped by Ctrl-C; what was recorded is readable";
 
 /// Options of every verb.
 #[derive(Clone, Copy, Debug, Args)]
@@ -47,7 +56,7 @@ struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// The result in a minute: 256 servers, lossy and lossless, three TCPs
+    /// The result in about a minute on two quiet cores: 256 servers, lossy and lossless, three TCPs
     Demo(demo::Demo),
     /// Run one scenario
     Run(run::Run),
@@ -82,12 +91,6 @@ impl Overrides {
     /// All of them as the loader wants them.
     fn all(&self) -> Vec<String> {
         self.set.iter().cloned().chain(self.seed.map(|s| format!("scenario.seed={s}"))).collect()
-    }
-
-    /// As they stood on the command line.
-    fn command(&self) -> String {
-        let sets = self.set.iter().map(|s| format!(" --set '{s}'"));
-        sets.chain(self.seed.map(|s| format!(" --seed {s}"))).collect()
     }
 }
 

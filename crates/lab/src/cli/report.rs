@@ -3,7 +3,7 @@
 use super::Global;
 use super::failure::Failure;
 use super::files::{self, REPORT};
-use super::output;
+use super::{output, rerun};
 use crate::records::{Manifest, Status, measured_from};
 use crate::report::{self, CellInput, Options};
 use serde_json::json;
@@ -22,10 +22,11 @@ impl Report {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         let dirs = cell_dirs(&self.dir)?;
         note_partial(&dirs, global);
-        let inputs: Vec<CellInput> = dirs.iter().map(|d| read_cell(d)).collect::<Result<_, _>>()?;
+        let inputs: Vec<CellInput> =
+            dirs.iter().map(|d| read_cell(d)).collect::<Result<_, _>>().map_err(Failure::into_input)?;
         let path = self.output.unwrap_or_else(|| self.dir.join(REPORT));
-        let again = format!("sluicenet report {}", self.dir.display());
-        files::write(&path, &report::html(&inputs, &Options { title: None, rerun: vec![again] }))?;
+        let page = report::html(&inputs, &Options { title: None, rerun: rerun::of(&dirs) });
+        files::write(&path, &page).map_err(Failure::into_input)?;
         if global.json {
             output::json(&json!({ "report": path.display().to_string(), "runs": inputs.len() }));
         } else {

@@ -5,6 +5,7 @@ use super::figures::{Printed, table};
 use super::files::{self, REPORT};
 use super::progress::Bar;
 use super::report::read_cell;
+use super::rerun::again;
 use super::{Global, Overrides, interrupt, output};
 use crate::records::{Existing, RunLog, SUMMARY};
 use crate::report;
@@ -97,8 +98,7 @@ impl Run {
         let mut where_to = String::new();
         if let Some(dir) = &self.output {
             let page = dir.join(REPORT);
-            let rerun = format!("sluicenet run {}{} -o DIR", self.file.display(), self.overrides.command());
-            let options = report::Options { title: None, rerun: vec![rerun] };
+            let options = report::Options { title: None, rerun: vec![again()] };
             files::write(&page, &report::html(&[read_cell(dir)?], &options))?;
             printed.records = Some(dir.display().to_string());
             printed.report = Some(page.display().to_string());

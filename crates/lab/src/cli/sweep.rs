@@ -4,10 +4,11 @@ use super::cells::{self, Cell, Done};
 use super::failure::Failure;
 use super::figures::Printed;
 use super::files::{self, REPORT};
+use super::rerun::again;
 use super::run::warn;
 use super::table::{Table, count, counted, short, time};
 use super::{Global, Overrides, interrupt, output};
-use crate::records::Existing;
+use crate::records::{Existing, claim_sweep};
 use crate::report;
 use crate::report::explain::{self, Group, Seen};
 use crate::run::{self, Configuration, SweepRun, SweepSummary, configurations};
@@ -45,11 +46,11 @@ impl Sweep {
             _ => Existing::Refuse,
         };
         refuse_existing(&cells, &self.output, existing)?;
+        claim_sweep(&self.output, &loaded.scenario.name, existing).map_err(Failure::input)?;
         let workers = self.workers.map_or_else(cells::cores, usize::from);
         let done = cells::run(&cells, &self.output, workers, existing, global.quiet)?;
-        let rerun = format!("sluicenet sweep {}{} -o DIR", self.file.display(), self.overrides.command());
         let results = Results { cells: &cells, done: &done, dir: &self.output };
-        results.save(&loaded.scenario.name, vec![rerun])?;
+        results.save(&loaded.scenario.name, vec![again()])?;
         if global.json {
             output::json(&results.printed());
         } else {
@@ -136,7 +137,8 @@ impl Results<'_> {
         let has_gain = gains.iter().flatten().next().is_some();
         let mut head: Vec<&str> = keys.iter().map(|key| axis_title(key)).collect();
         head.extend(has_seeds.then_some("seeds"));
-        head.extend([all.first().map_or("flows", |c| c.of.as_str()), "mean"]);
+        let of = all.first().map_or("flows", |c| c.of.as_str());
+        head.extend([of, "unfinished", "mean"]);
         head.extend(has_seeds.then_some("± 95 %"));
         head.extend(["median", "p99", "p99.9", "timeouts", "resent", "lost virt", "lost phys"]);
         head.extend(has_gain.then_some("gain"));
@@ -148,26 +150,36 @@ impl Results<'_> {
                 table.rule();
             }
             group = Some(mine);
-            let of = |us: Option<f64>| us.map_or("–".into(), time);
             let mut cells: Vec<String> = c.axes.iter().map(|a| a.1.clone()).collect();
             cells.extend(has_seeds.then(|| count(c.seeds.len() as u64)));
-            cells.extend([count(c.finished), of(c.mean_us)]);
-            cells.extend(has_seeds.then(|| of(c.mean_half_width_us)));
-            cells.extend([c.p50_us, c.p99_us, c.p999_us].map(of));
+            cells.extend([count(c.finished), count(c.unfinished), maybe_time(c.mean_us)]);
+            cells.extend(has_seeds.then(|| maybe_time(c.mean_half_width_us)));
+            cells.extend([c.p50_us, c.p99_us, c.p999_us].map(maybe_time));
             cells.extend([c.timeouts, c.retransmissions, c.losses_virtual, c.losses_physical].map(count));
             cells.extend(gain.map(|g| format!("{g:.2}×")).or(has_gain.then(String::new)));
             table.row(cells);
         }
         let mut out = table.text();
+        out += &flows_beside(keys, &all);
         for d in self.done.iter().filter(|d| !d.figures.is_complete()) {
             out += &format!("  {}: {}\n", d.folder, d.figures.status);
         }
         // As in the table of one run: the times alone leave the warm-up out.
         out +=
             "\n  Times leave the warm-up out; timeouts and resent are those of all messages, lost of the whole run.\n";
+        if has_gain {
+            out += "  Gain: the mean under LL over this mean, all else the same. Lost: frames; resent: TCP segments.\n";
+        }
         if has_seeds {
             out += "  Of several seeds times are the means of each seed's own, ± is the mean's 95 % confidence interval\n  \
                     (Student's t), counts are sums.\n";
+        }
+        let unfinished: u64 = all.iter().map(|c| c.unfinished).sum();
+        if unfinished > 0 {
+            let no_gain = all.iter().any(|c| c.flow_control().is_some());
+            let no_gain = if no_gain { ", and no gain is given beside them" } else { "" };
+            let n = count(unfinished);
+            out += &format!("  {n} unfinished: times are of finished {of} alone, so they flatter{no_gain}.\n");
         }
         for note in self.notes(&all) {
             out += &format!("  {note}\n");
@@ -236,6 +248,28 @@ impl Results<'_> {
             n => Err(Failure::Failed(format!("{n} of {} runs failed", self.cells.len()))),
         }
     }
+}
+
+/// A table of the flows that belong to no query, where there are any beside queries.
+fn flows_beside(keys: &[String], all: &[Configuration]) -> String {
+    if all.iter().all(|c| c.flows.is_none()) {
+        return String::new();
+    }
+    let head = keys.iter().map(|key| axis_title(key)).chain(["flows", "unfinished", "mean", "median", "p99"]);
+    let mut table = Table::new(keys.len(), head);
+    for c in all {
+        let flows = c.flows.clone().unwrap_or_default();
+        let mut cells: Vec<String> = c.axes.iter().map(|a| a.1.clone()).collect();
+        cells.extend([flows.finished, flows.unfinished].map(count));
+        cells.extend([flows.mean_us, flows.p50_us, flows.p99_us].map(maybe_time));
+        table.row(cells);
+    }
+    format!("\n  Flows that belong to no query:\n\n{}", table.text())
+}
+
+/// A time, where there is one.
+fn maybe_time(us: Option<f64>) -> String {
+    us.map_or("–".into(), time)
 }
 
 /// What stands over the values of a key: its last part where that is enough to know it by.

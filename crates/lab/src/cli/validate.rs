@@ -130,10 +130,17 @@ impl Findings {
                 bytes(l.xoff_bytes.zip(l.headroom_bytes).map(|(x, h)| x + h)),
             ]);
         }
+        // Else a reader looks for pfc.xoff and finds another number.
+        let mut source = String::new();
+        if self.links_by_kind.iter().any(|l| l.xoff_bytes.is_some() && l.name.ends_with("to host")) {
+            source = "\n  XOFF of links to a switch is pfc.xoff. That of links to a host is the receive buffer of its adapter\n  \
+                      (adapter.buffer), which pauses the switch when the host does not take its frames.\n"
+                .into();
+        }
         let verdict = match self.warnings.len() {
             0 => "valid".to_string(),
             n => format!("valid, with {}", counted(n as u64, "warning", "warnings")),
         };
-        format!("\n  {}: {verdict}\n\n{}\n{}", self.scenario, t.text(), k.text())
+        format!("\n  {}: {verdict}\n\n{}\n{}{source}", self.scenario, t.text(), k.text())
     }
 }

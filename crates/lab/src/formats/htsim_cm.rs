@@ -92,6 +92,8 @@ pub struct Failure {
 pub struct ConnectionMatrix {
     /// Hosts of the network it is meant for.
     pub nodes: u32,
+    /// The line that says so.
+    pub nodes_line: u32,
     /// The flows, in the order of the file.
     pub connections: Vec<Connection>,
     /// The triggers, ascending by id.
@@ -101,6 +103,22 @@ pub struct ConnectionMatrix {
 }
 
 impl ConnectionMatrix {
+    /// Compares the network it is meant for with one of so many hosts.
+    ///
+    /// # Errors
+    /// More nodes than there are hosts: it is another network's. With fewer, some hosts have nothing to do: a warning.
+    pub fn check_nodes(&self, file: &str, hosts: u32) -> Result<Option<Warning>> {
+        let (nodes, line) = (self.nodes, self.nodes_line);
+        if nodes > hosts {
+            let message = format!("this matrix is of {nodes} nodes, and the network has {hosts} hosts");
+            return Err(Error::line(file, line, &format!("Nodes {nodes}"), message)
+                .hint("htsim refuses it too: a matrix belongs to a topology"));
+        }
+        let message =
+            format!("this matrix is of {nodes} nodes, and the network has {hosts} hosts: the others are idle");
+        Ok((nodes < hosts).then(|| Warning { file: file.into(), line, message }))
+    }
+
     /// Refuses flows to hosts that are not there.
     ///
     /// # Errors
@@ -126,7 +144,8 @@ const ENTRIES_MAX: usize = 1 << 24;
 
 #[derive(Default)]
 struct Header {
-    nodes: Option<u64>,
+    /// Declared number of nodes, with the line.
+    nodes: Option<(u64, u32)>,
     /// Declared number of connections, triggers and failures, with the line.
     counts: [Option<(u64, u32)>; 3],
 }
@@ -167,7 +186,7 @@ pub fn parse_connection_matrix(file: &str, bytes: &[u8]) -> Result<(ConnectionMa
             return Err(Error::line(file, line.number, line.text, format!("more than {ENTRIES_MAX} entries")));
         }
     }
-    let Some(nodes) = header.nodes.filter(|n| *n > 0) else {
+    let Some(nodes) = header.nodes.filter(|n| n.0 > 0) else {
         return Err(Error::file(file, "`Nodes` is missing or 0").hint("a connection matrix starts with `Nodes N`"));
     };
     let specified = draft.triggers.values().filter(|t| t.kind.is_some()).count();
@@ -178,7 +197,7 @@ pub fn parse_connection_matrix(file: &str, bytes: &[u8]) -> Result<(ConnectionMa
             reader.warn(line, format!("the header says {count} {name}, the file holds {found}: these are read"));
         }
     }
-    let matrix = draft.finish(&mut reader, nodes as u32)?;
+    let matrix = draft.finish(&mut reader, (nodes.0 as u32, nodes.1))?;
     matrix.check(file, matrix.nodes)?;
     check_triggers(file, &matrix, &mut reader)?;
     Ok((matrix, reader.into_warnings()))
@@ -190,7 +209,10 @@ fn read_header(reader: &mut Reader<'_>, line: Line<'_>, first: &str, header: &mu
         return Err(reader.at(line, first, format!("`{shown}` has no value")));
     };
     match first {
-        "Nodes" => header.nodes = Some(reader.number_in(line, value, "the number of nodes", u64::from(HOSTS_MAX))?),
+        "Nodes" => {
+            let nodes = reader.number_in(line, value, "the number of nodes", u64::from(HOSTS_MAX))?;
+            header.nodes = Some((nodes, line.number));
+        }
         "Connections" | "Triggers" | "Failures" => {
             let i = ["Connections", "Triggers", "Failures"].iter().position(|n| *n == first).unwrap_or(0);
             // Only compared with what the file holds: nothing is allocated for it.
@@ -398,7 +420,7 @@ impl Draft {
     }
 
     /// The matrix with triggers by index instead of by id.
-    fn finish(self, reader: &mut Reader<'_>, nodes: u32) -> Result<ConnectionMatrix> {
+    fn finish(self, reader: &mut Reader<'_>, (nodes, nodes_line): (u32, u32)) -> Result<ConnectionMatrix> {
         let mut unspecified = self.triggers.iter().filter(|(_, t)| t.kind.is_none());
         if let Some((id, first)) = unspecified.next() {
             let count = 1 + unspecified.count();
@@ -432,7 +454,7 @@ impl Draft {
                 }
             }
         }
-        Ok(ConnectionMatrix { nodes, connections, triggers, failures: self.failures })
+        Ok(ConnectionMatrix { nodes, nodes_line, connections, triggers, failures: self.failures })
     }
 }
 

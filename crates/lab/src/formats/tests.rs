@@ -128,6 +128,15 @@ fn the_fields_files() {
 }
 
 #[test]
+fn a_matrix_belongs_to_a_network() {
+    let (m, _) = matrix("# a comment\nNodes 16\nConnections 1\n0->15 start 0 size 1000\n").unwrap();
+    assert_eq!(m.check_nodes("t", 16), Ok(None));
+    error(m.check_nodes("t", 8), 2, 1, "this matrix is of 16 nodes, and the network has 8 hosts");
+    let warning = m.check_nodes("t", 128).unwrap().unwrap();
+    assert_eq!((warning.line, warning.message.contains("16 nodes, and the network has 128 hosts")), (2, true));
+}
+
+#[test]
 fn hpcc_topologies_refused() {
     error(topology("4000000000 1 1\n"), 1, 1, "the number of nodes of 4000000000 is too large");
     error(topology("3 1 4000000000\n2\n"), 1, 5, "the number of links of 4000000000 is too large");

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use super::error::RecordError;
 use super::manifest::{Manifest, RunInfo, Status};
 use super::tables::TABLES;
+use crate::report::format::counted;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// Suffix of a file that is being written; such files are ignored by readers and replaced by writers.
 const TEMPORARY: &str = "tmp";
@@ -50,7 +53,7 @@ pub struct Lock(#[allow(dead_code)] File);
 
 /// Takes `dir`, which is created, for the result of one run.
 pub fn lock(dir: &Path) -> Result<Lock, RecordError> {
-    fs::create_dir_all(dir).map_err(RecordError::io(dir, "create the directory"))?;
+    create(dir)?;
     let file = File::open(dir).map_err(RecordError::io(dir, "open the directory"))?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(RecordError::Busy { dir: dir.to_owned() }),
@@ -59,27 +62,101 @@ pub fn lock(dir: &Path) -> Result<Lock, RecordError> {
     }
 }
 
+/// Creates `dir`, unless it is there.
+fn create(dir: &Path) -> Result<(), RecordError> {
+    not_a_file(dir)?;
+    fs::create_dir_all(dir).map_err(RecordError::io(dir, "create the directory"))
+}
+
+/// Refuses a place for results that is a file, or is below one: what the system says of it names neither.
+fn not_a_file(dir: &Path) -> Result<(), RecordError> {
+    match dir.ancestors().find(|path| fs::metadata(path).is_ok_and(|meta| !meta.is_dir())) {
+        None => Ok(()),
+        Some(path) => {
+            let source = std::io::Error::new(std::io::ErrorKind::NotADirectory, "this is a file, not a directory");
+            Err(RecordError::Io { path: path.to_owned(), action: "put results here", source })
+        }
+    }
+}
+
 /// Makes `dir` ready for the result of `run`: creates it, or decides about what it already holds.
+///
+/// A sweep that lies there is refused as another run's result is; with force its summary and its page go, and the folders
+/// of its runs stay.
 pub fn claim(dir: &Path, run: &RunInfo, existing: Existing) -> Result<Found, RecordError> {
-    fs::create_dir_all(dir).map_err(RecordError::io(dir, "create the directory"))?;
+    create(dir)?;
+    if let Some(sweep) = SweepOutline::read(dir) {
+        if existing != Existing::Force {
+            return Err(RecordError::Exists { dir: dir.to_owned(), detail: sweep.detail() });
+        }
+        remove(&made_of_records(dir))?;
+    }
     let old = result_files(dir)?;
     if old.iter().all(|path| path.extension() == Some(OsStr::new(TEMPORARY))) {
         return remove(&old);
     }
-    let made = MADE_OF_RECORDS.iter().map(|name| dir.join(name)).filter(|path| path.exists());
-    let old: Vec<PathBuf> = old.into_iter().chain(made).collect();
+    let old: Vec<PathBuf> = old.into_iter().chain(made_of_records(dir)).collect();
     let manifest = Manifest::read(dir);
     let same = |m: &Manifest| m.run.scenario_sha256 == run.scenario_sha256 && m.run.seed == run.seed;
-    let detail = match &manifest {
-        Ok(m) => format!("the result of {} (seed {}, {})", m.run.scenario, m.run.seed, m.status),
-        Err(RecordError::Corrupt { detail, .. }) => format!("a result ({detail})"),
-        Err(_) => "result files without a readable manifest".to_owned(),
-    };
+    let detail = detail(&manifest);
     match (existing, manifest) {
         (Existing::Force, _) => remove(&old),
         (Existing::Resume, Ok(m)) if same(&m) && m.status == Status::Complete => Ok(Found::Complete(Box::new(m))),
         (Existing::Resume, Ok(m)) if same(&m) => remove(&old),
         _ => Err(RecordError::Exists { dir: dir.to_owned(), detail }),
+    }
+}
+
+/// Makes `dir`, which need not be there yet, ready for a sweep of `scenario`: a run's result, and the sweep of another
+/// scenario, are replaced with force and refused otherwise. What lies in the folders of its runs is theirs to decide.
+pub fn claim_sweep(dir: &Path, scenario: &str, existing: Existing) -> Result<(), RecordError> {
+    not_a_file(dir)?;
+    let refuse = |detail| Err(RecordError::Exists { dir: dir.to_owned(), detail });
+    match SweepOutline::read(dir) {
+        Some(sweep) if existing == Existing::Refuse || existing == Existing::Resume && sweep.scenario != scenario => {
+            return refuse(sweep.detail());
+        }
+        _ => {}
+    }
+    let old = if dir.exists() { result_files(dir)? } else { Vec::new() };
+    let is_temporary = |path: &PathBuf| path.extension() == Some(OsStr::new(TEMPORARY));
+    if existing != Existing::Force && !old.iter().all(is_temporary) {
+        return refuse(detail(&Manifest::read(dir)));
+    }
+    if !old.is_empty() {
+        remove(&old.into_iter().chain(made_of_records(dir)).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// What a directory holds, by the manifest that was read there.
+fn detail(manifest: &Result<Manifest, RecordError>) -> String {
+    match manifest {
+        Ok(m) => format!("the result of {} (seed {}, {})", m.run.scenario, m.run.seed, m.status),
+        Err(RecordError::Corrupt { detail, .. }) => format!("a result ({detail})"),
+        Err(_) => "result files without a readable manifest".to_owned(),
+    }
+}
+
+/// Files in `dir` that were made of records.
+fn made_of_records(dir: &Path) -> Vec<PathBuf> {
+    MADE_OF_RECORDS.iter().map(|name| dir.join(name)).filter(|path| path.exists()).collect()
+}
+
+/// What tells the `summary.json` of a sweep from that of a run, and one sweep from another.
+#[derive(Deserialize)]
+struct SweepOutline {
+    scenario: String,
+    runs: Vec<IgnoredAny>,
+}
+
+impl SweepOutline {
+    fn read(dir: &Path) -> Option<SweepOutline> {
+        serde_json::from_str(&fs::read_to_string(dir.join(SUMMARY)).ok()?).ok()
+    }
+
+    fn detail(&self) -> String {
+        format!("a sweep of {} ({})", self.scenario, counted(self.runs.len() as u64, "run", "runs"))
     }
 }
 

@@ -32,7 +32,7 @@ mod writer;
 pub use diff::{ColumnDelta, Diff, FirstDifference, TableDiff, diff};
 pub use error::RecordError;
 pub(crate) use files::write_file;
-pub use files::{CAPTURE, Existing, Found, SUMMARY, claim, lock};
+pub use files::{CAPTURE, Existing, Found, SUMMARY, claim, claim_sweep, lock};
 pub use manifest::{Input, Manifest, PartInfo, RunInfo, RunLog, Status, sha256_hex};
 pub use reader::{measured_from, read, read_parts};
 pub use tables::{DropRow, FlowRow, PauseRow, PortRow, QueryRow, QueueRow, TcpRow};

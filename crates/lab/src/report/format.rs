@@ -36,11 +36,11 @@ pub(super) fn time_tick(ps: f64) -> String {
     trim_zeros(&time(ps))
 }
 
-/// Bytes in powers of a thousand.
+/// Bytes in powers of a thousand, spelled as scenarios spell them.
 pub(super) fn bytes(n: f64) -> String {
     let (scale, unit) = match n {
         x if x < 1e3 => return format!("{n:.0}\u{202f}B"),
-        x if x < 0.9995e6 => (1e3, "kB"),
+        x if x < 0.9995e6 => (1e3, "KB"),
         x if x < 0.9995e9 => (1e6, "MB"),
         x if x < 0.9995e12 => (1e9, "GB"),
         _ => (1e12, "TB"),
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(ticks, ["1 ms", "100 ms", "500 \u{b5}s", "2.5 ms"]);
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([1.04, 3.25, 9.96, 12.6].map(times), ["1\u{d7}", "3.2\u{d7}", "10\u{d7}", "13\u{d7}"]);
-        assert_eq!([12.0, 1500.0, 2e6].map(|b| bytes(b).replace('\u{202f}', " ")), ["12 B", "1.50 kB", "2.00 MB"]);
+        assert_eq!([12.0, 1500.0, 2e6].map(|b| bytes(b).replace('\u{202f}', " ")), ["12 B", "1.50 KB", "2.00 MB"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::format::{count, escape};
 use super::model::Model;
 use super::{CellInput, Options, charts, tables};
 use crate::records::{Input, RunInfo};
+use crate::run::{WORK, WORLD};
 
 /// Colours, type and layout; light and dark.
 const STYLE: &str = include_str!("style.css");
@@ -15,6 +16,7 @@ pub(super) fn render(model: &Model, inputs: &[&CellInput], options: &Options) ->
     let title = escape(options.title.as_deref().unwrap_or(scenario));
     let what = if model.has_queries { "query" } else { "flow" };
     let mut body = header(&title, &findings);
+    body += &world(inputs);
 
     if model.rows.iter().any(|row| row.completion.times.summary.count > 0) {
         body += &completion(model, what);
@@ -25,7 +27,10 @@ pub(super) fn render(model: &Model, inputs: &[&CellInput], options: &Options) ->
         body += &section("Where packets died", note, &tables::deaths(model));
     }
     if has_ports {
-        let note = "By level of the network, over the whole run.";
+        let note = "By level of the network, over the whole run. The queue of a server is its adapter's transmit buffer \
+                    (<code>adapter.buffer</code>). That of a switch is what waits for one of its output ports: where frames may be \
+                    lost, <code>switch.buffer</code> bounds it. Lossless frames stand in the buffers of the ports they came in by, \
+                    each with its own XOFF, so that those waiting for one output can be several such buffers together.";
         body += &section("Where packets waited", note, &tables::levels(model));
     }
     if model.rows.iter().any(|row| !row.kinds.is_empty()) {
@@ -36,6 +41,7 @@ pub(super) fn render(model: &Model, inputs: &[&CellInput], options: &Options) ->
         });
         body += &section("Flows", note, &(tables::flows(model) + &curves));
     }
+    body += &section("Words", "", &words(model));
     body += &section("What was run", "", &provenance(inputs, options));
 
     format!(
@@ -93,6 +99,70 @@ const FLOW_CONTROL_LEGEND: &str = "<ul class=\"legend\">\
     <li><i class=\"swatch c-zl\"></i><b>ZL</b> lossless vSwitch, lossy fabric</li>\
     <li><i class=\"swatch c-zz\"></i><b>ZZ</b> lossless end to end</li></ul>";
 
+/// What a reader who has not seen the scenario has to know first.
+fn world(inputs: &[&CellInput]) -> String {
+    let told = |input: &CellInput| -> Vec<String> {
+        let parameters = input.run.parameters.iter().filter(|(name, _)| tells_the_world(name));
+        parameters.map(|(_, text)| text.clone()).collect()
+    };
+    let mut worlds: Vec<Vec<String>> = Vec::new();
+    for world in inputs.iter().map(|input| told(input)).filter(|world| !world.is_empty()) {
+        if !worlds.contains(&world) {
+            worlds.push(world);
+        }
+    }
+    let Some(first) = worlds.first() else { return String::new() };
+    let mut text: String = first.iter().map(|line| format!("<p>{}</p>", escape(line))).collect();
+    if worlds.len() > 1 {
+        text +=
+            "<p class=\"note\">That is the first configuration; the others differ in what they are named after.</p>";
+    }
+    section("The world", "", &text)
+}
+
+/// Whether a parameter stands at the top of the page, and not in the list below.
+fn tells_the_world(name: &str) -> bool {
+    name == WORLD || name == WORK || name.strip_prefix(WORK).is_some_and(|rest| rest.starts_with(' '))
+}
+
+/// The page's words, those that it uses.
+fn words(model: &Model) -> String {
+    let has = |kind: &str| model.rows.iter().any(|row| row.kinds.contains_key(kind));
+    let gain = model.is_flow_control;
+    let all: [(bool, &str, &str); 12] = [
+        (
+            gain,
+            "gain",
+            "how many times sooner: the mean time under LL over the mean time under the other, all else the same",
+        ),
+        (
+            has("subquery"),
+            "subquery",
+            "a message from the aggregator that has the query to the aggregator of a chassis",
+        ),
+        (has("request"), "request", "a message from an aggregator to a worker"),
+        (has("response"), "response", "a worker's answer to its aggregator"),
+        (has("aggregate"), "aggregate", "the answer of a chassis's aggregator to the one that has the query"),
+        (
+            true,
+            "lost",
+            "frames thrown away for want of room: virtual inside a server before its adapter, physical after it",
+        ),
+        (
+            true,
+            "resent",
+            "TCP segments sent again, upon a timeout or duplicate acknowledgements, needed or not: not the number lost",
+        ),
+        (true, "timeouts", "times that a TCP sender waited in vain for its retransmission timer"),
+        (true, "held", "time that a sender was stopped by PFC"),
+        (true, "slowdown", "completion time over that of the same flow in an empty network"),
+        (true, "p99", "99 % took no longer; so p95 and p99.9"),
+        (model.has_queries, "finished", "of queries after the warm-up; what had begun and not completed is unfinished"),
+    ];
+    let line = |(_, word, text): &(bool, &str, &str)| format!("<dt>{word}</dt><dd>{}</dd>", escape(text));
+    format!("<dl>{}</dl>", all.iter().filter(|word| word.0).map(line).collect::<String>())
+}
+
 fn plural(what: &str) -> &str {
     if what == "query" { "queries" } else { "flows" }
 }
@@ -140,7 +210,7 @@ fn provenance(inputs: &[&CellInput], options: &Options) -> String {
     lines.push((if seeds.len() == 1 { "seed".into() } else { "seeds".into() }, seeds.join(", ")));
     let names = runs.iter().flat_map(|run| &run.parameters).map(|(name, _)| name);
     let mut seen: Vec<&String> = Vec::new();
-    for name in names {
+    for name in names.filter(|name| !tells_the_world(name)) {
         if seen.contains(&name) {
             continue;
         }

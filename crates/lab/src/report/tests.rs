@@ -286,6 +286,51 @@ fn worse_is_called_worse() {
 }
 
 #[test]
+fn no_winner_is_named_where_queries_are_unfinished() {
+    let headline = |cells: &[CellInput]| {
+        let page = html(cells, &Options::default());
+        page.split_once("<h1>").unwrap().1.split_once("</h1>").unwrap().0.to_owned()
+    };
+    let mut rng = Rng::from_words(&[4]);
+    let mut of = |slots, typical| cell(&[("vswitch.slots", slots)], &mut rng, 1, (typical, 0.0), "ZZ");
+    let mut cells = [of("1024", 2.0), of("64", 9.0)];
+    assert!(headline(&cells).contains("soonest"));
+    cells[1].queries.as_mut().unwrap().unfinished = 3;
+    assert_eq!(headline(&cells), "No winner is named: 3 queries had not finished when the runs ended.");
+    // Least of all where one finished nothing.
+    cells[1].queries = Some(Times { unfinished: 1, ..Times::default() });
+    assert_eq!(headline(&cells), "No winner is named: 1 query had not finished when the runs ended.");
+    // Of several groups those that can be compared are.
+    let mut cells = sweep();
+    let of = |cell: &&mut CellInput, name| cell.run.axes[0].1 == name && cell.run.axes[1].1 == "LL";
+    cells.iter_mut().filter(|cell| of(cell, "cubic")).for_each(|cell| cell.queries.as_mut().unwrap().unfinished = 2);
+    let page = html(&cells, &Options::default());
+    assert!(page.contains("<h1>Lossless end to end, a query completes "));
+    assert!(page.contains("That leaves out CUBIC: 4 queries had not finished"), "{}", headline(&cells));
+    assert!(!page.contains("<span>CUBIC: LL"), "no gain of it");
+    cells.iter_mut().for_each(|cell| cell.queries.as_mut().unwrap().unfinished = 1);
+    assert_eq!(headline(&cells), "No winner is named: 4 queries had not finished when the runs ended.");
+}
+
+#[test]
+fn no_winner_is_named_where_confidence_intervals_overlap() {
+    let mut rng = Rng::from_words(&[5]);
+    let mut of = |key, value, seed, typical| cell(&[(key, value)], &mut rng, seed, (typical, 0.0), "ZZ");
+    let slots = "vswitch.slots";
+    // Means of 2 and 6 against 3 and 9, of two seeds each: intervals of tens of milliseconds.
+    let cells = [of(slots, "64", 1, 2.0), of(slots, "64", 2, 6.0), of(slots, "8", 1, 3.0), of(slots, "8", 2, 9.0)];
+    let page = html(&cells, &Options::default());
+    assert!(page.contains(
+        "<h1>No winner is named: the 95\u{202f}% confidence intervals of vswitch.slots 64 and vswitch.slots 8 overlap.</h1>"
+    ));
+    assert!(!page.contains("soonest") && !page.contains("takes longest") && page.contains("lie between"));
+    let key = "scenario.flow_control";
+    let cells = [of(key, "LL", 1, 3.0), of(key, "LL", 2, 9.0), of(key, "ZZ", 1, 2.0), of(key, "ZZ", 2, 6.0)];
+    let page = html(&cells, &Options::default());
+    assert!(page.contains("<h1>No winner is named: the 95\u{202f}% confidence intervals of LL and ZZ overlap.</h1>"));
+}
+
+#[test]
 fn nothing_at_all_is_still_a_page() {
     let page = html(&[CellInput::default()], &Options::default());
     assert_balanced(&page);

@@ -35,19 +35,24 @@ pub struct Completion {
     pub retransmissions: u64,
 }
 
+/// Microseconds of picoseconds, to a whole picosecond: what lies below is the arithmetic's and no measurement.
+pub fn us(ps: f64) -> f64 {
+    ps.round() / 1e6
+}
+
 impl Completion {
     fn of(times_ps: impl Iterator<Item = u64>, unfinished: u64) -> Completion {
-        let mut us: Vec<f64> = times_ps.map(|ps| ps as f64 / 1e6).collect();
-        let s = Summary::of(&mut us);
+        let mut ps: Vec<f64> = times_ps.map(|ps| ps as f64).collect();
+        let s = Summary::of(&mut ps);
         Completion {
             finished: s.count as u64,
             unfinished,
-            mean_us: s.mean,
-            p50_us: s.p50,
-            p95_us: s.p95,
-            p99_us: s.p99,
-            p999_us: s.p999,
-            max_us: s.max,
+            mean_us: us(s.mean),
+            p50_us: us(s.p50),
+            p95_us: us(s.p95),
+            p99_us: us(s.p99),
+            p999_us: us(s.p999),
+            max_us: us(s.max),
             ..Completion::default()
         }
     }

@@ -2,6 +2,7 @@
 
 mod capture;
 mod collect;
+mod describe;
 mod figures;
 mod sweep;
 
@@ -13,7 +14,8 @@ use crate::records::{
 use crate::scenario::{self, Quantity, Scenario, Warning};
 use crate::workload;
 use collect::Collector;
-pub use figures::{Completion, Figures};
+pub use describe::{WORK, WORLD};
+pub use figures::{Completion, Figures, us};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_sim::audit::{self, Totals};
@@ -21,7 +23,7 @@ use sluicenet_sim::world::NodeId;
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-pub use sweep::{Configuration, SweepRun, SweepSummary, configurations};
+pub use sweep::{Configuration, FlowsBeside, SweepRun, SweepSummary, configurations};
 
 /// Picoseconds of a second.
 const PS_PER_S: u128 = 1_000_000_000_000;
@@ -149,6 +151,8 @@ impl Outcome {
 pub enum RunError {
     /// The scenario cannot be built.
     Build(scenario::Error),
+    /// Records have no place: nothing was run.
+    Place(RecordError),
     /// Records could not be written.
     Records(RecordError),
     /// The books do not balance: an error of this program.
@@ -159,7 +163,7 @@ impl core::fmt::Display for RunError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             RunError::Build(e) => write!(f, "{e}"),
-            RunError::Records(e) => write!(f, "{e}"),
+            RunError::Place(e) | RunError::Records(e) => write!(f, "{e}"),
             RunError::Audit(e) => write!(f, "frames are missing or counted twice, which is an error of sluicenet: {e}"),
         }
     }
@@ -231,7 +235,9 @@ fn parameters(s: &Scenario) -> Vec<(String, String)> {
         ("RTO base / min / slop", rto),
         ("MTU of a guest", s.host_mtu().written()),
     ];
-    lines.map(|(name, value)| (name.to_owned(), value)).to_vec()
+    let mut all = describe::lines(s);
+    all.extend(lines.map(|(name, value)| (name.to_owned(), value)));
+    all
 }
 
 /// A choice by the word that a scenario has for it.
@@ -277,13 +283,13 @@ pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError>
     let writer = match &options.out {
         None => None,
         Some(dir) => {
-            _lock = lock(dir)?;
+            _lock = lock(dir).map_err(RunError::Place)?;
             let info = job.info();
-            if let Found::Complete(_) = claim(dir, &info, options.existing)? {
+            if let Found::Complete(_) = claim(dir, &info, options.existing).map_err(RunError::Place)? {
                 return Ok(None);
             }
             let record = RecordOptions { part_rows: s.record.part_rows as usize, csv: s.record.csv };
-            Some(RecordWriter::create(dir, info, record)?)
+            Some(RecordWriter::create(dir, info, record).map_err(RunError::Place)?)
         }
     };
     execute(job, built, writer, options).map(Some)

@@ -27,6 +27,8 @@ pub struct Variant {
     /// A readable name, as `flow_control=LZ seed=2`: the last parts of the keys that differ between variants; empty
     /// where there is no sweep.
     pub label: String,
+    /// Name of its folder: as the label, with a comma between settings and nothing that a file system or shell minds.
+    pub folder: String,
     /// The keys in the order of the file, each with its value as text.
     pub settings: Vec<(String, String)>,
     /// The scenario.
@@ -55,11 +57,12 @@ impl Variant {
     }
 }
 
-/// A variant's label as a name that every file system and shell takes: that of its folder.
-pub fn folder_name(label: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "=._-+,".contains(c) { c } else { '_' };
-    let name: String = label.replace(' ', ",").chars().map(plain).take(FOLDER_CHARS_MAX).collect();
-    if name.is_empty() { "run".into() } else { name }
+/// Settings, each `name=value`, as a name that every file system and shell takes: that of a variant's folder.
+pub fn folder_name(settings: &[String]) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "=._-+".contains(c) { c } else { '_' };
+    let plain = |setting: &String| setting.chars().map(plain).collect::<String>();
+    let name = settings.iter().map(plain).collect::<Vec<_>>().join(",");
+    if name.is_empty() { "run".into() } else { name.chars().take(FOLDER_CHARS_MAX).collect() }
 }
 
 struct Axis<'a> {
@@ -185,7 +188,7 @@ pub(super) fn expand(doc: &Document, files: &mut Files) -> Result<Vec<Variant>> 
         let mut warnings = Vec::new();
         let scenario = load::read(&variant, files, &mut warnings).map_err(|e| e.in_variant(&label.join(" ")))?;
         warnings.append(&mut files.warnings);
-        variants.push(Variant { label: label.join(" "), settings, scenario, warnings });
+        variants.push(Variant { label: label.join(" "), folder: folder_name(&label), settings, scenario, warnings });
     }
     Ok(variants)
 }

@@ -439,6 +439,7 @@ fn flow_file(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Fl
     } else {
         let file = s.input("file", files.matrix(path))?;
         let matrix = &file.content;
+        files.warnings.extend(matrix.check_nodes(path, endpoints)?);
         matrix.check(path, endpoints)?;
         if let Some(f) = matrix.failures.first() {
             return Err(Error::line(path, f.line, "failure ...", "failed links are not simulated")

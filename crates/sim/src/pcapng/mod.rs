@@ -18,9 +18,11 @@ const INTERFACE_DESCRIPTION: u32 = 0x0000_0001;
 const ENHANCED_PACKET: u32 = 0x0000_0006;
 /// Tells a reader the byte order; this writer always takes the little-endian one.
 const BYTE_ORDER_MAGIC: u32 = 0x1A2B_3C4D;
-/// Time resolution as a negative power of ten: picoseconds, the unit of the simulator. Wireshark reads it and shows
-/// nanoseconds.
-const TSRESOL_PS: u8 = 12;
+/// Time resolution as a negative power of ten: nanoseconds, the finest that every reader takes. Wireshark 4.0 multiplies
+/// the fraction of a second by 10^9 in 64 bits: of picoseconds it shows wrong times from 18.447 ms on.
+const TSRESOL_NS: u8 = 9;
+/// Picoseconds, the unit of the simulator, of a nanosecond.
+const PS_PER_NS: u64 = 1_000;
 
 /// Option codes, of every block and then of each.
 mod option {
@@ -73,7 +75,7 @@ pub enum Direction {
 pub struct Packet<'a> {
     /// Where.
     pub interface: InterfaceId,
-    /// When its first bit passed, in picoseconds since the start of the run.
+    /// When its first bit passed, in picoseconds since the start of the run; the file has whole nanoseconds, rounded down.
     pub time_ps: u64,
     /// Which way.
     pub direction: Direction,
@@ -120,7 +122,7 @@ impl<W: Write> PcapngWriter<W> {
         self.put(&[0; 6]);
         self.option(option::IF_NAME, up_to_u16(interface.name));
         self.option(option::IF_SPEED, &interface.speed_bps.to_le_bytes());
-        self.option(option::IF_TSRESOL, &[TSRESOL_PS]);
+        self.option(option::IF_TSRESOL, &[TSRESOL_NS]);
         self.option(option::END, b"");
         self.end()?;
         self.interfaces += 1;
@@ -133,8 +135,9 @@ impl<W: Write> PcapngWriter<W> {
         assert!(packet.bytes.len() <= packet.original_len as usize, "no more bytes captured than there were");
         self.begin(ENHANCED_PACKET);
         self.put(&packet.interface.0.to_le_bytes());
-        self.put(&((packet.time_ps >> 32) as u32).to_le_bytes());
-        self.put(&(packet.time_ps as u32).to_le_bytes());
+        let time_ns = packet.time_ps / PS_PER_NS;
+        self.put(&((time_ns >> 32) as u32).to_le_bytes());
+        self.put(&(time_ns as u32).to_le_bytes());
         self.put(&(packet.bytes.len() as u32).to_le_bytes());
         self.put(&packet.original_len.to_le_bytes());
         self.put(packet.bytes);

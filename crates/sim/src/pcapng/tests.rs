@@ -235,6 +235,52 @@ fn wireshark_agrees_about_every_checksum() {
     }
 }
 
+/// A capture of one frame at each of these times.
+fn at_times(times_ps: &[u64]) -> Vec<u8> {
+    let mut writer = PcapngWriter::new(Vec::new()).unwrap();
+    let interface = Interface { name: "x", link: LinkType::Ethernet, speed_bps: 1 };
+    let interface = writer.interface(&interface).unwrap();
+    let bytes = &ethernet(EtherType::IPV4, &ip(Protocol::TCP, &tcp(data())));
+    for &time_ps in times_ps {
+        let (direction, original_len) = (Direction::Inbound, bytes.len() as u32);
+        writer.packet(&Packet { interface, time_ps, direction, bytes, original_len, comment: None }).unwrap();
+    }
+    writer.into_inner().unwrap()
+}
+
+/// Around the 18.447 ms at which Wireshark 4.0 goes wrong with picoseconds, in the first second and in a later one.
+const TIMES_PS: [u64; 5] = [999, 18_446_000_001, 18_448_000_999, 999_999_999_999, 3_020_500_001_234];
+
+#[test]
+fn wireshark_shows_times_beyond_18_ms() {
+    let Some(lines) = tshark(&at_times(&TIMES_PS), &["frame.time_epoch"]) else { return };
+    let shown = ["0.000000000", "0.018446000", "0.018448000", "0.999999999", "3.020500001"];
+    assert_eq!(lines.len(), shown.len());
+    // Versions of tshark print more or fewer digits than nanoseconds have.
+    assert!(lines.iter().zip(shown).all(|(line, time)| line.starts_with(time)), "{lines:?}");
+}
+
+#[test]
+fn times_are_nanoseconds_rounded_down() {
+    let capture = at_times(&TIMES_PS);
+    let word = |at: usize| u32::from_le_bytes(capture[at..at + 4].try_into().unwrap());
+    let (mut at, mut times, mut resolutions) = (0, Vec::new(), 0);
+    while at < capture.len() {
+        let len = word(at + 4) as usize;
+        match word(at) {
+            ENHANCED_PACKET => times.push(u64::from(word(at + 12)) << 32 | u64::from(word(at + 16))),
+            // if_tsresol: code 9, one byte, 10^-9 s; options are aligned to words.
+            INTERFACE_DESCRIPTION => {
+                resolutions +=
+                    (at + 16..at + len - 4).step_by(4).filter(|&o| word(o) == 9 | 1 << 16 && word(o + 4) == 9).count();
+            }
+            _ => {}
+        }
+        at += len;
+    }
+    assert_eq!((times, resolutions), (TIMES_PS.map(|ps| ps / 1_000).to_vec(), 1));
+}
+
 #[test]
 fn blocks_are_whole_and_aligned() {
     let mut writer = PcapngWriter::new(Vec::new()).unwrap();

@@ -32,11 +32,13 @@ fn variants_come_in_the_order_of_the_file() {
 
 #[test]
 fn folders_have_plain_names() {
-    assert_eq!(folder_name("flow_control=LZ seed=2"), "flow_control=LZ,seed=2");
-    assert_eq!(folder_name("link_rate=10 Gb/s"), "link_rate=10,Gb_s");
-    assert_eq!(folder_name("../../x"), ".._.._x");
-    assert_eq!(folder_name(""), "run");
-    assert_eq!(folder_name(&"é".repeat(1000)).len(), 120);
+    let folder = |settings: &[&str]| folder_name(&settings.iter().map(|s| s.to_string()).collect::<Vec<_>>());
+    assert_eq!(folder(&["flow_control=LZ", "seed=2"]), "flow_control=LZ,seed=2");
+    // A comma stands between settings and nowhere else.
+    assert_eq!(folder(&["link_rate=10 Gb/s", "hosts=[1,2]"]), "link_rate=10_Gb_s,hosts=_1_2_");
+    assert_eq!(folder(&["../../x"]), ".._.._x");
+    assert_eq!(folder(&[]), "run");
+    assert_eq!(folder(&[&"é".repeat(1000)]).len(), 120);
 }
 
 #[test]
@@ -65,6 +67,7 @@ fn a_sweep_reaches_into_workloads_and_whole_tables() {
     let text = format!("{MINIMAL}[sweep]\n\"workload.0.bytes\" = [\"1 KB\", \"2 KB\"]\nworkload.0.dst = [2, 3]\n");
     let variants = parse(&text).unwrap().expand_sweep().unwrap();
     assert_eq!(variants[3].label, "bytes=2 KB dst=3");
+    assert_eq!(variants[3].folder, "bytes=2_KB,dst=3");
     let Workload::Flow(f) = &variants[3].scenario.workloads[0] else { panic!() };
     assert_eq!((f.bytes, f.dst), (Some(Bytes(2000)), 3));
     let text = format!("{MINIMAL}[sweep]\nswitch.buffer = [\"100 KB\"]\nadapter.buffer = [\"200 KB\"]\n");
