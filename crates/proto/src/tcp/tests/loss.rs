@@ -104,7 +104,7 @@ fn a_timeout_is_a_tick_above_a_round_trip_that_does_not_vary() {
     let rto = RtoConfig { min: us(1), slop: us(0), ..config().rto };
     for timestamps in [true, false] {
         let mut pair =
-            Pair::established(Config { tick: us(30), timestamps, rto: rto.clone(), delayed_ack: None, ..config() });
+            Pair::established(Config { tick: us(30), timestamps, rto, delayed_ack: None, ..config() });
         for _ in 0..80 {
             pair.to_write[CLIENT] = 1_000;
             pair.drive(us(300));
