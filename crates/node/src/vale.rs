@@ -67,15 +67,15 @@ impl Default for ValeConfig {
     }
 }
 
-/// What became of a frame that came in.
+/// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It waits for so many ports.
-    Queued(u32),
-    /// It was not wanted; the caller frees it.
-    Dropped(DropReason),
-    /// The input queue is full: the caller keeps it, and asks again.
-    Full,
+pub enum Route {
+    /// To one port.
+    To(Port),
+    /// To every port but the one it came from: [`Vale::flood`].
+    All,
+    /// Nowhere; it has been counted.
+    Drop(DropReason),
 }
 
 /// What went through a port.
@@ -161,45 +161,74 @@ impl<F: Copy> Vale<F> {
         self.classes[p as usize].input_room(j)
     }
 
-    /// A frame of port `j`; `free` gets what is dropped for want of room in a lossy class.
+    /// Where a frame of port `j` goes. What is dropped or flooded is dealt with after that; what goes to one port is then
+    /// [passed](Vale::pass) straight through or [queued](Vale::queue).
     #[inline(always)]
-    pub fn accept(&mut self, now: Instant, j: Port, header: &Header, frame: F, free: &mut impl FnMut(F)) -> Verdict {
+    pub fn route(&mut self, now: Instant, j: Port, header: &Header) -> Route {
         let learned = self.fib.learn(now, header.source, j as u16);
-        if header.reserved || header.source.is_group() || learned != Learned::Here {
+        if header.reserved | header.source.is_group() | (learned != Learned::Here) {
             if let Some(reason) = self.objection(header, learned) {
                 return self.refuse(j, reason);
             }
         }
-        let known = if header.destination.is_group() { None } else { self.fib.lookup(header.destination) };
-        let Some(k) = known.map(|k| k as Port).or(self.config.uplink.filter(|_| !header.destination.is_group())) else {
-            return self.flood(j, header.priority, frame);
+        if header.destination.is_group() {
+            return Route::All;
+        }
+        let Some(k) = self.fib.lookup(header.destination).map(|k| k as Port).or(self.config.uplink) else {
+            return Route::All;
         };
         if k == j {
             return self.refuse(j, DropReason::NoRoute);
         }
         match self.ports[k].health {
-            Health::Moving(Some(_)) => {}
-            Health::Moving(None) => self.ports[k].health = Health::Moving(Some(now)),
-            Health::Isolated(_) => return self.turn_away(j, k, DropReason::Watchdog),
-            Health::Absent => return self.turn_away(j, k, DropReason::PortGone),
+            Health::Moving(_) => Route::To(k),
+            Health::Isolated(_) => self.turn_away(j, k, DropReason::Watchdog),
+            Health::Absent => self.turn_away(j, k, DropReason::PortGone),
         }
+    }
+
+    /// Whether nothing waits for port `k`: a frame may be passed to it before any other.
+    #[inline(always)]
+    pub fn is_clear(&self, k: Port) -> bool {
+        self.ports[k].ready.is_empty()
+    }
+
+    /// A frame of port `j` was handed to port `k`, for which nothing waited.
+    #[inline(always)]
+    pub fn pass(&mut self, j: Port, k: Port) {
+        debug_assert!(self.is_clear(k));
+        self.ports[j].counters.accepted += 1;
+        self.ports[k].counters.delivered += 1;
+    }
+
+    /// A frame of port `j` waits for port `k`. `Err` when its input queue is full: the caller keeps it and asks again.
+    /// `free` gets what is dropped for want of room in a lossy class.
+    #[inline]
+    pub fn queue(
+        &mut self,
+        now: Instant,
+        j: Port,
+        k: Port,
+        p: Priority,
+        frame: F,
+        free: &mut impl FnMut(F),
+    ) -> Result<(), Full<F>> {
         let Vale { classes, ports, config, .. } = self;
         let uplink = config.uplink;
-        let sent = classes[header.priority as usize].send(j, k, frame, &mut |k, frame| {
+        let sent = classes[p as usize].send(j, k, frame, &mut |k, frame| {
             ports[k].counters.dropped.count(full(uplink, k), 1);
             free(frame);
         });
-        match sent {
-            Ok(()) => {
-                ports[j].counters.accepted += 1;
-                ports[k].ready.insert(header.priority);
-                Verdict::Queued(1)
-            }
-            Err(Full(_)) => {
-                ports[j].counters.held_back += 1;
-                Verdict::Full
-            }
+        if sent.is_err() {
+            ports[j].counters.held_back += 1;
+            return sent;
         }
+        ports[j].counters.accepted += 1;
+        ports[k].ready.insert(p);
+        if let Health::Moving(None) = ports[k].health {
+            ports[k].health = Health::Moving(Some(now));
+        }
+        Ok(())
     }
 
     #[cold]
@@ -215,23 +244,23 @@ impl<F: Copy> Vale<F> {
     }
 
     #[cold]
-    fn refuse(&mut self, j: Port, reason: DropReason) -> Verdict {
+    fn refuse(&mut self, j: Port, reason: DropReason) -> Route {
         self.ports[j].counters.refused.count(reason, 1);
-        Verdict::Dropped(reason)
+        Route::Drop(reason)
     }
 
     /// A frame that is in order but for a port that is not.
     #[cold]
-    fn turn_away(&mut self, j: Port, k: Port, reason: DropReason) -> Verdict {
+    fn turn_away(&mut self, j: Port, k: Port, reason: DropReason) -> Route {
         self.ports[j].counters.accepted += 1;
         self.ports[k].counters.dropped.count(reason, 1);
-        Verdict::Dropped(reason)
+        Route::Drop(reason)
     }
 
-    /// A copy for every other port with room.
+    /// Queues a copy of a frame of port `j` for every other port with room; returns how many.
     #[cold]
     #[inline(never)]
-    fn flood(&mut self, j: Port, p: Priority, frame: F) -> Verdict {
+    pub fn flood(&mut self, now: Instant, j: Port, p: Priority, frame: F) -> u32 {
         let mut copies = 0;
         for k in (0..self.ports.len()).filter(|&k| k != j) {
             let port = &mut self.ports[k];
@@ -243,12 +272,15 @@ impl<F: Copy> Vale<F> {
             match self.classes[p as usize].offer(k, frame) {
                 Ok(()) => {
                     port.ready.insert(p);
+                    if let Health::Moving(None) = port.health {
+                        port.health = Health::Moving(Some(now));
+                    }
                     copies += 1;
                 }
                 Err(Full(_)) => port.counters.dropped.count(DropReason::FloodNoRoom, 1),
             }
         }
-        if copies == 0 { Verdict::Dropped(DropReason::FloodNoRoom) } else { Verdict::Queued(copies) }
+        copies
     }
 
     /// Whether port `k` may have frames to take.
@@ -374,6 +406,25 @@ mod tests {
     }
     fn small() -> ValeConfig {
         ValeConfig { slots: 4, ..ValeConfig::default() }
+    }
+    #[derive(Debug, PartialEq, Eq)]
+    enum Verdict {
+        Queued(u32),
+        Dropped(DropReason),
+        Full,
+    }
+    impl Vale<u32> {
+        /// All that a caller does who never passes a frame straight through.
+        fn accept(&mut self, now: Instant, j: Port, h: &Header, frame: u32, free: &mut impl FnMut(u32)) -> Verdict {
+            match self.route(now, j, h) {
+                Route::To(k) => match self.queue(now, j, k, h.priority, frame, free) {
+                    Ok(()) => Verdict::Queued(1),
+                    Err(_) => Verdict::Full,
+                },
+                Route::All => Verdict::Queued(self.flood(now, j, h.priority, frame)),
+                Route::Drop(reason) => Verdict::Dropped(reason),
+            }
+        }
     }
     fn balanced<F: Copy>(vale: &Vale<F>) {
         let (accepted, delivered, dropped) = vale.ledger();

@@ -17,7 +17,13 @@ impl Station {
     #[inline(always)]
     pub const fn new(mac: [u8; 6], domain: u16) -> Station {
         let [a, b, c, d, e, f] = mac;
-        Station(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) | (domain as u64 & 0xfff) << 48)
+        Station::from_number(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), domain)
+    }
+
+    /// The same, from a number whose lowest byte is the first of the address; all above 48 bits is ignored.
+    #[inline(always)]
+    pub const fn from_number(mac: u64, domain: u16) -> Station {
+        Station(mac & 0xffff_ffff_ffff | (domain as u64 & 0xfff) << 48)
     }
 
     /// Whether it names a group of stations (the I/G bit).
