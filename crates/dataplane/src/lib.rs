@@ -4,8 +4,12 @@
 //! made of both, and [`engine`] the loop that moves frames between ports. Where a frame goes and whether it has to wait is
 //! decided by [`sluicenet_node::vale`], which knows nothing of all this.
 //!
-//! `unsafe` is confined to [`region`]: mapping memory, and reaching it while somebody else may write it.
+//! `unsafe` is confined to [`region`] (mapping memory, and reaching it while somebody else may write it) and to one
+//! instruction in [`clock`].
+#![deny(unsafe_code)]
 
+#[cfg(not(loom))]
+pub mod clock;
 #[cfg(not(loom))]
 pub mod engine;
 #[cfg(not(loom))]
