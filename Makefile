@@ -8,7 +8,7 @@ VENV := .venv
 WHEELS := $(TARGET)/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help build command wheel demo test lint lint-python docs extending bench clean
+.PHONY: help build command wheel demo test models lint lint-python docs extending bench clean
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r n t; do printf '  make %-10s %s\n' "$$n" "$$t"; done
@@ -36,6 +36,9 @@ demo: command ## 256 servers, lossy and lossless, three TCPs, about a minute on 
 
 test: wheel ## Every test: Rust, then Python in .venv
 	$(VENV)/bin/python scripts/test.py
+
+models: ## Every order in which the two ends of a ring can run, by a model checker
+	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked --target-dir $(TARGET)/loom -p sluicenet-dataplane --test loom
 
 lint: lint-python ## Formatting, clippy, ruff, mypy
 	$(CARGO) fmt --check

@@ -16,3 +16,4 @@ pub mod pool;
 pub mod server;
 mod sockets;
 pub mod switch;
+pub mod vale;

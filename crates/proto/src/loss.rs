@@ -28,11 +28,23 @@ pub enum DropReason {
     NoRoute,
     /// Marked by a switch in the tunnel though its transport does not speak ECN (RFC 6040, 4.2).
     BadEcn,
+    /// Too short, too long, or without a header that can be read.
+    Malformed,
+    /// For a control address that ends at its link (01-80-C2-00-00-0x): PAUSE, LLDP and the like from a machine.
+    Reserved,
+    /// From a station that belongs to another port.
+    ForgedSource,
+    /// A copy of a flooded frame for a port that had no room: floods stall nobody.
+    FloodNoRoom,
+    /// For a port that took nothing for so long that the watchdog isolated it.
+    Watchdog,
+    /// For a port that went away.
+    PortGone,
 }
 
 impl DropReason {
     /// Every reason, in the order of the records.
-    pub const ALL: [DropReason; 10] = [
+    pub const ALL: [DropReason; 16] = [
         DropReason::SwitchBuffer,
         DropReason::HeadroomExceeded,
         DropReason::VswitchUplink,
@@ -43,6 +55,12 @@ impl DropReason {
         DropReason::BadCrc,
         DropReason::NoRoute,
         DropReason::BadEcn,
+        DropReason::Malformed,
+        DropReason::Reserved,
+        DropReason::ForgedSource,
+        DropReason::FloodNoRoom,
+        DropReason::Watchdog,
+        DropReason::PortGone,
     ];
     /// How many there are.
     pub const COUNT: usize = DropReason::ALL.len();
@@ -60,12 +78,27 @@ impl DropReason {
             DropReason::BadCrc => "bad_crc",
             DropReason::NoRoute => "no_route",
             DropReason::BadEcn => "bad_ecn",
+            DropReason::Malformed => "malformed",
+            DropReason::Reserved => "reserved",
+            DropReason::ForgedSource => "forged_source",
+            DropReason::FloodNoRoom => "flood_no_room",
+            DropReason::Watchdog => "watchdog",
+            DropReason::PortGone => "port_gone",
         }
     }
 
     /// Whether the drop was for want of room: what a lossless class must never see.
     pub const fn is_congestion(self) -> bool {
-        !matches!(self, DropReason::BadCrc | DropReason::NoRoute | DropReason::BadEcn)
+        matches!(
+            self,
+            DropReason::SwitchBuffer
+                | DropReason::HeadroomExceeded
+                | DropReason::VswitchUplink
+                | DropReason::VswitchVm
+                | DropReason::AdapterTx
+                | DropReason::AdapterRx
+                | DropReason::SocketRx
+        )
     }
 }
 

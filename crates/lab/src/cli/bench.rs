@@ -1,11 +1,13 @@
-//! `bench`: how fast the simulator itself is.
+//! `bench`: how fast the simulator and the switch are.
 
 use super::failure::Failure;
 use super::files::Scratch;
 use super::table::{Table, count, short};
 use super::{Global, interrupt, output};
-use crate::bench::{self, FatTree};
+use crate::bench::ft::{self, FatTree};
+use crate::bench::ports::{self, Ports};
 use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Bench {
@@ -17,6 +19,39 @@ pub(super) struct Bench {
 enum What {
     /// Long TCP flows of a permutation on a fat tree
     Ft(Ft),
+    /// Frames through the switch, between programs that share memory with it
+    Ports(PortsArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct PortsArgs {
+    /// Over what the frames move
+    #[arg(long, default_value = "shm", value_parser = ["shm"])]
+    kind: String,
+    /// Bytes of a frame without its check sequence
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(14..=2048))]
+    size: u16,
+    /// Ports, each sending to the next
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=64))]
+    ports: u16,
+    /// Buffers of a port, a power of two
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = buffers)]
+    buffers: u32,
+    /// For how long
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    seconds: f64,
+    /// 1: programs and switch take turns on one core; 2: the switch has a core of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=2))]
+    cores: u16,
+}
+
+fn buffers(text: &str) -> Result<u32, String> {
+    let buffers = text.parse().map_err(|_| "not a number".to_owned())?;
+    if u32::is_power_of_two(buffers) && (4..=65_536).contains(&buffers) {
+        Ok(buffers)
+    } else {
+        Err("a power of two from 4 to 65536 is expected".into())
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -49,15 +84,60 @@ struct Ft {
 
 impl Bench {
     pub fn main(self, global: Global) -> Result<(), Failure> {
-        let What::Ft(ft) = self.what;
-        if !(ft.ms > 0.0 && ft.ms <= 1e6) {
-            return Err(Failure::Input(format!("--ms {}: from more than 0 to 1000000", ft.ms)));
+        match self.what {
+            What::Ft(ft) => ft.main(global),
+            What::Ports(ports) => ports.main(global),
         }
-        let scratch = if ft.out.is_none() { Some(Scratch::new()?) } else { None };
-        let out = ft.out.or_else(|| scratch.as_ref().map(|s| s.path().to_owned()));
-        let permutation = ft.perm;
-        let tree = FatTree { k: ft.k, permutation, ms: ft.ms, pfc: ft.pfc, congestion: ft.tcp, seed: ft.seed };
-        let f = bench::run(&tree, ft.threads.into(), out, interrupt::flag())?;
+    }
+}
+
+impl PortsArgs {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
+            return Err(Failure::Input(format!("--seconds {}: from more than 0 to 3600", self.seconds)));
+        }
+        let what = Ports {
+            size: self.size.into(),
+            ports: self.ports.into(),
+            buffers: self.buffers,
+            time: Duration::from_secs_f64(self.seconds),
+            cores: self.cores.into(),
+        };
+        let f = ports::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
+        if global.json {
+            output::json(&f);
+        } else {
+            let mut t = Table::new(2, ["", ""]);
+            t.row(["rate", &format!("{:.2} M frames/s, {:.2} Gb/s", f.mpps, f.gbps)]);
+            if let Some(cycles) = f.cycles_per_packet {
+                t.row(["cost", &format!("{cycles:.0} ticks of the time stamp counter a frame")]);
+            }
+            t.row(["sent", &count(f.sent)]);
+            t.row(["received", &count(f.received)]);
+            t.row(["lost", &count(f.lost)]);
+            output::print(&t.text());
+        }
+        if f.lost > 0 {
+            return Err(Failure::Failed(format!("{} frames were lost", f.lost)));
+        }
+        if interrupt::raised() {
+            return Err(Failure::Interrupted("the figures are of the part that was run".into()));
+        }
+        Ok(())
+    }
+}
+
+impl Ft {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        if !(self.ms > 0.0 && self.ms <= 1e6) {
+            return Err(Failure::Input(format!("--ms {}: from more than 0 to 1000000", self.ms)));
+        }
+        let scratch = if self.out.is_none() { Some(Scratch::new()?) } else { None };
+        let out = self.out.or_else(|| scratch.as_ref().map(|s| s.path().to_owned()));
+        let permutation = self.perm;
+        let tree =
+            FatTree { k: self.k, permutation, ms: self.ms, pfc: self.pfc, congestion: self.tcp, seed: self.seed };
+        let f = ft::run(&tree, self.threads.into(), out, interrupt::flag())?;
         if global.json {
             output::json(&f);
         } else {

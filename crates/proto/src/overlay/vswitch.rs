@@ -124,6 +124,37 @@ impl<F: Copy> VSwitch<F> {
         Ok(())
     }
 
+    /// A copy of a flooded frame: it enters output queue `k` now or not at all, so that it stalls nobody.
+    pub fn offer(&mut self, k: usize, frame: F) -> Result<(), Full<F>> {
+        // What waits at an input for `k` came before it.
+        if self.ports[k].output.len >= self.slots || self.waiting_inputs != 0 && self.waits_for(k) {
+            return Err(Full(frame));
+        }
+        let at = self.store(frame);
+        self.enter_output(k, at);
+        Ok(())
+    }
+
+    /// Gives up everything that is queued for port `k`.
+    pub fn drain(&mut self, k: usize, given_up: &mut impl FnMut(F)) {
+        while let Some(at) = pop(&mut self.ports[k].output, &self.frames) {
+            given_up(self.take(at));
+        }
+        // An output that takes no more is never full, so that each of these moves and comes out again.
+        for j in 0..self.ports.len() {
+            while let Some(moved) = self.forward_one(j, k) {
+                debug_assert!(moved.is_none());
+                if let Some(at) = pop(&mut self.ports[k].output, &self.frames) {
+                    given_up(self.take(at));
+                }
+            }
+        }
+    }
+
+    fn waits_for(&self, k: usize) -> bool {
+        self.ports.iter().any(|p| p.waits_for >> k & 1 != 0)
+    }
+
     /// Algorithm 4.1, *receive*: port `k` takes its next frame; `None` puts it to sleep.
     pub fn receive(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) -> Option<F> {
         if self.ports[k].output.len == 0 {
@@ -147,7 +178,7 @@ impl<F: Copy> VSwitch<F> {
 
     /// Whether port `k` would receive a frame now.
     pub fn has_frame_for(&self, k: usize) -> bool {
-        self.ports[k].output.len > 0 || self.waiting_inputs != 0 && self.ports.iter().any(|p| p.waits_for >> k & 1 != 0)
+        self.ports[k].output.len > 0 || self.waiting_inputs != 0 && self.waits_for(k)
     }
 
     /// Whether somebody woke since [`VSwitch::take_wakes`].
@@ -418,6 +449,41 @@ mod tests {
             }
             assert_eq!(sent, seen);
             assert_eq!(s.queued(), 0);
+        }
+    }
+
+    #[test]
+    fn a_copy_of_a_flood_goes_now_or_not_at_all() {
+        let mut s = VSwitch::new(3, 2, true);
+        for f in 0..3 {
+            s.send(0, 1, f, &mut no_drop).unwrap();
+        }
+        assert_eq!((s.offer(1, 8), s.offer(2, 9)), (Err(Full(8)), Ok(())));
+        // Room is for who waits first.
+        assert_eq!(s.receive(1, &mut no_drop), Some(0));
+        assert_eq!(s.offer(1, 8), Err(Full(8)));
+        assert_eq!([1, 1, 1].map(|k| s.receive(k, &mut no_drop)), [Some(1), Some(2), None]);
+        assert_eq!(s.offer(1, 8), Ok(()));
+        assert_eq!(s.receive(1, &mut no_drop), Some(8));
+    }
+
+    #[test]
+    fn a_port_that_is_given_up_holds_nothing_and_nobody() {
+        for lossless in [true, false] {
+            let mut s = VSwitch::new(4, 2, lossless);
+            let mut lost = Vec::new();
+            s.send(0, 1, 99, &mut no_drop).unwrap();
+            for f in 0..4 {
+                for j in 0..3 {
+                    let _ = s.send(j, 3, f, &mut |_, f| lost.push(f));
+                }
+            }
+            let queued = s.queued();
+            let mut given_up = Vec::new();
+            s.drain(3, &mut |f| given_up.push(f));
+            assert_eq!((given_up.len() as u32, s.queued()), (queued - 1, 1));
+            assert!((0..3).all(|j| s.input_room(j) == 2));
+            assert_eq!(s.receive(1, &mut no_drop), Some(99));
         }
     }
 }

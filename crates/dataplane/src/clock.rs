@@ -1,0 +1,19 @@
+//! The time stamp counter, to say what a frame costs.
+#![allow(unsafe_code)]
+
+/// What the counter shows, where there is one.
+#[inline]
+pub fn ticks() -> Option<u64> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: every x86-64 has the instruction, and Linux lets programs use it.
+        Some(unsafe { core::arch::x86_64::_rdtsc() })
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
+/// Ticks since [`ticks`] showed `before`.
+pub fn since(before: Option<u64>) -> Option<u64> {
+    Some(ticks()?.wrapping_sub(before?))
+}

@@ -1,0 +1,313 @@
+//! The switch over ports in shared memory: nothing lost under overload, hostile programs contained.
+#![cfg(not(loom))]
+
+use sluicenet_dataplane::engine::{Access, Engine};
+use sluicenet_dataplane::region::{Region, RingCells};
+use sluicenet_dataplane::ring::{Cells, Producer};
+use sluicenet_dataplane::shm::Client;
+use sluicenet_node::vale::ValeConfig;
+use sluicenet_proto::frame::PrioritySet;
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn mac(n: usize) -> [u8; 6] {
+    [2, 0, 0, 0, 0, n as u8]
+}
+
+/// A frame of `len` bytes that carries a number.
+fn frame(from: usize, to: usize, number: u64, len: usize) -> Vec<u8> {
+    let mut frame = vec![0; len.max(22)];
+    frame[..6].copy_from_slice(&mac(to));
+    frame[6..12].copy_from_slice(&mac(from));
+    frame[12] = 0x88;
+    frame[13] = 0xb5;
+    frame[14..22].copy_from_slice(&number.to_le_bytes());
+    frame
+}
+
+/// A switch with a program at every port.
+fn switch(ports: usize, buffers: u32, config: ValeConfig) -> (Engine, Vec<Client>) {
+    let mut engine = Engine::new(ports, config);
+    let clients = (0..ports).map(|k| open(plug(&mut engine, k, buffers))).collect();
+    (engine, clients)
+}
+fn plug(engine: &mut Engine, k: usize, buffers: u32) -> Access {
+    let access = engine.plug_shm(k, &format!("test-{k}"), buffers).unwrap();
+    assert!(engine.give(mac(k), 0, k));
+    access
+}
+fn open(access: Access) -> Client {
+    Client::open(access.memory).unwrap()
+}
+
+/// The number in the next frame of a program, if there is one.
+fn received(client: &mut Client) -> Option<(usize, u64)> {
+    let mut bytes = [0; 2048];
+    client.receive(&mut bytes).unwrap()?;
+    let _ = client.publish();
+    Some((bytes[11] as usize, u64::from_le_bytes(bytes[14..22].try_into().unwrap())))
+}
+
+#[test]
+fn two_senders_at_full_speed_and_a_slow_receiver_lose_nothing() {
+    // Experiment 1 of Crisan 2014, 4.2.3, between the ports of the switch.
+    let (mut engine, mut clients) = switch(3, 64, ValeConfig::default());
+    let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
+    let mut refused = 0;
+    for turn in 0..40_000 {
+        for j in 0..2 {
+            if clients[j].send(&frame(j, 2, sent[j], 64 + turn % 1_400)).unwrap() {
+                sent[j] += 1;
+            } else {
+                refused += 1;
+            }
+            let _ = clients[j].publish();
+        }
+        engine.turn();
+        if turn % 3 == 0
+            && let Some((j, number)) = received(&mut clients[2])
+        {
+            assert_eq!(number, seen[j], "in order, and each once");
+            seen[j] += 1;
+        }
+    }
+    assert!(refused > 10_000, "the senders were held back {refused} times");
+    while engine.turn() > 0 || engine.queued() > 0 {
+        while let Some((j, number)) = received(&mut clients[2]) {
+            assert_eq!(number, seen[j]);
+            seen[j] += 1;
+        }
+    }
+    while let Some((j, _)) = received(&mut clients[2]) {
+        seen[j] += 1;
+    }
+    assert_eq!(sent, seen);
+    assert!(sent[0].abs_diff(sent[1]) < sent[0] / 10, "{sent:?}");
+    let (accepted, delivered, dropped) = engine.ledger();
+    assert_eq!((accepted, delivered, dropped), (sent[0] + sent[1], sent[0] + sent[1], 0));
+}
+
+#[test]
+fn the_lossy_twin_loses_more_than_half() {
+    let config = ValeConfig { lossless: PrioritySet::NONE, slots: 16, ..ValeConfig::default() };
+    let (mut engine, mut clients) = switch(3, 64, config);
+    let mut sent = 0;
+    for turn in 0..10_000 {
+        for j in 0..2 {
+            sent += u64::from(clients[j].send(&frame(j, 2, 0, 64)).unwrap());
+            let _ = clients[j].publish();
+        }
+        engine.turn();
+        if turn % 3 == 0 {
+            received(&mut clients[2]);
+        }
+    }
+    let lost = engine.report(2).unwrap().counters.dropped.frames(DropReason::VswitchVm);
+    assert!(sent == 20_000 && lost > sent / 2, "{lost} of {sent}");
+    engine.ledger();
+}
+
+#[test]
+fn a_stopped_receiver_stops_nobody_else() {
+    let (mut engine, mut clients) = switch(4, 64, ValeConfig { slots: 32, ..ValeConfig::default() });
+    let mut through = 0;
+    for number in 0..20_000 {
+        // Port 0 sends to the one that never takes anything, port 1 to one that does.
+        clients[0].send(&frame(0, 2, number, 64)).unwrap();
+        clients[1].send(&frame(1, 3, number, 64)).unwrap();
+        let _ = (clients[0].publish(), clients[1].publish());
+        engine.turn();
+        through += u64::from(received(&mut clients[3]).is_some());
+    }
+    assert_eq!(through, 20_000);
+    assert_eq!(engine.report(2).unwrap().counters.dropped.total_frames(), 0);
+    engine.ledger();
+}
+
+#[test]
+fn the_watchdog_frees_who_waits_for_a_stuck_receiver() {
+    let config = ValeConfig {
+        slots: 16,
+        detection_time: Duration::from_ms(20),
+        restoration_time: Duration::from_ms(20),
+        ..ValeConfig::default()
+    };
+    let (mut engine, mut clients) = switch(3, 64, config);
+    let start = std::time::Instant::now();
+    let mut through = 0;
+    while through < 100 {
+        assert!(start.elapsed().as_secs() < 20, "still held back");
+        clients[0].send(&frame(0, 2, 0, 64)).unwrap();
+        clients[0].send(&frame(0, 1, 0, 64)).unwrap();
+        let _ = clients[0].publish();
+        engine.turn();
+        // It goes on only when what it sent to port 2 is dropped.
+        if engine.report(2).unwrap().isolated {
+            through += u64::from(received(&mut clients[1]).is_some());
+        }
+    }
+    let stuck = engine.report(2).unwrap();
+    assert!(stuck.counters.isolated == 1 && stuck.counters.dropped.frames(DropReason::Watchdog) > 0);
+    // It takes frames again, and is restored.
+    while engine.report(2).unwrap().isolated {
+        assert!(start.elapsed().as_secs() < 20, "never restored");
+        received(&mut clients[2]);
+        engine.turn();
+    }
+    engine.ledger();
+}
+
+#[test]
+fn broadcasts_reach_all_and_come_back_once() {
+    let (mut engine, mut clients) = switch(4, 16, ValeConfig::default());
+    for number in 0..1_000 {
+        let mut all = frame(0, 1, number, 64);
+        all[..6].fill(0xff);
+        assert!(clients[0].send(&all).unwrap(), "its buffers came back");
+        let _ = clients[0].publish();
+        engine.turn();
+        for client in &mut clients[1..] {
+            assert_eq!(received(client), Some((0, number)));
+        }
+        engine.turn();
+    }
+    assert_eq!(engine.ledger(), (3_000, 3_000, 0));
+}
+
+#[test]
+fn a_port_that_leaves_leaves_nothing_behind() {
+    let (mut engine, mut clients) = switch(3, 16, ValeConfig::default());
+    for number in 0..8 {
+        clients[1].send(&frame(1, 2, number, 64)).unwrap();
+        clients[0].send(&frame(0, 1, number, 64)).unwrap();
+    }
+    let _ = (clients[0].publish(), clients[1].publish());
+    // Port 1 goes away with frames on their way to and from it.
+    for _ in 0..3 {
+        engine.turn();
+    }
+    engine.unplug(1);
+    drop(clients.remove(1));
+    let mut seen = 0;
+    for _ in 0..10 {
+        engine.turn();
+        while received(&mut clients[1]).is_some() {
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 8);
+    engine.ledger();
+    assert!(engine.report(1).is_none());
+    // Somebody else comes to it.
+    let mut newcomer = open(plug(&mut engine, 1, 32));
+    assert!(clients[0].send(&frame(0, 1, 7, 64)).unwrap());
+    let _ = clients[0].publish();
+    engine.turn();
+    assert_eq!(received(&mut newcomer), Some((0, 7)));
+}
+
+/// The producing end of the ring of a port by which its program sends, for one that keeps no rules.
+fn rogue(access: &Access, buffers: u32) -> (Arc<Region>, RingCells) {
+    let region = Arc::new(Region::open(access.memory.try_clone().unwrap()).unwrap());
+    let send = RingCells::new(&region, 256, buffers);
+    (region, send)
+}
+
+#[test]
+fn entries_that_name_nothing_are_counted_and_skipped() {
+    let mut engine = Engine::new(2, ValeConfig::default());
+    let access = plug(&mut engine, 0, 16);
+    let (_region, cells) = rogue(&access, 16);
+    let mut good = open(plug(&mut engine, 1, 16));
+    let mut send = Producer::new(cells);
+    for entry in [16, u64::MAX, 3, 3 | 13 << 32, 3 | 2_049 << 32, 5 | 60 << 32] {
+        send.push(entry);
+    }
+    let _ = send.publish();
+    engine.turn();
+    // The last one is a frame of zeros, for a station nobody has and from one that is no machine's.
+    let report = engine.report(0).unwrap();
+    assert_eq!(report.bad_entries, 5);
+    assert_eq!(report.counters.refused.total_frames() + report.counters.accepted, 1);
+    assert!(good.send(&frame(1, 0, 1, 64)).unwrap());
+    engine.ledger();
+}
+
+#[test]
+fn an_index_that_jumps_costs_the_port_and_nothing_else() {
+    for (ring, word) in [(0, 0), (1, 1), (2, 1), (3, 0)] {
+        let mut engine = Engine::new(3, ValeConfig::default());
+        let accesses: Vec<Access> = (0..3).map(|k| plug(&mut engine, k, 16)).collect();
+        let region = Arc::new(Region::open(accesses[0].memory.try_clone().unwrap()).unwrap());
+        let mut clients: Vec<Client> = accesses.into_iter().map(open).collect();
+        let cells = RingCells::new(&region, 256 + ring * RingCells::bytes(16), 16);
+        let index = if word == 0 { cells.produced() } else { cells.consumed() };
+        index.store(1_000_000, Ordering::Relaxed);
+        for number in 0..200 {
+            // It sends on, somebody sends to it, and two others talk to each other.
+            let _ = clients[0].send(&frame(0, 2, number, 64));
+            let _ = clients[0].publish();
+            clients[1].send(&frame(1, 0, number, 64)).unwrap();
+            clients[1].send(&frame(1, 2, number, 64)).unwrap();
+            clients[2].send(&frame(2, 1, number, 64)).unwrap();
+            let _ = (clients[1].publish(), clients[2].publish());
+            engine.turn();
+            engine.turn();
+            while received(&mut clients[2]).is_some() {}
+            while received(&mut clients[1]).is_some() {}
+        }
+        let report = |k| engine.report(k).unwrap().counters;
+        assert!(report(2).delivered >= 180 && report(1).delivered >= 180, "ring {ring}: {}", report(2).delivered);
+        engine.ledger();
+    }
+}
+
+#[test]
+fn a_program_that_sleeps_is_woken_and_so_is_the_switch() {
+    let mut engine = Engine::new(2, ValeConfig::default());
+    let (a, b) = (plug(&mut engine, 0, 16), plug(&mut engine, 1, 16));
+    let (kick_a, wake_b, kick_b) =
+        (a.kick.try_clone().unwrap(), b.wake.try_clone().unwrap(), b.kick.try_clone().unwrap());
+    let (mut sender, mut receiver) = (open(a), open(b));
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let switch = std::thread::spawn(move || {
+        engine.run(&stopped).unwrap();
+        engine.ledger()
+    });
+    let wait = |fd: &std::os::fd::OwnedFd| {
+        let mut fds = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
+        let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+        assert_eq!(rustix::event::poll(&mut fds, Some(&limit)).unwrap(), 1, "nobody woke the program");
+        rustix::io::read(fd, &mut [0u8; 8]).unwrap();
+    };
+    let ring = |fd: &std::os::fd::OwnedFd| assert!(rustix::io::write(fd, &1u64.to_ne_bytes()).is_ok());
+    for number in 0..200 {
+        // Long enough for everybody to fall asleep, now and then.
+        if number % 20 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(3));
+        }
+        assert!(sender.send(&frame(0, 1, number, 64)).unwrap());
+        if sender.publish() {
+            ring(&kick_a);
+        }
+        loop {
+            let mut bytes = [0; 2048];
+            if receiver.receive(&mut bytes).unwrap().is_some() {
+                assert_eq!(bytes[14..22], number.to_le_bytes());
+                if receiver.publish() {
+                    ring(&kick_b);
+                }
+                break;
+            }
+            if receiver.fall_asleep().unwrap() {
+                wait(&wake_b);
+            }
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    ring(&kick_a);
+    assert_eq!(switch.join().unwrap(), (200, 200, 0));
+}

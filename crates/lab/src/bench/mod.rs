@@ -1,0 +1,4 @@
+//! How fast it is: the simulator on fat trees, the switch between ports.
+
+pub mod ft;
+pub mod ports;

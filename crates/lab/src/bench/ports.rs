@@ -1,0 +1,222 @@
+//! Frames through the switch between ports in shared memory, as fast as they go: programs, switch and all on one core, or the
+//! programs on a second one.
+
+use serde::Serialize;
+use sluicenet_dataplane::clock;
+use sluicenet_dataplane::engine::Engine;
+use sluicenet_dataplane::shm::{BrokenPort, Client};
+use sluicenet_node::vale::ValeConfig;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Ports {
+    /// Bytes of a frame without its check sequence.
+    pub size: usize,
+    /// Ports, each sending to the next.
+    pub ports: usize,
+    /// Buffers of a port, half of them for sending.
+    pub buffers: u32,
+    /// For how long.
+    pub time: Duration,
+    /// 1: programs and switch take turns on one core; 2: the switch has a core of its own.
+    pub cores: usize,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// Over what the frames moved.
+    pub kind: &'static str,
+    /// Bytes of a frame.
+    pub size: usize,
+    /// Ports.
+    pub ports: usize,
+    /// Cores that were busy.
+    pub cores: usize,
+    /// How long it took.
+    pub seconds: f64,
+    /// Frames the programs sent.
+    pub sent: u64,
+    /// Frames the programs received.
+    pub received: u64,
+    /// Frames that were sent and not received.
+    pub lost: u64,
+    /// Millions of frames received a second.
+    pub mpps: f64,
+    /// Their bits, in billions a second.
+    pub gbps: f64,
+    /// Ticks of the time stamp counter a frame, where there is one.
+    pub cycles_per_packet: Option<f64>,
+}
+
+/// Why it could not be measured.
+#[derive(Debug)]
+pub enum PortsError {
+    /// Shared memory was not to be had.
+    Io(std::io::Error),
+    /// A port broke, which only a fault of this program can cause.
+    Broken,
+}
+
+impl fmt::Display for PortsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortsError::Io(e) => write!(f, "shared memory for the ports: {e}"),
+            PortsError::Broken => f.write_str("a port broke the rules of its rings"),
+        }
+    }
+}
+
+impl std::error::Error for PortsError {}
+
+impl From<std::io::Error> for PortsError {
+    fn from(e: std::io::Error) -> PortsError {
+        PortsError::Io(e)
+    }
+}
+impl From<BrokenPort> for PortsError {
+    fn from(_: BrokenPort) -> PortsError {
+        PortsError::Broken
+    }
+}
+
+/// Frames a program sends before it is the next one's turn.
+const BURST: usize = 32;
+
+/// A program at each port: it sends to the next one and counts what it receives.
+struct Programs {
+    clients: Vec<Client>,
+    frames: Vec<Vec<u8>>,
+    sent: u64,
+    received: u64,
+}
+
+fn mac(port: usize) -> [u8; 6] {
+    [2, 0, 0, 0, 0, port as u8]
+}
+
+impl Programs {
+    fn new(engine: &mut Engine, ports: &Ports) -> Result<Programs, PortsError> {
+        let (mut clients, mut frames) = (Vec::new(), Vec::new());
+        for k in 0..ports.ports {
+            let access = engine.plug_shm(k, "sluicenet-bench", ports.buffers)?;
+            engine.give(mac(k), 0, k);
+            clients.push(Client::open(access.memory)?);
+            let mut frame = vec![0; ports.size];
+            frame[..6].copy_from_slice(&mac((k + 1) % ports.ports));
+            frame[6..12].copy_from_slice(&mac(k));
+            // An EtherType for experiments (IEEE 802).
+            frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+            frames.push(frame);
+        }
+        Ok(Programs { clients, frames, sent: 0, received: 0 })
+    }
+
+    fn send(&mut self) -> Result<(), PortsError> {
+        for (client, frame) in self.clients.iter_mut().zip(&self.frames) {
+            let mut burst = 0;
+            while burst < BURST && client.send(frame)? {
+                burst += 1;
+            }
+            self.sent += burst as u64;
+            // In this measurement nobody sleeps.
+            let _ = client.publish();
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<(), PortsError> {
+        let mut frame = [0; 2048];
+        for (client, sent) in self.clients.iter_mut().zip(&self.frames) {
+            let into = &mut frame[..sent.len()];
+            while client.receive(into)?.is_some() {
+                self.received += 1;
+            }
+            let _ = client.publish();
+        }
+        Ok(())
+    }
+}
+
+/// Measures.
+pub fn run(ports: &Ports, interrupt: &AtomicBool) -> Result<Figures, PortsError> {
+    let mut engine = Engine::new(ports.ports, ValeConfig::default());
+    let mut programs = Programs::new(&mut engine, ports)?;
+    let (started, ticks) = (Instant::now(), clock::ticks());
+    let go_on = || started.elapsed() < ports.time && !interrupt.load(Ordering::Relaxed);
+    let (seconds, ticks) = if ports.cores == 1 {
+        while go_on() {
+            // The clock is not what is measured.
+            for _ in 0..64 {
+                programs.send()?;
+                engine.turn();
+                programs.receive()?;
+            }
+        }
+        let measured = (started.elapsed().as_secs_f64(), clock::since(ticks));
+        while engine.turn() > 0 {
+            programs.receive()?;
+        }
+        measured
+    } else {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let switch = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    engine.turn();
+                }
+            });
+            let mut drive = || -> Result<(f64, Option<u64>), PortsError> {
+                while go_on() {
+                    for _ in 0..64 {
+                        programs.send()?;
+                        programs.receive()?;
+                    }
+                }
+                let measured = (started.elapsed().as_secs_f64(), clock::since(ticks));
+                let patience = Instant::now();
+                while programs.received < programs.sent && patience.elapsed() < Duration::from_secs(2) {
+                    programs.receive()?;
+                }
+                Ok(measured)
+            };
+            let measured = drive();
+            stop.store(true, Ordering::Relaxed);
+            switch.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+            measured
+        })?
+    };
+    programs.receive()?;
+    engine.ledger();
+    let Programs { sent, received, .. } = programs;
+    Ok(Figures {
+        kind: "shm",
+        size: ports.size,
+        ports: ports.ports,
+        cores: ports.cores,
+        seconds,
+        sent,
+        received,
+        lost: sent - received,
+        mpps: received as f64 / seconds / 1e6,
+        gbps: received as f64 * 8.0 * ports.size as f64 / seconds / 1e9,
+        cycles_per_packet: ticks.map(|t| t as f64 / received.max(1) as f64),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_however_it_runs() {
+        for (cores, ports, size) in [(1, 2, 64), (1, 5, 1_514), (2, 2, 60), (2, 3, 900)] {
+            let ports = Ports { size, ports, buffers: 64, time: Duration::from_millis(30), cores };
+            let figures = run(&ports, &AtomicBool::new(false)).unwrap();
+            assert!(figures.sent > 0 && figures.lost == 0, "{figures:?}");
+        }
+    }
+}

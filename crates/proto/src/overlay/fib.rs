@@ -1,0 +1,245 @@
+//! The forwarding table of a virtual switch: which port a station is behind.
+//!
+//! It holds the stations of the machines on this server, given by whoever plugs them in, and what it learned from source
+//! addresses. What was given is never displaced. What a port can make it learn is bounded, so that a machine that
+//! invents addresses fills its own share and nobody else's, and a station that jumps to and fro is followed at a bounded
+//! rate.
+
+use crate::time::{Duration, Instant};
+use alloc::vec::Vec;
+
+/// A station's address in one broadcast domain, as a number: 48 bits of MAC address below 12 bits of VLAN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Station(u64);
+
+impl Station {
+    /// The station `mac` in a broadcast domain below 4096.
+    #[inline(always)]
+    pub const fn new(mac: [u8; 6], domain: u16) -> Station {
+        let [a, b, c, d, e, f] = mac;
+        Station::from_number(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), domain)
+    }
+
+    /// The same, from a number whose lowest byte is the first of the address; all above 48 bits is ignored.
+    #[inline(always)]
+    pub const fn from_number(mac: u64, domain: u16) -> Station {
+        Station(mac & 0xffff_ffff_ffff | (domain as u64 & 0xfff) << 48)
+    }
+
+    /// Whether it names a group of stations (the I/G bit).
+    #[inline(always)]
+    pub const fn is_group(self) -> bool {
+        self.0 & 1 != 0
+    }
+}
+
+/// What became of a source address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// It was known to be there, or is from now on.
+    Here,
+    /// It was given to another port, or moved too often: the table stays as it is.
+    Elsewhere(u16),
+    /// The table, or this port's share of it, is full.
+    NoRoom,
+}
+
+const EMPTY: u64 = u64::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    station: u64,
+    /// When it was learned or moved.
+    since: Instant,
+    port: u16,
+    given: bool,
+}
+
+const VACANT: Entry = Entry { station: EMPTY, since: Instant::ZERO, port: 0, given: false };
+
+/// The table.
+#[derive(Clone, Debug)]
+pub struct Fib {
+    /// Open addressing with linear probing, at most half full.
+    entries: Vec<Entry>,
+    /// Stations learned behind each port.
+    learned: Vec<u32>,
+    share: u32,
+    used: usize,
+    moves_apart: Duration,
+}
+
+impl Fib {
+    /// A table for `stations` in all behind `ports`, of which a port can make it learn `share`.
+    pub fn new(ports: usize, stations: usize, share: u32) -> Fib {
+        let size = (stations.max(1) * 2).next_power_of_two();
+        Fib {
+            entries: alloc::vec![VACANT; size],
+            learned: alloc::vec![0; ports],
+            share,
+            used: 0,
+            moves_apart: Duration::from_ms(100),
+        }
+    }
+
+    #[inline(always)]
+    fn slot(&self, station: u64) -> usize {
+        let mask = self.entries.len() - 1;
+        let mut i = (station.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
+        while self.entries[i].station != station && self.entries[i].station != EMPTY {
+            i = (i + 1) & mask;
+        }
+        i
+    }
+
+    /// The port a station is behind.
+    #[inline(always)]
+    pub fn lookup(&self, station: Station) -> Option<u16> {
+        let entry = &self.entries[self.slot(station.0)];
+        (entry.station == station.0).then_some(entry.port)
+    }
+
+    /// A frame from `station` came in at `port`.
+    #[inline(always)]
+    pub fn learn(&mut self, now: Instant, station: Station, port: u16) -> Learned {
+        let i = self.slot(station.0);
+        let entry = &self.entries[i];
+        if entry.station == station.0 && entry.port == port {
+            return Learned::Here;
+        }
+        self.learn_new(now, i, station, port)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn learn_new(&mut self, now: Instant, i: usize, station: Station, port: u16) -> Learned {
+        let old = self.entries[i];
+        let known = old.station == station.0;
+        if known && (old.given || now.since(old.since) < self.moves_apart) {
+            return Learned::Elsewhere(old.port);
+        }
+        if self.learned[port as usize] >= self.share || !known && !self.has_room() {
+            return Learned::NoRoom;
+        }
+        if known {
+            self.learned[old.port as usize] -= 1;
+        } else {
+            self.used += 1;
+        }
+        self.learned[port as usize] += 1;
+        self.entries[i] = Entry { station: station.0, since: now, port, given: false };
+        Learned::Here
+    }
+
+    fn has_room(&self) -> bool {
+        self.used < self.entries.len() / 2
+    }
+
+    /// Gives a station to `port`, wherever it was; whether there is room for it.
+    pub fn give(&mut self, now: Instant, station: Station, port: u16) -> bool {
+        let i = self.slot(station.0);
+        let old = self.entries[i];
+        if old.station == station.0 {
+            self.learned[old.port as usize] -= u32::from(!old.given);
+        } else {
+            if !self.has_room() {
+                return false;
+            }
+            self.used += 1;
+        }
+        self.entries[i] = Entry { station: station.0, since: now, port, given: true };
+        true
+    }
+
+    /// Forgets all stations behind `port`, which went away.
+    pub fn forget(&mut self, port: u16) {
+        let kept: Vec<Entry> = self.entries.iter().copied().filter(|e| e.station != EMPTY && e.port != port).collect();
+        self.entries.fill(VACANT);
+        self.used = kept.len();
+        self.learned[port as usize] = 0;
+        for entry in kept {
+            let i = self.slot(entry.station);
+            self.entries[i] = entry;
+        }
+    }
+
+    /// Stations it knows.
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Whether it knows none.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn station(n: u32) -> Station {
+        let [a, b, c, d] = n.to_be_bytes();
+        Station::new([2, 0, a, b, c, d], 0)
+    }
+    const START: Instant = Instant::ZERO;
+
+    #[test]
+    fn it_learns_and_forgets() {
+        let mut fib = Fib::new(4, 100, 50);
+        for n in 0..40 {
+            assert_eq!(fib.learn(START, station(n), (n % 4) as u16), Learned::Here);
+        }
+        assert!((0..40).all(|n| fib.lookup(station(n)) == Some((n % 4) as u16)));
+        assert_eq!(fib.lookup(station(40)), None);
+        fib.forget(1);
+        assert_eq!(fib.len(), 30);
+        assert!((0..40).all(|n| fib.lookup(station(n)) == (n % 4 != 1).then_some((n % 4) as u16)));
+        // The same address in another domain is another station.
+        assert_eq!(fib.lookup(Station::new([2, 0, 0, 0, 0, 0], 1)), None);
+    }
+
+    #[test]
+    fn a_port_that_invents_stations_fills_its_own_share() {
+        let mut fib = Fib::new(2, 100, 10);
+        assert!((0..10).all(|n| fib.learn(START, station(n), 0) == Learned::Here));
+        assert!((10..10_000).all(|n| fib.learn(START, station(n), 0) == Learned::NoRoom));
+        assert_eq!(fib.learn(START, station(7), 0), Learned::Here);
+        assert_eq!(fib.learn(START, station(20_000), 1), Learned::Here);
+        assert!(fib.give(START, station(20_001), 0));
+        assert_eq!(fib.len(), 12);
+    }
+
+    #[test]
+    fn the_table_as_a_whole_is_bounded() {
+        let mut fib = Fib::new(1, 4, 1_000);
+        assert!((0..4).all(|n| fib.learn(START, station(n), 0) == Learned::Here));
+        assert_eq!(fib.learn(START, station(4), 0), Learned::NoRoom);
+        assert!(!fib.give(START, station(5), 0) && fib.give(START, station(3), 0));
+        assert_eq!(fib.lookup(station(6)), None);
+    }
+
+    #[test]
+    fn a_given_station_cannot_be_taken_and_a_jumping_one_is_followed_slowly() {
+        let mut fib = Fib::new(3, 100, 50);
+        fib.give(START, station(1), 0);
+        assert_eq!(fib.learn(START + Duration::from_ms(900), station(1), 2), Learned::Elsewhere(0));
+        fib.learn(START, station(2), 0);
+        // HOSTILE 25: a thousand moves a second are ten in the table, and the last one counts.
+        let mut moves = 0;
+        let mut at = 0;
+        for ms in 0..1_000u64 {
+            let port = (ms % 2) as u16;
+            if fib.learn(START + Duration::from_ms(ms), station(2), port) == Learned::Here && port != at {
+                (moves, at) = (moves + 1, port);
+            }
+        }
+        assert!((5..=10).contains(&moves), "{moves}");
+        assert_eq!(fib.learn(START + Duration::from_ms(1_200), station(2), 2), Learned::Here);
+        assert_eq!(fib.lookup(station(2)), Some(2));
+        fib.give(START, station(2), 1);
+        assert_eq!((fib.lookup(station(2)), fib.len()), (Some(1), 2));
+        // The share of the port it left is free again.
+        assert_eq!(fib.learned, [0, 0, 0]);
+    }
+}
