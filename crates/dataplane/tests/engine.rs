@@ -57,13 +57,13 @@ fn two_senders_at_full_speed_and_a_slow_receiver_lose_nothing() {
     let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
     let mut refused = 0;
     for turn in 0..40_000 {
-        for j in 0..2 {
-            if clients[j].send(&frame(j, 2, sent[j], 64 + turn % 1_400)).unwrap() {
+        for (j, client) in clients[..2].iter_mut().enumerate() {
+            if client.send(&frame(j, 2, sent[j], 64 + turn % 1_400)).unwrap() {
                 sent[j] += 1;
             } else {
                 refused += 1;
             }
-            let _ = clients[j].publish();
+            let _ = client.publish();
         }
         engine.turn();
         if turn % 3 == 0
@@ -95,9 +95,9 @@ fn the_lossy_twin_loses_more_than_half() {
     let (mut engine, mut clients) = switch(3, 64, config);
     let mut sent = 0;
     for turn in 0..10_000 {
-        for j in 0..2 {
-            sent += u64::from(clients[j].send(&frame(j, 2, 0, 64)).unwrap());
-            let _ = clients[j].publish();
+        for (j, client) in clients[..2].iter_mut().enumerate() {
+            sent += u64::from(client.send(&frame(j, 2, 0, 64)).unwrap());
+            let _ = client.publish();
         }
         engine.turn();
         if turn % 3 == 0 {

@@ -103,8 +103,7 @@ fn a_timeout_is_a_tick_above_a_round_trip_that_does_not_vary() {
     // RFC 6298, 2.3: RTO = SRTT + max(G, 4 RTTVAR). 100 us are 90 us in ticks of 30 us; without G the timer would be early.
     let rto = RtoConfig { min: us(1), slop: us(0), ..config().rto };
     for timestamps in [true, false] {
-        let mut pair =
-            Pair::established(Config { tick: us(30), timestamps, rto, delayed_ack: None, ..config() });
+        let mut pair = Pair::established(Config { tick: us(30), timestamps, rto, delayed_ack: None, ..config() });
         for _ in 0..80 {
             pair.to_write[CLIENT] = 1_000;
             pair.drive(us(300));
