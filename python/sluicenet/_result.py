@@ -20,9 +20,9 @@ class Summary(TypedDict):
     """A result in a few numbers, named as ``sluicenet run --json`` names them; times in microseconds.
 
     ``finished``, ``unfinished`` and the times are those of queries (an incast's rounds) where there are any, of flows
-    otherwise: ``of`` says which. They leave the warm-up out, and times are None where nothing finished. ``timeouts`` and
-    ``retransmissions`` are those of all messages, what follows counts the whole run. From ``flow_control`` on, a run that was killed has None; ``mean_round_us`` and ``bound_us`` (a round
-    at line rate) are of an incast.
+    otherwise: ``of`` says which. They leave the warm-up out, and times are None where nothing finished. ``timeouts``
+    and ``retransmissions`` are those of all messages, and what follows counts the whole run. From ``flow_control`` on,
+    a run that was killed has None; ``mean_round_us`` and ``bound_us`` (a round at line rate) are of an incast.
     """
 
     scenario: str
