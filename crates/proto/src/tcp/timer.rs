@@ -74,6 +74,8 @@ impl Tcp {
         if self.retries <= 1 && self.mode != Mode::Fast {
             let congestion = Congestion { now, flight, mss, signal: Signal::Timeout };
             self.window.ssthresh = self.controller.on_congestion(&self.window, &congestion).max(2 * mss);
+        } else {
+            self.controller.on_repeated_timeout();
         }
         self.window.cwnd = mss;
         // What was acknowledged selectively is kept, unless the peer seems to have dropped it (RFC 2018, 8): it then

@@ -101,6 +101,11 @@ impl Control for Cubic {
         ((f64::from(congestion.flight) * BETA) as u32).max(2 * congestion.mss)
     }
 
+    fn on_repeated_timeout(&mut self) {
+        // Congestion avoidance begins anew, and flat, whatever fast recovery would have come back to (RFC 9438, 4.8).
+        (self.w_max, self.running) = (0.0, false);
+    }
+
     fn on_idle(&mut self, since: Instant, now: Instant) {
         self.epoch = self.epoch.saturating_add(now.since(since));
         self.last_ack = now;

@@ -107,6 +107,9 @@ pub trait Control: Default {
     /// Returns the new slow start threshold; the connection sets `cwnd`: to it, or to one segment after a timeout.
     fn on_congestion(&mut self, window: &Window, congestion: &Congestion) -> u32;
 
+    /// The retransmission timer ran out for data whose loss has set the threshold already, which stands.
+    fn on_repeated_timeout(&mut self) {}
+
     /// The window has been put back after idling since `since`: time then meant nothing to the algorithm.
     fn on_idle(&mut self, _since: Instant, _now: Instant) {}
 }
@@ -147,6 +150,11 @@ macro_rules! algorithms {
             pub(super) fn on_congestion(&mut self, window: &Window, congestion: &Congestion) -> u32 {
                 match self {
                     $(Controller::$name(control) => control.on_congestion(window, congestion)),+
+                }
+            }
+            pub(super) fn on_repeated_timeout(&mut self) {
+                match self {
+                    $(Controller::$name(control) => control.on_repeated_timeout()),+
                 }
             }
             #[inline]

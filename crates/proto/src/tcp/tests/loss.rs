@@ -115,6 +115,33 @@ fn a_timeout_is_a_tick_above_a_round_trip_that_does_not_vary() {
 }
 
 #[test]
+fn a_timeout_that_ends_fast_recovery_flattens_the_cubic() {
+    // RFC 9438, 4.8: K = 0 and W_max = cwnd when congestion avoidance begins after a timeout. Of 59 segments the 20th is lost
+    // twice; with round trips of 500 ms the cubic alone decides, and towards the old W_max it would gain 16 segments in 2 s.
+    let rto = RtoConfig { base: ms(3_000), min: ms(1_000), slop: ms(0), max: ms(64_000) };
+    let initial_window = InitialWindow::Segments(40);
+    let cfg = Config { rto, initial_window, congestion: Algorithm::Cubic, delayed_ack: None, ..config() };
+    let mut lost = 0;
+    let mut pair = Pair::established(cfg).with_rule(move |s| {
+        lost += usize::from(s.from == CLIENT && s.nth != 0 && s.transmit.offset == 19_000);
+        if s.transmit.offset == 19_000 && s.from == CLIENT && lost <= 2 { Fate::Drop } else { Fate::Deliver }
+    });
+    pair.delay = ms(250);
+    pair.to_write[CLIENT] = 10_000_000;
+    pair.drive(ms(2_600));
+    let stats = pair.client().stats();
+    assert_eq!((stats.fast_retransmits, stats.timeouts, pair.client().ssthresh()), (1, 1, 41_300));
+    while pair.client().cwnd() < 41_300 {
+        pair.drive(ms(100));
+    }
+    let before = pair.client().cwnd();
+    pair.drive(ms(2_000));
+    let gained = pair.client().cwnd() - before;
+    assert!((1_000..6_000).contains(&gained), "{gained}");
+    assert_eq!(pair.client().stats().timeouts, 1);
+}
+
+#[test]
 fn after_a_timeout_slow_start_goes_through_the_hole() {
     // RFC 5681, 3.1; RFC 3465, 2.3: all ten lost; one segment, then two, then four; the threshold is half the flight.
     for sack in [true, false] {
