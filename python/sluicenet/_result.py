@@ -21,10 +21,11 @@ class Summary(TypedDict):
     """A result in a few numbers, named as ``sluicenet run --json`` names them; times in microseconds.
 
     ``finished``, ``unfinished`` and the times are those of queries (an incast's rounds) where there are any, of flows
-    otherwise: ``of`` says which. They leave the warm-up out, and times are None where nothing finished. ``timeouts`` and
-    ``retransmissions`` are those of all messages, what follows counts the whole run. From ``flow_control`` on, a run that
-    was killed has None; ``mean_round_us`` and ``bound_us`` (a round at line rate) are of an incast; ``left_out`` counts
-    what the warm-up left out of the times; ``messages`` are those of all kinds, begun and delivered in full.
+    otherwise: ``of`` says which. They leave the warm-up out, and times are None where nothing finished. ``timeouts``
+    and ``retransmissions`` are those of all messages, what follows counts the whole run. From ``flow_control`` on, a
+    run that was killed has None; ``mean_round_us`` and ``bound_us`` (a round at line rate) are of an incast;
+    ``left_out`` counts what the warm-up left out of the times; ``messages`` are those of all kinds, begun and
+    delivered in full.
 
     Flat, so that it is a row of a table; ``summary.json`` and ``--json`` have the times of queries and of flows in
     objects of their own: ``mean_us`` here is ``queries.mean_us`` there, or ``flows.mean_us`` where ``of`` is flows.
