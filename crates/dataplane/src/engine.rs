@@ -69,7 +69,7 @@ pub struct Access {
     pub wake: OwnedFd,
 }
 
-/// What happened at a port beyond what the switch counts.
+/// What happened at a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortReport {
     /// Frames by fate.
@@ -156,7 +156,7 @@ impl Engine {
         })
     }
 
-    /// The switch itself: its ledger, what is queued.
+    /// Frames that wait, a copy for each port.
     pub fn queued(&self) -> u64 {
         self.vale.queued()
     }

@@ -27,6 +27,11 @@ fn frame(from: usize, to: usize, number: u64, len: usize) -> Vec<u8> {
     frame
 }
 
+/// No watchdog: however slow the machine, only tests about it may hang on time.
+fn patient() -> ValeConfig {
+    ValeConfig { detection_time: Duration::from_ms(3_600_000), ..ValeConfig::default() }
+}
+
 /// A switch with a program at every port.
 fn switch(ports: usize, buffers: u32, config: ValeConfig) -> (Engine, Vec<Client>) {
     let mut engine = Engine::new(ports, config);
@@ -53,7 +58,7 @@ fn received(client: &mut Client) -> Option<(usize, u64)> {
 #[test]
 fn two_senders_at_full_speed_and_a_slow_receiver_lose_nothing() {
     // Experiment 1 of Crisan 2014, 4.2.3, between the ports of the switch.
-    let (mut engine, mut clients) = switch(3, 64, ValeConfig::default());
+    let (mut engine, mut clients) = switch(3, 64, patient());
     let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
     let mut refused = 0;
     for turn in 0..40_000 {
@@ -91,7 +96,7 @@ fn two_senders_at_full_speed_and_a_slow_receiver_lose_nothing() {
 
 #[test]
 fn the_lossy_twin_loses_more_than_half() {
-    let config = ValeConfig { lossless: PrioritySet::NONE, slots: 16, ..ValeConfig::default() };
+    let config = ValeConfig { lossless: PrioritySet::NONE, slots: 16, ..patient() };
     let (mut engine, mut clients) = switch(3, 64, config);
     let mut sent = 0;
     for turn in 0..10_000 {
@@ -111,7 +116,7 @@ fn the_lossy_twin_loses_more_than_half() {
 
 #[test]
 fn a_stopped_receiver_stops_nobody_else() {
-    let (mut engine, mut clients) = switch(4, 64, ValeConfig { slots: 32, ..ValeConfig::default() });
+    let (mut engine, mut clients) = switch(4, 64, ValeConfig { slots: 32, ..patient() });
     let mut through = 0;
     for number in 0..20_000 {
         // Port 0 sends to the one that never takes anything, port 1 to one that does.
@@ -132,7 +137,7 @@ fn the_watchdog_frees_who_waits_for_a_stuck_receiver() {
         slots: 16,
         detection_time: Duration::from_ms(20),
         restoration_time: Duration::from_ms(20),
-        ..ValeConfig::default()
+        ..patient()
     };
     let (mut engine, mut clients) = switch(3, 64, config);
     let start = std::time::Instant::now();
@@ -161,7 +166,7 @@ fn the_watchdog_frees_who_waits_for_a_stuck_receiver() {
 
 #[test]
 fn broadcasts_reach_all_and_come_back_once() {
-    let (mut engine, mut clients) = switch(4, 16, ValeConfig::default());
+    let (mut engine, mut clients) = switch(4, 16, patient());
     for number in 0..1_000 {
         let mut all = frame(0, 1, number, 64);
         all[..6].fill(0xff);
@@ -178,7 +183,7 @@ fn broadcasts_reach_all_and_come_back_once() {
 
 #[test]
 fn a_port_that_leaves_leaves_nothing_behind() {
-    let (mut engine, mut clients) = switch(3, 16, ValeConfig::default());
+    let (mut engine, mut clients) = switch(3, 16, patient());
     for number in 0..8 {
         clients[1].send(&frame(1, 2, number, 64)).unwrap();
         clients[0].send(&frame(0, 1, number, 64)).unwrap();
@@ -217,7 +222,7 @@ fn rogue(access: &Access, buffers: u32) -> (Arc<Region>, RingCells) {
 
 #[test]
 fn entries_that_name_nothing_are_counted_and_skipped() {
-    let mut engine = Engine::new(2, ValeConfig::default());
+    let mut engine = Engine::new(2, patient());
     let access = plug(&mut engine, 0, 16);
     let (_region, cells) = rogue(&access, 16);
     let mut good = open(plug(&mut engine, 1, 16));
@@ -238,7 +243,7 @@ fn entries_that_name_nothing_are_counted_and_skipped() {
 #[test]
 fn an_index_that_jumps_costs_the_port_and_nothing_else() {
     for (ring, word) in [(0, 0), (1, 1), (2, 1), (3, 0)] {
-        let mut engine = Engine::new(3, ValeConfig::default());
+        let mut engine = Engine::new(3, patient());
         let accesses: Vec<Access> = (0..3).map(|k| plug(&mut engine, k, 16)).collect();
         let region = Arc::new(Region::open(accesses[0].memory.try_clone().unwrap()).unwrap());
         let mut clients: Vec<Client> = accesses.into_iter().map(open).collect();
@@ -266,7 +271,7 @@ fn an_index_that_jumps_costs_the_port_and_nothing_else() {
 
 #[test]
 fn a_program_that_sleeps_is_woken_and_so_is_the_switch() {
-    let mut engine = Engine::new(2, ValeConfig::default());
+    let mut engine = Engine::new(2, patient());
     let (a, b) = (plug(&mut engine, 0, 16), plug(&mut engine, 1, 16));
     let (kick_a, wake_b, kick_b) =
         (a.kick.try_clone().unwrap(), b.wake.try_clone().unwrap(), b.kick.try_clone().unwrap());

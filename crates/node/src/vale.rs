@@ -155,12 +155,6 @@ impl<F: Copy> Vale<F> {
         self.fib.give(now, station, k as u16)
     }
 
-    /// Room of the input queue of port `j` in class `p`.
-    #[inline(always)]
-    pub fn input_room(&self, j: Port, p: Priority) -> u32 {
-        self.classes[p as usize].input_room(j)
-    }
-
     /// Where a frame of port `j` goes. What is dropped or flooded is dealt with after that; what goes to one port is then
     /// [passed](Vale::pass) straight through or [queued](Vale::queue).
     #[inline(always)]

@@ -26,8 +26,8 @@ enum What {
 #[derive(Debug, clap::Args)]
 struct PortsArgs {
     /// Over what the frames move
-    #[arg(long, default_value = "shm", value_parser = ["shm"])]
-    kind: String,
+    #[arg(long, value_enum, default_value = "shm")]
+    kind: ports::Kind,
     /// Bytes of a frame without its check sequence
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(14..=2048))]
     size: u16,
@@ -97,6 +97,7 @@ impl PortsArgs {
             return Err(Failure::Input(format!("--seconds {}: from more than 0 to 3600", self.seconds)));
         }
         let what = Ports {
+            kind: self.kind,
             size: self.size.into(),
             ports: self.ports.into(),
             buffers: self.buffers,

@@ -1,4 +1,4 @@
-//! `demo`: the result, in about a minute on two quiet cores.
+//! `demo`: the result, in half a minute on two quiet cores.
 
 use super::cells::{self, Cell};
 use super::failure::Failure;

@@ -56,7 +56,7 @@ struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// The result in about a minute on two quiet cores: 256 servers, lossy and lossless, three TCPs
+    /// The result in half a minute on two quiet cores: 256 servers, lossy and lossless, three TCPs
     Demo(demo::Demo),
     /// Run one scenario
     Run(run::Run),

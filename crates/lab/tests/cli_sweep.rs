@@ -1,0 +1,179 @@
+//! Sweeps and the demo as a user meets them: tables, seeds, workers, resuming, pages.
+
+mod command;
+mod common;
+
+use command::{SMALL, expect, json, records, same_files};
+use common::Dir;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn a_sweep_tells_what_did_not_finish_and_of_flows_beside_queries() {
+    let dir = Dir::new("cli-sweep-unfinished");
+    // 3 x 64 KB take 160 us at 10 Gb/s, and 10 MB 8 ms.
+    let scenario = "[scenario]\nduration = \"2 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 5\n[pfc]\nenabled = true\n\
+                    [[workload]]\nkind = \"incast\"\nsenders = 3\nreceiver = 4\nbytes = \"64 KB\"\nrounds = 3\n\
+                    [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"10 MB\"\n\
+                    [sweep]\n\"workload.0.rounds\" = [3, 1000]\n";
+    let (file, out) = (dir.file("mixed.toml", scenario), dir.path("out"));
+    let (table, _) = expect(0, &["sweep", &file, "-o", &out]);
+    let head = table.lines().find(|l| l.contains("unfinished")).unwrap();
+    assert!(head.split_whitespace().take(4).eq(["workload.0.rounds", "rounds", "unfinished", "mean"]), "{table}");
+    let starts =
+        |words: &[&str]| table.lines().any(|l| l.split_whitespace().take(words.len()).eq(words.iter().copied()));
+    assert!(starts(&["3", "3", "0"]), "{table}");
+    assert!(table.contains("1 unfinished: times are of finished rounds alone, so they flatter."), "{table}");
+    assert!(table.contains("Flows that belong to no query:"), "{table}");
+    assert!(starts(&["3", "0", "1", "–"]) && starts(&["1000", "0", "1", "–"]), "{table}");
+    let found = json(0, &["sweep", &file, "-o", &out, "--resume"]);
+    assert_eq!(found["configurations"][0]["flows"]["unfinished"], 1, "{found}");
+    let page = std::fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
+    assert!(page.contains("<h1>No winner is named: 1 query had not finished"), "{page}");
+}
+
+#[test]
+fn a_sweep_is_the_same_on_any_number_of_workers_and_resumes() {
+    let dir = Dir::new("cli-sweep");
+    let file = dir.file("small.toml", SMALL);
+    let (one, two) = (dir.path("one"), dir.path("two"));
+    let first = json(0, &["sweep", &file, "-o", &one, "--workers", "1"]);
+    let runs = first["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 4);
+    assert_eq!(runs[1]["axes"], serde_json::json!([["congestion", "newreno"], ["flow_control", "ZZ"]]));
+    assert_eq!(first["lost_where_none_may_be"], 0);
+    // What the table shows is there: the gain of ZZ over LL too.
+    let mean = |i: usize| runs[i]["queries"]["mean_us"].as_f64().unwrap();
+    assert_eq!(runs[0]["gain"], 1.0);
+    assert!((runs[1]["gain"].as_f64().unwrap() - mean(0) / mean(1)).abs() < 1e-9, "{}", runs[1]);
+    let (table, _) = expect(0, &["sweep", &file, "-o", &two, "--workers", "2"]);
+    assert!(table.contains("vegas") && table.contains("gain"), "{table}");
+    // The warm-up is counted in.
+    let row = table.lines().find(|l| l.contains("newreno") && l.contains("LL")).unwrap();
+    let shown: Vec<String> = row.split_whitespace().rev().skip(1).take(4).map(|n| n.replace(',', "")).collect();
+    let keys = ["losses_physical", "losses_virtual", "retransmissions", "timeouts"];
+    assert_eq!(shown, keys.map(|k| runs[0][k].to_string()), "{table}");
+    let (_, told) = expect(2, &["sweep", &file, "-o", &two, "--set", "tcp.congestion=cubic", "--force"]);
+    assert!(told.contains("`tcp.congestion` is set here, and [sweep] varies it"), "{told}");
+    same_files(&one, &two);
+    assert!(expect(0, &["diff", &one, &two]).0.contains("identical"));
+    expect(2, &["sweep", &file, "-o", &one]);
+    // One run gone, one killed half-way: both are made again, the others are kept.
+    let gone = Path::new(&two).join("congestion=newreno,flow_control=ZZ");
+    let kept = Path::new(&two).join("congestion=vegas,flow_control=ZZ/flows-00000.parquet");
+    let before = std::fs::metadata(&kept).unwrap().modified().unwrap();
+    std::fs::remove_dir_all(&gone).unwrap();
+    let half = Path::new(&two).join("congestion=newreno,flow_control=LL/manifest.json");
+    let text = std::fs::read_to_string(&half).unwrap();
+    std::fs::write(&half, text.replace("\"complete\"", "\"running\"")).unwrap();
+    std::fs::remove_file(Path::new(&two).join("summary.json")).unwrap();
+    let again = json(0, &["sweep", &file, "-o", &two, "--resume"]);
+    assert_eq!(again["runs"].as_array().unwrap().len(), 4);
+    same_files(&one, &two);
+    assert_eq!(std::fs::metadata(&kept).unwrap().modified().unwrap(), before);
+    for name in ["report.html", "summary.json"] {
+        assert!(Path::new(&two).join(name).exists(), "{name}");
+    }
+    assert!(expect(0, &["report", &two]).0.contains("report.html"));
+}
+
+#[test]
+fn seeds_of_a_sweep_are_one_configuration() {
+    let dir = Dir::new("cli-seeds");
+    let file = dir
+        .file("small.toml", &SMALL.replace("\"tcp.congestion\"", "\"scenario.seed\" = [1, 2, 3]\n\"tcp.congestion\""));
+    let out = dir.path("out");
+    let found = json(0, &["sweep", &file, "-o", &out]);
+    let (runs, configurations) = (found["runs"].as_array().unwrap(), found["configurations"].as_array().unwrap());
+    assert_eq!((runs.len(), configurations.len()), (12, 4));
+    assert_eq!((&runs[4]["seed"], &runs[4]["axes"]), (&Value::from(2), &runs[0]["axes"]));
+    let first = &configurations[0];
+    assert_eq!(first["seeds"], serde_json::json!([1, 2, 3]));
+    assert_eq!(first["axes"], serde_json::json!([["congestion", "newreno"], ["flow_control", "LL"]]));
+    let means: Vec<f64> = [0, 4, 8].map(|i| runs[i]["queries"]["mean_us"].as_f64().unwrap()).to_vec();
+    let mean = means.iter().sum::<f64>() / 3.0;
+    let deviation = (means.iter().map(|m| (m - mean).powi(2)).sum::<f64>() / 2.0).sqrt();
+    let half_width = first["mean_half_width_us"].as_f64().unwrap();
+    assert!((first["mean_us"].as_f64().unwrap() - mean).abs() < 1e-6);
+    // Student's t of two degrees of freedom.
+    assert!((half_width - 4.303 * deviation / 3f64.sqrt()).abs() < 1e-6 * half_width, "{half_width} {deviation}");
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(dir.0.join("out/summary.json")).unwrap()).unwrap();
+    assert_eq!(saved["configurations"], found["configurations"]);
+    let (table, _) = expect(0, &["sweep", &file, "-o", &out, "--resume"]);
+    let rows: Vec<&str> = table.lines().filter(|l| l.contains("newreno") || l.contains("vegas")).collect();
+    assert_eq!(rows.len(), 4, "{table}");
+    assert!(table.contains("± 95 %") && table.contains("Student's t"), "{table}");
+    let page = std::fs::read_to_string(dir.0.join("out/report.html")).unwrap();
+    assert!(page.contains("&#177; 95") && page.contains("<dt>runs</dt><dd>12</dd>"));
+}
+
+#[test]
+fn the_demo_checks_itself() {
+    let dir = Dir::new("cli-demo");
+    let out = dir.path("demo");
+    let (table, _) = expect(0, &["demo", "-o", &out, "--queries", "4", "--quiet"]);
+    assert!(table.contains("no packet lost where none may be"), "{table}");
+    // Said because it is so in this very table.
+    let row = |name: &str| {
+        let of = |l: &&str| l.contains("newreno") && l.contains(name);
+        table.lines().find(of).unwrap().split_whitespace().skip(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(row("LL") == row("ZL"), table.contains("ZL equals LL"), "{table}");
+    for word in ["LL", "LZ", "ZL", "ZZ", "newreno", "cubic", "vegas", "p99.9", "timeouts", "report.html"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    assert!(Path::new(&out).join("report.html").exists());
+    let found = json(0, &["demo", "-o", &out, "--queries", "4"]);
+    let runs = found["runs"].as_array().unwrap();
+    assert_eq!((runs.len(), &found["lost_where_none_may_be"]), (12, &Value::from(0)), "{found}");
+    for key in ["queries", "losses_virtual", "losses_physical", "gain", "records"] {
+        assert!(runs.iter().all(|r| !r[key].is_null()), "{key}: {found}");
+    }
+}
+
+#[test]
+fn a_page_tells_the_world_and_a_command_that_works() {
+    let dir = Dir::new("cli-page");
+    let file = dir.file("a small one.toml", SMALL);
+    let page = |out: &str| std::fs::read_to_string(Path::new(out).join("report.html")).unwrap();
+    let again = |out: &str| {
+        let page = page(out);
+        let command = page.split_once("<pre>").unwrap().1.split_once("</pre>").unwrap().0;
+        command
+            .replace("&#39;", "'")
+            .replace("&quot;", "\"")
+            .replace("&gt;", ">")
+            .replace("&lt;", "<")
+            .replace("&amp;", "&")
+    };
+    let (run, sweep, demo) = (dir.path("run"), dir.path("sweep"), dir.path("demo"));
+    expect(0, &["run", &file, "-o", &run, "-q", "--set", "scenario.name=\"it's\""]);
+    expect(0, &["sweep", &file, "-o", &sweep, "-q"]);
+    expect(0, &["demo", "-o", &demo, "-q", "--queries", "2"]);
+    for out in [&run, &sweep, &demo] {
+        let (command, before) = (again(out), records(out));
+        let done = Command::new("sh").args(["-c", &command]).output().unwrap();
+        assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+        assert!(records(out) == before && again(out) == command, "{command}");
+        // Made anew from the records, the page still says it.
+        expect(0, &["report", out]);
+        assert_eq!(again(out), command);
+    }
+    let page = page(&demo);
+    for text in [
+        "256 virtualised servers of 4 machines each",
+        "each of the 16 chassis of 16 servers",
+        "Every message is 20 KB.",
+        "the first 50 warm up, and times leave them out",
+        "<dt>gain</dt>",
+        "<dt>subquery</dt>",
+        "<dt>aggregate</dt>",
+        "<dt>lost</dt><dd>frames",
+        "<dt>resent</dt><dd>TCP segments",
+        "The queue of a server is its adapter",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(page.contains("\u{202f}KB") && !page.contains("kB"), "one spelling of a unit");
+}
