@@ -1,0 +1,159 @@
+//! What the switch needs of a port, whatever is behind it: a program with shared memory, a QEMU guest, a network device, a
+//! tunnel.
+//!
+//! A port keeps the memory of what its other side sends until the switch has delivered it, and says whether there is room
+//! for what the other side is to receive. It never blocks, and it never drops: what it cannot take stays in the switch.
+//! Everything that comes from the other side is hostile: a port checks it on a private copy before it shows it.
+
+use rustix::event::PollFd;
+use sluicenet_proto::frame::{Priority, PrioritySet};
+use sluicenet_proto::time::Instant;
+
+/// A frame that the other side sends, in one of the port's buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// The port's own number for the place where it lies.
+    pub buffer: u32,
+    /// Bytes of the frame without its check sequence.
+    pub len: u32,
+}
+
+/// Why a port is no longer served: its other side broke the rules, or is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BrokenPort;
+
+/// How a sender wants a frame cut into segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Segmentation {
+    /// It is one frame.
+    #[default]
+    None,
+    /// TCP over IPv4.
+    Tcp4,
+    /// TCP over IPv6.
+    Tcp6,
+}
+
+/// What a sender left to be done to a frame on its way: what a virtio-net header can say, checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// Where the bytes to be summed start, and how far behind that the sum goes; both inside the frame.
+    pub checksum: Option<(u16, u16)>,
+    /// Whether it is to be cut.
+    pub segmentation: Segmentation,
+    /// Bytes of payload in each segment; 0 for one frame.
+    pub segment: u16,
+    /// Bytes of the headers that go in front of each segment.
+    pub headers: u16,
+    /// Whether its checksum has been verified, so that the receiver need not.
+    pub verified: bool,
+}
+
+impl Offload {
+    /// Nothing left to do.
+    pub const NONE: Offload =
+        Offload { checksum: None, segmentation: Segmentation::None, segment: 0, headers: 0, verified: false };
+
+    /// How many frames a frame of `len` bytes makes when it is cut.
+    pub fn frames(&self, len: u32) -> u32 {
+        match self.segmentation {
+            Segmentation::None => 1,
+            _ => len.saturating_sub(self.headers.into()).div_ceil(u32::from(self.segment).max(1)).max(1),
+        }
+    }
+}
+
+/// A frame that the switch delivers.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'a> {
+    /// From the destination address, without its check sequence.
+    pub bytes: &'a [u8],
+    /// What is left to be done.
+    pub offload: Offload,
+    /// The broadcast domain it is of.
+    pub domain: u16,
+    /// Its traffic class.
+    pub priority: Priority,
+}
+
+/// The switch's end of a port.
+pub trait Port: Send {
+    /// Once in each turn of the loop, before all else: what must be fetched or sent by system calls, timers that ran out.
+    fn on_turn(&mut self, _now: Instant) -> Result<(), BrokenPort> {
+        Ok(())
+    }
+
+    /// The next frame the other side sends; it stays the next until [`Port::accept`] or [`Port::hold`].
+    fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort>;
+
+    /// Its first 16 bytes, as two numbers with the first byte lowest. They are read once: decided about and delivered.
+    fn head(&self, buffer: u32) -> [u64; 2];
+
+    /// The broadcast domain it says it is of, where a port carries several (a tunnel).
+    fn domain(&self, _buffer: u32) -> Option<u16> {
+        None
+    }
+
+    /// The traffic class it came in, where the port knows (an uplink).
+    fn priority(&self, _buffer: u32) -> Option<Priority> {
+        None
+    }
+
+    /// Takes the frame that [`Port::next_frame`] showed: its buffer is lent until [`Port::give_back`].
+    fn accept(&mut self);
+
+    /// The frame shown has to wait; whether the port has one of another class to show in this turn.
+    fn hold(&mut self) -> bool {
+        false
+    }
+
+    /// Copies the first bytes of a lent or shown frame out.
+    fn read(&self, buffer: u32, into: &mut [u8]);
+
+    /// What is left to be done to a lent or shown frame.
+    fn offload(&self, _buffer: u32) -> Offload {
+        Offload::NONE
+    }
+
+    /// The frame in a lent buffer was delivered or dropped.
+    fn give_back(&mut self, buffer: u32);
+
+    /// Frames accepted and not yet given back.
+    fn lent(&self) -> u32;
+
+    /// Whether the other side has to take buffers back before it can send.
+    fn owes_room(&self) -> bool {
+        false
+    }
+
+    /// The traffic classes of which it takes frames now.
+    fn takes(&mut self) -> PrioritySet {
+        PrioritySet::ALL
+    }
+
+    /// Makes sure of room for a frame of `len` bytes with `offload`, which it keeps until [`Port::deliver`]; whether there is.
+    fn reserve(&mut self, len: u32, offload: &Offload) -> Result<bool, BrokenPort>;
+
+    /// Delivers a frame for which room was reserved.
+    fn deliver(&mut self, frame: &Delivery<'_>);
+
+    /// Shows the other side what was done in this turn, and wakes it if it sleeps.
+    fn publish(&mut self) -> Result<(), BrokenPort>;
+
+    /// Says that the switch is going to sleep; whether it may. What a `blocked` port sends keeps nobody awake.
+    fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort>;
+
+    /// The switch is awake again.
+    fn wake_up(&mut self);
+
+    /// What wakes the switch when it happens.
+    fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>);
+
+    /// When [`Port::on_turn`] has to be called at the latest.
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The port's own counters, by name.
+    fn counters(&self, show: &mut dyn FnMut(&'static str, u64));
+}
