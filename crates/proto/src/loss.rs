@@ -40,11 +40,13 @@ pub enum DropReason {
     Watchdog,
     /// For a port that went away.
     PortGone,
+    /// Longer than what is behind the port can take.
+    TooBig,
 }
 
 impl DropReason {
     /// Every reason, in the order of the records.
-    pub const ALL: [DropReason; 16] = [
+    pub const ALL: [DropReason; 17] = [
         DropReason::SwitchBuffer,
         DropReason::HeadroomExceeded,
         DropReason::VswitchUplink,
@@ -61,6 +63,7 @@ impl DropReason {
         DropReason::FloodNoRoom,
         DropReason::Watchdog,
         DropReason::PortGone,
+        DropReason::TooBig,
     ];
     /// How many there are.
     pub const COUNT: usize = DropReason::ALL.len();
@@ -84,6 +87,7 @@ impl DropReason {
             DropReason::FloodNoRoom => "flood_no_room",
             DropReason::Watchdog => "watchdog",
             DropReason::PortGone => "port_gone",
+            DropReason::TooBig => "too_big",
         }
     }
 
