@@ -34,6 +34,9 @@ struct PortsArgs {
     /// Ports, each sending to the next
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=64))]
     ports: u16,
+    /// Stations behind each port; each frame is from and for another than the one before
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16384))]
+    stations: u16,
     /// Buffers of a port, a power of two
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = buffers)]
     buffers: u32,
@@ -100,6 +103,7 @@ impl PortsArgs {
             kind: self.kind,
             size: self.size.into(),
             ports: self.ports.into(),
+            stations: self.stations.into(),
             buffers: self.buffers,
             time: Duration::from_secs_f64(self.seconds),
             cores: self.cores.into(),
