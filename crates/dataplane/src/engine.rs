@@ -9,7 +9,7 @@ use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port, Segmentation}
 use crate::remote::{Jobs, Remote};
 use crate::shm;
 use rustix::event::{PollFd, Timespec};
-use sluicenet_node::vale::{Counters, Header, Route, Vale, ValeConfig};
+use sluicenet_node::vale::{Action, Counters, Header, Route, Vale, ValeConfig};
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
@@ -71,7 +71,8 @@ pub struct Access {
     pub address: Option<Ipv4Addr>,
 }
 
-/// What is behind a port.
+/// What is behind a port. The one without a detour is the one of every frame.
+#[allow(clippy::large_enum_variant)]
 enum Kind {
     /// Memory that a program shares: the fast path.
     Shm(shm::Port),
@@ -285,6 +286,11 @@ impl Engine {
         self.vale.give(now, Station::new(mac, domain), k)
     }
 
+    /// Forgets the stations behind port `k`.
+    pub fn forget(&mut self, k: usize) {
+        self.vale.forget(k);
+    }
+
     /// What happened at port `k`, if anybody is there.
     pub fn report(&self, k: usize) -> Option<PortReport> {
         let attached = self.ports[k].as_ref()?;
@@ -312,9 +318,9 @@ impl Engine {
         self.sleeps
     }
 
-    /// Changes the watchdog's times while traffic runs.
-    pub fn set_watchdog(&mut self, detection_time: Duration, restoration_time: Duration) {
-        self.vale.reconfigure(detection_time, restoration_time);
+    /// Changes the watchdog while traffic runs; what is isolated stays so until it moves.
+    pub fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
+        self.vale.set_watchdog(action, detection_time, restoration_time);
     }
 
     /// Frames accepted, delivered and dropped; panics when they and what is queued do not add up, which only a fault of
@@ -370,7 +376,8 @@ impl Engine {
                 }
             }
         }
-        for taken in 0..BURST {
+        let mut taken = 0;
+        while taken < BURST {
             let Some(from) = ports[j].as_mut().filter(|a| a.present) else { return Ok(taken) };
             let Some(frame) = call!(&mut from.kind, next_frame())? else {
                 from.blocked |= call!(&from.kind, owes_room());
@@ -385,6 +392,7 @@ impl Engine {
                         vale.refuse(j, reason);
                         call!(&mut from.kind, accept());
                         call!(&mut from.kind, give_back(frame.buffer));
+                        taken += 1;
                         continue;
                     }
                 },
@@ -397,21 +405,25 @@ impl Engine {
                             && let (Kind::Shm(sender), Kind::Shm(receiver), true) =
                                 (&mut from.kind, &mut to.kind, from.plain)
                         {
-                            if let Some(empty) = receiver.empty_buffer().unwrap_or(None) {
-                                sender.pass(frame, head, receiver, empty);
-                                vale.pass(j, k);
+                            // What was decided holds for all that follow between the same two.
+                            let run = sender.pass_run(receiver, head, run_mask(head), (BURST - taken) as u32)?;
+                            if run > 0 {
+                                vale.pass(j, k, run);
+                                taken += run as usize;
                                 continue;
                             }
                         } else if !(matches!(to.kind, Kind::Shm(_)) && from.plain) {
                             match offer(vale.is_clear(k), from, to, lent, &header, scratch) {
                                 Offered::Delivered => {
-                                    vale.pass(j, k);
+                                    vale.pass(j, k, 1);
+                                    taken += 1;
                                     call!(&mut from.kind, accept());
                                     call!(&mut from.kind, give_back(frame.buffer));
                                     continue;
                                 }
                                 Offered::Never(reason) => {
                                     vale.turn_away(j, k, reason);
+                                    taken += 1;
                                     call!(&mut from.kind, accept());
                                     call!(&mut from.kind, give_back(frame.buffer));
                                     continue;
@@ -447,11 +459,12 @@ impl Engine {
                     call!(&mut from.kind, give_back(frame.buffer));
                 }
             }
+            taken += 1;
             if !dropped.is_empty() {
                 Engine::give_back_dropped(ports, dropped);
             }
         }
-        Ok(BURST)
+        Ok(taken)
     }
 
     #[inline]
@@ -461,8 +474,7 @@ impl Engine {
         if !vale.is_ready(k, PrioritySet::ALL) {
             return Ok(0);
         }
-        loop {
-            let Some(to) = ports[k].as_mut().filter(|a| a.present) else { break };
+        while let Some(to) = ports[k].as_mut().filter(|a| a.present) {
             let takes = call!(&mut to.kind, takes());
             if !vale.is_ready(k, takes) {
                 break;
@@ -630,7 +642,14 @@ enum Offered {
 
 /// Delivers a frame that nothing has to wait for, if there is room for it now.
 #[inline]
-fn offer(clear: bool, from: &mut Attached, to: &mut Attached, lent: Lent, header: &Header, scratch: &mut [u8]) -> Offered {
+fn offer(
+    clear: bool,
+    from: &mut Attached,
+    to: &mut Attached,
+    lent: Lent,
+    header: &Header,
+    scratch: &mut [u8],
+) -> Offered {
     if !fits(from, to, lent) {
         return Offered::Never(DropReason::TooBig);
     }
@@ -705,6 +724,13 @@ fn is_from(bytes: &[u8], own: Ipv4Addr) -> bool {
 fn tag(head: [u64; 2]) -> u16 {
     let tagged = head[1] >> 32 & 0xffff == 0x0081;
     if tagged { ((head[1] >> 48) as u16).swap_bytes() } else { 0 }
+}
+
+/// The bits of the second half of a frame's first 16 bytes on which its way depends: the rest of the source, the type, and
+/// what follows it if that is an 802.1Q tag.
+#[inline(always)]
+fn run_mask(head: [u64; 2]) -> u64 {
+    if head[1] >> 32 & 0xffff == 0x0081 { u64::MAX } else { 0xffff_ffff_ffff }
 }
 
 /// What the switch reads of a frame's first 16 bytes.
