@@ -4,13 +4,16 @@
 //!   have room for: nothing is lost from `send()` to `recv()`, on an unmodified kernel;
 //! - [`tap`]: a TAP whose queue is held, where nobody may enter the tenant's namespace;
 //! - [`packet`]: a device as it is, such as the one to the fabric;
-//! - [`netns`], [`link`]: namespaces and what is in them; [`edge`]: what the kernel itself threw away, by place.
+//! - [`netns`], [`link`]: namespaces and what is in them; [`edge`]: what the kernel itself threw away, by place;
+//! - [`lan`], [`load`]: tenants, and programs that send and receive as fast as sockets let them, for experiments.
 //!
 //! System calls that need `unsafe` are in `sys` and nowhere else.
 
 pub mod edge;
 mod error;
+pub mod lan;
 pub mod link;
+pub mod load;
 pub mod netns;
 pub mod packet;
 

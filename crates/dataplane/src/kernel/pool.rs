@@ -1,6 +1,6 @@
 //! Memory for frames between the kernel and the switch.
 
-use super::sys::{self, BATCH, Received};
+use super::sys::{self, BATCH, Received, Wait};
 use crate::port::Descriptor;
 use std::collections::VecDeque;
 use std::io;
@@ -114,7 +114,7 @@ impl Pool {
         }
         let mut received = [Received::default(); BATCH];
         let longest = self.longest();
-        let n = sys::receive(fd, &mut self.memory, &places[..count], longest, &mut received)?;
+        let n = sys::receive(fd, Wait::No, &mut self.memory, &places[..count], longest, &mut received)?;
         let (mut bad, first) = (0, self.free.len() - n);
         // Taken from the end of `free`, last first; those that are no good go back.
         let taken = self.free.split_off(first);
@@ -148,7 +148,7 @@ impl Pool {
             *frame = self.place(buffer);
             count += 1;
         }
-        sys::send(fd, &self.memory, &frames[..count])
+        sys::send(fd, Wait::No, &self.memory, &frames[..count])
     }
 }
 

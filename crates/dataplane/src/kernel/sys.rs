@@ -123,9 +123,19 @@ pub(super) struct Received {
     pub cut: bool,
 }
 
+/// Whether a call waits until there is something, or room, for the first frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// It comes back at once.
+    No,
+    /// As long as the socket's own timeout says.
+    Yes,
+}
+
 /// Receives up to [`BATCH`] frames into `memory`, `len` bytes at most at each of `places`; how many there were.
 pub(super) fn receive(
     fd: BorrowedFd<'_>,
+    wait: Wait,
     memory: &mut [u8],
     places: &[usize],
     len: usize,
@@ -145,9 +155,10 @@ pub(super) fn receive(
         messages[i].msg_hdr.msg_controllen = size_of::<[u64; 5]>();
     }
     let (fd, none) = (fd.as_raw_fd(), std::ptr::null_mut());
+    let flags = if wait == Wait::No { libc::MSG_DONTWAIT } else { libc::MSG_WAITFORONE };
     // SAFETY: the first `count` messages point at pieces and control room that are alive, and these at memory that is ours
     // and checked above.
-    let n = unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT, none) };
+    let n = unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), count as u32, flags, none) };
     let n = match check(n.into()) {
         Ok(n) => n as usize,
         Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return Ok(0),
@@ -175,7 +186,8 @@ fn tag(control: &[u64; 5], len: usize) -> Option<u16> {
 }
 
 /// Sends up to [`BATCH`] frames from `memory`, given by offset and length; how many were taken. An error is about the first.
-pub(super) fn send(fd: BorrowedFd<'_>, memory: &[u8], frames: &[(usize, usize)]) -> io::Result<usize> {
+pub(super) fn send(fd: BorrowedFd<'_>, wait: Wait, memory: &[u8], frames: &[(usize, usize)]) -> io::Result<usize> {
+    let flags = if wait == Wait::No { libc::MSG_DONTWAIT } else { 0 };
     let count = frames.len().min(BATCH);
     // SAFETY: all zero is a valid value of these plain structures.
     let (mut pieces, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) = unsafe { (zeroed(), zeroed()) };
@@ -186,7 +198,7 @@ pub(super) fn send(fd: BorrowedFd<'_>, memory: &[u8], frames: &[(usize, usize)])
         messages[i].msg_hdr.msg_iovlen = 1;
     }
     // SAFETY: the first `count` messages point at pieces that are alive, and these at bytes that are only read.
-    let n = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT) };
+    let n = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count as u32, flags) };
     check(n.into()).map(|n| n as usize)
 }
 

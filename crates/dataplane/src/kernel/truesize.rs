@@ -68,13 +68,13 @@ impl TrueSize {
         memory[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
         let mut sink = vec![0u8; longest as usize];
         TrueSize::find(longest, |len| {
-            sys::send(from, &memory, &[(0, len as usize)]).tried(what)?;
+            sys::send(from, sys::Wait::No, &memory, &[(0, len as usize)]).tried(what)?;
             let deadline = Instant::now() + Duration::from_secs(5);
             loop {
                 let charge = sys::receive_memory(there).tried(what)?;
                 if charge > 0 {
                     let mut received = [sys::Received::default(); sys::BATCH];
-                    sys::receive(there, &mut sink, &[0], longest as usize, &mut received).tried(what)?;
+                    sys::receive(there, sys::Wait::No, &mut sink, &[0], longest as usize, &mut received).tried(what)?;
                     return Ok(charge);
                 }
                 if Instant::now() > deadline {

@@ -120,6 +120,21 @@ impl Veth<'_> {
         Ok(())
     }
 
+    /// Makes the pair as the kernel does, for switches of other kinds; with `checksummed` the tenant's frames carry their
+    /// checksums.
+    pub fn create_plain(&self, mac: [u8; 6], checksummed: bool) -> Result<(), KernelError> {
+        self.switch.enter(|| Links::open()?.create_veth(self.switch_device, self.tenant_device, self.tenant))??;
+        self.tenant.enter(|| {
+            let mut links = Links::open()?;
+            links.set_mac(self.tenant_device, mac)?;
+            if checksummed {
+                links.set_feature(self.tenant_device, Feature::TxChecksum, false)?;
+            }
+            links.up(self.tenant_device)
+        })??;
+        self.switch.enter(|| Links::open()?.up(self.switch_device))?
+    }
+
     /// The switch's end, in NAPI mode, and nothing in its stack that answers.
     fn prepare(&self, links: &mut Links) -> Result<(), KernelError> {
         links.set_feature(self.switch_device, Feature::Gro, true)?;
@@ -206,6 +221,7 @@ struct Counters {
     empty_polls: u64,
     bad: u64,
     device_full: u64,
+    shut: u64,
     sleeps: u64,
 }
 
@@ -301,6 +317,9 @@ impl ValvePort {
             return Ok(());
         }
         if self.inbox.free() < self.needed {
+            if self.shut_since.is_none() {
+                self.counters.shut += 1;
+            }
             let since = *self.shut_since.get_or_insert(self.now);
             self.polling.set_never(self.now.since(since) >= SHUT_FOR_LONG);
             return Ok(());
@@ -437,7 +456,7 @@ fn learn(veth: Veth<'_>, poller: &OwnedFd, theirs: &Link, boot: &[u8]) -> Result
     let what = || format!("the receive queue of {}", veth.switch_device);
     let sender = veth.tenant.enter(sys::packet_socket)?.tried(what)?;
     sys::bind_packet(sender.as_fd(), theirs.index, 0).tried(what)?;
-    sys::send(sender.as_fd(), boot, &[(0, boot.len())]).tried(what)?;
+    sys::send(sender.as_fd(), sys::Wait::No, boot, &[(0, boot.len())]).tried(what)?;
     // A switch that was killed may have left the device waiting for the kernel's own poll.
     let wait = KERNEL_POLLS_AFTER + std::time::Duration::from_secs(5);
     let timeout = rustix::event::Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: 0 };
@@ -562,6 +581,7 @@ impl Port for ValvePort {
         show("sent", c.sent);
         show("polls", c.polls);
         show("empty_polls", c.empty_polls);
+        show("shut", c.shut);
         show("sleeps", c.sleeps);
         show("bad_frames", c.bad);
         show("device_full", c.device_full);
