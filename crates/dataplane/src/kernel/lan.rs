@@ -15,6 +15,8 @@ pub enum Wiring {
     Plain,
     /// Checksums made by the sender: for switches in user space.
     Checksummed,
+    /// No device: the caller makes one called [`DEVICE`] and [configures](Lan::configure) it.
+    Bare,
 }
 
 /// The name of every tenant's device.
@@ -39,22 +41,27 @@ impl Lan {
         let mut lan = Lan { switch, tenants: Vec::new(), devices: (0..tenants).map(|i| format!("p{i}")).collect() };
         for i in 0..tenants {
             lan.tenants.push(Namespace::create(&format!("{PREFIX}{tag}-{i}"))?);
-            let veth = lan.veth(i);
-            if wiring == Wiring::Valve {
-                veth.create(Lan::mac(i), 1500)?;
-            } else {
-                veth.create_plain(Lan::mac(i), wiring == Wiring::Checksummed)?;
+            match wiring {
+                Wiring::Valve => lan.veth(i).create(Lan::mac(i), 1500)?,
+                Wiring::Plain => lan.veth(i).create_plain(Lan::mac(i), false)?,
+                Wiring::Checksummed => lan.veth(i).create_plain(Lan::mac(i), true)?,
+                Wiring::Bare => continue,
             }
-            lan.tenants[i].enter(|| {
-                let mut links = Links::open()?;
-                links.add_address(DEVICE, Lan::address(i).into(), 24)?;
-                for j in (0..tenants).filter(|&j| j != i) {
-                    links.add_neighbour(DEVICE, Lan::address(j).into(), Lan::mac(j))?;
-                }
-                Ok::<_, KernelError>(())
-            })??;
+            lan.configure(i)?;
         }
         Ok(lan)
+    }
+
+    /// Gives a tenant's device its address, and tells it where the others are.
+    pub fn configure(&self, i: usize) -> Result<(), KernelError> {
+        self.tenants[i].enter(|| {
+            let mut links = Links::open()?;
+            links.add_address(DEVICE, Lan::address(i).into(), 24)?;
+            for j in (0..self.devices.len()).filter(|&j| j != i) {
+                links.add_neighbour(DEVICE, Lan::address(j).into(), Lan::mac(j))?;
+            }
+            Ok(())
+        })?
     }
 
     /// The switch's namespace.

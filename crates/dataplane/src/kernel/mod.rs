@@ -16,6 +16,7 @@ pub mod link;
 pub mod load;
 pub mod netns;
 pub mod packet;
+pub mod tap;
 
 pub mod valve;
 

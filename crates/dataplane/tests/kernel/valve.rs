@@ -1,114 +1,13 @@
-//! The veth valve: nothing lost from `send()` to `recv()`, on an unmodified kernel.
-#![cfg(all(not(loom), target_os = "linux"))]
+//! The veth valve: nothing lost from `send()` to `recv()`.
 
-use sluicenet_dataplane::engine::{Access, Engine, PortReport};
-use sluicenet_dataplane::kernel::lan::{Lan, Wiring};
+use crate::harness::{Running, possible, receive_all, send_all, wait_for};
+use sluicenet_dataplane::kernel::lan::Lan;
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
-use sluicenet_dataplane::kernel::netns;
-use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
-use sluicenet_dataplane::remote::Remote;
-use sluicenet_node::vale::ValeConfig;
-use sluicenet_proto::loss::DropReason;
-use sluicenet_proto::time::Duration;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-
-/// Whether namespaces can be made; says why the test is skipped, if not.
-fn possible() -> bool {
-    match netns::may_make_namespaces() {
-        Ok(()) => true,
-        Err(e) => {
-            eprintln!("skipped: {e}");
-            false
-        }
-    }
-}
-
-/// A switch that runs on a thread of its own, a valve at each tenant.
-struct Running {
-    stop: Arc<AtomicBool>,
-    remote: Remote,
-    thread: Option<JoinHandle<()>>,
-    lan: Lan,
-}
-
-impl Running {
-    /// Without a watchdog at the ports: however slow the machine, only tests about it may hang on time.
-    fn start(tag: &str, tenants: usize, config: ValveConfig) -> Running {
-        let lan = Lan::create(tag, tenants, Wiring::Valve).unwrap();
-        let vale = ValeConfig { detection_time: Duration::from_ms(3_600_000), ..ValeConfig::default() };
-        let mut engine = Engine::new(tenants, vale);
-        for i in 0..tenants {
-            let port = ValvePort::open(lan.veth(i), &config).unwrap();
-            engine.plug(i, &format!("tenant-{i}"), Box::new(port), Access::default()).unwrap();
-            assert!(engine.give(Lan::mac(i), 0, i));
-        }
-        let stop = Arc::new(AtomicBool::new(false));
-        let remote = engine.remote().unwrap();
-        let flag = stop.clone();
-        let thread = std::thread::spawn(move || engine.run(&flag).unwrap());
-        Running { stop, remote, thread: Some(thread), lan }
-    }
-
-    fn report(&self, k: usize) -> PortReport {
-        self.remote.run(move |engine| engine.report(k)).unwrap().unwrap()
-    }
-
-    fn counter(&self, k: usize, name: &str) -> u64 {
-        let report = self.report(k);
-        report.own.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no {name}")).1
-    }
-
-    /// Everything that the kernel threw away at the ports; and that the switch's books balance.
-    fn edge(&self) -> Vec<(usize, &'static str, u64)> {
-        let (_, _, dropped) = self.remote.run(|engine| engine.ledger()).unwrap();
-        let ports = self.remote.run(|engine| engine.port_count()).unwrap();
-        // What a tenant's IPv6 tells all its neighbours now and then never makes anybody wait.
-        let flooded = |k| self.report(k).counters.dropped.frames(DropReason::FloodNoRoom);
-        assert_eq!(dropped, (0..ports).map(flooded).sum());
-        let all = (0..ports).flat_map(|k| self.report(k).own.into_iter().map(move |(n, v)| (k, n, v)));
-        all.filter(|(_, name, value)| name.starts_with("edge_") && *value > 0).collect()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = self.remote.run(|_| ());
-        let ended = self.thread.take().map(JoinHandle::join);
-        assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))));
-    }
-}
-
-/// Sends `count` datagrams, however long it takes.
-fn send_all(mut sender: Sender, count: u64) -> u64 {
-    while sender.sent() < count {
-        sender.send(count - sender.sent()).unwrap();
-    }
-    sender.sent()
-}
-
-/// Waits until something is so, however long it takes.
-fn wait_for(mut so: impl FnMut() -> bool) {
-    while !so() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-}
-
-/// Receives until `count` have come, or nothing more comes.
-fn receive_all(mut sink: Sink, count: u64, mut pause: impl FnMut(u64)) -> Sink {
-    let mut quiet = 0;
-    while sink.received() < count && quiet < 100 {
-        pause(sink.received());
-        quiet = if sink.receive(64).unwrap() == 0 { quiet + 1 } else { 0 };
-    }
-    sink
-}
+use sluicenet_dataplane::kernel::valve::ValveConfig;
 
 /// Experiment 1 of Crisan 2014, 4.2.3: two senders at full speed, a sink with the buffer it has by default.
 fn overload(tag: &str, payload: usize, count: u64, mut pause: impl FnMut(&Running, u64) + Send) {
-    let switch = Running::start(tag, 3, ValveConfig { detection_time: None, ..ValveConfig::default() });
+    let switch = Running::valves(tag, 3, ValveConfig { detection_time: None, ..ValveConfig::default() });
     let to = Lan::socket(2, 7000);
     let sink = Sink::bind(switch.lan.tenant(2), to, payload, 2).unwrap();
     let senders = [0, 1].map(|i| Sender::new(switch.lan.tenant(i), i as u16, to, payload).unwrap());
@@ -173,7 +72,7 @@ fn sixteen_sockets_share_a_namespace_and_lose_nothing() {
         return;
     }
     const SOCKETS: usize = 16;
-    let switch = Running::start("many", 3, ValveConfig { detection_time: None, ..ValveConfig::default() });
+    let switch = Running::valves("many", 3, ValveConfig { detection_time: None, ..ValveConfig::default() });
     let count = 4_000;
     std::thread::scope(|scope| {
         let sinks: Vec<_> = (0..SOCKETS)
@@ -200,7 +99,7 @@ fn a_stuck_socket_is_isolated_and_restored_and_the_others_go_on() {
     if !possible() {
         return;
     }
-    let switch = Running::start("stuck", 2, ValveConfig::default());
+    let switch = Running::valves("stuck", 2, ValveConfig::default());
     let bind = |port| Sink::bind(switch.lan.tenant(1), Lan::socket(1, port), 1472, 2).unwrap();
     let (mut stuck, other) = (bind(7000), bind(7001));
     let sender = |i, port| Sender::new(switch.lan.tenant(0), i, Lan::socket(1, port), 1472).unwrap();
@@ -235,7 +134,7 @@ fn nobody_at_a_port_costs_the_others_nothing() {
     if !possible() {
         return;
     }
-    let switch = Running::start("nobody", 2, ValveConfig::default());
+    let switch = Running::valves("nobody", 2, ValveConfig::default());
     let to = Lan::socket(1, 7001);
     let sink = Sink::bind(switch.lan.tenant(1), to, 1472, 1).unwrap();
     let mut in_vain = Sender::new(switch.lan.tenant(0), 1, Lan::socket(1, 7000), 1472).unwrap();
@@ -261,7 +160,7 @@ fn tcp_goes_through_whole() {
     }
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
-    let switch = Running::start("tcp", 2, ValveConfig::default());
+    let switch = Running::valves("tcp", 2, ValveConfig::default());
     let listener = switch.lan.tenant(1).enter(|| TcpListener::bind(Lan::socket(1, 7000))).unwrap().unwrap();
     let mut stream = switch.lan.tenant(0).enter(|| TcpStream::connect(Lan::socket(1, 7000))).unwrap().unwrap();
     let (mut peer, _) = listener.accept().unwrap();
@@ -299,7 +198,7 @@ fn an_idle_switch_sleeps_and_wakes() {
     if !possible() {
         return;
     }
-    let switch = Running::start("idle", 2, ValveConfig::default());
+    let switch = Running::valves("idle", 2, ValveConfig::default());
     let to = Lan::socket(1, 7000);
     let mut sink = Sink::bind(switch.lan.tenant(1), to, 64, 1).unwrap();
     let mut sender = Sender::new(switch.lan.tenant(0), 0, to, 64).unwrap();
