@@ -12,6 +12,8 @@
 pub mod clock;
 #[cfg(not(loom))]
 pub mod engine;
+#[cfg(all(not(loom), target_os = "linux"))]
+pub mod kernel;
 #[cfg(not(loom))]
 pub mod port;
 #[cfg(not(loom))]

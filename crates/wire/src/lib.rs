@@ -15,6 +15,7 @@ pub mod arp;
 pub mod checksum;
 mod error;
 pub mod ethernet;
+pub mod flow;
 pub mod ipv4;
 pub mod pfc;
 #[cfg(test)]
