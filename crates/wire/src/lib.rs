@@ -13,8 +13,10 @@ extern crate std;
 
 pub mod arp;
 pub mod checksum;
+pub mod controller;
 mod error;
 pub mod ethernet;
+pub mod icmp;
 pub mod ipv4;
 pub mod pfc;
 #[cfg(test)]
