@@ -2,11 +2,12 @@
 
 pub mod bridge;
 pub mod bucket;
-//pub mod cache;
-//pub mod controller;
+pub mod cache;
+pub mod controller;
 pub mod fib;
-//pub mod neighbours;
-//pub mod registrar;
+pub mod mapping;
+pub mod neighbours;
+pub mod registrar;
 pub mod seal;
 pub mod tunnel;
 pub mod vswitch;
