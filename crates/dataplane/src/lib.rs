@@ -13,7 +13,11 @@ pub mod clock;
 #[cfg(not(loom))]
 pub mod engine;
 #[cfg(not(loom))]
+pub mod port;
+#[cfg(not(loom))]
 pub mod region;
+#[cfg(not(loom))]
+pub mod remote;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod shm;

@@ -131,6 +131,9 @@ pub trait Port: Send {
         PrioritySet::ALL
     }
 
+    /// The longest frame it can take in one piece.
+    fn max_frame(&self) -> u32;
+
     /// Makes sure of room for a frame of `len` bytes with `offload`, which it keeps until [`Port::deliver`]; whether there is.
     fn reserve(&mut self, len: u32, offload: &Offload) -> Result<bool, BrokenPort>;
 

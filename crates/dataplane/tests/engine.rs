@@ -1,10 +1,10 @@
 //! The switch over ports in shared memory: nothing lost under overload, hostile programs contained.
 #![cfg(not(loom))]
 
-use sluicenet_dataplane::engine::{Access, Engine};
+use sluicenet_dataplane::engine::Engine;
 use sluicenet_dataplane::region::{Region, RingCells};
 use sluicenet_dataplane::ring::{Cells, Producer};
-use sluicenet_dataplane::shm::Client;
+use sluicenet_dataplane::shm::{Access, Client};
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
@@ -234,7 +234,7 @@ fn entries_that_name_nothing_are_counted_and_skipped() {
     engine.turn();
     // The last one is a frame of zeros, for a station nobody has and from one that is no machine's.
     let report = engine.report(0).unwrap();
-    assert_eq!(report.bad_entries, 5);
+    assert_eq!(report.own, [("bad_entries", 5)]);
     assert_eq!(report.counters.refused.total_frames() + report.counters.accepted, 1);
     assert!(good.send(&frame(1, 0, 1, 64)).unwrap());
     engine.ledger();

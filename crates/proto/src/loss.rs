@@ -40,14 +40,14 @@ pub enum DropReason {
     Watchdog,
     /// For a port that went away.
     PortGone,
+    /// Longer than what is behind the port can take.
+    TooBig,
     /// Through a tunnel from a server that is not of this overlay, or for one.
     UnknownServer,
     /// Through a tunnel with a network identifier that nobody here is of.
     UnknownVni,
     /// A tunnel in a tunnel.
     NestedTunnel,
-    /// Too large for the tunnel; the sender is told where it asked to be.
-    TooBig,
     /// To or from a station that the controller does not know, or about which it cannot be asked now.
     Unresolved,
 }
@@ -71,10 +71,10 @@ impl DropReason {
         DropReason::FloodNoRoom,
         DropReason::Watchdog,
         DropReason::PortGone,
+        DropReason::TooBig,
         DropReason::UnknownServer,
         DropReason::UnknownVni,
         DropReason::NestedTunnel,
-        DropReason::TooBig,
         DropReason::Unresolved,
     ];
     /// How many there are.
@@ -99,10 +99,10 @@ impl DropReason {
             DropReason::FloodNoRoom => "flood_no_room",
             DropReason::Watchdog => "watchdog",
             DropReason::PortGone => "port_gone",
+            DropReason::TooBig => "too_big",
             DropReason::UnknownServer => "unknown_server",
             DropReason::UnknownVni => "unknown_vni",
             DropReason::NestedTunnel => "nested_tunnel",
-            DropReason::TooBig => "too_big",
             DropReason::Unresolved => "unresolved",
         }
     }

@@ -4,7 +4,8 @@
 use serde::Serialize;
 use sluicenet_dataplane::clock;
 use sluicenet_dataplane::engine::Engine;
-use sluicenet_dataplane::shm::{BrokenPort, Client};
+use sluicenet_dataplane::port::BrokenPort;
+use sluicenet_dataplane::shm::Client;
 use sluicenet_node::vale::ValeConfig;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
