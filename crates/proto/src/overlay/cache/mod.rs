@@ -209,12 +209,14 @@ impl Cache {
         if self.ask(now, question) { Found::Asked } else { Found::Limited }
     }
 
-    /// Asks about a mapping that does not agree with what was seen, if its turn has come.
-    pub fn doubt(&mut self, now: Instant, station: StationId) {
+    /// Asks about a mapping that does not agree with what was seen, unless that was done a moment ago; whether it is being
+    /// asked about, so that [`Cache::poll_resolved`] will tell.
+    pub fn doubt(&mut self, now: Instant, station: StationId) -> bool {
         if let Some(entry) = self.entries.get_mut(&station).filter(|e| now.since(e.asked_at) >= UNKNOWN_FOR) {
             entry.old_at = now;
             self.refresh(now, station);
         }
+        self.open.contains_key(&Question { vni: station.vni, by: By::Mac(station.mac) })
     }
 
     fn refresh(&mut self, now: Instant, station: StationId) {
