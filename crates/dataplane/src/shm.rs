@@ -189,12 +189,25 @@ impl Port {
         }
     }
 
-    /// Takes a frame that [`Port::next_frame`] showed, copies it into an empty buffer of `to` and gives its own back.
+    /// Passes frames to `to`, at most `limit`, for as long as their first 16 bytes are `head` where `mask` has ones and
+    /// `to` has room; returns how many.
     #[inline(always)]
-    pub fn pass(&mut self, frame: Descriptor, head: [u64; 2], to: &mut Port, empty: u32) {
-        self.copy_to(frame.buffer, frame.len, head, to, empty);
-        self.accept();
-        self.give_back(frame.buffer);
+    pub fn pass_run(&mut self, to: &mut Port, head: [u64; 2], mask: u64, limit: u32) -> Result<u32, BrokenPort> {
+        let mut passed = 0;
+        while passed < limit {
+            let Some(frame) = self.next_frame()? else { break };
+            let own = self.buffers.head(frame.buffer);
+            if (own[0] ^ head[0]) | ((own[1] ^ head[1]) & mask) != 0 {
+                break;
+            }
+            // That the receiver is broken is found when it is its turn.
+            let Ok(Some(empty)) = to.empty_buffer() else { break };
+            self.copy_to(frame.buffer, frame.len, own, to, empty);
+            self.accept();
+            self.give_back(frame.buffer);
+            passed += 1;
+        }
+        Ok(passed)
     }
 
     /// Copies a frame into an empty buffer of `to`, with `head` in place of its first 16 bytes.

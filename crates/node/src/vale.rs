@@ -208,12 +208,12 @@ impl<F: Copy> Vale<F> {
         self.ports[k].ready.is_empty()
     }
 
-    /// A frame of port `j` was handed to port `k`, for which nothing waited.
+    /// Frames of port `j` were handed to port `k`, for which nothing waited.
     #[inline(always)]
-    pub fn pass(&mut self, j: Port, k: Port) {
+    pub fn pass(&mut self, j: Port, k: Port, frames: u32) {
         debug_assert!(self.is_clear(k));
-        self.ports[j].counters.accepted += 1;
-        self.ports[k].counters.delivered += 1;
+        self.ports[j].counters.accepted += u64::from(frames);
+        self.ports[k].counters.delivered += u64::from(frames);
     }
 
     /// A frame of port `j` waits for port `k`. `Err` when its input queue is full: the caller keeps it and asks again.
