@@ -16,6 +16,7 @@ pub mod checksum;
 mod error;
 pub mod ethernet;
 pub mod ipv4;
+pub mod offload;
 pub mod pfc;
 #[cfg(test)]
 mod random;
