@@ -9,7 +9,7 @@ use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port, Segmentation}
 use crate::remote::{Jobs, Remote};
 use crate::shm;
 use rustix::event::{PollFd, Timespec};
-use sluicenet_node::vale::{Counters, Header, Route, Vale, ValeConfig};
+use sluicenet_node::vale::{Action, Counters, Header, Route, Vale, ValeConfig};
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
@@ -71,7 +71,8 @@ pub struct Access {
     pub address: Option<Ipv4Addr>,
 }
 
-/// What is behind a port.
+/// What is behind a port. The one without a detour is the one of every frame.
+#[allow(clippy::large_enum_variant)]
 enum Kind {
     /// Memory that a program shares: the fast path.
     Shm(shm::Port),
@@ -285,6 +286,11 @@ impl Engine {
         self.vale.give(now, Station::new(mac, domain), k)
     }
 
+    /// Forgets the stations behind port `k`.
+    pub fn forget(&mut self, k: usize) {
+        self.vale.forget(k);
+    }
+
     /// What happened at port `k`, if anybody is there.
     pub fn report(&self, k: usize) -> Option<PortReport> {
         let attached = self.ports[k].as_ref()?;
@@ -312,9 +318,9 @@ impl Engine {
         self.sleeps
     }
 
-    /// Changes the watchdog's times while traffic runs.
-    pub fn set_watchdog(&mut self, detection_time: Duration, restoration_time: Duration) {
-        self.vale.reconfigure(detection_time, restoration_time);
+    /// Changes the watchdog while traffic runs; what is isolated stays so until it moves.
+    pub fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
+        self.vale.set_watchdog(action, detection_time, restoration_time);
     }
 
     /// Frames accepted, delivered and dropped; panics when they and what is queued do not add up, which only a fault of
@@ -461,8 +467,7 @@ impl Engine {
         if !vale.is_ready(k, PrioritySet::ALL) {
             return Ok(0);
         }
-        loop {
-            let Some(to) = ports[k].as_mut().filter(|a| a.present) else { break };
+        while let Some(to) = ports[k].as_mut().filter(|a| a.present) {
             let takes = call!(&mut to.kind, takes());
             if !vale.is_ready(k, takes) {
                 break;
@@ -630,7 +635,14 @@ enum Offered {
 
 /// Delivers a frame that nothing has to wait for, if there is room for it now.
 #[inline]
-fn offer(clear: bool, from: &mut Attached, to: &mut Attached, lent: Lent, header: &Header, scratch: &mut [u8]) -> Offered {
+fn offer(
+    clear: bool,
+    from: &mut Attached,
+    to: &mut Attached,
+    lent: Lent,
+    header: &Header,
+    scratch: &mut [u8],
+) -> Offered {
     if !fits(from, to, lent) {
         return Offered::Never(DropReason::TooBig);
     }

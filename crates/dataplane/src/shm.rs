@@ -82,6 +82,8 @@ pub struct Port {
     free: Consumer<RingCells>,
     /// Frames taken from `send` and not yet named in `returned`.
     lent: u32,
+    /// Whether an empty buffer was wanted and there was none.
+    wants_room: bool,
     /// Empty buffers that were taken and not used yet.
     spare: Vec<u32>,
     /// The program wakes the switch, the switch the program.
@@ -100,11 +102,8 @@ impl Port {
         region.long(AT_MAGIC).store(MAGIC, Ordering::Release);
         let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let (kick, wake) = (event()?, event()?);
-        let access = Access {
-            memory: region.file().try_clone_to_owned()?,
-            kick: kick.try_clone()?,
-            wake: wake.try_clone()?,
-        };
+        let access =
+            Access { memory: region.file().try_clone_to_owned()?, kick: kick.try_clone()?, wake: wake.try_clone()? };
         let port = Port {
             send: Consumer::new(ring(&region, buffers, Role::Send)),
             returned: Producer::new(ring(&region, buffers, Role::Returned)),
@@ -112,6 +111,7 @@ impl Port {
             free: Consumer::new(ring(&region, buffers, Role::Free)),
             buffers: Buffers::new(&region, buffers_at(buffers), buffers),
             lent: 0,
+            wants_room: false,
             spare: Vec::new(),
             kick,
             wake,
@@ -172,12 +172,17 @@ impl Port {
         // As many frames as `receive` holds can be on their way at once, however many buffers were named.
         let taken = self.spare.len() as u32;
         if self.receive.known_room() <= taken && self.receive.room()? <= taken {
+            self.wants_room = true;
             return Ok(None);
         }
         loop {
-            let Some(entry) = self.free.pop()? else { return Ok(None) };
+            let Some(entry) = self.free.pop()? else {
+                self.wants_room = true;
+                return Ok(None);
+            };
             let buffer = from_entry(entry).buffer;
             if buffer < self.buffers.count() {
+                self.wants_room = false;
                 return Ok(Some(buffer));
             }
             self.bad_entries += 1;
@@ -216,7 +221,6 @@ impl Port {
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }
-
 }
 
 impl port::Port for Port {
@@ -267,7 +271,8 @@ impl port::Port for Port {
         Ok(())
     }
     fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
-        Ok((blocked || self.send.fall_asleep()?) & self.free.fall_asleep()?)
+        // Empty buffers that nothing was wanted for keep nobody awake either.
+        Ok((blocked || self.send.fall_asleep()?) & (!self.wants_room || self.free.fall_asleep()?))
     }
     fn wake_up(&mut self) {
         self.send.wake_up();

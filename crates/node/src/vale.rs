@@ -33,6 +33,17 @@ pub struct Header {
     pub reserved: bool,
 }
 
+/// What the watchdog does about a port that is stuck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It is isolated: nothing reaches it until it moves again.
+    Drop,
+    /// It is counted, and waited for.
+    Alert,
+    /// Nothing.
+    Off,
+}
+
 /// How a switch is set up.
 #[derive(Clone, Debug)]
 pub struct ValeConfig {
@@ -46,7 +57,9 @@ pub struct ValeConfig {
     pub stations_per_port: u32,
     /// Where frames for unknown stations go; without it they are flooded.
     pub uplink: Option<Port>,
-    /// A port that has frames and takes none for so long is isolated.
+    /// What becomes of a port that is stuck.
+    pub action: Action,
+    /// A port that has frames and takes none for so long is stuck.
     pub detection_time: Duration,
     /// An isolated port that has had room for so long is restored.
     pub restoration_time: Duration,
@@ -61,6 +74,7 @@ impl Default for ValeConfig {
             stations: 8192,
             stations_per_port: 1024,
             uplink: None,
+            action: Action::Drop,
             detection_time: Duration::from_ms(200),
             restoration_time: Duration::from_ms(200),
         }
@@ -87,7 +101,9 @@ pub struct Counters {
     pub delivered: u64,
     /// Times its senders found its input queue full.
     pub held_back: u64,
-    /// Times it was isolated.
+    /// Times it was found stuck.
+    pub stuck: u64,
+    /// Times it was isolated for that.
     pub isolated: u64,
     /// Frames that came from it and were dropped on arrival.
     pub refused: Drops,
@@ -153,6 +169,11 @@ impl<F: Copy> Vale<F> {
     /// Gives a station to a port: nobody else can be it. Whether the table had room.
     pub fn give(&mut self, now: Instant, station: Station, k: Port) -> bool {
         self.fib.give(now, station, k as u16)
+    }
+
+    /// Forgets the stations behind port `k`.
+    pub fn forget(&mut self, k: Port) {
+        self.fib.forget(k as u16);
     }
 
     /// Where a frame of port `j` goes. What is dropped or flooded is dealt with after that; what goes to one port is then
@@ -358,9 +379,20 @@ impl<F: Copy> Vale<F> {
                     self.ports[k].health = Health::Moving(Some(now));
                     return;
                 }
-                self.give_up(k, DropReason::Watchdog, free);
-                self.ports[k].counters.isolated += 1;
-                self.ports[k].health = Health::Isolated(None);
+                match self.config.action {
+                    Action::Off => {}
+                    Action::Alert => {
+                        // Counted anew for each detection time that it stays so.
+                        self.ports[k].counters.stuck += 1;
+                        self.ports[k].health = Health::Moving(Some(now));
+                    }
+                    Action::Drop => {
+                        self.give_up(k, DropReason::Watchdog, free);
+                        self.ports[k].counters.stuck += 1;
+                        self.ports[k].counters.isolated += 1;
+                        self.ports[k].health = Health::Isolated(None);
+                    }
+                }
             }
             Health::Isolated(since) => {
                 self.ports[k].health = match (has_room, since) {
@@ -393,8 +425,9 @@ impl<F: Copy> Vale<F> {
         self.classes.iter().fold(0, |all, class| all | class.waits_for(j))
     }
 
-    /// Changes what can change while traffic runs.
-    pub fn reconfigure(&mut self, detection_time: Duration, restoration_time: Duration) {
+    /// Changes the watchdog while traffic runs; what is isolated stays so until it moves.
+    pub fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
+        self.config.action = action;
         self.config.detection_time = detection_time;
         self.config.restoration_time = restoration_time;
     }
@@ -604,6 +637,19 @@ mod tests {
         assert!(!vale.is_isolated(2));
         vale.watch(ms(700), 2, false, &mut |_| {});
         assert!(vale.is_isolated(2));
+    }
+
+    #[test]
+    fn the_watchdog_only_says_so_if_asked_to() {
+        for (action, stuck) in [(Action::Alert, 2), (Action::Off, 0)] {
+            let mut vale = plugged(2, ValeConfig { action, ..small() });
+            vale.accept(Instant(1), 0, &header(0, 1, 0), 1, &mut nothing);
+            for ms in (0..500).step_by(5) {
+                vale.watch(Instant(1) + Duration::from_ms(ms), 1, false, &mut nothing);
+            }
+            assert_eq!((vale.counters(1).stuck, vale.counters(1).isolated), (stuck, 0));
+            assert_eq!(taken(&mut vale, Instant(2), 1), Some(1));
+        }
     }
 
     #[test]
