@@ -3,11 +3,11 @@
 //! Messages are read and their sizes checked by the crate `vhost`; what they mean is decided here. Anything that is not in
 //! order ends the connection, and with it every file descriptor it sent; the frontend may connect again.
 
+use super::guest::MAX_PAIRS;
 use super::header::{EVENT_IDX, INDIRECT_DESC, OFFERED, PROTOCOL_FEATURES};
 use super::memory::{Layout, MAX_REGIONS, Memory, Ring};
 use super::queue::{MAX_SIZE, Setup};
 use super::record::{self, Record};
-use super::guest::MAX_PAIRS;
 use super::{Gone, Handle, Socket};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
@@ -20,8 +20,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight, VhostUserLog,
-    VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserSharedMsg, VhostUserShMemConfig, VhostUserSingleMemoryRegion,
-    VhostUserVringAddrFlags, VhostUserVringState,
+    VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserSharedMsg,
+    VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
 };
 use vhost::vhost_user::{BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 
@@ -217,7 +217,8 @@ impl Session {
             return Err(Error::InvalidOperation("a queue of which not all was said"));
         };
         let ring = Ring::new(&self.memory, vring.size, desc, avail, used).ok_or(Error::InvalidParam)?;
-        let copy = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose().map_err(Error::ReqHandlerError);
+        let copy =
+            |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose().map_err(Error::ReqHandlerError);
         let setup = Setup {
             ring,
             next: vring.next,

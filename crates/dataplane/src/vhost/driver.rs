@@ -3,7 +3,7 @@
 //! It shares memory of its own, sets up queues as QEMU would for a guest, and sends and receives frames. What only a hostile
 //! driver would do is done by way of [`Driver::ring`] and [`Driver::memory`].
 
-use super::header::{EVENT_IDX, HEADER_BYTES, MRG_RXBUF, PROTOCOL_FEATURES, VERSION_1, header_bytes};
+use super::header::{EVENT_IDX, HEADER_BYTES, MRG_RXBUF, PROTOCOL_FEATURES, header_bytes};
 use super::memory::{Desc, Layout, Memory, Ring, Span};
 use crate::port::BrokenPort;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use vhost::vhost_user::message::{VhostUserInflight, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
-use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 /// Where the memory begins, as the guest counts and as its frontend does.
 pub const GUEST_AT: u64 = 0x4000_0000;
@@ -131,7 +131,8 @@ impl Driver {
     /// Connects to the switch at `path` and sets all queues up, empty buffers in those to receive with.
     pub fn connect(path: &Path, config: DriverConfig) -> io::Result<Driver> {
         let n = u64::from(config.queue_size);
-        let ring_bytes = (16 * n).next_multiple_of(64) + (6 + 2 * n).next_multiple_of(64) + (6 + 8 * n).next_multiple_of(64);
+        let ring_bytes =
+            (16 * n).next_multiple_of(64) + (6 + 2 * n).next_multiple_of(64) + (6 + 8 * n).next_multiple_of(64);
         let queue_bytes = ring_bytes.next_multiple_of(4096) + n * u64::from(config.buffer_bytes);
         let queue_bytes = queue_bytes.next_multiple_of(4096);
         let len = queue_bytes * 2 * u64::from(config.pairs);
@@ -300,7 +301,12 @@ impl Driver {
 
     /// The same by a pair of queues and with a header of one's own, over as many buffers as it takes.
     #[inline(always)]
-    pub fn send_with(&mut self, pair: usize, header: &[u8; HEADER_BYTES as usize], frame: &[u8]) -> Result<bool, BrokenPort> {
+    pub fn send_with(
+        &mut self,
+        pair: usize,
+        header: &[u8; HEADER_BYTES as usize],
+        frame: &[u8],
+    ) -> Result<bool, BrokenPort> {
         let header = &header[..header_bytes(self.features) as usize];
         let size = self.config.buffer_bytes as usize;
         let total = header.len() + frame.len();
@@ -390,9 +396,11 @@ impl Driver {
         }
     }
 
-    /// Whether it is a guest of virtio 1.0 or later.
-    pub fn is_modern(&self) -> bool {
-        self.features & VERSION_1 != 0
+    /// Shows the switch what was done, and never wakes it.
+    pub fn publish_silently(&mut self) {
+        for queue in &mut self.queues {
+            let _ = queue.publish(self.features & EVENT_IDX != 0);
+        }
     }
 }
 

@@ -107,7 +107,8 @@ fn parse_offload(
         _ => return Err(BadHeader),
     };
     let start_u32 = u32::from(start);
-    if features & feature == 0 || segment == 0 || offset != TCP_CHECKSUM || start < LEAST_TCP_AT || start_u32 + 20 > len {
+    if features & feature == 0 || segment == 0 || offset != TCP_CHECKSUM || start < LEAST_TCP_AT || start_u32 + 20 > len
+    {
         return Err(BadHeader);
     }
     // The length of the headers that a guest gives is a hint only (5.1.6.2.1); the TCP header says it.

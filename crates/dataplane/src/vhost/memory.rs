@@ -427,7 +427,9 @@ mod tests {
     #[test]
     fn a_ring_outside_of_the_memory_or_askew_is_refused() {
         let file = file(0x4000);
-        let memory = Arc::new(Memory::default().with(Layout { guest: 0, user: 0x10000, len: 0x4000, offset: 0 }, &file).unwrap());
+        let memory = Arc::new(
+            Memory::default().with(Layout { guest: 0, user: 0x10000, len: 0x4000, offset: 0 }, &file).unwrap(),
+        );
         let ring = |desc, avail, used| Ring::new(&memory, 256, desc, avail, used);
         assert!(ring(0x10000, 0x11000, 0x12000).is_some());
         for (desc, avail, used) in [
