@@ -27,3 +27,5 @@ pub mod ring;
 #[cfg(not(loom))]
 pub mod shm;
 mod sync;
+#[cfg(not(loom))]
+pub mod vhost;

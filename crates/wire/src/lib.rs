@@ -19,6 +19,7 @@ pub mod ethernet;
 pub mod flow;
 pub mod icmp;
 pub mod ipv4;
+pub mod offload;
 pub mod pfc;
 #[cfg(test)]
 mod random;
