@@ -18,6 +18,7 @@ mod error;
 pub mod ethernet;
 pub mod icmp;
 pub mod ipv4;
+pub mod offload;
 pub mod pfc;
 #[cfg(test)]
 mod random;
