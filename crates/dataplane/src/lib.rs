@@ -11,6 +11,8 @@
 #[cfg(not(loom))]
 pub mod clock;
 #[cfg(not(loom))]
+pub mod controller;
+#[cfg(not(loom))]
 pub mod engine;
 #[cfg(not(loom))]
 pub mod port;
@@ -22,3 +24,5 @@ pub mod ring;
 #[cfg(not(loom))]
 pub mod shm;
 mod sync;
+#[cfg(not(loom))]
+pub mod uplink;
