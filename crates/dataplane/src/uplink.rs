@@ -8,6 +8,7 @@
 //! back; what the switch delivers is taken as long as the class has room, and waits here while the neighbour holds the class.
 
 use crate::controller::ControllerLink;
+use crate::fabric::Device;
 use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port, Segmentation};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::uplink::{self, Front, Link};
@@ -31,24 +32,6 @@ const ANSWERS: u32 = 256;
 
 /// A device that took nothing is tried again after so long.
 const TRY_AGAIN: Duration = Duration::from_us(500);
-
-/// A network device: frames without their check sequences, the 802.1Q tag in its place.
-pub trait Device: Send {
-    /// Hands over the frames that have arrived, in order.
-    fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<()>;
-
-    /// Sends a frame, or keeps it to be sent by [`Device::flush`]; whether there was room for it.
-    fn send(&mut self, frame: &[u8]) -> bool;
-
-    /// Sends what was kept.
-    fn flush(&mut self) -> io::Result<()>;
-
-    /// What wakes the switch when frames arrive.
-    fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>);
-
-    /// The device's own counters, by name.
-    fn counters(&self, show: &mut dyn FnMut(&'static str, u64));
-}
 
 /// The overlay at an uplink: the machine, and the way to the controller.
 #[derive(Debug)]
@@ -141,13 +124,13 @@ impl<D: Device> Uplink<D> {
                 Front::Pause(bytes) => device.send(bytes),
                 Front::Frame(bytes) => device.send(bytes),
             };
-            if !taken {
+            if !taken? {
                 *refused = true;
                 break;
             }
             inside.link.sent(inside.now);
         }
-        device.flush()
+        Ok(())
     }
 }
 
@@ -315,7 +298,7 @@ impl Inside {
     }
 }
 
-impl<D: Device> Port for Uplink<D> {
+impl<D: Device + Send> Port for Uplink<D> {
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
         let Uplink { device, inside, .. } = self;
         inside.now = now;
@@ -420,7 +403,7 @@ impl<D: Device> Port for Uplink<D> {
     fn wake_up(&mut self) {}
 
     fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
-        self.device.wakers(fds);
+        self.device.wakers(self.refused, fds);
         if let Some(overlay) = &self.inside.overlay {
             fds.push(PollFd::new(&overlay.controller, PollFlags::IN));
         }

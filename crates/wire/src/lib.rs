@@ -16,6 +16,7 @@ pub mod checksum;
 pub mod controller;
 mod error;
 pub mod ethernet;
+pub mod flow;
 pub mod icmp;
 pub mod ipv4;
 pub mod offload;
