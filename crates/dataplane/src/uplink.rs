@@ -1,7 +1,8 @@
 //! The port of a physical link: real PFC frames both ways, and the overlay's tunnels, around the machines
 //! [`sluicenet_node::uplink`] and [`sluicenet_node::vtep`].
 //!
-//! Without an overlay it is a trunk: a frame's 802.1Q tag says its broadcast domain and its class. With one, each tenant is a
+//! Without an overlay it is a trunk: a frame's 802.1Q tag says its broadcast domain and its class; it is put on when the frame
+//! leaves and taken off when it comes. With one, each tenant is a
 //! domain, and what a station of it sends to a station elsewhere goes through a tunnel to the server where that lives.
 //!
 //! What arrives is taken from the device at once and charged to the receive buffer of its class until the switch gives it
@@ -29,6 +30,13 @@ const LONGEST: u32 = 65_535 + (HEADER_LEN + vlan::TAG_LEN) as u32;
 
 /// Answers to tenants that wait for the switch to take them.
 const ANSWERS: u32 = 256;
+
+/// Where the addresses of a frame end, and a tag behind them.
+const ADDRESSES: usize = 12;
+const BEHIND_TAG: usize = ADDRESSES + vlan::TAG_LEN;
+
+/// Batches taken from the device in a turn, at most.
+const BATCHES: usize = 16;
 
 /// A device that took nothing is tried again after so long.
 const TRY_AGAIN: Duration = Duration::from_us(500);
@@ -130,7 +138,7 @@ impl<D: Device> Uplink<D> {
             }
             inside.link.sent(inside.now);
         }
-        Ok(())
+        device.flush()
     }
 }
 
@@ -148,7 +156,14 @@ impl Inside {
             return;
         }
         let Some(overlay) = &mut self.overlay else {
-            let slot = Slot { bytes: frame.to_vec(), frame: 0..frame.len(), domain: vid, priority, charged: None };
+            // In the switch a frame's domain and class are known without its tag; a second one is its sender's.
+            let bytes = match frame.get(ADDRESSES..BEHIND_TAG) {
+                Some([0x81, 0x00, ..]) if frame.len() >= HEADER_LEN + vlan::TAG_LEN => {
+                    [&frame[..ADDRESSES], &frame[BEHIND_TAG..]].concat()
+                }
+                _ => frame.to_vec(),
+            };
+            let slot = Slot { frame: 0..bytes.len(), bytes, domain: vid, priority, charged: None };
             if let Some(slot) = self.charge(slot, len) {
                 self.link.show(priority, len, slot);
             }
@@ -304,7 +319,11 @@ impl<D: Device + Send> Port for Uplink<D> {
         inside.now = now;
         inside.link.new_turn();
         inside.link.handle_timeout(now);
-        device.receive(&mut |frame| inside.arrive(frame)).map_err(|_| BrokenPort)?;
+        for _ in 0..BATCHES {
+            if device.receive(&mut |frame| inside.arrive(frame)).map_err(|_| BrokenPort)? == 0 {
+                break;
+            }
+        }
         inside.consult();
         self.transmit().map_err(|_| BrokenPort)
     }
@@ -481,7 +500,7 @@ const SENT: [&str; PRIORITIES] = ["sent_0", "sent_1", "sent_2", "sent_3", "sent_
 
 /// The priority and VLAN of a frame's tag, or 0 and 0.
 fn tag(frame: &[u8]) -> (Priority, u16) {
-    match frame.get(12..16) {
+    match frame.get(ADDRESSES..BEHIND_TAG) {
         Some(&[0x81, 0x00, a, b]) => (a >> 5, u16::from_be_bytes([a & 0x0F, b])),
         _ => (0, 0),
     }
@@ -490,7 +509,7 @@ fn tag(frame: &[u8]) -> (Priority, u16) {
 /// A frame with a tag of its class and domain; without one where both are 0 and it had none.
 fn with_tag(frame: &[u8], domain: u16, priority: Priority) -> Vec<u8> {
     let control = (u16::from(priority) << 13 | domain & 0x0FFF).to_be_bytes();
-    let is_tagged = frame.get(12..14) == Some(&EtherType::VLAN.0.to_be_bytes());
+    let is_tagged = frame.get(ADDRESSES..HEADER_LEN) == Some(&EtherType::VLAN.0.to_be_bytes());
     if is_tagged && frame.len() >= HEADER_LEN + vlan::TAG_LEN {
         let mut bytes = frame.to_vec();
         // The drop eligible bit is its sender's.
@@ -501,5 +520,5 @@ fn with_tag(frame: &[u8], domain: u16, priority: Priority) -> Vec<u8> {
     if control == [0, 0] || frame.len() < HEADER_LEN {
         return frame.to_vec();
     }
-    [&frame[..12], &EtherType::VLAN.0.to_be_bytes(), &control, &frame[12..]].concat()
+    [&frame[..ADDRESSES], &EtherType::VLAN.0.to_be_bytes(), &control, &frame[ADDRESSES..]].concat()
 }
