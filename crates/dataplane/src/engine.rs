@@ -120,6 +120,8 @@ struct Attached {
     present: bool,
     /// What it sends has to wait: for a receiver, or until it takes its buffers back.
     blocked: bool,
+    /// How much had changed in the switch when its next frame was found to have to wait for a receiver.
+    waits_since: Option<u64>,
 }
 
 /// What happened at a port.
@@ -179,6 +181,8 @@ pub struct Engine {
     started: std::time::Instant,
     jobs: Jobs,
     sleeps: u64,
+    /// Grows with every change after which a frame that had to wait may not have to any more.
+    changes: u64,
 }
 
 impl Engine {
@@ -193,6 +197,7 @@ impl Engine {
             started: std::time::Instant::now(),
             jobs: Jobs::default(),
             sleeps: 0,
+            changes: 0,
         }
     }
 
@@ -253,8 +258,10 @@ impl Engine {
             extra: Vec::new(),
             present: true,
             blocked: false,
+            waits_since: None,
         };
         self.ports[k] = Some(attached);
+        self.changes += 1;
         self.set_access(k, access);
         self.vale.plug(k);
     }
@@ -269,6 +276,7 @@ impl Engine {
 
     /// Takes a port away. What it sent is still delivered; what waits for it is dropped by name.
     pub fn unplug(&mut self, k: usize) {
+        self.changes += 1;
         let Engine { vale, ports, dropped, .. } = self;
         if let Some(attached) = ports[k].as_mut().filter(|a| a.present) {
             attached.present = false;
@@ -283,11 +291,13 @@ impl Engine {
     /// Gives a station to a port; whether the table had room.
     pub fn give(&mut self, mac: [u8; 6], domain: u16, k: usize) -> bool {
         let now = self.now();
+        self.changes += 1;
         self.vale.give(now, Station::new(mac, domain), k)
     }
 
     /// Forgets the stations behind port `k`.
     pub fn forget(&mut self, k: usize) {
+        self.changes += 1;
         self.vale.forget(k);
     }
 
@@ -366,14 +376,17 @@ impl Engine {
 
     #[inline]
     fn take_in(&mut self, now: Instant, j: usize) -> Result<usize, BrokenPort> {
-        let Engine { vale, ports, dropped, scratch, .. } = self;
+        let Engine { vale, ports, dropped, scratch, changes, .. } = self;
         match &mut ports[j] {
             None => return Ok(0),
             Some(attached) => {
-                attached.blocked = false;
                 if let (Kind::Other(port), true) = (&mut attached.kind, attached.present) {
                     port.on_turn(now)?;
                 }
+                if attached.waits_since == Some(*changes) {
+                    return Ok(0);
+                }
+                (attached.blocked, attached.waits_since) = (false, None);
             }
         }
         let mut taken = 0;
@@ -439,6 +452,10 @@ impl Engine {
                         if call!(&mut from.kind, hold()) {
                             continue;
                         }
+                        // With several classes to show, another may go on though nothing changes here.
+                        if matches!(from.kind, Kind::Shm(_)) {
+                            from.waits_since = Some(*changes);
+                        }
                         return Ok(taken);
                     }
                     call!(&mut from.kind, accept());
@@ -469,7 +486,7 @@ impl Engine {
 
     #[inline]
     fn deliver(&mut self, now: Instant, k: usize) -> Result<usize, BrokenPort> {
-        let Engine { vale, ports, dropped, scratch, .. } = self;
+        let Engine { vale, ports, dropped, scratch, changes, .. } = self;
         let mut delivered = 0;
         if !vale.is_ready(k, PrioritySet::ALL) {
             return Ok(0);
@@ -503,6 +520,7 @@ impl Engine {
             Engine::give_back(ports, frame);
             delivered += 1;
         }
+        *changes += delivered as u64;
         if !dropped.is_empty() {
             Engine::give_back_dropped(ports, dropped);
         }
@@ -540,6 +558,7 @@ impl Engine {
             self.vale.was_away(gap);
         }
         self.watched = now;
+        self.changes += 1;
         for k in 0..self.ports.len() {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
             let Ok(has_room) = attached.kind.get_mut().reserve(SMALL_FRAME, &Offload::NONE) else {

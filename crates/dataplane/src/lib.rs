@@ -2,7 +2,8 @@
 //!
 //! [`region`] is memory shared with a program that may be hostile, [`ring`] the way entries get through it, [`shm`] a port
 //! made of both, and [`engine`] the loop that moves frames between ports. Where a frame goes and whether it has to wait is
-//! decided by [`sluicenet_node::vale`], which knows nothing of all this.
+//! decided by [`sluicenet_node::vale`], which knows nothing of all this. [`fabric`] runs the simulator's physical switches
+//! in real time.
 //!
 //! `unsafe` is confined to [`region`] (mapping memory, and reaching it while somebody else may write it) and to one
 //! instruction in [`clock`].
@@ -17,6 +18,8 @@ pub mod kernel;
 #[cfg(not(loom))]
 pub mod port;
 #[cfg(not(loom))]
+pub mod fabric;
+#[cfg(not(loom))]
 pub mod region;
 #[cfg(not(loom))]
 pub mod remote;
@@ -24,3 +27,5 @@ pub mod ring;
 #[cfg(not(loom))]
 pub mod shm;
 mod sync;
+#[cfg(not(loom))]
+pub mod vhost;

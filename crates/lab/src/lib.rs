@@ -12,6 +12,7 @@ pub mod report;
 pub mod run;
 pub mod scenario;
 pub mod switch;
+pub mod testbed;
 pub mod workload;
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::pool::{Handle, Pool};
 use alloc::vec::Vec;
 use sluicenet_proto::frame::Frame;
+use sluicenet_proto::rng::{hash_words, mix64};
 use sluicenet_proto::time::Instant;
 
 /// A port of a box, counted from 0.
@@ -33,6 +34,23 @@ impl PortSet {
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.ports.is_empty()
+    }
+}
+
+/// The order of what arrives at a box in one instant: drawn anew for each, from nothing but seed, box and time, so that no port
+/// is favoured and no result hangs on the order in which a world happened to find out.
+#[derive(Clone, Copy, Debug)]
+pub struct Lots(u64);
+
+impl Lots {
+    /// Those of an instant, in picoseconds, at the box that the world calls `node`.
+    pub fn new(seed: u64, node: u32, at: u64) -> Lots {
+        Lots(hash_words(&[seed, node as u64, at]))
+    }
+    /// What an arrival at `port` is sorted by, before the port's own number.
+    #[inline(always)]
+    pub fn of(self, port: PortId) -> u64 {
+        mix64(self.0 ^ mix64(port as u64 + 1))
     }
 }
 

@@ -7,9 +7,9 @@ mod topology;
 
 pub use ideal::Ideal;
 pub use links::{LinkKind, link_kinds};
-pub use topology::{Attachment, Plan};
+pub use topology::{Attachment, Plan, SwitchPlan};
 
-use crate::scenario::{BUFFER_MAX, BufferPolicy, Bytes, Error, Forwarding, Result, Scenario, Warning};
+use crate::scenario::{BUFFER_MAX, BufferPolicy, Error, Forwarding, Result, Scenario, Warning};
 use crate::workload::{HostApps, Workloads};
 use server::server_configs;
 pub(crate) use server::tcp_config;
@@ -93,18 +93,18 @@ fn check_quanta(scenario: &Scenario) -> Result<()> {
 }
 
 /// Watermarks of a buffer with XOFF at `xoff`, at the receiving end of `into`, which is stopped over `back`.
-fn watermarks(scenario: &Scenario, xoff: u32, into: &Direction, back: &Direction) -> Watermarks {
+pub(crate) fn watermarks(scenario: &Scenario, xoff: u32, into: &Direction, back: &Direction) -> Watermarks {
     let headroom = headroom(scenario, into, back).min(BUFFER_MAX.0) as u32;
     // The same distance between the two as in a switch: a hysteresis is a hysteresis.
     let span = (scenario.pfc.xoff.as_bytes() - scenario.pfc.xon.as_bytes()) as u32;
     Watermarks { xoff, xon: xoff.saturating_sub(span), capacity: xoff.saturating_add(headroom) }
 }
 
-fn lossless(scenario: &Scenario) -> PrioritySet {
+pub(crate) fn lossless(scenario: &Scenario) -> PrioritySet {
     if scenario.pfc.enabled { PrioritySet(scenario.pfc.lossless) } else { PrioritySet::NONE }
 }
 
-fn quantum(rate: Rate) -> Duration {
+pub(crate) fn quantum(rate: Rate) -> Duration {
     quanta_time(1, rate)
 }
 
@@ -117,53 +117,85 @@ pub fn refused(scenario: &Scenario, e: &WorldError) -> Error {
     scenario.places.error(key, e.to_string())
 }
 
+/// The physical network of a scenario, for whichever world: boxes and links, and what each switch is set to.
+pub(crate) struct Network<'a> {
+    scenario: &'a Scenario,
+    pub plan: Arc<Plan>,
+    /// In the order of [`Plan::link_index`].
+    pub links: Vec<Direction>,
+    pub warnings: Vec<Warning>,
+}
+
+impl<'a> Network<'a> {
+    /// # Errors
+    /// What shows only now: links that hold more than a buffer, a graph in two parts, a cycle of lossless buffers.
+    pub fn new(scenario: &'a Scenario) -> Result<Network<'a>> {
+        let plan = Arc::new(Plan::new(scenario)?);
+        let warnings = plan.check_deadlock(scenario)?;
+        let links = plan.directions(scenario);
+        check_headroom(scenario, &plan, &links)?;
+        check_quanta(scenario)?;
+        Ok(Network { scenario, plan, links, warnings })
+    }
+
+    /// The direction that leaves a port, and the one that comes back to it.
+    pub fn link(&self, node: u32, port: u16) -> (&Direction, &Direction) {
+        let out = &self.links[self.plan.link_index(node, port)];
+        (out, &self.links[self.plan.link_index(out.to.0, out.to.1)])
+    }
+
+    /// What the ports of a switch share.
+    pub fn switch_config(&self, switch: &SwitchPlan) -> SwitchConfig {
+        SwitchConfig {
+            buffer: switch.buffer.as_bytes() as u32,
+            policy: match self.scenario.switch.policy {
+                BufferPolicy::Output => sluicenet_node::switch::BufferPolicy::Output,
+                BufferPolicy::Input => sluicenet_node::switch::BufferPolicy::Input,
+                BufferPolicy::Pooled => sluicenet_node::switch::BufferPolicy::Pooled,
+            },
+            lossless: lossless(self.scenario),
+            quanta: self.scenario.pfc.quanta,
+            cut_through: self.scenario.switch.forwarding == Forwarding::CutThrough,
+        }
+    }
+
+    /// The ports of the `i`th switch.
+    pub fn ports(&self, i: usize) -> Vec<PortConfig> {
+        let node = self.plan.hosts() + i as u32;
+        let of_port = |port: usize| {
+            let (out, into) = self.link(node, port as u16);
+            let marks = watermarks(self.scenario, self.scenario.pfc.xoff.as_bytes() as u32, into, out);
+            PortConfig { marks, quantum: quantum(out.rate) }
+        };
+        (0..self.plan.switches()[i].ports.len()).map(of_port).collect()
+    }
+}
+
 /// Builds the world of a scenario.
 ///
 /// # Errors
-/// What shows only now: links that hold more than a buffer, a graph in two parts, a cycle of lossless buffers.
+/// As [`Network::new`].
 pub fn build(scenario: &Scenario) -> Result<Built> {
-    let plan = Arc::new(Plan::new(scenario)?);
-    let mut warnings = plan.check_deadlock(scenario)?;
+    let network = Network::new(scenario)?;
+    let plan = network.plan.clone();
     plan.selected(scenario, "queue_ports", &scenario.record.queue_ports)?;
     plan.selected(scenario, "pcapng", &scenario.record.pcapng)?;
-    let links = plan.directions(scenario);
-    check_headroom(scenario, &plan, &links)?;
-    check_quanta(scenario)?;
-    let towards = |node: u32, port: u16| &links[plan.link_index(node, port)];
 
     let workloads = Workloads::new(scenario, &plan);
     let mut nodes: Vec<Node<HostApps>> = Vec::with_capacity(plan.nodes());
-    let configs = server_configs(scenario, &plan, &links);
+    let configs = server_configs(scenario, &plan, &network.links);
     for host in 0..plan.hosts() {
         let (config, vms) = configs.of(host);
         let mut server = Server::new(host, vms, config, plan.host_router(host), workloads.apps(host));
         server.start(crate::workload::START);
         nodes.push(Node::Server(Box::new(server)));
     }
-    let config = |buffer: Bytes| SwitchConfig {
-        buffer: buffer.as_bytes() as u32,
-        policy: match scenario.switch.policy {
-            BufferPolicy::Output => sluicenet_node::switch::BufferPolicy::Output,
-            BufferPolicy::Input => sluicenet_node::switch::BufferPolicy::Input,
-            BufferPolicy::Pooled => sluicenet_node::switch::BufferPolicy::Pooled,
-        },
-        lossless: lossless(scenario),
-        quanta: scenario.pfc.quanta,
-        cut_through: scenario.switch.forwarding == Forwarding::CutThrough,
-    };
     for (i, s) in plan.switches().iter().enumerate() {
-        let node = plan.hosts() + i as u32;
-        let ports: Vec<PortConfig> = (0..s.ports.len() as u16)
-            .map(|p| {
-                let out = towards(node, p);
-                let into = towards(out.to.0, out.to.1);
-                let marks = watermarks(scenario, scenario.pfc.xoff.as_bytes() as u32, into, out);
-                PortConfig { marks, quantum: quantum(out.rate) }
-            })
-            .collect();
-        let switch = Switch::new(&config(s.buffer), s.router.clone(), &ports, scenario.record.pauses);
+        let config = network.switch_config(s);
+        let switch = Switch::new(&config, s.router.clone(), &network.ports(i), scenario.record.pauses);
         nodes.push(Node::Switch(Box::new(switch)));
     }
+    let Network { links, mut warnings, .. } = network;
     let ideal = Ideal::new(scenario, plan.clone(), &links);
     warnings.extend(workloads.warnings().iter().cloned());
     let (t, u) = (&scenario.tcp, &scenario.udp);

@@ -59,6 +59,24 @@ impl<T: Quantity> Distribution<T> {
         T::from_base(libm::round(value.clamp(0.0, T::MAX.min(SAMPLE_MAX) as f64)) as u64)
     }
 
+    /// The distribution of values `factor` times as large, or as large as can be.
+    pub fn times(&self, factor: u64) -> Distribution<T> {
+        let grow = |v: &T| T::from_base(v.base().saturating_mul(factor).min(T::MAX));
+        match self {
+            Distribution::Constant(value) => Distribution::Constant(grow(value)),
+            Distribution::Exponential { mean } => Distribution::Exponential { mean: grow(mean) },
+            Distribution::LogNormal { median, sigma } => {
+                Distribution::LogNormal { median: grow(median), sigma: *sigma }
+            }
+            Distribution::Empirical { points } => {
+                Distribution::Empirical { points: points.iter().map(|(v, c)| (grow(v), *c)).collect() }
+            }
+            Distribution::CdfFile { file, unit } => {
+                Distribution::CdfFile { file: file.clone(), unit: unit.saturating_mul(factor) }
+            }
+        }
+    }
+
     /// The mean in base units (bytes, picoseconds), before rounding.
     pub fn mean(&self) -> f64 {
         match self {
@@ -231,6 +249,23 @@ mod tests {
         let ns = Distribution::<Duration>::CdfFile { file, unit: 1_000 };
         assert_mean(&ns, 1e-3);
         assert_eq!(ns.sample(u64::MAX).as_us(), 2000);
+    }
+
+    #[test]
+    fn a_multiple_is_the_multiple_of_every_sample() {
+        let file = InputFile { path: "x".into(), content: Arc::new(Cdf { points: vec![(0.0, 0.0), (5.0, 1.0)] }) };
+        for d in [
+            Distribution::Constant(Duration::from_us(7)),
+            Distribution::Exponential { mean: Duration::from_us(100) },
+            Distribution::LogNormal { median: Duration::from_us(30), sigma: 1.0 },
+            Distribution::Empirical { points: vec![(Duration(0), 0.0), (Duration::from_us(9), 1.0)] },
+            Distribution::CdfFile { file, unit: 1_000_000 },
+        ] {
+            for r in even(100) {
+                let (one, many) = (d.sample(r).0, d.times(50).sample(r).0);
+                assert!(many.abs_diff(one * 50) <= 50, "{d:?}: {one}, {many}");
+            }
+        }
     }
 
     #[test]

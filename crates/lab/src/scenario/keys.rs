@@ -53,6 +53,8 @@ pub(crate) const fn k(name: &'static str, kind: Kind, doc: &'static str) -> Key 
     Key { name, kind, doc }
 }
 
+/// What leaves the slowest link of 10 Gb/s, 10 kb/s, possible.
+pub(crate) const SLOWDOWN_MAX: u64 = 1_000_000;
 const HOST_MAX: u64 = (super::HOSTS_MAX - 1) as u64;
 /// Rounds and the like: what 56 bits of a message's name leave room for.
 pub(crate) const COUNT_MAX: u64 = 1 << 40;
@@ -86,6 +88,7 @@ pub(crate) static ROOT: Spec = Spec {
         k("udp", Table(&UDP), UDP.doc),
         k("workload", Tables(&WORKLOADS), "who sends what to whom"),
         k("record", Table(&RECORD), RECORD.doc),
+        k("testbed", Table(&TESTBED), TESTBED.doc),
         k("sweep", Axes, "dotted keys, each with a list of values: all combinations are run"),
     ],
 };
@@ -290,6 +293,20 @@ pub(crate) static RECORD: Spec = Spec {
         k("csv", Bool, "comma-separated files beside the Parquet ones; false where absent"),
         k("pcapng", Ports, "the ports whose frames are captured"),
         k("part_rows", Count(1, 1 << 30), "rows of a part file at most"),
+    ],
+};
+
+pub(crate) static TESTBED: Spec = Spec {
+    name: "testbed",
+    doc: "how the scenario is run between real tenants on one machine; without effect on a simulation",
+    keys: &[
+        k(
+            "slowdown",
+            Count(1, SLOWDOWN_MAX),
+            "divides every link's rate; multiplies delays, and times between arrivals",
+        ),
+        k("tenants", Choice(&["namespaces", "guests"]), "what a virtual machine is"),
+        k("response", Duration, "from a pause frame's being sent to a server to the server's standing still"),
     ],
 };
 

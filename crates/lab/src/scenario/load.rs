@@ -229,6 +229,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         tcp: sections::tcp(&s_tcp, set)?,
         udp: sections::udp(&root.section("udp", &keys::UDP)?, set)?,
         record: sections::record(&root.section("record", &keys::RECORD)?, &counts, warnings)?,
+        testbed: sections::testbed(&root.section("testbed", &keys::TESTBED)?)?,
         topology,
         switch,
         pfc,

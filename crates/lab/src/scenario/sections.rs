@@ -2,6 +2,7 @@
 
 use super::defaults;
 use super::error::{Result, Warning};
+use super::keys;
 use super::model::*;
 use super::section::Section;
 use super::tree::{Node, Value};
@@ -305,6 +306,16 @@ pub(super) fn record(s: &Section<'_>, counts: &Counts, warn: &mut Vec<Warning>) 
         csv: s.bool("csv")?.unwrap_or(false),
         pcapng: ports(s, "pcapng", counts)?,
         part_rows: s.count_u32("part_rows", 1..=1 << 30)?.unwrap_or(defaults::PART_ROWS),
+    })
+}
+
+pub(super) fn testbed(s: &Section<'_>) -> Result<Testbed> {
+    let d = defaults::testbed();
+    let kinds = [("namespaces", TenantKind::Namespaces), ("guests", TenantKind::Guests)];
+    Ok(Testbed {
+        slowdown: s.count("slowdown", 1..=keys::SLOWDOWN_MAX)?.unwrap_or(d.slowdown),
+        tenants: s.choice("tenants", &kinds)?.unwrap_or(d.tenants),
+        response: s.positive("response")?.unwrap_or(d.response),
     })
 }
 

@@ -3,12 +3,12 @@
 //! An application sees only its own server; what it must know of others it is told, and it draws from a stream of its
 //! own, so that nothing depends on which thread runs it.
 
-mod background;
+pub(crate) mod background;
 mod hotspot;
 mod incast;
 mod partition_aggregate;
 mod planned;
-mod two_tier;
+pub(crate) mod two_tier;
 
 use crate::build::Plan;
 use crate::scenario::{Scenario, Transport, Warning, Workload};
@@ -233,11 +233,16 @@ impl Context<'_> {
     }
     /// The VM of a role: its own where there are enough, the last one otherwise.
     pub fn role_vm(&self, role: u8) -> u8 {
-        role.min(self.scenario.server.vms as u8 - 1)
+        role_vm(self.scenario, role)
     }
     pub fn seed(&self) -> u64 {
         self.scenario.seed
     }
+}
+
+/// The VM of a role in a scenario.
+pub(crate) fn role_vm(scenario: &Scenario, role: u8) -> u8 {
+    role.min(scenario.server.vms as u8 - 1)
 }
 
 /// First port of connections that are opened anew; the well-known ones of the workloads lie below.

@@ -46,16 +46,26 @@ struct Server {
     ports: Ports,
 }
 
-pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate2) -> Maker {
-    let all: Vec<HostId> = (0..cx.inner_hosts()).collect();
+/// The aggregators and the workers of a network with so many `hosts`.
+pub fn roles(w: &PartitionAggregate2, hosts: u32) -> (Vec<HostId>, Vec<HostId>) {
     let aggregators: Vec<HostId> = match &w.aggregators {
-        Hosts::Count(n) => all.iter().copied().take(*n as usize).collect(),
+        Hosts::Count(n) => (0..hosts).take(*n as usize).collect(),
         Hosts::List(l) => l.clone(),
     };
     let workers: Vec<HostId> = match &w.workers {
-        Hosts::Count(n) => all.iter().copied().filter(|h| !aggregators.contains(h)).take(*n as usize).collect(),
+        Hosts::Count(n) => (0..hosts).filter(|h| !aggregators.contains(h)).take(*n as usize).collect(),
         Hosts::List(l) => l.clone(),
     };
+    (aggregators, workers)
+}
+
+/// What an aggregator draws the times between its queries from, the same in every world.
+pub fn draws(seed: u64, number: u8, host: HostId) -> Rng {
+    Rng::from_words(&[seed, 0x50_4132, number as u64, host as u64])
+}
+
+pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate2) -> Maker {
+    let (aggregators, workers) = roles(w, cx.inner_hosts());
     let shared = Arc::new(Shared {
         number: cx.number,
         seed: cx.seed(),
@@ -81,7 +91,7 @@ pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate2) -> Maker {
         Some(Box::new(Server {
             host,
             aggregator,
-            rng: Rng::from_words(&[shared.seed, 0x50_4132, shared.number as u64, host as u64]),
+            rng: draws(shared.seed, shared.number, host),
             started: 0,
             finished: 0,
             open: BTreeMap::new(),

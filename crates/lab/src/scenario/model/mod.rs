@@ -3,6 +3,7 @@
 mod host;
 mod network;
 mod record;
+mod testbed;
 mod workload;
 
 pub use host::{Adapter, Congestion, InitialWindow, Overlay, Queueing, Server, Tcp, TcpPreset, Udp, VSwitch, WhenFull};
@@ -10,6 +11,7 @@ pub use network::{
     BufferPolicy, Counts, Deadlock, Forwarding, Framing, FramingKind, Link, Pfc, Routing, Shape, Switch, Topology,
 };
 pub use record::{PortSelector, Record};
+pub use testbed::{TenantKind, Testbed};
 pub use workload::{
     Background, Connections, Flow, FlowFile, FlowFileContent, Hosts, Hotspot, Incast, Layout, PartitionAggregate,
     PartitionAggregate2, Pattern, Permutation, Phase, Poisson, Priority, Transport, Workload,
@@ -111,6 +113,8 @@ pub struct Scenario {
     pub workloads: Vec<Workload>,
     /// What to write down.
     pub record: Record,
+    /// How it is run between real tenants; without effect on a simulation.
+    pub testbed: Testbed,
     /// Where the file says all this.
     #[serde(skip)]
     pub places: Places,

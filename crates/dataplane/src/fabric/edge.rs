@@ -1,0 +1,339 @@
+//! Where the fabric ends and a real server begins: the server's adapter.
+//!
+//! What a server sends faster than its link waits here, and what the link brings faster than the server takes it. Each way has a
+//! gate, which the receiving side holds by PFC, and a voice towards the sending side: it passes on what the receiver
+//! says, and stops the sender for itself when its own buffer fills. So a pause reaches a server at once, as it does in the
+//! simulated world, and what a slow server still sends after it waits here instead of in a switch.
+
+use sluicenet_node::pool::{Fifo, Handle, Pool};
+use sluicenet_proto::cee::pfc::{Gate, Signal, Watermarks};
+use sluicenet_proto::frame::{Frame, PRIORITIES, Pause, Priority, PrioritySet};
+use sluicenet_proto::loss::{DropReason, Drops};
+use sluicenet_proto::time::{Duration, Instant};
+
+use super::frame::Descriptor;
+
+/// Settings of an edge.
+#[derive(Clone, Copy, Debug)]
+pub struct EdgeConfig {
+    /// Priorities under flow control on the link; pauses of others are ignored.
+    pub lossless: PrioritySet,
+    /// Priorities of which the server is told when the buffer for what it sends is full; of others frames are dropped.
+    pub stops_server: PrioritySet,
+    /// Watermarks of the buffer for what the server sends, for each priority.
+    pub up: Watermarks,
+    /// Watermarks of the buffer for what the server receives, for each priority.
+    pub down: Watermarks,
+    /// Pause time asked for, in quanta.
+    pub quanta: u16,
+    /// Time of one quantum on the link.
+    pub quantum: Duration,
+}
+
+/// What the sender of one way is told: its receiver's pauses, and those of the buffer in between.
+#[derive(Clone, Debug, Default)]
+struct Voice {
+    own: Signal,
+    /// What the receiver said and the sender has not been told yet.
+    relayed: Pause,
+}
+
+impl Voice {
+    /// The receiver said something.
+    fn pass_on(&mut self, pause: &Pause) {
+        for p in pause.classes.iter() {
+            // Whoever is stopped for the buffer's sake goes on when the buffer says so, not sooner: a shorter pause would let
+            // it go.
+            if !self.own.stopped().contains(p) {
+                self.relayed.classes.insert(p);
+                self.relayed.quanta[p as usize] = pause.quanta[p as usize];
+            }
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        self.own.is_due() || !self.relayed.classes.is_empty()
+    }
+
+    /// The pause frame that is due; `held` are the classes that the receiver holds.
+    fn poll(&mut self, now: Instant, held: PrioritySet, quanta: u16, quantum: Duration) -> Option<Pause> {
+        let mut all = core::mem::take(&mut self.relayed);
+        if let Some(own) = self.own.poll(now, quanta, quantum.saturating_mul(u64::from(quanta))) {
+            for p in own.classes.iter() {
+                let i = p as usize;
+                // The buffer has room again, but the receiver has not let go.
+                if own.quanta[i] > 0 || !held.contains(p) {
+                    all.quanta[i] =
+                        if all.classes.contains(p) { all.quanta[i].max(own.quanta[i]) } else { own.quanta[i] };
+                    all.classes.insert(p);
+                }
+            }
+        }
+        (!all.classes.is_empty()).then_some(all)
+    }
+}
+
+/// One way through an edge.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    lists: [Fifo; PRIORITIES],
+    bytes: [u32; PRIORITIES],
+    ready: PrioritySet,
+    last: Priority,
+    frames: u64,
+    max_bytes: u32,
+    gate: Gate,
+    voice: Voice,
+    marks: Watermarks,
+    /// Priorities whose sender is stopped when the buffer is full.
+    stops: PrioritySet,
+    /// Priorities that the receiver may hold.
+    may_hold: PrioritySet,
+    full: DropReason,
+    quanta: u16,
+    quantum: Duration,
+    pub(super) drops: Drops,
+}
+
+impl Way {
+    fn new(c: &EdgeConfig, marks: Watermarks, stops: PrioritySet, full: DropReason) -> Way {
+        Way {
+            lists: Default::default(),
+            bytes: [0; PRIORITIES],
+            ready: PrioritySet::NONE,
+            last: 0,
+            frames: 0,
+            max_bytes: 0,
+            gate: Gate::default(),
+            voice: Voice::default(),
+            marks,
+            stops,
+            may_hold: c.lossless,
+            full,
+            quanta: c.quanta,
+            quantum: c.quantum,
+            drops: Drops::default(),
+        }
+    }
+
+    /// Frames in it.
+    pub(super) fn frames(&self) -> u64 {
+        self.frames
+    }
+    /// Most bytes of a priority that ever were in it.
+    pub(super) fn max_bytes(&self) -> u32 {
+        self.max_bytes
+    }
+    /// What its receiver holds.
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+    /// What its buffer told its sender.
+    pub(super) fn own_stops(&self) -> u64 {
+        self.voice.own.stops()
+    }
+    /// Whether a frame can go on.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready.0 & !self.gate.held().0 != 0
+    }
+    /// Whether its sender has to be told something.
+    pub(super) fn owes_pause(&self) -> bool {
+        self.voice.is_due()
+    }
+
+    /// Takes a frame in, or drops it under a name.
+    pub(super) fn accept(&mut self, at: Handle, pool: &mut Pool<Descriptor>) {
+        let frame = pool.frame(at);
+        let (p, len) = (frame.priority(), frame.len());
+        let i = p as usize;
+        let bytes = self.bytes[i].saturating_add(len);
+        if bytes > self.marks.capacity {
+            let reason = if self.stops.contains(p) { DropReason::HeadroomExceeded } else { self.full };
+            self.drops.count(reason, u64::from(len));
+            pool.release(at);
+            return;
+        }
+        pool.push(&mut self.lists[i], at, 0);
+        self.ready.insert(p);
+        self.frames += 1;
+        self.bytes[i] = bytes;
+        self.max_bytes = self.max_bytes.max(bytes);
+        if self.stops.contains(p) {
+            self.voice.own.on_rise(p, bytes, &self.marks);
+        }
+    }
+
+    /// The frame that goes on next; [`Way::take`] takes it.
+    pub(super) fn front(&self) -> Option<Handle> {
+        let p = PrioritySet(self.ready.0 & !self.gate.held().0).next_after(self.last)?;
+        self.lists[p as usize].front()
+    }
+
+    /// Takes the frame that [`Way::front`] showed.
+    pub(super) fn take(&mut self, pool: &mut Pool<Descriptor>) -> Option<Handle> {
+        let p = PrioritySet(self.ready.0 & !self.gate.held().0).next_after(self.last)?;
+        let i = p as usize;
+        let (at, _) = pool.pop(&mut self.lists[i])?;
+        self.last = p;
+        self.frames -= 1;
+        self.bytes[i] -= pool.frame(at).len();
+        if self.lists[i].is_empty() {
+            self.ready.remove(p);
+        }
+        if self.stops.contains(p) {
+            self.voice.own.on_fall(p, self.bytes[i], &self.marks);
+        }
+        Some(at)
+    }
+
+    /// The receiver holds or lets go.
+    pub(super) fn hold(&mut self, now: Instant, pause: &Pause) {
+        let mut pause = *pause;
+        pause.classes.0 &= self.may_hold.0;
+        self.gate.receive(now, &pause, self.quantum);
+        self.voice.pass_on(&pause);
+    }
+
+    /// What the sender is to be told.
+    pub(super) fn poll_pause(&mut self, now: Instant) -> Option<Pause> {
+        self.voice.poll(now, self.gate.held(), self.quanta, self.quantum)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.gate.handle_timeout(now);
+        self.voice.own.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Instant {
+        let never = Instant::MAX;
+        self.gate.poll_timeout().unwrap_or(never).min(self.voice.own.poll_timeout().unwrap_or(never))
+    }
+}
+
+/// An edge.
+#[derive(Clone, Debug)]
+pub(super) struct Edge {
+    /// From the server to the fabric.
+    pub up: Way,
+    /// From the fabric to the server.
+    pub down: Way,
+}
+
+impl Edge {
+    pub(super) fn new(c: &EdgeConfig) -> Edge {
+        Edge {
+            up: Way::new(c, c.up, c.stops_server, DropReason::AdapterTx),
+            down: Way::new(c, c.down, c.lossless, DropReason::AdapterRx),
+        }
+    }
+
+    /// Whether it has something for its link.
+    pub(super) fn is_ready(&self) -> bool {
+        self.down.owes_pause() || self.up.is_ready()
+    }
+
+    /// What it sends over its link next: pauses pass everything.
+    pub(super) fn poll_transmit(&mut self, now: Instant, pool: &mut Pool<Descriptor>) -> Option<Handle> {
+        if self.down.owes_pause()
+            && let Some(pause) = self.down.poll_pause(now)
+        {
+            return Some(pool.insert(&Descriptor::from_pause(pause)));
+        }
+        self.up.take(pool)
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.up.handle_timeout(now);
+        self.down.handle_timeout(now);
+    }
+
+    pub(super) fn poll_timeout(&self) -> Instant {
+        self.up.poll_timeout().min(self.down.poll_timeout())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUANTUM: Duration = Duration::from_us(5);
+
+    fn pause(p: Priority, quanta: u16) -> Pause {
+        let mut all = Pause { classes: PrioritySet(1 << p), quanta: [0; PRIORITIES] };
+        all.quanta[p as usize] = quanta;
+        all
+    }
+
+    fn of(told: Option<Pause>, p: Priority) -> Option<u16> {
+        told.filter(|t| t.classes.contains(p)).map(|t| t.quanta[p as usize])
+    }
+
+    const MARKS: Watermarks = Watermarks { xoff: 100, xon: 50, capacity: 200 };
+
+    #[test]
+    fn a_sender_is_stopped_while_either_the_receiver_or_the_buffer_says_so() {
+        let mut voice = Voice::default();
+        let quanta = u16::MAX;
+        let poll = |voice: &mut Voice, held| voice.poll(Instant(0), held, quanta, QUANTUM);
+        let held = PrioritySet(8);
+        voice.pass_on(&pause(3, 700));
+        assert_eq!(of(poll(&mut voice, held), 3), Some(700), "passed on as it was said");
+        // The buffer fills while the receiver holds; the receiver's letting go is not passed on.
+        assert!(voice.own.on_rise(3, 101, &MARKS));
+        assert_eq!(of(poll(&mut voice, held), 3), Some(quanta));
+        voice.pass_on(&pause(3, 0));
+        assert_eq!(poll(&mut voice, PrioritySet::NONE), None);
+        assert!(voice.own.on_fall(3, 50, &MARKS));
+        assert_eq!(of(poll(&mut voice, PrioritySet::NONE), 3), Some(0));
+        // The buffer drains while the receiver holds: nothing is let go.
+        assert!(voice.own.on_rise(3, 101, &MARKS));
+        poll(&mut voice, PrioritySet::NONE);
+        voice.pass_on(&pause(3, 9));
+        assert_eq!(poll(&mut voice, held), None, "a shorter pause would let it go");
+        assert!(voice.own.on_fall(3, 50, &MARKS));
+        assert_eq!(poll(&mut voice, held), None);
+    }
+
+    #[test]
+    fn a_full_buffer_stops_whom_it_may_and_drops_the_others_by_name() {
+        let c = EdgeConfig {
+            lossless: PrioritySet(0b1000),
+            stops_server: PrioritySet(0b1001),
+            up: MARKS,
+            down: MARKS,
+            quanta: 9,
+            quantum: QUANTUM,
+        };
+        let mut edge = Edge::new(&c);
+        let mut pool = Pool::default();
+        let frame =
+            |priority| Descriptor { len: 64, priority, pause: None, ..Descriptor::from_pause(Pause::default()) };
+        for p in [0u8, 1, 3] {
+            for _ in 0..4 {
+                let at = pool.insert(&frame(p));
+                edge.up.accept(at, &mut pool);
+                let at = pool.insert(&frame(p));
+                edge.down.accept(at, &mut pool);
+            }
+        }
+        let count = |d: &Drops, r| d.frames(r);
+        let (up, down) = (&edge.up.drops, &edge.down.drops);
+        assert_eq!((count(up, DropReason::HeadroomExceeded), count(up, DropReason::AdapterTx)), (2, 1));
+        assert_eq!((count(down, DropReason::HeadroomExceeded), count(down, DropReason::AdapterRx)), (1, 2));
+        assert_eq!(edge.up.poll_pause(Instant(0)).map(|p| p.classes), Some(PrioritySet(0b1001)));
+        assert_eq!(edge.down.poll_pause(Instant(0)).map(|p| p.classes), Some(PrioritySet(0b1000)));
+        // A pause of a priority without flow control stops nobody, and is passed on to nobody.
+        edge.up.hold(Instant(0), &pause(0, 100));
+        assert!(edge.up.gate().held().is_empty() && !edge.up.owes_pause());
+        edge.up.hold(Instant(0), &pause(3, 100));
+        let mut seen = [0; PRIORITIES];
+        while let Some(at) = edge.up.take(&mut pool) {
+            seen[pool.frame(at).priority() as usize] += 1;
+            pool.release(at);
+        }
+        assert_eq!((seen[0], seen[1], seen[3]), (3, 3, 0));
+        assert_eq!(edge.up.frames(), 3);
+        edge.handle_timeout(Instant(0) + QUANTUM.saturating_mul(100));
+        assert!(edge.up.is_ready());
+    }
+}

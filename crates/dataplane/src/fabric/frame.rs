@@ -1,0 +1,249 @@
+//! A real frame as the fabric's boxes see it: what its headers say, and how long it is on a wire.
+//!
+//! Its bytes stand beside the pool under the number of its handle, so that whoever releases the handle frees them too.
+
+use sluicenet_node::packet::MIN_ETHERNET_FRAME;
+use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::rng::{hash_words, mix64};
+use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
+use sluicenet_wire::{ipv4, pfc, vlan};
+use std::collections::BTreeMap;
+
+/// What a frame's headers say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    pub(super) len: u32,
+    pub(super) priority: Priority,
+    pub(super) corrupt: bool,
+    pub(super) source: HostId,
+    pub(super) destination: HostId,
+    pub(super) flow: u64,
+    pub(super) serial: u64,
+    pub(super) pause: Option<Pause>,
+}
+
+impl Descriptor {
+    /// What a bit error does.
+    pub(super) fn corrupt(&mut self) {
+        self.corrupt = true;
+    }
+}
+
+impl Frame for Descriptor {
+    fn len(&self) -> u32 {
+        self.len
+    }
+    fn priority(&self) -> Priority {
+        self.priority
+    }
+    fn source(&self) -> HostId {
+        self.source
+    }
+    fn destination(&self) -> HostId {
+        self.destination
+    }
+    fn flow_hash(&self) -> u64 {
+        self.flow
+    }
+    fn frame_hash(&self) -> u64 {
+        self.flow ^ mix64(self.serial)
+    }
+    fn is_corrupt(&self) -> bool {
+        self.corrupt
+    }
+    fn is_pause(&self) -> bool {
+        self.pause.is_some()
+    }
+    fn as_pause(&self) -> Option<Pause> {
+        self.pause
+    }
+    fn from_pause(pause: Pause) -> Descriptor {
+        Descriptor {
+            len: u32::from(MIN_ETHERNET_FRAME),
+            priority: 0,
+            corrupt: false,
+            source: 0,
+            destination: 0,
+            flow: 0,
+            serial: 0,
+            pause: Some(pause),
+        }
+    }
+}
+
+/// Which station is behind which edge.
+#[derive(Clone, Debug, Default)]
+pub struct Stations(BTreeMap<MacAddress, HostId>);
+
+impl Stations {
+    /// A table of stations; one that is named twice is behind the last edge named.
+    pub fn new(stations: impl IntoIterator<Item = (MacAddress, HostId)>) -> Stations {
+        Stations(stations.into_iter().collect())
+    }
+
+    /// The edge of a station.
+    pub fn host_of(&self, station: MacAddress) -> Option<HostId> {
+        self.0.get(&station).copied()
+    }
+}
+
+/// What came in at an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Incoming {
+    /// A frame for another edge.
+    Data(Descriptor),
+    /// A priority flow control frame.
+    Pause(Pause),
+}
+
+/// Reads a frame, without its check sequence, that came in at the edge of `host`; `serial` tells it from others of its flow.
+pub(super) fn classify(
+    bytes: &[u8],
+    host: HostId,
+    serial: u64,
+    longest: u32,
+    stations: &Stations,
+) -> Result<Incoming, DropReason> {
+    let len = (bytes.len() as u64 + ethernet::FCS_LEN as u64).max(u64::from(MIN_ETHERNET_FRAME));
+    if len > u64::from(longest) {
+        return Err(DropReason::Malformed);
+    }
+    let (header, mut rest) = ethernet::Repr::parse(bytes).map_err(|_| DropReason::Malformed)?;
+    if is_reserved(header.destination) {
+        let repr = pfc::Repr::parse(bytes).map_err(|_| DropReason::Reserved)?;
+        return Ok(Incoming::Pause(pause_of(&repr)));
+    }
+    let (mut priority, mut ethertype) = (0, header.ethertype);
+    if ethertype == EtherType::VLAN {
+        let (tag, inner) = vlan::Repr::parse(rest).map_err(|_| DropReason::Malformed)?;
+        (priority, ethertype, rest) = (tag.priority, tag.ethertype, inner);
+    }
+    if stations.host_of(header.source) != Some(host) {
+        return Err(DropReason::ForgedSource);
+    }
+    // Nothing here floods: servers know each other's addresses. Nor does a switch send a frame back where it came from.
+    let destination = stations.host_of(header.destination).filter(|&d| d != host).ok_or(DropReason::NoRoute)?;
+    let flow = flow_hash(&header, ethertype, rest);
+    let len = len as u32;
+    let pause = None;
+    Ok(Incoming::Data(Descriptor { len, priority, corrupt: false, source: host, destination, flow, serial, pause }))
+}
+
+/// Whether an address ends at its link (802.1Q, 8.6.3).
+fn is_reserved(address: MacAddress) -> bool {
+    let [a, b, c, d, e, last] = address.0;
+    [a, b, c, d, e] == [0x01, 0x80, 0xC2, 0x00, 0x00] && last < 0x10
+}
+
+/// Equal for all frames of a flow: of addresses, and of protocol and ports where IPv4 shows them. The outer source port of a
+/// tunnel stands for the flow inside (RFC 7348, 5).
+fn flow_hash(header: &ethernet::Repr, ethertype: EtherType, rest: &[u8]) -> u64 {
+    let station = |m: MacAddress| m.0.iter().fold(0u64, |all, &b| all << 8 | u64::from(b));
+    let mut words = [station(header.source), station(header.destination), 0, 0];
+    if ethertype == EtherType::IPV4
+        && let Ok((ip, payload)) = ipv4::Repr::parse(rest)
+    {
+        words[2] = u64::from(ip.source.to_bits()) << 32 | u64::from(ip.destination.to_bits());
+        let ports = payload.first_chunk::<4>().filter(|_| [6, 17].contains(&ip.protocol.0));
+        words[3] = u64::from(ip.protocol.0) << 32 | ports.map_or(0, |p| u64::from(u32::from_be_bytes(*p)));
+    }
+    hash_words(&words)
+}
+
+fn pause_of(repr: &pfc::Repr) -> Pause {
+    const _: () = assert!(pfc::CLASSES == PRIORITIES);
+    Pause { classes: PrioritySet(repr.class_enable), quanta: repr.quanta }
+}
+
+/// The bytes of a pause frame that the edge with address `source` sends.
+pub(super) fn pause_bytes(pause: &Pause, source: MacAddress) -> [u8; pfc::LEN] {
+    pfc::Repr { source, class_enable: pause.classes.0, quanta: pause.quanta }.emit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(source: MacAddress, destination: MacAddress, priority: Option<u8>, sport: u16) -> Vec<u8> {
+        let mut bytes = vec![0; 80];
+        let ethertype = if priority.is_some() { EtherType::VLAN } else { EtherType::IPV4 };
+        ethernet::Repr { destination, source, ethertype }.emit(&mut bytes);
+        let mut at = ethernet::HEADER_LEN;
+        if let Some(priority) = priority {
+            let tag = vlan::Repr { priority, drop_eligible: false, vid: 0, ethertype: EtherType::IPV4 };
+            tag.emit(&mut bytes[at..]);
+            at += vlan::TAG_LEN;
+        }
+        let ip = ipv4::Repr {
+            source: [10, 0, 0, 1].into(),
+            destination: [10, 0, 0, 2].into(),
+            protocol: ipv4::Protocol(17),
+            dscp: 0,
+            ecn: ipv4::Ecn::NotEct,
+            identification: sport,
+            dont_fragment: true,
+            ttl: 64,
+            payload_len: 20,
+        };
+        ip.emit(&mut bytes[at..]);
+        bytes[at + 20..at + 22].copy_from_slice(&sport.to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn what_headers_say_is_what_the_boxes_see() {
+        let [a, b, c] = [1, 2, 3].map(MacAddress::local);
+        let stations = Stations::new([(a, 0), (b, 1)]);
+        let read = |bytes: &[u8]| classify(bytes, 0, 7, 1522, &stations);
+        let data = |bytes: &[u8]| match read(bytes) {
+            Ok(Incoming::Data(d)) => d,
+            other => panic!("{other:?}"),
+        };
+        let plain = data(&frame(a, b, None, 9));
+        assert_eq!((plain.len(), plain.priority(), plain.source(), plain.destination()), (84, 0, 0, 1));
+        let tagged = data(&frame(a, b, Some(5), 9));
+        assert_eq!((tagged.priority(), tagged.flow_hash()), (5, plain.flow_hash()));
+        assert_ne!(data(&frame(a, b, None, 10)).flow_hash(), plain.flow_hash());
+        assert_eq!(data(&frame(a, b, None, 9)[..40]).len(), 64, "padded to the smallest frame");
+
+        assert_eq!(read(&frame(a, c, None, 9)), Err(DropReason::NoRoute));
+        assert_eq!(read(&frame(a, a, None, 9)), Err(DropReason::NoRoute));
+        assert_eq!(read(&frame(a, MacAddress::BROADCAST, None, 9)), Err(DropReason::NoRoute));
+        assert_eq!(read(&frame(b, a, None, 9)), Err(DropReason::ForgedSource));
+        assert_eq!(read(&frame(a, b, None, 9)[..13]), Err(DropReason::Malformed));
+        assert_eq!(read(&frame(a, b, Some(1), 9)[..16]), Err(DropReason::Malformed));
+        assert_eq!(read(&vec![0; 1519]), Err(DropReason::Malformed));
+        assert_eq!(read(&frame(a, MacAddress([1, 0x80, 0xC2, 0, 0, 0xE]), None, 9)), Err(DropReason::Reserved));
+    }
+
+    #[test]
+    fn pauses_are_frames_of_the_standard_both_ways() {
+        let mut quanta = [0; PRIORITIES];
+        quanta[3] = 500;
+        let pause = Pause { classes: PrioritySet(0b1001), quanta };
+        let bytes = pause_bytes(&pause, MacAddress::local(9));
+        assert_eq!(classify(&bytes, 0, 0, 1522, &Stations::default()), Ok(Incoming::Pause(pause)));
+        let mut of_the_whole_link = bytes;
+        of_the_whole_link[14] = 0;
+        assert_eq!(classify(&of_the_whole_link, 0, 0, 1522, &Stations::default()), Err(DropReason::Reserved));
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        let stations = Stations::new([(MacAddress::local(1), 0), (MacAddress::local(2), 1)]);
+        let valid = frame(MacAddress::local(1), MacAddress::local(2), Some(3), 9);
+        let mut rng = sluicenet_proto::rng::Rng::from_words(&[1]);
+        for serial in 0..20_000 {
+            let mut bytes = valid.clone();
+            bytes.truncate(rng.below(90) as usize);
+            for _ in 0..rng.below(4) {
+                let at = rng.below(bytes.len().max(1) as u64) as usize;
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = rng.next_u64() as u8;
+                }
+            }
+            let _ = classify(&bytes, 0, serial, 1522, &stations);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The fabric between real uplinks: the simulator's switches and links, over real frames and against a real clock.
+//!
+//! [`Fabric`] is the whole of it but for the clock: frames go in at edges and come out at others, whenever
+//! [`Fabric::advance`] says how late it is. Its switches are [`sluicenet_node::switch::Switch`], the same machines that
+//! the simulated world runs, and things happen in the same order: the same arrivals give the same departures, to the picosecond.
+//! [`Runner`] drives it in real time, between [`Device`]s. What is late is late outside alone: an event that is executed late
+//! is executed at the time it was due, and how late is measured.
+
+mod core;
+mod device;
+mod edge;
+mod frame;
+mod histogram;
+mod runner;
+#[cfg(test)]
+mod tests;
+
+pub use self::core::{Books, Departure, EdgeCounters, Fabric, Outside};
+pub use device::{Device, Local};
+pub use edge::EdgeConfig;
+pub use frame::{Descriptor, Stations};
+pub use histogram::Histogram;
+pub use runner::{Report, Runner};
+
+use sluicenet_node::door::PortId;
+use sluicenet_node::switch::{PortConfig, SwitchConfig};
+use sluicenet_proto::routing::Router;
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+use sluicenet_wire::ethernet::MacAddress;
+
+/// A box of the fabric: edges first, by the numbers of their hosts, then switches.
+pub type NodeId = u32;
+
+/// An edge, with one link.
+#[derive(Clone, Copy, Debug)]
+pub struct EdgeSpec {
+    /// Its buffers and flow control.
+    pub config: EdgeConfig,
+    /// Its own address, from which it sends pause frames.
+    pub address: MacAddress,
+}
+
+/// A switch.
+#[derive(Clone, Debug)]
+pub struct SwitchSpec {
+    /// What its ports share.
+    pub config: SwitchConfig,
+    /// Where it sends frames.
+    pub router: Router,
+    /// Its ports.
+    pub ports: Vec<PortConfig>,
+}
+
+/// One direction of a link; what the simulated world has of one, too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkSpec {
+    /// From this box and port; an edge has port 0 alone.
+    pub from: (NodeId, PortId),
+    /// To this one.
+    pub to: (NodeId, PortId),
+    /// Speed.
+    pub rate: Rate,
+    /// Time from a bit at the transmitter to that bit at the receiver's queues.
+    pub latency: Duration,
+    /// Whether the receiver acts on the first bit of a frame or on the last.
+    pub first_bit: bool,
+    /// Time from the last bit of a pause frame to the receiver's gate.
+    pub pause_latency: Duration,
+    /// Probability that a bit arrives wrong.
+    pub bit_error_rate: f64,
+}
+
+/// A whole fabric.
+#[derive(Clone, Debug)]
+pub struct FabricSpec {
+    /// Edges; host `i` is behind edge `i`.
+    pub edges: Vec<EdgeSpec>,
+    /// Switches.
+    pub switches: Vec<SwitchSpec>,
+    /// Links, two directions each.
+    pub links: Vec<LinkSpec>,
+    /// Which station is behind which edge.
+    pub stations: Stations,
+    /// The longest frame, in bytes with its tag and its check sequence.
+    pub longest_frame: u32,
+    /// Seed of what is random: ties, bit errors.
+    pub seed: u64,
+    /// Whether switches keep a record of the pauses they send, for [`Fabric::take_pauses`].
+    pub record_pauses: bool,
+}
+
+/// Why a fabric cannot be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpecError {
+    /// A link without any delay: what happens at both of its ends would have no order.
+    NoDelay {
+        /// Its sender.
+        from: (NodeId, PortId),
+    },
+    /// A port without a link, with two, or that does not exist.
+    Port {
+        /// The port.
+        at: (NodeId, PortId),
+    },
+}
+
+impl ::core::fmt::Display for SpecError {
+    fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+        match self {
+            SpecError::NoDelay { from: (n, p) } => write!(f, "the link at box {n} port {p} has no delay"),
+            SpecError::Port { at: (n, p) } => write!(f, "box {n} port {p} has no link, two, or does not exist"),
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}

@@ -1,0 +1,210 @@
+//! A fabric against the clock, between devices.
+
+use super::NodeId;
+use super::core::{Books, EdgeCounters, Fabric, Outside};
+use super::device::Device;
+use super::histogram::Histogram;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use sluicenet_proto::loss::Drops;
+use sluicenet_proto::time::{Duration, Instant};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Nearer events are waited for awake: a sleeping thread comes back later than that on a virtual machine.
+const SPIN: Duration = Duration::from_us(50);
+/// How long it sleeps at most, so that it hears that it is to stop.
+const NAP: Duration = Duration::from_ms(50);
+/// Events between two looks at the clock: few enough for what is measured as late to be so.
+const EVENTS_A_LOOK: u32 = 16;
+
+/// What a fabric in real time came to.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// How long it ran.
+    pub time: Duration,
+    /// By how much events were executed after they were due.
+    pub lateness: Histogram,
+    /// Events that were later than the time of the longest frame on a server's link.
+    pub late: u64,
+    /// That time.
+    pub frame_time: Duration,
+    /// Where all frames are.
+    pub books: Books,
+    /// What was dropped.
+    pub drops: Drops,
+    /// Each edge.
+    pub edges: Vec<EdgeCounters>,
+}
+
+/// A fabric and the devices at its edges.
+pub struct Runner<D> {
+    fabric: Fabric,
+    devices: Devices<D>,
+    epoch: std::time::Instant,
+    lateness: Histogram,
+    late: u64,
+    frame_time: Duration,
+    /// Frames that a device handed over and the fabric has not taken yet, one after the other.
+    incoming: Vec<u8>,
+    lengths: Vec<usize>,
+}
+
+struct Devices<D> {
+    devices: Vec<D>,
+    failed: Option<(NodeId, io::Error)>,
+}
+
+impl<D: Device> Outside for Devices<D> {
+    fn send(&mut self, _now: Instant, edge: NodeId, frame: &[u8]) -> bool {
+        match self.devices[edge as usize].send(frame) {
+            Ok(sent) => sent,
+            Err(e) => {
+                self.failed.get_or_insert((edge, e));
+                false
+            }
+        }
+    }
+}
+
+impl<D: Device> Runner<D> {
+    /// A fabric with one device for each edge; its time starts now.
+    pub fn new(fabric: Fabric, devices: Vec<D>) -> Runner<D> {
+        assert_eq!(fabric.edges() as usize, devices.len(), "a device for each edge");
+        Runner {
+            frame_time: fabric.frame_time(),
+            fabric,
+            devices: Devices { devices, failed: None },
+            epoch: std::time::Instant::now(),
+            lateness: Histogram::default(),
+            late: 0,
+            incoming: Vec::new(),
+            lengths: Vec::new(),
+        }
+    }
+
+    /// The fabric.
+    pub fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    /// The devices.
+    pub fn devices(&self) -> &[D] {
+        &self.devices.devices
+    }
+
+    /// Runs until `stop`.
+    ///
+    /// # Errors
+    /// A device that is gone; the message names its edge.
+    pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        let mut awake: Vec<(NodeId, bool)> = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            self.catch_up(stop);
+            for &(edge, has_room) in &awake {
+                if has_room && self.fabric.is_blocked(edge) {
+                    let now = self.stamp();
+                    self.fabric.has_room(now, edge, &mut self.devices);
+                }
+                self.take_from(edge)?;
+            }
+            if let Some((edge, e)) = self.devices.failed.take() {
+                return Err(named(edge, &e));
+            }
+            awake.clear();
+            self.wait(&mut awake)?;
+        }
+        Ok(())
+    }
+
+    /// What happened so far.
+    pub fn report(&self) -> Report {
+        Report {
+            time: self.clock().since(Instant::ZERO),
+            lateness: self.lateness.clone(),
+            late: self.late,
+            frame_time: self.frame_time,
+            books: self.fabric.books(),
+            drops: self.fabric.drops(),
+            edges: (0..self.fabric.edges()).map(|e| self.fabric.counters(e)).collect(),
+        }
+    }
+
+    fn clock(&self) -> Instant {
+        Instant(self.epoch.elapsed().as_nanos() as u64 * 1_000)
+    }
+
+    /// The time of what comes in now: not after what is still to happen.
+    fn stamp(&self) -> Instant {
+        let now = self.clock();
+        self.fabric.next_event().map_or(now, |at| at.min(now)).max(self.fabric.now())
+    }
+
+    /// Lets happen what is due, as if it were in time, and measures how late it is.
+    fn catch_up(&mut self, stop: &AtomicBool) {
+        let mut now = self.clock();
+        let mut events = 0u32;
+        while let Some(due) = self.fabric.next_event().filter(|&due| due <= now) {
+            let late = now.since(due);
+            self.lateness.record(late);
+            self.late += u64::from(late > self.frame_time);
+            self.fabric.step(&mut self.devices);
+            events = events.wrapping_add(1);
+            if events % EVENTS_A_LOOK == 0 {
+                now = self.clock();
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take_from(&mut self, edge: NodeId) -> io::Result<()> {
+        self.incoming.clear();
+        self.lengths.clear();
+        let (bytes, lengths) = (&mut self.incoming, &mut self.lengths);
+        let mut take = |frame: &[u8]| {
+            bytes.extend_from_slice(frame);
+            lengths.push(frame.len());
+        };
+        self.devices.devices[edge as usize].receive(&mut take).map_err(|e| named(edge, &e))?;
+        let mut at = 0;
+        for i in 0..self.lengths.len() {
+            let end = at + self.lengths[i];
+            let now = self.stamp();
+            self.fabric.receive(now, edge, &self.incoming[at..end], &mut self.devices);
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Waits for a device or for the next event, and says which devices have frames, and which of them room.
+    fn wait(&mut self, awake: &mut Vec<(NodeId, bool)>) -> io::Result<()> {
+        let next = self.fabric.next_event().map_or(NAP, |at| at.since(self.clock()));
+        // Within reach of an event it only looks whether a device has something.
+        let sleep = Duration(next.0.saturating_sub(SPIN.0).min(NAP.0));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: (sleep.0 / 1_000) as i64 };
+        let mut fds: Vec<PollFd<'_>> = Vec::new();
+        let mut owners = Vec::new();
+        for (edge, device) in (0..).zip(&self.devices.devices) {
+            device.wakers(self.fabric.is_blocked(edge), &mut fds);
+            owners.resize(fds.len(), edge);
+        }
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
+            Ok(_) => {}
+            Err(e) => return Err(e.into()),
+        }
+        for (fd, edge) in fds.iter().zip(owners) {
+            let happened = fd.revents();
+            if !happened.is_empty() {
+                let room = !(happened & (PollFlags::OUT | PollFlags::ERR | PollFlags::HUP)).is_empty();
+                awake.push((edge, room));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn named(edge: NodeId, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("the device at edge {edge} of the fabric: {e}"))
+}

@@ -1,0 +1,251 @@
+//! What a testbed is made of, computed from the scenario and nothing else.
+
+use super::slowed;
+use crate::build;
+use crate::scenario::{
+    FlowControl, FramingKind, LINK_RATE_MIN, Result, Scenario, Shape, TenantKind, Transport, Workload,
+};
+use sluicenet_proto::frame::HostId;
+use sluicenet_proto::units::Rate;
+use sluicenet_wire::ethernet::MacAddress;
+use std::net::Ipv4Addr;
+
+/// Servers a testbed may have.
+pub const SERVERS_MAX: u32 = 256;
+/// What every namespace of a testbed is called at first: `sluicenet clean` removes those and no others.
+pub const PREFIX: &str = "sluice-";
+
+/// A virtual machine: a namespace or a guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its server.
+    pub host: HostId,
+    /// Its number there.
+    pub vm: u8,
+    /// The namespace it is, or that its guest's console runs in.
+    pub namespace: String,
+    /// Its address in the overlay, in [`Plan::OVERLAY_PREFIX`] bits of network.
+    pub address: Ipv4Addr,
+    /// Its station there.
+    pub mac: MacAddress,
+}
+
+/// A virtualised server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Its number in the scenario: edge of the fabric and host of the simulation.
+    pub host: HostId,
+    /// The namespace that its virtual switch and its end of the uplink are in.
+    pub namespace: String,
+    /// The server's end of the uplink.
+    pub uplink: &'static str,
+    /// The fabric's end, in the fabric's namespace.
+    pub edge: String,
+    /// Its address in the physical network, in [`Plan::UNDERLAY_PREFIX`] bits of network.
+    pub address: Ipv4Addr,
+    /// Its station there: what the fabric forwards by.
+    pub mac: MacAddress,
+    /// Speed of its uplink.
+    pub rate: Rate,
+    /// Its tenants.
+    pub tenants: Vec<Tenant>,
+}
+
+/// A testbed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The scenario as it is run, slowed down: what to simulate for comparison.
+    pub scenario: Scenario,
+    /// The namespace of the fabric.
+    pub fabric: String,
+    /// The servers, in the order of their hosts.
+    pub servers: Vec<Server>,
+    /// What tenants are.
+    pub tenants: TenantKind,
+    /// Which networks hold frames back.
+    pub flow_control: FlowControl,
+    /// Largest IP packet of a tenant, in bytes.
+    pub tenant_mtu: u32,
+    /// Largest IP packet of the physical network, in bytes.
+    pub mtu: u32,
+}
+
+impl Plan {
+    /// Bits of the tenants' network, 10.0.0.0.
+    pub const OVERLAY_PREFIX: u8 = 8;
+    /// Bits of the servers' network, 172.16.0.0.
+    pub const UNDERLAY_PREFIX: u8 = 12;
+
+    /// The testbed of a scenario.
+    ///
+    /// # Errors
+    /// What only a simulation can be: workloads without real applications, frames that are not Ethernet's, servers with
+    /// several links or too many of them, links that would be too slow.
+    pub fn new(scenario: &Scenario) -> Result<Plan> {
+        let refuse = |key: &str, message: String| Err(scenario.places.error(key, message));
+        let counts = scenario.topology.counts();
+        if counts.endpoints() > SERVERS_MAX {
+            return refuse("topology", format!("a testbed of {} servers: at most {SERVERS_MAX}", counts.endpoints()));
+        }
+        if scenario.framing.kind != FramingKind::Ethernet {
+            return refuse("framing.kind", "real frames are Ethernet's".into());
+        }
+        for w in &scenario.workloads {
+            match w {
+                Workload::PartitionAggregate2(_) => {}
+                Workload::Background(w) if w.transport == Transport::Tcp => {}
+                Workload::Background(_) => {
+                    return refuse("workload", "the testbed's background flows are TCP's".into());
+                }
+                other => {
+                    let kind = other.kind();
+                    let message = format!("the testbed has no real application for workload `{kind}`");
+                    return Err(scenario.places.error("workload", message).hint(
+                        "it runs partition-aggregate-2 (Crisan 2014, 4.5.1: the prototype's two tiers) and background",
+                    ));
+                }
+            }
+        }
+        if scenario.testbed.slowdown > 1 && matches!(scenario.topology.shape, Shape::Hpcc { .. }) {
+            return refuse(
+                "testbed.slowdown",
+                "links of a topology file have their own rates: write slower ones".into(),
+            );
+        }
+        let slow = slowed(scenario);
+        let network = build::Plan::new(&slow)?;
+        let mut servers = Vec::new();
+        for host in 0..network.hosts() {
+            if network.host(host).len() > 1 {
+                return refuse(
+                    "topology",
+                    format!("host {host} has {} links: a testbed's server has one", network.host(host).len()),
+                );
+            }
+            let rate = network.rate(host, 0);
+            if rate < LINK_RATE_MIN {
+                let message = format!("a link of {} b/s is too slow", rate.as_bps());
+                return Err(scenario
+                    .places
+                    .error("testbed.slowdown", message)
+                    .expected(format!("at least {} b/s", LINK_RATE_MIN.as_bps())));
+            }
+            let vms = if host < counts.hosts { slow.server.vms as u8 } else { 1 };
+            servers.push(server(host, vms, rate));
+        }
+        Ok(Plan {
+            fabric: format!("{PREFIX}fabric"),
+            servers,
+            tenants: slow.testbed.tenants,
+            flow_control: slow.flow_control(),
+            tenant_mtu: slow.host_mtu().as_bytes() as u32,
+            mtu: slow.framing.mtu.as_bytes() as u32,
+            scenario: slow,
+        })
+    }
+
+    /// A tenant.
+    pub fn tenant(&self, host: HostId, vm: u8) -> Option<&Tenant> {
+        self.servers.get(host as usize)?.tenants.get(vm as usize)
+    }
+
+    /// Every namespace there is to be.
+    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
+        let servers = self
+            .servers
+            .iter()
+            .flat_map(|s| std::iter::once(s.namespace.as_str()).chain(s.tenants.iter().map(|t| t.namespace.as_str())));
+        std::iter::once(self.fabric.as_str()).chain(servers)
+    }
+}
+
+fn server(host: HostId, vms: u8, rate: Rate) -> Server {
+    // Below SERVERS_MAX and 64: every number fits its byte.
+    let (high, low) = ((host >> 8) as u8, host as u8);
+    let namespace = format!("{PREFIX}s{host}");
+    let tenant = |vm: u8| Tenant {
+        host,
+        vm,
+        namespace: format!("{namespace}-t{vm}"),
+        address: Ipv4Addr::new(10, high, low, vm + 1),
+        mac: MacAddress::local(1 << 31 | host << 8 | u32::from(vm)),
+    };
+    Server {
+        host,
+        uplink: "uplink",
+        edge: format!("edge{host}"),
+        address: Ipv4Addr::new(172, 16, high + 1, low),
+        mac: MacAddress::local(host + 1),
+        rate,
+        tenants: (0..vms).map(tenant).collect(),
+        namespace,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn plan(text: &str) -> Result<Plan> {
+        let text = format!("[scenario]\nparameters = \"crisan2014-ch3\"\n{text}");
+        Plan::new(&Scenario::parse(&text, "t.toml").unwrap().scenario)
+    }
+
+    const TREE: &str = "flow_control = \"ZZ\"\n[topology]\nkind = \"xgft\"\nm = [4, 2]\nw = [1, 2]\n";
+    const PA: &str = "[[workload]]\nkind = \"partition-aggregate-2\"\nworkers = 7\nresponse = \"20 KB\"\nqueries = 9\n\
+                      inter_arrival = \"1 ms\"\n";
+
+    #[test]
+    fn every_name_and_address_is_there_once() {
+        let p = plan(&format!("{TREE}{PA}[testbed]\nslowdown = 100\n")).unwrap();
+        assert_eq!((p.servers.len(), p.tenant_mtu, p.flow_control), (8, 1446, FlowControl::Zz));
+        let names: Vec<&str> = p.namespaces().collect();
+        assert_eq!(names.len(), 1 + 8 + 8 * 4);
+        assert!(names.iter().all(|n| n.starts_with(PREFIX)));
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+        let t = p.tenant(5, 3).unwrap();
+        assert_eq!((t.namespace.as_str(), t.address), ("sluice-s5-t3", Ipv4Addr::new(10, 0, 5, 4)));
+        let stations = p.servers.iter().flat_map(|s| s.tenants.iter().map(|t| t.mac).chain([s.mac]));
+        assert_eq!(stations.collect::<BTreeSet<_>>().len(), 8 * 5);
+        let addresses = p.servers.iter().flat_map(|s| s.tenants.iter().map(|t| t.address).chain([s.address]));
+        assert_eq!(addresses.collect::<BTreeSet<_>>().len(), 8 * 5);
+        // What is longer than 15 characters is no name of a device.
+        assert!(p.servers.iter().all(|s| s.edge.len() <= 15 && s.rate == Rate::mbps(100)));
+        assert!(p.tenant(8, 0).is_none() && p.tenant(0, 4).is_none());
+    }
+
+    #[test]
+    fn slow_motion_keeps_bytes_in_flight_and_load() {
+        let text = format!("{TREE}link_delay = \"50 ns\"\n{PA}[testbed]\nslowdown = 100\n");
+        let p = plan(&text).unwrap();
+        let fast = plan(&text.replace("slowdown = 100", "")).unwrap();
+        let (s, f) = (&p.scenario, &fast.scenario);
+        assert_eq!(s.topology.levels[1].rate, Rate::mbps(100));
+        assert_eq!(s.topology.levels[1].delay.0, 100 * f.topology.levels[1].delay.0);
+        assert_eq!((s.switch.delay.0, s.switch.buffer), (100 * f.switch.delay.0, f.switch.buffer));
+        assert_eq!((&s.tcp, s.testbed.slowdown), (&f.tcp, 1));
+        let [Workload::PartitionAggregate2(slow)] = &s.workloads[..] else { panic!() };
+        assert_eq!(slow.inter_arrival.as_ref().unwrap().mean(), 1e11);
+        // A network that is slowed down again is what it was.
+        assert_eq!(slowed(s), *s);
+    }
+
+    #[test]
+    fn what_only_a_simulation_can_be_is_refused_with_its_place() {
+        let refused = |text: &str| plan(text).unwrap_err().to_string();
+        let background = "[[workload]]\nkind = \"background\"\nflow_size = \"1 KB\"\ninter_arrival = \"1 ms\"\n";
+        let e = refused(&format!("{TREE}{PA}{background}transport = \"udp\"\n"));
+        assert!(e.contains("t.toml") && e.contains("TCP"), "{e}");
+        let e = refused(&format!("{TREE}{PA}[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n"));
+        assert!(e.contains("no real application for workload `flow`") && e.contains("partition-aggregate-2"), "{e}");
+        let e = refused(&format!("{TREE}{PA}[framing]\nkind = \"ppp\"\n"));
+        assert!(e.contains("Ethernet"), "{e}");
+        let e = refused(&format!("{TREE}link_rate = \"1 Mb/s\"\n{PA}[testbed]\nslowdown = 1000\n"));
+        assert!(e.contains("too slow") && e.contains("slowdown"), "{e}");
+        let e = refused(&format!("[topology]\nkind = \"xgft\"\nm = [4]\nw = [2]\n{}", PA.replace('7', "3")));
+        assert!(e.contains("has 2 links"), "{e}");
+        let e = refused(&format!("[topology]\nkind = \"single-switch\"\nhosts = 300\n{PA}"));
+        assert!(e.contains("at most 256"), "{e}");
+    }
+}

@@ -1,0 +1,33 @@
+//! A scenario in slow motion, so that a machine can keep up with it.
+
+use crate::scenario::{Link, Scenario, Workload};
+use sluicenet_proto::units::Rate;
+
+/// The scenario with every link's rate divided by `testbed.slowdown`, and delays of the network and times of its workloads
+/// multiplied by it: the same bytes in flight, the same load. Buffers stay, and so do TCP's timers, which in a testbed are
+/// the kernel's. What comes back has a slowdown of 1.
+pub fn slowed(scenario: &Scenario) -> Scenario {
+    let by = scenario.testbed.slowdown;
+    let mut s = scenario.clone();
+    s.testbed.slowdown = 1;
+    let link = |l: &mut Link| {
+        l.rate = Rate(l.rate.as_bps() / by);
+        l.delay = l.delay.saturating_mul(by);
+    };
+    link(&mut s.topology.link);
+    s.topology.levels.iter_mut().for_each(link);
+    let times = [&mut s.switch.delay, &mut s.adapter.delay, &mut s.pfc.response, &mut s.warmup];
+    for time in times.into_iter().chain(s.duration.as_mut()) {
+        *time = time.saturating_mul(by);
+    }
+    for workload in &mut s.workloads {
+        match workload {
+            Workload::PartitionAggregate(w) => w.inter_arrival = w.inter_arrival.times(by),
+            Workload::PartitionAggregate2(w) => w.inter_arrival = w.inter_arrival.as_ref().map(|d| d.times(by)),
+            Workload::Background(w) => w.inter_arrival = w.inter_arrival.times(by),
+            // Their times are those of files and phases; a plan refuses them.
+            _ => {}
+        }
+    }
+    s
+}
