@@ -186,7 +186,8 @@ impl Inside {
         let Some(slot) = self.charge(Slot { bytes, frame, domain, priority, charged: None }, len) else { return };
         match (asked, &mut self.overlay) {
             (Some(station), Some(overlay)) => {
-                if let Err(reason) = overlay.vtep.park(station, from, slot) {
+                let lossless = self.link.link().lossless.contains(priority);
+                if let Err(reason) = overlay.vtep.park(self.now, station, from, slot, lossless) {
                     self.link.refuse(reason, len);
                     self.release(slot);
                 }
