@@ -31,3 +31,5 @@ pub mod shm;
 mod sync;
 #[cfg(not(loom))]
 pub mod uplink;
+#[cfg(not(loom))]
+pub mod vhost;
