@@ -1,9 +1,12 @@
 //! Two servers joined by a link with priority flow control: the overlay with its controller, a trunk, hostile neighbours.
 #![cfg(not(loom))]
 
-use sluicenet_dataplane::controller::{ControllerLink, Daemon, unguessable};
+use sluicenet_dataplane::controller::{ControllerLink, Daemon, first_request, unguessable};
 use sluicenet_dataplane::engine::{Access, Engine};
 use sluicenet_dataplane::fabric::{Device, Local};
+use sluicenet_dataplane::kernel::link::Links;
+use sluicenet_dataplane::kernel::netns::{Namespace, may_make_namespaces};
+use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_dataplane::shm::Client;
 use sluicenet_dataplane::uplink::Uplink;
 use sluicenet_node::uplink::Link;
@@ -144,18 +147,20 @@ fn access(station: usize) -> Access {
 }
 
 /// A server of an overlay whose controller is at .3.
-fn overlay(n: usize, device: Local, address: &impl Fn(u8) -> Ipv4Addr) -> Server {
+fn overlay(n: usize, device: impl Device + Send + 'static, address: &impl Fn(u8) -> Ipv4Addr) -> Server {
     let mut server = Server::new(n, access);
     let here = address(n as u8);
     let tunnel = TunnelConfig { server: here, mac: mac(100 + n), mtu: 1500 };
-    let mut vtep = Vtep::new(VtepConfig::new(tunnel), Key::new(&[n as u8; 32]), unguessable().unwrap(), 1);
+    let mut vtep =
+        Vtep::new(VtepConfig::new(tunnel), Key::new(&[n as u8; 32]), unguessable().unwrap(), first_request());
     vtep.bind(DOMAIN, VNI).unwrap();
     vtep.admit(address(3 - n as u8), mac(103 - n));
-    for station in [2 * n - 1, 2 * n] {
-        assert!(vtep.add_station(server.engine.now(), DOMAIN, mac(station), ip(station)));
-    }
     let to = ControllerLink::open(SocketAddrV4::new(here, UDP_PORT), SocketAddrV4::new(address(3), UDP_PORT)).unwrap();
-    let port = Uplink::overlay(device, link(n), vtep, to);
+    let (port, handle) = Uplink::overlay(device, link(n), vtep, to);
+    for station in [2 * n - 1, 2 * n] {
+        let add = move |vtep: &mut Vtep<u32>, now| assert!(vtep.add_station(now, DOMAIN, mac(station), ip(station)));
+        assert!(handle.post(add));
+    }
     server.engine.plug(UPLINK, "uplink", Box::new(port), Access::default()).unwrap();
     server
 }
@@ -255,17 +260,12 @@ fn overload(servers: &mut [Server; 2]) {
     }
 }
 
-#[test]
-fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
-    let address = network();
-    let mut controller = controller(&address);
-    let (a, b) = Local::pair().unwrap();
-    let mut servers = [overlay(1, a, &address), overlay(2, b, &address)];
-    // Who is to be spoken to is asked for first, as every stack does.
+/// Who is to be spoken to is asked for first, as every stack does.
+fn ask_first(servers: &mut [Server; 2]) {
     for (k, target) in [(0, 3), (1, 4)] {
         let mut asked = Instant::now();
         servers[0].send(k, &request(k + 1, target));
-        until(&mut servers, |[a, _]| {
+        until(servers, |[a, _]| {
             // The other end may not have registered yet.
             if asked.elapsed().as_millis() > 1_100 {
                 asked = Instant::now();
@@ -277,6 +277,15 @@ fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
             true
         });
     }
+}
+
+#[test]
+fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
+    let address = network();
+    let mut controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [overlay(1, a, &address), overlay(2, b, &address)];
+    ask_first(&mut servers);
     overload(&mut servers);
     assert_eq!(servers[0].own("encapsulated"), servers[1].own("decapsulated"));
     // A frame that does not fit is answered.
@@ -297,6 +306,45 @@ fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
     until(&mut servers, |[_, b]| b.number(0) == Some(77));
     until(&mut servers, |[a, _]| a.own("unresolved") == unresolved + 1);
     assert_eq!(servers[0].own("cache_silent"), silent + 1);
+}
+
+/// A namespace that is deleted with the test.
+struct Scratch(String);
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = Namespace::delete(&self.0);
+    }
+}
+
+#[test]
+fn over_a_real_cable_of_veth_pfc_and_tunnels_lose_nothing() {
+    if let Err(e) = may_make_namespaces() {
+        println!("skipped: {e}");
+        return;
+    }
+    let name = format!("sluice-uplink-{}", std::process::id());
+    let namespace = Namespace::create(&name).unwrap();
+    let _scratch = Scratch(name);
+    let wired = namespace.enter(|| {
+        let mut links = Links::open()?;
+        links.create_veth("a", "b", &namespace)?;
+        // Nobody but the servers speaks on it.
+        links.up("a")?;
+        links.up("b")
+    });
+    wired.unwrap().unwrap();
+    let address = network();
+    let _controller = controller(&address);
+    let device = |name| PacketDevice::open(&namespace, name, 512).unwrap();
+    let mut servers = [overlay(1, device("a"), &address), overlay(2, device("b"), &address)];
+    ask_first(&mut servers);
+    overload(&mut servers);
+    let [tunnelled, arrived] = [servers[0].own("encapsulated"), servers[1].own("decapsulated")];
+    assert!(tunnelled > 1_000 && tunnelled == arrived, "{tunnelled} {arrived}");
+    // Each class of the tunnel has kept its priority on the wire.
+    assert!(servers[1].own("received_3") > 100 && servers[1].own("received_1") > 1_000);
+    assert_eq!(servers[0].own("pauses_received"), servers[1].own("pauses_sent"));
+    assert_eq!(servers.map(|s| s.own("rx_socket_drops")), [0, 0]);
 }
 
 #[test]

@@ -326,7 +326,6 @@ impl<R: Copy, T> Uplink<R, T> {
 
     /// What is to be sent now; it stays the next until [`Uplink::sent`], or a pause holds it.
     pub fn front(&mut self, now: Instant) -> Option<Front<'_, T>> {
-        // Data may lag by what the link could have sent while nobody looked, and no more.
         if self.signal.is_due() {
             self.make_control(now);
         }
