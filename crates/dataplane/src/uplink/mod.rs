@@ -100,12 +100,13 @@ impl<D: Device + Send> Port for Uplink<D> {
         let Uplink { device, inside, .. } = self;
         inside.now = now;
         inside.link.new_turn();
-        inside.link.handle_timeout(now);
         for _ in 0..BATCHES {
             if device.receive(&mut |frame| inside.arrive(frame)).map_err(|_| BrokenPort)? == 0 {
                 break;
             }
         }
+        // What has come is read first: a pause that was renewed while nobody looked has not run out.
+        inside.link.handle_timeout(now);
         inside.consult();
         self.transmit().map_err(|_| BrokenPort)
     }
