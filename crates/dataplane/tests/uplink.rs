@@ -25,6 +25,7 @@ use sluicenet_wire::icmp::TooBig;
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
 use sluicenet_wire::pfc;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
@@ -98,22 +99,24 @@ struct Server {
     engine: Engine,
     /// Tenants at ports 0 and 1: stations 2 n - 1 and 2 n of server `n`.
     clients: Vec<Client>,
+    /// Written to wake the switch.
+    kicks: Vec<OwnedFd>,
 }
 
 impl Server {
     fn new(n: usize, access: impl Fn(usize) -> Access) -> Server {
         let config = ValeConfig { uplink: Some(UPLINK), detection_time: FOREVER, ..ValeConfig::default() };
         let mut engine = Engine::new(3, config);
-        let clients = (0..2)
+        let (clients, kicks) = (0..2)
             .map(|k| {
-                let memory = engine.plug_shm(k, &format!("tenant-{k}"), 64).unwrap().memory;
+                let shared = engine.plug_shm(k, &format!("tenant-{k}"), 64).unwrap();
                 let station = 2 * n - 1 + k;
                 assert!(engine.set_access(k, access(station)));
                 assert!(engine.give(mac(station).0, DOMAIN, k));
-                Client::open(memory).unwrap()
+                (Client::open(shared.memory).unwrap(), shared.kick)
             })
-            .collect();
-        Server { engine, clients }
+            .unzip();
+        Server { engine, clients, kicks }
     }
 
     fn own(&self, name: &str) -> u64 {
@@ -123,7 +126,9 @@ impl Server {
 
     fn send(&mut self, k: usize, frame: &[u8]) -> bool {
         let sent = self.clients[k].send(frame).unwrap();
-        let _ = self.clients[k].publish();
+        if self.clients[k].publish() {
+            rustix::io::write(&self.kicks[k], &1u64.to_ne_bytes()).unwrap();
+        }
         sent
     }
 
@@ -248,6 +253,8 @@ fn overload(servers: &mut [Server; 2]) {
         }
         seen == sent
     });
+    let [paused, held] = [servers[1].own("pauses_sent"), servers[0].own("held_us_3")];
+    println!("sent = received = {sent:?} (slow, fast); {paused} pauses; the slow class was held for {held} us");
     for (server, unresolved) in servers.iter().zip(unresolved) {
         server.engine.ledger();
         assert_eq!(server.engine.queued(), 0);
@@ -369,6 +376,42 @@ fn over_a_trunk_an_overload_pauses_the_link_and_loses_nothing() {
     });
     assert_eq!(seen.map(|f| f.len()), Some(100));
     overload(&mut servers);
+}
+
+#[test]
+fn switches_that_sleep_wake_for_frames_of_the_link_and_answers_of_the_controller() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let [mut a, mut b] = [overlay(1, a, &address), overlay(2, b, &address)];
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let engines = [&mut a.engine, &mut b.engine].map(|engine| {
+            let stop = &stop;
+            scope.spawn(move || engine.run(stop).unwrap())
+        });
+        let (clients, kick) = (&mut a.clients, &a.kicks[0]);
+        let start = Instant::now();
+        let (mut seen, mut sent) = (0, 0);
+        // One frame, then nothing for longer than a switch stays awake; the first are lost while nobody is registered.
+        while seen < 10 {
+            assert!(start.elapsed().as_secs() < 60, "only {seen} of {sent} arrived");
+            sent += u64::from(clients[0].send(&frame(1, 3, sent, 100)).unwrap());
+            if clients[0].publish() {
+                rustix::io::write(kick, &1u64.to_ne_bytes()).unwrap();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let mut bytes = [0; 2048];
+            while b.clients[0].receive(&mut bytes).unwrap().is_some() {
+                let _ = b.clients[0].publish();
+                seen += 1;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        engines.into_iter().for_each(|engine| engine.join().unwrap());
+    });
+    let sleeps = [a.engine.sleeps(), b.engine.sleeps()];
+    assert!(sleeps.iter().all(|&n| n > 0), "{sleeps:?}");
 }
 
 #[test]
