@@ -161,12 +161,11 @@ fn overlay(n: usize, device: impl Device + Send + 'static, address: &impl Fn(u8)
     vtep.bind(DOMAIN, VNI).unwrap();
     vtep.admit(address(3 - n as u8), mac(103 - n));
     let to = ControllerLink::open(SocketAddrV4::new(here, UDP_PORT), SocketAddrV4::new(address(3), UDP_PORT)).unwrap();
-    let (port, handle) = Uplink::overlay(device, link(n), vtep, to);
-    for station in [2 * n - 1, 2 * n] {
-        let add = move |vtep: &mut Vtep<u32>, now| assert!(vtep.add_station(now, DOMAIN, mac(station), ip(station)));
-        assert!(handle.post(add));
-    }
+    let port = Uplink::overlay(device, link(n), vtep, to);
     server.engine.plug(UPLINK, "uplink", Box::new(port), Access::default()).unwrap();
+    for station in [2 * n - 1, 2 * n] {
+        server.engine.announce(DOMAIN, mac(station).0, ip(station), true);
+    }
     server
 }
 

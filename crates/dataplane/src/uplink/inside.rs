@@ -1,6 +1,5 @@
 //! What the frames of an uplink go through: the receive buffer, the tunnel, and what is left to be done to them.
 
-use super::Job;
 use crate::controller::ControllerLink;
 use crate::port::Delivery;
 use sluicenet_node::uplink::{self, Link};
@@ -14,7 +13,6 @@ use sluicenet_wire::ethernet::{EtherType, HEADER_LEN};
 use sluicenet_wire::offload::{Cutter, Network};
 use sluicenet_wire::vlan;
 use std::ops::Range;
-use std::sync::mpsc::Receiver;
 
 /// Longest frame that a tenant may offer to the tunnel, so that its sender can be told what fits: what IP can say, and a tag.
 pub(super) const LONGEST: u32 = 65_535 + (HEADER_LEN + vlan::TAG_LEN) as u32;
@@ -34,7 +32,6 @@ const CONSULT_EVERY: Duration = Duration::from_us(20);
 pub(super) struct Overlay {
     pub vtep: Vtep<u32>,
     pub controller: ControllerLink,
-    pub jobs: Receiver<Job>,
     /// When the controller's socket was looked at last.
     pub consulted: Option<Instant>,
 }
@@ -72,6 +69,8 @@ pub(super) struct Counters {
     pub answers_full: u64,
     /// Frames whose checksum or cutting was left to be done and could not be.
     pub bad_offload: u64,
+    /// Stations announced here that the controller gives to another: they moved, or their address is taken.
+    pub stations_lost: u64,
     /// Frames cut into segments here.
     pub segmented: u64,
 }
@@ -228,9 +227,6 @@ impl Inside {
             return;
         }
         overlay.consulted = Some(now);
-        while let Ok(job) = overlay.jobs.try_recv() {
-            job(&mut overlay.vtep, now);
-        }
         overlay.vtep.handle_timeout(now);
         let mut bytes = [0; LEN + 1];
         let mut events: Vec<Event<u32>> = Vec::new();
@@ -242,6 +238,9 @@ impl Inside {
                 Some(len) => overlay.vtep.handle_control(now, &bytes[..len]),
                 None => break,
             }
+        }
+        while overlay.vtep.poll_lost().is_some() {
+            self.counters.stations_lost += 1;
         }
         while let Some(datagram) = overlay.vtep.poll_control(now) {
             overlay.controller.send(&datagram);

@@ -21,29 +21,16 @@ use sluicenet_node::vtep::Vtep;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::ethernet::MacAddress;
 use sluicenet_wire::offload::{Network, finish_checksum};
 use std::io;
-use std::sync::mpsc::{Sender, channel};
+use std::net::Ipv4Addr;
 
 /// Batches taken from the device in a turn, at most.
 const BATCHES: usize = 16;
 
 /// A device that took nothing is tried again after so long.
 const TRY_AGAIN: Duration = Duration::from_us(500);
-
-type Job = Box<dyn FnOnce(&mut Vtep<u32>, Instant) + Send>;
-
-/// How other threads reach the overlay of an uplink that a switch has.
-#[derive(Clone, Debug)]
-pub struct OverlayHandle(Sender<Job>);
-
-impl OverlayHandle {
-    /// Has the overlay do `job` soon; whether there still is one. A switch that sleeps does it when it wakes, 100 ms later at
-    /// most, or at once when it is woken ([`crate::remote::Remote::post`]).
-    pub fn post(&self, job: impl FnOnce(&mut Vtep<u32>, Instant) + Send + 'static) -> bool {
-        self.0.send(Box::new(job)).is_ok()
-    }
-}
 
 /// The port.
 #[derive(Debug)]
@@ -61,11 +48,9 @@ impl<D: Device> Uplink<D> {
         Uplink::new(device, link, None)
     }
 
-    /// The uplink of an overlay, whose tunnels have the link's address, and the way to reach it from outside.
-    pub fn overlay(device: D, link: Link, vtep: Vtep<u32>, controller: ControllerLink) -> (Uplink<D>, OverlayHandle) {
-        let (sender, jobs) = channel();
-        let overlay = Overlay { vtep, controller, jobs, consulted: None };
-        (Uplink::new(device, link, Some(overlay)), OverlayHandle(sender))
+    /// The uplink of an overlay, whose tunnels have the link's address.
+    pub fn overlay(device: D, link: Link, vtep: Vtep<u32>, controller: ControllerLink) -> Uplink<D> {
+        Uplink::new(device, link, Some(Overlay { vtep, controller, consulted: None }))
     }
 
     fn new(device: D, link: Link, overlay: Option<Overlay>) -> Uplink<D> {
@@ -219,6 +204,16 @@ impl<D: Device + Send> Port for Uplink<D> {
             .map(|at| if self.refused { at.max(self.inside.now + TRY_AGAIN) } else { at });
         let overlay = self.inside.overlay.as_ref().and_then(|o| o.vtep.poll_timeout());
         link.into_iter().chain(overlay).min()
+    }
+
+    fn announce(&mut self, now: Instant, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {
+        let Some(overlay) = &mut self.inside.overlay else { return };
+        if here {
+            // A domain that is no network of the overlay stays on this server.
+            let _ = overlay.vtep.add_station(now, domain, MacAddress(mac), address);
+        } else {
+            overlay.vtep.remove_station(now, domain, MacAddress(mac));
+        }
     }
 
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {

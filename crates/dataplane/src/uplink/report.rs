@@ -38,6 +38,7 @@ impl Inside {
         if let Some(overlay) = &self.overlay {
             let (vtep, cache) = overlay.vtep.counters();
             show("not_tunnel", own.other);
+            show("stations_lost", own.stations_lost);
             show("answered", own.answered);
             show("answers_full", own.answers_full);
             show("encapsulated", vtep.encapsulated);
