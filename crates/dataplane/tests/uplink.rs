@@ -10,9 +10,10 @@ use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_dataplane::shm::Client;
 use sluicenet_dataplane::uplink::Uplink;
 use sluicenet_node::uplink::Link;
-use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_node::vtep::{Vtep, VtepConfig};
 use sluicenet_proto::frame::PrioritySet;
+use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::controller::ControllerConfig;
 use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::overlay::tunnel::TunnelConfig;
@@ -411,6 +412,29 @@ fn switches_that_sleep_wake_for_frames_of_the_link_and_answers_of_the_controller
     });
     let sleeps = [a.engine.sleeps(), b.engine.sleeps()];
     assert!(sleeps.iter().all(|&n| n > 0), "{sleeps:?}");
+}
+
+#[test]
+fn a_device_that_takes_nothing_holds_nobody_for_ever() {
+    let (device, _neighbour) = Local::pair().unwrap();
+    let mut server = Server::new(1, access);
+    let times = Duration::from_ms(30);
+    server.engine.set_watchdog(Action::Drop, times, times);
+    server.engine.plug(UPLINK, "uplink", Box::new(Uplink::trunk(device, link(1))), Access::default()).unwrap();
+    let start = Instant::now();
+    let (mut sent, mut here) = (0, 0);
+    // More than device, uplink and switch hold together; the other station of this server is reached all the while.
+    while sent < 5_000 {
+        assert!(start.elapsed().as_secs() < 60, "still held back after {sent} frames");
+        sent += u64::from(server.send(0, &frame(1, 50, sent, 1_400)));
+        here += u64::from(server.send(1, &frame(2, 1, here, 60)));
+        server.engine.turn();
+        while server.receive(0).is_some() {}
+    }
+    assert!(here > 1_000);
+    let report = server.engine.report(UPLINK).unwrap();
+    assert!(report.isolated && report.counters.dropped.frames(DropReason::Watchdog) > 0);
+    server.engine.ledger();
 }
 
 #[test]

@@ -149,8 +149,9 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
-        // Room is a matter of the class: see `takes`.
-        Ok(true)
+        // Room is a matter of the class, see `takes`; but where a class is full and the device is what takes nothing, the port as a
+        // whole is stuck.
+        Ok(!self.refused || self.inside.link.takes() == PrioritySet::ALL)
     }
 
     fn deliver(&mut self, frame: &Delivery<'_>) {
