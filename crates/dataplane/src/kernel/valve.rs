@@ -74,7 +74,8 @@ impl ValveConfig {
     }
 
     fn check(&self) -> Result<(), KernelError> {
-        let wrong = |why: String| Err(KernelError::new("a valve port", io::Error::new(io::ErrorKind::InvalidInput, why)));
+        let wrong =
+            |why: String| Err(KernelError::new("a valve port", io::Error::new(io::ErrorKind::InvalidInput, why)));
         if !(1..=256).contains(&self.budget) {
             return wrong(format!("a budget of {}: 1 to 256 are expected", self.budget));
         }
@@ -161,12 +162,16 @@ impl Veth<'_> {
 }
 
 /// Says when a device of a namespace is polled: settings that only its sysfs has.
-fn set_polling(namespace: &Namespace, device: &str, defer: u32, timeout: std::time::Duration) -> Result<(), KernelError> {
+fn set_polling(
+    namespace: &Namespace,
+    device: &str,
+    defer: u32,
+    timeout: std::time::Duration,
+) -> Result<(), KernelError> {
     namespace.enter_with_sysfs(|| {
-        for (name, value) in [
-            ("gro_flush_timeout", timeout.as_nanos().to_string()),
-            ("napi_defer_hard_irqs", defer.to_string()),
-        ] {
+        for (name, value) in
+            [("gro_flush_timeout", timeout.as_nanos().to_string()), ("napi_defer_hard_irqs", defer.to_string())]
+        {
             let path = format!("/sys/class/net/{device}/{name}");
             std::fs::write(&path, value).tried(|| path)?;
         }
