@@ -187,6 +187,7 @@ impl Driver {
         let protocol = self.frontend.get_protocol_features().map_err(failed)?;
         let wanted = VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
         self.frontend.set_protocol_features(protocol & wanted).map_err(failed)?;
         self.frontend.set_hdr_flags(vhost::vhost_user::message::VhostUserHeaderFlag::NEED_REPLY);
@@ -394,6 +395,21 @@ impl Driver {
                 self.kick(index);
             }
         }
+    }
+
+    /// Gives the guest a page of memory more, as if it had been plugged in while it runs.
+    pub fn add_memory(&mut self, guest: u64) -> io::Result<()> {
+        let file = memfd_create("more", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, 4096)?;
+        let region = VhostUserMemoryRegionInfo {
+            guest_phys_addr: guest,
+            memory_size: 4096,
+            userspace_addr: USER_AT + guest,
+            mmap_offset: 0,
+            mmap_handle: file.as_raw_fd(),
+        };
+        self.frontend.add_mem_region(&region).map_err(failed)?;
+        Ok(())
     }
 
     /// Shows the switch what was done, and never wakes it.

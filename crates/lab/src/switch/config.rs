@@ -6,6 +6,7 @@ use crate::scenario::section::Section;
 use crate::scenario::tree::{Document, Span, Table as Entries, Value};
 use crate::scenario::{Error, Result};
 use sluicenet_dataplane::engine::Access;
+use sluicenet_dataplane::vhost::Socket;
 use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration as Time;
@@ -66,12 +67,28 @@ static PORT: Spec = Spec {
     doc: "a port and who is at it",
     keys: &[
         k("name", Text, "its name"),
-        k("kind", Choice(&["shm"]), "over what its frames move"),
+        k(
+            "kind",
+            Choice(&["shm", "vhost-user", "veth", "tap", "packet"]),
+            "over what its frames move: memory that a program attaches to, a QEMU guest's queues, a veth pair to a \
+             namespace that is held back without loss, a TAP device that is held by its queue, or any device without that",
+        ),
         k("mac", Text, "the address of the machine at it, which nobody else can use then; learned where absent"),
         k("ip", Text, "the only IPv4 address it may send from; any where absent"),
         k("tenant", Count(0, 4095), "the broadcast domain of all its frames; each frame's VLAN where absent"),
         k("priority", Count(0, 7), "the priority of all its frames; each frame's 802.1Q tag where absent"),
         k("buffers", Count(2, 1 << 16), "shm: buffers, a power of two; 1024 where absent"),
+        k("socket", Text, "vhost-user: the socket the switch listens at, `server=off` in QEMU"),
+        k("connect", Text, "vhost-user: the socket QEMU listens at, instead"),
+        k(
+            "device",
+            Text,
+            "veth, packet: the switch's device; tap: the device to be made; the port's name where absent",
+        ),
+        k("netns", Text, "veth, packet: the namespace that `device` is in, by name or path; this one where absent"),
+        k("tenant_netns", Text, "veth, tap: the namespace of the machine"),
+        k("tenant_device", Text, "veth: the machine's end of the pair; eth0 where absent"),
+        k("mtu", Count(68, 65_521), "tap: the largest IP packet; 1500 where absent"),
     ],
 };
 
@@ -115,6 +132,35 @@ pub enum PortKind {
         /// Buffers.
         buffers: u32,
     },
+    /// The queues of a guest.
+    VhostUser(Socket),
+    /// A veth pair to a namespace.
+    Veth {
+        /// The switch's end.
+        device: String,
+        /// Where that is; here where absent.
+        netns: Option<String>,
+        /// The machine's end.
+        tenant_device: String,
+        /// Where that is.
+        tenant_netns: String,
+    },
+    /// A TAP device that the switch makes.
+    Tap {
+        /// Its name.
+        device: String,
+        /// Where it is made.
+        tenant_netns: String,
+        /// The largest IP packet.
+        mtu: u32,
+    },
+    /// Any device.
+    Packet {
+        /// Its name.
+        device: String,
+        /// Where it is; here where absent.
+        netns: Option<String>,
+    },
 }
 
 impl PortKind {
@@ -122,6 +168,10 @@ impl PortKind {
     pub fn name(&self) -> &'static str {
         match self {
             PortKind::Shm { .. } => "shm",
+            PortKind::VhostUser(_) => "vhost-user",
+            PortKind::Veth { .. } => "veth",
+            PortKind::Tap { .. } => "tap",
+            PortKind::Packet { .. } => "packet",
         }
     }
 }
@@ -234,7 +284,34 @@ pub fn port_from_words(name: &str, words: &[String]) -> Result<PortConfig> {
 fn port_of(section: &Section<'_>) -> Result<PortConfig> {
     let name = checked_name(section, section.text("name")?.ok_or_else(|| section.missing("name"))?)?;
     let kind = section.text("kind")?.ok_or_else(|| section.missing("kind"))?;
+    only_its_own(section, kind)?;
+    let text = |key: &str| section.text(key).map(|text| text.map(str::to_owned));
+    let device = match text("device")? {
+        Some(device) => device,
+        None => name.clone(),
+    };
+    let tenant_netns = || text("tenant_netns")?.ok_or_else(|| section.missing("tenant_netns"));
     let kind = match kind {
+        "vhost-user" => PortKind::VhostUser(match (text("socket")?, text("connect")?) {
+            (Some(path), None) => Socket::Listen(path.into()),
+            (None, Some(path)) => Socket::Connect(path.into()),
+            (None, None) => return Err(section.missing("socket")),
+            _ => return Err(section.error("connect", "a port has `socket` or `connect`, not both")),
+        }),
+        "veth" => PortKind::Veth {
+            device,
+            netns: text("netns")?,
+            tenant_device: text("tenant_device")?.unwrap_or("eth0".into()),
+            tenant_netns: tenant_netns()?,
+        },
+        "tap" => {
+            if !section.has("mac") {
+                return Err(section.missing("mac"));
+            }
+            let mtu = section.count_u32("mtu", 68..=65_521)?.unwrap_or(1500);
+            PortKind::Tap { device, tenant_netns: tenant_netns()?, mtu }
+        }
+        "packet" => PortKind::Packet { device, netns: text("netns")? },
         "shm" => {
             let buffers = section.count_u32("buffers", 2..=1 << 16)?.unwrap_or(1024);
             if !buffers.is_power_of_two() {
@@ -256,6 +333,27 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
         address: address.transpose()?,
     };
     Ok(PortConfig { name, kind, mac, access })
+}
+
+/// A key that a port of this kind has no use for is a mistake.
+fn only_its_own(section: &Section<'_>, kind: &str) -> Result<()> {
+    let of_kind: &[(&str, &[&str])] = &[
+        ("buffers", &["shm"]),
+        ("socket", &["vhost-user"]),
+        ("connect", &["vhost-user"]),
+        ("device", &["veth", "tap", "packet"]),
+        ("netns", &["veth", "packet"]),
+        ("tenant_netns", &["veth", "tap"]),
+        ("tenant_device", &["veth"]),
+        ("mtu", &["tap"]),
+    ];
+    for (key, kinds) in of_kind {
+        if section.has(key) && !kinds.contains(&kind) {
+            let message = format!("a port of kind `{kind}` has no `{key}`");
+            return Err(section.error(key, message).hint(format!("`{key}` is for {}", kinds.join(", "))));
+        }
+    }
+    Ok(())
 }
 
 fn unknown_kind(section: &Section<'_>) -> Error {
@@ -348,6 +446,10 @@ mod tests {
             ("[[port]]\nkind = \"shm\"", 1, "`name` is missing"),
             ("[[port]]\nname = \"a\"", 1, "`kind` is missing"),
             ("[[port]]\nname = \"a\"\nkind = \"tun\"", 3, "unknown kind of port"),
+            ("[[port]]\nname = \"a\"\nkind = \"veth\"", 1, "`tenant_netns` is missing"),
+            ("[[port]]\nname = \"a\"\nkind = \"vhost-user\"", 1, "`socket` is missing"),
+            ("[[port]]\nname = \"a\"\nkind = \"shm\"\nmtu = 100", 4, "has no `mtu`"),
+            ("[[port]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"a\"\nconnect = \"b\"", 5, "not both"),
             ("[[port]]\nname = \"../a\"\nkind = \"shm\"", 2, "this is no name"),
             (&format!("{port}mac = \"2:0:0:0:0:1\""), 4, "no MAC address"),
             (&format!("{port}mac = \"01:00:00:00:00:01\""), 4, "a group of machines"),

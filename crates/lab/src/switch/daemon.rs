@@ -4,14 +4,23 @@ use super::config::{Config, PortConfig, PortKind, port_from_words};
 use super::control::{Answer, Request, Socket, borrow};
 use super::status::{Snapshot, Status};
 use sluicenet_dataplane::engine::Engine;
+use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
+use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
+use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort, Veth};
+use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
-use sluicenet_dataplane::shm;
+use sluicenet_dataplane::{shm, vhost};
+use sluicenet_node::vale::{Action, ValeConfig};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+/// Frames that a plain device has room for in each direction.
+const PACKET_BUFFERS: u32 = 4096;
 
 /// A port of the file, and who is at it.
 #[derive(Debug)]
@@ -177,9 +186,18 @@ impl Daemon {
         if state.ports.len() >= state.config.ports_max {
             return Err(format!("the switch has {} ports, all of them in use", state.config.ports_max));
         }
-        match port.kind {
-            // It comes into being when a program attaches.
-            PortKind::Shm { .. } => {}
+        let vale = state.config.vale.clone();
+        if let Some(opened) = open(&port.kind, port.mac, &vale).map_err(|e| format!("port {}: {e}", port.name))? {
+            let config = port.clone();
+            self.remote
+                .run(move |engine| -> io::Result<()> {
+                    let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
+                    engine.plug(k, &config.name, opened, config.access)?;
+                    settle(engine, k, &config);
+                    Ok(())
+                })
+                .and_then(|plugged| plugged)
+                .map_err(|e| e.to_string())?;
         }
         state.ports.push(Running { config: port, attached: false });
         Ok(())
@@ -214,7 +232,9 @@ impl Daemon {
     pub fn attach(&self, name: &str) -> Result<Attached<'_>, String> {
         let mut state = self.state();
         let port = state.ports.iter_mut().find(|p| p.config.name == name).ok_or(format!("there is no port {name}"))?;
-        let PortKind::Shm { buffers } = port.config.kind;
+        let PortKind::Shm { buffers } = port.config.kind else {
+            return Err(format!("port {name} is of kind {}: programs attach to shm", port.config.kind.name()));
+        };
         if port.attached {
             return Err(format!("somebody is attached to port {name}"));
         }
@@ -297,6 +317,31 @@ impl Daemon {
             }
         });
     }
+}
+
+/// Opens what is behind a port; nothing for one that comes into being when a program attaches.
+fn open(kind: &PortKind, mac: Option<[u8; 6]>, vale: &ValeConfig) -> io::Result<Option<Box<dyn Port>>> {
+    let namespace = |name: &Option<String>| match name {
+        Some(name) => Namespace::open(name),
+        None => Namespace::current(),
+    };
+    Ok(Some(match kind {
+        PortKind::Shm { .. } => return Ok(None),
+        PortKind::VhostUser(socket) => Box::new(vhost::Port::open(socket.clone())?),
+        PortKind::Veth { device, netns, tenant_device, tenant_netns } => {
+            let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
+            let veth = Veth { switch: &switch, switch_device: device, tenant: &tenant, tenant_device };
+            let detection_time = (vale.action == Action::Drop).then_some(vale.detection_time);
+            Box::new(ValvePort::open(veth, &ValveConfig { detection_time, ..ValveConfig::default() })?)
+        }
+        PortKind::Tap { device, tenant_netns, mtu } => {
+            let tenant = Namespace::open(tenant_netns)?;
+            Box::new(TapPort::create(&tenant, device, mac.unwrap_or_default(), *mtu, &TapConfig::default())?)
+        }
+        PortKind::Packet { device, netns } => {
+            Box::new(PacketPort::new(PacketDevice::open(&namespace(netns)?, device, PACKET_BUFFERS)?))
+        }
+    }))
 }
 
 /// Tells the engine who is at a port.
