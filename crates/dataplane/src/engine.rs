@@ -299,6 +299,16 @@ impl Engine {
         self.vale.give(now, Station::new(mac, domain), k)
     }
 
+    /// Says to every port that leads elsewhere which station is at a port here, or no longer is.
+    pub fn announce(&mut self, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {
+        let now = self.now();
+        for attached in self.ports.iter_mut().flatten().filter(|a| a.present) {
+            if let Kind::Other(port) = &mut attached.kind {
+                port.announce(now, domain, mac, address, here);
+            }
+        }
+    }
+
     /// Forgets the stations behind port `k`.
     pub fn forget(&mut self, k: usize) {
         self.changes += 1;
@@ -465,7 +475,8 @@ impl Engine {
                     call!(&mut from.kind, accept());
                 }
                 Route::All => {
-                    let copies = vale.flood(now, j, header.priority, lent);
+                    let members = members(ports, header.destination.domain());
+                    let copies = vale.flood(now, j, header.priority, lent, members);
                     let Some(from) = &mut ports[j] else { return Ok(taken) };
                     call!(&mut from.kind, accept());
                     if copies == 0 {
@@ -822,6 +833,15 @@ fn finish(
     }
     *cut = 0;
     Ok(Finished::Delivered)
+}
+
+/// The ports that a frame for all stations of a domain goes to, one bit each.
+#[cold]
+fn members(ports: &[Option<Attached>], domain: u16) -> u64 {
+    let is_member = |port: &Option<Attached>| {
+        port.as_ref().is_some_and(|a| a.present && a.access.domain.is_none_or(|own| own == domain))
+    };
+    (0..ports.len()).filter(|&k| is_member(&ports[k])).fold(0, |members, k| members | 1 << k)
 }
 
 /// Whether a frame is from that IPv4 address, or carries none.

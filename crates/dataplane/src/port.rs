@@ -8,6 +8,7 @@
 use rustix::event::PollFd;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::time::Instant;
+use std::net::Ipv4Addr;
 
 /// A frame that the other side sends, in one of the port's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +160,9 @@ pub trait Port: Send {
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
+
+    /// A station with an address is at a port of this switch, or no longer is: what a port that leads elsewhere makes known.
+    fn announce(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
 
     /// The port's own counters, by name.
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64));
