@@ -19,10 +19,11 @@ use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::tunnel::Inner;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
-use sluicenet_wire::ethernet::{EtherType, HEADER_LEN};
+use sluicenet_wire::ethernet::{EtherType, HEADER_LEN, MacAddress};
 use sluicenet_wire::offload::{Cutter, Network, finish_checksum};
 use sluicenet_wire::vlan;
 use std::io;
+use std::net::Ipv4Addr;
 use std::ops::Range;
 
 /// Longest frame that a tenant may offer to the tunnel, so that its sender can be told what fits: what IP can say, and a tag.
@@ -436,6 +437,16 @@ impl<D: Device + Send> Port for Uplink<D> {
             .map(|at| if self.refused { at.max(self.inside.now + TRY_AGAIN) } else { at });
         let overlay = self.inside.overlay.as_ref().and_then(|o| o.vtep.poll_timeout());
         link.into_iter().chain(overlay).min()
+    }
+
+    fn announce(&mut self, now: Instant, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {
+        let Some(overlay) = &mut self.inside.overlay else { return };
+        if here {
+            // A domain that is no network of the overlay stays on this server.
+            let _ = overlay.vtep.add_station(now, domain, MacAddress(mac), address);
+        } else {
+            overlay.vtep.remove_station(now, domain, MacAddress(mac));
+        }
     }
 
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
