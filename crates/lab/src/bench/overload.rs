@@ -156,6 +156,9 @@ pub fn run(what: &Overload, stop: &AtomicBool) -> Result<Figures, OverloadError>
                 let report = engine.report(SINK).unwrap_or_default();
                 let flooded = report.counters.dropped.frames(sluicenet_proto::loss::DropReason::FloodNoRoom);
                 figures.lost_at.switch = report.counters.dropped.total_frames() - flooded;
+                // Frames that the device did not take were kept, and are none of the lost.
+                let full = report.own.iter().find(|(name, _)| *name == "device_full").map_or(0, |&(_, n)| n);
+                figures.lost_at.sink_device = figures.lost_at.sink_device.saturating_sub(full);
                 Ok(figures)
             })
         }
