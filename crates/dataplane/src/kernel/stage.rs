@@ -92,6 +92,9 @@ struct Place {
     /// By which it is asked about.
     flow: Option<Flow>,
     queue: VecDeque<Waiting>,
+    /// Fragments of datagrams whose first has gone. They are charged already, and wait behind nobody: what others wait for may
+    /// be that these datagrams are settled.
+    begun: VecDeque<Waiting>,
     /// Bytes that may still be charged to it.
     credit: i64,
     /// It held nothing when it was asked about, and has been sent nothing since: it takes one datagram of any size.
@@ -115,6 +118,7 @@ impl Place {
             kind,
             flow: None,
             queue: VecDeque::new(),
+            begun: VecDeque::new(),
             credit: 0,
             empty: false,
             asked: Instant::ZERO,
@@ -126,6 +130,10 @@ impl Place {
             isolated: false,
             reserved: 0,
         }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.begun.is_empty()
     }
 
     /// What the kernel said about it, `in_flight` having been asked before.
@@ -261,12 +269,16 @@ impl Stage {
 
     fn wait(&mut self, now: Instant, place: usize, waiting: Waiting) {
         let it = &mut self.places[place];
-        if it.queue.is_empty() {
+        if it.is_idle() {
             it.moved = now;
             it.asks = 0;
             self.active.push_back(place);
         }
-        it.queue.push_back(waiting);
+        let begun = match waiting.cargo {
+            Cargo::Later(id, _) => self.partial.get(&id).is_some_and(|p| p.place == place && p.charged.is_some()),
+            _ => false,
+        };
+        if begun { it.begun.push_back(waiting) } else { it.queue.push_back(waiting) }
     }
 
     /// Where the frames of a flow wait.
@@ -332,7 +344,7 @@ impl Stage {
         self.flows.clear();
         let (places, vacant, partial) = (&self.places, &mut self.vacant, &self.partial);
         self.sockets.retain(|_, &mut place| {
-            let keep = !places[place].queue.is_empty() || partial.values().any(|p| p.place == place);
+            let keep = !places[place].is_idle() || partial.values().any(|p| p.place == place);
             if !keep {
                 vacant.push(place);
             }
@@ -365,10 +377,8 @@ impl Stage {
                 stay.push_back(waiting);
             }
         }
-        if stay.is_empty() {
-            self.active.retain(|&place| place != from);
-        }
         self.places[from].queue = stay;
+        self.rest(from);
     }
 
     /// Asks about a place when it is time.
@@ -427,13 +437,13 @@ impl Stage {
     /// The frames at a place that its credit is enough for.
     fn fill(&self, now: Instant, place: usize, most: usize, buffers: &mut Vec<u32>) {
         let it = &self.places[place];
+        buffers.extend(it.begun.iter().take(most).map(|w| w.buffer));
         if now.since(it.asked) >= ROOM_LASTS {
-            // What it had room for then says nothing; but a datagram begun must be finished.
-            let begun = it.queue.iter().take(most).take_while(|w| matches!(w.cargo, Cargo::Later(..)));
-            buffers.extend(begun.map(|w| w.buffer));
+            // What it had room for then says nothing.
             return;
         }
         let (mut credit, mut empty) = (it.credit, it.empty);
+        let most = most - buffers.len();
         for waiting in it.queue.iter().take(most) {
             if !it.affords(waiting, credit, empty, self.whole) {
                 return;
@@ -480,14 +490,16 @@ impl Stage {
     fn watch(&mut self, now: Instant, place: usize, release: &mut impl FnMut(u32)) {
         let it = &mut self.places[place];
         let Some(deadline) = self.deadline else { return };
-        if it.queue.is_empty() || now.since(it.moved) < deadline || it.asks < ASKED_AT_LEAST {
+        if it.is_idle() || now.since(it.moved) < deadline || it.asks < ASKED_AT_LEAST {
             return;
         }
         it.isolated = true;
         self.counters.isolated += 1;
-        self.counters.watchdog += it.queue.len() as u64;
-        it.queue.drain(..).for_each(|w| release(w.buffer));
-        self.active.retain(|&other| other != place);
+        for waiting in it.begun.drain(..).chain(it.queue.drain(..)) {
+            self.counters.watchdog += 1;
+            release(waiting.buffer);
+        }
+        self.rest(place);
     }
 
     /// The first `count` frames of a place went.
@@ -500,7 +512,9 @@ impl Stage {
         it.moved = now;
         it.asks = 0;
         it.pause = ASK_AGAIN;
-        for waiting in it.queue.drain(..count) {
+        let begun = count.min(it.begun.len());
+        let mut firsts = Vec::new();
+        for waiting in it.begun.drain(..begun).chain(it.queue.drain(..count - begun)) {
             it.empty = false;
             match waiting.cargo {
                 _ if place == NOBODY => counters.no_socket += 1,
@@ -510,6 +524,7 @@ impl Stage {
                     it.reserved += *whole;
                     if let Some(partial) = partial.get_mut(&id) {
                         partial.charged = Some(waiting.charge);
+                        firsts.push(id);
                     }
                 }
                 Cargo::Later(id, last) => {
@@ -527,20 +542,30 @@ impl Stage {
             }
             release(waiting.buffer);
         }
-        if it.queue.is_empty() {
+        firsts.retain(|id| partial.contains_key(id));
+        if !firsts.is_empty() {
+            let goes = |w: &Waiting| matches!(w.cargo, Cargo::Later(id, _) if firsts.contains(&id));
+            it.begun.extend(it.queue.iter().filter(|w| goes(w)));
+            it.queue.retain(|w| !goes(w));
+        }
+        self.rest(place);
+    }
+
+    /// A place without frames is not served.
+    fn rest(&mut self, place: usize) {
+        if self.places[place].is_idle() {
             self.active.retain(|&other| other != place);
         }
     }
 
     /// The first frame of a place can never go.
     pub fn refuse(&mut self, place: usize, release: &mut impl FnMut(u32)) {
-        if let Some(waiting) = self.places[place].queue.pop_front() {
+        let it = &mut self.places[place];
+        if let Some(waiting) = it.begun.pop_front().or_else(|| it.queue.pop_front()) {
             self.counters.too_long += 1;
             release(waiting.buffer);
         }
-        if self.places[place].queue.is_empty() {
-            self.active.retain(|&other| other != place);
-        }
+        self.rest(place);
     }
 
     /// Gives up datagrams whose last fragment never came; `all` of them if there are too many.

@@ -43,6 +43,8 @@ const DEFER_INTERRUPTS: u32 = 2;
 const KERNEL_POLLS_AFTER: std::time::Duration = std::time::Duration::from_secs(2);
 /// A port that is shut has one or two frames polled so often, into its socket, so that the kernel does not poll.
 const KEEP_SHUT: Duration = Duration::from_secs(1);
+/// Turns without a frame after which a port is looked at in one of so many.
+const LOOKS: u32 = 8;
 /// Longest time busy polling may take; it polls once, but 0 would switch it off.
 const BUSY_POLL_US: i32 = 20;
 
@@ -228,8 +230,9 @@ pub struct ValvePort {
     now: Instant,
     /// Whether there is no room for a poll.
     shut: bool,
-    /// When it was polled last.
+    /// When it was polled last, and the turns since something came.
     polled: Instant,
+    quiet: u32,
     device_again: Option<Instant>,
     /// Interrupts are on.
     asleep: bool,
@@ -286,6 +289,7 @@ impl ValvePort {
             now: Instant::ZERO,
             shut: false,
             polled: Instant::ZERO,
+            quiet: 0,
             device_again: None,
             asleep: false,
             counters: Counters::default(),
@@ -319,6 +323,15 @@ impl ValvePort {
         self.polled = self.now;
     }
 
+    /// A look takes some system calls: a port where nothing comes is looked at now and then, others not delayed.
+    fn is_worth_a_look(&mut self) -> bool {
+        self.quiet += 1;
+        if self.quiet == 2 * LOOKS {
+            self.quiet = LOOKS;
+        }
+        self.quiet <= LOOKS
+    }
+
     fn poll(&mut self) -> Result<(), BrokenPort> {
         self.counters.polls += 1;
         self.polled = self.now;
@@ -339,6 +352,9 @@ impl ValvePort {
                 Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => (0, 0),
                 Err(_) => return Err(BrokenPort),
             };
+            if n > 0 {
+                self.quiet = 0;
+            }
             self.counters.received += n as u64;
             self.counters.bad += bad as u64;
             all += n;
@@ -378,7 +394,13 @@ impl ValvePort {
             match outbox.send(kernel.socket.as_fd(), candidates.iter().copied()) {
                 Ok(n) => {
                     counters.sent += n as u64;
+                    let all = n == candidates.len();
                     stage.sent(*now, place, n, &mut |buffer| outbox.release(buffer));
+                    if !all {
+                        counters.device_full += 1;
+                        *device_again = Some(now.saturating_add(DEVICE_AGAIN));
+                        break;
+                    }
                 }
                 Err(e) => match not_sent(&e) {
                     NotSent::Full => {
@@ -463,7 +485,7 @@ fn learn(veth: Veth<'_>, poller: &OwnedFd, theirs: &Link, boot: &[u8]) -> Result
 impl Port for ValvePort {
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;
-        if self.received.is_empty() {
+        if self.received.is_empty() && self.is_worth_a_look() {
             self.fetch()?;
         }
         if now.since(self.polled) >= KEEP_SHUT {
@@ -549,6 +571,7 @@ impl Port for ValvePort {
     }
 
     fn wake_up(&mut self) {
+        self.quiet = 0;
         if self.asleep {
             self.asleep = false;
             // A socket of ours takes this option; if ever it did not, the port would only be polled more often.
@@ -596,7 +619,8 @@ impl Port for ValvePort {
         if let Ok(edge) = self.edge.borrow_mut().read() {
             show("edge_qdisc", edge.qdisc);
             show("edge_tenant_device", edge.tenant_device);
-            show("edge_switch_device", edge.switch_device);
+            // Each time it was full it counted a frame that is still here.
+            show("edge_switch_device", edge.switch_device.saturating_sub(c.device_full));
             show("edge_softnet", edge.softnet);
             show("edge_sockets", edge.sockets);
             show("edge_reassembly", edge.reassembly);

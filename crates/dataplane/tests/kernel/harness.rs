@@ -75,7 +75,9 @@ impl Running {
         let flooded = |k| self.report(k).counters.dropped.frames(DropReason::FloodNoRoom);
         assert_eq!(dropped, (0..ports).map(flooded).sum::<u64>());
         let all = (0..ports).flat_map(|k| self.report(k).own.into_iter().map(move |(n, v)| (k, n, v)));
-        all.filter(|(_, name, value)| name.starts_with("edge_") && *value > 0).collect()
+        // The whole system's: other programs lose frames there, too; ours would be missed at the sinks.
+        let all = all.filter(|(_, name, _)| name.starts_with("edge_") && *name != "edge_softnet");
+        all.filter(|(_, _, value)| *value > 0).collect()
     }
 }
 

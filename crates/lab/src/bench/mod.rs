@@ -1,5 +1,7 @@
-//! How fast it is: the simulator on fat trees, the switch between ports.
+//! How fast it is: the simulator on fat trees, the switch between ports; and what switches lose under overload.
 
 pub mod ft;
 pub mod local;
+pub mod overload;
+pub mod ovs;
 pub mod ports;
