@@ -1,16 +1,23 @@
 //! The loop: takes frames from ports, asks [`Vale`] where they go, and copies them there when there is room.
 //!
-//! A frame stays in its sender's memory until it is delivered, and is copied once. What is decided about it is decided on a
-//! copy of its first bytes, which are also what is delivered: a program that changes a frame after it was checked changes its
-//! payload only.
+//! A frame stays in its sender's memory until it is delivered. What is decided about it is decided on a copy of its first
+//! bytes, which are also what is delivered: a program that changes a frame after it was checked changes its payload only.
+//! Between two ports in shared memory a frame is copied once, straight; between all others by way of memory that nobody else
+//! can write.
 
-use crate::shm::{BrokenPort, Descriptor, Port};
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
-use sluicenet_node::vale::{Counters, Header, Route, Vale, ValeConfig};
+use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port, Segmentation};
+use crate::remote::{Jobs, Remote};
+use crate::shm;
+use rustix::event::{PollFd, Timespec};
+use sluicenet_node::vale::{Action, Counters, Header, Route, Vale, ValeConfig};
+use sluicenet_proto::frame::{Priority, PrioritySet};
+use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::offload::{Cutter, Network, finish_checksum};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Frames taken from a port before it is the next one's turn.
 const BURST: usize = 64;
@@ -18,77 +25,167 @@ const BURST: usize = 64;
 /// How often the watchdog looks, far below any detection time.
 const WATCH_EVERY: Duration = Duration::from_ms(5);
 
+/// A watchdog that did not look for so long was not there: what it found last may have changed ever since.
+const AWAY: Duration = Duration::from_ms(20);
+
 /// Empty turns before the loop goes to sleep: some 20 us.
 const PATIENCE: u32 = 200;
+
+/// A port without room for so many bytes is stuck.
+const SMALL_FRAME: u32 = 60;
+
+/// Room for the largest frame a guest may send to be cut into segments, and its headers.
+const SCRATCH_BYTES: usize = 1 << 17;
 
 /// A frame in the memory of the port it came from.
 #[derive(Clone, Copy, Debug)]
 struct Lent {
     head: [u64; 2],
     buffer: u32,
-    len: u16,
-    owner: u8,
+    /// Its length, above the number of its port.
+    len_and_owner: u32,
 }
 
-/// A port that somebody is or was at.
-#[derive(Debug)]
-struct Attached {
-    port: Port,
-    /// Copies of a flooded frame beyond the first, by buffer.
-    extra: Vec<u8>,
-    /// An empty buffer that was taken and not used.
-    spare: Option<u32>,
-    /// The program wakes the switch, the switch the program.
-    kick: OwnedFd,
-    wake: OwnedFd,
-    /// Whether it still sends and receives; a port that left stays until its last frame is delivered.
-    present: bool,
-    /// What it sends has to wait: for a receiver, or until it takes its buffers back.
-    blocked: bool,
-}
-
-impl Attached {
-    /// An empty buffer of the program, if it has given one.
+impl Lent {
     #[inline(always)]
-    fn empty_buffer(&mut self) -> Result<Option<u32>, BrokenPort> {
-        match self.spare.take() {
-            Some(buffer) => Ok(Some(buffer)),
-            None => self.port.empty_buffer(),
+    fn new(frame: Descriptor, head: [u64; 2], owner: usize) -> Lent {
+        Lent { head, buffer: frame.buffer, len_and_owner: frame.len << 8 | owner as u32 }
+    }
+    #[inline(always)]
+    fn len(self) -> u32 {
+        self.len_and_owner >> 8
+    }
+    #[inline(always)]
+    fn owner(self) -> usize {
+        (self.len_and_owner & 0xff) as usize
+    }
+}
+
+/// What the machine at a port may send and where it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The broadcast domain of all its frames, which then carry no VLAN of their own; without it, the VLAN of each frame.
+    pub domain: Option<u16>,
+    /// The traffic class of all its frames; without it, what the frame's own 802.1Q tag says.
+    pub priority: Option<Priority>,
+    /// The only IPv4 address it may send from.
+    pub address: Option<Ipv4Addr>,
+}
+
+/// What is behind a port. The one without a detour is the one of every frame.
+#[allow(clippy::large_enum_variant)]
+enum Kind {
+    /// Memory that a program shares: the fast path.
+    Shm(shm::Port),
+    /// Anything else.
+    Other(Box<dyn Port>),
+}
+
+impl Kind {
+    #[inline(always)]
+    fn get(&self) -> &dyn Port {
+        match self {
+            Kind::Shm(port) => port,
+            Kind::Other(port) => &**port,
+        }
+    }
+    #[inline(always)]
+    fn get_mut(&mut self) -> &mut dyn Port {
+        match self {
+            Kind::Shm(port) => port,
+            Kind::Other(port) => &mut **port,
         }
     }
 }
 
-/// What a program needs to open its port.
-#[derive(Debug)]
-pub struct Access {
-    /// The port's memory, for [`crate::shm::Client::open`].
-    pub memory: OwnedFd,
-    /// Written to wake the switch.
-    pub kick: OwnedFd,
-    /// Readable when the switch woke the program.
-    pub wake: OwnedFd,
+/// Calls a method of a port; of one in shared memory directly.
+macro_rules! call {
+    ($kind:expr, $method:ident($($argument:expr),*)) => {
+        match $kind {
+            Kind::Shm(port) => Port::$method(port, $($argument),*),
+            Kind::Other(port) => port.$method($($argument),*),
+        }
+    };
+}
+
+/// A port that somebody is or was at.
+struct Attached {
+    name: String,
+    kind: Kind,
+    access: Access,
+    /// Copies of a flooded frame beyond the first, by buffer.
+    extra: Vec<u8>,
+    /// Whether nothing has to be looked at but the first bytes of its frames.
+    plain: bool,
+    /// Whether it still sends and receives; a port that left stays until its last frame is delivered.
+    present: bool,
+    /// What it sends has to wait: for a receiver, or until it takes its buffers back.
+    blocked: bool,
+    /// Segments that have been delivered of the frame that is next for it, by class: of one that is cut on the way.
+    cut: [u32; 8],
+    /// How much had changed in the switch when its next frame was found to have to wait for a receiver.
+    waits_since: Option<u64>,
 }
 
 /// What happened at a port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortReport {
+    /// Its name.
+    pub name: String,
     /// Frames by fate.
     pub counters: Counters,
-    /// Entries that named no buffer, or a frame too short or too long.
-    pub bad_entries: u64,
+    /// What the port itself counted, by name.
+    pub own: Vec<(&'static str, u64)>,
     /// Whether the watchdog keeps everything from it.
     pub isolated: bool,
+    /// Frames that wait at its output, by class.
+    pub output: [u32; 8],
+    /// Frames that wait at its input for an output that is full, by class.
+    pub input: [u32; 8],
+    /// Frames of it that the switch holds.
+    pub lent: u32,
+    /// The ports whose full outputs its frames wait for, one bit each.
+    pub waits_for: u64,
+}
+
+/// Why a port could not be taken into service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlugError {
+    /// Somebody is there.
+    Occupied(usize),
+    /// There are not so many.
+    NoSuchPort(usize),
+}
+
+impl std::fmt::Display for PlugError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PlugError::Occupied(k) => write!(f, "somebody is at port {k}"),
+            PlugError::NoSuchPort(k) => write!(f, "the switch has no port {k}"),
+        }
+    }
+}
+impl std::error::Error for PlugError {}
+impl From<PlugError> for io::Error {
+    fn from(e: PlugError) -> io::Error {
+        io::Error::new(io::ErrorKind::AlreadyExists, e)
+    }
 }
 
 /// A switch and its ports.
-#[derive(Debug)]
 pub struct Engine {
     vale: Vale<Lent>,
     ports: Vec<Option<Attached>>,
     /// Frames the switch dropped for want of room, to be given back.
     dropped: Vec<Lent>,
+    /// A frame between two ports, where nobody else can write it.
+    scratch: Box<[u8]>,
     watched: Instant,
     started: std::time::Instant,
+    jobs: Jobs,
+    sleeps: u64,
+    /// Grows with every change after which a frame that had to wait may not have to any more.
+    changes: u64,
 }
 
 impl Engine {
@@ -98,9 +195,18 @@ impl Engine {
             vale: Vale::new(ports, config),
             ports: (0..ports).map(|_| None).collect(),
             dropped: Vec::new(),
+            scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             watched: Instant::ZERO,
             started: std::time::Instant::now(),
+            jobs: Jobs::default(),
+            sleeps: 0,
+            changes: 0,
         }
+    }
+
+    /// A handle by which other threads reach the switch while it runs.
+    pub fn remote(&mut self) -> io::Result<Remote> {
+        self.jobs.remote()
     }
 
     /// Time since the switch was made.
@@ -108,57 +214,127 @@ impl Engine {
         Instant::ZERO + Duration::from_ns(self.started.elapsed().as_nanos() as u64)
     }
 
-    /// Makes a port in shared memory with `buffers` of them; nobody may be at it.
-    pub fn plug_shm(&mut self, k: usize, name: &str, buffers: u32) -> io::Result<Access> {
-        if self.ports[k].is_some() {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("somebody is at port {k}")));
-        }
-        let port = Port::create(name, buffers)?;
-        let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let (kick, wake) = (event()?, event()?);
-        let access = Access {
-            memory: port.region().file().try_clone_to_owned()?,
-            kick: kick.try_clone()?,
-            wake: wake.try_clone()?,
-        };
-        let extra = vec![0; buffers as usize];
-        self.ports[k] = Some(Attached { port, extra, spare: None, kick, wake, present: true, blocked: false });
-        self.vale.plug(k);
+    /// A port at which nobody is or was.
+    pub fn vacant_port(&self) -> Option<usize> {
+        self.ports.iter().position(Option::is_none)
+    }
+
+    /// How many ports there may be.
+    pub fn port_count(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// The port of that name at which somebody is.
+    pub fn port_named(&self, name: &str) -> Option<usize> {
+        self.ports.iter().position(|p| p.as_ref().is_some_and(|p| p.present && p.name == name))
+    }
+
+    /// Makes a port in shared memory with `buffers` of them (a power of two from 2 to 65,536); nobody may be at it.
+    pub fn plug_shm(&mut self, k: usize, name: &str, buffers: u32) -> io::Result<shm::Access> {
+        self.check_vacant(k)?;
+        let (port, access) = shm::Port::create(name, buffers)?;
+        self.attach(k, name, Kind::Shm(port), Access::default());
         Ok(access)
+    }
+
+    /// Takes a port into service; nobody may be there.
+    pub fn plug(&mut self, k: usize, name: &str, port: Box<dyn Port>, access: Access) -> Result<(), PlugError> {
+        self.check_vacant(k)?;
+        self.attach(k, name, Kind::Other(port), access);
+        Ok(())
+    }
+
+    fn check_vacant(&self, k: usize) -> Result<(), PlugError> {
+        match self.ports.get(k) {
+            None => Err(PlugError::NoSuchPort(k)),
+            Some(Some(_)) => Err(PlugError::Occupied(k)),
+            Some(None) => Ok(()),
+        }
+    }
+
+    fn attach(&mut self, k: usize, name: &str, kind: Kind, access: Access) {
+        let attached = Attached {
+            name: name.to_owned(),
+            plain: matches!(kind, Kind::Shm(_)),
+            kind,
+            access: Access::default(),
+            extra: Vec::new(),
+            present: true,
+            blocked: false,
+            waits_since: None,
+            cut: [0; 8],
+        };
+        self.ports[k] = Some(attached);
+        self.changes += 1;
+        self.set_access(k, access);
+        self.vale.plug(k);
+    }
+
+    /// Says what the machine at port `k` may send; whether anybody is there.
+    pub fn set_access(&mut self, k: usize, access: Access) -> bool {
+        let Some(attached) = self.ports[k].as_mut() else { return false };
+        attached.access = access;
+        attached.plain = matches!(attached.kind, Kind::Shm(_)) && access == Access::default();
+        true
     }
 
     /// Takes a port away. What it sent is still delivered; what waits for it is dropped by name.
     pub fn unplug(&mut self, k: usize) {
+        self.changes += 1;
         let Engine { vale, ports, dropped, .. } = self;
         if let Some(attached) = ports[k].as_mut().filter(|a| a.present) {
             attached.present = false;
             vale.unplug(k, &mut |frame| dropped.push(frame));
             Engine::give_back_dropped(ports, dropped);
-            if ports[k].as_ref().is_some_and(|a| a.port.lent() == 0) {
+            if ports[k].as_ref().is_some_and(|a| a.kind.get().lent() == 0) {
                 ports[k] = None;
             }
         }
     }
 
     /// Gives a station to a port; whether the table had room.
-    pub fn give(&mut self, mac: [u8; 6], vlan: u16, k: usize) -> bool {
+    pub fn give(&mut self, mac: [u8; 6], domain: u16, k: usize) -> bool {
         let now = self.now();
-        self.vale.give(now, Station::new(mac, vlan), k)
+        self.changes += 1;
+        self.vale.give(now, Station::new(mac, domain), k)
+    }
+
+    /// Forgets the stations behind port `k`.
+    pub fn forget(&mut self, k: usize) {
+        self.changes += 1;
+        self.vale.forget(k);
     }
 
     /// What happened at port `k`, if anybody is there.
     pub fn report(&self, k: usize) -> Option<PortReport> {
         let attached = self.ports[k].as_ref()?;
+        let mut own = Vec::new();
+        attached.kind.get().counters(&mut |name, value| own.push((name, value)));
         Some(PortReport {
+            name: attached.name.clone(),
             counters: *self.vale.counters(k),
-            bad_entries: attached.port.bad_entries,
+            own,
             isolated: self.vale.is_isolated(k),
+            output: std::array::from_fn(|p| self.vale.output_len(k, p as Priority)),
+            input: std::array::from_fn(|p| self.vale.input_len(k, p as Priority)),
+            lent: attached.kind.get().lent(),
+            waits_for: self.vale.waits_for(k),
         })
     }
 
     /// Frames that wait, a copy for each port.
     pub fn queued(&self) -> u64 {
         self.vale.queued()
+    }
+
+    /// Times the loop went to sleep.
+    pub fn sleeps(&self) -> u64 {
+        self.sleeps
+    }
+
+    /// Changes the watchdog while traffic runs; what is isolated stays so until it moves.
+    pub fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
+        self.vale.set_watchdog(action, detection_time, restoration_time);
     }
 
     /// Frames accepted, delivered and dropped; panics when they and what is queued do not add up, which only a fault of
@@ -185,10 +361,15 @@ impl Engine {
                 Err(BrokenPort) => self.unplug(k),
             }
         }
-        for attached in self.ports.iter_mut().flatten().filter(|a| a.present) {
-            if attached.port.publish() {
-                // The counter of an eventfd is full only if nobody reads it: awake enough.
-                let _ = rustix::io::write(&attached.wake, &1u64.to_ne_bytes());
+        for k in 0..self.ports.len() {
+            let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
+            match &mut attached.kind {
+                Kind::Shm(port) => port.publish(),
+                Kind::Other(port) => {
+                    if port.publish().is_err() {
+                        self.unplug(k);
+                    }
+                }
             }
         }
         if now.since(self.watched) >= WATCH_EVERY {
@@ -199,80 +380,163 @@ impl Engine {
 
     #[inline]
     fn take_in(&mut self, now: Instant, j: usize) -> Result<usize, BrokenPort> {
-        let Engine { vale, ports, dropped, .. } = self;
-        if let Some(attached) = &mut ports[j] {
-            attached.blocked = false;
+        let Engine { vale, ports, dropped, scratch, changes, .. } = self;
+        match &mut ports[j] {
+            None => return Ok(0),
+            Some(attached) => {
+                if let (Kind::Other(port), true) = (&mut attached.kind, attached.present) {
+                    port.on_turn(now)?;
+                }
+                if attached.waits_since == Some(*changes) {
+                    return Ok(0);
+                }
+                (attached.blocked, attached.waits_since) = (false, None);
+            }
         }
-        for taken in 0..BURST {
+        let mut taken = 0;
+        while taken < BURST {
             let Some(from) = ports[j].as_mut().filter(|a| a.present) else { return Ok(taken) };
-            let Some(frame) = from.port.next_frame()? else {
-                from.blocked = from.port.owes_room();
+            let Some(frame) = call!(&mut from.kind, next_frame())? else {
+                from.blocked |= call!(&from.kind, owes_room());
                 return Ok(taken);
             };
-            let Descriptor { buffer, len } = frame;
-            let head = from.port.buffers().head(buffer);
-            let header = header(head);
-            let cargo = Lent { head, buffer, len, owner: j as u8 };
-            match vale.route(now, j, &header) {
-                Route::To(k) => {
-                    if vale.is_clear(k)
-                        && let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k])
-                        && let Some(empty) = to.empty_buffer().unwrap_or(None)
-                    {
-                        from.port.buffers().copy(buffer, len as usize, head, to.port.buffers(), empty);
-                        to.port.deliver(Descriptor { buffer: empty, len });
-                        from.port.accept();
-                        from.port.give_back(buffer);
-                        vale.pass(j, k);
+            let head = call!(&from.kind, head(frame.buffer));
+            let header = match (from.plain, &from.kind) {
+                (true, _) => header(head),
+                (false, kind) => match admit(head, &from.access, kind.get(), frame) {
+                    Ok(header) => header,
+                    Err(reason) => {
+                        vale.refuse(j, reason);
+                        call!(&mut from.kind, accept());
+                        call!(&mut from.kind, give_back(frame.buffer));
+                        taken += 1;
                         continue;
                     }
-                    let queued = vale.queue(now, j, k, header.priority, cargo, &mut |frame| dropped.push(frame));
+                },
+            };
+            let lent = Lent::new(frame, head, j);
+            match vale.route(now, j, &header) {
+                Route::To(k) => {
+                    if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
+                        if vale.is_clear(k)
+                            && let (Kind::Shm(sender), Kind::Shm(receiver), true) =
+                                (&mut from.kind, &mut to.kind, from.plain)
+                        {
+                            // What was decided holds for all that follow between the same two.
+                            let run = sender.pass_run(receiver, head, run_mask(head), (BURST - taken) as u32)?;
+                            if run > 0 {
+                                vale.pass(j, k, run);
+                                taken += run as usize;
+                                continue;
+                            }
+                        } else if !(matches!(to.kind, Kind::Shm(_)) && from.plain) {
+                            match offer(vale.is_clear(k), from, to, lent, &header, scratch) {
+                                Offered::Delivered => {
+                                    vale.pass(j, k, 1);
+                                    taken += 1;
+                                    call!(&mut from.kind, accept());
+                                    call!(&mut from.kind, give_back(frame.buffer));
+                                    continue;
+                                }
+                                Offered::Never(reason) => {
+                                    vale.turn_away(j, k, reason);
+                                    taken += 1;
+                                    call!(&mut from.kind, accept());
+                                    call!(&mut from.kind, give_back(frame.buffer));
+                                    continue;
+                                }
+                                Offered::NotNow => {}
+                            }
+                        }
+                    }
+                    let queued = vale.queue(now, j, k, header.priority, lent, &mut |frame| dropped.push(frame));
                     let Some(from) = &mut ports[j] else { return Ok(taken) };
                     if queued.is_err() {
                         from.blocked = true;
+                        if call!(&mut from.kind, hold()) {
+                            continue;
+                        }
+                        // With several classes to show, another may go on though nothing changes here.
+                        if matches!(from.kind, Kind::Shm(_)) {
+                            from.waits_since = Some(*changes);
+                        }
                         return Ok(taken);
                     }
-                    from.port.accept();
+                    call!(&mut from.kind, accept());
                 }
                 Route::All => {
-                    let copies = vale.flood(now, j, header.priority, cargo);
-                    from.port.accept();
+                    let copies = vale.flood(now, j, header.priority, lent);
+                    let Some(from) = &mut ports[j] else { return Ok(taken) };
+                    call!(&mut from.kind, accept());
                     if copies == 0 {
-                        from.port.give_back(buffer);
+                        call!(&mut from.kind, give_back(frame.buffer));
                     } else {
-                        from.extra[buffer as usize] = (copies - 1) as u8;
+                        from.set_extra(frame.buffer, (copies - 1) as u8);
                     }
                 }
                 Route::Drop(_) => {
-                    from.port.accept();
-                    from.port.give_back(buffer);
+                    let Some(from) = &mut ports[j] else { return Ok(taken) };
+                    call!(&mut from.kind, accept());
+                    call!(&mut from.kind, give_back(frame.buffer));
                 }
             }
+            taken += 1;
             if !dropped.is_empty() {
                 Engine::give_back_dropped(ports, dropped);
             }
         }
-        Ok(BURST)
+        Ok(taken)
     }
 
     #[inline]
     fn deliver(&mut self, now: Instant, k: usize) -> Result<usize, BrokenPort> {
-        let Engine { vale, ports, dropped, .. } = self;
+        let Engine { vale, ports, dropped, scratch, changes, .. } = self;
         let mut delivered = 0;
-        while vale.is_ready(k) {
-            let Some(to) = ports[k].as_mut().filter(|a| a.present) else { break };
-            let Some(empty) = to.empty_buffer()? else { break };
-            let Some(frame) = vale.take(now, k, &mut |frame| dropped.push(frame)) else {
-                to.spare = Some(empty);
+        if !vale.is_ready(k, PrioritySet::ALL) {
+            return Ok(0);
+        }
+        while let Some(to) = ports[k].as_mut().filter(|a| a.present) {
+            let takes = call!(&mut to.kind, takes());
+            if !vale.is_ready(k, takes) {
                 break;
+            }
+            let Some((priority, frame)) = vale.next(k, takes, &mut |frame| dropped.push(frame)) else { break };
+            let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([frame.owner(), k]) else {
+                unreachable!("a frame of nobody, or for its own sender")
             };
-            if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([frame.owner as usize, k]) {
-                from.port.buffers().copy(frame.buffer, frame.len as usize, frame.head, to.port.buffers(), empty);
-                to.port.deliver(Descriptor { buffer: empty, len: frame.len });
+            if let (Kind::Shm(sender), Kind::Shm(receiver), true) = (&mut from.kind, &mut to.kind, from.plain) {
+                let Some(empty) = receiver.empty_buffer()? else { break };
+                vale.take(now, k, priority);
+                sender.copy_to(frame.buffer, frame.len(), frame.head, receiver, empty);
+            } else if fits(from, to, frame) {
+                let offload = call!(&from.kind, offload(frame.buffer));
+                let outcome = if call!(&to.kind, takes_offload(&offload)) {
+                    if !call!(&mut to.kind, reserve(frame.len(), &offload))? {
+                        break;
+                    }
+                    hand_over(from, to, frame, priority, scratch)
+                } else {
+                    let mut cut = to.cut[usize::from(priority)];
+                    let outcome = finish(from, to, frame, priority, scratch, &mut cut);
+                    to.cut[usize::from(priority)] = cut;
+                    match outcome? {
+                        Finished::NotYet => break,
+                        Finished::Delivered => Ok(()),
+                        Finished::Never(reason) => Err(reason),
+                    }
+                };
+                vale.take(now, k, priority);
+                if let Err(reason) = outcome {
+                    vale.spoil(k, reason);
+                }
+            } else {
+                vale.take(now, k, priority);
+                vale.spoil(k, DropReason::TooBig);
             }
             Engine::give_back(ports, frame);
             delivered += 1;
         }
+        *changes += delivered as u64;
         if !dropped.is_empty() {
             Engine::give_back_dropped(ports, dropped);
         }
@@ -282,15 +546,16 @@ impl Engine {
     /// A copy of a frame is done with; after the last its sender has its buffer back.
     #[inline(always)]
     fn give_back(ports: &mut [Option<Attached>], frame: Lent) {
-        let slot = &mut ports[frame.owner as usize];
+        let slot = &mut ports[frame.owner()];
         let Some(attached) = slot else { return };
-        let extra = &mut attached.extra[frame.buffer as usize];
-        if *extra > 0 {
+        if let Some(extra) = attached.extra.get_mut(frame.buffer as usize)
+            && *extra > 0
+        {
             *extra -= 1;
             return;
         }
-        attached.port.give_back(frame.buffer);
-        if !attached.present && attached.port.lent() == 0 {
+        call!(&mut attached.kind, give_back(frame.buffer));
+        if !attached.present && call!(&attached.kind, lent()) == 0 {
             *slot = None;
         }
     }
@@ -304,23 +569,44 @@ impl Engine {
 
     #[cold]
     fn watch(&mut self, now: Instant) {
+        let gap = now.since(self.watched);
+        if gap >= AWAY {
+            self.vale.was_away(gap);
+        }
         self.watched = now;
+        self.changes += 1;
         for k in 0..self.ports.len() {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
-            let Ok(has_room) = attached.port.has_room() else {
+            let Ok(has_room) = attached.kind.get_mut().reserve(SMALL_FRAME, &Offload::NONE) else {
                 self.unplug(k);
                 continue;
             };
-            let Engine { vale, dropped, .. } = self;
+            let Engine { vale, dropped, ports, .. } = self;
             vale.watch(now, k, has_room, &mut |frame| dropped.push(frame));
+            if vale.is_isolated(k)
+                && let Some(attached) = &mut ports[k]
+            {
+                attached.cut = [0; 8];
+            }
         }
         Engine::give_back_dropped(&mut self.ports, &mut self.dropped);
     }
 
+    /// Does what other threads asked for.
+    #[cold]
+    fn do_jobs(&mut self) {
+        while let Some(job) = self.jobs.next() {
+            job(self);
+        }
+    }
+
     /// Turns until `stop`, asleep while there is nothing to do.
-    pub fn run(&mut self, stop: &std::sync::atomic::AtomicBool) -> io::Result<()> {
+    pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
         let mut idle = 0;
-        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        while !stop.load(Ordering::Relaxed) {
+            if self.jobs.are_there() {
+                self.do_jobs();
+            }
             if self.turn() > 0 {
                 idle = 0;
                 continue;
@@ -333,46 +619,243 @@ impl Engine {
             idle = 0;
             self.sleep()?;
         }
+        self.do_jobs();
         Ok(())
     }
 
-    /// Waits until a program wakes the switch, or the watchdog has to look.
+    /// Waits until a program wakes the switch, or the watchdog or a port has to look.
     fn sleep(&mut self) -> io::Result<()> {
-        let mut quiet = true;
+        let mut quiet = !self.jobs.are_there();
         for k in 0..self.ports.len() {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
             // A port that has to wait is not waited for: who lets it go on wakes the switch, or the watchdog looks.
-            match attached.port.fall_asleep(attached.blocked) {
+            match attached.kind.get_mut().fall_asleep(attached.blocked) {
                 Ok(asleep) => quiet &= asleep,
                 Err(BrokenPort) => self.unplug(k),
             }
         }
         if quiet {
-            let waiting = self.vale.queued() > 0 || self.ports.iter().flatten().any(|a| a.blocked);
-            let timeout = if waiting { WATCH_EVERY } else { Duration::from_ms(100) };
-            let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: (timeout.0 / 1_000) as i64 };
-            let kicks: Vec<BorrowedFd<'_>> = self.ports.iter().flatten().map(|a| a.kick.as_fd()).collect();
-            let mut fds: Vec<PollFd<'_>> = kicks.iter().map(|k| PollFd::from_borrowed_fd(*k, PollFlags::IN)).collect();
+            self.sleeps += 1;
+            let present = || self.ports.iter().flatten().filter(|a| a.present);
+            let waiting = self.vale.queued() > 0 || present().any(|a| a.blocked);
+            let mut wait = if waiting { WATCH_EVERY } else { Duration::from_ms(100) };
+            let now = self.now();
+            for deadline in present().filter_map(|a| a.kind.get().poll_timeout()) {
+                wait = Duration(wait.0.min(deadline.0.saturating_sub(now.0)));
+            }
+            let timeout = Timespec { tv_sec: 0, tv_nsec: (wait.0 / 1_000) as i64 };
+            let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.ports.len() + 1);
+            self.jobs.waker(&mut fds);
+            present().for_each(|a| a.kind.get().wakers(&mut fds));
             match rustix::event::poll(&mut fds, Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
             }
-            for kick in kicks {
-                // Nothing to read is as good as something.
-                let _ = rustix::io::read(kick, &mut [0u8; 8]);
+            if !waiting {
+                // Nobody was stuck while there was nothing to do.
+                self.watched = self.now();
             }
         }
-        self.ports.iter_mut().flatten().for_each(|a| a.port.wake_up());
+        self.jobs.wake_up();
+        self.ports.iter_mut().flatten().filter(|a| a.present).for_each(|a| a.kind.get_mut().wake_up());
         Ok(())
     }
+}
+
+impl Attached {
+    #[cold]
+    fn set_extra(&mut self, buffer: u32, copies: u8) {
+        let buffer = buffer as usize;
+        if self.extra.len() <= buffer {
+            self.extra.resize(buffer + 1, 0);
+        }
+        self.extra[buffer] = copies;
+    }
+}
+
+/// What became of a frame that was offered to a port.
+enum Offered {
+    Delivered,
+    NotNow,
+    Never(DropReason),
+}
+
+/// Delivers a frame that nothing has to wait for, if there is room for it now.
+#[inline]
+fn offer(
+    clear: bool,
+    from: &mut Attached,
+    to: &mut Attached,
+    lent: Lent,
+    header: &Header,
+    scratch: &mut [u8],
+) -> Offered {
+    if !fits(from, to, lent) {
+        return Offered::Never(DropReason::TooBig);
+    }
+    if !clear || !to.present || !call!(&mut to.kind, takes()).contains(header.priority) {
+        return Offered::NotNow;
+    }
+    let offload = call!(&from.kind, offload(lent.buffer));
+    // What is left to be done is done when it is the receiver's turn; that one is broken is found then, too.
+    if !call!(&to.kind, takes_offload(&offload)) {
+        return Offered::NotNow;
+    }
+    if !call!(&mut to.kind, reserve(lent.len(), &offload)).unwrap_or(false) {
+        return Offered::NotNow;
+    }
+    match hand_over(from, to, lent, header.priority, scratch) {
+        Ok(()) => Offered::Delivered,
+        Err(reason) => Offered::Never(reason),
+    }
+}
+
+/// Whether a port can take a frame at all.
+#[inline]
+fn fits(from: &Attached, to: &Attached, lent: Lent) -> bool {
+    let longest = call!(&to.kind, max_frame());
+    let offload = call!(&from.kind, offload(lent.buffer));
+    lent.len() as usize <= SCRATCH_BYTES / 2
+        && match offload.segmentation {
+            Segmentation::None => lent.len() <= longest,
+            _ => u32::from(offload.headers) + u32::from(offload.segment) <= longest,
+        }
+}
+
+/// Copies a frame to a port that has reserved room, by way of memory that nobody else can write.
+#[inline]
+fn hand_over(
+    from: &Attached,
+    to: &mut Attached,
+    lent: Lent,
+    priority: Priority,
+    scratch: &mut [u8],
+) -> Result<(), DropReason> {
+    let bytes = fetch(from, lent, scratch)?;
+    let offload = call!(&from.kind, offload(lent.buffer));
+    let delivery = Delivery { bytes, offload, domain: domain_of(from, lent), priority };
+    call!(&mut to.kind, deliver(&delivery));
+    Ok(())
+}
+
+/// Copies a frame to where nobody else can write it, and looks whether its sender may send it.
+#[inline]
+fn fetch<'a>(from: &Attached, lent: Lent, scratch: &'a mut [u8]) -> Result<&'a mut [u8], DropReason> {
+    let bytes = &mut scratch[..lent.len() as usize];
+    call!(&from.kind, read(lent.buffer, bytes));
+    for (at, half) in lent.head.iter().enumerate() {
+        if let Some(place) = bytes.get_mut(8 * at..8 * at + 8) {
+            place.copy_from_slice(&half.to_le_bytes());
+        }
+    }
+    match from.access.address {
+        Some(own) if !is_from(bytes, own) => Err(DropReason::ForgedSource),
+        _ => Ok(bytes),
+    }
+}
+
+/// The broadcast domain a frame is of.
+#[inline]
+fn domain_of(from: &Attached, lent: Lent) -> u16 {
+    let own = call!(&from.kind, domain(lent.buffer));
+    own.or(from.access.domain).unwrap_or_else(|| tag(lent.head) & 0xfff)
+}
+
+/// What became of a frame of which something is left to be done.
+enum Finished {
+    Delivered,
+    NotYet,
+    Never(DropReason),
+}
+
+/// Does what a sender left to be done to a frame, for a receiver that cannot; of a frame that is cut, `cut` segments have
+/// been delivered already.
+#[cold]
+fn finish(
+    from: &Attached,
+    to: &mut Attached,
+    lent: Lent,
+    priority: Priority,
+    scratch: &mut [u8],
+    cut: &mut u32,
+) -> Result<Finished, BrokenPort> {
+    let offload = call!(&from.kind, offload(lent.buffer));
+    let domain = domain_of(from, lent);
+    let (scratch, segment) = scratch.split_at_mut(SCRATCH_BYTES / 2);
+    let bytes = match fetch(from, lent, scratch) {
+        Ok(bytes) => bytes,
+        Err(reason) => return Ok(Finished::Never(reason)),
+    };
+    let (start, offset) = offload.checksum.unwrap_or_default();
+    let network = match offload.segmentation {
+        Segmentation::None => {
+            if !call!(&mut to.kind, reserve(lent.len(), &Offload::NONE))? {
+                return Ok(Finished::NotYet);
+            }
+            if finish_checksum(bytes, start.into(), offset.into()).is_err() {
+                return Ok(Finished::Never(DropReason::Malformed));
+            }
+            let delivery = Delivery { bytes, offload: Offload::NONE, domain, priority };
+            call!(&mut to.kind, deliver(&delivery));
+            return Ok(Finished::Delivered);
+        }
+        Segmentation::Tcp4 => Network::V4,
+        Segmentation::Tcp6 => Network::V6,
+    };
+    // A sender that changed its headers after they were read, or whose frame is not what it said.
+    let Ok(cutter) = Cutter::new(bytes, network, start.into(), offload.segment.into()) else {
+        return Ok(Finished::Never(DropReason::Malformed));
+    };
+    while (*cut as usize) < cutter.count() {
+        let len = cutter.len(*cut as usize);
+        if len > segment.len() || len as u32 > call!(&to.kind, max_frame()) {
+            *cut = 0;
+            return Ok(Finished::Never(DropReason::TooBig));
+        }
+        if !call!(&mut to.kind, reserve(len as u32, &Offload::NONE))? {
+            return Ok(Finished::NotYet);
+        }
+        cutter.emit(*cut as usize, false, &mut segment[..len]);
+        let delivery = Delivery { bytes: &segment[..len], offload: Offload::NONE, domain, priority };
+        call!(&mut to.kind, deliver(&delivery));
+        *cut += 1;
+    }
+    *cut = 0;
+    Ok(Finished::Delivered)
+}
+
+/// Whether a frame is from that IPv4 address, or carries none.
+fn is_from(bytes: &[u8], own: Ipv4Addr) -> bool {
+    let at = if bytes.get(12..14) == Some(&[0x81, 0x00]) { 16 } else { 12 };
+    let source = match bytes.get(at..at + 2) {
+        Some([0x08, 0x00]) => bytes.get(at + 14..at + 18),
+        // ARP: the sender's protocol address.
+        Some([0x08, 0x06]) => bytes.get(at + 16..at + 20),
+        _ => return true,
+    };
+    // A machine that looks for its address asks without one (RFC 5227).
+    source == Some(&own.octets()) || source == Some(&[0; 4])
+}
+
+/// The 802.1Q tag of a frame, or 0.
+#[inline(always)]
+fn tag(head: [u64; 2]) -> u16 {
+    let tagged = head[1] >> 32 & 0xffff == 0x0081;
+    if tagged { ((head[1] >> 48) as u16).swap_bytes() } else { 0 }
+}
+
+/// The bits of the second half of a frame's first 16 bytes on which its way depends: the rest of the source, the type, and
+/// what follows it if that is an 802.1Q tag.
+#[inline(always)]
+fn run_mask(head: [u64; 2]) -> u64 {
+    if head[1] >> 32 & 0xffff == 0x0081 { u64::MAX } else { 0xffff_ffff_ffff }
 }
 
 /// What the switch reads of a frame's first 16 bytes.
 #[inline(always)]
 fn header(head: [u64; 2]) -> Header {
     // 802.1Q: the priority counts, and the VLAN is a broadcast domain of its own.
-    let tagged = head[1] >> 32 & 0xffff == 0x0081;
-    let tag = if tagged { ((head[1] >> 48) as u16).swap_bytes() } else { 0 };
+    let tag = tag(head);
     Header {
         destination: Station::from_number(head[0], tag),
         source: Station::from_number(head[0] >> 48 | head[1] << 16, tag),
@@ -380,4 +863,21 @@ fn header(head: [u64; 2]) -> Header {
         // 01-80-C2-00-00-00 to -0F.
         reserved: head[0] & 0xf0ff_ffff_ffff == 0x00_00_00_c2_80_01,
     }
+}
+
+/// The same for a port that may not send everything.
+fn admit(head: [u64; 2], access: &Access, port: &dyn Port, frame: Descriptor) -> Result<Header, DropReason> {
+    let tag = tag(head);
+    let own = port.domain(frame.buffer);
+    if own.is_none() && access.domain.is_some() && tag & 0xfff != 0 {
+        return Err(DropReason::ForgedSource);
+    }
+    let domain = own.or(access.domain).unwrap_or(tag & 0xfff);
+    let priority = access.priority.or_else(|| port.priority(frame.buffer)).unwrap_or((tag >> 13) as u8);
+    Ok(Header {
+        destination: Station::from_number(head[0], domain),
+        source: Station::from_number(head[0] >> 48 | head[1] << 16, domain),
+        priority,
+        ..header(head)
+    })
 }

@@ -12,14 +12,26 @@
 #[cfg(not(loom))]
 pub mod clock;
 #[cfg(not(loom))]
+pub mod controller;
+#[cfg(not(loom))]
 pub mod engine;
 #[cfg(not(loom))]
 pub mod fabric;
+#[cfg(all(not(loom), target_os = "linux"))]
+pub mod kernel;
+#[cfg(not(loom))]
+pub mod port;
 #[cfg(not(loom))]
 pub mod region;
+#[cfg(not(loom))]
+pub mod remote;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod shm;
 mod sync;
 #[cfg(not(loom))]
 pub mod tcp_info;
+#[cfg(not(loom))]
+pub mod uplink;
+#[cfg(not(loom))]
+pub mod vhost;

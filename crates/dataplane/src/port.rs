@@ -54,12 +54,10 @@ impl Offload {
     pub const NONE: Offload =
         Offload { checksum: None, segmentation: Segmentation::None, segment: 0, headers: 0, verified: false };
 
-    /// How many frames a frame of `len` bytes makes when it is cut.
-    pub fn frames(&self, len: u32) -> u32 {
-        match self.segmentation {
-            Segmentation::None => 1,
-            _ => len.saturating_sub(self.headers.into()).div_ceil(u32::from(self.segment).max(1)).max(1),
-        }
+    /// Whether nothing is left to do.
+    #[inline(always)]
+    pub fn is_none(&self) -> bool {
+        self.checksum.is_none() && self.segmentation == Segmentation::None
     }
 }
 
@@ -129,6 +127,14 @@ pub trait Port: Send {
     /// The traffic classes of which it takes frames now.
     fn takes(&mut self) -> PrioritySet {
         PrioritySet::ALL
+    }
+
+    /// The longest frame it can take in one piece.
+    fn max_frame(&self) -> u32;
+
+    /// Whether frames with `offload` may be delivered to it as they are; for all other ports the switch does what is left.
+    fn takes_offload(&self, offload: &Offload) -> bool {
+        offload.is_none()
     }
 
     /// Makes sure of room for a frame of `len` bytes with `offload`, which it keeps until [`Port::deliver`]; whether there is.

@@ -5,9 +5,11 @@
 //! program names empty buffers in `free`; the switch fills them and names them in `receive`. A frame that cannot be
 //! delivered keeps its buffer, so that a program that sends too fast runs out of buffers: that is the backpressure.
 
+use crate::port::{self, BrokenPort, Delivery, Descriptor, Offload};
 use crate::region::{BUFFER_BYTES, Buffers, Region, RingCells};
 use crate::ring::{Broken, Consumer, Producer};
 use crate::sync::Ordering;
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -43,29 +45,15 @@ pub fn region_bytes(buffers: u32) -> usize {
     buffers_at(buffers) + buffers as usize * BUFFER_BYTES
 }
 
-/// A frame in a buffer, as an entry of a ring: the number of the buffer and the length of the frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Descriptor {
-    /// The buffer.
-    pub buffer: u32,
-    /// Bytes of the frame.
-    pub len: u16,
+/// An entry of a ring: the number of a buffer, and the length of the frame in it.
+#[inline(always)]
+fn entry(buffer: u32, len: u32) -> u64 {
+    buffer as u64 | (len as u64) << 32
 }
-
-impl Descriptor {
-    #[inline(always)]
-    fn to_entry(self) -> u64 {
-        self.buffer as u64 | (self.len as u64) << 32
-    }
-    #[inline(always)]
-    fn from_entry(entry: u64) -> Descriptor {
-        Descriptor { buffer: entry as u32, len: (entry >> 32) as u16 }
-    }
+#[inline(always)]
+fn from_entry(entry: u64) -> Descriptor {
+    Descriptor { buffer: entry as u32, len: (entry >> 32) as u16 as u32 }
 }
-
-/// Why a port is no longer served: its program broke the rules of the rings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BrokenPort;
 
 impl From<Broken> for BrokenPort {
     fn from(_: Broken) -> BrokenPort {
@@ -73,10 +61,20 @@ impl From<Broken> for BrokenPort {
     }
 }
 
+/// What a program needs to open its port.
+#[derive(Debug)]
+pub struct Access {
+    /// The port's memory, for [`Client::open`].
+    pub memory: OwnedFd,
+    /// Written to wake the switch.
+    pub kick: OwnedFd,
+    /// Readable when the switch woke the program.
+    pub wake: OwnedFd,
+}
+
 /// The switch's end of a port.
 #[derive(Debug)]
 pub struct Port {
-    region: Arc<Region>,
     buffers: Buffers,
     send: Consumer<RingCells>,
     returned: Producer<RingCells>,
@@ -84,32 +82,42 @@ pub struct Port {
     free: Consumer<RingCells>,
     /// Frames taken from `send` and not yet named in `returned`.
     lent: u32,
+    /// Whether an empty buffer was wanted and there was none.
+    wants_room: bool,
+    /// Empty buffers that were taken and not used yet.
+    spare: Vec<u32>,
+    /// The program wakes the switch, the switch the program.
+    kick: OwnedFd,
+    wake: OwnedFd,
     /// Entries that named no buffer, or a frame too short or too long.
     pub bad_entries: u64,
 }
 
 impl Port {
     /// A new port with `buffers` of them, a power of two from 2 to 65,536.
-    pub fn create(name: &str, buffers: u32) -> io::Result<Port> {
+    pub fn create(name: &str, buffers: u32) -> io::Result<(Port, Access)> {
         assert!(buffers.is_power_of_two() && (2..=1 << 16).contains(&buffers));
         let region = Arc::new(Region::create(name, region_bytes(buffers))?);
         region.word(AT_BUFFERS).store(buffers, Ordering::Relaxed);
         region.long(AT_MAGIC).store(MAGIC, Ordering::Release);
-        Ok(Port {
+        let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let (kick, wake) = (event()?, event()?);
+        let access =
+            Access { memory: region.file().try_clone_to_owned()?, kick: kick.try_clone()?, wake: wake.try_clone()? };
+        let port = Port {
             send: Consumer::new(ring(&region, buffers, Role::Send)),
             returned: Producer::new(ring(&region, buffers, Role::Returned)),
             receive: Producer::new(ring(&region, buffers, Role::Receive)),
             free: Consumer::new(ring(&region, buffers, Role::Free)),
             buffers: Buffers::new(&region, buffers_at(buffers), buffers),
-            region,
             lent: 0,
+            wants_room: false,
+            spare: Vec::new(),
+            kick,
+            wake,
             bad_entries: 0,
-        })
-    }
-
-    /// The memory of the port.
-    pub fn region(&self) -> &Arc<Region> {
-        &self.region
+        };
+        Ok((port, access))
     }
 
     /// Its buffers.
@@ -127,7 +135,7 @@ impl Port {
             if self.lent >= self.returned.known_room() && self.lent >= self.returned.room()? {
                 return Ok(None);
             }
-            let frame = Descriptor::from_entry(entry);
+            let frame = from_entry(entry);
             if frame.buffer < self.buffers.count() && FRAME_BYTES.contains(&(frame.len as usize)) {
                 return Ok(Some(frame));
             }
@@ -147,68 +155,149 @@ impl Port {
     #[inline(always)]
     pub fn give_back(&mut self, buffer: u32) {
         self.lent -= 1;
-        self.returned.push(Descriptor { buffer, len: 0 }.to_entry());
+        self.returned.push(entry(buffer, 0));
     }
 
     /// An empty buffer of the program for a frame towards it, if it has given one.
     #[inline(always)]
     pub fn empty_buffer(&mut self) -> Result<Option<u32>, BrokenPort> {
+        match self.spare.pop() {
+            Some(buffer) => Ok(Some(buffer)),
+            None => self.fetch_empty_buffer(),
+        }
+    }
+
+    #[inline(always)]
+    fn fetch_empty_buffer(&mut self) -> Result<Option<u32>, BrokenPort> {
         // As many frames as `receive` holds can be on their way at once, however many buffers were named.
-        if self.receive.known_room() == 0 && self.receive.room()? == 0 {
+        let taken = self.spare.len() as u32;
+        if self.receive.known_room() <= taken && self.receive.room()? <= taken {
+            self.wants_room = true;
             return Ok(None);
         }
         loop {
-            let Some(entry) = self.free.pop()? else { return Ok(None) };
-            let buffer = Descriptor::from_entry(entry).buffer;
+            let Some(entry) = self.free.pop()? else {
+                self.wants_room = true;
+                return Ok(None);
+            };
+            let buffer = from_entry(entry).buffer;
             if buffer < self.buffers.count() {
+                self.wants_room = false;
                 return Ok(Some(buffer));
             }
             self.bad_entries += 1;
         }
     }
 
-    /// Whether a frame towards the program would find an empty buffer.
-    pub fn has_room(&mut self) -> Result<bool, BrokenPort> {
-        Ok(self.free.peek()?.is_some() && self.receive.room()? > 0)
+    /// Passes frames to `to`, at most `limit`, for as long as their first 16 bytes are `head` where `mask` has ones and
+    /// `to` has room; returns how many.
+    #[inline(always)]
+    pub fn pass_run(&mut self, to: &mut Port, head: [u64; 2], mask: u64, limit: u32) -> Result<u32, BrokenPort> {
+        let mut passed = 0;
+        while passed < limit {
+            let Some(frame) = self.next_frame()? else { break };
+            let own = self.buffers.head(frame.buffer);
+            if (own[0] ^ head[0]) | ((own[1] ^ head[1]) & mask) != 0 {
+                break;
+            }
+            // That the receiver is broken is found when it is its turn.
+            let Ok(Some(empty)) = to.empty_buffer() else { break };
+            self.copy_to(frame.buffer, frame.len, own, to, empty);
+            self.accept();
+            self.give_back(frame.buffer);
+            passed += 1;
+        }
+        Ok(passed)
+    }
+
+    /// Copies a frame into an empty buffer of `to`, with `head` in place of its first 16 bytes.
+    #[inline(always)]
+    pub fn copy_to(&self, buffer: u32, len: u32, head: [u64; 2], to: &mut Port, empty: u32) {
+        self.buffers.copy(buffer, len as usize, head, &to.buffers, empty);
+        to.hand_over(empty, len);
     }
 
     /// Names a filled buffer to the program.
     #[inline(always)]
-    pub fn deliver(&mut self, frame: Descriptor) {
-        self.receive.push(frame.to_entry());
+    pub fn hand_over(&mut self, buffer: u32, len: u32) {
+        self.receive.push(entry(buffer, len));
     }
 
-    /// Shows the program what was done; whether it sleeps and has to be woken.
+    /// Shows the program what was done, and wakes it if it sleeps.
     #[inline(always)]
-    #[must_use]
-    pub fn publish(&mut self) -> bool {
+    pub fn publish(&mut self) {
         self.send.publish();
         self.free.publish();
         let returned = self.returned.publish();
-        self.receive.publish() | returned
+        if self.receive.publish() | returned {
+            // The counter of an eventfd is full only if nobody reads it: awake enough.
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
     }
+}
 
-    /// Frames accepted and not yet given back.
+impl port::Port for Port {
     #[inline(always)]
-    pub fn lent(&self) -> u32 {
+    fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
+        Port::next_frame(self)
+    }
+    #[inline(always)]
+    fn head(&self, buffer: u32) -> [u64; 2] {
+        self.buffers.head(buffer)
+    }
+    #[inline(always)]
+    fn accept(&mut self) {
+        Port::accept(self)
+    }
+    fn read(&self, buffer: u32, into: &mut [u8]) {
+        self.buffers.read(buffer, into)
+    }
+    #[inline(always)]
+    fn give_back(&mut self, buffer: u32) {
+        Port::give_back(self, buffer)
+    }
+    #[inline(always)]
+    fn lent(&self) -> u32 {
         self.lent
     }
-
-    /// Whether the program has to take buffers back before it can send.
     #[inline(always)]
-    pub fn owes_room(&self) -> bool {
+    fn owes_room(&self) -> bool {
         self.lent >= self.returned.known_room()
     }
-
-    /// Says that the switch is going to sleep; whether it may. What a `blocked` port sends keeps nobody awake.
-    pub fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
-        Ok((blocked || self.send.fall_asleep()?) & self.free.fall_asleep()?)
+    fn max_frame(&self) -> u32 {
+        BUFFER_BYTES as u32
     }
-
-    /// The switch is awake again.
-    pub fn wake_up(&mut self) {
+    fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
+        if self.spare.is_empty() {
+            let Some(buffer) = self.fetch_empty_buffer()? else { return Ok(false) };
+            self.spare.push(buffer);
+        }
+        Ok(true)
+    }
+    fn deliver(&mut self, frame: &Delivery<'_>) {
+        let buffer = self.spare.pop().expect("room was reserved");
+        self.buffers.write(buffer, frame.bytes);
+        self.hand_over(buffer, frame.bytes.len() as u32);
+    }
+    fn publish(&mut self) -> Result<(), BrokenPort> {
+        Port::publish(self);
+        Ok(())
+    }
+    fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
+        // Empty buffers that nothing was wanted for keep nobody awake either.
+        Ok((blocked || self.send.fall_asleep()?) & (!self.wants_room || self.free.fall_asleep()?))
+    }
+    fn wake_up(&mut self) {
         self.send.wake_up();
         self.free.wake_up();
+        // Nothing to read is as good as something.
+        let _ = rustix::io::read(&self.kick, &mut [0u8; 8]);
+    }
+    fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
+        fds.push(PollFd::new(&self.kick, PollFlags::IN));
+    }
+    fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
+        show("bad_entries", self.bad_entries);
     }
 }
 
@@ -245,7 +334,7 @@ impl Client {
             stock: (0..buffers / 2).collect(),
         };
         for buffer in buffers / 2..buffers {
-            client.free.push(Descriptor { buffer, len: 0 }.to_entry());
+            client.free.push(entry(buffer, 0));
         }
         let _ = client.free.publish();
         Ok(client)
@@ -255,7 +344,7 @@ impl Client {
     #[inline(always)]
     fn reap(&mut self) -> Result<(), BrokenPort> {
         while let Some(entry) = self.returned.pop()? {
-            let buffer = Descriptor::from_entry(entry).buffer;
+            let buffer = from_entry(entry).buffer;
             if buffer >= self.buffers.count() || self.stock.len() >= self.buffers.count() as usize {
                 return Err(BrokenPort);
             }
@@ -277,15 +366,15 @@ impl Client {
         }
         let Some(buffer) = self.stock.pop() else { return Ok(false) };
         self.buffers.write(buffer, frame);
-        self.send.push(Descriptor { buffer, len: frame.len() as u16 }.to_entry());
+        self.send.push(entry(buffer, frame.len() as u32));
         Ok(true)
     }
 
     /// Receives a frame into `into` and says how long it is; a longer one than `into` is cut off.
     #[inline(always)]
     pub fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, BrokenPort> {
-        let Some(entry) = self.receive.pop()? else { return Ok(None) };
-        let Descriptor { buffer, len } = Descriptor::from_entry(entry);
+        let Some(next) = self.receive.pop()? else { return Ok(None) };
+        let Descriptor { buffer, len } = from_entry(next);
         if buffer >= self.buffers.count() || len as usize > BUFFER_BYTES {
             return Err(BrokenPort);
         }
@@ -294,7 +383,7 @@ impl Client {
         if self.free.known_room() == 0 && self.free.room()? == 0 {
             return Err(BrokenPort);
         }
-        self.free.push(Descriptor { buffer, len: 0 }.to_entry());
+        self.free.push(entry(buffer, 0));
         Ok(Some(len as usize))
     }
 

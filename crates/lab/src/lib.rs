@@ -11,6 +11,7 @@ pub mod records;
 pub mod report;
 pub mod run;
 pub mod scenario;
+pub mod switch;
 pub mod testbed;
 pub mod workload;
 

@@ -4,11 +4,11 @@ mod common;
 mod worlds;
 
 use common::Dir;
+use common::netns::{Namespaces, missing, system};
 use sluicenet_lab::records::{QueryRow, read};
 use sluicenet_lab::scenario::Scenario;
 use sluicenet_lab::testbed::pa::{Outcome, PaError, Place, Places, run};
 use std::net::Ipv4Addr;
-use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 fn attempt(text: &str, places: &Places) -> Result<Outcome, PaError> {
@@ -99,76 +99,42 @@ fn what_cannot_run_is_an_error_that_says_why() {
     assert!(error(&pa(""), &elsewhere).contains("sluice-not-there"));
 }
 
-/// Namespaces on a Linux bridge; gone with it.
-struct Bridge(Vec<String>);
-
-impl Bridge {
-    fn new(hosts: u32) -> Result<Bridge, String> {
-        let bridge = format!("sluice-{}-br", std::process::id());
-        let names = (0..hosts).map(|h| format!("sluice-{}-{h}", std::process::id()));
-        let all = Bridge(names.chain([bridge.clone()]).collect());
-        for name in &all.0 {
-            ip(&format!("netns add {name}"))?;
-            ip(&format!("-n {name} link set lo up"))?;
+/// Namespaces, the last of which is a Linux bridge between the others.
+fn bridge(hosts: u32) -> (Namespaces, Places) {
+    let all = Namespaces::new("br", hosts as usize + 1);
+    let bridge = &all.0[hosts as usize];
+    system(&format!("ip -n {bridge} link add br0 type bridge")).unwrap();
+    system(&format!("ip -n {bridge} link set br0 up")).unwrap();
+    let mut places = Places::new();
+    for (h, name) in (0..hosts).zip(&all.0) {
+        for line in [
+            format!("ip -n {bridge} link add p{h} type veth peer name eth0 netns {name}"),
+            format!("ip -n {bridge} link set p{h} master br0 up"),
+            format!("ip -n {name} addr add 10.77.0.{}/24 dev eth0", h + 1),
+            format!("ip -n {name} link set eth0 up"),
+        ] {
+            system(&line).unwrap();
         }
-        ip(&format!("-n {bridge} link add br0 type bridge"))?;
-        ip(&format!("-n {bridge} link set br0 up"))?;
-        for h in 0..hosts {
-            let name = &all.0[h as usize];
-            ip(&format!("-n {bridge} link add p{h} type veth peer name eth0 netns {name}"))?;
-            ip(&format!("-n {bridge} link set p{h} master br0 up"))?;
-            ip(&format!("-n {name} addr add 10.77.0.{}/24 dev eth0", h + 1))?;
-            ip(&format!("-n {name} link set eth0 up"))?;
-        }
-        Ok(all)
+        let address = Ipv4Addr::new(10, 77, 0, h as u8 + 1);
+        places.insert((h, 0), Place { namespace: Some(name.clone()), address });
     }
-
-    fn places(&self) -> Places {
-        let places = (0u32..).zip(&self.0[..self.0.len() - 1]);
-        let place = |(h, name): (u32, &String)| {
-            let address = Ipv4Addr::new(10, 77, 0, h as u8 + 1);
-            ((h, 0), Place { namespace: Some(name.clone()), address })
-        };
-        places.map(place).collect()
-    }
-}
-
-impl Drop for Bridge {
-    fn drop(&mut self) {
-        for name in &self.0 {
-            let _ = ip(&format!("netns del {name}"));
-        }
-    }
-}
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let out = Command::new("ip").args(arguments.split(' ')).output().map_err(|e| format!("ip: {e}"))?;
-    match out.status.success() {
-        true => Ok(()),
-        false => Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&out.stderr).trim())),
-    }
+    (all, places)
 }
 
 #[test]
 fn between_namespaces_queries_cross_the_bridge() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: network namespaces need root");
+    if let Some(what) = missing() {
+        println!("skipped: {what}");
         return;
     }
-    let bridge = match Bridge::new(6) {
-        Ok(bridge) => bridge,
-        Err(e) => {
-            println!("skipped: {e}");
-            return;
-        }
-    };
+    let (_namespaces, places) = bridge(6);
     for tcp in ["newreno", "cubic"] {
         let text = format!(
             "{}{PA}workers = 5\nresponse = \"20 KB\"\nqueries = 40\n\
              [[workload]]\nkind = \"background\"\nflow_size = \"50 KB\"\ninter_arrival = \"3 ms\"\n",
             network(6, tcp)
         );
-        let outcome = attempt(&text, &bridge.places()).unwrap_or_else(|e| panic!("{e}"));
+        let outcome = attempt(&text, &places).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!((outcome.queries.len(), outcome.unfinished), (40, 0));
         let figures = outcome.figures();
         println!("{}", serde_json::to_string(&figures).unwrap());

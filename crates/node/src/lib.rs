@@ -16,4 +16,6 @@ pub mod pool;
 pub mod server;
 mod sockets;
 pub mod switch;
+pub mod uplink;
 pub mod vale;
+pub mod vtep;

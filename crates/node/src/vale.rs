@@ -33,6 +33,17 @@ pub struct Header {
     pub reserved: bool,
 }
 
+/// What the watchdog does about a port that is stuck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It is isolated: nothing reaches it until it moves again.
+    Drop,
+    /// It is counted, and waited for.
+    Alert,
+    /// Nothing.
+    Off,
+}
+
 /// How a switch is set up.
 #[derive(Clone, Debug)]
 pub struct ValeConfig {
@@ -46,7 +57,9 @@ pub struct ValeConfig {
     pub stations_per_port: u32,
     /// Where frames for unknown stations go; without it they are flooded.
     pub uplink: Option<Port>,
-    /// A port that has frames and takes none for so long is isolated.
+    /// What becomes of a port that is stuck.
+    pub action: Action,
+    /// A port that has frames and takes none for so long is stuck.
     pub detection_time: Duration,
     /// An isolated port that has had room for so long is restored.
     pub restoration_time: Duration,
@@ -61,6 +74,7 @@ impl Default for ValeConfig {
             stations: 8192,
             stations_per_port: 1024,
             uplink: None,
+            action: Action::Drop,
             detection_time: Duration::from_ms(200),
             restoration_time: Duration::from_ms(200),
         }
@@ -87,7 +101,9 @@ pub struct Counters {
     pub delivered: u64,
     /// Times its senders found its input queue full.
     pub held_back: u64,
-    /// Times it was isolated.
+    /// Times it was found stuck.
+    pub stuck: u64,
+    /// Times it was isolated for that.
     pub isolated: u64,
     /// Frames that came from it and were dropped on arrival.
     pub refused: Drops,
@@ -155,6 +171,11 @@ impl<F: Copy> Vale<F> {
         self.fib.give(now, station, k as u16)
     }
 
+    /// Forgets the stations behind port `k`.
+    pub fn forget(&mut self, k: Port) {
+        self.fib.forget(k as u16);
+    }
+
     /// Where a frame of port `j` goes. What is dropped or flooded is dealt with after that; what goes to one port is then
     /// [passed](Vale::pass) straight through or [queued](Vale::queue).
     #[inline(always)]
@@ -187,12 +208,12 @@ impl<F: Copy> Vale<F> {
         self.ports[k].ready.is_empty()
     }
 
-    /// A frame of port `j` was handed to port `k`, for which nothing waited.
+    /// Frames of port `j` were handed to port `k`, for which nothing waited.
     #[inline(always)]
-    pub fn pass(&mut self, j: Port, k: Port) {
+    pub fn pass(&mut self, j: Port, k: Port, frames: u32) {
         debug_assert!(self.is_clear(k));
-        self.ports[j].counters.accepted += 1;
-        self.ports[k].counters.delivered += 1;
+        self.ports[j].counters.accepted += u64::from(frames);
+        self.ports[k].counters.delivered += u64::from(frames);
     }
 
     /// A frame of port `j` waits for port `k`. `Err` when its input queue is full: the caller keeps it and asks again.
@@ -237,20 +258,6 @@ impl<F: Copy> Vale<F> {
         matches!(learned, Learned::Elsewhere(_)).then_some(DropReason::ForgedSource)
     }
 
-    #[cold]
-    fn refuse(&mut self, j: Port, reason: DropReason) -> Route {
-        self.ports[j].counters.refused.count(reason, 1);
-        Route::Drop(reason)
-    }
-
-    /// A frame that is in order but for a port that is not.
-    #[cold]
-    fn turn_away(&mut self, j: Port, k: Port, reason: DropReason) -> Route {
-        self.ports[j].counters.accepted += 1;
-        self.ports[k].counters.dropped.count(reason, 1);
-        Route::Drop(reason)
-    }
-
     /// Queues a copy of a frame of port `j` for every other port with room; returns how many.
     #[cold]
     #[inline(never)]
@@ -277,36 +284,68 @@ impl<F: Copy> Vale<F> {
         copies
     }
 
-    /// Whether port `k` may have frames to take.
+    /// Whether port `k` may have frames to take, of the classes of which it takes any.
     #[inline(always)]
-    pub fn is_ready(&self, k: Port) -> bool {
-        !self.ports[k].ready.is_empty()
+    pub fn is_ready(&self, k: Port, takes: PrioritySet) -> bool {
+        self.ports[k].ready.0 & takes.0 != 0
     }
 
-    /// The next frame for port `k`, its classes in turn.
+    /// The next frame for port `k`, the classes of which it takes any in turn. It stays the next until it is
+    /// [taken](Vale::take).
     #[inline(always)]
-    pub fn take(&mut self, now: Instant, k: Port, free: &mut impl FnMut(F)) -> Option<F> {
+    pub fn next(&mut self, k: Port, takes: PrioritySet, free: &mut impl FnMut(F)) -> Option<(Priority, F)> {
         let Vale { classes, ports, config, .. } = self;
         let uplink = config.uplink;
-        while let Some(p) = ports[k].ready.next_after(ports[k].last) {
-            let next = classes[p as usize].receive(k, &mut |k, frame| {
+        while let Some(p) = PrioritySet(ports[k].ready.0 & takes.0).next_after(ports[k].last) {
+            let next = classes[p as usize].front(k, &mut |k, frame| {
                 ports[k].counters.dropped.count(full(uplink, k), 1);
                 free(frame);
             });
-            let port = &mut ports[k];
-            let Some(frame) = next else {
-                port.ready.remove(p);
-                continue;
-            };
-            port.last = p;
-            port.health = Health::Moving(Some(now));
-            port.counters.delivered += 1;
-            return Some(frame);
+            match next {
+                Some(frame) => return Some((p, frame)),
+                None => ports[k].ready.remove(p),
+            }
         }
-        if let Health::Moving(since) = &mut ports[k].health {
+        if ports[k].ready.is_empty()
+            && let Health::Moving(since) = &mut ports[k].health
+        {
             *since = None;
         }
         None
+    }
+
+    /// Takes the frame of class `p` that [`Vale::next`] showed for port `k`.
+    #[inline(always)]
+    pub fn take(&mut self, now: Instant, k: Port, p: Priority) {
+        // It stands at the front: nothing has to be moved, so nothing is dropped.
+        let taken = self.classes[p as usize].receive(k, &mut |_, _| {});
+        debug_assert!(taken.is_some());
+        let port = &mut self.ports[k];
+        port.last = p;
+        port.health = Health::Moving(Some(now));
+        port.counters.delivered += 1;
+    }
+
+    /// A frame that was [taken](Vale::take) for port `k` turned out to be one that must not be delivered.
+    #[cold]
+    pub fn spoil(&mut self, k: Port, reason: DropReason) {
+        self.ports[k].counters.delivered -= 1;
+        self.ports[k].counters.dropped.count(reason, 1);
+    }
+
+    /// A frame of port `j` that is in order, for port `k`, which can never take it.
+    #[cold]
+    pub fn turn_away(&mut self, j: Port, k: Port, reason: DropReason) -> Route {
+        self.ports[j].counters.accepted += 1;
+        self.ports[k].counters.dropped.count(reason, 1);
+        Route::Drop(reason)
+    }
+
+    /// A frame of port `j` is dropped on arrival.
+    #[cold]
+    pub fn refuse(&mut self, j: Port, reason: DropReason) -> Route {
+        self.ports[j].counters.refused.count(reason, 1);
+        Route::Drop(reason)
     }
 
     fn give_up(&mut self, k: Port, reason: DropReason, free: &mut impl FnMut(F)) {
@@ -320,6 +359,17 @@ impl<F: Copy> Vale<F> {
         }
     }
 
+    /// The caller did not come round for `gap`: nobody is stuck for that.
+    #[cold]
+    pub fn was_away(&mut self, gap: Duration) {
+        for port in &mut self.ports {
+            match &mut port.health {
+                Health::Moving(Some(since)) | Health::Isolated(Some(since)) => *since += gap,
+                _ => {}
+            }
+        }
+    }
+
     /// Looks after port `k`, which has room now or has not; `free` gets what is given up.
     pub fn watch(&mut self, now: Instant, k: Port, has_room: bool, free: &mut impl FnMut(F)) {
         match self.ports[k].health {
@@ -329,9 +379,20 @@ impl<F: Copy> Vale<F> {
                     self.ports[k].health = Health::Moving(Some(now));
                     return;
                 }
-                self.give_up(k, DropReason::Watchdog, free);
-                self.ports[k].counters.isolated += 1;
-                self.ports[k].health = Health::Isolated(None);
+                match self.config.action {
+                    Action::Off => {}
+                    Action::Alert => {
+                        // Counted anew for each detection time that it stays so.
+                        self.ports[k].counters.stuck += 1;
+                        self.ports[k].health = Health::Moving(Some(now));
+                    }
+                    Action::Drop => {
+                        self.give_up(k, DropReason::Watchdog, free);
+                        self.ports[k].counters.stuck += 1;
+                        self.ports[k].counters.isolated += 1;
+                        self.ports[k].health = Health::Isolated(None);
+                    }
+                }
             }
             Health::Isolated(since) => {
                 self.ports[k].health = match (has_room, since) {
@@ -347,6 +408,28 @@ impl<F: Copy> Vale<F> {
     /// Whether the watchdog keeps everything from port `k`.
     pub fn is_isolated(&self, k: Port) -> bool {
         matches!(self.ports[k].health, Health::Isolated(_))
+    }
+
+    /// Frames of class `p` that wait at the output of port `k`.
+    pub fn output_len(&self, k: Port, p: Priority) -> u32 {
+        self.classes[p as usize].output_len(k)
+    }
+
+    /// Frames of class `p` that wait at the input of port `j` because their output is full.
+    pub fn input_len(&self, j: Port, p: Priority) -> u32 {
+        self.config.slots - self.classes[p as usize].input_room(j)
+    }
+
+    /// The ports whose full outputs frames of port `j` wait for, one bit each.
+    pub fn waits_for(&self, j: Port) -> u64 {
+        self.classes.iter().fold(0, |all, class| all | class.waits_for(j))
+    }
+
+    /// Changes the watchdog while traffic runs; what is isolated stays so until it moves.
+    pub fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
+        self.config.action = action;
+        self.config.detection_time = detection_time;
+        self.config.restoration_time = restoration_time;
     }
 
     /// What went through port `k`.
@@ -420,6 +503,14 @@ mod tests {
             }
         }
     }
+    fn taken(vale: &mut Vale<u32>, now: Instant, k: Port) -> Option<u32> {
+        taken_of(vale, now, k, PrioritySet::ALL).map(|(_, frame)| frame)
+    }
+    fn taken_of(vale: &mut Vale<u32>, now: Instant, k: Port, takes: PrioritySet) -> Option<(Priority, u32)> {
+        let (p, frame) = vale.next(k, takes, &mut nothing)?;
+        vale.take(now, k, p);
+        Some((p, frame))
+    }
     fn balanced<F: Copy>(vale: &Vale<F>) {
         let (accepted, delivered, dropped) = vale.ledger();
         assert_eq!(accepted, delivered + dropped + vale.queued());
@@ -439,7 +530,7 @@ mod tests {
                 verdict => assert_eq!(verdict, Verdict::Full),
             }
             if rng.below(3) == 0
-                && let Some(frame) = vale.take(now, 2, &mut nothing)
+                && let Some(frame) = taken(&mut vale, now, 2)
             {
                 let j = (frame >> 24) as usize;
                 assert_eq!(frame & 0xff_ffff, seen[j]);
@@ -466,7 +557,7 @@ mod tests {
         assert_eq!(vale.counters(0).held_back, 12);
         balanced(&vale);
         // Both classes are served in turn.
-        let order: Vec<u32> = core::iter::from_fn(|| vale.take(Instant(2), 1, &mut |_| {})).collect();
+        let order: Vec<u32> = core::iter::from_fn(|| taken(&mut vale, Instant(2), 1)).collect();
         assert_eq!(order.len(), 12);
     }
 
@@ -478,14 +569,14 @@ mod tests {
             let verdict = vale.accept(Instant(1), 0, &h, frame, &mut nothing);
             assert_eq!(verdict, if frame < 4 { Verdict::Queued(3) } else { Verdict::Queued(1) });
             // Only port 3 takes what it gets.
-            assert_eq!(vale.take(Instant(1), 3, &mut nothing), Some(frame));
+            assert_eq!(taken(&mut vale, Instant(1), 3), Some(frame));
             balanced(&vale);
         }
         assert_eq!(vale.counters(1).dropped.frames(DropReason::FloodNoRoom), 6);
         // Unknown stations are everybody's without an uplink, and the uplink's with one.
         let mut vale = plugged(4, ValeConfig { uplink: Some(3), ..small() });
         assert_eq!(vale.accept(Instant(1), 0, &header(0, 77, 0), 5, &mut nothing), Verdict::Queued(1));
-        assert_eq!(vale.take(Instant(1), 3, &mut nothing), Some(5));
+        assert_eq!(taken(&mut vale, Instant(1), 3), Some(5));
     }
 
     #[test]
@@ -528,8 +619,51 @@ mod tests {
         vale.watch(ms(600), 2, true, &mut nothing);
         assert!(!vale.is_isolated(2));
         assert_eq!(vale.accept(ms(601), 1, &header(1, 2, 0), 11, &mut nothing), Verdict::Queued(1));
-        assert_eq!(vale.take(ms(602), 2, &mut nothing), Some(11));
+        assert_eq!(taken(&mut vale, ms(602), 2), Some(11));
         assert_eq!(vale.counters(2).isolated, 1);
+        balanced(&vale);
+    }
+
+    #[test]
+    fn the_switch_own_absence_isolates_nobody() {
+        let mut vale = plugged(3, small());
+        let ms = |n| Instant::ZERO + Duration::from_ms(n);
+        vale.accept(ms(0), 0, &header(0, 2, 0), 1, &mut nothing);
+        vale.watch(ms(10), 2, false, &mut nothing);
+        vale.was_away(Duration::from_ms(500));
+        vale.watch(ms(510), 2, false, &mut nothing);
+        assert!(!vale.is_isolated(2));
+        vale.watch(ms(699), 2, false, &mut nothing);
+        assert!(!vale.is_isolated(2));
+        vale.watch(ms(700), 2, false, &mut |_| {});
+        assert!(vale.is_isolated(2));
+    }
+
+    #[test]
+    fn the_watchdog_only_says_so_if_asked_to() {
+        for (action, stuck) in [(Action::Alert, 2), (Action::Off, 0)] {
+            let mut vale = plugged(2, ValeConfig { action, ..small() });
+            vale.accept(Instant(1), 0, &header(0, 1, 0), 1, &mut nothing);
+            for ms in (0..500).step_by(5) {
+                vale.watch(Instant(1) + Duration::from_ms(ms), 1, false, &mut nothing);
+            }
+            assert_eq!((vale.counters(1).stuck, vale.counters(1).isolated), (stuck, 0));
+            assert_eq!(taken(&mut vale, Instant(2), 1), Some(1));
+        }
+    }
+
+    #[test]
+    fn a_port_takes_only_the_classes_it_wants() {
+        let mut vale = plugged(2, small());
+        for p in [1, 3, 5] {
+            vale.accept(Instant(1), 0, &header(0, 1, p), u32::from(p), &mut nothing);
+        }
+        let only = PrioritySet(1 << 3);
+        assert_eq!(taken_of(&mut vale, Instant(1), 1, only), Some((3, 3)));
+        assert_eq!((taken_of(&mut vale, Instant(1), 1, only), vale.is_ready(1, only)), (None, false));
+        // The others still wait, and the watchdog still knows.
+        vale.watch(Instant(1) + Duration::from_ms(200), 1, false, &mut |_| {});
+        assert!(vale.is_isolated(1) && vale.queued() == 0);
         balanced(&vale);
     }
 
@@ -544,11 +678,11 @@ mod tests {
         assert_eq!((freed, vale.queued()), (3, 0));
         // Its station is unknown now: flooded to those who are there.
         assert_eq!(vale.accept(Instant(2), 0, &header(0, 2, 0), 4, &mut nothing), Verdict::Queued(1));
-        assert_eq!(vale.take(Instant(2), 1, &mut nothing), Some(4));
+        assert_eq!(taken(&mut vale, Instant(2), 1), Some(4));
         vale.plug(2);
         vale.accept(Instant(3), 2, &header(2, 0, 0), 5, &mut nothing);
         assert_eq!(vale.accept(Instant(3), 0, &header(0, 2, 0), 6, &mut nothing), Verdict::Queued(1));
-        assert_eq!(vale.take(Instant(3), 2, &mut nothing), Some(6));
+        assert_eq!(taken(&mut vale, Instant(3), 2), Some(6));
         balanced(&vale);
     }
 }

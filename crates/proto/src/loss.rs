@@ -40,11 +40,21 @@ pub enum DropReason {
     Watchdog,
     /// For a port that went away.
     PortGone,
+    /// Longer than what is behind the port can take.
+    TooBig,
+    /// Through a tunnel from a server that is not of this overlay, or for one.
+    UnknownServer,
+    /// Through a tunnel with a network identifier that nobody here is of.
+    UnknownVni,
+    /// A tunnel in a tunnel.
+    NestedTunnel,
+    /// To or from a station that the controller does not know, or about which it cannot be asked now.
+    Unresolved,
 }
 
 impl DropReason {
     /// Every reason, in the order of the records.
-    pub const ALL: [DropReason; 16] = [
+    pub const ALL: [DropReason; 21] = [
         DropReason::SwitchBuffer,
         DropReason::HeadroomExceeded,
         DropReason::VswitchUplink,
@@ -61,6 +71,11 @@ impl DropReason {
         DropReason::FloodNoRoom,
         DropReason::Watchdog,
         DropReason::PortGone,
+        DropReason::TooBig,
+        DropReason::UnknownServer,
+        DropReason::UnknownVni,
+        DropReason::NestedTunnel,
+        DropReason::Unresolved,
     ];
     /// How many there are.
     pub const COUNT: usize = DropReason::ALL.len();
@@ -84,6 +99,11 @@ impl DropReason {
             DropReason::FloodNoRoom => "flood_no_room",
             DropReason::Watchdog => "watchdog",
             DropReason::PortGone => "port_gone",
+            DropReason::TooBig => "too_big",
+            DropReason::UnknownServer => "unknown_server",
+            DropReason::UnknownVni => "unknown_vni",
+            DropReason::NestedTunnel => "nested_tunnel",
+            DropReason::Unresolved => "unresolved",
         }
     }
 

@@ -33,11 +33,11 @@ pub fn checksum(bytes: &[u8]) -> u16 {
 
 /// A one's complement sum in the making.
 #[derive(Default)]
-struct Sum(u64);
+pub(crate) struct Sum(u64);
 
 impl Sum {
     /// Adds bytes in pairs; only the last call may have an odd number of them.
-    fn add(&mut self, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
         let pairs = bytes.chunks_exact(2);
         let last = pairs.remainder();
         for pair in pairs {
@@ -48,7 +48,7 @@ impl Sum {
         }
     }
 
-    fn checksum(&self) -> u16 {
+    pub(crate) fn checksum(&self) -> u16 {
         let mut sum = self.0;
         while sum > 0xFFFF {
             sum = (sum & 0xFFFF) + (sum >> 16);

@@ -47,6 +47,8 @@ impl EtherType {
     pub const IPV4: EtherType = EtherType(0x0800);
     /// ARP (RFC 826).
     pub const ARP: EtherType = EtherType(0x0806);
+    /// IPv6 (RFC 2464).
+    pub const IPV6: EtherType = EtherType(0x86DD);
     /// An 802.1Q tag.
     pub const VLAN: EtherType = EtherType(0x8100);
     /// MAC Control (802.3, 31): PAUSE and PFC.

@@ -13,6 +13,8 @@ pub const HEADER_LEN: usize = 20;
 pub struct Protocol(pub u8);
 
 impl Protocol {
+    /// ICMP.
+    pub const ICMP: Protocol = Protocol(1);
     /// TCP.
     pub const TCP: Protocol = Protocol(6);
     /// UDP.
@@ -126,6 +128,23 @@ impl Repr {
     }
 }
 
+/// Sets the ECN field of the header in front of `bytes` and corrects its checksum by what that changed (RFC 1624, 3), so
+/// that a wrong checksum stays wrong; leaves bytes that hold no IPv4 header as they are.
+pub fn set_ecn(bytes: &mut [u8], ecn: Ecn) {
+    if bytes.len() < HEADER_LEN || bytes[0] >> 4 != 4 {
+        return;
+    }
+    let old = u16::from_be_bytes([bytes[0], bytes[1]]);
+    bytes[1] = bytes[1] & !0b11 | ecn as u8;
+    let new = u16::from_be_bytes([bytes[0], bytes[1]]);
+    let sum = u16::from_be_bytes([bytes[10], bytes[11]]);
+    // HC' = ~(~HC + ~m + m')
+    let mut sum = u32::from(!sum) + u32::from(!old) + u32::from(new);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    bytes[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +183,24 @@ mod tests {
             assert_eq!((parsed, payload.len()), (repr, repr.payload_len as usize));
         });
         random::never_panics(|random| emitted(any(random)), |bytes| Repr::parse(bytes).is_ok());
+    }
+
+    #[test]
+    fn a_mark_on_the_way_keeps_the_checksum() {
+        random::check(|random| {
+            let repr = any(random);
+            let ecn = Ecn::from_bits(random.u64() as u8);
+            let mut bytes = emitted(repr);
+            set_ecn(&mut bytes, ecn);
+            assert_eq!(Repr::parse(&bytes).unwrap().0, Repr { ecn, ..repr });
+            // What was damaged stays damaged.
+            bytes[11] ^= 1;
+            set_ecn(&mut bytes, Ecn::Ce);
+            assert_eq!(Repr::parse(&bytes), Err(Error::Checksum));
+        });
+        let mut short = [0x45; HEADER_LEN - 1];
+        set_ecn(&mut short, Ecn::Ce);
+        assert_eq!(short, [0x45; HEADER_LEN - 1]);
     }
 
     #[test]

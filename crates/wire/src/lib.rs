@@ -13,9 +13,13 @@ extern crate std;
 
 pub mod arp;
 pub mod checksum;
+pub mod controller;
 mod error;
 pub mod ethernet;
+pub mod flow;
+pub mod icmp;
 pub mod ipv4;
+pub mod offload;
 pub mod pfc;
 #[cfg(test)]
 mod random;

@@ -4,7 +4,8 @@
 use serde::Serialize;
 use sluicenet_dataplane::clock;
 use sluicenet_dataplane::engine::Engine;
-use sluicenet_dataplane::shm::{BrokenPort, Client};
+use sluicenet_dataplane::port::BrokenPort;
+use sluicenet_dataplane::shm::Client;
 use sluicenet_node::vale::ValeConfig;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,8 @@ pub struct Ports {
     pub size: usize,
     /// Ports, each sending to the next.
     pub ports: usize,
+    /// Stations behind each port, of which each frame is from and for another than the one before.
+    pub stations: usize,
     /// Buffers of a port, half of them for sending.
     pub buffers: u32,
     /// For how long.
@@ -44,6 +47,8 @@ pub struct Figures {
     pub size: usize,
     /// Ports.
     pub ports: usize,
+    /// Stations behind each port.
+    pub stations: usize,
     /// Cores that were busy.
     pub cores: usize,
     /// How long it took.
@@ -99,13 +104,16 @@ const BURST: usize = 32;
 /// A program at each port: it sends to the next one and counts what it receives.
 struct Programs {
     clients: Vec<Client>,
-    frames: Vec<Vec<u8>>,
+    /// What each sends in turn.
+    frames: Vec<Vec<Vec<u8>>>,
+    next: usize,
     sent: u64,
     received: u64,
 }
 
-fn mac(port: usize) -> [u8; 6] {
-    [2, 0, 0, 0, 0, port as u8]
+fn mac(port: usize, station: usize) -> [u8; 6] {
+    let [high, low] = (station as u16).to_be_bytes();
+    [2, 0, 0, high, low, port as u8]
 }
 
 impl Programs {
@@ -113,23 +121,32 @@ impl Programs {
         let (mut clients, mut frames) = (Vec::new(), Vec::new());
         for k in 0..ports.ports {
             let access = engine.plug_shm(k, "sluicenet-bench", ports.buffers)?;
-            engine.give(mac(k), 0, k);
             clients.push(Client::open(access.memory)?);
-            let mut frame = vec![0; ports.size];
-            frame[..6].copy_from_slice(&mac((k + 1) % ports.ports));
-            frame[6..12].copy_from_slice(&mac(k));
-            // An EtherType for experiments (IEEE 802).
-            frame[12..14].copy_from_slice(&[0x88, 0xb5]);
-            frames.push(frame);
+            let of_station = |station| {
+                let mut frame = vec![0; ports.size];
+                frame[..6].copy_from_slice(&mac((k + 1) % ports.ports, station));
+                frame[6..12].copy_from_slice(&mac(k, station));
+                // An EtherType for experiments (IEEE 802).
+                frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+                frame
+            };
+            for station in 0..ports.stations {
+                engine.give(mac(k, station), 0, k);
+            }
+            frames.push((0..ports.stations).map(of_station).collect());
         }
-        Ok(Programs { clients, frames, sent: 0, received: 0 })
+        Ok(Programs { clients, frames, next: 0, sent: 0, received: 0 })
     }
 
     fn send(&mut self) -> Result<(), PortsError> {
-        for (client, frame) in self.clients.iter_mut().zip(&self.frames) {
+        for (client, frames) in self.clients.iter_mut().zip(&self.frames) {
             let mut burst = 0;
-            while burst < BURST && client.send(frame)? {
+            while burst < BURST && client.send(&frames[self.next])? {
                 burst += 1;
+                self.next += 1;
+                if self.next == frames.len() {
+                    self.next = 0;
+                }
             }
             self.sent += burst as u64;
             // In this measurement nobody sleeps.
@@ -141,7 +158,7 @@ impl Programs {
     fn receive(&mut self) -> Result<(), PortsError> {
         let mut frame = [0; 2048];
         for (client, sent) in self.clients.iter_mut().zip(&self.frames) {
-            let into = &mut frame[..sent.len()];
+            let into = &mut frame[..sent[0].len()];
             while client.receive(into)?.is_some() {
                 self.received += 1;
             }
@@ -153,7 +170,8 @@ impl Programs {
 
 /// Measures.
 pub fn run(ports: &Ports, interrupt: &AtomicBool) -> Result<Figures, PortsError> {
-    let mut engine = Engine::new(ports.ports, ValeConfig::default());
+    let stations = ports.ports * ports.stations;
+    let mut engine = Engine::new(ports.ports, ValeConfig { stations: stations.max(8192), ..ValeConfig::default() });
     let mut programs = Programs::new(&mut engine, ports)?;
     let (started, ticks) = (Instant::now(), clock::ticks());
     let go_on = || started.elapsed() < ports.time && !interrupt.load(Ordering::Relaxed);
@@ -201,6 +219,7 @@ pub fn run(ports: &Ports, interrupt: &AtomicBool) -> Result<Figures, PortsError>
         kind: ports.kind,
         size: ports.size,
         ports: ports.ports,
+        stations: ports.stations,
         cores: ports.cores,
         seconds,
         sent,
@@ -219,7 +238,8 @@ mod tests {
     #[test]
     fn nothing_is_lost_however_it_runs() {
         for (cores, ports, size) in [(1, 2, 64), (1, 5, 1_514), (2, 2, 60), (2, 3, 900)] {
-            let ports = Ports { kind: Kind::Shm, size, ports, buffers: 64, time: Duration::from_millis(30), cores };
+            let (stations, time) = (ports, Duration::from_millis(30));
+            let ports = Ports { kind: Kind::Shm, size, ports, stations, buffers: 64, time, cores };
             let figures = run(&ports, &AtomicBool::new(false)).unwrap();
             assert!(figures.sent > 0 && figures.lost == 0, "{figures:?}");
         }

@@ -5,6 +5,7 @@ use super::files::Scratch;
 use super::table::{Table, count, short};
 use super::{Global, interrupt, output};
 use crate::bench::ft::{self, FatTree};
+use crate::bench::local;
 use crate::bench::ports::{self, Ports};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +22,35 @@ enum What {
     Ft(Ft),
     /// Frames through the switch, between programs that share memory with it
     Ports(PortsArgs),
+    /// The time of a round trip through the switch, over shared memory
+    Latency(Seconds),
+    /// The processor time of a switch at which nothing moves
+    Idle(Idle),
+    /// What a receiver that has stopped costs others
+    Blocked(Seconds),
+}
+
+#[derive(Debug, clap::Args)]
+struct Seconds {
+    /// For how long
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    seconds: f64,
+}
+
+#[derive(Debug, clap::Args)]
+struct Idle {
+    /// Ports, a program at each
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    ports: u16,
+    #[command(flatten)]
+    time: Seconds,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
+        _ => Err("from more than 0 to 3600 is expected".into()),
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -34,12 +64,14 @@ struct PortsArgs {
     /// Ports, each sending to the next
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=64))]
     ports: u16,
+    /// Stations behind each port; each frame is from and for another than the one before
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16384))]
+    stations: u16,
     /// Buffers of a port, a power of two
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = buffers)]
     buffers: u32,
-    /// For how long
-    #[arg(long, value_name = "S", default_value_t = 2.0)]
-    seconds: f64,
+    #[command(flatten)]
+    time: Seconds,
     /// 1: programs and switch take turns on one core; 2: the switch has a core of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=2))]
     cores: u16,
@@ -87,21 +119,46 @@ impl Bench {
         match self.what {
             What::Ft(ft) => ft.main(global),
             What::Ports(ports) => ports.main(global),
+            What::Latency(time) => local(local::latency(time.get(), interrupt::flag()), global),
+            What::Idle(idle) => local(local::idle(idle.ports.into(), idle.time.get()), global),
+            What::Blocked(time) => local(local::blocked(time.get(), interrupt::flag()), global),
         }
     }
 }
 
+impl Seconds {
+    fn get(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+}
+
+/// Prints figures, one a line.
+fn local(figures: Result<impl serde::Serialize, ports::PortsError>, global: Global) -> Result<(), Failure> {
+    let figures = figures.map_err(|e| Failure::Failed(e.to_string()))?;
+    if global.json {
+        output::json(&figures);
+        return Ok(());
+    }
+    let mut t = Table::new(2, ["", ""]);
+    if let Ok(serde_json::Value::Object(figures)) = serde_json::to_value(&figures) {
+        for (name, value) in &figures {
+            let value = value.as_f64().map_or(value.to_string(), |v| format!("{v:.3}"));
+            t.row([name.as_str(), value.trim_end_matches(".000")]);
+        }
+    }
+    output::print(&t.text());
+    Ok(())
+}
+
 impl PortsArgs {
     fn main(self, global: Global) -> Result<(), Failure> {
-        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
-            return Err(Failure::Input(format!("--seconds {}: from more than 0 to 3600", self.seconds)));
-        }
         let what = Ports {
             kind: self.kind,
             size: self.size.into(),
             ports: self.ports.into(),
+            stations: self.stations.into(),
             buffers: self.buffers,
-            time: Duration::from_secs_f64(self.seconds),
+            time: self.time.get(),
             cores: self.cores.into(),
         };
         let f = ports::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;

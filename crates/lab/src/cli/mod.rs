@@ -19,6 +19,7 @@ mod rerun;
 mod run;
 mod schema;
 mod sweep;
+mod switch;
 mod table;
 mod validate;
 
@@ -70,6 +71,8 @@ enum Verb {
     Diff(diff::Diff),
     /// Measure the simulator itself
     Bench(bench::Bench),
+    /// The lossless switch beside guests, containers and processes
+    Switch(switch::Switch),
     /// What this machine has of what sluicenet can use
     Doctor,
     /// Print the JSON schema of scenarios
@@ -106,6 +109,7 @@ pub fn main() -> ExitCode {
         Verb::Report(v) => v.main(global),
         Verb::Diff(v) => v.main(global),
         Verb::Bench(v) => v.main(global),
+        Verb::Switch(v) => v.main(global),
         Verb::Doctor => doctor::main(global),
         Verb::Schema => schema::main(),
     };

@@ -4,7 +4,7 @@ use Kind::*;
 
 /// What a key's value is.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Text,
     Bool,
     /// A whole number from, to.
@@ -34,7 +34,7 @@ pub(super) enum Kind {
 
 /// A key.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(crate) struct Key {
     pub name: &'static str,
     pub kind: Kind,
     pub doc: &'static str,
@@ -42,26 +42,26 @@ pub(super) struct Key {
 
 /// A table and its keys.
 #[derive(Debug)]
-pub(super) struct Spec {
+pub(crate) struct Spec {
     /// As in the file; for a workload, its kind.
     pub name: &'static str,
     pub doc: &'static str,
     pub keys: &'static [Key],
 }
 
-const fn k(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+pub(crate) const fn k(name: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key { name, kind, doc }
 }
 
 /// What leaves the slowest link of 10 Gb/s, 10 kb/s, possible.
-pub(super) const SLOWDOWN_MAX: u64 = 1_000_000;
+pub(crate) const SLOWDOWN_MAX: u64 = 1_000_000;
 const HOST_MAX: u64 = (super::HOSTS_MAX - 1) as u64;
 /// Rounds and the like: what 56 bits of a message's name leave room for.
-pub(super) const COUNT_MAX: u64 = 1 << 40;
+pub(crate) const COUNT_MAX: u64 = 1 << 40;
 /// Queries that are planned before a run, and so held in memory.
-pub(super) const PLANNED_MAX: u64 = 1 << 22;
+pub(crate) const PLANNED_MAX: u64 = 1 << 22;
 /// Queries of an aggregator in two tiers: 32 bits of their number count them.
-pub(super) const QUERIES_MAX: u64 = u32::MAX as u64;
+pub(crate) const QUERIES_MAX: u64 = u32::MAX as u64;
 const PRIORITY: Key = k("priority", Count(0, 7), "the frames' priority, 0 to 7; 0 where absent");
 const TRANSPORT: Key = k("transport", Choice(&["tcp", "udp"]), "what carries the flows; tcp where absent");
 const START: Key = k("start", Duration, "when the first flow starts; 0 where absent");
@@ -71,7 +71,7 @@ const QUERY_CONNECTIONS: Key =
     k("connections", Choice(&["persistent", "per-query"]), "whether messages share connections");
 const KIND: Key = k("kind", Text, "the kind of workload");
 
-pub(super) static ROOT: Spec = Spec {
+pub(crate) static ROOT: Spec = Spec {
     name: "",
     doc: "A scenario of sluicenet.",
     keys: &[
@@ -93,7 +93,7 @@ pub(super) static ROOT: Spec = Spec {
     ],
 };
 
-pub(super) static SCENARIO: Spec = Spec {
+pub(crate) static SCENARIO: Spec = Spec {
     name: "scenario",
     doc: "what it is, and which defaults it starts from",
     keys: &[
@@ -115,7 +115,7 @@ pub(super) static SCENARIO: Spec = Spec {
     ],
 };
 
-pub(super) static TOPOLOGY: Spec = Spec {
+pub(crate) static TOPOLOGY: Spec = Spec {
     name: "topology",
     doc: "the network's shape and its links",
     keys: &[
@@ -144,7 +144,7 @@ pub(super) static TOPOLOGY: Spec = Spec {
     ],
 };
 
-pub(super) static LEVEL: Spec = Spec {
+pub(crate) static LEVEL: Spec = Spec {
     name: "topology.level",
     doc: "links of one level",
     keys: &[
@@ -155,7 +155,7 @@ pub(super) static LEVEL: Spec = Spec {
     ],
 };
 
-pub(super) static SWITCH: Spec = Spec {
+pub(crate) static SWITCH: Spec = Spec {
     name: "switch",
     doc: "every physical switch",
     keys: &[
@@ -166,7 +166,7 @@ pub(super) static SWITCH: Spec = Spec {
     ],
 };
 
-pub(super) static PFC: Spec = Spec {
+pub(crate) static PFC: Spec = Spec {
     name: "pfc",
     doc: "priority flow control (802.1Qbb) on every physical link",
     keys: &[
@@ -181,7 +181,7 @@ pub(super) static PFC: Spec = Spec {
     ],
 };
 
-pub(super) static ADAPTER: Spec = Spec {
+pub(crate) static ADAPTER: Spec = Spec {
     name: "adapter",
     doc: "every server's network adapter",
     keys: &[
@@ -194,7 +194,7 @@ pub(super) static ADAPTER: Spec = Spec {
     ],
 };
 
-pub(super) static SERVER: Spec = Spec {
+pub(crate) static SERVER: Spec = Spec {
     name: "server",
     doc: "every server",
     keys: &[
@@ -203,7 +203,7 @@ pub(super) static SERVER: Spec = Spec {
     ],
 };
 
-pub(super) static VSWITCH: Spec = Spec {
+pub(crate) static VSWITCH: Spec = Spec {
     name: "vswitch",
     doc: "every server's virtual switch",
     keys: &[
@@ -213,7 +213,7 @@ pub(super) static VSWITCH: Spec = Spec {
     ],
 };
 
-pub(super) static OVERLAY: Spec = Spec {
+pub(crate) static OVERLAY: Spec = Spec {
     name: "overlay",
     doc: "the tunnels between virtual switches",
     keys: &[
@@ -223,7 +223,7 @@ pub(super) static OVERLAY: Spec = Spec {
     ],
 };
 
-pub(super) static FRAMING: Spec = Spec {
+pub(crate) static FRAMING: Spec = Spec {
     name: "framing",
     doc: "what a frame costs on the wire",
     keys: &[
@@ -232,7 +232,7 @@ pub(super) static FRAMING: Spec = Spec {
     ],
 };
 
-pub(super) static TCP: Spec = Spec {
+pub(crate) static TCP: Spec = Spec {
     name: "tcp",
     doc: "every TCP stack",
     keys: &[
@@ -264,7 +264,7 @@ pub(super) static TCP: Spec = Spec {
     ],
 };
 
-pub(super) static UDP: Spec = Spec {
+pub(crate) static UDP: Spec = Spec {
     name: "udp",
     doc: "every UDP stack",
     keys: &[
@@ -274,7 +274,7 @@ pub(super) static UDP: Spec = Spec {
     ],
 };
 
-pub(super) static RECORD: Spec = Spec {
+pub(crate) static RECORD: Spec = Spec {
     name: "record",
     doc: "what a run writes down",
     keys: &[
@@ -296,7 +296,7 @@ pub(super) static RECORD: Spec = Spec {
     ],
 };
 
-pub(super) static TESTBED: Spec = Spec {
+pub(crate) static TESTBED: Spec = Spec {
     name: "testbed",
     doc: "how the scenario is run between real tenants on one machine; without effect on a simulation",
     keys: &[
@@ -310,10 +310,10 @@ pub(super) static TESTBED: Spec = Spec {
     ],
 };
 
-pub(super) static WORKLOADS: [&Spec; 9] =
+pub(crate) static WORKLOADS: [&Spec; 9] =
     [&PA, &PA2, &BACKGROUND, &INCAST, &HOTSPOT, &PERMUTATION, &FLOW, &FLOW_FILE, &POISSON];
 
-pub(super) static PA: Spec = Spec {
+pub(crate) static PA: Spec = Spec {
     name: "partition-aggregate",
     doc: "three tiers of requests and answers",
     keys: &[
@@ -329,7 +329,7 @@ pub(super) static PA: Spec = Spec {
     ],
 };
 
-pub(super) static PA2: Spec = Spec {
+pub(crate) static PA2: Spec = Spec {
     name: "partition-aggregate-2",
     doc: "two tiers of requests and answers",
     keys: &[
@@ -346,7 +346,7 @@ pub(super) static PA2: Spec = Spec {
     ],
 };
 
-pub(super) static BACKGROUND: Spec = Spec {
+pub(crate) static BACKGROUND: Spec = Spec {
     name: "background",
     doc: "random flows beside the others",
     keys: &[
@@ -362,7 +362,7 @@ pub(super) static BACKGROUND: Spec = Spec {
     ],
 };
 
-pub(super) static INCAST: Spec = Spec {
+pub(crate) static INCAST: Spec = Spec {
     name: "incast",
     doc: "many to one",
     keys: &[
@@ -379,7 +379,7 @@ pub(super) static INCAST: Spec = Spec {
     ],
 };
 
-pub(super) static HOTSPOT: Spec = Spec {
+pub(crate) static HOTSPOT: Spec = Spec {
     name: "hotspot",
     doc: "many to one, at a load that changes over time",
     keys: &[
@@ -393,13 +393,13 @@ pub(super) static HOTSPOT: Spec = Spec {
     ],
 };
 
-pub(super) static PHASE: Spec = Spec {
+pub(crate) static PHASE: Spec = Spec {
     name: "phases",
     doc: "a stretch of a hotspot",
     keys: &[k("until", Duration, "when it ends"), k("rate", Rate, "what each source offers during it; 0 for nothing")],
 };
 
-pub(super) static PERMUTATION: Spec = Spec {
+pub(crate) static PERMUTATION: Spec = Spec {
     name: "permutation",
     doc: "each host to one other",
     keys: &[
@@ -416,7 +416,7 @@ pub(super) static PERMUTATION: Spec = Spec {
     ],
 };
 
-pub(super) static FLOW: Spec = Spec {
+pub(crate) static FLOW: Spec = Spec {
     name: "flow",
     doc: "one to one",
     keys: &[
@@ -431,7 +431,7 @@ pub(super) static FLOW: Spec = Spec {
     ],
 };
 
-pub(super) static FLOW_FILE: Spec = Spec {
+pub(crate) static FLOW_FILE: Spec = Spec {
     name: "flow-file",
     doc: "the flows of a file",
     keys: &[
@@ -443,7 +443,7 @@ pub(super) static FLOW_FILE: Spec = Spec {
     ],
 };
 
-pub(super) static POISSON: Spec = Spec {
+pub(crate) static POISSON: Spec = Spec {
     name: "poisson",
     doc: "random flows at a load",
     keys: &[
@@ -456,11 +456,11 @@ pub(super) static POISSON: Spec = Spec {
     ],
 };
 
-pub(super) static CONSTANT: Spec =
+pub(crate) static CONSTANT: Spec =
     Spec { name: "constant", doc: "always the same", keys: &[KIND, k("value", Text, "the value, with its unit")] };
-pub(super) static EXPONENTIAL: Spec =
+pub(crate) static EXPONENTIAL: Spec =
     Spec { name: "exponential", doc: "memoryless", keys: &[KIND, k("mean", Text, "the mean, with its unit")] };
-pub(super) static LOGNORMAL: Spec = Spec {
+pub(crate) static LOGNORMAL: Spec = Spec {
     name: "lognormal",
     doc: "the logarithm is normal",
     keys: &[
@@ -469,12 +469,12 @@ pub(super) static LOGNORMAL: Spec = Spec {
         k("sigma", Number(0.0, 10.0), "standard deviation of the natural logarithm"),
     ],
 };
-pub(super) static EMPIRICAL: Spec = Spec {
+pub(crate) static EMPIRICAL: Spec = Spec {
     name: "empirical",
     doc: "linear between points",
     keys: &[KIND, k("points", Counts, "[[value, cumulative], ...], ending at 1 or at 100")],
 };
-pub(super) static CDF_FILE: Spec = Spec {
+pub(crate) static CDF_FILE: Spec = Spec {
     name: "cdf-file",
     doc: "linear between the points of a file",
     keys: &[
@@ -483,4 +483,4 @@ pub(super) static CDF_FILE: Spec = Spec {
         k("unit", Text, "the values' unit, as \"us\"; B for sizes where absent"),
     ],
 };
-pub(super) static DISTRIBUTIONS: [&Spec; 5] = [&CONSTANT, &EXPONENTIAL, &LOGNORMAL, &EMPIRICAL, &CDF_FILE];
+pub(crate) static DISTRIBUTIONS: [&Spec; 5] = [&CONSTANT, &EXPONENTIAL, &LOGNORMAL, &EMPIRICAL, &CDF_FILE];

@@ -17,18 +17,18 @@ pub(crate) mod distribution;
 mod distributions;
 mod error;
 mod files;
-mod keys;
+pub(crate) mod keys;
 mod load;
 mod model;
 mod places;
 mod schema;
-mod section;
+pub(crate) mod section;
 mod sections;
 mod sweep;
 #[cfg(test)]
 mod tests;
 mod topology;
-mod tree;
+pub(crate) mod tree;
 pub(crate) mod units;
 mod workloads;
 

@@ -10,7 +10,7 @@ use sluicenet_proto::units::Rate;
 
 /// One table with the keys it may have.
 #[derive(Clone, Copy)]
-pub(super) struct Section<'a> {
+pub(crate) struct Section<'a> {
     pub doc: &'a Document,
     pub spec: &'static Spec,
     table: Option<&'a Table>,

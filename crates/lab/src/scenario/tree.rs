@@ -5,14 +5,14 @@ use super::units::closest;
 
 /// A text values come from: the scenario's file, or an override of the command line.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(crate) struct Source {
     pub name: String,
     pub text: String,
 }
 
 /// Where in which source.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+pub(crate) struct Span {
     source: usize,
     start: usize,
     end: usize,
@@ -29,7 +29,7 @@ impl Span {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Text(String),
     Int(i128),
     Float(f64),
@@ -40,13 +40,13 @@ pub(super) enum Value {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(crate) struct Node {
     pub span: Span,
     pub value: Value,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub key: String,
     pub key_span: Span,
     pub node: Node,
@@ -54,7 +54,7 @@ pub(super) struct Entry {
 
 /// Entries in the order of the text.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     pub entries: Vec<Entry>,
 }
 
@@ -97,13 +97,13 @@ impl Node {
 
 /// A whole scenario as written, with its overrides applied.
 #[derive(Clone, Debug)]
-pub(super) struct Document {
+pub(crate) struct Document {
     pub sources: Vec<Source>,
     pub root: Table,
 }
 
 /// The name errors give to overrides.
-pub(super) const SET: &str = "--set";
+pub(crate) const SET: &str = "--set";
 /// Parts of an override's key.
 const PATH_PARTS_MAX: usize = 8;
 
@@ -309,7 +309,7 @@ fn convert(source: usize, shift: &dyn Fn(usize) -> usize, value: toml::de::DeVal
 }
 
 /// The hint of an unknown name.
-pub(super) fn name_hint(name: &str, names: &[&'static str]) -> String {
+pub(crate) fn name_hint(name: &str, names: &[&'static str]) -> String {
     match closest(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("known here: {}", names.join(", ")),

@@ -2,3 +2,4 @@
 
 pub mod headroom;
 pub mod pfc;
+pub mod watchdog;

@@ -1,5 +1,13 @@
-//! The overlay virtual network: the vSwitch of a hypervisor and the bridge into the tunnel.
+//! The overlay virtual network: the vSwitch of a hypervisor, the bridge into the tunnel, and who knows where a station lives.
 
 pub mod bridge;
+pub mod bucket;
+pub mod cache;
+pub mod controller;
 pub mod fib;
+pub mod mapping;
+pub mod neighbours;
+pub mod registrar;
+pub mod seal;
+pub mod tunnel;
 pub mod vswitch;

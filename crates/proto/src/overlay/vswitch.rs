@@ -94,6 +94,11 @@ impl<F: Copy> VSwitch<F> {
     pub fn output_len(&self, k: usize) -> u32 {
         self.ports[k].output.len
     }
+    /// The outputs that frames at input `j` wait for, one bit each.
+    #[inline]
+    pub fn waits_for(&self, j: usize) -> u64 {
+        self.ports[j].waits_for
+    }
     /// Frames in the switch.
     pub fn queued(&self) -> u32 {
         self.in_use
@@ -127,7 +132,7 @@ impl<F: Copy> VSwitch<F> {
     /// A copy of a flooded frame: it enters output queue `k` now or not at all, so that it stalls nobody.
     pub fn offer(&mut self, k: usize, frame: F) -> Result<(), Full<F>> {
         // What waits at an input for `k` came before it.
-        if self.ports[k].output.len >= self.slots || self.waiting_inputs != 0 && self.waits_for(k) {
+        if self.ports[k].output.len >= self.slots || self.waiting_inputs != 0 && self.is_waited_for(k) {
             return Err(Full(frame));
         }
         let at = self.store(frame);
@@ -151,7 +156,7 @@ impl<F: Copy> VSwitch<F> {
         }
     }
 
-    fn waits_for(&self, k: usize) -> bool {
+    fn is_waited_for(&self, k: usize) -> bool {
         self.ports.iter().any(|p| p.waits_for >> k & 1 != 0)
     }
 
@@ -167,6 +172,15 @@ impl<F: Copy> VSwitch<F> {
         Some(self.take(at))
     }
 
+    /// The frame that port `k` would receive next, which stays the next.
+    pub fn front(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) -> Option<F> {
+        if self.ports[k].output.len == 0 {
+            self.pull(k, dropped);
+        }
+        let output = &self.ports[k].output;
+        (output.len > 0).then(|| self.frames[output.head as usize].0)
+    }
+
     /// Puts port `k` to sleep if nothing waits for it: what a receive that finds nothing does. Returns whether it sleeps.
     pub fn sleep_if_empty(&mut self, k: usize) -> bool {
         let empty = !self.has_frame_for(k);
@@ -178,7 +192,7 @@ impl<F: Copy> VSwitch<F> {
 
     /// Whether port `k` would receive a frame now.
     pub fn has_frame_for(&self, k: usize) -> bool {
-        self.ports[k].output.len > 0 || self.waiting_inputs != 0 && self.waits_for(k)
+        self.ports[k].output.len > 0 || self.waiting_inputs != 0 && self.is_waited_for(k)
     }
 
     /// Whether somebody woke since [`VSwitch::take_wakes`].
@@ -450,6 +464,27 @@ mod tests {
             assert_eq!(sent, seen);
             assert_eq!(s.queued(), 0);
         }
+    }
+
+    #[test]
+    fn the_front_is_what_is_received_next() {
+        let mut rng = Rng::from_words(&[43]);
+        let mut s = VSwitch::new(4, 2, true);
+        let mut received = 0;
+        for f in 0..5_000 {
+            let (j, k) = (rng.below(4) as usize, rng.below(4) as usize);
+            let _ = s.send(j, k, f, &mut no_drop);
+            let k = rng.below(4) as usize;
+            let front = s.front(k, &mut no_drop);
+            let queued = s.queued();
+            assert_eq!(s.front(k, &mut no_drop), front);
+            if rng.below(2) == 0 {
+                assert_eq!(s.receive(k, &mut no_drop), front);
+                assert_eq!(s.queued(), queued - u32::from(front.is_some()));
+                received += u32::from(front.is_some());
+            }
+        }
+        assert!(received > 1_000);
     }
 
     #[test]

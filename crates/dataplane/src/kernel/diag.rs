@@ -1,0 +1,58 @@
+//! What a UDP socket of a namespace has room for, as the kernel says it (`sock_diag`).
+
+use super::netlink::{Message, Netlink, attributes, word};
+use sluicenet_wire::flow::Flow;
+use std::io;
+use std::net::IpAddr;
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const INET_DIAG_SKMEMINFO: u16 = 7;
+/// Bytes of `inet_diag_msg`.
+const ANSWER_LEN: usize = 72;
+
+/// What the kernel says about a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Socket {
+    /// Which one it is.
+    pub cookie: u64,
+    /// Bytes of memory that what waits in it takes.
+    pub used: u32,
+    /// Bytes it may take.
+    pub limit: u32,
+}
+
+/// The socket to which the kernel would give a datagram of `flow`.
+pub(super) fn socket(netlink: &mut Netlink, flow: &Flow) -> io::Result<Option<Socket>> {
+    // `inet_diag_req_v2`: family, protocol, extensions, padding, states; then the id: ports, addresses, device, cookie.
+    let mut request = [0u8; 56];
+    let family = if flow.source.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    request[0] = family as u8;
+    request[1] = libc::IPPROTO_UDP as u8;
+    request[2] = 1 << (INET_DIAG_SKMEMINFO - 1);
+    request[4..8].fill(0xff);
+    // As the kernel looks a datagram up: from its remote end to its local one.
+    request[8..10].copy_from_slice(&flow.source_port.to_be_bytes());
+    request[10..12].copy_from_slice(&flow.destination_port.to_be_bytes());
+    for (at, address) in [(12, flow.source), (28, flow.destination)] {
+        match address {
+            IpAddr::V4(a) => request[at..at + 4].copy_from_slice(&a.octets()),
+            IpAddr::V6(a) => request[at..at + 16].copy_from_slice(&a.octets()),
+        }
+    }
+    // No cookie: any socket.
+    request[48..56].fill(0xff);
+    let mut found = None;
+    let asked = netlink.ask(Message::new(SOCK_DIAG_BY_FAMILY, 0, &request), |_, body| {
+        let Some(rest) = body.get(ANSWER_LEN..) else { return };
+        let cookie = u64::from(word(body, 44)) | u64::from(word(body, 48)) << 32;
+        let memory = attributes(rest).find(|&(kind, _)| kind == INET_DIAG_SKMEMINFO);
+        if let Some((_, memory)) = memory {
+            found = Some(Socket { cookie, used: word(memory, 0), limit: word(memory, 4) });
+        }
+    });
+    match asked {
+        Ok(()) => Ok(found),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,132 @@
+//! What the kernel threw away between a program's `send()` and another's `recv()` where this port ends, by place.
+
+use super::error::{KernelError, Tried};
+use super::link::Links;
+use super::netns::Namespace;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+
+/// Frames and datagrams that the kernel threw away, by place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EdgeCounters {
+    /// In the queue of the tenant's device.
+    pub qdisc: u64,
+    /// At the tenant's device.
+    pub tenant_device: u64,
+    /// At the switch's device.
+    pub switch_device: u64,
+    /// On the way from a device to the stack, in the whole system: `softnet_stat`.
+    pub softnet: u64,
+    /// At full UDP sockets of the namespace: `RcvbufErrors` and `MemErrors`.
+    pub sockets: u64,
+    /// Datagrams in fragments that were never whole: `ReasmFails`.
+    pub reassembly: u64,
+}
+
+impl EdgeCounters {
+    fn since(self, before: EdgeCounters) -> EdgeCounters {
+        EdgeCounters {
+            qdisc: self.qdisc.wrapping_sub(before.qdisc),
+            tenant_device: self.tenant_device.wrapping_sub(before.tenant_device),
+            switch_device: self.switch_device.wrapping_sub(before.switch_device),
+            softnet: self.softnet.wrapping_sub(before.softnet),
+            sockets: self.sockets.wrapping_sub(before.sockets),
+            reassembly: self.reassembly.wrapping_sub(before.reassembly),
+        }
+    }
+
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.qdisc + self.tenant_device + self.switch_device + self.softnet + self.sockets + self.reassembly
+    }
+}
+
+/// Reads them, from any thread and namespace, from the time it was opened on.
+#[derive(Debug)]
+pub struct Edge {
+    tenant: (Links, String),
+    switch: (Links, String),
+    snmp: File,
+    softnet: File,
+    before: EdgeCounters,
+}
+
+impl Edge {
+    /// Between a tenant's device and its peer at the switch.
+    pub fn open(
+        tenant: &Namespace,
+        tenant_device: &str,
+        switch: &Namespace,
+        switch_device: &str,
+    ) -> Result<Edge, KernelError> {
+        // A file in /proc/net shows the namespace of who opened it.
+        let open =
+            |name: &str| File::open(format!("/proc/thread-self/net/{name}")).tried(|| format!("/proc/net/{name}"));
+        let (links, snmp, softnet) =
+            tenant.enter(|| Ok::<_, KernelError>((Links::open()?, open("snmp")?, open("softnet_stat")?)))??;
+        let mut edge = Edge {
+            tenant: (links, tenant_device.to_owned()),
+            switch: (switch.enter(Links::open)??, switch_device.to_owned()),
+            snmp,
+            softnet,
+            before: EdgeCounters::default(),
+        };
+        edge.before = edge.absolute()?;
+        Ok(edge)
+    }
+
+    /// What was thrown away since.
+    pub fn read(&mut self) -> Result<EdgeCounters, KernelError> {
+        Ok(self.absolute()?.since(self.before))
+    }
+
+    fn absolute(&mut self) -> Result<EdgeCounters, KernelError> {
+        let ours = self.switch.0.get(&self.switch.1)?;
+        let theirs = self.tenant.0.get(&self.tenant.1)?;
+        let snmp = text(&mut self.snmp).tried(|| "/proc/net/snmp".to_owned())?;
+        let udp = |name| snmp_value(&snmp, "Udp:", name);
+        Ok(EdgeCounters {
+            qdisc: self.tenant.0.queue_drops(theirs.index)?,
+            tenant_device: theirs.stats.tx_dropped + theirs.stats.rx_dropped,
+            switch_device: ours.stats.tx_dropped + ours.stats.rx_dropped,
+            softnet: softnet_drops(&text(&mut self.softnet).tried(|| "/proc/net/softnet_stat".to_owned())?),
+            sockets: udp("RcvbufErrors") + udp("MemErrors"),
+            reassembly: snmp_value(&snmp, "Ip:", "ReasmFails"),
+        })
+    }
+}
+
+fn text(file: &mut File) -> io::Result<String> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// A value of `/proc/net/snmp`: a line of names, then one of values, both beginning with the protocol.
+fn snmp_value(text: &str, protocol: &str, name: &str) -> u64 {
+    let mut lines = text.lines().filter(|l| l.split_whitespace().next() == Some(protocol));
+    let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
+    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+    pairs.find(|&(n, _)| n == name).and_then(|(_, v)| v.parse().ok()).unwrap_or(0)
+}
+
+/// The second column of each CPU's line, in hexadecimal.
+fn softnet_drops(text: &str) -> u64 {
+    let second = |line: &str| line.split_whitespace().nth(1).and_then(|v| u64::from_str_radix(v, 16).ok());
+    text.lines().filter_map(second).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_from_what_the_kernel_prints() {
+        let snmp = "Ip: Forwarding ReasmFails\nIp: 1 3\nUdp: InDatagrams NoPorts RcvbufErrors\nUdp: 10 2 7\n";
+        assert_eq!(snmp_value(snmp, "Udp:", "RcvbufErrors"), 7);
+        assert_eq!(snmp_value(snmp, "Ip:", "ReasmFails"), 3);
+        assert_eq!(snmp_value(snmp, "Udp:", "MemErrors"), 0, "a kernel that does not count it");
+        assert_eq!(softnet_drops("0000ff 0000000a 0\n000001 00000001 0\n"), 11);
+    }
+}

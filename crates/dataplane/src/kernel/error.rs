@@ -1,0 +1,60 @@
+//! What could not be had of the kernel.
+
+use std::fmt;
+use std::io;
+
+/// What was tried, and why it did not work.
+#[derive(Debug)]
+pub struct KernelError {
+    what: String,
+    why: io::Error,
+}
+
+impl KernelError {
+    pub(super) fn new(what: impl Into<String>, why: impl Into<io::Error>) -> KernelError {
+        KernelError { what: what.into(), why: why.into() }
+    }
+
+    /// The kernel's own error.
+    pub fn why(&self) -> &io::Error {
+        &self.why
+    }
+
+    fn hint(&self) -> Option<&'static str> {
+        match self.why.kind() {
+            io::ErrorKind::PermissionDenied => Some("it takes root (CAP_NET_ADMIN, CAP_SYS_ADMIN)"),
+            io::ErrorKind::Unsupported => Some("this kernel does not have it"),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)?;
+        self.hint().map_or(Ok(()), |hint| write!(f, ": {hint}"))
+    }
+}
+
+impl std::error::Error for KernelError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.why)
+    }
+}
+
+impl From<KernelError> for io::Error {
+    fn from(e: KernelError) -> io::Error {
+        io::Error::new(e.why.kind(), e.to_string())
+    }
+}
+
+/// Says what was tried.
+pub(super) trait Tried<T> {
+    fn tried(self, what: impl FnOnce() -> String) -> Result<T, KernelError>;
+}
+
+impl<T, E: Into<io::Error>> Tried<T> for Result<T, E> {
+    fn tried(self, what: impl FnOnce() -> String) -> Result<T, KernelError> {
+        self.map_err(|why| KernelError::new(what(), why))
+    }
+}

@@ -1,0 +1,355 @@
+//! Devices of a namespace and what is set on them.
+
+use super::error::{KernelError, Tried};
+use super::netlink::{ACK, CREATE, DUMP, EXCLUSIVE, Message, Netlink, REPLACE, attributes, word};
+use super::netns::Namespace;
+use super::sys;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd, AsRawFd};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
+const RTM_NEWADDR: u16 = 20;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_NEWNEIGH: u16 = 28;
+const RTM_NEWQDISC: u16 = 36;
+const RTM_GETQDISC: u16 = 38;
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
+const IFLA_TXQLEN: u16 = 13;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_STATS64: u16 = 23;
+const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_NUM_RX_QUEUES: u16 = 32;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const VETH_INFO_PEER: u16 = 1;
+const IFF_UP: u32 = 1;
+
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_STATS2: u16 = 7;
+const TCA_STATS_QUEUE: u16 = 3;
+const TCA_TBF_PARMS: u16 = 1;
+const TCA_TBF_RATE64: u16 = 4;
+const TCA_TBF_BURST: u16 = 6;
+const TC_H_ROOT: u32 = 0xffff_ffff;
+
+/// A feature of a device that ethtool(8) switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// `tx`: checksums left to the device.
+    TxChecksum,
+    /// `tso`: segments left to the device.
+    Tso,
+    /// `gso`: segments made on the way to the device.
+    Gso,
+    /// `gro`: received segments merged. A veth whose peer sends no merged ones is then polled like a real device.
+    Gro,
+}
+
+impl Feature {
+    fn command(self) -> u32 {
+        match self {
+            Feature::TxChecksum => 0x17,
+            Feature::Tso => 0x1f,
+            Feature::Gso => 0x24,
+            Feature::Gro => 0x2c,
+        }
+    }
+}
+
+/// What went through a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStats {
+    /// Frames received.
+    pub rx_packets: u64,
+    /// Frames sent.
+    pub tx_packets: u64,
+    /// Received and thrown away.
+    pub rx_dropped: u64,
+    /// To be sent and thrown away.
+    pub tx_dropped: u64,
+}
+
+/// A device as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its number in its namespace.
+    pub index: u32,
+    /// Its name there.
+    pub name: String,
+    /// Its station.
+    pub mac: [u8; 6],
+    /// The longest payload of its frames, in bytes.
+    pub mtu: u32,
+    /// What went through it.
+    pub stats: LinkStats,
+}
+
+/// A token bucket that a device's frames wait at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    /// Bytes a second.
+    pub rate: u64,
+    /// Bytes that may go at once.
+    pub burst: u32,
+    /// Bytes that may wait.
+    pub limit: u32,
+}
+
+/// The devices of the namespace it was opened in.
+#[derive(Debug)]
+pub struct Links(Netlink);
+
+fn ifinfo(index: u32, flags: u32, change: u32) -> [u8; 16] {
+    let mut header = [0; 16];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
+    header[12..16].copy_from_slice(&change.to_ne_bytes());
+    header
+}
+
+fn tcmsg(index: u32) -> [u8; 20] {
+    let mut header = [0; 20];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header[12..16].copy_from_slice(&TC_H_ROOT.to_ne_bytes());
+    header
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(a) => a.octets().to_vec(),
+        IpAddr::V6(a) => a.octets().to_vec(),
+    }
+}
+
+fn family(address: IpAddr) -> u8 {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    family as u8
+}
+
+impl Links {
+    /// Those of the namespace this thread is in.
+    pub fn open() -> Result<Links, KernelError> {
+        Netlink::route().map(Links).tried(|| "a netlink socket for devices".to_owned())
+    }
+
+    /// Makes a veth pair with one queue each: `name` here, `peer` in the other namespace.
+    pub fn create_veth(&mut self, name: &str, peer: &str, there: &Namespace) -> Result<(), KernelError> {
+        let ns = (there.as_fd().as_raw_fd() as u32).to_ne_bytes();
+        let queues =
+            |m: Message| m.with(IFLA_NUM_TX_QUEUES, &1u32.to_ne_bytes()).with(IFLA_NUM_RX_QUEUES, &1u32.to_ne_bytes());
+        let message =
+            Message::new(RTM_NEWLINK, ACK | CREATE | EXCLUSIVE, &ifinfo(0, 0, 0)).with_name(IFLA_IFNAME, name);
+        let message = queues(message).with_nested(IFLA_LINKINFO, &[], |m| {
+            m.with(IFLA_INFO_KIND, b"veth").with_nested(IFLA_INFO_DATA, &[], |m| {
+                m.with_nested(VETH_INFO_PEER, &ifinfo(0, 0, 0), |m| {
+                    queues(m.with_name(IFLA_IFNAME, peer)).with(IFLA_NET_NS_FD, &ns)
+                })
+            })
+        });
+        self.0.tell(message).tried(|| format!("making the veth pair {name} and {peer} in {}", there.name()))
+    }
+
+    /// Makes a Linux bridge.
+    pub fn create_bridge(&mut self, name: &str) -> Result<(), KernelError> {
+        let message = Message::new(RTM_NEWLINK, ACK | CREATE | EXCLUSIVE, &ifinfo(0, 0, 0))
+            .with_name(IFLA_IFNAME, name)
+            .with_nested(IFLA_LINKINFO, &[], |m| m.with(IFLA_INFO_KIND, b"bridge"));
+        self.0.tell(message).tried(|| format!("making the bridge {name}"))
+    }
+
+    /// A device by its name.
+    pub fn get(&mut self, name: &str) -> Result<Link, KernelError> {
+        let message = Message::new(RTM_GETLINK, 0, &ifinfo(0, 0, 0)).with_name(IFLA_IFNAME, name);
+        let mut link = Link { index: 0, name: name.to_owned(), mac: [0; 6], mtu: 0, stats: LinkStats::default() };
+        let asked = self.0.ask(message, |kind, body| {
+            if kind != RTM_NEWLINK || body.len() < 16 {
+                return;
+            }
+            link.index = word(body, 4);
+            for (kind, value) in attributes(&body[16..]) {
+                match kind {
+                    IFLA_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
+                    IFLA_MTU => link.mtu = word(value, 0),
+                    IFLA_STATS64 => {
+                        // `rtnl_link_stats64`: packets, bytes, errors, dropped, each received and sent.
+                        let field = |i: usize| {
+                            value.get(8 * i..8 * i + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
+                        };
+                        let [rx_packets, tx_packets] = [field(0), field(1)];
+                        let [rx_dropped, tx_dropped] = [field(6), field(7)];
+                        link.stats = LinkStats { rx_packets, tx_packets, rx_dropped, tx_dropped };
+                    }
+                    _ => {}
+                }
+            }
+        });
+        asked.tried(|| format!("the device {name}"))?;
+        Ok(link)
+    }
+
+    fn change(&mut self, name: &str, flags: u32, add: impl FnOnce(Message) -> Message) -> Result<(), KernelError> {
+        let index = self.get(name)?.index;
+        let message = add(Message::new(RTM_NEWLINK, ACK, &ifinfo(index, flags, flags)));
+        self.0.tell(message).tried(|| format!("changing the device {name}"))
+    }
+
+    /// Switches a device on.
+    pub fn up(&mut self, name: &str) -> Result<(), KernelError> {
+        self.change(name, IFF_UP, |m| m)
+    }
+
+    /// Gives a device its station.
+    pub fn set_mac(&mut self, name: &str, mac: [u8; 6]) -> Result<(), KernelError> {
+        self.change(name, 0, |m| m.with(IFLA_ADDRESS, &mac))
+    }
+
+    /// Sets the longest payload of a device's frames.
+    pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<(), KernelError> {
+        self.change(name, 0, |m| m.with(IFLA_MTU, &mtu.to_ne_bytes()))
+    }
+
+    /// Sets how many frames a device queues: the ring of a TAP.
+    pub fn set_queue_len(&mut self, name: &str, frames: u32) -> Result<(), KernelError> {
+        self.change(name, 0, |m| m.with(IFLA_TXQLEN, &frames.to_ne_bytes()))
+    }
+
+    /// Makes a device a port of a bridge.
+    pub fn set_master(&mut self, name: &str, bridge: &str) -> Result<(), KernelError> {
+        let master = self.get(bridge)?.index;
+        self.change(name, 0, |m| m.with(IFLA_MASTER, &master.to_ne_bytes()))
+    }
+
+    /// Deletes a device, and its peer if it is a veth.
+    pub fn delete(&mut self, name: &str) -> Result<(), KernelError> {
+        let index = self.get(name)?.index;
+        let message = Message::new(RTM_DELLINK, ACK, &ifinfo(index, 0, 0));
+        self.0.tell(message).tried(|| format!("deleting the device {name}"))
+    }
+
+    /// Gives a device an address in a network of `prefix` bits.
+    pub fn add_address(&mut self, name: &str, address: IpAddr, prefix: u8) -> Result<(), KernelError> {
+        const NO_DUPLICATE_DETECTION: u8 = 2;
+        let index = self.get(name)?.index;
+        let mut header = [family(address), prefix, NO_DUPLICATE_DETECTION, 0, 0, 0, 0, 0];
+        header[4..].copy_from_slice(&index.to_ne_bytes());
+        let bytes = octets(address);
+        let message = Message::new(RTM_NEWADDR, ACK | CREATE | REPLACE, &header).with(1, &bytes).with(2, &bytes);
+        self.0.tell(message).tried(|| format!("the address {address}/{prefix} of {name}"))
+    }
+
+    /// Sends what no other route is for to a gateway.
+    pub fn add_default_route(&mut self, gateway: Ipv4Addr) -> Result<(), KernelError> {
+        // Table main, made by hand, of the whole internet, to one station.
+        let header = [libc::AF_INET as u8, 0, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
+        let message = Message::new(RTM_NEWROUTE, ACK | CREATE | REPLACE, &header).with(5, &gateway.octets());
+        self.0.tell(message).tried(|| format!("a default route by {gateway}"))
+    }
+
+    /// Says for good at which station an address is.
+    pub fn add_neighbour(&mut self, name: &str, address: IpAddr, mac: [u8; 6]) -> Result<(), KernelError> {
+        const PERMANENT: u16 = 0x80;
+        let index = self.get(name)?.index;
+        let mut header = [0; 12];
+        header[0] = family(address);
+        header[4..8].copy_from_slice(&index.to_ne_bytes());
+        header[8..10].copy_from_slice(&PERMANENT.to_ne_bytes());
+        let message = Message::new(RTM_NEWNEIGH, ACK | CREATE | REPLACE, &header);
+        let message = message.with(1, &octets(address)).with(2, &mac);
+        self.0.tell(message).tried(|| format!("the neighbour {address} of {name}"))
+    }
+
+    /// Has a device's frames wait in a queue of so many.
+    pub fn set_fifo(&mut self, name: &str, frames: u32) -> Result<(), KernelError> {
+        let index = self.get(name)?.index;
+        let message = Message::new(RTM_NEWQDISC, ACK | CREATE | REPLACE, &tcmsg(index))
+            .with_name(TCA_KIND, "pfifo")
+            .with(TCA_OPTIONS, &frames.to_ne_bytes());
+        self.0.tell(message).tried(|| format!("a queue of {frames} frames at {name} (pfifo)"))
+    }
+
+    /// Has a device's frames wait at a token bucket.
+    pub fn set_bucket(&mut self, name: &str, bucket: TokenBucket) -> Result<Bucket, KernelError> {
+        let index = self.get(name)?.index;
+        let mut made = Bucket { netlink: Netlink::route().tried(|| "a netlink socket".to_owned())?, index };
+        made.apply(ACK | CREATE | REPLACE, bucket).tried(|| format!("a token bucket at {name} (tbf)"))?;
+        Ok(made)
+    }
+
+    /// The name of a device's queueing discipline.
+    pub fn queue_kind(&mut self, index: u32) -> Result<Option<String>, KernelError> {
+        let mut kind = None;
+        let asked = self.0.ask(Message::new(RTM_GETQDISC, DUMP, &[0; 20]), |_, body| {
+            if body.len() < 20 || word(body, 4) != index || word(body, 12) != TC_H_ROOT {
+                return;
+            }
+            if let Some((_, name)) = attributes(&body[20..]).find(|&(kind, _)| kind == TCA_KIND) {
+                kind = Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned());
+            }
+        });
+        asked.tried(|| "queueing disciplines".to_owned())?;
+        Ok(kind)
+    }
+
+    /// Frames a device's queueing discipline threw away.
+    pub fn queue_drops(&mut self, index: u32) -> Result<u64, KernelError> {
+        let mut drops = 0;
+        let asked = self.0.ask(Message::new(RTM_GETQDISC, DUMP, &[0; 20]), |_, body| {
+            if body.len() < 20 || word(body, 4) != index || word(body, 12) != TC_H_ROOT {
+                return;
+            }
+            let stats = attributes(&body[20..]).filter(|&(kind, _)| kind == TCA_STATS2);
+            for (_, queue) in stats.flat_map(|(_, s)| attributes(s)).filter(|&(kind, _)| kind == TCA_STATS_QUEUE) {
+                // `gnet_stats_queue`: length, backlog, drops.
+                drops += u64::from(word(queue, 8));
+            }
+        });
+        asked.tried(|| "queueing disciplines".to_owned())?;
+        Ok(drops)
+    }
+
+    /// Switches a feature of a device.
+    pub fn set_feature(&mut self, name: &str, feature: Feature, on: bool) -> Result<(), KernelError> {
+        let what = || format!("{feature:?} of {name} {}", if on { "on" } else { "off" });
+        let socket = sys::udp_socket().tried(what)?;
+        sys::set_feature(socket.as_fd(), name, feature.command(), on).tried(what)
+    }
+}
+
+/// A token bucket in place, changed without losing what waits at it.
+#[derive(Debug)]
+pub struct Bucket {
+    netlink: Netlink,
+    index: u32,
+}
+
+impl Bucket {
+    /// Other numbers for the same bucket: what waits goes on waiting.
+    pub fn change(&mut self, bucket: TokenBucket) -> io::Result<()> {
+        self.apply(ACK, bucket)
+    }
+
+    fn apply(&mut self, flags: u16, bucket: TokenBucket) -> io::Result<()> {
+        // `tc_tbf_qopt`: rate and peak rate of 12 bytes each, limit, buffer, mtu.
+        let mut options = [0; 36];
+        options[1] = 1; // Ethernet's bytes count as they are.
+        options[8..12].copy_from_slice(&u32::try_from(bucket.rate).unwrap_or(u32::MAX).to_ne_bytes());
+        options[24..28].copy_from_slice(&bucket.limit.to_ne_bytes());
+        // The time a burst takes, which the kernel wants too, and does not use when it is told the burst.
+        options[28..32].copy_from_slice(&1_000_000u32.to_ne_bytes());
+        let message = Message::new(RTM_NEWQDISC, flags, &tcmsg(self.index)).with_name(TCA_KIND, "tbf");
+        let message = message.with_nested(TCA_OPTIONS, &[], |m| {
+            let m = m.with(TCA_TBF_PARMS, &options).with(TCA_TBF_BURST, &bucket.burst.to_ne_bytes());
+            if bucket.rate > u64::from(u32::MAX) { m.with(TCA_TBF_RATE64, &bucket.rate.to_ne_bytes()) } else { m }
+        });
+        self.netlink.tell(message)
+    }
+}

@@ -1,0 +1,136 @@
+//! Programs for experiments: senders that send as fast as their socket lets them, and sinks that count.
+//!
+//! They use plain UDP sockets with the buffers they have by default. Each datagram carries a number, so that a sink sees what
+//! is missing, doubled or out of order.
+
+use super::error::{KernelError, Tried};
+use super::netns::Namespace;
+use super::sys::{self, BATCH, Received, Wait};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// Datagrams in one system call of a sender.
+const BURST: usize = 32;
+/// Bytes that a datagram must have: who sent it, and its number.
+pub const SHORTEST: usize = 8;
+/// The longest datagram.
+pub const LONGEST: usize = 65_507;
+
+/// A program that sends.
+#[derive(Debug)]
+pub struct Sender {
+    socket: UdpSocket,
+    number: u16,
+    payload: usize,
+    memory: Vec<u8>,
+    sent: u64,
+}
+
+impl Sender {
+    /// Sender `number` in a namespace; its datagrams carry `payload` bytes, from [`SHORTEST`] to [`LONGEST`].
+    pub fn new(namespace: &Namespace, number: u16, to: SocketAddr, payload: usize) -> Result<Sender, KernelError> {
+        assert!((SHORTEST..=LONGEST).contains(&payload));
+        let socket = namespace.enter(|| {
+            let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+            let socket = UdpSocket::bind(any)?;
+            socket.connect(to)?;
+            // So that whoever wants it to stop need not wait for ever for a socket that is held back.
+            socket.set_write_timeout(Some(Duration::from_millis(50)))?;
+            Ok::<_, io::Error>(socket)
+        })?;
+        let socket = socket.tried(|| format!("a UDP socket to {to} in {}", namespace.name()))?;
+        Ok(Sender { socket, number, payload, memory: vec![0; BURST * payload], sent: 0 })
+    }
+
+    /// Sends as many as go, `most` and at most a burst; waits up to 50 ms for room for the first. How many went.
+    pub fn send(&mut self, most: u64) -> io::Result<usize> {
+        let count = most.min(BURST as u64) as usize;
+        let mut frames = [(0, 0); BURST];
+        for (i, frame) in frames.iter_mut().enumerate().take(count) {
+            *frame = (i * self.payload, self.payload);
+            let number = u64::from(self.number) << 48 | (self.sent + i as u64);
+            self.memory[frame.0..frame.0 + SHORTEST].copy_from_slice(&number.to_be_bytes());
+        }
+        match sys::send(self.socket.as_fd(), Wait::Yes, &self.memory, &frames[..count]) {
+            Ok(n) => {
+                self.sent += n as u64;
+                Ok(n)
+            }
+            // No room; or ICMP says that there is nobody, about one that went before.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted
+                ) || e.raw_os_error() == Some(libc::ENOBUFS) =>
+            {
+                Ok(0)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Datagrams the kernel took.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+}
+
+/// A program that receives.
+#[derive(Debug)]
+pub struct Sink {
+    socket: UdpSocket,
+    memory: Vec<u8>,
+    slot: usize,
+    received: u64,
+    /// The next number of each sender.
+    next: Vec<u64>,
+    disordered: u64,
+}
+
+impl Sink {
+    /// A socket in a namespace, for datagrams of up to `payload` bytes of senders numbered below `senders`.
+    pub fn bind(namespace: &Namespace, at: SocketAddr, payload: usize, senders: u16) -> Result<Sink, KernelError> {
+        let socket = namespace.enter(|| {
+            let socket = UdpSocket::bind(at)?;
+            socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+            Ok::<_, io::Error>(socket)
+        })?;
+        let socket = socket.tried(|| format!("a UDP socket at {at} in {}", namespace.name()))?;
+        let memory = vec![0; BATCH * payload];
+        Ok(Sink { socket, memory, slot: payload, received: 0, next: vec![0; senders.into()], disordered: 0 })
+    }
+
+    /// Receives what is there, `most` and at most a batch; waits up to 50 ms for the first. How many there were.
+    pub fn receive(&mut self, most: usize) -> io::Result<usize> {
+        let places: Vec<usize> = (0..most.min(BATCH)).map(|i| i * self.slot).collect();
+        let mut received = [Received::default(); BATCH];
+        let n = sys::receive(self.socket.as_fd(), Wait::Yes, &mut self.memory, &places, self.slot, &mut received)?;
+        for (i, received) in received.iter().enumerate().take(n) {
+            let bytes = &self.memory[i * self.slot..i * self.slot + received.len];
+            let number = bytes.first_chunk().map_or(u64::MAX, |b| u64::from_be_bytes(*b));
+            let Some(next) = self.next.get_mut((number >> 48) as usize) else {
+                self.disordered += 1;
+                continue;
+            };
+            let number = number & ((1 << 48) - 1);
+            if number != *next {
+                self.disordered += 1;
+            }
+            *next = number + 1;
+        }
+        self.received += n as u64;
+        Ok(n)
+    }
+
+    /// Datagrams received.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Datagrams that were not the next of their sender: after a gap, doubled, too late or of nobody.
+    pub fn disordered(&self) -> u64 {
+        self.disordered
+    }
+}

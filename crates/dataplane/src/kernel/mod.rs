@@ -1,0 +1,35 @@
+//! Ports that are Linux network devices.
+//!
+//! - [`valve`]: a veth into a tenant's namespace that only the switch polls, and that hands over only what the tenant's sockets
+//!   have room for: nothing is lost from `send()` to `recv()`, on an unmodified kernel;
+//! - [`tap`]: a TAP whose queue is held, where nobody may enter the tenant's namespace;
+//! - [`packet`]: a device as it is, such as the one to the fabric;
+//! - [`netns`], [`link`]: namespaces and what is in them; [`edge`]: what the kernel itself threw away, by place;
+//! - [`lan`], [`load`]: tenants, and programs that send and receive as fast as sockets let them, for experiments.
+//!
+//! System calls that need `unsafe` are in `sys` and nowhere else.
+
+pub mod edge;
+mod error;
+pub mod lan;
+pub mod link;
+pub mod load;
+pub mod netns;
+pub mod packet;
+pub mod tap;
+
+pub mod valve;
+
+mod diag;
+mod netlink;
+mod pool;
+mod stage;
+mod sys;
+mod truesize;
+
+pub use error::KernelError;
+
+use sluicenet_proto::time::Duration;
+
+/// When a device that took no more frames is tried again: nothing says when it takes them.
+const DEVICE_AGAIN: Duration = Duration::from_us(50);

@@ -1,0 +1,157 @@
+//! Network namespaces: made, entered and deleted as `ip netns` does, so that both see the same ones.
+
+use super::error::{KernelError, Tried};
+use rustix::fs::CWD;
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+/// Where namespaces with a name are.
+const NAMED: &str = "/run/netns";
+
+/// What the names of all namespaces begin with that this project makes.
+pub const PREFIX: &str = "sluice-";
+
+/// A network namespace: devices, addresses and sockets of their own.
+#[derive(Debug)]
+pub struct Namespace {
+    file: File,
+    name: String,
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Namespace {
+    /// Makes a namespace with its loopback device up. Its name must begin with [`PREFIX`] and be a file name.
+    pub fn create(name: &str) -> Result<Namespace, KernelError> {
+        let what = || format!("making the network namespace {name}");
+        if !name.starts_with(PREFIX) || name.contains(['/', '\0']) || name.len() > 200 {
+            let why = format!("its name must begin with `{PREFIX}` and be a file name");
+            return Err(KernelError::new(what(), io::Error::new(io::ErrorKind::InvalidInput, why)));
+        }
+        std::fs::create_dir_all(NAMED).tried(what)?;
+        let path = Path::new(NAMED).join(name);
+        File::options().write(true).create_new(true).open(&path).tried(what)?;
+        let made = on_a_thread(|| {
+            // Only this thread moves; it ends here.
+            #[allow(deprecated)]
+            rustix::thread::unshare(UnshareFlags::NEWNET)?;
+            rustix::mount::mount_bind("/proc/thread-self/ns/net", &path)?;
+            Ok(())
+        });
+        if let Err(why) = made {
+            let _ = std::fs::remove_file(&path);
+            return Err(KernelError::new(what(), why));
+        }
+        let namespace = Namespace::open(name)?;
+        namespace.enter(|| super::link::Links::open()?.up("lo"))??;
+        Ok(namespace)
+    }
+
+    /// A namespace by its name, or by a path such as `/proc/1234/ns/net`.
+    pub fn open(name: &str) -> Result<Namespace, KernelError> {
+        let path = if name.starts_with('/') { PathBuf::from(name) } else { Path::new(NAMED).join(name) };
+        let file = File::open(&path).tried(|| format!("the network namespace {}", path.display()))?;
+        Ok(Namespace { file, name: name.to_owned() })
+    }
+
+    /// The one this thread is in.
+    pub fn current() -> Result<Namespace, KernelError> {
+        Namespace::open("/proc/thread-self/ns/net")
+    }
+
+    /// Its name, or its path.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Deletes a namespace by name, and with it the devices in it; its sockets live as long as somebody has them open.
+    pub fn delete(name: &str) -> Result<(), KernelError> {
+        let path = Path::new(NAMED).join(name);
+        // One that was never mounted is only a file.
+        let _ = rustix::mount::unmount(&path, UnmountFlags::DETACH);
+        std::fs::remove_file(&path).tried(|| format!("deleting the network namespace {name}"))
+    }
+
+    /// Runs `inside` in the namespace, on a thread of its own; sockets it opens stay there.
+    pub fn enter<T: Send>(&self, inside: impl FnOnce() -> T + Send) -> Result<T, KernelError> {
+        on_a_thread(|| {
+            rustix::thread::move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?;
+            Ok(inside())
+        })
+        .tried(|| format!("entering the network namespace {}", self.name))
+    }
+
+    /// Runs `inside` in the namespace with its `/sys/class/net` in place of ours.
+    pub fn enter_with_sysfs<T: Send>(&self, inside: impl FnOnce() -> T + Send) -> Result<T, KernelError> {
+        self.enter(|| -> io::Result<T> {
+            // The mounts of this thread alone.
+            #[allow(deprecated)]
+            rustix::thread::unshare(UnshareFlags::NEWNS)?;
+            rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+            rustix::mount::mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None)?;
+            Ok(inside())
+        })?
+        .tried(|| format!("the devices of {} in /sys", self.name))
+    }
+}
+
+fn on_a_thread<T: Send>(inside: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| match scope.spawn(inside).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+/// Writes a setting of the namespace this thread is in, such as `net/ipv6/conf/all/disable_ipv6`.
+pub(super) fn set_sysctl(name: &str, value: &str) -> Result<(), KernelError> {
+    std::fs::write(Path::new("/proc/sys").join(name), value).tried(|| format!("setting {name} to {value}"))
+}
+
+/// Deletes every namespace of this project, and the devices with it; returns their names. For what a killed run left behind.
+///
+/// A TAP ends with the process that made it, and all other devices that are made here are in such namespaces.
+pub fn clean() -> Result<Vec<String>, KernelError> {
+    clean_up("")
+}
+
+/// The same for the namespaces of one run, whose names go on with `tag`.
+pub fn clean_up(tag: &str) -> Result<Vec<String>, KernelError> {
+    let mut gone = Vec::new();
+    let entries = match std::fs::read_dir(NAMED) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(gone),
+        other => other.tried(|| NAMED.to_owned())?,
+    };
+    for entry in entries {
+        let name = entry.tried(|| NAMED.to_owned())?.file_name().to_string_lossy().into_owned();
+        if name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(tag)) {
+            Namespace::delete(&name)?;
+            gone.push(name);
+        }
+    }
+    gone.sort();
+    Ok(gone)
+}
+
+/// Whether this process may make namespaces; why not, if not.
+pub fn may_make_namespaces() -> Result<(), KernelError> {
+    on_a_thread(|| {
+        #[allow(deprecated)]
+        rustix::thread::unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS)?;
+        rustix::fs::accessat(
+            CWD,
+            "/proc/thread-self/ns/net",
+            rustix::fs::Access::READ_OK,
+            rustix::fs::AtFlags::empty(),
+        )?;
+        Ok(())
+    })
+    .tried(|| "a network namespace of one's own".to_owned())
+}

@@ -1,0 +1,326 @@
+//! A network device as it is: a NIC, a veth, the wire to the fabric. Frames go in and out by a raw packet socket.
+
+use super::error::{KernelError, Tried};
+use super::link::Links;
+use super::netns::Namespace;
+use super::pool::{HEADER_LEN, Pool};
+use super::sys::{self, BATCH};
+use crate::fabric::Device;
+use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use sluicenet_proto::time::Instant;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Memory the kernel may hold frames in that were not fetched yet.
+const RECEIVE_MEMORY: i32 = 64 << 20;
+
+/// A packet socket at a device: sees what the device receives, whomever it is for, not what it sends; what is sent goes past
+/// the device's queueing discipline, so that the caller hears when the device takes no more.
+pub(super) fn open_socket(device: u32) -> io::Result<OwnedFd> {
+    let fd = sys::packet_socket()?;
+    let set = |level, name, value| sys::set_option(fd.as_fd(), level, name, value);
+    set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_MEMORY)?;
+    set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
+    set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+    set(libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
+    sys::set_promiscuous(fd.as_fd(), device)?;
+    sys::bind_packet(fd.as_fd(), device, libc::ETH_P_ALL as u16)?;
+    Ok(fd)
+}
+
+/// What went wrong with frames that were handed to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotSent {
+    /// It takes none now.
+    Full,
+    /// It never takes the first one.
+    TooLong,
+    /// It is gone.
+    Gone,
+}
+
+pub(super) fn not_sent(e: &io::Error) -> NotSent {
+    match Errno::from_io_error(e) {
+        Some(Errno::MSGSIZE | Errno::INVAL) => NotSent::TooLong,
+        Some(Errno::NXIO | Errno::NODEV | Errno::BADF) => NotSent::Gone,
+        // No memory, no room in the ring, interrupted, or switched off for a while.
+        _ => NotSent::Full,
+    }
+}
+
+/// Frames in and out of a device, in batches, and what was lost.
+#[derive(Debug)]
+pub struct PacketDevice {
+    socket: OwnedFd,
+    inbox: Pool,
+    received: VecDeque<Descriptor>,
+    outbox: Pool,
+    waiting: VecDeque<u32>,
+    mtu: u32,
+    counters: PacketCounters,
+    drops: Cell<u64>,
+}
+
+/// What happened at a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketCounters {
+    /// Frames received.
+    pub received: u64,
+    /// Frames the device took.
+    pub sent: u64,
+    /// Frames received that were cut short.
+    pub bad: u64,
+    /// Frames that were longer than the device takes, not sent.
+    pub too_long: u64,
+    /// Times the device took no more.
+    pub device_full: u64,
+    /// Frames the kernel threw away because they were not fetched in time.
+    pub socket_drops: u64,
+}
+
+impl PacketDevice {
+    /// The device `name` of a namespace, with `buffers` for frames in each direction.
+    pub fn open(namespace: &Namespace, name: &str, buffers: u32) -> Result<PacketDevice, KernelError> {
+        let (socket, link) = namespace.enter(|| {
+            let link = Links::open()?.get(name)?;
+            let socket = open_socket(link.index).tried(|| format!("a packet socket at {name}"))?;
+            Ok::<_, KernelError>((socket, link))
+        })??;
+        Ok(PacketDevice {
+            socket,
+            inbox: Pool::new(buffers, link.mtu + HEADER_LEN as u32),
+            received: VecDeque::new(),
+            outbox: Pool::new(buffers, link.mtu + HEADER_LEN as u32),
+            waiting: VecDeque::new(),
+            mtu: link.mtu,
+            counters: PacketCounters::default(),
+            drops: Cell::new(0),
+        })
+    }
+
+    /// The longest payload of its frames, in bytes.
+    pub fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// Receives a batch of frames; how many there were.
+    pub fn receive(&mut self, each: &mut impl FnMut(&[u8])) -> io::Result<usize> {
+        let n = self.fetch()?;
+        for frame in self.received.drain(..) {
+            each(self.inbox.frame(frame.buffer));
+            self.inbox.release(frame.buffer);
+        }
+        Ok(n)
+    }
+
+    fn fetch(&mut self) -> io::Result<usize> {
+        let (n, bad) = match self.inbox.receive(self.socket.as_fd(), &mut self.received) {
+            // Said once when a device is switched off; it may come back.
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::NETDOWN) => (0, 0),
+            other => other?,
+        };
+        self.counters.received += n as u64;
+        self.counters.bad += bad as u64;
+        Ok(n)
+    }
+
+    /// Whether a frame can be sent.
+    pub fn has_room(&self) -> bool {
+        self.outbox.free() > 0
+    }
+
+    /// Takes a frame to be sent by [`PacketDevice::flush`]; whether there was room for it.
+    pub fn send(&mut self, frame: &[u8]) -> bool {
+        let Some(buffer) = self.outbox.store(frame) else { return false };
+        self.waiting.push_back(buffer);
+        true
+    }
+
+    /// Hands the device what waits, as much as it takes; how many frames that were.
+    pub fn flush(&mut self) -> io::Result<usize> {
+        let mut sent = 0;
+        while !self.waiting.is_empty() {
+            match self.outbox.send(self.socket.as_fd(), self.waiting.iter().copied()) {
+                Ok(n) => {
+                    self.waiting.drain(..n).for_each(|buffer| self.outbox.release(buffer));
+                    sent += n;
+                }
+                Err(e) => match not_sent(&e) {
+                    NotSent::Full => {
+                        self.counters.device_full += 1;
+                        break;
+                    }
+                    NotSent::TooLong => {
+                        self.counters.too_long += 1;
+                        self.waiting.pop_front().into_iter().for_each(|buffer| self.outbox.release(buffer));
+                    }
+                    NotSent::Gone => return Err(e),
+                },
+            }
+        }
+        self.counters.sent += sent as u64;
+        Ok(sent)
+    }
+
+    /// Frames that wait for the device.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> PacketCounters {
+        let new = sys::packet_drops(self.socket.as_fd()).unwrap_or(0);
+        self.drops.set(self.drops.get() + u64::from(new));
+        PacketCounters { socket_drops: self.drops.get(), ..self.counters }
+    }
+}
+
+impl AsFd for PacketDevice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Device for PacketDevice {
+    fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+        // What the device did not take last time goes before what is answered to the frames of this time.
+        PacketDevice::flush(self)?;
+        PacketDevice::receive(self, &mut |frame: &[u8]| take(frame))
+    }
+
+    fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        Ok(PacketDevice::send(self, frame))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        PacketDevice::flush(self).map(drop)
+    }
+
+    fn wakers<'a>(&'a self, for_room: bool, fds: &mut Vec<PollFd<'a>>) {
+        let room = if for_room || self.waiting() > 0 { PollFlags::OUT } else { PollFlags::empty() };
+        fds.push(PollFd::new(&self.socket, PollFlags::IN | room));
+    }
+
+    fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
+        let counters = PacketDevice::counters(self);
+        show("rx_frames", counters.received);
+        show("tx_frames", counters.sent);
+        show("rx_bad", counters.bad);
+        show("tx_too_long", counters.too_long);
+        show("tx_full", counters.device_full);
+        show("rx_socket_drops", counters.socket_drops);
+    }
+}
+
+/// A port of the switch that is a plain device: nothing holds the other side back, and what it sends too fast is lost in
+/// the kernel and counted.
+#[derive(Debug)]
+pub struct PacketPort {
+    device: PacketDevice,
+    lent: u32,
+    now: Instant,
+    asleep: bool,
+}
+
+impl PacketPort {
+    /// A port at a device.
+    pub fn new(device: PacketDevice) -> PacketPort {
+        PacketPort { device, lent: 0, now: Instant::ZERO, asleep: false }
+    }
+}
+
+impl Port for PacketPort {
+    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
+        self.now = now;
+        if self.device.received.is_empty() && self.device.inbox.free() >= BATCH as u32 {
+            self.device.fetch().map_err(|_| BrokenPort)?;
+        }
+        Ok(())
+    }
+
+    fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
+        Ok(self.device.received.front().copied())
+    }
+
+    fn head(&self, buffer: u32) -> [u64; 2] {
+        self.device.inbox.head(buffer)
+    }
+
+    fn accept(&mut self) {
+        if self.device.received.pop_front().is_some() {
+            self.lent += 1;
+        }
+    }
+
+    fn read(&self, buffer: u32, into: &mut [u8]) {
+        into.copy_from_slice(&self.device.inbox.frame(buffer)[..into.len()]);
+    }
+
+    fn give_back(&mut self, buffer: u32) {
+        self.lent -= 1;
+        self.device.inbox.release(buffer);
+    }
+
+    fn lent(&self) -> u32 {
+        self.lent
+    }
+
+    fn owes_room(&self) -> bool {
+        self.device.received.is_empty() && self.device.inbox.free() < BATCH as u32
+    }
+
+    fn max_frame(&self) -> u32 {
+        self.device.mtu + HEADER_LEN as u32
+    }
+
+    fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
+        Ok(self.device.has_room())
+    }
+
+    fn deliver(&mut self, frame: &Delivery<'_>) {
+        let stored = self.device.send(frame.bytes);
+        assert!(stored, "room was reserved");
+    }
+
+    fn publish(&mut self) -> Result<(), BrokenPort> {
+        self.device.flush().map(drop).map_err(|_| BrokenPort)
+    }
+
+    fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
+        self.asleep = !blocked;
+        if blocked {
+            return Ok(true);
+        }
+        self.on_turn(self.now)?;
+        Ok(self.device.received.is_empty())
+    }
+
+    fn wake_up(&mut self) {
+        self.asleep = false;
+    }
+
+    fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
+        if self.asleep {
+            fds.push(PollFd::new(&self.device.socket, PollFlags::IN));
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        // Nothing says when a device takes frames again.
+        (self.device.waiting() > 0).then_some(self.now.saturating_add(super::DEVICE_AGAIN))
+    }
+
+    fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
+        let c = self.device.counters();
+        show("received", c.received);
+        show("sent", c.sent);
+        show("bad_frames", c.bad);
+        show("too_long", c.too_long);
+        show("device_full", c.device_full);
+        show("edge_socket_drops", c.socket_drops);
+    }
+}

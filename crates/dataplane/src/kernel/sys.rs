@@ -1,0 +1,283 @@
+//! The system calls that no crate has in a safe form: packet sockets in batches, ioctls of devices, and the one BPF program.
+//!
+//! Every function checks its arguments itself; nothing outside this file has to keep a promise for it to be sound.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::{MaybeUninit, size_of, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Frames in one system call.
+pub(super) const BATCH: usize = 64;
+
+/// `SO_PREFER_BUSY_POLL`: only busy polling polls the device as long as it goes on.
+pub(super) const PREFER_BUSY_POLL: i32 = 69;
+/// `SO_BUSY_POLL_BUDGET`: frames of one poll.
+pub(super) const BUSY_POLL_BUDGET: i32 = 70;
+
+fn check(result: i64) -> io::Result<i64> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn owned(fd: i64) -> io::Result<OwnedFd> {
+    let fd = check(fd)?;
+    // SAFETY: the kernel just made this descriptor for us; nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// A raw packet socket that sees frames of no protocol until it is bound.
+pub(super) fn packet_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: takes three numbers.
+    owned(unsafe { libc::socket(libc::AF_PACKET, kind, 0) }.into())
+}
+
+/// A UDP socket over IPv4.
+pub(super) fn udp_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: takes three numbers.
+    owned(unsafe { libc::socket(libc::AF_INET, kind, 0) }.into())
+}
+
+/// Ties a packet socket to a device and to frames of `protocol` (`ETH_P_ALL` for all).
+pub(super) fn bind_packet(fd: BorrowedFd<'_>, device: u32, protocol: u16) -> io::Result<()> {
+    // SAFETY: all zero is an address of this family's plain numbers.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = device as i32;
+    let len = size_of::<libc::sockaddr_ll>() as u32;
+    // SAFETY: the address is alive, and `len` is its size.
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) }.into()).map(drop)
+}
+
+/// Sees every frame of a device, whomever it is for.
+pub(super) fn set_promiscuous(fd: BorrowedFd<'_>, device: u32) -> io::Result<()> {
+    let request = libc::packet_mreq {
+        mr_ifindex: device as i32,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set_bytes(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
+}
+
+fn set_bytes<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Result<()> {
+    let len = size_of::<T>() as u32;
+    // SAFETY: the value is alive, and `len` is its size.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const *value).cast(), len) }.into()).map(drop)
+}
+
+/// Sets a socket's option that is a number.
+pub(super) fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
+    set_bytes(fd, level, name, &value)
+}
+
+/// Ties a socket to a device by its name.
+pub(super) fn bind_to_device(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let len = name.len() as u32;
+    let (fd, name) = (fd.as_raw_fd(), name.as_ptr().cast());
+    // SAFETY: the name is alive and has `len` bytes.
+    check(unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name, len) }.into()).map(drop)
+}
+
+fn option_words<const N: usize>(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<[u32; N]> {
+    let mut words = [0u32; N];
+    let mut len = size_of::<[u32; N]>() as u32;
+    // SAFETY: the kernel writes at most `len` bytes, which is the size of the words.
+    check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, words.as_mut_ptr().cast(), &mut len) }.into())?;
+    Ok(words)
+}
+
+/// The number of the receive queue that a socket's last frame came from; 0 if none.
+pub(super) fn napi_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    option_words::<1>(fd, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID).map(|w| w[0])
+}
+
+/// Bytes of memory the kernel charges a socket for what waits in it.
+pub(super) fn receive_memory(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    option_words::<9>(fd, libc::SOL_SOCKET, libc::SO_MEMINFO).map(|w| w[0])
+}
+
+/// Frames a packet socket threw away for want of room since it was last asked.
+pub(super) fn packet_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    option_words::<2>(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS).map(|w| w[1])
+}
+
+/// Bytes of memory of what a socket sent and no stack has taken in yet.
+pub(super) fn in_flight(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut bytes = 0i32;
+    // SAFETY: this request writes one number, there.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) }.into())?;
+    Ok(bytes as u32)
+}
+
+/// What a frame was received as.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Received {
+    /// Bytes that were written.
+    pub len: usize,
+    /// Its 802.1Q tag, which the kernel took out.
+    pub tag: Option<u16>,
+    /// Whether it was longer than its place.
+    pub cut: bool,
+}
+
+/// Whether a call waits until there is something, or room, for the first frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// It comes back at once.
+    No,
+    /// As long as the socket's own timeout says.
+    Yes,
+}
+
+/// Receives up to [`BATCH`] frames into `memory`, `len` bytes at most at each of `places`; how many there were.
+pub(super) fn receive(
+    fd: BorrowedFd<'_>,
+    wait: Wait,
+    memory: &mut [u8],
+    places: &[usize],
+    len: usize,
+    received: &mut [Received; BATCH],
+) -> io::Result<usize> {
+    let count = places.len().min(BATCH);
+    assert!(places[..count].iter().all(|&at| at + len <= memory.len()), "a place outside of the memory");
+    // Room for one control message with `tpacket_auxdata`: 16 bytes of header and 20.
+    let mut control = [[0u64; 5]; BATCH];
+    // SAFETY: all zero is a valid value of these plain structures.
+    let (mut pieces, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) = unsafe { (zeroed(), zeroed()) };
+    for (i, &at) in places[..count].iter().enumerate() {
+        pieces[i] = libc::iovec { iov_base: memory[at..].as_mut_ptr().cast(), iov_len: len };
+        messages[i].msg_hdr.msg_iov = &mut pieces[i];
+        messages[i].msg_hdr.msg_iovlen = 1;
+        messages[i].msg_hdr.msg_control = control[i].as_mut_ptr().cast();
+        messages[i].msg_hdr.msg_controllen = size_of::<[u64; 5]>();
+    }
+    let (fd, none) = (fd.as_raw_fd(), std::ptr::null_mut());
+    let flags = if wait == Wait::No { libc::MSG_DONTWAIT } else { libc::MSG_WAITFORONE };
+    // SAFETY: the first `count` messages point at pieces and control room that are alive, and these at memory that is ours
+    // and checked above.
+    let n = unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), count as u32, flags, none) };
+    let n = match check(n.into()) {
+        Ok(n) => n as usize,
+        Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return Ok(0),
+        Err(e) => return Err(e),
+    };
+    for ((message, control), received) in messages.iter().zip(&control).zip(received.iter_mut()).take(n) {
+        *received = Received {
+            len: message.msg_len as usize,
+            tag: tag(control, message.msg_hdr.msg_controllen),
+            cut: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+        };
+    }
+    Ok(n)
+}
+
+/// The 802.1Q tag in a control message of a packet socket.
+fn tag(control: &[u64; 5], len: usize) -> Option<u16> {
+    const VLAN_VALID: u32 = 1 << 4;
+    // A `cmsghdr` (length, level, type) and a `tpacket_auxdata`: status, length, captured, offsets, TCI, TPID.
+    let (level, kind) = (control[1] as u32 as i32, (control[1] >> 32) as i32);
+    if len < 36 || level != libc::SOL_PACKET || kind != libc::PACKET_AUXDATA || control[2] as u32 & VLAN_VALID == 0 {
+        return None;
+    }
+    Some(control[4] as u16)
+}
+
+/// Sends up to [`BATCH`] frames from `memory`, given by offset and length; how many were taken. An error is about the first.
+pub(super) fn send(fd: BorrowedFd<'_>, wait: Wait, memory: &[u8], frames: &[(usize, usize)]) -> io::Result<usize> {
+    let flags = if wait == Wait::No { libc::MSG_DONTWAIT } else { 0 };
+    let count = frames.len().min(BATCH);
+    // SAFETY: all zero is a valid value of these plain structures.
+    let (mut pieces, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) = unsafe { (zeroed(), zeroed()) };
+    for (i, &(at, len)) in frames[..count].iter().enumerate() {
+        let bytes = &memory[at..at + len];
+        pieces[i] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: len };
+        messages[i].msg_hdr.msg_iov = &mut pieces[i];
+        messages[i].msg_hdr.msg_iovlen = 1;
+    }
+    // SAFETY: the first `count` messages point at pieces that are alive, and these at bytes that are only read.
+    let n = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count as u32, flags) };
+    check(n.into()).map(|n| n as usize)
+}
+
+/// One poll of the receive queue whose number the socket has. What the socket itself receives is of no interest.
+pub(super) fn busy_poll(fd: BorrowedFd<'_>) {
+    let mut byte = MaybeUninit::<u8>::uninit();
+    // SAFETY: at most one byte is written, and there is room for it.
+    unsafe { libc::recv(fd.as_raw_fd(), byte.as_mut_ptr().cast(), 1, libc::MSG_DONTWAIT) };
+}
+
+fn interface(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: all zero is a valid value of this plain structure.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("`{name}`: a device's name has 1 to 15 bytes"),
+        ));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
+}
+
+/// Sets one of a device's features by its `ETHTOOL_S...` command; any socket of its namespace will do.
+pub(super) fn set_feature(fd: BorrowedFd<'_>, name: &str, command: u32, on: bool) -> io::Result<()> {
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
+    let mut value = [command, on.into()];
+    let mut request = interface(name)?;
+    request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+    // SAFETY: the request points at a command and its one word, both alive, as these commands want it.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL, &mut request) }.into()).map(drop)
+}
+
+/// Makes an open `/dev/net/tun` a TAP device of that name, one queue, no header in front of its frames.
+pub(super) fn make_tap(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let mut request = interface(name)?;
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
+    // SAFETY: this request reads and writes one `ifreq`.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &mut request) }.into()).map(drop)
+}
+
+/// Commands of bpf(2).
+const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_LINK_CREATE: libc::c_long = 28;
+
+/// Puts the program `return XDP_PASS` in front of a device's stack for as long as the descriptor is open.
+///
+/// It is the generic kind, which leaves the device as it is: a device with a program of this kind merges no TCP segments.
+pub(super) fn attach_pass(device: u32) -> io::Result<OwnedFd> {
+    const BPF_PROG_TYPE_XDP: u32 = 6;
+    const BPF_XDP: u32 = 37;
+    const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+    // r0 = XDP_PASS; exit.
+    let program: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
+    let license = c"Apache-2.0";
+    #[repr(C)]
+    struct Load {
+        kind: u32,
+        instructions: u32,
+        program: u64,
+        license: u64,
+        rest: [u64; 13],
+    }
+    let load = Load {
+        kind: BPF_PROG_TYPE_XDP,
+        instructions: program.len() as u32,
+        program: program.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        rest: [0; 13],
+    };
+    // SAFETY: the attributes, the program and the license they point at are alive; bytes behind what the kernel knows are 0.
+    let loaded = owned(unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const load, size_of::<Load>()) })?;
+    let link: [u32; 16] = {
+        let mut words = [0; 16];
+        words[..4].copy_from_slice(&[loaded.as_raw_fd() as u32, device, BPF_XDP, XDP_FLAGS_SKB_MODE]);
+        words
+    };
+    // SAFETY: the attributes are alive, and are numbers only.
+    owned(unsafe { libc::syscall(libc::SYS_bpf, BPF_LINK_CREATE, link.as_ptr(), size_of::<[u32; 16]>()) })
+}

@@ -1,0 +1,320 @@
+//! A TAP device whose queue is held: the second best, for tenants whose sockets nobody may ask about.
+//!
+//! A TAP throws away what it has no room for in its ring. So a token bucket stands in front of it, nearly closed (XOFF) while
+//! the switch holds many of its frames and open (XON) when it holds few again. It is changed, never replaced: what waits at it
+//! goes on waiting, and the sender's sockets with it. The ring takes what was on its way, and is emptied eagerly.
+//!
+//! Towards the tenant nothing is known of its sockets: what they have no room for is lost there, and counted there.
+
+use super::DEVICE_AGAIN;
+use super::error::{KernelError, Tried};
+use super::link::{Bucket, Links, TokenBucket};
+use super::netns::Namespace;
+use super::packet::{NotSent, not_sent};
+use super::pool::{HEADER_LEN, Pool};
+use super::sys::{self, Wait};
+use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use sluicenet_proto::time::Instant;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Frames in the ring of the device: what may come between XOFF and its taking effect, which takes up to 4 ms.
+const RING: u32 = 30_000;
+/// Bytes that may wait at the bucket: more than all sockets' send buffers hold.
+const WAITING_BYTES: u32 = 1_000_000_000;
+/// Bytes a second when it is open, as good as any number, and when it is nearly closed: the smallest frames fill the ring
+/// behind it in half an hour.
+const OPEN_RATE: u64 = 12_500_000_000;
+const CLOSED_RATE: u64 = 1_000;
+const OPEN_BURST: u32 = 1_000_000;
+/// Bytes of preamble, tag and the like in which the kernel may count a frame longer than it is.
+const BURST_SLACK: u32 = 86;
+/// Frames read in one turn.
+const READ_MOST: usize = 256;
+
+/// How a port is set up.
+#[derive(Clone, Debug)]
+pub struct TapConfig {
+    /// Frames of the tenant that the switch holds at most.
+    pub buffers: u32,
+    /// The queue is held while the switch holds so many.
+    pub xoff: u32,
+    /// And let go when it holds no more than so many.
+    pub xon: u32,
+}
+
+impl Default for TapConfig {
+    fn default() -> TapConfig {
+        TapConfig { buffers: 4096, xoff: 1024, xon: 256 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    received: u64,
+    sent: u64,
+    xoff: u64,
+    xon: u64,
+    failed_changes: u64,
+    bad: u64,
+    too_long: u64,
+    device_full: u64,
+}
+
+/// The switch's end of a TAP device.
+#[derive(Debug)]
+pub struct TapPort {
+    tap: OwnedFd,
+    bucket: Bucket,
+    /// By which a frame is sent through the device, to wake its queue.
+    kicker: OwnedFd,
+    kick: [u8; 60],
+    closed_burst: u32,
+    config: TapConfig,
+    longest: u32,
+    inbox: Pool,
+    received: VecDeque<Descriptor>,
+    lent: u32,
+    held: bool,
+    /// Whether a frame still has to be sent to wake the queue.
+    kick_owed: bool,
+    outbox: Pool,
+    waiting: VecDeque<u32>,
+    now: Instant,
+    asleep: bool,
+    counters: Counters,
+    stats: RefCell<(Links, String, u64)>,
+}
+
+impl TapPort {
+    /// Makes the device `name` in a tenant's namespace, up and without an address. It ends with the port.
+    pub fn create(
+        tenant: &Namespace,
+        name: &str,
+        mac: [u8; 6],
+        mtu: u32,
+        config: &TapConfig,
+    ) -> Result<TapPort, KernelError> {
+        if !(config.xon < config.xoff && config.xoff < config.buffers && config.buffers <= 1 << 16) {
+            let why = format!("{config:?}: xon < xoff < buffers <= 65536 is expected");
+            return Err(KernelError::new("a TAP port", io::Error::new(io::ErrorKind::InvalidInput, why)));
+        }
+        let longest = mtu + HEADER_LEN as u32;
+        let open = TokenBucket { rate: OPEN_RATE, burst: OPEN_BURST, limit: WAITING_BYTES };
+        let (tap, bucket, kicker, links, drops) = tenant.enter(|| {
+            let what = || format!("the TAP device {name}");
+            let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let tap = rustix::fs::open("/dev/net/tun", flags, rustix::fs::Mode::empty())
+                .tried(|| "/dev/net/tun (CONFIG_TUN)".to_owned())?;
+            sys::make_tap(tap.as_fd(), name).tried(what)?;
+            let mut links = Links::open()?;
+            links.set_mac(name, mac)?;
+            links.set_mtu(name, mtu)?;
+            links.set_queue_len(name, RING)?;
+            let bucket = links.set_bucket(name, open)?;
+            let kicker = sys::packet_socket().tried(what)?;
+            let link = links.get(name)?;
+            sys::bind_packet(kicker.as_fd(), link.index, 0).tried(what)?;
+            links.up(name)?;
+            let drops = drops(&mut links, name)?;
+            Ok::<_, KernelError>((tap, bucket, kicker, links, drops))
+        })??;
+        Ok(TapPort {
+            tap,
+            bucket,
+            kicker,
+            kick: kick_frame(mac),
+            closed_burst: longest + BURST_SLACK,
+            config: config.clone(),
+            longest,
+            inbox: Pool::new(config.buffers, longest),
+            received: VecDeque::new(),
+            lent: 0,
+            held: false,
+            kick_owed: false,
+            outbox: Pool::new(config.buffers, longest),
+            waiting: VecDeque::new(),
+            now: Instant::ZERO,
+            asleep: false,
+            counters: Counters::default(),
+            stats: RefCell::new((links, name.to_owned(), drops)),
+        })
+    }
+
+    fn fetch(&mut self) -> Result<(), BrokenPort> {
+        let TapPort { tap, inbox, received, counters, kick, .. } = self;
+        for _ in 0..READ_MOST {
+            let frame = inbox.fill(|bytes| match rustix::io::read(&*tap, bytes) {
+                Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+                // Switched off for a while.
+                Err(Errno::IO) => Ok(0),
+                other => Ok(other?),
+            });
+            let Some(frame) = frame.map_err(|_| BrokenPort)? else { break };
+            if inbox.frame(frame.buffer) == kick.as_slice() {
+                inbox.release(frame.buffer);
+            } else if (frame.len as usize) < HEADER_LEN {
+                counters.bad += 1;
+                inbox.release(frame.buffer);
+            } else {
+                counters.received += 1;
+                received.push_back(frame);
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds the queue or lets it go.
+    fn control(&mut self) {
+        let holds = self.inbox.count() - self.inbox.free();
+        let hold = if self.held { holds > self.config.xon } else { holds >= self.config.xoff };
+        if hold != self.held {
+            let (rate, burst) = if hold { (CLOSED_RATE, self.closed_burst) } else { (OPEN_RATE, OPEN_BURST) };
+            match self.bucket.change(TokenBucket { rate, burst, limit: WAITING_BYTES }) {
+                Ok(()) => {
+                    self.held = hold;
+                    self.kick_owed = !hold;
+                    *(if hold { &mut self.counters.xoff } else { &mut self.counters.xon }) += 1;
+                }
+                // Tried again in the next turn; the ring has room meanwhile.
+                Err(_) => self.counters.failed_changes += 1,
+            }
+        }
+        // An open bucket still sleeps as long as the closed one had to, unless a frame comes along.
+        if self.kick_owed && sys::send(self.kicker.as_fd(), Wait::No, &self.kick, &[(0, self.kick.len())]).is_ok() {
+            self.kick_owed = false;
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), BrokenPort> {
+        while let Some(&buffer) = self.waiting.front() {
+            match rustix::io::write(&self.tap, self.outbox.frame(buffer)) {
+                Ok(_) => self.counters.sent += 1,
+                Err(e) => match not_sent(&e.into()) {
+                    NotSent::Full => {
+                        self.counters.device_full += 1;
+                        return Ok(());
+                    }
+                    NotSent::TooLong => self.counters.too_long += 1,
+                    NotSent::Gone => return Err(BrokenPort),
+                },
+            }
+            self.waiting.pop_front();
+            self.outbox.release(buffer);
+        }
+        Ok(())
+    }
+}
+
+/// What the device itself and its queue threw away.
+fn drops(links: &mut Links, name: &str) -> Result<u64, KernelError> {
+    let link = links.get(name)?;
+    Ok(link.stats.tx_dropped + links.queue_drops(link.index)?)
+}
+
+/// A frame for nobody, that no other program sends: 802's "local experimental" with our name in it.
+fn kick_frame(mac: [u8; 6]) -> [u8; 60] {
+    let mut frame = [0; 60];
+    frame[0] = 2;
+    frame[6..12].copy_from_slice(&mac);
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame[14..27].copy_from_slice(b"sluicenet-xon");
+    frame
+}
+
+impl Port for TapPort {
+    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
+        self.now = now;
+        self.fetch()?;
+        self.control();
+        Ok(())
+    }
+
+    fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
+        Ok(self.received.front().copied())
+    }
+
+    fn head(&self, buffer: u32) -> [u64; 2] {
+        self.inbox.head(buffer)
+    }
+
+    fn accept(&mut self) {
+        if self.received.pop_front().is_some() {
+            self.lent += 1;
+        }
+    }
+
+    fn read(&self, buffer: u32, into: &mut [u8]) {
+        into.copy_from_slice(&self.inbox.frame(buffer)[..into.len()]);
+    }
+
+    fn give_back(&mut self, buffer: u32) {
+        self.lent -= 1;
+        self.inbox.release(buffer);
+    }
+
+    fn lent(&self) -> u32 {
+        self.lent
+    }
+
+    fn max_frame(&self) -> u32 {
+        self.longest
+    }
+
+    fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
+        Ok(self.outbox.free() > 0)
+    }
+
+    fn deliver(&mut self, frame: &Delivery<'_>) {
+        let Some(buffer) = self.outbox.store(frame.bytes) else { unreachable!("room was reserved") };
+        self.waiting.push_back(buffer);
+    }
+
+    fn publish(&mut self) -> Result<(), BrokenPort> {
+        self.flush()
+    }
+
+    fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
+        self.fetch()?;
+        self.control();
+        // A port that has to wait goes on emptying its ring, unless it is full itself.
+        self.asleep = self.inbox.free() > 0;
+        Ok(!self.kick_owed && (blocked || self.received.is_empty()))
+    }
+
+    fn wake_up(&mut self) {
+        self.asleep = false;
+    }
+
+    fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
+        if self.asleep {
+            fds.push(PollFd::new(&self.tap, PollFlags::IN));
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        (!self.waiting.is_empty()).then_some(self.now.saturating_add(DEVICE_AGAIN))
+    }
+
+    fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
+        let c = &self.counters;
+        show("received", c.received);
+        show("sent", c.sent);
+        show("xoff", c.xoff);
+        show("xon", c.xon);
+        show("failed_changes", c.failed_changes);
+        show("bad_frames", c.bad);
+        show("too_long", c.too_long);
+        show("device_full", c.device_full);
+        let (links, name, before) = &mut *self.stats.borrow_mut();
+        // A device that is gone has no counters.
+        if let Ok(drops) = drops(links, name) {
+            show("edge_tap", drops.saturating_sub(*before));
+        }
+    }
+}

@@ -1,0 +1,605 @@
+//! The veth valve: a tenant's namespace at the switch, without loss from `send()` to `recv()`.
+//!
+//! ```text
+//! send() blocks <- socket's send buffer <- pfifo of the tenant's device <- ring of the veth (256) <- polled by the switch only
+//! recv() <- socket's receive buffer <- the stack, to which frames are handed only when the socket has room for them
+//! ```
+//!
+//! The switch's end of the veth is in NAPI mode, by `gro on`, which stays when the switch is killed, so that the backpressure
+//! stays too. With `napi_defer_hard_irqs` and a long `gro_flush_timeout` nothing polls it but the switch: one busy poll at a
+//! time, when there is room for what it can bring. A generic XDP program that passes everything keeps the device from merging
+//! TCP segments. Before the switch sleeps it lets the device's interrupts on again.
+//!
+//! A switch that is killed loses what it had accepted, and of each port one poll of 64 frames every 2 s until another runs.
+
+use super::edge::Edge;
+use super::error::{KernelError, Tried};
+use super::link::{Feature, Link, Links};
+use super::netlink::Netlink;
+use super::netns::{self, Namespace};
+use super::packet::{self, NotSent, not_sent};
+use super::pool::{HEADER_LEN, Pool};
+use super::stage::{Host, Stage};
+use super::sys::{self, BATCH};
+use super::truesize::TrueSize;
+use super::{DEVICE_AGAIN, diag};
+use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
+use rustix::event::{PollFd, PollFlags};
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::flow::{self, Flow};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Frames that wait at a tenant's device: more than all its sockets' send buffers hold, some 93 full frames each.
+const TENANT_QUEUE: u32 = 100_000;
+/// Empty polls after which interrupts are on again.
+const DEFER_INTERRUPTS: u32 = 2;
+/// After so long without a poll the kernel polls once itself, and again after as long.
+///
+/// It bounds how long a switch that starts again after it was killed waits for the first frame, and how much is lost while
+/// none runs: one poll of 64 frames each time.
+const KERNEL_POLLS_AFTER: std::time::Duration = std::time::Duration::from_secs(2);
+/// A port that is shut has one or two frames polled so often, into its socket, so that the kernel does not poll.
+const KEEP_SHUT: Duration = Duration::from_secs(1);
+/// Longest time busy polling may take; it polls once, but 0 would switch it off.
+const BUSY_POLL_US: i32 = 20;
+
+/// How a port is set up.
+#[derive(Clone, Debug)]
+pub struct ValveConfig {
+    /// Frames of the tenant that the switch holds at most.
+    pub buffers: u32,
+    /// Frames for the tenant that wait for its sockets at most.
+    pub stage: u32,
+    /// Frames of one poll; it can bring twice as many.
+    pub budget: u32,
+    /// A socket that has had frames and took none for so long is isolated, what waits for it dropped by name; without it,
+    /// everybody waits for it.
+    pub detection_time: Option<Duration>,
+}
+
+impl Default for ValveConfig {
+    /// The time as SONiC's PFC watchdog has it.
+    fn default() -> ValveConfig {
+        ValveConfig { buffers: 1024, stage: 512, budget: 64, detection_time: Some(Duration::from_ms(200)) }
+    }
+}
+
+impl ValveConfig {
+    /// Free buffers without which there is no poll: it can bring twice its budget, and a little more.
+    fn needed(&self) -> u32 {
+        2 * self.budget + 64
+    }
+
+    fn check(&self) -> Result<(), KernelError> {
+        let wrong =
+            |why: String| Err(KernelError::new("a valve port", io::Error::new(io::ErrorKind::InvalidInput, why)));
+        if !(1..=256).contains(&self.budget) {
+            return wrong(format!("a budget of {}: 1 to 256 are expected", self.budget));
+        }
+        if !(self.needed()..=1 << 16).contains(&self.buffers) {
+            return wrong(format!("{} buffers: {} to 65536 are expected", self.buffers, self.needed()));
+        }
+        if !(1..=1 << 16).contains(&self.stage) {
+            return wrong(format!("a stage of {}: 1 to 65536 are expected", self.stage));
+        }
+        Ok(())
+    }
+}
+
+/// A veth pair between the switch and a tenant.
+#[derive(Clone, Copy, Debug)]
+pub struct Veth<'a> {
+    /// Where the switch's end is: best a namespace of the switch's own, without addresses.
+    pub switch: &'a Namespace,
+    /// The name of that end.
+    pub switch_device: &'a str,
+    /// Where the tenant's end is.
+    pub tenant: &'a Namespace,
+    /// The name of that end.
+    pub tenant_device: &'a str,
+}
+
+impl Veth<'_> {
+    /// Makes the pair, ready for a [`ValvePort`]; the tenant's end has no address yet.
+    pub fn create(&self, mac: [u8; 6], mtu: u32) -> Result<(), KernelError> {
+        self.switch.enter(|| {
+            let mut links = Links::open()?;
+            links.create_veth(self.switch_device, self.tenant_device, self.tenant)?;
+            links.set_mtu(self.switch_device, mtu)?;
+            self.prepare(&mut links)
+        })??;
+        self.tenant.enter(|| {
+            let mut links = Links::open()?;
+            links.set_mac(self.tenant_device, mac)?;
+            links.set_mtu(self.tenant_device, mtu)?;
+            self.prepare_tenant(&mut links)?;
+            links.up(self.tenant_device)
+        })??;
+        self.switch.enter(|| Links::open()?.up(self.switch_device))??;
+        Ok(())
+    }
+
+    /// Makes the pair as the kernel does, for switches of other kinds; with `checksummed` the tenant's frames carry their
+    /// checksums.
+    pub fn create_plain(&self, mac: [u8; 6], checksummed: bool) -> Result<(), KernelError> {
+        self.switch.enter(|| Links::open()?.create_veth(self.switch_device, self.tenant_device, self.tenant))??;
+        self.tenant.enter(|| {
+            let mut links = Links::open()?;
+            links.set_mac(self.tenant_device, mac)?;
+            if checksummed {
+                links.set_feature(self.tenant_device, Feature::TxChecksum, false)?;
+            }
+            links.up(self.tenant_device)
+        })??;
+        self.switch.enter(|| Links::open()?.up(self.switch_device))?
+    }
+
+    /// The switch's end, in NAPI mode, and nothing in its stack that answers.
+    fn prepare(&self, links: &mut Links) -> Result<(), KernelError> {
+        links.set_feature(self.switch_device, Feature::Gro, true)?;
+        let ipv6 = format!("net/ipv6/conf/{}/disable_ipv6", self.switch_device);
+        if std::path::Path::new("/proc/sys").join(&ipv6).exists() {
+            netns::set_sysctl(&ipv6, "1")?;
+        }
+        Ok(())
+    }
+
+    /// The tenant's end: a queue that holds all its sockets can send; whole frames only.
+    fn prepare_tenant(&self, links: &mut Links) -> Result<(), KernelError> {
+        let link = links.get(self.tenant_device)?;
+        // A queue that is there may hold frames, which another would not take over.
+        if links.queue_kind(link.index)?.as_deref() != Some("pfifo") {
+            links.set_fifo(self.tenant_device, TENANT_QUEUE)?;
+        }
+        for feature in [Feature::TxChecksum, Feature::Tso, Feature::Gso] {
+            links.set_feature(self.tenant_device, feature, false)?;
+        }
+        Ok(())
+    }
+}
+
+/// Says when a device of a namespace is polled: settings that only its sysfs has.
+fn set_polling(
+    namespace: &Namespace,
+    device: &str,
+    defer: u32,
+    timeout: std::time::Duration,
+) -> Result<(), KernelError> {
+    namespace.enter_with_sysfs(|| {
+        for (name, value) in
+            [("gro_flush_timeout", timeout.as_nanos().to_string()), ("napi_defer_hard_irqs", defer.to_string())]
+        {
+            let path = format!("/sys/class/net/{device}/{name}");
+            std::fs::write(&path, value).tried(|| path)?;
+        }
+        Ok(())
+    })?
+}
+
+/// What a port asks of the kernel about the sockets of its tenant.
+#[derive(Debug)]
+struct Kernel {
+    socket: OwnedFd,
+    diag: Netlink,
+}
+
+impl Host for Kernel {
+    fn socket(&mut self, flow: &Flow) -> io::Result<Option<diag::Socket>> {
+        diag::socket(&mut self.diag, flow)
+    }
+    fn in_flight(&mut self) -> io::Result<u32> {
+        sys::in_flight(self.socket.as_fd())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    received: u64,
+    sent: u64,
+    polls: u64,
+    empty_polls: u64,
+    bad: u64,
+    device_full: u64,
+    shut: u64,
+    sleeps: u64,
+}
+
+/// The switch's end of a [`Veth`].
+#[derive(Debug)]
+pub struct ValvePort {
+    kernel: Kernel,
+    /// Carries the number of the device's receive queue, by which it is polled.
+    poller: OwnedFd,
+    /// Attached as long as it is open.
+    _program: OwnedFd,
+    budget: i32,
+    needed: u32,
+    longest: u32,
+    inbox: Pool,
+    received: VecDeque<Descriptor>,
+    lent: u32,
+    /// The frame by which the poller learned its number; it is nobody's.
+    boot: Option<Vec<u8>>,
+    outbox: Pool,
+    stage: Stage,
+    now: Instant,
+    /// Whether there is no room for a poll.
+    shut: bool,
+    /// When it was polled last.
+    polled: Instant,
+    device_again: Option<Instant>,
+    /// Interrupts are on.
+    asleep: bool,
+    counters: Counters,
+    socket_drops: Cell<u64>,
+    edge: RefCell<Edge>,
+    candidates: Vec<u32>,
+}
+
+impl ValvePort {
+    /// A port at the pair, which may be one that a switch that was killed had: what waits in it is kept.
+    pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
+        config.check()?;
+        let (program, socket, poller, port, link) = veth.switch.enter(|| {
+            let mut links = Links::open()?;
+            veth.prepare(&mut links)?;
+            let link = links.get(veth.switch_device)?;
+            let program = sys::attach_pass(link.index)
+                .tried(|| format!("an XDP program at {} (CONFIG_BPF_SYSCALL)", veth.switch_device))?;
+            let socket = packet::open_socket(link.index).tried(|| format!("a packet socket at {}", link.name))?;
+            let (poller, port) = poller(&link)?;
+            links.up(veth.switch_device)?;
+            Ok::<_, KernelError>((program, socket, poller, port, link))
+        })??;
+        // Interrupts as with any device, until the poller has its number.
+        set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
+        let (diag, theirs, sink) = veth.tenant.enter(|| {
+            let mut links = Links::open()?;
+            veth.prepare_tenant(&mut links)?;
+            let diag = Netlink::diag().tried(|| "a netlink socket for sockets (CONFIG_INET_UDP_DIAG)".to_owned())?;
+            let sink = sys::packet_socket().tried(|| "a packet socket".to_owned())?;
+            Ok::<_, KernelError>((diag, links.get(veth.tenant_device)?, sink))
+        })??;
+        let boot = boot_frame(port);
+        learn(veth, &poller, &theirs, &boot)?;
+        set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;
+        set_busy_poll(&poller, config.budget).tried(|| "busy polling (CONFIG_NET_RX_BUSY_POLL)".to_owned())?;
+        let longest = link.mtu + HEADER_LEN as u32;
+        let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), theirs.index, longest)?;
+        let edge = Edge::open(veth.tenant, veth.tenant_device, veth.switch, veth.switch_device)?;
+        Ok(ValvePort {
+            kernel: Kernel { socket, diag },
+            poller,
+            _program: program,
+            budget: config.budget as i32,
+            needed: config.needed(),
+            longest,
+            inbox: Pool::new(config.buffers, longest),
+            received: VecDeque::new(),
+            lent: 0,
+            boot: Some(boot),
+            outbox: Pool::new(config.stage, longest),
+            stage: Stage::new(charges, link.mtu, config.detection_time),
+            now: Instant::ZERO,
+            shut: false,
+            polled: Instant::ZERO,
+            device_again: None,
+            asleep: false,
+            counters: Counters::default(),
+            socket_drops: Cell::new(0),
+            edge: RefCell::new(edge),
+            candidates: Vec::with_capacity(BATCH),
+        })
+    }
+
+    /// Fetches what has been polled, and polls once if that is nothing and there is room.
+    fn fetch(&mut self) -> Result<(), BrokenPort> {
+        if self.drain()? > 0 {
+            return Ok(());
+        }
+        if self.inbox.free() < self.needed {
+            self.counters.shut += u64::from(!self.shut);
+            self.shut = true;
+            return Ok(());
+        }
+        self.shut = false;
+        self.poll()
+    }
+
+    /// Polls as little as can be, and leaves it in the socket: the kernel's own poll would bring more.
+    fn keep_shut(&mut self) {
+        // Options that this socket has; if they could not be set, the poll would bring more.
+        let budget = |n| drop(sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::BUSY_POLL_BUDGET, n));
+        budget(1);
+        sys::busy_poll(self.poller.as_fd());
+        budget(self.budget);
+        self.polled = self.now;
+    }
+
+    fn poll(&mut self) -> Result<(), BrokenPort> {
+        self.counters.polls += 1;
+        self.polled = self.now;
+        sys::busy_poll(self.poller.as_fd());
+        if self.drain()? == 0 {
+            self.counters.empty_polls += 1;
+        }
+        Ok(())
+    }
+
+    /// Fetches what has been polled, as far as there are buffers.
+    fn drain(&mut self) -> Result<usize, BrokenPort> {
+        let mut all = 0;
+        while self.inbox.free() > 0 {
+            let (n, bad) = match self.inbox.receive(self.kernel.socket.as_fd(), &mut self.received) {
+                Ok(counts) => counts,
+                // Said once when a device is switched off; it may come back.
+                Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => (0, 0),
+                Err(_) => return Err(BrokenPort),
+            };
+            self.counters.received += n as u64;
+            self.counters.bad += bad as u64;
+            all += n;
+            if n < BATCH {
+                break;
+            }
+        }
+        self.discard_boot();
+        Ok(all)
+    }
+
+    #[inline]
+    fn discard_boot(&mut self) {
+        let Some(boot) = &self.boot else { return };
+        if let Some(at) = self.received.iter().position(|f| self.inbox.frame(f.buffer) == boot.as_slice())
+            && let Some(frame) = self.received.remove(at)
+        {
+            self.inbox.release(frame.buffer);
+            self.counters.received -= 1;
+            self.boot = None;
+        }
+    }
+
+    /// Hands over what sockets have room for.
+    fn pump(&mut self) -> Result<(), BrokenPort> {
+        let ValvePort { kernel, outbox, stage, candidates, counters, now, device_again, .. } = self;
+        if device_again.is_some_and(|again| *now < again) {
+            return Ok(());
+        }
+        *device_again = None;
+        for _ in 0..stage.places() {
+            let offered = stage.offer(*now, kernel, BATCH, candidates, &mut |buffer| outbox.release(buffer));
+            let Some(place) = offered.map_err(|_| BrokenPort)? else { break };
+            if candidates.is_empty() {
+                continue;
+            }
+            match outbox.send(kernel.socket.as_fd(), candidates.iter().copied()) {
+                Ok(n) => {
+                    counters.sent += n as u64;
+                    stage.sent(*now, place, n, &mut |buffer| outbox.release(buffer));
+                }
+                Err(e) => match not_sent(&e) {
+                    NotSent::Full => {
+                        counters.device_full += 1;
+                        *device_again = Some(now.saturating_add(DEVICE_AGAIN));
+                        break;
+                    }
+                    NotSent::TooLong => stage.refuse(place, &mut |buffer| outbox.release(buffer)),
+                    NotSent::Gone => return Err(BrokenPort),
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set_busy_poll(poller: &OwnedFd, budget: u32) -> io::Result<()> {
+    let set = |name, value| sys::set_option(poller.as_fd(), libc::SOL_SOCKET, name, value);
+    set(sys::PREFER_BUSY_POLL, 1)?;
+    set(libc::SO_BUSY_POLL, BUSY_POLL_US)?;
+    set(sys::BUSY_POLL_BUDGET, budget as i32)
+}
+
+/// A UDP socket that only hears the device, and its port.
+fn poller(link: &Link) -> Result<(OwnedFd, u16), KernelError> {
+    let what = || format!("a UDP socket at {}", link.name);
+    let fd = sys::udp_socket().tried(what)?;
+    sys::bind_to_device(fd.as_fd(), &link.name).tried(what)?;
+    let any = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
+    rustix::net::bind(&fd, &any).tried(what)?;
+    let bound = rustix::net::getsockname(&fd).tried(what)?;
+    let bound = std::net::SocketAddr::try_from(bound).tried(what)?;
+    Ok((fd, bound.port()))
+}
+
+/// A broadcast datagram from nowhere to a port: the only kind a device without an address receives.
+fn boot_frame(port: u16) -> Vec<u8> {
+    use sluicenet_wire::{ethernet, ipv4, udp};
+    const PAYLOAD: usize = 18;
+    let mut frame = vec![0; ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_LEN + PAYLOAD];
+    let header = ethernet::Repr {
+        destination: ethernet::MacAddress([0xff; 6]),
+        source: ethernet::MacAddress([2, 0, 0, 0, 0, 0]),
+        ethertype: ethernet::EtherType::IPV4,
+    };
+    header.emit(&mut frame);
+    let (_, packet) = frame.split_at_mut(ethernet::HEADER_LEN);
+    udp::Repr { source_port: port, destination_port: port }.emit(&mut packet[ipv4::HEADER_LEN..], None);
+    let header = ipv4::Repr {
+        source: std::net::Ipv4Addr::UNSPECIFIED,
+        destination: std::net::Ipv4Addr::BROADCAST,
+        protocol: ipv4::Protocol::UDP,
+        dscp: 0,
+        ecn: ipv4::Ecn::NotEct,
+        identification: 0,
+        dont_fragment: true,
+        ttl: 1,
+        payload_len: (udp::HEADER_LEN + PAYLOAD) as u16,
+    };
+    header.emit(packet);
+    frame
+}
+
+/// Sends the frame from the tenant's end and waits for it, behind all that waits there already.
+fn learn(veth: Veth<'_>, poller: &OwnedFd, theirs: &Link, boot: &[u8]) -> Result<(), KernelError> {
+    let what = || format!("the receive queue of {}", veth.switch_device);
+    let sender = veth.tenant.enter(sys::packet_socket)?.tried(what)?;
+    sys::bind_packet(sender.as_fd(), theirs.index, 0).tried(what)?;
+    sys::send(sender.as_fd(), sys::Wait::No, boot, &[(0, boot.len())]).tried(what)?;
+    // A switch that was killed may have left the device waiting for the kernel's own poll.
+    let wait = KERNEL_POLLS_AFTER + std::time::Duration::from_secs(5);
+    let timeout = rustix::event::Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: 0 };
+    rustix::event::poll(&mut [PollFd::new(poller, PollFlags::IN)], Some(&timeout)).tried(what)?;
+    sys::busy_poll(poller.as_fd());
+    if sys::napi_id(poller.as_fd()).tried(what)? == 0 {
+        let why = io::Error::new(io::ErrorKind::TimedOut, "no frame came by it; is the device up, and a veth?");
+        return Err(KernelError::new(what(), why));
+    }
+    Ok(())
+}
+
+impl Port for ValvePort {
+    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
+        self.now = now;
+        if self.received.is_empty() {
+            self.fetch()?;
+        }
+        if now.since(self.polled) >= KEEP_SHUT {
+            self.keep_shut();
+        }
+        if !self.stage.is_empty() {
+            self.pump()?;
+        }
+        Ok(())
+    }
+
+    fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
+        Ok(self.received.front().copied())
+    }
+
+    fn head(&self, buffer: u32) -> [u64; 2] {
+        self.inbox.head(buffer)
+    }
+
+    fn accept(&mut self) {
+        if self.received.pop_front().is_some() {
+            self.lent += 1;
+        }
+    }
+
+    fn read(&self, buffer: u32, into: &mut [u8]) {
+        into.copy_from_slice(&self.inbox.frame(buffer)[..into.len()]);
+    }
+
+    fn give_back(&mut self, buffer: u32) {
+        self.lent -= 1;
+        self.inbox.release(buffer);
+    }
+
+    fn lent(&self) -> u32 {
+        self.lent
+    }
+
+    fn owes_room(&self) -> bool {
+        self.received.is_empty() && self.inbox.free() < self.needed
+    }
+
+    fn max_frame(&self) -> u32 {
+        self.longest
+    }
+
+    fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
+        Ok(self.outbox.free() > 0)
+    }
+
+    fn deliver(&mut self, frame: &Delivery<'_>) {
+        let ValvePort { kernel, outbox, stage, now, .. } = self;
+        let Some(buffer) = outbox.store(frame.bytes) else { unreachable!("room was reserved") };
+        let len = frame.bytes.len() as u32;
+        let release = &mut |buffer| outbox.release(buffer);
+        // A kernel that does not answer any more is found when frames are to be handed over.
+        let _ = stage.insert(*now, buffer, len, flow::read(frame.bytes), kernel, release);
+    }
+
+    fn publish(&mut self) -> Result<(), BrokenPort> {
+        if self.stage.is_empty() { Ok(()) } else { self.pump() }
+    }
+
+    fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
+        // What a port sends that has to wait stays in the kernel: no interrupt is wanted.
+        if blocked {
+            return Ok(true);
+        }
+        if !self.received.is_empty() || self.inbox.free() < self.needed {
+            return Ok(false);
+        }
+        // Empty polls, without preference for ours, have the interrupts on again.
+        sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 0).map_err(|_| BrokenPort)?;
+        self.asleep = true;
+        self.counters.sleeps += 1;
+        for _ in 0..2 * DEFER_INTERRUPTS {
+            self.poll()?;
+            if !self.received.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn wake_up(&mut self) {
+        if self.asleep {
+            self.asleep = false;
+            // A socket of ours takes this option; if ever it did not, the port would only be polled more often.
+            let _ = sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 1);
+        }
+    }
+
+    fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
+        if self.asleep {
+            fds.push(PollFd::new(&self.kernel.socket, PollFlags::IN));
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self.device_again {
+            Some(again) => Some(again),
+            None => self.stage.poll_timeout(),
+        }
+    }
+
+    fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
+        let c = &self.counters;
+        show("received", c.received);
+        show("sent", c.sent);
+        show("polls", c.polls);
+        show("empty_polls", c.empty_polls);
+        show("shut", c.shut);
+        show("sleeps", c.sleeps);
+        show("bad_frames", c.bad);
+        show("device_full", c.device_full);
+        let s = &self.stage.counters;
+        show("waiting_for_sockets", (self.outbox.count() - self.outbox.free()).into());
+        show("socket_queries", s.queries);
+        show("watchdog", s.watchdog);
+        show("sockets_isolated", s.isolated);
+        show("no_socket", s.no_socket);
+        show("no_socket_dropped", s.no_socket_dropped);
+        show("group", s.group);
+        show("stray_fragments", s.stray_fragments);
+        show("too_long", s.too_long);
+        let new = sys::packet_drops(self.kernel.socket.as_fd()).unwrap_or(0);
+        self.socket_drops.set(self.socket_drops.get() + u64::from(new));
+        show("edge_packet_socket", self.socket_drops.get());
+        // A device that is gone has no counters.
+        if let Ok(edge) = self.edge.borrow_mut().read() {
+            show("edge_qdisc", edge.qdisc);
+            show("edge_tenant_device", edge.tenant_device);
+            show("edge_switch_device", edge.switch_device);
+            show("edge_softnet", edge.softnet);
+            show("edge_sockets", edge.sockets);
+            show("edge_reassembly", edge.reassembly);
+        }
+    }
+}

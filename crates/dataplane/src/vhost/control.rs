@@ -1,0 +1,520 @@
+//! The thread at a vhost-user socket: it checks what the frontend says and hands the switch whole, checked queues.
+//!
+//! Messages are read and their sizes checked by the crate `vhost`; what they mean is decided here. Anything that is not in
+//! order ends the connection, and with it every file descriptor it sent; the frontend may connect again.
+
+use super::guest::MAX_PAIRS;
+use super::header::{EVENT_IDX, INDIRECT_DESC, OFFERED, PROTOCOL_FEATURES};
+use super::memory::{Layout, MAX_REGIONS, Memory, Ring};
+use super::queue::{MAX_SIZE, Setup};
+use super::record::{self, Record};
+use super::{Gone, Handle, Socket};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight, VhostUserLog,
+    VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserSharedMsg,
+    VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+
+const QUEUES: usize = 2 * MAX_PAIRS;
+
+/// How long to wait before connecting again to a frontend that listens.
+const RETRY_MS: i64 = 200;
+
+/// Starts the thread.
+pub fn spawn(socket: Socket, handle: Handle) -> io::Result<std::thread::JoinHandle<()>> {
+    let listener = match &socket {
+        Socket::Listen(path) => Some(listen(path)?),
+        Socket::Connect(_) => None,
+    };
+    std::thread::Builder::new().name("vhost-user".into()).spawn(move || {
+        while !handle.shared.closed.load(Ordering::Acquire) {
+            let connection = match &listener {
+                Some(listener) => accept(listener, &handle),
+                None => connect(socket.path(), &handle),
+            };
+            if let Some(connection) = connection {
+                serve(connection, &handle, &socket);
+            }
+        }
+        if listener.is_some() {
+            // Whoever comes is told at once that nobody is there; that it is gone already is as good.
+            let _ = std::fs::remove_file(socket.path());
+        }
+    })
+}
+
+/// A socket that only its owner may connect to.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    if UnixStream::connect(path).is_ok() {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{}: somebody listens there", path.display())));
+    }
+    if std::fs::symlink_metadata(path).is_ok_and(|m| std::os::unix::fs::FileTypeExt::is_socket(&m.file_type())) {
+        std::fs::remove_file(path)?;
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Before it has a name, so that at no time somebody else may connect.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    let named = |e: rustix::io::Errno| {
+        let e = io::Error::from(e);
+        io::Error::new(e.kind(), format!("{}: {e}", path.display()))
+    };
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path).map_err(named)?).map_err(named)?;
+    rustix::net::listen(&socket, 8).map_err(named)?;
+    Ok(UnixListener::from(socket))
+}
+
+/// Waits for the port to be closed, and for `other` if there is one; at most `wait_ms`, if given.
+fn wait(handle: &Handle, other: Option<&UnixListener>, wait_ms: Option<i64>) {
+    let mut fds = vec![PollFd::new(&handle.shared.close_bell, PollFlags::IN)];
+    fds.extend(other.map(|other| PollFd::new(other, PollFlags::IN)));
+    let timeout = wait_ms.map(|ms| rustix::event::Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 });
+    // Interrupted or not: the caller looks again.
+    let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+}
+
+fn accept(listener: &UnixListener, handle: &Handle) -> Option<UnixStream> {
+    wait(handle, Some(listener), None);
+    match listener.accept() {
+        Ok((connection, _)) => Some(connection),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
+        Err(_) => {
+            // Out of file descriptors, most likely.
+            wait(handle, None, Some(RETRY_MS));
+            None
+        }
+    }
+}
+
+fn connect(path: &Path, handle: &Handle) -> Option<UnixStream> {
+    let connection = UnixStream::connect(path).ok();
+    if connection.is_none() {
+        wait(handle, None, Some(RETRY_MS));
+    }
+    connection
+}
+
+/// Serves a connection until it ends.
+fn serve(connection: UnixStream, handle: &Handle, socket: &Socket) {
+    let shared = &handle.shared;
+    let Ok(again) = connection.try_clone() else { return };
+    *shared.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(again);
+    // A port that was closed just before did not see the connection.
+    if !shared.closed.load(Ordering::Acquire) && connection.set_nonblocking(false).is_ok() {
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        shared.connected.store(true, Ordering::Relaxed);
+        let session = Arc::new(Mutex::new(Session::new(handle.clone(), socket)));
+        let mut requests = BackendReqHandler::from_stream(connection, session);
+        let why = loop {
+            if let Err(why) = requests.handle_request() {
+                break why;
+            }
+        };
+        if !matches!(why, Error::Disconnected | Error::SocketBroken(_)) {
+            shared.bad_messages.fetch_add(1, Ordering::Relaxed);
+        }
+        // Without the port there is nothing to detach from.
+        let _ = handle.run(|guest| guest.detach());
+        shared.connected.store(false, Ordering::Relaxed);
+    }
+    *shared.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// What a frontend has said about a queue.
+#[derive(Debug, Default)]
+struct Vring {
+    size: u16,
+    /// Descriptors, available, used: as the frontend counts.
+    addresses: Option<[u64; 3]>,
+    next: u16,
+    kick: Option<OwnedFd>,
+    call: Option<OwnedFd>,
+    error: Option<OwnedFd>,
+    enabled: bool,
+    running: bool,
+}
+
+/// What a frontend has said so far.
+struct Session {
+    handle: Handle,
+    /// Where the record is kept of what is in flight, unless the frontend keeps it.
+    own_record: Option<PathBuf>,
+    record: Option<(File, u64, u16)>,
+    features: u64,
+    memory: Arc<Memory>,
+    vrings: [Vring; QUEUES],
+}
+
+impl From<Gone> for Error {
+    fn from(_: Gone) -> Error {
+        Error::BackendInternalError
+    }
+}
+
+impl Session {
+    fn new(handle: Handle, socket: &Socket) -> Session {
+        let own_record = match socket {
+            Socket::Listen(path) => Some(PathBuf::from(format!("{}.inflight", path.display()))),
+            Socket::Connect(_) => None,
+        };
+        Session {
+            handle,
+            own_record,
+            record: None,
+            features: 0,
+            memory: Arc::default(),
+            vrings: std::array::from_fn(|_| Vring::default()),
+        }
+    }
+
+    fn vring(&mut self, index: u32) -> Result<&mut Vring> {
+        self.vrings.get_mut(index as usize).ok_or(Error::InvalidParam)
+    }
+
+    fn stopped(&mut self, index: u32) -> Result<&mut Vring> {
+        let vring = self.vring(index)?;
+        if vring.running { Err(Error::InvalidOperation("the queue is running")) } else { Ok(vring) }
+    }
+
+    fn record(&self, index: usize, size: u16) -> io::Result<Option<Record>> {
+        if index % 2 == 0 {
+            // What is for the guest is written and given back in one turn: never in flight.
+            return Ok(None);
+        }
+        if let Some((file, offset, frontends_size)) = &self.record {
+            if size > *frontends_size {
+                return Err(io::Error::other("a record too small for the queue"));
+            }
+            let at = offset + record::record_bytes(*frontends_size) * index as u64;
+            return Record::open(file, at, size).map(Some);
+        }
+        let Some(path) = &self.own_record else { return Ok(None) };
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+        let room = record::record_bytes(MAX_SIZE);
+        let len = room * QUEUES as u64;
+        if (rustix::fs::fstat(&file)?.st_size as u64) < len {
+            rustix::fs::ftruncate(&file, len)?;
+        }
+        Record::open(&file, room * index as u64, size).map(Some)
+    }
+
+    /// Starts a queue about which all is said.
+    fn start(&mut self, index: usize) -> Result<()> {
+        let vring = &self.vrings[index];
+        let (Some([desc, avail, used]), 1..) = (vring.addresses, vring.size) else {
+            return Err(Error::InvalidOperation("a queue of which not all was said"));
+        };
+        let ring = Ring::new(&self.memory, vring.size, desc, avail, used).ok_or(Error::InvalidParam)?;
+        let copy =
+            |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose().map_err(Error::ReqHandlerError);
+        let setup = Setup {
+            ring,
+            next: vring.next,
+            call: copy(&vring.call)?,
+            kick: copy(&vring.kick)?,
+            error: copy(&vring.error)?,
+            event_idx: self.features & EVENT_IDX != 0,
+            indirect: self.features & INDIRECT_DESC != 0,
+            enabled: vring.enabled || self.features & PROTOCOL_FEATURES == 0,
+            record: self.record(index, vring.size).map_err(Error::ReqHandlerError)?,
+        };
+        let (memory, features) = (self.memory.clone(), self.features);
+        self.handle.run(move |guest| {
+            guest.set_memory(memory);
+            guest.set_features(features);
+            guest.start(index, setup);
+        })?;
+        self.vrings[index].running = true;
+        Ok(())
+    }
+
+    fn stop(&mut self, index: usize) -> Result<()> {
+        if std::mem::take(&mut self.vrings[index].running)
+            && let Some(next) = self.handle.run(move |guest| guest.stop(index))?
+        {
+            self.vrings[index].next = next;
+        }
+        Ok(())
+    }
+
+    /// Puts other memory in place, under queues that run.
+    fn replace_memory(&mut self, memory: Memory) -> Result<()> {
+        let running: Vec<usize> = (0..QUEUES).filter(|&k| self.vrings[k].running).collect();
+        for &index in &running {
+            self.stop(index)?;
+        }
+        self.handle.run(|guest| guest.set_memory(Arc::default()))?;
+        self.memory = Arc::new(memory);
+        for &index in &running {
+            self.start(index)?;
+        }
+        Ok(())
+    }
+
+    fn stop_all(&mut self) -> Result<()> {
+        (0..QUEUES).try_for_each(|index| self.stop(index))
+    }
+}
+
+/// An event of the frontend's that the switch may read and write without being held up.
+fn event(file: Option<File>) -> Result<Option<OwnedFd>> {
+    let Some(file) = file else { return Ok(None) };
+    let kind = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
+    if !kind.is_ok_and(|kind| kind.as_bytes() == b"anon_inode:[eventfd]") {
+        return Err(Error::IncorrectFds);
+    }
+    let flags = rustix::fs::fcntl_getfl(&file).map_err(|e| Error::ReqHandlerError(e.into()))?;
+    rustix::fs::fcntl_setfl(&file, flags | OFlags::NONBLOCK).map_err(|e| Error::ReqHandlerError(e.into()))?;
+    Ok(Some(file.into()))
+}
+
+/// What was not offered.
+fn refuse<T>() -> Result<T> {
+    Err(Error::InvalidOperation("not offered"))
+}
+
+impl VhostUserBackendReqHandlerMut for Session {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        self.stop_all()
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.stop_all()?;
+        self.vrings.iter_mut().for_each(|v| v.enabled = false);
+        Ok(())
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(OFFERED)
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        if features & !OFFERED != 0 {
+            return refuse();
+        }
+        if features != self.features && self.vrings.iter().any(|v| v.running) {
+            return Err(Error::InvalidOperation("queues are running"));
+        }
+        self.features = features;
+        Ok(())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<Vec<u64>>> {
+        let memory = regions.iter().zip(files).try_fold(Memory::default(), |memory, (region, file)| {
+            memory.with(
+                Layout {
+                    guest: region.guest_phys_addr,
+                    user: region.user_addr,
+                    len: region.memory_size,
+                    offset: region.mmap_offset,
+                },
+                file,
+            )
+        });
+        self.replace_memory(memory.map_err(Error::ReqHandlerError)?)?;
+        Ok(None)
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(MAX_REGIONS as u64)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        region: &VhostUserSingleMemoryRegion,
+        file: File,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<u64>> {
+        let layout = Layout {
+            guest: region.guest_phys_addr,
+            user: region.user_addr,
+            len: region.memory_size,
+            offset: region.mmap_offset,
+        };
+        let memory = self.memory.with(layout, file).map_err(Error::ReqHandlerError)?;
+        self.replace_memory(memory)?;
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        let without = self.memory.without(region.guest_phys_addr, region.user_addr, region.memory_size);
+        self.replace_memory(without.ok_or(Error::InvalidParam)?)
+    }
+
+    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+        let vring = self.stopped(index)?;
+        let size = u16::try_from(num).ok().filter(|n| n.is_power_of_two() && *n <= MAX_SIZE);
+        vring.size = size.ok_or(Error::InvalidParam)?;
+        Ok(())
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        flags: VhostUserVringAddrFlags,
+        descriptor: u64,
+        used: u64,
+        available: u64,
+        _log: u64,
+    ) -> Result<()> {
+        if !flags.is_empty() {
+            return refuse();
+        }
+        let addresses = Some([descriptor, available, used]);
+        if self.vring(index)?.addresses == addresses {
+            return Ok(());
+        }
+        self.stopped(index)?.addresses = addresses;
+        Ok(())
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        self.stopped(index)?.next = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        self.vring(index)?;
+        self.stop(index as usize)?;
+        let vring = self.vring(index)?;
+        // The frontend says anew where the queue is before it starts it again.
+        (vring.size, vring.addresses, vring.kick) = (0, None, None);
+        Ok(VhostUserVringState::new(index, vring.next.into()))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let kick = event(fd)?;
+        let index = usize::from(index);
+        let vring = self.vring(index as u32)?;
+        vring.kick = kick;
+        if !vring.running {
+            return self.start(index);
+        }
+        let kick = vring.kick.as_ref().map(OwnedFd::try_clone).transpose().map_err(Error::ReqHandlerError)?;
+        Ok(self.handle.run(move |guest| guest.queue_mut(index).map(|q| q.setup.kick = kick)).map(drop)?)
+    }
+
+    fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let call = event(fd)?;
+        let index = usize::from(index);
+        let vring = self.vring(index as u32)?;
+        let copy = call.as_ref().map(OwnedFd::try_clone).transpose().map_err(Error::ReqHandlerError)?;
+        vring.call = call;
+        if vring.running {
+            self.handle.run(move |guest| guest.queue_mut(index).map(|q| q.setup.call = copy))?;
+        }
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let error = event(fd)?;
+        let index = usize::from(index);
+        let vring = self.vring(index as u32)?;
+        let copy = error.as_ref().map(OwnedFd::try_clone).transpose().map_err(Error::ReqHandlerError)?;
+        vring.error = error;
+        if vring.running {
+            self.handle.run(move |guest| guest.queue_mut(index).map(|q| q.setup.error = copy))?;
+        }
+        Ok(())
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        let vring = self.vring(index)?;
+        vring.enabled = enable;
+        if vring.running {
+            self.handle.run(move |guest| guest.enable(index as usize, enable))?;
+        }
+        Ok(())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::RESET_DEVICE
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        if features & !self.get_protocol_features()?.bits() != 0 { refuse() } else { Ok(()) }
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        // Pairs, as frontends of network devices count.
+        Ok(MAX_PAIRS as u64)
+    }
+
+    fn get_inflight_fd(&mut self, inflight: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        let (queues, size) = (inflight.num_queues, inflight.queue_size);
+        if usize::from(queues) > QUEUES || size > MAX_SIZE || !size.is_power_of_two() {
+            return Err(Error::InvalidParam);
+        }
+        let file = record::create(queues, size).map_err(Error::ReqHandlerError)?;
+        let bytes = record::record_bytes(size) * u64::from(queues);
+        Ok((VhostUserInflight::new(bytes, 0, queues, size), file.into()))
+    }
+
+    fn set_inflight_fd(&mut self, inflight: &VhostUserInflight, file: File) -> Result<()> {
+        let (queues, size) = (inflight.num_queues, inflight.queue_size);
+        if self.vrings.iter().any(|v| v.running) {
+            return Err(Error::InvalidOperation("queues are running"));
+        }
+        let needed = record::record_bytes(size) * u64::from(queues);
+        if usize::from(queues) > QUEUES || size > MAX_SIZE || inflight.mmap_size < needed {
+            return Err(Error::InvalidParam);
+        }
+        self.record = Some((file, inflight.mmap_offset, size));
+        Ok(())
+    }
+
+    fn get_config(&mut self, _offset: u32, _size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        refuse()
+    }
+    fn set_config(&mut self, _offset: u32, _buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
+        refuse()
+    }
+    fn set_gpu_socket(&mut self, _gpu_backend: GpuBackend) -> Result<()> {
+        refuse()
+    }
+    fn get_shared_object(&mut self, _uuid: VhostUserSharedMsg) -> Result<File> {
+        refuse()
+    }
+    fn set_device_state_fd(
+        &mut self,
+        _direction: VhostTransferStateDirection,
+        _phase: VhostTransferStatePhase,
+        _fd: File,
+    ) -> Result<Option<File>> {
+        refuse()
+    }
+    fn check_device_state(&mut self) -> Result<()> {
+        refuse()
+    }
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        refuse()
+    }
+    fn set_log_base(&mut self, _log: &VhostUserLog, _file: File) -> Result<()> {
+        refuse()
+    }
+}

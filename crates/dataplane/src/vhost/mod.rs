@@ -1,0 +1,311 @@
+//! A port for a QEMU guest, or any other virtio network driver: vhost-user.
+//!
+//! The frontend (QEMU) hands over the guest's memory and the places of its queues through a socket ([`control`]); from then on
+//! frames move by the virtqueues alone ([`queue`], [`guest`]), walked here with no system call in between while both sides
+//! are busy. The guest is hostile, and so is what its frontend says: everything is read once into private memory and checked
+//! there, and what breaks the rules breaks that queue and nothing else.
+//!
+//! - Frames stay in the guest's buffers until they are delivered: a full transmit queue is the guest's backpressure, down to
+//!   its sockets.
+//! - Chains are given back in the order of delivery. Where they are in flight is written down in a [`record`], so that a switch
+//!   that is started again after it died goes on with those it owed.
+//! - When the frontend stops a queue or goes away, what is in flight is copied out first: nothing is lost.
+//! - A sender may leave checksums and segments to be done; they are passed on as they are to a guest that takes them so, and
+//!   done here for one that does not.
+//!
+//! [`driver`] is the other end: a guest without a machine around it, for tests and measurements.
+
+mod control;
+pub mod driver;
+pub mod guest;
+pub mod header;
+pub mod memory;
+pub mod queue;
+pub mod record;
+mod sigbus;
+
+use crate::port::{BrokenPort, Delivery, Descriptor, Offload};
+use guest::Guest;
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use sluicenet_proto::time::{Duration, Instant};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A guest that never kicks is looked at so often while the switch sleeps.
+const LOOK_EVERY: Duration = Duration::from_ms(10);
+
+/// Which end of the socket the switch is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Socket {
+    /// The frontend connects: `-chardev socket,path=...,reconnect=1`.
+    Listen(PathBuf),
+    /// The frontend listens: `-chardev socket,path=...,server=on`.
+    Connect(PathBuf),
+}
+
+impl Socket {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        match self {
+            Socket::Listen(path) | Socket::Connect(path) => path,
+        }
+    }
+}
+
+type Job = Box<dyn FnOnce(&mut Guest) + Send>;
+
+/// What the thread at the socket and the switch's thread share.
+#[derive(Debug)]
+struct Shared {
+    /// Jobs that were sent and not done.
+    jobs: AtomicU64,
+    /// Wakes the switch for a job.
+    bell: OwnedFd,
+    /// The port is gone.
+    closed: AtomicBool,
+    /// Wakes the thread at the socket when the port is gone.
+    close_bell: OwnedFd,
+    /// The connection there is, to be shut down by the switch.
+    connection: Mutex<Option<UnixStream>>,
+    connected: AtomicBool,
+    connections: AtomicU64,
+    bad_messages: AtomicU64,
+}
+
+impl Shared {
+    fn new() -> io::Result<Shared> {
+        let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Ok(Shared {
+            jobs: AtomicU64::new(0),
+            bell: event()?,
+            closed: AtomicBool::new(false),
+            close_bell: event()?,
+            connection: Mutex::new(None),
+            connected: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+            bad_messages: AtomicU64::new(0),
+        })
+    }
+
+    /// Ends the connection there is; the thread at the socket notices.
+    fn hang_up(&self) {
+        if let Some(connection) = &*self.connection.lock().unwrap_or_else(PoisonError::into_inner) {
+            // It may have ended already.
+            let _ = connection.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+/// How the thread at the socket has the switch's thread do something.
+#[derive(Clone, Debug)]
+struct Handle {
+    shared: Arc<Shared>,
+    jobs: Sender<Job>,
+}
+
+/// The port is gone.
+#[derive(Clone, Copy, Debug)]
+struct Gone;
+
+impl Handle {
+    /// Has `job` done between two turns of the switch and waits for what it returns.
+    fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut Guest) -> R + Send + 'static) -> Result<R, Gone> {
+        let (answer, answered) = channel();
+        // Who asks waits for the answer; if it does not, nobody misses it.
+        let job: Job = Box::new(move |guest| drop(answer.send(job(guest))));
+        self.jobs.send(job).map_err(|_| Gone)?;
+        self.shared.jobs.fetch_add(1, Ordering::Release);
+        // The counter of an event is full only if nobody reads it: awake enough.
+        let _ = rustix::io::write(&self.shared.bell, &1u64.to_ne_bytes());
+        answered.recv().map_err(|_| Gone)
+    }
+}
+
+/// The switch's end of a vhost-user port.
+///
+/// Counters, beside those of [`guest::Counters`]: `connected` (0 or 1), `connections` so far, `bad_message` (connections that
+/// were ended for what came through them), `broken_queues` now.
+#[derive(Debug)]
+pub struct Port {
+    guest: Guest,
+    jobs: Receiver<Job>,
+    shared: Arc<Shared>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    now: Instant,
+    asleep: bool,
+}
+
+impl Port {
+    /// A port at a socket, which only its owner may connect to. Beside a socket that the switch listens at lies the record of
+    /// what is in flight, in `<path>.inflight`, for the next switch.
+    pub fn open(socket: Socket) -> io::Result<Port> {
+        let shared = Arc::new(Shared::new()?);
+        let (sender, jobs) = channel();
+        let handle = Handle { shared: shared.clone(), jobs: sender };
+        let thread = control::spawn(socket, handle)?;
+        let guest = Guest::default();
+        Ok(Port { guest, jobs, shared, thread: Some(thread), now: Instant::ZERO, asleep: false })
+    }
+
+    #[cold]
+    fn do_jobs(&mut self) {
+        // Counted before it is looked: what comes meanwhile is seen the next time.
+        self.shared.jobs.store(0, Ordering::Relaxed);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        while let Ok(job) = self.jobs.try_recv() {
+            job(&mut self.guest);
+        }
+    }
+
+    /// The guest's memory is gone from under us: it is served no more.
+    #[cold]
+    fn lose(&mut self) {
+        self.guest.counters.memory_lost += 1;
+        self.guest.detach();
+        self.shared.hang_up();
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+        self.guest.detach();
+        // Whoever waits for an answer is told that there is none.
+        self.jobs = channel().1;
+        let _ = rustix::io::write(&self.shared.close_bell, &1u64.to_ne_bytes());
+        self.shared.hang_up();
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say that anybody waits for.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl crate::port::Port for Port {
+    #[inline]
+    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
+        self.now = now;
+        if self.shared.jobs.load(Ordering::Acquire) > 0 {
+            self.do_jobs();
+        }
+        if self.guest.is_lost() {
+            self.lose();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
+        Ok(self.guest.next_frame())
+    }
+
+    #[inline]
+    fn head(&self, buffer: u32) -> [u64; 2] {
+        self.guest.first_bytes(buffer)
+    }
+
+    #[inline]
+    fn accept(&mut self) {
+        self.guest.accept();
+    }
+
+    #[inline]
+    fn read(&self, buffer: u32, into: &mut [u8]) {
+        self.guest.read(buffer, into);
+    }
+
+    #[inline]
+    fn offload(&self, buffer: u32) -> Offload {
+        self.guest.offload(buffer)
+    }
+
+    #[inline]
+    fn give_back(&mut self, buffer: u32) {
+        self.guest.give_back(buffer);
+    }
+
+    #[inline]
+    fn lent(&self) -> u32 {
+        self.guest.lent()
+    }
+
+    #[inline]
+    fn max_frame(&self) -> u32 {
+        self.guest.max_frame()
+    }
+
+    fn takes_offload(&self, _offload: &Offload) -> bool {
+        // What the guest does not take is done in the port, by what it negotiated.
+        true
+    }
+
+    #[inline]
+    fn reserve(&mut self, len: u32, offload: &Offload) -> Result<bool, BrokenPort> {
+        Ok(self.guest.reserve(len, offload))
+    }
+
+    #[inline]
+    fn deliver(&mut self, frame: &Delivery<'_>) {
+        self.guest.deliver(frame);
+    }
+
+    #[inline]
+    fn publish(&mut self) -> Result<(), BrokenPort> {
+        self.guest.publish();
+        Ok(())
+    }
+
+    fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
+        self.asleep = true;
+        Ok(self.guest.fall_asleep(blocked) && self.shared.jobs.load(Ordering::Acquire) == 0)
+    }
+
+    fn wake_up(&mut self) {
+        if std::mem::take(&mut self.asleep) {
+            self.guest.wake_up();
+            // Nothing to read is as good as something.
+            let _ = rustix::io::read(&self.shared.bell, &mut [0u8; 8]);
+        }
+    }
+
+    fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
+        fds.push(PollFd::new(&self.shared.bell, PollFlags::IN));
+        let kicks = self.guest.queues().filter(|q| q.is_live()).filter_map(|q| q.setup.kick.as_ref());
+        fds.extend(kicks.map(|kick| PollFd::new(kick, PollFlags::IN)));
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.guest.has_queues().then(|| self.now + LOOK_EVERY)
+    }
+
+    fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
+        let c = &self.guest.counters;
+        for (name, value) in [
+            ("connected", u64::from(self.shared.connected.load(Ordering::Relaxed))),
+            ("connections", self.shared.connections.load(Ordering::Relaxed)),
+            ("bad_message", self.shared.bad_messages.load(Ordering::Relaxed)),
+            ("broken_queues", self.guest.broken_queues()),
+            ("bad_descriptor", c.bad_descriptor),
+            ("bad_chain", c.bad_chain),
+            ("bad_indirect", c.bad_indirect),
+            ("bad_index", c.bad_index),
+            ("bad_entry", c.bad_entry),
+            ("bad_length", c.bad_length),
+            ("bad_vnet_hdr", c.bad_vnet_hdr),
+            ("memory_lost", c.memory_lost),
+            ("too_long", c.too_long),
+            ("checksummed", c.checksummed),
+            ("segmented", c.segmented),
+            ("evacuated", c.evacuated),
+            ("resumed", c.resumed),
+            ("calls", c.calls),
+        ] {
+            show(name, value);
+        }
+    }
+}

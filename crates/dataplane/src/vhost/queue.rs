@@ -1,0 +1,341 @@
+//! The device's end of a split virtqueue (virtio 1.2, 2.7): which chains are available, what they consist of, which are done
+//! with, and who has to be woken.
+//!
+//! Everything the driver writes is read once, and what was read is checked.
+
+use super::memory::{Desc, Memory, Ring, Span};
+use super::record::Record;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{Ordering, fence};
+
+/// Longest queue (virtio 1.2, 2.7).
+pub const MAX_SIZE: u16 = 1 << 15;
+
+/// How a driver broke the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A buffer that is not in the guest's memory.
+    Descriptor,
+    /// A chain that loops, leaves its table, or is not for reading or writing as it must.
+    Chain,
+    /// A table of descriptors that is nested, empty, of an odd size, or longer than the queue.
+    Indirect,
+    /// An available index further than the queue is long.
+    Index,
+    /// An available entry that is no descriptor.
+    Entry,
+}
+
+/// The pieces of a chain. The first is kept apart: there seldom are others.
+#[derive(Clone, Debug, Default)]
+pub struct Spans {
+    /// The first.
+    pub first: Span,
+    /// The others.
+    pub more: Vec<Span>,
+    any: bool,
+}
+
+impl Spans {
+    /// Forgets them.
+    #[inline(always)]
+    pub fn clear(&mut self) {
+        self.any = false;
+        if !self.more.is_empty() {
+            self.more.clear();
+        }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, span: Span) {
+        if self.any {
+            self.more.push(span);
+        } else {
+            self.first = span;
+            self.any = true;
+        }
+    }
+
+    /// Takes `bytes` away from the front; there are more than so many.
+    #[inline(always)]
+    pub fn skip(&mut self, bytes: u32) {
+        if self.first.len > bytes {
+            self.first = self.first.skip(bytes);
+        } else {
+            self.skip_whole(bytes);
+        }
+    }
+
+    #[cold]
+    fn skip_whole(&mut self, mut bytes: u32) {
+        while self.first.len <= bytes {
+            bytes -= self.first.len;
+            self.first = self.more.remove(0);
+        }
+        self.first = self.first.skip(bytes);
+    }
+
+    /// Copies bytes out from the front, as many as `into` takes or there are.
+    #[inline(always)]
+    pub fn read(&self, memory: &Memory, into: &mut [u8]) {
+        if self.first.len as usize >= into.len() {
+            memory.read(self.first, 0, into);
+        } else {
+            self.read_pieces(memory, into);
+        }
+    }
+
+    #[inline(never)]
+    fn read_pieces(&self, memory: &Memory, mut into: &mut [u8]) {
+        for span in std::iter::once(&self.first).chain(&self.more) {
+            let (now, later) = into.split_at_mut(into.len().min(span.len as usize));
+            memory.read(*span, 0, now);
+            into = later;
+        }
+    }
+
+    /// Copies bytes in, from `skip` behind the front; there is room.
+    #[inline(always)]
+    pub fn write(&self, memory: &Memory, skip: usize, from: &[u8]) {
+        if self.first.len as usize >= skip + from.len() {
+            memory.write(self.first, skip, from);
+        } else {
+            self.write_pieces(memory, skip, from);
+        }
+    }
+
+    #[inline(never)]
+    fn write_pieces(&self, memory: &Memory, mut skip: usize, mut from: &[u8]) {
+        for span in std::iter::once(&self.first).chain(&self.more) {
+            let len = span.len as usize;
+            if skip < len {
+                let (now, later) = from.split_at(from.len().min(len - skip));
+                memory.write(*span, skip, now);
+                (skip, from) = (0, later);
+            } else {
+                skip -= len;
+            }
+        }
+        debug_assert!(from.is_empty());
+    }
+}
+
+/// What a frontend says about a queue.
+#[derive(Debug)]
+pub struct Setup {
+    /// Where it is.
+    pub ring: Ring,
+    /// The next available entry to take.
+    pub next: u16,
+    /// Written to wake the guest; without it the guest polls.
+    pub call: Option<OwnedFd>,
+    /// Readable when the guest woke us; without it we poll.
+    pub kick: Option<OwnedFd>,
+    /// Written when the queue is broken.
+    pub error: Option<OwnedFd>,
+    /// Whether [`EVENT_IDX`](super::header::EVENT_IDX) was agreed on.
+    pub event_idx: bool,
+    /// Whether [`INDIRECT_DESC`](super::header::INDIRECT_DESC) was.
+    pub indirect: bool,
+    /// Whether it may be served.
+    pub enabled: bool,
+    /// Where what is in flight is written down.
+    pub record: Option<Record>,
+}
+
+/// The device's end of a virtqueue.
+#[derive(Debug)]
+pub struct Queue {
+    /// How it was set up.
+    pub setup: Setup,
+    /// The next available entry to take.
+    pub next: u16,
+    /// Chains done with, and how many of them the driver knows of.
+    used: u16,
+    published: u16,
+    /// Whether the driver broke the rules: it is served no more.
+    pub broken: bool,
+}
+
+impl Queue {
+    /// From what its frontend says; what the driver has been told already stands in the ring.
+    pub fn new(setup: Setup) -> Queue {
+        let used = setup.ring.used_idx();
+        let mut queue = Queue { next: setup.next, used, published: used, setup, broken: false };
+        queue.want_no_kicks();
+        queue
+    }
+
+    /// Whether it may be served.
+    #[inline(always)]
+    pub fn is_live(&self) -> bool {
+        self.setup.enabled && !self.broken
+    }
+
+    /// How many chains wait beyond the first `ahead` of them.
+    #[inline(always)]
+    pub fn waiting(&self, ahead: u16) -> Result<u16, Fault> {
+        let available = self.setup.ring.avail_idx();
+        // What is not yet done with counts: the driver has no more descriptors than that.
+        if available.wrapping_sub(self.used) > self.setup.ring.size() {
+            return Err(Fault::Index);
+        }
+        let from = self.next.wrapping_add(ahead);
+        let waiting = available.wrapping_sub(from);
+        if waiting > self.setup.ring.size() { Err(Fault::Index) } else { Ok(waiting) }
+    }
+
+    /// The first descriptor of the chain that waits behind `ahead` others, which then is fetched.
+    #[inline(always)]
+    pub fn head(&self, ahead: u16) -> Result<u16, Fault> {
+        let ring = &self.setup.ring;
+        let head = ring.avail_entry(self.next.wrapping_add(ahead));
+        if head >= ring.size() {
+            return Err(Fault::Entry);
+        }
+        ring.prefetch_desc(head);
+        Ok(head)
+    }
+
+    /// The pieces of a chain, for us to `write` or else to read; returns how many bytes.
+    #[inline(always)]
+    pub fn walk(&self, memory: &Memory, head: u16, write: bool, spans: &mut Spans) -> Result<u64, Fault> {
+        spans.clear();
+        let desc = self.setup.ring.desc(head);
+        let kind = if write { Desc::WRITE } else { 0 };
+        if desc.flags & (Desc::NEXT | Desc::WRITE | Desc::INDIRECT) == kind && desc.len > 0 {
+            if let Some(span) = memory.find(desc.addr, desc.len).filter(|s| s.len == desc.len) {
+                spans.push(span);
+                return Ok(u64::from(desc.len));
+            }
+        }
+        self.walk_chain(memory, desc, write, spans)
+    }
+
+    #[inline(never)]
+    fn walk_chain(&self, memory: &Memory, mut desc: Desc, write: bool, spans: &mut Spans) -> Result<u64, Fault> {
+        let size = self.setup.ring.size();
+        let mut total = 0;
+        for _ in 0..size {
+            if desc.flags & Desc::INDIRECT != 0 {
+                return Ok(total + self.walk_table(memory, desc, write, spans)?);
+            }
+            total += add(memory, desc, write, spans)?;
+            if desc.flags & Desc::NEXT == 0 {
+                return Ok(total);
+            }
+            if desc.next >= size {
+                return Err(Fault::Chain);
+            }
+            desc = self.setup.ring.desc(desc.next);
+        }
+        Err(Fault::Chain)
+    }
+
+    fn walk_table(&self, memory: &Memory, table: Desc, write: bool, spans: &mut Spans) -> Result<u64, Fault> {
+        let entries = table.len / Desc::BYTES;
+        if !self.setup.indirect
+            || table.flags & Desc::NEXT != 0
+            || entries == 0
+            || table.len % Desc::BYTES != 0
+            || entries > u32::from(self.setup.ring.size())
+        {
+            return Err(Fault::Indirect);
+        }
+        let place = memory.find(table.addr, table.len).filter(|s| s.len == table.len).ok_or(Fault::Descriptor)?;
+        let (mut i, mut total) = (0, 0);
+        for _ in 0..entries {
+            let mut bytes = [0; Desc::BYTES as usize];
+            memory.read(place, (i * Desc::BYTES) as usize, &mut bytes);
+            let half = |at: usize| u64::from_le_bytes(std::array::from_fn(|k| bytes[at + k]));
+            let desc = Desc::from_halves(half(0), half(8));
+            if desc.flags & Desc::INDIRECT != 0 {
+                return Err(Fault::Indirect);
+            }
+            total += add(memory, desc, write, spans)?;
+            if desc.flags & Desc::NEXT == 0 {
+                return Ok(total);
+            }
+            i = u32::from(desc.next);
+            if i >= entries {
+                return Err(Fault::Chain);
+            }
+        }
+        Err(Fault::Chain)
+    }
+
+    /// A chain is done with; `written` bytes of it are for the driver to read.
+    #[inline(always)]
+    pub fn give_back(&mut self, head: u16, written: u32) {
+        let ring = &self.setup.ring;
+        ring.set_used_id(self.used, u32::from(head));
+        ring.set_used_len(self.used, written);
+        self.used = self.used.wrapping_add(1);
+        if let Some(record) = &mut self.setup.record {
+            record.done(head);
+        }
+    }
+
+    /// Shows the driver what is done with; whether it has to be woken.
+    #[inline(always)]
+    #[must_use]
+    pub fn publish(&mut self) -> bool {
+        if self.used == self.published {
+            return false;
+        }
+        let ring = &self.setup.ring;
+        ring.set_used_idx(self.used);
+        if let Some(record) = &mut self.setup.record {
+            record.publish(self.used);
+        }
+        let before = std::mem::replace(&mut self.published, self.used);
+        // The index must be seen before it is asked whether the driver sleeps, which asks in the other order.
+        fence(Ordering::SeqCst);
+        if self.setup.event_idx {
+            // virtio 1.2, 2.7.7.2.
+            let event = ring.used_event();
+            self.used.wrapping_sub(event).wrapping_sub(1) < self.used.wrapping_sub(before)
+        } else {
+            ring.avail_flags() & 1 == 0
+        }
+    }
+
+    /// Asks for a kick when there is more than the first `ahead` chains; how many there are already.
+    pub fn want_kicks(&mut self, ahead: u16) -> Result<u16, Fault> {
+        let ring = &self.setup.ring;
+        if self.setup.event_idx {
+            ring.set_avail_event(self.next.wrapping_add(ahead));
+        } else {
+            ring.set_used_flags(0);
+        }
+        // As in `publish`, with the roles exchanged.
+        fence(Ordering::SeqCst);
+        self.waiting(ahead)
+    }
+
+    /// Asks for no kicks.
+    pub fn want_no_kicks(&mut self) {
+        let ring = &self.setup.ring;
+        if self.setup.event_idx {
+            // An entry that has gone by: it comes round again in 65,536 chains, for one kick too many.
+            ring.set_avail_event(self.next.wrapping_sub(1));
+        } else {
+            ring.set_used_flags(1);
+        }
+    }
+}
+
+/// Adds the buffer of a descriptor, which may lie in several regions.
+fn add(memory: &Memory, desc: Desc, write: bool, spans: &mut Spans) -> Result<u64, Fault> {
+    if (desc.flags & Desc::WRITE != 0) != write {
+        return Err(Fault::Chain);
+    }
+    let mut done = 0;
+    while done < desc.len {
+        let at = desc.addr.checked_add(u64::from(done)).ok_or(Fault::Descriptor)?;
+        let span = memory.find(at, desc.len - done).ok_or(Fault::Descriptor)?;
+        done += span.len;
+        spans.push(span);
+    }
+    Ok(u64::from(desc.len))
+}

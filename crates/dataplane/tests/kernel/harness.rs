@@ -1,0 +1,114 @@
+//! What the tests have in common.
+
+use sluicenet_dataplane::engine::{Access, Engine, PortReport};
+use sluicenet_dataplane::kernel::lan::{Lan, Wiring};
+use sluicenet_dataplane::kernel::load::{Sender, Sink};
+use sluicenet_dataplane::kernel::netns;
+use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
+use sluicenet_dataplane::port::Port;
+use sluicenet_dataplane::remote::Remote;
+use sluicenet_node::vale::ValeConfig;
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Whether namespaces can be made; says why the test is skipped, if not.
+pub fn possible() -> bool {
+    match netns::may_make_namespaces() {
+        Ok(()) => true,
+        Err(e) => {
+            eprintln!("skipped: {e}");
+            false
+        }
+    }
+}
+
+/// A switch that runs on a thread of its own, and its tenants.
+pub struct Running {
+    stop: Arc<AtomicBool>,
+    pub remote: Remote,
+    thread: Option<JoinHandle<()>>,
+    pub lan: Lan,
+}
+
+impl Running {
+    /// A valve at each of the tenants.
+    pub fn valves(tag: &str, tenants: usize, config: ValveConfig) -> Running {
+        let lan = Lan::create(tag, tenants, Wiring::Valve).unwrap();
+        let ports = (0..tenants).map(|i| -> Box<dyn Port> { Box::new(ValvePort::open(lan.veth(i), &config).unwrap()) });
+        let ports = ports.collect();
+        Running::start(lan, ports)
+    }
+
+    /// Port `i` is at tenant `i`. Without a watchdog at the ports: however slow the machine, only tests about it may hang on
+    /// time.
+    pub fn start(lan: Lan, ports: Vec<Box<dyn Port>>) -> Running {
+        let vale = ValeConfig { detection_time: Duration::from_ms(3_600_000), ..ValeConfig::default() };
+        let mut engine = Engine::new(ports.len(), vale);
+        for (i, port) in ports.into_iter().enumerate() {
+            engine.plug(i, &format!("tenant-{i}"), port, Access::default()).unwrap();
+            assert!(engine.give(Lan::mac(i), 0, i));
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let remote = engine.remote().unwrap();
+        let flag = stop.clone();
+        let thread = std::thread::spawn(move || engine.run(&flag).unwrap());
+        Running { stop, remote, thread: Some(thread), lan }
+    }
+
+    pub fn report(&self, k: usize) -> PortReport {
+        self.remote.run(move |engine| engine.report(k)).unwrap().unwrap()
+    }
+
+    pub fn counter(&self, k: usize, name: &str) -> u64 {
+        let report = self.report(k);
+        report.own.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no {name}")).1
+    }
+
+    /// Everything that the kernel threw away at the ports; and that the switch's books balance.
+    pub fn edge(&self) -> Vec<(usize, &'static str, u64)> {
+        let (_, _, dropped) = self.remote.run(|engine| engine.ledger()).unwrap();
+        let ports = self.remote.run(|engine| engine.port_count()).unwrap();
+        // What a tenant's IPv6 tells all its neighbours now and then never makes anybody wait.
+        let flooded = |k| self.report(k).counters.dropped.frames(DropReason::FloodNoRoom);
+        assert_eq!(dropped, (0..ports).map(flooded).sum::<u64>());
+        let all = (0..ports).flat_map(|k| self.report(k).own.into_iter().map(move |(n, v)| (k, n, v)));
+        all.filter(|(_, name, value)| name.starts_with("edge_") && *value > 0).collect()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.remote.run(|_| ());
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))));
+    }
+}
+
+/// Sends `count` datagrams, however long it takes.
+pub fn send_all(mut sender: Sender, count: u64) -> u64 {
+    while sender.sent() < count {
+        sender.send(count - sender.sent()).unwrap();
+    }
+    sender.sent()
+}
+
+/// Waits until something is so, however long it takes.
+pub fn wait_for(mut so: impl FnMut() -> bool) {
+    while !so() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// Receives until `count` have come, or nothing more comes.
+pub fn receive_all(mut sink: Sink, count: u64, mut pause: impl FnMut(u64)) -> Sink {
+    let mut quiet = 0;
+    while sink.received() < count && quiet < 100 {
+        pause(sink.received());
+        quiet = if sink.receive(64).unwrap() == 0 { quiet + 1 } else { 0 };
+    }
+    sink
+}

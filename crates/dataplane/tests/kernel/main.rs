@@ -1,0 +1,7 @@
+//! Ports that are network devices, on an unmodified kernel: real sockets in namespaces.
+#![cfg(all(not(loom), target_os = "linux"))]
+
+mod harness;
+mod packet;
+mod tap;
+mod valve;

@@ -1,0 +1,208 @@
+//! `switch`: the lossless switch beside guests, containers and processes, and what can be asked of it.
+
+use super::failure::Failure;
+use super::table::{Table, count};
+use super::{Global, output};
+use crate::switch::config::{Config, default_control};
+use crate::switch::control::{Answer, Request, ask, running};
+use crate::switch::daemon::Daemon;
+use crate::switch::status::{PortStatus, Status};
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = SWITCH_HELP)]
+pub(super) struct Switch {
+    #[command(subcommand)]
+    what: What,
+}
+
+const SWITCH_HELP: &str = "\
+Coming from Open vSwitch:
+    ovs-vswitchd                    sluicenet switch run FILE
+    ovs-vsctl show, list-ports      sluicenet switch show
+    ovs-vsctl add-port BR NAME      sluicenet switch add-port NAME kind=...
+    ovs-vsctl del-port BR NAME      sluicenet switch del-port NAME
+    ovs-appctl exit                 sluicenet switch stop
+There are no flows to install: frames go where their MAC address is, learned or given. What differs: a frame for a
+receiver that is not ready waits, and so does its sender.";
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Run a switch in the foreground, as its file describes it
+    Run(Run),
+    /// What a running switch is and what happened at its ports
+    Show(Which),
+    /// Add a port while traffic runs
+    AddPort(AddPort),
+    /// Take a port away while traffic runs
+    DelPort(DelPort),
+    /// Have it read its file again
+    Reload(Which),
+    /// Stop it
+    Stop(Which),
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// The switch's file, TOML
+    file: PathBuf,
+    /// Check the file and run nothing
+    #[arg(long)]
+    check: bool,
+}
+
+/// Which of the switches that run.
+#[derive(Clone, Debug, clap::Args)]
+struct Which {
+    /// Its control socket; where absent, that of the only switch that runs
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Its name
+    #[arg(long, value_name = "NAME", conflicts_with = "control")]
+    name: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct AddPort {
+    /// The port's name
+    port: String,
+    /// What it is, as in the file: kind=shm mac=02:00:00:00:00:01
+    #[arg(value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Debug, clap::Args)]
+struct DelPort {
+    /// The port's name
+    port: String,
+    #[command(flatten)]
+    which: Which,
+}
+
+impl Which {
+    fn control(&self) -> Result<PathBuf, Failure> {
+        if let Some(path) = &self.control {
+            return Ok(path.clone());
+        }
+        if let Some(name) = &self.name {
+            return Ok(default_control(name));
+        }
+        let place = default_control("any");
+        let folder = place.parent().unwrap_or(&place);
+        match &running(folder)[..] {
+            [(_, path)] => Ok(path.clone()),
+            [] => Err(Failure::Input(format!("no switch runs in {}; say where with --control", folder.display()))),
+            several => {
+                let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
+                Err(Failure::Input(format!("several switches run: say which with --name: {}", names.join(", "))))
+            }
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<Answer, Failure> {
+        match ask(&self.control()?, request).map_err(Failure::input)? {
+            Answer::Error(text) => Err(Failure::Input(text)),
+            answer => Ok(answer),
+        }
+    }
+
+    fn tell(&self, request: &Request, global: Global) -> Result<(), Failure> {
+        match self.ask(request)? {
+            Answer::Ok(text) if global.json => output::json(&serde_json::json!({ "ok": text })),
+            Answer::Ok(text) => output::print(&(text + "\n")),
+            Answer::Status(status) => show(&status, global),
+            Answer::Error(text) => return Err(Failure::Input(text)),
+        }
+        Ok(())
+    }
+}
+
+impl Switch {
+    pub fn main(self, global: Global) -> Result<(), Failure> {
+        match self.what {
+            What::Run(run) => run.main(global),
+            What::Show(which) => which.tell(&Request::Show, global),
+            What::AddPort(add) => add.which.tell(&Request::AddPort { name: add.port, settings: add.settings }, global),
+            What::DelPort(del) => del.which.tell(&Request::DelPort { name: del.port }, global),
+            What::Reload(which) => which.tell(&Request::Reload, global),
+            What::Stop(which) => which.tell(&Request::Stop, global),
+        }
+    }
+}
+
+impl Run {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let config = Config::load(&self.file)?;
+        if self.check {
+            if !global.quiet {
+                output::note(&format!("{}: valid, {} ports", self.file.display(), config.ports.len()));
+            }
+            return Ok(());
+        }
+        let (name, control) = (config.name.clone(), config.control.display().to_string());
+        let status = Daemon::run(config, |_| {
+            if !global.quiet {
+                output::note(&format!("switch {name} runs; control socket {control}"));
+            }
+        })
+        .map_err(|e| Failure::Failed(e.to_string()))?;
+        show(&status, global);
+        Ok(())
+    }
+}
+
+fn show(status: &Status, global: Global) {
+    if global.json {
+        output::json(status);
+        return;
+    }
+    let l = status.ledger;
+    let mut text = format!(
+        "switch {} (process {}, up {:.0} s): {} frames accepted = {} delivered + {} dropped + {} queued\n",
+        status.name,
+        status.pid,
+        status.uptime_s,
+        count(l.accepted),
+        count(l.delivered),
+        count(l.dropped),
+        count(l.queued)
+    );
+    let columns =
+        ["port", "kind", "from it", "to it", "queued", "held back", "lost for it", "refused", "waits for", ""];
+    let mut t = Table::new(2, columns);
+    for port in &status.ports {
+        let sum = |counts: &[u32; 8]| count(counts.iter().map(|&n| u64::from(n)).sum());
+        t.row([
+            port.name.as_str(),
+            &port.kind,
+            &count(port.accepted),
+            &count(port.delivered),
+            &sum(&port.output),
+            &count(port.held_back),
+            &by_reason(&port.dropped),
+            &by_reason(&port.refused),
+            &port.waits_for.join(" "),
+            remark(port),
+        ]);
+    }
+    text += &t.text();
+    output::print(&text);
+}
+
+fn by_reason(drops: &std::collections::BTreeMap<String, u64>) -> String {
+    if drops.is_empty() {
+        return "0".into();
+    }
+    let parts: Vec<String> = drops.iter().map(|(reason, n)| format!("{} {reason}", count(*n))).collect();
+    parts.join(", ")
+}
+
+fn remark(port: &PortStatus) -> &'static str {
+    match (port.number, port.isolated) {
+        (None, _) => "nobody there",
+        (_, true) => "isolated: it takes nothing",
+        _ => "",
+    }
+}

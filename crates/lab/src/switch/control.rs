@@ -1,0 +1,300 @@
+//! The control socket: one JSON object a line in, one out, for the owner of the switch only.
+//!
+//! Whoever connects says what it wants (`{"op": "show"}`) and gets `{"ok": ...}` or `{"error": "..."}`. A program that
+//! attaches to a port in shared memory gets the three descriptors of its port with the answer and keeps the connection open
+//! for as long as it uses the port.
+
+use super::daemon::Daemon;
+use super::status::Status;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use serde::{Deserialize, Serialize};
+use sluicenet_dataplane::shm;
+use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Bytes of a request.
+const REQUEST_BYTES_MAX: u64 = 1 << 16;
+/// Bytes of an answer.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// Connections served at once.
+const CONNECTIONS_MAX: usize = 128;
+/// How long a request may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What can be asked of a switch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// What it is and what happened.
+    Show,
+    /// A new port, described as in the file.
+    AddPort {
+        /// Its name.
+        name: String,
+        /// `key=value`, as in the file.
+        settings: Vec<String>,
+    },
+    /// A port goes away.
+    DelPort {
+        /// Its name.
+        name: String,
+    },
+    /// The descriptors of a port in shared memory; it is the caller's while the connection lasts.
+    Attach {
+        /// Its name.
+        name: String,
+    },
+    /// The file is read again.
+    Reload,
+    /// It stops.
+    Stop,
+}
+
+/// What it answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// It was done; in words.
+    Ok(String),
+    /// What it is and what happened.
+    Status(Box<Status>),
+    /// It was not done.
+    Error(String),
+}
+
+/// The socket of a switch, which goes away with this value.
+#[derive(Debug)]
+pub struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Socket {
+    /// Makes the socket; an error when a switch answers there already.
+    pub fn bind(path: &Path) -> io::Result<Socket> {
+        let context = |e: io::Error| io::Error::new(e.kind(), format!("control socket {}: {e}", path.display()));
+        if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(context)?;
+        }
+        if UnixStream::connect(path).is_ok() {
+            return Err(context(io::Error::new(ErrorKind::AddrInUse, "a switch answers there already")));
+        }
+        match std::fs::symlink_metadata(path) {
+            Ok(meta) if std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()) => {
+                // Of a switch that was killed.
+                std::fs::remove_file(path).map_err(context)?;
+            }
+            Ok(_) => {
+                return Err(context(io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket")));
+            }
+            Err(_) => {}
+        }
+        // Nobody else may connect, from the first moment on.
+        let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+        let bound = UnixListener::bind(path);
+        rustix::process::umask(mask);
+        let listener = bound.map_err(context)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(context)?;
+        Ok(Socket { listener, path: path.to_owned() })
+    }
+
+    /// Serves requests until the switch stops.
+    pub fn serve(&self, daemon: &Arc<Daemon>) -> io::Result<()> {
+        let owner = rustix::process::getuid();
+        let connections = Arc::new(AtomicUsize::new(0));
+        while !daemon.is_stopping() {
+            let (stream, _) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
+                Err(e) => {
+                    // Out of descriptors, perhaps: those who have some may give one back.
+                    daemon.log(&format!("control socket: {e}"));
+                    std::thread::sleep(Duration::from_millis(100));
+                    continue;
+                }
+            };
+            if daemon.is_stopping() {
+                break;
+            }
+            let peer = rustix::net::sockopt::socket_peercred(&stream);
+            if !peer.is_ok_and(|peer| peer.uid.is_root() || peer.uid == owner) {
+                daemon.log("control socket: refused somebody who is not the owner");
+                continue;
+            }
+            if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+                connections.fetch_sub(1, Ordering::Relaxed);
+                let _ = say(&stream, &Answer::Error(format!("{CONNECTIONS_MAX} connections are open")), &[]);
+                continue;
+            }
+            let (daemon, connections) = (daemon.clone(), connections.clone());
+            std::thread::spawn(move || {
+                // Who goes away in the middle of a sentence is not an error of the switch.
+                let _ = converse(&stream, &daemon);
+                connections.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        Ok(())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        if lines.by_ref().take(REQUEST_BYTES_MAX).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        if !line.ends_with('\n') {
+            return say(stream, &Answer::Error("a request is one line of at most 64 KiB".into()), &[]);
+        }
+        let request = match serde_json::from_str::<Request>(&line) {
+            Ok(request) => request,
+            Err(e) => return say(stream, &Answer::Error(format!("not a request: {e}")), &[]),
+        };
+        match request {
+            Request::Attach { name } => {
+                let attached = match daemon.attach(&name) {
+                    Ok(attached) => attached,
+                    Err(e) => {
+                        say(stream, &Answer::Error(e), &[])?;
+                        continue;
+                    }
+                };
+                let fds = attached.descriptors();
+                say(stream, &Answer::Ok(format!("attached to {name}: memory, kick, wake")), &fds)?;
+                // The port is the program's until it closes the connection.
+                stream.set_read_timeout(None)?;
+                let mut rest = [0; 64];
+                while !matches!(lines.read(&mut rest), Ok(0) | Err(_)) {}
+                return Ok(());
+            }
+            Request::Stop => {
+                say(stream, &Answer::Ok("stopping".into()), &[])?;
+                daemon.stop();
+                return Ok(());
+            }
+            request => {
+                let answer = daemon.answer(request);
+                say(stream, &answer, &[])?;
+            }
+        }
+    }
+}
+
+fn say(stream: &UnixStream, answer: &Answer, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer).map_err(io::Error::other)?;
+    line.push(b'\n');
+    if fds.is_empty() {
+        return (&mut &*stream).write_all(&line);
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::other("more descriptors than one message takes"));
+    }
+    let sent = rustix::net::sendmsg(stream, &[IoSlice::new(&line)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    (&mut &*stream).write_all(&line[sent..])
+}
+
+/// Asks a switch for something.
+///
+/// # Errors
+/// When nobody answers at `path`, or not with an answer.
+pub fn ask(path: &Path, request: &Request) -> io::Result<Answer> {
+    let context = |e: io::Error| {
+        let hint = match e.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => ": no switch runs there",
+            _ => "",
+        };
+        io::Error::new(e.kind(), format!("{}: {e}{hint}", path.display()))
+    };
+    let stream = UnixStream::connect(path).map_err(context)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(context)?;
+    let mut line = serde_json::to_vec(request).map_err(io::Error::other)?;
+    line.push(b'\n');
+    (&mut &stream).write_all(&line).map_err(context)?;
+    let mut answer = String::new();
+    BufReader::new(&stream).take(ANSWER_BYTES_MAX).read_line(&mut answer).map_err(context)?;
+    serde_json::from_str(&answer).map_err(|e| context(io::Error::new(ErrorKind::InvalidData, e)))
+}
+
+/// A port in shared memory of a running switch, for as long as this value lives.
+#[derive(Debug)]
+pub struct Attachment {
+    /// Its memory, and what wakes whom.
+    pub access: shm::Access,
+    _connection: UnixStream,
+}
+
+/// Attaches to a port in shared memory.
+///
+/// # Errors
+/// When nobody answers at `path`, there is no such port, or somebody is attached.
+pub fn attach(path: &Path, name: &str) -> io::Result<Attachment> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_vec(&Request::Attach { name: name.into() }).map_err(io::Error::other)?;
+    line.push(b'\n');
+    (&mut &stream).write_all(&line)?;
+    let mut answer = vec![0; 1 << 16];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let into = &mut [IoSliceMut::new(&mut answer)];
+    let got = rustix::net::recvmsg(&stream, into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?.bytes;
+    let mut fds: Vec<OwnedFd> = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    match (serde_json::from_slice(&answer[..got]), <[OwnedFd; 3]>::try_from(fds)) {
+        (Ok(Answer::Ok(_)), Ok([memory, kick, wake])) => {
+            Ok(Attachment { access: shm::Access { memory, kick, wake }, _connection: stream })
+        }
+        (Ok(Answer::Error(text)), _) => Err(io::Error::other(text)),
+        _ => Err(io::Error::new(ErrorKind::InvalidData, "not the answer of a switch")),
+    }
+}
+
+/// The control sockets in a folder that switches answer at, by the names of the switches.
+pub fn running(folder: &Path) -> Vec<(String, PathBuf)> {
+    let mut found: Vec<(String, PathBuf)> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let path = entry.path();
+            let name = path.file_name()?.to_str()?.strip_suffix(".sock")?.to_owned();
+            UnixStream::connect(&path).is_ok().then_some((name, path))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// A borrowed descriptor of anything that has one.
+pub(super) fn borrow<T: AsFd>(fd: &T) -> BorrowedFd<'_> {
+    fd.as_fd()
+}

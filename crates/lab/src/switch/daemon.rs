@@ -1,0 +1,355 @@
+//! A switch as a process: its engine on a thread of its own, and those who ask for something on others.
+
+use super::config::{Config, PortConfig, PortKind, port_from_words};
+use super::control::{Answer, Request, Socket, borrow};
+use super::status::{Snapshot, Status};
+use sluicenet_dataplane::engine::Engine;
+use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
+use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
+use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort, Veth};
+use sluicenet_dataplane::port::Port;
+use sluicenet_dataplane::remote::Remote;
+use sluicenet_dataplane::{shm, vhost};
+use sluicenet_node::vale::{Action, ValeConfig};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Frames that a plain device has room for in each direction.
+const PACKET_BUFFERS: u32 = 4096;
+
+/// A port of the file, and who is at it.
+#[derive(Debug)]
+struct Running {
+    config: PortConfig,
+    /// Whether a program is attached to its memory.
+    attached: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    config: Config,
+    ports: Vec<Running>,
+}
+
+/// A switch that runs.
+#[derive(Debug)]
+pub struct Daemon {
+    remote: Remote,
+    state: Mutex<State>,
+    stopping: AtomicBool,
+    started: Instant,
+    control: PathBuf,
+}
+
+/// A port in shared memory that a program uses; given up when dropped.
+pub struct Attached<'a> {
+    daemon: &'a Daemon,
+    name: String,
+    access: shm::Access,
+}
+
+impl Attached<'_> {
+    /// Memory, kick, wake.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        [borrow(&self.access.memory), borrow(&self.access.kick), borrow(&self.access.wake)]
+    }
+}
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        let mut state = self.daemon.state();
+        if let Some(port) = state.ports.iter_mut().find(|p| p.config.name == self.name) {
+            port.attached = false;
+        }
+        self.daemon.unplug(&self.name);
+    }
+}
+
+impl Daemon {
+    /// Runs a switch until it is told to stop: by its control socket or by a signal.
+    ///
+    /// # Errors
+    /// When a port or the control socket cannot be had, or the system fails the engine.
+    pub fn run(config: Config, ready: impl FnOnce(&Daemon)) -> io::Result<Status> {
+        let socket = Socket::bind(&config.control)?;
+        let mut engine = Engine::new(config.ports_max, config.vale.clone());
+        let remote = engine.remote()?;
+        let control = config.control.clone();
+        let daemon = Arc::new(Daemon {
+            remote,
+            state: Mutex::new(State { config, ports: Vec::new() }),
+            stopping: AtomicBool::new(false),
+            started: Instant::now(),
+            control,
+        });
+        let wanted = daemon.state().config.ports.clone();
+        let (stop, signals) = (Arc::new(AtomicBool::new(false)), Arc::clone(&daemon));
+        let mut signal = signal_hook::iterator::Signals::new([
+            signal_hook::consts::SIGINT,
+            signal_hook::consts::SIGTERM,
+            signal_hook::consts::SIGHUP,
+        ])?;
+        let handle = signal.handle();
+        let listener = std::thread::spawn(move || {
+            for signal in signal.forever() {
+                if signal == signal_hook::consts::SIGHUP {
+                    let answer = signals.answer(Request::Reload);
+                    signals.log(&format!("reload: {answer:?}"));
+                } else {
+                    signals.stop();
+                }
+            }
+        });
+        let engine_stop = stop.clone();
+        let switch = std::thread::Builder::new().name("switch".into()).spawn(move || {
+            let outcome = engine.run(&engine_stop);
+            (outcome, Snapshot::of(&engine))
+        })?;
+        let outcome =
+            wanted.into_iter().try_for_each(|port| daemon.add(port).map_err(io::Error::other)).and_then(|()| {
+                ready(&daemon);
+                socket.serve(&daemon)
+            });
+        stop.store(true, Ordering::Relaxed);
+        // It looks once more.
+        let _ = daemon.remote.post(|_| {});
+        let (ran, last) = switch.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+        handle.close();
+        let _ = listener.join();
+        outcome?;
+        ran?;
+        Ok(daemon.status_of(&last))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says something to whoever reads the log.
+    pub fn log(&self, message: &str) {
+        eprintln!("{message}");
+    }
+
+    /// Whether it was told to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Tells it to stop.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        // Who waits for the next connection gets one.
+        let _ = std::os::unix::net::UnixStream::connect(&self.control);
+    }
+
+    /// What it is and what happened.
+    ///
+    /// # Errors
+    /// When it has stopped.
+    pub fn status(&self) -> io::Result<Status> {
+        let snapshot = self.remote.run(|engine| Snapshot::of(engine))?;
+        Ok(self.status_of(&snapshot))
+    }
+
+    fn status_of(&self, snapshot: &Snapshot) -> Status {
+        let state = self.state();
+        let ports: Vec<PortConfig> = state.ports.iter().map(|p| p.config.clone()).collect();
+        snapshot.status(&state.config, &ports, self.started.elapsed().as_secs_f64())
+    }
+
+    /// Does what was asked for.
+    pub fn answer(&self, request: Request) -> Answer {
+        let outcome = match request {
+            Request::Show => {
+                return self.status().map_or_else(|e| Answer::Error(e.to_string()), |s| Answer::Status(Box::new(s)));
+            }
+            Request::AddPort { name, settings } => port_from_words(&name, &settings)
+                .map_err(|e| e.to_string())
+                .and_then(|port| self.add(port).map(|()| format!("port {name} added"))),
+            Request::DelPort { name } => self.remove(&name).map(|()| format!("port {name} removed")),
+            Request::Reload => self.reload(),
+            Request::Attach { .. } | Request::Stop => Err("not here".into()),
+        };
+        outcome.map_or_else(Answer::Error, Answer::Ok)
+    }
+
+    fn add(&self, port: PortConfig) -> Result<(), String> {
+        let mut state = self.state();
+        if state.ports.iter().any(|p| p.config.name == port.name) {
+            return Err(format!("there is a port {} already", port.name));
+        }
+        if state.ports.len() >= state.config.ports_max {
+            return Err(format!("the switch has {} ports, all of them in use", state.config.ports_max));
+        }
+        let vale = state.config.vale.clone();
+        if let Some(opened) = open(&port.kind, port.mac, &vale).map_err(|e| format!("port {}: {e}", port.name))? {
+            let config = port.clone();
+            self.remote
+                .run(move |engine| -> io::Result<()> {
+                    let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
+                    engine.plug(k, &config.name, opened, config.access)?;
+                    settle(engine, k, &config);
+                    Ok(())
+                })
+                .and_then(|plugged| plugged)
+                .map_err(|e| e.to_string())?;
+        }
+        state.ports.push(Running { config: port, attached: false });
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), String> {
+        let mut state = self.state();
+        let before = state.ports.len();
+        state.ports.retain(|p| p.config.name != name);
+        if state.ports.len() == before {
+            return Err(format!("there is no port {name}"));
+        }
+        self.unplug(name);
+        Ok(())
+    }
+
+    /// Takes a port out of the engine, if it is there; waits until that is done.
+    fn unplug(&self, name: &str) {
+        let name = name.to_owned();
+        // A switch that has stopped has no ports any more.
+        let _ = self.remote.run(move |engine| {
+            if let Some(k) = engine.port_named(&name) {
+                engine.unplug(k);
+            }
+        });
+    }
+
+    /// Makes a port in shared memory for a program.
+    ///
+    /// # Errors
+    /// When there is none of that name and kind, or somebody is attached.
+    pub fn attach(&self, name: &str) -> Result<Attached<'_>, String> {
+        let mut state = self.state();
+        let port = state.ports.iter_mut().find(|p| p.config.name == name).ok_or(format!("there is no port {name}"))?;
+        let PortKind::Shm { buffers } = port.config.kind else {
+            return Err(format!("port {name} is of kind {}: programs attach to shm", port.config.kind.name()));
+        };
+        if port.attached {
+            return Err(format!("somebody is attached to port {name}"));
+        }
+        let config = port.config.clone();
+        let access = self
+            .remote
+            .run(move |engine| -> io::Result<shm::Access> {
+                let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
+                let access = engine.plug_shm(k, &config.name, buffers)?;
+                settle(engine, k, &config);
+                Ok(access)
+            })
+            .and_then(|made| made)
+            .map_err(|e| e.to_string())?;
+        port.attached = true;
+        Ok(Attached { daemon: self, name: name.to_owned(), access })
+    }
+
+    /// Reads the file again and does what differs.
+    fn reload(&self) -> Result<String, String> {
+        let file = self.state().config.file.clone();
+        let new = Config::load(&file).map_err(|e| e.to_string())?;
+        let old = self.state().config.clone();
+        for (what, same) in [
+            ("control", new.control == old.control),
+            ("name", new.name == old.name),
+            ("ports", new.ports_max == old.ports_max),
+            ("slots", new.vale.slots == old.vale.slots),
+            ("lossless", new.vale.lossless == old.vale.lossless),
+            ("stations", new.vale.stations == old.vale.stations),
+            ("stations_per_port", new.vale.stations_per_port == old.vale.stations_per_port),
+            ("user", new.user == old.user),
+        ] {
+            if !same {
+                return Err(format!("`{what}` cannot change while the switch runs; nothing was changed"));
+            }
+        }
+        let vale = new.vale.clone();
+        self.remote
+            .run(move |engine| engine.set_watchdog(vale.action, vale.detection_time, vale.restoration_time))
+            .map_err(|e| e.to_string())?;
+        let running: Vec<PortConfig> = self.state().ports.iter().map(|p| p.config.clone()).collect();
+        let (mut added, mut removed, mut changed) = (0, 0, 0);
+        for port in &running {
+            match new.ports.iter().find(|p| p.name == port.name) {
+                None => {
+                    self.remove(&port.name)?;
+                    removed += 1;
+                }
+                Some(wanted) if wanted == port => {}
+                Some(wanted) if wanted.kind == port.kind => {
+                    self.change(wanted);
+                    changed += 1;
+                }
+                Some(wanted) => {
+                    self.remove(&port.name)?;
+                    self.add(wanted.clone())?;
+                    changed += 1;
+                }
+            }
+        }
+        for port in new.ports.iter().filter(|p| running.iter().all(|r| r.name != p.name)) {
+            self.add(port.clone())?;
+            added += 1;
+        }
+        self.state().config = new;
+        Ok(format!("{added} ports added, {removed} removed, {changed} changed"))
+    }
+
+    /// Who may be at a port, and what it may send, changes while its traffic runs.
+    fn change(&self, wanted: &PortConfig) {
+        let mut state = self.state();
+        if let Some(port) = state.ports.iter_mut().find(|p| p.config.name == wanted.name) {
+            port.config = wanted.clone();
+        }
+        let wanted = wanted.clone();
+        let _ = self.remote.run(move |engine| {
+            if let Some(k) = engine.port_named(&wanted.name) {
+                settle(engine, k, &wanted);
+            }
+        });
+    }
+}
+
+/// Opens what is behind a port; nothing for one that comes into being when a program attaches.
+fn open(kind: &PortKind, mac: Option<[u8; 6]>, vale: &ValeConfig) -> io::Result<Option<Box<dyn Port>>> {
+    let namespace = |name: &Option<String>| match name {
+        Some(name) => Namespace::open(name),
+        None => Namespace::current(),
+    };
+    Ok(Some(match kind {
+        PortKind::Shm { .. } => return Ok(None),
+        PortKind::VhostUser(socket) => Box::new(vhost::Port::open(socket.clone())?),
+        PortKind::Veth { device, netns, tenant_device, tenant_netns } => {
+            let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
+            let veth = Veth { switch: &switch, switch_device: device, tenant: &tenant, tenant_device };
+            let detection_time = (vale.action == Action::Drop).then_some(vale.detection_time);
+            Box::new(ValvePort::open(veth, &ValveConfig { detection_time, ..ValveConfig::default() })?)
+        }
+        PortKind::Tap { device, tenant_netns, mtu } => {
+            let tenant = Namespace::open(tenant_netns)?;
+            Box::new(TapPort::create(&tenant, device, mac.unwrap_or_default(), *mtu, &TapConfig::default())?)
+        }
+        PortKind::Packet { device, netns } => {
+            Box::new(PacketPort::new(PacketDevice::open(&namespace(netns)?, device, PACKET_BUFFERS)?))
+        }
+    }))
+}
+
+/// Tells the engine who is at a port.
+fn settle(engine: &mut Engine, k: usize, config: &PortConfig) {
+    engine.forget(k);
+    engine.set_access(k, config.access);
+    if let Some(mac) = config.mac {
+        // The table has room for those of the file, or the machine is learned.
+        engine.give(mac, config.access.domain.unwrap_or(0), k);
+    }
+}

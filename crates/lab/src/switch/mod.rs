@@ -1,0 +1,13 @@
+//! `sluicenet switch`: the lossless switch as a program that runs beside guests, containers and processes.
+//!
+//! | module | knows |
+//! |---|---|
+//! | `config` | its file: what may stand in it, and what that means |
+//! | `daemon` | how it starts, reloads and stops; which port of the file is which of the switch |
+//! | `control` | its socket: one JSON object a line, for its owner only |
+//! | `status` | what it says of itself |
+
+pub mod config;
+pub mod control;
+pub mod daemon;
+pub mod status;

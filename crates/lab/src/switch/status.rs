@@ -1,0 +1,158 @@
+//! What a switch says of itself.
+
+use super::config::{Config, PortConfig};
+use serde::{Deserialize, Serialize};
+use sluicenet_dataplane::engine::{Engine, PortReport};
+use sluicenet_proto::loss::{DropReason, Drops};
+use std::collections::BTreeMap;
+
+/// A switch, as JSON and on the screen.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// The version of the program.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_s: f64,
+    /// Priorities whose frames wait.
+    pub lossless: Vec<u8>,
+    /// Times it went to sleep because there was nothing to do.
+    pub sleeps: u64,
+    /// What came in and what became of it.
+    pub ledger: Ledger,
+    /// Its ports.
+    pub ports: Vec<PortStatus>,
+}
+
+/// accepted = delivered + dropped + queued, of one moment.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Frames accepted, a copy for each port they were for.
+    pub accepted: u64,
+    /// Frames handed to a port.
+    pub delivered: u64,
+    /// Frames dropped by name.
+    pub dropped: u64,
+    /// Frames that wait.
+    pub queued: u64,
+}
+
+/// A port.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PortStatus {
+    /// Its name.
+    pub name: String,
+    /// Over what its frames move.
+    pub kind: String,
+    /// Its number, while somebody is there.
+    pub number: Option<usize>,
+    /// The address of the machine at it, where given.
+    pub mac: Option<String>,
+    /// The only IPv4 address it may send from, where given.
+    pub ip: Option<String>,
+    /// Its broadcast domain, where given.
+    pub tenant: Option<u16>,
+    /// The priority of all its frames, where given.
+    pub priority: Option<u8>,
+    /// Whether the watchdog keeps everything from it.
+    pub isolated: bool,
+    /// Frames accepted from it.
+    pub accepted: u64,
+    /// Frames handed to it.
+    pub delivered: u64,
+    /// Times it was held back because its input queue was full.
+    pub held_back: u64,
+    /// Times it was found stuck.
+    pub stuck: u64,
+    /// Times it was isolated for that.
+    pub isolations: u64,
+    /// Frames from it that were refused on arrival, by reason.
+    pub refused: BTreeMap<String, u64>,
+    /// Frames for it that were dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// What the port itself counted.
+    pub counters: BTreeMap<String, u64>,
+    /// Frames that wait for it, by priority.
+    pub output: [u32; 8],
+    /// Frames of it that wait for a full output, by priority.
+    pub input: [u32; 8],
+    /// Frames of it that the switch holds.
+    pub lent: u32,
+    /// The ports its frames wait for.
+    pub waits_for: Vec<String>,
+}
+
+/// What the engine says, of one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    ledger: Ledger,
+    sleeps: u64,
+    ports: Vec<Option<PortReport>>,
+}
+
+impl Snapshot {
+    /// Of an engine between two turns.
+    pub fn of(engine: &Engine) -> Snapshot {
+        let (accepted, delivered, dropped) = engine.ledger();
+        Snapshot {
+            ledger: Ledger { accepted, delivered, dropped, queued: engine.queued() },
+            sleeps: engine.sleeps(),
+            ports: (0..engine.port_count()).map(|k| engine.report(k)).collect(),
+        }
+    }
+
+    /// With what is known of the ports besides.
+    pub fn status(&self, config: &Config, ports: &[PortConfig], uptime_s: f64) -> Status {
+        let at = |name: &str| {
+            self.ports.iter().enumerate().find_map(|(k, r)| r.as_ref().filter(|r| r.name == name).map(|r| (k, r)))
+        };
+        Status {
+            name: config.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            uptime_s,
+            lossless: config.vale.lossless.iter().collect(),
+            sleeps: self.sleeps,
+            ledger: self.ledger,
+            ports: ports.iter().map(|port| self.port(port, at(&port.name))).collect(),
+        }
+    }
+
+    fn port(&self, config: &PortConfig, found: Option<(usize, &PortReport)>) -> PortStatus {
+        let report = found.map(|(_, r)| r.clone()).unwrap_or_default();
+        let waits_for = (0..self.ports.len())
+            .filter(|k| report.waits_for >> k & 1 != 0)
+            .filter_map(|k| self.ports[k].as_ref().map(|r| r.name.clone()))
+            .collect();
+        PortStatus {
+            name: config.name.clone(),
+            kind: config.kind.name().into(),
+            number: found.map(|(k, _)| k),
+            mac: config.mac.map(|mac| mac.map(|b| format!("{b:02x}")).join(":")),
+            ip: config.access.address.map(|a| a.to_string()),
+            tenant: config.access.domain,
+            priority: config.access.priority,
+            isolated: report.isolated,
+            accepted: report.counters.accepted,
+            delivered: report.counters.delivered,
+            held_back: report.counters.held_back,
+            stuck: report.counters.stuck,
+            isolations: report.counters.isolated,
+            refused: by_name(&report.counters.refused),
+            dropped: by_name(&report.counters.dropped),
+            counters: report.own.iter().map(|&(name, n)| (name.to_owned(), n)).collect(),
+            output: report.output,
+            input: report.input,
+            lent: report.lent,
+            waits_for,
+        }
+    }
+}
+
+fn by_name(drops: &Drops) -> BTreeMap<String, u64> {
+    let named = DropReason::ALL.iter().map(|&r| (r.name().to_owned(), drops.frames(r)));
+    named.filter(|(_, frames)| *frames > 0).collect()
+}

@@ -1,0 +1,99 @@
+//! What an uplink is set up with.
+
+use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
+use sluicenet_proto::cee::pfc::Watermarks;
+use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
+use sluicenet_proto::frame::PrioritySet;
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+use sluicenet_wire::ethernet::{FCS_LEN, MIN_LEN, MacAddress};
+
+/// Bytes of a frame on the wire besides itself: preamble, start delimiter and gap.
+const GAP: u32 = 20;
+
+/// A link and the buffers at this end of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// The address of this end.
+    pub address: MacAddress,
+    /// Its speed.
+    pub rate: Rate,
+    /// Bytes of its longest frame without the check sequence.
+    pub max_frame: u32,
+    /// Classes under flow control.
+    pub lossless: PrioritySet,
+    /// Watermarks of each of these classes.
+    pub marks: Watermarks,
+    /// Receive buffer of each other class, in bytes.
+    pub buffer: u32,
+    /// Bytes to be sent of a class above which it takes no more from the switch.
+    pub transmit: u32,
+    /// Quanta that a pause asks for.
+    pub quanta: u16,
+    /// How far this end may fall behind the link and catch up: as long as its loop may take to come round.
+    pub catch_up: Duration,
+    /// A class that has frames and was paused for so long is in a storm.
+    pub detection_time: Duration,
+    /// A storm is over when no pause came for so long.
+    pub restoration_time: Duration,
+}
+
+/// A receive buffer that is too small for flow control on its link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoHeadroom {
+    /// Bytes of the buffer of a class.
+    pub buffer: u32,
+    /// Bytes it must have at least.
+    pub needs: u64,
+}
+
+impl core::fmt::Display for NoHeadroom {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let NoHeadroom { buffer, needs } = self;
+        write!(f, "a receive buffer of {buffer} bytes a class: flow control on this link takes at least {needs}")
+    }
+}
+
+impl core::error::Error for NoHeadroom {}
+
+impl Link {
+    /// A link whose longest frame has `max_frame` bytes (destination to check sequence) and on which either end answers within
+    /// `response`: cable, device queues, and the time a loop takes to come round. A class has `buffer` bytes to receive into.
+    pub fn new(
+        address: MacAddress,
+        rate: Rate,
+        max_frame: u32,
+        response: Duration,
+        lossless: PrioritySet,
+        buffer: u32,
+    ) -> Result<Link, NoHeadroom> {
+        assert!(max_frame as usize >= MIN_LEN + FCS_LEN, "a link that carries the shortest frame");
+        let headroom = Headroom {
+            rate,
+            data_delay: response,
+            // What the other end fell behind it sends as well.
+            pause_delay: Duration(2 * response.0),
+            max_frame: max_frame + GAP,
+            pfc_frame: PFC_FRAME_BYTES + GAP,
+        };
+        // Below XOFF there is room for two of the longest frames, or a class that is let go would be stopped by its first.
+        let needs = headroom.bytes() + 2 * u64::from(max_frame);
+        if u64::from(buffer) < needs {
+            return Err(NoHeadroom { buffer, needs });
+        }
+        let xoff = buffer - headroom.bytes() as u32;
+        Ok(Link {
+            address,
+            rate,
+            max_frame: max_frame - FCS_LEN as u32,
+            lossless,
+            marks: Watermarks { xoff, xon: xoff - max_frame, capacity: buffer },
+            buffer,
+            transmit: buffer,
+            quanta: u16::MAX,
+            catch_up: response,
+            detection_time: DETECTION_TIME,
+            restoration_time: RESTORATION_TIME,
+        })
+    }
+}

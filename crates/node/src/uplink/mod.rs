@@ -1,0 +1,422 @@
+//! An uplink: what sits between the switch of a server and the physical link, on a link with priority flow control
+//! (802.1Qbb; Crisan 2014, 2.2.2.1 and 4.4.1).
+//!
+//! - What arrives is charged to the receive buffer of its class until the switch has given it back; above XOFF the neighbour
+//!   is stopped, below XON let go. A lossless class keeps headroom for what still arrives; whatever exceeds that is a violation
+//!   and counted as one.
+//! - What the switch delivers waits in a queue for each class, which the neighbour's pauses hold, at the speed of the link.
+//!   Pause frames go ahead of data.
+//! - A class that is held for too long while it has frames is in a storm: what it has and gets is dropped by name until no
+//!   pause came for a while, so that nobody behind waits for it.
+//! - received = shown to the switch + dropped + inside; taken = sent + dropped + inside.
+//!
+//! What a frame is it does not know: `R` stands for a received one, `T` for one to be sent.
+
+mod config;
+
+pub use config::{Link, NoHeadroom};
+
+use alloc::collections::VecDeque;
+use sluicenet_proto::cee::pfc::{Gate, Signal, quanta_time};
+use sluicenet_proto::cee::watchdog::{Change, Watchdog};
+use sluicenet_proto::frame::{PRIORITIES, Pause, Priority, PrioritySet};
+use sluicenet_proto::loss::{DropReason, Drops};
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::ethernet::{self, EtherType, MIN_LEN};
+use sluicenet_wire::pfc;
+
+/// Bytes of a frame on the wire besides itself: preamble, start delimiter, gap and check sequence (802.3, 4.4.2).
+const WIRE_OVERHEAD: u32 = 8 + 12 + FCS;
+const FCS: u32 = ethernet::FCS_LEN as u32;
+
+/// What an uplink counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Data frames received, by class.
+    pub received: [u64; PRIORITIES],
+    /// Data frames sent, by class.
+    pub sent: [u64; PRIORITIES],
+    /// Frames from the link that were dropped; [`DropReason::HeadroomExceeded`] is a violation of flow control.
+    pub dropped_in: Drops,
+    /// Frames from the switch that were dropped.
+    pub dropped_out: Drops,
+    /// Pause frames received that were in order.
+    pub pauses_received: u64,
+    /// Pause frames sent.
+    pub pauses_sent: u64,
+    /// Pauses of a class that is not under flow control; ignored.
+    pub pauses_lossy: u64,
+    /// Pause frames with bits of no class in their vector; the bits are ignored.
+    pub pauses_high_bits: u64,
+    /// MAC Control frames for another address; ignored.
+    pub control_elsewhere: u64,
+    /// MAC Control frames below the smallest size; ignored.
+    pub control_short: u64,
+    /// MAC Control frames with another operation, PAUSE of the whole link among them; ignored.
+    pub control_other: u64,
+}
+
+/// The next thing to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Front<'a, T> {
+    /// A pause frame, without its check sequence.
+    Pause(&'a [u8; pfc::LEN]),
+    /// A frame of the switch.
+    Frame(&'a T),
+}
+
+#[derive(Clone, Debug)]
+struct Queue<F> {
+    frames: VecDeque<(F, u32)>,
+    bytes: u64,
+}
+
+impl<F> Default for Queue<F> {
+    fn default() -> Queue<F> {
+        Queue { frames: VecDeque::new(), bytes: 0 }
+    }
+}
+
+/// The uplink.
+#[derive(Clone, Debug)]
+pub struct Uplink<R, T> {
+    link: Link,
+    quantum: Duration,
+    pause_lasts: Duration,
+    gate: Gate,
+    signal: Signal,
+    watchdog: Watchdog,
+    /// Bytes in the receive buffer, by class, and the most there ever were.
+    charged: [u32; PRIORITIES],
+    most_charged: [u32; PRIORITIES],
+    arrived: [Queue<R>; PRIORITIES],
+    /// Classes with frames for the switch, and those whose first has to wait in this turn.
+    shown: PrioritySet,
+    waiting: PrioritySet,
+    turn_in: Priority,
+    next_in: Option<Priority>,
+    leaving: [Queue<T>; PRIORITIES],
+    /// Classes with frames to send.
+    ready: PrioritySet,
+    turn_out: Priority,
+    next_out: Option<Priority>,
+    /// A pause frame that is to go first.
+    control: Option<(Pause, [u8; pfc::LEN])>,
+    /// When the link has sent what it was given.
+    free_at: Instant,
+    counters: Counters,
+}
+
+impl<R: Copy, T> Uplink<R, T> {
+    /// An uplink that is idle.
+    pub fn new(link: Link) -> Uplink<R, T> {
+        let quantum = quanta_time(1, link.rate);
+        Uplink {
+            quantum,
+            pause_lasts: quantum.saturating_mul(link.quanta.into()),
+            gate: Gate::default(),
+            signal: Signal::default(),
+            watchdog: Watchdog::new(link.detection_time, link.restoration_time),
+            charged: [0; PRIORITIES],
+            most_charged: [0; PRIORITIES],
+            arrived: Default::default(),
+            shown: PrioritySet::NONE,
+            waiting: PrioritySet::NONE,
+            turn_in: 0,
+            next_in: None,
+            leaving: Default::default(),
+            ready: PrioritySet::NONE,
+            turn_out: 0,
+            next_out: None,
+            control: None,
+            free_at: Instant::ZERO,
+            counters: Counters::default(),
+            link,
+        }
+    }
+
+    /// What it was set up with.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Its flow control: what it is told, what it tells, and storms that began and ended.
+    pub fn flow_control(&self) -> (&Gate, &Signal, (u64, u64)) {
+        (&self.gate, &self.signal, self.watchdog.counts())
+    }
+
+    /// Bytes of class `p` in the receive buffer, and the most there ever were.
+    pub fn charged(&self, p: Priority) -> (u32, u32) {
+        (self.charged[p as usize], self.most_charged[p as usize])
+    }
+
+    /// Frames inside that came from the link and were not shown to the switch yet, and frames that wait to be sent.
+    pub fn inside(&self) -> (usize, usize) {
+        (self.arrived.iter().map(|q| q.frames.len()).sum(), self.leaving.iter().map(|q| q.frames.len()).sum())
+    }
+
+    // From the link.
+
+    /// Whether a frame is MAC Control, which ends here: [`Uplink::control`].
+    pub fn is_control(frame: &[u8]) -> bool {
+        frame.get(12..14) == Some(&EtherType::MAC_CONTROL.0.to_be_bytes())
+    }
+
+    /// A MAC Control frame, without its check sequence.
+    pub fn control(&mut self, now: Instant, frame: &[u8]) {
+        if frame.len() < MIN_LEN {
+            self.counters.control_short += 1;
+            return;
+        }
+        if frame[..6] != pfc::DESTINATION.0 {
+            self.counters.control_elsewhere += 1;
+            return;
+        }
+        let Ok(told) = pfc::Repr::parse(frame) else {
+            self.counters.control_other += 1;
+            return;
+        };
+        // The reserved half of the vector.
+        self.counters.pauses_high_bits += u64::from(frame[16] != 0);
+        self.counters.pauses_lossy += u64::from(told.class_enable & !self.link.lossless.0 != 0);
+        self.counters.pauses_received += 1;
+        let classes = PrioritySet(told.class_enable & self.link.lossless.0);
+        let stopped =
+            PrioritySet(classes.iter().filter(|&p| told.quanta[p as usize] > 0).fold(0, |set, p| set | 1 << p));
+        self.watchdog.on_pause(now, stopped);
+        self.gate.receive(now, &Pause { classes, quanta: told.quanta }, self.quantum);
+        self.choose_again();
+    }
+
+    /// Charges a frame of `len` bytes (without its check sequence) that arrived. `Err` when it must be dropped, which has
+    /// been counted.
+    pub fn charge(&mut self, p: Priority, len: u32) -> Result<(), DropReason> {
+        let i = p as usize;
+        self.counters.received[i] += 1;
+        let lossless = self.link.lossless.contains(p);
+        let capacity = if lossless { self.link.marks.capacity } else { self.link.buffer };
+        let charged = self.charged[i] + len + FCS;
+        if self.watchdog.storms().contains(p) {
+            return Err(self.refuse(DropReason::Watchdog, len));
+        }
+        if charged > capacity {
+            let reason = if lossless { DropReason::HeadroomExceeded } else { DropReason::AdapterRx };
+            return Err(self.refuse(reason, len));
+        }
+        self.charged[i] = charged;
+        self.most_charged[i] = self.most_charged[i].max(charged);
+        if lossless {
+            self.signal.on_rise(p, charged, &self.link.marks);
+        }
+        Ok(())
+    }
+
+    /// Counts a frame from the link that was dropped before it was charged, or has been released.
+    pub fn refuse(&mut self, reason: DropReason, len: u32) -> DropReason {
+        self.counters.dropped_in.count(reason, u64::from(len + FCS));
+        reason
+    }
+
+    /// Counts a frame that was received and is dropped without having been charged.
+    pub fn refuse_unseen(&mut self, p: Priority, reason: DropReason, len: u32) {
+        self.counters.received[p as usize] += 1;
+        self.refuse(reason, len);
+    }
+
+    /// A frame that has been charged is next for the switch, behind those of its class.
+    pub fn show(&mut self, p: Priority, len: u32, frame: R) {
+        let queue = &mut self.arrived[p as usize];
+        queue.frames.push_back((frame, len));
+        queue.bytes += u64::from(len);
+        self.shown.insert(p);
+    }
+
+    /// A frame that was charged has left the receive buffer.
+    pub fn release(&mut self, p: Priority, len: u32) {
+        let i = p as usize;
+        self.charged[i] -= len + FCS;
+        if self.link.lossless.contains(p) {
+            self.signal.on_fall(p, self.charged[i], &self.link.marks);
+        }
+    }
+
+    // To the switch.
+
+    /// The next frame for the switch and its class; it stays the next until [`Uplink::accept`] or [`Uplink::hold`].
+    pub fn next_frame(&mut self) -> Option<(Priority, R)> {
+        if self.next_in.is_none() {
+            self.next_in = PrioritySet(self.shown.0 & !self.waiting.0).next_after(self.turn_in);
+        }
+        let p = self.next_in?;
+        self.arrived[p as usize].frames.front().map(|(frame, _)| (p, *frame))
+    }
+
+    /// The switch took the frame shown; it stays charged.
+    pub fn accept(&mut self) {
+        let Some(p) = self.next_in.take() else { return };
+        let queue = &mut self.arrived[p as usize];
+        if let Some((_, len)) = queue.frames.pop_front() {
+            queue.bytes -= u64::from(len);
+        }
+        if queue.frames.is_empty() {
+            self.shown.remove(p);
+        }
+        self.turn_in = p;
+    }
+
+    /// The frame shown has to wait for the rest of this turn; whether there is one of another class.
+    pub fn hold(&mut self) -> bool {
+        if let Some(p) = self.next_in.take() {
+            self.waiting.insert(p);
+        }
+        self.shown.0 & !self.waiting.0 != 0
+    }
+
+    /// A new turn begins: what had to wait may be tried again.
+    pub fn new_turn(&mut self) {
+        self.waiting = PrioritySet::NONE;
+    }
+
+    // From the switch.
+
+    /// Classes of which it takes frames. One that is held takes them until its queue is full, so that what waits is seen; one
+    /// in a storm takes and drops them.
+    pub fn takes(&self) -> PrioritySet {
+        let mut takes = self.watchdog.storms();
+        for p in 0..PRIORITIES as Priority {
+            if self.leaving[p as usize].bytes < u64::from(self.link.transmit) {
+                takes.insert(p);
+            }
+        }
+        takes
+    }
+
+    /// Takes a frame of `len` bytes to be sent. The caller asks [`Uplink::takes`] first, and keeps what exceeds it bounded.
+    pub fn enqueue(&mut self, now: Instant, p: Priority, len: u32, frame: T) {
+        if self.watchdog.storms().contains(p) {
+            self.counters.dropped_out.count(DropReason::Watchdog, u64::from(len + FCS));
+            return;
+        }
+        let queue = &mut self.leaving[p as usize];
+        queue.frames.push_back((frame, len));
+        queue.bytes += u64::from(len);
+        self.ready.insert(p);
+        self.watchdog.on_waiting(now, p);
+    }
+
+    /// Counts a frame of the switch that was dropped instead.
+    pub fn drop_out(&mut self, reason: DropReason, len: u32) {
+        self.counters.dropped_out.count(reason, u64::from(len + FCS));
+    }
+
+    // To the link.
+
+    fn choose_again(&mut self) {
+        self.next_out = None;
+    }
+
+    fn may_send(&self) -> PrioritySet {
+        PrioritySet(self.ready.0 & !self.gate.held().0)
+    }
+
+    /// What is to be sent now; it stays the next until [`Uplink::sent`], or a pause holds it.
+    pub fn front(&mut self, now: Instant) -> Option<Front<'_, T>> {
+        // Data may lag by what the link could have sent while nobody looked, and no more.
+        if self.signal.is_due() {
+            self.make_control(now);
+        }
+        if now < self.free_at {
+            return None;
+        }
+        if let Some((_, bytes)) = &self.control {
+            return Some(Front::Pause(bytes));
+        }
+        if self.next_out.is_none() {
+            self.next_out = self.may_send().next_after(self.turn_out);
+        }
+        let p = self.next_out?;
+        self.leaving[p as usize].frames.front().map(|(frame, _)| Front::Frame(frame))
+    }
+
+    fn make_control(&mut self, now: Instant) {
+        let Some(mut pause) = self.signal.poll(now, self.link.quanta, self.pause_lasts) else { return };
+        // One that was not sent yet has said nothing: what it would have said and this one does not, this one says too.
+        if let Some((unsent, _)) = &self.control {
+            let left_out = PrioritySet(unsent.classes.0 & !pause.classes.0);
+            for p in left_out.iter() {
+                pause.classes.insert(p);
+                pause.quanta[p as usize] = unsent.quanta[p as usize];
+            }
+        }
+        let frame = pfc::Repr { source: self.link.address, class_enable: pause.classes.0, quanta: pause.quanta }.emit();
+        self.control = Some((pause, frame));
+    }
+
+    /// What [`Uplink::front`] showed has gone to the link; the frame, if it was one.
+    pub fn sent(&mut self, now: Instant) -> Option<T> {
+        let (len, frame) = if self.control.take().is_some() {
+            self.counters.pauses_sent += 1;
+            (pfc::LEN as u32, None)
+        } else {
+            let p = self.next_out.take()?;
+            let queue = &mut self.leaving[p as usize];
+            let (frame, len) = queue.frames.pop_front()?;
+            queue.bytes -= u64::from(len);
+            let more = !queue.frames.is_empty();
+            if !more {
+                self.ready.remove(p);
+            }
+            self.turn_out = p;
+            self.counters.sent[p as usize] += 1;
+            self.watchdog.on_sent(now, p, more);
+            (len, Some(frame))
+        };
+        let began = self.free_at.max(Instant(now.0.saturating_sub(self.link.catch_up.0)));
+        self.free_at = began + self.link.rate.time_for(u64::from(len + WIRE_OVERHEAD));
+        frame
+    }
+
+    // Time.
+
+    /// When it has to be looked at: [`Uplink::handle_timeout`], and then [`Uplink::front`].
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let held = self.gate.held();
+        let to_send = self.control.is_some() || self.signal.is_due() || !self.may_send().is_empty();
+        let timers = [
+            self.gate.poll_timeout(),
+            self.signal.poll_timeout(),
+            self.watchdog.poll_timeout(held),
+            to_send.then_some(self.free_at),
+        ];
+        timers.into_iter().flatten().min()
+    }
+
+    /// Ends pauses that ran out, renews our own, looks for storms.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.signal.handle_timeout(now);
+        // A storm is looked for before its last pause is found to have run out.
+        let held = self.gate.held();
+        while let Some((p, change)) = self.watchdog.handle_timeout(now, held) {
+            if change == Change::Detected {
+                self.give_up(p);
+            }
+        }
+        self.gate.handle_timeout(now);
+    }
+
+    fn give_up(&mut self, p: Priority) {
+        let queue = core::mem::take(&mut self.leaving[p as usize]);
+        let bytes = queue.bytes + queue.frames.len() as u64 * u64::from(FCS);
+        self.counters.dropped_out.count_many(DropReason::Watchdog, queue.frames.len() as u64, bytes);
+        self.ready.remove(p);
+        self.choose_again();
+    }
+}
+
+#[cfg(test)]
+mod tests;

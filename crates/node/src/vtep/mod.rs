@@ -1,0 +1,438 @@
+//! The overlay's end in a server (VTEP): the tunnel, the cache of who lives where, the stations of this server, and the frames
+//! that wait for the controller's answer (Crisan 2014, 3.2.3, figure 3.2).
+//!
+//! - A frame for a station whose server is not known is parked until the controller says; so is one that came through the
+//!   tunnel from a station of which nobody knows yet where it lives. A tenant has so many parked frames; beyond that, and when
+//!   nobody knows the station, frames are dropped by name. One tenant's unknown stations stall nobody.
+//! - What came through the tunnel must come from the server on which its sender lives.
+//! - ARP never travels: requests are answered from the mapping, where the station is on another server; what a station of this
+//!   server is asked it answers itself. No other frame for a group travels either.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+use sluicenet_proto::frame::Priority;
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::overlay::bucket::Bucket;
+use sluicenet_proto::overlay::cache::{Cache, CacheConfig, CacheCounters, Found};
+use sluicenet_proto::overlay::mapping::{By, Mapping, Question, StationId};
+use sluicenet_proto::overlay::neighbours::{self, Asked};
+use sluicenet_proto::overlay::registrar::{Lost, Registrar};
+use sluicenet_proto::overlay::seal::{Key, Refused};
+use sluicenet_proto::overlay::tunnel::{Inner, NotBound, Outer, Tunnel, TunnelConfig, fragmentation_needed};
+use sluicenet_proto::rng::Rng;
+use sluicenet_proto::time::Instant;
+use sluicenet_wire::controller::LEN;
+use sluicenet_wire::ethernet::MacAddress;
+
+/// "Fragmentation needed" to a tenant in a second, and at once: as Linux limits them to a peer.
+const TOLD_PER_SECOND: u64 = 10;
+const TOLD_AT_ONCE: u64 = 6;
+
+/// How a server's end is set up.
+#[derive(Clone, Debug)]
+pub struct VtepConfig {
+    /// The tunnel.
+    pub tunnel: TunnelConfig,
+    /// The cache.
+    pub cache: CacheConfig,
+    /// Frames that wait for an answer, of one tenant and in all.
+    pub parked_per_tenant: usize,
+    /// In all.
+    pub parked: usize,
+}
+
+impl VtepConfig {
+    /// 256 parked frames of a tenant, 8,192 in all.
+    pub fn new(tunnel: TunnelConfig) -> VtepConfig {
+        VtepConfig { tunnel, cache: CacheConfig::default(), parked_per_tenant: 256, parked: 8_192 }
+    }
+}
+
+/// What a server's end counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VtepCounters {
+    /// Frames put into the tunnel.
+    pub encapsulated: u64,
+    /// Frames that came out of it.
+    pub decapsulated: u64,
+    /// Frames that waited for an answer.
+    pub parked: u64,
+    /// Frames dropped because their tenant had too many waiting.
+    pub parked_full: u64,
+    /// ARP requests answered.
+    pub arp_answered: u64,
+    /// ARP messages that ended here: announcements, replies, requests for stations of this server.
+    pub arp_ended: u64,
+    /// Senders told that their packet was too large.
+    pub too_big_told: u64,
+    /// Datagrams of the controller with a wrong tag.
+    pub control_forged: u64,
+    /// Datagrams of the controller of another size or format, or that nobody asked for.
+    pub control_refused: u64,
+}
+
+/// What becomes of a frame for the tunnel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outward {
+    /// It is to be sent, as it stands in the buffer that was given.
+    Send,
+    /// It waits for the controller; [`Vtep::poll_event`] says how that ends.
+    Parked,
+    /// It ends here, having done what it was for.
+    Ended,
+    /// It ends here, and this is the answer to its sender.
+    Reply(Vec<u8>),
+    /// It must be dropped. Its sender may be told: with this frame.
+    Drop(DropReason, Option<Vec<u8>>),
+}
+
+/// What becomes of a frame from the link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inward {
+    /// It is for a station of this server.
+    Deliver(Inner),
+    /// It would be, but its sender has to be asked about: [`Vtep::park`] it.
+    Ask(Inner, StationId),
+    /// It is nothing of the tunnel.
+    Other,
+    /// It must be dropped.
+    Drop(DropReason),
+}
+
+/// How waiting for the controller ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<C> {
+    /// A frame for the tunnel is to be sent, with all its headers.
+    Send(Vec<u8>, Priority),
+    /// A frame for a station of this server may go to the switch.
+    Deliver(C),
+    /// A frame for the switch is dropped.
+    Drop(C, DropReason),
+    /// A frame for the tunnel of so many bytes is dropped.
+    DropOut(DropReason, u32),
+    /// A frame for the switch: the answer to a sender of this domain and class.
+    Reply(Vec<u8>, u16, Priority),
+}
+
+#[derive(Clone, Debug)]
+enum Parked<C> {
+    Out(Vec<u8>, Priority),
+    In(C, Ipv4Addr),
+    Arp(neighbours::Request, Priority),
+}
+
+/// A server's end of the overlay; `C` stands for a frame that came from the link.
+#[derive(Clone, Debug)]
+pub struct Vtep<C> {
+    config: VtepConfig,
+    tunnel: Tunnel,
+    cache: Cache,
+    registrar: Registrar,
+    key: Key,
+    parked: BTreeMap<Question, VecDeque<Parked<C>>>,
+    /// Parked frames, by tenant.
+    of_tenant: BTreeMap<u32, usize>,
+    total: usize,
+    told: BTreeMap<u32, Bucket>,
+    events: VecDeque<Event<C>>,
+    counters: VtepCounters,
+}
+
+impl<C> Vtep<C> {
+    /// An end that knows nobody. `key` is shared with the controller, `rng` draws request numbers that nobody can guess, and
+    /// `first_request` is above all numbers that this server ever used.
+    pub fn new(config: VtepConfig, key: Key, rng: Rng, first_request: u64) -> Vtep<C> {
+        let server = config.tunnel.server;
+        Vtep {
+            tunnel: Tunnel::new(config.tunnel.clone()),
+            cache: Cache::new(config.cache, server, rng),
+            registrar: Registrar::new(server, first_request),
+            key,
+            parked: BTreeMap::new(),
+            of_tenant: BTreeMap::new(),
+            total: 0,
+            told: BTreeMap::new(),
+            events: VecDeque::new(),
+            counters: VtepCounters::default(),
+            config,
+        }
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> (&VtepCounters, &CacheCounters) {
+        (&self.counters, self.cache.counters())
+    }
+
+    /// Frames that wait for the controller.
+    pub fn waiting(&self) -> usize {
+        self.total
+    }
+
+    /// Largest datagram of a tenant.
+    pub fn inner_mtu(&self) -> u16 {
+        self.tunnel.inner_mtu()
+    }
+
+    /// Makes a broadcast domain of this server one network of the overlay.
+    pub fn bind(&mut self, domain: u16, vni: u32) -> Result<(), NotBound> {
+        self.tunnel.bind(domain, vni)
+    }
+
+    /// Another server of the overlay, and the MAC address of the next hop towards it.
+    pub fn admit(&mut self, server: Ipv4Addr, next_hop: MacAddress) {
+        self.tunnel.admit(server, next_hop);
+    }
+
+    /// A server is no longer of the overlay.
+    pub fn expel(&mut self, server: Ipv4Addr) {
+        self.tunnel.expel(server);
+    }
+
+    /// A station lives here; whether its domain is a network.
+    pub fn add_station(&mut self, now: Instant, domain: u16, mac: MacAddress, ip: Ipv4Addr) -> bool {
+        let vni = self.tunnel.network(domain);
+        if let Some(vni) = vni {
+            self.registrar.add(now, StationId { vni, mac }, ip);
+        }
+        vni.is_some()
+    }
+
+    /// A station lives here no longer.
+    pub fn remove_station(&mut self, now: Instant, domain: u16, mac: MacAddress) {
+        if let Some(vni) = self.tunnel.network(domain) {
+            self.registrar.remove(now, StationId { vni, mac });
+        }
+    }
+
+    /// The next station that the controller says lives here no longer.
+    pub fn poll_lost(&mut self) -> Option<(StationId, Lost)> {
+        self.registrar.poll_lost()
+    }
+
+    /// A frame of a station of this server for one that is not here. With [`Outward::Send`] it stands in `out`.
+    pub fn outward(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        domain: u16,
+        priority: Priority,
+        out: &mut Vec<u8>,
+    ) -> Outward {
+        let Some(vni) = self.tunnel.network(domain) else { return Outward::Drop(DropReason::NoRoute, None) };
+        let (Some(destination), Some(source)) = (mac_at(frame, 0), mac_at(frame, 6)) else {
+            return Outward::Drop(DropReason::Malformed, None);
+        };
+        if neighbours::arp_of(frame).is_some() {
+            return self.arp(now, frame, StationId { vni, mac: source }, priority);
+        }
+        if destination.is_group() {
+            return Outward::Drop(DropReason::NoRoute, None);
+        }
+        let question = Question { vni, by: By::Mac(destination) };
+        match self.cache.lookup(now, question) {
+            Found::Known(mapping) => self.send(now, frame, &mapping, priority, out),
+            Found::Asked => match self.wait(question, || Parked::Out(frame.to_vec(), priority)) {
+                true => Outward::Parked,
+                false => Outward::Drop(DropReason::Unresolved, None),
+            },
+            Found::Unknown | Found::Limited => Outward::Drop(DropReason::Unresolved, None),
+        }
+    }
+
+    fn send(&mut self, now: Instant, frame: &[u8], to: &Mapping, priority: Priority, out: &mut Vec<u8>) -> Outward {
+        if to.location == self.tunnel.server() {
+            // It should be here, and is not.
+            return Outward::Drop(DropReason::NoRoute, None);
+        }
+        match self.tunnel.encapsulate(frame, to.station.vni, priority, to.location, out) {
+            Ok(()) => {
+                self.counters.encapsulated += 1;
+                Outward::Send
+            }
+            Err(DropReason::TooBig) => {
+                let new = || Bucket::new(TOLD_PER_SECOND, TOLD_AT_ONCE);
+                let may_tell = self.told.entry(to.station.vni).or_insert_with(new).take(now);
+                let mtu = self.tunnel.inner_mtu();
+                let answer = may_tell.then(|| fragmentation_needed(frame, mtu)).flatten();
+                self.counters.too_big_told += u64::from(answer.is_some());
+                Outward::Drop(DropReason::TooBig, answer)
+            }
+            Err(reason) => Outward::Drop(reason, None),
+        }
+    }
+
+    fn arp(&mut self, now: Instant, frame: &[u8], from: StationId, priority: Priority) -> Outward {
+        let (ip, request) = match neighbours::ask(frame, self.registrar.station(from)) {
+            Asked::For(ip, request) => (ip, request),
+            Asked::Nothing => {
+                self.counters.arp_ended += 1;
+                return Outward::Ended;
+            }
+            Asked::Forged => return Outward::Drop(DropReason::ForgedSource, None),
+            Asked::Malformed => return Outward::Drop(DropReason::Malformed, None),
+        };
+        let question = Question { vni: from.vni, by: By::Ip(ip) };
+        match self.cache.lookup(now, question) {
+            Found::Known(mapping) => self.answer(&request, &mapping),
+            Found::Asked => match self.wait(question, || Parked::Arp(request, priority)) {
+                true => Outward::Parked,
+                false => Outward::Drop(DropReason::Unresolved, None),
+            },
+            Found::Unknown | Found::Limited => Outward::Drop(DropReason::Unresolved, None),
+        }
+    }
+
+    fn answer(&mut self, request: &neighbours::Request, mapping: &Mapping) -> Outward {
+        if mapping.location == self.tunnel.server() {
+            // The request was flooded to it as well.
+            self.counters.arp_ended += 1;
+            return Outward::Ended;
+        }
+        self.counters.arp_answered += 1;
+        Outward::Reply(neighbours::reply(request, mapping))
+    }
+
+    /// A frame from the link, its check sequence gone; what the tunnel changes of it is changed in place.
+    pub fn inward(&mut self, now: Instant, frame: &mut [u8]) -> Inward {
+        let inner = match self.tunnel.decapsulate(frame) {
+            Outer::Inner(inner) => inner,
+            Outer::Other => return Inward::Other,
+            Outer::Drop(reason) => return Inward::Drop(reason),
+        };
+        let bytes = &frame[inner.frame.clone()];
+        let (Some(destination), Some(mac)) = (mac_at(bytes, 0), mac_at(bytes, 6)) else {
+            return Inward::Drop(DropReason::Malformed);
+        };
+        if destination.is_group() || neighbours::arp_of(bytes).is_some() {
+            // No server of the overlay sends these through a tunnel.
+            return Inward::Drop(DropReason::NoRoute);
+        }
+        let station = StationId { vni: inner.vni, mac };
+        match self.cache.lookup(now, Question { vni: inner.vni, by: By::Mac(mac) }) {
+            Found::Known(mapping) if mapping.location == inner.from => {
+                self.counters.decapsulated += 1;
+                Inward::Deliver(inner)
+            }
+            // It may have moved a moment ago.
+            Found::Known(_) if self.cache.doubt(now, station) => Inward::Ask(inner, station),
+            Found::Known(_) => Inward::Drop(DropReason::ForgedSource),
+            Found::Asked => Inward::Ask(inner, station),
+            Found::Unknown | Found::Limited => Inward::Drop(DropReason::Unresolved),
+        }
+    }
+
+    /// Parks what [`Vtep::inward`] said has to be asked about. `Err` when it must be dropped.
+    pub fn park(&mut self, station: StationId, from: Ipv4Addr, cargo: C) -> Result<(), DropReason> {
+        let question = Question { vni: station.vni, by: By::Mac(station.mac) };
+        if self.wait(question, || Parked::In(cargo, from)) { Ok(()) } else { Err(DropReason::Unresolved) }
+    }
+
+    fn wait(&mut self, question: Question, frame: impl FnOnce() -> Parked<C>) -> bool {
+        let of_tenant = self.of_tenant.entry(question.vni).or_default();
+        if *of_tenant >= self.config.parked_per_tenant || self.total >= self.config.parked {
+            self.counters.parked_full += 1;
+            return false;
+        }
+        *of_tenant += 1;
+        self.total += 1;
+        self.counters.parked += 1;
+        self.parked.entry(question).or_default().push_back(frame());
+        true
+    }
+
+    /// A datagram that is said to be the controller's. [`Vtep::poll_event`] is to be asked before anything else is done.
+    pub fn handle_control(&mut self, now: Instant, datagram: &[u8]) {
+        let message = match self.key.open(datagram) {
+            Ok(message) if message.server == self.tunnel.server() => message,
+            Ok(_) | Err(Refused::Malformed(_)) => {
+                self.counters.control_refused += 1;
+                return;
+            }
+            Err(Refused::Forged) => {
+                self.counters.control_forged += 1;
+                return;
+            }
+        };
+        if self.registrar.handle(now, &message) {
+            self.cache.heard_of(now, self.registrar.epoch());
+        } else if !self.cache.handle(now, &message) {
+            self.counters.control_refused += 1;
+        }
+    }
+
+    /// The next datagram for the controller.
+    pub fn poll_control(&mut self, now: Instant) -> Option<[u8; LEN]> {
+        let message = self.cache.poll_transmit(now).or_else(|| self.registrar.poll_transmit(now))?;
+        Some(self.key.seal(&message))
+    }
+
+    /// When [`Vtep::handle_timeout`] and [`Vtep::poll_control`] have something to do.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let now = self.cache.wants_transmit().then_some(Instant::ZERO);
+        [now, self.cache.poll_timeout(), self.registrar.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// Repeats and gives up what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.cache.handle_timeout(now);
+    }
+
+    /// The next frame whose waiting ended.
+    pub fn poll_event(&mut self, now: Instant) -> Option<Event<C>> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let (question, mapping) = self.cache.poll_resolved()?;
+            let frames = self.parked.remove(&question).unwrap_or_default();
+            self.total -= frames.len();
+            if let Some(of_tenant) = self.of_tenant.get_mut(&question.vni) {
+                *of_tenant -= frames.len();
+            }
+            for parked in frames {
+                self.resolve(now, question.vni, mapping.as_ref(), parked);
+            }
+        }
+    }
+
+    fn resolve(&mut self, now: Instant, vni: u32, mapping: Option<&Mapping>, parked: Parked<C>) {
+        let domain = self.tunnel.domain(vni).unwrap_or_default();
+        let event = match (parked, mapping) {
+            (Parked::In(cargo, from), Some(mapping)) if mapping.location == from => {
+                self.counters.decapsulated += 1;
+                Event::Deliver(cargo)
+            }
+            (Parked::In(cargo, _), Some(_)) => Event::Drop(cargo, DropReason::ForgedSource),
+            (Parked::In(cargo, _), None) => Event::Drop(cargo, DropReason::Unresolved),
+            (Parked::Out(frame, priority), Some(mapping)) => {
+                let mut out = Vec::new();
+                match self.send(now, &frame, mapping, priority, &mut out) {
+                    Outward::Send => Event::Send(out, priority),
+                    Outward::Drop(reason, told) => {
+                        self.events.extend(told.map(|told| Event::Reply(told, domain, priority)));
+                        Event::DropOut(reason, frame.len() as u32)
+                    }
+                    Outward::Parked | Outward::Ended | Outward::Reply(_) => unreachable!("it is sent or dropped"),
+                }
+            }
+            (Parked::Out(frame, _), None) => Event::DropOut(DropReason::Unresolved, frame.len() as u32),
+            (Parked::Arp(request, priority), Some(mapping)) => match self.answer(&request, mapping) {
+                Outward::Reply(frame) => Event::Reply(frame, domain, priority),
+                _ => return,
+            },
+            (Parked::Arp(..), None) => Event::DropOut(DropReason::Unresolved, ARP_FRAME),
+        };
+        self.events.push_back(event);
+    }
+}
+
+/// Bytes of a request that was parked: the shortest frame.
+const ARP_FRAME: u32 = sluicenet_wire::ethernet::MIN_LEN as u32;
+
+fn mac_at(frame: &[u8], at: usize) -> Option<MacAddress> {
+    frame.get(at..at + 6)?.try_into().ok().map(MacAddress)
+}
+
+#[cfg(test)]
+mod tests;

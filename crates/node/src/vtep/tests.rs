@@ -1,0 +1,342 @@
+//! Two servers and the controller, and tenants that behave and do not.
+
+use super::*;
+use sluicenet_proto::overlay::controller::{Controller, ControllerConfig};
+use sluicenet_proto::time::Duration;
+use sluicenet_wire::arp::{self, Operation};
+use sluicenet_wire::ethernet::{self, EtherType};
+use sluicenet_wire::icmp::TooBig;
+use sluicenet_wire::ipv4::{self, Ecn, Protocol};
+
+const VNI: u32 = 700;
+const OTHER: u32 = 800;
+
+fn server(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 0, 2, n)
+}
+fn mac(n: u32) -> MacAddress {
+    MacAddress::local(n)
+}
+fn ip(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, n)
+}
+fn key(n: u8) -> Key {
+    Key::new(&[n; 32])
+}
+
+/// Two ends and a controller that answers at once, or is dead.
+struct World {
+    now: Instant,
+    ends: Vec<Vtep<u32>>,
+    controller: Controller,
+    alive: bool,
+}
+
+impl World {
+    fn new() -> World {
+        let mut controller = Controller::new(ControllerConfig::default(), 77);
+        let end = |n: u8| {
+            let tunnel = TunnelConfig { server: server(n), mac: mac(1_000 + u32::from(n)), mtu: 1500 };
+            let mut end = Vtep::new(VtepConfig::new(tunnel), key(n), Rng::from_words(&[n.into()]), 1);
+            end.admit(server(3 - n), mac(1_003 - u32::from(n)));
+            end.bind(5, VNI).unwrap();
+            end.bind(6, OTHER).unwrap();
+            end
+        };
+        let ends = [1, 2].map(end).into();
+        (1..=2).for_each(|n| controller.admit(server(n), key(n)));
+        let mut world = World { now: Instant(1), ends, controller, alive: true };
+        // Station 1 and 3 on server 1, 2 on server 2; station 4 on server 2 is another tenant's.
+        for (end, domain, n) in [(0, 5, 1), (0, 5, 3), (1, 5, 2), (1, 6, 4)] {
+            assert!(world.ends[end].add_station(world.now, domain, mac(n), ip(n as u8)));
+        }
+        world.exchange();
+        world
+    }
+
+    /// All datagrams that are due go to and fro.
+    fn exchange(&mut self) {
+        for n in [0, 1, 0, 1] {
+            self.ends[n].handle_timeout(self.now);
+            while let Some(datagram) = self.ends[n].poll_control(self.now) {
+                if !self.alive {
+                    continue;
+                }
+                if let Some(answer) = self.controller.handle(self.now, server(n as u8 + 1), &datagram) {
+                    self.ends[n].handle_control(self.now, &answer);
+                }
+            }
+        }
+        while let Some((to, datagram)) = self.controller.poll_transmit(self.now).filter(|_| self.alive) {
+            self.ends[usize::from(to.octets()[3] - 1)].handle_control(self.now, &datagram);
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.now += Duration::from_ms(1);
+            self.exchange();
+        }
+    }
+
+    fn outward(&mut self, end: usize, frame: &[u8], domain: u16) -> (Outward, Vec<u8>) {
+        let mut out = Vec::new();
+        let outward = self.ends[end].outward(self.now, frame, domain, 3, &mut out);
+        (outward, out)
+    }
+
+    fn events(&mut self, end: usize) -> Vec<Event<u32>> {
+        core::iter::from_fn(|| self.ends[end].poll_event(self.now)).collect()
+    }
+
+    /// A frame between servers that know each other's stations by now.
+    fn tunnelled(&mut self, from: u32, to: u32) -> Vec<u8> {
+        let frame = frame(from, to, 100, true);
+        if self.outward(0, &frame, 5).0 == Outward::Parked {
+            self.exchange();
+            self.events(0);
+        }
+        let (outward, out) = self.outward(0, &frame, 5);
+        assert_eq!(outward, Outward::Send);
+        out
+    }
+}
+
+fn frame(from: u32, to: u32, len: usize, dont_fragment: bool) -> Vec<u8> {
+    let mut frame = alloc::vec![7; 34 + len];
+    ethernet::Repr { destination: mac(to), source: mac(from), ethertype: EtherType::IPV4 }.emit(&mut frame);
+    let header = ipv4::Repr {
+        source: ip(from as u8),
+        destination: ip(to as u8),
+        protocol: Protocol(99),
+        dscp: 0,
+        ecn: Ecn::NotEct,
+        identification: 0,
+        dont_fragment,
+        ttl: 64,
+        payload_len: len as u16,
+    };
+    header.emit(&mut frame[14..]);
+    frame
+}
+
+fn request(from: u32, sender: u8, target: u8) -> Vec<u8> {
+    let mut frame = alloc::vec![0; 60];
+    let all = MacAddress::BROADCAST;
+    ethernet::Repr { destination: all, source: mac(from), ethertype: EtherType::ARP }.emit(&mut frame);
+    let message = arp::Repr {
+        operation: Operation::Request,
+        sender_mac: mac(from),
+        sender_ip: ip(sender),
+        target_mac: MacAddress::default(),
+        target_ip: ip(target),
+    };
+    message.emit(&mut frame[14..]);
+    frame
+}
+
+#[test]
+fn a_frame_waits_for_the_answer_and_arrives_in_order() {
+    let mut w = World::new();
+    for len in 0..5 {
+        assert_eq!(w.outward(0, &frame(1, 2, len, false), 5).0, Outward::Parked);
+    }
+    assert_eq!(w.ends[0].waiting(), 5);
+    w.exchange();
+    let sent: Vec<Vec<u8>> = w
+        .events(0)
+        .into_iter()
+        .map(|event| match event {
+            Event::Send(bytes, 3) => bytes,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(sent.iter().enumerate().all(|(len, bytes)| bytes.len() == 54 + 34 + len));
+    // At the other end its sender is not known yet either.
+    let mut bytes = sent[0].clone();
+    let Inward::Ask(inner, station) = w.ends[1].inward(w.now, &mut bytes) else { panic!() };
+    assert_eq!((inner.domain, inner.priority, station.mac), (5, 3, mac(1)));
+    w.ends[1].park(station, inner.from, 42).unwrap();
+    w.exchange();
+    assert_eq!(w.events(1), [Event::Deliver(42)]);
+    assert!(matches!(w.ends[1].inward(w.now, &mut sent[1].clone()), Inward::Deliver(_)));
+    assert_eq!(w.ends[0].waiting() + w.ends[1].waiting(), 0);
+}
+
+#[test]
+fn arp_is_answered_from_the_mapping_and_never_travels() {
+    let mut w = World::new();
+    assert_eq!(w.outward(0, &request(1, 1, 2), 5).0, Outward::Parked);
+    w.exchange();
+    let events = w.events(0);
+    let [Event::Reply(reply, 5, 3)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((&reply[..6], &reply[6..12]), (&mac(1).0[..], &mac(2).0[..]));
+    assert!(matches!(w.outward(0, &request(1, 1, 2), 5).0, Outward::Reply(again) if again == *reply));
+    // One of this server answers itself; one of another tenant is nobody.
+    for (target, ends_as) in [(3, None), (4, Some(DropReason::Unresolved))] {
+        assert_eq!(w.outward(0, &request(1, 1, target), 5).0, Outward::Parked);
+        w.exchange();
+        let dropped = w.events(0).into_iter().next().map(|e| match e {
+            Event::DropOut(reason, _) => reason,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(dropped, ends_as);
+    }
+    // Gratuitous, and forged.
+    assert_eq!(w.outward(0, &request(1, 1, 1), 5).0, Outward::Ended);
+    assert_eq!(w.outward(0, &request(1, 2, 3), 5).0, Outward::Drop(DropReason::ForgedSource, None));
+    // Floods do not travel.
+    let mut all = frame(1, 2, 10, false);
+    all[..6].fill(0xFF);
+    assert_eq!(w.outward(0, &all, 5).0, Outward::Drop(DropReason::NoRoute, None));
+    assert_eq!(w.outward(0, &all, 9).0, Outward::Drop(DropReason::NoRoute, None), "a domain of no network");
+}
+
+#[test]
+fn what_is_too_large_is_dropped_by_name_and_its_sender_told() {
+    let mut w = World::new();
+    w.tunnelled(1, 2);
+    let (outward, _) = w.outward(0, &frame(1, 2, 1_427, true), 5);
+    let Outward::Drop(DropReason::TooBig, Some(told)) = outward else { panic!("{outward:?}") };
+    let (ip_header, payload) = ipv4::Repr::parse(&told[14..]).unwrap();
+    assert_eq!(ip_header.destination, ip(1));
+    assert_eq!(TooBig::parse(payload).unwrap().0.mtu, 1446);
+    assert_eq!(w.outward(0, &frame(1, 2, 1_426, true), 5).0, Outward::Send);
+    assert_eq!(w.outward(0, &frame(1, 2, 1_427, false), 5).0, Outward::Drop(DropReason::TooBig, None));
+    // Six at once and ten in a second.
+    let told = |w: &mut World| {
+        let outward = (0..1_000).map(|_| w.outward(0, &frame(1, 2, 1_427, true), 5).0);
+        outward.filter(|o| matches!(o, Outward::Drop(DropReason::TooBig, Some(_)))).count()
+    };
+    assert_eq!(told(&mut w), 4);
+    w.pass(1_000);
+    assert_eq!(told(&mut w), 6);
+}
+
+#[test]
+fn hostile_20_to_22_what_comes_from_the_wrong_server_or_tenant_is_dropped() {
+    let mut w = World::new();
+    let mut good = w.tunnelled(1, 2);
+    let Inward::Ask(inner, station) = w.ends[1].inward(w.now, &mut good.clone()) else { panic!() };
+    w.ends[1].park(station, inner.from, 1).unwrap();
+    w.exchange();
+    w.events(1);
+    assert!(matches!(w.ends[1].inward(w.now, &mut good), Inward::Deliver(_)));
+    // A station of server 2 itself, from server 1: asked about, and the mapping wins.
+    let inner_at = 54;
+    let mut forged = good.clone();
+    forged[inner_at + 6..inner_at + 12].copy_from_slice(&mac(2).0);
+    let Inward::Ask(inner, station) = w.ends[1].inward(w.now, &mut forged.clone()) else { panic!() };
+    w.ends[1].park(station, inner.from, 2).unwrap();
+    w.exchange();
+    assert_eq!(w.events(1), [Event::Drop(2, DropReason::ForgedSource)]);
+    assert_eq!(w.ends[1].inward(w.now, &mut forged.clone()), Inward::Drop(DropReason::ForgedSource), "not asked again");
+    // A station of another tenant, in a network that is right.
+    let mut other = good.clone();
+    other[inner_at + 6..inner_at + 12].copy_from_slice(&mac(4).0);
+    let Inward::Ask(inner, station) = w.ends[1].inward(w.now, &mut other) else { panic!() };
+    w.ends[1].park(station, inner.from, 3).unwrap();
+    w.exchange();
+    assert_eq!(w.events(1), [Event::Drop(3, DropReason::Unresolved)]);
+    // An unknown network leaves no trace.
+    let before = w.ends[1].cache.len();
+    let mut unknown = good.clone();
+    unknown[inner_at - 2] = 0xEE;
+    assert_eq!(w.ends[1].inward(w.now, &mut unknown), Inward::Drop(DropReason::UnknownVni));
+    assert_eq!(w.ends[1].cache.len(), before);
+    assert!(!w.ends[1].cache.wants_transmit());
+}
+
+#[test]
+fn a_moved_station_is_followed_and_its_frames_are_not_lost() {
+    let mut w = World::new();
+    let good = w.tunnelled(1, 2);
+    let Inward::Ask(inner, station) = w.ends[1].inward(w.now, &mut good.clone()) else { panic!() };
+    w.ends[1].park(station, inner.from, 1).unwrap();
+    w.exchange();
+    w.events(1);
+    // Station 2 moves to server 1: station 1's frames for it must not go to server 2 any more.
+    w.pass(1_100);
+    let now = w.now;
+    w.ends[0].add_station(now, 5, mac(2), ip(2));
+    w.pass(200);
+    assert_eq!(w.outward(0, &frame(1, 2, 10, true), 5).0, Outward::Drop(DropReason::NoRoute, None), "it is here");
+    assert_eq!(w.ends[1].poll_lost().map(|(s, why)| (s.mac, why)), Some((mac(2), Lost::Moved)));
+    // Station 1 moves to server 2, and server 2 sends on its behalf at once.
+    w.ends[1].add_station(now, 5, mac(1), ip(1));
+    let frame = frame(1, 3, 10, true);
+    while w.outward(1, &frame, 5).0 != Outward::Send {
+        w.pass(1);
+        w.events(1);
+    }
+    let (_, mut bytes) = w.outward(1, &frame, 5);
+    match w.ends[0].inward(w.now, &mut bytes) {
+        Inward::Deliver(_) => {}
+        Inward::Ask(inner, station) => {
+            w.ends[0].park(station, inner.from, 9).unwrap();
+            w.pass(20);
+            assert_eq!(w.events(0), [Event::Deliver(9)]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_dead_controller_or_a_flooding_tenant_harms_only_those_concerned() {
+    let mut w = World::new();
+    let good = frame(1, 2, 10, true);
+    w.tunnelled(1, 2);
+    w.alive = false;
+    // A tenant asks for stations that nobody has, at a hundred frames a millisecond.
+    let (mut parked, mut dropped) = (0, 0);
+    for n in 0..50_000u32 {
+        match w.outward(0, &frame(1, 10_000 + n, 10, true), 5).0 {
+            Outward::Parked => parked += 1,
+            Outward::Drop(DropReason::Unresolved, None) => dropped += 1,
+            other => panic!("{other:?}"),
+        }
+        if n % 100 == 0 {
+            w.pass(1);
+            dropped += w.events(0).len();
+            // Who is known goes on; another tenant's question is asked.
+            assert_eq!(w.outward(0, &good, 5).0, Outward::Send);
+        }
+        assert!(w.ends[0].waiting() <= 256 + 1);
+    }
+    assert_eq!(w.outward(0, &frame(3, 4, 10, true), 6).0, Outward::Parked);
+    w.alive = true;
+    w.pass(20);
+    let events = w.events(0);
+    assert!(events.iter().any(|e| matches!(e, Event::Send(..))), "station 4 was found");
+    w.pass(100);
+    dropped += events.len() - 1 + w.events(0).len();
+    // Nothing silently: each was dropped by name.
+    assert_eq!((w.ends[0].waiting(), dropped), (0, 50_000));
+    assert!(parked > 64);
+}
+
+#[test]
+fn hostile_23_a_forged_controller_is_not_heard() {
+    let mut w = World::new();
+    w.alive = false;
+    w.outward(0, &frame(1, 2, 10, true), 5);
+    let asked = w.ends[0].poll_control(w.now).unwrap();
+    let answer = w.controller.handle(w.now, server(1), &asked).unwrap();
+    let mut rng = Rng::from_words(&[1]);
+    for _ in 0..20_000 {
+        let mut forged = answer.to_vec();
+        forged[rng.below(LEN as u64) as usize] ^= 1 << rng.below(8);
+        forged.truncate(rng.below(LEN as u64 * 3) as usize);
+        if forged != answer {
+            w.ends[0].handle_control(w.now, &forged);
+        }
+    }
+    assert_eq!(w.events(0), []);
+    let refused = w.ends[0].counters().0.control_forged + w.ends[0].counters().0.control_refused;
+    assert!(refused > 19_000);
+    w.ends[0].handle_control(w.now, &answer);
+    assert!(matches!(w.events(0)[..], [Event::Send(..)]));
+    w.ends[0].handle_control(w.now, &answer);
+    assert_eq!(w.ends[0].counters().0.control_forged + w.ends[0].counters().0.control_refused, refused + 1, "a replay");
+    assert_eq!(w.events(0), []);
+}

@@ -1,0 +1,42 @@
+//! A token bucket.
+
+use crate::time::{Duration, Instant};
+
+/// So many things in a second, a burst of them at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    apart: Duration,
+    burst: Duration,
+    /// When it would be full, had it no bound: ahead of now by what has been taken.
+    taken: Instant,
+}
+
+impl Bucket {
+    /// A full bucket.
+    pub const fn new(per_second: u64, burst: u64) -> Bucket {
+        let apart = Duration(1_000_000_000_000 / per_second);
+        Bucket { apart, burst: Duration(apart.0 * burst), taken: Instant::ZERO }
+    }
+
+    /// Takes one; whether there was one.
+    pub fn take(&mut self, now: Instant) -> bool {
+        let taken = self.taken.max(now) + self.apart;
+        let there = taken.since(now) <= self.burst;
+        if there {
+            self.taken = taken;
+        }
+        there
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_and_then_the_rate() {
+        let mut bucket = Bucket::new(100, 5);
+        let mut taken = |ms| (0..1_000).filter(|_| bucket.take(Instant::ZERO + Duration::from_ms(ms))).count();
+        assert_eq!([taken(0), taken(9), taken(10), taken(35), taken(10_000)], [5, 0, 1, 2, 5]);
+    }
+}

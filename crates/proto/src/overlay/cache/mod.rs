@@ -1,0 +1,493 @@
+//! The cache of a virtual switch: where stations live, asked of the controller once and kept (Crisan 2014, 3.2.3.2).
+//!
+//! - A question is repeated every 10 ms until it is answered, and given up after [`TRIES`].
+//! - What the controller does not know is not asked again for a while; what is known stays in use when it is old, or the
+//!   controller silent, until an answer says otherwise.
+//! - A tenant has so many open questions, so many new ones in a second, and so many remembered failures; tenants take turns.
+//!   A full table takes the oldest entry of the tenant that has most (FIFO, which the source finds best).
+//! - Of two mappings the one with the higher version counts. An answer counts only if it was asked for; news that was not
+//!   asked for only about what is in the table and newer.
+
+use super::bucket::Bucket;
+use super::controller::RETRANSMIT;
+use super::mapping::{By, Mapping, Question, StationId};
+use super::registrar::RENEW;
+use crate::rng::Rng;
+use crate::time::{Duration, Instant};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use core::net::Ipv4Addr;
+use sluicenet_wire::controller::{Kind, Repr, Status};
+use sluicenet_wire::ethernet::MacAddress;
+
+/// Transmissions of a question before the controller counts as silent.
+pub const TRIES: u8 = 5;
+/// How long a mapping is used before it is asked about again, while it stays in use.
+const FRESH: Duration = Duration::from_secs(30);
+/// How long a station that the controller does not know, or does not speak of, is not asked about again.
+const UNKNOWN_FOR: Duration = Duration::from_secs(1);
+/// How long a controller that started anew may not know yet what the last one knew: three times what servers take to say
+/// again which stations live on them.
+const LEARNS_FOR: Duration = Duration(3 * RENEW.0);
+/// Confirmations of news that wait to be sent.
+const CONFIRMATIONS: usize = 256;
+
+/// What bounds a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheConfig {
+    /// Mappings in all.
+    pub entries: usize,
+    /// Open questions of a tenant.
+    pub open: usize,
+    /// New questions of a tenant in a second.
+    pub per_second: u64,
+    /// Failures remembered of a tenant.
+    pub failures: usize,
+}
+
+impl Default for CacheConfig {
+    /// 16,384 mappings; of each tenant 64 open questions, 1,000 new ones in a second, 1,024 failures.
+    fn default() -> CacheConfig {
+        CacheConfig { entries: 1 << 14, open: 64, per_second: 1_000, failures: 1_024 }
+    }
+}
+
+/// What a cache says at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The station lives there.
+    Known(Mapping),
+    /// The controller was asked, and does not know it or said nothing.
+    Unknown,
+    /// The controller is being asked: [`Cache::poll_resolved`] will tell.
+    Asked,
+    /// The tenant asks too much.
+    Limited,
+}
+
+/// What a cache counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounters {
+    /// Frames whose mapping was there.
+    pub hits: u64,
+    /// Questions that were new.
+    pub misses: u64,
+    /// Questions repeated because no answer came.
+    pub repeated: u64,
+    /// Questions that the controller answered with no.
+    pub unknown: u64,
+    /// Questions to which no answer came.
+    pub silent: u64,
+    /// Questions refused because their tenant asks too much.
+    pub limited: u64,
+    /// Mappings taken out for others.
+    pub evicted: u64,
+    /// Mappings changed by news.
+    pub changed: u64,
+    /// Answers and news that nobody asked for, or older than what was known.
+    pub stale: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    mapping: Mapping,
+    /// When it was asked about last, and when it is asked about again.
+    asked_at: Instant,
+    old_at: Instant,
+    /// Its place in the order of arrival.
+    order: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    request: u64,
+    tries: u8,
+    /// When it is repeated; none while it waits for its first transmission.
+    at: Option<Instant>,
+}
+
+#[derive(Clone, Debug)]
+struct Tenant {
+    bucket: Bucket,
+    open: usize,
+    /// Questions to be sent, or sent again.
+    queue: VecDeque<Question>,
+    /// Its mappings in the order of their arrival.
+    entries: BTreeMap<u64, MacAddress>,
+    failures: BTreeMap<By, Instant>,
+    /// Failures in the order of their arrival.
+    failed: VecDeque<(By, Instant)>,
+}
+
+/// The cache.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    config: CacheConfig,
+    server: Ipv4Addr,
+    rng: Rng,
+    /// Which start of the controller spoke last; 0 before it did.
+    epoch: u32,
+    /// Since when it has been heard.
+    epoch_since: Instant,
+    entries: BTreeMap<StationId, Entry>,
+    by_ip: BTreeMap<(u32, Ipv4Addr), MacAddress>,
+    arrivals: u64,
+    tenants: BTreeMap<u32, Tenant>,
+    /// The tenant whose question was sent last.
+    turn: u32,
+    /// Questions in all queues.
+    queued: usize,
+    open: BTreeMap<Question, Open>,
+    requests: BTreeMap<u64, Question>,
+    due: BTreeSet<(Instant, Question)>,
+    confirmations: VecDeque<Repr>,
+    resolved: VecDeque<(Question, Option<Mapping>)>,
+    counters: CacheCounters,
+}
+
+impl Cache {
+    /// An empty cache of `server`; request numbers are drawn from `rng`, which nobody else should be able to guess.
+    pub fn new(config: CacheConfig, server: Ipv4Addr, rng: Rng) -> Cache {
+        Cache {
+            config,
+            server,
+            rng,
+            epoch: 0,
+            epoch_since: Instant::ZERO,
+            entries: BTreeMap::new(),
+            by_ip: BTreeMap::new(),
+            arrivals: 0,
+            tenants: BTreeMap::new(),
+            turn: 0,
+            queued: 0,
+            open: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            due: BTreeSet::new(),
+            confirmations: VecDeque::new(),
+            resolved: VecDeque::new(),
+            counters: CacheCounters::default(),
+        }
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> &CacheCounters {
+        &self.counters
+    }
+
+    /// Mappings it holds.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Where a station lives, if that is known already; asks nobody.
+    pub fn peek(&self, question: Question) -> Option<Mapping> {
+        let mac = match question.by {
+            By::Mac(mac) => mac,
+            By::Ip(ip) => *self.by_ip.get(&(question.vni, ip))?,
+        };
+        self.entries.get(&StationId { vni: question.vni, mac }).map(|e| e.mapping)
+    }
+
+    /// Where a station lives; asks the controller when that is not known. The network must be one of this server's.
+    pub fn lookup(&mut self, now: Instant, question: Question) -> Found {
+        if let Some(mapping) = self.peek(question) {
+            self.counters.hits += 1;
+            self.refresh(now, mapping.station);
+            return Found::Known(mapping);
+        }
+        if self.open.contains_key(&question) {
+            return Found::Asked;
+        }
+        let tenant = self.tenant(question.vni);
+        if tenant.failures.get(&question.by).is_some_and(|&until| now < until) {
+            return Found::Unknown;
+        }
+        if self.ask(now, question) { Found::Asked } else { Found::Limited }
+    }
+
+    /// Asks about a mapping that does not agree with what was seen, unless that was done a moment ago; whether it is being
+    /// asked about, so that [`Cache::poll_resolved`] will tell.
+    pub fn doubt(&mut self, now: Instant, station: StationId) -> bool {
+        if let Some(entry) = self.entries.get_mut(&station).filter(|e| now.since(e.asked_at) >= UNKNOWN_FOR) {
+            entry.old_at = now;
+            self.refresh(now, station);
+        }
+        self.open.contains_key(&Question { vni: station.vni, by: By::Mac(station.mac) })
+    }
+
+    fn refresh(&mut self, now: Instant, station: StationId) {
+        let Some(entry) = self.entries.get_mut(&station).filter(|e| e.old_at <= now) else { return };
+        (entry.asked_at, entry.old_at) = (now, now + UNKNOWN_FOR);
+        let question = Question { vni: station.vni, by: By::Mac(station.mac) };
+        if !self.open.contains_key(&question) {
+            self.ask(now, question);
+        }
+    }
+
+    fn tenant(&mut self, vni: u32) -> &mut Tenant {
+        let CacheConfig { per_second, open, .. } = self.config;
+        self.tenants.entry(vni).or_insert_with(|| Tenant {
+            bucket: Bucket::new(per_second, open as u64),
+            open: 0,
+            queue: VecDeque::new(),
+            entries: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            failed: VecDeque::new(),
+        })
+    }
+
+    fn ask(&mut self, now: Instant, question: Question) -> bool {
+        let most = self.config.open;
+        let tenant = self.tenant(question.vni);
+        if tenant.open >= most || !tenant.bucket.take(now) {
+            self.counters.limited += 1;
+            return false;
+        }
+        tenant.open += 1;
+        tenant.queue.push_back(question);
+        self.queued += 1;
+        let request = self.rng.next_u64();
+        self.open.insert(question, Open { request, tries: 0, at: None });
+        self.requests.insert(request, question);
+        self.counters.misses += 1;
+        true
+    }
+
+    /// The question is no longer open.
+    fn close(&mut self, question: Question) {
+        let Some(open) = self.open.remove(&question) else { return };
+        self.requests.remove(&open.request);
+        match open.at {
+            Some(at) => _ = self.due.remove(&(at, question)),
+            None => {
+                self.tenant(question.vni).queue.retain(|q| *q != question);
+                self.queued -= 1;
+            }
+        }
+        self.tenant(question.vni).open -= 1;
+    }
+
+    fn fail(&mut self, now: Instant, question: Question) {
+        let most = self.config.failures;
+        let until = now + UNKNOWN_FOR;
+        let tenant = self.tenant(question.vni);
+        tenant.failures.insert(question.by, until);
+        tenant.failed.push_back((question.by, until));
+        while tenant.failed.len() > most || tenant.failed.front().is_some_and(|(_, until)| *until <= now) {
+            let Some((by, until)) = tenant.failed.pop_front() else { break };
+            if tenant.failures.get(&by) == Some(&until) {
+                tenant.failures.remove(&by);
+            }
+        }
+        self.resolved.push_back((question, self.peek(question)));
+    }
+
+    /// The next message to the controller that is due.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Repr> {
+        if let Some(confirmation) = self.confirmations.pop_front() {
+            return Some(confirmation);
+        }
+        if self.queued == 0 {
+            return None;
+        }
+        let after = self.tenants.range(self.turn + 1..).chain(self.tenants.range(..=self.turn));
+        let vni = after.into_iter().find(|(_, t)| !t.queue.is_empty()).map(|(vni, _)| *vni)?;
+        self.turn = vni;
+        let question = self.tenants.get_mut(&vni)?.queue.pop_front()?;
+        self.queued -= 1;
+        let open = self.open.get_mut(&question)?;
+        open.tries += 1;
+        self.counters.repeated += u64::from(open.tries > 1);
+        let at = now + RETRANSMIT;
+        open.at = Some(at);
+        self.due.insert((at, question));
+        let (kind, mac, ip) = match question.by {
+            By::Mac(mac) => (Kind::ResolveMac, mac, Ipv4Addr::UNSPECIFIED),
+            By::Ip(ip) => (Kind::ResolveIp, MacAddress::default(), ip),
+        };
+        Some(Repr {
+            kind,
+            status: Status::Done,
+            mac,
+            ip,
+            server: self.server,
+            location: Ipv4Addr::UNSPECIFIED,
+            epoch: self.epoch,
+            vni,
+            version: 0,
+            request: open.request,
+        })
+    }
+
+    /// Whether [`Cache::poll_transmit`] has something.
+    pub fn wants_transmit(&self) -> bool {
+        !self.confirmations.is_empty() || self.queued > 0
+    }
+
+    /// When a question has to be repeated or given up.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Repeats and gives up what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(at, question)) = self.due.first().filter(|(at, _)| *at <= now) {
+            self.due.remove(&(at, question));
+            let Some(open) = self.open.get_mut(&question) else { continue };
+            open.at = None;
+            let tries = open.tries;
+            self.tenant(question.vni).queue.push_back(question);
+            self.queued += 1;
+            if tries >= TRIES {
+                self.counters.silent += 1;
+                self.close(question);
+                self.fail(now, question);
+            }
+        }
+    }
+
+    /// The controller is heard under this number, as an answer to this server said.
+    pub fn heard_of(&mut self, now: Instant, epoch: u32) {
+        if epoch != self.epoch {
+            (self.epoch, self.epoch_since) = (epoch, now);
+        }
+    }
+
+    /// The controller said something, which was found genuine; whether it was for this machine.
+    pub fn handle(&mut self, now: Instant, message: &Repr) -> bool {
+        match message.kind {
+            Kind::Answer => self.answered(now, message),
+            Kind::Changed => {
+                self.news(now, message);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn answered(&mut self, now: Instant, message: &Repr) -> bool {
+        let question = self.requests.get(&message.request).copied();
+        let fits = |q: &Question| match q.by {
+            By::Mac(mac) => q.vni == message.vni && mac == message.mac,
+            By::Ip(ip) => q.vni == message.vni && ip == message.ip,
+        };
+        let Some(question) = question.filter(fits) else {
+            return false;
+        };
+        match message.status {
+            Status::Done if !message.location.is_unspecified() => {
+                self.close(question);
+                self.heard_of(now, message.epoch);
+                let mapping = self.keep(now, Mapping::of(message));
+                self.resolved.push_back((question, Some(mapping)));
+            }
+            Status::Unknown => {
+                self.close(question);
+                self.heard_of(now, message.epoch);
+                self.counters.unknown += 1;
+                if let Some(known) = self.peek(question) {
+                    let overtaken = known.epoch == message.epoch && known.version > message.version;
+                    let learning = known.epoch != message.epoch && now.since(self.epoch_since) < LEARNS_FOR;
+                    if overtaken || learning {
+                        self.counters.stale += 1;
+                    } else {
+                        self.forget(known.station);
+                    }
+                }
+                self.fail(now, question);
+            }
+            // Said by no controller that follows the document: asked again, and given up in the end.
+            _ => self.counters.stale += 1,
+        }
+        true
+    }
+
+    fn news(&mut self, now: Instant, message: &Repr) {
+        let mapping = Mapping::of(message);
+        if message.epoch != self.epoch {
+            // Of another start of the controller: it may be years old. Who is asked says what is true.
+            self.counters.stale += 1;
+            self.doubt(now, mapping.station);
+            return;
+        }
+        if self.confirmations.len() < CONFIRMATIONS {
+            self.confirmations.push_back(mapping.message(Kind::Heard, self.server, message.request));
+        }
+        match self.entries.get(&mapping.station) {
+            Some(known) if known.mapping.epoch != mapping.epoch || known.mapping.version < mapping.version => {
+                self.counters.changed += 1;
+                if mapping.location.is_unspecified() {
+                    self.forget(mapping.station);
+                } else {
+                    self.keep(now, mapping);
+                }
+            }
+            Some(_) => self.counters.stale += 1,
+            None => {}
+        }
+    }
+
+    /// Puts a mapping into the table unless a newer one is there; returns the one that is there then.
+    fn keep(&mut self, now: Instant, mapping: Mapping) -> Mapping {
+        let station = mapping.station;
+        let order = match self.entries.get(&station).copied() {
+            Some(known) if known.mapping.epoch == mapping.epoch && known.mapping.version > mapping.version => {
+                self.counters.stale += 1;
+                return known.mapping;
+            }
+            Some(known) => {
+                self.forget_ip(&known.mapping);
+                known.order
+            }
+            None => {
+                if self.entries.len() >= self.config.entries {
+                    self.evict();
+                }
+                self.arrivals += 1;
+                let order = self.arrivals;
+                self.tenant(station.vni).entries.insert(order, station.mac);
+                order
+            }
+        };
+        self.entries.insert(station, Entry { mapping, asked_at: now, old_at: now + FRESH, order });
+        if !mapping.ip.is_unspecified() {
+            self.by_ip.insert((station.vni, mapping.ip), station.mac);
+        }
+        mapping
+    }
+
+    fn forget(&mut self, station: StationId) {
+        let Some(entry) = self.entries.remove(&station) else { return };
+        self.forget_ip(&entry.mapping);
+        self.tenant(station.vni).entries.remove(&entry.order);
+    }
+
+    fn forget_ip(&mut self, mapping: &Mapping) {
+        // The address may be another station's by now.
+        let of_ip = (mapping.station.vni, mapping.ip);
+        if self.by_ip.get(&of_ip) == Some(&mapping.station.mac) {
+            self.by_ip.remove(&of_ip);
+        }
+    }
+
+    fn evict(&mut self) {
+        let most = self.tenants.iter().max_by_key(|(_, t)| t.entries.len());
+        let oldest = most.and_then(|(vni, t)| Some(StationId { vni: *vni, mac: *t.entries.first_key_value()?.1 }));
+        if let Some(station) = oldest {
+            self.counters.evicted += 1;
+            self.forget(station);
+        }
+    }
+
+    /// The next question that is answered: where the station lives, or that nobody says.
+    pub fn poll_resolved(&mut self) -> Option<(Question, Option<Mapping>)> {
+        self.resolved.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests;

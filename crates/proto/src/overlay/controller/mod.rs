@@ -1,0 +1,374 @@
+//! The overlay's controller: it keeps where each station lives, answers who asks, and tells who asked when it changes
+//! (Crisan 2014, 3.2.3 and 3.6.3; `docs/controller.md`).
+//!
+//! - Only the servers it was given are heard, each with its own key, and each speaks only for stations on itself.
+//! - A server's writes carry numbers that rise: one that comes again, or late, changes nothing. A number of this start of the
+//!   controller (`epoch`) keeps writes to an earlier one out.
+//! - All changes are counted in one row (`version`): of two mappings of a station the one with the higher version is newer.
+//! - A station moves at most ten times a second; who claimed it last has it.
+
+use super::mapping::{Mapping, StationId};
+use super::seal::{Key, Refused};
+use crate::time::{Duration, Instant};
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::net::Ipv4Addr;
+use sluicenet_wire::controller::{Kind, LEN, Repr, Status};
+
+/// Time between transmissions of a change that nobody confirmed: the request RTO of Crisan 2014, Table 3.1.
+pub const RETRANSMIT: Duration = Duration::from_ms(10);
+
+/// Transmissions of a change before the controller gives up; who missed all of them asks again when its mapping is old.
+const TRIES: u8 = 10;
+
+/// Time between two moves of a station.
+const MOVES_APART: Duration = Duration::from_ms(100);
+
+/// What bounds the controller.
+#[derive(Clone, Copy, Debug)]
+pub struct ControllerConfig {
+    /// Stations in all.
+    pub stations: usize,
+    /// Stations of one server.
+    pub stations_per_server: usize,
+    /// Changes that are not confirmed yet.
+    pub changes: usize,
+}
+
+impl Default for ControllerConfig {
+    /// A million stations, 4,096 of them on a server.
+    fn default() -> ControllerConfig {
+        ControllerConfig { stations: 1 << 20, stations_per_server: 4096, changes: 1 << 16 }
+    }
+}
+
+/// What a controller counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControllerCounters {
+    /// Questions answered with a mapping.
+    pub known: u64,
+    /// Questions about stations that it does not know.
+    pub unknown: u64,
+    /// Registrations and renewals that were done.
+    pub registered: u64,
+    /// Stations taken off.
+    pub unregistered: u64,
+    /// Stations that moved to another server.
+    pub moved: u64,
+    /// Writes that had to wait because the station moved too often.
+    pub busy: u64,
+    /// Writes refused because somebody else has the station or its address, or a table is full.
+    pub refused: u64,
+    /// Writes that came again, late, or for an earlier start of the controller.
+    pub stale: u64,
+    /// Datagrams of another size or format.
+    pub malformed: u64,
+    /// Datagrams with a wrong tag, or of a server that speaks for another.
+    pub forged: u64,
+    /// Datagrams from somebody who is no server of the overlay.
+    pub strangers: u64,
+    /// Changes told, repetitions included.
+    pub told: u64,
+    /// Changes that a server never confirmed, or that found no room.
+    pub untold: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Server {
+    key: Key,
+    /// The highest number of its writes.
+    last_write: u64,
+    stations: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    mapping: Mapping,
+    /// When it came to be where it is; none, if it has not moved yet.
+    moved_at: Option<Instant>,
+    /// Servers that asked, and are told of changes.
+    asked: BTreeSet<Ipv4Addr>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    mapping: Mapping,
+    request: u64,
+    tries: u8,
+    at: Instant,
+}
+
+/// The controller.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    config: ControllerConfig,
+    epoch: u32,
+    version: u64,
+    requests: u64,
+    servers: BTreeMap<Ipv4Addr, Server>,
+    stations: BTreeMap<StationId, Entry>,
+    by_ip: BTreeMap<(u32, Ipv4Addr), StationId>,
+    /// Stations that went away, until they may come again.
+    gone: BTreeSet<(Instant, StationId)>,
+    changes: BTreeMap<(Ipv4Addr, StationId), Change>,
+    due: BTreeSet<(Instant, Ipv4Addr, StationId)>,
+    counters: ControllerCounters,
+}
+
+impl Controller {
+    /// A controller that knows nobody; `epoch` is random and not 0.
+    pub fn new(config: ControllerConfig, epoch: u32) -> Controller {
+        assert!(epoch != 0, "0 says that a server has not heard of the controller yet");
+        Controller {
+            config,
+            epoch,
+            version: 0,
+            requests: 0,
+            servers: BTreeMap::new(),
+            stations: BTreeMap::new(),
+            by_ip: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            changes: BTreeMap::new(),
+            due: BTreeSet::new(),
+            counters: ControllerCounters::default(),
+        }
+    }
+
+    /// A server of the overlay and its key.
+    pub fn admit(&mut self, server: Ipv4Addr, key: Key) {
+        self.servers.insert(server, Server { key, last_write: 0, stations: 0 });
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> &ControllerCounters {
+        &self.counters
+    }
+
+    /// Stations it knows.
+    pub fn stations(&self) -> usize {
+        self.by_location().sum()
+    }
+
+    fn by_location(&self) -> impl Iterator<Item = usize> {
+        self.servers.values().map(|s| s.stations)
+    }
+
+    /// A datagram from `from`; what to send back to it.
+    pub fn handle(&mut self, now: Instant, from: Ipv4Addr, datagram: &[u8]) -> Option<[u8; LEN]> {
+        let Some(server) = self.servers.get(&from) else {
+            self.counters.strangers += 1;
+            return None;
+        };
+        let message = match server.key.open(datagram) {
+            Ok(message) if message.server == from => message,
+            Ok(_) | Err(Refused::Forged) => {
+                self.counters.forged += 1;
+                return None;
+            }
+            Err(Refused::Malformed(_)) => {
+                self.counters.malformed += 1;
+                return None;
+            }
+        };
+        let answer = match message.kind {
+            Kind::ResolveMac => self.resolve(&message, Some(StationId { vni: message.vni, mac: message.mac })),
+            Kind::ResolveIp => self.resolve(&message, self.by_ip.get(&(message.vni, message.ip)).copied()),
+            Kind::Register | Kind::Unregister => self.write(now, &message),
+            Kind::Heard => {
+                self.confirm(&message);
+                return None;
+            }
+            Kind::Answer | Kind::Changed => {
+                self.counters.malformed += 1;
+                return None;
+            }
+        };
+        Some(self.servers.get(&from)?.key.seal(&answer))
+    }
+
+    fn resolve(&mut self, message: &Repr, station: Option<StationId>) -> Repr {
+        let entry = station.and_then(|s| self.stations.get_mut(&s)).filter(|e| !e.mapping.location.is_unspecified());
+        match entry {
+            Some(entry) => {
+                entry.asked.insert(message.server);
+                self.counters.known += 1;
+                entry.mapping.message(Kind::Answer, message.server, message.request)
+            }
+            None => {
+                self.counters.unknown += 1;
+                let nowhere = Repr { location: Ipv4Addr::UNSPECIFIED, version: self.version, ..*message };
+                Repr { kind: Kind::Answer, status: Status::Unknown, epoch: self.epoch, ..nowhere }
+            }
+        }
+    }
+
+    fn write(&mut self, now: Instant, message: &Repr) -> Repr {
+        let answer = Repr { kind: Kind::Answer, epoch: self.epoch, ..*message };
+        let Some(server) = self.servers.get_mut(&message.server) else { return answer };
+        if message.epoch != self.epoch || message.request <= server.last_write {
+            self.counters.stale += 1;
+            return Repr { status: Status::Stale, version: server.last_write, ..answer };
+        }
+        server.last_write = message.request;
+        let station = StationId { vni: message.vni, mac: message.mac };
+        let done = match message.kind {
+            Kind::Register => self.register(now, station, message),
+            _ => self.unregister(now, station, message.server),
+        };
+        let mapping = self.stations.get(&station).map(|e| e.mapping);
+        let (location, version) = mapping.map_or((Ipv4Addr::UNSPECIFIED, self.version), |m| (m.location, m.version));
+        let status = done.err().unwrap_or_default();
+        match status {
+            Status::Done => {}
+            Status::Busy => self.counters.busy += 1,
+            _ => self.counters.refused += 1,
+        }
+        Repr { status, location, version, ..answer }
+    }
+
+    fn register(&mut self, now: Instant, station: StationId, message: &Repr) -> Result<(), Status> {
+        let known = self.stations.get(&station);
+        let lives = known.map_or(Ipv4Addr::UNSPECIFIED, |e| e.mapping.location);
+        let is_move = lives != message.server;
+        if is_move {
+            // A renewal speaks of what its server was told it has, and takes nothing from who has it now.
+            if message.version != 0 && !lives.is_unspecified() {
+                return Err(Status::Moved);
+            }
+            if known.and_then(|e| e.moved_at).is_some_and(|at| now.since(at) < MOVES_APART) {
+                return Err(Status::Busy);
+            }
+            let share = self.servers.get(&message.server).map_or(0, |s| s.stations);
+            let full = known.is_none() && self.stations.len() >= self.config.stations;
+            if full || share >= self.config.stations_per_server {
+                return Err(Status::Full);
+            }
+        }
+        let has_ip = !message.ip.is_unspecified();
+        if has_ip && self.by_ip.get(&(station.vni, message.ip)).is_some_and(|&s| s != station) {
+            return Err(Status::Conflict);
+        }
+        self.counters.registered += 1;
+        self.counters.moved += u64::from(is_move && !lives.is_unspecified());
+        if !is_move && known.is_some_and(|e| e.mapping.ip == message.ip) {
+            return Ok(());
+        }
+        let moved_at = if is_move && known.is_some() { Some(now) } else { known.and_then(|e| e.moved_at) };
+        self.change(now, station, message.ip, message.server, moved_at);
+        Ok(())
+    }
+
+    fn unregister(&mut self, now: Instant, station: StationId, server: Ipv4Addr) -> Result<(), Status> {
+        let Some(entry) = self.stations.get(&station) else { return Ok(()) };
+        if entry.mapping.location != server {
+            return if entry.mapping.location.is_unspecified() { Ok(()) } else { Err(Status::Moved) };
+        }
+        let moved_at = entry.moved_at;
+        self.counters.unregistered += 1;
+        self.change(now, station, Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED, moved_at);
+        self.gone.insert((now + MOVES_APART, station));
+        Ok(())
+    }
+
+    /// A station lives elsewhere, or has another address: who asked, and where it lived, is told.
+    fn change(
+        &mut self,
+        now: Instant,
+        station: StationId,
+        ip: Ipv4Addr,
+        location: Ipv4Addr,
+        moved_at: Option<Instant>,
+    ) {
+        self.version += 1;
+        let mapping = Mapping { station, ip, location, epoch: self.epoch, version: self.version };
+        let old = self.stations.remove(&station);
+        let lived = old.as_ref().map_or(Ipv4Addr::UNSPECIFIED, |e| e.mapping.location);
+        if let Some(old) = &old {
+            self.by_ip.remove(&(station.vni, old.mapping.ip));
+        }
+        if !ip.is_unspecified() {
+            self.by_ip.insert((station.vni, ip), station);
+        }
+        if lived != location {
+            if let Some(server) = self.servers.get_mut(&lived) {
+                server.stations -= 1;
+            }
+            if let Some(server) = self.servers.get_mut(&location) {
+                server.stations += 1;
+            }
+        }
+        let mut hear = old.map(|e| e.asked).unwrap_or_default();
+        // Who is told that a station went away forgets it, and asks again.
+        let asked = if location.is_unspecified() { BTreeSet::new() } else { hear.clone() };
+        self.stations.insert(station, Entry { mapping, moved_at, asked });
+        hear.insert(lived);
+        for server in hear.into_iter().filter(|s| !s.is_unspecified()) {
+            self.tell(now, server, mapping);
+        }
+    }
+
+    fn tell(&mut self, now: Instant, server: Ipv4Addr, mapping: Mapping) {
+        let of = (server, mapping.station);
+        if self.changes.len() >= self.config.changes && !self.changes.contains_key(&of) {
+            self.counters.untold += 1;
+            return;
+        }
+        self.requests += 1;
+        let change = Change { mapping, request: self.requests, tries: 0, at: now };
+        if let Some(old) = self.changes.insert(of, change) {
+            self.due.remove(&(old.at, of.0, of.1));
+        }
+        self.due.insert((now, of.0, of.1));
+    }
+
+    fn confirm(&mut self, message: &Repr) {
+        let of = (message.server, StationId { vni: message.vni, mac: message.mac });
+        // A late confirmation of an earlier change says nothing of this one.
+        if let Some(change) = self.changes.get(&of).copied().filter(|c| c.request == message.request) {
+            self.changes.remove(&of);
+            self.due.remove(&(change.at, of.0, of.1));
+        }
+    }
+
+    /// The next change that a server has to be told now.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<(Ipv4Addr, [u8; LEN])> {
+        loop {
+            let &(at, server, station) = self.due.first().filter(|(at, ..)| *at <= now)?;
+            self.due.remove(&(at, server, station));
+            let of = (server, station);
+            let change = self.changes.get_mut(&of)?;
+            if change.tries >= TRIES {
+                self.counters.untold += 1;
+                self.changes.remove(&of);
+                continue;
+            }
+            change.tries += 1;
+            change.at = now + RETRANSMIT;
+            self.due.insert((change.at, server, station));
+            let message = change.mapping.message(Kind::Changed, server, change.request);
+            self.counters.told += 1;
+            return Some((server, self.servers.get(&server)?.key.seal(&message)));
+        }
+    }
+
+    /// When [`Controller::poll_transmit`] or [`Controller::handle_timeout`] has something to do.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let gone = self.gone.first().map(|(at, _)| *at);
+        let due = self.due.first().map(|(at, ..)| *at);
+        gone.into_iter().chain(due).min()
+    }
+
+    /// Forgets stations that went away long enough ago.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(at, station)) = self.gone.first().filter(|(at, _)| *at <= now) {
+            self.gone.remove(&(at, station));
+            // It may have come again, and gone again.
+            let last_move = |e: &Entry| e.moved_at.is_some_and(|m| now.since(m) < MOVES_APART);
+            if self.stations.get(&station).is_some_and(|e| e.mapping.location.is_unspecified() && !last_move(e)) {
+                self.stations.remove(&station);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! Where a station lives, as the controller says.
+
+use core::net::Ipv4Addr;
+use sluicenet_wire::controller::{Kind, Repr, Status};
+use sluicenet_wire::ethernet::MacAddress;
+
+/// What a server asks the controller about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Question {
+    /// The tenant's network.
+    pub vni: u32,
+    /// The station.
+    pub by: By,
+}
+
+/// How a station is named in a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    /// By its MAC address.
+    Mac(MacAddress),
+    /// By its IPv4 address.
+    Ip(Ipv4Addr),
+}
+
+/// A station of a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StationId {
+    /// The tenant's network.
+    pub vni: u32,
+    /// Its MAC address.
+    pub mac: MacAddress,
+}
+
+/// Where a station lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The station.
+    pub station: StationId,
+    /// Its IPv4 address; 0.0.0.0 when it has none.
+    pub ip: Ipv4Addr,
+    /// Its server; 0.0.0.0 when it lives nowhere.
+    pub location: Ipv4Addr,
+    /// Which start of the controller says so.
+    pub epoch: u32,
+    /// Which change of all mappings this one is; higher ones are newer.
+    pub version: u64,
+}
+
+impl Mapping {
+    /// The mapping in a message.
+    pub(super) fn of(message: &Repr) -> Mapping {
+        Mapping {
+            station: StationId { vni: message.vni, mac: message.mac },
+            ip: message.ip,
+            location: message.location,
+            epoch: message.epoch,
+            version: message.version,
+        }
+    }
+
+    /// The same as a message.
+    pub(super) fn message(&self, kind: Kind, server: Ipv4Addr, request: u64) -> Repr {
+        Repr {
+            kind,
+            status: Status::Done,
+            mac: self.station.mac,
+            ip: self.ip,
+            server,
+            location: self.location,
+            epoch: self.epoch,
+            vni: self.station.vni,
+            version: self.version,
+            request,
+        }
+    }
+}

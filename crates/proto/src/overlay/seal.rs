@@ -1,0 +1,116 @@
+//! The tag that makes a message to or from the controller genuine: HMAC-SHA-256 cut to 128 bits (RFC 2104, RFC 4868).
+//!
+//! Each server shares a key of its own with the controller, so that one that was taken over speaks for itself only.
+
+use core::fmt;
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+use sluicenet_wire::Error;
+use sluicenet_wire::controller::{LEN, Repr, SIGNED_LEN};
+
+/// Bytes of a key.
+pub const KEY_LEN: usize = 32;
+
+/// Why bytes are not a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// They are of another size or format.
+    Malformed(Error),
+    /// The tag is wrong: somebody made or changed them who has not the key.
+    Forged,
+}
+
+/// A key that a server shares with the controller.
+#[derive(Clone)]
+pub struct Key(Hmac<Sha256>);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+impl Key {
+    /// A key from its bytes, which should be random.
+    pub fn new(bytes: &[u8; KEY_LEN]) -> Key {
+        Key(Hmac::new_from_slice(bytes).expect("HMAC takes keys of any length"))
+    }
+
+    /// The bytes of a message with its tag.
+    pub fn seal(&self, message: &Repr) -> [u8; LEN] {
+        let mut bytes = message.emit();
+        let mut mac = self.0.clone();
+        mac.update(&bytes[..SIGNED_LEN]);
+        let tag = mac.finalize().into_bytes();
+        let (_, place) = bytes.split_at_mut(SIGNED_LEN);
+        place.copy_from_slice(&tag[..place.len()]);
+        bytes
+    }
+
+    /// The message in bytes from somebody, once its tag has been found right; the comparison takes the same time for all.
+    pub fn open(&self, bytes: &[u8]) -> Result<Repr, Refused> {
+        let message: &[u8; LEN] = match bytes.len() {
+            ..LEN => return Err(Refused::Malformed(Error::Truncated)),
+            _ => bytes.try_into().map_err(|_| Refused::Malformed(Error::Length))?,
+        };
+        let (signed, tag) = message.split_at(SIGNED_LEN);
+        let mut mac = self.0.clone();
+        mac.update(signed);
+        mac.verify_truncated_left(tag).map_err(|_| Refused::Forged)?;
+        Repr::parse(message).map_err(Refused::Malformed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use core::net::Ipv4Addr;
+    use sluicenet_wire::controller::{Kind, Status};
+    use sluicenet_wire::ethernet::MacAddress;
+
+    fn message() -> Repr {
+        Repr {
+            kind: Kind::Answer,
+            status: Status::Done,
+            mac: MacAddress::local(1),
+            ip: Ipv4Addr::new(10, 0, 0, 1),
+            server: Ipv4Addr::new(192, 0, 2, 1),
+            location: Ipv4Addr::new(192, 0, 2, 2),
+            epoch: 1,
+            vni: 7,
+            version: 3,
+            request: 4,
+        }
+    }
+
+    #[test]
+    fn the_tag_is_hmac_sha_256() {
+        // RFC 4231, 4.3: key "Jefe", "what do ya want for nothing?".
+        let mut mac = Hmac::<Sha256>::new_from_slice(b"Jefe").unwrap();
+        mac.update(b"what do ya want for nothing?");
+        assert_eq!(mac.finalize().into_bytes()[..4], [0x5b, 0xdc, 0xc1, 0x46]);
+    }
+
+    #[test]
+    fn what_was_changed_or_made_without_the_key_is_forged() {
+        let key = Key::new(&[7; KEY_LEN]);
+        let bytes = key.seal(&message());
+        assert_eq!(key.open(&bytes), Ok(message()));
+        assert_eq!(Key::new(&[8; KEY_LEN]).open(&bytes), Err(Refused::Forged));
+        for bit in 0..LEN * 8 {
+            let mut changed = bytes;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(key.open(&changed), Err(Refused::Forged), "bit {bit}");
+        }
+        for len in 0..LEN {
+            assert_eq!(key.open(&bytes[..len]), Err(Refused::Malformed(Error::Truncated)));
+        }
+        assert_eq!(key.open(&[0; LEN + 1]), Err(Refused::Malformed(Error::Length)));
+        let mut rng = Rng::from_words(&[5]);
+        for _ in 0..20_000 {
+            let random: [u8; LEN] = core::array::from_fn(|_| rng.next_u64() as u8);
+            assert_eq!(key.open(&random), Err(Refused::Forged));
+        }
+    }
+}

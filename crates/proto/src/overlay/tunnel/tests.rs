@@ -1,0 +1,277 @@
+//! Both ends of a tunnel, and what must not get through it.
+
+use super::*;
+use crate::rng::Rng;
+use sluicenet_wire::checksum::checksum;
+use sluicenet_wire::icmp::TooBig;
+
+const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const THERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+const VNI: u32 = 0x0102_03;
+
+fn tunnel(server: Ipv4Addr, peer: Ipv4Addr) -> Tunnel {
+    let mac = |ip: Ipv4Addr| MacAddress::local(ip.to_bits());
+    let mut tunnel = Tunnel::new(TunnelConfig { server, mac: mac(server), mtu: 1500 });
+    tunnel.admit(peer, mac(peer));
+    tunnel
+}
+
+fn ends() -> (Tunnel, Tunnel) {
+    let (mut a, mut b) = (tunnel(HERE, THERE), tunnel(THERE, HERE));
+    // The same tenant has another domain on each server.
+    a.bind(5, VNI).unwrap();
+    b.bind(9, VNI).unwrap();
+    (a, b)
+}
+
+/// A tenant's frame with a datagram of `payload` bytes.
+fn frame(payload: usize, ecn: Ecn, port: u16) -> Vec<u8> {
+    let mut frame = alloc::vec![0xAB; 42 + payload];
+    let header =
+        ethernet::Repr { destination: MacAddress::local(2), source: MacAddress::local(1), ethertype: EtherType::IPV4 };
+    header.emit(&mut frame);
+    let ip = ipv4::Repr {
+        source: Ipv4Addr::new(10, 0, 0, 1),
+        destination: Ipv4Addr::new(10, 0, 0, 2),
+        protocol: Protocol::UDP,
+        dscp: 0,
+        ecn,
+        identification: 7,
+        dont_fragment: true,
+        ttl: 64,
+        payload_len: 8 + payload as u16,
+    };
+    ip.emit(&mut frame[14..]);
+    udp::Repr { source_port: 1000, destination_port: port }.emit(&mut frame[34..], None);
+    frame
+}
+
+fn tagged(frame: &[u8], tci: u16) -> Vec<u8> {
+    [&frame[..12], &[0x81, 0x00], &tci.to_be_bytes(), &frame[12..]].concat()
+}
+
+fn encapsulated(frame: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    ends().0.encapsulate(frame, VNI, 3, THERE, &mut out).unwrap();
+    out
+}
+
+fn decapsulated(outer: &mut [u8]) -> Outer {
+    ends().1.decapsulate(outer)
+}
+
+/// Changes an outer frame and repairs the checksum of its IPv4 header.
+fn with(outer: &[u8], changes: &[(usize, u8)]) -> Vec<u8> {
+    let mut outer = outer.to_vec();
+    for &(at, value) in changes {
+        outer[at] = value;
+    }
+    outer[28..30].fill(0);
+    let sum = checksum(&outer[18..38]);
+    outer[28..30].copy_from_slice(&sum.to_be_bytes());
+    outer
+}
+
+#[test]
+fn a_frame_crosses_the_tunnel_unchanged_but_for_its_tag() {
+    for len in [0, 1, 18, 1404, 1418] {
+        let sent = frame(len, Ecn::Ect0, 80);
+        for sent_as in [sent.clone(), tagged(&sent, 0xA005)] {
+            let mut outer = encapsulated(&sent_as);
+            assert_eq!(outer.len(), sent.len() + usize::from(ENCAPSULATION_BYTES));
+            outer.resize(outer.len().max(120), 0xEE);
+            let Outer::Inner(inner) = decapsulated(&mut outer) else { panic!("{len} bytes were dropped") };
+            assert_eq!((inner.from, inner.vni, inner.domain, inner.priority), (HERE, VNI, 9, 3));
+            assert_eq!(outer[inner.frame], sent);
+        }
+    }
+}
+
+#[test]
+fn outer_headers_are_as_rfc_7348_wants_them() {
+    let outer = encapsulated(&frame(10, Ecn::Ce, 80));
+    let (_, rest) = ethernet::Repr::parse(&outer).unwrap();
+    let (tag, rest) = vlan::Repr::parse(rest).unwrap();
+    assert_eq!((tag.priority, tag.vid), (3, 0));
+    let (ip, rest) = ipv4::Repr::parse(rest).unwrap();
+    assert_eq!((ip.source, ip.destination, ip.ttl, ip.dscp), (HERE, THERE, 64, 24));
+    assert!(ip.dont_fragment && ip.ecn == Ecn::Ce);
+    let pseudo = PseudoHeader { source: HERE, destination: THERE };
+    let (udp, _) = udp::Repr::parse(rest, &pseudo).unwrap();
+    assert!(udp.destination_port == 4789 && udp.source_port >= 49_152);
+    assert_eq!(rest[6..8], [0, 0], "the checksum is absent");
+}
+
+#[test]
+fn a_flow_keeps_its_source_port_and_flows_spread() {
+    let port = |f: &[u8]| u16::from_be_bytes([encapsulated(f)[38], encapsulated(f)[39]]);
+    let ports: alloc::collections::BTreeSet<u16> = (0..500).map(|n| port(&frame(4, Ecn::NotEct, 5_000 + n))).collect();
+    assert!(ports.len() > 450, "{}", ports.len());
+    assert_eq!(port(&frame(4, Ecn::NotEct, 80)), port(&frame(900, Ecn::Ce, 80)));
+}
+
+#[test]
+fn ecn_crosses_as_rfc_6040_says() {
+    for inner in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
+        for outer in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
+            let mut bytes = with(&encapsulated(&frame(10, inner, 80)), &[(19, 24 << 2 | outer as u8)]);
+            match (ecn_out(outer, inner), decapsulated(&mut bytes)) {
+                (None, Outer::Drop(DropReason::BadEcn)) => {}
+                (Some(after), Outer::Inner(i)) => {
+                    let (ip, _) = ipv4::Repr::parse(&bytes[i.frame][14..]).unwrap();
+                    assert_eq!(ip.ecn, after);
+                }
+                other => panic!("{inner:?} {outer:?}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn ecn_of_ipv6_crosses_too() {
+    let mut sent = frame(60, Ecn::NotEct, 80);
+    sent[12..14].copy_from_slice(&[0x86, 0xDD]);
+    // Version 6, traffic class ECT(0), a next header that is not UDP.
+    (sent[14], sent[15], sent[20]) = (0x60, 0x20, 59);
+    let mut bytes = with(&encapsulated(&sent), &[(19, 24 << 2 | 3)]);
+    let Outer::Inner(inner) = decapsulated(&mut bytes) else { panic!() };
+    sent[15] = 0x30;
+    assert_eq!(bytes[inner.frame], sent);
+}
+
+#[test]
+fn what_does_not_belong_into_the_tunnel_is_dropped_by_name() {
+    let (a, _) = ends();
+    let mut out = Vec::new();
+    let mut sent = |frame: &[u8], to| a.encapsulate(frame, VNI, 0, to, &mut out);
+    let good = frame(10, Ecn::NotEct, 80);
+    assert_eq!(sent(&good, THERE), Ok(()));
+    assert_eq!(sent(&good, Ipv4Addr::new(192, 0, 2, 99)), Err(DropReason::UnknownServer));
+    assert_eq!(sent(&frame(1418, Ecn::NotEct, 80), THERE), Ok(()));
+    assert_eq!(sent(&frame(1419, Ecn::NotEct, 80), THERE), Err(DropReason::TooBig));
+    assert_eq!(sent(&good[..13], THERE), Err(DropReason::Malformed));
+    assert_eq!(sent(&tagged(&tagged(&good, 5), 5), THERE), Err(DropReason::Malformed));
+    assert_eq!(sent(&frame(10, Ecn::NotEct, 4789), THERE), Err(DropReason::NestedTunnel));
+    let to = |destination: [u8; 6]| [&destination, &good[6..]].concat();
+    assert_eq!(sent(&to([0x01, 0x80, 0xC2, 0, 0, 1]), THERE), Err(DropReason::Reserved));
+    let from_all = [&good[..6], &[0xFF; 6], &good[12..]].concat();
+    assert_eq!(sent(&from_all, THERE), Err(DropReason::Malformed));
+}
+
+#[test]
+fn hostile_19_to_22_at_the_exit() {
+    let good = encapsulated(&frame(10, Ecn::NotEct, 80));
+    let dropped = |bytes: Vec<u8>| match decapsulated(&mut bytes.clone()) {
+        Outer::Drop(reason) => reason,
+        other => panic!("{other:?}"),
+    };
+    // Truncated behind every layer: never anything but dropped or somebody else's.
+    for len in 0..good.len() {
+        let mut cut = good[..len].to_vec();
+        let outer = decapsulated(&mut cut);
+        assert!(outer == Outer::Drop(DropReason::Malformed) || outer == Outer::Other && len < 18, "{len}: {outer:?}");
+    }
+    // Lengths that lie: of the header, the datagram (too long, too short), UDP.
+    assert_eq!(dropped(with(&good, &[(18, 0x44)])), DropReason::Malformed);
+    assert_eq!(dropped(with(&good, &[(20, 0x7F)])), DropReason::Malformed);
+    assert_eq!(dropped(with(&good, &[(20, 0), (21, 19)])), DropReason::Malformed);
+    assert_eq!(dropped(with(&good, &[(20, 0), (21, 40)])), DropReason::Malformed);
+    assert_eq!(dropped(with(&good, &[(42, 0xFF)])), DropReason::Malformed);
+    assert_eq!(dropped(with(&good, &[(42, 0), (43, 7)])), DropReason::Malformed);
+    assert_eq!(dropped(with(&good, &[(42, 0), (43, 20)])), DropReason::Malformed, "an inner frame of 4 bytes");
+    // Fragments; a wrong checksum of IP and of UDP.
+    assert_eq!(dropped(with(&good, &[(24, 0x20)])), DropReason::Malformed);
+    assert_eq!(dropped(with(&good, &[(24, 0), (25, 1)])), DropReason::Malformed);
+    let mut damaged = good.clone();
+    damaged[28] ^= 1;
+    assert_eq!(dropped(damaged), DropReason::Malformed);
+    assert_eq!(dropped(with(&good, &[(44, 0x12), (45, 0x34)])), DropReason::Malformed);
+    // IP protocol 0, another port, another server: not the tunnel's.
+    for change in [(27, 0), (40, 0), (37, 77), (5, 77), (16, 0x86)] {
+        assert_eq!(decapsulated(&mut with(&good, &[change])), Outer::Other, "{change:?}");
+    }
+    // I flag clear; reserved bits are ignored.
+    assert_eq!(dropped(with(&good, &[(46, 0)])), DropReason::Malformed);
+    let reserved = [(46, 0xFF), (47, 1), (48, 2), (49, 3), (53, 4)];
+    assert!(matches!(decapsulated(&mut with(&good, &reserved)), Outer::Inner(_)));
+    // An unknown network, a server that nobody registered.
+    assert_eq!(dropped(with(&good, &[(52, 0xEE)])), DropReason::UnknownVni);
+    assert_eq!(dropped(with(&good, &[(33, 99)])), DropReason::UnknownServer);
+    // Nested, tagged, from a group, to a control address.
+    let at = OUTER;
+    assert_eq!(dropped(with(&good, &[(at + 36, 0x12), (at + 37, 0xB5)])), DropReason::NestedTunnel);
+    assert_eq!(dropped(with(&good, &[(at + 12, 0x81), (at + 13, 0x00)])), DropReason::Malformed);
+    assert_eq!(dropped(with(&good, &[(at + 6, 0x03)])), DropReason::Malformed);
+    let bpdu = [(at, 1), (at + 1, 0x80), (at + 2, 0xC2), (at + 3, 0), (at + 4, 0), (at + 5, 0)];
+    assert_eq!(dropped(with(&good, &bpdu)), DropReason::Reserved);
+}
+
+#[test]
+fn mutated_frames_never_panic_and_never_leave_their_bounds() {
+    let mut rng = Rng::from_words(&[19]);
+    let (_, b) = ends();
+    let mut seen = [0; 3];
+    for case in 0..40_000u32 {
+        let ecn = Ecn::from_bits(rng.next_u64() as u8);
+        let mut bytes = encapsulated(&frame(rng.below(60) as usize, ecn, rng.next_u64() as u16));
+        for _ in 0..rng.below(4) {
+            let at = rng.below(bytes.len() as u64) as usize;
+            bytes[at] = rng.next_u64() as u8;
+        }
+        if case % 2 == 0 {
+            bytes = with(&bytes, &[]);
+        }
+        if case % 3 == 0 {
+            bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize);
+        }
+        match b.decapsulate(&mut bytes) {
+            Outer::Inner(inner) => {
+                assert!(inner.frame.end <= bytes.len() && inner.frame.len() >= 14);
+                seen[0] += 1;
+            }
+            Outer::Other => seen[1] += 1,
+            Outer::Drop(_) => seen[2] += 1,
+        }
+        let mut out = Vec::new();
+        let _ = b.encapsulate(&bytes, VNI, 7, HERE, &mut out);
+        fragmentation_needed(&bytes, 1446);
+    }
+    assert!(seen.iter().all(|&n| n > 1_000), "{seen:?}");
+}
+
+#[test]
+fn a_sender_is_told_what_fits() {
+    let sent = frame(1_500, Ecn::NotEct, 80);
+    let answer = fragmentation_needed(&tagged(&sent, 5), 1446).unwrap();
+    let (header, packet) = ethernet::Repr::parse(&answer).unwrap();
+    assert_eq!((header.destination, header.source), (MacAddress::local(1), MacAddress::local(2)));
+    let (ip, payload) = ipv4::Repr::parse(packet).unwrap();
+    assert_eq!((ip.source, ip.destination), (Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 1)));
+    let (TooBig { mtu }, quoted) = TooBig::parse(payload).unwrap();
+    assert_eq!((mtu, quoted), (1446, &sent[14..42]));
+    // Nobody is told about what may be fragmented, about errors, from nowhere, or of another protocol.
+    for changes in
+        [&[(20, 0)][..], &[(23, 1), (34, 3)], &[(26, 0), (27, 0), (28, 0), (29, 0)], &[(26, 224)], &[(12, 9)]]
+    {
+        let mut other = sent.clone();
+        changes.iter().for_each(|&(at, value)| other[at] = value);
+        other[24..26].fill(0);
+        let sum = checksum(&other[14..34]);
+        other[24..26].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(fragmentation_needed(&other, 1446), None, "{changes:?}");
+    }
+}
+
+#[test]
+fn a_domain_and_a_network_belong_to_each_other_only() {
+    let (mut a, _) = ends();
+    assert_eq!(a.bind(5, VNI), Ok(()));
+    assert_eq!(a.bind(5, 7), Err(NotBound::Taken));
+    assert_eq!(a.bind(6, VNI), Err(NotBound::Taken));
+    assert_eq!(a.bind(4096, 7), Err(NotBound::TooLarge));
+    assert_eq!(a.bind(6, 1 << 24), Err(NotBound::TooLarge));
+    assert_eq!((a.network(5), a.domain(VNI), a.inner_mtu()), (Some(VNI), Some(5), 1446));
+    a.expel(THERE);
+    let good = frame(10, Ecn::NotEct, 80);
+    assert_eq!(a.encapsulate(&good, VNI, 0, THERE, &mut Vec::new()), Err(DropReason::UnknownServer));
+}
