@@ -1,7 +1,8 @@
 //! A fabric against the clock, between devices.
 
 use super::NodeId;
-use super::core::{Books, EdgeCounters, Fabric, Outside};
+use super::books::{Books, EdgeCounters};
+use super::core::{Fabric, Outside};
 use super::device::Device;
 use super::histogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec};

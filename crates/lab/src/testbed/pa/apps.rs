@@ -1,23 +1,22 @@
 //! All applications of all tenants, on one thread.
 
+use super::app::{App, Pa, app};
 use super::sockets::{Namespaces, Style, verify};
 use super::stream::{Brought, Incoming, NUMBER_BYTES, Outgoing};
 use super::{CONNECT_TIME, Outcome, PaError, Place, Places, Query, kernel_name};
 use crate::build::Plan;
-use crate::scenario::{Background, Connections, PartitionAggregate2, Scenario, Transport, Workload};
-use crate::workload::{background, named, role_vm, two_tier};
+use crate::scenario::{Connections, Scenario};
+use crate::workload::named;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use sluicenet_dataplane::tcp_info::tcp_info;
 use sluicenet_proto::frame::HostId;
-use sluicenet_proto::rng::Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,25 +26,6 @@ const PORTS: u16 = 20_000;
 const COUNT_BITS: u32 = 32;
 /// How long it waits at most, so that it hears that it is to stop.
 const NAP: Duration = Duration::from_millis(50);
-
-/// One of the workloads.
-enum App {
-    Pa(Pa),
-    Background { workload: Background, draws: BTreeMap<HostId, background::Draws> },
-}
-
-struct Pa {
-    workload: PartitionAggregate2,
-    aggregators: Vec<HostId>,
-    workers: Vec<HostId>,
-    aggregator_vm: u8,
-    worker_vm: u8,
-    rng: BTreeMap<HostId, Rng>,
-    started: BTreeMap<HostId, u64>,
-    finished: u64,
-    /// The kept connection of each pair.
-    kept: BTreeMap<(HostId, HostId), usize>,
-}
 
 /// A query that has not ended.
 struct Open {
@@ -519,28 +499,5 @@ impl<'a> World<'a> {
             all.1 += self.namespaces.counter(place, "Tcp", "RetransSegs")?;
         }
         Ok(all)
-    }
-}
-
-fn app(scenario: &Scenario, plan: &Plan, hosts: u32, number: u8, w: &Workload) -> Result<App, PaError> {
-    match w {
-        Workload::PartitionAggregate2(w) => {
-            if w.request.as_bytes() < NUMBER_BYTES || w.response.as_bytes() < NUMBER_BYTES {
-                return Err(PaError::Workload(format!("requests and responses are of at least {NUMBER_BYTES} B")));
-            }
-            let (aggregators, workers) = two_tier::roles(w, hosts);
-            let rng = aggregators.iter().map(|&h| (h, two_tier::draws(scenario.seed, number, h))).collect();
-            let (aggregator_vm, worker_vm) = (role_vm(scenario, 0), role_vm(scenario, 1));
-            let (started, kept) = Default::default();
-            let workload = w.clone();
-            let finished = 0;
-            Ok(App::Pa(Pa { workload, aggregators, workers, aggregator_vm, worker_vm, rng, started, finished, kept }))
-        }
-        Workload::Background(w) if w.transport == Transport::Tcp => {
-            let settings = Arc::new(w.clone());
-            let draws = |h| (h, background::Draws::new(scenario.seed, number, plan, h, &settings));
-            Ok(App::Background { workload: w.clone(), draws: (0..hosts).map(draws).collect() })
-        }
-        other => Err(PaError::Workload(format!("there is no real application for workload `{}`", other.kind()))),
     }
 }

@@ -2,6 +2,7 @@
 //! asks all workers over connections that are kept open and a query ends with the last answer; beside it background flows,
 //! each over a connection of its own (4.5.3). Times and sizes are drawn as the simulated workloads draw them.
 
+mod app;
 mod apps;
 mod sockets;
 mod stream;
