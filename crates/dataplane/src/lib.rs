@@ -5,8 +5,8 @@
 //! decided by [`sluicenet_node::vale`], which knows nothing of all this. [`fabric`] runs the simulator's physical switches
 //! in real time.
 //!
-//! `unsafe` is confined to [`region`] (mapping memory, and reaching it while somebody else may write it) and to one
-//! instruction in [`clock`].
+//! `unsafe` is confined to [`region`] (mapping memory, and reaching it while somebody else may write it), to one
+//! instruction in [`clock`] and to one system call in [`tcp_info`].
 #![deny(unsafe_code)]
 
 #[cfg(not(loom))]
@@ -29,6 +29,8 @@ pub mod ring;
 #[cfg(not(loom))]
 pub mod shm;
 mod sync;
+#[cfg(not(loom))]
+pub mod tcp_info;
 #[cfg(not(loom))]
 pub mod uplink;
 #[cfg(not(loom))]
