@@ -13,12 +13,12 @@
 pub mod clock;
 #[cfg(not(loom))]
 pub mod engine;
+#[cfg(not(loom))]
+pub mod fabric;
 #[cfg(all(not(loom), target_os = "linux"))]
 pub mod kernel;
 #[cfg(not(loom))]
 pub mod port;
-#[cfg(not(loom))]
-pub mod fabric;
 #[cfg(not(loom))]
 pub mod region;
 #[cfg(not(loom))]

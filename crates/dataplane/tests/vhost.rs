@@ -23,10 +23,10 @@ fn two_senders_at_full_speed_and_a_slow_receiver_lose_nothing() {
     let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
     let mut refused = 0;
     for turn in 0..40_000 {
-        for j in 0..2 {
+        for (j, sent) in sent.iter_mut().enumerate() {
             let len = 60 + turn % 1_400;
-            if rig.send(j, &frame(j, 2, sent[j], len)) {
-                sent[j] += 1;
+            if rig.send(j, &frame(j, 2, *sent, len)) {
+                *sent += 1;
             } else {
                 refused += 1;
             }

@@ -47,11 +47,7 @@ pub(super) fn socket(netlink: &mut Netlink, flow: &Flow) -> io::Result<Option<So
         let cookie = u64::from(word(body, 44)) | u64::from(word(body, 48)) << 32;
         let memory = attributes(rest).find(|&(kind, _)| kind == INET_DIAG_SKMEMINFO);
         if let Some((_, memory)) = memory {
-            found = Some(Socket {
-                cookie,
-                used: word(memory, 0),
-                limit: word(memory, 4),
-            });
+            found = Some(Socket { cookie, used: word(memory, 0), limit: word(memory, 4) });
         }
     });
     match asked {

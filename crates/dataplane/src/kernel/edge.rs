@@ -60,7 +60,8 @@ impl Edge {
         switch_device: &str,
     ) -> Result<Edge, KernelError> {
         // A file in /proc/net shows the namespace of who opened it.
-        let open = |name: &str| File::open(format!("/proc/thread-self/net/{name}")).tried(|| format!("/proc/net/{name}"));
+        let open =
+            |name: &str| File::open(format!("/proc/thread-self/net/{name}")).tried(|| format!("/proc/net/{name}"));
         let (links, snmp, softnet) =
             tenant.enter(|| Ok::<_, KernelError>((Links::open()?, open("snmp")?, open("softnet_stat")?)))??;
         let mut edge = Edge {

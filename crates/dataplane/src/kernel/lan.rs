@@ -91,12 +91,7 @@ impl Lan {
 
     /// The pair by which a tenant is at the switch.
     pub fn veth(&self, i: usize) -> Veth<'_> {
-        Veth {
-            switch: &self.switch,
-            switch_device: &self.devices[i],
-            tenant: &self.tenants[i],
-            tenant_device: DEVICE,
-        }
+        Veth { switch: &self.switch, switch_device: &self.devices[i], tenant: &self.tenants[i], tenant_device: DEVICE }
     }
 }
 

@@ -144,10 +144,10 @@ impl Links {
     /// Makes a veth pair with one queue each: `name` here, `peer` in the other namespace.
     pub fn create_veth(&mut self, name: &str, peer: &str, there: &Namespace) -> Result<(), KernelError> {
         let ns = (there.as_fd().as_raw_fd() as u32).to_ne_bytes();
-        let queues = |m: Message| {
-            m.with(IFLA_NUM_TX_QUEUES, &1u32.to_ne_bytes()).with(IFLA_NUM_RX_QUEUES, &1u32.to_ne_bytes())
-        };
-        let message = Message::new(RTM_NEWLINK, ACK | CREATE | EXCLUSIVE, &ifinfo(0, 0, 0)).with_name(IFLA_IFNAME, name);
+        let queues =
+            |m: Message| m.with(IFLA_NUM_TX_QUEUES, &1u32.to_ne_bytes()).with(IFLA_NUM_RX_QUEUES, &1u32.to_ne_bytes());
+        let message =
+            Message::new(RTM_NEWLINK, ACK | CREATE | EXCLUSIVE, &ifinfo(0, 0, 0)).with_name(IFLA_IFNAME, name);
         let message = queues(message).with_nested(IFLA_LINKINFO, &[], |m| {
             m.with(IFLA_INFO_KIND, b"veth").with_nested(IFLA_INFO_DATA, &[], |m| {
                 m.with_nested(VETH_INFO_PEER, &ifinfo(0, 0, 0), |m| {

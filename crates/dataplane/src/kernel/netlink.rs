@@ -116,8 +116,7 @@ impl Netlink {
     }
 
     fn open(protocol: Option<rustix::net::Protocol>) -> io::Result<Netlink> {
-        let socket =
-            rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         // Errors in words where the kernel has them.
         let (ext_ack, sol_netlink) = (11, 270);

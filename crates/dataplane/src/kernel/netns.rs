@@ -141,7 +141,12 @@ pub fn may_make_namespaces() -> Result<(), KernelError> {
     on_a_thread(|| {
         #[allow(deprecated)]
         rustix::thread::unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS)?;
-        rustix::fs::accessat(CWD, "/proc/thread-self/ns/net", rustix::fs::Access::READ_OK, rustix::fs::AtFlags::empty())?;
+        rustix::fs::accessat(
+            CWD,
+            "/proc/thread-self/ns/net",
+            rustix::fs::Access::READ_OK,
+            rustix::fs::AtFlags::empty(),
+        )?;
         Ok(())
     })
     .tried(|| "a network namespace of one's own".to_owned())

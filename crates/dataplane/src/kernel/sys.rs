@@ -213,7 +213,10 @@ fn interface(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zero is a valid value of this plain structure.
     let mut request: libc::ifreq = unsafe { zeroed() };
     if name.is_empty() || name.len() >= libc::IFNAMSIZ {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("`{name}`: a device's name has 1 to 15 bytes")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("`{name}`: a device's name has 1 to 15 bytes"),
+        ));
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;

@@ -73,7 +73,8 @@ impl ValveConfig {
     }
 
     fn check(&self) -> Result<(), KernelError> {
-        let wrong = |why: String| Err(KernelError::new("a valve port", io::Error::new(io::ErrorKind::InvalidInput, why)));
+        let wrong =
+            |why: String| Err(KernelError::new("a valve port", io::Error::new(io::ErrorKind::InvalidInput, why)));
         if !(1..=256).contains(&self.budget) {
             return wrong(format!("a budget of {}: 1 to 256 are expected", self.budget));
         }

@@ -73,7 +73,7 @@ impl Running {
         let ports = self.remote.run(|engine| engine.port_count()).unwrap();
         // What a tenant's IPv6 tells all its neighbours now and then never makes anybody wait.
         let flooded = |k| self.report(k).counters.dropped.frames(DropReason::FloodNoRoom);
-        assert_eq!(dropped, (0..ports).map(flooded).sum());
+        assert_eq!(dropped, (0..ports).map(flooded).sum::<u64>());
         let all = (0..ports).flat_map(|k| self.report(k).own.into_iter().map(move |(n, v)| (k, n, v)));
         all.filter(|(_, name, value)| name.starts_with("edge_") && *value > 0).collect()
     }
