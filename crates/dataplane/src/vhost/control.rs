@@ -206,13 +206,9 @@ impl From<Gone> for Error {
 
 impl Session {
     fn new(handle: Handle, socket: &Socket) -> Session {
-        let own_record = match socket {
-            Socket::Listen(path) => Some(PathBuf::from(format!("{}.inflight", path.display()))),
-            Socket::Connect(_) => None,
-        };
         Session {
             handle,
-            own_record,
+            own_record: socket.record(),
             record: None,
             features: 0,
             protocol_features: 0,
