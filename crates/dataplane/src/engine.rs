@@ -14,6 +14,7 @@ use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::offload::{Cutter, Network, finish_checksum};
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -120,6 +121,8 @@ struct Attached {
     present: bool,
     /// What it sends has to wait: for a receiver, or until it takes its buffers back.
     blocked: bool,
+    /// Segments that have been delivered of the frame that is next for it, by class: of one that is cut on the way.
+    cut: [u32; 8],
     /// How much had changed in the switch when its next frame was found to have to wait for a receiver.
     waits_since: Option<u64>,
 }
@@ -259,6 +262,7 @@ impl Engine {
             present: true,
             blocked: false,
             waits_since: None,
+            cut: [0; 8],
         };
         self.ports[k] = Some(attached);
         self.changes += 1;
@@ -293,6 +297,16 @@ impl Engine {
         let now = self.now();
         self.changes += 1;
         self.vale.give(now, Station::new(mac, domain), k)
+    }
+
+    /// Says to every port that leads elsewhere which station is at a port here, or no longer is.
+    pub fn announce(&mut self, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {
+        let now = self.now();
+        for attached in self.ports.iter_mut().flatten().filter(|a| a.present) {
+            if let Kind::Other(port) = &mut attached.kind {
+                port.announce(now, domain, mac, address, here);
+            }
+        }
     }
 
     /// Forgets the stations behind port `k`.
@@ -461,7 +475,8 @@ impl Engine {
                     call!(&mut from.kind, accept());
                 }
                 Route::All => {
-                    let copies = vale.flood(now, j, header.priority, lent);
+                    let members = members(ports, header.destination.domain());
+                    let copies = vale.flood(now, j, header.priority, lent, members);
                     let Some(from) = &mut ports[j] else { return Ok(taken) };
                     call!(&mut from.kind, accept());
                     if copies == 0 {
@@ -506,11 +521,23 @@ impl Engine {
                 sender.copy_to(frame.buffer, frame.len(), frame.head, receiver, empty);
             } else if fits(from, to, frame) {
                 let offload = call!(&from.kind, offload(frame.buffer));
-                if !call!(&mut to.kind, reserve(frame.len(), &offload))? {
-                    break;
-                }
+                let outcome = if call!(&to.kind, takes_offload(&offload)) {
+                    if !call!(&mut to.kind, reserve(frame.len(), &offload))? {
+                        break;
+                    }
+                    hand_over(from, to, frame, priority, scratch)
+                } else {
+                    let mut cut = to.cut[usize::from(priority)];
+                    let outcome = finish(from, to, frame, priority, scratch, &mut cut);
+                    to.cut[usize::from(priority)] = cut;
+                    match outcome? {
+                        Finished::NotYet => break,
+                        Finished::Delivered => Ok(()),
+                        Finished::Never(reason) => Err(reason),
+                    }
+                };
                 vale.take(now, k, priority);
-                if let Err(reason) = hand_over(from, to, frame, priority, scratch) {
+                if let Err(reason) = outcome {
                     vale.spoil(k, reason);
                 }
             } else {
@@ -565,8 +592,13 @@ impl Engine {
                 self.unplug(k);
                 continue;
             };
-            let Engine { vale, dropped, .. } = self;
+            let Engine { vale, dropped, ports, .. } = self;
             vale.watch(now, k, has_room, &mut |frame| dropped.push(frame));
+            if vale.is_isolated(k)
+                && let Some(attached) = &mut ports[k]
+            {
+                attached.cut = [0; 8];
+            }
         }
         Engine::give_back_dropped(&mut self.ports, &mut self.dropped);
     }
@@ -676,7 +708,10 @@ fn offer(
         return Offered::NotNow;
     }
     let offload = call!(&from.kind, offload(lent.buffer));
-    // A broken receiver is found when it is its turn.
+    // What is left to be done is done when it is the receiver's turn; that one is broken is found then, too.
+    if !call!(&to.kind, takes_offload(&offload)) {
+        return Offered::NotNow;
+    }
     if !call!(&mut to.kind, reserve(lent.len(), &offload)).unwrap_or(false) {
         return Offered::NotNow;
     }
@@ -691,7 +726,7 @@ fn offer(
 fn fits(from: &Attached, to: &Attached, lent: Lent) -> bool {
     let longest = call!(&to.kind, max_frame());
     let offload = call!(&from.kind, offload(lent.buffer));
-    lent.len() as usize <= SCRATCH_BYTES
+    lent.len() as usize <= SCRATCH_BYTES / 2
         && match offload.segmentation {
             Segmentation::None => lent.len() <= longest,
             _ => u32::from(offload.headers) + u32::from(offload.segment) <= longest,
@@ -707,6 +742,16 @@ fn hand_over(
     priority: Priority,
     scratch: &mut [u8],
 ) -> Result<(), DropReason> {
+    let bytes = fetch(from, lent, scratch)?;
+    let offload = call!(&from.kind, offload(lent.buffer));
+    let delivery = Delivery { bytes, offload, domain: domain_of(from, lent), priority };
+    call!(&mut to.kind, deliver(&delivery));
+    Ok(())
+}
+
+/// Copies a frame to where nobody else can write it, and looks whether its sender may send it.
+#[inline]
+fn fetch<'a>(from: &Attached, lent: Lent, scratch: &'a mut [u8]) -> Result<&'a mut [u8], DropReason> {
     let bytes = &mut scratch[..lent.len() as usize];
     call!(&from.kind, read(lent.buffer, bytes));
     for (at, half) in lent.head.iter().enumerate() {
@@ -714,15 +759,89 @@ fn hand_over(
             place.copy_from_slice(&half.to_le_bytes());
         }
     }
-    if from.access.address.is_some_and(|own| !is_from(bytes, own)) {
-        return Err(DropReason::ForgedSource);
+    match from.access.address {
+        Some(own) if !is_from(bytes, own) => Err(DropReason::ForgedSource),
+        _ => Ok(bytes),
     }
+}
+
+/// The broadcast domain a frame is of.
+#[inline]
+fn domain_of(from: &Attached, lent: Lent) -> u16 {
     let own = call!(&from.kind, domain(lent.buffer));
-    let domain = own.or(from.access.domain).unwrap_or_else(|| tag(lent.head) & 0xfff);
+    own.or(from.access.domain).unwrap_or_else(|| tag(lent.head) & 0xfff)
+}
+
+/// What became of a frame of which something is left to be done.
+enum Finished {
+    Delivered,
+    NotYet,
+    Never(DropReason),
+}
+
+/// Does what a sender left to be done to a frame, for a receiver that cannot; of a frame that is cut, `cut` segments have
+/// been delivered already.
+#[cold]
+fn finish(
+    from: &Attached,
+    to: &mut Attached,
+    lent: Lent,
+    priority: Priority,
+    scratch: &mut [u8],
+    cut: &mut u32,
+) -> Result<Finished, BrokenPort> {
     let offload = call!(&from.kind, offload(lent.buffer));
-    let delivery = Delivery { bytes, offload, domain, priority };
-    call!(&mut to.kind, deliver(&delivery));
-    Ok(())
+    let domain = domain_of(from, lent);
+    let (scratch, segment) = scratch.split_at_mut(SCRATCH_BYTES / 2);
+    let bytes = match fetch(from, lent, scratch) {
+        Ok(bytes) => bytes,
+        Err(reason) => return Ok(Finished::Never(reason)),
+    };
+    let (start, offset) = offload.checksum.unwrap_or_default();
+    let network = match offload.segmentation {
+        Segmentation::None => {
+            if !call!(&mut to.kind, reserve(lent.len(), &Offload::NONE))? {
+                return Ok(Finished::NotYet);
+            }
+            if finish_checksum(bytes, start.into(), offset.into()).is_err() {
+                return Ok(Finished::Never(DropReason::Malformed));
+            }
+            let delivery = Delivery { bytes, offload: Offload::NONE, domain, priority };
+            call!(&mut to.kind, deliver(&delivery));
+            return Ok(Finished::Delivered);
+        }
+        Segmentation::Tcp4 => Network::V4,
+        Segmentation::Tcp6 => Network::V6,
+    };
+    // A sender that changed its headers after they were read, or whose frame is not what it said.
+    let Ok(cutter) = Cutter::new(bytes, network, start.into(), offload.segment.into()) else {
+        return Ok(Finished::Never(DropReason::Malformed));
+    };
+    while (*cut as usize) < cutter.count() {
+        let len = cutter.len(*cut as usize);
+        if len > segment.len() || len as u32 > call!(&to.kind, max_frame()) {
+            *cut = 0;
+            return Ok(Finished::Never(DropReason::TooBig));
+        }
+        if !call!(&mut to.kind, reserve(len as u32, &Offload::NONE))? {
+            return Ok(Finished::NotYet);
+        }
+        cutter.emit(*cut as usize, false, &mut segment[..len]);
+        let delivery = Delivery { bytes: &segment[..len], offload: Offload::NONE, domain, priority };
+        call!(&mut to.kind, deliver(&delivery));
+        *cut += 1;
+    }
+    *cut = 0;
+    Ok(Finished::Delivered)
+}
+
+/// The ports that a frame for all stations of a domain goes to, one bit each.
+#[cold]
+fn members(ports: &[Option<Attached>], domain: u16) -> u64 {
+    let is_member = |port: &Option<Attached>| {
+        port.as_ref().is_some_and(|a| a.present && a.access.domain.is_none_or(|own| own == domain))
+    };
+    (0..ports.len()).filter(|&k| is_member(&ports[k])).fold(0, |members, k| members | 1 << k)
 }
 
 /// Whether a frame is from that IPv4 address, or carries none.

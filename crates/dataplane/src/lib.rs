@@ -12,6 +12,8 @@
 #[cfg(not(loom))]
 pub mod clock;
 #[cfg(not(loom))]
+pub mod controller;
+#[cfg(not(loom))]
 pub mod engine;
 #[cfg(not(loom))]
 pub mod fabric;
@@ -27,5 +29,7 @@ pub mod ring;
 #[cfg(not(loom))]
 pub mod shm;
 mod sync;
+#[cfg(not(loom))]
+pub mod uplink;
 #[cfg(not(loom))]
 pub mod vhost;

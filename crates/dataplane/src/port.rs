@@ -8,6 +8,7 @@
 use rustix::event::PollFd;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::time::Instant;
+use std::net::Ipv4Addr;
 
 /// A frame that the other side sends, in one of the port's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +55,10 @@ impl Offload {
     pub const NONE: Offload =
         Offload { checksum: None, segmentation: Segmentation::None, segment: 0, headers: 0, verified: false };
 
-    /// How many frames a frame of `len` bytes makes when it is cut.
-    pub fn frames(&self, len: u32) -> u32 {
-        match self.segmentation {
-            Segmentation::None => 1,
-            _ => len.saturating_sub(self.headers.into()).div_ceil(u32::from(self.segment).max(1)).max(1),
-        }
+    /// Whether nothing is left to do.
+    #[inline(always)]
+    pub fn is_none(&self) -> bool {
+        self.checksum.is_none() && self.segmentation == Segmentation::None
     }
 }
 
@@ -134,6 +133,11 @@ pub trait Port: Send {
     /// The longest frame it can take in one piece.
     fn max_frame(&self) -> u32;
 
+    /// Whether frames with `offload` may be delivered to it as they are; for all other ports the switch does what is left.
+    fn takes_offload(&self, offload: &Offload) -> bool {
+        offload.is_none()
+    }
+
     /// Makes sure of room for a frame of `len` bytes with `offload`, which it keeps until [`Port::deliver`]; whether there is.
     fn reserve(&mut self, len: u32, offload: &Offload) -> Result<bool, BrokenPort>;
 
@@ -156,6 +160,9 @@ pub trait Port: Send {
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
+
+    /// A station with an address is at a port of this switch, or no longer is: what a port that leads elsewhere makes known.
+    fn announce(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
 
     /// The port's own counters, by name.
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64));

@@ -258,12 +258,12 @@ impl<F: Copy> Vale<F> {
         matches!(learned, Learned::Elsewhere(_)).then_some(DropReason::ForgedSource)
     }
 
-    /// Queues a copy of a frame of port `j` for every other port with room; returns how many.
+    /// Queues a copy of a frame of port `j` for every other port of `members` (one bit each) with room; returns how many.
     #[cold]
     #[inline(never)]
-    pub fn flood(&mut self, now: Instant, j: Port, p: Priority, frame: F) -> u32 {
+    pub fn flood(&mut self, now: Instant, j: Port, p: Priority, frame: F, members: u64) -> u32 {
         let mut copies = 0;
-        for k in (0..self.ports.len()).filter(|&k| k != j) {
+        for k in (0..self.ports.len()).filter(|&k| k != j && members >> k & 1 != 0) {
             let port = &mut self.ports[k];
             if !matches!(port.health, Health::Moving(_)) {
                 continue;
@@ -498,7 +498,7 @@ mod tests {
                     Ok(()) => Verdict::Queued(1),
                     Err(_) => Verdict::Full,
                 },
-                Route::All => Verdict::Queued(self.flood(now, j, h.priority, frame)),
+                Route::All => Verdict::Queued(self.flood(now, j, h.priority, frame, u64::MAX)),
                 Route::Drop(reason) => Verdict::Dropped(reason),
             }
         }
@@ -573,6 +573,9 @@ mod tests {
             balanced(&vale);
         }
         assert_eq!(vale.counters(1).dropped.frames(DropReason::FloodNoRoom), 6);
+        // A broadcast domain ends where it ends.
+        assert_eq!(vale.flood(Instant(1), 0, 0, 11, 1 << 3 | 1), 1);
+        assert_eq!(taken(&mut vale, Instant(1), 3), Some(11));
         // Unknown stations are everybody's without an uplink, and the uplink's with one.
         let mut vale = plugged(4, ValeConfig { uplink: Some(3), ..small() });
         assert_eq!(vale.accept(Instant(1), 0, &header(0, 77, 0), 5, &mut nothing), Verdict::Queued(1));

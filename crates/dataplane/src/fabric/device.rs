@@ -19,6 +19,14 @@ pub trait Device {
     /// The device is gone.
     fn send(&mut self, frame: &[u8]) -> io::Result<bool>;
 
+    /// Sends what [`Device::send`] took and kept, where it keeps frames to send many at once.
+    ///
+    /// # Errors
+    /// The device is gone.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// What wakes the fabric when frames come, and when there is room again if it waits `for_room`.
     fn wakers<'a>(&'a self, for_room: bool, fds: &mut Vec<PollFd<'a>>);
 

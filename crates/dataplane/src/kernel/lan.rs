@@ -29,6 +29,8 @@ pub struct Lan {
     tenants: Vec<Namespace>,
     /// The names of the switch's ends.
     devices: Vec<String>,
+    /// Whether they were made here, and end here.
+    own: bool,
 }
 
 impl Lan {
@@ -38,7 +40,7 @@ impl Lan {
     pub fn create(tag: &str, tenants: usize, wiring: Wiring) -> Result<Lan, KernelError> {
         assert!((1..=200).contains(&tenants));
         let switch = Namespace::create(&format!("{PREFIX}{tag}-switch"))?;
-        let mut lan = Lan { switch, tenants: Vec::new(), devices: (0..tenants).map(|i| format!("p{i}")).collect() };
+        let mut lan = Lan { switch, tenants: Vec::new(), devices: devices(tenants), own: true };
         for i in 0..tenants {
             lan.tenants.push(Namespace::create(&format!("{PREFIX}{tag}-{i}"))?);
             match wiring {
@@ -50,6 +52,13 @@ impl Lan {
             lan.configure(i)?;
         }
         Ok(lan)
+    }
+
+    /// One that another process has made, and deletes.
+    pub fn open(tag: &str, tenants: usize) -> Result<Lan, KernelError> {
+        let switch = Namespace::open(&format!("{PREFIX}{tag}-switch"))?;
+        let all = (0..tenants).map(|i| Namespace::open(&format!("{PREFIX}{tag}-{i}")));
+        Ok(Lan { switch, tenants: all.collect::<Result<_, _>>()?, devices: devices(tenants), own: false })
     }
 
     /// Gives a tenant's device its address, and tells it where the others are.
@@ -95,8 +104,15 @@ impl Lan {
     }
 }
 
+fn devices(tenants: usize) -> Vec<String> {
+    (0..tenants).map(|i| format!("p{i}")).collect()
+}
+
 impl Drop for Lan {
     fn drop(&mut self) {
+        if !self.own {
+            return;
+        }
         for namespace in self.tenants.iter().chain([&self.switch]) {
             // What is left is what `clean` is for.
             let _ = Namespace::delete(namespace.name());

@@ -115,11 +115,15 @@ pub(super) fn set_sysctl(name: &str, value: &str) -> Result<(), KernelError> {
     std::fs::write(Path::new("/proc/sys").join(name), value).tried(|| format!("setting {name} to {value}"))
 }
 
-/// Deletes every namespace that begins with [`PREFIX`], and the devices with it; returns their names.
+/// Deletes every namespace of this project, and the devices with it; returns their names. For what a killed run left behind.
 ///
-/// For what a killed run left behind. Devices outside of namespaces are not made here, but for TAPs, which end with who made
-/// them.
+/// A TAP ends with the process that made it, and all other devices that are made here are in such namespaces.
 pub fn clean() -> Result<Vec<String>, KernelError> {
+    clean_up("")
+}
+
+/// The same for the namespaces of one run, whose names go on with `tag`.
+pub fn clean_up(tag: &str) -> Result<Vec<String>, KernelError> {
     let mut gone = Vec::new();
     let entries = match std::fs::read_dir(NAMED) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(gone),
@@ -127,7 +131,7 @@ pub fn clean() -> Result<Vec<String>, KernelError> {
     };
     for entry in entries {
         let name = entry.tried(|| NAMED.to_owned())?.file_name().to_string_lossy().into_owned();
-        if name.starts_with(PREFIX) {
+        if name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(tag)) {
             Namespace::delete(&name)?;
             gone.push(name);
         }

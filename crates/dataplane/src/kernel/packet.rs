@@ -5,6 +5,7 @@ use super::link::Links;
 use super::netns::Namespace;
 use super::pool::{HEADER_LEN, Pool};
 use super::sys::{self, BATCH};
+use crate::fabric::Device;
 use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -184,6 +185,37 @@ impl AsFd for PacketDevice {
     }
 }
 
+impl Device for PacketDevice {
+    fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+        // What the device did not take last time goes before what is answered to the frames of this time.
+        PacketDevice::flush(self)?;
+        PacketDevice::receive(self, &mut |frame: &[u8]| take(frame))
+    }
+
+    fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        Ok(PacketDevice::send(self, frame))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        PacketDevice::flush(self).map(drop)
+    }
+
+    fn wakers<'a>(&'a self, for_room: bool, fds: &mut Vec<PollFd<'a>>) {
+        let room = if for_room || self.waiting() > 0 { PollFlags::OUT } else { PollFlags::empty() };
+        fds.push(PollFd::new(&self.socket, PollFlags::IN | room));
+    }
+
+    fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
+        let counters = PacketDevice::counters(self);
+        show("rx_frames", counters.received);
+        show("tx_frames", counters.sent);
+        show("rx_bad", counters.bad);
+        show("tx_too_long", counters.too_long);
+        show("tx_full", counters.device_full);
+        show("rx_socket_drops", counters.socket_drops);
+    }
+}
+
 /// A port of the switch that is a plain device: nothing holds the other side back, and what it sends too fast is lost in
 /// the kernel and counted.
 #[derive(Debug)]
@@ -245,8 +277,8 @@ impl Port for PacketPort {
         self.device.mtu + HEADER_LEN as u32
     }
 
-    fn reserve(&mut self, _len: u32, offload: &Offload) -> Result<bool, BrokenPort> {
-        Ok(*offload == Offload::NONE && self.device.has_room())
+    fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
+        Ok(self.device.has_room())
     }
 
     fn deliver(&mut self, frame: &Delivery<'_>) {

@@ -9,6 +9,8 @@
 //! stays too. With `napi_defer_hard_irqs` and a long `gro_flush_timeout` nothing polls it but the switch: one busy poll at a
 //! time, when there is room for what it can bring. A generic XDP program that passes everything keeps the device from merging
 //! TCP segments. Before the switch sleeps it lets the device's interrupts on again.
+//!
+//! A switch that is killed loses what it had accepted, and of each port one poll of 64 frames every 2 s until another runs.
 
 use super::edge::Edge;
 use super::error::{KernelError, Tried};
@@ -27,21 +29,20 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::{self, Flow};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 
 /// Frames that wait at a tenant's device: more than all its sockets' send buffers hold, some 93 full frames each.
 const TENANT_QUEUE: u32 = 100_000;
 /// Empty polls after which interrupts are on again.
 const DEFER_INTERRUPTS: u32 = 2;
-/// After so long without a poll the kernel polls once itself: what a switch that starts again after it was killed waits for.
-const KERNEL_POLLS_AFTER: std::time::Duration = std::time::Duration::from_secs(10);
-/// Beyond half of that a port that is shut says that the kernel shall not poll: as good as never.
-const SHUT_FOR_LONG: Duration = Duration::from_secs(4);
-const NEVER_NS: u64 = 1_000_000_000_000_000;
+/// After so long without a poll the kernel polls once itself, and again after as long.
+///
+/// It bounds how long a switch that starts again after it was killed waits for the first frame, and how much is lost while
+/// none runs: one poll of 64 frames each time.
+const KERNEL_POLLS_AFTER: std::time::Duration = std::time::Duration::from_secs(2);
+/// A port that is shut has one or two frames polled so often, into its socket, so that the kernel does not poll.
+const KEEP_SHUT: Duration = Duration::from_secs(1);
 /// Longest time busy polling may take; it polls once, but 0 would switch it off.
 const BUSY_POLL_US: i32 = 20;
 
@@ -160,42 +161,22 @@ impl Veth<'_> {
     }
 }
 
-/// The settings of a device's polling that only its sysfs has.
-#[derive(Debug)]
-struct Polling {
-    defer: File,
-    timeout: File,
-    /// Whether the kernel was told never to poll.
-    never: bool,
-}
-
-impl Polling {
-    fn open(namespace: &Namespace, device: &str) -> Result<Polling, KernelError> {
-        namespace.enter_with_sysfs(|| {
-            let open = |name: &str| {
-                let path = PathBuf::from(format!("/sys/class/net/{device}/{name}"));
-                File::options().write(true).open(&path).tried(|| path.display().to_string())
-            };
-            Ok(Polling { defer: open("napi_defer_hard_irqs")?, timeout: open("gro_flush_timeout")?, never: false })
-        })?
-    }
-
-    fn set(&mut self, defer: u32, timeout_ns: u64) -> Result<(), KernelError> {
-        let what = || "when a device is polled".to_owned();
-        self.timeout.write_all_at(timeout_ns.to_string().as_bytes(), 0).tried(what)?;
-        self.defer.write_all_at(defer.to_string().as_bytes(), 0).tried(what)
-    }
-
-    /// The kernel shall not poll, or poll after a while.
-    fn set_never(&mut self, never: bool) {
-        if self.never != never {
-            let timeout = if never { NEVER_NS } else { KERNEL_POLLS_AFTER.as_nanos() as u64 };
-            // What it is for can be told the next time as well.
-            if self.set(DEFER_INTERRUPTS, timeout).is_ok() {
-                self.never = never;
-            }
+/// Says when a device of a namespace is polled: settings that only its sysfs has.
+fn set_polling(
+    namespace: &Namespace,
+    device: &str,
+    defer: u32,
+    timeout: std::time::Duration,
+) -> Result<(), KernelError> {
+    namespace.enter_with_sysfs(|| {
+        for (name, value) in
+            [("gro_flush_timeout", timeout.as_nanos().to_string()), ("napi_defer_hard_irqs", defer.to_string())]
+        {
+            let path = format!("/sys/class/net/{device}/{name}");
+            std::fs::write(&path, value).tried(|| path)?;
         }
-    }
+        Ok(())
+    })?
 }
 
 /// What a port asks of the kernel about the sockets of its tenant.
@@ -234,7 +215,7 @@ pub struct ValvePort {
     poller: OwnedFd,
     /// Attached as long as it is open.
     _program: OwnedFd,
-    polling: Polling,
+    budget: i32,
     needed: u32,
     longest: u32,
     inbox: Pool,
@@ -245,8 +226,10 @@ pub struct ValvePort {
     outbox: Pool,
     stage: Stage,
     now: Instant,
-    /// Since when there has been no room for a poll.
-    shut_since: Option<Instant>,
+    /// Whether there is no room for a poll.
+    shut: bool,
+    /// When it was polled last.
+    polled: Instant,
     device_again: Option<Instant>,
     /// Interrupts are on.
     asleep: bool,
@@ -271,9 +254,8 @@ impl ValvePort {
             links.up(veth.switch_device)?;
             Ok::<_, KernelError>((program, socket, poller, port, link))
         })??;
-        let mut polling = Polling::open(veth.switch, veth.switch_device)?;
         // Interrupts as with any device, until the poller has its number.
-        polling.set(0, 0)?;
+        set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
         let (diag, theirs, sink) = veth.tenant.enter(|| {
             let mut links = Links::open()?;
             veth.prepare_tenant(&mut links)?;
@@ -283,7 +265,7 @@ impl ValvePort {
         })??;
         let boot = boot_frame(port);
         learn(veth, &poller, &theirs, &boot)?;
-        polling.set(DEFER_INTERRUPTS, KERNEL_POLLS_AFTER.as_nanos() as u64)?;
+        set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;
         set_busy_poll(&poller, config.budget).tried(|| "busy polling (CONFIG_NET_RX_BUSY_POLL)".to_owned())?;
         let longest = link.mtu + HEADER_LEN as u32;
         let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), theirs.index, longest)?;
@@ -292,7 +274,7 @@ impl ValvePort {
             kernel: Kernel { socket, diag },
             poller,
             _program: program,
-            polling,
+            budget: config.budget as i32,
             needed: config.needed(),
             longest,
             inbox: Pool::new(config.buffers, longest),
@@ -302,7 +284,8 @@ impl ValvePort {
             outbox: Pool::new(config.stage, longest),
             stage: Stage::new(charges, link.mtu, config.detection_time),
             now: Instant::ZERO,
-            shut_since: None,
+            shut: false,
+            polled: Instant::ZERO,
             device_again: None,
             asleep: false,
             counters: Counters::default(),
@@ -318,20 +301,27 @@ impl ValvePort {
             return Ok(());
         }
         if self.inbox.free() < self.needed {
-            if self.shut_since.is_none() {
-                self.counters.shut += 1;
-            }
-            let since = *self.shut_since.get_or_insert(self.now);
-            self.polling.set_never(self.now.since(since) >= SHUT_FOR_LONG);
+            self.counters.shut += u64::from(!self.shut);
+            self.shut = true;
             return Ok(());
         }
-        self.shut_since = None;
-        self.polling.set_never(false);
+        self.shut = false;
         self.poll()
+    }
+
+    /// Polls as little as can be, and leaves it in the socket: the kernel's own poll would bring more.
+    fn keep_shut(&mut self) {
+        // Options that this socket has; if they could not be set, the poll would bring more.
+        let budget = |n| drop(sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::BUSY_POLL_BUDGET, n));
+        budget(1);
+        sys::busy_poll(self.poller.as_fd());
+        budget(self.budget);
+        self.polled = self.now;
     }
 
     fn poll(&mut self) -> Result<(), BrokenPort> {
         self.counters.polls += 1;
+        self.polled = self.now;
         sys::busy_poll(self.poller.as_fd());
         if self.drain()? == 0 {
             self.counters.empty_polls += 1;
@@ -476,6 +466,9 @@ impl Port for ValvePort {
         if self.received.is_empty() {
             self.fetch()?;
         }
+        if now.since(self.polled) >= KEEP_SHUT {
+            self.keep_shut();
+        }
         if !self.stage.is_empty() {
             self.pump()?;
         }
@@ -517,8 +510,8 @@ impl Port for ValvePort {
         self.longest
     }
 
-    fn reserve(&mut self, _len: u32, offload: &Offload) -> Result<bool, BrokenPort> {
-        Ok(*offload == Offload::NONE && self.outbox.free() > 0)
+    fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
+        Ok(self.outbox.free() > 0)
     }
 
     fn deliver(&mut self, frame: &Delivery<'_>) {

@@ -258,6 +258,11 @@ impl crate::port::Port for Port {
         self.guest.max_frame()
     }
 
+    fn takes_offload(&self, _offload: &Offload) -> bool {
+        // What the guest does not take is done in the port, by what it negotiated.
+        true
+    }
+
     #[inline]
     fn reserve(&mut self, len: u32, offload: &Offload) -> Result<bool, BrokenPort> {
         Ok(self.guest.reserve(len, offload))

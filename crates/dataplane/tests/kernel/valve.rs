@@ -1,9 +1,12 @@
 //! The veth valve: nothing lost from `send()` to `recv()`.
 
 use crate::harness::{Running, possible, receive_all, send_all, wait_for};
-use sluicenet_dataplane::kernel::lan::Lan;
+use sluicenet_dataplane::kernel::lan::{Lan, Wiring};
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
-use sluicenet_dataplane::kernel::valve::ValveConfig;
+use sluicenet_dataplane::kernel::netns;
+use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
+use sluicenet_dataplane::port::Port;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Experiment 1 of Crisan 2014, 4.2.3: two senders at full speed, a sink with the buffer it has by default.
 fn overload(tag: &str, payload: usize, count: u64, mut pause: impl FnMut(&Running, u64) + Send) {
@@ -219,4 +222,105 @@ fn an_idle_switch_sleeps_and_wakes() {
     let most = 300 * (sleeps_after - sleeps_before);
     assert!(polls_after - polls_before <= most, "{} polls", polls_after - polls_before);
     assert_eq!(switch.edge(), []);
+}
+
+/// The variable that makes this program the switch of [`a_killed_switch_keeps_the_backpressure_up`].
+const SWITCH_OF: &str = "SLUICENET_TEST_SWITCH_OF";
+
+#[test]
+#[ignore = "the switch that another test starts, and kills"]
+fn switch_to_be_killed() {
+    let Ok(tag) = std::env::var(SWITCH_OF) else { return };
+    let lan = Lan::open(&tag, 3).unwrap();
+    let ports = (0..3).map(|i| -> Box<dyn Port> {
+        let config = ValveConfig { detection_time: None, ..ValveConfig::default() };
+        Box::new(ValvePort::open(lan.veth(i), &config).unwrap())
+    });
+    let ports = ports.collect();
+    let switch = Running::start(lan, ports);
+    println!("ready");
+    loop {
+        std::thread::park();
+        let _ = &switch;
+    }
+}
+
+/// A switch in a process of its own, ready.
+fn switch_process(tag: &str) -> std::process::Child {
+    use std::io::BufRead;
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "valve::switch_to_be_killed", "--ignored", "--nocapture"])
+        .env(SWITCH_OF, tag)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.ends_with("ready")), "the switch did not start");
+    child
+}
+
+#[test]
+fn a_killed_switch_keeps_the_backpressure_up() {
+    if !possible() {
+        return;
+    }
+    let lan = Lan::create("kill", 3, Wiring::Valve).unwrap();
+    let mut switch = switch_process("kill");
+    let to = Lan::socket(2, 7000);
+    let mut sink = Sink::bind(lan.tenant(2), to, 1472, 2).unwrap();
+    let sent = [AtomicU64::new(0), AtomicU64::new(0)];
+    let total = || sent.iter().map(|s| s.load(Ordering::Relaxed)).sum::<u64>();
+    let stop = AtomicBool::new(false);
+    let (down, lost) = std::thread::scope(|scope| {
+        for i in 0..2 {
+            let mut sender = Sender::new(lan.tenant(i), i as u16, to, 1472).unwrap();
+            let (sent, stop) = (&sent[i], &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    sender.send(32).unwrap();
+                    sent.store(sender.sent(), Ordering::Relaxed);
+                }
+            });
+        }
+        while sink.received() < 20_000 {
+            sink.receive(64).unwrap();
+        }
+        switch.kill().unwrap();
+        switch.wait().unwrap();
+        let before = total();
+        // Long enough that both have filled their sockets' buffers, and the kernel has polled once.
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        let down = total() - before;
+        switch = switch_process("kill");
+        let after = sink.received();
+        while sink.received() < after + 20_000 {
+            sink.receive(64).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        let mut quiet = 0;
+        while quiet < 10 {
+            quiet = if sink.receive(64).unwrap() == 0 { quiet + 1 } else { 0 };
+        }
+        (down, total() - sink.received())
+    });
+    switch.kill().unwrap();
+    switch.wait().unwrap();
+    println!("killed for 3 s: the senders sent {down} meanwhile, {lost} were lost");
+    // Two sockets' buffers of some 93 frames, the rings of 256, and what the kernel polled.
+    assert!(down < 2 * (93 + 256 + 3 * 64), "{down} were sent while no switch ran");
+    // What the switch had accepted or was handing over, one more poll, and what the kernel polled while it was down.
+    assert!(lost < 2 * (1024 + 128 + 3 * 64) + 512, "{lost} were lost");
+}
+
+#[test]
+fn what_a_killed_run_left_is_cleaned() {
+    if !possible() {
+        return;
+    }
+    // Only that of this test: others may run beside it.
+    let left = Lan::create("left", 1, Wiring::Valve).unwrap();
+    std::mem::forget(left);
+    let gone = netns::clean_up("left").unwrap();
+    assert_eq!(gone, ["sluice-left-0", "sluice-left-switch"]);
+    assert_eq!(netns::clean_up("left").unwrap(), Vec::<String>::new());
 }

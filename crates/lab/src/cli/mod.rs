@@ -5,6 +5,7 @@
 
 mod bench;
 mod cells;
+mod controller;
 mod demo;
 mod diff;
 mod doctor;
@@ -73,6 +74,8 @@ enum Verb {
     Bench(bench::Bench),
     /// The lossless switch beside guests, containers and processes
     Switch(switch::Switch),
+    /// The program that says which machine of an overlay is on which server
+    Controller(controller::Controller),
     /// What this machine has of what sluicenet can use
     Doctor,
     /// Print the JSON schema of scenarios
@@ -110,6 +113,7 @@ pub fn main() -> ExitCode {
         Verb::Diff(v) => v.main(global),
         Verb::Bench(v) => v.main(global),
         Verb::Switch(v) => v.main(global),
+        Verb::Controller(v) => v.main(global),
         Verb::Doctor => doctor::main(global),
         Verb::Schema => schema::main(),
     };

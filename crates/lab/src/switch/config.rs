@@ -6,14 +6,20 @@ use crate::scenario::section::Section;
 use crate::scenario::tree::{Document, Span, Table as Entries, Value};
 use crate::scenario::{Error, Result};
 use sluicenet_dataplane::engine::Access;
+use sluicenet_dataplane::vhost::Socket;
 use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration as Time;
-use std::net::Ipv4Addr;
+use sluicenet_proto::units::Rate as LinkRate;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The largest file read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// What the port is called that leads to other servers.
+pub const UPLINK_NAME: &str = "uplink";
 
 /// Ports a switch may have.
 pub const PORTS_MAX: usize = 64;
@@ -25,6 +31,10 @@ pub(crate) static ROOT: Spec = Spec {
         k("switch", Table(&SWITCH), SWITCH.doc),
         k("watchdog", Table(&WATCHDOG), WATCHDOG.doc),
         k("port", Tables(&[&PORT]), PORT.doc),
+        k("uplink", Table(&UPLINK), UPLINK.doc),
+        k("overlay", Table(&OVERLAY), OVERLAY.doc),
+        k("network", Tables(&[&NETWORK]), NETWORK.doc),
+        k("server", Tables(&[&SERVER]), SERVER.doc),
     ],
 };
 
@@ -66,12 +76,72 @@ static PORT: Spec = Spec {
     doc: "a port and who is at it",
     keys: &[
         k("name", Text, "its name"),
-        k("kind", Choice(&["shm"]), "over what its frames move"),
+        k(
+            "kind",
+            Choice(&["shm", "vhost-user", "veth", "tap", "packet"]),
+            "over what its frames move: memory that a program attaches to, a QEMU guest's queues, a veth pair to a \
+             namespace that is held back without loss, a TAP device that is held by its queue, or any device without that",
+        ),
         k("mac", Text, "the address of the machine at it, which nobody else can use then; learned where absent"),
         k("ip", Text, "the only IPv4 address it may send from; any where absent"),
         k("tenant", Count(0, 4095), "the broadcast domain of all its frames; each frame's VLAN where absent"),
         k("priority", Count(0, 7), "the priority of all its frames; each frame's 802.1Q tag where absent"),
         k("buffers", Count(2, 1 << 16), "shm: buffers, a power of two; 1024 where absent"),
+        k("socket", Text, "vhost-user: the socket the switch listens at, `server=off` in QEMU"),
+        k("connect", Text, "vhost-user: the socket QEMU listens at, instead"),
+        k(
+            "device",
+            Text,
+            "veth, packet: the switch's device; tap: the device to be made; the port's name where absent",
+        ),
+        k("netns", Text, "veth, packet: the namespace that `device` is in, by name or path; this one where absent"),
+        k("tenant_netns", Text, "veth, tap: the namespace of the machine"),
+        k("tenant_device", Text, "veth: the machine's end of the pair; eth0 where absent"),
+        k("mtu", Count(68, 65_521), "tap: the largest IP packet; 1500 where absent"),
+    ],
+};
+
+static UPLINK: Spec = Spec {
+    name: "uplink",
+    doc: "the link to other servers, with priority flow control (802.1Qbb); a trunk, or the overlay's with [overlay]",
+    keys: &[
+        k("device", Text, "its device"),
+        k("netns", Text, "the namespace that it is in, by name or path; this one where absent"),
+        k("mac", Text, "its address"),
+        k("rate", Rate, "its speed: what pauses are counted in"),
+        k("response", Duration, "how long either end may take to obey a pause; 1 ms where absent"),
+        k("lossless", Counts, "priorities under flow control; those of [switch] where absent"),
+        k("buffer", Size, "receive buffer of a priority; room for flow control and 64 KB where absent"),
+    ],
+};
+
+static OVERLAY: Spec = Spec {
+    name: "overlay",
+    doc: "tunnels between servers (VXLAN), and who says which machine is where",
+    keys: &[
+        k("address", Text, "this server's IPv4 address in the physical network"),
+        k("controller", Text, "the controller's address and port"),
+        k("listen", Count(1, 65_535), "the port at which it hears the controller; 4791 where absent"),
+        k("controller_netns", Text, "the namespace through which the controller is reached; this one where absent"),
+        k("key", Text, "the file of the key shared with the controller: 64 hexadecimal digits"),
+    ],
+};
+
+static NETWORK: Spec = Spec {
+    name: "network",
+    doc: "a tenant of this server, and the network of the overlay that it is",
+    keys: &[
+        k("tenant", Count(0, 4095), "the tenant's number at ports"),
+        k("vni", Count(0, (1 << 24) - 1), "the number of the network"),
+    ],
+};
+
+static SERVER: Spec = Spec {
+    name: "server",
+    doc: "another server of the overlay",
+    keys: &[
+        k("address", Text, "its IPv4 address in the physical network"),
+        k("mac", Text, "the address of the next hop towards it"),
     ],
 };
 
@@ -92,6 +162,48 @@ pub struct Config {
     pub user: Option<String>,
     /// Its ports, in the order of the file.
     pub ports: Vec<PortConfig>,
+    /// Its uplink.
+    pub uplink: Option<UplinkConfig>,
+}
+
+/// The link to other servers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UplinkConfig {
+    /// Its device.
+    pub device: String,
+    /// Where that is; here where absent.
+    pub netns: Option<String>,
+    /// Its address.
+    pub mac: [u8; 6],
+    /// Its speed.
+    pub rate: LinkRate,
+    /// How long either end may take to obey a pause.
+    pub response: Time,
+    /// Priorities under flow control.
+    pub lossless: PrioritySet,
+    /// Receive buffer of a priority, in bytes.
+    pub buffer: Option<u32>,
+    /// What makes it more than a trunk.
+    pub overlay: Option<OverlayConfig>,
+}
+
+/// Tunnels between servers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OverlayConfig {
+    /// This server's address.
+    pub address: Ipv4Addr,
+    /// The controller's.
+    pub controller: SocketAddrV4,
+    /// Where the controller is heard.
+    pub listen: u16,
+    /// Through where the controller is reached.
+    pub controller_netns: Option<String>,
+    /// The key shared with it.
+    pub key: [u8; 32],
+    /// Tenants and their networks.
+    pub networks: Vec<(u16, u32)>,
+    /// Other servers, and the next hop towards each.
+    pub servers: Vec<(Ipv4Addr, [u8; 6])>,
 }
 
 /// A port as the file describes it.
@@ -115,6 +227,35 @@ pub enum PortKind {
         /// Buffers.
         buffers: u32,
     },
+    /// The queues of a guest.
+    VhostUser(Socket),
+    /// A veth pair to a namespace.
+    Veth {
+        /// The switch's end.
+        device: String,
+        /// Where that is; here where absent.
+        netns: Option<String>,
+        /// The machine's end.
+        tenant_device: String,
+        /// Where that is.
+        tenant_netns: String,
+    },
+    /// A TAP device that the switch makes.
+    Tap {
+        /// Its name.
+        device: String,
+        /// Where it is made.
+        tenant_netns: String,
+        /// The largest IP packet.
+        mtu: u32,
+    },
+    /// Any device.
+    Packet {
+        /// Its name.
+        device: String,
+        /// Where it is; here where absent.
+        netns: Option<String>,
+    },
 }
 
 impl PortKind {
@@ -122,6 +263,10 @@ impl PortKind {
     pub fn name(&self) -> &'static str {
         match self {
             PortKind::Shm { .. } => "shm",
+            PortKind::VhostUser(_) => "vhost-user",
+            PortKind::Veth { .. } => "veth",
+            PortKind::Tap { .. } => "tap",
+            PortKind::Packet { .. } => "packet",
         }
     }
 }
@@ -152,7 +297,7 @@ impl Config {
         };
         let control = switch.text("control")?.map_or_else(|| default_control(&name), PathBuf::from);
         let ports_max = switch.count("ports", 2..=PORTS_MAX as u64)?.unwrap_or(PORTS_MAX as u64) as usize;
-        let vale = vale_config(&root, &switch)?;
+        let mut vale = vale_config(&root, &switch)?;
         let mut ports: Vec<PortConfig> = Vec::new();
         for (table, span) in root.tables("port")? {
             let port = port(&doc, table, span)?;
@@ -162,6 +307,9 @@ impl Config {
             if port.mac.is_some() && ports.iter().any(|p| (p.mac, p.access.domain) == (port.mac, port.access.domain)) {
                 return Err(doc.error(span, "two ports of one tenant have the same `mac`"));
             }
+            if port.name == UPLINK_NAME {
+                return Err(doc.error(span, format!("a port cannot be called `{UPLINK_NAME}`")));
+            }
             ports.push(port);
             if ports.len() > ports_max {
                 return Err(doc
@@ -169,6 +317,8 @@ impl Config {
                     .hint("see `ports` in [switch]"));
             }
         }
+        let uplink = uplink(&root, &vale, path)?;
+        vale.uplink = uplink.is_some().then_some(0);
         Ok(Config {
             file: path.to_owned(),
             name,
@@ -177,6 +327,7 @@ impl Config {
             vale,
             user: switch.text("user")?.map(str::to_owned),
             ports,
+            uplink,
         })
     }
 }
@@ -210,6 +361,91 @@ fn vale_config(root: &Section<'_>, switch: &Section<'_>) -> Result<ValeConfig> {
     Ok(vale)
 }
 
+fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<UplinkConfig>> {
+    let section = root.section("uplink", &UPLINK)?;
+    if !root.has("uplink") {
+        for name in ["overlay", "network", "server"] {
+            if root.has(name) {
+                return Err(root.error(name, format!("[{name}] without [uplink]")));
+            }
+        }
+        return Ok(None);
+    }
+    let missing = |name: &str| section.missing(name);
+    let mut lossless = vale.lossless;
+    if let Some(priorities) = section.counts("lossless", 0..=7)? {
+        lossless = PrioritySet::NONE;
+        priorities.iter().for_each(|&p| lossless.insert(p as u8));
+    }
+    Ok(Some(UplinkConfig {
+        device: section.text("device")?.ok_or_else(|| missing("device"))?.to_owned(),
+        netns: section.text("netns")?.map(str::to_owned),
+        mac: mac(&section, section.text("mac")?.ok_or_else(|| missing("mac"))?)?,
+        rate: section.link_rate("rate")?.ok_or_else(|| missing("rate"))?,
+        response: section.positive("response")?.unwrap_or(Time::from_ms(1)),
+        lossless,
+        buffer: section.buffer("buffer")?.map(|bytes| bytes.as_bytes() as u32),
+        overlay: if root.has("overlay") { Some(overlay(root, path)?) } else { None },
+    }))
+}
+
+fn overlay(root: &Section<'_>, path: &Path) -> Result<OverlayConfig> {
+    let section = root.section("overlay", &OVERLAY)?;
+    let wanted = |name: &str| section.text(name)?.ok_or_else(|| section.missing(name));
+    let (mut networks, mut servers): (Vec<(u16, u32)>, Vec<_>) = (Vec::new(), Vec::new());
+    for (table, span) in root.tables("network")? {
+        let network = Section::new(section.doc, &NETWORK, table, Some(span))?;
+        let tenant = network.count("tenant", 0..=4095)?.ok_or_else(|| network.missing("tenant"))? as u16;
+        let vni = network.count_u32("vni", 0..=(1 << 24) - 1)?.ok_or_else(|| network.missing("vni"))?;
+        if networks.iter().any(|&(t, v)| t == tenant || v == vni) {
+            return Err(network.error_here("this tenant or this network has another one already"));
+        }
+        networks.push((tenant, vni));
+    }
+    for (table, span) in root.tables("server")? {
+        let server = Section::new(section.doc, &SERVER, table, Some(span))?;
+        let next_hop = server.text("mac")?.ok_or_else(|| server.missing("mac"))?;
+        servers.push((ipv4(&server, "address")?, mac(&server, next_hop)?));
+    }
+    let controller = wanted("controller")?
+        .parse()
+        .map_err(|_| section.error("controller", "this is no address with a port").expected("as 172.16.0.1:4790"))?;
+    Ok(OverlayConfig {
+        address: ipv4(&section, "address")?,
+        controller,
+        listen: section.count("listen", 1..=65_535)?.unwrap_or(4791) as u16,
+        controller_netns: section.text("controller_netns")?.map(str::to_owned),
+        key: key_of(&section, "key", path)?,
+        networks,
+        servers,
+    })
+}
+
+pub(super) fn ipv4(section: &Section<'_>, name: &str) -> Result<Ipv4Addr> {
+    let text = section.text(name)?.ok_or_else(|| section.missing(name))?;
+    text.parse().map_err(|_| section.error(name, "this is no IPv4 address").expected("as 10.0.0.1"))
+}
+
+/// The key in the file that `name` names, relative to the file at `path`. Nobody else may read it.
+pub(super) fn key_of(section: &Section<'_>, name: &str, path: &Path) -> Result<[u8; 32]> {
+    let file = section.text(name)?.ok_or_else(|| section.missing(name))?;
+    let file = path.parent().unwrap_or(Path::new("")).join(file);
+    let wrong = |message: String| section.error(name, format!("{}: {message}", file.display()));
+    let text = std::fs::read_to_string(&file).map_err(|e| wrong(e.to_string()))?;
+    let mode = std::fs::metadata(&file).map_err(|e| wrong(e.to_string()))?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(wrong("others may read the key".into()).hint("chmod 600"));
+    }
+    let digits = text.trim();
+    let bytes: Option<Vec<u8>> = (digits.is_ascii() && digits.len() == 64)
+        .then(|| (0..32).map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).ok()).collect())
+        .flatten();
+    match bytes.and_then(|bytes| bytes.try_into().ok()) {
+        Some(key) => Ok(key),
+        None => Err(wrong("this is no key".into()).expected("64 hexadecimal digits")),
+    }
+}
+
 fn port(doc: &Document, table: &Entries, span: Span) -> Result<PortConfig> {
     let section = Section::new(doc, &PORT, table, Some(span))?;
     port_of(&section)
@@ -234,7 +470,34 @@ pub fn port_from_words(name: &str, words: &[String]) -> Result<PortConfig> {
 fn port_of(section: &Section<'_>) -> Result<PortConfig> {
     let name = checked_name(section, section.text("name")?.ok_or_else(|| section.missing("name"))?)?;
     let kind = section.text("kind")?.ok_or_else(|| section.missing("kind"))?;
+    only_its_own(section, kind)?;
+    let text = |key: &str| section.text(key).map(|text| text.map(str::to_owned));
+    let device = match text("device")? {
+        Some(device) => device,
+        None => name.clone(),
+    };
+    let tenant_netns = || text("tenant_netns")?.ok_or_else(|| section.missing("tenant_netns"));
     let kind = match kind {
+        "vhost-user" => PortKind::VhostUser(match (text("socket")?, text("connect")?) {
+            (Some(path), None) => Socket::Listen(path.into()),
+            (None, Some(path)) => Socket::Connect(path.into()),
+            (None, None) => return Err(section.missing("socket")),
+            _ => return Err(section.error("connect", "a port has `socket` or `connect`, not both")),
+        }),
+        "veth" => PortKind::Veth {
+            device,
+            netns: text("netns")?,
+            tenant_device: text("tenant_device")?.unwrap_or("eth0".into()),
+            tenant_netns: tenant_netns()?,
+        },
+        "tap" => {
+            if !section.has("mac") {
+                return Err(section.missing("mac"));
+            }
+            let mtu = section.count_u32("mtu", 68..=65_521)?.unwrap_or(1500);
+            PortKind::Tap { device, tenant_netns: tenant_netns()?, mtu }
+        }
+        "packet" => PortKind::Packet { device, netns: text("netns")? },
         "shm" => {
             let buffers = section.count_u32("buffers", 2..=1 << 16)?.unwrap_or(1024);
             if !buffers.is_power_of_two() {
@@ -247,15 +510,34 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
         _ => return Err(unknown_kind(section)),
     };
     let mac = section.text("mac")?.map(|text| mac(section, text)).transpose()?;
-    let address = section.text("ip")?.map(|text| {
-        text.parse::<Ipv4Addr>().map_err(|_| section.error("ip", "this is no IPv4 address").expected("as 10.0.0.1"))
-    });
+    let address = if section.has("ip") { Some(ipv4(section, "ip")?) } else { None };
     let access = Access {
         domain: section.count("tenant", 0..=4095)?.map(|n| n as u16),
         priority: section.count("priority", 0..=7)?.map(|n| n as u8),
-        address: address.transpose()?,
+        address,
     };
     Ok(PortConfig { name, kind, mac, access })
+}
+
+/// A key that a port of this kind has no use for is a mistake.
+fn only_its_own(section: &Section<'_>, kind: &str) -> Result<()> {
+    let of_kind: &[(&str, &[&str])] = &[
+        ("buffers", &["shm"]),
+        ("socket", &["vhost-user"]),
+        ("connect", &["vhost-user"]),
+        ("device", &["veth", "tap", "packet"]),
+        ("netns", &["veth", "packet"]),
+        ("tenant_netns", &["veth", "tap"]),
+        ("tenant_device", &["veth"]),
+        ("mtu", &["tap"]),
+    ];
+    for (key, kinds) in of_kind {
+        if section.has(key) && !kinds.contains(&kind) {
+            let message = format!("a port of kind `{kind}` has no `{key}`");
+            return Err(section.error(key, message).hint(format!("`{key}` is for {}", kinds.join(", "))));
+        }
+    }
+    Ok(())
 }
 
 fn unknown_kind(section: &Section<'_>) -> Error {
@@ -348,6 +630,10 @@ mod tests {
             ("[[port]]\nkind = \"shm\"", 1, "`name` is missing"),
             ("[[port]]\nname = \"a\"", 1, "`kind` is missing"),
             ("[[port]]\nname = \"a\"\nkind = \"tun\"", 3, "unknown kind of port"),
+            ("[[port]]\nname = \"a\"\nkind = \"veth\"", 1, "`tenant_netns` is missing"),
+            ("[[port]]\nname = \"a\"\nkind = \"vhost-user\"", 1, "`socket` is missing"),
+            ("[[port]]\nname = \"a\"\nkind = \"shm\"\nmtu = 100", 4, "has no `mtu`"),
+            ("[[port]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"a\"\nconnect = \"b\"", 5, "not both"),
             ("[[port]]\nname = \"../a\"\nkind = \"shm\"", 2, "this is no name"),
             (&format!("{port}mac = \"2:0:0:0:0:1\""), 4, "no MAC address"),
             (&format!("{port}mac = \"01:00:00:00:00:01\""), 4, "a group of machines"),

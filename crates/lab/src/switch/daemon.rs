@@ -1,17 +1,30 @@
 //! A switch as a process: its engine on a thread of its own, and those who ask for something on others.
 
-use super::config::{Config, PortConfig, PortKind, port_from_words};
+use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, UplinkConfig, port_from_words};
 use super::control::{Answer, Request, Socket, borrow};
 use super::status::{Snapshot, Status};
-use sluicenet_dataplane::engine::Engine;
+use super::uplink;
+use sluicenet_dataplane::engine::{Access, Engine};
+use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
+use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
+use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort, Veth};
+use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
-use sluicenet_dataplane::shm;
+use sluicenet_dataplane::{shm, vhost};
+use sluicenet_node::vale::{Action, ValeConfig};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+/// The number of the port that leads to other servers.
+const UPLINK: usize = 0;
+
+/// Frames that a plain device has room for in each direction.
+const PACKET_BUFFERS: u32 = 4096;
 
 /// A port of the file, and who is at it.
 #[derive(Debug)]
@@ -78,7 +91,7 @@ impl Daemon {
             started: Instant::now(),
             control,
         });
-        let wanted = daemon.state().config.ports.clone();
+        let (wanted, uplink) = (daemon.state().config.ports.clone(), daemon.state().config.uplink.clone());
         let (stop, signals) = (Arc::new(AtomicBool::new(false)), Arc::clone(&daemon));
         let mut signal = signal_hook::iterator::Signals::new([
             signal_hook::consts::SIGINT,
@@ -101,8 +114,11 @@ impl Daemon {
             let outcome = engine.run(&engine_stop);
             (outcome, Snapshot::of(&engine))
         })?;
-        let outcome =
-            wanted.into_iter().try_for_each(|port| daemon.add(port).map_err(io::Error::other)).and_then(|()| {
+        // The uplink first: its number is in the switch's table.
+        let outcome = uplink
+            .map_or(Ok(()), |uplink| daemon.add_uplink(&uplink))
+            .and_then(|()| wanted.into_iter().try_for_each(|port| daemon.add(port).map_err(io::Error::other)))
+            .and_then(|()| {
                 ready(&daemon);
                 socket.serve(&daemon)
             });
@@ -177,22 +193,38 @@ impl Daemon {
         if state.ports.len() >= state.config.ports_max {
             return Err(format!("the switch has {} ports, all of them in use", state.config.ports_max));
         }
-        match port.kind {
-            // It comes into being when a program attaches.
-            PortKind::Shm { .. } => {}
+        let vale = state.config.vale.clone();
+        if let Some(opened) = open(&port.kind, port.mac, &vale).map_err(|e| format!("port {}: {e}", port.name))? {
+            let config = port.clone();
+            self.remote
+                .run(move |engine| -> io::Result<()> {
+                    let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
+                    engine.plug(k, &config.name, opened, config.access)?;
+                    settle(engine, k, &config);
+                    Ok(())
+                })
+                .and_then(|plugged| plugged)
+                .map_err(|e| e.to_string())?;
         }
         state.ports.push(Running { config: port, attached: false });
         Ok(())
     }
 
+    fn add_uplink(&self, config: &UplinkConfig) -> io::Result<()> {
+        let vale = self.state().config.vale.clone();
+        let port = uplink::open(config, &vale).map_err(|e| io::Error::new(e.kind(), format!("uplink: {e}")))?;
+        self.remote.run(move |engine| engine.plug(UPLINK, UPLINK_NAME, port, Access::default()))??;
+        Ok(())
+    }
+
     fn remove(&self, name: &str) -> Result<(), String> {
         let mut state = self.state();
-        let before = state.ports.len();
-        state.ports.retain(|p| p.config.name != name);
-        if state.ports.len() == before {
+        let Some(at) = state.ports.iter().position(|p| p.config.name == name) else {
             return Err(format!("there is no port {name}"));
-        }
+        };
+        let port = state.ports.remove(at);
         self.unplug(name);
+        let _ = self.remote.run(move |engine| announce(engine, &port.config, false));
         Ok(())
     }
 
@@ -214,7 +246,9 @@ impl Daemon {
     pub fn attach(&self, name: &str) -> Result<Attached<'_>, String> {
         let mut state = self.state();
         let port = state.ports.iter_mut().find(|p| p.config.name == name).ok_or(format!("there is no port {name}"))?;
-        let PortKind::Shm { buffers } = port.config.kind;
+        let PortKind::Shm { buffers } = port.config.kind else {
+            return Err(format!("port {name} is of kind {}: programs attach to shm", port.config.kind.name()));
+        };
         if port.attached {
             return Err(format!("somebody is attached to port {name}"));
         }
@@ -239,6 +273,7 @@ impl Daemon {
         let new = Config::load(&file).map_err(|e| e.to_string())?;
         let old = self.state().config.clone();
         for (what, same) in [
+            ("uplink", new.uplink == old.uplink),
             ("control", new.control == old.control),
             ("name", new.name == old.name),
             ("ports", new.ports_max == old.ports_max),
@@ -287,11 +322,11 @@ impl Daemon {
     /// Who may be at a port, and what it may send, changes while its traffic runs.
     fn change(&self, wanted: &PortConfig) {
         let mut state = self.state();
-        if let Some(port) = state.ports.iter_mut().find(|p| p.config.name == wanted.name) {
-            port.config = wanted.clone();
-        }
+        let Some(port) = state.ports.iter_mut().find(|p| p.config.name == wanted.name) else { return };
+        let before = std::mem::replace(&mut port.config, wanted.clone());
         let wanted = wanted.clone();
         let _ = self.remote.run(move |engine| {
+            announce(engine, &before, false);
             if let Some(k) = engine.port_named(&wanted.name) {
                 settle(engine, k, &wanted);
             }
@@ -299,12 +334,45 @@ impl Daemon {
     }
 }
 
+/// Opens what is behind a port; nothing for one that comes into being when a program attaches.
+fn open(kind: &PortKind, mac: Option<[u8; 6]>, vale: &ValeConfig) -> io::Result<Option<Box<dyn Port>>> {
+    let namespace = |name: &Option<String>| match name {
+        Some(name) => Namespace::open(name),
+        None => Namespace::current(),
+    };
+    Ok(Some(match kind {
+        PortKind::Shm { .. } => return Ok(None),
+        PortKind::VhostUser(socket) => Box::new(vhost::Port::open(socket.clone())?),
+        PortKind::Veth { device, netns, tenant_device, tenant_netns } => {
+            let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
+            let veth = Veth { switch: &switch, switch_device: device, tenant: &tenant, tenant_device };
+            let detection_time = (vale.action == Action::Drop).then_some(vale.detection_time);
+            Box::new(ValvePort::open(veth, &ValveConfig { detection_time, ..ValveConfig::default() })?)
+        }
+        PortKind::Tap { device, tenant_netns, mtu } => {
+            let tenant = Namespace::open(tenant_netns)?;
+            Box::new(TapPort::create(&tenant, device, mac.unwrap_or_default(), *mtu, &TapConfig::default())?)
+        }
+        PortKind::Packet { device, netns } => {
+            Box::new(PacketPort::new(PacketDevice::open(&namespace(netns)?, device, PACKET_BUFFERS)?))
+        }
+    }))
+}
+
 /// Tells the engine who is at a port.
 fn settle(engine: &mut Engine, k: usize, config: &PortConfig) {
     engine.forget(k);
     engine.set_access(k, config.access);
+    announce(engine, config, true);
     if let Some(mac) = config.mac {
         // The table has room for those of the file, or the machine is learned.
         engine.give(mac, config.access.domain.unwrap_or(0), k);
+    }
+}
+
+/// Tells those who lead elsewhere who is at a port, or no longer is.
+fn announce(engine: &mut Engine, config: &PortConfig, here: bool) {
+    if let (Some(mac), Some(address)) = (config.mac, config.access.address) {
+        engine.announce(config.access.domain.unwrap_or(0), mac, address, here);
     }
 }

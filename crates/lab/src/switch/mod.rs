@@ -5,9 +5,13 @@
 //! | `config` | its file: what may stand in it, and what that means |
 //! | `daemon` | how it starts, reloads and stops; which port of the file is which of the switch |
 //! | `control` | its socket: one JSON object a line, for its owner only |
+//! | `controller` | the overlay's controller, a program of its own |
+//! | `uplink` | what its link to other servers is made of |
 //! | `status` | what it says of itself |
 
 pub mod config;
 pub mod control;
+pub mod controller;
 pub mod daemon;
 pub mod status;
+mod uplink;

@@ -1,8 +1,8 @@
 //! What a switch says of itself.
 
-use super::config::{Config, PortConfig};
+use super::config::{Config, PortConfig, UPLINK_NAME};
 use serde::{Deserialize, Serialize};
-use sluicenet_dataplane::engine::{Engine, PortReport};
+use sluicenet_dataplane::engine::{Access, Engine, PortReport};
 use sluicenet_proto::loss::{DropReason, Drops};
 use std::collections::BTreeMap;
 
@@ -117,24 +117,36 @@ impl Snapshot {
             lossless: config.vale.lossless.iter().collect(),
             sleeps: self.sleeps,
             ledger: self.ledger,
-            ports: ports.iter().map(|port| self.port(port, at(&port.name))).collect(),
+            ports: config
+                .uplink
+                .iter()
+                .map(|uplink| {
+                    let own = (UPLINK_NAME, "uplink", Some(uplink.mac), Access::default());
+                    self.port(own, at(UPLINK_NAME))
+                })
+                .chain(ports.iter().map(|p| self.port((&p.name, p.kind.name(), p.mac, p.access), at(&p.name))))
+                .collect(),
         }
     }
 
-    fn port(&self, config: &PortConfig, found: Option<(usize, &PortReport)>) -> PortStatus {
+    fn port(
+        &self,
+        (name, kind, mac, access): (&str, &str, Option<[u8; 6]>, Access),
+        found: Option<(usize, &PortReport)>,
+    ) -> PortStatus {
         let report = found.map(|(_, r)| r.clone()).unwrap_or_default();
         let waits_for = (0..self.ports.len())
             .filter(|k| report.waits_for >> k & 1 != 0)
             .filter_map(|k| self.ports[k].as_ref().map(|r| r.name.clone()))
             .collect();
         PortStatus {
-            name: config.name.clone(),
-            kind: config.kind.name().into(),
+            name: name.into(),
+            kind: kind.into(),
             number: found.map(|(k, _)| k),
-            mac: config.mac.map(|mac| mac.map(|b| format!("{b:02x}")).join(":")),
-            ip: config.access.address.map(|a| a.to_string()),
-            tenant: config.access.domain,
-            priority: config.access.priority,
+            mac: mac.map(|mac| mac.map(|b| format!("{b:02x}")).join(":")),
+            ip: access.address.map(|a| a.to_string()),
+            tenant: access.domain,
+            priority: access.priority,
             isolated: report.isolated,
             accepted: report.counters.accepted,
             delivered: report.counters.delivered,

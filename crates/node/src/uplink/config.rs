@@ -6,7 +6,7 @@ use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_wire::ethernet::MacAddress;
+use sluicenet_wire::ethernet::{FCS_LEN, MIN_LEN, MacAddress};
 
 /// Bytes of a frame on the wire besides itself: preamble, start delimiter and gap.
 const GAP: u32 = 20;
@@ -18,6 +18,8 @@ pub struct Link {
     pub address: MacAddress,
     /// Its speed.
     pub rate: Rate,
+    /// Bytes of its longest frame without the check sequence.
+    pub max_frame: u32,
     /// Classes under flow control.
     pub lossless: PrioritySet,
     /// Watermarks of each of these classes.
@@ -65,6 +67,7 @@ impl Link {
         lossless: PrioritySet,
         buffer: u32,
     ) -> Result<Link, NoHeadroom> {
+        assert!(max_frame as usize >= MIN_LEN + FCS_LEN, "a link that carries the shortest frame");
         let headroom = Headroom {
             rate,
             data_delay: response,
@@ -82,6 +85,7 @@ impl Link {
         Ok(Link {
             address,
             rate,
+            max_frame: max_frame - FCS_LEN as u32,
             lossless,
             marks: Watermarks { xoff, xon: xoff - max_frame, capacity: buffer },
             buffer,

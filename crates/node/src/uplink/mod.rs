@@ -135,6 +135,11 @@ impl<R: Copy, T> Uplink<R, T> {
         }
     }
 
+    /// What it was set up with.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
     /// What it counted.
     pub fn counters(&self) -> &Counters {
         &self.counters

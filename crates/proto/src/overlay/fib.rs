@@ -26,6 +26,12 @@ impl Station {
         Station(mac & 0xffff_ffff_ffff | (domain as u64 & 0xfff) << 48)
     }
 
+    /// Its broadcast domain.
+    #[inline(always)]
+    pub const fn domain(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+
     /// Whether it names a group of stations (the I/G bit).
     #[inline(always)]
     pub const fn is_group(self) -> bool {

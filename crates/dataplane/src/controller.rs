@@ -1,0 +1,185 @@
+//! The overlay's controller as a daemon, and a server's socket to it (`docs/controller.md`).
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::rand::{GetRandomFlags, getrandom};
+use sluicenet_proto::overlay::controller::{Controller, ControllerConfig, ControllerCounters};
+use sluicenet_proto::overlay::seal::Key;
+use sluicenet_proto::rng::Rng;
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::controller::LEN;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Datagrams taken in one go.
+const BURST: usize = 64;
+
+/// Longest time after which a daemon sees that it is to stop.
+const LOOKS_EVERY: Duration = Duration::from_ms(50);
+
+/// Words that nobody can guess.
+pub fn entropy<const N: usize>() -> io::Result<[u64; N]> {
+    let mut words = [0; N];
+    for word in &mut words {
+        let mut bytes = [0; 8];
+        // Up to 256 bytes come whole (getrandom(2)).
+        getrandom(&mut bytes, GetRandomFlags::empty())?;
+        *word = u64::from_ne_bytes(bytes);
+    }
+    Ok(words)
+}
+
+/// A generator that nobody can guess.
+pub fn unguessable() -> io::Result<Rng> {
+    Ok(Rng::from_words(&entropy::<4>()?))
+}
+
+/// The controller and its socket.
+#[derive(Debug)]
+pub struct Daemon {
+    controller: Controller,
+    socket: UdpSocket,
+    /// Port on which the servers hear of changes.
+    servers_port: u16,
+    started: std::time::Instant,
+    unsent: u64,
+}
+
+impl Daemon {
+    /// A controller that listens at `address` and tells servers of changes at `servers_port`.
+    pub fn bind(address: SocketAddrV4, servers_port: u16, config: ControllerConfig) -> io::Result<Daemon> {
+        let [epoch] = entropy()?;
+        let socket = UdpSocket::bind(address)?;
+        socket.set_nonblocking(true)?;
+        Ok(Daemon {
+            controller: Controller::new(config, (epoch as u32).max(1)),
+            socket,
+            servers_port,
+            started: std::time::Instant::now(),
+            unsent: 0,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// A server of the overlay and its key.
+    pub fn admit(&mut self, server: Ipv4Addr, key: Key) {
+        self.controller.admit(server, key);
+    }
+
+    /// What it counted, and datagrams that the kernel did not take.
+    pub fn counters(&self) -> (&ControllerCounters, u64) {
+        (self.controller.counters(), self.unsent)
+    }
+
+    /// Stations it knows.
+    pub fn stations(&self) -> usize {
+        self.controller.stations()
+    }
+
+    fn now(&self) -> Instant {
+        Instant::ZERO + Duration::from_ns(self.started.elapsed().as_nanos() as u64)
+    }
+
+    fn send(&mut self, to: SocketAddr, datagram: &[u8; LEN]) {
+        // Who does not get it asks again, or is told again.
+        self.unsent += u64::from(self.socket.send_to(datagram, to).is_err());
+    }
+
+    /// Answers what has come and tells what is due, without waiting; whether there may be more.
+    pub fn turn(&mut self) -> io::Result<bool> {
+        let now = self.now();
+        self.controller.handle_timeout(now);
+        // One byte more than a message has, so that a longer datagram is seen to be one.
+        let mut bytes = [0; LEN + 1];
+        let mut taken = 0;
+        while taken < BURST {
+            match self.socket.recv_from(&mut bytes) {
+                Ok((len, from)) => {
+                    taken += 1;
+                    if let SocketAddr::V4(server) = from
+                        && let Some(answer) = self.controller.handle(now, *server.ip(), &bytes[..len])
+                    {
+                        self.send(from, &answer);
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                // Some server is not there (an ICMP error), or a signal came.
+                Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        while let Some((server, datagram)) = self.controller.poll_transmit(now) {
+            self.send(SocketAddrV4::new(server, self.servers_port).into(), &datagram);
+        }
+        Ok(taken == BURST)
+    }
+
+    /// Serves until `stop`.
+    pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            if self.turn()? {
+                continue;
+            }
+            let deadline = self.controller.poll_timeout().map_or(LOOKS_EVERY, |at| at.since(self.now()));
+            // Rounded up: a deadline is not looked at before it has come.
+            let wait = deadline.min(LOOKS_EVERY).0.div_ceil(1_000);
+            let timeout = Timespec { tv_sec: 0, tv_nsec: wait as i64 };
+            let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+            match rustix::event::poll(&mut fds, Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A server's socket to the controller.
+#[derive(Debug)]
+pub struct ControllerLink {
+    socket: UdpSocket,
+    /// Datagrams that the kernel did not take, and errors in receiving.
+    failed: u64,
+}
+
+impl ControllerLink {
+    /// A socket of `server` that hears the controller at `controller` only.
+    pub fn open(server: SocketAddrV4, controller: SocketAddrV4) -> io::Result<ControllerLink> {
+        let socket = UdpSocket::bind(server)?;
+        socket.connect(controller)?;
+        socket.set_nonblocking(true)?;
+        Ok(ControllerLink { socket, failed: 0 })
+    }
+
+    /// Sends a datagram; one that the kernel does not take is repeated by who made it.
+    pub fn send(&mut self, datagram: &[u8; LEN]) {
+        self.failed += u64::from(self.socket.send(datagram).is_err());
+    }
+
+    /// The next datagram; `None` when there is none.
+    pub fn receive(&mut self, into: &mut [u8; LEN + 1]) -> Option<usize> {
+        match self.socket.recv(into) {
+            Ok(len) => Some(len),
+            Err(e) => {
+                self.failed += u64::from(e.kind() != io::ErrorKind::WouldBlock);
+                None
+            }
+        }
+    }
+
+    /// Datagrams that the kernel did not take, and errors in receiving: the controller is not there.
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+}
+
+impl AsFd for ControllerLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

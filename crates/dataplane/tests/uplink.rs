@@ -1,0 +1,378 @@
+//! Two servers joined by a link with priority flow control: the overlay with its controller, a trunk, hostile neighbours.
+#![cfg(not(loom))]
+
+use sluicenet_dataplane::controller::{ControllerLink, Daemon, unguessable};
+use sluicenet_dataplane::engine::{Access, Engine};
+use sluicenet_dataplane::fabric::{Device, Local};
+use sluicenet_dataplane::shm::Client;
+use sluicenet_dataplane::uplink::Uplink;
+use sluicenet_node::uplink::Link;
+use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vtep::{Vtep, VtepConfig};
+use sluicenet_proto::frame::PrioritySet;
+use sluicenet_proto::overlay::controller::ControllerConfig;
+use sluicenet_proto::overlay::seal::Key;
+use sluicenet_proto::overlay::tunnel::TunnelConfig;
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+use sluicenet_wire::arp::{self, Operation};
+use sluicenet_wire::controller::UDP_PORT;
+use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
+use sluicenet_wire::icmp::TooBig;
+use sluicenet_wire::ipv4::{self, Ecn, Protocol};
+use sluicenet_wire::pfc;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Instant;
+
+const UPLINK: usize = 2;
+const DOMAIN: u16 = 10;
+const VNI: u32 = 700;
+/// The class of each station: the slow ones share a class, the fast ones another.
+const CLASSES: [u8; 5] = [0, 3, 1, 3, 1];
+const FOREVER: Duration = Duration::from_ms(3_600_000);
+
+fn mac(n: usize) -> MacAddress {
+    MacAddress::local(n as u32)
+}
+fn ip(n: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, n as u8)
+}
+
+/// A datagram of `len` bytes that carries a number.
+fn frame(from: usize, to: usize, number: u64, len: usize) -> Vec<u8> {
+    let mut frame = vec![0; len.max(60)];
+    ethernet::Repr { destination: mac(to), source: mac(from), ethertype: EtherType::IPV4 }.emit(&mut frame);
+    let header = ipv4::Repr {
+        source: ip(from),
+        destination: ip(to),
+        protocol: Protocol(99),
+        dscp: 0,
+        ecn: Ecn::NotEct,
+        identification: 0,
+        dont_fragment: true,
+        ttl: 64,
+        payload_len: (frame.len() - 34) as u16,
+    };
+    header.emit(&mut frame[14..]);
+    frame[34..42].copy_from_slice(&number.to_le_bytes());
+    frame
+}
+
+fn request(from: usize, target: usize) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    let all = MacAddress::BROADCAST;
+    ethernet::Repr { destination: all, source: mac(from), ethertype: EtherType::ARP }.emit(&mut frame);
+    let message = arp::Repr {
+        operation: Operation::Request,
+        sender_mac: mac(from),
+        sender_ip: ip(from),
+        target_mac: MacAddress::default(),
+        target_ip: ip(target),
+    };
+    message.emit(&mut frame[14..]);
+    frame
+}
+
+fn link(n: usize) -> Link {
+    let lossless = PrioritySet(0b1010);
+    let response = Duration::from_us(200);
+    let link = Link::new(mac(100 + n), Rate::gbps(1), 1518, response, lossless, 150_000).unwrap();
+    Link { detection_time: FOREVER, ..link }
+}
+
+/// The addresses of a test of its own on loopback: the controller is .3.
+fn network() -> impl Fn(u8) -> Ipv4Addr {
+    static TESTS: AtomicU8 = AtomicU8::new(0);
+    let test = TESTS.fetch_add(1, Ordering::Relaxed);
+    let process = std::process::id() as u16;
+    let [a, b] = process.to_be_bytes();
+    move |n| Ipv4Addr::new(127, 64 | a, b, n + 4 * test)
+}
+
+struct Server {
+    engine: Engine,
+    /// Tenants at ports 0 and 1: stations 2 n - 1 and 2 n of server `n`.
+    clients: Vec<Client>,
+}
+
+impl Server {
+    fn new(n: usize, access: impl Fn(usize) -> Access) -> Server {
+        let config = ValeConfig { uplink: Some(UPLINK), detection_time: FOREVER, ..ValeConfig::default() };
+        let mut engine = Engine::new(3, config);
+        let clients = (0..2)
+            .map(|k| {
+                let memory = engine.plug_shm(k, &format!("tenant-{k}"), 64).unwrap().memory;
+                let station = 2 * n - 1 + k;
+                assert!(engine.set_access(k, access(station)));
+                assert!(engine.give(mac(station).0, DOMAIN, k));
+                Client::open(memory).unwrap()
+            })
+            .collect();
+        Server { engine, clients }
+    }
+
+    fn own(&self, name: &str) -> u64 {
+        let report = self.engine.report(UPLINK).unwrap();
+        report.own.iter().find(|(n, _)| *n == name).map_or(0, |(_, value)| *value)
+    }
+
+    fn send(&mut self, k: usize, frame: &[u8]) -> bool {
+        let sent = self.clients[k].send(frame).unwrap();
+        let _ = self.clients[k].publish();
+        sent
+    }
+
+    fn receive(&mut self, k: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; 2048];
+        let len = self.clients[k].receive(&mut bytes).unwrap()?;
+        let _ = self.clients[k].publish();
+        bytes.truncate(len);
+        Some(bytes)
+    }
+
+    /// The number in the next frame from another station of this project.
+    fn number(&mut self, k: usize) -> Option<u64> {
+        let frame = self.receive(k)?;
+        Some(u64::from_le_bytes(frame[34..42].try_into().unwrap()))
+    }
+}
+
+fn access(station: usize) -> Access {
+    Access { domain: Some(DOMAIN), priority: Some(CLASSES[station]), address: Some(ip(station)) }
+}
+
+/// A server of an overlay whose controller is at .3.
+fn overlay(n: usize, device: Local, address: &impl Fn(u8) -> Ipv4Addr) -> Server {
+    let mut server = Server::new(n, access);
+    let here = address(n as u8);
+    let tunnel = TunnelConfig { server: here, mac: mac(100 + n), mtu: 1500 };
+    let mut vtep = Vtep::new(VtepConfig::new(tunnel), Key::new(&[n as u8; 32]), unguessable().unwrap(), 1);
+    vtep.bind(DOMAIN, VNI).unwrap();
+    vtep.admit(address(3 - n as u8), mac(103 - n));
+    for station in [2 * n - 1, 2 * n] {
+        assert!(vtep.add_station(server.engine.now(), DOMAIN, mac(station), ip(station)));
+    }
+    let to = ControllerLink::open(SocketAddrV4::new(here, UDP_PORT), SocketAddrV4::new(address(3), UDP_PORT)).unwrap();
+    let port = Uplink::overlay(device, link(n), vtep, to);
+    server.engine.plug(UPLINK, "uplink", Box::new(port), Access::default()).unwrap();
+    server
+}
+
+struct Running {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<usize>>,
+}
+
+/// The controller of a test, on a thread of its own.
+fn controller(address: &impl Fn(u8) -> Ipv4Addr) -> Running {
+    let at = SocketAddrV4::new(address(3), UDP_PORT);
+    let mut daemon = Daemon::bind(at, UDP_PORT, ControllerConfig::default()).unwrap();
+    (1..=2).for_each(|n| daemon.admit(address(n), Key::new(&[n; 32])));
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let thread = std::thread::spawn(move || {
+        daemon.run(&stopped).unwrap();
+        daemon.stations()
+    });
+    Running { stop, thread: Some(thread) }
+}
+
+impl Running {
+    fn stop(&mut self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map_or(0, |t| t.join().unwrap())
+    }
+}
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Turns both until `done`, which must come.
+fn until(servers: &mut [Server; 2], mut done: impl FnMut(&mut [Server; 2]) -> bool) {
+    let start = Instant::now();
+    while !done(servers) {
+        for server in servers.iter_mut() {
+            server.engine.turn();
+        }
+        assert!(start.elapsed().as_secs() < 60, "it did not come");
+    }
+}
+
+/// Overload from server 1 to a slow station and to a fast one of another class at server 2: nothing is lost, and the fast one
+/// never waits for the slow one.
+fn overload(servers: &mut [Server; 2]) {
+    let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
+    let mut held_back = 0;
+    let unresolved = [0, 1].map(|n| servers[n].own("unresolved"));
+    // A slow station that takes one frame while the fast one could take 20.
+    for turn in 0..60_000usize {
+        let [a, b] = servers;
+        for (k, to) in [(0, 3), (1, 4)] {
+            if a.send(k, &frame(k + 1, to, sent[k], 100 + turn % 1_300)) {
+                sent[k] += 1;
+            } else if k == 0 {
+                held_back += 1;
+            }
+        }
+        a.engine.turn();
+        b.engine.turn();
+        while let Some(number) = b.number(1) {
+            assert_eq!(number, seen[1], "in order, each once");
+            seen[1] += 1;
+        }
+        if turn % 20 == 0
+            && let Some(number) = b.number(0)
+        {
+            assert_eq!(number, seen[0], "in order, each once");
+            seen[0] += 1;
+        }
+    }
+    assert!(held_back > 1_000, "held back {held_back} times");
+    assert!(servers[1].own("pauses_sent") > 5 && servers[0].own("classes_held") > 5, "pauses are seen");
+    assert!(seen[1] > 4 * seen[0], "the other class is not stopped: {seen:?}");
+    until(servers, |[_, b]| {
+        for (k, seen) in seen.iter_mut().enumerate() {
+            while let Some(number) = b.number(k) {
+                assert_eq!(number, *seen);
+                *seen += 1;
+            }
+        }
+        seen == sent
+    });
+    for (server, unresolved) in servers.iter().zip(unresolved) {
+        server.engine.ledger();
+        assert_eq!(server.engine.queued(), 0);
+        assert_eq!(server.own("unresolved"), unresolved);
+        for loss in ["headroom_exceeded", "adapter_rx", "watchdog", "parked_full"] {
+            assert_eq!(server.own(loss), 0, "{loss}");
+        }
+        let report = server.engine.report(UPLINK).unwrap();
+        assert_eq!((report.counters.dropped.total_frames(), report.counters.refused.total_frames()), (0, 0));
+    }
+}
+
+#[test]
+fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
+    let address = network();
+    let mut controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [overlay(1, a, &address), overlay(2, b, &address)];
+    // Who is to be spoken to is asked for first, as every stack does.
+    for (k, target) in [(0, 3), (1, 4)] {
+        let mut asked = Instant::now();
+        servers[0].send(k, &request(k + 1, target));
+        until(&mut servers, |[a, _]| {
+            // The other end may not have registered yet.
+            if asked.elapsed().as_millis() > 1_100 {
+                asked = Instant::now();
+                a.send(k, &request(k + 1, target));
+            }
+            let Some(reply) = a.receive(k).filter(|f| f[..6] == mac(k + 1).0) else { return false };
+            let (message, _) = arp::Repr::parse(&reply[14..]).unwrap();
+            assert_eq!((message.operation, message.sender_mac), (Operation::Reply, mac(target)));
+            true
+        });
+    }
+    overload(&mut servers);
+    assert_eq!(servers[0].own("encapsulated"), servers[1].own("decapsulated"));
+    // A frame that does not fit is answered.
+    servers[0].send(0, &frame(1, 3, 0, 1_500 + 14));
+    until(&mut servers, |[a, _]| {
+        // An answer to a repeated request may still be there.
+        let Some(told) = a.receive(0).filter(|f| f[12..14] == EtherType::IPV4.0.to_be_bytes()) else { return false };
+        let (_, payload) = ipv4::Repr::parse(&told[14..]).unwrap();
+        assert_eq!(TooBig::parse(payload).unwrap().0.mtu, 1446);
+        true
+    });
+    assert_eq!(servers[0].own("too_big"), 1);
+    // The controller dies: who is known is still reached, who is not is dropped by name.
+    assert_eq!(controller.stop(), 4);
+    let [unresolved, silent] = ["unresolved", "cache_silent"].map(|name| servers[0].own(name));
+    servers[0].send(0, &frame(1, 3, 77, 100));
+    servers[0].send(1, &frame(2, 99, 0, 100));
+    until(&mut servers, |[_, b]| b.number(0) == Some(77));
+    until(&mut servers, |[a, _]| a.own("unresolved") == unresolved + 1);
+    assert_eq!(servers[0].own("cache_silent"), silent + 1);
+}
+
+#[test]
+fn over_a_trunk_an_overload_pauses_the_link_and_loses_nothing() {
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [(1, a), (2, b)].map(|(n, device)| {
+        let mut server = Server::new(n, access);
+        let port = Uplink::trunk(device, link(n));
+        server.engine.plug(UPLINK, "uplink", Box::new(port), Access::default()).unwrap();
+        server
+    });
+    // An ARP request goes to everybody, tagged on its way.
+    servers[0].send(0, &request(1, 3));
+    until(&mut servers, |[_, b]| b.receive(0).is_some());
+    until(&mut servers, |[_, b]| b.receive(1).is_some());
+    // The tag is the link's.
+    let mut seen = None;
+    servers[0].send(0, &frame(1, 3, 5, 100));
+    until(&mut servers, |[_, b]| {
+        seen = b.receive(0);
+        seen.is_some()
+    });
+    assert_eq!(seen.map(|f| f.len()), Some(100));
+    overload(&mut servers);
+}
+
+#[test]
+fn hostile_neighbours_at_a_port() {
+    let (device, mut neighbour) = Local::pair().unwrap();
+    let mut server = Server::new(1, access);
+    let times = Duration::from_ms(30);
+    let patience = Link { detection_time: times, restoration_time: times, ..link(1) };
+    server.engine.plug(UPLINK, "uplink", Box::new(Uplink::trunk(device, patience)), Access::default()).unwrap();
+    let pause = |classes, quanta| pfc::Repr { source: mac(9), class_enable: classes, quanta: [quanta; 8] }.emit();
+    // It pauses class 3 for ever: class 1 goes on, and after the detection time whoever sends in class 3 does, too.
+    let start = Instant::now();
+    let (mut fast, mut slow, mut number) = (0, 0, 0);
+    while slow < 2_000 {
+        assert!(start.elapsed().as_secs() < 60, "still held back");
+        let _ = neighbour.send(&pause(1 << 3, u16::MAX)).unwrap();
+        slow += u64::from(server.send(0, &frame(1, 50, number, 1_000)));
+        server.send(1, &frame(2, 51, number, 60));
+        number += 1;
+        server.engine.turn();
+        neighbour
+            .receive(&mut |frame| {
+                assert_ne!(frame[11], 1, "a frame of class 3");
+                fast += u64::from(frame[11] == 2);
+            })
+            .unwrap();
+    }
+    assert!(fast > 100, "{fast}");
+    assert_eq!(server.own("storms_detected"), 1);
+    assert!(server.own("watchdog") > 0);
+    // It stops: the class comes back.
+    let (start, mut back) = (Instant::now(), 0);
+    while back == 0 {
+        assert!(start.elapsed().as_secs() < 60, "not restored");
+        server.send(0, &frame(1, 50, 0, 1_000));
+        server.engine.turn();
+        neighbour.receive(&mut |frame| back += u64::from(frame[11] == 1)).unwrap();
+    }
+    assert_eq!(server.own("storms_restored"), 1);
+    // Nonsense of every kind harms nobody.
+    let mut rng = unguessable().unwrap();
+    for _ in 0..20_000 {
+        let mut frame = match rng.below(3) {
+            0 => pause(rng.next_u64() as u8 & !0b1010, 100).to_vec(),
+            _ => frame(50, 1, 0, 60 + rng.below(100) as usize),
+        };
+        frame[rng.below(60) as usize] = rng.next_u64() as u8;
+        frame.truncate(1 + rng.below(frame.len() as u64) as usize);
+        let _ = neighbour.send(&frame).unwrap();
+        server.engine.turn();
+        while server.receive(0).is_some() || server.receive(1).is_some() {}
+    }
+    server.engine.ledger();
+    assert!(server.own("control_short") > 0 && server.own("malformed") > 0);
+}

@@ -1,0 +1,70 @@
+//! The uplink of a switch, opened as its file describes it.
+
+use super::config::{OverlayConfig, UplinkConfig};
+use sluicenet_dataplane::controller::{ControllerLink, unguessable};
+use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_dataplane::kernel::packet::PacketDevice;
+use sluicenet_dataplane::port::Port;
+use sluicenet_dataplane::uplink::Uplink;
+use sluicenet_node::uplink::Link;
+use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vtep::{Vtep, VtepConfig};
+use sluicenet_proto::overlay::seal::Key;
+use sluicenet_proto::overlay::tunnel::TunnelConfig;
+use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
+use sluicenet_wire::vlan;
+use std::io;
+use std::net::SocketAddrV4;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Frames that the device has room for in each direction: what arrives while the switch does something else.
+const BUFFERS: u32 = 8192;
+/// Receive buffer of a priority beyond what flow control takes.
+const BEYOND: u32 = 64 << 10;
+
+/// Opens it.
+///
+/// # Errors
+/// When the device, the namespace or the controller's socket cannot be had, or the buffer is too small for flow control.
+pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port>> {
+    let namespace = match &config.netns {
+        Some(name) => Namespace::open(name)?,
+        None => Namespace::current()?,
+    };
+    let device = PacketDevice::open(&namespace, &config.device, BUFFERS)?;
+    let mtu = device.mtu();
+    let max_frame = mtu + (HEADER_LEN + vlan::TAG_LEN + FCS_LEN) as u32;
+    let mac = MacAddress(config.mac);
+    let make = |buffer| Link::new(mac, config.rate, max_frame, config.response, config.lossless, buffer);
+    let link = match config.buffer {
+        Some(buffer) => make(buffer),
+        None => make(0).or_else(|least| make(u32::try_from(least.needs).unwrap_or(u32::MAX - BEYOND) + BEYOND)),
+    };
+    let link = link.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+    let link = Link { detection_time: vale.detection_time, restoration_time: vale.restoration_time, ..link };
+    let Some(overlay) = &config.overlay else { return Ok(Box::new(Uplink::trunk(device, link))) };
+    let (vtep, controller) = vtep(overlay, mac, mtu)?;
+    Ok(Box::new(Uplink::overlay(device, link, vtep, controller)))
+}
+
+fn vtep(config: &OverlayConfig, mac: MacAddress, mtu: u32) -> io::Result<(Vtep<u32>, ControllerLink)> {
+    let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+    let tunnel = TunnelConfig { server: config.address, mac, mtu };
+    // Numbers of requests grow over restarts: those of a server that was started later are higher.
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+    let mut vtep = Vtep::new(VtepConfig::new(tunnel), Key::new(&config.key), unguessable()?, clock);
+    for &(tenant, vni) in &config.networks {
+        vtep.bind(tenant, vni)
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, format!("network {vni}: {e:?}")))?;
+    }
+    for &(server, next_hop) in &config.servers {
+        vtep.admit(server, MacAddress(next_hop));
+    }
+    let namespace = match &config.controller_netns {
+        Some(name) => Namespace::open(name)?,
+        None => Namespace::current()?,
+    };
+    let listen = SocketAddrV4::new(config.address, config.listen);
+    let link = namespace.enter(|| ControllerLink::open(listen, config.controller))??;
+    Ok((vtep, link))
+}
