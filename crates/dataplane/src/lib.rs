@@ -5,8 +5,10 @@
 //! decided by [`sluicenet_node::vale`], which knows nothing of all this. [`fabric`] runs the simulator's physical switches
 //! in real time.
 //!
-//! `unsafe` is confined to [`region`] (mapping memory, and reaching it while somebody else may write it) and to one
-//! instruction in [`clock`].
+//! [`vhost`] is the port of a QEMU guest.
+//!
+//! `unsafe` is confined to [`region`] and `vhost::memory` (mapping memory, and reaching it while somebody else may write it),
+//! to `vhost::sigbus` (a signal handler for when it is gone) and to one instruction in [`clock`].
 #![deny(unsafe_code)]
 
 #[cfg(not(loom))]

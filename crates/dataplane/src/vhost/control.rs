@@ -44,6 +44,10 @@ pub fn spawn(socket: Socket, handle: Handle) -> io::Result<std::thread::JoinHand
             };
             if let Some(connection) = connection {
                 serve(connection, &handle, &socket);
+                if listener.is_none() {
+                    // One that hangs up each time is not called without end.
+                    wait(&handle, None, Some(RETRY_MS));
+                }
             }
         }
         if listener.is_some() {
