@@ -157,6 +157,11 @@ pub trait Port: Send {
         None
     }
 
+    /// What there is to say after it showed itself broken.
+    fn why_broken(&self) -> &'static str {
+        "its other side broke the rules, or is gone"
+    }
+
     /// The port's own counters, by name.
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64));
 }

@@ -283,6 +283,9 @@ impl port::Port for Port {
     fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
         fds.push(PollFd::new(&self.kick, PollFlags::IN));
     }
+    fn why_broken(&self) -> &'static str {
+        "its program broke the rules of the rings"
+    }
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
         show("bad_entries", self.bad_entries);
     }
