@@ -320,17 +320,21 @@ impl Engine {
         true
     }
 
-    /// Has somebody look on at port `k`, or nobody any more; whether anybody is there.
-    pub fn set_tap(&mut self, k: usize, tap: Option<Tap>) -> bool {
-        let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { return false };
-        attached.tap = tap.map(Box::new);
+    /// Has somebody look on at port `k`; whether anybody is there and nobody looks on already.
+    pub fn set_tap(&mut self, k: usize, tap: Tap) -> bool {
+        self.sweep_taps();
+        let Some(attached) = self.ports[k].as_mut().filter(|a| a.present && a.tap.is_none()) else { return false };
+        attached.tap = Some(Box::new(tap));
         attached.settle();
         true
     }
 
-    /// Whether somebody looks on at port `k`.
-    pub fn is_tapped(&self, k: usize) -> bool {
-        self.ports[k].as_ref().is_some_and(|a| a.tap.is_some())
+    /// Forgets those who look on no more.
+    pub fn sweep_taps(&mut self) {
+        for attached in self.ports.iter_mut().flatten().filter(|a| a.tap.as_ref().is_some_and(|t| t.is_closed())) {
+            attached.tap = None;
+            attached.settle();
+        }
     }
 
     /// Takes a port away. What it sent is still delivered; what waits for it is dropped by name.

@@ -4,7 +4,7 @@
 
 use sluicenet_proto::loss::DropReason;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -41,8 +41,9 @@ pub struct Captured {
 #[derive(Debug, Default)]
 struct Shared {
     waiting_bytes: AtomicUsize,
-    taken: AtomicU64,
+    passed: AtomicU64,
     lost: AtomicU64,
+    closed: AtomicBool,
 }
 
 /// The switch's end.
@@ -68,7 +69,11 @@ pub fn tap(snaplen: u32) -> (Tap, Capture) {
 }
 
 impl Tap {
-    /// Takes a copy of a frame of `len` bytes, the first of which `read` gives.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Relaxed)
+    }
+
+    /// Takes a copy of a frame, or counts it, of `len` bytes, the first of which `read` gives.
     #[cold]
     pub(crate) fn take(
         &mut self,
@@ -78,7 +83,7 @@ impl Tap {
         read: impl FnOnce(&mut [u8]),
     ) {
         let wanted = len.min(self.snaplen) as usize;
-        self.shared.taken.fetch_add(1, Ordering::Relaxed);
+        self.shared.passed.fetch_add(1, Ordering::Relaxed);
         // Only this end adds, so that the bound holds.
         if self.shared.waiting_bytes.load(Ordering::Relaxed) + wanted > BYTES_MAX {
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
@@ -95,7 +100,18 @@ impl Tap {
     }
 }
 
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 impl Capture {
+    /// Nobody looks on any more; the switch forgets the tap when [told](crate::engine::Engine::sweep_taps).
+    pub fn close(&self) {
+        self.shared.closed.store(true, Ordering::Relaxed);
+    }
+
     /// The next frame, waited for so long; the error says whether there will be more.
     pub fn next(&self, wait: Duration) -> Result<Captured, RecvTimeoutError> {
         let captured = self.frames.recv_timeout(wait)?;
@@ -105,7 +121,7 @@ impl Capture {
 
     /// Frames that passed, taken or lost.
     pub fn passed(&self) -> u64 {
-        self.shared.taken.load(Ordering::Relaxed)
+        self.shared.passed.load(Ordering::Relaxed)
     }
 
     /// Frames that found the queue full.

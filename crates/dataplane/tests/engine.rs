@@ -323,7 +323,7 @@ fn who_looks_on_sees_what_passes_and_what_is_dropped() {
     let (mut engine, mut clients) = switch(3, 8, ValeConfig { slots: 4, ..patient() });
     let (tap_a, at_a) = sluicenet_dataplane::tap::tap(40);
     let (tap_b, at_b) = sluicenet_dataplane::tap::tap(2048);
-    assert!(engine.set_tap(0, Some(tap_a)) && engine.set_tap(1, Some(tap_b)) && engine.is_tapped(0));
+    assert!(engine.set_tap(0, tap_a) && engine.set_tap(1, tap_b));
     let next = |capture: &sluicenet_dataplane::tap::Capture| capture.next(std::time::Duration::ZERO).ok();
     // Straight through: in at one, out at the other.
     assert!(clients[0].send(&frame(0, 1, 1, 100)).unwrap());
@@ -360,7 +360,13 @@ fn who_looks_on_sees_what_passes_and_what_is_dropped() {
         Err(std::sync::mpsc::RecvTimeoutError::Disconnected),
         "a capture ends with its port"
     );
-    assert!(engine.set_tap(0, None) && !engine.is_tapped(0));
+    // One looks on at a time.
+    assert!(
+        !engine.set_tap(0, sluicenet_dataplane::tap::tap(60).0)
+            && !engine.set_tap(1, sluicenet_dataplane::tap::tap(60).0)
+    );
+    at_a.close();
+    assert!(engine.set_tap(0, sluicenet_dataplane::tap::tap(60).0));
     let (a, c) = (engine.report(0).unwrap(), engine.report(2).unwrap());
     assert_eq!((a.bytes_from, c.bytes_from), (100 + 60, 6 * 60));
     engine.ledger();

@@ -2,16 +2,22 @@
 
 use super::config::{Config, PortConfig, PortKind, port_from_words};
 use super::control::{Answer, Request, Socket, borrow};
+use super::log::Log;
+use super::metrics;
+use super::privileges::{self, Becomes, Rights};
 use super::status::{Snapshot, Status};
 use sluicenet_dataplane::engine::Engine;
+use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::shm;
+use sluicenet_dataplane::tap::{Capture, tap};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tracing::{info, warn};
 
 /// A port of the file, and who is at it.
 #[derive(Debug)]
@@ -35,6 +41,18 @@ pub struct Daemon {
     stopping: AtomicBool,
     started: Instant,
     control: PathBuf,
+    /// What is said once a second at most.
+    pub(super) log: Log,
+}
+
+/// Opens what is behind a port. One in shared memory comes into being when a program attaches.
+fn open(port: &PortConfig) -> Result<Option<Box<dyn Port>>, String> {
+    if let Some(missing) = privileges::missing(port.kind.name(), port.kind.rights().open, privileges::own()) {
+        return Err(missing);
+    }
+    match port.kind {
+        PortKind::Shm { .. } => Ok(None),
+    }
 }
 
 /// A port in shared memory that a program uses; given up when dropped.
@@ -66,10 +84,31 @@ impl Daemon {
     ///
     /// # Errors
     /// When a port or the control socket cannot be had, or the system fails the engine.
-    pub fn run(config: Config, ready: impl FnOnce(&Daemon)) -> io::Result<Status> {
+    pub fn run(config: Config) -> io::Result<Status> {
         let socket = Socket::bind(&config.control)?;
+        let metrics = config.metrics.map(metrics::Server::bind).transpose()?;
+        let becomes = config.user.as_deref().map(Becomes::user).transpose()?.flatten();
         let mut engine = Engine::new(config.ports_max, config.vale.clone());
-        let remote = engine.remote()?;
+        let (remote, events) = (engine.remote()?, engine.events());
+        let mut wanted = Vec::new();
+        let mut keep = Rights::NONE.run;
+        for port in &config.ports {
+            let opened = open(port).map_err(|e| io::Error::other(format!("port {}: {e}", port.name)))?;
+            keep |= port.kind.rights().run;
+            wanted.push((port.clone(), opened));
+        }
+        // Before there are threads: each has its own privileges.
+        let left = privileges::drop_all_but(keep, becomes.as_ref())?;
+        info!(
+            name = config.name,
+            pid = std::process::id(),
+            control = %config.control.display(),
+            metrics = metrics.as_ref().map(|m| m.address().to_string()),
+            uid = left.uid,
+            gid = left.gid,
+            capabilities = left.capabilities,
+            "switch started"
+        );
         let control = config.control.clone();
         let daemon = Arc::new(Daemon {
             remote,
@@ -77,8 +116,8 @@ impl Daemon {
             stopping: AtomicBool::new(false),
             started: Instant::now(),
             control,
+            log: Log::default(),
         });
-        let wanted = daemon.state().config.ports.clone();
         let (stop, signals) = (Arc::new(AtomicBool::new(false)), Arc::clone(&daemon));
         let mut signal = signal_hook::iterator::Signals::new([
             signal_hook::consts::SIGINT,
@@ -89,8 +128,7 @@ impl Daemon {
         let listener = std::thread::spawn(move || {
             for signal in signal.forever() {
                 if signal == signal_hook::consts::SIGHUP {
-                    let answer = signals.answer(Request::Reload);
-                    signals.log(&format!("reload: {answer:?}"));
+                    signals.answer(Request::Reload);
                 } else {
                     signals.stop();
                 }
@@ -101,29 +139,35 @@ impl Daemon {
             let outcome = engine.run(&engine_stop);
             (outcome, Snapshot::of(&engine))
         })?;
-        let outcome =
-            wanted.into_iter().try_for_each(|port| daemon.add(port).map_err(io::Error::other)).and_then(|()| {
-                ready(&daemon);
-                socket.serve(&daemon)
-            });
+        let watched = Arc::clone(&daemon);
+        let watcher =
+            std::thread::Builder::new().name("log".into()).spawn(move || watched.log.watch(&watched, &events))?;
+        if let Some(metrics) = metrics {
+            let served = Arc::clone(&daemon);
+            // It ends with the process: whoever fetches is never waited for.
+            std::thread::Builder::new().name("metrics".into()).spawn(move || metrics.serve(&served))?;
+        }
+        let outcome = wanted
+            .into_iter()
+            .try_for_each(|(port, opened)| daemon.install(port, opened).map_err(io::Error::other))
+            .and_then(|()| socket.serve(&daemon));
         stop.store(true, Ordering::Relaxed);
         // It looks once more.
         let _ = daemon.remote.post(|_| {});
         let (ran, last) = switch.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
         handle.close();
         let _ = listener.join();
+        let _ = watcher.join();
         outcome?;
         ran?;
-        Ok(daemon.status_of(&last))
+        let status = daemon.status_of(&last);
+        let l = status.ledger;
+        info!(accepted = l.accepted, delivered = l.delivered, dropped = l.dropped, queued = l.queued, "switch stopped");
+        Ok(status)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Says something to whoever reads the log.
-    pub fn log(&self, message: &str) {
-        eprintln!("{message}");
     }
 
     /// Whether it was told to stop.
@@ -163,13 +207,25 @@ impl Daemon {
                 .map_err(|e| e.to_string())
                 .and_then(|port| self.add(port).map(|()| format!("port {name} added"))),
             Request::DelPort { name } => self.remove(&name).map(|()| format!("port {name} removed")),
-            Request::Reload => self.reload(),
-            Request::Attach { .. } | Request::Stop => Err("not here".into()),
+            Request::Reload => {
+                let outcome = self.reload();
+                match &outcome {
+                    Ok(done) => info!(done, "reloaded"),
+                    Err(error) => warn!(error, "not reloaded"),
+                }
+                outcome
+            }
+            Request::Attach { .. } | Request::Capture { .. } | Request::Stop => Err("not here".into()),
         };
         outcome.map_or_else(Answer::Error, Answer::Ok)
     }
 
     fn add(&self, port: PortConfig) -> Result<(), String> {
+        let opened = open(&port)?;
+        self.install(port, opened)
+    }
+
+    fn install(&self, port: PortConfig, opened: Option<Box<dyn Port>>) -> Result<(), String> {
         let mut state = self.state();
         if state.ports.iter().any(|p| p.config.name == port.name) {
             return Err(format!("there is a port {} already", port.name));
@@ -177,10 +233,17 @@ impl Daemon {
         if state.ports.len() >= state.config.ports_max {
             return Err(format!("the switch has {} ports, all of them in use", state.config.ports_max));
         }
-        match port.kind {
-            // It comes into being when a program attaches.
-            PortKind::Shm { .. } => {}
+        if let Some(opened) = opened {
+            let config = port.clone();
+            let plugged = self.remote.run(move |engine| -> io::Result<()> {
+                let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
+                engine.plug(k, &config.name, opened, config.access)?;
+                settle(engine, k, &config);
+                Ok(())
+            });
+            plugged.and_then(|plugged| plugged).map_err(|e| e.to_string())?;
         }
+        info!(port = port.name, kind = port.kind.name(), "port added");
         state.ports.push(Running { config: port, attached: false });
         Ok(())
     }
@@ -193,18 +256,47 @@ impl Daemon {
             return Err(format!("there is no port {name}"));
         }
         self.unplug(name);
+        info!(port = name, "port removed");
         Ok(())
     }
 
     /// Takes a port out of the engine, if it is there; waits until that is done.
     fn unplug(&self, name: &str) {
-        let name = name.to_owned();
-        // A switch that has stopped has no ports any more.
-        let _ = self.remote.run(move |engine| {
-            if let Some(k) = engine.port_named(&name) {
-                engine.unplug(k);
-            }
+        let owned = name.to_owned();
+        let last = self.remote.run(move |engine| {
+            let k = engine.port_named(&owned)?;
+            let last = engine.report(k);
+            engine.unplug(k);
+            last
         });
+        // A switch that has stopped has no ports any more, and one that broke is gone already.
+        if let Ok(Some(last)) = last {
+            let waited: u32 = last.output.iter().sum();
+            let (accepted, delivered) = (last.counters.accepted, last.counters.delivered);
+            info!(port = name, accepted, delivered, waited, "port detached");
+        }
+    }
+
+    /// Looks on at a port, up to `snaplen` bytes of each frame.
+    ///
+    /// # Errors
+    /// When nobody is there, or somebody looks on already.
+    pub fn capture(&self, name: &str, snaplen: u32) -> Result<Capture, String> {
+        let (tap, capture) = tap(snaplen);
+        let owned = name.to_owned();
+        let set = self.remote.run(move |engine| engine.port_named(&owned).map(|k| engine.set_tap(k, tap)));
+        match set.map_err(|e| e.to_string())? {
+            None => Err(format!("nobody is at a port {name}")),
+            Some(false) => Err(format!("port {name} is being captured")),
+            Some(true) => Ok(capture),
+        }
+    }
+
+    /// Looks on no more; what was taken until then can still be had.
+    pub fn close(&self, capture: &Capture) {
+        capture.close();
+        // A switch that has stopped shows nothing any more.
+        let _ = self.remote.run(|engine| engine.sweep_taps());
     }
 
     /// Makes a port in shared memory for a program.
@@ -230,6 +322,7 @@ impl Daemon {
             .and_then(|made| made)
             .map_err(|e| e.to_string())?;
         port.attached = true;
+        info!(port = name, "port attached");
         Ok(Attached { daemon: self, name: name.to_owned(), access })
     }
 
@@ -247,6 +340,8 @@ impl Daemon {
             ("stations", new.vale.stations == old.vale.stations),
             ("stations_per_port", new.vale.stations_per_port == old.vale.stations_per_port),
             ("user", new.user == old.user),
+            ("metrics", new.metrics == old.metrics),
+            ("log", new.log == old.log),
         ] {
             if !same {
                 return Err(format!("`{what}` cannot change while the switch runs; nothing was changed"));
