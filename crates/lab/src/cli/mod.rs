@@ -21,6 +21,7 @@ mod schema;
 mod sweep;
 mod switch;
 mod table;
+mod top;
 mod validate;
 
 use clap::{Args, Parser, Subcommand};
@@ -73,6 +74,8 @@ enum Verb {
     Bench(bench::Bench),
     /// The lossless switch beside guests, containers and processes
     Switch(switch::Switch),
+    /// What goes through the switches that run, who is held back, and who waits for whom
+    Top(top::Top),
     /// What this machine has of what sluicenet can use
     Doctor,
     /// Print the JSON schema of scenarios
@@ -110,6 +113,7 @@ pub fn main() -> ExitCode {
         Verb::Diff(v) => v.main(global),
         Verb::Bench(v) => v.main(global),
         Verb::Switch(v) => v.main(global),
+        Verb::Top(v) => v.main(global),
         Verb::Doctor => doctor::main(global),
         Verb::Schema => schema::main(),
     };

@@ -330,6 +330,11 @@ fn metrics(section: &Section<'_>, text: &str) -> Result<SocketAddr> {
     })
 }
 
+/// The JSON schema of the file.
+pub fn json_schema() -> serde_json::Value {
+    crate::scenario::schema::table(&ROOT, None)
+}
+
 /// Where the control socket of a switch is when nobody says.
 pub fn default_control(name: &str) -> PathBuf {
     let folder = if rustix::process::geteuid().is_root() {
