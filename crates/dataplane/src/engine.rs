@@ -697,7 +697,9 @@ impl Engine {
         if quiet {
             self.sleeps += 1;
             let present = || self.ports.iter().flatten().filter(|a| a.present);
-            let waiting = self.vale.queued() > 0 || present().any(|a| a.blocked);
+            // An isolated port is looked after until it is restored, whether anything moves or not.
+            let isolated = (0..self.ports.len()).any(|k| self.vale.is_isolated(k));
+            let waiting = isolated || self.vale.queued() > 0 || present().any(|a| a.blocked);
             let mut wait = if waiting { WATCH_EVERY } else { Duration::from_ms(100) };
             let now = self.now();
             for deadline in present().filter_map(|a| a.kind.get().poll_timeout()) {

@@ -186,7 +186,9 @@ fn a_port_is_captured_while_traffic_runs() {
         ["frame.len", "frame.cap_len", "frame.packet_flags_direction", "frame.comment", "frame.interface_name"];
     let mut tshark = Command::new("tshark");
     tshark.arg("-r").arg(&file).args(["-T", "fields", "-E", "separator=|"]);
-    fields.iter().for_each(|field| drop(tshark.args(["-e", field])));
+    for field in fields {
+        tshark.args(["-e", field]);
+    }
     let output = match tshark.output() {
         Ok(output) => output,
         Err(error) => {

@@ -126,6 +126,7 @@ impl Socket {
             let (stream, _) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
+                Err(_) if daemon.is_stopping() => break,
                 Err(e) => {
                     // Out of descriptors, perhaps: those who have some may give one back.
                     daemon.log.count("control socket", &e.to_string());
@@ -157,9 +158,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// What it listens with, for whoever has to end that.
+    pub(super) fn listener(&self) -> io::Result<OwnedFd> {
+        Ok(self.listener.try_clone()?.into())
     }
 }
 

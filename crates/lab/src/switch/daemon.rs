@@ -12,8 +12,7 @@ use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::shm;
 use sluicenet_dataplane::tap::{Capture, tap};
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -40,7 +39,8 @@ pub struct Daemon {
     state: Mutex<State>,
     stopping: AtomicBool,
     started: Instant,
-    control: PathBuf,
+    /// The control socket's.
+    listener: OwnedFd,
     /// What is said once a second at most.
     pub(super) log: Log,
 }
@@ -109,13 +109,13 @@ impl Daemon {
             capabilities = left.capabilities,
             "switch started"
         );
-        let control = config.control.clone();
+        let listener = socket.listener()?;
         let daemon = Arc::new(Daemon {
             remote,
             state: Mutex::new(State { config, ports: Vec::new() }),
             stopping: AtomicBool::new(false),
             started: Instant::now(),
-            control,
+            listener,
             log: Log::default(),
         });
         let (stop, signals) = (Arc::new(AtomicBool::new(false)), Arc::clone(&daemon));
@@ -178,8 +178,8 @@ impl Daemon {
     /// Tells it to stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-        // Who waits for the next connection gets one.
-        let _ = std::os::unix::net::UnixStream::connect(&self.control);
+        // Who waits for the next connection gets none. To connect would take the right to.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 
     /// What it is and what happened.
