@@ -8,6 +8,7 @@
 use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port, Segmentation};
 use crate::remote::{Jobs, Remote};
 use crate::shm;
+use crate::tap::{Direction, Tap};
 use rustix::event::{PollFd, Timespec};
 use sluicenet_node::vale::{Action, Counters, Header, Route, Vale, ValeConfig};
 use sluicenet_proto::frame::{Priority, PrioritySet};
@@ -18,6 +19,7 @@ use sluicenet_wire::offload::{Cutter, Network, finish_checksum};
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Frames taken from a port before it is the next one's turn.
 const BURST: usize = 64;
@@ -34,6 +36,9 @@ const PATIENCE: Duration = Duration::from_us(20);
 
 /// A port without room for so many bytes is stuck.
 const SMALL_FRAME: u32 = 60;
+
+/// Events that may wait for whoever reads them; what they tell is counted at the ports in any case.
+const EVENTS_MAX: usize = 4096;
 
 /// Room for the largest frame a guest may send to be cut into segments, and its headers.
 const SCRATCH_BYTES: usize = 1 << 17;
@@ -114,6 +119,11 @@ struct Attached {
     name: String,
     kind: Kind,
     access: Access,
+    /// Bytes of the frames it sent, and of those it got.
+    bytes_from: u64,
+    bytes_to: u64,
+    /// Who looks on.
+    tap: Option<Box<Tap>>,
     /// Copies of a flooded frame beyond the first, by buffer.
     extra: Vec<u8>,
     /// Whether nothing has to be looked at but the first bytes of its frames.
@@ -135,6 +145,10 @@ pub struct PortReport {
     pub name: String,
     /// Frames by fate.
     pub counters: Counters,
+    /// Bytes of the frames it sent, each counted once.
+    pub bytes_from: u64,
+    /// Bytes of the frames it got.
+    pub bytes_to: u64,
     /// What the port itself counted, by name.
     pub own: Vec<(&'static str, u64)>,
     /// Whether the watchdog keeps everything from it.
@@ -147,6 +161,26 @@ pub struct PortReport {
     pub lent: u32,
     /// The ports whose full outputs its frames wait for, one bit each.
     pub waits_for: u64,
+}
+
+/// Something that happens seldom, and that somebody may want to know at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The port's name.
+    pub port: String,
+    /// What happened there.
+    pub what: Happened,
+}
+
+/// What happened at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// It is no longer served, for this reason.
+    Broken(&'static str),
+    /// The watchdog keeps everything from it.
+    Isolated,
+    /// It no longer does.
+    Restored,
 }
 
 /// Why a port could not be taken into service.
@@ -187,6 +221,7 @@ pub struct Engine {
     sleeps: u64,
     /// Grows with every change after which a frame that had to wait may not have to any more.
     changes: u64,
+    events: Option<SyncSender<Event>>,
 }
 
 impl Engine {
@@ -202,12 +237,27 @@ impl Engine {
             jobs: Jobs::default(),
             sleeps: 0,
             changes: 0,
+            events: None,
         }
     }
 
     /// A handle by which other threads reach the switch while it runs.
     pub fn remote(&mut self) -> io::Result<Remote> {
         self.jobs.remote()
+    }
+
+    /// What happens from now on.
+    pub fn events(&mut self) -> Receiver<Event> {
+        let (sender, receiver) = sync_channel(EVENTS_MAX);
+        self.events = Some(sender);
+        receiver
+    }
+
+    fn tell(&self, k: usize, what: Happened) {
+        if let (Some(events), Some(attached)) = (&self.events, &self.ports[k]) {
+            // Who does not read does not want to know.
+            let _ = events.try_send(Event { port: attached.name.clone(), what });
+        }
     }
 
     /// Time since the switch was made.
@@ -259,6 +309,9 @@ impl Engine {
             plain: matches!(kind, Kind::Shm(_)),
             kind,
             access: Access::default(),
+            bytes_from: 0,
+            bytes_to: 0,
+            tap: None,
             extra: Vec::new(),
             present: true,
             blocked: false,
@@ -275,8 +328,25 @@ impl Engine {
     pub fn set_access(&mut self, k: usize, access: Access) -> bool {
         let Some(attached) = self.ports[k].as_mut() else { return false };
         attached.access = access;
-        attached.plain = matches!(attached.kind, Kind::Shm(_)) && access == Access::default();
+        attached.settle();
         true
+    }
+
+    /// Has somebody look on at port `k`; whether anybody is there and nobody looks on already.
+    pub fn set_tap(&mut self, k: usize, tap: Tap) -> bool {
+        self.sweep_taps();
+        let Some(attached) = self.ports[k].as_mut().filter(|a| a.present && a.tap.is_none()) else { return false };
+        attached.tap = Some(Box::new(tap));
+        attached.settle();
+        true
+    }
+
+    /// Forgets those who look on no more.
+    pub fn sweep_taps(&mut self) {
+        for attached in self.ports.iter_mut().flatten().filter(|a| a.tap.as_ref().is_some_and(|t| t.is_closed())) {
+            attached.tap = None;
+            attached.settle();
+        }
     }
 
     /// Takes a port away. What it sent is still delivered; what waits for it is dropped by name.
@@ -286,6 +356,10 @@ impl Engine {
         if let Some(attached) = ports[k].as_mut().filter(|a| a.present) {
             attached.present = false;
             vale.unplug(k, &mut |frame| dropped.push(frame));
+            Engine::capture_dropped(ports, k, dropped, DropReason::PortGone);
+            if let Some(attached) = ports[k].as_mut() {
+                attached.tap = None;
+            }
             Engine::give_back_dropped(ports, dropped);
             if ports[k].as_ref().is_some_and(|a| a.kind.get().lent() == 0) {
                 ports[k] = None;
@@ -324,6 +398,8 @@ impl Engine {
         Some(PortReport {
             name: attached.name.clone(),
             counters: *self.vale.counters(k),
+            bytes_from: attached.bytes_from,
+            bytes_to: attached.bytes_to,
             own,
             isolated: self.vale.is_isolated(k),
             output: std::array::from_fn(|p| self.vale.output_len(k, p as Priority)),
@@ -363,13 +439,13 @@ impl Engine {
         for j in 0..self.ports.len() {
             match self.take_in(now, j) {
                 Ok(frames) => moved += frames,
-                Err(BrokenPort) => self.unplug(j),
+                Err(BrokenPort) => self.broken(j),
             }
         }
         for k in 0..self.ports.len() {
             match self.deliver(now, k) {
                 Ok(frames) => moved += frames,
-                Err(BrokenPort) => self.unplug(k),
+                Err(BrokenPort) => self.broken(k),
             }
         }
         for k in 0..self.ports.len() {
@@ -378,7 +454,7 @@ impl Engine {
                 Kind::Shm(port) => port.publish(),
                 Kind::Other(port) => {
                     if port.publish().is_err() {
-                        self.unplug(k);
+                        self.broken(k);
                     }
                 }
             }
@@ -418,7 +494,7 @@ impl Engine {
                     Ok(header) => header,
                     Err(reason) => {
                         vale.refuse(j, reason);
-                        call!(&mut from.kind, accept());
+                        from.accept(frame, head, Some(reason));
                         call!(&mut from.kind, give_back(frame.buffer));
                         taken += 1;
                         continue;
@@ -431,28 +507,30 @@ impl Engine {
                     if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
                         if vale.is_clear(k)
                             && let (Kind::Shm(sender), Kind::Shm(receiver), true) =
-                                (&mut from.kind, &mut to.kind, from.plain)
+                                (&mut from.kind, &mut to.kind, from.plain & to.tap.is_none())
                         {
                             // What was decided holds for all that follow between the same two.
                             let run = sender.pass_run(receiver, head, run_mask(head), (BURST - taken) as u32)?;
-                            if run > 0 {
-                                vale.pass(j, k, run);
-                                taken += run as usize;
+                            if run.frames > 0 {
+                                vale.pass(j, k, run.frames);
+                                taken += run.frames as usize;
+                                from.bytes_from += run.bytes;
+                                to.bytes_to += run.bytes;
                                 continue;
                             }
-                        } else if !(matches!(to.kind, Kind::Shm(_)) && from.plain) {
+                        } else if !(matches!(to.kind, Kind::Shm(_)) && from.plain & to.tap.is_none()) {
                             match offer(vale.is_clear(k), from, to, lent, &header, scratch) {
                                 Offered::Delivered => {
                                     vale.pass(j, k, 1);
                                     taken += 1;
-                                    call!(&mut from.kind, accept());
+                                    from.accept(frame, head, None);
                                     call!(&mut from.kind, give_back(frame.buffer));
                                     continue;
                                 }
                                 Offered::Never(reason) => {
                                     vale.turn_away(j, k, reason);
                                     taken += 1;
-                                    call!(&mut from.kind, accept());
+                                    from.accept(frame, head, Some(reason));
                                     call!(&mut from.kind, give_back(frame.buffer));
                                     continue;
                                 }
@@ -473,22 +551,22 @@ impl Engine {
                         }
                         return Ok(taken);
                     }
-                    call!(&mut from.kind, accept());
+                    from.accept(frame, head, None);
                 }
                 Route::All => {
                     let members = members(ports, header.destination.domain());
                     let copies = vale.flood(now, j, header.priority, lent, members);
                     let Some(from) = &mut ports[j] else { return Ok(taken) };
-                    call!(&mut from.kind, accept());
+                    from.accept(frame, head, None);
                     if copies == 0 {
                         call!(&mut from.kind, give_back(frame.buffer));
                     } else {
                         from.set_extra(frame.buffer, (copies - 1) as u8);
                     }
                 }
-                Route::Drop(_) => {
+                Route::Drop(reason) => {
                     let Some(from) = &mut ports[j] else { return Ok(taken) };
-                    call!(&mut from.kind, accept());
+                    from.accept(frame, head, Some(reason));
                     call!(&mut from.kind, give_back(frame.buffer));
                 }
             }
@@ -516,10 +594,13 @@ impl Engine {
             let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([frame.owner(), k]) else {
                 unreachable!("a frame of nobody, or for its own sender")
             };
-            if let (Kind::Shm(sender), Kind::Shm(receiver), true) = (&mut from.kind, &mut to.kind, from.plain) {
+            if let (Kind::Shm(sender), Kind::Shm(receiver), true) =
+                (&mut from.kind, &mut to.kind, from.plain & to.tap.is_none())
+            {
                 let Some(empty) = receiver.empty_buffer()? else { break };
                 vale.take(now, k, priority);
                 sender.copy_to(frame.buffer, frame.len(), frame.head, receiver, empty);
+                to.bytes_to += u64::from(frame.len());
             } else if fits(from, to, frame) {
                 let offload = call!(&from.kind, offload(frame.buffer));
                 let outcome = if call!(&to.kind, takes_offload(&offload)) {
@@ -544,6 +625,7 @@ impl Engine {
             } else {
                 vale.take(now, k, priority);
                 vale.spoil(k, DropReason::TooBig);
+                to.capture_lost(from, frame, DropReason::TooBig);
             }
             Engine::give_back(ports, frame);
             delivered += 1;
@@ -590,18 +672,41 @@ impl Engine {
         for k in 0..self.ports.len() {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
             let Ok(has_room) = attached.kind.get_mut().reserve(SMALL_FRAME, &Offload::NONE) else {
-                self.unplug(k);
+                self.broken(k);
                 continue;
             };
             let Engine { vale, dropped, ports, .. } = self;
+            let (was, before) = (vale.is_isolated(k), dropped.len());
             vale.watch(now, k, has_room, &mut |frame| dropped.push(frame));
-            if vale.is_isolated(k)
-                && let Some(attached) = &mut ports[k]
-            {
+            let is = vale.is_isolated(k);
+            if is && let Some(attached) = &mut ports[k] {
                 attached.cut = [0; 8];
+            }
+            if was != is {
+                Engine::capture_dropped(ports, k, &dropped[before..], DropReason::Watchdog);
+                self.tell(k, if is { Happened::Isolated } else { Happened::Restored });
             }
         }
         Engine::give_back_dropped(&mut self.ports, &mut self.dropped);
+    }
+
+    /// Shows whoever looks on at port `k` what it does not get.
+    #[cold]
+    fn capture_dropped(ports: &mut [Option<Attached>], k: usize, frames: &[Lent], reason: DropReason) {
+        for frame in frames {
+            if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([frame.owner(), k]) {
+                to.capture_lost(from, *frame, reason);
+            }
+        }
+    }
+
+    /// A port is no longer served.
+    #[cold]
+    fn broken(&mut self, k: usize) {
+        if let Some(why) = self.ports[k].as_ref().filter(|a| a.present).map(|a| a.kind.get().why_broken()) {
+            self.tell(k, Happened::Broken(why));
+        }
+        self.unplug(k);
     }
 
     /// Does what other threads asked for.
@@ -643,13 +748,15 @@ impl Engine {
             // A port that has to wait is not waited for: who lets it go on wakes the switch, or the watchdog looks.
             match attached.kind.get_mut().fall_asleep(attached.blocked) {
                 Ok(asleep) => quiet &= asleep,
-                Err(BrokenPort) => self.unplug(k),
+                Err(BrokenPort) => self.broken(k),
             }
         }
         if quiet {
             self.sleeps += 1;
             let present = || self.ports.iter().flatten().filter(|a| a.present);
-            let waiting = self.vale.queued() > 0 || present().any(|a| a.blocked);
+            // An isolated port is looked after until it is restored, whether anything moves or not.
+            let isolated = (0..self.ports.len()).any(|k| self.vale.is_isolated(k));
+            let waiting = isolated || self.vale.queued() > 0 || present().any(|a| a.blocked);
             let mut wait = if waiting { WATCH_EVERY } else { Duration::from_ms(100) };
             let now = self.now();
             for deadline in present().filter_map(|a| a.kind.get().poll_timeout()) {
@@ -675,6 +782,47 @@ impl Engine {
 }
 
 impl Attached {
+    /// Whether its frames may take the straight way.
+    fn settle(&mut self) {
+        self.plain = matches!(self.kind, Kind::Shm(_)) && self.access == Access::default() && self.tap.is_none();
+    }
+
+    /// A frame goes out here, or is dropped on its last step.
+    #[inline]
+    fn look_at(&mut self, len: u32, bytes: &[u8], dropped: Option<DropReason>) {
+        if let Some(tap) = &mut self.tap {
+            tap.take(Direction::Out, len, dropped, |into| into.copy_from_slice(&bytes[..into.len()]));
+        }
+        if dropped.is_none() {
+            self.bytes_to += u64::from(len);
+        }
+    }
+
+    /// Takes the frame that it showed; `dropped`, when that is the end of it.
+    #[inline(always)]
+    fn accept(&mut self, frame: Descriptor, head: [u64; 2], dropped: Option<DropReason>) {
+        self.bytes_from += u64::from(frame.len);
+        if let Some(tap) = &mut self.tap {
+            let kind = &self.kind;
+            tap.take(Direction::In, frame.len, dropped, |into| {
+                call!(kind, read(frame.buffer, into));
+                put_head(head, into);
+            });
+        }
+        call!(&mut self.kind, accept());
+    }
+
+    /// Shows whoever looks on a frame of `from` that this port does not get.
+    #[cold]
+    fn capture_lost(&mut self, from: &Attached, lent: Lent, reason: DropReason) {
+        if let Some(tap) = &mut self.tap {
+            tap.take(Direction::Out, lent.len(), Some(reason), |into| {
+                call!(&from.kind, read(lent.buffer, into));
+                put_head(lent.head, into);
+            });
+        }
+    }
+
     #[cold]
     fn set_extra(&mut self, buffer: u32, copies: u8) {
         let buffer = buffer as usize;
@@ -703,6 +851,7 @@ fn offer(
     scratch: &mut [u8],
 ) -> Offered {
     if !fits(from, to, lent) {
+        to.capture_lost(from, lent, DropReason::TooBig);
         return Offered::Never(DropReason::TooBig);
     }
     if !clear || !to.present || !call!(&mut to.kind, takes()).contains(header.priority) {
@@ -743,27 +892,25 @@ fn hand_over(
     priority: Priority,
     scratch: &mut [u8],
 ) -> Result<(), DropReason> {
-    let bytes = fetch(from, lent, scratch)?;
+    let (bytes, dropped) = fetch(from, lent, scratch);
+    to.look_at(lent.len(), bytes, dropped);
+    if let Some(reason) = dropped {
+        return Err(reason);
+    }
     let offload = call!(&from.kind, offload(lent.buffer));
     let delivery = Delivery { bytes, offload, domain: domain_of(from, lent), priority };
     call!(&mut to.kind, deliver(&delivery));
     Ok(())
 }
 
-/// Copies a frame to where nobody else can write it, and looks whether its sender may send it.
+/// Copies a frame to where nobody else can write it, and looks why its sender may not send it, if so.
 #[inline]
-fn fetch<'a>(from: &Attached, lent: Lent, scratch: &'a mut [u8]) -> Result<&'a mut [u8], DropReason> {
+fn fetch<'a>(from: &Attached, lent: Lent, scratch: &'a mut [u8]) -> (&'a mut [u8], Option<DropReason>) {
     let bytes = &mut scratch[..lent.len() as usize];
     call!(&from.kind, read(lent.buffer, bytes));
-    for (at, half) in lent.head.iter().enumerate() {
-        if let Some(place) = bytes.get_mut(8 * at..8 * at + 8) {
-            place.copy_from_slice(&half.to_le_bytes());
-        }
-    }
-    match from.access.address {
-        Some(own) if !is_from(bytes, own) => Err(DropReason::ForgedSource),
-        _ => Ok(bytes),
-    }
+    put_head(lent.head, bytes);
+    let forged = from.access.address.is_some_and(|own| !is_from(bytes, own));
+    (bytes, forged.then_some(DropReason::ForgedSource))
 }
 
 /// The broadcast domain a frame is of.
@@ -794,10 +941,11 @@ fn finish(
     let offload = call!(&from.kind, offload(lent.buffer));
     let domain = domain_of(from, lent);
     let (scratch, segment) = scratch.split_at_mut(SCRATCH_BYTES / 2);
-    let bytes = match fetch(from, lent, scratch) {
-        Ok(bytes) => bytes,
-        Err(reason) => return Ok(Finished::Never(reason)),
-    };
+    let (bytes, dropped) = fetch(from, lent, scratch);
+    if let Some(reason) = dropped {
+        to.look_at(lent.len(), bytes, dropped);
+        return Ok(Finished::Never(reason));
+    }
     let (start, offset) = offload.checksum.unwrap_or_default();
     let network = match offload.segmentation {
         Segmentation::None => {
@@ -807,6 +955,7 @@ fn finish(
             if finish_checksum(bytes, start.into(), offset.into()).is_err() {
                 return Ok(Finished::Never(DropReason::Malformed));
             }
+            to.look_at(lent.len(), bytes, None);
             let delivery = Delivery { bytes, offload: Offload::NONE, domain, priority };
             call!(&mut to.kind, deliver(&delivery));
             return Ok(Finished::Delivered);
@@ -828,6 +977,7 @@ fn finish(
             return Ok(Finished::NotYet);
         }
         cutter.emit(*cut as usize, false, &mut segment[..len]);
+        to.look_at(len as u32, &segment[..len], None);
         let delivery = Delivery { bytes: &segment[..len], offload: Offload::NONE, domain, priority };
         call!(&mut to.kind, deliver(&delivery));
         *cut += 1;
@@ -843,6 +993,14 @@ fn members(ports: &[Option<Attached>], domain: u16) -> u64 {
         port.as_ref().is_some_and(|a| a.present && a.access.domain.is_none_or(|own| own == domain))
     };
     (0..ports.len()).filter(|&k| is_member(&ports[k])).fold(0, |members, k| members | 1 << k)
+}
+
+/// Puts what was decided about in place of a frame's first bytes, as far as it has them.
+#[inline(always)]
+fn put_head(head: [u64; 2], bytes: &mut [u8]) {
+    for (place, half) in bytes.chunks_mut(8).zip(head) {
+        place.copy_from_slice(&half.to_le_bytes()[..place.len()]);
+    }
 }
 
 /// Whether a frame is from that IPv4 address, or carries none.

@@ -33,6 +33,8 @@ pub mod ring;
 pub mod shm;
 mod sync;
 #[cfg(not(loom))]
+pub mod tap;
+#[cfg(not(loom))]
 pub mod tcp_info;
 #[cfg(not(loom))]
 pub mod uplink;

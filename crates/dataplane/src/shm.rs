@@ -72,6 +72,15 @@ pub struct Access {
     pub wake: OwnedFd,
 }
 
+/// What went through at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Passed {
+    /// Frames.
+    pub frames: u32,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// The switch's end of a port.
 #[derive(Debug)]
 pub struct Port {
@@ -192,9 +201,9 @@ impl Port {
     /// Passes frames to `to`, at most `limit`, for as long as their first 16 bytes are `head` where `mask` has ones and
     /// `to` has room; returns how many.
     #[inline(always)]
-    pub fn pass_run(&mut self, to: &mut Port, head: [u64; 2], mask: u64, limit: u32) -> Result<u32, BrokenPort> {
-        let mut passed = 0;
-        while passed < limit {
+    pub fn pass_run(&mut self, to: &mut Port, head: [u64; 2], mask: u64, limit: u32) -> Result<Passed, BrokenPort> {
+        let mut passed = Passed::default();
+        while passed.frames < limit {
             let Some(frame) = self.next_frame()? else { break };
             let own = self.buffers.head(frame.buffer);
             if (own[0] ^ head[0]) | ((own[1] ^ head[1]) & mask) != 0 {
@@ -205,7 +214,8 @@ impl Port {
             self.copy_to(frame.buffer, frame.len, own, to, empty);
             self.accept();
             self.give_back(frame.buffer);
-            passed += 1;
+            passed.frames += 1;
+            passed.bytes += u64::from(frame.len);
         }
         Ok(passed)
     }
@@ -295,6 +305,9 @@ impl port::Port for Port {
     }
     fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
         fds.push(PollFd::new(&self.kick, PollFlags::IN));
+    }
+    fn why_broken(&self) -> &'static str {
+        "its program broke the rules of the rings"
     }
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
         show("bad_entries", self.bad_entries);

@@ -10,6 +10,7 @@ use serde_json::Value;
 use sluicenet_lab::records::Kind;
 use sluicenet_lab::records::tables::TABLES;
 use sluicenet_lab::scenario::{Scenario, json_schema};
+use sluicenet_lab::switch::metrics::{METRICS, Metric};
 use sluicenet_lab::workload::KINDS;
 use sluicenet_proto::loss::DropReason;
 
@@ -303,4 +304,33 @@ fn records_have_the_tables_and_columns_of_the_page() {
     for t in TABLES {
         assert!(seen.contains(&format!("table {}", t.name)), "docs/records.md says nothing of {}", t.name);
     }
+}
+
+// ---- the switch
+
+#[test]
+fn the_switch_has_the_keys_and_metrics_of_the_page() {
+    let schema = sluicenet_lab::switch::config::json_schema();
+    let section = |name: &str| match &schema["properties"][name] {
+        list if list["type"] == "array" => list["items"].clone(),
+        table => table.clone(),
+    };
+    let seen = check("docs/switch.md", |what| match what.strip_prefix("switch section ") {
+        Some(name) => {
+            let section = section(name);
+            let brackets = if schema["properties"][name]["type"] == "array" { "`[[" } else { "`[" };
+            let close = brackets.replace('[', "]").replace('`', "") + "`";
+            let head = format!("{brackets}{name}{close}: {}\n\n", section["description"].as_str().unwrap_or(""));
+            head + &keys(&section)
+        }
+        None if what == "switch metrics" => {
+            let row = |m: &Metric| vec![format!("`{}`", m.name), m.kind.into(), m.labels.into(), cell(m.help)];
+            table(&["metric", "type", "labels", "what it is"], METRICS.iter().map(row))
+        }
+        None => panic!("docs/switch.md: nothing makes the block {what}"),
+    });
+    for name in schema["properties"].as_object().unwrap().keys() {
+        assert!(seen.contains(&format!("switch section {name}")), "docs/switch.md says nothing of {name}");
+    }
+    assert!(seen.contains(&"switch metrics".to_owned()));
 }

@@ -1,109 +1,14 @@
 //! `sluicenet switch`: a process that serves programs, is asked, reloads and stops; what strangers send it harms nobody.
 
+mod switching;
+
 use serde_json::Value;
-use sluicenet_dataplane::shm::Client;
-use sluicenet_lab::switch::control::{Answer, Request, ask, attach};
-use sluicenet_lab::switch::status::Status;
+use sluicenet_lab::switch::control::{Answer, Request, attach};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// A switch that runs, in a folder of its own.
-struct Running {
-    child: Child,
-    folder: PathBuf,
-}
-
-impl Running {
-    fn start(name: &str, file: &str) -> Running {
-        let folder = std::env::temp_dir().join(format!("sluicenet-switch-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        let running = Running { child: spawn(&folder, file), folder };
-        running.wait();
-        running
-    }
-    fn control(&self) -> PathBuf {
-        self.folder.join("run/vs.sock")
-    }
-    fn wait(&self) {
-        let until = Instant::now() + Duration::from_secs(30);
-        while UnixStream::connect(self.control()).is_err() {
-            assert!(Instant::now() < until, "the switch did not start");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-    fn write(&self, file: &str) {
-        std::fs::write(self.folder.join("vs.toml"), text(&self.folder, file)).unwrap();
-    }
-    fn ask(&self, request: Request) -> Answer {
-        ask(&self.control(), &request).unwrap()
-    }
-    fn status(&self) -> Status {
-        match self.ask(Request::Show) {
-            Answer::Status(status) => *status,
-            other => panic!("{other:?}"),
-        }
-    }
-    fn attach(&self, port: &str) -> (sluicenet_lab::switch::control::Attachment, Client) {
-        let attached = attach(&self.control(), port).unwrap();
-        let client = Client::open(attached.access.memory.try_clone().unwrap()).unwrap();
-        (attached, client)
-    }
-    /// Waits until something is so.
-    fn until(&self, what: &str, so: impl Fn(&Status) -> bool) -> Status {
-        let until = Instant::now() + Duration::from_secs(30);
-        loop {
-            let status = self.status();
-            if so(&status) {
-                return status;
-            }
-            assert!(Instant::now() < until, "{what}: {status:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-fn text(folder: &Path, ports: &str) -> String {
-    format!("[switch]\ncontrol = \"{}/run/vs.sock\"\n{ports}", folder.display())
-}
-
-fn spawn(folder: &Path, file: &str) -> Child {
-    std::fs::write(folder.join("vs.toml"), text(folder, file)).unwrap();
-    Command::new(env!("CARGO_BIN_EXE_sluicenet"))
-        .args(["--quiet", "--json", "switch", "run"])
-        .arg(folder.join("vs.toml"))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
-        .spawn()
-        .unwrap()
-}
-
-const TWO: &str = "[watchdog]\naction = \"off\"\n\
-    [[port]]\nname = \"a\"\nkind = \"shm\"\nmac = \"02:00:00:00:00:0a\"\nbuffers = 64\n\
-    [[port]]\nname = \"b\"\nkind = \"shm\"\nmac = \"02:00:00:00:00:0b\"\nbuffers = 64\n";
-
-fn frame(from: u8, to: u8) -> Vec<u8> {
-    let mut frame = vec![0; 60];
-    (frame[0], frame[5], frame[6], frame[11]) = (2, to, 2, from);
-    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
-    frame
-}
-
-fn kick(attached: &sluicenet_lab::switch::control::Attachment) {
-    rustix::io::write(&attached.access.kick, &1u64.to_ne_bytes()).unwrap();
-}
+use std::process::Command;
+use switching::{Running, TWO, frame, kick, spawn, text};
 
 #[test]
 fn programs_attach_and_their_frames_go_through() {
@@ -228,13 +133,13 @@ fn a_socket_left_behind_is_taken_over_and_a_file_is_not() {
     running.child.kill().unwrap();
     running.child.wait().unwrap();
     assert!(running.control().exists());
-    running.child = spawn(&running.folder, TWO);
+    running.child = spawn(&running.folder, TWO, true);
     running.wait();
     running.child.kill().unwrap();
     running.child.wait().unwrap();
     std::fs::remove_file(running.control()).unwrap();
     std::fs::write(running.control(), "mine").unwrap();
-    running.child = spawn(&running.folder, TWO);
+    running.child = spawn(&running.folder, TWO, true);
     assert_eq!(running.child.wait().unwrap().code(), Some(1));
     assert_eq!(std::fs::read_to_string(running.control()).unwrap(), "mine");
 }

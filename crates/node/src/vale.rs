@@ -138,6 +138,8 @@ pub struct Vale<F> {
     fib: Fib,
     ports: Vec<PortState>,
     classes: Vec<VSwitch<F>>,
+    /// Accepted, delivered and dropped at ports whose number others have now.
+    before: [u64; 3],
 }
 
 impl<F: Copy> Vale<F> {
@@ -150,12 +152,16 @@ impl<F: Copy> Vale<F> {
             fib: Fib::new(ports, config.stations, config.stations_per_port),
             ports: alloc::vec![port; ports],
             classes: (0..PRIORITIES as Priority).map(class).collect(),
+            before: [0; 3],
             config,
         }
     }
 
-    /// Somebody is at port `k`.
+    /// Somebody is at port `k`, whose counters start anew.
     pub fn plug(&mut self, k: Port) {
+        let Counters { accepted, delivered, dropped, .. } = core::mem::take(&mut self.ports[k].counters);
+        let gone = [accepted, delivered, dropped.total_frames()];
+        self.before.iter_mut().zip(gone).for_each(|(sum, n)| *sum += n);
         self.ports[k].health = Health::Moving(None);
     }
 
@@ -444,7 +450,8 @@ impl<F: Copy> Vale<F> {
 
     /// Frames accepted, delivered, dropped for a port: accepted = delivered + dropped + [queued](Vale::queued).
     pub fn ledger(&self) -> (u64, u64, u64) {
-        self.ports.iter().fold((0, 0, 0), |(a, d, l), p| {
+        let [accepted, delivered, dropped] = self.before;
+        self.ports.iter().fold((accepted, delivered, dropped), |(a, d, l), p| {
             (a + p.counters.accepted, d + p.counters.delivered, l + p.counters.dropped.total_frames())
         })
     }
@@ -687,5 +694,9 @@ mod tests {
         assert_eq!(vale.accept(Instant(3), 0, &header(0, 2, 0), 6, &mut nothing), Verdict::Queued(1));
         assert_eq!(taken(&mut vale, Instant(3), 2), Some(6));
         balanced(&vale);
+        // What is counted at a port is of whoever is there now; the books are of all.
+        assert_eq!((vale.counters(2).accepted, vale.counters(2).delivered), (1, 1));
+        assert_eq!(vale.counters(2).dropped.total_frames(), 0);
+        assert_eq!(vale.ledger(), (6, 2, 3));
     }
 }

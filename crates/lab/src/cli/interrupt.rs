@@ -18,6 +18,15 @@ pub(super) fn flag() -> &'static AtomicBool {
     &STOP
 }
 
+/// The same where ending is all there is to it.
+pub(super) fn quietly() {
+    let _ = ctrlc::set_handler(|| {
+        if STOP.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    });
+}
+
 /// Whether it was raised.
 pub(super) fn raised() -> bool {
     STOP.load(Ordering::SeqCst)

@@ -22,6 +22,7 @@ mod schema;
 mod sweep;
 mod switch;
 mod table;
+mod top;
 mod validate;
 
 use clap::{Args, Parser, Subcommand};
@@ -76,6 +77,8 @@ enum Verb {
     Switch(switch::Switch),
     /// The program that says which machine of an overlay is on which server
     Controller(controller::Controller),
+    /// What goes through the switches that run, who is held back, and who waits for whom
+    Top(top::Top),
     /// What this machine has of what sluicenet can use
     Doctor,
     /// Print the JSON schema of scenarios
@@ -114,6 +117,7 @@ pub fn main() -> ExitCode {
         Verb::Bench(v) => v.main(global),
         Verb::Switch(v) => v.main(global),
         Verb::Controller(v) => v.main(global),
+        Verb::Top(v) => v.main(global),
         Verb::Doctor => doctor::main(global),
         Verb::Schema => schema::main(),
     };

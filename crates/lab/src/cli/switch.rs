@@ -2,10 +2,12 @@
 
 use super::failure::Failure;
 use super::table::{Table, count};
-use super::{Global, output};
+use super::{Global, interrupt, output};
+use crate::switch::capture::{Wanted, record};
 use crate::switch::config::{Config, default_control};
 use crate::switch::control::{Answer, Request, ask, running};
 use crate::switch::daemon::Daemon;
+use crate::switch::log;
 use crate::switch::status::{PortStatus, Status};
 use std::path::PathBuf;
 
@@ -23,6 +25,8 @@ Coming from Open vSwitch:
     ovs-vsctl add-port BR NAME      sluicenet switch add-port NAME kind=...
     ovs-vsctl del-port BR NAME      sluicenet switch del-port NAME
     ovs-appctl exit                 sluicenet switch stop
+    ovs-tcpdump -i NAME -w FILE     sluicenet switch capture NAME -w FILE
+    ovs-appctl dpctl/show -s        sluicenet top
 There are no flows to install: frames go where their MAC address is, learned or given. What differs: a frame for a
 receiver that is not ready waits, and so does its sender.";
 
@@ -36,6 +40,8 @@ enum What {
     AddPort(AddPort),
     /// Take a port away while traffic runs
     DelPort(DelPort),
+    /// Capture what passes a port, as pcapng
+    Capture(CaptureArgs),
     /// Have it read its file again
     Reload(Which),
     /// Stop it
@@ -79,6 +85,67 @@ struct DelPort {
     port: String,
     #[command(flatten)]
     which: Which,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "To look on: sluicenet switch capture PORT -w - | wireshark -k -i -")]
+struct CaptureArgs {
+    /// The port's name
+    port: String,
+    /// The file to write, or - for stdout
+    #[arg(short, long, value_name = "FILE")]
+    write: PathBuf,
+    /// End after so many frames
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after so many seconds
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Keep so many bytes of each frame; all where absent
+    #[arg(long, short, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    snaplen: Option<u32>,
+    #[command(flatten)]
+    which: Which,
+}
+
+impl CaptureArgs {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let to_stdout = self.write.as_os_str() == "-";
+        if to_stdout && global.json {
+            return Err(Failure::Input("the capture goes to stdout, and so would --json".into()));
+        }
+        let time = match self.seconds {
+            None => None,
+            Some(s) if s > 0.0 && s <= 1e6 => Some(std::time::Duration::from_secs_f64(s)),
+            Some(s) => return Err(Failure::Input(format!("--seconds {s}: from more than 0 to 1000000"))),
+        };
+        let control = self.which.control()?;
+        let place = self.write.display().to_string();
+        let mut out: Box<dyn std::io::Write> = if to_stdout {
+            Box::new(std::io::stdout().lock())
+        } else {
+            let file = std::fs::File::create(&self.write).map_err(|e| Failure::Input(format!("{place}: {e}")))?;
+            Box::new(file)
+        };
+        let wanted = Wanted { port: self.port, snaplen: self.snaplen, count: self.count, time };
+        interrupt::quietly();
+        let summary =
+            record(&control, &wanted, &mut out, interrupt::raised).map_err(|e| Failure::Failed(e.to_string()))?;
+        if global.json {
+            output::json(&serde_json::json!({ "captured": summary.captured, "capture_lost": summary.lost }));
+        } else if !global.quiet {
+            output::note(&format!("{place}: {} frames captured", count(summary.captured)));
+        }
+        match summary.lost {
+            Some(0) => {}
+            Some(lost) => {
+                output::note(&format!("capture_lost: {} frames came faster than they could be written", count(lost)))
+            }
+            None if to_stdout => {}
+            None => output::note("the switch went away before the end of the capture"),
+        }
+        Ok(())
+    }
 }
 
 impl Which {
@@ -126,6 +193,7 @@ impl Switch {
             What::Show(which) => which.tell(&Request::Show, global),
             What::AddPort(add) => add.which.tell(&Request::AddPort { name: add.port, settings: add.settings }, global),
             What::DelPort(del) => del.which.tell(&Request::DelPort { name: del.port }, global),
+            What::Capture(capture) => capture.main(global),
             What::Reload(which) => which.tell(&Request::Reload, global),
             What::Stop(which) => which.tell(&Request::Stop, global),
         }
@@ -141,13 +209,8 @@ impl Run {
             }
             return Ok(());
         }
-        let (name, control) = (config.name.clone(), config.control.display().to_string());
-        let status = Daemon::run(config, |_| {
-            if !global.quiet {
-                output::note(&format!("switch {name} runs; control socket {control}"));
-            }
-        })
-        .map_err(|e| Failure::Failed(e.to_string()))?;
+        log::start(config.log, global.quiet);
+        let status = Daemon::run(config).map_err(|e| Failure::Failed(e.to_string()))?;
         show(&status, global);
         Ok(())
     }

@@ -76,7 +76,7 @@ impl Capture {
         let ports = plan.selected(s, "pcapng", &s.record.pcapng).map_err(RunError::Build)?;
         for (node, port) in ports {
             let name = format!("{} port {port}", plan.name(node));
-            let interface = Interface { name: &name, link, speed_bps: plan.rate(node, port).as_bps() };
+            let interface = Interface::simulated(&name, link, plan.rate(node, port).as_bps());
             let id = writer.interface(&interface).map_err(RecordError::io(&path, "write"))?;
             // A port hears what its link's other end sends: both ends are tapped.
             let mut see = |at, direction| {

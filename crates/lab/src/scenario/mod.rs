@@ -21,7 +21,7 @@ pub(crate) mod keys;
 mod load;
 mod model;
 mod places;
-mod schema;
+pub(crate) mod schema;
 pub(crate) mod section;
 mod sections;
 mod sweep;

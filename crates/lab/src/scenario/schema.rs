@@ -17,7 +17,7 @@ pub fn json_schema() -> Value {
 }
 
 /// A table; `kind` fixes its key of that name.
-fn table(spec: &Spec, kind: Option<&str>) -> Value {
+pub(crate) fn table(spec: &Spec, kind: Option<&str>) -> Value {
     let mut properties = Map::new();
     for key in spec.keys {
         let mut value = match kind {

@@ -1,17 +1,19 @@
 //! The file of a switch: TOML, as scenarios are, every refusal with its line.
 
+use super::privileges::Rights;
 use crate::scenario::keys::Kind::*;
 use crate::scenario::keys::{Spec, k};
 use crate::scenario::section::Section;
 use crate::scenario::tree::{Document, Span, Table as Entries, Value};
 use crate::scenario::{Error, Result};
+use rustix::thread::CapabilitySet;
 use sluicenet_dataplane::engine::Access;
 use sluicenet_dataplane::vhost::Socket;
 use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration as Time;
 use sluicenet_proto::units::Rate as LinkRate;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -49,7 +51,17 @@ static SWITCH: Spec = Spec {
         k("lossless", Counts, "priorities whose frames wait and are never dropped for want of room; all where absent"),
         k("stations", Count(1, 1 << 20), "stations the forwarding table holds; 8192 where absent"),
         k("stations_per_port", Count(0, 1 << 20), "stations it learns behind one port; 1024 where absent"),
-        k("user", Text, "who it is once its ports are open, when started as root; stays root where absent"),
+        k(
+            "user",
+            Text,
+            "who it is once its ports are open, when started as root; root without capabilities where absent",
+        ),
+        k(
+            "metrics",
+            Text,
+            "where Prometheus fetches them: a port of the loopback address, or ADDRESS:PORT; nowhere where absent",
+        ),
+        k("log", Choice(&["text", "json"]), "how it says on stderr what happens, a line each; text where absent"),
     ],
 };
 
@@ -160,6 +172,10 @@ pub struct Config {
     pub vale: ValeConfig,
     /// Who it becomes once its ports are open.
     pub user: Option<String>,
+    /// Where metrics are served.
+    pub metrics: Option<SocketAddr>,
+    /// How it says what happens.
+    pub log: LogFormat,
     /// Its ports, in the order of the file.
     pub ports: Vec<PortConfig>,
     /// Its uplink.
@@ -204,6 +220,15 @@ pub struct OverlayConfig {
     pub networks: Vec<(u16, u32)>,
     /// Other servers, and the next hop towards each.
     pub servers: Vec<(Ipv4Addr, [u8; 6])>,
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
 }
 
 /// A port as the file describes it.
@@ -259,6 +284,22 @@ pub enum PortKind {
 }
 
 impl PortKind {
+    /// What it takes to open such a port, and to use it then.
+    pub fn rights(&self) -> Rights {
+        match self {
+            PortKind::Shm { .. } | PortKind::VhostUser(_) => Rights::NONE,
+            // To open a namespace and what is in it; to switch interrupts, and the queue that is held.
+            PortKind::Veth { .. } | PortKind::Tap { .. } => Rights {
+                open: CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::SYS_ADMIN,
+                run: CapabilitySet::NET_ADMIN,
+            },
+            PortKind::Packet { .. } => Rights {
+                open: CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::SYS_ADMIN,
+                run: CapabilitySet::empty(),
+            },
+        }
+    }
+
     /// As in the file.
     pub fn name(&self) -> &'static str {
         match self {
@@ -326,6 +367,10 @@ impl Config {
             ports_max,
             vale,
             user: switch.text("user")?.map(str::to_owned),
+            metrics: switch.text("metrics")?.map(|text| metrics(&switch, text)).transpose()?,
+            log: switch
+                .choice("log", &[("text", LogFormat::Text), ("json", LogFormat::Json)])?
+                .unwrap_or(LogFormat::Text),
             ports,
             uplink,
         })
@@ -569,6 +614,19 @@ fn mac(section: &Section<'_>, text: &str) -> Result<[u8; 6]> {
     }
 }
 
+/// An address to serve metrics at; without a host it is for this machine only.
+fn metrics(section: &Section<'_>, text: &str) -> Result<SocketAddr> {
+    let local = || text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    text.parse().or_else(|_| local()).map_err(|_| {
+        section.error("metrics", "this is no address to listen at").expected("as 9464, 127.0.0.1:9464 or [::]:9464")
+    })
+}
+
+/// The JSON schema of the file.
+pub fn json_schema() -> serde_json::Value {
+    crate::scenario::schema::table(&ROOT, None)
+}
+
 /// Where the control socket of a switch is when nobody says.
 pub fn default_control(name: &str) -> PathBuf {
     let folder = if rustix::process::geteuid().is_root() {
@@ -594,6 +652,8 @@ mod tests {
             [switch]
             slots = 64
             lossless = [3, 4]
+            metrics = "9464"
+            log = "json"
             [watchdog]
             detection_time = "400 ms"
             action = "alert"
@@ -609,6 +669,7 @@ mod tests {
         .unwrap();
         assert_eq!((config.name.as_str(), config.vale.slots, config.vale.lossless.0), ("vs", 64, 0b11000));
         assert_eq!((config.vale.detection_time, config.vale.action), (Time::from_ms(400), Action::Alert));
+        assert_eq!((config.metrics, config.log), (Some(SocketAddr::from(([127, 0, 0, 1], 9464))), LogFormat::Json));
         assert_eq!(config.vale.restoration_time, Time::from_ms(200));
         let access = Access { domain: Some(7), priority: Some(3), address: Some(Ipv4Addr::new(10, 0, 0, 1)) };
         let kind = PortKind::Shm { buffers: 1024 };
@@ -639,6 +700,8 @@ mod tests {
             (&format!("{port}mac = \"01:00:00:00:00:01\""), 4, "a group of machines"),
             (&format!("{port}ip = \"10.0.0\""), 4, "no IPv4 address"),
             (&format!("{port}buffers = 1000"), 4, "not a power of two"),
+            ("[switch]\nmetrics = \"here\"", 2, "no address to listen at"),
+            ("[switch]\nlog = \"xml\"", 2, "json"),
             (&format!("{port}{port}"), 4, "two ports are called `a`"),
             ("port = 3", 1, "a list of tables"),
             ("[switch\n", 1, "this is not TOML"),

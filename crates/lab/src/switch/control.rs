@@ -4,6 +4,7 @@
 //! attaches to a port in shared memory gets the three descriptors of its port with the answer and keeps the connection open
 //! for as long as it uses the port.
 
+use super::capture;
 use super::daemon::Daemon;
 use super::status::Status;
 use rustix::net::{
@@ -53,6 +54,15 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// The frames that pass a port, as pcapng after the answer, until the caller shuts its end of the connection.
+    Capture {
+        /// Its name.
+        port: String,
+        /// Bytes kept of each frame; all where absent.
+        snaplen: Option<u32>,
+        /// Frames after which it ends; none where absent.
+        count: Option<u64>,
+    },
     /// The file is read again.
     Reload,
     /// It stops.
@@ -76,6 +86,8 @@ pub enum Answer {
 pub struct Socket {
     listener: UnixListener,
     path: PathBuf,
+    /// Who made it, whoever the switch becomes.
+    owner: rustix::process::Uid,
 }
 
 impl Socket {
@@ -104,20 +116,20 @@ impl Socket {
         rustix::process::umask(mask);
         let listener = bound.map_err(context)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(context)?;
-        Ok(Socket { listener, path: path.to_owned() })
+        Ok(Socket { listener, path: path.to_owned(), owner: rustix::process::getuid() })
     }
 
     /// Serves requests until the switch stops.
     pub fn serve(&self, daemon: &Arc<Daemon>) -> io::Result<()> {
-        let owner = rustix::process::getuid();
         let connections = Arc::new(AtomicUsize::new(0));
         while !daemon.is_stopping() {
             let (stream, _) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
+                Err(_) if daemon.is_stopping() => break,
                 Err(e) => {
                     // Out of descriptors, perhaps: those who have some may give one back.
-                    daemon.log(&format!("control socket: {e}"));
+                    daemon.log.count("control socket", &e.to_string());
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
                 }
@@ -126,12 +138,13 @@ impl Socket {
                 break;
             }
             let peer = rustix::net::sockopt::socket_peercred(&stream);
-            if !peer.is_ok_and(|peer| peer.uid.is_root() || peer.uid == owner) {
-                daemon.log("control socket: refused somebody who is not the owner");
+            if !peer.is_ok_and(|peer| peer.uid.is_root() || peer.uid == self.owner) {
+                daemon.log.count("control socket", "not the owner");
                 continue;
             }
             if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
                 connections.fetch_sub(1, Ordering::Relaxed);
+                daemon.log.count("control socket", "too many connections");
                 let _ = say(&stream, &Answer::Error(format!("{CONNECTIONS_MAX} connections are open")), &[]);
                 continue;
             }
@@ -145,9 +158,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// What it listens with, for whoever has to end that.
+    pub(super) fn listener(&self) -> io::Result<OwnedFd> {
+        Ok(self.listener.try_clone()?.into())
     }
 }
 
@@ -189,6 +202,18 @@ fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
                 let mut rest = [0; 64];
                 while !matches!(lines.read(&mut rest), Ok(0) | Err(_)) {}
                 return Ok(());
+            }
+            Request::Capture { port, snaplen, count } => {
+                let snaplen = snaplen.unwrap_or(u32::MAX).max(1);
+                match daemon.capture(&port, snaplen) {
+                    Ok(capture) => {
+                        say(stream, &Answer::Ok(format!("capturing port {port}")), &[])?;
+                        // Who reads slowly is waited for by this thread only.
+                        stream.set_write_timeout(None)?;
+                        return capture::serve(stream, daemon, &port, capture, snaplen, count);
+                    }
+                    Err(e) => say(stream, &Answer::Error(e), &[])?,
+                }
             }
             Request::Stop => {
                 say(stream, &Answer::Ok("stopping".into()), &[])?;

@@ -1,7 +1,10 @@
 //! A switch as a process: its engine on a thread of its own, and those who ask for something on others.
 
-use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, UplinkConfig, port_from_words};
+use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, port_from_words};
 use super::control::{Answer, Request, Socket, borrow};
+use super::log::Log;
+use super::metrics;
+use super::privileges::{self, Becomes, Rights};
 use super::status::{Snapshot, Status};
 use super::uplink;
 use sluicenet_dataplane::engine::{Access, Engine};
@@ -11,14 +14,15 @@ use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
 use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort, Veth};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
+use sluicenet_dataplane::tap::{Capture, tap};
 use sluicenet_dataplane::{shm, vhost};
 use sluicenet_node::vale::{Action, ValeConfig};
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tracing::{info, warn};
 
 /// The number of the port that leads to other servers.
 const UPLINK: usize = 0;
@@ -47,7 +51,20 @@ pub struct Daemon {
     state: Mutex<State>,
     stopping: AtomicBool,
     started: Instant,
-    control: PathBuf,
+    /// The control socket's.
+    listener: OwnedFd,
+    /// What is said once a second at most.
+    pub(super) log: Log,
+}
+
+/// What is behind a port.
+enum Opened {
+    /// It is there.
+    Port(Box<dyn Port>),
+    /// It is opened when the privileges are gone: it has a thread of its own.
+    Later(vhost::Socket),
+    /// It comes into being when a program attaches.
+    Attached,
 }
 
 /// A port in shared memory that a program uses; given up when dropped.
@@ -79,19 +96,47 @@ impl Daemon {
     ///
     /// # Errors
     /// When a port or the control socket cannot be had, or the system fails the engine.
-    pub fn run(config: Config, ready: impl FnOnce(&Daemon)) -> io::Result<Status> {
+    pub fn run(config: Config) -> io::Result<Status> {
         let socket = Socket::bind(&config.control)?;
+        let metrics = config.metrics.map(metrics::Server::bind).transpose()?;
+        let becomes = config.user.as_deref().map(Becomes::user).transpose()?.flatten();
         let mut engine = Engine::new(config.ports_max, config.vale.clone());
-        let remote = engine.remote()?;
-        let control = config.control.clone();
+        let (remote, events) = (engine.remote()?, engine.events());
+        let mut wanted = Vec::new();
+        let mut keep = Rights::NONE.run;
+        let uplink = match &config.uplink {
+            Some(uplink) => {
+                let opened = uplink::open(uplink, &config.vale);
+                Some(opened.map_err(|e| io::Error::new(e.kind(), format!("uplink: {e}")))?)
+            }
+            None => None,
+        };
+        for port in &config.ports {
+            let opened = open(port, &config.vale).map_err(io::Error::other)?;
+            keep |= port.kind.rights().run;
+            wanted.push((port.clone(), opened));
+        }
+        // Before there are threads: each has its own privileges.
+        let left = privileges::drop_all_but(keep, becomes.as_ref())?;
+        info!(
+            name = config.name,
+            pid = std::process::id(),
+            control = %config.control.display(),
+            metrics = metrics.as_ref().map(|m| m.address().to_string()),
+            uid = left.uid,
+            gid = left.gid,
+            capabilities = left.capabilities,
+            "switch started"
+        );
+        let listener = socket.listener()?;
         let daemon = Arc::new(Daemon {
             remote,
             state: Mutex::new(State { config, ports: Vec::new() }),
             stopping: AtomicBool::new(false),
             started: Instant::now(),
-            control,
+            listener,
+            log: Log::default(),
         });
-        let Config { ports: wanted, uplink, .. } = daemon.state().config.clone();
         let (stop, signals) = (Arc::new(AtomicBool::new(false)), Arc::clone(&daemon));
         let mut signal = signal_hook::iterator::Signals::new([
             signal_hook::consts::SIGINT,
@@ -102,8 +147,7 @@ impl Daemon {
         let listener = std::thread::spawn(move || {
             for signal in signal.forever() {
                 if signal == signal_hook::consts::SIGHUP {
-                    let answer = signals.answer(Request::Reload);
-                    signals.log(&format!("reload: {answer:?}"));
+                    signals.answer(Request::Reload);
                 } else {
                     signals.stop();
                 }
@@ -114,32 +158,38 @@ impl Daemon {
             let outcome = engine.run(&engine_stop);
             (outcome, Snapshot::of(&engine))
         })?;
+        let watched = Arc::clone(&daemon);
+        let watcher =
+            std::thread::Builder::new().name("log".into()).spawn(move || watched.log.watch(&watched, &events))?;
+        if let Some(metrics) = metrics {
+            let served = Arc::clone(&daemon);
+            // It ends with the process: whoever fetches is never waited for.
+            std::thread::Builder::new().name("metrics".into()).spawn(move || metrics.serve(&served))?;
+        }
         // The uplink first: its number is in the switch's table.
         let outcome = uplink
-            .map_or(Ok(()), |uplink| daemon.add_uplink(&uplink))
-            .and_then(|()| wanted.into_iter().try_for_each(|port| daemon.add(port).map_err(io::Error::other)))
+            .map_or(Ok(()), |uplink| daemon.install_uplink(uplink))
             .and_then(|()| {
-                ready(&daemon);
-                socket.serve(&daemon)
-            });
+                wanted.into_iter().try_for_each(|(port, opened)| daemon.install(port, opened).map_err(io::Error::other))
+            })
+            .and_then(|()| socket.serve(&daemon));
         stop.store(true, Ordering::Relaxed);
         // It looks once more.
         let _ = daemon.remote.post(|_| {});
         let (ran, last) = switch.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
         handle.close();
         let _ = listener.join();
+        let _ = watcher.join();
         outcome?;
         ran?;
-        Ok(daemon.status_of(&last))
+        let status = daemon.status_of(&last);
+        let l = status.ledger;
+        info!(accepted = l.accepted, delivered = l.delivered, dropped = l.dropped, queued = l.queued, "switch stopped");
+        Ok(status)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Says something to whoever reads the log.
-    pub fn log(&self, message: &str) {
-        eprintln!("{message}");
     }
 
     /// Whether it was told to stop.
@@ -150,8 +200,8 @@ impl Daemon {
     /// Tells it to stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-        // Who waits for the next connection gets one.
-        let _ = std::os::unix::net::UnixStream::connect(&self.control);
+        // Who waits for the next connection gets none. To connect would take the right to.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 
     /// What it is and what happened.
@@ -179,13 +229,26 @@ impl Daemon {
                 .map_err(|e| e.to_string())
                 .and_then(|port| self.add(port).map(|()| format!("port {name} added"))),
             Request::DelPort { name } => self.remove(&name).map(|()| format!("port {name} removed")),
-            Request::Reload => self.reload(),
-            Request::Attach { .. } | Request::Stop => Err("not here".into()),
+            Request::Reload => {
+                let outcome = self.reload();
+                match &outcome {
+                    Ok(done) => info!(done, "reloaded"),
+                    Err(error) => warn!(error, "not reloaded"),
+                }
+                outcome
+            }
+            Request::Attach { .. } | Request::Capture { .. } | Request::Stop => Err("not here".into()),
         };
         outcome.map_or_else(Answer::Error, Answer::Ok)
     }
 
     fn add(&self, port: PortConfig) -> Result<(), String> {
+        let vale = self.state().config.vale.clone();
+        let opened = open(&port, &vale)?;
+        self.install(port, opened)
+    }
+
+    fn install(&self, port: PortConfig, opened: Opened) -> Result<(), String> {
         let mut state = self.state();
         if state.ports.iter().any(|p| p.config.name == port.name) {
             return Err(format!("there is a port {} already", port.name));
@@ -193,26 +256,30 @@ impl Daemon {
         if state.ports.len() >= state.config.ports_max {
             return Err(format!("the switch has {} ports, all of them in use", state.config.ports_max));
         }
-        let vale = state.config.vale.clone();
-        if let Some(opened) = open(&port.kind, port.mac, &vale).map_err(|e| format!("port {}: {e}", port.name))? {
+        let opened = match opened {
+            Opened::Port(opened) => Some(opened),
+            Opened::Later(socket) => {
+                Some(Box::new(vhost::Port::open(socket).map_err(|e| format!("port {}: {e}", port.name))?)
+                    as Box<dyn Port>)
+            }
+            Opened::Attached => None,
+        };
+        if let Some(opened) = opened {
             let config = port.clone();
-            self.remote
-                .run(move |engine| -> io::Result<()> {
-                    let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
-                    engine.plug(k, &config.name, opened, config.access)?;
-                    settle(engine, k, &config);
-                    Ok(())
-                })
-                .and_then(|plugged| plugged)
-                .map_err(|e| e.to_string())?;
+            let plugged = self.remote.run(move |engine| -> io::Result<()> {
+                let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
+                engine.plug(k, &config.name, opened, config.access)?;
+                settle(engine, k, &config);
+                Ok(())
+            });
+            plugged.and_then(|plugged| plugged).map_err(|e| e.to_string())?;
         }
+        info!(port = port.name, kind = port.kind.name(), "port added");
         state.ports.push(Running { config: port, attached: false });
         Ok(())
     }
 
-    fn add_uplink(&self, config: &UplinkConfig) -> io::Result<()> {
-        let vale = self.state().config.vale.clone();
-        let port = uplink::open(config, &vale).map_err(|e| io::Error::new(e.kind(), format!("uplink: {e}")))?;
+    fn install_uplink(&self, port: Box<dyn Port>) -> io::Result<()> {
         self.remote.run(move |engine| engine.plug(UPLINK, UPLINK_NAME, port, Access::default()))??;
         Ok(())
     }
@@ -225,18 +292,47 @@ impl Daemon {
         let port = state.ports.remove(at);
         self.unplug(name);
         let _ = self.remote.run(move |engine| announce(engine, &port.config, false));
+        info!(port = name, "port removed");
         Ok(())
     }
 
     /// Takes a port out of the engine, if it is there; waits until that is done.
     fn unplug(&self, name: &str) {
-        let name = name.to_owned();
-        // A switch that has stopped has no ports any more.
-        let _ = self.remote.run(move |engine| {
-            if let Some(k) = engine.port_named(&name) {
-                engine.unplug(k);
-            }
+        let owned = name.to_owned();
+        let last = self.remote.run(move |engine| {
+            let k = engine.port_named(&owned)?;
+            let last = engine.report(k);
+            engine.unplug(k);
+            last
         });
+        // A switch that has stopped has no ports any more, and one that broke is gone already.
+        if let Ok(Some(last)) = last {
+            let waited: u32 = last.output.iter().sum();
+            let (accepted, delivered) = (last.counters.accepted, last.counters.delivered);
+            info!(port = name, accepted, delivered, waited, "port detached");
+        }
+    }
+
+    /// Looks on at a port, up to `snaplen` bytes of each frame.
+    ///
+    /// # Errors
+    /// When nobody is there, or somebody looks on already.
+    pub fn capture(&self, name: &str, snaplen: u32) -> Result<Capture, String> {
+        let (tap, capture) = tap(snaplen);
+        let owned = name.to_owned();
+        let set = self.remote.run(move |engine| engine.port_named(&owned).map(|k| engine.set_tap(k, tap)));
+        match set.map_err(|e| e.to_string())? {
+            None => Err(format!("nobody is at a port {name}")),
+            Some(false) => Err(format!("port {name} is being captured")),
+            Some(true) => Ok(capture),
+        }
+    }
+
+    /// Looks on no more; what was taken until then can still be had.
+    pub fn close(&self, capture: &Capture) {
+        capture.close();
+        // A switch that has stopped shows nothing any more.
+        let _ = self.remote.run(|engine| engine.sweep_taps());
     }
 
     /// Makes a port in shared memory for a program.
@@ -264,6 +360,7 @@ impl Daemon {
             .and_then(|made| made)
             .map_err(|e| e.to_string())?;
         port.attached = true;
+        info!(port = name, "port attached");
         Ok(Attached { daemon: self, name: name.to_owned(), access })
     }
 
@@ -282,6 +379,8 @@ impl Daemon {
             ("stations", new.vale.stations == old.vale.stations),
             ("stations_per_port", new.vale.stations_per_port == old.vale.stations_per_port),
             ("user", new.user == old.user),
+            ("metrics", new.metrics == old.metrics),
+            ("log", new.log == old.log),
         ] {
             if !same {
                 return Err(format!("`{what}` cannot change while the switch runs; nothing was changed"));
@@ -334,15 +433,22 @@ impl Daemon {
     }
 }
 
-/// Opens what is behind a port; nothing for one that comes into being when a program attaches.
-fn open(kind: &PortKind, mac: Option<[u8; 6]>, vale: &ValeConfig) -> io::Result<Option<Box<dyn Port>>> {
+/// Opens what is behind a port.
+fn open(port: &PortConfig, vale: &ValeConfig) -> Result<Opened, String> {
+    if let Some(missing) = privileges::missing(port.kind.name(), port.kind.rights().open, privileges::own()) {
+        return Err(missing);
+    }
+    open_kind(&port.kind, port.mac, vale).map_err(|e| format!("port {}: {e}", port.name))
+}
+
+fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, vale: &ValeConfig) -> io::Result<Opened> {
     let namespace = |name: &Option<String>| match name {
         Some(name) => Namespace::open(name),
         None => Namespace::current(),
     };
-    Ok(Some(match kind {
-        PortKind::Shm { .. } => return Ok(None),
-        PortKind::VhostUser(socket) => Box::new(vhost::Port::open(socket.clone())?),
+    Ok(Opened::Port(match kind {
+        PortKind::Shm { .. } => return Ok(Opened::Attached),
+        PortKind::VhostUser(socket) => return Ok(Opened::Later(socket.clone())),
         PortKind::Veth { device, netns, tenant_device, tenant_netns } => {
             let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
             let veth = Veth { switch: &switch, switch_device: device, tenant: &tenant, tenant_device };

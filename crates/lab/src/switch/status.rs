@@ -7,7 +7,7 @@ use sluicenet_proto::loss::{DropReason, Drops};
 use std::collections::BTreeMap;
 
 /// A switch, as JSON and on the screen.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
     /// Its name.
     pub name: String,
@@ -17,6 +17,8 @@ pub struct Status {
     pub pid: u32,
     /// Seconds since it started.
     pub uptime_s: f64,
+    /// Frames each queue holds.
+    pub slots: u32,
     /// Priorities whose frames wait.
     pub lossless: Vec<u8>,
     /// Times it went to sleep because there was nothing to do.
@@ -28,7 +30,7 @@ pub struct Status {
 }
 
 /// accepted = delivered + dropped + queued, of one moment.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Ledger {
     /// Frames accepted, a copy for each port they were for.
     pub accepted: u64,
@@ -41,7 +43,7 @@ pub struct Ledger {
 }
 
 /// A port.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PortStatus {
     /// Its name.
     pub name: String,
@@ -63,6 +65,10 @@ pub struct PortStatus {
     pub accepted: u64,
     /// Frames handed to it.
     pub delivered: u64,
+    /// Bytes of the frames it sent, each counted once.
+    pub bytes_from: u64,
+    /// Bytes of the frames it got.
+    pub bytes_to: u64,
     /// Times it was held back because its input queue was full.
     pub held_back: u64,
     /// Times it was found stuck.
@@ -114,6 +120,7 @@ impl Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             uptime_s,
+            slots: config.vale.slots,
             lossless: config.vale.lossless.iter().collect(),
             sleeps: self.sleeps,
             ledger: self.ledger,
@@ -150,6 +157,8 @@ impl Snapshot {
             isolated: report.isolated,
             accepted: report.counters.accepted,
             delivered: report.counters.delivered,
+            bytes_from: report.bytes_from,
+            bytes_to: report.bytes_to,
             held_back: report.counters.held_back,
             stuck: report.counters.stuck,
             isolations: report.counters.isolated,

@@ -1,8 +1,8 @@
-//! Captures of simulated ports in the pcapng format, for Wireshark and everything else that reads it.
+//! Captures of ports in the pcapng format, for Wireshark and everything else that reads it.
 //!
 //! The format is that of the Internet-Draft "PCAP Next Generation (pcapng) Capture File Format"
-//! (draft-ietf-opsawg-pcapng). Times are virtual: zero is the start of the run, and nothing of the wall clock gets into
-//! the file, so that the same run writes the same bytes.
+//! (draft-ietf-opsawg-pcapng). Times of simulated ports are virtual: zero is the start of the run, and nothing of the wall
+//! clock gets into the file, so that the same run writes the same bytes. Those of real ports count from an `epoch_s`.
 
 use std::io::{self, Write};
 
@@ -14,6 +14,8 @@ mod tests;
 const SECTION_HEADER: u32 = 0x0A0D_0D0A;
 /// Interface Description Block.
 const INTERFACE_DESCRIPTION: u32 = 0x0000_0001;
+/// Interface Statistics Block.
+const INTERFACE_STATISTICS: u32 = 0x0000_0005;
 /// Enhanced Packet Block.
 const ENHANCED_PACKET: u32 = 0x0000_0006;
 /// Tells a reader the byte order; this writer always takes the little-endian one.
@@ -32,6 +34,9 @@ mod option {
     pub const IF_NAME: u16 = 2;
     pub const IF_SPEED: u16 = 8;
     pub const IF_TSRESOL: u16 = 9;
+    pub const IF_TSOFFSET: u16 = 14;
+    pub const ISB_IFRECV: u16 = 4;
+    pub const ISB_IFDROP: u16 = 5;
     pub const EPB_FLAGS: u16 = 2;
 }
 
@@ -52,8 +57,19 @@ pub struct Interface<'a> {
     pub name: &'a str,
     /// What its packets begin with.
     pub link: LinkType,
-    /// Its speed in bits per second.
+    /// Its speed in bits per second; 0 where that means nothing.
     pub speed_bps: u64,
+    /// Bytes kept of a packet; 0 for all of them.
+    pub snaplen: u32,
+    /// When the times of its packets start, in seconds since 1970.
+    pub epoch_s: u64,
+}
+
+impl<'a> Interface<'a> {
+    /// A port of a simulation: all bytes, times from zero.
+    pub fn simulated(name: &'a str, link: LinkType, speed_bps: u64) -> Interface<'a> {
+        Interface { name, link, speed_bps, snaplen: 0, epoch_s: 0 }
+    }
 }
 
 /// The number of an interface in its file.
@@ -118,11 +134,17 @@ impl<W: Write> PcapngWriter<W> {
     pub fn interface(&mut self, interface: &Interface<'_>) -> io::Result<InterfaceId> {
         self.begin(INTERFACE_DESCRIPTION);
         self.put(&(interface.link as u16).to_le_bytes());
-        // Reserved, and a snapshot length of "no limit".
-        self.put(&[0; 6]);
+        // Reserved, and the snapshot length, of which 0 is "no limit".
+        self.put(&[0; 2]);
+        self.put(&interface.snaplen.to_le_bytes());
         self.option(option::IF_NAME, up_to_u16(interface.name));
-        self.option(option::IF_SPEED, &interface.speed_bps.to_le_bytes());
+        if interface.speed_bps > 0 {
+            self.option(option::IF_SPEED, &interface.speed_bps.to_le_bytes());
+        }
         self.option(option::IF_TSRESOL, &[TSRESOL_NS]);
+        if interface.epoch_s > 0 {
+            self.option(option::IF_TSOFFSET, &interface.epoch_s.to_le_bytes());
+        }
         self.option(option::END, b"");
         self.end()?;
         self.interfaces += 1;
@@ -146,6 +168,20 @@ impl<W: Write> PcapngWriter<W> {
             self.option(option::COMMENT, up_to_u16(comment));
         }
         self.option(option::EPB_FLAGS, &(packet.direction as u32).to_le_bytes());
+        self.option(option::END, b"");
+        self.end()
+    }
+
+    /// Says how many packets passed an interface until `time_ps`, and how many of them are missing in the file.
+    pub fn statistics(&mut self, interface: InterfaceId, time_ps: u64, passed: u64, lost: u64) -> io::Result<()> {
+        assert!(interface.0 < self.interfaces, "an interface of this file");
+        let time_ns = time_ps / PS_PER_NS;
+        self.begin(INTERFACE_STATISTICS);
+        self.put(&interface.0.to_le_bytes());
+        self.put(&((time_ns >> 32) as u32).to_le_bytes());
+        self.put(&(time_ns as u32).to_le_bytes());
+        self.option(option::ISB_IFRECV, &passed.to_le_bytes());
+        self.option(option::ISB_IFDROP, &lost.to_le_bytes());
         self.option(option::END, b"");
         self.end()
     }

@@ -132,7 +132,7 @@ fn wireshark_reads_every_kind_of_frame() {
     let long = ethernet(EtherType::IPV4, &ip(Protocol::TCP, &tcp(data())));
 
     let mut writer = PcapngWriter::new(Vec::new()).unwrap();
-    let link = |name, link| Interface { name, link, speed_bps: 10_000_000_000 };
+    let link = |name, link| Interface::simulated(name, link, 10_000_000_000);
     let port = writer.interface(&link("switch 12 port 3", LinkType::Ethernet)).unwrap();
     let wire = writer.interface(&link("host 3", LinkType::Ppp)).unwrap();
     let mut time_ps = 0;
@@ -213,7 +213,7 @@ fn wireshark_reads_every_kind_of_frame() {
 #[test]
 fn wireshark_agrees_about_every_checksum() {
     let mut writer = PcapngWriter::new(Vec::new()).unwrap();
-    let interface = Interface { name: "x", link: LinkType::Ethernet, speed_bps: 1 };
+    let interface = Interface::simulated("x", LinkType::Ethernet, 1);
     let interface = writer.interface(&interface).unwrap();
     for i in 0..100u32 {
         let noise = i.wrapping_mul(0x9E37_79B9);
@@ -238,7 +238,7 @@ fn wireshark_agrees_about_every_checksum() {
 /// A capture of one frame at each of these times.
 fn at_times(times_ps: &[u64]) -> Vec<u8> {
     let mut writer = PcapngWriter::new(Vec::new()).unwrap();
-    let interface = Interface { name: "x", link: LinkType::Ethernet, speed_bps: 1 };
+    let interface = Interface::simulated("x", LinkType::Ethernet, 1);
     let interface = writer.interface(&interface).unwrap();
     let bytes = &ethernet(EtherType::IPV4, &ip(Protocol::TCP, &tcp(data())));
     for &time_ps in times_ps {
@@ -284,7 +284,7 @@ fn times_are_nanoseconds_rounded_down() {
 #[test]
 fn blocks_are_whole_and_aligned() {
     let mut writer = PcapngWriter::new(Vec::new()).unwrap();
-    let interface = Interface { name: "odd", link: LinkType::Ethernet, speed_bps: 1 };
+    let interface = Interface::simulated("odd", LinkType::Ethernet, 1);
     let interface = writer.interface(&interface).unwrap();
     let long = "\u{e9}".repeat(40_000);
     for (len, comment) in [(0, None), (1, Some("a")), (3, Some(long.as_str())), (4, Some(""))] {

@@ -1,0 +1,145 @@
+//! Privileges: what a switch started as root keeps of them once its ports are open, which is next to nothing.
+//!
+//! On Linux each thread has its own, and those that it starts inherit them: they are dropped while there is one.
+
+use nix::unistd::User;
+use rustix::process::{Gid, Uid};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::io;
+
+/// Capabilities that a kind of port takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// To open it.
+    pub open: CapabilitySet,
+    /// As long as it is open.
+    pub run: CapabilitySet,
+}
+
+impl Rights {
+    /// None.
+    pub const NONE: Rights = Rights { open: CapabilitySet::empty(), run: CapabilitySet::empty() };
+}
+
+/// What is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Who the switch is now.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// What it still may.
+    pub capabilities: String,
+}
+
+/// Who a switch can become.
+#[derive(Clone, Debug)]
+pub struct Becomes {
+    name: String,
+    uid: Uid,
+    gid: Gid,
+}
+
+impl Becomes {
+    /// Looks a user up; `None` when the switch is that user already.
+    ///
+    /// # Errors
+    /// When there is none of that name, or only root could become it.
+    pub fn user(name: &str) -> io::Result<Option<Becomes>> {
+        let user = User::from_name(name).map_err(io::Error::from)?;
+        let user = user.ok_or_else(|| io::Error::other(format!("`user`: there is no user {name}")))?;
+        let (uid, gid) = (Uid::from_raw(user.uid.as_raw()), Gid::from_raw(user.gid.as_raw()));
+        let own = rustix::process::geteuid();
+        if own == uid {
+            return Ok(None);
+        }
+        if !own.is_root() {
+            return Err(io::Error::other(format!("`user`: only root can become {name}")));
+        }
+        Ok(Some(Becomes { name: name.to_owned(), uid, gid }))
+    }
+}
+
+/// Becomes somebody else, if wanted, and gives up every capability but `keep`, for good.
+///
+/// # Errors
+/// When the system refuses.
+pub fn drop_all_but(keep: CapabilitySet, becomes: Option<&Becomes>) -> io::Result<Left> {
+    let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    assert_eq!(threads, 1, "privileges are dropped before threads are started");
+    use rustix::thread as own;
+    let had = own::capabilities(None)?;
+    let keep = keep & had.permitted;
+    if had.effective.contains(CapabilitySet::SETPCAP) {
+        for capability in all().filter(|c| !keep.contains(*c)) {
+            if own::capability_is_in_bounding_set(capability).unwrap_or(false) {
+                own::remove_capability_from_bounding_set(capability)?;
+            }
+        }
+    }
+    if let Some(Becomes { name, uid, gid }) = becomes {
+        let context = |e: rustix::io::Errno| io::Error::other(format!("`user`: cannot become {name}: {e}"));
+        // Who changes from root loses all capabilities, those to be kept too, unless told otherwise.
+        own::set_keep_capabilities(true)?;
+        own::set_thread_groups(&[]).map_err(context)?;
+        own::set_thread_res_gid(*gid, *gid, *gid).map_err(context)?;
+        own::set_thread_res_uid(*uid, *uid, *uid).map_err(context)?;
+        own::set_keep_capabilities(false)?;
+    }
+    own::set_capabilities(
+        None,
+        CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() },
+    )?;
+    own::set_no_new_privs(true)?;
+    Ok(Left {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        capabilities: names(own::capabilities(None)?.effective),
+    })
+}
+
+/// What is missing of `needed`, in words for whoever wants a port of `kind`.
+pub fn missing(kind: &str, needed: CapabilitySet, has: CapabilitySet) -> Option<String> {
+    let missing = needed - has;
+    (!missing.is_empty()).then(|| {
+        format!(
+            "a {kind} port takes {}, which this switch does not have any more, or never had: write the port into its file \
+             and start it anew, as root",
+            names(missing)
+        )
+    })
+}
+
+/// What this thread may.
+pub fn own() -> CapabilitySet {
+    rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective)
+}
+
+fn all() -> impl Iterator<Item = CapabilitySet> {
+    (0..64).map(|n| CapabilitySet::from_bits_retain(1 << n))
+}
+
+fn names(capabilities: CapabilitySet) -> String {
+    let known: Vec<String> = capabilities.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+    if known.is_empty() { "none".into() } else { known.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let needed = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
+        assert_eq!(missing("veth", needed, needed | CapabilitySet::CHOWN), None);
+        let text = missing("veth", needed, CapabilitySet::NET_RAW).unwrap();
+        assert!(text.starts_with("a veth port takes CAP_NET_ADMIN, which"), "{text}");
+        assert_eq!(missing("shm", Rights::NONE.open, CapabilitySet::empty()), None);
+    }
+
+    #[test]
+    fn nobody_becomes_a_user_that_is_not_there() {
+        let error = Becomes::user("no-such-user-here").unwrap_err().to_string();
+        assert!(error.contains("there is no user no-such-user-here"), "{error}");
+    }
+}
