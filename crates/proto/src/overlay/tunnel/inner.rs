@@ -27,7 +27,9 @@ impl<'a> Untagged<'a> {
             let (tag, behind) = vlan::Repr::parse(packet).map_err(|_| DropReason::Malformed)?;
             (ethertype, packet) = (tag.ethertype, behind);
         }
-        if ethertype == EtherType::VLAN || header.source.is_group() {
+        // A length behind the tag is an LLC frame, which the other end would not take.
+        let is_length = ethertype.0 < 0x0600;
+        if ethertype == EtherType::VLAN || is_length || header.source.is_group() {
             return Err(DropReason::Malformed);
         }
         // 01-80-C2-00-00-00 to -0F end at their link.

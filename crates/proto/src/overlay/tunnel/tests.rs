@@ -151,6 +151,8 @@ fn what_does_not_belong_into_the_tunnel_is_dropped_by_name() {
     assert_eq!(sent(&frame(1419, Ecn::NotEct, 80), THERE), Err(DropReason::TooBig));
     assert_eq!(sent(&good[..13], THERE), Err(DropReason::Malformed));
     assert_eq!(sent(&tagged(&tagged(&good, 5), 5), THERE), Err(DropReason::Malformed));
+    let llc = [&tagged(&good, 5)[..16], &[0, 40], &good[14..]].concat();
+    assert_eq!(sent(&llc, THERE), Err(DropReason::Malformed), "a length behind the tag");
     assert_eq!(sent(&frame(10, Ecn::NotEct, 4789), THERE), Err(DropReason::NestedTunnel));
     let to = |destination: [u8; 6]| [&destination, &good[6..]].concat();
     assert_eq!(sent(&to([0x01, 0x80, 0xC2, 0, 0, 1]), THERE), Err(DropReason::Reserved));

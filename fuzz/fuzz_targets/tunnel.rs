@@ -1,0 +1,29 @@
+//! A frame from the link at the end of a tunnel, and the same bytes as a frame of a tenant and as a datagram of the controller.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sluicenet_proto::overlay::tunnel::{Outer, Tunnel, TunnelConfig, fragmentation_needed};
+use sluicenet_wire::controller::Repr;
+use sluicenet_wire::ethernet::MacAddress;
+use std::net::Ipv4Addr;
+
+/// Addresses of zeros, so that frames that get far are found soon.
+const NOBODY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+
+fuzz_target!(|bytes: &[u8]| {
+    let config = TunnelConfig { server: NOBODY, mac: MacAddress::default(), mtu: 1500 };
+    let mut tunnel = Tunnel::new(config);
+    tunnel.admit(NOBODY, MacAddress::default());
+    tunnel.bind(0, 0).expect("nothing is bound yet");
+    if let Outer::Inner(inner) = tunnel.decapsulate(&mut bytes.to_vec()) {
+        assert!(inner.frame.end <= bytes.len() && inner.frame.len() >= 14);
+    }
+    let mut out = Vec::new();
+    if tunnel.encapsulate(bytes, 0, 7, NOBODY, &mut out).is_ok() {
+        assert!(matches!(tunnel.decapsulate(&mut out), Outer::Inner(inner) if inner.from == NOBODY));
+    }
+    fragmentation_needed(bytes, tunnel.inner_mtu());
+    if let Ok(message) = Repr::parse(bytes) {
+        assert_eq!(message.emit()[..48], bytes[..48]);
+    }
+});
