@@ -35,6 +35,11 @@ pub fn unguessable() -> io::Result<Rng> {
     Ok(Rng::from_words(&entropy::<4>()?))
 }
 
+/// A number above all that this server ever gave a message: nanoseconds of the wall clock.
+pub fn first_request() -> u64 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64)
+}
+
 /// The controller and its socket.
 #[derive(Debug)]
 pub struct Daemon {

@@ -2,11 +2,14 @@
 //!
 //! [`region`] is memory shared with a program that may be hostile, [`ring`] the way entries get through it, [`shm`] a port
 //! made of both, and [`engine`] the loop that moves frames between ports. Where a frame goes and whether it has to wait is
-//! decided by [`sluicenet_node::vale`], which knows nothing of all this. [`fabric`] runs the simulator's physical switches
-//! in real time.
+//! decided by [`sluicenet_node::vale`], which knows nothing of all this.
 //!
-//! `unsafe` is confined to [`region`] (mapping memory, and reaching it while somebody else may write it) and to one
-//! instruction in [`clock`].
+//! Besides [`shm`] there are ports of other kinds: [`vhost`] for a QEMU guest, [`kernel`] for what has a network device,
+//! [`uplink`] for the link to other servers. [`fabric`] runs the simulator's physical switches in real time.
+//!
+//! `unsafe` is confined to [`region`] and `vhost::memory` (mapping memory, and reaching it while somebody else may write
+//! it), `vhost::sigbus` (a signal handler for when it is gone), `kernel::sys` and [`tcp_info`] (system calls that no safer
+//! crate has) and to one instruction in [`clock`].
 #![deny(unsafe_code)]
 
 #[cfg(not(loom))]
@@ -29,6 +32,8 @@ pub mod ring;
 #[cfg(not(loom))]
 pub mod shm;
 mod sync;
+#[cfg(not(loom))]
+pub mod tcp_info;
 #[cfg(not(loom))]
 pub mod uplink;
 #[cfg(not(loom))]

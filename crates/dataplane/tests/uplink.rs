@@ -1,15 +1,19 @@
 //! Two servers joined by a link with priority flow control: the overlay with its controller, a trunk, hostile neighbours.
 #![cfg(not(loom))]
 
-use sluicenet_dataplane::controller::{ControllerLink, Daemon, unguessable};
+use sluicenet_dataplane::controller::{ControllerLink, Daemon, first_request, unguessable};
 use sluicenet_dataplane::engine::{Access, Engine};
 use sluicenet_dataplane::fabric::{Device, Local};
+use sluicenet_dataplane::kernel::link::Links;
+use sluicenet_dataplane::kernel::netns::{Namespace, may_make_namespaces};
+use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_dataplane::shm::Client;
 use sluicenet_dataplane::uplink::Uplink;
 use sluicenet_node::uplink::Link;
-use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_node::vtep::{Vtep, VtepConfig};
 use sluicenet_proto::frame::PrioritySet;
+use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::controller::ControllerConfig;
 use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::overlay::tunnel::TunnelConfig;
@@ -22,6 +26,7 @@ use sluicenet_wire::icmp::TooBig;
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
 use sluicenet_wire::pfc;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
@@ -95,22 +100,24 @@ struct Server {
     engine: Engine,
     /// Tenants at ports 0 and 1: stations 2 n - 1 and 2 n of server `n`.
     clients: Vec<Client>,
+    /// Written to wake the switch.
+    kicks: Vec<OwnedFd>,
 }
 
 impl Server {
     fn new(n: usize, access: impl Fn(usize) -> Access) -> Server {
         let config = ValeConfig { uplink: Some(UPLINK), detection_time: FOREVER, ..ValeConfig::default() };
         let mut engine = Engine::new(3, config);
-        let clients = (0..2)
+        let (clients, kicks) = (0..2)
             .map(|k| {
-                let memory = engine.plug_shm(k, &format!("tenant-{k}"), 64).unwrap().memory;
+                let shared = engine.plug_shm(k, &format!("tenant-{k}"), 64).unwrap();
                 let station = 2 * n - 1 + k;
                 assert!(engine.set_access(k, access(station)));
                 assert!(engine.give(mac(station).0, DOMAIN, k));
-                Client::open(memory).unwrap()
+                (Client::open(shared.memory).unwrap(), shared.kick)
             })
-            .collect();
-        Server { engine, clients }
+            .unzip();
+        Server { engine, clients, kicks }
     }
 
     fn own(&self, name: &str) -> u64 {
@@ -120,7 +127,9 @@ impl Server {
 
     fn send(&mut self, k: usize, frame: &[u8]) -> bool {
         let sent = self.clients[k].send(frame).unwrap();
-        let _ = self.clients[k].publish();
+        if self.clients[k].publish() {
+            rustix::io::write(&self.kicks[k], &1u64.to_ne_bytes()).unwrap();
+        }
         sent
     }
 
@@ -144,19 +153,20 @@ fn access(station: usize) -> Access {
 }
 
 /// A server of an overlay whose controller is at .3.
-fn overlay(n: usize, device: Local, address: &impl Fn(u8) -> Ipv4Addr) -> Server {
+fn overlay(n: usize, device: impl Device + Send + 'static, address: &impl Fn(u8) -> Ipv4Addr) -> Server {
     let mut server = Server::new(n, access);
     let here = address(n as u8);
     let tunnel = TunnelConfig { server: here, mac: mac(100 + n), mtu: 1500 };
-    let mut vtep = Vtep::new(VtepConfig::new(tunnel), Key::new(&[n as u8; 32]), unguessable().unwrap(), 1);
+    let mut vtep =
+        Vtep::new(VtepConfig::new(tunnel), Key::new(&[n as u8; 32]), unguessable().unwrap(), first_request());
     vtep.bind(DOMAIN, VNI).unwrap();
     vtep.admit(address(3 - n as u8), mac(103 - n));
-    for station in [2 * n - 1, 2 * n] {
-        assert!(vtep.add_station(server.engine.now(), DOMAIN, mac(station), ip(station)));
-    }
     let to = ControllerLink::open(SocketAddrV4::new(here, UDP_PORT), SocketAddrV4::new(address(3), UDP_PORT)).unwrap();
     let port = Uplink::overlay(device, link(n), vtep, to);
     server.engine.plug(UPLINK, "uplink", Box::new(port), Access::default()).unwrap();
+    for station in [2 * n - 1, 2 * n] {
+        server.engine.announce(DOMAIN, mac(station).0, ip(station), true);
+    }
     server
 }
 
@@ -243,6 +253,8 @@ fn overload(servers: &mut [Server; 2]) {
         }
         seen == sent
     });
+    let [paused, held] = [servers[1].own("pauses_sent"), servers[0].own("held_us_3")];
+    println!("sent = received = {sent:?} (slow, fast); {paused} pauses; the slow class was held for {held} us");
     for (server, unresolved) in servers.iter().zip(unresolved) {
         server.engine.ledger();
         assert_eq!(server.engine.queued(), 0);
@@ -255,17 +267,12 @@ fn overload(servers: &mut [Server; 2]) {
     }
 }
 
-#[test]
-fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
-    let address = network();
-    let mut controller = controller(&address);
-    let (a, b) = Local::pair().unwrap();
-    let mut servers = [overlay(1, a, &address), overlay(2, b, &address)];
-    // Who is to be spoken to is asked for first, as every stack does.
+/// Who is to be spoken to is asked for first, as every stack does.
+fn ask_first(servers: &mut [Server; 2]) {
     for (k, target) in [(0, 3), (1, 4)] {
         let mut asked = Instant::now();
         servers[0].send(k, &request(k + 1, target));
-        until(&mut servers, |[a, _]| {
+        until(servers, |[a, _]| {
             // The other end may not have registered yet.
             if asked.elapsed().as_millis() > 1_100 {
                 asked = Instant::now();
@@ -277,6 +284,15 @@ fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
             true
         });
     }
+}
+
+#[test]
+fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
+    let address = network();
+    let mut controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [overlay(1, a, &address), overlay(2, b, &address)];
+    ask_first(&mut servers);
     overload(&mut servers);
     assert_eq!(servers[0].own("encapsulated"), servers[1].own("decapsulated"));
     // A frame that does not fit is answered.
@@ -297,6 +313,45 @@ fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
     until(&mut servers, |[_, b]| b.number(0) == Some(77));
     until(&mut servers, |[a, _]| a.own("unresolved") == unresolved + 1);
     assert_eq!(servers[0].own("cache_silent"), silent + 1);
+}
+
+/// A namespace that is deleted with the test.
+struct Scratch(String);
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = Namespace::delete(&self.0);
+    }
+}
+
+#[test]
+fn over_a_real_cable_of_veth_pfc_and_tunnels_lose_nothing() {
+    if let Err(e) = may_make_namespaces() {
+        println!("skipped: {e}");
+        return;
+    }
+    let name = format!("sluice-uplink-{}", std::process::id());
+    let namespace = Namespace::create(&name).unwrap();
+    let _scratch = Scratch(name);
+    let wired = namespace.enter(|| {
+        let mut links = Links::open()?;
+        links.create_veth("a", "b", &namespace)?;
+        // Nobody but the servers speaks on it.
+        links.up("a")?;
+        links.up("b")
+    });
+    wired.unwrap().unwrap();
+    let address = network();
+    let _controller = controller(&address);
+    let device = |name| PacketDevice::open(&namespace, name, 512).unwrap();
+    let mut servers = [overlay(1, device("a"), &address), overlay(2, device("b"), &address)];
+    ask_first(&mut servers);
+    overload(&mut servers);
+    let [tunnelled, arrived] = [servers[0].own("encapsulated"), servers[1].own("decapsulated")];
+    assert!(tunnelled > 1_000 && tunnelled == arrived, "{tunnelled} {arrived}");
+    // Each class of the tunnel has kept its priority on the wire.
+    assert!(servers[1].own("received_3") > 100 && servers[1].own("received_1") > 1_000);
+    assert_eq!(servers[0].own("pauses_received"), servers[1].own("pauses_sent"));
+    assert_eq!(servers.map(|s| s.own("rx_socket_drops")), [0, 0]);
 }
 
 #[test]
@@ -321,6 +376,65 @@ fn over_a_trunk_an_overload_pauses_the_link_and_loses_nothing() {
     });
     assert_eq!(seen.map(|f| f.len()), Some(100));
     overload(&mut servers);
+}
+
+#[test]
+fn switches_that_sleep_wake_for_frames_of_the_link_and_answers_of_the_controller() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let [mut a, mut b] = [overlay(1, a, &address), overlay(2, b, &address)];
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let engines = [&mut a.engine, &mut b.engine].map(|engine| {
+            let stop = &stop;
+            scope.spawn(move || engine.run(stop).unwrap())
+        });
+        let (clients, kick) = (&mut a.clients, &a.kicks[0]);
+        let start = Instant::now();
+        let (mut seen, mut sent) = (0, 0);
+        // One frame, then nothing for longer than a switch stays awake; the first are lost while nobody is registered.
+        while seen < 10 {
+            assert!(start.elapsed().as_secs() < 60, "only {seen} of {sent} arrived");
+            sent += u64::from(clients[0].send(&frame(1, 3, sent, 100)).unwrap());
+            if clients[0].publish() {
+                rustix::io::write(kick, &1u64.to_ne_bytes()).unwrap();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let mut bytes = [0; 2048];
+            while b.clients[0].receive(&mut bytes).unwrap().is_some() {
+                let _ = b.clients[0].publish();
+                seen += 1;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        engines.into_iter().for_each(|engine| engine.join().unwrap());
+    });
+    let sleeps = [a.engine.sleeps(), b.engine.sleeps()];
+    assert!(sleeps.iter().all(|&n| n > 0), "{sleeps:?}");
+}
+
+#[test]
+fn a_device_that_takes_nothing_holds_nobody_for_ever() {
+    let (device, _neighbour) = Local::pair().unwrap();
+    let mut server = Server::new(1, access);
+    let times = Duration::from_ms(30);
+    server.engine.set_watchdog(Action::Drop, times, times);
+    server.engine.plug(UPLINK, "uplink", Box::new(Uplink::trunk(device, link(1))), Access::default()).unwrap();
+    let start = Instant::now();
+    let (mut sent, mut here) = (0, 0);
+    // More than device, uplink and switch hold together; the other station of this server is reached all the while.
+    while sent < 5_000 {
+        assert!(start.elapsed().as_secs() < 60, "still held back after {sent} frames");
+        sent += u64::from(server.send(0, &frame(1, 50, sent, 1_400)));
+        here += u64::from(server.send(1, &frame(2, 1, here, 60)));
+        server.engine.turn();
+        while server.receive(0).is_some() {}
+    }
+    assert!(here > 1_000);
+    let report = server.engine.report(UPLINK).unwrap();
+    assert!(report.isolated && report.counters.dropped.frames(DropReason::Watchdog) > 0);
+    server.engine.ledger();
 }
 
 #[test]

@@ -23,10 +23,10 @@ fn two_senders_at_full_speed_and_a_slow_receiver_lose_nothing() {
     let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
     let mut refused = 0;
     for turn in 0..40_000 {
-        for j in 0..2 {
+        for (j, sent) in sent.iter_mut().enumerate() {
             let len = 60 + turn % 1_400;
-            if rig.send(j, &frame(j, 2, sent[j], len)) {
-                sent[j] += 1;
+            if rig.send(j, &frame(j, 2, *sent, len)) {
+                *sent += 1;
             } else {
                 refused += 1;
             }
@@ -245,7 +245,7 @@ fn a_queue_that_is_stopped_and_started_goes_on_where_it_was() {
 
 #[test]
 fn a_switch_that_died_is_followed_by_one_that_owes_what_it_owed() {
-    for inflight in [true, false] {
+    for (inflight, killed) in [(true, true), (false, true), (false, false)] {
         let kind = DriverConfig { inflight, queue_size: 64, ..config() };
         let mut rig = Rig::new(&[kind, kind, kind]);
         // Guest 2 does not take what is for it: some of 1's frames wait while others pass them by.
@@ -264,12 +264,16 @@ fn a_switch_that_died_is_followed_by_one_that_owes_what_it_owed() {
         });
         assert_eq!(rig.engine.report(1).unwrap().lent, 14);
         assert_eq!(rig.guest(1).ring(1).used_idx(), 26);
-        // The switch dies as if by kill -9: nothing is cleaned up, nobody is told.
+        // The switch dies as if by kill -9: nothing is cleaned up, nobody is told. Or it ends as it should.
         let dir: Vec<_> = (0..3).map(|k| rig.path(k)).collect();
         let dead =
             std::mem::replace(&mut rig.engine, sluicenet_dataplane::engine::Engine::new(3, vhost_rig::patient()));
-        for path in &dir {
-            std::fs::remove_file(path).unwrap();
+        if killed {
+            dir.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+            std::mem::forget(dead);
+        } else {
+            drop(dead);
+            assert!(dir.iter().all(|path| !path.exists()));
         }
         (0..3).for_each(|k| rig.plug(k));
         for k in 0..3 {
@@ -289,8 +293,37 @@ fn a_switch_that_died_is_followed_by_one_that_owes_what_it_owed() {
         assert_eq!(rig.receive(0), None, "nothing twice");
         rig.check_passage(1, 0);
         assert_eq!(rig.guest(1).free_buffers(0).unwrap(), 64);
-        std::mem::forget(dead);
+        // Nothing is left behind when nothing is in flight.
+        assert!(!killed || inflight || rig.path(1).with_extension("sock.inflight").exists());
+        rig.until("all to come back", |rig| rig.engine.report(1).unwrap().lent == 0);
+        (0..3).for_each(|k| rig.engine.unplug(k));
+        assert!(!rig.path(1).with_extension("sock.inflight").exists());
     }
+}
+
+#[test]
+fn a_frontend_that_listens_is_connected_to_and_again_after_it_was_gone() {
+    use sluicenet_dataplane::vhost::driver::Driver;
+    use sluicenet_dataplane::vhost::{Port, Socket};
+    let mut rig = Rig::new(&[config()]);
+    rig.engine = sluicenet_dataplane::engine::Engine::new(2, vhost_rig::patient());
+    rig.guests.push(None);
+    rig.plug(0);
+    rig.connect(0, config());
+    let port = Port::open(Socket::Connect(rig.path(1))).unwrap();
+    rig.engine.plug(1, "guest-1", Box::new(port), Default::default()).unwrap();
+    assert!(rig.engine.give(vhost_rig::mac(1), 0, 1));
+    for _ in 0..3 {
+        let listener = std::os::unix::net::UnixListener::bind(rig.path(1)).unwrap();
+        let driver = rig.during(move || Driver::over(listener.accept().unwrap().0, config()).unwrap());
+        rig.guests[1] = Some(driver);
+        rig.check_passage(0, 1);
+        rig.check_passage(1, 0);
+        std::fs::remove_file(rig.path(1)).unwrap();
+        rig.guests[1] = None;
+        rig.until("it to notice", |rig| rig.counter(1, "connected") == 0);
+    }
+    assert_eq!(rig.counter(1, "connections"), 3);
 }
 
 #[test]

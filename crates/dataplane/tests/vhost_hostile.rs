@@ -23,6 +23,9 @@ fn rig(hostile: DriverConfig) -> Rig {
 const SEND: usize = 1;
 const RECEIVE: usize = 0;
 
+/// Where there is nothing but buffers.
+const BUFFER: u64 = GUEST_AT + 0x10000;
+
 /// Turns until a counter of the hostile guest's port is above `before`.
 fn until_counted(rig: &mut Rig, name: &str, before: u64) {
     rig.until(name, |rig| rig.counter(0, name) > before);
@@ -56,7 +59,7 @@ fn breaks(rig: &mut Rig, index: usize, name: &str, deed: impl FnOnce(&Ring)) {
         for i in 0..driver.ring(index).size() {
             let kind = if index == RECEIVE { Desc::WRITE } else { 0 };
             let len = if index == RECEIVE { 2048 } else { 0 };
-            driver.ring(index).set_desc(i, Desc { addr: GUEST_AT, len, flags: kind, next: 0 });
+            driver.ring(index).set_desc(i, Desc { addr: BUFFER, len, flags: kind, next: 0 });
             driver.ring(index).set_avail_entry(i, i);
         }
         let used = driver.ring(index).used_idx();
@@ -69,9 +72,10 @@ fn breaks(rig: &mut Rig, index: usize, name: &str, deed: impl FnOnce(&Ring)) {
     rig.until("what waited", |rig| rig.engine.queued() == 0);
 }
 
-/// Makes chains available that begin with descriptor 0.
+/// Makes chains available that begin with descriptor 0, but no more than there may be.
 fn offer(ring: &Ring, chains: u16) {
     let at = ring.avail_idx();
+    let chains = chains.min(ring.size() - at.wrapping_sub(ring.used_idx()));
     (0..chains).for_each(|k| ring.set_avail_entry(at.wrapping_add(k), 0));
     ring.set_avail_idx(at.wrapping_add(chains));
 }

@@ -1,9 +1,11 @@
 //! The boxes and links of a fabric, and what happens at them in which order; no clock.
 
+use super::books::{Books, EdgeCounters};
 use super::edge::Edge;
-use super::frame::{Descriptor, Incoming, Stations, classify, pause_bytes};
+use super::frame::{Descriptor, Incoming, Stations, classify};
+use super::wire::{Class, Event, PortView, Wire, wires};
 use super::{FabricSpec, NodeId, SpecError};
-use sluicenet_node::door::{Device as _, Lots, PortId, PortSet, Wires};
+use sluicenet_node::door::{Device as _, Lots, PortId, PortSet};
 use sluicenet_node::packet::Framing;
 use sluicenet_node::pool::{Handle, Pool};
 use sluicenet_node::switch::{PauseEvent, Switch};
@@ -11,7 +13,6 @@ use sluicenet_proto::frame::Frame;
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::rng::hash_words;
 use sluicenet_proto::time::{Duration, Instant};
-use sluicenet_wire::ethernet::MacAddress;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -43,99 +44,10 @@ pub struct Departure<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Where all frames are that ever came in; pause frames, which end at each link, are not among them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Books {
-    /// Came in at edges.
-    pub received: u64,
-    /// Went out at edges.
-    pub delivered: u64,
-    /// Thrown away, at edges and in switches.
-    pub dropped: u64,
-    /// In queues of edges and switches.
-    pub queued: u64,
-    /// On links.
-    pub on_links: u64,
-}
-
-impl Books {
-    /// Whether what came in is what went out, was dropped by name, or is inside.
-    pub fn balance(&self) -> bool {
-        self.received == self.delivered + self.dropped + self.queued + self.on_links
-    }
-}
-
-/// What an edge counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EdgeCounters {
-    /// Frames and bytes from the server, pauses not counted.
-    pub received: (u64, u64),
-    /// Frames and bytes to the server, pauses not counted.
-    pub delivered: (u64, u64),
-    /// Pause frames from the server.
-    pub pauses_received: u64,
-    /// Pause frames to the server.
-    pub pauses_sent: u64,
-    /// How often the fabric stopped a priority of what the server sends.
-    pub stops: u64,
-    /// How often the edge's own buffer did.
-    pub own_stops: u64,
-    /// How often the server stopped a priority of what it receives.
-    pub server_stops: u64,
-    /// How often the edge's own buffer for that did.
-    pub own_server_stops: u64,
-    /// Most bytes of a priority that waited for the link, and for the server.
-    pub max_bytes: (u32, u32),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Wire {
-    free_at: u64,
-    ps_per_byte_q16: u64,
-    latency: u64,
-    pause_latency: u64,
-    first_bit: bool,
-    bit_error_rate: f64,
-    peer: (NodeId, PortId),
-    frames: u64,
-    /// Whether an event for when it is free is in the agenda.
-    armed: bool,
-}
-
-struct PortView<'a>(&'a [Wire], u64);
-
-impl Wires for PortView<'_> {
-    fn idle(&self, port: PortId) -> bool {
-        self.0[port as usize].free_at <= self.1
-    }
-}
-
-/// At one instant a box first learns that wires are free, by port; then takes what arrives, in drawn order; then runs its
-/// timers. As in the simulated world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Class {
-    WireFree,
-    Arrival,
-    Timer,
-}
-
-/// Ordered by its fields, top to bottom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Event {
-    at: u64,
-    node: NodeId,
-    class: Class,
-    lot: u64,
-    port: PortId,
-    /// Of what arrives at one port in one instant a pause goes first.
-    is_data: bool,
-    frame: Handle,
-}
-
 /// What stands at one end of links.
 #[derive(Debug)]
 enum Node {
-    Edge { edge: Box<Edge>, address: MacAddress, blocked: bool, owed: Option<[u8; sluicenet_wire::pfc::LEN]> },
+    Edge(Box<Edge>),
     Switch(Box<Switch>),
 }
 
@@ -160,7 +72,6 @@ pub struct Fabric {
     pauses_on_links: u64,
     /// What came in at edges and was thrown away at once, or arrived there damaged.
     refused: Drops,
-    counters: Vec<EdgeCounters>,
 }
 
 impl Fabric {
@@ -170,12 +81,7 @@ impl Fabric {
     /// A link without delay, a port without a link.
     pub fn new(spec: &FabricSpec) -> Result<Fabric, SpecError> {
         let edges = spec.edges.len() as u32;
-        let edge = |e: &super::EdgeSpec| Node::Edge {
-            edge: Box::new(Edge::new(&e.config)),
-            address: e.address,
-            blocked: false,
-            owed: None,
-        };
+        let edge = |e: &super::EdgeSpec| Node::Edge(Box::new(Edge::new(&e.config, e.address)));
         let switch = |s: &super::SwitchSpec| {
             Node::Switch(Box::new(Switch::new(&s.config, s.router.clone(), &s.ports, spec.record_pauses)))
         };
@@ -197,7 +103,6 @@ impl Fabric {
             on_links: 0,
             pauses_on_links: 0,
             refused: Drops::default(),
-            counters: vec![EdgeCounters::default(); edges as usize],
         };
         Ok(fabric)
     }
@@ -238,7 +143,7 @@ impl Fabric {
         debug_assert!(e.at >= self.now.0);
         self.now = self.now.max(Instant(e.at));
         match &self.nodes[e.node as usize] {
-            Node::Edge { .. } => self.at_edge(e, outside),
+            Node::Edge(_) => self.at_edge(e, outside),
             Node::Switch(_) => self.at_switch(e, outside),
         }
     }
@@ -249,18 +154,18 @@ impl Fabric {
         self.now = now;
         let serial = self.received;
         let incoming = classify(frame, edge, serial, self.longest_frame, &self.stations);
-        let Node::Edge { edge: device, .. } = &mut self.nodes[edge as usize] else { panic!("{edge} is no edge") };
-        let counters = &mut self.counters[edge as usize];
+        let Node::Edge(device) = &mut self.nodes[edge as usize] else { panic!("{edge} is no edge") };
         if let Ok(Incoming::Pause(pause)) = incoming {
-            counters.pauses_received += 1;
+            device.counters.pauses_received += 1;
             device.down.hold(now, &pause);
             return self.settle_edge(now.0, edge, outside);
         }
         self.received += 1;
-        counters.received.0 += 1;
-        counters.received.1 += frame.len() as u64;
+        device.counters.received.0 += 1;
+        device.counters.received.1 += frame.len() as u64;
         match incoming {
             Ok(Incoming::Data(descriptor)) => {
+                device.hears(now, descriptor.priority());
                 let at = self.pool.insert(&descriptor);
                 let place = at.index() as usize;
                 if self.bytes.len() <= place {
@@ -280,15 +185,15 @@ impl Fabric {
     pub fn has_room(&mut self, now: Instant, edge: NodeId, outside: &mut impl Outside) {
         assert!(now >= self.now && self.next_event().is_none_or(|at| at >= now), "time goes forward");
         self.now = now;
-        if let Node::Edge { blocked, .. } = &mut self.nodes[edge as usize] {
-            *blocked = false;
+        if let Node::Edge(device) = &mut self.nodes[edge as usize] {
+            device.blocked = false;
             self.settle_edge(now.0, edge, outside);
         }
     }
 
     /// Whether the server at `edge` had no room for what was offered last.
     pub fn is_blocked(&self, edge: NodeId) -> bool {
-        matches!(self.nodes.get(edge as usize), Some(Node::Edge { blocked: true, .. }))
+        matches!(self.nodes.get(edge as usize), Some(Node::Edge(e)) if e.blocked)
     }
 
     /// A switch, counted from 0.
@@ -309,15 +214,10 @@ impl Fabric {
 
     /// What an edge counted.
     pub fn counters(&self, edge: NodeId) -> EdgeCounters {
-        let mut counters = self.counters[edge as usize];
-        if let Node::Edge { edge, .. } = &self.nodes[edge as usize] {
-            counters.stops = edge.up.gate().stops();
-            counters.own_stops = edge.up.own_stops();
-            counters.server_stops = edge.down.gate().stops();
-            counters.own_server_stops = edge.down.own_stops();
-            counters.max_bytes = (edge.up.max_bytes(), edge.down.max_bytes());
+        match &self.nodes[edge as usize] {
+            Node::Edge(e) => e.counters(),
+            Node::Switch(_) => EdgeCounters::default(),
         }
-        counters
     }
 
     /// Everything that was dropped, by reason.
@@ -325,7 +225,7 @@ impl Fabric {
         let mut all = self.refused;
         for node in &self.nodes {
             match node {
-                Node::Edge { edge, .. } => {
+                Node::Edge(edge) => {
                     all.add(&edge.up.drops);
                     all.add(&edge.down.drops);
                 }
@@ -346,14 +246,14 @@ impl Fabric {
     pub fn books(&self) -> Books {
         let mut books = Books {
             received: self.received,
-            delivered: self.counters.iter().map(|c| c.delivered.0).sum(),
+            delivered: (0..self.edges).map(|e| self.counters(e).delivered.0).sum(),
             dropped: self.drops().total_frames(),
             queued: 0,
             on_links: self.on_links,
         };
         for node in &self.nodes {
             books.queued += match node {
-                Node::Edge { edge, .. } => edge.up.frames() + edge.down.frames(),
+                Node::Edge(edge) => edge.up.frames() + edge.down.frames(),
                 Node::Switch(s) => s.queued(),
             };
         }
@@ -365,7 +265,7 @@ impl Fabric {
 
     fn at_edge(&mut self, e: Event, outside: &mut impl Outside) {
         let now = Instant(e.at);
-        let Node::Edge { edge, .. } = &mut self.nodes[e.node as usize] else { unreachable!("an edge") };
+        let Node::Edge(edge) = &mut self.nodes[e.node as usize] else { unreachable!("an edge") };
         match e.class {
             Class::WireFree => self.wires[e.node as usize][0].armed = false,
             Class::Timer => {
@@ -402,8 +302,8 @@ impl Fabric {
 
     /// After anything happened at an edge: what can go, goes.
     fn settle_edge(&mut self, now: u64, node: NodeId, outside: &mut impl Outside) {
-        self.hand_out(now, node, outside);
-        let Node::Edge { edge, .. } = &mut self.nodes[node as usize] else { unreachable!("an edge") };
+        let Node::Edge(edge) = &mut self.nodes[node as usize] else { unreachable!("an edge") };
+        edge.hand_out(Instant(now), node, &mut self.pool, &self.bytes, outside);
         let wire = &mut self.wires[node as usize][0];
         if edge.is_ready() {
             if wire.free_at <= now {
@@ -411,45 +311,12 @@ impl Fabric {
                     self.transmit(now, node, 0, frame, outside);
                 }
             }
-            let Node::Edge { edge, .. } = &self.nodes[node as usize] else { unreachable!("an edge") };
+            let Node::Edge(edge) = &self.nodes[node as usize] else { unreachable!("an edge") };
             let ready = edge.is_ready();
             self.arm(now, node, 0, ready);
         }
-        let Node::Edge { edge, .. } = &self.nodes[node as usize] else { unreachable!("an edge") };
+        let Node::Edge(edge) = &self.nodes[node as usize] else { unreachable!("an edge") };
         self.schedule_timer(now, node, edge.poll_timeout());
-    }
-
-    /// Offers the server what waits for it, pauses first, as long as it takes any.
-    fn hand_out(&mut self, now: u64, node: NodeId, outside: &mut impl Outside) {
-        let counters = &mut self.counters[node as usize];
-        let Node::Edge { edge, address, blocked, owed } = &mut self.nodes[node as usize] else {
-            unreachable!("an edge")
-        };
-        let now = Instant(now);
-        while !*blocked {
-            // What was to be said and found no room may be out of date; what is said now is added to it, not dropped.
-            if owed.is_none() && edge.up.owes_pause() {
-                *owed = edge.up.poll_pause(now).map(|pause| pause_bytes(&pause, *address));
-            }
-            if let Some(pause) = owed {
-                *blocked = !outside.send(now, node, &*pause);
-                if !*blocked {
-                    counters.pauses_sent += 1;
-                    *owed = None;
-                }
-                continue;
-            }
-            let Some(front) = edge.down.front() else { break };
-            let bytes = &self.bytes[front.index() as usize];
-            *blocked = !outside.send(now, node, bytes);
-            if !*blocked {
-                counters.delivered.0 += 1;
-                counters.delivered.1 += bytes.len() as u64;
-                let taken = edge.down.take(&mut self.pool);
-                debug_assert_eq!(taken, Some(front));
-                self.pool.release(front);
-            }
-        }
     }
 
     fn at_switch(&mut self, e: Event, outside: &mut impl Outside) {
@@ -554,43 +421,4 @@ impl Fabric {
         let (class, is_data) = (Class::Arrival, !is_pause);
         self.push(Event { at: arrives, node: peer, class, lot, port: peer_port, is_data, frame: at });
     }
-}
-
-/// The wires of every box, by port.
-fn wires(spec: &FabricSpec) -> Result<Vec<Vec<Wire>>, SpecError> {
-    let ports = spec.edges.iter().map(|_| 1).chain(spec.switches.iter().map(|s| s.ports.len()));
-    let mut wires: Vec<Vec<Option<Wire>>> = ports.map(|n| vec![None; n]).collect();
-    let exists = |wires: &[Vec<Option<Wire>>], (node, port): (NodeId, PortId)| {
-        wires.get(node as usize).is_some_and(|w| w.len() > port as usize)
-    };
-    for l in &spec.links {
-        for end in [l.from, l.to] {
-            if !exists(&wires, end) {
-                return Err(SpecError::Port { at: end });
-            }
-        }
-        if l.latency == Duration::ZERO || l.pause_latency == Duration::ZERO {
-            return Err(SpecError::NoDelay { from: l.from });
-        }
-        let wire = Wire {
-            free_at: 0,
-            ps_per_byte_q16: l.rate.ps_per_byte_q16(),
-            latency: l.latency.0,
-            pause_latency: l.pause_latency.0,
-            first_bit: l.first_bit,
-            bit_error_rate: l.bit_error_rate,
-            peer: l.to,
-            frames: 0,
-            armed: false,
-        };
-        if wires[l.from.0 as usize][l.from.1 as usize].replace(wire).is_some() {
-            return Err(SpecError::Port { at: l.from });
-        }
-    }
-    let whole = |(node, wires): (usize, Vec<Option<Wire>>)| {
-        let of_port =
-            |(port, wire): (usize, Option<Wire>)| wire.ok_or(SpecError::Port { at: (node as NodeId, port as PortId) });
-        wires.into_iter().enumerate().map(of_port).collect()
-    };
-    wires.into_iter().enumerate().map(whole).collect()
 }

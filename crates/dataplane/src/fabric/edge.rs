@@ -11,7 +11,11 @@ use sluicenet_proto::frame::{Frame, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 
-use super::frame::Descriptor;
+use super::NodeId;
+use super::books::{EdgeCounters, Told};
+use super::core::Outside;
+use super::frame::{Descriptor, pause_bytes};
+use sluicenet_wire::ethernet::MacAddress;
 
 /// Settings of an edge.
 #[derive(Clone, Copy, Debug)]
@@ -120,18 +124,6 @@ impl Way {
     pub(super) fn frames(&self) -> u64 {
         self.frames
     }
-    /// Most bytes of a priority that ever were in it.
-    pub(super) fn max_bytes(&self) -> u32 {
-        self.max_bytes
-    }
-    /// What its receiver holds.
-    pub(super) fn gate(&self) -> &Gate {
-        &self.gate
-    }
-    /// What its buffer told its sender.
-    pub(super) fn own_stops(&self) -> u64 {
-        self.voice.own.stops()
-    }
     /// Whether a frame can go on.
     pub(super) fn is_ready(&self) -> bool {
         self.ready.0 & !self.gate.held().0 != 0
@@ -217,13 +209,79 @@ pub(super) struct Edge {
     pub up: Way,
     /// From the fabric to the server.
     pub down: Way,
+    /// Whether the server had no room for what was offered last.
+    pub blocked: bool,
+    pub counters: EdgeCounters,
+    /// Its own address, from which it sends pause frames.
+    address: MacAddress,
+    /// A pause frame that found no room.
+    owed: Option<Pause>,
+    told: Told,
 }
 
 impl Edge {
-    pub(super) fn new(c: &EdgeConfig) -> Edge {
+    pub(super) fn new(c: &EdgeConfig, address: MacAddress) -> Edge {
         Edge {
             up: Way::new(c, c.up, c.stops_server, DropReason::AdapterTx),
             down: Way::new(c, c.down, c.lossless, DropReason::AdapterRx),
+            blocked: false,
+            counters: EdgeCounters::default(),
+            address,
+            owed: None,
+            told: Told::default(),
+        }
+    }
+
+    /// The server sent a frame of priority `p`.
+    pub(super) fn hears(&mut self, now: Instant, p: Priority) {
+        self.counters.response = self.counters.response.max(self.told.overdue(now, p));
+    }
+
+    /// What was counted.
+    pub(super) fn counters(&self) -> EdgeCounters {
+        EdgeCounters {
+            stops: self.up.gate.stops(),
+            own_stops: self.up.voice.own.stops(),
+            server_stops: self.down.gate.stops(),
+            own_server_stops: self.down.voice.own.stops(),
+            max_bytes: (self.up.max_bytes, self.down.max_bytes),
+            ..self.counters
+        }
+    }
+
+    /// Offers the server what waits for it, pauses first, as long as it takes any; `bytes` are those of all frames.
+    pub(super) fn hand_out(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        pool: &mut Pool<Descriptor>,
+        bytes: &[Vec<u8>],
+        outside: &mut impl Outside,
+    ) {
+        while !self.blocked {
+            // What found no room goes first: the next word may take it back.
+            if self.owed.is_none() && self.up.owes_pause() {
+                self.owed = self.up.poll_pause(now);
+            }
+            if let Some(pause) = &self.owed {
+                self.blocked = !outside.send(now, node, &pause_bytes(pause, self.address));
+                if !self.blocked {
+                    self.counters.pauses_sent += 1;
+                    self.told.pause(now, pause, self.up.quantum);
+                    self.owed = None;
+                }
+                continue;
+            }
+            let Some(front) = self.down.front() else { break };
+            let frame = &bytes[front.index() as usize];
+            self.blocked = !outside.send(now, node, frame);
+            if !self.blocked {
+                self.counters.delivered.0 += 1;
+                self.counters.delivered.1 += frame.len() as u64;
+                let taken = self.down.take(pool);
+                debug_assert_eq!(taken, Some(front));
+                pool.release(front);
+            }
         }
     }
 
@@ -304,7 +362,7 @@ mod tests {
             quanta: 9,
             quantum: QUANTUM,
         };
-        let mut edge = Edge::new(&c);
+        let mut edge = Edge::new(&c, MacAddress::local(1));
         let mut pool = Pool::default();
         let frame =
             |priority| Descriptor { len: 64, priority, pause: None, ..Descriptor::from_pause(Pause::default()) };
@@ -324,7 +382,7 @@ mod tests {
         assert_eq!(edge.down.poll_pause(Instant(0)).map(|p| p.classes), Some(PrioritySet(0b1000)));
         // A pause of a priority without flow control stops nobody, and is passed on to nobody.
         edge.up.hold(Instant(0), &pause(0, 100));
-        assert!(edge.up.gate().held().is_empty() && !edge.up.owes_pause());
+        assert!(edge.up.gate.held().is_empty() && !edge.up.owes_pause());
         edge.up.hold(Instant(0), &pause(3, 100));
         let mut seen = [0; PRIORITIES];
         while let Some(at) = edge.up.take(&mut pool) {

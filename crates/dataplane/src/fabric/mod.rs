@@ -6,6 +6,7 @@
 //! [`Runner`] drives it in real time, between [`Device`]s. What is late is late outside alone: an event that is executed late
 //! is executed at the time it was due, and how late is measured.
 
+mod books;
 mod core;
 mod device;
 mod edge;
@@ -14,8 +15,10 @@ mod histogram;
 mod runner;
 #[cfg(test)]
 mod tests;
+mod wire;
 
-pub use self::core::{Books, Departure, EdgeCounters, Fabric, Outside};
+pub use self::core::{Departure, Fabric, Outside};
+pub use books::{Books, EdgeCounters};
 pub use device::{Device, Local};
 pub use edge::EdgeConfig;
 pub use frame::{Descriptor, Stations};

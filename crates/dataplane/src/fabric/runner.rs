@@ -1,7 +1,8 @@
 //! A fabric against the clock, between devices.
 
 use super::NodeId;
-use super::core::{Books, EdgeCounters, Fabric, Outside};
+use super::books::{Books, EdgeCounters};
+use super::core::{Fabric, Outside};
 use super::device::Device;
 use super::histogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -34,6 +35,8 @@ pub struct Report {
     pub drops: Drops,
     /// Each edge.
     pub edges: Vec<EdgeCounters>,
+    /// The counters of each edge's device: what was lost there the fabric never saw.
+    pub devices: Vec<Vec<(&'static str, u64)>>,
 }
 
 /// A fabric and the devices at its edges.
@@ -51,15 +54,22 @@ pub struct Runner<D> {
 
 struct Devices<D> {
     devices: Vec<D>,
-    failed: Option<(NodeId, io::Error)>,
+    /// Edges whose devices may keep frames until they are flushed.
+    sent_to: Vec<NodeId>,
+    failed: Option<io::Error>,
 }
 
 impl<D: Device> Outside for Devices<D> {
     fn send(&mut self, _now: Instant, edge: NodeId, frame: &[u8]) -> bool {
         match self.devices[edge as usize].send(frame) {
-            Ok(sent) => sent,
+            Ok(sent) => {
+                if self.sent_to.last() != Some(&edge) {
+                    self.sent_to.push(edge);
+                }
+                sent
+            }
             Err(e) => {
-                self.failed.get_or_insert((edge, e));
+                self.failed.get_or_insert(named(edge, &e));
                 false
             }
         }
@@ -73,7 +83,7 @@ impl<D: Device> Runner<D> {
         Runner {
             frame_time: fabric.frame_time(),
             fabric,
-            devices: Devices { devices, failed: None },
+            devices: Devices { devices, sent_to: Vec::new(), failed: None },
             epoch: std::time::Instant::now(),
             lateness: Histogram::default(),
             late: 0,
@@ -107,8 +117,9 @@ impl<D: Device> Runner<D> {
                 }
                 self.take_from(edge)?;
             }
-            if let Some((edge, e)) = self.devices.failed.take() {
-                return Err(named(edge, &e));
+            self.flush()?;
+            if let Some(e) = self.devices.failed.take() {
+                return Err(e);
             }
             awake.clear();
             self.wait(&mut awake)?;
@@ -116,8 +127,21 @@ impl<D: Device> Runner<D> {
         Ok(())
     }
 
+    /// Lets the devices send what they kept to send at once.
+    fn flush(&mut self) -> io::Result<()> {
+        for edge in std::mem::take(&mut self.devices.sent_to) {
+            self.devices.devices[edge as usize].flush().map_err(|e| named(edge, &e))?;
+        }
+        Ok(())
+    }
+
     /// What happened so far.
     pub fn report(&self) -> Report {
+        let counters = |device: &D| {
+            let mut all = Vec::new();
+            device.counters(&mut |name, count| all.push((name, count)));
+            all
+        };
         Report {
             time: self.clock().since(Instant::ZERO),
             lateness: self.lateness.clone(),
@@ -126,6 +150,7 @@ impl<D: Device> Runner<D> {
             books: self.fabric.books(),
             drops: self.fabric.drops(),
             edges: (0..self.fabric.edges()).map(|e| self.fabric.counters(e)).collect(),
+            devices: self.devices.devices.iter().map(counters).collect(),
         }
     }
 
@@ -150,6 +175,11 @@ impl<D: Device> Runner<D> {
             self.fabric.step(&mut self.devices);
             events = events.wrapping_add(1);
             if events % EVENTS_A_LOOK == 0 {
+                // What is done is not to wait for what is still to be.
+                if let Err(e) = self.flush() {
+                    self.devices.failed.get_or_insert(e);
+                    return;
+                }
                 now = self.clock();
                 if stop.load(Ordering::Relaxed) {
                     return;

@@ -260,7 +260,34 @@ fn a_server_that_ignores_pauses_loses_its_own_frames_by_name_and_nobody_elses() 
     let books = fabric.books();
     assert_eq!(fabric.drops().frames(DropReason::HeadroomExceeded), books.dropped);
     assert!(books.dropped > 0 && servers.pauses > 0);
+    assert_eq!(fabric.counters(0).response, Duration::ZERO, "all came in the instant in which it was told");
+    fabric.receive(Instant::ZERO + Duration::from_secs(1), 1, &frame_of(1, 2, 3, 1, 1500), &mut servers);
+    assert_eq!(fabric.counters(1).response, Duration::ZERO, "it holds nothing");
     assert_eq!(servers.got.iter().filter(|g| told(&g.2).0.0 == MacAddress::local(1)).count(), 1);
+}
+
+#[test]
+fn how_long_a_server_takes_to_stand_still_is_measured() {
+    let spec = tree(&[2], &[1], Rate::mbps(100), 20_000, Duration::from_us(100), PrioritySet(8));
+    let mut fabric = Fabric::new(&spec).unwrap();
+    let mut servers = Servers::default();
+    let mut number = 0;
+    while servers.pauses == 0 {
+        fabric.receive(Instant::ZERO, 0, &frame_of(0, 1, 3, number, 1500), &mut servers);
+        number += 1;
+    }
+    for (us, priority, response) in [(70, 3, 70), (90, 3, 90), (95, 2, 90)] {
+        let now = Instant::ZERO + Duration::from_us(us);
+        fabric.advance(now, &mut servers);
+        fabric.receive(now, 0, &frame_of(0, 1, priority, number, 60), &mut servers);
+        assert_eq!(fabric.counters(0).response, Duration::from_us(response), "{us} us");
+    }
+    // The buffer drains, the server is let go: what comes then is in time.
+    let later = Instant::ZERO + Duration::from_ms(20);
+    fabric.advance(later, &mut servers);
+    assert_eq!(servers.held[&0], PrioritySet::NONE);
+    fabric.receive(later, 0, &frame_of(0, 1, 3, number, 60), &mut servers);
+    assert_eq!(fabric.counters(0).response, Duration::from_us(90));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::{Gone, Handle, Socket};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -44,6 +44,10 @@ pub fn spawn(socket: Socket, handle: Handle) -> io::Result<std::thread::JoinHand
             };
             if let Some(connection) = connection {
                 serve(connection, &handle, &socket);
+                if listener.is_none() {
+                    // One that hangs up each time is not called without end.
+                    wait(&handle, None, Some(RETRY_MS));
+                }
             }
         }
         if listener.is_some() {
@@ -115,9 +119,14 @@ fn serve(connection: UnixStream, handle: &Handle, socket: &Socket) {
         shared.connections.fetch_add(1, Ordering::Relaxed);
         shared.connected.store(true, Ordering::Relaxed);
         let session = Arc::new(Mutex::new(Session::new(handle.clone(), socket)));
-        let mut requests = BackendReqHandler::from_stream(connection, session);
+        let early = connection.try_clone();
+        let mut requests = BackendReqHandler::from_stream(connection, session.clone());
         let why = loop {
-            if let Err(why) = requests.handle_request() {
+            let handled = match &early {
+                Ok(early) if is_enabled_early(early, &session) => enable_early(early, &session),
+                _ => requests.handle_request(),
+            };
+            if let Err(why) = handled {
                 break why;
             }
         };
@@ -129,6 +138,42 @@ fn serve(connection: UnixStream, handle: &Handle, socket: &Socket) {
         shared.connected.store(false, Ordering::Relaxed);
     }
     *shared.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// What `VHOST_USER_SET_VRING_ENABLE` looks like: request, flags, size, index, value.
+const ENABLE: u32 = 18;
+const ENABLE_BYTES: usize = 20;
+const VERSION: u32 = 1;
+const IS_REPLY: u32 = 4;
+const NEED_REPLY: u32 = 8;
+
+/// Whether the next message enables a queue before features were agreed on. QEMU does that when it realises its device
+/// (7.2 at least), having seen that protocol features are offered; the crate insists on features first.
+fn is_enabled_early(connection: &UnixStream, session: &Mutex<Session>) -> bool {
+    use rustix::net::RecvFlags;
+    if session.lock().unwrap_or_else(PoisonError::into_inner).features != 0 {
+        return false;
+    }
+    let mut request = [0; 4];
+    let peeked = rustix::net::recv(connection, &mut request[..], RecvFlags::PEEK | RecvFlags::WAITALL);
+    peeked.is_ok_and(|(n, _)| n == 4) && u32::from_le_bytes(request) == ENABLE
+}
+
+fn enable_early(mut connection: &UnixStream, session: &Mutex<Session>) -> Result<()> {
+    let mut bytes = [0; ENABLE_BYTES];
+    connection.read_exact(&mut bytes).map_err(Error::SocketBroken)?;
+    let [request, flags, size, index, value] =
+        std::array::from_fn(|k| u32::from_le_bytes(std::array::from_fn(|i| bytes[4 * k + i])));
+    if flags & !NEED_REPLY != VERSION || size != 8 || value > 1 {
+        return Err(Error::InvalidMessage);
+    }
+    let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+    session.set_vring_enable(index, value == 1)?;
+    if flags & NEED_REPLY != 0 && session.protocol_features & VhostUserProtocolFeatures::REPLY_ACK.bits() != 0 {
+        let answer = [request, VERSION | IS_REPLY, 8, 0, 0].map(u32::to_le_bytes).concat();
+        connection.write_all(&answer).map_err(Error::SocketBroken)?;
+    }
+    Ok(())
 }
 
 /// What a frontend has said about a queue.
@@ -152,6 +197,7 @@ struct Session {
     own_record: Option<PathBuf>,
     record: Option<(File, u64, u16)>,
     features: u64,
+    protocol_features: u64,
     memory: Arc<Memory>,
     vrings: [Vring; QUEUES],
 }
@@ -164,15 +210,12 @@ impl From<Gone> for Error {
 
 impl Session {
     fn new(handle: Handle, socket: &Socket) -> Session {
-        let own_record = match socket {
-            Socket::Listen(path) => Some(PathBuf::from(format!("{}.inflight", path.display()))),
-            Socket::Connect(_) => None,
-        };
         Session {
             handle,
-            own_record,
+            own_record: socket.record(),
             record: None,
             features: 0,
+            protocol_features: 0,
             memory: Arc::default(),
             vrings: std::array::from_fn(|_| Vring::default()),
         }
@@ -457,7 +500,11 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
-        if features & !self.get_protocol_features()?.bits() != 0 { refuse() } else { Ok(()) }
+        if features & !self.get_protocol_features()?.bits() != 0 {
+            return refuse();
+        }
+        self.protocol_features = features;
+        Ok(())
     }
 
     fn get_queue_num(&mut self) -> Result<u64> {

@@ -9,6 +9,7 @@ use crate::port::BrokenPort;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -130,6 +131,11 @@ fn failed(e: impl std::fmt::Display) -> io::Error {
 impl Driver {
     /// Connects to the switch at `path` and sets all queues up, empty buffers in those to receive with.
     pub fn connect(path: &Path, config: DriverConfig) -> io::Result<Driver> {
+        Driver::over(UnixStream::connect(path)?, config)
+    }
+
+    /// The same over a connection there is.
+    pub fn over(connection: UnixStream, config: DriverConfig) -> io::Result<Driver> {
         let n = u64::from(config.queue_size);
         let ring_bytes =
             (16 * n).next_multiple_of(64) + (6 + 2 * n).next_multiple_of(64) + (6 + 8 * n).next_multiple_of(64);
@@ -167,7 +173,7 @@ impl Driver {
             queue.ring.set_avail_idx(queue.avail);
             queue.published = queue.avail;
         }
-        let frontend = Frontend::connect(path, 2 * u64::from(config.pairs)).map_err(failed)?;
+        let frontend = Frontend::from_stream(connection, 2 * u64::from(config.pairs));
         let mut driver = Driver { frontend, file, memory, features: 0, config, queues, inflight: None, kicks: 0 };
         driver.set_up(len)?;
         Ok(driver)
@@ -175,7 +181,7 @@ impl Driver {
 
     /// Connects again, to a switch that was started anew, and goes on with the queues as they are.
     pub fn reconnect(&mut self, path: &Path) -> io::Result<()> {
-        self.frontend = Frontend::connect(path, 2 * u64::from(self.config.pairs)).map_err(failed)?;
+        self.frontend = Frontend::from_stream(UnixStream::connect(path)?, 2 * u64::from(self.config.pairs));
         let len = rustix::fs::fstat(&self.file)?.st_size as u64;
         self.set_up(len)
     }

@@ -55,6 +55,18 @@ impl Socket {
             Socket::Listen(path) | Socket::Connect(path) => path,
         }
     }
+
+    /// Where what is in flight is written down, when the frontend does not keep it itself.
+    fn record(&self) -> Option<PathBuf> {
+        match self {
+            Socket::Listen(path) => {
+                let mut path = path.clone().into_os_string();
+                path.push(".inflight");
+                Some(path.into())
+            }
+            Socket::Connect(_) => None,
+        }
+    }
 }
 
 type Job = Box<dyn FnOnce(&mut Guest) + Send>;
@@ -136,6 +148,7 @@ pub struct Port {
     jobs: Receiver<Job>,
     shared: Arc<Shared>,
     thread: Option<std::thread::JoinHandle<()>>,
+    record: Option<PathBuf>,
     now: Instant,
     asleep: bool,
 }
@@ -147,9 +160,9 @@ impl Port {
         let shared = Arc::new(Shared::new()?);
         let (sender, jobs) = channel();
         let handle = Handle { shared: shared.clone(), jobs: sender };
-        let thread = control::spawn(socket, handle)?;
-        let guest = Guest::default();
-        Ok(Port { guest, jobs, shared, thread: Some(thread), now: Instant::ZERO, asleep: false })
+        let record = socket.record();
+        let thread = Some(control::spawn(socket, handle)?);
+        Ok(Port { guest: Guest::default(), jobs, shared, thread, record, now: Instant::ZERO, asleep: false })
     }
 
     #[cold]
@@ -172,16 +185,22 @@ impl Port {
 }
 
 impl Drop for Port {
+    /// Frames that the switch still held are not given back: the next switch takes them up again by the record.
     fn drop(&mut self) {
+        self.guest.publish();
         self.shared.closed.store(true, Ordering::Release);
-        self.guest.detach();
         // Whoever waits for an answer is told that there is none.
         self.jobs = channel().1;
+        // The counter of an event is full only if nobody reads it: awake enough.
         let _ = rustix::io::write(&self.shared.close_bell, &1u64.to_ne_bytes());
         self.shared.hang_up();
         if let Some(thread) = self.thread.take() {
             // It has nothing to say that anybody waits for.
             let _ = thread.join();
+        }
+        if let (0, Some(record)) = (self.guest.lent(), &self.record) {
+            // That there was none is as good.
+            let _ = std::fs::remove_file(record);
         }
     }
 }

@@ -132,9 +132,4 @@ impl Record {
         }
         self.set(AT_USED, used.to_le_bytes());
     }
-
-    /// Whether the file is gone from under us.
-    pub fn is_lost(&self) -> bool {
-        self.memory.is_lost()
-    }
 }

@@ -95,7 +95,10 @@ impl Rig {
         while !done(self) {
             self.engine.turn();
             std::thread::yield_now();
-            assert!(started.elapsed().as_secs() < 60, "waited for {what}");
+            if started.elapsed().as_secs() >= 60 {
+                let ports: Vec<_> = (0..self.guests.len()).map(|k| self.engine.report(k)).collect();
+                panic!("waited for {what}: {ports:#?}");
+            }
         }
     }
 

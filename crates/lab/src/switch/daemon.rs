@@ -91,7 +91,7 @@ impl Daemon {
             started: Instant::now(),
             control,
         });
-        let (wanted, uplink) = (daemon.state().config.ports.clone(), daemon.state().config.uplink.clone());
+        let Config { ports: wanted, uplink, .. } = daemon.state().config.clone();
         let (stop, signals) = (Arc::new(AtomicBool::new(false)), Arc::clone(&daemon));
         let mut signal = signal_hook::iterator::Signals::new([
             signal_hook::consts::SIGINT,

@@ -5,6 +5,7 @@
 //! scenario's physical network as the data plane runs it, [`pa`] its applications over real sockets.
 
 pub mod fabric;
+pub mod pa;
 mod plan;
 mod slowed;
 

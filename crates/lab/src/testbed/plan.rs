@@ -3,15 +3,18 @@
 use super::slowed;
 use crate::build;
 use crate::scenario::{
-    FlowControl, FramingKind, LINK_RATE_MIN, Result, Scenario, Shape, TenantKind, Transport, Workload,
+    FlowControl, FramingKind, LINK_RATE_MIN, Link, Result, Scenario, Shape, TenantKind, Transport, Workload,
 };
 use sluicenet_proto::frame::HostId;
+use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_wire::ethernet::MacAddress;
 use std::net::Ipv4Addr;
 
 /// Servers a testbed may have.
 pub const SERVERS_MAX: u32 = 256;
+/// The longest delay of a link or a box: a thousand seconds.
+const DELAY_MAX: Duration = Duration::from_secs(1_000);
 /// What every namespace of a testbed is called at first: `sluicenet clean` removes those and no others.
 pub const PREFIX: &str = "sluice-";
 
@@ -113,6 +116,16 @@ impl Plan {
             );
         }
         let slow = slowed(scenario);
+        let of_level = |l: &Link| [("rate", l.rate < LINK_RATE_MIN), ("delay", l.delay > DELAY_MAX)];
+        let boxes = [slow.switch.delay, slow.adapter.delay, slow.pfc.response].map(|d| ("delay", d > DELAY_MAX));
+        let links = slow.topology.levels.iter().chain([&slow.topology.link]).flat_map(of_level);
+        if let Some((what, _)) = links.chain(boxes).find(|l| l.1) {
+            let (rate, delay) = (LINK_RATE_MIN.as_bps(), DELAY_MAX.as_secs_f64());
+            return Err(scenario
+                .places
+                .error("testbed.slowdown", format!("so slow the network's {what} is out of range"))
+                .expected(format!("links of at least {rate} b/s, delays of at most {delay} s")));
+        }
         let network = build::Plan::new(&slow)?;
         let mut servers = Vec::new();
         for host in 0..network.hosts() {
@@ -123,13 +136,6 @@ impl Plan {
                 );
             }
             let rate = network.rate(host, 0);
-            if rate < LINK_RATE_MIN {
-                let message = format!("a link of {} b/s is too slow", rate.as_bps());
-                return Err(scenario
-                    .places
-                    .error("testbed.slowdown", message)
-                    .expected(format!("at least {} b/s", LINK_RATE_MIN.as_bps())));
-            }
             let vms = if host < counts.hosts { slow.server.vms as u8 } else { 1 };
             servers.push(server(host, vms, rate));
         }
@@ -242,7 +248,9 @@ mod tests {
         let e = refused(&format!("{TREE}{PA}[framing]\nkind = \"ppp\"\n"));
         assert!(e.contains("Ethernet"), "{e}");
         let e = refused(&format!("{TREE}link_rate = \"1 Mb/s\"\n{PA}[testbed]\nslowdown = 1000\n"));
-        assert!(e.contains("too slow") && e.contains("slowdown"), "{e}");
+        assert!(e.contains("rate is out of range") && e.contains("10000 b/s"), "{e}");
+        let e = refused(&format!("{TREE}link_delay = \"1 h\"\n{PA}[testbed]\nslowdown = 2\n"));
+        assert!(e.contains("delay is out of range"), "{e}");
         let e = refused(&format!("[topology]\nkind = \"xgft\"\nm = [4]\nw = [2]\n{}", PA.replace('7', "3")));
         assert!(e.contains("has 2 links"), "{e}");
         let e = refused(&format!("[topology]\nkind = \"single-switch\"\nhosts = 300\n{PA}"));

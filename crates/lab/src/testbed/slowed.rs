@@ -1,6 +1,7 @@
 //! A scenario in slow motion, so that a machine can keep up with it.
 
-use crate::scenario::{Link, Scenario, Workload};
+use crate::scenario::{DURATION_MAX, Link, Scenario, Workload};
+use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 
 /// The scenario with every link's rate divided by `testbed.slowdown`, and delays of the network and times of its workloads
@@ -10,15 +11,16 @@ pub fn slowed(scenario: &Scenario) -> Scenario {
     let by = scenario.testbed.slowdown;
     let mut s = scenario.clone();
     s.testbed.slowdown = 1;
+    let longer = |d: Duration| d.saturating_mul(by).min(DURATION_MAX);
     let link = |l: &mut Link| {
         l.rate = Rate(l.rate.as_bps() / by);
-        l.delay = l.delay.saturating_mul(by);
+        l.delay = longer(l.delay);
     };
     link(&mut s.topology.link);
     s.topology.levels.iter_mut().for_each(link);
     let times = [&mut s.switch.delay, &mut s.adapter.delay, &mut s.pfc.response, &mut s.warmup];
     for time in times.into_iter().chain(s.duration.as_mut()) {
-        *time = time.saturating_mul(by);
+        *time = longer(*time);
     }
     for workload in &mut s.workloads {
         match workload {

@@ -2,6 +2,8 @@
 // Each of them uses a part of it.
 #![allow(dead_code)]
 
+pub mod netns;
+
 use sluicenet_proto::rng::Rng;
 use std::path::{Path, PathBuf};
 

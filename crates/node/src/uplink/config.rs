@@ -82,12 +82,14 @@ impl Link {
             return Err(NoHeadroom { buffer, needs });
         }
         let xoff = buffer - headroom.bytes() as u32;
+        // Crisan 2014, Table 2.1: XOFF at 97 KB, XON at 80 KB; a frame apart at least.
+        let xon = (u64::from(xoff) * 80 / 97).min(u64::from(xoff - max_frame)) as u32;
         Ok(Link {
             address,
             rate,
             max_frame: max_frame - FCS_LEN as u32,
             lossless,
-            marks: Watermarks { xoff, xon: xoff - max_frame, capacity: buffer },
+            marks: Watermarks { xoff, xon, capacity: buffer },
             buffer,
             transmit: buffer,
             quanta: u16::MAX,

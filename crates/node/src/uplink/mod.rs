@@ -326,7 +326,6 @@ impl<R: Copy, T> Uplink<R, T> {
 
     /// What is to be sent now; it stays the next until [`Uplink::sent`], or a pause holds it.
     pub fn front(&mut self, now: Instant) -> Option<Front<'_, T>> {
-        // Data may lag by what the link could have sent while nobody looked, and no more.
         if self.signal.is_due() {
             self.make_control(now);
         }
@@ -396,17 +395,16 @@ impl<R: Copy, T> Uplink<R, T> {
         timers.into_iter().flatten().min()
     }
 
-    /// Ends pauses that ran out, renews our own, looks for storms.
+    /// Ends pauses that ran out, renews our own, looks for storms. What has come from the link by `now` is to be handed in first.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.signal.handle_timeout(now);
-        // A storm is looked for before its last pause is found to have run out.
+        self.gate.handle_timeout(now);
         let held = self.gate.held();
         while let Some((p, change)) = self.watchdog.handle_timeout(now, held) {
             if change == Change::Detected {
                 self.give_up(p);
             }
         }
-        self.gate.handle_timeout(now);
     }
 
     fn give_up(&mut self, p: Priority) {

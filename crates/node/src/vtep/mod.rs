@@ -1,9 +1,12 @@
 //! The overlay's end in a server (VTEP): the tunnel, the cache of who lives where, the stations of this server, and the frames
 //! that wait for the controller's answer (Crisan 2014, 3.2.3, figure 3.2).
 //!
-//! - A frame for a station whose server is not known is parked until the controller says; so is one that came through the
-//!   tunnel from a station of which nobody knows yet where it lives. A tenant has so many parked frames; beyond that, and when
-//!   nobody knows the station, frames are dropped by name. One tenant's unknown stations stall nobody.
+//! - A frame for a station whose server is not known is parked until the controller says. A tenant has so many parked frames;
+//!   beyond that, and when nobody knows the station, frames are dropped by name. One tenant's unknown stations stall nobody.
+//! - A frame that came through the tunnel from a station of which nobody knows yet where it lives is parked in the receive
+//!   buffer of its class. In a lossless class that is all that bounds it, so that nothing is lost: the class may be paused until
+//!   the answer comes or the question is given up. Nothing waits for a controller that is known to be silent.
+//! - What goes into the tunnel must come from a station that was said to live here.
 //! - What came through the tunnel must come from the server on which its sender lives.
 //! - ARP never travels: requests are answered from the mapping, where the station is on another server; what a station of this
 //!   server is asked it answers itself. No other frame for a group travels either.
@@ -118,7 +121,8 @@ pub enum Event<C> {
 #[derive(Clone, Debug)]
 enum Parked<C> {
     Out(Vec<u8>, Priority),
-    In(C, Ipv4Addr),
+    /// Of which server it came; whether the receive buffer alone bounds it.
+    In(C, Ipv4Addr, bool),
     Arp(neighbours::Request, Priority),
 }
 
@@ -131,8 +135,10 @@ pub struct Vtep<C> {
     registrar: Registrar,
     key: Key,
     parked: BTreeMap<Question, VecDeque<Parked<C>>>,
-    /// Parked frames, by tenant.
+    /// Parked frames that count as their tenant's, and all of these.
     of_tenant: BTreeMap<u32, usize>,
+    shared: usize,
+    /// And with those that the receive buffer bounds.
     total: usize,
     told: BTreeMap<u32, Bucket>,
     events: VecDeque<Event<C>>,
@@ -151,6 +157,7 @@ impl<C> Vtep<C> {
             key,
             parked: BTreeMap::new(),
             of_tenant: BTreeMap::new(),
+            shared: 0,
             total: 0,
             told: BTreeMap::new(),
             events: VecDeque::new(),
@@ -223,8 +230,12 @@ impl<C> Vtep<C> {
         let (Some(destination), Some(source)) = (mac_at(frame, 0), mac_at(frame, 6)) else {
             return Outward::Drop(DropReason::Malformed, None);
         };
+        let from = StationId { vni, mac: source };
+        let Some(address) = self.registrar.station(from) else {
+            return Outward::Drop(DropReason::ForgedSource, None);
+        };
         if neighbours::arp_of(frame).is_some() {
-            return self.arp(now, frame, StationId { vni, mac: source }, priority);
+            return self.arp(now, frame, from, address, priority);
         }
         if destination.is_group() {
             return Outward::Drop(DropReason::NoRoute, None);
@@ -262,8 +273,8 @@ impl<C> Vtep<C> {
         }
     }
 
-    fn arp(&mut self, now: Instant, frame: &[u8], from: StationId, priority: Priority) -> Outward {
-        let (ip, request) = match neighbours::ask(frame, self.registrar.station(from)) {
+    fn arp(&mut self, now: Instant, frame: &[u8], from: StationId, address: Ipv4Addr, priority: Priority) -> Outward {
+        let (ip, request) = match neighbours::ask(frame, Some(address)) {
             Asked::For(ip, request) => (ip, request),
             Asked::Nothing => {
                 self.counters.arp_ended += 1;
@@ -322,19 +333,38 @@ impl<C> Vtep<C> {
         }
     }
 
-    /// Parks what [`Vtep::inward`] said has to be asked about. `Err` when it must be dropped.
-    pub fn park(&mut self, station: StationId, from: Ipv4Addr, cargo: C) -> Result<(), DropReason> {
+    /// Parks what [`Vtep::inward`] said has to be asked about; in a `lossless` class as long as the caller's receive buffer has
+    /// room. `Err` when it must be dropped.
+    pub fn park(
+        &mut self,
+        now: Instant,
+        station: StationId,
+        from: Ipv4Addr,
+        cargo: C,
+        lossless: bool,
+    ) -> Result<(), DropReason> {
         let question = Question { vni: station.vni, by: By::Mac(station.mac) };
-        if self.wait(question, || Parked::In(cargo, from)) { Ok(()) } else { Err(DropReason::Unresolved) }
+        if self.cache.is_silent(now) {
+            return Err(DropReason::Unresolved);
+        }
+        let parked = || Parked::In(cargo, from, lossless);
+        if lossless {
+            self.counters.parked += 1;
+            self.total += 1;
+            self.parked.entry(question).or_default().push_back(parked());
+            return Ok(());
+        }
+        if self.wait(question, parked) { Ok(()) } else { Err(DropReason::Unresolved) }
     }
 
     fn wait(&mut self, question: Question, frame: impl FnOnce() -> Parked<C>) -> bool {
         let of_tenant = self.of_tenant.entry(question.vni).or_default();
-        if *of_tenant >= self.config.parked_per_tenant || self.total >= self.config.parked {
+        if *of_tenant >= self.config.parked_per_tenant || self.shared >= self.config.parked {
             self.counters.parked_full += 1;
             return false;
         }
         *of_tenant += 1;
+        self.shared += 1;
         self.total += 1;
         self.counters.parked += 1;
         self.parked.entry(question).or_default().push_back(frame());
@@ -386,9 +416,11 @@ impl<C> Vtep<C> {
             }
             let (question, mapping) = self.cache.poll_resolved()?;
             let frames = self.parked.remove(&question).unwrap_or_default();
+            let shared = frames.iter().filter(|f| !matches!(f, Parked::In(_, _, true))).count();
             self.total -= frames.len();
+            self.shared -= shared;
             if let Some(of_tenant) = self.of_tenant.get_mut(&question.vni) {
-                *of_tenant -= frames.len();
+                *of_tenant -= shared;
             }
             for parked in frames {
                 self.resolve(now, question.vni, mapping.as_ref(), parked);
@@ -399,12 +431,12 @@ impl<C> Vtep<C> {
     fn resolve(&mut self, now: Instant, vni: u32, mapping: Option<&Mapping>, parked: Parked<C>) {
         let domain = self.tunnel.domain(vni).unwrap_or_default();
         let event = match (parked, mapping) {
-            (Parked::In(cargo, from), Some(mapping)) if mapping.location == from => {
+            (Parked::In(cargo, from, _), Some(mapping)) if mapping.location == from => {
                 self.counters.decapsulated += 1;
                 Event::Deliver(cargo)
             }
-            (Parked::In(cargo, _), Some(_)) => Event::Drop(cargo, DropReason::ForgedSource),
-            (Parked::In(cargo, _), None) => Event::Drop(cargo, DropReason::Unresolved),
+            (Parked::In(cargo, ..), Some(_)) => Event::Drop(cargo, DropReason::ForgedSource),
+            (Parked::In(cargo, ..), None) => Event::Drop(cargo, DropReason::Unresolved),
             (Parked::Out(frame, priority), Some(mapping)) => {
                 let mut out = Vec::new();
                 match self.send(now, &frame, mapping, priority, &mut out) {

@@ -156,7 +156,7 @@ fn a_frame_waits_for_the_answer_and_arrives_in_order() {
     let mut bytes = sent[0].clone();
     let Inward::Ask(inner, station) = w.ends[1].inward(w.now, &mut bytes) else { panic!() };
     assert_eq!((inner.domain, inner.priority, station.mac), (5, 3, mac(1)));
-    w.ends[1].park(station, inner.from, 42).unwrap();
+    w.ends[1].park(w.now, station, inner.from, 42, true).unwrap();
     w.exchange();
     assert_eq!(w.events(1), [Event::Deliver(42)]);
     assert!(matches!(w.ends[1].inward(w.now, &mut sent[1].clone()), Inward::Deliver(_)));
@@ -218,7 +218,7 @@ fn hostile_20_to_22_what_comes_from_the_wrong_server_or_tenant_is_dropped() {
     let mut w = World::new();
     let mut good = w.tunnelled(1, 2);
     let Inward::Ask(inner, station) = w.ends[1].inward(w.now, &mut good.clone()) else { panic!() };
-    w.ends[1].park(station, inner.from, 1).unwrap();
+    w.ends[1].park(w.now, station, inner.from, 1, true).unwrap();
     w.exchange();
     w.events(1);
     assert!(matches!(w.ends[1].inward(w.now, &mut good), Inward::Deliver(_)));
@@ -227,7 +227,7 @@ fn hostile_20_to_22_what_comes_from_the_wrong_server_or_tenant_is_dropped() {
     let mut forged = good.clone();
     forged[inner_at + 6..inner_at + 12].copy_from_slice(&mac(2).0);
     let Inward::Ask(inner, station) = w.ends[1].inward(w.now, &mut forged.clone()) else { panic!() };
-    w.ends[1].park(station, inner.from, 2).unwrap();
+    w.ends[1].park(w.now, station, inner.from, 2, true).unwrap();
     w.exchange();
     assert_eq!(w.events(1), [Event::Drop(2, DropReason::ForgedSource)]);
     assert_eq!(w.ends[1].inward(w.now, &mut forged.clone()), Inward::Drop(DropReason::ForgedSource), "not asked again");
@@ -235,7 +235,7 @@ fn hostile_20_to_22_what_comes_from_the_wrong_server_or_tenant_is_dropped() {
     let mut other = good.clone();
     other[inner_at + 6..inner_at + 12].copy_from_slice(&mac(4).0);
     let Inward::Ask(inner, station) = w.ends[1].inward(w.now, &mut other) else { panic!() };
-    w.ends[1].park(station, inner.from, 3).unwrap();
+    w.ends[1].park(w.now, station, inner.from, 3, true).unwrap();
     w.exchange();
     assert_eq!(w.events(1), [Event::Drop(3, DropReason::Unresolved)]);
     // An unknown network leaves no trace.
@@ -252,7 +252,7 @@ fn a_moved_station_is_followed_and_its_frames_are_not_lost() {
     let mut w = World::new();
     let good = w.tunnelled(1, 2);
     let Inward::Ask(inner, station) = w.ends[1].inward(w.now, &mut good.clone()) else { panic!() };
-    w.ends[1].park(station, inner.from, 1).unwrap();
+    w.ends[1].park(w.now, station, inner.from, 1, true).unwrap();
     w.exchange();
     w.events(1);
     // Station 2 moves to server 1: station 1's frames for it must not go to server 2 any more.
@@ -273,7 +273,7 @@ fn a_moved_station_is_followed_and_its_frames_are_not_lost() {
     match w.ends[0].inward(w.now, &mut bytes) {
         Inward::Deliver(_) => {}
         Inward::Ask(inner, station) => {
-            w.ends[0].park(station, inner.from, 9).unwrap();
+            w.ends[0].park(w.now, station, inner.from, 9, true).unwrap();
             w.pass(20);
             assert_eq!(w.events(0), [Event::Deliver(9)]);
         }
@@ -286,6 +286,9 @@ fn a_dead_controller_or_a_flooding_tenant_harms_only_those_concerned() {
     let mut w = World::new();
     let good = frame(1, 2, 10, true);
     w.tunnelled(1, 2);
+    let now = w.now;
+    w.ends[0].add_station(now, 6, mac(3), ip(3));
+    w.exchange();
     w.alive = false;
     // A tenant asks for stations that nobody has, at a hundred frames a millisecond.
     let (mut parked, mut dropped) = (0, 0);
@@ -313,6 +316,48 @@ fn a_dead_controller_or_a_flooding_tenant_harms_only_those_concerned() {
     // Nothing silently: each was dropped by name.
     assert_eq!((w.ends[0].waiting(), dropped), (0, 50_000));
     assert!(parked > 64);
+}
+
+#[test]
+fn a_burst_from_a_station_nobody_knows_yet_waits_whole_but_not_for_a_silent_controller() {
+    let mut w = World::new();
+    let good = w.tunnelled(1, 2);
+    let arrive = |w: &mut World, n, lossless| match w.ends[1].inward(w.now, &mut good.clone()) {
+        Inward::Ask(inner, station) => w.ends[1].park(w.now, station, inner.from, n, lossless),
+        other => panic!("{other:?}"),
+    };
+    // In a lossless class the receive buffer is the only bound, in a lossy one the tenant's share.
+    w.alive = false;
+    assert!((0..5_000).all(|n| arrive(&mut w, n, true).is_ok()));
+    assert_eq!((0..5_000).filter(|&n| arrive(&mut w, n, false).is_ok()).count(), 256);
+    w.pass(9);
+    w.alive = true;
+    w.pass(2);
+    let delivered = w.events(1);
+    assert_eq!(delivered.len(), 5_256);
+    assert!(delivered[..5_000].iter().cloned().eq((0..5_000).map(Event::Deliver)), "in order");
+    // Another station, and a controller that died: the question is given up once, and nothing waits until it speaks again.
+    w.alive = false;
+    let mut other = good.clone();
+    other[54 + 6..54 + 12].copy_from_slice(&mac(3).0);
+    let Inward::Ask(inner, station) = w.ends[1].inward(w.now, &mut other) else { panic!() };
+    w.ends[1].park(w.now, station, inner.from, 1, true).unwrap();
+    w.pass(60);
+    assert_eq!(w.events(1), [Event::Drop(1, DropReason::Unresolved)]);
+    let mut other = good.clone();
+    other[54 + 6..54 + 12].copy_from_slice(&mac(7).0);
+    let Inward::Ask(inner, station) = w.ends[1].inward(w.now, &mut other) else { panic!() };
+    assert_eq!(w.ends[1].park(w.now, station, inner.from, 2, true), Err(DropReason::Unresolved));
+    assert_eq!(w.ends[1].waiting(), 0);
+}
+
+#[test]
+fn a_station_that_does_not_live_here_sends_nothing_into_the_tunnel() {
+    let mut w = World::new();
+    assert_eq!(w.outward(0, &frame(2, 1, 10, true), 5).0, Outward::Drop(DropReason::ForgedSource, None));
+    assert_eq!(w.outward(0, &frame(99, 2, 10, true), 5).0, Outward::Drop(DropReason::ForgedSource, None));
+    assert_eq!(w.outward(0, &request(99, 1, 2), 5).0, Outward::Drop(DropReason::ForgedSource, None));
+    assert!(!w.ends[0].cache.wants_transmit(), "nobody was asked about it");
 }
 
 #[test]

@@ -128,6 +128,8 @@ pub struct Cache {
     epoch: u32,
     /// Since when it has been heard.
     epoch_since: Instant,
+    /// Until when it counts as silent.
+    silent_until: Instant,
     entries: BTreeMap<StationId, Entry>,
     by_ip: BTreeMap<(u32, Ipv4Addr), MacAddress>,
     arrivals: u64,
@@ -153,6 +155,7 @@ impl Cache {
             rng,
             epoch: 0,
             epoch_since: Instant::ZERO,
+            silent_until: Instant::ZERO,
             entries: BTreeMap::new(),
             by_ip: BTreeMap::new(),
             arrivals: 0,
@@ -181,6 +184,11 @@ impl Cache {
     /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Whether the controller left a question without any answer a moment ago, and has not answered since.
+    pub fn is_silent(&self, now: Instant) -> bool {
+        now < self.silent_until
     }
 
     /// Where a station lives, if that is known already; asks nobody.
@@ -344,6 +352,7 @@ impl Cache {
             self.queued += 1;
             if tries >= TRIES {
                 self.counters.silent += 1;
+                self.silent_until = now + UNKNOWN_FOR;
                 self.close(question);
                 self.fail(now, question);
             }
@@ -378,6 +387,7 @@ impl Cache {
         let Some(question) = question.filter(fits) else {
             return false;
         };
+        self.silent_until = Instant::ZERO;
         match message.status {
             Status::Done if !message.location.is_unspecified() => {
                 self.close(question);

@@ -155,3 +155,29 @@ fn an_answer_that_was_overtaken_by_news_is_stale() {
     assert_eq!((heard.kind, heard.request), (Kind::Heard, 3));
     assert_eq!(cache.counters().stale, 1);
 }
+
+#[test]
+fn a_slow_controller_is_asked_again_and_answers_count_once() {
+    let mut cache = cache(CacheConfig::default());
+    cache.lookup(us(0), question(1, 5));
+    let mut answers = VecDeque::new();
+    let mut resolved = Vec::new();
+    // It takes 25 ms for each answer.
+    for ms in 0..100 {
+        let now = us(ms * 1_000);
+        cache.handle_timeout(now);
+        while let Some(message) = cache.poll_transmit(now) {
+            answers.push_back((ms + 25, answer(&message, 1, true)));
+        }
+        while answers.front().is_some_and(|(at, _)| *at <= ms) {
+            let Some((_, message)) = answers.pop_front() else { break };
+            cache.handle(now, &message);
+        }
+        while let Some((question, mapping)) = cache.poll_resolved() {
+            resolved.push((ms, question, mapping.map(|m| m.location)));
+        }
+    }
+    assert_eq!(resolved, [(25, question(1, 5), Some(THERE))]);
+    let counters = cache.counters();
+    assert_eq!((counters.misses, counters.repeated, counters.silent), (1, 2, 0));
+}

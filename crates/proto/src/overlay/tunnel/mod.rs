@@ -13,6 +13,7 @@ use crate::frame::Priority;
 use crate::loss::DropReason;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::fmt;
 use core::net::Ipv4Addr;
 use core::ops::Range;
 use inner::Untagged;
@@ -49,6 +50,17 @@ pub enum NotBound {
     /// One of them is bound to another already.
     Taken,
 }
+
+impl fmt::Display for NotBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NotBound::TooLarge => "a domain has 12 bits and a network 24",
+            NotBound::Taken => "the domain or the network is bound to another already",
+        })
+    }
+}
+
+impl core::error::Error for NotBound {}
 
 /// A frame of a tenant that came out of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +100,6 @@ pub struct Tunnel {
 impl Tunnel {
     /// A tunnel without networks or servers.
     pub fn new(config: TunnelConfig) -> Tunnel {
-        assert!(usize::from(config.mtu) > OUTER + ipv4::HEADER_LEN, "an underlay that carries more than headers");
         Tunnel { config, networks: BTreeMap::new(), domains: BTreeMap::new(), servers: BTreeMap::new() }
     }
 
@@ -97,9 +108,10 @@ impl Tunnel {
         self.config.server
     }
 
-    /// Largest datagram of a tenant: that of the underlay less the encapsulation (Crisan 2014, line 1210: 1446 B).
+    /// Largest datagram of a tenant: that of the underlay less the encapsulation (Crisan 2014, line 1210: 1446 B); an underlay
+    /// that carries no more than the headers carries nothing.
     pub fn inner_mtu(&self) -> u16 {
-        self.config.mtu - ENCAPSULATION_BYTES
+        self.config.mtu.saturating_sub(ENCAPSULATION_BYTES)
     }
 
     /// Makes a broadcast domain of this server one network of the overlay.

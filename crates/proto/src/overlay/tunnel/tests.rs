@@ -263,6 +263,16 @@ fn a_sender_is_told_what_fits() {
 }
 
 #[test]
+fn an_underlay_that_carries_no_more_than_headers_carries_nothing() {
+    for mtu in [0, 53, 54, 68] {
+        let mut narrow = Tunnel::new(TunnelConfig { server: HERE, mac: MacAddress::local(1), mtu });
+        narrow.admit(THERE, MacAddress::local(2));
+        let sent = narrow.encapsulate(&frame(0, Ecn::NotEct, 80), VNI, 0, THERE, &mut Vec::new());
+        assert_eq!(sent, Err(DropReason::TooBig), "{mtu}");
+    }
+}
+
+#[test]
 fn a_domain_and_a_network_belong_to_each_other_only() {
     let (mut a, _) = ends();
     assert_eq!(a.bind(5, VNI), Ok(()));

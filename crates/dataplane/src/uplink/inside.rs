@@ -1,0 +1,294 @@
+//! What the frames of an uplink go through: the receive buffer, the tunnel, and what is left to be done to them.
+
+use crate::controller::ControllerLink;
+use crate::port::Delivery;
+use sluicenet_node::uplink::{self, Link};
+use sluicenet_node::vtep::{Event, Inward, Outward, Vtep};
+use sluicenet_proto::frame::Priority;
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::overlay::tunnel::Inner;
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::controller::LEN;
+use sluicenet_wire::ethernet::{EtherType, HEADER_LEN};
+use sluicenet_wire::offload::{Cutter, Network};
+use sluicenet_wire::vlan;
+use std::ops::Range;
+
+/// Longest frame that a tenant may offer to the tunnel, so that its sender can be told what fits: what IP can say, and a tag.
+pub(super) const LONGEST: u32 = 65_535 + (HEADER_LEN + vlan::TAG_LEN) as u32;
+
+/// Answers to tenants that wait for the switch to take them.
+const ANSWERS: u32 = 256;
+
+/// Where the addresses of a frame end, and a tag behind them.
+const ADDRESSES: usize = 12;
+const BEHIND_TAG: usize = ADDRESSES + vlan::TAG_LEN;
+
+/// How often the controller's socket is looked at, while nothing is due.
+const CONSULT_EVERY: Duration = Duration::from_us(20);
+
+/// The overlay at an uplink: the machine, and the way to the controller.
+#[derive(Debug)]
+pub(super) struct Overlay {
+    pub vtep: Vtep<u32>,
+    pub controller: ControllerLink,
+    /// When the controller's socket was looked at last.
+    pub consulted: Option<Instant>,
+}
+
+/// A frame for the switch.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub bytes: Vec<u8>,
+    pub frame: Range<usize>,
+    pub domain: u16,
+    pub priority: Priority,
+    /// Bytes charged to the receive buffer; none for an answer that was made here.
+    charged: Option<u32>,
+}
+
+/// What the frames of an uplink go through.
+#[derive(Debug)]
+pub(super) struct Inside {
+    pub link: uplink::Uplink<u32, Vec<u8>>,
+    pub overlay: Option<Overlay>,
+    pub slots: Vec<Slot>,
+    free: Vec<u32>,
+    answers: u32,
+    pub now: Instant,
+    pub counters: Counters,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counters {
+    /// Frames from the link that are nothing of the tunnel: the kernel has its own copy of them.
+    pub other: u64,
+    /// Answers to tenants: ARP, too large.
+    pub answered: u64,
+    /// Answers for which there was no room.
+    pub answers_full: u64,
+    /// Frames whose checksum or cutting was left to be done and could not be.
+    pub bad_offload: u64,
+    /// Stations announced here that the controller gives to another: they moved, or their address is taken.
+    pub stations_lost: u64,
+    /// Frames cut into segments here.
+    pub segmented: u64,
+}
+
+impl Inside {
+    pub fn new(link: Link, overlay: Option<Overlay>) -> Inside {
+        Inside {
+            link: uplink::Uplink::new(link),
+            overlay,
+            slots: Vec::new(),
+            free: Vec::new(),
+            answers: 0,
+            now: Instant::ZERO,
+            counters: Counters::default(),
+        }
+    }
+
+    /// A frame came from the link.
+    pub fn arrive(&mut self, frame: &[u8]) {
+        if uplink::Uplink::<u32, Vec<u8>>::is_control(frame) {
+            self.link.control(self.now, frame);
+            return;
+        }
+        let len = frame.len() as u32;
+        let (priority, vid) = tag(frame);
+        if frame.len() < HEADER_LEN {
+            self.link.refuse_unseen(priority, DropReason::Malformed, len);
+            return;
+        }
+        let Some(overlay) = &mut self.overlay else {
+            // In the switch a frame's domain and class are known without its tag; a second one is its sender's.
+            let bytes = match frame.get(ADDRESSES..BEHIND_TAG) {
+                Some([0x81, 0x00, ..]) if frame.len() >= HEADER_LEN + vlan::TAG_LEN => {
+                    [&frame[..ADDRESSES], &frame[BEHIND_TAG..]].concat()
+                }
+                _ => frame.to_vec(),
+            };
+            let slot = Slot { frame: 0..bytes.len(), bytes, domain: vid, priority, charged: None };
+            if let Some(slot) = self.charge(slot, len) {
+                self.link.show(priority, len, slot);
+            }
+            return;
+        };
+        let mut bytes = frame.to_vec();
+        let (inner, asked) = match overlay.vtep.inward(self.now, &mut bytes) {
+            Inward::Deliver(inner) => (inner, None),
+            Inward::Ask(inner, station) => (inner, Some(station)),
+            Inward::Other => {
+                self.counters.other += 1;
+                return;
+            }
+            Inward::Drop(reason) => {
+                self.link.refuse_unseen(priority, reason, len);
+                return;
+            }
+        };
+        let Inner { frame, domain, from, .. } = inner;
+        let Some(slot) = self.charge(Slot { bytes, frame, domain, priority, charged: None }, len) else { return };
+        match (asked, &mut self.overlay) {
+            (Some(station), Some(overlay)) => {
+                let lossless = self.link.link().lossless.contains(priority);
+                if let Err(reason) = overlay.vtep.park(self.now, station, from, slot, lossless) {
+                    self.link.refuse(reason, len);
+                    self.release(slot);
+                }
+            }
+            _ => self.link.show(priority, len, slot),
+        }
+    }
+
+    /// Charges a frame to the receive buffer and keeps it, or drops it by name.
+    fn charge(&mut self, slot: Slot, len: u32) -> Option<u32> {
+        self.link.charge(slot.priority, len).ok()?;
+        Some(self.keep(Slot { charged: Some(len), ..slot }))
+    }
+
+    fn keep(&mut self, slot: Slot) -> u32 {
+        match self.free.pop() {
+            Some(at) => {
+                self.slots[at as usize] = slot;
+                at
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        }
+    }
+
+    /// A frame has left: its memory is free, and its class has room again.
+    pub fn release(&mut self, at: u32) {
+        let slot = std::mem::take(&mut self.slots[at as usize]);
+        self.free.push(at);
+        match slot.charged {
+            Some(len) => self.link.release(slot.priority, len),
+            None => self.answers -= 1,
+        }
+    }
+
+    /// A frame for the switch that was made here.
+    fn answer(&mut self, bytes: Vec<u8>, domain: u16, priority: Priority) {
+        if self.answers >= ANSWERS {
+            self.counters.answers_full += 1;
+            return;
+        }
+        self.answers += 1;
+        self.counters.answered += 1;
+        let len = bytes.len();
+        let slot = self.keep(Slot { bytes, frame: 0..len, domain, priority, charged: None });
+        self.link.show(priority, len as u32, slot);
+    }
+
+    /// One frame of the switch, with nothing left to be done.
+    pub fn leave(&mut self, bytes: &[u8], domain: u16, priority: Priority) {
+        let Some(overlay) = &mut self.overlay else {
+            let bytes = with_tag(bytes, domain, priority);
+            self.link.enqueue(self.now, priority, bytes.len() as u32, bytes);
+            return;
+        };
+        let mut out = Vec::new();
+        match overlay.vtep.outward(self.now, bytes, domain, priority, &mut out) {
+            Outward::Send => self.link.enqueue(self.now, priority, out.len() as u32, out),
+            Outward::Parked | Outward::Ended => {}
+            Outward::Reply(answer) => self.answer(answer, domain, priority),
+            Outward::Drop(reason, told) => {
+                self.link.drop_out(reason, bytes.len() as u32);
+                if let Some(answer) = told {
+                    self.answer(answer, domain, priority);
+                }
+            }
+        }
+    }
+
+    /// A long frame is cut, and each part leaves.
+    pub fn cut(&mut self, frame: &Delivery<'_>, network: Network) -> bool {
+        let tcp = usize::from(frame.offload.checksum.unwrap_or_default().0);
+        let Ok(cutter) = Cutter::new(frame.bytes, network, tcp, frame.offload.segment.into()) else { return false };
+        self.counters.segmented += 1;
+        let mut segment = vec![0; cutter.headers() + usize::from(frame.offload.segment)];
+        for k in 0..cutter.count() {
+            let len = cutter.emit(k, false, &mut segment);
+            self.leave(&segment[..len], frame.domain, frame.priority);
+        }
+        true
+    }
+
+    /// What the controller says, what it is to be asked, and the frames that waited for it.
+    pub fn consult(&mut self) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let now = self.now;
+        // To look is a system call; a turn may be much shorter than an answer takes.
+        let due = overlay.vtep.poll_timeout().is_some_and(|at| at <= now);
+        if !due && overlay.consulted.is_some_and(|at| now.since(at) < CONSULT_EVERY) {
+            return;
+        }
+        overlay.consulted = Some(now);
+        overlay.vtep.handle_timeout(now);
+        let mut bytes = [0; LEN + 1];
+        let mut events: Vec<Event<u32>> = Vec::new();
+        loop {
+            while let Some(event) = overlay.vtep.poll_event(now) {
+                events.push(event);
+            }
+            match overlay.controller.receive(&mut bytes) {
+                Some(len) => overlay.vtep.handle_control(now, &bytes[..len]),
+                None => break,
+            }
+        }
+        while overlay.vtep.poll_lost().is_some() {
+            self.counters.stations_lost += 1;
+        }
+        while let Some(datagram) = overlay.vtep.poll_control(now) {
+            overlay.controller.send(&datagram);
+        }
+        for event in events {
+            self.resolved(event);
+        }
+    }
+
+    fn resolved(&mut self, event: Event<u32>) {
+        match event {
+            Event::Send(bytes, p) => self.link.enqueue(self.now, p, bytes.len() as u32, bytes),
+            Event::Deliver(at) => {
+                let slot = &self.slots[at as usize];
+                self.link.show(slot.priority, slot.charged.unwrap_or_default(), at);
+            }
+            Event::Drop(at, reason) => {
+                let len = self.slots[at as usize].charged.unwrap_or_default();
+                self.link.refuse(reason, len);
+                self.release(at);
+            }
+            Event::DropOut(reason, len) => self.link.drop_out(reason, len),
+            Event::Reply(bytes, domain, p) => self.answer(bytes, domain, p),
+        }
+    }
+}
+
+/// The priority and VLAN of a frame's tag, or 0 and 0.
+fn tag(frame: &[u8]) -> (Priority, u16) {
+    match frame.get(ADDRESSES..BEHIND_TAG) {
+        Some(&[0x81, 0x00, a, b]) => (a >> 5, u16::from_be_bytes([a & 0x0F, b])),
+        _ => (0, 0),
+    }
+}
+
+/// A frame with a tag of its class and domain; without one where both are 0 and it had none.
+fn with_tag(frame: &[u8], domain: u16, priority: Priority) -> Vec<u8> {
+    let control = (u16::from(priority) << 13 | domain & 0x0FFF).to_be_bytes();
+    let is_tagged = frame.get(ADDRESSES..HEADER_LEN) == Some(&EtherType::VLAN.0.to_be_bytes());
+    if is_tagged && frame.len() >= HEADER_LEN + vlan::TAG_LEN {
+        let mut bytes = frame.to_vec();
+        // The drop eligible bit is its sender's.
+        bytes[14] = control[0] | frame[14] & 0x10;
+        bytes[15] = control[1];
+        return bytes;
+    }
+    if control == [0, 0] || frame.len() < HEADER_LEN {
+        return frame.to_vec();
+    }
+    [&frame[..ADDRESSES], &EtherType::VLAN.0.to_be_bytes(), &control, &frame[ADDRESSES..]].concat()
+}

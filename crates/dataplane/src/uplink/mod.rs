@@ -1,0 +1,224 @@
+//! The port of a physical link: real PFC frames both ways, and the overlay's tunnels, around the machines
+//! [`sluicenet_node::uplink`] and [`sluicenet_node::vtep`].
+//!
+//! Without an overlay it is a trunk: a frame's 802.1Q tag says its broadcast domain and its class; it is put on when the frame
+//! leaves and taken off when it comes. With one, each tenant is a
+//! domain, and what a station of it sends to a station elsewhere goes through a tunnel to the server where that lives.
+//!
+//! What arrives is taken from the device at once and charged to the receive buffer of its class until the switch gives it
+//! back; what the switch delivers is taken as long as the class has room, and waits here while the neighbour holds the class.
+
+mod inside;
+mod report;
+
+use crate::controller::ControllerLink;
+use crate::fabric::Device;
+use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port, Segmentation};
+use inside::{Inside, LONGEST, Overlay};
+use rustix::event::{PollFd, PollFlags};
+use sluicenet_node::uplink::{self, Front, Link};
+use sluicenet_node::vtep::Vtep;
+use sluicenet_proto::frame::{Priority, PrioritySet};
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::ethernet::MacAddress;
+use sluicenet_wire::offload::{Network, finish_checksum};
+use std::io;
+use std::net::Ipv4Addr;
+
+/// Batches taken from the device in a turn, at most.
+const BATCHES: usize = 16;
+
+/// A device that took nothing is tried again after so long.
+const TRY_AGAIN: Duration = Duration::from_us(500);
+
+/// The port.
+#[derive(Debug)]
+pub struct Uplink<D> {
+    device: D,
+    inside: Inside,
+    lent: u32,
+    /// The device took nothing when it was tried last.
+    refused: bool,
+}
+
+impl<D: Device> Uplink<D> {
+    /// A trunk.
+    pub fn trunk(device: D, link: Link) -> Uplink<D> {
+        Uplink::new(device, link, None)
+    }
+
+    /// The uplink of an overlay, whose tunnels have the link's address.
+    pub fn overlay(device: D, link: Link, vtep: Vtep<u32>, controller: ControllerLink) -> Uplink<D> {
+        Uplink::new(device, link, Some(Overlay { vtep, controller, consulted: None }))
+    }
+
+    fn new(device: D, link: Link, overlay: Option<Overlay>) -> Uplink<D> {
+        Uplink { device, inside: Inside::new(link, overlay), lent: 0, refused: false }
+    }
+
+    /// The flow-controlled link.
+    pub fn link(&self) -> &uplink::Uplink<u32, Vec<u8>> {
+        &self.inside.link
+    }
+
+    fn transmit(&mut self) -> io::Result<()> {
+        let Uplink { device, inside, refused, .. } = self;
+        *refused = false;
+        while let Some(front) = inside.link.front(inside.now) {
+            let taken = match front {
+                Front::Pause(bytes) => device.send(bytes),
+                Front::Frame(bytes) => device.send(bytes),
+            };
+            if !taken? {
+                *refused = true;
+                break;
+            }
+            inside.link.sent(inside.now);
+        }
+        device.flush()
+    }
+}
+
+impl<D: Device + Send> Port for Uplink<D> {
+    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
+        let Uplink { device, inside, .. } = self;
+        inside.now = now;
+        inside.link.new_turn();
+        for _ in 0..BATCHES {
+            if device.receive(&mut |frame| inside.arrive(frame)).map_err(|_| BrokenPort)? == 0 {
+                break;
+            }
+        }
+        // What has come is read first: a pause that was renewed while nobody looked has not run out.
+        inside.link.handle_timeout(now);
+        inside.consult();
+        self.transmit().map_err(|_| BrokenPort)
+    }
+
+    fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
+        let Inside { link, slots, .. } = &mut self.inside;
+        Ok(link.next_frame().map(|(_, at)| Descriptor { buffer: at, len: slots[at as usize].frame.len() as u32 }))
+    }
+
+    fn head(&self, buffer: u32) -> [u64; 2] {
+        let mut head = [0; 16];
+        self.read(buffer, &mut head);
+        [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| head[at + i])))
+    }
+
+    fn domain(&self, buffer: u32) -> Option<u16> {
+        Some(self.inside.slots[buffer as usize].domain)
+    }
+
+    fn priority(&self, buffer: u32) -> Option<Priority> {
+        Some(self.inside.slots[buffer as usize].priority)
+    }
+
+    fn accept(&mut self) {
+        self.inside.link.accept();
+        self.lent += 1;
+    }
+
+    fn hold(&mut self) -> bool {
+        self.inside.link.hold()
+    }
+
+    fn read(&self, buffer: u32, into: &mut [u8]) {
+        let slot = &self.inside.slots[buffer as usize];
+        let frame = &slot.bytes[slot.frame.clone()];
+        let len = into.len().min(frame.len());
+        into[..len].copy_from_slice(&frame[..len]);
+    }
+
+    fn give_back(&mut self, buffer: u32) {
+        self.lent -= 1;
+        self.inside.release(buffer);
+    }
+
+    fn lent(&self) -> u32 {
+        self.lent
+    }
+
+    fn takes(&mut self) -> PrioritySet {
+        self.inside.link.takes()
+    }
+
+    fn max_frame(&self) -> u32 {
+        if self.inside.overlay.is_some() { LONGEST } else { self.inside.link.link().max_frame }
+    }
+
+    fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
+        // Room is a matter of the class, see `takes`; but where a class is full and the device is what takes nothing, the port as a
+        // whole is stuck.
+        Ok(!self.refused || self.inside.link.takes() == PrioritySet::ALL)
+    }
+
+    fn deliver(&mut self, frame: &Delivery<'_>) {
+        let inside = &mut self.inside;
+        let Delivery { bytes, offload, domain, priority } = *frame;
+        let done = match (offload.segmentation, offload.checksum) {
+            (Segmentation::Tcp4, _) => inside.cut(frame, Network::V4),
+            (Segmentation::Tcp6, _) => inside.cut(frame, Network::V6),
+            (Segmentation::None, None) => {
+                inside.leave(bytes, domain, priority);
+                true
+            }
+            (Segmentation::None, Some((start, offset))) => {
+                let mut bytes = bytes.to_vec();
+                let finished = finish_checksum(&mut bytes, start.into(), offset.into()).is_ok();
+                if finished {
+                    inside.leave(&bytes, domain, priority);
+                }
+                finished
+            }
+        };
+        if !done {
+            inside.counters.bad_offload += 1;
+            inside.link.drop_out(DropReason::Malformed, bytes.len() as u32);
+        }
+    }
+
+    fn publish(&mut self) -> Result<(), BrokenPort> {
+        self.transmit().map_err(|_| BrokenPort)
+    }
+
+    fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
+        let idle = blocked || self.inside.link.next_frame().is_none();
+        Ok(idle && (self.refused || self.inside.link.front(self.inside.now).is_none()))
+    }
+
+    fn wake_up(&mut self) {}
+
+    fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
+        self.device.wakers(self.refused, fds);
+        if let Some(overlay) = &self.inside.overlay {
+            fds.push(PollFd::new(&overlay.controller, PollFlags::IN));
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let link = self
+            .inside
+            .link
+            .poll_timeout()
+            .map(|at| if self.refused { at.max(self.inside.now + TRY_AGAIN) } else { at });
+        let overlay = self.inside.overlay.as_ref().and_then(|o| o.vtep.poll_timeout());
+        link.into_iter().chain(overlay).min()
+    }
+
+    fn announce(&mut self, now: Instant, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {
+        let Some(overlay) = &mut self.inside.overlay else { return };
+        if here {
+            // A domain that is no network of the overlay stays on this server.
+            let _ = overlay.vtep.add_station(now, domain, MacAddress(mac), address);
+        } else {
+            overlay.vtep.remove_station(now, domain, MacAddress(mac));
+        }
+    }
+
+    fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
+        self.inside.report(show);
+        self.device.counters(show);
+    }
+}

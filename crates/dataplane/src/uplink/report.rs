@@ -1,0 +1,73 @@
+//! The counters of an uplink, by name.
+
+use super::inside::Inside;
+use sluicenet_proto::frame::PRIORITIES;
+use sluicenet_proto::loss::DropReason;
+
+impl Inside {
+    pub fn report(&self, show: &mut dyn FnMut(&'static str, u64)) {
+        let link = self.link.counters();
+        for p in 0..PRIORITIES {
+            show(RECEIVED[p], link.received[p]);
+            show(SENT[p], link.sent[p]);
+        }
+        let (gate, signal, (storms, restored)) = self.link.flow_control();
+        for p in self.link.link().lossless.iter() {
+            show(HELD_US[p as usize], gate.held_time(self.now, p).as_us());
+        }
+        show("pauses_received", link.pauses_received);
+        show("pauses_sent", link.pauses_sent);
+        show("classes_held", gate.stops());
+        show("classes_stopped", signal.stops());
+        show("storms_detected", storms);
+        show("storms_restored", restored);
+        show("pauses_lossy", link.pauses_lossy);
+        show("pauses_high_bits", link.pauses_high_bits);
+        show("control_elsewhere", link.control_elsewhere);
+        show("control_short", link.control_short);
+        show("control_other", link.control_other);
+        for reason in DropReason::ALL {
+            let dropped = link.dropped_in.frames(reason) + link.dropped_out.frames(reason);
+            if dropped > 0 {
+                show(reason.name(), dropped);
+            }
+        }
+        let own = &self.counters;
+        show("segmented", own.segmented);
+        show("bad_offload", own.bad_offload);
+        if let Some(overlay) = &self.overlay {
+            let (vtep, cache) = overlay.vtep.counters();
+            show("not_tunnel", own.other);
+            show("stations_lost", own.stations_lost);
+            show("answered", own.answered);
+            show("answers_full", own.answers_full);
+            show("encapsulated", vtep.encapsulated);
+            show("decapsulated", vtep.decapsulated);
+            show("parked", vtep.parked);
+            show("parked_full", vtep.parked_full);
+            show("arp_answered", vtep.arp_answered);
+            show("arp_ended", vtep.arp_ended);
+            show("too_big_told", vtep.too_big_told);
+            show("control_forged", vtep.control_forged);
+            show("control_refused", vtep.control_refused);
+            show("cache_hits", cache.hits);
+            show("cache_misses", cache.misses);
+            show("cache_repeated", cache.repeated);
+            show("cache_unknown", cache.unknown);
+            show("cache_silent", cache.silent);
+            show("cache_limited", cache.limited);
+            show("cache_evicted", cache.evicted);
+            show("cache_changed", cache.changed);
+            show("cache_stale", cache.stale);
+            show("controller_unreachable", overlay.controller.failed());
+        }
+    }
+}
+
+const RECEIVED: [&str; PRIORITIES] =
+    ["received_0", "received_1", "received_2", "received_3", "received_4", "received_5", "received_6", "received_7"];
+const SENT: [&str; PRIORITIES] = ["sent_0", "sent_1", "sent_2", "sent_3", "sent_4", "sent_5", "sent_6", "sent_7"];
+
+/// Microseconds for which the neighbour held a class.
+const HELD_US: [&str; PRIORITIES] =
+    ["held_us_0", "held_us_1", "held_us_2", "held_us_3", "held_us_4", "held_us_5", "held_us_6", "held_us_7"];

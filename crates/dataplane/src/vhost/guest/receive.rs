@@ -1,0 +1,246 @@
+//! Frames towards a guest.
+
+use super::super::header::{self, GUEST_CSUM, GUEST_TSO4, GUEST_TSO6, MRG_RXBUF};
+use super::super::queue::Fault;
+use super::{BATCH, Chain, FRAME_BYTES, Guest, PLAIN_FRAME, Rx};
+use crate::port::{Delivery, Offload, Segmentation};
+use sluicenet_wire::offload::{Cutter, Network, finish_checksum};
+use std::collections::VecDeque;
+
+impl Guest {
+    /// The longest frame it takes in one piece.
+    pub fn max_frame(&self) -> u32 {
+        match self.features & (MRG_RXBUF | GUEST_TSO4 | GUEST_TSO6) {
+            0 => PLAIN_FRAME,
+            _ => *FRAME_BYTES.end() as u32,
+        }
+    }
+
+    /// What the guest can be left to do itself.
+    #[inline(always)]
+    fn takes(&self, segmentation: Segmentation) -> bool {
+        match segmentation {
+            Segmentation::None => true,
+            Segmentation::Tcp4 => self.features & GUEST_TSO4 != 0,
+            Segmentation::Tcp6 => self.features & GUEST_TSO6 != 0,
+        }
+    }
+
+    /// Whether there is room for a frame in every queue it may go to.
+    #[inline(always)]
+    pub fn reserve(&mut self, len: u32, offload: &Offload) -> bool {
+        if let [pair] = self.live_rx[..]
+            && offload.segmentation == Segmentation::None
+            && let Some(rx) = &self.rx[pair as usize]
+            && rx.ready.front().is_some_and(|chain| chain.len >= len + self.header_bytes)
+        {
+            return true;
+        }
+        self.reserve_all(len, offload)
+    }
+
+    fn reserve_all(&mut self, len: u32, offload: &Offload) -> bool {
+        let cut = !self.takes(offload.segmentation);
+        let mut k = 0;
+        while let Some(&pair) = self.live_rx.get(k) {
+            let pair = usize::from(pair);
+            while let Some(rx) = &mut self.rx[pair] {
+                let header_bytes = self.header_bytes;
+                let enough = if cut {
+                    let (headers, segment) = (u32::from(offload.headers), u32::from(offload.segment));
+                    let payload = len - headers.min(len);
+                    let whole = (0..payload / segment.max(1)).map(|_| headers + segment);
+                    let rest = payload % segment.max(1);
+                    let last = (rest > 0 || payload == 0).then_some(headers + rest);
+                    fits(&rx.ready, whole.chain(last), header_bytes, self.features)
+                } else {
+                    fits(&rx.ready, std::iter::once(len), header_bytes, self.features)
+                };
+                // A frame that the whole queue has no room for is not waited with: it would wait for ever.
+                if enough || rx.ready.len() >= usize::from(rx.queue.setup.ring.size()) {
+                    rx.starved = false;
+                    break;
+                }
+                match self.read_ahead(pair) {
+                    Ok(0) => {
+                        if let Some(rx) = &mut self.rx[pair] {
+                            rx.starved = true;
+                        }
+                        return false;
+                    }
+                    Ok(_) => {}
+                    Err(fault) => {
+                        self.fault(2 * pair, fault);
+                        // One queue less.
+                        return self.reserve(len, offload);
+                    }
+                }
+            }
+            k += 1;
+        }
+        !self.live_rx.is_empty()
+    }
+
+    /// Reads the next chains of a receive queue; returns how many.
+    fn read_ahead(&mut self, pair: usize) -> Result<usize, Fault> {
+        let Some(rx) = &mut self.rx[pair] else { return Ok(0) };
+        let ahead = rx.ready.len() as u16;
+        let count = usize::from(rx.queue.waiting(ahead)?).min(BATCH);
+        let mut heads = [0; BATCH];
+        for (i, head) in heads[..count].iter_mut().enumerate() {
+            *head = rx.queue.head(ahead.wrapping_add(i as u16))?;
+        }
+        for &head in &heads[..count] {
+            let mut spans = rx.spare.pop().unwrap_or_default();
+            let len = rx.queue.walk(&self.memory, head, true, &mut spans)?;
+            // Each buffer has room for a header at least (virtio 1.2, 5.1.6.3.1).
+            let len = u32::try_from(len).ok().filter(|&len| len > self.header_bytes).ok_or(Fault::Chain)?;
+            self.memory.prefetch(spans.first);
+            rx.ready.push_back(Chain { spans, len, head });
+        }
+        Ok(count)
+    }
+
+    /// Delivers a frame for which room was reserved.
+    #[inline(always)]
+    pub fn deliver(&mut self, frame: &Delivery<'_>) {
+        let pair = match self.live_rx[..] {
+            [pair] => pair,
+            [] => return,
+            _ => self.live_rx[flow(frame.bytes) as usize % self.live_rx.len()],
+        };
+        if frame.offload == Offload::NONE {
+            self.put(pair.into(), &Offload::NONE, frame.bytes);
+        } else {
+            self.deliver_offloaded(pair.into(), frame.bytes, frame.offload);
+        }
+    }
+
+    #[inline(never)]
+    fn deliver_offloaded(&mut self, pair: usize, bytes: &[u8], mut offload: Offload) {
+        let left = self.features & GUEST_CSUM != 0;
+        offload.verified &= left;
+        if self.takes(offload.segmentation) && (left || offload.checksum.is_none()) {
+            return self.put(pair, &offload, bytes);
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if offload.segmentation == Segmentation::None {
+            scratch.clear();
+            scratch.extend_from_slice(bytes);
+            let (start, offset) = offload.checksum.unwrap_or_default();
+            match finish_checksum(&mut scratch, start.into(), offset.into()) {
+                Ok(()) => {
+                    self.counters.checksummed += 1;
+                    self.put(pair, &Offload::NONE, &scratch);
+                }
+                // Its header was in order when it was read, so this is not the guest's doing any more.
+                Err(_) => self.counters.bad_vnet_hdr += 1,
+            }
+        } else {
+            self.cut(pair, bytes, &offload, left, &mut scratch);
+        }
+        self.scratch = scratch;
+    }
+
+    fn cut(&mut self, pair: usize, bytes: &[u8], offload: &Offload, left: bool, scratch: &mut Vec<u8>) {
+        let network = if offload.segmentation == Segmentation::Tcp4 { Network::V4 } else { Network::V6 };
+        let tcp = usize::from(offload.checksum.unwrap_or_default().0);
+        let cutter = Cutter::new(bytes, network, tcp, offload.segment.into());
+        // A guest that changed its headers after they were read, or whose frame is not what its header says.
+        let Some(cutter) = cutter.ok().filter(|c| c.headers() == usize::from(offload.headers)) else {
+            self.counters.bad_vnet_hdr += 1;
+            return;
+        };
+        self.counters.segmented += 1;
+        let checksum = offload.checksum.filter(|_| left);
+        for k in 0..cutter.count() {
+            scratch.resize(cutter.len(k), 0);
+            cutter.emit(k, left, scratch);
+            self.put(pair, &Offload { checksum, ..Offload::NONE }, scratch);
+        }
+    }
+
+    /// Puts a frame into the next chains of a receive queue.
+    #[inline(always)]
+    fn put(&mut self, pair: usize, offload: &Offload, bytes: &[u8]) {
+        let Some(rx) = &mut self.rx[pair] else { return };
+        let total = self.header_bytes as usize + bytes.len();
+        let Some(chain) = rx.ready.front().filter(|chain| chain.len as usize >= total) else {
+            return self.put_many(pair, offload, bytes);
+        };
+        let header = header::emit(offload, 1);
+        chain.spans.write(&self.memory, 0, &header[..self.header_bytes as usize]);
+        chain.spans.write(&self.memory, self.header_bytes as usize, bytes);
+        rx.finish(total as u32);
+    }
+
+    #[inline(never)]
+    fn put_many(&mut self, pair: usize, offload: &Offload, bytes: &[u8]) {
+        let Some(rx) = &mut self.rx[pair] else { return };
+        let total = self.header_bytes as usize + bytes.len();
+        let mut room = 0;
+        let needed = rx.ready.iter().position(|chain| {
+            room += chain.len as usize;
+            room >= total
+        });
+        let Some(needed) = needed.filter(|_| self.features & MRG_RXBUF != 0) else {
+            self.counters.too_long += 1;
+            return;
+        };
+        let header = header::emit(offload, needed as u16 + 1);
+        let mut from = 0;
+        while from < total {
+            let Some(chain) = rx.ready.front() else { return };
+            let upto = total.min(from + chain.len as usize);
+            let skip = if from == 0 { header.len() } else { 0 };
+            if from == 0 {
+                chain.spans.write(&self.memory, 0, &header);
+            }
+            let bytes = &bytes[from + skip - header.len()..upto - header.len()];
+            chain.spans.write(&self.memory, skip, bytes);
+            rx.finish((upto - from) as u32);
+            from = upto;
+        }
+    }
+}
+
+impl Rx {
+    /// The first of the chains read ahead has been written to.
+    #[inline(always)]
+    fn finish(&mut self, written: u32) {
+        let Some(chain) = self.ready.pop_front() else { return };
+        self.queue.next = self.queue.next.wrapping_add(1);
+        self.queue.give_back(chain.head, written);
+        if chain.spans.more.capacity() > 0 {
+            self.spare.push(chain.spans);
+        }
+    }
+}
+
+/// Whether frames of these lengths find room.
+fn fits(ready: &VecDeque<Chain>, frames: impl Iterator<Item = u32>, header_bytes: u32, features: u64) -> bool {
+    let mut chains = ready.iter();
+    for len in frames {
+        let mut left = len + header_bytes;
+        while left > 0 {
+            let Some(chain) = chains.next() else { return false };
+            // Without mergeable buffers a frame has one chain, long enough or not.
+            left = if features & MRG_RXBUF == 0 { 0 } else { left - chain.len.min(left) };
+        }
+    }
+    true
+}
+
+/// A number that all frames of a flow have in common.
+fn flow(bytes: &[u8]) -> u32 {
+    let fields: [std::ops::Range<usize>; 2] = match bytes.get(12..14) {
+        Some([0x08, 0x00]) if bytes.get(20..22).is_some_and(|f| f[0] & 0x3f == 0 && f[1] == 0) => [0..12, 26..38],
+        Some([0x08, 0x00]) => [0..12, 26..34],
+        Some([0x86, 0xDD]) => [0..12, 22..58],
+        _ => [0..12, 0..0],
+    };
+    let bytes = fields.iter().flat_map(|f| bytes.get(f.clone()).unwrap_or_default());
+    // FNV-1a.
+    let hash = bytes.fold(0x811C_9DC5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    hash ^ hash >> 16
+}

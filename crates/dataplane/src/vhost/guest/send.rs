@@ -1,0 +1,202 @@
+//! Frames a guest sends.
+
+use super::super::header::{self, HEADER_BYTES};
+use super::super::memory::Memory;
+use super::super::queue::Fault;
+use super::{BATCH, FRAME_BYTES, Guest, Slot};
+use crate::port::{Descriptor, Offload};
+
+impl Guest {
+    fn slot(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        })
+    }
+
+    /// Reads the next chains of one of the queues; whether there are any.
+    fn fill(&mut self) -> bool {
+        for _ in 0..self.pairs {
+            let pair = if self.batch_pair + 1 < self.pairs { self.batch_pair + 1 } else { 0 };
+            self.batch_pair = pair;
+            match self.fill_from(pair) {
+                Ok(0) => {}
+                Ok(_) => return true,
+                Err(fault) => {
+                    self.drop_batch(pair);
+                    self.fault(2 * pair + 1, fault);
+                }
+            }
+        }
+        false
+    }
+
+    #[inline]
+    fn fill_from(&mut self, pair: usize) -> Result<usize, Fault> {
+        let Some(tx) = self.tx[pair].as_ref().filter(|tx| tx.queue.is_live()) else { return Ok(0) };
+        let mut heads = [0; BATCH];
+        let count = if tx.owed.is_empty() {
+            let count = usize::from(tx.queue.waiting(0)?).min(BATCH);
+            for (i, head) in heads[..count].iter_mut().enumerate() {
+                *head = tx.queue.head(i as u16)?;
+            }
+            count
+        } else {
+            let owed = heads.iter_mut().zip(&tx.owed).map(|(head, owed)| *head = *owed);
+            owed.count()
+        };
+        (self.batch_from, self.batch_to) = (0, 0);
+        for &head in &heads[..count] {
+            let id = self.slot();
+            self.batch[self.batch_to] = id;
+            self.batch_to += 1;
+            let slot = &mut self.slots[id as usize];
+            let Some(tx) = &self.tx[pair] else { return Ok(0) };
+            (slot.head, slot.pair, slot.shown) = (head, pair as u8, false);
+            let total = tx.queue.walk(&self.memory, head, false, &mut slot.spans)?;
+            let len = total.saturating_sub(self.header_bytes.into());
+            slot.len = if FRAME_BYTES.contains(&len) { len as u32 } else { 0 };
+            if slot.len > 0 {
+                self.memory.prefetch(slot.spans.first);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Forgets chains of a pair that were read ahead.
+    pub(super) fn drop_batch(&mut self, pair: usize) {
+        if self.batch_pair == pair {
+            self.free.extend(&self.batch[self.batch_from..self.batch_to]);
+            (self.batch_from, self.batch_to) = (0, 0);
+        }
+    }
+
+    /// The next frame the guest sends; it stays the next until [`Guest::accept`].
+    #[inline(always)]
+    pub fn next_frame(&mut self) -> Option<Descriptor> {
+        loop {
+            if self.batch_from == self.batch_to && !self.fill() {
+                return None;
+            }
+            let buffer = self.batch[self.batch_from];
+            let slot = &mut self.slots[buffer as usize];
+            if slot.shown || (slot.len > 0 && open(slot, &self.memory, self.header_bytes, self.features)) {
+                return Some(Descriptor { buffer, len: slot.len });
+            }
+            self.refuse(buffer);
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, buffer: u32) {
+        if self.slots[buffer as usize].len == 0 {
+            self.counters.bad_length += 1;
+        } else {
+            self.counters.bad_vnet_hdr += 1;
+        }
+        self.accept();
+        self.give_back(buffer);
+    }
+
+    /// Takes the frame that [`Guest::next_frame`] showed.
+    #[inline(always)]
+    pub fn accept(&mut self) {
+        let buffer = self.batch[self.batch_from];
+        self.batch_from += 1;
+        let slot = &mut self.slots[buffer as usize];
+        slot.lent = true;
+        self.lent += 1;
+        if let Some(tx) = &mut self.tx[slot.pair as usize]
+            && tx.owed.pop_front().is_none()
+        {
+            tx.queue.next = tx.queue.next.wrapping_add(1);
+            if let Some(record) = &mut tx.queue.setup.record {
+                record.take(slot.head);
+            }
+        }
+    }
+
+    /// The first 16 bytes of a frame.
+    #[inline(always)]
+    pub fn first_bytes(&self, buffer: u32) -> [u64; 2] {
+        let mut bytes = [0; 16];
+        self.read(buffer, &mut bytes);
+        let half = |at: usize| u64::from_le_bytes(std::array::from_fn(|k| bytes[at + k]));
+        [half(0), half(8)]
+    }
+
+    /// Copies the first bytes of a frame out.
+    #[inline(always)]
+    pub fn read(&self, buffer: u32, into: &mut [u8]) {
+        let slot = &self.slots[buffer as usize];
+        match &slot.private {
+            None => slot.spans.read(&self.memory, into),
+            Some(bytes) => {
+                let len = into.len().min(bytes.len());
+                into[..len].copy_from_slice(&bytes[..len]);
+            }
+        }
+    }
+
+    /// What is left to be done to a frame.
+    #[inline(always)]
+    pub fn offload(&self, buffer: u32) -> Offload {
+        self.slots[buffer as usize].offload
+    }
+
+    /// The frame was delivered or dropped.
+    #[inline(always)]
+    pub fn give_back(&mut self, buffer: u32) {
+        let slot = &mut self.slots[buffer as usize];
+        debug_assert!(slot.lent);
+        slot.lent = false;
+        self.lent -= 1;
+        self.free.push(buffer);
+        if slot.private.is_some() {
+            slot.private = None;
+        } else if let Some(tx) = &mut self.tx[slot.pair as usize] {
+            tx.queue.give_back(slot.head, 0);
+        }
+    }
+
+    /// Frames accepted and not yet given back.
+    #[inline(always)]
+    pub fn lent(&self) -> u32 {
+        self.lent
+    }
+
+    pub(super) fn evacuate(&mut self, pair: usize) {
+        for buffer in 0..self.slots.len() {
+            let slot = &mut self.slots[buffer];
+            if slot.lent && slot.private.is_none() && usize::from(slot.pair) == pair {
+                let mut bytes = vec![0; slot.len as usize];
+                slot.spans.read(&self.memory, &mut bytes);
+                slot.private = Some(bytes.into_boxed_slice());
+                self.counters.evacuated += 1;
+                if let Some(tx) = &mut self.tx[pair] {
+                    tx.queue.give_back(slot.head, 0);
+                }
+            }
+        }
+    }
+}
+
+/// Reads and checks the header in front of a frame; whether it is in order.
+#[inline(always)]
+fn open(slot: &mut Slot, memory: &Memory, header_bytes: u32, features: u64) -> bool {
+    let mut bytes = [0; HEADER_BYTES as usize];
+    slot.spans.read(memory, &mut bytes[..header_bytes as usize]);
+    slot.spans.skip(header_bytes);
+    let spans = &slot.spans;
+    let byte = |at: u32| {
+        // Headers end long before this.
+        let mut bytes = [0; 512];
+        let Some(upto) = bytes.get_mut(..=at as usize) else { return 0 };
+        spans.read(memory, upto);
+        upto[at as usize]
+    };
+    let Ok(offload) = header::parse(&bytes, slot.len, features, byte) else { return false };
+    slot.offload = offload;
+    slot.shown = true;
+    true
+}

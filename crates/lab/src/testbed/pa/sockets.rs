@@ -1,0 +1,166 @@
+//! Sockets in the namespaces of tenants.
+//!
+//! A socket stays in the namespace that its maker was in. So one thread makes all of them, going from namespace to namespace,
+//! and serves all of them wherever it is.
+
+use super::PaError;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+
+/// Where named namespaces are.
+const NAMESPACES: &str = "/run/netns";
+
+/// Where a tenant is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Its network namespace, by its name under `/run/netns`; that of this program where absent.
+    pub namespace: Option<String>,
+    /// Its address.
+    pub address: Ipv4Addr,
+}
+
+/// How sockets are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Style {
+    /// By the kernel's name.
+    pub congestion: &'static str,
+    /// Whether short segments wait (RFC 896).
+    pub nagle: bool,
+    /// 0 to 7; goes into the packets as a class selector (RFC 2474, 4.2.2).
+    pub priority: u8,
+}
+
+/// The thread's way between namespaces.
+pub(super) struct Namespaces {
+    known: BTreeMap<Option<String>, File>,
+    here: Option<String>,
+}
+
+impl Namespaces {
+    /// From where the thread is now.
+    pub fn new() -> Result<Namespaces, PaError> {
+        let home = File::open("/proc/thread-self/ns/net").map_err(|e| PaError::io("the network namespace", &e))?;
+        Ok(Namespaces { known: BTreeMap::from([(None, home)]), here: None })
+    }
+
+    fn enter(&mut self, namespace: &Option<String>) -> Result<(), PaError> {
+        if self.here == *namespace {
+            return Ok(());
+        }
+        let name = namespace.as_deref().unwrap_or("that of this program");
+        if !self.known.contains_key(namespace) {
+            let file = File::open(format!("{NAMESPACES}/{name}"))
+                .map_err(|e| PaError::io(&format!("namespace {name}"), &e))?;
+            self.known.insert(namespace.clone(), file);
+        }
+        move_into_link_name_space(self.known[namespace].as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|e| PaError::io(&format!("entering namespace {name}"), &e.into()))?;
+        self.here.clone_from(namespace);
+        Ok(())
+    }
+
+    /// A counter of the namespace's stack, as `TcpExt` and `TCPTimeouts`; 0 where the kernel has none of that name.
+    pub fn counter(&mut self, at: &Place, group: &str, name: &str) -> Result<u64, PaError> {
+        self.enter(&at.namespace)?;
+        let file = if group == "TcpExt" { "netstat" } else { "snmp" };
+        let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}"))
+            .map_err(|e| PaError::io(&format!("the counters in {file}"), &e))?;
+        Ok(counter(&text, group, name).unwrap_or(0))
+    }
+
+    /// A socket that connections come to.
+    pub fn listen(&mut self, at: &Place, port: u16, style: Style) -> Result<TcpListener, PaError> {
+        let what = || format!("listening at {}:{port}", at.address);
+        let listener: TcpListener = self.socket(at, port, style, &what())?.into();
+        rustix::net::listen(&listener, 1024).map_err(|e| PaError::io(&what(), &e.into()))?;
+        Ok(listener)
+    }
+
+    /// A connection that is being opened; it is there when it can be written to.
+    pub fn connect(&mut self, from: &Place, to: SocketAddrV4, style: Style) -> Result<TcpStream, PaError> {
+        let what = || format!("connecting {} with {to}", from.address);
+        let stream: TcpStream = self.socket(from, 0, style, &what())?.into();
+        match rustix::net::connect(&stream, &to) {
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(stream),
+            Err(e) => Err(PaError::io(&what(), &e.into())),
+        }
+    }
+
+    fn socket(&mut self, at: &Place, port: u16, style: Style, what: &str) -> Result<std::os::fd::OwnedFd, PaError> {
+        self.enter(&at.namespace)?;
+        let fail = |e: rustix::io::Errno| PaError::io(what, &e.into());
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).map_err(fail)?;
+        // Where a server listened a moment ago; a port for connecting is one that nobody has.
+        sockopt::set_socket_reuseaddr(&socket, port != 0).map_err(fail)?;
+        self.prepare(&socket, style)?;
+        rustix::net::bind(&socket, &SocketAddrV4::new(at.address, port)).map_err(fail)?;
+        Ok(socket)
+    }
+
+    /// Chooses a socket's congestion control and makes sure of it; a connection that was accepted has that of its listener.
+    pub fn prepare(&self, socket: impl AsFd, style: Style) -> Result<(), PaError> {
+        let socket = socket.as_fd();
+        let space = || self.here.clone().unwrap_or_else(|| "that of this program".into());
+        let refused = |ran: String| PaError::Congestion {
+            wanted: style.congestion,
+            ran,
+            namespace: space(),
+            allowed: std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default(),
+        };
+        sockopt::set_tcp_congestion(socket, style.congestion).map_err(|e| refused(e.to_string()))?;
+        verify(socket, style.congestion).map_err(refused)?;
+        sockopt::set_tcp_nodelay(socket, !style.nagle).map_err(|e| PaError::io("TCP_NODELAY", &e.into()))?;
+        sockopt::set_ip_tos(socket, style.priority << 5).map_err(|e| PaError::io("IP_TOS", &e.into()))?;
+        Ok(())
+    }
+}
+
+/// Whether a socket runs a congestion control; what it runs otherwise.
+pub(super) fn verify(socket: impl AsFd, congestion: &str) -> Result<(), String> {
+    match sockopt::tcp_congestion(socket) {
+        Ok(ran) if ran == congestion => Ok(()),
+        Ok(ran) => Err(ran),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// A counter in the form of `/proc/net/netstat`: a line of names and a line of values to each group.
+fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|l| l.strip_prefix(group)?.strip_prefix(':'));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let place = names.split_whitespace().position(|n| n == name)?;
+    values.split_whitespace().nth(place)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_found_by_group_and_name() {
+        let text = "TcpExt: A TCPTimeouts B\nTcpExt: 1 22 3\nIpExt: A B\nIpExt: 8 9\n";
+        assert_eq!(counter(text, "TcpExt", "TCPTimeouts"), Some(22));
+        assert_eq!(counter(text, "IpExt", "A"), Some(8));
+        assert_eq!(counter(text, "TcpExt", "C"), None);
+        assert_eq!(counter("TcpExt: A\n", "TcpExt", "A"), None);
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_there_and_a_control_that_is_not_are_errors_that_name_them() {
+        let mut all = Namespaces::new().unwrap();
+        let style = Style { congestion: "reno", nagle: false, priority: 0 };
+        let nowhere = Place { namespace: Some("sluice-nowhere".into()), address: Ipv4Addr::LOCALHOST };
+        let e = all.listen(&nowhere, 0, style).unwrap_err().to_string();
+        assert!(e.contains("sluice-nowhere"), "{e}");
+        let here = Place { namespace: None, address: Ipv4Addr::LOCALHOST };
+        let e = all.listen(&here, 0, Style { congestion: "nosuch", ..style }).unwrap_err().to_string();
+        assert!(e.contains("nosuch") && e.contains("that of this program"), "{e}");
+        let listener = all.listen(&here, 0, style).unwrap();
+        assert!(verify(&listener, "reno").is_ok() && verify(&listener, "cubic") == Err("reno".into()));
+    }
+}

@@ -1,0 +1,145 @@
+//! Partition/Aggregate over the kernel's own TCP: on loopback, and between namespaces joined by a Linux bridge.
+
+mod common;
+mod worlds;
+
+use common::Dir;
+use common::netns::{Namespaces, missing, system};
+use sluicenet_lab::records::{QueryRow, read};
+use sluicenet_lab::scenario::Scenario;
+use sluicenet_lab::testbed::pa::{Outcome, PaError, Place, Places, run};
+use std::net::Ipv4Addr;
+use std::sync::atomic::AtomicBool;
+
+fn attempt(text: &str, places: &Places) -> Result<Outcome, PaError> {
+    let scenario = Scenario::parse(text, "t.toml").unwrap_or_else(|e| panic!("{e}\n{text}")).scenario;
+    run(&scenario, places, &AtomicBool::new(false))
+}
+
+/// Tenants with addresses of their own on loopback, `net` apart from other tests'.
+fn loopback(net: u8, hosts: u32) -> Places {
+    let place = |h| Place { namespace: None, address: Ipv4Addr::new(127, 7, net, h as u8 + 1) };
+    (0..hosts).map(|h| ((h, 0), place(h))).collect()
+}
+
+fn network(hosts: u32, tcp: &str) -> String {
+    format!("[topology]\nkind = \"single-switch\"\nhosts = {hosts}\n[tcp]\ncongestion = \"{tcp}\"\n")
+}
+
+const PA: &str = "[[workload]]\nkind = \"partition-aggregate-2\"\n";
+
+#[test]
+fn every_query_is_answered_by_all_over_connections_kept_or_anew() {
+    for (net, connections) in [(1, "persistent"), (2, "per-query")] {
+        let text = format!(
+            "{}{PA}aggregators = 2\nworkers = 3\nresponse = \"100 KB\"\nqueries = 30\nwarmup_queries = 5\n\
+             connections = \"{connections}\"\n",
+            network(5, "newreno")
+        );
+        let outcome = attempt(&text, &loopback(net, 5)).unwrap();
+        assert_eq!((outcome.queries.len(), outcome.unfinished, outcome.congestion), (60, 0, "reno"));
+        for aggregator in 0..2u64 {
+            // One upon the other's completion: in order, and none begins before the last has ended.
+            let own: Vec<_> = outcome.queries.iter().filter(|q| u64::from(q.aggregator) == aggregator).collect();
+            assert!(own.iter().enumerate().all(|(i, q)| q.id == aggregator << 32 | i as u64), "{own:?}");
+            assert!(own.windows(2).all(|w| w[1].start >= w[0].start + w[0].took));
+        }
+        let figures = outcome.figures();
+        assert_eq!(figures.queries, 50);
+        assert!(figures.mean_ms > Some(0.0) && figures.median_ms <= figures.p99_ms);
+    }
+}
+
+#[test]
+fn the_same_questions_at_the_same_times_as_in_the_simulated_world() {
+    let text = format!(
+        "[scenario]\nseed = 9\n{}{PA}aggregators = 2\nworkers = 2\nresponse = \"2 KB\"\nqueries = 20\n\
+         inter_arrival = {{ kind = \"exponential\", mean = \"5 ms\" }}\n",
+        network(4, "cubic")
+    );
+    let dir = Dir::new("pa-draws");
+    worlds::execute(&text, 1, Some(dir.0.clone()));
+    let simulated: Vec<QueryRow> = read(&dir.0).unwrap();
+    let outcome = attempt(&text, &loopback(3, 4)).unwrap();
+    assert_eq!((simulated.len(), outcome.queries.len()), (40, 40));
+    for q in &outcome.queries {
+        let s = simulated.iter().find(|s| s.query_id == q.id).unwrap_or_else(|| panic!("no query {}", q.id));
+        // The kernel's clock ticks in nanoseconds, and whoever is woken is late.
+        assert!(q.start.as_nanos() + 1 >= u128::from(s.start_ps / 1_000), "{q:?} {s:?}");
+        assert_eq!(q.aggregator, s.aggregator_host);
+    }
+}
+
+#[test]
+fn background_flows_run_beside_queries_and_reach_their_sinks_whole() {
+    let text = format!(
+        "{}{PA}workers = 3\nresponse = \"20 KB\"\nqueries = 60\ninter_arrival = \"5 ms\"\n\
+         [[workload]]\nkind = \"background\"\nflow_size = \"300 KB\"\ninter_arrival = \"7 ms\"\n",
+        network(4, "cubic")
+    );
+    let outcome = attempt(&text, &loopback(4, 4)).unwrap();
+    assert_eq!(outcome.queries.len(), 60);
+    // 300 ms of four servers with a flow each 7 ms, but for those that have not ended.
+    assert!(outcome.flows.len() > 40, "{}", outcome.flows.len());
+    assert!(outcome.flows.iter().all(|f| f.0 == 300_000));
+}
+
+#[test]
+fn what_cannot_run_is_an_error_that_says_why() {
+    let pa = |more: &str| format!("{}{PA}workers = 1\nresponse = \"20 KB\"\nqueries = 3\n{more}", network(2, "cubic"));
+    let places = loopback(5, 2);
+    let error = |text: &str, places: &Places| attempt(text, places).unwrap_err().to_string();
+    let nobody = Places::from([((0, 0), places[&(0, 0)].clone())]);
+    assert!(error(&pa(""), &nobody).contains("VM 0 of server 1 has no place"));
+    assert!(error(&pa("request = \"7 B\"\n"), &places).contains("at least 8 B"));
+    let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n";
+    assert!(error(&pa(flow), &places).contains("no real application for workload `flow`"));
+    let mut elsewhere = places.clone();
+    elsewhere.insert((1, 0), Place { namespace: Some("sluice-not-there".into()), address: Ipv4Addr::LOCALHOST });
+    assert!(error(&pa(""), &elsewhere).contains("sluice-not-there"));
+}
+
+/// Namespaces, the last of which is a Linux bridge between the others.
+fn bridge(hosts: u32) -> (Namespaces, Places) {
+    let all = Namespaces::new("br", hosts as usize + 1);
+    let bridge = &all.0[hosts as usize];
+    system(&format!("ip -n {bridge} link add br0 type bridge")).unwrap();
+    system(&format!("ip -n {bridge} link set br0 up")).unwrap();
+    let mut places = Places::new();
+    for (h, name) in (0..hosts).zip(&all.0) {
+        for line in [
+            format!("ip -n {bridge} link add p{h} type veth peer name eth0 netns {name}"),
+            format!("ip -n {bridge} link set p{h} master br0 up"),
+            format!("ip -n {name} addr add 10.77.0.{}/24 dev eth0", h + 1),
+            format!("ip -n {name} link set eth0 up"),
+        ] {
+            system(&line).unwrap();
+        }
+        let address = Ipv4Addr::new(10, 77, 0, h as u8 + 1);
+        places.insert((h, 0), Place { namespace: Some(name.clone()), address });
+    }
+    (all, places)
+}
+
+#[test]
+fn between_namespaces_queries_cross_the_bridge() {
+    if let Some(what) = missing() {
+        println!("skipped: {what}");
+        return;
+    }
+    let (_namespaces, places) = bridge(6);
+    for tcp in ["newreno", "cubic"] {
+        let text = format!(
+            "{}{PA}workers = 5\nresponse = \"20 KB\"\nqueries = 40\n\
+             [[workload]]\nkind = \"background\"\nflow_size = \"50 KB\"\ninter_arrival = \"3 ms\"\n",
+            network(6, tcp)
+        );
+        let outcome = attempt(&text, &places).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((outcome.queries.len(), outcome.unfinished), (40, 0));
+        let figures = outcome.figures();
+        println!("{}", serde_json::to_string(&figures).unwrap());
+        // What the kernel counts in the namespaces is at least what the queries' own connections saw.
+        let seen: u64 = outcome.queries.iter().map(|q| u64::from(q.timeouts.unwrap_or(0))).sum();
+        assert!(figures.timeouts >= seen, "{figures:?}");
+    }
+}
