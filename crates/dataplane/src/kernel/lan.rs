@@ -3,7 +3,7 @@
 use super::error::KernelError;
 use super::link::Links;
 use super::netns::{Namespace, PREFIX};
-use super::valve::Veth;
+use super::veth::Veth;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// What the ends of the veths are set up for.

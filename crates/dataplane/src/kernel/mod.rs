@@ -19,6 +19,7 @@ pub mod packet;
 pub mod tap;
 
 pub mod valve;
+pub mod veth;
 
 mod diag;
 mod netlink;

@@ -14,14 +14,15 @@
 
 use super::edge::Edge;
 use super::error::{KernelError, Tried};
-use super::link::{Feature, Link, Links};
+use super::link::{Link, Links};
 use super::netlink::Netlink;
-use super::netns::{self, Namespace};
+use super::netns::Namespace;
 use super::packet::{self, NotSent, not_sent};
 use super::pool::{HEADER_LEN, Pool};
 use super::stage::{Host, Stage};
 use super::sys::{self, BATCH};
 use super::truesize::TrueSize;
+pub use super::veth::Veth;
 use super::{DEVICE_AGAIN, diag};
 use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
@@ -32,8 +33,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Frames that wait at a tenant's device: more than all its sockets' send buffers hold, some 93 full frames each.
-const TENANT_QUEUE: u32 = 100_000;
 /// Empty polls after which interrupts are on again.
 const DEFER_INTERRUPTS: u32 = 2;
 /// After so long without a poll the kernel polls once itself, and again after as long.
@@ -86,78 +85,6 @@ impl ValveConfig {
         }
         if !(1..=1 << 16).contains(&self.stage) {
             return wrong(format!("a stage of {}: 1 to 65536 are expected", self.stage));
-        }
-        Ok(())
-    }
-}
-
-/// A veth pair between the switch and a tenant.
-#[derive(Clone, Copy, Debug)]
-pub struct Veth<'a> {
-    /// Where the switch's end is: best a namespace of the switch's own, without addresses.
-    pub switch: &'a Namespace,
-    /// The name of that end.
-    pub switch_device: &'a str,
-    /// Where the tenant's end is.
-    pub tenant: &'a Namespace,
-    /// The name of that end.
-    pub tenant_device: &'a str,
-}
-
-impl Veth<'_> {
-    /// Makes the pair, ready for a [`ValvePort`]; the tenant's end has no address yet.
-    pub fn create(&self, mac: [u8; 6], mtu: u32) -> Result<(), KernelError> {
-        self.switch.enter(|| {
-            let mut links = Links::open()?;
-            links.create_veth(self.switch_device, self.tenant_device, self.tenant)?;
-            links.set_mtu(self.switch_device, mtu)?;
-            self.prepare(&mut links)
-        })??;
-        self.tenant.enter(|| {
-            let mut links = Links::open()?;
-            links.set_mac(self.tenant_device, mac)?;
-            links.set_mtu(self.tenant_device, mtu)?;
-            self.prepare_tenant(&mut links)?;
-            links.up(self.tenant_device)
-        })??;
-        self.switch.enter(|| Links::open()?.up(self.switch_device))??;
-        Ok(())
-    }
-
-    /// Makes the pair as the kernel does, for switches of other kinds; with `checksummed` the tenant's frames carry their
-    /// checksums.
-    pub fn create_plain(&self, mac: [u8; 6], checksummed: bool) -> Result<(), KernelError> {
-        self.switch.enter(|| Links::open()?.create_veth(self.switch_device, self.tenant_device, self.tenant))??;
-        self.tenant.enter(|| {
-            let mut links = Links::open()?;
-            links.set_mac(self.tenant_device, mac)?;
-            if checksummed {
-                links.set_feature(self.tenant_device, Feature::TxChecksum, false)?;
-            }
-            links.up(self.tenant_device)
-        })??;
-        self.switch.enter(|| Links::open()?.up(self.switch_device))?
-    }
-
-    /// The switch's end, in NAPI mode, and nothing in its stack that answers.
-    fn prepare(&self, links: &mut Links) -> Result<(), KernelError> {
-        links.set_feature(self.switch_device, Feature::Gro, true)?;
-        let ipv6 = format!("net/ipv6/conf/{}/disable_ipv6", self.switch_device);
-        if std::path::Path::new("/proc/sys").join(&ipv6).exists() {
-            netns::set_sysctl(&ipv6, "1")?;
-        }
-        Ok(())
-    }
-
-    /// The tenant's end: a queue that holds all its sockets can send; whole frames only.
-    fn prepare_tenant(&self, links: &mut Links) -> Result<(), KernelError> {
-        let link = links.get(self.tenant_device)?;
-        // A queue that is there may hold frames, which another would not take over.
-        if links.queue_kind(link.index)?.as_deref() != Some("pfifo") {
-            links.set_fifo(self.tenant_device, TENANT_QUEUE)?;
-        }
-        for feature in [Feature::TxChecksum, Feature::Tso, Feature::Gso] {
-            links.set_feature(self.tenant_device, feature, false)?;
         }
         Ok(())
     }

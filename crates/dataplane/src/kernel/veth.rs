@@ -1,0 +1,80 @@
+//! A veth pair between the switch and a tenant, and what is set at its ends.
+
+use super::error::KernelError;
+use super::link::{Feature, Links};
+use super::netns::{self, Namespace};
+
+/// Frames that wait at a tenant's device: more than all its sockets' send buffers hold, some 93 full frames each.
+const TENANT_QUEUE: u32 = 100_000;
+
+/// A veth pair between the switch and a tenant.
+#[derive(Clone, Copy, Debug)]
+pub struct Veth<'a> {
+    /// Where the switch's end is: best a namespace of the switch's own, without addresses.
+    pub switch: &'a Namespace,
+    /// The name of that end.
+    pub switch_device: &'a str,
+    /// Where the tenant's end is.
+    pub tenant: &'a Namespace,
+    /// The name of that end.
+    pub tenant_device: &'a str,
+}
+
+impl Veth<'_> {
+    /// Makes the pair, ready for a [`ValvePort`](super::valve::ValvePort); the tenant's end has no address yet.
+    pub fn create(&self, mac: [u8; 6], mtu: u32) -> Result<(), KernelError> {
+        self.switch.enter(|| {
+            let mut links = Links::open()?;
+            links.create_veth(self.switch_device, self.tenant_device, self.tenant)?;
+            links.set_mtu(self.switch_device, mtu)?;
+            self.prepare(&mut links)
+        })??;
+        self.tenant.enter(|| {
+            let mut links = Links::open()?;
+            links.set_mac(self.tenant_device, mac)?;
+            links.set_mtu(self.tenant_device, mtu)?;
+            self.prepare_tenant(&mut links)?;
+            links.up(self.tenant_device)
+        })??;
+        self.switch.enter(|| Links::open()?.up(self.switch_device))??;
+        Ok(())
+    }
+
+    /// Makes the pair as the kernel does, for switches of other kinds; with `checksummed` the tenant's frames carry their
+    /// checksums.
+    pub fn create_plain(&self, mac: [u8; 6], checksummed: bool) -> Result<(), KernelError> {
+        self.switch.enter(|| Links::open()?.create_veth(self.switch_device, self.tenant_device, self.tenant))??;
+        self.tenant.enter(|| {
+            let mut links = Links::open()?;
+            links.set_mac(self.tenant_device, mac)?;
+            if checksummed {
+                links.set_feature(self.tenant_device, Feature::TxChecksum, false)?;
+            }
+            links.up(self.tenant_device)
+        })??;
+        self.switch.enter(|| Links::open()?.up(self.switch_device))?
+    }
+
+    /// The switch's end, in NAPI mode, and nothing in its stack that answers.
+    pub(super) fn prepare(&self, links: &mut Links) -> Result<(), KernelError> {
+        links.set_feature(self.switch_device, Feature::Gro, true)?;
+        let ipv6 = format!("net/ipv6/conf/{}/disable_ipv6", self.switch_device);
+        if std::path::Path::new("/proc/sys").join(&ipv6).exists() {
+            netns::set_sysctl(&ipv6, "1")?;
+        }
+        Ok(())
+    }
+
+    /// The tenant's end: a queue that holds all its sockets can send; whole frames only.
+    pub(super) fn prepare_tenant(&self, links: &mut Links) -> Result<(), KernelError> {
+        let link = links.get(self.tenant_device)?;
+        // A queue that is there may hold frames, which another would not take over.
+        if links.queue_kind(link.index)?.as_deref() != Some("pfifo") {
+            links.set_fifo(self.tenant_device, TENANT_QUEUE)?;
+        }
+        for feature in [Feature::TxChecksum, Feature::Tso, Feature::Gso] {
+            links.set_feature(self.tenant_device, feature, false)?;
+        }
+        Ok(())
+    }
+}
