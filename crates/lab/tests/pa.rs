@@ -100,8 +100,8 @@ fn what_cannot_run_is_an_error_that_says_why() {
 }
 
 /// Namespaces, the last of which is a Linux bridge between the others.
-fn bridge(hosts: u32) -> (Namespaces, Places) {
-    let all = Namespaces::new("br", hosts as usize + 1);
+fn bridge(test: &str, hosts: u32) -> (Namespaces, Places) {
+    let all = Namespaces::new(test, hosts as usize + 1);
     let bridge = &all.0[hosts as usize];
     system(&format!("ip -n {bridge} link add br0 type bridge")).unwrap();
     system(&format!("ip -n {bridge} link set br0 up")).unwrap();
@@ -127,7 +127,7 @@ fn between_namespaces_queries_cross_the_bridge() {
         println!("skipped: {what}");
         return;
     }
-    let (_namespaces, places) = bridge(6);
+    let (_namespaces, places) = bridge("br", 6);
     for tcp in ["newreno", "cubic"] {
         let text = format!(
             "{}{PA}workers = 5\nresponse = \"20 KB\"\nqueries = 40\n\
@@ -142,4 +142,33 @@ fn between_namespaces_queries_cross_the_bridge() {
         let seen: u64 = outcome.queries.iter().map(|q| u64::from(q.timeouts.unwrap_or(0))).sum();
         assert!(figures.timeouts >= seen, "{figures:?}");
     }
+}
+
+#[test]
+fn a_link_that_fails_for_a_while_costs_timeouts_that_are_told_of_the_queries_they_held_up() {
+    if let Some(what) = missing() {
+        println!("skipped: {what}");
+        return;
+    }
+    let (namespaces, places) = bridge("cut", 3);
+    let text = format!(
+        "{}{PA}workers = 2\nresponse = \"20 KB\"\nqueries = 60\ninter_arrival = \"20 ms\"\n",
+        network(3, "newreno")
+    );
+    let outcome = std::thread::scope(|threads| {
+        let running = threads.spawn(|| attempt(&text, &places));
+        let bridge = namespaces.0.last().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        system(&format!("ip -n {bridge} link set p1 nomaster")).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        system(&format!("ip -n {bridge} link set p1 master br0")).unwrap();
+        running.join().unwrap().unwrap_or_else(|e| panic!("{e}"))
+    });
+    let figures = outcome.figures();
+    assert_eq!((figures.queries, outcome.unfinished), (60, 0));
+    assert!(figures.timeouts > 0 && figures.retransmitted > 0, "{figures:?}");
+    // Nothing could cross for longer than two of the kernel's shortest timeouts.
+    let held = outcome.queries.iter().filter(|q| !q.is_timeout_free());
+    assert!(held.clone().any(|q| q.took.as_millis() >= 200), "{:?}", held.collect::<Vec<_>>());
+    assert!(figures.timeout_free < 60 && figures.timeout_free_median_ms <= figures.max_ms);
 }

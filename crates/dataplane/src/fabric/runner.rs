@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Nearer events are waited for awake: a sleeping thread comes back later than that on a virtual machine.
 const SPIN: Duration = Duration::from_us(50);
+/// What the system calls the highest of the ordinary priorities; it is the thread's own.
+const PRIORITY: i32 = -20;
 /// How long it sleeps at most, so that it hears that it is to stop.
 const NAP: Duration = Duration::from_ms(50);
 /// Events between two looks at the clock: few enough for what is measured as late to be so.
@@ -23,6 +25,8 @@ const EVENTS_A_LOOK: u32 = 16;
 pub struct Report {
     /// How long it ran.
     pub time: Duration,
+    /// Whether the system prefers its thread to others.
+    pub preferred: bool,
     /// By how much events were executed after they were due.
     pub lateness: Histogram,
     /// Events that were later than the time of the longest frame on a server's link.
@@ -46,6 +50,7 @@ pub struct Runner<D> {
     epoch: std::time::Instant,
     lateness: Histogram,
     late: u64,
+    preferred: bool,
     frame_time: Duration,
     /// Frames that a device handed over and the fabric has not taken yet, one after the other.
     incoming: Vec<u8>,
@@ -87,6 +92,7 @@ impl<D: Device> Runner<D> {
             epoch: std::time::Instant::now(),
             lateness: Histogram::default(),
             late: 0,
+            preferred: false,
             incoming: Vec::new(),
             lengths: Vec::new(),
         }
@@ -102,11 +108,12 @@ impl<D: Device> Runner<D> {
         &self.devices.devices
     }
 
-    /// Runs until `stop`.
+    /// Runs until `stop`. The thread asks to be preferred to others, which takes a privilege; without it, it is only later.
     ///
     /// # Errors
     /// A device that is gone; the message names its edge.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        self.preferred = rustix::process::setpriority_process(None, PRIORITY).is_ok();
         let mut awake: Vec<(NodeId, bool)> = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             self.catch_up(stop);
@@ -144,6 +151,7 @@ impl<D: Device> Runner<D> {
         };
         Report {
             time: self.clock().since(Instant::ZERO),
+            preferred: self.preferred,
             lateness: self.lateness.clone(),
             late: self.late,
             frame_time: self.frame_time,

@@ -108,7 +108,7 @@ pub(super) fn run(scenario: &Scenario, places: &Places, stop: &AtomicBool) -> Re
     world.outcome.time = world.begin.elapsed();
     world.outcome.unfinished = world.open.len() as u64;
     let after = world.counters()?;
-    world.outcome.kernel = (after.0 - before.0, after.1 - before.1);
+    world.outcome.kernel = std::array::from_fn(|i| after[i] - before[i]);
     Ok(world.outcome)
 }
 
@@ -490,13 +490,14 @@ impl<'a> World<'a> {
         self.free.push(at);
     }
 
-    /// `TCPTimeouts` and `RetransSegs` of all namespaces there are tenants in.
-    fn counters(&mut self) -> Result<(u64, u64), PaError> {
+    /// `TCPTimeouts`, `RetransSegs` and `TCPLossProbes` of all namespaces there are tenants in.
+    fn counters(&mut self) -> Result<[u64; 3], PaError> {
         let one_of_each: BTreeMap<&Option<String>, &Place> = self.places.values().map(|p| (&p.namespace, p)).collect();
-        let mut all = (0, 0);
+        let mut all = [0; 3];
         for place in one_of_each.into_values() {
-            all.0 += self.namespaces.counter(place, "TcpExt", "TCPTimeouts")?;
-            all.1 += self.namespaces.counter(place, "Tcp", "RetransSegs")?;
+            all[0] += self.namespaces.counter(place, "TcpExt", "TCPTimeouts")?;
+            all[1] += self.namespaces.counter(place, "Tcp", "RetransSegs")?;
+            all[2] += self.namespaces.counter(place, "TcpExt", "TCPLossProbes")?;
         }
         Ok(all)
     }

@@ -121,8 +121,8 @@ pub struct Outcome {
     pub unfinished: u64,
     /// Background flows that ended: bytes and time.
     pub flows: Vec<(u64, Duration)>,
-    /// Of all tenants' stacks: `TCPTimeouts` and `RetransSegs`.
-    pub kernel: (u64, u64),
+    /// Of all tenants' stacks: `TCPTimeouts`, `RetransSegs` and `TCPLossProbes`.
+    pub kernel: [u64; 3],
     /// How long it ran.
     pub time: Duration,
 }
@@ -156,6 +156,8 @@ pub struct Figures {
     pub timeouts: u64,
     /// Segments sent again by all tenants' stacks.
     pub retransmitted: u64,
+    /// Tail loss probes of all tenants' stacks (RFC 8985, 7): no timeouts, but with one segment under way as slow as one.
+    pub loss_probes: u64,
     /// Background flows that ended.
     pub flows: usize,
     /// Their mean completion time.
@@ -199,8 +201,9 @@ impl Outcome {
             timeout_free: free.len(),
             timeout_free_median_ms: at(&free, 50.0),
             timeouts_known: counted.iter().all(|q| q.timeouts.is_some()),
-            timeouts: self.kernel.0,
-            retransmitted: self.kernel.1,
+            timeouts: self.kernel[0],
+            retransmitted: self.kernel[1],
+            loss_probes: self.kernel[2],
             flows: flows.len(),
             flow_mean_ms: mean(&flows),
             seconds: self.time.as_secs_f64(),
@@ -248,9 +251,10 @@ mod tests {
             timeouts: Some(u32::from(n % 10 == 0)),
             retransmitted: 1,
         };
-        let outcome = Outcome { queries: (0..500).map(query).collect(), kernel: (50, 500), ..Outcome::default() };
+        let outcome = Outcome { queries: (0..500).map(query).collect(), kernel: [50, 500, 7], ..Outcome::default() };
         let f = outcome.figures();
         assert_eq!((f.queries, f.timeout_free, f.timeouts, f.timeouts_known), (400, 360, 50, true));
+        assert_eq!((f.retransmitted, f.loss_probes), (500, 7));
         assert_eq!((f.median_ms, f.p99_ms, f.timeout_free_median_ms), (Some(2.0), Some(200.0), Some(2.0)));
         let mean = (40.0 * 200.0 + 160.0 * 1.0 + 200.0 * 2.0) / 400.0;
         assert!((f.mean_ms.unwrap() - mean).abs() < 1e-9);
