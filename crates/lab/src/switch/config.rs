@@ -382,7 +382,7 @@ mod tests {
         let access = Access { domain: Some(7), priority: Some(3), address: Some(Ipv4Addr::new(10, 0, 0, 1)) };
         let kind = PortKind::Shm { buffers: 1024 };
         let port = PortConfig { name: "vm1".into(), kind, mac: Some([2, 0, 0, 0, 0, 10]), access };
-        assert_eq!(config.ports, [port.clone()]);
+        assert_eq!(config.ports, std::slice::from_ref(&port));
         let words = ["kind=shm", "mac=02:00:00:00:00:0a", "ip=10.0.0.1", "tenant=7", "priority=3"].map(str::to_owned);
         assert_eq!(port_from_words("vm1", &words).unwrap(), port);
     }
