@@ -204,7 +204,7 @@ fn look_over(bytes: &[u8], summary: &mut Summary) -> io::Result<usize> {
     let mut at = 0;
     while let (Some(kind), Some(len)) = (word(at), word(at + 4)) {
         let len = len as usize;
-        if len < 12 || len > BLOCK_BYTES_MAX || len % 4 != 0 {
+        if !(12..=BLOCK_BYTES_MAX).contains(&len) || len % 4 != 0 {
             return Err(io::Error::new(ErrorKind::InvalidData, "the switch sent something else than blocks of pcapng"));
         }
         let Some(block) = bytes.get(at..at + len) else { break };

@@ -46,7 +46,7 @@ impl Server {
     /// Serves for as long as the process lasts.
     pub(super) fn serve(&self, daemon: &Arc<Daemon>) {
         let open = Arc::new(AtomicUsize::new(0));
-        let last: Arc<Mutex<Option<(Instant, Arc<str>)>>> = Arc::default();
+        let last: Arc<Mutex<Last>> = Arc::default();
         loop {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
@@ -73,8 +73,11 @@ impl Server {
     }
 }
 
+/// The last page, and when it was made.
+type Last = Option<(Instant, Arc<str>)>;
+
 /// The metrics, of a moment ago at most.
-fn page(daemon: &Daemon, last: &Mutex<Option<(Instant, Arc<str>)>>) -> Option<Arc<str>> {
+fn page(daemon: &Daemon, last: &Mutex<Last>) -> Option<Arc<str>> {
     let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((at, text)) = &*last
         && at.elapsed() < FRESH

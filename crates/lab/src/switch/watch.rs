@@ -50,6 +50,11 @@ pub fn queued(port: &PortStatus) -> u64 {
     port.output.iter().map(|&n| u64::from(n)).sum()
 }
 
+/// Frames of a port that wait at its input because their output is full.
+pub fn held(port: &PortStatus) -> u64 {
+    port.input.iter().map(|&n| u64::from(n)).sum()
+}
+
 /// A port that others wait for, or that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Waiting {

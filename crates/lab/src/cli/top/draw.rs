@@ -1,7 +1,7 @@
 //! The screen: 80 columns and 24 lines are enough, colour and Unicode where the terminal has them.
 
 use super::view::{Row, Sort, View, headline, number};
-use crate::switch::watch::{lost, queued};
+use crate::switch::watch::{held, lost, queued};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style as Look};
@@ -95,7 +95,7 @@ impl Screen {
     fn ports(&self, frame: &mut Frame<'_>, area: Rect, view: &View) {
         let name = view.rows.iter().map(|r| view.name(r).len()).max().unwrap_or(0).clamp(8, 16) as u16;
         let widths = [name, 6, 6, 6, 6, 8, 6, 6, 6, 8].map(Constraint::Length);
-        let titles = ["PORT", "IN/s", "b/s", "OUT/s", "b/s", "01234567", "QUEUED", "HELD/s", "PAUSES", "STATE"];
+        let titles = ["PORT", "IN/s", "b/s", "OUT/s", "b/s", "01234567", "QUEUED", "HELD", "PAUSES", "STATE"];
         let title = |(i, text): (usize, &str)| Cell::from(if is_number(i) { right(text, 6) } else { text.into() });
         let header = TableRow::new(titles.into_iter().enumerate().map(title))
             .style(Look::new().add_modifier(Modifier::REVERSED));
@@ -129,7 +129,7 @@ impl Screen {
             Cell::from(right(&number(r.bits_to), 6)),
             Cell::from(Line::from(bars.collect::<Vec<_>>())),
             Cell::from(right(&number(queued(&row.port) as f64), 6)),
-            Cell::from(right(&number(r.held_back), 6)),
+            Cell::from(right(&number(held(&row.port) as f64), 6)),
             Cell::from(right(&row.pauses().map_or("-".into(), |n| number(n as f64)), 6)),
             Cell::from(Span::styled(state, look)),
         ])
@@ -191,9 +191,9 @@ mod tests {
         assert!(coloured);
         let expected = [
             "vs up 12 s: 1,520,000 accepted = 0 delivered + 0 dropped + 0 queued",
-            "PORT       IN/s    b/s  OUT/s    b/s 01234567 QUEUED HELD/s PAUSES STATE",
-            "a          1.5M  18.0G      0      0 ········      0   9.0k      - waits",
-            "b         20.0k 240.0M      0      0 ········      0   9.0k      - waits",
+            "PORT       IN/s    b/s  OUT/s    b/s 01234567 QUEUED   HELD PAUSES STATE",
+            "a          1.5M  18.0G      0      0 ········      0     90      - waits",
+            "b         20.0k 240.0M      0      0 ········      0     80      - waits",
             "c             0      0   1.0k      0 █··▄···▁    151      0      - full",
             "d             0      0      0      0 ········      0      0      - ISOLATED",
         ];

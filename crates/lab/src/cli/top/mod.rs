@@ -35,7 +35,8 @@ Keys:
     q        quit                         arrows   scroll
     p        pause, and go on             n i o u h d   sort by name, frames in, frames out,
                                                         queue, held back, drops
-A bar a priority, 0 to 7, shows how full its queue towards the port is. Without colour: NO_COLOR=1.";
+QUEUED are frames that wait for the port, a bar a priority (0 to 7) how full each of those queues is; HELD are frames of the
+port itself that wait for others. Without colour: NO_COLOR=1.";
 
 /// Where the switches are, looked for anew each time.
 struct Switches {
@@ -58,7 +59,13 @@ impl Switches {
             Ok(Answer::Ok(_)) => Err(format!("{}: not the answer of a switch", path.display())),
             Err(e) => Err(e.to_string()),
         };
-        Look { at: Instant::now(), switches: self.places().into_iter().map(each).collect() }
+        let mut switches: Vec<_> = self.places().into_iter().map(each).collect();
+        if switches.is_empty() {
+            let place = default_control("any");
+            let folder = place.parent().unwrap_or(&place).display();
+            switches.push(Err(format!("no switch runs in {folder}; say where with --control")));
+        }
+        Look { at: Instant::now(), switches }
     }
 }
 
@@ -72,12 +79,8 @@ impl Top {
         chosen.extend(self.name.iter().map(|name| default_control(name)));
         let switches = Switches { chosen };
         let first = switches.look();
-        if first.switches.iter().all(Result::is_err) {
-            let first = first.switches.into_iter().find_map(Result::err);
-            let place = default_control("any");
-            let nothing =
-                || format!("no switch runs in {}; say where with --control", place.with_file_name("").display());
-            return Err(Failure::Input(first.unwrap_or_else(nothing)));
+        if let (true, Some(Err(error))) = (first.switches.iter().all(Result::is_err), first.switches.first()) {
+            return Err(Failure::Input(error.clone()));
         }
         if self.once || global.json {
             std::thread::sleep(interval);

@@ -2,7 +2,7 @@
 
 use super::super::table::{Table, count, short};
 use crate::switch::status::{PortStatus, Status};
-use crate::switch::watch::{Rates, Waiting, lost, queued, who_waits};
+use crate::switch::watch::{Rates, Waiting, held, lost, queued, who_waits};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -84,7 +84,7 @@ impl Row {
             Sort::In => self.rates.frames_from,
             Sort::Out => self.rates.frames_to,
             Sort::Queue => queued(&self.port) as f64,
-            Sort::Held => self.rates.held_back,
+            Sort::Held => held(&self.port) as f64,
             Sort::Drops => lost(&self.port) as f64,
         }
     }
@@ -173,7 +173,7 @@ impl View {
     /// A plain table.
     pub fn text(&self) -> String {
         let columns =
-            ["port", "kind", "in/s", "in b/s", "out/s", "out b/s", "queued", "held/s", "pauses", "drops", "state"];
+            ["port", "kind", "in/s", "in b/s", "out/s", "out b/s", "queued", "held", "pauses", "drops", "state"];
         let mut t = Table::new(2, columns);
         for row in &self.rows {
             t.row([
@@ -184,7 +184,7 @@ impl View {
                 number(row.rates.frames_to),
                 number(row.rates.bits_to),
                 count(queued(&row.port)),
-                number(row.rates.held_back),
+                count(held(&row.port)),
                 row.pauses().map_or("-".into(), count),
                 count(lost(&row.port)),
                 row.state().into(),
@@ -253,7 +253,7 @@ pub(super) mod tests {
         for (n, frames) in [(0, 1_500_000), (1, 20_000)] {
             let p = &mut status.ports[n];
             (p.accepted, p.bytes_from, p.held_back) = (frames, frames * 1_500, 9_000);
-            p.waits_for = vec!["c".into()];
+            (p.waits_for, p.input[3]) = (vec!["c".into()], 90 - 10 * n as u32);
         }
         status.ports[2].output = [100, 0, 0, 50, 0, 0, 0, 1];
         status.ports[2].delivered = 1_000;
@@ -269,8 +269,8 @@ pub(super) mod tests {
         let text = View::new(Some(&before), &now, Sort::Name).text();
         for words in [
             "vs up 12 s: 1,520,000 accepted = 0 delivered",
-            "a     shm    1.5M   18.0G      0        0       0    9.0k       -      0     waits",
-            "d     shm       0       0      0        0       0       0       -  1,234  ISOLATED",
+            "a     shm    1.5M   18.0G      0        0       0    90       -      0     waits",
+            "d     shm       0       0      0        0       0     0       -  1,234  ISOLATED",
             "dropped at d: 1,234 watchdog",
             "c holds others up: 151 frames wait for it\n├─ a waits for c\n└─ b waits for c\n",
         ] {
