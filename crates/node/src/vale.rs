@@ -556,7 +556,7 @@ mod tests {
         }
         // Two senders at full speed share what the receiver takes.
         assert!(seen[0].abs_diff(seen[1]) < seen[0] / 10, "{seen:?}");
-        assert!(vale.counters(0).held_back > 1_000);
+        assert!(vale.counters(0).held_back > 100);
     }
 
     #[test]
