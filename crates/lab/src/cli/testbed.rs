@@ -3,15 +3,15 @@
 use super::failure::Failure;
 use super::table::{Table, count};
 use super::{Global, Overrides, interrupt, output};
-use crate::scenario::Scenario;
+use crate::scenario::{Loaded, Scenario};
 use crate::testbed::live::{Live, clean};
-use crate::testbed::measure::{Cell, FabricFigures, measure, overrides};
+use crate::testbed::measure::{Cell, FabricFigures, measure};
 use crate::testbed::{Plan, Tenant, fabric};
 use serde::Serialize;
 use sluicenet_dataplane::fabric::{Fabric, Runner};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::PacketDevice;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,9 @@ struct Up {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    /// Which variant of a scenario that has several, as flow_control=ZZ
+    #[arg(long, value_name = "LABEL")]
+    variant: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -79,6 +82,9 @@ struct FabricArgs {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    /// The number of the variant
+    #[arg(long, default_value_t = 0)]
+    number: usize,
 }
 
 impl Testbed {
@@ -97,27 +103,32 @@ fn failed(e: std::io::Error) -> Failure {
     Failure::Failed(e.to_string())
 }
 
-/// The scenario's file as an absolute path, for programs that are started elsewhere.
-fn file_of(path: &std::path::Path) -> String {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string()
+/// A variant of a scenario as the fabric's program is told it: the file, the overrides, the number.
+fn words_of(file: &Path, loaded: &Loaded, number: usize) -> Vec<String> {
+    let file = file.canonicalize().unwrap_or_else(|_| file.to_owned()).display().to_string();
+    let overrides = loaded.overrides.iter().flat_map(|o| ["--set".to_owned(), o.clone()]);
+    [file].into_iter().chain(overrides).chain(["--number".into(), number.to_string()]).collect()
 }
 
 impl Up {
     fn main(self, global: Global) -> Result<(), Failure> {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
         let variants = loaded.expand_sweep()?;
-        let [variant] = &variants[..] else {
-            let first = variants.first().map_or("", |v| v.label.as_str());
-            return Err(Failure::Input(format!(
-                "{} has {} variants and a testbed is one: choose with --set, for example {}",
-                self.file.display(),
-                variants.len(),
-                first.split(' ').map(|s| format!("--set {s}")).collect::<Vec<_>>().join(" ")
-            )));
+        let number = match (&self.variant, variants.len()) {
+            (None, 1) => 0,
+            (wanted, _) => {
+                let wanted = wanted.as_deref().unwrap_or("");
+                let found = variants.iter().position(|v| v.label == wanted);
+                found.ok_or_else(|| {
+                    let labels: Vec<String> = variants.iter().map(|v| format!("  --variant {:?}", v.label)).collect();
+                    let file = self.file.display();
+                    Failure::Input(format!("{file} has {} variants: choose one\n{}", labels.len(), labels.join("\n")))
+                })?
+            }
         };
+        let variant = &variants[number];
         let plan = Plan::new(&variant.scenario)?;
-        let mut words = vec![file_of(&self.file)];
-        words.extend(overrides(&loaded, variant));
+        let words = words_of(&self.file, &loaded, number);
         Live::up(&plan, &words).map_err(failed)?;
         let tenants: Vec<&Tenant> = plan.servers.iter().flat_map(|s| &s.tenants).collect();
         if global.json {
@@ -185,8 +196,7 @@ impl Pa {
             if !global.quiet {
                 output::note(&format!("{} of {}: {}", i + 1, variants.len(), variant.label));
             }
-            let mut words = vec![file_of(&self.file)];
-            words.extend(overrides(&loaded, variant));
+            let words = words_of(&self.file, &loaded, i);
             let cell = measure(variant, &words, self.simulate, interrupt::flag()).map_err(failed)?;
             let printed = printed.get_or_insert_with(|| Printed {
                 scenario: variant.scenario.name.clone(),
@@ -281,9 +291,7 @@ impl FabricArgs {
     fn main(self, global: Global) -> Result<(), Failure> {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
         let variants = loaded.expand_sweep()?;
-        let [variant] = &variants[..] else {
-            return Err(Failure::Input("a fabric is of one variant".into()));
-        };
+        let variant = variants.get(self.number).ok_or_else(|| Failure::Input("there is no such variant".into()))?;
         let plan = Plan::new(&variant.scenario)?;
         let stations: Vec<_> = plan.servers.iter().map(|s| (s.mac, s.host)).collect();
         let spec = fabric::spec(&plan.scenario, &stations)?;

@@ -78,7 +78,7 @@ pub fn is_up(place: &Place) -> bool {
 }
 
 impl Live {
-    /// Brings a testbed up. `scenario` is what its fabric is run with: the scenario's file and its overrides.
+    /// Brings a testbed up. `scenario` tells the fabric's program which scenario it is of.
     ///
     /// # Errors
     /// What the system refused; what was made until then is gone again.

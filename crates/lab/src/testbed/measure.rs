@@ -4,7 +4,7 @@ use super::live::Live;
 use super::{Plan, pa};
 use crate::records::Existing;
 use crate::run::{self, Job, Options};
-use crate::scenario::{Loaded, Variant};
+use crate::scenario::Variant;
 use crate::switch::status::Status;
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::fabric::Report;
@@ -104,7 +104,7 @@ pub struct Cell {
     pub simulated: Option<Simulated>,
 }
 
-/// Runs one variant. `words` are the scenario's file and its overrides, for the fabric.
+/// Runs one variant. `words` tell the fabric's program which scenario it is of.
 ///
 /// # Errors
 /// What the system refused; the testbed is down again.
@@ -129,12 +129,6 @@ pub fn measure(variant: &Variant, words: &[String], simulate: bool, stop: &Atomi
         fabric,
         simulated,
     })
-}
-
-/// The overrides that make a variant of a loaded scenario.
-pub fn overrides(loaded: &Loaded, variant: &Variant) -> Vec<String> {
-    let of_variant = variant.settings.iter().map(|(key, value)| format!("{key}={value}"));
-    loaded.overrides.iter().cloned().chain(of_variant).flat_map(|o| ["--set".to_owned(), o]).collect()
 }
 
 fn lost(statuses: &[Status], fabric: &FabricFigures) -> Lost {
