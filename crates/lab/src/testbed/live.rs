@@ -190,12 +190,12 @@ impl Live {
         self.wait(&format!("s{}", server.host), || status_of(&control).is_ok_and(|s| is_there(&s)))
     }
 
-    /// What the programs that failed said last.
+    /// What the programs that have ended said last.
     fn last_words(&self) -> String {
         let said = |p: &Program| {
             let text = std::fs::read_to_string(self.place.log(&p.name)).ok()?;
-            let last: Vec<&str> = text.lines().filter(|l| l.contains("rror")).take(3).collect();
-            (!last.is_empty()).then(|| format!("\n{}: {}", p.name, last.join("\n")))
+            let last = text.lines().rev().find(|l| !l.trim().is_empty())?;
+            (!p.is_running()).then(|| format!("\n{} ended and said last: {last}", p.name))
         };
         self.programs.iter().filter_map(said).collect()
     }
