@@ -124,7 +124,7 @@ fn bridge(test: &str, hosts: u32) -> (Namespaces, Places) {
 #[test]
 fn between_namespaces_queries_cross_the_bridge() {
     if let Some(what) = missing() {
-        println!("skipped: {what}");
+        println!("SKIPPED: {what}");
         return;
     }
     let (_namespaces, places) = bridge("br", 6);
@@ -147,7 +147,7 @@ fn between_namespaces_queries_cross_the_bridge() {
 #[test]
 fn a_link_that_fails_for_a_while_costs_timeouts_that_are_told_of_the_queries_they_held_up() {
     if let Some(what) = missing() {
-        println!("skipped: {what}");
+        println!("SKIPPED: {what}");
         return;
     }
     let (namespaces, places) = bridge("cut", 3);

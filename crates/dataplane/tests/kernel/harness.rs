@@ -19,7 +19,7 @@ pub fn possible() -> bool {
     match netns::may_make_namespaces() {
         Ok(()) => true,
         Err(e) => {
-            eprintln!("skipped: {e}");
+            eprintln!("SKIPPED: {e}");
             false
         }
     }

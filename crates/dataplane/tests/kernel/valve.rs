@@ -184,7 +184,7 @@ fn tcp_goes_through_whole() {
         };
         let ran = switch.lan.tenant(0).enter(choose).unwrap().unwrap();
         if ran.trim() != algorithm {
-            eprintln!("skipped: {algorithm} is not in net.ipv4.tcp_allowed_congestion_control");
+            eprintln!("SKIPPED: {algorithm} is not in net.ipv4.tcp_allowed_congestion_control");
             continue;
         }
         let listener = switch.lan.tenant(1).enter(|| TcpListener::bind(Lan::socket(1, 7000))).unwrap().unwrap();
