@@ -22,6 +22,7 @@ mod schema;
 mod sweep;
 mod switch;
 mod table;
+mod testbed;
 mod top;
 mod validate;
 
@@ -79,6 +80,10 @@ enum Verb {
     Controller(controller::Controller),
     /// What goes through the switches that run, who is held back, and who waits for whom
     Top(top::Top),
+    /// A scenario between real tenants on this machine, joined by its fabric in real time
+    Testbed(testbed::Testbed),
+    /// Remove what a killed testbed or test left: processes, namespaces, files
+    Clean,
     /// What this machine has of what sluicenet can use
     Doctor,
     /// Print the JSON schema of scenarios
@@ -118,6 +123,8 @@ pub fn main() -> ExitCode {
         Verb::Switch(v) => v.main(global),
         Verb::Controller(v) => v.main(global),
         Verb::Top(v) => v.main(global),
+        Verb::Testbed(v) => v.main(global),
+        Verb::Clean => testbed::clean_up(global),
         Verb::Doctor => doctor::main(global),
         Verb::Schema => schema::main(),
     };

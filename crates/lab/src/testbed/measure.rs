@@ -1,0 +1,174 @@
+//! Partition/Aggregate on a testbed, one variant of a scenario after the other, and the same simulated.
+
+use super::live::Live;
+use super::{Plan, pa};
+use crate::records::Existing;
+use crate::run::{self, Job, Options};
+use crate::scenario::Variant;
+use crate::switch::status::Status;
+use serde::{Deserialize, Serialize};
+use sluicenet_dataplane::fabric::Report;
+use sluicenet_proto::loss::DropReason;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::AtomicBool;
+
+/// What a fabric says when it ends.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FabricFigures {
+    /// Frames that came in.
+    pub received: u64,
+    /// Frames that went out.
+    pub delivered: u64,
+    /// Frames dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Frames that the kernel lost at its devices.
+    pub lost_at_devices: u64,
+    /// Times servers and switches were stopped by PFC at its edges, both ways.
+    pub stops: u64,
+    /// The longest that a server still sent after a pause, in microseconds.
+    pub longest_response_us: f64,
+    /// By how much events were executed after they were due, in microseconds: half of them by no more, and 99 %.
+    pub late_p50_us: f64,
+    /// 99 % of them.
+    pub late_p99_us: f64,
+    /// The share of events that were later than the time of a frame.
+    pub late_share: f64,
+}
+
+impl FabricFigures {
+    /// Of a fabric that has stopped.
+    pub fn of(report: &Report) -> FabricFigures {
+        let us = |d: sluicenet_proto::time::Duration| d.0 as f64 / 1e6;
+        let by_reason = DropReason::ALL.iter().map(|&r| (r.name().to_owned(), report.drops.frames(r)));
+        let device = |name: &str| name.ends_with("socket_drops") || name.ends_with("too_long");
+        FabricFigures {
+            received: report.books.received,
+            delivered: report.books.delivered,
+            dropped: by_reason.filter(|(_, n)| *n > 0).collect(),
+            lost_at_devices: report.devices.iter().flatten().filter(|c| device(c.0)).map(|c| c.1).sum(),
+            stops: report.edges.iter().map(|e| e.stops + e.own_stops + e.server_stops + e.own_server_stops).sum(),
+            longest_response_us: report.edges.iter().map(|e| us(e.response)).fold(0.0, f64::max),
+            late_p50_us: us(report.lateness.percentile(50.0)),
+            late_p99_us: us(report.lateness.percentile(99.0)),
+            late_share: report.late as f64 / report.lateness.count().max(1) as f64,
+        }
+    }
+}
+
+/// Where frames were lost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Lost {
+    /// In the virtual switches, for want of room.
+    pub virtual_network: u64,
+    /// In the fabric and at servers' links, for want of room.
+    pub physical_network: u64,
+    /// In the kernel, between a tenant's application and its switch.
+    pub edges: u64,
+    /// All that was dropped for any other reason, such as frames for nobody.
+    pub otherwise: u64,
+}
+
+/// The same scenario simulated.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Simulated {
+    /// Mean completion time.
+    pub mean_ms: Option<f64>,
+    /// Median.
+    pub median_ms: Option<f64>,
+    /// Timeouts.
+    pub timeouts: u64,
+    /// Frames lost for want of room in the virtual network.
+    pub lost_virtual: u64,
+    /// And in the physical one.
+    pub lost_physical: u64,
+}
+
+/// What one variant came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cell {
+    /// What it was: the settings of the sweep.
+    pub variant: String,
+    /// LL, LZ, ZL or ZZ.
+    pub flow_control: String,
+    /// Between real sockets.
+    pub figures: pa::Figures,
+    /// Where frames were lost.
+    pub lost: Lost,
+    /// Times a machine was held back by its virtual switch.
+    pub held_back: u64,
+    /// The fabric.
+    pub fabric: FabricFigures,
+    /// The same simulated, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<Simulated>,
+}
+
+/// Runs one variant. `words` tell the fabric's program which scenario it is of.
+///
+/// # Errors
+/// What the system refused; the testbed is down again.
+pub fn measure(variant: &Variant, words: &[String], simulate: bool, stop: &AtomicBool) -> io::Result<Cell> {
+    let plan = Plan::new(&variant.scenario).map_err(io::Error::other)?;
+    let mut live = Live::up(&plan, words)?;
+    let outcome = pa::run(&plan.scenario, &pa::places(&plan), stop);
+    // Before anything ends: what is on its way then is lost.
+    let statuses = live.statuses(&plan);
+    let fabric = live.end("fabric");
+    live.down()?;
+    let (statuses, fabric) = (statuses?, fabric?);
+    let fabric: FabricFigures = serde_json::from_str(&fabric).map_err(io::Error::other)?;
+    let outcome = outcome.map_err(io::Error::other)?;
+    let simulated = if simulate { Some(simulated(&plan, stop)?) } else { None };
+    Ok(Cell {
+        variant: variant.label.clone(),
+        flow_control: format!("{:?}", plan.flow_control).to_uppercase(),
+        figures: outcome.figures(),
+        lost: lost(&statuses, &fabric),
+        held_back: statuses.iter().flat_map(|s| &s.ports).map(|p| p.held_back).sum(),
+        fabric,
+        simulated,
+    })
+}
+
+fn lost(statuses: &[Status], fabric: &FabricFigures) -> Lost {
+    let is_congestion = |name: &str| DropReason::ALL.iter().any(|r| r.name() == name && r.is_congestion());
+    let mut lost = Lost::default();
+    for port in statuses.iter().flat_map(|s| &s.ports) {
+        let uplink = port.kind == "uplink";
+        for (name, frames) in &port.dropped {
+            *(if is_congestion(name) { &mut lost.virtual_network } else { &mut lost.otherwise }) += frames;
+        }
+        lost.otherwise += port.refused.values().sum::<u64>();
+        for (name, frames) in &port.counters {
+            if name.starts_with("edge_") {
+                lost.edges += frames;
+            } else if uplink && is_congestion(name) {
+                lost.physical_network += frames;
+            } else if uplink && DropReason::ALL.iter().any(|r| r.name() == name) {
+                lost.otherwise += frames;
+            }
+        }
+    }
+    for (name, frames) in &fabric.dropped {
+        *(if is_congestion(name) { &mut lost.physical_network } else { &mut lost.otherwise }) += frames;
+    }
+    lost.edges += fabric.lost_at_devices;
+    lost
+}
+
+fn simulated(plan: &Plan, stop: &AtomicBool) -> io::Result<Simulated> {
+    let job = Job { scenario: plan.scenario.clone(), axes: Vec::new(), axis_keys: Vec::new(), inputs: Vec::new() };
+    let options = Options { threads: 1, out: None, existing: Existing::Refuse, interrupt: stop, progress: &mut |_| {} };
+    let outcome = run::run(&job, options).map_err(|e| io::Error::other(e.to_string()))?;
+    let outcome = outcome.ok_or_else(|| io::Error::other("the simulation kept no result"))?;
+    let figures = run::Figures::of(&job, &outcome);
+    let ms = |us: f64| us / 1e3;
+    Ok(Simulated {
+        mean_ms: figures.queries.as_ref().map(|q| ms(q.mean_us)),
+        median_ms: figures.queries.as_ref().map(|q| ms(q.p50_us)),
+        timeouts: figures.timeouts,
+        lost_virtual: figures.losses_virtual,
+        lost_physical: figures.losses_physical,
+    })
+}
