@@ -5,10 +5,11 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BIN := $(TARGET)/release/sluicenet
 VENV := .venv
+FUZZ_SECONDS ?= 20
 WHEELS := $(TARGET)/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help build command wheel demo test models lint lint-python docs extending bench clean
+.PHONY: help build command wheel demo test models fuzz lint lint-python docs extending bench clean
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r n t; do printf '  make %-10s %s\n' "$$n" "$$t"; done
@@ -39,6 +40,12 @@ test: wheel ## Every test: Rust, then Python in .venv
 
 models: ## Every order in which the two ends of a ring can run, by a model checker
 	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked --target-dir $(TARGET)/loom -p sluicenet-dataplane --test loom
+
+fuzz: ## Each fuzz target for FUZZ_SECONDS; needs a nightly Rust and cargo-fuzz
+	@set -e; for target in $$($(CARGO) +nightly fuzz list); do \
+		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+		$(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1; \
+	done
 
 lint: lint-python ## Formatting, clippy, ruff, mypy
 	$(CARGO) fmt --check

@@ -319,12 +319,15 @@ fn a_program_that_sleeps_is_woken_and_so_is_the_switch() {
     assert_eq!(switch.join().unwrap(), (200, 200, 0));
 }
 
+/// Frames a port was given, each with its domain and class.
+type Taken = Arc<std::sync::Mutex<Vec<(Vec<u8>, u16, u8)>>>;
+
 /// A port whose other side sends what it is told, and takes what comes.
 struct Scripted {
     frames: Vec<(Vec<u8>, Offload)>,
     next: usize,
     lent: u32,
-    taken: Arc<std::sync::Mutex<Vec<(Vec<u8>, u16, u8)>>>,
+    taken: Taken,
     takes: PrioritySet,
 }
 
@@ -374,8 +377,6 @@ impl Port for Scripted {
     fn wakers<'a>(&'a self, _fds: &mut Vec<rustix::event::PollFd<'a>>) {}
     fn counters(&self, _show: &mut dyn FnMut(&'static str, u64)) {}
 }
-
-type Taken = Arc<std::sync::Mutex<Vec<(Vec<u8>, u16, u8)>>>;
 
 fn scripted(frames: Vec<(Vec<u8>, Offload)>, takes: PrioritySet) -> (Box<Scripted>, Taken) {
     let taken = Taken::default();

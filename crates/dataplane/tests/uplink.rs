@@ -326,7 +326,7 @@ impl Drop for Scratch {
 #[test]
 fn over_a_real_cable_of_veth_pfc_and_tunnels_lose_nothing() {
     if let Err(e) = may_make_namespaces() {
-        println!("skipped: {e}");
+        println!("SKIPPED: {e}");
         return;
     }
     let name = format!("sluice-uplink-{}", std::process::id());

@@ -82,7 +82,7 @@ fn live(lossless: bool) -> (Outcome, Report) {
 #[test]
 fn over_a_lossy_fabric_answers_are_lost_and_over_a_lossless_one_none() {
     if let Some(what) = missing() {
-        println!("skipped: {what}");
+        println!("SKIPPED: {what}");
         return;
     }
     for lossless in [false, true] {

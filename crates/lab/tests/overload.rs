@@ -7,7 +7,7 @@ use std::process::Command;
 /// What the command prints, if namespaces can be made.
 fn figures(switch: &str) -> Option<serde_json::Value> {
     if let Err(e) = netns::may_make_namespaces() {
-        eprintln!("skipped: {e}");
+        eprintln!("SKIPPED: {e}");
         return None;
     }
     let out = Command::new(env!("CARGO_BIN_EXE_sluicenet"))
@@ -41,6 +41,6 @@ fn over_open_vswitch_every_loss_has_a_place() {
     if Path::new("/usr/share/openvswitch").exists() {
         figures("ovs");
     } else {
-        eprintln!("skipped: the package openvswitch-switch is not installed");
+        eprintln!("SKIPPED: the package openvswitch-switch is not installed");
     }
 }

@@ -124,7 +124,7 @@ fn bridge(test: &str, hosts: u32) -> (Namespaces, Places) {
 #[test]
 fn between_namespaces_queries_cross_the_bridge() {
     if let Some(what) = missing() {
-        println!("skipped: {what}");
+        println!("SKIPPED: {what}");
         return;
     }
     let (_namespaces, places) = bridge("br", 6);
@@ -147,12 +147,12 @@ fn between_namespaces_queries_cross_the_bridge() {
 #[test]
 fn a_link_that_fails_for_a_while_costs_timeouts_that_are_told_of_the_queries_they_held_up() {
     if let Some(what) = missing() {
-        println!("skipped: {what}");
+        println!("SKIPPED: {what}");
         return;
     }
     let (namespaces, places) = bridge("cut", 3);
     let text = format!(
-        "{}{PA}workers = 2\nresponse = \"20 KB\"\nqueries = 60\ninter_arrival = \"20 ms\"\n",
+        "{}{PA}workers = 2\nresponse = \"20 KB\"\nqueries = 200\ninter_arrival = \"20 ms\"\n",
         network(3, "newreno")
     );
     let outcome = std::thread::scope(|threads| {
@@ -165,10 +165,10 @@ fn a_link_that_fails_for_a_while_costs_timeouts_that_are_told_of_the_queries_the
         running.join().unwrap().unwrap_or_else(|e| panic!("{e}"))
     });
     let figures = outcome.figures();
-    assert_eq!((figures.queries, outcome.unfinished), (60, 0));
+    assert_eq!((figures.queries, outcome.unfinished), (200, 0));
     assert!(figures.timeouts > 0 && figures.retransmitted > 0, "{figures:?}");
     // Nothing could cross for longer than two of the kernel's shortest timeouts.
     let held = outcome.queries.iter().filter(|q| !q.is_timeout_free());
     assert!(held.clone().any(|q| q.took.as_millis() >= 200), "{:?}", held.collect::<Vec<_>>());
-    assert!(figures.timeout_free < 60 && figures.timeout_free_median_ms <= figures.max_ms);
+    assert!(figures.timeout_free < 200 && figures.timeout_free_median_ms <= figures.max_ms);
 }

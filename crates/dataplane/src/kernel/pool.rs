@@ -167,7 +167,13 @@ mod tests {
         pool.release(a);
         assert_eq!(pool.store(&[0; 100]), None, "longer than a buffer");
         assert_eq!(pool.free(), 1);
-        let c = pool.fill(|bytes| Ok(bytes[..5].copy_from_slice(&[9; 5])).map(|()| 5)).unwrap().unwrap();
+        let c = pool
+            .fill(|bytes| {
+                bytes[..5].copy_from_slice(&[9; 5]);
+                Ok(5)
+            })
+            .unwrap()
+            .unwrap();
         assert_eq!(pool.frame(c.buffer), [9; 5]);
         assert_eq!(pool.free(), 0);
     }

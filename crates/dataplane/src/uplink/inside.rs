@@ -1,7 +1,6 @@
-//! What the frames of an uplink go through: the receive buffer, the tunnel, and what is left to be done to them.
+//! What the frames of an uplink go through: the receive buffer and the tunnel.
 
 use crate::controller::ControllerLink;
-use crate::port::Delivery;
 use sluicenet_node::uplink::{self, Link};
 use sluicenet_node::vtep::{Event, Inward, Outward, Vtep};
 use sluicenet_proto::frame::Priority;
@@ -10,7 +9,6 @@ use sluicenet_proto::overlay::tunnel::Inner;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
 use sluicenet_wire::ethernet::{EtherType, HEADER_LEN};
-use sluicenet_wire::offload::{Cutter, Network};
 use sluicenet_wire::vlan;
 use std::ops::Range;
 
@@ -67,12 +65,8 @@ pub(super) struct Counters {
     pub answered: u64,
     /// Answers for which there was no room.
     pub answers_full: u64,
-    /// Frames whose checksum or cutting was left to be done and could not be.
-    pub bad_offload: u64,
     /// Stations announced here that the controller gives to another: they moved, or their address is taken.
     pub stations_lost: u64,
-    /// Frames cut into segments here.
-    pub segmented: u64,
 }
 
 impl Inside {
@@ -183,7 +177,7 @@ impl Inside {
         self.link.show(priority, len as u32, slot);
     }
 
-    /// One frame of the switch, with nothing left to be done.
+    /// A frame of the switch.
     pub fn leave(&mut self, bytes: &[u8], domain: u16, priority: Priority) {
         let Some(overlay) = &mut self.overlay else {
             let bytes = with_tag(bytes, domain, priority);
@@ -202,19 +196,6 @@ impl Inside {
                 }
             }
         }
-    }
-
-    /// A long frame is cut, and each part leaves.
-    pub fn cut(&mut self, frame: &Delivery<'_>, network: Network) -> bool {
-        let tcp = usize::from(frame.offload.checksum.unwrap_or_default().0);
-        let Ok(cutter) = Cutter::new(frame.bytes, network, tcp, frame.offload.segment.into()) else { return false };
-        self.counters.segmented += 1;
-        let mut segment = vec![0; cutter.headers() + usize::from(frame.offload.segment)];
-        for k in 0..cutter.count() {
-            let len = cutter.emit(k, false, &mut segment);
-            self.leave(&segment[..len], frame.domain, frame.priority);
-        }
-        true
     }
 
     /// What the controller says, what it is to be asked, and the frames that waited for it.

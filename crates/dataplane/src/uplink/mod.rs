@@ -13,16 +13,14 @@ mod report;
 
 use crate::controller::ControllerLink;
 use crate::fabric::Device;
-use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port, Segmentation};
+use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
 use inside::{Inside, LONGEST, Overlay};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::uplink::{self, Front, Link};
 use sluicenet_node::vtep::Vtep;
 use sluicenet_proto::frame::{Priority, PrioritySet};
-use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::ethernet::MacAddress;
-use sluicenet_wire::offload::{Network, finish_checksum};
 use std::io;
 use std::net::Ipv4Addr;
 
@@ -155,28 +153,7 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn deliver(&mut self, frame: &Delivery<'_>) {
-        let inside = &mut self.inside;
-        let Delivery { bytes, offload, domain, priority } = *frame;
-        let done = match (offload.segmentation, offload.checksum) {
-            (Segmentation::Tcp4, _) => inside.cut(frame, Network::V4),
-            (Segmentation::Tcp6, _) => inside.cut(frame, Network::V6),
-            (Segmentation::None, None) => {
-                inside.leave(bytes, domain, priority);
-                true
-            }
-            (Segmentation::None, Some((start, offset))) => {
-                let mut bytes = bytes.to_vec();
-                let finished = finish_checksum(&mut bytes, start.into(), offset.into()).is_ok();
-                if finished {
-                    inside.leave(&bytes, domain, priority);
-                }
-                finished
-            }
-        };
-        if !done {
-            inside.counters.bad_offload += 1;
-            inside.link.drop_out(DropReason::Malformed, bytes.len() as u32);
-        }
+        self.inside.leave(frame.bytes, frame.domain, frame.priority);
     }
 
     fn publish(&mut self) -> Result<(), BrokenPort> {

@@ -32,10 +32,8 @@ impl Inside {
                 show(reason.name(), dropped);
             }
         }
-        let own = &self.counters;
-        show("segmented", own.segmented);
-        show("bad_offload", own.bad_offload);
         if let Some(overlay) = &self.overlay {
+            let own = &self.counters;
             let (vtep, cache) = overlay.vtep.counters();
             show("not_tunnel", own.other);
             show("stations_lost", own.stations_lost);

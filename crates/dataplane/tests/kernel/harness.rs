@@ -19,7 +19,7 @@ pub fn possible() -> bool {
     match netns::may_make_namespaces() {
         Ok(()) => true,
         Err(e) => {
-            eprintln!("skipped: {e}");
+            eprintln!("SKIPPED: {e}");
             false
         }
     }
@@ -98,17 +98,19 @@ pub fn send_all(mut sender: Sender, count: u64) -> u64 {
     sender.sent()
 }
 
-/// Waits until something is so, however long it takes.
+/// Waits until something is so: for five minutes, however loaded the machine.
 pub fn wait_for(mut so: impl FnMut() -> bool) {
+    let started = std::time::Instant::now();
     while !so() {
+        assert!(started.elapsed().as_secs() < 300, "what was waited for does not happen");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 
-/// Receives until `count` have come, or nothing more comes.
+/// Receives until `count` have come, or nothing more comes for half a minute.
 pub fn receive_all(mut sink: Sink, count: u64, mut pause: impl FnMut(u64)) -> Sink {
     let mut quiet = 0;
-    while sink.received() < count && quiet < 100 {
+    while sink.received() < count && quiet < 600 {
         pause(sink.received());
         quiet = if sink.receive(64).unwrap() == 0 { quiet + 1 } else { 0 };
     }

@@ -7,6 +7,7 @@ use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns;
 use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
 use sluicenet_dataplane::port::Port;
+use sluicenet_proto::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Experiment 1 of Crisan 2014, 4.2.3: two senders at full speed, a sink with the buffer it has by default.
@@ -23,6 +24,11 @@ fn overload(tag: &str, payload: usize, count: u64, mut pause: impl FnMut(&Runnin
     });
     assert_eq!((sink.received(), sink.disordered()), (2 * count, 0), "{:?}", switch.edge());
     assert_eq!(switch.edge(), []);
+}
+
+/// With a detection time that a sink which only waits for the processor does not reach.
+fn patient() -> ValveConfig {
+    ValveConfig { detection_time: Some(Duration::from_ms(3_000)), ..ValveConfig::default() }
 }
 
 #[test]
@@ -103,7 +109,7 @@ fn a_stuck_socket_is_isolated_and_restored_and_the_others_go_on() {
     if !possible() {
         return;
     }
-    let switch = Running::valves("stuck", 2, ValveConfig::default());
+    let switch = Running::valves("stuck", 2, patient());
     let bind = |port| Sink::bind(switch.lan.tenant(1), Lan::socket(1, port), 1472, 2).unwrap();
     let (mut stuck, other) = (bind(7000), bind(7001));
     let sender = |i, port| Sender::new(switch.lan.tenant(0), i, Lan::socket(1, port), 1472).unwrap();
@@ -138,7 +144,7 @@ fn nobody_at_a_port_costs_the_others_nothing() {
     if !possible() {
         return;
     }
-    let switch = Running::valves("nobody", 2, ValveConfig::default());
+    let switch = Running::valves("nobody", 2, patient());
     let to = Lan::socket(1, 7001);
     let sink = Sink::bind(switch.lan.tenant(1), to, 1472, 1).unwrap();
     let mut in_vain = Sender::new(switch.lan.tenant(0), 1, Lan::socket(1, 7000), 1472).unwrap();
@@ -184,7 +190,7 @@ fn tcp_goes_through_whole() {
         };
         let ran = switch.lan.tenant(0).enter(choose).unwrap().unwrap();
         if ran.trim() != algorithm {
-            eprintln!("skipped: {algorithm} is not in net.ipv4.tcp_allowed_congestion_control");
+            eprintln!("SKIPPED: {algorithm} is not in net.ipv4.tcp_allowed_congestion_control");
             continue;
         }
         let listener = switch.lan.tenant(1).enter(|| TcpListener::bind(Lan::socket(1, 7000))).unwrap().unwrap();

@@ -13,6 +13,7 @@ use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration as Time;
 use sluicenet_proto::units::Rate as LinkRate;
+use sluicenet_wire::controller::UDP_PORT;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -133,7 +134,7 @@ static OVERLAY: Spec = Spec {
     keys: &[
         k("address", Text, "this server's IPv4 address in the physical network"),
         k("controller", Text, "the controller's address and port"),
-        k("listen", Count(1, 65_535), "the port at which it hears the controller; 4791 where absent"),
+        k("listen", Count(1, 65_535), "the port at which it hears the controller; 49789 where absent"),
         k("controller_netns", Text, "the namespace through which the controller is reached; this one where absent"),
         k("key", Text, "the file of the key shared with the controller: 64 hexadecimal digits"),
     ],
@@ -454,11 +455,11 @@ fn overlay(root: &Section<'_>, path: &Path) -> Result<OverlayConfig> {
     }
     let controller = wanted("controller")?
         .parse()
-        .map_err(|_| section.error("controller", "this is no address with a port").expected("as 172.16.0.1:4790"))?;
+        .map_err(|_| section.error("controller", "this is no address with a port").expected("as 172.16.0.1:49789"))?;
     Ok(OverlayConfig {
         address: ipv4(&section, "address")?,
         controller,
-        listen: section.count("listen", 1..=65_535)?.unwrap_or(4791) as u16,
+        listen: section.count("listen", 1..=65_535)?.map_or(UDP_PORT, |port| port as u16),
         controller_netns: section.text("controller_netns")?.map(str::to_owned),
         key: key_of(&section, "key", path)?,
         networks,

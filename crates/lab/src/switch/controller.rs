@@ -10,6 +10,7 @@ use sluicenet_dataplane::controller::Daemon;
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_proto::overlay::controller::ControllerConfig;
 use sluicenet_proto::overlay::seal::Key;
+use sluicenet_wire::controller::UDP_PORT;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
@@ -29,7 +30,7 @@ static CONTROLLER: Spec = Spec {
     keys: &[
         k("listen", Text, "its address and port"),
         k("netns", Text, "the namespace it listens in, by name or path; this one where absent"),
-        k("servers_port", Count(1, 65_535), "the port at which servers hear it; 4791 where absent"),
+        k("servers_port", Count(1, 65_535), "the port at which servers hear it; 49789 where absent"),
         k("stations", Count(1, 1 << 24), "machines it keeps in all; 1048576 where absent"),
     ],
 };
@@ -67,7 +68,7 @@ impl ControllerFile {
         let section = root.section("controller", &CONTROLLER)?;
         let listen =
             section.text("listen")?.ok_or_else(|| section.missing("listen"))?.parse().map_err(|_| {
-                section.error("listen", "this is no address with a port").expected("as 172.16.0.1:4790")
+                section.error("listen", "this is no address with a port").expected("as 172.16.0.1:49789")
             })?;
         let mut servers: Vec<(Ipv4Addr, [u8; 32])> = Vec::new();
         for (table, span) in root.tables("server")? {
@@ -81,7 +82,7 @@ impl ControllerFile {
         Ok(ControllerFile {
             listen,
             netns: section.text("netns")?.map(str::to_owned),
-            servers_port: section.count("servers_port", 1..=65_535)?.unwrap_or(4791) as u16,
+            servers_port: section.count("servers_port", 1..=65_535)?.map_or(UDP_PORT, |port| port as u16),
             stations: section.count("stations", 1..=1 << 24)?.unwrap_or(1 << 20) as usize,
             servers,
         })

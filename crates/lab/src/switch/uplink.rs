@@ -1,7 +1,7 @@
 //! The uplink of a switch, opened as its file describes it.
 
 use super::config::{OverlayConfig, UplinkConfig};
-use sluicenet_dataplane::controller::{ControllerLink, unguessable};
+use sluicenet_dataplane::controller::{ControllerLink, first_request, unguessable};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_dataplane::port::Port;
@@ -15,7 +15,6 @@ use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
 use sluicenet_wire::vlan;
 use std::io;
 use std::net::SocketAddrV4;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Frames that the device has room for in each direction: what arrives while the switch does something else.
 const BUFFERS: u32 = 8192;
@@ -50,12 +49,10 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
 fn vtep(config: &OverlayConfig, mac: MacAddress, mtu: u32) -> io::Result<(Vtep<u32>, ControllerLink)> {
     let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
     let tunnel = TunnelConfig { server: config.address, mac, mtu };
-    // Numbers of requests grow over restarts: those of a server that was started later are higher.
-    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-    let mut vtep = Vtep::new(VtepConfig::new(tunnel), Key::new(&config.key), unguessable()?, clock);
+    let mut vtep = Vtep::new(VtepConfig::new(tunnel), Key::new(&config.key), unguessable()?, first_request());
     for &(tenant, vni) in &config.networks {
         vtep.bind(tenant, vni)
-            .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, format!("network {vni}: {e:?}")))?;
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, format!("network {vni}: {e}")))?;
     }
     for &(server, next_hop) in &config.servers {
         vtep.admit(server, MacAddress(next_hop));

@@ -7,7 +7,7 @@ use sluicenet_wire::icmp::TooBig;
 
 const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
-const VNI: u32 = 0x0102_03;
+const VNI: u32 = 0x01_0203;
 
 fn tunnel(server: Ipv4Addr, peer: Ipv4Addr) -> Tunnel {
     let mac = |ip: Ipv4Addr| MacAddress::local(ip.to_bits());
