@@ -1,13 +1,16 @@
-//! Frames through the switch between ports in shared memory, as fast as they go: programs, switch and all on one core, or the
-//! programs on a second one.
+//! Frames through the switch between ports in shared memory, or of virtio drivers, as fast as they go: programs, switch and
+//! all on one core, or the programs on a second one.
 
 use serde::Serialize;
 use sluicenet_dataplane::clock;
-use sluicenet_dataplane::engine::Engine;
+use sluicenet_dataplane::engine::{Access, Engine};
 use sluicenet_dataplane::port::BrokenPort;
 use sluicenet_dataplane::shm::Client;
+use sluicenet_dataplane::vhost::driver::{Driver, DriverConfig};
+use sluicenet_dataplane::vhost::{Port, Socket};
 use sluicenet_node::vale::ValeConfig;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,6 +20,8 @@ use std::time::{Duration, Instant};
 pub enum Kind {
     /// Memory that programs share with the switch
     Shm,
+    /// The queues of virtio network drivers, as QEMU guests have them
+    VhostUser,
 }
 
 /// What to measure.
@@ -30,12 +35,14 @@ pub struct Ports {
     pub ports: usize,
     /// Stations behind each port, of which each frame is from and for another than the one before.
     pub stations: usize,
-    /// Buffers of a port, half of them for sending.
+    /// Buffers of a port, half of them for sending; of a virtio driver they are its two queues.
     pub buffers: u32,
     /// For how long.
     pub time: Duration,
     /// 1: programs and switch take turns on one core; 2: the switch has a core of its own.
     pub cores: usize,
+    /// A directory for sockets.
+    pub scratch: PathBuf,
 }
 
 /// What was measured.
@@ -70,7 +77,7 @@ pub struct Figures {
 /// Why it could not be measured.
 #[derive(Debug)]
 pub enum PortsError {
-    /// Shared memory was not to be had.
+    /// Memory or sockets were not to be had.
     Io(std::io::Error),
     /// A port broke, which only a fault of this program can cause.
     Broken,
@@ -79,7 +86,7 @@ pub enum PortsError {
 impl fmt::Display for PortsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PortsError::Io(e) => write!(f, "shared memory for the ports: {e}"),
+            PortsError::Io(e) => write!(f, "memory and sockets for the ports: {e}"),
             PortsError::Broken => f.write_str("a port broke the rules of its rings"),
         }
     }
@@ -101,9 +108,50 @@ impl From<BrokenPort> for PortsError {
 /// Frames a program sends before it is the next one's turn.
 const BURST: usize = 32;
 
+/// The end of a port that a program has.
+trait End: Send {
+    /// Sends a frame if there is a buffer for it.
+    fn send(&mut self, frame: &[u8]) -> Result<bool, BrokenPort>;
+    /// Receives a frame if there is one; whether there was.
+    fn receive(&mut self, into: &mut [u8]) -> Result<bool, BrokenPort>;
+    /// Shows the switch what was done.
+    fn publish(&mut self);
+}
+
+impl End for Client {
+    #[inline(always)]
+    fn send(&mut self, frame: &[u8]) -> Result<bool, BrokenPort> {
+        Client::send(self, frame)
+    }
+    #[inline(always)]
+    fn receive(&mut self, into: &mut [u8]) -> Result<bool, BrokenPort> {
+        Ok(Client::receive(self, into)?.is_some())
+    }
+    #[inline(always)]
+    fn publish(&mut self) {
+        // In this measurement nobody sleeps.
+        let _ = Client::publish(self);
+    }
+}
+
+impl End for Driver {
+    #[inline(always)]
+    fn send(&mut self, frame: &[u8]) -> Result<bool, BrokenPort> {
+        Driver::send(self, frame)
+    }
+    #[inline(always)]
+    fn receive(&mut self, into: &mut [u8]) -> Result<bool, BrokenPort> {
+        Ok(Driver::receive(self, into)?.is_some())
+    }
+    #[inline(always)]
+    fn publish(&mut self) {
+        self.publish_silently();
+    }
+}
+
 /// A program at each port: it sends to the next one and counts what it receives.
-struct Programs {
-    clients: Vec<Client>,
+struct Programs<E> {
+    ends: Vec<E>,
     /// What each sends in turn.
     frames: Vec<Vec<Vec<u8>>>,
     next: usize,
@@ -116,12 +164,36 @@ fn mac(port: usize, station: usize) -> [u8; 6] {
     [2, 0, 0, high, low, port as u8]
 }
 
-impl Programs {
-    fn new(engine: &mut Engine, ports: &Ports) -> Result<Programs, PortsError> {
-        let (mut clients, mut frames) = (Vec::new(), Vec::new());
+fn shared_memory(engine: &mut Engine, ports: &Ports) -> Result<Vec<Client>, PortsError> {
+    let open = |k| -> Result<Client, PortsError> {
+        let access = engine.plug_shm(k, "sluicenet-bench", ports.buffers)?;
+        Ok(Client::open(access.memory)?)
+    };
+    (0..ports.ports).map(open).collect()
+}
+
+fn drivers(engine: &mut Engine, ports: &Ports) -> Result<Vec<Driver>, PortsError> {
+    let paths: Vec<PathBuf> = (0..ports.ports).map(|k| ports.scratch.join(format!("port-{k}.sock"))).collect();
+    for (k, path) in paths.iter().enumerate() {
+        let port = Port::open(Socket::Listen(path.clone()))?;
+        engine.plug(k, "sluicenet-bench", Box::new(port), Access::default()).map_err(std::io::Error::from)?;
+    }
+    let config = DriverConfig { queue_size: (ports.buffers / 2) as u16, ..DriverConfig::default() };
+    let connecting = std::thread::spawn(move || -> std::io::Result<Vec<Driver>> {
+        paths.iter().map(|path| Driver::connect(path, config)).collect()
+    });
+    // The switch takes queues into service between its turns.
+    while !connecting.is_finished() {
+        engine.turn();
+        std::thread::yield_now();
+    }
+    Ok(connecting.join().unwrap_or_else(|e| std::panic::resume_unwind(e))?)
+}
+
+impl<E: End> Programs<E> {
+    fn new(engine: &mut Engine, ports: &Ports, ends: Vec<E>) -> Programs<E> {
+        let mut frames = Vec::new();
         for k in 0..ports.ports {
-            let access = engine.plug_shm(k, "sluicenet-bench", ports.buffers)?;
-            clients.push(Client::open(access.memory)?);
             let of_station = |station| {
                 let mut frame = vec![0; ports.size];
                 frame[..6].copy_from_slice(&mac((k + 1) % ports.ports, station));
@@ -135,13 +207,13 @@ impl Programs {
             }
             frames.push((0..ports.stations).map(of_station).collect());
         }
-        Ok(Programs { clients, frames, next: 0, sent: 0, received: 0 })
+        Programs { ends, frames, next: 0, sent: 0, received: 0 }
     }
 
     fn send(&mut self) -> Result<(), PortsError> {
-        for (client, frames) in self.clients.iter_mut().zip(&self.frames) {
+        for (end, frames) in self.ends.iter_mut().zip(&self.frames) {
             let mut burst = 0;
-            while burst < BURST && client.send(&frames[self.next])? {
+            while burst < BURST && end.send(&frames[self.next])? {
                 burst += 1;
                 self.next += 1;
                 if self.next == frames.len() {
@@ -149,20 +221,19 @@ impl Programs {
                 }
             }
             self.sent += burst as u64;
-            // In this measurement nobody sleeps.
-            let _ = client.publish();
+            end.publish();
         }
         Ok(())
     }
 
     fn receive(&mut self) -> Result<(), PortsError> {
         let mut frame = [0; 2048];
-        for (client, sent) in self.clients.iter_mut().zip(&self.frames) {
+        for (end, sent) in self.ends.iter_mut().zip(&self.frames) {
             let into = &mut frame[..sent[0].len()];
-            while client.receive(into)?.is_some() {
+            while end.receive(into)? {
                 self.received += 1;
             }
-            let _ = client.publish();
+            end.publish();
         }
         Ok(())
     }
@@ -172,7 +243,25 @@ impl Programs {
 pub fn run(ports: &Ports, interrupt: &AtomicBool) -> Result<Figures, PortsError> {
     let stations = ports.ports * ports.stations;
     let mut engine = Engine::new(ports.ports, ValeConfig { stations: stations.max(8192), ..ValeConfig::default() });
-    let mut programs = Programs::new(&mut engine, ports)?;
+    match ports.kind {
+        Kind::Shm => {
+            let ends = shared_memory(&mut engine, ports)?;
+            measure(ports, engine, ends, interrupt)
+        }
+        Kind::VhostUser => {
+            let ends = drivers(&mut engine, ports)?;
+            measure(ports, engine, ends, interrupt)
+        }
+    }
+}
+
+fn measure<E: End>(
+    ports: &Ports,
+    mut engine: Engine,
+    ends: Vec<E>,
+    interrupt: &AtomicBool,
+) -> Result<Figures, PortsError> {
+    let mut programs = Programs::new(&mut engine, ports, ends);
     let (started, ticks) = (Instant::now(), clock::ticks());
     let go_on = || started.elapsed() < ports.time && !interrupt.load(Ordering::Relaxed);
     let (seconds, ticks) = if ports.cores == 1 {
@@ -237,11 +326,16 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_however_it_runs() {
-        for (cores, ports, size) in [(1, 2, 64), (1, 5, 1_514), (2, 2, 60), (2, 3, 900)] {
-            let (stations, time) = (ports, Duration::from_millis(30));
-            let ports = Ports { kind: Kind::Shm, size, ports, stations, buffers: 64, time, cores };
-            let figures = run(&ports, &AtomicBool::new(false)).unwrap();
-            assert!(figures.sent > 0 && figures.lost == 0, "{figures:?}");
+        let scratch = std::env::temp_dir().join(format!("sluicenet-bench-ports-{}", std::process::id()));
+        std::fs::create_dir_all(&scratch).unwrap();
+        for kind in [Kind::Shm, Kind::VhostUser] {
+            for (cores, ports, size, buffers) in [(1, 2, 64, 64), (1, 5, 1_514, 64), (2, 2, 60, 64), (2, 3, 2_048, 4)] {
+                let (stations, time, scratch) = (ports, Duration::from_millis(30), scratch.clone());
+                let ports = Ports { kind, size, ports, stations, buffers, time, cores, scratch };
+                let figures = run(&ports, &AtomicBool::new(false)).unwrap();
+                assert!(figures.sent > 0 && figures.lost == 0, "{figures:?}");
+            }
         }
+        std::fs::remove_dir_all(&scratch).unwrap();
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Bench {
 enum What {
     /// Long TCP flows of a permutation on a fat tree
     Ft(Ft),
-    /// Frames through the switch, between programs that share memory with it
+    /// Frames through the switch, between programs that share memory with it or drive virtio queues
     Ports(PortsArgs),
     /// The time of a round trip through the switch, over shared memory
     Latency(Seconds),
@@ -169,6 +169,7 @@ fn local(figures: Result<impl serde::Serialize, ports::PortsError>, global: Glob
 
 impl PortsArgs {
     fn main(self, global: Global) -> Result<(), Failure> {
+        let scratch = Scratch::new()?;
         let what = Ports {
             kind: self.kind,
             size: self.size.into(),
@@ -177,6 +178,7 @@ impl PortsArgs {
             buffers: self.buffers,
             time: self.time.get(),
             cores: self.cores.into(),
+            scratch: scratch.path().to_owned(),
         };
         let f = ports::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
         if global.json {
