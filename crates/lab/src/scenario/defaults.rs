@@ -180,7 +180,7 @@ pub(super) fn udp(set: ParameterSet) -> Udp {
 
 /// A program that is woken by a frame stands still after tens of microseconds, on a shared machine after hundreds [d].
 pub(super) fn testbed() -> Testbed {
-    Testbed { slowdown: 1, tenants: TenantKind::Namespaces, response: Duration::from_us(500) }
+    Testbed { slowdown: 1, tenants: TenantKind::Namespaces, response: Duration::from_ms(50) }
 }
 
 /// Rows of a part file: a few MiB of a table.

@@ -336,6 +336,11 @@ pub(crate) static PA2: Spec = Spec {
         KIND,
         k("aggregators", Hosts, "a count (the first hosts) or a list; 1 where absent"),
         k("workers", Hosts, "a count (the hosts after the aggregators) or a list"),
+        k(
+            "among",
+            Choice(&["hosts", "vms"]),
+            "what the two count: hosts, where each role has a VM of its own, or VMs, numbered host by host; hosts where absent",
+        ),
         k("request", Size, "bytes of a request; 64 B where absent"),
         k("response", Size, "bytes of a worker's answer"),
         k("queries", Count(1, QUERIES_MAX), "queries of each aggregator; until the run's end where absent"),

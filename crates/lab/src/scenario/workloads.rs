@@ -201,16 +201,32 @@ fn queries(s: &Section<'_>, world: &World<'_>, max: u64) -> Result<(Option<u64>,
 }
 
 fn partition_aggregate_2(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<PartitionAggregate2> {
-    let aggregators = hosts(s, "aggregators", &world.counts)?.unwrap_or(Hosts::Count(1));
-    let workers = hosts(s, "workers", &world.counts)?.ok_or_else(|| s.missing("workers"))?;
+    let among_vms = s.choice("among", &[("hosts", false), ("vms", true)])?.unwrap_or(false);
+    // Counted in VMs a network has more of them, and nobody outside of it.
+    let vms = Counts { hosts: world.counts.hosts * world.server.vms, external: 0, ..world.counts };
+    let counts = if among_vms { &vms } else { &world.counts };
+    let aggregators = hosts(s, "aggregators", counts)?.unwrap_or(Hosts::Count(1));
+    let workers = hosts(s, "workers", counts)?.ok_or_else(|| s.missing("workers"))?;
     let after = match &aggregators {
         Hosts::Count(n) => *n as usize,
-        Hosts::List(list) => list.iter().filter(|h| **h < world.counts.hosts).count(),
+        Hosts::List(list) => list.iter().filter(|h| **h < counts.hosts).count(),
     };
+    if among_vms {
+        let all: Vec<u32> = match &aggregators {
+            Hosts::Count(n) => (0..*n).collect(),
+            Hosts::List(list) => list.clone(),
+        };
+        let servers: std::collections::BTreeSet<u32> = all.iter().map(|vm| vm / world.server.vms).collect();
+        if servers.len() < all.len() {
+            return Err(s
+                .error("aggregators", "two aggregators are VMs of one host")
+                .hint(format!("VM v of host h is {} h + v", world.server.vms)));
+        }
+    }
     match (&aggregators, &workers) {
-        (_, Hosts::Count(n)) if *n as usize + after > world.counts.hosts as usize => {
-            let count = world.counts.hosts;
-            let message = format!("{n} workers and {after} aggregators are more than the network's {count} hosts");
+        (_, Hosts::Count(n)) if *n as usize + after > counts.hosts as usize => {
+            let (count, what) = (counts.hosts, if among_vms { "VMs" } else { "hosts" });
+            let message = format!("{n} workers and {after} aggregators are more than the network's {count} {what}");
             return Err(s.error("workers", message));
         }
         (_, Hosts::Count(_)) => {}
@@ -242,6 +258,7 @@ fn partition_aggregate_2(s: &Section<'_>, world: &World<'_>, files: &mut Files) 
     Ok(PartitionAggregate2 {
         aggregators,
         workers,
+        among_vms,
         request: s.positive("request")?.unwrap_or(Bytes(64)),
         response: s.positive("response")?.ok_or_else(|| s.missing("response"))?,
         queries,

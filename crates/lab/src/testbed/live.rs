@@ -194,7 +194,10 @@ impl Live {
     fn last_words(&self) -> String {
         let said = |p: &Program| {
             let text = std::fs::read_to_string(self.place.log(&p.name)).ok()?;
-            let last = text.lines().rev().find(|l| !l.trim().is_empty())?;
+            let panicked = text.lines().position(|l| l.contains("panicked at"));
+            let first = panicked.unwrap_or_else(|| text.lines().count().saturating_sub(1));
+            let last: Vec<&str> = text.lines().skip(first).take(2).collect();
+            let last = last.join(" ");
             (!p.is_running()).then(|| format!("\n{} ended and said last: {last}", p.name))
         };
         self.programs.iter().filter_map(said).collect()

@@ -65,8 +65,12 @@ pub struct Lost {
     pub physical_network: u64,
     /// In the kernel, between a tenant's application and its switch.
     pub edges: u64,
+    /// The same, by the ports' counters.
+    pub edges_by_place: BTreeMap<String, u64>,
     /// All that was dropped for any other reason, such as frames for nobody.
     pub otherwise: u64,
+    /// What switches and fabric dropped, by who and why.
+    pub by_reason: BTreeMap<String, u64>,
 }
 
 /// The same scenario simulated.
@@ -131,18 +135,30 @@ pub fn measure(variant: &Variant, words: &[String], simulate: bool, stop: &Atomi
     })
 }
 
+/// Drops between a device and the stack.
+const SOFTNET: &str = "edge_softnet";
+
 fn lost(statuses: &[Status], fabric: &FabricFigures) -> Lost {
     let is_congestion = |name: &str| DropReason::ALL.iter().any(|r| r.name() == name && r.is_congestion());
     let mut lost = Lost::default();
     for port in statuses.iter().flat_map(|s| &s.ports) {
         let uplink = port.kind == "uplink";
+        let mut named = |who: &str, name: &str, frames: u64| {
+            *lost.by_reason.entry(format!("{who} {name}")).or_default() += frames;
+        };
+        port.dropped.iter().for_each(|(name, frames)| named(&format!("{} dropped", port.kind), name, *frames));
+        port.refused.iter().for_each(|(name, frames)| named(&format!("{} refused", port.kind), name, *frames));
+        let of_uplink = |name: &String| uplink && DropReason::ALL.iter().any(|r| r.name() == name);
+        port.counters.iter().filter(|(n, _)| of_uplink(n)).for_each(|(n, frames)| named("link", n, *frames));
         for (name, frames) in &port.dropped {
             *(if is_congestion(name) { &mut lost.virtual_network } else { &mut lost.otherwise }) += frames;
         }
         lost.otherwise += port.refused.values().sum::<u64>();
         for (name, frames) in &port.counters {
             if name.starts_with("edge_") {
-                lost.edges += frames;
+                let known = lost.edges_by_place.entry(name.clone()).or_default();
+                // The kernel counts this one for the whole machine, and every port shows the same.
+                *known = if name == SOFTNET { (*known).max(*frames) } else { *known + frames };
             } else if uplink && is_congestion(name) {
                 lost.physical_network += frames;
             } else if uplink && DropReason::ALL.iter().any(|r| r.name() == name) {
@@ -151,9 +167,11 @@ fn lost(statuses: &[Status], fabric: &FabricFigures) -> Lost {
         }
     }
     for (name, frames) in &fabric.dropped {
+        lost.by_reason.insert(format!("fabric {name}"), *frames);
         *(if is_congestion(name) { &mut lost.physical_network } else { &mut lost.otherwise }) += frames;
     }
-    lost.edges += fabric.lost_at_devices;
+    lost.edges_by_place.retain(|_, frames| *frames > 0);
+    lost.edges = lost.edges_by_place.values().sum::<u64>() + fabric.lost_at_devices;
     lost
 }
 

@@ -1,7 +1,7 @@
 //! Two-tier Partition/Aggregate (Crisan 2014, 4.5.1 to 4.5.3): aggregators ask workers directly.
 
-use super::{Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, Share, connect, named, service};
-use crate::scenario::{Connections, Distribution, Hosts, PartitionAggregate2};
+use super::{Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, Share, connect, named, role_vm, service};
+use crate::scenario::{Connections, Distribution, Hosts, PartitionAggregate2, Scenario};
 use sluicenet_node::guest::{FlowLabel, SocketId};
 use sluicenet_node::packet::Address;
 use sluicenet_node::server::{Core, Open, QueryRecord};
@@ -18,8 +18,8 @@ const COUNT_BITS: u32 = 32;
 struct Shared {
     number: u8,
     seed: u64,
-    aggregators: Vec<HostId>,
-    workers: Vec<HostId>,
+    aggregators: Vec<Vm>,
+    workers: Vec<Vm>,
     request: u64,
     response: u64,
     queries: u64,
@@ -29,8 +29,6 @@ struct Shared {
     inter_arrival: Option<Distribution<Duration>>,
     connections: Connections,
     priority: u8,
-    aggregator_vm: u8,
-    worker_vm: u8,
 }
 
 struct Server {
@@ -46,17 +44,25 @@ struct Server {
     ports: Ports,
 }
 
-/// The aggregators and the workers of a network with so many `hosts`.
-pub fn roles(w: &PartitionAggregate2, hosts: u32) -> (Vec<HostId>, Vec<HostId>) {
-    let aggregators: Vec<HostId> = match &w.aggregators {
-        Hosts::Count(n) => (0..hosts).take(*n as usize).collect(),
+/// A VM: its server and its number there.
+pub type Vm = (HostId, u8);
+
+/// The aggregators and the workers of a scenario's network with so many `hosts`.
+pub fn roles(scenario: &Scenario, w: &PartitionAggregate2, hosts: u32) -> (Vec<Vm>, Vec<Vm>) {
+    let vms = scenario.server.vms;
+    let all = if w.among_vms { hosts * vms } else { hosts };
+    let aggregators: Vec<u32> = match &w.aggregators {
+        Hosts::Count(n) => (0..all).take(*n as usize).collect(),
         Hosts::List(l) => l.clone(),
     };
-    let workers: Vec<HostId> = match &w.workers {
-        Hosts::Count(n) => (0..hosts).filter(|h| !aggregators.contains(h)).take(*n as usize).collect(),
+    let workers: Vec<u32> = match &w.workers {
+        Hosts::Count(n) => (0..all).filter(|h| !aggregators.contains(h)).take(*n as usize).collect(),
         Hosts::List(l) => l.clone(),
     };
-    (aggregators, workers)
+    let place = |role: u8| {
+        move |n: &u32| if w.among_vms { (n / vms, (n % vms) as u8) } else { (*n, role_vm(scenario, role)) }
+    };
+    (aggregators.iter().map(place(0)).collect(), workers.iter().map(place(1)).collect())
 }
 
 /// What an aggregator draws the times between its queries from, the same in every world.
@@ -65,7 +71,7 @@ pub fn draws(seed: u64, number: u8, host: HostId) -> Rng {
 }
 
 pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate2) -> Maker {
-    let (aggregators, workers) = roles(w, cx.inner_hosts());
+    let (aggregators, workers) = roles(cx.scenario, w, cx.inner_hosts());
     let shared = Arc::new(Shared {
         number: cx.number,
         seed: cx.seed(),
@@ -78,14 +84,12 @@ pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate2) -> Maker {
         inter_arrival: w.inter_arrival.clone(),
         connections: w.connections,
         priority: w.priority,
-        aggregator_vm: cx.role_vm(0),
-        worker_vm: cx.role_vm(1),
         aggregators,
         workers,
     });
     Box::new(move |host| {
-        let aggregator = shared.aggregators.iter().position(|&a| a == host).map(|i| i as u64);
-        if aggregator.is_none() && !shared.workers.contains(&host) {
+        let aggregator = shared.aggregators.iter().position(|a| a.0 == host).map(|i| i as u64);
+        if aggregator.is_none() && !shared.workers.iter().any(|w| w.0 == host) {
             return None;
         }
         Some(Box::new(Server {
@@ -109,12 +113,13 @@ impl Server {
         let query = aggregator << COUNT_BITS | self.started;
         self.started += 1;
         self.open.insert(query, (now, shared.workers.len() as u32));
-        for &worker in &shared.workers {
+        let own = shared.aggregators[aggregator as usize];
+        for &(worker, vm) in &shared.workers {
             let (sport, how) = match shared.connections {
                 Connections::Persistent => (service(shared.number, 0), Open::Established),
                 Connections::New => (self.ports.next(), Open::Handshake),
             };
-            let ends = (Address::new(self.host, shared.aggregator_vm), Address::new(worker, shared.worker_vm));
+            let ends = (Address::new(own.0, own.1), Address::new(worker, vm));
             let socket = connect(now, io, ends, (sport, service(shared.number, 0)), shared.priority, how);
             self.say(now, io, socket, REQUEST, query, shared.request);
         }

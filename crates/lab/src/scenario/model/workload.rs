@@ -103,6 +103,8 @@ pub struct PartitionAggregate2 {
     pub aggregators: Hosts,
     /// The workers of each aggregator; a count takes the hosts after the aggregators.
     pub workers: Hosts,
+    /// Whether both count VMs, numbered host by host, instead of hosts.
+    pub among_vms: bool,
     /// Bytes of a request.
     #[serde(serialize_with = "canonical")]
     pub request: Bytes,

@@ -4,7 +4,8 @@ use super::PaError;
 use super::stream::NUMBER_BYTES;
 use crate::build::Plan;
 use crate::scenario::{Background, PartitionAggregate2, Scenario, Transport, Workload};
-use crate::workload::{background, role_vm, two_tier};
+use crate::workload::two_tier::Vm;
+use crate::workload::{background, two_tier};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::rng::Rng;
 use std::collections::BTreeMap;
@@ -18,15 +19,13 @@ pub(super) enum App {
 
 pub(super) struct Pa {
     pub workload: PartitionAggregate2,
-    pub aggregators: Vec<HostId>,
-    pub workers: Vec<HostId>,
-    pub aggregator_vm: u8,
-    pub worker_vm: u8,
+    pub aggregators: Vec<Vm>,
+    pub workers: Vec<Vm>,
     pub rng: BTreeMap<HostId, Rng>,
     pub started: BTreeMap<HostId, u64>,
     pub finished: u64,
     /// The kept connection of each pair.
-    pub kept: BTreeMap<(HostId, HostId), usize>,
+    pub kept: BTreeMap<(HostId, Vm), usize>,
 }
 
 /// The application of the workload of this number, in a network with so many `hosts`.
@@ -36,13 +35,12 @@ pub(super) fn app(scenario: &Scenario, plan: &Plan, hosts: u32, number: u8, w: &
             if w.request.as_bytes() < NUMBER_BYTES || w.response.as_bytes() < NUMBER_BYTES {
                 return Err(PaError::Workload(format!("requests and responses are of at least {NUMBER_BYTES} B")));
             }
-            let (aggregators, workers) = two_tier::roles(w, hosts);
-            let rng = aggregators.iter().map(|&h| (h, two_tier::draws(scenario.seed, number, h))).collect();
-            let (aggregator_vm, worker_vm) = (role_vm(scenario, 0), role_vm(scenario, 1));
+            let (aggregators, workers) = two_tier::roles(scenario, w, hosts);
+            let rng = aggregators.iter().map(|&(h, _)| (h, two_tier::draws(scenario.seed, number, h))).collect();
             let (started, kept) = Default::default();
             let workload = w.clone();
             let finished = 0;
-            Ok(App::Pa(Pa { workload, aggregators, workers, aggregator_vm, worker_vm, rng, started, finished, kept }))
+            Ok(App::Pa(Pa { workload, aggregators, workers, rng, started, finished, kept }))
         }
         Workload::Background(w) if w.transport == Transport::Tcp => {
             let settings = Arc::new(w.clone());

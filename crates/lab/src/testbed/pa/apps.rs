@@ -7,6 +7,7 @@ use super::{CONNECT_TIME, Outcome, PaError, Place, Places, Query, kernel_name};
 use crate::build::Plan;
 use crate::scenario::{Connections, Scenario};
 use crate::workload::named;
+use crate::workload::two_tier::Vm;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -152,11 +153,11 @@ impl<'a> World<'a> {
     /// All that others connect to.
     fn listen(&mut self) -> Result<(), PaError> {
         for app in 0..self.apps.len() {
-            let (hosts, vm): (Vec<HostId>, u8) = match &self.apps[app] {
-                App::Pa(pa) => (pa.workers.clone(), pa.worker_vm),
-                App::Background { workload, draws } => (draws.keys().copied().collect(), workload.vm as u8),
+            let vms: Vec<Vm> = match &self.apps[app] {
+                App::Pa(pa) => pa.workers.clone(),
+                App::Background { workload, draws } => draws.keys().map(|&h| (h, workload.vm as u8)).collect(),
             };
-            for host in hosts {
+            for (host, vm) in vms {
                 let listener = self.namespaces.listen(self.place(host, vm)?, PORTS + app as u16, self.style(app))?;
                 let number = LISTENER + self.listeners.len() as u64;
                 self.watch(&listener, number, EventFlags::IN)?;
@@ -178,11 +179,10 @@ impl<'a> World<'a> {
                 continue;
             }
             let pairs: Vec<_> = pa.aggregators.iter().flat_map(|&a| pa.workers.iter().map(move |&w| (a, w))).collect();
-            let vms = (pa.aggregator_vm, pa.worker_vm);
             for (aggregator, worker) in pairs {
-                let at = self.connect(app, (aggregator, vms.0), (worker, vms.1), Role::Asks { app })?;
+                let at = self.connect(app, aggregator, worker, Role::Asks { app })?;
                 if let App::Pa(pa) = &mut self.apps[app] {
-                    pa.kept.insert((aggregator, worker), at);
+                    pa.kept.insert((aggregator.0, worker), at);
                 }
             }
         }
@@ -226,7 +226,7 @@ impl<'a> World<'a> {
         for app in 0..self.apps.len() {
             match &mut self.apps[app] {
                 App::Pa(pa) => {
-                    for &aggregator in &pa.aggregators {
+                    for &(aggregator, _) in &pa.aggregators {
                         let rng = pa.rng.get_mut(&aggregator).expect("one for each");
                         let at =
                             pa.workload.inter_arrival.as_ref().map_or(Duration::ZERO, |d| {
@@ -283,8 +283,9 @@ impl<'a> World<'a> {
         if pa.workload.queries.is_some_and(|most| *started >= most) {
             return Ok(());
         }
-        let place = pa.aggregators.iter().position(|&a| a == aggregator).expect("an aggregator") as u64;
-        let query = named(app as u8, place << COUNT_BITS | *started);
+        let place = pa.aggregators.iter().position(|a| a.0 == aggregator).expect("an aggregator");
+        let own = pa.aggregators[place];
+        let query = named(app as u8, (place as u64) << COUNT_BITS | *started);
         *started += 1;
         if let Some(d) = &pa.workload.inter_arrival {
             let rng = pa.rng.get_mut(&aggregator).expect("one for each");
@@ -292,8 +293,7 @@ impl<'a> World<'a> {
             self.agenda.push(Reverse((next, What::Query { app, aggregator })));
         }
         let App::Pa(pa) = &self.apps[app] else { return Ok(()) };
-        let (request, vms, workers) =
-            (pa.workload.request.as_bytes(), (pa.aggregator_vm, pa.worker_vm), pa.workers.clone());
+        let (request, workers) = (pa.workload.request.as_bytes(), pa.workers.clone());
         let kept = workers.iter().map(|&w| pa.kept.get(&(aggregator, w)).copied()).collect::<Vec<_>>();
         let before = self.trouble(kept.iter().flatten().copied());
         let start = Instant::now();
@@ -301,7 +301,7 @@ impl<'a> World<'a> {
         for (worker, kept) in workers.into_iter().zip(kept) {
             let at = match kept {
                 Some(at) => at,
-                None => self.connect(app, (aggregator, vms.0), (worker, vms.1), Role::Asks { app })?,
+                None => self.connect(app, own, worker, Role::Asks { app })?,
             };
             connections.push(at);
         }
