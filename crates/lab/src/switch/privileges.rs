@@ -65,8 +65,13 @@ impl Becomes {
 /// # Errors
 /// When the system refuses.
 pub fn drop_all_but(keep: CapabilitySet, becomes: Option<&Becomes>) -> io::Result<Left> {
-    let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
-    assert_eq!(threads, 1, "privileges are dropped before threads are started");
+    // A thread that was waited for is gone a moment later.
+    let threads = || std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while threads() > 1 && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert_eq!(threads(), 1, "privileges are dropped before threads are started");
     use rustix::thread as own;
     let had = own::capabilities(None)?;
     let keep = keep & had.permitted;
