@@ -145,7 +145,7 @@ fn the_watchdog_frees_who_waits_for_a_stuck_receiver() {
     let start = std::time::Instant::now();
     let mut through = 0;
     while through < 100 {
-        assert!(start.elapsed().as_secs() < 20, "still held back");
+        assert!(start.elapsed().as_secs() < 60, "still held back");
         clients[0].send(&frame(0, 2, 0, 64)).unwrap();
         clients[0].send(&frame(0, 1, 0, 64)).unwrap();
         let _ = clients[0].publish();
@@ -159,7 +159,7 @@ fn the_watchdog_frees_who_waits_for_a_stuck_receiver() {
     assert!(stuck.counters.isolated == 1 && stuck.counters.dropped.frames(DropReason::Watchdog) > 0);
     // It takes frames again, and is restored.
     while engine.report(2).unwrap().isolated {
-        assert!(start.elapsed().as_secs() < 20, "never restored");
+        assert!(start.elapsed().as_secs() < 60, "never restored");
         received(&mut clients[2]);
         engine.turn();
     }
@@ -286,7 +286,7 @@ fn a_program_that_sleeps_is_woken_and_so_is_the_switch() {
     });
     let wait = |fd: &std::os::fd::OwnedFd| {
         let mut fds = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
-        let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+        let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
         assert_eq!(rustix::event::poll(&mut fds, Some(&limit)).unwrap(), 1, "nobody woke the program");
         rustix::io::read(fd, &mut [0u8; 8]).unwrap();
     };

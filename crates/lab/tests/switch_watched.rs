@@ -21,7 +21,7 @@ fn heard(name: &str, ports: &str) -> (Running, SocketAddr) {
 
 fn fetch(metrics: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(metrics).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut text = String::new();
     // Who is refused may be hung up on.
@@ -103,7 +103,7 @@ fn what_happens_is_logged() {
     let (at_b, mut b) = running.attach("b");
     said("port attached", "b");
     // One buffer to receive with: more than one frame is one too many.
-    let until = std::time::Instant::now() + Duration::from_secs(30);
+    let until = std::time::Instant::now() + Duration::from_secs(60);
     while !running.status().ports[1].isolated {
         assert!(std::time::Instant::now() < until, "b is not isolated");
         let _ = a.send(&frame(10, 11)).unwrap();
@@ -156,7 +156,7 @@ fn a_port_is_captured_while_traffic_runs() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-    let until = std::time::Instant::now() + Duration::from_secs(30);
+    let until = std::time::Instant::now() + Duration::from_secs(60);
     while std::fs::metadata(&file).map_or(0, |m| m.len()) == 0 {
         assert!(std::time::Instant::now() < until, "the capture does not begin");
         std::thread::sleep(Duration::from_millis(5));
@@ -215,7 +215,7 @@ fn top_says_who_waits_for_whom() {
     );
     let (at_a, mut a) = running.attach("a");
     let (_at_b, _b) = running.attach("b");
-    let until = std::time::Instant::now() + Duration::from_secs(30);
+    let until = std::time::Instant::now() + Duration::from_secs(60);
     while running.status().ports[0].waits_for.is_empty() {
         assert!(std::time::Instant::now() < until, "a does not wait: {:?}", running.status());
         let _ = a.send(&frame(10, 11)).unwrap();

@@ -40,16 +40,16 @@ impl Ovs {
         server.arg(file("conf.db")).arg(argument("--remote=punix:", &socket));
         server.arg(argument("--unixctl=", &file("db.ctl"))).arg(argument("--pidfile=", &file("db.pid")));
         let mut ovs = Ovs { database: spawn(namespace, server)?, switch: None };
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while !socket.exists() {
             if Instant::now() > deadline {
-                return Err(OvsError("its database did not start within 10 s".into()));
+                return Err(OvsError("its database did not start within 60 s".into()));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
         let vsctl = || {
             let mut command = tool("ovs-vsctl", scratch);
-            command.arg(argument("--db=unix:", &socket)).arg("--timeout=20");
+            command.arg(argument("--db=unix:", &socket)).arg("--timeout=60");
             command
         };
         run(vsctl().args(["--no-wait", "init"]))?;

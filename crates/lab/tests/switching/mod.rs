@@ -48,7 +48,7 @@ impl Running {
         self.folder.join("run/vs.sock")
     }
     pub fn wait(&self) {
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(60);
         while UnixStream::connect(self.control()).is_err() {
             assert!(Instant::now() < until, "the switch did not start");
             std::thread::sleep(Duration::from_millis(5));
@@ -73,7 +73,7 @@ impl Running {
     }
     /// The first line of the log, an object, of which something is so.
     pub fn line(&self, what: &str, so: impl Fn(&Value) -> bool) -> Value {
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(60);
         loop {
             let said = self.said.lock().unwrap().clone();
             let lines = said.iter().map(|line| serde_json::from_str::<Value>(line).expect(line));
@@ -86,7 +86,7 @@ impl Running {
     }
     /// Waits until something is so.
     pub fn until(&self, what: &str, so: impl Fn(&Status) -> bool) -> Status {
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(60);
         loop {
             let status = self.status();
             if so(&status) {

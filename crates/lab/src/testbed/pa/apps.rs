@@ -110,7 +110,16 @@ pub(super) fn run(scenario: &Scenario, places: &Places, stop: &AtomicBool) -> Re
     world.outcome.unfinished = world.open.len() as u64;
     let after = world.counters()?;
     world.outcome.kernel = std::array::from_fn(|i| after[i] - before[i]);
-    Ok(world.outcome)
+    Ok(std::mem::take(&mut world.outcome))
+}
+
+impl Drop for World<'_> {
+    /// A program that is just being started has a copy of every socket for a moment, in which the next run may want to listen.
+    fn drop(&mut self) {
+        for (listener, _) in &self.listeners {
+            let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
+        }
+    }
 }
 
 impl<'a> World<'a> {
