@@ -311,7 +311,7 @@ fn a_frontend_that_listens_is_connected_to_and_again_after_it_was_gone() {
     rig.plug(0);
     rig.connect(0, config());
     let port = Port::open(Socket::Connect(rig.path(1))).unwrap();
-    rig.engine.plug(1, "guest-1", Box::new(port), Default::default()).unwrap();
+    rig.engine.plug_vhost(1, "guest-1", port, Default::default()).unwrap();
     assert!(rig.engine.give(vhost_rig::mac(1), 0, 1));
     for _ in 0..3 {
         let listener = std::os::unix::net::UnixListener::bind(rig.path(1)).unwrap();

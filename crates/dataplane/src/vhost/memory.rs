@@ -186,6 +186,14 @@ impl Memory {
         prefetch(at.wrapping_add(64));
     }
 
+    /// The same for a span that is going to be written to.
+    #[inline(always)]
+    pub fn prefetch_to_write(&self, span: Span) {
+        let at = self.place(span, 0, 0);
+        prefetch_to_write(at);
+        prefetch_to_write(at.wrapping_add(64));
+    }
+
     /// `len` bytes at an address of the frontend's, aligned, all in one region.
     fn words(&self, user: u64, len: u64, align: u64) -> Option<NonNull<u8>> {
         let region = self.regions.iter().find(|r| user.wrapping_sub(r.layout.user) < r.layout.len)?;
@@ -205,6 +213,17 @@ fn prefetch(at: *const u8) {
     // SAFETY: fetches or does not; it never faults.
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast())
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+#[inline(always)]
+fn prefetch_to_write(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: fetches or does not; it never faults.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(at.cast())
     };
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
@@ -360,6 +379,11 @@ impl Ring {
     pub fn set_desc(&self, i: u16, desc: Desc) {
         self.set_desc_addr(i, desc.addr);
         self.set_desc_rest(i, desc.rest());
+    }
+    /// Has a used entry fetched to be written.
+    #[inline(always)]
+    pub fn prefetch_used(&self, i: u16) {
+        prefetch_to_write(self.used_at(4 + 8 * usize::from(i & self.mask)));
     }
     /// Has a descriptor fetched.
     #[inline(always)]

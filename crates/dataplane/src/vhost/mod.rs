@@ -215,6 +215,7 @@ impl crate::port::Port for Port {
         if self.guest.is_lost() {
             self.lose();
         }
+        self.guest.look_ahead();
         Ok(())
     }
 

@@ -82,7 +82,7 @@ impl Guest {
     }
 
     /// Reads the next chains of a receive queue; returns how many.
-    fn read_ahead(&mut self, pair: usize) -> Result<usize, Fault> {
+    pub(super) fn read_ahead(&mut self, pair: usize) -> Result<usize, Fault> {
         let Some(rx) = &mut self.rx[pair] else { return Ok(0) };
         let ahead = rx.ready.len() as u16;
         let count = usize::from(rx.queue.waiting(ahead)?).min(BATCH);
@@ -95,7 +95,7 @@ impl Guest {
             let len = rx.queue.walk(&self.memory, head, true, &mut spans)?;
             // Each buffer has room for a header at least (virtio 1.2, 5.1.6.3.1).
             let len = u32::try_from(len).ok().filter(|&len| len > self.header_bytes).ok_or(Fault::Chain)?;
-            self.memory.prefetch(spans.first);
+            self.memory.prefetch_to_write(spans.first);
             rx.ready.push_back(Chain { spans, len, head });
         }
         Ok(count)
