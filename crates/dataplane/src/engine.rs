@@ -2,10 +2,10 @@
 //!
 //! A frame stays in its sender's memory until it is delivered. What is decided about it is decided on a copy of its first
 //! bytes, which are also what is delivered: a program that changes a frame after it was checked changes its payload only.
-//! Between two ports in shared memory a frame is copied once, straight; between all others by way of memory that nobody else
-//! can write.
+//! Between two ports in shared memory, or two guests, a frame is copied once, straight; between all others by way of memory
+//! that nobody else can write.
 
-use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port, Segmentation};
+use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Passed, Port, Segmentation};
 use crate::remote::{Jobs, Remote};
 use crate::shm;
 use crate::tap::{Direction, Tap};
@@ -530,11 +530,9 @@ impl Engine {
                 Route::To(k) => {
                     if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
                         if vale.is_clear(k)
-                            && let (Kind::Shm(sender), Kind::Shm(receiver), true) =
-                                (&mut from.kind, &mut to.kind, from.plain & to.tap.is_none())
+                            && let Some(run) = pass_run(from, to, head, (BURST - taken) as u32)
                         {
-                            // What was decided holds for all that follow between the same two.
-                            let run = sender.pass_run(receiver, head, run_mask(head), (BURST - taken) as u32)?;
+                            let run = run?;
                             if run.frames > 0 {
                                 vale.pass(j, k, run.frames);
                                 taken += run.frames as usize;
@@ -542,7 +540,8 @@ impl Engine {
                                 to.bytes_to += run.bytes;
                                 continue;
                             }
-                        } else if !(matches!(to.kind, Kind::Shm(_)) && from.plain & to.tap.is_none()) {
+                        }
+                        if !(matches!(to.kind, Kind::Shm(_)) && from.plain & to.tap.is_none()) {
                             match offer(vale.is_clear(k), from, to, lent, &header, scratch) {
                                 Offered::Delivered => {
                                     vale.pass(j, k, 1);
@@ -854,6 +853,22 @@ impl Attached {
             self.extra.resize(buffer + 1, 0);
         }
         self.extra[buffer] = copies;
+    }
+}
+
+/// Passes frames between two ports of a kind for as long as what was decided about the first, `head`, holds for those that
+/// follow; `None` where each has to be looked at.
+#[inline(always)]
+fn pass_run(from: &mut Attached, to: &mut Attached, head: [u64; 2], limit: u32) -> Option<Result<Passed, BrokenPort>> {
+    let unseen = from.tap.is_none() & to.tap.is_none();
+    match (&mut from.kind, &mut to.kind) {
+        (Kind::Shm(sender), Kind::Shm(receiver)) if from.plain & unseen => {
+            Some(sender.pass_run(receiver, head, run_mask(head), limit))
+        }
+        (Kind::Vhost(sender), Kind::Vhost(receiver)) if unseen & from.access.address.is_none() & to.present => {
+            Some(Ok(sender.pass_run(receiver, head, run_mask(head), limit)))
+        }
+        _ => None,
     }
 }
 

@@ -324,7 +324,7 @@ struct Scripted {
     frames: Vec<(Vec<u8>, Offload)>,
     next: usize,
     lent: u32,
-    taken: Arc<std::sync::Mutex<Vec<(Vec<u8>, u16, u8)>>>,
+    taken: Taken,
     takes: PrioritySet,
 }
 

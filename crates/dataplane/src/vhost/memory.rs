@@ -178,6 +178,15 @@ impl Memory {
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) }
     }
 
+    /// Copies `len` bytes from `skip` behind the start of a span to `to_skip` behind the start of one of another guest.
+    #[inline(always)]
+    pub fn copy(&self, span: Span, skip: usize, to: &Memory, to_span: Span, to_skip: usize, len: usize) {
+        let (from, into) = (self.place(span, skip, len), to.place(to_span, to_skip, len));
+        // SAFETY: both inside their mappings, which are two even where two guests share a file; bytes that change meanwhile
+        // are torn, which callers allow for.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), into, len) }
+    }
+
     /// Has the first two cache lines of a span fetched.
     #[inline(always)]
     pub fn prefetch(&self, span: Span) {
