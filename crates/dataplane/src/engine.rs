@@ -2,13 +2,14 @@
 //!
 //! A frame stays in its sender's memory until it is delivered. What is decided about it is decided on a copy of its first
 //! bytes, which are also what is delivered: a program that changes a frame after it was checked changes its payload only.
-//! Between two ports in shared memory a frame is copied once, straight; between all others by way of memory that nobody else
-//! can write.
+//! Between two ports in shared memory, or two guests, a frame is copied once, straight; between all others by way of memory
+//! that nobody else can write.
 
-use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port, Segmentation};
+use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Passed, Port, Segmentation};
 use crate::remote::{Jobs, Remote};
 use crate::shm;
 use crate::tap::{Direction, Tap};
+use crate::vhost;
 use rustix::event::{PollFd, Timespec};
 use sluicenet_node::vale::{Action, Counters, Header, Route, Vale, ValeConfig};
 use sluicenet_proto::frame::{Priority, PrioritySet};
@@ -83,6 +84,8 @@ pub struct Access {
 enum Kind {
     /// Memory that a program shares: the fast path.
     Shm(shm::Port),
+    /// The queues of a guest.
+    Vhost(Box<vhost::Port>),
     /// Anything else.
     Other(Box<dyn Port>),
 }
@@ -92,6 +95,7 @@ impl Kind {
     fn get(&self) -> &dyn Port {
         match self {
             Kind::Shm(port) => port,
+            Kind::Vhost(port) => &**port,
             Kind::Other(port) => &**port,
         }
     }
@@ -99,16 +103,18 @@ impl Kind {
     fn get_mut(&mut self) -> &mut dyn Port {
         match self {
             Kind::Shm(port) => port,
+            Kind::Vhost(port) => &mut **port,
             Kind::Other(port) => &mut **port,
         }
     }
 }
 
-/// Calls a method of a port; of one in shared memory directly.
+/// Calls a method of a port; of one in shared memory or of a guest directly.
 macro_rules! call {
     ($kind:expr, $method:ident($($argument:expr),*)) => {
         match $kind {
             Kind::Shm(port) => Port::$method(port, $($argument),*),
+            Kind::Vhost(port) => port.$method($($argument),*),
             Kind::Other(port) => port.$method($($argument),*),
         }
     };
@@ -211,6 +217,8 @@ impl From<PlugError> for io::Error {
 pub struct Engine {
     vale: Vale<Lent>,
     ports: Vec<Option<Attached>>,
+    /// Beyond this port nobody ever was.
+    upto: usize,
     /// Frames the switch dropped for want of room, to be given back.
     dropped: Vec<Lent>,
     /// A frame between two ports, where nobody else can write it.
@@ -230,6 +238,7 @@ impl Engine {
         Engine {
             vale: Vale::new(ports, config),
             ports: (0..ports).map(|_| None).collect(),
+            upto: 0,
             dropped: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             watched: Instant::ZERO,
@@ -288,7 +297,14 @@ impl Engine {
         Ok(access)
     }
 
-    /// Takes a port into service; nobody may be there.
+    /// Takes a guest's port into service; nobody may be there.
+    pub fn plug_vhost(&mut self, k: usize, name: &str, port: vhost::Port, access: Access) -> Result<(), PlugError> {
+        self.check_vacant(k)?;
+        self.attach(k, name, Kind::Vhost(Box::new(port)), access);
+        Ok(())
+    }
+
+    /// Takes any other port into service; nobody may be there.
     pub fn plug(&mut self, k: usize, name: &str, port: Box<dyn Port>, access: Access) -> Result<(), PlugError> {
         self.check_vacant(k)?;
         self.attach(k, name, Kind::Other(port), access);
@@ -319,6 +335,7 @@ impl Engine {
             cut: [0; 8],
         };
         self.ports[k] = Some(attached);
+        self.upto = self.upto.max(k + 1);
         self.changes += 1;
         self.set_access(k, access);
         self.vale.plug(k);
@@ -436,24 +453,31 @@ impl Engine {
     pub fn turn(&mut self) -> usize {
         let now = self.now();
         let mut moved = 0;
-        for j in 0..self.ports.len() {
+        // All of them first: what one has fetched from another core's cache is on its way while the next one looks.
+        for k in 0..self.upto {
+            let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
+            if call!(&mut attached.kind, on_turn(now)).is_err() {
+                self.broken(k);
+            }
+        }
+        for j in 0..self.upto {
             match self.take_in(now, j) {
                 Ok(frames) => moved += frames,
                 Err(BrokenPort) => self.broken(j),
             }
         }
-        for k in 0..self.ports.len() {
+        for k in 0..self.upto {
             match self.deliver(now, k) {
                 Ok(frames) => moved += frames,
                 Err(BrokenPort) => self.broken(k),
             }
         }
-        for k in 0..self.ports.len() {
+        for k in 0..self.upto {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
             match &mut attached.kind {
                 Kind::Shm(port) => port.publish(),
-                Kind::Other(port) => {
-                    if port.publish().is_err() {
+                kind => {
+                    if call!(kind, publish()).is_err() {
                         self.broken(k);
                     }
                 }
@@ -471,9 +495,6 @@ impl Engine {
         match &mut ports[j] {
             None => return Ok(0),
             Some(attached) => {
-                if let (Kind::Other(port), true) = (&mut attached.kind, attached.present) {
-                    port.on_turn(now)?;
-                }
                 if attached.waits_since == Some(*changes) {
                     return Ok(0);
                 }
@@ -487,7 +508,10 @@ impl Engine {
                 from.blocked |= call!(&from.kind, owes_room());
                 return Ok(taken);
             };
-            let head = call!(&from.kind, head(frame.buffer));
+            // Two numbers and no array, which would be in memory: it is written in halves and read whole, and so only after all that
+            // was written before, the receiver's memory, has been fetched from the receiver's core.
+            let [low, high] = call!(&from.kind, head(frame.buffer));
+            let head = [low, high];
             let header = match (from.plain, &from.kind) {
                 (true, _) => header(head),
                 (false, kind) => match admit(head, &from.access, kind.get(), frame) {
@@ -506,11 +530,9 @@ impl Engine {
                 Route::To(k) => {
                     if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
                         if vale.is_clear(k)
-                            && let (Kind::Shm(sender), Kind::Shm(receiver), true) =
-                                (&mut from.kind, &mut to.kind, from.plain & to.tap.is_none())
+                            && let Some(run) = pass_run(from, to, head, (BURST - taken) as u32)
                         {
-                            // What was decided holds for all that follow between the same two.
-                            let run = sender.pass_run(receiver, head, run_mask(head), (BURST - taken) as u32)?;
+                            let run = run?;
                             if run.frames > 0 {
                                 vale.pass(j, k, run.frames);
                                 taken += run.frames as usize;
@@ -518,7 +540,8 @@ impl Engine {
                                 to.bytes_to += run.bytes;
                                 continue;
                             }
-                        } else if !(matches!(to.kind, Kind::Shm(_)) && from.plain & to.tap.is_none()) {
+                        }
+                        if !(matches!(to.kind, Kind::Shm(_)) && from.plain & to.tap.is_none()) {
                             match offer(vale.is_clear(k), from, to, lent, &header, scratch) {
                                 Offered::Delivered => {
                                     vale.pass(j, k, 1);
@@ -830,6 +853,22 @@ impl Attached {
             self.extra.resize(buffer + 1, 0);
         }
         self.extra[buffer] = copies;
+    }
+}
+
+/// Passes frames between two ports of a kind for as long as what was decided about the first, `head`, holds for those that
+/// follow; `None` where each has to be looked at.
+#[inline(always)]
+fn pass_run(from: &mut Attached, to: &mut Attached, head: [u64; 2], limit: u32) -> Option<Result<Passed, BrokenPort>> {
+    let unseen = from.tap.is_none() & to.tap.is_none();
+    match (&mut from.kind, &mut to.kind) {
+        (Kind::Shm(sender), Kind::Shm(receiver)) if from.plain & unseen => {
+            Some(sender.pass_run(receiver, head, run_mask(head), limit))
+        }
+        (Kind::Vhost(sender), Kind::Vhost(receiver)) if unseen & from.access.address.is_none() & to.present => {
+            Some(Ok(sender.pass_run(receiver, head, run_mask(head), limit)))
+        }
+        _ => None,
     }
 }
 

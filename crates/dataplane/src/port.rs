@@ -75,6 +75,15 @@ pub struct Delivery<'a> {
     pub priority: Priority,
 }
 
+/// What went through at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Passed {
+    /// Frames.
+    pub frames: u32,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// The switch's end of a port.
 pub trait Port: Send {
     /// Once in each turn of the loop, before all else: what must be fetched or sent by system calls, timers that ran out.

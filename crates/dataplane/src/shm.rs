@@ -5,7 +5,7 @@
 //! program names empty buffers in `free`; the switch fills them and names them in `receive`. A frame that cannot be
 //! delivered keeps its buffer, so that a program that sends too fast runs out of buffers: that is the backpressure.
 
-use crate::port::{self, BrokenPort, Delivery, Descriptor, Offload};
+use crate::port::{self, BrokenPort, Delivery, Descriptor, Offload, Passed};
 use crate::region::{BUFFER_BYTES, Buffers, Region, RingCells};
 use crate::ring::{Broken, Consumer, Producer};
 use crate::sync::Ordering;
@@ -70,15 +70,6 @@ pub struct Access {
     pub kick: OwnedFd,
     /// Readable when the switch woke the program.
     pub wake: OwnedFd,
-}
-
-/// What went through at once.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Passed {
-    /// Frames.
-    pub frames: u32,
-    /// Their bytes.
-    pub bytes: u64,
 }
 
 /// The switch's end of a port.

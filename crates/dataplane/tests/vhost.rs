@@ -4,9 +4,11 @@
 
 mod vhost_rig;
 
+use sluicenet_dataplane::engine::Access;
 use sluicenet_dataplane::vhost::driver::DriverConfig;
 use sluicenet_dataplane::vhost::header::*;
-use vhost_rig::{Rig, frame, number};
+use sluicenet_proto::loss::DropReason;
+use vhost_rig::{Rig, frame, mac, number};
 
 fn config() -> DriverConfig {
     DriverConfig::default()
@@ -89,6 +91,54 @@ fn frames_of_all_lengths_arrive_whatever_the_guests_agreed_on() {
             }
         }
     }
+}
+
+#[test]
+fn what_was_decided_about_one_frame_holds_only_for_those_like_it() {
+    // All of them are in the queue when the switch looks: what goes straight from guest to guest is looked at as the rest is.
+    let mut rig = Rig::new(&[config(), config(), config()]);
+    let access = Access { address: None, domain: Some(7), priority: None };
+    (0..3).for_each(|k| assert!(rig.engine.set_access(k, access) && rig.engine.give(mac(k), 7, k)));
+    let tagged = |number| {
+        let mut bytes = frame(0, 1, number, 100);
+        bytes[12..16].copy_from_slice(&[0x81, 0, 0, 9]);
+        bytes
+    };
+    let (short, full, after, long, last) =
+        (frame(0, 1, 0, 60), frame(0, 1, 1, 1_514), frame(0, 1, 5, 61), frame(0, 1, 6, 4_000), frame(0, 1, 7, 62));
+    let other = frame(0, 2, 4, 60);
+    // With another's address, and in another's VLAN, in between.
+    for f in [&short, &full, &frame(2, 1, 2, 60), &tagged(3), &other, &after, &long] {
+        assert!(rig.guest(0).send(f).unwrap());
+    }
+    // Of one of them something is left to be done.
+    assert!(rig.guest(0).send_with(0, &left(0), &segment(0, 1, 20)).unwrap());
+    assert!(rig.send(0, &last));
+    let mut got = Vec::new();
+    rig.until("all of them", |rig| {
+        got.extend(rig.receive(1));
+        got.len() == 6
+    });
+    assert_eq!(got, [short, full, after, long, segment(0, 1, 20), last]);
+    assert_eq!(rig.receive(2), Some(other));
+    assert_eq!(rig.engine.report(0).unwrap().counters.refused.frames(DropReason::ForgedSource), 2);
+
+    // Only what is behind the first bytes differs: looked at where an address is given.
+    let mut forged = segment(0, 1, 20);
+    forged[29] = 9;
+    assert!(rig.engine.set_access(0, Access { address: Some([10, 0, 0, 1].into()), ..access }));
+    assert!(rig.guest(0).send(&segment(0, 1, 20)).unwrap());
+    assert!(rig.guest(0).send(&forged).unwrap());
+    assert!(rig.send(0, &segment(0, 1, 21)));
+    let mut got = Vec::new();
+    rig.until("both of them", |rig| {
+        got.extend(rig.receive(1));
+        got.len() == 2
+    });
+    assert_eq!(got, [segment(0, 1, 20), segment(0, 1, 21)]);
+    assert_eq!(rig.engine.report(1).unwrap().counters.dropped.frames(DropReason::ForgedSource), 1);
+    let (accepted, delivered, dropped) = rig.engine.ledger();
+    assert_eq!((accepted, delivered, dropped), (10, 9, 1));
 }
 
 /// A TCP segment over IPv4 of `payload` bytes from guest `from` to guest `to`, its checksum left; headers are 54 bytes.
@@ -311,7 +361,7 @@ fn a_frontend_that_listens_is_connected_to_and_again_after_it_was_gone() {
     rig.plug(0);
     rig.connect(0, config());
     let port = Port::open(Socket::Connect(rig.path(1))).unwrap();
-    rig.engine.plug(1, "guest-1", Box::new(port), Default::default()).unwrap();
+    rig.engine.plug_vhost(1, "guest-1", port, Default::default()).unwrap();
     assert!(rig.engine.give(vhost_rig::mac(1), 0, 1));
     for _ in 0..3 {
         let listener = std::os::unix::net::UnixListener::bind(rig.path(1)).unwrap();

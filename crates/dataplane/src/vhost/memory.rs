@@ -178,12 +178,29 @@ impl Memory {
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) }
     }
 
+    /// Copies `len` bytes from `skip` behind the start of a span to `to_skip` behind the start of one of another guest.
+    #[inline(always)]
+    pub fn copy(&self, span: Span, skip: usize, to: &Memory, to_span: Span, to_skip: usize, len: usize) {
+        let (from, into) = (self.place(span, skip, len), to.place(to_span, to_skip, len));
+        // SAFETY: both inside their mappings, which are two even where two guests share a file; bytes that change meanwhile
+        // are torn, which callers allow for.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), into, len) }
+    }
+
     /// Has the first two cache lines of a span fetched.
     #[inline(always)]
     pub fn prefetch(&self, span: Span) {
         let at = self.place(span, 0, 0);
         prefetch(at);
         prefetch(at.wrapping_add(64));
+    }
+
+    /// The same for a span that is going to be written to.
+    #[inline(always)]
+    pub fn prefetch_to_write(&self, span: Span) {
+        let at = self.place(span, 0, 0);
+        prefetch_to_write(at);
+        prefetch_to_write(at.wrapping_add(64));
     }
 
     /// `len` bytes at an address of the frontend's, aligned, all in one region.
@@ -205,6 +222,17 @@ fn prefetch(at: *const u8) {
     // SAFETY: fetches or does not; it never faults.
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast())
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+#[inline(always)]
+fn prefetch_to_write(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: fetches or does not; it never faults.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(at.cast())
     };
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
@@ -360,6 +388,11 @@ impl Ring {
     pub fn set_desc(&self, i: u16, desc: Desc) {
         self.set_desc_addr(i, desc.addr);
         self.set_desc_rest(i, desc.rest());
+    }
+    /// Has a used entry fetched to be written.
+    #[inline(always)]
+    pub fn prefetch_used(&self, i: u16) {
+        prefetch_to_write(self.used_at(4 + 8 * usize::from(i & self.mask)));
     }
     /// Has a descriptor fetched.
     #[inline(always)]

@@ -24,7 +24,7 @@ pub mod queue;
 pub mod record;
 mod sigbus;
 
-use crate::port::{BrokenPort, Delivery, Descriptor, Offload};
+use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Passed};
 use guest::Guest;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use sluicenet_proto::time::{Duration, Instant};
@@ -165,6 +165,12 @@ impl Port {
         Ok(Port { guest: Guest::default(), jobs, shared, thread, record, now: Instant::ZERO, asleep: false })
     }
 
+    /// Passes a run of frames to another guest: see [`Guest::pass_run`].
+    #[inline(always)]
+    pub fn pass_run(&mut self, to: &mut Port, head: [u64; 2], mask: u64, limit: u32) -> Passed {
+        self.guest.pass_run(&mut to.guest, head, mask, limit)
+    }
+
     #[cold]
     fn do_jobs(&mut self) {
         // Counted before it is looked: what comes meanwhile is seen the next time.
@@ -215,6 +221,7 @@ impl crate::port::Port for Port {
         if self.guest.is_lost() {
             self.lose();
         }
+        self.guest.look_ahead();
         Ok(())
     }
 

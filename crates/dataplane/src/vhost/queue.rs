@@ -194,6 +194,10 @@ impl Queue {
             return Err(Fault::Entry);
         }
         ring.prefetch_desc(head);
+        // Eight entries are in a cache line.
+        if ahead % 8 == 0 {
+            ring.prefetch_used(self.used.wrapping_add(ahead).wrapping_add(8));
+        }
         Ok(head)
     }
 
@@ -277,20 +281,37 @@ impl Queue {
     }
 
     /// Shows the driver what is done with; whether it has to be woken.
-    #[inline(always)]
     #[must_use]
     pub fn publish(&mut self) -> bool {
+        self.show_used() && {
+            // The index must be seen before it is asked whether the driver sleeps, which asks in the other order.
+            fence(Ordering::SeqCst);
+            self.wants_call()
+        }
+    }
+
+    /// Shows the driver what is done with; whether there is any of it, and after a fence [`Queue::wants_call`] has to be asked.
+    #[inline(always)]
+    pub fn show_used(&mut self) -> bool {
+        if self.used == self.published {
+            return false;
+        }
+        self.setup.ring.set_used_idx(self.used);
+        if let Some(record) = &mut self.setup.record {
+            record.publish(self.used);
+        }
+        true
+    }
+
+    /// Whether the driver has to be woken for what was shown since this was asked last.
+    #[inline(always)]
+    #[must_use]
+    pub fn wants_call(&mut self) -> bool {
         if self.used == self.published {
             return false;
         }
         let ring = &self.setup.ring;
-        ring.set_used_idx(self.used);
-        if let Some(record) = &mut self.setup.record {
-            record.publish(self.used);
-        }
         let before = std::mem::replace(&mut self.published, self.used);
-        // The index must be seen before it is asked whether the driver sleeps, which asks in the other order.
-        fence(Ordering::SeqCst);
         if self.setup.event_idx {
             // virtio 1.2, 2.7.7.2.
             let event = ring.used_event();

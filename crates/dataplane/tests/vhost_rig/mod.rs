@@ -66,7 +66,7 @@ impl Rig {
 
     pub fn plug(&mut self, k: usize) {
         let port = Port::open(Socket::Listen(self.path(k))).unwrap();
-        self.engine.plug(k, &format!("guest-{k}"), Box::new(port), Access::default()).unwrap();
+        self.engine.plug_vhost(k, &format!("guest-{k}"), port, Access::default()).unwrap();
         assert!(self.engine.give(mac(k), 0, k));
     }
 

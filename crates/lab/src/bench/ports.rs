@@ -176,7 +176,7 @@ fn drivers(engine: &mut Engine, ports: &Ports) -> Result<Vec<Driver>, PortsError
     let paths: Vec<PathBuf> = (0..ports.ports).map(|k| ports.scratch.join(format!("port-{k}.sock"))).collect();
     for (k, path) in paths.iter().enumerate() {
         let port = Port::open(Socket::Listen(path.clone()))?;
-        engine.plug(k, "sluicenet-bench", Box::new(port), Access::default()).map_err(std::io::Error::from)?;
+        engine.plug_vhost(k, "sluicenet-bench", port, Access::default()).map_err(std::io::Error::from)?;
     }
     let config = DriverConfig { queue_size: (ports.buffers / 2) as u16, ..DriverConfig::default() };
     let connecting = std::thread::spawn(move || -> std::io::Result<Vec<Driver>> {

@@ -7,7 +7,7 @@ use super::metrics;
 use super::privileges::{self, Becomes, Rights};
 use super::status::{Snapshot, Status};
 use super::uplink;
-use sluicenet_dataplane::engine::{Access, Engine};
+use sluicenet_dataplane::engine::{Access, Engine, PlugError};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
 use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
@@ -66,6 +66,9 @@ enum Opened {
     /// It comes into being when a program attaches.
     Attached,
 }
+
+/// Takes a port that was opened into service.
+type Plug = Box<dyn FnOnce(&mut Engine, usize) -> Result<(), PlugError> + Send>;
 
 /// A port in shared memory that a program uses; given up when dropped.
 pub struct Attached<'a> {
@@ -256,19 +259,22 @@ impl Daemon {
         if state.ports.len() >= state.config.ports_max {
             return Err(format!("the switch has {} ports, all of them in use", state.config.ports_max));
         }
-        let opened = match opened {
-            Opened::Port(opened) => Some(opened),
+        let config = port.clone();
+        let plug: Option<Plug> = match opened {
+            Opened::Port(opened) => {
+                Some(Box::new(move |engine: &mut Engine, k| engine.plug(k, &config.name, opened, config.access)))
+            }
             Opened::Later(socket) => {
-                Some(Box::new(vhost::Port::open(socket).map_err(|e| format!("port {}: {e}", port.name))?)
-                    as Box<dyn Port>)
+                let opened = vhost::Port::open(socket).map_err(|e| format!("port {}: {e}", port.name))?;
+                Some(Box::new(move |engine: &mut Engine, k| engine.plug_vhost(k, &config.name, opened, config.access)))
             }
             Opened::Attached => None,
         };
-        if let Some(opened) = opened {
+        if let Some(plug) = plug {
             let config = port.clone();
             let plugged = self.remote.run(move |engine| -> io::Result<()> {
                 let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
-                engine.plug(k, &config.name, opened, config.access)?;
+                plug(engine, k)?;
                 settle(engine, k, &config);
                 Ok(())
             });

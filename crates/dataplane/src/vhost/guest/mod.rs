@@ -9,6 +9,7 @@ use super::queue::{Fault, Queue, Setup, Spans};
 use crate::port::Offload;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 /// Pairs of queues a guest may have.
 pub const MAX_PAIRS: usize = 8;
@@ -19,8 +20,9 @@ const FRAME_BYTES: std::ops::RangeInclusive<u64> = 14..=65_535 + 22;
 /// Longest frame of a guest that takes neither long segments nor mergeable buffers: 1,500 bytes, header and tag.
 const PLAIN_FRAME: u32 = 1_518;
 
-/// Chains looked at together, so that what one needs is fetched while another is looked at.
-const BATCH: usize = 32;
+/// Chains looked at together, so that what one needs is fetched while another is looked at: as many as the switch takes from a
+/// port in a turn.
+const BATCH: usize = 64;
 
 /// What happened at a port, by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,9 +112,8 @@ pub struct Guest {
     slots: Vec<Slot>,
     free: Vec<u32>,
     lent: u32,
-    batch: [u32; BATCH],
+    batch: Vec<u32>,
     batch_from: usize,
-    batch_to: usize,
     batch_pair: usize,
     scratch: Vec<u8>,
     /// What happened.
@@ -249,14 +250,36 @@ impl Guest {
         }
     }
 
+    /// Reads the next chains of each queue that it has none of, so that they are fetched by the time they are needed.
+    #[inline]
+    pub fn look_ahead(&mut self) {
+        if self.batch_from == self.batch.len() {
+            self.fill();
+        }
+        for pair in 0..self.pairs {
+            if self.rx[pair].as_ref().is_some_and(|rx| rx.ready.len() < BATCH && rx.queue.is_live())
+                && let Err(fault) = self.read_ahead(pair)
+            {
+                self.fault(2 * pair, fault);
+            }
+        }
+    }
+
     /// Shows the guest what is done with, and wakes it if it wants to be.
     pub fn publish(&mut self) {
+        let mut shown = false;
         for pair in 0..self.pairs {
-            if self.rx[pair].as_mut().is_some_and(|rx| rx.queue.publish()) {
-                self.call(2 * pair);
-            }
-            if self.tx[pair].as_mut().is_some_and(|tx| tx.queue.publish()) {
-                self.call(2 * pair + 1);
+            shown |= self.rx[pair].as_mut().is_some_and(|rx| rx.queue.show_used());
+            shown |= self.tx[pair].as_mut().is_some_and(|tx| tx.queue.show_used());
+        }
+        if !shown {
+            return;
+        }
+        // The indices must be seen before it is asked whether the driver sleeps, which asks in the other order.
+        fence(Ordering::SeqCst);
+        for index in 0..2 * self.pairs {
+            if self.queue_mut(index).is_some_and(Queue::wants_call) {
+                self.call(index);
             }
         }
     }
@@ -264,7 +287,7 @@ impl Guest {
     /// Asks to be woken when there is something to send, unless `blocked`, or new room where there was none; whether there
     /// is already.
     pub fn fall_asleep(&mut self, blocked: bool) -> bool {
-        let mut quiet = blocked || self.batch_from == self.batch_to;
+        let mut quiet = blocked || self.batch_from == self.batch.len();
         for pair in 0..self.pairs {
             if let Some(rx) = self.rx[pair].as_mut().filter(|rx| rx.starved && rx.queue.is_live()) {
                 quiet &= rx.queue.want_kicks(rx.ready.len() as u16) == Ok(0);

@@ -1,8 +1,9 @@
 //! Frames towards a guest.
 
-use super::super::header::{self, GUEST_CSUM, GUEST_TSO4, GUEST_TSO6, MRG_RXBUF};
+use super::super::header::{self, GUEST_CSUM, GUEST_TSO4, GUEST_TSO6, HEADER_BYTES, MRG_RXBUF};
+use super::super::memory::{Memory, Span};
 use super::super::queue::Fault;
-use super::{BATCH, Chain, FRAME_BYTES, Guest, PLAIN_FRAME, Rx};
+use super::{BATCH, Chain, FRAME_BYTES, Guest, PLAIN_FRAME, Rx, Slot};
 use crate::port::{Delivery, Offload, Segmentation};
 use sluicenet_wire::offload::{Cutter, Network, finish_checksum};
 use std::collections::VecDeque;
@@ -82,7 +83,7 @@ impl Guest {
     }
 
     /// Reads the next chains of a receive queue; returns how many.
-    fn read_ahead(&mut self, pair: usize) -> Result<usize, Fault> {
+    pub(super) fn read_ahead(&mut self, pair: usize) -> Result<usize, Fault> {
         let Some(rx) = &mut self.rx[pair] else { return Ok(0) };
         let ahead = rx.ready.len() as u16;
         let count = usize::from(rx.queue.waiting(ahead)?).min(BATCH);
@@ -95,10 +96,36 @@ impl Guest {
             let len = rx.queue.walk(&self.memory, head, true, &mut spans)?;
             // Each buffer has room for a header at least (virtio 1.2, 5.1.6.3.1).
             let len = u32::try_from(len).ok().filter(|&len| len > self.header_bytes).ok_or(Fault::Chain)?;
-            self.memory.prefetch(spans.first);
+            self.memory.prefetch_to_write(spans.first);
             rx.ready.push_back(Chain { spans, len, head });
         }
         Ok(count)
+    }
+
+    /// Delivers a frame straight from another guest's memory, with `head` in place of its first 16 bytes, if either has it in one
+    /// piece and there is one queue to deliver it by; whether that is so.
+    #[inline(always)]
+    pub(super) fn put_from(&mut self, head: [u64; 2], slot: &Slot, memory: &Memory) -> bool {
+        let [pair] = self.live_rx[..] else { return false };
+        // Every guest takes a frame of that length; it also looks for more chains.
+        if slot.len > PLAIN_FRAME || !self.reserve(slot.len, &Offload::NONE) {
+            return false;
+        }
+        let (len, header_bytes) = (slot.len as usize, self.header_bytes as usize);
+        let total = header_bytes + len;
+        let Some(rx) = &mut self.rx[pair as usize] else { return false };
+        let Some(into) = rx.ready.front().map(|c| c.spans.first).filter(|into| into.len as usize >= total) else {
+            return false;
+        };
+        if len < 16 || slot.private.is_some() || (slot.spans.first.len as usize) < len {
+            return false;
+        }
+        write_plain_header(&self.memory, into, self.header_bytes);
+        self.memory.write(into, header_bytes, &head[0].to_le_bytes());
+        self.memory.write(into, header_bytes + 8, &head[1].to_le_bytes());
+        memory.copy(slot.spans.first, 16, &self.memory, into, header_bytes + 16, len - 16);
+        rx.finish(total as u32);
+        true
     }
 
     /// Delivers a frame for which room was reserved.
@@ -168,8 +195,12 @@ impl Guest {
         let Some(chain) = rx.ready.front().filter(|chain| chain.len as usize >= total) else {
             return self.put_many(pair, offload, bytes);
         };
-        let header = header::emit(offload, 1);
-        chain.spans.write(&self.memory, 0, &header[..self.header_bytes as usize]);
+        if *offload == Offload::NONE && chain.spans.first.len >= HEADER_BYTES {
+            write_plain_header(&self.memory, chain.spans.first, self.header_bytes);
+        } else {
+            let header = header::emit(offload, 1);
+            chain.spans.write(&self.memory, 0, &header[..self.header_bytes as usize]);
+        }
         chain.spans.write(&self.memory, self.header_bytes as usize, bytes);
         rx.finish(total as u32);
     }
@@ -214,6 +245,19 @@ impl Rx {
         if chain.spans.more.capacity() > 0 {
             self.spare.push(chain.spans);
         }
+    }
+}
+
+/// The header of a frame to which nothing is left to be done, in one buffer that has room for it: writes of lengths that are
+/// known here, since bytes that are put together first and copied as a whole wait for all that was written before them, to the
+/// memory of a guest on another core.
+#[inline(always)]
+fn write_plain_header(memory: &Memory, into: Span, header_bytes: u32) {
+    memory.write(into, 0, &[0; 8]);
+    if header_bytes == HEADER_BYTES {
+        memory.write(into, 8, &[0, 0, 1, 0]);
+    } else {
+        memory.write(into, 8, &[0, 0]);
     }
 }
 
