@@ -59,9 +59,8 @@ pub fn roles(scenario: &Scenario, w: &PartitionAggregate2, hosts: u32) -> (Vec<V
         Hosts::Count(n) => (0..all).filter(|h| !aggregators.contains(h)).take(*n as usize).collect(),
         Hosts::List(l) => l.clone(),
     };
-    let place = |role: u8| {
-        move |n: &u32| if w.among_vms { (n / vms, (n % vms) as u8) } else { (*n, role_vm(scenario, role)) }
-    };
+    let place =
+        |role: u8| move |n: &u32| if w.among_vms { (n / vms, (n % vms) as u8) } else { (*n, role_vm(scenario, role)) };
     (aggregators.iter().map(place(0)).collect(), workers.iter().map(place(1)).collect())
 }
 
