@@ -51,6 +51,10 @@ impl Place {
     pub fn programs(&self) -> PathBuf {
         self.0.join("programs")
     }
+    /// The namespaces that were made, or are to be: a line each.
+    pub fn namespaces(&self) -> PathBuf {
+        self.0.join("namespaces")
+    }
     /// Where a program says what it has to say.
     pub fn log(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.log"))

@@ -91,6 +91,8 @@ impl Live {
         }
         DirBuilder::new().recursive(true).mode(0o700).create(place.folder())?;
         File::create(place.programs())?;
+        let names: Vec<&str> = plan.namespaces().chain([CONTROL]).collect();
+        std::fs::write(place.namespaces(), names.join("\n"))?;
         let mut live = Live { place, programs: Vec::new(), children: Vec::new() };
         match live.bring_up(plan, scenario) {
             Ok(()) => Ok(live),
@@ -249,7 +251,14 @@ impl Live {
         for program in &programs {
             outcome = outcome.and(self.await_end(program));
         }
-        let gone = netns::clean()?;
+        let names = std::fs::read_to_string(self.place.namespaces())?;
+        let mut gone = Vec::new();
+        for name in names.lines() {
+            // One that was not made yet when the others failed is not there.
+            if Namespace::delete(name).is_ok() {
+                gone.push(name.to_owned());
+            }
+        }
         std::fs::remove_dir_all(self.place.folder())?;
         outcome.map(|()| gone)
     }
