@@ -52,7 +52,7 @@ fn a_full_outbox_says_so() {
     if !possible() {
         return;
     }
-    let lan = Lan::create("full", 1, Wiring::Plain).unwrap();
+    let lan = Lan::create("outbox", 1, Wiring::Plain).unwrap();
     let mut device = PacketDevice::open(lan.switch(), "p0", 2).unwrap();
     let frame = [2; 60];
     assert!(device.send(&frame) && device.send(&frame) && !device.has_room() && !device.send(&frame));
