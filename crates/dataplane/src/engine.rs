@@ -19,7 +19,7 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::offload::{Cutter, Network, finish_checksum};
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Frames taken from a port before it is the next one's turn.
@@ -472,14 +472,25 @@ impl Engine {
                 Err(BrokenPort) => self.broken(k),
             }
         }
+        let mut shown = false;
         for k in 0..self.upto {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
             match &mut attached.kind {
                 Kind::Shm(port) => port.publish(),
-                kind => {
-                    if call!(kind, publish()).is_err() {
+                Kind::Vhost(port) => shown |= port.show_used(),
+                Kind::Other(port) => {
+                    if port.publish().is_err() {
                         self.broken(k);
                     }
+                }
+            }
+        }
+        if shown {
+            // One for all guests: it waits for what was written to reach them.
+            fence(Ordering::SeqCst);
+            for attached in self.ports[..self.upto].iter_mut().flatten().filter(|a| a.present) {
+                if let Kind::Vhost(port) = &mut attached.kind {
+                    port.call_if_wanted();
                 }
             }
         }

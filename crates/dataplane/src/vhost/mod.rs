@@ -165,6 +165,19 @@ impl Port {
         Ok(Port { guest: Guest::default(), jobs, shared, thread, record, now: Instant::ZERO, asleep: false })
     }
 
+    /// The first half of [`publish`](crate::port::Port::publish): see [`Guest::show_used`].
+    #[inline]
+    #[must_use]
+    pub fn show_used(&mut self) -> bool {
+        self.guest.show_used()
+    }
+
+    /// Its second half.
+    #[inline]
+    pub fn call_if_wanted(&mut self) {
+        self.guest.call_if_wanted();
+    }
+
     /// Passes a run of frames to another guest: see [`Guest::pass_run`].
     #[inline(always)]
     pub fn pass_run(&mut self, to: &mut Port, head: [u64; 2], mask: u64, limit: u32) -> Passed {

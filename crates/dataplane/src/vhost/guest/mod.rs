@@ -257,7 +257,7 @@ impl Guest {
             self.fill();
         }
         for pair in 0..self.pairs {
-            if self.rx[pair].as_ref().is_some_and(|rx| rx.ready.len() < BATCH && rx.queue.is_live())
+            if self.rx[pair].as_ref().is_some_and(|rx| rx.ready.len() < BATCH / 2 && rx.queue.is_live())
                 && let Err(fault) = self.read_ahead(pair)
             {
                 self.fault(2 * pair, fault);
@@ -267,16 +267,28 @@ impl Guest {
 
     /// Shows the guest what is done with, and wakes it if it wants to be.
     pub fn publish(&mut self) {
+        if self.show_used() {
+            fence(Ordering::SeqCst);
+            self.call_if_wanted();
+        }
+    }
+
+    /// Shows the guest what is done with; whether there is any of it, and [`Guest::call_if_wanted`] has to follow a fence: the
+    /// indices must be seen before it is asked whether the driver sleeps, which asks in the other order.
+    #[inline]
+    #[must_use]
+    pub fn show_used(&mut self) -> bool {
         let mut shown = false;
         for pair in 0..self.pairs {
             shown |= self.rx[pair].as_mut().is_some_and(|rx| rx.queue.show_used());
             shown |= self.tx[pair].as_mut().is_some_and(|tx| tx.queue.show_used());
         }
-        if !shown {
-            return;
-        }
-        // The indices must be seen before it is asked whether the driver sleeps, which asks in the other order.
-        fence(Ordering::SeqCst);
+        shown
+    }
+
+    /// Wakes the guest if it wants to be for what it was shown.
+    #[inline]
+    pub fn call_if_wanted(&mut self) {
         for index in 0..2 * self.pairs {
             if self.queue_mut(index).is_some_and(Queue::wants_call) {
                 self.call(index);

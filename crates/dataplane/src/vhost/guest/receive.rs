@@ -86,12 +86,18 @@ impl Guest {
     pub(super) fn read_ahead(&mut self, pair: usize) -> Result<usize, Fault> {
         let Some(rx) = &mut self.rx[pair] else { return Ok(0) };
         let ahead = rx.ready.len() as u16;
-        let count = usize::from(rx.queue.waiting(ahead)?).min(BATCH);
+        let count = usize::from(rx.queue.waiting_up_to(ahead, BATCH as u16)?);
         let mut heads = [0; BATCH];
         for (i, head) in heads[..count].iter_mut().enumerate() {
             *head = rx.queue.head(ahead.wrapping_add(i as u16))?;
         }
         for &head in &heads[..count] {
+            // Put together where it stays: what is moved right after it was written waits for all that was written before.
+            if let Some(span) = rx.queue.walk_one(&self.memory, head, true).filter(|s| s.len > self.header_bytes) {
+                self.memory.prefetch_to_write(span);
+                rx.ready.push_back(Chain { spans: span.into(), len: span.len, head });
+                continue;
+            }
             let mut spans = rx.spare.pop().unwrap_or_default();
             let len = rx.queue.walk(&self.memory, head, true, &mut spans)?;
             // Each buffer has room for a header at least (virtio 1.2, 5.1.6.3.1).
