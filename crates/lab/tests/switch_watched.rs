@@ -258,8 +258,14 @@ fn privileges_are_dropped_after_the_start() {
         let started = running.line("it started", |l| l["message"] == "switch started");
         assert_eq!(started["capabilities"], "none");
         let uid = if user.is_some() { 65534 } else { rustix::process::geteuid().as_raw() };
-        let own = threads(running.child.id());
-        assert!(own.len() >= 4, "{own:?}");
+        // It says that it started before its threads do.
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        let mut own = threads(running.child.id());
+        while own.len() < 4 {
+            assert!(std::time::Instant::now() < until, "{own:?}");
+            std::thread::sleep(Duration::from_millis(5));
+            own = threads(running.child.id());
+        }
         for thread in own {
             for key in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
                 assert_eq!(thread[key], "0000000000000000", "{key} of {}", thread["Name"]);
