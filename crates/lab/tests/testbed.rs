@@ -38,7 +38,9 @@ fn sluicenet(words: &[&str]) -> Output {
 fn namespaces() -> Vec<String> {
     let all = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let names = all.map(|e| e.file_name().to_string_lossy().into_owned());
-    names.filter(|n| n.starts_with("sluice-s") || n.starts_with("sluice-fabric") || n.starts_with("sluice-control")).collect()
+    names
+        .filter(|n| n.starts_with("sluice-s") || n.starts_with("sluice-fabric") || n.starts_with("sluice-control"))
+        .collect()
 }
 
 #[test]
