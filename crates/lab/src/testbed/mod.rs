@@ -2,9 +2,11 @@
 //! fabric in real time. This is where the simulated and the real world are paired.
 //!
 //! [`Plan`] says, from the scenario alone, what there is to be: servers, tenants, names and addresses. [`fabric`] is the
-//! scenario's physical network as the data plane runs it, [`pa`] its applications over real sockets.
+//! scenario's physical network as the data plane runs it, [`pa`] its applications over real sockets, [`guest`] a virtual
+//! machine.
 
 pub mod fabric;
+pub mod guest;
 pub mod pa;
 mod plan;
 mod slowed;
