@@ -157,8 +157,6 @@ pub struct Queue {
     pub setup: Setup,
     /// The next available entry to take.
     pub next: u16,
-    /// The available index when it was read last.
-    seen: u16,
     /// Chains done with, and how many of them the driver knows of.
     used: u16,
     published: u16,
@@ -170,7 +168,7 @@ impl Queue {
     /// From what its frontend says; what the driver has been told already stands in the ring.
     pub fn new(setup: Setup) -> Queue {
         let used = setup.ring.used_idx();
-        let mut queue = Queue { next: setup.next, seen: setup.next, used, published: used, setup, broken: false };
+        let mut queue = Queue { next: setup.next, used, published: used, setup, broken: false };
         queue.want_no_kicks();
         queue
     }
@@ -192,20 +190,6 @@ impl Queue {
         let from = self.next.wrapping_add(ahead);
         let waiting = available.wrapping_sub(from);
         if waiting > self.setup.ring.size() { Err(Fault::Index) } else { Ok(waiting) }
-    }
-
-    /// The same, up to `enough`, without a look at the driver's index where the last one showed so many: that costs the driver's
-    /// core its cache line.
-    #[inline(always)]
-    pub fn waiting_up_to(&mut self, ahead: u16, enough: u16) -> Result<u16, Fault> {
-        let from = self.next.wrapping_add(ahead);
-        let known = self.seen.wrapping_sub(from);
-        if known >= enough && known <= self.setup.ring.size() {
-            return Ok(enough);
-        }
-        let waiting = self.waiting(ahead)?;
-        self.seen = from.wrapping_add(waiting);
-        Ok(waiting.min(enough))
     }
 
     /// The first descriptor of the chain that waits behind `ahead` others, which then is fetched.

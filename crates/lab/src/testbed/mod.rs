@@ -2,11 +2,13 @@
 //! fabric in real time. This is where the simulated and the real world are paired.
 //!
 //! [`Plan`] says, from the scenario alone, what there is to be: servers, tenants, names and addresses. [`fabric`] is the
-//! scenario's physical network as the data plane runs it, [`pa`] its applications over real sockets. [`live`] brings it up and
-//! down, with the [`files`] of its programs; [`measure`] does all of that for each variant of a scenario.
+//! scenario's physical network as the data plane runs it, [`pa`] its applications over real sockets, [`guest`] a virtual
+//! machine. [`live`] brings a testbed up and down, with the [`files`] of its programs; [`measure`] does all of that for each
+//! variant of a scenario.
 
 pub mod fabric;
 pub mod files;
+pub mod guest;
 pub mod live;
 pub mod measure;
 pub mod pa;

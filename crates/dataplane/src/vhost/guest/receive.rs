@@ -86,7 +86,7 @@ impl Guest {
     pub(super) fn read_ahead(&mut self, pair: usize) -> Result<usize, Fault> {
         let Some(rx) = &mut self.rx[pair] else { return Ok(0) };
         let ahead = rx.ready.len() as u16;
-        let count = usize::from(rx.queue.waiting_up_to(ahead, BATCH as u16)?);
+        let count = usize::from(rx.queue.waiting(ahead)?).min(BATCH);
         let mut heads = [0; BATCH];
         for (i, head) in heads[..count].iter_mut().enumerate() {
             *head = rx.queue.head(ahead.wrapping_add(i as u16))?;
