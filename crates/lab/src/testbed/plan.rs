@@ -93,6 +93,10 @@ impl Plan {
         if scenario.framing.kind != FramingKind::Ethernet {
             return refuse("framing.kind", "real frames are Ethernet's".into());
         }
+        if scenario.testbed.tenants == TenantKind::Guests {
+            let e = scenario.places.error("testbed.tenants", "the testbed boots no guests yet");
+            return Err(e.expected("namespaces"));
+        }
         for w in &scenario.workloads {
             match w {
                 Workload::PartitionAggregate2(_) => {}
@@ -253,6 +257,8 @@ mod tests {
         assert!(e.contains("delay is out of range"), "{e}");
         let e = refused(&format!("[topology]\nkind = \"xgft\"\nm = [4]\nw = [2]\n{}", PA.replace('7', "3")));
         assert!(e.contains("has 2 links"), "{e}");
+        let e = refused(&format!("{TREE}{PA}[testbed]\ntenants = \"guests\"\n"));
+        assert!(e.contains("boots no guests yet"), "{e}");
         let e = refused(&format!("[topology]\nkind = \"single-switch\"\nhosts = 300\n{PA}"));
         assert!(e.contains("at most 256"), "{e}");
     }
