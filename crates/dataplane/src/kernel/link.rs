@@ -5,14 +5,13 @@ use super::netlink::{ACK, CREATE, DUMP, EXCLUSIVE, Message, Netlink, REPLACE, at
 use super::netns::Namespace;
 use super::sys;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
-const RTM_NEWROUTE: u16 = 24;
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_NEWQDISC: u16 = 36;
 const RTM_GETQDISC: u16 = 38;
@@ -244,14 +243,6 @@ impl Links {
         let bytes = octets(address);
         let message = Message::new(RTM_NEWADDR, ACK | CREATE | REPLACE, &header).with(1, &bytes).with(2, &bytes);
         self.0.tell(message).tried(|| format!("the address {address}/{prefix} of {name}"))
-    }
-
-    /// Sends what no other route is for to a gateway.
-    pub fn add_default_route(&mut self, gateway: Ipv4Addr) -> Result<(), KernelError> {
-        // Table main, made by hand, of the whole internet, to one station.
-        let header = [libc::AF_INET as u8, 0, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
-        let message = Message::new(RTM_NEWROUTE, ACK | CREATE | REPLACE, &header).with(5, &gateway.octets());
-        self.0.tell(message).tried(|| format!("a default route by {gateway}"))
     }
 
     /// Says for good at which station an address is.

@@ -295,11 +295,6 @@ impl Driver {
         let _ = self.queues[index].kick.write(1);
     }
 
-    /// Takes the wake-ups that came for a queue; whether there were any.
-    pub fn was_called(&mut self, index: usize) -> bool {
-        self.queues[index].call.read().is_ok()
-    }
-
     /// Sends a frame; `false` when there are too few buffers: the switch holds them back.
     #[inline(always)]
     pub fn send(&mut self, frame: &[u8]) -> Result<bool, BrokenPort> {

@@ -319,9 +319,7 @@ impl Config {
     /// # Errors
     /// The first thing that is wrong, with its place.
     pub fn load(path: &Path) -> Result<Config> {
-        let name = path.display().to_string();
-        let bytes = crate::formats::read_bounded(path, &name, FILE_BYTES_MAX)?;
-        let text = String::from_utf8(bytes).map_err(|_| Error::file(&name, "this is not text in UTF-8"))?;
+        let text = text_of(path)?;
         Config::parse(path, &text)
     }
 
@@ -465,6 +463,13 @@ fn overlay(root: &Section<'_>, path: &Path) -> Result<OverlayConfig> {
         networks,
         servers,
     })
+}
+
+/// The text of a file, of a bounded size.
+pub(super) fn text_of(path: &Path) -> Result<String> {
+    let name = path.display().to_string();
+    let bytes = crate::formats::read_bounded(path, &name, FILE_BYTES_MAX)?;
+    String::from_utf8(bytes).map_err(|_| Error::file(&name, "this is not text in UTF-8"))
 }
 
 pub(super) fn ipv4(section: &Section<'_>, name: &str) -> Result<Ipv4Addr> {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::shm;
 use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -317,9 +317,4 @@ pub fn running(folder: &Path) -> Vec<(String, PathBuf)> {
         .collect();
     found.sort();
     found
-}
-
-/// A borrowed descriptor of anything that has one.
-pub(super) fn borrow<T: AsFd>(fd: &T) -> BorrowedFd<'_> {
-    fd.as_fd()
 }

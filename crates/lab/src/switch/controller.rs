@@ -1,11 +1,11 @@
 //! The overlay's controller as a program: who may ask it and how it is reached stands in a file.
 
-use super::config::{ipv4, key_of};
+use super::config::{ipv4, key_of, text_of};
+use crate::scenario::Result;
 use crate::scenario::keys::Kind::*;
 use crate::scenario::keys::{Spec, k};
 use crate::scenario::section::Section;
 use crate::scenario::tree::Document;
-use crate::scenario::{Error, Result};
 use sluicenet_dataplane::controller::Daemon;
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_proto::overlay::controller::ControllerConfig;
@@ -14,9 +14,6 @@ use sluicenet_wire::controller::UDP_PORT;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
-
-/// The largest file read.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 
 static ROOT: Spec = Spec {
     name: "",
@@ -60,10 +57,7 @@ impl ControllerFile {
     /// # Errors
     /// The first thing that is wrong, with its place.
     pub fn load(path: &Path) -> Result<ControllerFile> {
-        let name = path.display().to_string();
-        let bytes = crate::formats::read_bounded(path, &name, FILE_BYTES_MAX)?;
-        let text = String::from_utf8(bytes).map_err(|_| Error::file(&name, "this is not text in UTF-8"))?;
-        let doc = Document::parse(&name, &text)?;
+        let doc = Document::parse(&path.display().to_string(), &text_of(path)?)?;
         let root = Section::new(&doc, &ROOT, &doc.root, None)?;
         let section = root.section("controller", &CONTROLLER)?;
         let listen =

@@ -1,7 +1,7 @@
 //! A switch as a process: its engine on a thread of its own, and those who ask for something on others.
 
 use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, port_from_words};
-use super::control::{Answer, Request, Socket, borrow};
+use super::control::{Answer, Request, Socket};
 use super::log::Log;
 use super::metrics;
 use super::privileges::{self, Becomes, Rights};
@@ -18,7 +18,7 @@ use sluicenet_dataplane::tap::{Capture, tap};
 use sluicenet_dataplane::{shm, vhost};
 use sluicenet_node::vale::{Action, ValeConfig};
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -80,7 +80,7 @@ pub struct Attached<'a> {
 impl Attached<'_> {
     /// Memory, kick, wake.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
-        [borrow(&self.access.memory), borrow(&self.access.kick), borrow(&self.access.wake)]
+        [self.access.memory.as_fd(), self.access.kick.as_fd(), self.access.wake.as_fd()]
     }
 }
 
