@@ -1,0 +1,171 @@
+//! A port that somebody is or was at, and the frames of it that are in the switch.
+
+use super::head::{put_head, run_mask};
+use super::report::Access;
+use crate::port::{BrokenPort, Descriptor, Passed, Port};
+use crate::shm;
+use crate::tap::{Direction, Tap};
+use crate::vhost;
+use sluicenet_proto::loss::DropReason;
+
+/// A frame in the memory of the port it came from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lent {
+    pub(super) head: [u64; 2],
+    pub(super) buffer: u32,
+    /// Its length, above the number of its port.
+    len_and_owner: u32,
+}
+
+impl Lent {
+    #[inline(always)]
+    pub(super) fn new(frame: Descriptor, head: [u64; 2], owner: usize) -> Lent {
+        Lent { head, buffer: frame.buffer, len_and_owner: frame.len << 8 | owner as u32 }
+    }
+    #[inline(always)]
+    pub(super) fn len(self) -> u32 {
+        self.len_and_owner >> 8
+    }
+    #[inline(always)]
+    pub(super) fn owner(self) -> usize {
+        (self.len_and_owner & 0xff) as usize
+    }
+}
+
+/// What is behind a port. The one without a detour is the one of every frame.
+#[allow(clippy::large_enum_variant)]
+pub(super) enum Kind {
+    /// Memory that a program shares: the fast path.
+    Shm(shm::Port),
+    /// The queues of a guest.
+    Vhost(Box<vhost::Port>),
+    /// Anything else.
+    Other(Box<dyn Port>),
+}
+
+impl Kind {
+    #[inline(always)]
+    pub(super) fn get(&self) -> &dyn Port {
+        match self {
+            Kind::Shm(port) => port,
+            Kind::Vhost(port) => &**port,
+            Kind::Other(port) => &**port,
+        }
+    }
+    #[inline(always)]
+    pub(super) fn get_mut(&mut self) -> &mut dyn Port {
+        match self {
+            Kind::Shm(port) => port,
+            Kind::Vhost(port) => &mut **port,
+            Kind::Other(port) => &mut **port,
+        }
+    }
+}
+
+/// Calls a method of a port; of one in shared memory or of a guest directly.
+macro_rules! call {
+    ($kind:expr, $method:ident($($argument:expr),*)) => {
+        match $kind {
+            crate::engine::attached::Kind::Shm(port) => crate::port::Port::$method(port, $($argument),*),
+            crate::engine::attached::Kind::Vhost(port) => port.$method($($argument),*),
+            crate::engine::attached::Kind::Other(port) => port.$method($($argument),*),
+        }
+    };
+}
+pub(super) use call;
+
+/// A port that somebody is or was at.
+pub(super) struct Attached {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    pub(super) access: Access,
+    /// Bytes of the frames it sent, and of those it got.
+    pub(super) bytes_from: u64,
+    pub(super) bytes_to: u64,
+    /// Who looks on.
+    pub(super) tap: Option<Box<Tap>>,
+    /// Copies of a flooded frame beyond the first, by buffer.
+    pub(super) extra: Vec<u8>,
+    /// Whether nothing has to be looked at but the first bytes of its frames.
+    pub(super) plain: bool,
+    /// Whether it still sends and receives; a port that left stays until its last frame is delivered.
+    pub(super) present: bool,
+    /// What it sends has to wait: for a receiver, or until it takes its buffers back.
+    pub(super) blocked: bool,
+    /// Segments that have been delivered of the frame that is next for it, by class: of one that is cut on the way.
+    pub(super) cut: [u32; 8],
+    /// How much had changed in the switch when its next frame was found to have to wait for a receiver.
+    pub(super) waits_since: Option<u64>,
+}
+impl Attached {
+    /// Whether its frames may take the straight way.
+    pub(super) fn settle(&mut self) {
+        self.plain = matches!(self.kind, Kind::Shm(_)) && self.access == Access::default() && self.tap.is_none();
+    }
+
+    /// A frame goes out here, or is dropped on its last step.
+    #[inline]
+    pub(super) fn look_at(&mut self, len: u32, bytes: &[u8], dropped: Option<DropReason>) {
+        if let Some(tap) = &mut self.tap {
+            tap.take(Direction::Out, len, dropped, |into| into.copy_from_slice(&bytes[..into.len()]));
+        }
+        if dropped.is_none() {
+            self.bytes_to += u64::from(len);
+        }
+    }
+
+    /// Takes the frame that it showed; `dropped`, when that is the end of it.
+    #[inline(always)]
+    pub(super) fn accept(&mut self, frame: Descriptor, head: [u64; 2], dropped: Option<DropReason>) {
+        self.bytes_from += u64::from(frame.len);
+        if let Some(tap) = &mut self.tap {
+            let kind = &self.kind;
+            tap.take(Direction::In, frame.len, dropped, |into| {
+                call!(kind, read(frame.buffer, into));
+                put_head(head, into);
+            });
+        }
+        call!(&mut self.kind, accept());
+    }
+
+    /// Shows whoever looks on a frame of `from` that this port does not get.
+    #[cold]
+    pub(super) fn capture_lost(&mut self, from: &Attached, lent: Lent, reason: DropReason) {
+        if let Some(tap) = &mut self.tap {
+            tap.take(Direction::Out, lent.len(), Some(reason), |into| {
+                call!(&from.kind, read(lent.buffer, into));
+                put_head(lent.head, into);
+            });
+        }
+    }
+
+    #[cold]
+    pub(super) fn set_extra(&mut self, buffer: u32, copies: u8) {
+        let buffer = buffer as usize;
+        if self.extra.len() <= buffer {
+            self.extra.resize(buffer + 1, 0);
+        }
+        self.extra[buffer] = copies;
+    }
+}
+
+/// Passes frames between two ports of a kind for as long as what was decided about the first, `head`, holds for those that
+/// follow; `None` where each has to be looked at.
+#[inline(always)]
+pub(super) fn pass_run(
+    from: &mut Attached,
+    to: &mut Attached,
+    head: [u64; 2],
+    limit: u32,
+) -> Option<Result<Passed, BrokenPort>> {
+    let unseen = from.tap.is_none() & to.tap.is_none();
+    match (&mut from.kind, &mut to.kind) {
+        (Kind::Shm(sender), Kind::Shm(receiver)) if from.plain & unseen => {
+            Some(sender.pass_run(receiver, head, run_mask(head), limit))
+        }
+        (Kind::Vhost(sender), Kind::Vhost(receiver)) if unseen & from.access.address.is_none() & to.present => {
+            Some(Ok(sender.pass_run(receiver, head, run_mask(head), limit)))
+        }
+        _ => None,
+    }
+}

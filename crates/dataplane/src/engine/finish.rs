@@ -1,0 +1,75 @@
+//! What a sender left to be done to a frame, done for a receiver that cannot.
+
+use super::SCRATCH_BYTES;
+use super::attached::{Attached, Lent, call};
+use super::offer::{domain_of, fetch};
+use crate::port::{BrokenPort, Delivery, Offload, Port, Segmentation};
+use sluicenet_proto::frame::Priority;
+use sluicenet_proto::loss::DropReason;
+use sluicenet_wire::offload::{Cutter, Network, finish_checksum};
+
+/// What became of a frame of which something is left to be done.
+pub(super) enum Finished {
+    Delivered,
+    NotYet,
+    Never(DropReason),
+}
+
+/// Does what a sender left to be done to a frame, for a receiver that cannot; of a frame that is cut, `cut` segments have
+/// been delivered already.
+#[cold]
+pub(super) fn finish(
+    from: &Attached,
+    to: &mut Attached,
+    lent: Lent,
+    priority: Priority,
+    scratch: &mut [u8],
+    cut: &mut u32,
+) -> Result<Finished, BrokenPort> {
+    let offload = call!(&from.kind, offload(lent.buffer));
+    let domain = domain_of(from, lent);
+    let (scratch, segment) = scratch.split_at_mut(SCRATCH_BYTES / 2);
+    let (bytes, dropped) = fetch(from, lent, scratch);
+    if let Some(reason) = dropped {
+        to.look_at(lent.len(), bytes, dropped);
+        return Ok(Finished::Never(reason));
+    }
+    let (start, offset) = offload.checksum.unwrap_or_default();
+    let network = match offload.segmentation {
+        Segmentation::None => {
+            if !call!(&mut to.kind, reserve(lent.len(), &Offload::NONE))? {
+                return Ok(Finished::NotYet);
+            }
+            if finish_checksum(bytes, start.into(), offset.into()).is_err() {
+                return Ok(Finished::Never(DropReason::Malformed));
+            }
+            to.look_at(lent.len(), bytes, None);
+            let delivery = Delivery { bytes, offload: Offload::NONE, domain, priority };
+            call!(&mut to.kind, deliver(&delivery));
+            return Ok(Finished::Delivered);
+        }
+        Segmentation::Tcp4 => Network::V4,
+        Segmentation::Tcp6 => Network::V6,
+    };
+    // A sender that changed its headers after they were read, or whose frame is not what it said.
+    let Ok(cutter) = Cutter::new(bytes, network, start.into(), offload.segment.into()) else {
+        return Ok(Finished::Never(DropReason::Malformed));
+    };
+    while (*cut as usize) < cutter.count() {
+        let len = cutter.len(*cut as usize);
+        if len > segment.len() || len as u32 > call!(&to.kind, max_frame()) {
+            *cut = 0;
+            return Ok(Finished::Never(DropReason::TooBig));
+        }
+        if !call!(&mut to.kind, reserve(len as u32, &Offload::NONE))? {
+            return Ok(Finished::NotYet);
+        }
+        cutter.emit(*cut as usize, false, &mut segment[..len]);
+        to.look_at(len as u32, &segment[..len], None);
+        let delivery = Delivery { bytes: &segment[..len], offload: Offload::NONE, domain, priority };
+        call!(&mut to.kind, deliver(&delivery));
+        *cut += 1;
+    }
+    *cut = 0;
+    Ok(Finished::Delivered)
+}

@@ -1,0 +1,272 @@
+//! The loop: takes frames from ports, asks [`Vale`] where they go, and copies them there when there is room.
+//!
+//! A frame stays in its sender's memory until it is delivered. What is decided about it is decided on a copy of its first
+//! bytes, which are also what is delivered: a program that changes a frame after it was checked changes its payload only.
+//! Between two ports in shared memory, or two guests, a frame is copied once, straight; between all others by way of memory
+//! that nobody else can write.
+
+mod attached;
+mod finish;
+mod head;
+mod offer;
+mod report;
+mod run;
+mod turn;
+
+use crate::port::Port;
+use crate::remote::{Jobs, Remote};
+use crate::shm;
+use crate::tap::Tap;
+use crate::vhost;
+use attached::{Attached, Kind, Lent};
+pub use report::{Access, Event, Happened, PlugError, PortReport};
+use sluicenet_node::vale::{Action, Vale, ValeConfig};
+use sluicenet_proto::frame::Priority;
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::overlay::fib::Station;
+use sluicenet_proto::time::{Duration, Instant};
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Events that may wait for whoever reads them; what they tell is counted at the ports in any case.
+const EVENTS_MAX: usize = 4096;
+
+/// Room for the largest frame a guest may send to be cut into segments, and its headers.
+const SCRATCH_BYTES: usize = 1 << 17;
+/// A switch and its ports.
+pub struct Engine {
+    vale: Vale<Lent>,
+    ports: Vec<Option<Attached>>,
+    /// Beyond this port nobody ever was.
+    upto: usize,
+    /// Frames the switch dropped for want of room, to be given back.
+    dropped: Vec<Lent>,
+    /// A frame between two ports, where nobody else can write it.
+    scratch: Box<[u8]>,
+    watched: Instant,
+    started: std::time::Instant,
+    jobs: Jobs,
+    sleeps: u64,
+    /// Grows with every change after which a frame that had to wait may not have to any more.
+    changes: u64,
+    events: Option<SyncSender<Event>>,
+}
+
+impl Engine {
+    /// A switch of up to `ports` (1 to 64), nobody at them.
+    pub fn new(ports: usize, config: ValeConfig) -> Engine {
+        Engine {
+            vale: Vale::new(ports, config),
+            ports: (0..ports).map(|_| None).collect(),
+            upto: 0,
+            dropped: Vec::new(),
+            scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
+            watched: Instant::ZERO,
+            started: std::time::Instant::now(),
+            jobs: Jobs::default(),
+            sleeps: 0,
+            changes: 0,
+            events: None,
+        }
+    }
+
+    /// A handle by which other threads reach the switch while it runs.
+    pub fn remote(&mut self) -> io::Result<Remote> {
+        self.jobs.remote()
+    }
+
+    /// What happens from now on.
+    pub fn events(&mut self) -> Receiver<Event> {
+        let (sender, receiver) = sync_channel(EVENTS_MAX);
+        self.events = Some(sender);
+        receiver
+    }
+
+    fn tell(&self, k: usize, what: Happened) {
+        if let (Some(events), Some(attached)) = (&self.events, &self.ports[k]) {
+            // Who does not read does not want to know.
+            let _ = events.try_send(Event { port: attached.name.clone(), what });
+        }
+    }
+
+    /// Time since the switch was made.
+    pub fn now(&self) -> Instant {
+        Instant::ZERO + Duration::from_ns(self.started.elapsed().as_nanos() as u64)
+    }
+
+    /// A port at which nobody is or was.
+    pub fn vacant_port(&self) -> Option<usize> {
+        self.ports.iter().position(Option::is_none)
+    }
+
+    /// How many ports there may be.
+    pub fn port_count(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// The port of that name at which somebody is.
+    pub fn port_named(&self, name: &str) -> Option<usize> {
+        self.ports.iter().position(|p| p.as_ref().is_some_and(|p| p.present && p.name == name))
+    }
+
+    /// Makes a port in shared memory with `buffers` of them (a power of two from 2 to 65,536); nobody may be at it.
+    pub fn plug_shm(&mut self, k: usize, name: &str, buffers: u32) -> io::Result<shm::Access> {
+        self.check_vacant(k)?;
+        let (port, access) = shm::Port::create(name, buffers)?;
+        self.attach(k, name, Kind::Shm(port), Access::default());
+        Ok(access)
+    }
+
+    /// Takes a guest's port into service; nobody may be there.
+    pub fn plug_vhost(&mut self, k: usize, name: &str, port: vhost::Port, access: Access) -> Result<(), PlugError> {
+        self.check_vacant(k)?;
+        self.attach(k, name, Kind::Vhost(Box::new(port)), access);
+        Ok(())
+    }
+
+    /// Takes any other port into service; nobody may be there.
+    pub fn plug(&mut self, k: usize, name: &str, port: Box<dyn Port>, access: Access) -> Result<(), PlugError> {
+        self.check_vacant(k)?;
+        self.attach(k, name, Kind::Other(port), access);
+        Ok(())
+    }
+
+    fn check_vacant(&self, k: usize) -> Result<(), PlugError> {
+        match self.ports.get(k) {
+            None => Err(PlugError::NoSuchPort(k)),
+            Some(Some(_)) => Err(PlugError::Occupied(k)),
+            Some(None) => Ok(()),
+        }
+    }
+
+    fn attach(&mut self, k: usize, name: &str, kind: Kind, access: Access) {
+        let attached = Attached {
+            name: name.to_owned(),
+            plain: matches!(kind, Kind::Shm(_)),
+            kind,
+            access: Access::default(),
+            bytes_from: 0,
+            bytes_to: 0,
+            tap: None,
+            extra: Vec::new(),
+            present: true,
+            blocked: false,
+            waits_since: None,
+            cut: [0; 8],
+        };
+        self.ports[k] = Some(attached);
+        self.upto = self.upto.max(k + 1);
+        self.changes += 1;
+        self.set_access(k, access);
+        self.vale.plug(k);
+    }
+
+    /// Says what the machine at port `k` may send; whether anybody is there.
+    pub fn set_access(&mut self, k: usize, access: Access) -> bool {
+        let Some(attached) = self.ports[k].as_mut() else { return false };
+        attached.access = access;
+        attached.settle();
+        true
+    }
+
+    /// Has somebody look on at port `k`; whether anybody is there and nobody looks on already.
+    pub fn set_tap(&mut self, k: usize, tap: Tap) -> bool {
+        self.sweep_taps();
+        let Some(attached) = self.ports[k].as_mut().filter(|a| a.present && a.tap.is_none()) else { return false };
+        attached.tap = Some(Box::new(tap));
+        attached.settle();
+        true
+    }
+
+    /// Forgets those who look on no more.
+    pub fn sweep_taps(&mut self) {
+        for attached in self.ports.iter_mut().flatten().filter(|a| a.tap.as_ref().is_some_and(|t| t.is_closed())) {
+            attached.tap = None;
+            attached.settle();
+        }
+    }
+
+    /// Takes a port away. What it sent is still delivered; what waits for it is dropped by name.
+    pub fn unplug(&mut self, k: usize) {
+        self.changes += 1;
+        let Engine { vale, ports, dropped, .. } = self;
+        if let Some(attached) = ports[k].as_mut().filter(|a| a.present) {
+            attached.present = false;
+            vale.unplug(k, &mut |frame| dropped.push(frame));
+            Engine::capture_dropped(ports, k, dropped, DropReason::PortGone);
+            if let Some(attached) = ports[k].as_mut() {
+                attached.tap = None;
+            }
+            Engine::give_back_dropped(ports, dropped);
+            if ports[k].as_ref().is_some_and(|a| a.kind.get().lent() == 0) {
+                ports[k] = None;
+            }
+        }
+    }
+
+    /// Gives a station to a port; whether the table had room.
+    pub fn give(&mut self, mac: [u8; 6], domain: u16, k: usize) -> bool {
+        let now = self.now();
+        self.changes += 1;
+        self.vale.give(now, Station::new(mac, domain), k)
+    }
+
+    /// Says to every port that leads elsewhere which station is at a port here, or no longer is.
+    pub fn announce(&mut self, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {
+        let now = self.now();
+        for attached in self.ports.iter_mut().flatten().filter(|a| a.present) {
+            if let Kind::Other(port) = &mut attached.kind {
+                port.announce(now, domain, mac, address, here);
+            }
+        }
+    }
+
+    /// Forgets the stations behind port `k`.
+    pub fn forget(&mut self, k: usize) {
+        self.changes += 1;
+        self.vale.forget(k);
+    }
+
+    /// What happened at port `k`, if anybody is there.
+    pub fn report(&self, k: usize) -> Option<PortReport> {
+        let attached = self.ports[k].as_ref()?;
+        let mut own = Vec::new();
+        attached.kind.get().counters(&mut |name, value| own.push((name, value)));
+        Some(PortReport {
+            name: attached.name.clone(),
+            counters: *self.vale.counters(k),
+            bytes_from: attached.bytes_from,
+            bytes_to: attached.bytes_to,
+            own,
+            isolated: self.vale.is_isolated(k),
+            output: std::array::from_fn(|p| self.vale.output_len(k, p as Priority)),
+            input: std::array::from_fn(|p| self.vale.input_len(k, p as Priority)),
+            lent: attached.kind.get().lent(),
+            waits_for: self.vale.waits_for(k),
+        })
+    }
+
+    /// Frames that wait, a copy for each port.
+    pub fn queued(&self) -> u64 {
+        self.vale.queued()
+    }
+
+    /// Times the loop went to sleep.
+    pub fn sleeps(&self) -> u64 {
+        self.sleeps
+    }
+
+    /// Changes the watchdog while traffic runs; what is isolated stays so until it moves.
+    pub fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
+        self.vale.set_watchdog(action, detection_time, restoration_time);
+    }
+
+    /// Frames accepted, delivered and dropped; panics when they and what is queued do not add up, which only a fault of
+    /// this program can cause.
+    pub fn ledger(&self) -> (u64, u64, u64) {
+        let (accepted, delivered, dropped) = self.vale.ledger();
+        assert_eq!(accepted, delivered + dropped + self.vale.queued(), "the switch's books do not balance");
+        (accepted, delivered, dropped)
+    }
+}

@@ -1,0 +1,96 @@
+//! A frame on its way from one port to another that can take it as it is.
+
+use super::SCRATCH_BYTES;
+use super::attached::{Attached, Lent, call};
+use super::head::{is_from, put_head, tag};
+use crate::port::{Delivery, Port, Segmentation};
+use sluicenet_node::vale::Header;
+use sluicenet_proto::frame::Priority;
+use sluicenet_proto::loss::DropReason;
+
+/// What became of a frame that was offered to a port.
+pub(super) enum Offered {
+    Delivered,
+    NotNow,
+    Never(DropReason),
+}
+
+/// Delivers a frame that nothing has to wait for, if there is room for it now.
+#[inline]
+pub(super) fn offer(
+    clear: bool,
+    from: &mut Attached,
+    to: &mut Attached,
+    lent: Lent,
+    header: &Header,
+    scratch: &mut [u8],
+) -> Offered {
+    if !fits(from, to, lent) {
+        to.capture_lost(from, lent, DropReason::TooBig);
+        return Offered::Never(DropReason::TooBig);
+    }
+    if !clear || !to.present || !call!(&mut to.kind, takes()).contains(header.priority) {
+        return Offered::NotNow;
+    }
+    let offload = call!(&from.kind, offload(lent.buffer));
+    // What is left to be done is done when it is the receiver's turn; that one is broken is found then, too.
+    if !call!(&to.kind, takes_offload(&offload)) {
+        return Offered::NotNow;
+    }
+    if !call!(&mut to.kind, reserve(lent.len(), &offload)).unwrap_or(false) {
+        return Offered::NotNow;
+    }
+    match hand_over(from, to, lent, header.priority, scratch) {
+        Ok(()) => Offered::Delivered,
+        Err(reason) => Offered::Never(reason),
+    }
+}
+
+/// Whether a port can take a frame at all.
+#[inline]
+pub(super) fn fits(from: &Attached, to: &Attached, lent: Lent) -> bool {
+    let longest = call!(&to.kind, max_frame());
+    let offload = call!(&from.kind, offload(lent.buffer));
+    lent.len() as usize <= SCRATCH_BYTES / 2
+        && match offload.segmentation {
+            Segmentation::None => lent.len() <= longest,
+            _ => u32::from(offload.headers) + u32::from(offload.segment) <= longest,
+        }
+}
+
+/// Copies a frame to a port that has reserved room, by way of memory that nobody else can write.
+#[inline]
+pub(super) fn hand_over(
+    from: &Attached,
+    to: &mut Attached,
+    lent: Lent,
+    priority: Priority,
+    scratch: &mut [u8],
+) -> Result<(), DropReason> {
+    let (bytes, dropped) = fetch(from, lent, scratch);
+    to.look_at(lent.len(), bytes, dropped);
+    if let Some(reason) = dropped {
+        return Err(reason);
+    }
+    let offload = call!(&from.kind, offload(lent.buffer));
+    let delivery = Delivery { bytes, offload, domain: domain_of(from, lent), priority };
+    call!(&mut to.kind, deliver(&delivery));
+    Ok(())
+}
+
+/// Copies a frame to where nobody else can write it, and looks why its sender may not send it, if so.
+#[inline]
+pub(super) fn fetch<'a>(from: &Attached, lent: Lent, scratch: &'a mut [u8]) -> (&'a mut [u8], Option<DropReason>) {
+    let bytes = &mut scratch[..lent.len() as usize];
+    call!(&from.kind, read(lent.buffer, bytes));
+    put_head(lent.head, bytes);
+    let forged = from.access.address.is_some_and(|own| !is_from(bytes, own));
+    (bytes, forged.then_some(DropReason::ForgedSource))
+}
+
+/// The broadcast domain a frame is of.
+#[inline]
+pub(super) fn domain_of(from: &Attached, lent: Lent) -> u16 {
+    let own = call!(&from.kind, domain(lent.buffer));
+    own.or(from.access.domain).unwrap_or_else(|| tag(lent.head) & 0xfff)
+}

@@ -1,0 +1,145 @@
+//! Turn after turn: asleep while there is nothing to do, with a watchdog over ports that take nothing.
+
+use super::Engine;
+use super::attached::{Attached, Lent};
+use super::report::Happened;
+use crate::port::{BrokenPort, Offload};
+use rustix::event::{PollFd, Timespec};
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::time::{Duration, Instant};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How often the watchdog looks, far below any detection time.
+pub(super) const WATCH_EVERY: Duration = Duration::from_ms(5);
+
+/// A watchdog that did not look for so long was not there: what it found last may have changed ever since.
+const AWAY: Duration = Duration::from_ms(20);
+
+/// How long the loop turns without a frame before it goes to sleep. Turns of ports in shared memory take 0.1 us, those of
+/// network devices 10.
+const PATIENCE: Duration = Duration::from_us(20);
+
+/// A port without room for so many bytes is stuck.
+const SMALL_FRAME: u32 = 60;
+
+impl Engine {
+    #[cold]
+    pub(super) fn watch(&mut self, now: Instant) {
+        let gap = now.since(self.watched);
+        if gap >= AWAY {
+            self.vale.was_away(gap);
+        }
+        self.watched = now;
+        self.changes += 1;
+        for k in 0..self.ports.len() {
+            let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
+            let Ok(has_room) = attached.kind.get_mut().reserve(SMALL_FRAME, &Offload::NONE) else {
+                self.broken(k);
+                continue;
+            };
+            let Engine { vale, dropped, ports, .. } = self;
+            let (was, before) = (vale.is_isolated(k), dropped.len());
+            vale.watch(now, k, has_room, &mut |frame| dropped.push(frame));
+            let is = vale.is_isolated(k);
+            if is && let Some(attached) = &mut ports[k] {
+                attached.cut = [0; 8];
+            }
+            if was != is {
+                Engine::capture_dropped(ports, k, &dropped[before..], DropReason::Watchdog);
+                self.tell(k, if is { Happened::Isolated } else { Happened::Restored });
+            }
+        }
+        Engine::give_back_dropped(&mut self.ports, &mut self.dropped);
+    }
+
+    /// Shows whoever looks on at port `k` what it does not get.
+    #[cold]
+    pub(super) fn capture_dropped(ports: &mut [Option<Attached>], k: usize, frames: &[Lent], reason: DropReason) {
+        for frame in frames {
+            if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([frame.owner(), k]) {
+                to.capture_lost(from, *frame, reason);
+            }
+        }
+    }
+
+    /// A port is no longer served.
+    #[cold]
+    pub(super) fn broken(&mut self, k: usize) {
+        if let Some(why) = self.ports[k].as_ref().filter(|a| a.present).map(|a| a.kind.get().why_broken()) {
+            self.tell(k, Happened::Broken(why));
+        }
+        self.unplug(k);
+    }
+
+    /// Does what other threads asked for.
+    #[cold]
+    fn do_jobs(&mut self) {
+        while let Some(job) = self.jobs.next() {
+            job(self);
+        }
+    }
+
+    /// Turns until `stop`, asleep while there is nothing to do.
+    pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        let mut idle = None;
+        while !stop.load(Ordering::Relaxed) {
+            if self.jobs.are_there() {
+                self.do_jobs();
+            }
+            if self.turn() > 0 {
+                idle = None;
+                continue;
+            }
+            let now = self.now();
+            if now.since(*idle.get_or_insert(now)) < PATIENCE {
+                std::hint::spin_loop();
+                continue;
+            }
+            idle = None;
+            self.sleep()?;
+        }
+        self.do_jobs();
+        Ok(())
+    }
+
+    /// Waits until a program wakes the switch, or the watchdog or a port has to look.
+    fn sleep(&mut self) -> io::Result<()> {
+        let mut quiet = !self.jobs.are_there();
+        for k in 0..self.ports.len() {
+            let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
+            // A port that has to wait is not waited for: who lets it go on wakes the switch, or the watchdog looks.
+            match attached.kind.get_mut().fall_asleep(attached.blocked) {
+                Ok(asleep) => quiet &= asleep,
+                Err(BrokenPort) => self.broken(k),
+            }
+        }
+        if quiet {
+            self.sleeps += 1;
+            let present = || self.ports.iter().flatten().filter(|a| a.present);
+            // An isolated port is looked after until it is restored, whether anything moves or not.
+            let isolated = (0..self.ports.len()).any(|k| self.vale.is_isolated(k));
+            let waiting = isolated || self.vale.queued() > 0 || present().any(|a| a.blocked);
+            let mut wait = if waiting { WATCH_EVERY } else { Duration::from_ms(100) };
+            let now = self.now();
+            for deadline in present().filter_map(|a| a.kind.get().poll_timeout()) {
+                wait = Duration(wait.0.min(deadline.0.saturating_sub(now.0)));
+            }
+            let timeout = Timespec { tv_sec: 0, tv_nsec: (wait.0 / 1_000) as i64 };
+            let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.ports.len() + 1);
+            self.jobs.waker(&mut fds);
+            present().for_each(|a| a.kind.get().wakers(&mut fds));
+            match rustix::event::poll(&mut fds, Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            if !waiting {
+                // Nobody was stuck while there was nothing to do.
+                self.watched = self.now();
+            }
+        }
+        self.jobs.wake_up();
+        self.ports.iter_mut().flatten().filter(|a| a.present).for_each(|a| a.kind.get_mut().wake_up());
+        Ok(())
+    }
+}

@@ -1,0 +1,265 @@
+//! One turn of the loop: what ports send is taken, what has room is delivered.
+
+use super::Engine;
+use super::attached::{Attached, Kind, Lent, call, pass_run};
+use super::finish::{Finished, finish};
+use super::head::{admit, header, members};
+use super::offer::{Offered, fits, hand_over, offer};
+use super::run::WATCH_EVERY;
+use crate::port::{BrokenPort, Port};
+use sluicenet_node::vale::Route;
+use sluicenet_proto::frame::PrioritySet;
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::time::Instant;
+use std::sync::atomic::{Ordering, fence};
+
+/// Frames taken from a port before it is the next one's turn.
+const BURST: usize = 64;
+
+impl Engine {
+    /// One turn: takes what ports send and delivers what has room. Returns the number of frames that moved.
+    pub fn turn(&mut self) -> usize {
+        let now = self.now();
+        let mut moved = 0;
+        // All of them first: what one has fetched from another core's cache is on its way while the next one looks.
+        for k in 0..self.upto {
+            let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
+            if call!(&mut attached.kind, on_turn(now)).is_err() {
+                self.broken(k);
+            }
+        }
+        for j in 0..self.upto {
+            match self.take_in(now, j) {
+                Ok(frames) => moved += frames,
+                Err(BrokenPort) => self.broken(j),
+            }
+        }
+        for k in 0..self.upto {
+            match self.deliver(now, k) {
+                Ok(frames) => moved += frames,
+                Err(BrokenPort) => self.broken(k),
+            }
+        }
+        let mut shown = false;
+        for k in 0..self.upto {
+            let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
+            match &mut attached.kind {
+                Kind::Shm(port) => port.publish(),
+                Kind::Vhost(port) => shown |= port.show_used(),
+                Kind::Other(port) => {
+                    if port.publish().is_err() {
+                        self.broken(k);
+                    }
+                }
+            }
+        }
+        if shown {
+            // One for all guests: it waits for what was written to reach them.
+            fence(Ordering::SeqCst);
+            for attached in self.ports[..self.upto].iter_mut().flatten().filter(|a| a.present) {
+                if let Kind::Vhost(port) = &mut attached.kind {
+                    port.call_if_wanted();
+                }
+            }
+        }
+        if now.since(self.watched) >= WATCH_EVERY {
+            self.watch(now);
+        }
+        moved
+    }
+
+    #[inline]
+    fn take_in(&mut self, now: Instant, j: usize) -> Result<usize, BrokenPort> {
+        let Engine { vale, ports, dropped, scratch, changes, .. } = self;
+        match &mut ports[j] {
+            None => return Ok(0),
+            Some(attached) => {
+                if attached.waits_since == Some(*changes) {
+                    return Ok(0);
+                }
+                (attached.blocked, attached.waits_since) = (false, None);
+            }
+        }
+        let mut taken = 0;
+        while taken < BURST {
+            let Some(from) = ports[j].as_mut().filter(|a| a.present) else { return Ok(taken) };
+            let Some(frame) = call!(&mut from.kind, next_frame())? else {
+                from.blocked |= call!(&from.kind, owes_room());
+                return Ok(taken);
+            };
+            // Two numbers and no array, which would be in memory: it is written in halves and read whole, and so only after all that
+            // was written before, the receiver's memory, has been fetched from the receiver's core.
+            let [low, high] = call!(&from.kind, head(frame.buffer));
+            let head = [low, high];
+            let header = match (from.plain, &from.kind) {
+                (true, _) => header(head),
+                (false, kind) => match admit(head, &from.access, kind.get(), frame) {
+                    Ok(header) => header,
+                    Err(reason) => {
+                        vale.refuse(j, reason);
+                        from.accept(frame, head, Some(reason));
+                        call!(&mut from.kind, give_back(frame.buffer));
+                        taken += 1;
+                        continue;
+                    }
+                },
+            };
+            let lent = Lent::new(frame, head, j);
+            match vale.route(now, j, &header) {
+                Route::To(k) => {
+                    if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
+                        if vale.is_clear(k)
+                            && let Some(run) = pass_run(from, to, head, (BURST - taken) as u32)
+                        {
+                            let run = run?;
+                            if run.frames > 0 {
+                                vale.pass(j, k, run.frames);
+                                taken += run.frames as usize;
+                                from.bytes_from += run.bytes;
+                                to.bytes_to += run.bytes;
+                                continue;
+                            }
+                        }
+                        if !(matches!(to.kind, Kind::Shm(_)) && from.plain & to.tap.is_none()) {
+                            match offer(vale.is_clear(k), from, to, lent, &header, scratch) {
+                                Offered::Delivered => {
+                                    vale.pass(j, k, 1);
+                                    taken += 1;
+                                    from.accept(frame, head, None);
+                                    call!(&mut from.kind, give_back(frame.buffer));
+                                    continue;
+                                }
+                                Offered::Never(reason) => {
+                                    vale.turn_away(j, k, reason);
+                                    taken += 1;
+                                    from.accept(frame, head, Some(reason));
+                                    call!(&mut from.kind, give_back(frame.buffer));
+                                    continue;
+                                }
+                                Offered::NotNow => {}
+                            }
+                        }
+                    }
+                    let queued = vale.queue(now, j, k, header.priority, lent, &mut |frame| dropped.push(frame));
+                    let Some(from) = &mut ports[j] else { return Ok(taken) };
+                    if queued.is_err() {
+                        from.blocked = true;
+                        if call!(&mut from.kind, hold()) {
+                            continue;
+                        }
+                        // With several classes to show, another may go on though nothing changes here.
+                        if matches!(from.kind, Kind::Shm(_)) {
+                            from.waits_since = Some(*changes);
+                        }
+                        return Ok(taken);
+                    }
+                    from.accept(frame, head, None);
+                }
+                Route::All => {
+                    let members = members(ports, header.destination.domain());
+                    let copies = vale.flood(now, j, header.priority, lent, members);
+                    let Some(from) = &mut ports[j] else { return Ok(taken) };
+                    from.accept(frame, head, None);
+                    if copies == 0 {
+                        call!(&mut from.kind, give_back(frame.buffer));
+                    } else {
+                        from.set_extra(frame.buffer, (copies - 1) as u8);
+                    }
+                }
+                Route::Drop(reason) => {
+                    let Some(from) = &mut ports[j] else { return Ok(taken) };
+                    from.accept(frame, head, Some(reason));
+                    call!(&mut from.kind, give_back(frame.buffer));
+                }
+            }
+            taken += 1;
+            if !dropped.is_empty() {
+                Engine::give_back_dropped(ports, dropped);
+            }
+        }
+        Ok(taken)
+    }
+
+    #[inline]
+    fn deliver(&mut self, now: Instant, k: usize) -> Result<usize, BrokenPort> {
+        let Engine { vale, ports, dropped, scratch, changes, .. } = self;
+        let mut delivered = 0;
+        if !vale.is_ready(k, PrioritySet::ALL) {
+            return Ok(0);
+        }
+        while let Some(to) = ports[k].as_mut().filter(|a| a.present) {
+            let takes = call!(&mut to.kind, takes());
+            if !vale.is_ready(k, takes) {
+                break;
+            }
+            let Some((priority, frame)) = vale.next(k, takes, &mut |frame| dropped.push(frame)) else { break };
+            let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([frame.owner(), k]) else {
+                unreachable!("a frame of nobody, or for its own sender")
+            };
+            if let (Kind::Shm(sender), Kind::Shm(receiver), true) =
+                (&mut from.kind, &mut to.kind, from.plain & to.tap.is_none())
+            {
+                let Some(empty) = receiver.empty_buffer()? else { break };
+                vale.take(now, k, priority);
+                sender.copy_to(frame.buffer, frame.len(), frame.head, receiver, empty);
+                to.bytes_to += u64::from(frame.len());
+            } else if fits(from, to, frame) {
+                let offload = call!(&from.kind, offload(frame.buffer));
+                let outcome = if call!(&to.kind, takes_offload(&offload)) {
+                    if !call!(&mut to.kind, reserve(frame.len(), &offload))? {
+                        break;
+                    }
+                    hand_over(from, to, frame, priority, scratch)
+                } else {
+                    let mut cut = to.cut[usize::from(priority)];
+                    let outcome = finish(from, to, frame, priority, scratch, &mut cut);
+                    to.cut[usize::from(priority)] = cut;
+                    match outcome? {
+                        Finished::NotYet => break,
+                        Finished::Delivered => Ok(()),
+                        Finished::Never(reason) => Err(reason),
+                    }
+                };
+                vale.take(now, k, priority);
+                if let Err(reason) = outcome {
+                    vale.spoil(k, reason);
+                }
+            } else {
+                vale.take(now, k, priority);
+                vale.spoil(k, DropReason::TooBig);
+                to.capture_lost(from, frame, DropReason::TooBig);
+            }
+            Engine::give_back(ports, frame);
+            delivered += 1;
+        }
+        *changes += delivered as u64;
+        if !dropped.is_empty() {
+            Engine::give_back_dropped(ports, dropped);
+        }
+        Ok(delivered)
+    }
+
+    /// A copy of a frame is done with; after the last its sender has its buffer back.
+    #[inline(always)]
+    fn give_back(ports: &mut [Option<Attached>], frame: Lent) {
+        let slot = &mut ports[frame.owner()];
+        let Some(attached) = slot else { return };
+        if let Some(extra) = attached.extra.get_mut(frame.buffer as usize)
+            && *extra > 0
+        {
+            *extra -= 1;
+            return;
+        }
+        call!(&mut attached.kind, give_back(frame.buffer));
+        if !attached.present && call!(&attached.kind, lent()) == 0 {
+            *slot = None;
+        }
+    }
+
+    #[cold]
+    pub(super) fn give_back_dropped(ports: &mut [Option<Attached>], dropped: &mut Vec<Lent>) {
+        for frame in dropped.drain(..) {
+            Engine::give_back(ports, frame);
+        }
+    }
+}
