@@ -313,6 +313,21 @@ impl Links {
         let socket = sys::udp_socket().tried(what)?;
         sys::set_feature(socket.as_fd(), name, feature.command(), on).tried(what)
     }
+
+    /// Leaves nothing to a device but checksums of the Internet's kind, which a virtio-net header can say: segments of whatever
+    /// kind, and other checksums, the kernel makes itself, behind the device's queue.
+    pub fn only_checksum_offload(&mut self, name: &str) -> Result<(), KernelError> {
+        let what = || format!("segmentation offloads of {name}");
+        let socket = sys::udp_socket().tried(what)?;
+        let wanted = |feature: &str| match feature {
+            "tx-checksum-sctp" | "tx-checksum-fcoe-crc" | "tx-gso-partial" | "tx-gso-list" | "tx-gso-robust" => {
+                Some(false)
+            }
+            _ if feature.starts_with("tx-") && feature.ends_with("-segmentation") => Some(false),
+            _ => None,
+        };
+        sys::set_features(socket.as_fd(), name, wanted).tried(what)
+    }
 }
 
 /// A token bucket in place, changed without losing what waits at it.

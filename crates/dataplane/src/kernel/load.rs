@@ -5,7 +5,7 @@
 
 use super::error::{KernelError, Tried};
 use super::netns::Namespace;
-use super::sys::{self, BATCH, Received, Wait};
+use super::sys::{self, BATCH, Place, Received, Wait};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -47,13 +47,14 @@ impl Sender {
     /// Sends as many as go, `most` and at most a burst; waits up to 50 ms for room for the first. How many went.
     pub fn send(&mut self, most: u64) -> io::Result<usize> {
         let count = most.min(BURST as u64) as usize;
-        let mut frames = [(0, 0); BURST];
-        for (i, frame) in frames.iter_mut().enumerate().take(count) {
-            *frame = (i * self.payload, self.payload);
+        let mut frames: [&[u8]; BURST] = [&[]; BURST];
+        let each = self.memory.chunks_exact_mut(self.payload);
+        for (i, (frame, bytes)) in frames.iter_mut().zip(each).enumerate().take(count) {
             let number = u64::from(self.number) << 48 | (self.sent + i as u64);
-            self.memory[frame.0..frame.0 + SHORTEST].copy_from_slice(&number.to_be_bytes());
+            bytes[..SHORTEST].copy_from_slice(&number.to_be_bytes());
+            *frame = bytes;
         }
-        match sys::send(self.socket.as_fd(), Wait::Yes, &self.memory, &frames[..count]) {
+        match sys::send(self.socket.as_fd(), Wait::Yes, &frames[..count], None) {
             Ok(n) => {
                 self.sent += n as u64;
                 Ok(n)
@@ -104,9 +105,11 @@ impl Sink {
 
     /// Receives what is there, `most` and at most a batch; waits up to 50 ms for the first. How many there were.
     pub fn receive(&mut self, most: usize) -> io::Result<usize> {
-        let places: Vec<usize> = (0..most.min(BATCH)).map(|i| i * self.slot).collect();
+        let place = |i| Place { at: i * self.slot, len: self.slot, rest: (0, 0) };
+        let places: Vec<Place> = (0..most.min(BATCH)).map(place).collect();
         let mut received = [Received::default(); BATCH];
-        let n = sys::receive(self.socket.as_fd(), Wait::Yes, &mut self.memory, &places, self.slot, &mut received)?;
+        let memory = (&mut self.memory[..], &mut [][..]);
+        let n = sys::receive(self.socket.as_fd(), Wait::Yes, false, memory, &places, &mut received)?;
         for (i, received) in received.iter().enumerate().take(n) {
             let bytes = &self.memory[i * self.slot..i * self.slot + received.len];
             let number = bytes.first_chunk().map_or(u64::MAX, |b| u64::from_be_bytes(*b));

@@ -22,6 +22,7 @@ pub mod valve;
 pub mod veth;
 
 mod diag;
+mod inbox;
 mod netlink;
 mod pool;
 mod stage;

@@ -1,12 +1,13 @@
 //! A network device as it is: a NIC, a veth, the wire to the fabric. Frames go in and out by a raw packet socket.
 
 use super::error::{KernelError, Tried};
+use super::inbox::{Inbox, take_from_inbox};
 use super::link::Links;
 use super::netns::Namespace;
-use super::pool::{HEADER_LEN, Pool};
+use super::pool::{Fetched, HEADER_LEN, Pool};
 use super::sys::{self, BATCH};
 use crate::fabric::Device;
-use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
+use crate::port::{BrokenPort, Delivery, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use sluicenet_proto::time::Instant;
@@ -20,8 +21,7 @@ const RECEIVE_MEMORY: i32 = 64 << 20;
 
 /// A packet socket at a device: sees what the device receives, whomever it is for, not what it sends; what is sent goes past
 /// the device's queueing discipline, so that the caller hears when the device takes no more.
-pub(super) fn open_socket(device: u32) -> io::Result<OwnedFd> {
-    let fd = sys::packet_socket()?;
+pub(super) fn open(fd: OwnedFd, device: u32) -> io::Result<OwnedFd> {
     let set = |level, name, value| sys::set_option(fd.as_fd(), level, name, value);
     set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_MEMORY)?;
     set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
@@ -56,8 +56,7 @@ pub(super) fn not_sent(e: &io::Error) -> NotSent {
 #[derive(Debug)]
 pub struct PacketDevice {
     socket: OwnedFd,
-    inbox: Pool,
-    received: VecDeque<Descriptor>,
+    inbox: Inbox,
     outbox: Pool,
     waiting: VecDeque<u32>,
     mtu: u32,
@@ -87,13 +86,14 @@ impl PacketDevice {
     pub fn open(namespace: &Namespace, name: &str, buffers: u32) -> Result<PacketDevice, KernelError> {
         let (socket, link) = namespace.enter(|| {
             let link = Links::open()?.get(name)?;
-            let socket = open_socket(link.index).tried(|| format!("a packet socket at {name}"))?;
+            let socket = sys::packet_socket()
+                .and_then(|fd| open(fd, link.index))
+                .tried(|| format!("a packet socket at {name}"))?;
             Ok::<_, KernelError>((socket, link))
         })??;
         Ok(PacketDevice {
             socket,
-            inbox: Pool::new(buffers, link.mtu + HEADER_LEN as u32),
-            received: VecDeque::new(),
+            inbox: Inbox::new(Pool::new(buffers, link.mtu + HEADER_LEN as u32)),
             outbox: Pool::new(buffers, link.mtu + HEADER_LEN as u32),
             waiting: VecDeque::new(),
             mtu: link.mtu,
@@ -110,22 +110,23 @@ impl PacketDevice {
     /// Receives a batch of frames; how many there were.
     pub fn receive(&mut self, each: &mut impl FnMut(&[u8])) -> io::Result<usize> {
         let n = self.fetch()?;
-        for frame in self.received.drain(..) {
-            each(self.inbox.frame(frame.buffer));
-            self.inbox.release(frame.buffer);
+        while self.inbox.next_frame().is_some() {
+            let Some(frame) = self.inbox.accept() else { break };
+            each(self.inbox.pool().frame(frame.buffer));
+            self.inbox.give_back(frame.buffer);
         }
         Ok(n)
     }
 
     fn fetch(&mut self) -> io::Result<usize> {
-        let (n, bad) = match self.inbox.receive(self.socket.as_fd(), &mut self.received) {
+        let fetched = match self.inbox.receive(self.socket.as_fd(), false) {
             // Said once when a device is switched off; it may come back.
-            Err(e) if Errno::from_io_error(&e) == Some(Errno::NETDOWN) => (0, 0),
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::NETDOWN) => Fetched::default(),
             other => other?,
         };
-        self.counters.received += n as u64;
-        self.counters.bad += bad as u64;
-        Ok(n)
+        self.counters.received += fetched.frames as u64;
+        self.counters.bad += fetched.bad as u64;
+        Ok(fetched.frames)
     }
 
     /// Whether a frame can be sent.
@@ -135,7 +136,7 @@ impl PacketDevice {
 
     /// Takes a frame to be sent by [`PacketDevice::flush`]; whether there was room for it.
     pub fn send(&mut self, frame: &[u8]) -> bool {
-        let Some(buffer) = self.outbox.store(frame) else { return false };
+        let Some(buffer) = self.outbox.store(frame, Offload::NONE) else { return false };
         self.waiting.push_back(buffer);
         true
     }
@@ -144,7 +145,7 @@ impl PacketDevice {
     pub fn flush(&mut self) -> io::Result<usize> {
         let mut sent = 0;
         while !self.waiting.is_empty() {
-            match self.outbox.send(self.socket.as_fd(), self.waiting.iter().copied()) {
+            match self.outbox.send(self.socket.as_fd(), false, self.waiting.iter().copied()) {
                 Ok(n) => {
                     self.waiting.drain(..n).for_each(|buffer| self.outbox.release(buffer));
                     sent += n;
@@ -221,7 +222,6 @@ impl Device for PacketDevice {
 #[derive(Debug)]
 pub struct PacketPort {
     device: PacketDevice,
-    lent: u32,
     now: Instant,
     asleep: bool,
 }
@@ -229,48 +229,29 @@ pub struct PacketPort {
 impl PacketPort {
     /// A port at a device.
     pub fn new(device: PacketDevice) -> PacketPort {
-        PacketPort { device, lent: 0, now: Instant::ZERO, asleep: false }
+        PacketPort { device, now: Instant::ZERO, asleep: false }
+    }
+
+    /// Whether another batch can be fetched.
+    fn has_room(&self) -> bool {
+        self.device.inbox.pool().free() >= BATCH as u32
     }
 }
 
 impl Port for PacketPort {
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;
-        if self.device.received.is_empty() && self.device.inbox.free() >= BATCH as u32 {
+        self.device.inbox.new_turn();
+        if self.device.inbox.is_quiet() && self.has_room() {
             self.device.fetch().map_err(|_| BrokenPort)?;
         }
         Ok(())
     }
 
-    fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
-        Ok(self.device.received.front().copied())
-    }
-
-    fn head(&self, buffer: u32) -> [u64; 2] {
-        self.device.inbox.head(buffer)
-    }
-
-    fn accept(&mut self) {
-        if self.device.received.pop_front().is_some() {
-            self.lent += 1;
-        }
-    }
-
-    fn read(&self, buffer: u32, into: &mut [u8]) {
-        into.copy_from_slice(&self.device.inbox.frame(buffer)[..into.len()]);
-    }
-
-    fn give_back(&mut self, buffer: u32) {
-        self.lent -= 1;
-        self.device.inbox.release(buffer);
-    }
-
-    fn lent(&self) -> u32 {
-        self.lent
-    }
+    take_from_inbox!(device.inbox);
 
     fn owes_room(&self) -> bool {
-        self.device.received.is_empty() && self.device.inbox.free() < BATCH as u32
+        self.device.inbox.waiting() == 0 && !self.has_room()
     }
 
     fn max_frame(&self) -> u32 {
@@ -291,12 +272,12 @@ impl Port for PacketPort {
     }
 
     fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
-        self.asleep = !blocked;
-        if blocked {
-            return Ok(true);
+        if !self.has_room() {
+            return Ok(blocked);
         }
-        self.on_turn(self.now)?;
-        Ok(self.device.received.is_empty())
+        self.asleep = true;
+        self.device.fetch().map_err(|_| BrokenPort)?;
+        Ok(self.device.inbox.is_quiet())
     }
 
     fn wake_up(&mut self) {

@@ -1,8 +1,8 @@
 //! Memory for frames between the kernel and the switch.
 
-use super::sys::{self, BATCH, Received, Wait};
-use crate::port::Descriptor;
-use std::collections::VecDeque;
+use super::sys::{self, BATCH, Header, Place, Received, Wait};
+use crate::port::Offload;
+use crate::vhost::header::{self, CSUM, HOST_TSO4, HOST_TSO6};
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -12,54 +12,108 @@ const TAG_LEN: usize = 4;
 const TAG_AT: usize = 12;
 /// Bytes of an Ethernet header.
 pub(super) const HEADER_LEN: usize = 14;
+/// Bytes of the longest frame that is left to be cut: what IPv4 can say, and its Ethernet header.
+const LARGEST: usize = 65_535 + HEADER_LEN;
 
-/// Buffers of equal size.
+/// Buffers for frames, and larger ones for those that their sender left to be cut into segments.
 #[derive(Debug)]
 pub(super) struct Pool {
+    small: Slab,
+    large: Slab,
+    /// Where in its buffer a frame starts, how long it is, and what is left to be done; small buffers first.
+    frames: Vec<(u8, u32, Offload)>,
+}
+
+/// Buffers of equal size: a tag's room and a frame.
+#[derive(Debug)]
+struct Slab {
     memory: Vec<u8>,
-    /// Bytes of a buffer: a tag's room and a frame.
     buffer: usize,
-    /// Where in its buffer a frame starts, and how long it is.
-    frames: Vec<(u8, u32)>,
+    count: u32,
     free: Vec<u32>,
+}
+
+impl Slab {
+    fn new(first: u32, count: u32, longest: usize) -> Slab {
+        let buffer = (TAG_LEN + longest).next_multiple_of(64);
+        // The last one that was given back is the next: memory that never held a frame is never touched.
+        Slab { memory: vec![0; count as usize * buffer], buffer, count, free: (first..first + count).rev().collect() }
+    }
+}
+
+/// What became of frames that were received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fetched {
+    /// Those there were.
+    pub frames: usize,
+    /// Those of them that were no good: cut, shorter than a header, or not what they say.
+    pub bad: usize,
 }
 
 impl Pool {
     /// `count` buffers for frames of up to `longest` bytes without their tag.
     pub fn new(count: u32, longest: u32) -> Pool {
-        let buffer = (TAG_LEN + longest as usize).next_multiple_of(64);
+        Pool::with_large(count, longest, 0)
+    }
+
+    /// Besides these, `large` buffers for frames of any length.
+    pub fn with_large(count: u32, longest: u32, large: u32) -> Pool {
         Pool {
-            memory: vec![0; count as usize * buffer],
-            buffer,
-            frames: vec![(0, 0); count as usize],
-            free: (0..count).rev().collect(),
+            small: Slab::new(0, count, longest as usize),
+            large: Slab::new(count, large, LARGEST),
+            frames: vec![(0, 0, Offload::NONE); (count + large) as usize],
         }
     }
 
     /// Buffers without a frame.
     pub fn free(&self) -> u32 {
-        self.free.len() as u32
+        self.small.free.len() as u32
     }
 
-    /// Buffers there are.
-    pub fn count(&self) -> u32 {
-        self.frames.len() as u32
+    /// Large buffers without a frame.
+    pub fn free_large(&self) -> u32 {
+        self.large.free.len() as u32
     }
 
-    /// The longest frame a buffer takes.
-    fn longest(&self) -> usize {
-        self.buffer - TAG_LEN
+    /// Buffers with a frame, and large ones.
+    pub fn used(&self) -> (u32, u32) {
+        (self.small.count - self.free(), self.large.count - self.free_large())
     }
 
-    fn place(&self, buffer: u32) -> (usize, usize) {
-        let (start, len) = self.frames[buffer as usize];
-        (buffer as usize * self.buffer + usize::from(start), len as usize)
+    /// Whether there is a buffer for a frame of `len` bytes.
+    pub fn has_room(&self, len: u32) -> bool {
+        let slab = if len as usize > self.small.buffer { &self.large } else { &self.small };
+        !slab.free.is_empty()
+    }
+
+    /// Whether there is one for any frame that may come.
+    pub fn has_room_for_any(&self) -> bool {
+        self.free() > 0 && (self.large.count == 0 || self.free_large() > 0)
+    }
+
+    fn slab(&self, buffer: u32) -> (&Slab, usize) {
+        let slab = if buffer < self.small.count { &self.small } else { &self.large };
+        let first = if buffer < self.small.count { 0 } else { self.small.count };
+        (slab, (buffer - first) as usize * slab.buffer)
+    }
+
+    fn slab_mut(&mut self, buffer: u32) -> (&mut Slab, usize) {
+        let first = if buffer < self.small.count { 0 } else { self.small.count };
+        let slab = if buffer < self.small.count { &mut self.small } else { &mut self.large };
+        let at = (buffer - first) as usize * slab.buffer;
+        (slab, at)
     }
 
     /// The frame in a buffer.
     pub fn frame(&self, buffer: u32) -> &[u8] {
-        let (at, len) = self.place(buffer);
-        &self.memory[at..at + len]
+        let (start, len, _) = self.frames[buffer as usize];
+        let (slab, at) = self.slab(buffer);
+        &slab.memory[at + usize::from(start)..][..len as usize]
+    }
+
+    /// What is left to be done to the frame in a buffer.
+    pub fn offload(&self, buffer: u32) -> Offload {
+        self.frames[buffer as usize].2
     }
 
     /// The first 16 bytes of the frame in a buffer, what is missing being 0.
@@ -73,82 +127,163 @@ impl Pool {
     }
 
     /// Puts a frame into an empty buffer, if there is one and it is long enough.
-    pub fn store(&mut self, frame: &[u8]) -> Option<u32> {
-        if frame.len() > self.buffer {
+    pub fn store(&mut self, frame: &[u8], offload: Offload) -> Option<u32> {
+        let slab = if frame.len() > self.small.buffer { &mut self.large } else { &mut self.small };
+        if frame.len() > slab.buffer {
             return None;
         }
-        let buffer = self.free.pop()?;
-        self.frames[buffer as usize] = (0, frame.len() as u32);
-        let (at, len) = self.place(buffer);
-        self.memory[at..at + len].copy_from_slice(frame);
+        let buffer = slab.free.pop()?;
+        self.frames[buffer as usize] = (0, frame.len() as u32, offload);
+        let (slab, at) = self.slab_mut(buffer);
+        slab.memory[at..at + frame.len()].copy_from_slice(frame);
         Some(buffer)
     }
 
     /// The frame in a buffer is done with.
     pub fn release(&mut self, buffer: u32) {
-        debug_assert!(!self.free.contains(&buffer), "a buffer was given back twice");
-        self.free.push(buffer);
+        let slab = if buffer < self.small.count { &mut self.small } else { &mut self.large };
+        debug_assert!(!slab.free.contains(&buffer), "a buffer was given back twice");
+        slab.free.push(buffer);
     }
 
-    /// Has `fill` put a frame into an empty buffer: how many bytes, if any.
-    pub fn fill(&mut self, fill: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<Option<Descriptor>> {
-        let Some(&buffer) = self.free.last() else { return Ok(None) };
-        let at = buffer as usize * self.buffer + TAG_LEN;
-        let longest = self.longest();
-        let len = fill(&mut self.memory[at..at + longest])?;
-        if len == 0 {
+    /// A frame of `len` bytes lies in a small buffer, what did not fit there in a large one behind it: where it belongs.
+    fn gather(&mut self, small: u32, len: usize) -> u32 {
+        let fits = self.small.buffer - TAG_LEN;
+        if len <= fits {
+            return small;
+        }
+        // The one that was at hand when it was received.
+        let Some(large) = self.large.free.pop() else { return small };
+        let (from, (slab, to)) = (self.slab(small).1, self.slab(large));
+        debug_assert!(slab.buffer - TAG_LEN >= len);
+        let Pool { small: Slab { memory, free, .. }, large: Slab { memory: room, .. }, .. } = self;
+        room[to + TAG_LEN..to + TAG_LEN + fits].copy_from_slice(&memory[from + TAG_LEN..from + TAG_LEN + fits]);
+        free.push(small);
+        large
+    }
+
+    /// Reads one frame of a TAP device with a header in front, if there is a buffer for any that may come; the buffer with it.
+    ///
+    /// # Errors
+    /// As of the system call; [`io::ErrorKind::InvalidData`] for a frame that is no good, which is gone.
+    pub fn read(&mut self, tap: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+        if !self.has_room_for_any() {
             return Ok(None);
         }
-        self.free.pop();
-        self.frames[buffer as usize] = (TAG_LEN as u8, len.min(longest) as u32);
-        Ok(Some(Descriptor { buffer, len: len.min(longest) as u32 }))
+        let Some(&buffer) = self.small.free.last() else { return Ok(None) };
+        let large = self.large.free.last().map_or(0..0, |&large| {
+            let (slab, at) = self.slab(large);
+            at + self.small.buffer..at + slab.buffer
+        });
+        let mut header: Header = [0; 12];
+        let at = buffer as usize * self.small.buffer;
+        let slab = &mut self.small;
+        let mut pieces = [
+            io::IoSliceMut::new(&mut header[..sys::HEADER_BYTES]),
+            io::IoSliceMut::new(&mut slab.memory[at + TAG_LEN..at + slab.buffer]),
+            io::IoSliceMut::new(&mut self.large.memory[large]),
+        ];
+        let len = rustix::io::readv(tap, &mut pieces)?.saturating_sub(sys::HEADER_BYTES);
+        slab.free.pop();
+        let buffer = self.gather(buffer, len);
+        self.settle(buffer, len, None, &header).map(Some).map_err(|()| {
+            self.release(buffer);
+            io::ErrorKind::InvalidData.into()
+        })
     }
 
-    /// Receives up to [`BATCH`] frames from a packet socket to the end of `queue`; how many there were, and how many of them
-    /// were no good: cut, or shorter than a header.
-    pub fn receive(&mut self, fd: BorrowedFd<'_>, queue: &mut VecDeque<Descriptor>) -> io::Result<(usize, usize)> {
-        let count = BATCH.min(self.free.len());
-        let mut places = [0; BATCH];
-        for (place, &buffer) in places.iter_mut().zip(self.free.iter().rev()) {
-            *place = buffer as usize * self.buffer + TAG_LEN;
+    /// Writes the frame in a buffer to a TAP device that wants a header in front.
+    pub fn write(&self, tap: BorrowedFd<'_>, buffer: u32) -> io::Result<()> {
+        let header = header::emit(&self.offload(buffer), 0);
+        let pieces = [io::IoSlice::new(&header[..sys::HEADER_BYTES]), io::IoSlice::new(self.frame(buffer))];
+        rustix::io::writev(tap, &pieces)?;
+        Ok(())
+    }
+
+    /// Says what is in a buffer that was received into; `Err` if that is no frame.
+    fn settle(&mut self, buffer: u32, len: usize, tag: Option<u16>, header: &Header) -> Result<u32, ()> {
+        let (slab, at) = self.slab_mut(buffer);
+        if len < HEADER_LEN || len > slab.buffer - TAG_LEN {
+            return Err(());
+        }
+        let frame = &slab.memory[at + TAG_LEN..at + TAG_LEN + len];
+        let byte = |at: u32| frame.get(at as usize).copied().unwrap_or(0);
+        let mut offload =
+            header::parse(header, len as u32, CSUM | HOST_TSO4 | HOST_TSO6, byte).map_err(|header::BadHeader| ())?;
+        let (start, len) = match tag {
+            None => (TAG_LEN, len),
+            Some(tag) => {
+                slab.memory.copy_within(at + TAG_LEN..at + TAG_LEN + TAG_AT, at);
+                slab.memory[at + TAG_AT..at + TAG_AT + 2].copy_from_slice(&[0x81, 0x00]);
+                slab.memory[at + TAG_AT + 2..at + TAG_AT + 4].copy_from_slice(&tag.to_be_bytes());
+                if let Some((start, _)) = &mut offload.checksum {
+                    *start += TAG_LEN as u16;
+                }
+                if offload.headers > 0 {
+                    offload.headers += TAG_LEN as u16;
+                }
+                (0, len + TAG_LEN)
+            }
+        };
+        self.frames[buffer as usize] = (start as u8, len as u32, offload);
+        Ok(buffer)
+    }
+
+    /// Receives up to [`BATCH`] frames from a packet socket and hands on the buffers of those that are good. `headers`: whether
+    /// the socket puts one in front of each.
+    pub fn receive(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        headers: bool,
+        mut each: impl FnMut(&Pool, u32),
+    ) -> io::Result<Fetched> {
+        let mut count = BATCH.min(self.small.free.len());
+        if self.large.count > 0 {
+            count = count.min(self.large.free.len());
+        }
+        let mut places = [Place::default(); BATCH];
+        for (i, place) in places.iter_mut().enumerate().take(count) {
+            let small = self.small.free[self.small.free.len() - 1 - i];
+            *place = Place { at: self.slab(small).1 + TAG_LEN, len: self.small.buffer - TAG_LEN, rest: (0, 0) };
+            if self.large.count > 0 {
+                let (slab, at) = self.slab(self.large.free[self.large.free.len() - 1 - i]);
+                place.rest = (at + self.small.buffer, slab.buffer - self.small.buffer);
+            }
         }
         let mut received = [Received::default(); BATCH];
-        let longest = self.longest();
-        let n = sys::receive(fd, Wait::No, &mut self.memory, &places[..count], longest, &mut received)?;
-        let (mut bad, first) = (0, self.free.len() - n);
-        // Taken from the end of `free`, last first; those that are no good go back.
-        let taken = self.free.split_off(first);
+        let memory = (&mut self.small.memory[..], &mut self.large.memory[..]);
+        let n = sys::receive(fd, Wait::No, headers, memory, &places[..count], &mut received)?;
+        // Taken from the ends, last first; those that are not used go back.
+        let taken = self.small.free.split_off(self.small.free.len() - n);
+        let spare = self.large.free.len().min(n);
+        let mut larges = self.large.free.split_off(self.large.free.len() - spare);
+        let mut bad = 0;
         for (buffer, frame) in taken.into_iter().rev().zip(received) {
-            if frame.cut || frame.len < HEADER_LEN {
+            self.large.free.extend(larges.pop());
+            let buffer = self.gather(buffer, frame.len);
+            if !frame.cut && self.settle(buffer, frame.len, frame.tag, &frame.header).is_ok() {
+                each(self, buffer);
+            } else {
                 bad += 1;
-                self.free.push(buffer);
-                continue;
+                self.release(buffer);
             }
-            let at = buffer as usize * self.buffer;
-            let (start, len) = match frame.tag {
-                None => (TAG_LEN, frame.len),
-                Some(tag) => {
-                    self.memory.copy_within(at + TAG_LEN..at + TAG_LEN + TAG_AT, at);
-                    self.memory[at + TAG_AT..at + TAG_AT + 2].copy_from_slice(&[0x81, 0x00]);
-                    self.memory[at + TAG_AT + 2..at + TAG_AT + 4].copy_from_slice(&tag.to_be_bytes());
-                    (0, frame.len + TAG_LEN)
-                }
-            };
-            self.frames[buffer as usize] = (start as u8, len as u32);
-            queue.push_back(Descriptor { buffer, len: len as u32 });
         }
-        Ok((n, bad))
+        Ok(Fetched { frames: n, bad })
     }
 
     /// Sends the frames in `buffers`, [`BATCH`] at most; how many were taken. An error is about the first.
-    pub fn send(&self, fd: BorrowedFd<'_>, buffers: impl Iterator<Item = u32>) -> io::Result<usize> {
-        let mut frames = [(0, 0); BATCH];
+    pub fn send(&self, fd: BorrowedFd<'_>, headers: bool, buffers: impl Iterator<Item = u32>) -> io::Result<usize> {
+        let mut frames: [&[u8]; BATCH] = [&[]; BATCH];
+        let mut heads: [Header; BATCH] = [[0; 12]; BATCH];
         let mut count = 0;
-        for (frame, buffer) in frames.iter_mut().zip(buffers) {
-            *frame = self.place(buffer);
+        for ((frame, head), buffer) in frames.iter_mut().zip(&mut heads).zip(buffers) {
+            *frame = self.frame(buffer);
+            if headers {
+                *head = header::emit(&self.offload(buffer), 0);
+            }
             count += 1;
         }
-        sys::send(fd, Wait::No, &self.memory, &frames[..count])
+        sys::send(fd, Wait::No, &frames[..count], headers.then_some(&heads[..count]))
     }
 }
 
@@ -159,22 +294,65 @@ mod tests {
     #[test]
     fn frames_come_back_as_they_were_stored() {
         let mut pool = Pool::new(2, 60);
-        let a = pool.store(&[7; 60]).unwrap();
-        let b = pool.store(&[1, 2, 3]).unwrap();
-        assert_eq!(pool.store(&[1]), None, "no buffer is free");
+        let a = pool.store(&[7; 60], Offload::NONE).unwrap();
+        let b = pool.store(&[1, 2, 3], Offload::NONE).unwrap();
+        assert_eq!(pool.store(&[1], Offload::NONE), None, "no buffer is free");
         assert_eq!(pool.frame(a), [7; 60]);
         assert_eq!(pool.head(b), [0x03_02_01, 0]);
         pool.release(a);
-        assert_eq!(pool.store(&[0; 100]), None, "longer than a buffer");
-        assert_eq!(pool.free(), 1);
-        let c = pool
-            .fill(|bytes| {
-                bytes[..5].copy_from_slice(&[9; 5]);
-                Ok(5)
-            })
-            .unwrap()
-            .unwrap();
-        assert_eq!(pool.frame(c.buffer), [9; 5]);
-        assert_eq!(pool.free(), 0);
+        assert_eq!(pool.store(&[0; 100], Offload::NONE), None, "longer than a buffer");
+        assert_eq!((pool.free(), pool.used()), (1, (1, 0)));
+    }
+
+    #[test]
+    fn long_frames_have_buffers_of_their_own() {
+        let mut pool = Pool::with_large(1, 60, 1);
+        let offload = Offload { verified: true, ..Offload::NONE };
+        let long: Vec<u8> = (0..LARGEST).map(|i| i as u8).collect();
+        let a = pool.store(&long, offload).unwrap();
+        assert!(!pool.has_room(1_000) && pool.has_room(60));
+        let b = pool.store(&[1; 60], Offload::NONE).unwrap();
+        assert_eq!((pool.frame(a), pool.offload(a)), (&long[..], offload));
+        assert_eq!((pool.frame(b), pool.offload(b)), (&[1; 60][..], Offload::NONE));
+        pool.release(a);
+        pool.release(b);
+        assert_eq!((pool.free(), pool.free_large()), (1, 1));
+    }
+
+    #[test]
+    fn frames_from_a_device_go_where_they_have_room() {
+        let (ours, theirs) = rustix::net::socketpair(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::SEQPACKET,
+            rustix::net::SocketFlags::NONBLOCK,
+            None,
+        )
+        .unwrap();
+        use std::os::fd::AsFd;
+        let mut pool = Pool::with_large(2, 60, 1);
+        let frame = |len: usize| -> Vec<u8> { (0..len).map(|i| (i * 7) as u8).collect() };
+        let send = |header: [u8; 10], len| rustix::io::write(&theirs, &[&header[..], &frame(len)].concat()).unwrap();
+        // A short one, one that is to be cut, one whose header contradicts it, one that is none, and another short one.
+        let (nothing, cut) = ([0; 10], [1, 1, 54, 0, 100, 0, 34, 0, 16, 0]);
+        let mut long = frame(30_000);
+        long[46] = 0x50;
+        send(nothing, 60);
+        rustix::io::write(&theirs, &[&cut[..], &long].concat()).unwrap();
+        let a = pool.read(ours.as_fd()).unwrap().unwrap();
+        let b = pool.read(ours.as_fd()).unwrap().unwrap();
+        assert_eq!((pool.frame(a), pool.offload(a)), (&frame(60)[..], Offload::NONE));
+        assert_eq!(pool.frame(b), long);
+        let offload = pool.offload(b);
+        assert_eq!((offload.checksum, offload.segment, offload.headers), (Some((34, 16)), 100, 54));
+        assert_eq!(pool.read(ours.as_fd()).unwrap(), None, "no room for any frame that may come");
+        pool.release(b);
+        send([1, 1, 54, 0, 0, 0, 34, 0, 16, 0], 30_000);
+        send(nothing, 13);
+        for _ in 0..2 {
+            assert_eq!(pool.read(ours.as_fd()).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
+        send(nothing, 14);
+        let c = pool.read(ours.as_fd()).unwrap().unwrap();
+        assert_eq!((pool.frame(c), pool.used()), (&frame(14)[..], (2, 0)));
     }
 }

@@ -112,11 +112,26 @@ pub(super) fn in_flight(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(bytes as u32)
 }
 
+/// What virtio puts in front of a frame, as the parsers want it; sockets and TAP devices have its first bytes only.
+pub(super) type Header = [u8; 12];
+/// Bytes of it that they have.
+pub(super) const HEADER_BYTES: usize = 10;
+
+/// Where a frame is put: offset and length in one memory, and in another for what is longer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    pub at: usize,
+    pub len: usize,
+    pub rest: (usize, usize),
+}
+
 /// What a frame was received as.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Received {
-    /// Bytes that were written.
+    /// Bytes of the frame that were written.
     pub len: usize,
+    /// What was in front of it.
+    pub header: Header,
     /// Its 802.1Q tag, which the kernel took out.
     pub tag: Option<u16>,
     /// Whether it was longer than its place.
@@ -132,32 +147,42 @@ pub(super) enum Wait {
     Yes,
 }
 
-/// Receives up to [`BATCH`] frames into `memory`, `len` bytes at most at each of `places`; how many there were.
+/// Receives up to [`BATCH`] frames, one at each of `places`; how many there were. `headers`: whether the socket puts one in
+/// front of each.
 pub(super) fn receive(
     fd: BorrowedFd<'_>,
     wait: Wait,
-    memory: &mut [u8],
-    places: &[usize],
-    len: usize,
+    headers: bool,
+    memory: (&mut [u8], &mut [u8]),
+    places: &[Place],
     received: &mut [Received; BATCH],
 ) -> io::Result<usize> {
     let count = places.len().min(BATCH);
-    assert!(places[..count].iter().all(|&at| at + len <= memory.len()), "a place outside of the memory");
+    let (memory, more) = memory;
     // Room for one control message with `tpacket_auxdata`: 16 bytes of header and 20.
     let mut control = [[0u64; 5]; BATCH];
     // SAFETY: all zero is a valid value of these plain structures.
-    let (mut pieces, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) = unsafe { (zeroed(), zeroed()) };
-    for (i, &at) in places[..count].iter().enumerate() {
-        pieces[i] = libc::iovec { iov_base: memory[at..].as_mut_ptr().cast(), iov_len: len };
-        messages[i].msg_hdr.msg_iov = &mut pieces[i];
-        messages[i].msg_hdr.msg_iovlen = 1;
+    let (mut pieces, mut messages): ([[libc::iovec; 3]; BATCH], [libc::mmsghdr; BATCH]) =
+        unsafe { (zeroed(), zeroed()) };
+    for (i, place) in places[..count].iter().enumerate() {
+        let (at, len) = place.rest;
+        for (piece, bytes) in pieces[i].iter_mut().zip([
+            &mut received[i].header[..HEADER_BYTES],
+            &mut memory[place.at..place.at + place.len],
+            &mut more[at..at + len],
+        ]) {
+            *piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        }
+        let first = usize::from(!headers);
+        messages[i].msg_hdr.msg_iov = &mut pieces[i][first];
+        messages[i].msg_hdr.msg_iovlen = 3 - first;
         messages[i].msg_hdr.msg_control = control[i].as_mut_ptr().cast();
         messages[i].msg_hdr.msg_controllen = size_of::<[u64; 5]>();
     }
     let (fd, none) = (fd.as_raw_fd(), std::ptr::null_mut());
     let flags = if wait == Wait::No { libc::MSG_DONTWAIT } else { libc::MSG_WAITFORONE };
-    // SAFETY: the first `count` messages point at pieces and control room that are alive, and these at memory that is ours
-    // and checked above.
+    // SAFETY: the first `count` messages point at pieces and control room that are alive, and these at slices that are ours for
+    // the time of the call.
     let n = unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), count as u32, flags, none) };
     let n = match check(n.into()) {
         Ok(n) => n as usize,
@@ -165,11 +190,9 @@ pub(super) fn receive(
         Err(e) => return Err(e),
     };
     for ((message, control), received) in messages.iter().zip(&control).zip(received.iter_mut()).take(n) {
-        *received = Received {
-            len: message.msg_len as usize,
-            tag: tag(control, message.msg_hdr.msg_controllen),
-            cut: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
-        };
+        received.len = (message.msg_len as usize).saturating_sub(if headers { HEADER_BYTES } else { 0 });
+        received.tag = tag(control, message.msg_hdr.msg_controllen);
+        received.cut = message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
     }
     Ok(n)
 }
@@ -185,17 +208,20 @@ fn tag(control: &[u64; 5], len: usize) -> Option<u16> {
     Some(control[4] as u16)
 }
 
-/// Sends up to [`BATCH`] frames from `memory`, given by offset and length; how many were taken. An error is about the first.
-pub(super) fn send(fd: BorrowedFd<'_>, wait: Wait, memory: &[u8], frames: &[(usize, usize)]) -> io::Result<usize> {
+/// Sends up to [`BATCH`] frames, with `headers` in front where the socket wants them; how many were taken. An error is about
+/// the first.
+pub(super) fn send(fd: BorrowedFd<'_>, wait: Wait, frames: &[&[u8]], headers: Option<&[Header]>) -> io::Result<usize> {
     let flags = if wait == Wait::No { libc::MSG_DONTWAIT } else { 0 };
     let count = frames.len().min(BATCH);
     // SAFETY: all zero is a valid value of these plain structures.
-    let (mut pieces, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) = unsafe { (zeroed(), zeroed()) };
-    for (i, &(at, len)) in frames[..count].iter().enumerate() {
-        let bytes = &memory[at..at + len];
-        pieces[i] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: len };
-        messages[i].msg_hdr.msg_iov = &mut pieces[i];
-        messages[i].msg_hdr.msg_iovlen = 1;
+    let (mut pieces, mut messages): ([[libc::iovec; 2]; BATCH], [libc::mmsghdr; BATCH]) =
+        unsafe { (zeroed(), zeroed()) };
+    let piece = |bytes: &[u8]| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    for (i, frame) in frames[..count].iter().enumerate() {
+        let header = headers.map_or(&[][..], |headers| &headers[i][..HEADER_BYTES]);
+        pieces[i] = [piece(header), piece(frame)];
+        messages[i].msg_hdr.msg_iov = pieces[i].as_mut_ptr();
+        messages[i].msg_hdr.msg_iovlen = 2;
     }
     // SAFETY: the first `count` messages point at pieces that are alive, and these at bytes that are only read.
     let n = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count as u32, flags) };
@@ -224,22 +250,63 @@ fn interface(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// Sets one of a device's features by its `ETHTOOL_S...` command; any socket of its namespace will do.
-pub(super) fn set_feature(fd: BorrowedFd<'_>, name: &str, command: u32, on: bool) -> io::Result<()> {
+/// Asks ethtool about a device of the namespace that the socket is in, or tells it; `value` begins with the command.
+///
+/// The kernel writes as much as the command says, so only commands of known sizes are taken.
+fn ethtool(fd: BorrowedFd<'_>, name: &str, value: &mut [u32]) -> io::Result<()> {
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
-    let mut value = [command, on.into()];
     let mut request = interface(name)?;
     request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
-    // SAFETY: the request points at a command and its one word, both alive, as these commands want it.
+    // SAFETY: the request points at a command with all the room it takes: the callers below see to it.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL, &mut request) }.into()).map(drop)
 }
 
-/// Makes an open `/dev/net/tun` a TAP device of that name, one queue, no header in front of its frames.
-pub(super) fn make_tap(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+/// Sets one of a device's features by its `ETHTOOL_S...` command; any socket of its namespace will do.
+pub(super) fn set_feature(fd: BorrowedFd<'_>, name: &str, command: u32, on: bool) -> io::Result<()> {
+    // Commands of `ethtool_value`: the command and one word.
+    ethtool(fd, name, &mut [command, on.into()])
+}
+
+/// Sets features of a device by their names in the kernel, `wanted` saying which, and to what.
+pub(super) fn set_features(fd: BorrowedFd<'_>, device: &str, wanted: impl Fn(&str) -> Option<bool>) -> io::Result<()> {
+    const GET_COUNT: u32 = 0x37;
+    const GET_STRINGS: u32 = 0x1b;
+    const SET_FEATURES: u32 = 0x3b;
+    const FEATURES: u32 = 4;
+    /// Words of a name.
+    const NAME: usize = 8;
+    // `ethtool_sset_info`: command, reserved, a mask of 64 bits, and here one word.
+    let mut count = [GET_COUNT, 0, 1 << FEATURES, 0, 0];
+    ethtool(fd, device, &mut count)?;
+    let count = count[4] as usize;
+    // `ethtool_gstrings`: command, set, count, and as many names; the number of features does not change while a kernel runs.
+    let mut names = vec![0; 3 + count * NAME];
+    names[..2].copy_from_slice(&[GET_STRINGS, FEATURES]);
+    ethtool(fd, device, &mut names)?;
+    // `ethtool_sfeatures`: command, number of blocks, and for each 32 features which are meant and which of these are on.
+    let blocks = count.div_ceil(32);
+    let mut set = vec![0; 2 + 2 * blocks];
+    set[..2].copy_from_slice(&[SET_FEATURES, blocks as u32]);
+    for (i, name) in names[3..].chunks_exact(NAME).enumerate() {
+        let bytes: Vec<u8> = name.iter().flat_map(|w| w.to_ne_bytes()).take_while(|&b| b != 0).collect();
+        if let Some(on) = std::str::from_utf8(&bytes).ok().and_then(&wanted) {
+            set[2 + 2 * (i / 32)] |= 1 << (i % 32);
+            set[3 + 2 * (i / 32)] |= u32::from(on) << (i % 32);
+        }
+    }
+    ethtool(fd, device, &mut set)
+}
+
+/// Makes an open `/dev/net/tun` a TAP device of that name: one queue, [`HEADER_BYTES`] in front of each frame, and with
+/// `offload` it takes checksums and TCP segments that are left to be made.
+pub(super) fn make_tap(fd: BorrowedFd<'_>, name: &str, offload: bool) -> io::Result<()> {
     let mut request = interface(name)?;
-    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as i16;
     // SAFETY: this request reads and writes one `ifreq`.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &mut request) }.into()).map(drop)
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &mut request) }.into())?;
+    let takes = if offload { libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 } else { 0 };
+    // SAFETY: this request takes a number.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(takes)) }.into()).map(drop)
 }
 
 /// Commands of bpf(2).
@@ -253,6 +320,8 @@ pub(super) fn attach_pass(device: u32) -> io::Result<OwnedFd> {
     const BPF_PROG_TYPE_XDP: u32 = 6;
     const BPF_XDP: u32 = 37;
     const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+    /// Frames in several pieces need not be made one piece first, for which there may be no memory.
+    const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
     // r0 = XDP_PASS; exit.
     let program: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
     let license = c"Apache-2.0";
@@ -269,7 +338,8 @@ pub(super) fn attach_pass(device: u32) -> io::Result<OwnedFd> {
         instructions: program.len() as u32,
         program: program.as_ptr() as u64,
         license: license.as_ptr() as u64,
-        rest: [0; 13],
+        // Log, its size and place, kernel version; flags.
+        rest: [0, 0, u64::from(BPF_F_XDP_HAS_FRAGS) << 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     };
     // SAFETY: the attributes, the program and the license they point at are alive; bytes behind what the kernel knows are 0.
     let loaded = owned(unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const load, size_of::<Load>()) })?;

@@ -4,16 +4,20 @@
 //! the switch holds many of its frames and open (XON) when it holds few again. It is changed, never replaced: what waits at it
 //! goes on waiting, and the sender's sockets with it. The ring takes what was on its way, and is emptied eagerly.
 //!
+//! TCP segments and checksums that the tenant leaves to the device come whole, and go whole to ports that take them so; what
+//! comes for the tenant may be whole too.
+//!
 //! Towards the tenant nothing is known of its sockets: what they have no room for is lost there, and counted there.
 
 use super::DEVICE_AGAIN;
 use super::error::{KernelError, Tried};
+use super::inbox::{Inbox, take_from_inbox};
 use super::link::{Bucket, Links, TokenBucket};
 use super::netns::Namespace;
 use super::packet::{NotSent, not_sent};
 use super::pool::{HEADER_LEN, Pool};
 use super::sys::{self, Wait};
-use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
+use crate::port::{BrokenPort, Delivery, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -36,6 +40,11 @@ const OPEN_BURST: u32 = 1_000_000;
 const BURST_SLACK: u32 = 86;
 /// Frames read in one turn.
 const READ_MOST: usize = 256;
+/// Frames longer than the device's own, which their sender left to be cut, that the switch holds at most in each direction; the
+/// queue is held and let go at these counts of them, too.
+const LARGE: u32 = 256;
+const LARGE_XOFF: u32 = 64;
+const LARGE_XON: u32 = 16;
 
 /// How a port is set up.
 #[derive(Clone, Debug)]
@@ -46,11 +55,13 @@ pub struct TapConfig {
     pub xoff: u32,
     /// And let go when it holds no more than so many.
     pub xon: u32,
+    /// Whether the tenant may leave checksums and TCP segments to be made, and gets such frames.
+    pub offload: bool,
 }
 
 impl Default for TapConfig {
     fn default() -> TapConfig {
-        TapConfig { buffers: 4096, xoff: 1024, xon: 256 }
+        TapConfig { buffers: 4096, xoff: 1024, xon: 256, offload: true }
     }
 }
 
@@ -77,9 +88,7 @@ pub struct TapPort {
     closed_burst: u32,
     config: TapConfig,
     longest: u32,
-    inbox: Pool,
-    received: VecDeque<Descriptor>,
-    lent: u32,
+    inbox: Inbox,
     held: bool,
     /// Whether a frame still has to be sent to wake the queue.
     kick_owed: bool,
@@ -111,7 +120,7 @@ impl TapPort {
             let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let tap = rustix::fs::open("/dev/net/tun", flags, rustix::fs::Mode::empty())
                 .tried(|| "/dev/net/tun (CONFIG_TUN)".to_owned())?;
-            sys::make_tap(tap.as_fd(), name).tried(what)?;
+            sys::make_tap(tap.as_fd(), name, config.offload).tried(what)?;
             let mut links = Links::open()?;
             links.set_mac(name, mac)?;
             links.set_mtu(name, mtu)?;
@@ -132,12 +141,10 @@ impl TapPort {
             closed_burst: longest + BURST_SLACK,
             config: config.clone(),
             longest,
-            inbox: Pool::new(config.buffers, longest),
-            received: VecDeque::new(),
-            lent: 0,
+            inbox: Inbox::new(Pool::with_large(config.buffers, longest, LARGE)),
             held: false,
             kick_owed: false,
-            outbox: Pool::new(config.buffers, longest),
+            outbox: Pool::with_large(config.buffers, longest, LARGE),
             waiting: VecDeque::new(),
             now: Instant::ZERO,
             asleep: false,
@@ -147,23 +154,17 @@ impl TapPort {
     }
 
     fn fetch(&mut self) -> Result<(), BrokenPort> {
-        let TapPort { tap, inbox, received, counters, kick, .. } = self;
+        let TapPort { tap, inbox, counters, kick, .. } = self;
         for _ in 0..READ_MOST {
-            let frame = inbox.fill(|bytes| match rustix::io::read(&*tap, bytes) {
-                Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-                // Switched off for a while.
-                Err(Errno::IO) => Ok(0),
-                other => Ok(other?),
-            });
-            let Some(frame) = frame.map_err(|_| BrokenPort)? else { break };
-            if inbox.frame(frame.buffer) == kick.as_slice() {
-                inbox.release(frame.buffer);
-            } else if (frame.len as usize) < HEADER_LEN {
-                counters.bad += 1;
-                inbox.release(frame.buffer);
-            } else {
-                counters.received += 1;
-                received.push_back(frame);
+            match inbox.read(tap.as_fd(), kick) {
+                Ok(None) => break,
+                Ok(Some(wanted)) => counters.received += u64::from(wanted),
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => counters.bad += 1,
+                Err(e) => match Errno::from_io_error(&e) {
+                    // EIO: switched off for a while.
+                    Some(Errno::AGAIN | Errno::INTR | Errno::IO) => break,
+                    _ => return Err(BrokenPort),
+                },
             }
         }
         Ok(())
@@ -171,8 +172,11 @@ impl TapPort {
 
     /// Holds the queue or lets it go.
     fn control(&mut self) {
-        let holds = self.inbox.count() - self.inbox.free();
-        let hold = if self.held { holds > self.config.xon } else { holds >= self.config.xoff };
+        let (holds, large) = self.inbox.pool().used();
+        let hold = match self.held {
+            true => holds > self.config.xon || large > LARGE_XON,
+            false => holds >= self.config.xoff || large >= LARGE_XOFF,
+        };
         if hold != self.held {
             let (rate, burst) = if hold { (CLOSED_RATE, self.closed_burst) } else { (OPEN_RATE, OPEN_BURST) };
             match self.bucket.change(TokenBucket { rate, burst, limit: WAITING_BYTES }) {
@@ -186,16 +190,16 @@ impl TapPort {
             }
         }
         // An open bucket still sleeps as long as the closed one had to, unless a frame comes along.
-        if self.kick_owed && sys::send(self.kicker.as_fd(), Wait::No, &self.kick, &[(0, self.kick.len())]).is_ok() {
+        if self.kick_owed && sys::send(self.kicker.as_fd(), Wait::No, &[&self.kick], None).is_ok() {
             self.kick_owed = false;
         }
     }
 
     fn flush(&mut self) -> Result<(), BrokenPort> {
         while let Some(&buffer) = self.waiting.front() {
-            match rustix::io::write(&self.tap, self.outbox.frame(buffer)) {
-                Ok(_) => self.counters.sent += 1,
-                Err(e) => match not_sent(&e.into()) {
+            match self.outbox.write(self.tap.as_fd(), buffer) {
+                Ok(()) => self.counters.sent += 1,
+                Err(e) => match not_sent(&e) {
                     NotSent::Full => {
                         self.counters.device_full += 1;
                         return Ok(());
@@ -230,48 +234,28 @@ fn kick_frame(mac: [u8; 6]) -> [u8; 60] {
 impl Port for TapPort {
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;
+        self.inbox.new_turn();
         self.fetch()?;
         self.control();
         Ok(())
     }
 
-    fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
-        Ok(self.received.front().copied())
-    }
-
-    fn head(&self, buffer: u32) -> [u64; 2] {
-        self.inbox.head(buffer)
-    }
-
-    fn accept(&mut self) {
-        if self.received.pop_front().is_some() {
-            self.lent += 1;
-        }
-    }
-
-    fn read(&self, buffer: u32, into: &mut [u8]) {
-        into.copy_from_slice(&self.inbox.frame(buffer)[..into.len()]);
-    }
-
-    fn give_back(&mut self, buffer: u32) {
-        self.lent -= 1;
-        self.inbox.release(buffer);
-    }
-
-    fn lent(&self) -> u32 {
-        self.lent
-    }
+    take_from_inbox!(inbox);
 
     fn max_frame(&self) -> u32 {
         self.longest
     }
 
-    fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
-        Ok(self.outbox.free() > 0)
+    fn takes_offload(&self, offload: &Offload) -> bool {
+        self.config.offload || offload.is_none()
+    }
+
+    fn reserve(&mut self, len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
+        Ok(self.outbox.has_room(len))
     }
 
     fn deliver(&mut self, frame: &Delivery<'_>) {
-        let Some(buffer) = self.outbox.store(frame.bytes) else { unreachable!("room was reserved") };
+        let Some(buffer) = self.outbox.store(frame.bytes, frame.offload) else { unreachable!("room was reserved") };
         self.waiting.push_back(buffer);
     }
 
@@ -283,8 +267,8 @@ impl Port for TapPort {
         self.fetch()?;
         self.control();
         // A port that has to wait goes on emptying its ring, unless it is full itself.
-        self.asleep = self.inbox.free() > 0;
-        Ok(!self.kick_owed && (blocked || self.received.is_empty()))
+        self.asleep = self.inbox.pool().has_room_for_any();
+        Ok(!self.kick_owed && (blocked || self.inbox.is_quiet()))
     }
 
     fn wake_up(&mut self) {

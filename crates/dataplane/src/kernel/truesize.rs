@@ -53,7 +53,8 @@ impl TrueSize {
         Ok(TrueSize { steps })
     }
 
-    /// Measures it from a packet socket here to another one, `there`, not yet bound, at the device of that number.
+    /// Measures it from a packet socket here, which wants a header in front of each frame, to another one, `there`, not yet
+    /// bound, at the device of that number.
     pub fn measure(
         from: BorrowedFd<'_>,
         there: BorrowedFd<'_>,
@@ -68,13 +69,15 @@ impl TrueSize {
         memory[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
         let mut sink = vec![0u8; longest as usize];
         TrueSize::find(longest, |len| {
-            sys::send(from, sys::Wait::No, &memory, &[(0, len as usize)]).tried(what)?;
+            sys::send(from, sys::Wait::No, &[&memory[..len as usize]], Some(&[[0; 12]])).tried(what)?;
             let deadline = Instant::now() + Duration::from_secs(5);
             loop {
                 let charge = sys::receive_memory(there).tried(what)?;
                 if charge > 0 {
                     let mut received = [sys::Received::default(); sys::BATCH];
-                    sys::receive(there, sys::Wait::No, &mut sink, &[0], longest as usize, &mut received).tried(what)?;
+                    let place = sys::Place { at: 0, len: sink.len(), rest: (0, 0) };
+                    let memory = (&mut sink[..], &mut [][..]);
+                    sys::receive(there, sys::Wait::No, false, memory, &[place], &mut received).tried(what)?;
                     return Ok(charge);
                 }
                 if Instant::now() > deadline {

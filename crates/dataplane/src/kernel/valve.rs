@@ -14,22 +14,22 @@
 
 use super::edge::Edge;
 use super::error::{KernelError, Tried};
+use super::inbox::{Inbox, take_from_inbox};
 use super::link::{Link, Links};
 use super::netlink::Netlink;
 use super::netns::Namespace;
 use super::packet::{self, NotSent, not_sent};
-use super::pool::{HEADER_LEN, Pool};
+use super::pool::{Fetched, HEADER_LEN, Pool};
 use super::stage::{Host, Stage};
 use super::sys::{self, BATCH};
 use super::truesize::TrueSize;
 pub use super::veth::Veth;
 use super::{DEVICE_AGAIN, diag};
-use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
+use crate::port::{BrokenPort, Delivery, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::{self, Flow};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -44,6 +44,12 @@ const KERNEL_POLLS_AFTER: std::time::Duration = std::time::Duration::from_secs(2
 const KEEP_SHUT: Duration = Duration::from_secs(1);
 /// Turns without a frame after which a port is looked at in one of so many.
 const LOOKS: u32 = 8;
+/// Frames longer than the device's own, which their sender left to be cut, that the switch holds at most of the tenant, and
+/// for it; without so many free buffers of the first kind there is no poll. What one brings beyond them stays in the socket, which
+/// has room for it.
+const LARGE: u32 = 256;
+const LARGE_STAGE: u32 = 128;
+const LARGE_NEEDED: u32 = BATCH as u32;
 /// Longest time busy polling may take; it polls once, but 0 would switch it off.
 const BUSY_POLL_US: i32 = 20;
 
@@ -54,6 +60,8 @@ pub struct ValveConfig {
     pub buffers: u32,
     /// Frames for the tenant that wait for its sockets at most.
     pub stage: u32,
+    /// Whether the tenant may leave checksums and TCP segments to be made, and gets such frames.
+    pub offload: bool,
     /// Frames of one poll; it can bring twice as many.
     pub budget: u32,
     /// A socket that has had frames and took none for so long is isolated, what waits for it dropped by name; without it,
@@ -64,7 +72,13 @@ pub struct ValveConfig {
 impl Default for ValveConfig {
     /// The time as SONiC's PFC watchdog has it.
     fn default() -> ValveConfig {
-        ValveConfig { buffers: 1024, stage: 512, budget: 64, detection_time: Some(Duration::from_ms(200)) }
+        ValveConfig {
+            buffers: 1024,
+            stage: 512,
+            offload: true,
+            budget: 64,
+            detection_time: Some(Duration::from_ms(200)),
+        }
     }
 }
 
@@ -143,13 +157,12 @@ pub struct ValvePort {
     /// Carries the number of the device's receive queue, by which it is polled.
     poller: OwnedFd,
     /// Attached as long as it is open.
-    _program: OwnedFd,
+    _program: Option<OwnedFd>,
     budget: i32,
     needed: u32,
     longest: u32,
-    inbox: Pool,
-    received: VecDeque<Descriptor>,
-    lent: u32,
+    offload: bool,
+    inbox: Inbox,
     /// The frame by which the poller learned its number; it is nobody's.
     boot: Option<Vec<u8>>,
     outbox: Pool,
@@ -177,9 +190,18 @@ impl ValvePort {
             let mut links = Links::open()?;
             veth.prepare(&mut links)?;
             let link = links.get(veth.switch_device)?;
-            let program = sys::attach_pass(link.index)
-                .tried(|| format!("an XDP program at {} (CONFIG_BPF_SYSCALL)", veth.switch_device))?;
-            let socket = packet::open_socket(link.index).tried(|| format!("a packet socket at {}", link.name))?;
+            let program = match config.offload {
+                true => None,
+                false => Some(
+                    sys::attach_pass(link.index)
+                        .tried(|| format!("an XDP program at {} (CONFIG_BPF_SYSCALL)", veth.switch_device))?,
+                ),
+            };
+            let socket = sys::packet_socket().and_then(|socket| {
+                sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+                packet::open(socket, link.index)
+            });
+            let socket = socket.tried(|| format!("a packet socket at {}", link.name))?;
             let (poller, port) = poller(&link)?;
             links.up(veth.switch_device)?;
             Ok::<_, KernelError>((program, socket, poller, port, link))
@@ -188,7 +210,7 @@ impl ValvePort {
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
         let (diag, theirs, sink) = veth.tenant.enter(|| {
             let mut links = Links::open()?;
-            veth.prepare_tenant(&mut links)?;
+            veth.prepare_tenant(&mut links, config.offload)?;
             let diag = Netlink::diag().tried(|| "a netlink socket for sockets (CONFIG_INET_UDP_DIAG)".to_owned())?;
             let sink = sys::packet_socket().tried(|| "a packet socket".to_owned())?;
             Ok::<_, KernelError>((diag, links.get(veth.tenant_device)?, sink))
@@ -207,11 +229,10 @@ impl ValvePort {
             budget: config.budget as i32,
             needed: config.needed(),
             longest,
-            inbox: Pool::new(config.buffers, longest),
-            received: VecDeque::new(),
-            lent: 0,
+            offload: config.offload,
+            inbox: Inbox::new(Pool::with_large(config.buffers, longest, LARGE)),
             boot: Some(boot),
-            outbox: Pool::new(config.stage, longest),
+            outbox: Pool::with_large(config.stage, longest, LARGE_STAGE),
             stage: Stage::new(charges, link.mtu, config.detection_time),
             now: Instant::ZERO,
             shut: false,
@@ -231,13 +252,18 @@ impl ValvePort {
         if self.drain()? > 0 {
             return Ok(());
         }
-        if self.inbox.free() < self.needed {
+        if !self.has_room() {
             self.counters.shut += u64::from(!self.shut);
             self.shut = true;
             return Ok(());
         }
         self.shut = false;
         self.poll()
+    }
+
+    /// Whether there are buffers for what a poll can bring.
+    fn has_room(&self) -> bool {
+        self.inbox.pool().free() >= self.needed && self.inbox.pool().free_large() >= LARGE_NEEDED
     }
 
     /// Polls as little as can be, and leaves it in the socket: the kernel's own poll would bring more.
@@ -272,20 +298,20 @@ impl ValvePort {
     /// Fetches what has been polled, as far as there are buffers.
     fn drain(&mut self) -> Result<usize, BrokenPort> {
         let mut all = 0;
-        while self.inbox.free() > 0 {
-            let (n, bad) = match self.inbox.receive(self.kernel.socket.as_fd(), &mut self.received) {
-                Ok(counts) => counts,
+        while self.inbox.pool().has_room_for_any() {
+            let fetched = match self.inbox.receive(self.kernel.socket.as_fd(), true) {
+                Ok(fetched) => fetched,
                 // Said once when a device is switched off; it may come back.
-                Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => (0, 0),
+                Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => Fetched::default(),
                 Err(_) => return Err(BrokenPort),
             };
-            if n > 0 {
+            if fetched.frames > 0 {
                 self.quiet = 0;
             }
-            self.counters.received += n as u64;
-            self.counters.bad += bad as u64;
-            all += n;
-            if n < BATCH {
+            self.counters.received += fetched.frames as u64;
+            self.counters.bad += fetched.bad as u64;
+            all += fetched.frames;
+            if fetched.frames < BATCH {
                 break;
             }
         }
@@ -296,10 +322,7 @@ impl ValvePort {
     #[inline]
     fn discard_boot(&mut self) {
         let Some(boot) = &self.boot else { return };
-        if let Some(at) = self.received.iter().position(|f| self.inbox.frame(f.buffer) == boot.as_slice())
-            && let Some(frame) = self.received.remove(at)
-        {
-            self.inbox.release(frame.buffer);
+        if self.inbox.discard(boot) {
             self.counters.received -= 1;
             self.boot = None;
         }
@@ -318,7 +341,7 @@ impl ValvePort {
             if candidates.is_empty() {
                 continue;
             }
-            match outbox.send(kernel.socket.as_fd(), candidates.iter().copied()) {
+            match outbox.send(kernel.socket.as_fd(), true, candidates.iter().copied()) {
                 Ok(n) => {
                     counters.sent += n as u64;
                     let all = n == candidates.len();
@@ -396,7 +419,7 @@ fn learn(veth: Veth<'_>, poller: &OwnedFd, theirs: &Link, boot: &[u8]) -> Result
     let what = || format!("the receive queue of {}", veth.switch_device);
     let sender = veth.tenant.enter(sys::packet_socket)?.tried(what)?;
     sys::bind_packet(sender.as_fd(), theirs.index, 0).tried(what)?;
-    sys::send(sender.as_fd(), sys::Wait::No, boot, &[(0, boot.len())]).tried(what)?;
+    sys::send(sender.as_fd(), sys::Wait::No, &[boot], None).tried(what)?;
     // A switch that was killed may have left the device waiting for the kernel's own poll.
     let wait = KERNEL_POLLS_AFTER + std::time::Duration::from_secs(5);
     let timeout = rustix::event::Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: 0 };
@@ -412,7 +435,8 @@ fn learn(veth: Veth<'_>, poller: &OwnedFd, theirs: &Link, boot: &[u8]) -> Result
 impl Port for ValvePort {
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;
-        if self.received.is_empty() && self.is_worth_a_look() {
+        self.inbox.new_turn();
+        if self.inbox.is_quiet() && self.is_worth_a_look() {
             self.fetch()?;
         }
         if now.since(self.polled) >= KEEP_SHUT {
@@ -424,48 +448,27 @@ impl Port for ValvePort {
         Ok(())
     }
 
-    fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
-        Ok(self.received.front().copied())
-    }
-
-    fn head(&self, buffer: u32) -> [u64; 2] {
-        self.inbox.head(buffer)
-    }
-
-    fn accept(&mut self) {
-        if self.received.pop_front().is_some() {
-            self.lent += 1;
-        }
-    }
-
-    fn read(&self, buffer: u32, into: &mut [u8]) {
-        into.copy_from_slice(&self.inbox.frame(buffer)[..into.len()]);
-    }
-
-    fn give_back(&mut self, buffer: u32) {
-        self.lent -= 1;
-        self.inbox.release(buffer);
-    }
-
-    fn lent(&self) -> u32 {
-        self.lent
-    }
+    take_from_inbox!(inbox);
 
     fn owes_room(&self) -> bool {
-        self.received.is_empty() && self.inbox.free() < self.needed
+        self.inbox.waiting() == 0 && !self.has_room()
     }
 
     fn max_frame(&self) -> u32 {
         self.longest
     }
 
-    fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
-        Ok(self.outbox.free() > 0)
+    fn takes_offload(&self, offload: &Offload) -> bool {
+        self.offload || offload.is_none()
+    }
+
+    fn reserve(&mut self, len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
+        Ok(self.outbox.has_room(len))
     }
 
     fn deliver(&mut self, frame: &Delivery<'_>) {
         let ValvePort { kernel, outbox, stage, now, .. } = self;
-        let Some(buffer) = outbox.store(frame.bytes) else { unreachable!("room was reserved") };
+        let Some(buffer) = outbox.store(frame.bytes, frame.offload) else { unreachable!("room was reserved") };
         let len = frame.bytes.len() as u32;
         let release = &mut |buffer| outbox.release(buffer);
         // A kernel that does not answer any more is found when frames are to be handed over.
@@ -477,11 +480,11 @@ impl Port for ValvePort {
     }
 
     fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
-        // What a port sends that has to wait stays in the kernel: no interrupt is wanted.
-        if blocked {
-            return Ok(true);
+        // Without room, what the tenant sends stays in the kernel: no interrupt is wanted.
+        if !self.has_room() {
+            return Ok(blocked);
         }
-        if !self.received.is_empty() || self.inbox.free() < self.needed {
+        if !self.inbox.is_quiet() {
             return Ok(false);
         }
         // Empty polls, without preference for ours, have the interrupts on again.
@@ -490,7 +493,7 @@ impl Port for ValvePort {
         self.counters.sleeps += 1;
         for _ in 0..2 * DEFER_INTERRUPTS {
             self.poll()?;
-            if !self.received.is_empty() {
+            if !self.inbox.is_quiet() {
                 return Ok(false);
             }
         }
@@ -530,7 +533,8 @@ impl Port for ValvePort {
         show("bad_frames", c.bad);
         show("device_full", c.device_full);
         let s = &self.stage.counters;
-        show("waiting_for_sockets", (self.outbox.count() - self.outbox.free()).into());
+        let (small, large) = self.outbox.used();
+        show("waiting_for_sockets", (small + large).into());
         show("socket_queries", s.queries);
         show("watchdog", s.watchdog);
         show("sockets_isolated", s.isolated);

@@ -33,7 +33,7 @@ impl Veth<'_> {
             let mut links = Links::open()?;
             links.set_mac(self.tenant_device, mac)?;
             links.set_mtu(self.tenant_device, mtu)?;
-            self.prepare_tenant(&mut links)?;
+            self.prepare_tenant(&mut links, false)?;
             links.up(self.tenant_device)
         })??;
         self.switch.enter(|| Links::open()?.up(self.switch_device))??;
@@ -65,15 +65,20 @@ impl Veth<'_> {
         Ok(())
     }
 
-    /// The tenant's end: a queue that holds all its sockets can send; whole frames only.
-    pub(super) fn prepare_tenant(&self, links: &mut Links) -> Result<(), KernelError> {
+    /// The tenant's end: a queue that holds all its sockets can send. With `offload` frames wait there unsegmented and without
+    /// checksums, and segments are made when the ring takes them: a veth whose own segmentation is on goes past the ring.
+    pub(super) fn prepare_tenant(&self, links: &mut Links, offload: bool) -> Result<(), KernelError> {
         let link = links.get(self.tenant_device)?;
         // A queue that is there may hold frames, which another would not take over.
         if links.queue_kind(link.index)?.as_deref() != Some("pfifo") {
             links.set_fifo(self.tenant_device, TENANT_QUEUE)?;
         }
-        for feature in [Feature::TxChecksum, Feature::Tso, Feature::Gso] {
-            links.set_feature(self.tenant_device, feature, false)?;
+        links.set_feature(self.tenant_device, Feature::Tso, false)?;
+        for feature in [Feature::TxChecksum, Feature::Gso] {
+            links.set_feature(self.tenant_device, feature, offload)?;
+        }
+        if offload {
+            links.only_checksum_offload(self.tenant_device)?;
         }
         Ok(())
     }

@@ -1,0 +1,213 @@
+//! What a tenant sent and the switch has not taken yet, or not given back.
+
+use super::pool::{Fetched, Pool};
+use crate::port::{Descriptor, Offload};
+use sluicenet_proto::frame::{Priority, PrioritySet};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Frames in a [`Pool`], a queue for each traffic class: one that has to wait stops no other, as long as there are buffers.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    pool: Pool,
+    /// What waits for the switch, with the number in which it came.
+    queues: [VecDeque<(u64, Descriptor)>; 8],
+    filled: PrioritySet,
+    /// Classes that have to wait for the rest of the turn, and those that had to in the last one.
+    held: PrioritySet,
+    held_before: PrioritySet,
+    shown: Option<Priority>,
+    arrived: u64,
+    lent: u32,
+}
+
+/// The class of a frame by its 802.1Q tag.
+fn class(head: [u64; 2]) -> Priority {
+    // Type and tag, the first byte lowest: 81 00, then three bits of priority.
+    if head[1] >> 32 & 0xffff == 0x0081 { (head[1] >> 53 & 7) as Priority } else { 0 }
+}
+
+impl Inbox {
+    /// Nothing is in the pool.
+    pub fn new(pool: Pool) -> Inbox {
+        Inbox {
+            pool,
+            queues: Default::default(),
+            filled: PrioritySet::NONE,
+            held: PrioritySet::NONE,
+            held_before: PrioritySet::NONE,
+            shown: None,
+            arrived: 0,
+            lent: 0,
+        }
+    }
+
+    /// The buffers.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// A new turn begins: what had to wait may be tried again.
+    pub fn new_turn(&mut self) {
+        self.held_before = std::mem::replace(&mut self.held, PrioritySet::NONE);
+        self.shown = None;
+    }
+
+    /// Whether nothing is here that did not have to wait when it was shown last.
+    pub fn is_quiet(&self) -> bool {
+        self.filled.0 & !(self.held.0 | self.held_before.0) == 0
+    }
+
+    /// Receives a batch of frames from a packet socket.
+    pub fn receive(&mut self, fd: BorrowedFd<'_>, headers: bool) -> io::Result<Fetched> {
+        let Inbox { pool, queues, filled, arrived, .. } = self;
+        pool.receive(fd, headers, |pool, buffer| push(pool, buffer, queues, filled, arrived))
+    }
+
+    /// Reads a frame from a TAP device and says whether there was one; `unwanted` is not kept.
+    pub fn read(&mut self, tap: BorrowedFd<'_>, unwanted: &[u8]) -> io::Result<Option<bool>> {
+        let Some(buffer) = self.pool.read(tap)? else { return Ok(None) };
+        if self.pool.frame(buffer) == unwanted {
+            self.pool.release(buffer);
+            return Ok(Some(false));
+        }
+        let Inbox { pool, queues, filled, arrived, .. } = self;
+        push(pool, buffer, queues, filled, arrived);
+        Ok(Some(true))
+    }
+
+    /// Throws away the first frame that is `unwanted`; whether there was one.
+    pub fn discard(&mut self, unwanted: &[u8]) -> bool {
+        for (p, queue) in self.queues.iter_mut().enumerate() {
+            let found = queue.iter().position(|(_, f)| self.pool.frame(f.buffer) == unwanted);
+            if let Some((_, frame)) = found.and_then(|at| queue.remove(at)) {
+                if queue.is_empty() {
+                    self.filled.remove(p as Priority);
+                }
+                self.shown = None;
+                self.pool.release(frame.buffer);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The next frame, the first that came of those that do not have to wait; it stays the next until [`Inbox::accept`] or
+    /// [`Inbox::hold`].
+    #[inline]
+    pub fn next_frame(&mut self) -> Option<Descriptor> {
+        if self.shown.is_none() {
+            let free = self.filled.0 & !self.held.0;
+            let first = |p: Priority| self.queues[usize::from(p)].front().map_or(u64::MAX, |&(number, _)| number);
+            self.shown = match free.count_ones() {
+                0 => None,
+                1 => Some(free.trailing_zeros() as Priority),
+                _ => (0..8).filter(|&p| free & 1 << p != 0).min_by_key(|&p| first(p)),
+            };
+        }
+        self.queues[usize::from(self.shown?)].front().map(|&(_, frame)| frame)
+    }
+
+    /// The switch took the frame shown.
+    #[inline]
+    pub fn accept(&mut self) -> Option<Descriptor> {
+        let p = self.shown.take()?;
+        let queue = &mut self.queues[usize::from(p)];
+        let (_, frame) = queue.pop_front()?;
+        if queue.is_empty() {
+            self.filled.remove(p);
+        }
+        self.lent += 1;
+        Some(frame)
+    }
+
+    /// The frame shown has to wait; whether there is one of another class.
+    pub fn hold(&mut self) -> bool {
+        if let Some(p) = self.shown.take() {
+            self.held.insert(p);
+        }
+        self.filled.0 & !self.held.0 != 0
+    }
+
+    /// Frames that wait for the switch.
+    pub fn waiting(&self) -> usize {
+        self.queues.iter().map(VecDeque::len).sum()
+    }
+
+    pub fn head(&self, buffer: u32) -> [u64; 2] {
+        self.pool.head(buffer)
+    }
+
+    /// Copies the first bytes of a frame out.
+    pub fn copy(&self, buffer: u32, into: &mut [u8]) {
+        into.copy_from_slice(&self.pool.frame(buffer)[..into.len()]);
+    }
+
+    pub fn offload(&self, buffer: u32) -> Offload {
+        self.pool.offload(buffer)
+    }
+
+    /// A frame that was taken is done with.
+    pub fn give_back(&mut self, buffer: u32) {
+        self.lent -= 1;
+        self.pool.release(buffer);
+    }
+
+    /// Frames taken and not given back.
+    pub fn lent(&self) -> u32 {
+        self.lent
+    }
+}
+
+fn push(
+    pool: &Pool,
+    buffer: u32,
+    queues: &mut [VecDeque<(u64, Descriptor)>; 8],
+    filled: &mut PrioritySet,
+    arrived: &mut u64,
+) {
+    let p = class(pool.head(buffer));
+    let len = pool.frame(buffer).len() as u32;
+    queues[usize::from(p)].push_back((*arrived, Descriptor { buffer, len }));
+    filled.insert(p);
+    *arrived += 1;
+}
+
+/// The methods of a [`Port`](crate::port::Port) that are those of its inbox.
+macro_rules! take_from_inbox {
+    ($($inbox:ident).+) => {
+        fn next_frame(&mut self) -> Result<Option<crate::port::Descriptor>, crate::port::BrokenPort> {
+            Ok(self.$($inbox).+.next_frame())
+        }
+
+        fn head(&self, buffer: u32) -> [u64; 2] {
+            self.$($inbox).+.head(buffer)
+        }
+
+        fn accept(&mut self) {
+            self.$($inbox).+.accept();
+        }
+
+        fn hold(&mut self) -> bool {
+            self.$($inbox).+.hold()
+        }
+
+        fn read(&self, buffer: u32, into: &mut [u8]) {
+            self.$($inbox).+.copy(buffer, into);
+        }
+
+        fn offload(&self, buffer: u32) -> crate::port::Offload {
+            self.$($inbox).+.offload(buffer)
+        }
+
+        fn give_back(&mut self, buffer: u32) {
+            self.$($inbox).+.give_back(buffer);
+        }
+
+        fn lent(&self) -> u32 {
+            self.$($inbox).+.lent()
+        }
+    };
+}
+pub(super) use take_from_inbox;
