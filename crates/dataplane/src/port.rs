@@ -173,6 +173,15 @@ pub trait Port: Send {
     /// A station with an address is at a port of this switch, or no longer is: what a port that leads elsewhere makes known.
     fn announce(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
 
+    /// The switch is about to end: from now on nothing more is taken from the other side, which is held back where the port can do
+    /// that. What was taken already is still shown, and what is delivered still goes.
+    fn close(&mut self) {}
+
+    /// After [`Port::close`], how many frames are here that the switch has not taken, or that the other side has not got.
+    fn held(&self) -> u32 {
+        0
+    }
+
     /// What there is to say after it showed itself broken.
     fn why_broken(&self) -> &'static str {
         "its other side broke the rules, or is gone"

@@ -51,6 +51,8 @@ pub struct Engine {
     /// Grows with every change after which a frame that had to wait may not have to any more.
     changes: u64,
     events: Option<SyncSender<Event>>,
+    /// Nothing more is taken in.
+    closing: bool,
 }
 
 impl Engine {
@@ -68,6 +70,7 @@ impl Engine {
             sleeps: 0,
             changes: 0,
             events: None,
+            closing: false,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Turn after turn: asleep while there is nothing to do, with a watchdog over ports that take nothing.
 
 use super::Engine;
-use super::attached::{Attached, Lent};
+use super::attached::{Attached, Kind, Lent};
 use super::report::Happened;
 use crate::port::{BrokenPort, Offload};
 use rustix::event::{PollFd, Timespec};
@@ -101,6 +101,36 @@ impl Engine {
         }
         self.do_jobs();
         Ok(())
+    }
+
+    /// Takes in nothing more and delivers what is here, for so long at most; how many frames are left then, which end with the
+    /// switch. What programs and guests have not had taken stays in their memory, what is behind devices in the kernel.
+    pub fn drain(&mut self, at_most: Duration) -> u64 {
+        let until = self.now().saturating_add(at_most);
+        if !self.closing {
+            self.closing = true;
+            self.ports.iter_mut().flatten().filter(|a| a.present).for_each(|a| a.kind.get_mut().close());
+        }
+        loop {
+            let moved = self.turn();
+            let left = self.queued() + self.held();
+            if left == 0 || self.now() >= until {
+                return left;
+            }
+            if moved == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Frames that ports hold for the switch or for their other side.
+    fn held(&self) -> u64 {
+        self.ports.iter().flatten().filter(|a| a.present).map(|a| u64::from(a.kind.get().held())).sum()
+    }
+
+    /// Whether a port shows frames from memory of the switch's own, not of its other side's.
+    pub(super) fn has_fetched(&self, k: usize) -> bool {
+        self.ports[k].as_ref().is_some_and(|a| matches!(a.kind, Kind::Other(_)))
     }
 
     /// Waits until a program wakes the switch, or the watchdog or a port has to look.

@@ -29,6 +29,9 @@ impl Engine {
             }
         }
         for j in 0..self.upto {
+            if self.closing && !self.has_fetched(j) {
+                continue;
+            }
             match self.take_in(now, j) {
                 Ok(frames) => moved += frames,
                 Err(BrokenPort) => self.broken(j),

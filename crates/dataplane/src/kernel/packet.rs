@@ -224,12 +224,13 @@ pub struct PacketPort {
     device: PacketDevice,
     now: Instant,
     asleep: bool,
+    closed: bool,
 }
 
 impl PacketPort {
     /// A port at a device.
     pub fn new(device: PacketDevice) -> PacketPort {
-        PacketPort { device, now: Instant::ZERO, asleep: false }
+        PacketPort { device, now: Instant::ZERO, asleep: false, closed: false }
     }
 
     /// Whether another batch can be fetched.
@@ -242,7 +243,7 @@ impl Port for PacketPort {
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;
         self.device.inbox.new_turn();
-        if self.device.inbox.is_quiet() && self.has_room() {
+        if !self.closed && self.device.inbox.is_quiet() && self.has_room() {
             self.device.fetch().map_err(|_| BrokenPort)?;
         }
         Ok(())
@@ -293,6 +294,14 @@ impl Port for PacketPort {
     fn poll_timeout(&self) -> Option<Instant> {
         // Nothing says when a device takes frames again.
         (self.device.waiting() > 0).then_some(self.now.saturating_add(super::DEVICE_AGAIN))
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+    }
+
+    fn held(&self) -> u32 {
+        (self.device.inbox.waiting() + self.device.waiting()) as u32
     }
 
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {

@@ -90,6 +90,8 @@ pub struct TapPort {
     longest: u32,
     inbox: Inbox,
     held: bool,
+    /// Its queue is held for good.
+    closed: bool,
     /// Whether a frame still has to be sent to wake the queue.
     kick_owed: bool,
     outbox: Pool,
@@ -143,6 +145,7 @@ impl TapPort {
             longest,
             inbox: Inbox::new(Pool::with_large(config.buffers, longest, LARGE)),
             held: false,
+            closed: false,
             kick_owed: false,
             outbox: Pool::with_large(config.buffers, longest, LARGE),
             waiting: VecDeque::new(),
@@ -174,6 +177,7 @@ impl TapPort {
     fn control(&mut self) {
         let (holds, large) = self.inbox.pool().used();
         let hold = match self.held {
+            _ if self.closed => true,
             true => holds > self.config.xon || large > LARGE_XON,
             false => holds >= self.config.xoff || large >= LARGE_XOFF,
         };
@@ -283,6 +287,16 @@ impl Port for TapPort {
 
     fn poll_timeout(&self) -> Option<Instant> {
         (!self.waiting.is_empty()).then_some(self.now.saturating_add(DEVICE_AGAIN))
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        self.control();
+    }
+
+    fn held(&self) -> u32 {
+        // Each turn empties the ring, as far as there is room.
+        (self.inbox.waiting() + self.waiting.len()) as u32
     }
 
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {

@@ -42,6 +42,8 @@ const DEFER_INTERRUPTS: u32 = 2;
 const KERNEL_POLLS_AFTER: std::time::Duration = std::time::Duration::from_secs(2);
 /// A port that is shut has one or two frames polled so often, into its socket, so that the kernel does not poll.
 const KEEP_SHUT: Duration = Duration::from_secs(1);
+/// The same while the switch ends: the next one has the rest of [`KERNEL_POLLS_AFTER`] to start.
+const KEEP_SHUT_AT_END: Duration = Duration::from_ms(200);
 /// Turns without a frame after which a port is looked at in one of so many.
 const LOOKS: u32 = 8;
 /// Frames longer than the device's own, which their sender left to be cut, that the switch holds at most of the tenant, and
@@ -170,6 +172,9 @@ pub struct ValvePort {
     now: Instant,
     /// Whether there is no room for a poll.
     shut: bool,
+    /// Nothing more is polled, and whether what was is all fetched.
+    closed: bool,
+    settled: bool,
     /// When it was polled last, and the turns since something came.
     polled: Instant,
     quiet: u32,
@@ -182,11 +187,22 @@ pub struct ValvePort {
     candidates: Vec<u32>,
 }
 
-impl ValvePort {
-    /// A port at the pair, which may be one that a switch that was killed had: what waits in it is kept.
-    pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
+/// A valve's sockets, open: from now on nothing is lost that the kernel polls. Where several ports are opened after a restart, all of
+/// these come first.
+#[derive(Debug)]
+pub struct Listening {
+    program: Option<OwnedFd>,
+    socket: OwnedFd,
+    poller: OwnedFd,
+    port: u16,
+    link: Link,
+}
+
+impl Listening {
+    /// At the switch's end of a pair, which may be one that another switch had: what waits in it is kept.
+    pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<Listening, KernelError> {
         config.check()?;
-        let (program, socket, poller, port, link) = veth.switch.enter(|| {
+        veth.switch.enter(|| {
             let mut links = Links::open()?;
             veth.prepare(&mut links)?;
             let link = links.get(veth.switch_device)?;
@@ -204,8 +220,13 @@ impl ValvePort {
             let socket = socket.tried(|| format!("a packet socket at {}", link.name))?;
             let (poller, port) = poller(&link)?;
             links.up(veth.switch_device)?;
-            Ok::<_, KernelError>((program, socket, poller, port, link))
-        })??;
+            Ok::<_, KernelError>(Listening { program, socket, poller, port, link })
+        })?
+    }
+
+    /// The port there.
+    pub fn serve(self, veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
+        let Listening { program, socket, poller, port, link } = self;
         // Interrupts as with any device, until the poller has its number.
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
         let (diag, theirs, sink) = veth.tenant.enter(|| {
@@ -236,6 +257,8 @@ impl ValvePort {
             stage: Stage::new(charges, link.mtu, config.detection_time),
             now: Instant::ZERO,
             shut: false,
+            closed: false,
+            settled: false,
             polled: Instant::ZERO,
             quiet: 0,
             device_again: None,
@@ -245,6 +268,13 @@ impl ValvePort {
             edge: RefCell::new(edge),
             candidates: Vec::with_capacity(BATCH),
         })
+    }
+}
+
+impl ValvePort {
+    /// A port at the pair; what waits there, of a switch that was before, is kept.
+    pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
+        Listening::open(veth, config)?.serve(veth, config)
     }
 
     /// Fetches what has been polled, and polls once if that is nothing and there is room.
@@ -274,6 +304,7 @@ impl ValvePort {
         sys::busy_poll(self.poller.as_fd());
         budget(self.budget);
         self.polled = self.now;
+        self.settled = false;
     }
 
     /// A look takes some system calls: a port where nothing comes is looked at now and then, others not delayed.
@@ -436,10 +467,12 @@ impl Port for ValvePort {
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;
         self.inbox.new_turn();
-        if self.inbox.is_quiet() && self.is_worth_a_look() {
+        if self.closed {
+            self.settled = self.drain()? == 0 && self.inbox.pool().has_room_for_any();
+        } else if self.inbox.is_quiet() && self.is_worth_a_look() {
             self.fetch()?;
         }
-        if now.since(self.polled) >= KEEP_SHUT {
+        if now.since(self.polled) >= if self.closed { KEEP_SHUT_AT_END } else { KEEP_SHUT } {
             self.keep_shut();
         }
         if !self.stage.is_empty() {
@@ -520,6 +553,18 @@ impl Port for ValvePort {
             Some(again) => Some(again),
             None => self.stage.poll_timeout(),
         }
+    }
+
+    fn close(&mut self) {
+        self.wake_up();
+        self.closed = true;
+        // From here on the kernel does not poll for a while, whoever runs.
+        self.keep_shut();
+    }
+
+    fn held(&self) -> u32 {
+        let (small, large) = self.outbox.used();
+        self.inbox.waiting() as u32 + small + large + u32::from(!self.settled)
     }
 
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {

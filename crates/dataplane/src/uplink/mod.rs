@@ -194,6 +194,15 @@ impl<D: Device + Send> Port for Uplink<D> {
         }
     }
 
+    fn close(&mut self) {
+        self.inside.link.hold_back();
+    }
+
+    fn held(&self) -> u32 {
+        let (arrived, leaving) = self.inside.link.inside();
+        (arrived + leaving) as u32
+    }
+
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
         self.inside.report(show);
         self.device.counters(show);

@@ -5,3 +5,4 @@ pub mod local;
 pub mod overload;
 pub mod ovs;
 pub mod ports;
+pub mod tcp;

@@ -8,6 +8,7 @@ use crate::bench::ft::{self, FatTree};
 use crate::bench::local;
 use crate::bench::overload::{self, Overload};
 use crate::bench::ports::{self, Ports};
+use crate::bench::tcp::{self, Tcp};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +32,23 @@ enum What {
     Blocked(Seconds),
     /// Two tenants that send as fast as they can to a third: what is lost, and where
     Overload(OverloadArgs),
+    /// TCP between two tenants, with segmentation offload and without
+    Tcp(TcpArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct TcpArgs {
+    /// By what the tenants are at the switch
+    #[arg(long, value_enum, default_value = "veth")]
+    kind: tcp::Kind,
+    /// Connections at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    streams: u32,
+    /// Turns in which each way is measured
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    turns: u32,
+    #[command(flatten)]
+    time: Seconds,
 }
 
 #[derive(Debug, clap::Args)]
@@ -136,6 +154,7 @@ impl Bench {
             What::Ft(ft) => ft.main(global),
             What::Ports(ports) => ports.main(global),
             What::Overload(overload) => overload.main(global),
+            What::Tcp(tcp) => tcp.main(global),
             What::Latency(time) => local(local::latency(time.get(), interrupt::flag()), global),
             What::Idle(idle) => local(local::idle(idle.ports.into(), idle.time.get()), global),
             What::Blocked(time) => local(local::blocked(time.get(), interrupt::flag()), global),
@@ -235,6 +254,32 @@ impl OverloadArgs {
         }
         if self.switch == overload::Switch::Ours && f.lost > 0 {
             return Err(Failure::Failed(format!("{} datagrams were lost", f.lost)));
+        }
+        if interrupt::raised() {
+            return Err(Failure::Interrupted("the figures are of the part that was run".into()));
+        }
+        Ok(())
+    }
+}
+
+impl TcpArgs {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let what = Tcp { kind: self.kind, time: self.time.get(), turns: self.turns, streams: self.streams };
+        let f = tcp::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
+        let ways =
+            [("one segment a frame", f.plain), ("segments left to be cut", f.offload), ("cut by the switch", f.mixed)];
+        if global.json {
+            output::json(&f);
+        } else {
+            let mut t = Table::new(1, ["", "Gb/s", "frames", "sent again", "lost"]);
+            for (name, way) in ways {
+                t.row([name, &format!("{:.2}", way.gbps), &count(way.frames), &count(way.resent), &count(way.lost)]);
+            }
+            t.row(["ratio", &format!("{:.2}", f.ratio), "", "", ""]);
+            output::print(&t.text());
+        }
+        if ways.iter().any(|(_, way)| way.lost > 0) {
+            return Err(Failure::Failed("frames were lost".into()));
         }
         if interrupt::raised() {
             return Err(Failure::Interrupted("the figures are of the part that was run".into()));

@@ -111,6 +111,11 @@ static PORT: Spec = Spec {
         k("tenant_netns", Text, "veth, tap: the namespace of the machine"),
         k("tenant_device", Text, "veth: the machine's end of the pair; eth0 where absent"),
         k("mtu", Count(68, 65_521), "tap: the largest IP packet; 1500 where absent"),
+        k(
+            "offload",
+            Bool,
+            "veth, tap: whether TCP segments are made after the switch, and checksums; true where absent",
+        ),
     ],
 };
 
@@ -265,6 +270,8 @@ pub enum PortKind {
         tenant_device: String,
         /// Where that is.
         tenant_netns: String,
+        /// Whether TCP segments and checksums are left to be made.
+        offload: bool,
     },
     /// A TAP device that the switch makes.
     Tap {
@@ -274,6 +281,8 @@ pub enum PortKind {
         tenant_netns: String,
         /// The largest IP packet.
         mtu: u32,
+        /// Whether TCP segments and checksums are left to be made.
+        offload: bool,
     },
     /// Any device.
     Packet {
@@ -528,6 +537,7 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
         None => name.clone(),
     };
     let tenant_netns = || text("tenant_netns")?.ok_or_else(|| section.missing("tenant_netns"));
+    let offload = || Ok::<_, Error>(section.bool("offload")?.unwrap_or(true));
     let kind = match kind {
         "vhost-user" => PortKind::VhostUser(match (text("socket")?, text("connect")?) {
             (Some(path), None) => Socket::Listen(path.into()),
@@ -540,13 +550,14 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
             netns: text("netns")?,
             tenant_device: text("tenant_device")?.unwrap_or("eth0".into()),
             tenant_netns: tenant_netns()?,
+            offload: offload()?,
         },
         "tap" => {
             if !section.has("mac") {
                 return Err(section.missing("mac"));
             }
             let mtu = section.count_u32("mtu", 68..=65_521)?.unwrap_or(1500);
-            PortKind::Tap { device, tenant_netns: tenant_netns()?, mtu }
+            PortKind::Tap { device, tenant_netns: tenant_netns()?, mtu, offload: offload()? }
         }
         "packet" => PortKind::Packet { device, netns: text("netns")? },
         "shm" => {
@@ -581,6 +592,7 @@ fn only_its_own(section: &Section<'_>, kind: &str) -> Result<()> {
         ("tenant_netns", &["veth", "tap"]),
         ("tenant_device", &["veth"]),
         ("mtu", &["tap"]),
+        ("offload", &["veth", "tap"]),
     ];
     for (key, kinds) in of_kind {
         if section.has(key) && !kinds.contains(&kind) {

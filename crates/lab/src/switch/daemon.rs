@@ -8,15 +8,17 @@ use super::privileges::{self, Becomes, Rights};
 use super::status::{Snapshot, Status};
 use super::uplink;
 use sluicenet_dataplane::engine::{Access, Engine, PlugError};
+use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
 use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
-use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort, Veth};
+use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig, Veth};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::tap::{Capture, tap};
 use sluicenet_dataplane::{shm, vhost};
 use sluicenet_node::vale::{Action, ValeConfig};
+use sluicenet_proto::time::Duration as Time;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +28,9 @@ use tracing::{info, warn};
 
 /// The number of the port that leads to other servers.
 const UPLINK: usize = 0;
+
+/// How long a switch that ends goes on delivering what it holds.
+const DRAIN_AT_MOST: Time = Time::from_secs(2);
 
 /// Frames that a plain device has room for in each direction.
 const PACKET_BUFFERS: u32 = 4096;
@@ -114,8 +119,12 @@ impl Daemon {
             }
             None => None,
         };
-        for port in &config.ports {
-            let opened = open(port, &config.vale).map_err(io::Error::other)?;
+        // What tenants sent while no switch ran waits in the kernel, which gives some of it up as time goes by: so all valves' sockets
+        // are there before any port takes its time.
+        let listening = config.ports.iter().map(|port| listen(port, &config.vale).map_err(io::Error::other));
+        let listening = listening.collect::<io::Result<Vec<_>>>()?;
+        for (port, listening) in config.ports.iter().zip(listening) {
+            let opened = open(port, listening).map_err(io::Error::other)?;
             keep |= port.kind.rights().run;
             wanted.push((port.clone(), opened));
         }
@@ -159,7 +168,8 @@ impl Daemon {
         let engine_stop = stop.clone();
         let switch = std::thread::Builder::new().name("switch".into()).spawn(move || {
             let outcome = engine.run(&engine_stop);
-            (outcome, Snapshot::of(&engine))
+            let given_up = if outcome.is_ok() { engine.drain(DRAIN_AT_MOST) } else { 0 };
+            (outcome, given_up, Snapshot::of(&engine))
         })?;
         let watched = Arc::clone(&daemon);
         let watcher =
@@ -179,7 +189,7 @@ impl Daemon {
         stop.store(true, Ordering::Relaxed);
         // It looks once more.
         let _ = daemon.remote.post(|_| {});
-        let (ran, last) = switch.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+        let (ran, given_up, last) = switch.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
         handle.close();
         let _ = listener.join();
         let _ = watcher.join();
@@ -187,7 +197,14 @@ impl Daemon {
         ran?;
         let status = daemon.status_of(&last);
         let l = status.ledger;
-        info!(accepted = l.accepted, delivered = l.delivered, dropped = l.dropped, queued = l.queued, "switch stopped");
+        info!(
+            accepted = l.accepted,
+            delivered = l.delivered,
+            dropped = l.dropped,
+            queued = l.queued,
+            given_up,
+            "switch stopped"
+        );
         Ok(status)
     }
 
@@ -247,7 +264,7 @@ impl Daemon {
 
     fn add(&self, port: PortConfig) -> Result<(), String> {
         let vale = self.state().config.vale.clone();
-        let opened = open(&port, &vale)?;
+        let opened = listen(&port, &vale).and_then(|listening| open(&port, listening))?;
         self.install(port, opened)
     }
 
@@ -439,31 +456,75 @@ impl Daemon {
     }
 }
 
-/// Opens what is behind a port.
-fn open(port: &PortConfig, vale: &ValeConfig) -> Result<Opened, String> {
+fn namespace(name: &Option<String>) -> Result<Namespace, KernelError> {
+    match name {
+        Some(name) => Namespace::open(name),
+        None => Namespace::current(),
+    }
+}
+
+/// The two ends of a valve's pair, and how it is set up.
+struct Pair<'a> {
+    switch: Namespace,
+    tenant: Namespace,
+    device: &'a str,
+    tenant_device: &'a str,
+    config: ValveConfig,
+}
+
+impl Pair<'_> {
+    fn of<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Option<Pair<'a>>, KernelError> {
+        let PortKind::Veth { device, netns, tenant_device, tenant_netns, offload } = &port.kind else {
+            return Ok(None);
+        };
+        let detection_time = (vale.action == Action::Drop).then_some(vale.detection_time);
+        let config = ValveConfig { detection_time, offload: *offload, ..ValveConfig::default() };
+        let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
+        Ok(Some(Pair { switch, tenant, device, tenant_device, config }))
+    }
+
+    fn veth(&self) -> Veth<'_> {
+        Veth {
+            switch: &self.switch,
+            switch_device: self.device,
+            tenant: &self.tenant,
+            tenant_device: self.tenant_device,
+        }
+    }
+}
+
+/// Opens the sockets of a port that is a valve.
+fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Option<(Pair<'a>, Listening)>, String> {
     if let Some(missing) = privileges::missing(port.kind.name(), port.kind.rights().open, privileges::own()) {
         return Err(missing);
     }
-    open_kind(&port.kind, port.mac, vale).map_err(|e| format!("port {}: {e}", port.name))
+    let listening = || match Pair::of(port, vale)? {
+        Some(pair) => {
+            let listening = Listening::open(pair.veth(), &pair.config)?;
+            Ok(Some((pair, listening)))
+        }
+        None => Ok(None),
+    };
+    listening().map_err(|e: KernelError| format!("port {}: {e}", port.name))
 }
 
-fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, vale: &ValeConfig) -> io::Result<Opened> {
-    let namespace = |name: &Option<String>| match name {
-        Some(name) => Namespace::open(name),
-        None => Namespace::current(),
-    };
+/// Opens what is behind a port, of a valve by the sockets that are open.
+fn open(port: &PortConfig, listening: Option<(Pair<'_>, Listening)>) -> Result<Opened, String> {
+    open_kind(&port.kind, port.mac, listening).map_err(|e| format!("port {}: {e}", port.name))
+}
+
+fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, listening: Option<(Pair<'_>, Listening)>) -> io::Result<Opened> {
     Ok(Opened::Port(match kind {
         PortKind::Shm { .. } => return Ok(Opened::Attached),
         PortKind::VhostUser(socket) => return Ok(Opened::Later(socket.clone())),
-        PortKind::Veth { device, netns, tenant_device, tenant_netns } => {
-            let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
-            let veth = Veth { switch: &switch, switch_device: device, tenant: &tenant, tenant_device };
-            let detection_time = (vale.action == Action::Drop).then_some(vale.detection_time);
-            Box::new(ValvePort::open(veth, &ValveConfig { detection_time, ..ValveConfig::default() })?)
-        }
-        PortKind::Tap { device, tenant_netns, mtu } => {
+        PortKind::Veth { .. } => match listening {
+            Some((pair, listening)) => Box::new(listening.serve(pair.veth(), &pair.config)?),
+            None => unreachable!("a valve's sockets are opened first"),
+        },
+        PortKind::Tap { device, tenant_netns, mtu, offload } => {
             let tenant = Namespace::open(tenant_netns)?;
-            Box::new(TapPort::create(&tenant, device, mac.unwrap_or_default(), *mtu, &TapConfig::default())?)
+            let config = TapConfig { offload: *offload, ..TapConfig::default() };
+            Box::new(TapPort::create(&tenant, device, mac.unwrap_or_default(), *mtu, &config)?)
         }
         PortKind::Packet { device, netns } => {
             Box::new(PacketPort::new(PacketDevice::open(&namespace(netns)?, device, PACKET_BUFFERS)?))

@@ -104,6 +104,8 @@ pub struct Uplink<R, T> {
     control: Option<(Pause, [u8; pfc::LEN])>,
     /// When the link has sent what it was given.
     free_at: Instant,
+    /// The neighbour is held back whatever the receive buffer holds.
+    holds_back: bool,
     counters: Counters,
 }
 
@@ -130,6 +132,7 @@ impl<R: Copy, T> Uplink<R, T> {
             next_out: None,
             control: None,
             free_at: Instant::ZERO,
+            holds_back: false,
             counters: Counters::default(),
             link,
         }
@@ -216,6 +219,14 @@ impl<R: Copy, T> Uplink<R, T> {
         Ok(())
     }
 
+    /// Holds the neighbour back in every lossless class from now on, as if the receive buffers were full.
+    pub fn hold_back(&mut self) {
+        self.holds_back = true;
+        for p in self.link.lossless.iter() {
+            self.signal.on_rise(p, u32::MAX, &self.link.marks);
+        }
+    }
+
     /// Counts a frame from the link that was dropped before it was charged, or has been released.
     pub fn refuse(&mut self, reason: DropReason, len: u32) -> DropReason {
         self.counters.dropped_in.count(reason, u64::from(len + FCS));
@@ -240,7 +251,7 @@ impl<R: Copy, T> Uplink<R, T> {
     pub fn release(&mut self, p: Priority, len: u32) {
         let i = p as usize;
         self.charged[i] -= len + FCS;
-        if self.link.lossless.contains(p) {
+        if self.link.lossless.contains(p) && !self.holds_back {
             self.signal.on_fall(p, self.charged[i], &self.link.marks);
         }
     }

@@ -1,0 +1,185 @@
+//! What segmentation offload is worth to TCP between two tenants in namespaces: the same switch with it, without it, and from a
+//! tenant with to one without, in turns.
+
+use serde::Serialize;
+use sluicenet_dataplane::engine::{Access, Engine};
+use sluicenet_dataplane::kernel::KernelError;
+use sluicenet_dataplane::kernel::lan::{DEVICE, Lan, Wiring};
+use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
+use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
+use sluicenet_dataplane::port::Port;
+use sluicenet_node::vale::ValeConfig;
+use sluicenet_proto::loss::DropReason;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// By what the tenants are at the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A veth pair, a valve at the switch's end
+    Veth,
+    /// A TAP device whose queue is held
+    Tap,
+}
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Tcp {
+    /// By what the tenants are at the switch.
+    pub kind: Kind,
+    /// How long each way is measured, in turns.
+    pub time: Duration,
+    /// Turns.
+    pub turns: u32,
+    /// Connections at once.
+    pub streams: u32,
+}
+
+/// What came out of one way.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Way {
+    /// Payload received, in all turns.
+    pub gbps: f64,
+    /// Frames the switch delivered.
+    pub frames: u64,
+    /// Segments TCP sent again.
+    pub resent: u64,
+    /// Frames lost in the switch and between sockets and switch, as far as anybody counts them.
+    pub lost: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// By what the tenants were at the switch.
+    pub kind: Kind,
+    /// Whole frames, one segment each.
+    pub plain: Way,
+    /// Segments left to be cut, both ways.
+    pub offload: Way,
+    /// From a tenant that leaves segments to be cut to one that takes none: the switch cuts them.
+    pub mixed: Way,
+    /// `offload` over `plain`.
+    pub ratio: f64,
+}
+
+const PORT: u16 = 7000;
+
+/// Measures it; ends early when `stop` is raised.
+///
+/// # Errors
+/// When the kernel has not what it takes, or a connection fails.
+pub fn run(what: &Tcp, stop: &AtomicBool) -> io::Result<Figures> {
+    let mut ways = [Way::default(); 3];
+    let offloads = [[false, false], [true, true], [true, false]];
+    // Closer together than whatever else the machine does changes.
+    for _ in 0..what.turns {
+        for (way, offload) in ways.iter_mut().zip(offloads) {
+            let once = once(what, offload, stop)?;
+            way.gbps += once.gbps / f64::from(what.turns);
+            way.frames += once.frames;
+            way.resent += once.resent;
+            way.lost += once.lost;
+        }
+    }
+    let [plain, offload, mixed] = ways;
+    Ok(Figures { kind: what.kind, plain, offload, mixed, ratio: offload.gbps / plain.gbps })
+}
+
+fn open(kind: Kind, lan: &Lan, i: usize, offload: bool) -> Result<Box<dyn Port>, KernelError> {
+    Ok(match kind {
+        Kind::Veth => {
+            lan.veth(i).create(Lan::mac(i), 1500)?;
+            let config = ValveConfig { detection_time: None, offload, ..ValveConfig::default() };
+            Box::new(ValvePort::open(lan.veth(i), &config)?)
+        }
+        Kind::Tap => {
+            let config = TapConfig { offload, ..TapConfig::default() };
+            Box::new(TapPort::create(lan.tenant(i), DEVICE, Lan::mac(i), 1500, &config)?)
+        }
+    })
+}
+
+fn once(what: &Tcp, offload: [bool; 2], stop: &AtomicBool) -> io::Result<Way> {
+    let lan = Lan::create(&format!("tcp-{}", std::process::id()), 2, Wiring::Bare)?;
+    let vale = ValeConfig { detection_time: sluicenet_proto::time::Duration::MAX, ..ValeConfig::default() };
+    let mut engine = Engine::new(2, vale);
+    for (i, offload) in offload.into_iter().enumerate() {
+        let port = open(what.kind, &lan, i, offload)?;
+        engine.plug(i, &format!("tenant-{i}"), port, Access::default())?;
+        engine.give(Lan::mac(i), 0, i);
+        lan.configure(i)?;
+    }
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| engine.run(&end).map(|()| engine));
+        let bits = transfer(what, &lan, stop);
+        let resent = resent(&lan);
+        end.store(true, Ordering::Relaxed);
+        let engine = running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let mut way = Way { gbps: bits? / 1e9, resent: resent?, ..Way::default() };
+        for k in 0..2 {
+            let report = engine.report(k).unwrap_or_default();
+            way.frames += report.counters.delivered;
+            // What IPv6 tells all its neighbours now and then is none of the experiment's.
+            let flooded = report.counters.dropped.frames(DropReason::FloodNoRoom);
+            let edge = report.own.iter().filter(|(n, _)| n.starts_with("edge_") && *n != "edge_softnet");
+            way.lost += report.counters.dropped.total_frames() - flooded + edge.map(|(_, n)| n).sum::<u64>();
+        }
+        Ok(way)
+    })
+}
+
+/// Bits of payload a second.
+fn transfer(what: &Tcp, lan: &Lan, stop: &AtomicBool) -> io::Result<f64> {
+    let listener = lan.tenant(1).enter(|| TcpListener::bind(Lan::socket(1, PORT)))??;
+    let (received, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let mut connections = Vec::new();
+        for _ in 0..what.streams {
+            let stream = lan.tenant(0).enter(|| TcpStream::connect(Lan::socket(1, PORT)))??;
+            let (mut peer, _) = listener.accept()?;
+            let (received, done) = (&received, &done);
+            connections.push(scope.spawn(move || -> io::Result<()> {
+                let mut stream = stream;
+                let block = vec![7; 1 << 17];
+                while !done.load(Ordering::Relaxed) {
+                    stream.write_all(&block)?;
+                }
+                Ok(())
+            }));
+            connections.push(scope.spawn(move || {
+                let mut block = vec![0; 1 << 18];
+                loop {
+                    match peer.read(&mut block)? {
+                        0 => return Ok(()),
+                        n => received.fetch_add(n as u64, Ordering::Relaxed),
+                    };
+                }
+            }));
+        }
+        let started = Instant::now();
+        while started.elapsed() < what.time && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (bytes, time) = (received.load(Ordering::Relaxed), started.elapsed());
+        done.store(true, Ordering::Relaxed);
+        for connection in connections {
+            connection.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        Ok(8.0 * bytes as f64 / time.as_secs_f64())
+    })
+}
+
+/// Segments that the sender's TCP sent again.
+fn resent(lan: &Lan) -> io::Result<u64> {
+    let text = lan.tenant(0).enter(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))??;
+    let mut lines = text.lines().filter(|l| l.starts_with("Tcp:")).map(str::split_whitespace);
+    let (names, values) = (lines.next(), lines.next());
+    let pair = names.into_iter().flatten().zip(values.into_iter().flatten()).find(|&(name, _)| name == "RetransSegs");
+    let missing = || io::Error::new(io::ErrorKind::InvalidData, "no RetransSegs in /proc/net/snmp");
+    pair.and_then(|(_, value)| value.parse().ok()).ok_or_else(missing)
+}
