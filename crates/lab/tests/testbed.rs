@@ -77,7 +77,10 @@ fn queries_run_without_loss_and_a_killed_testbed_is_cleaned_up() {
     let figures = &printed["cells"][0]["figures"];
     assert_eq!((&figures["queries"], &figures["unfinished"]), (&25.into(), &0.into()));
     assert!(figures["mean_ms"].as_f64().unwrap() > 6.4, "{figures}");
-    assert!(printed["cells"][0]["fabric"]["delivered"].as_u64().unwrap() > 25 * 2 * 14, "the answers of two went over it");
+    assert!(
+        printed["cells"][0]["fabric"]["delivered"].as_u64().unwrap() > 25 * 2 * 14,
+        "the answers of two went over it"
+    );
     assert!(namespaces().is_empty(), "{:?}", namespaces());
 
     // Left up, its programs killed: `clean` finds all of it.

@@ -125,7 +125,7 @@ fn what_is_set_on_top_wins_over_the_sweep() {
     assert_eq!(labels(&["scenario.seed=7", "workload.0.bytes=3 KB"]), [pair("", 7)]);
     // A list takes the place of the list, where it stood; one of another key comes last.
     let three = labels(&["sweep.\"scenario.seed\"=[8]", "sweep.tcp.ack_every=[1, 2]", "workload.0.bytes=1 KB"]);
-    assert_eq!(three, [pair("ack_every=1", 8), pair("ack_every=2", 8)]);
+    assert_eq!(three, [pair("seed=8 ack_every=1", 8), pair("seed=8 ack_every=2", 8)]);
     let first = labels(&["sweep.scenario.seed=[8, 9]", "workload.0.bytes=1 KB"]);
     assert_eq!(first, [pair("seed=8", 8), pair("seed=9", 9)]);
 }
