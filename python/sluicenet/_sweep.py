@@ -238,7 +238,8 @@ def sweep(
         raise ValueError(f"threads: at least 1, not {threads}")
     loaded = read(scenario, overrides)
     warn(loaded.warnings, stacklevel=2)
-    loaded.check_sweep(seeds is not None)
+    if seeds is not None:
+        loaded.check_seeds()
     jobs = loaded.variants(None if seeds is None else list(dict.fromkeys(seeds)))
     existing = existing_policy(resume and not force, force)
     root = Path(out)

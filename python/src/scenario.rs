@@ -71,9 +71,9 @@ impl Scenario {
         Ok(jobs)
     }
 
-    /// Refuses to run the sweep where it would undo an override, or where its seeds are not the only ones.
-    fn check_sweep(&self, other_seeds: bool) -> PyResult<()> {
-        self.loaded.check_sweep(other_seeds).map_err(error::scenario)
+    /// Refuses to be run with other seeds than its own where it varies or sets them.
+    fn check_seeds(&self) -> PyResult<()> {
+        self.loaded.check_seeds().map_err(error::scenario)
     }
 
     /// Builds every variant as a run would, and says what is odd in any of them.

@@ -123,11 +123,11 @@ def test_seeds_are_given_once(swept: str, tmp_path: Path) -> None:
     twice = swept + '"scenario.seed" = [1, 2]\n'
     with pytest.raises(sn.ScenarioError, match="seeds are given as well"):
         sn.sweep(twice, out=tmp_path, seeds=[3, 4])
-    with pytest.raises(sn.ScenarioError, match=r"`scenario\.seed` is set here, and \[sweep\] varies it"):
-        sn.sweep(twice, out=tmp_path, overrides={"scenario.seed": 7})
     with pytest.raises(sn.ScenarioError, match="seeds are given as well"):
         sn.sweep(swept, out=tmp_path, overrides={"scenario.seed": 7}, seeds=[3])
     assert list(tmp_path.iterdir()) == []
+    fixed = sn.sweep(twice, out=tmp_path, overrides={"scenario.seed": 7, "tcp.congestion": "cubic"})
+    assert "seed" not in fixed[0].settings and "congestion" not in fixed[0].settings
 
 
 def test_a_folder_of_runs_opens_as_the_sweep_it_was(swept: str, tmp_path: Path) -> None:

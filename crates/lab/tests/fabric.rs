@@ -1,11 +1,12 @@
 //! One machine, two worlds: what servers send in the simulated world goes through the data plane's fabric in virtual time, and
 //! every frame leaves every switch in the same picosecond, and every pause is the same.
 
-use sluicenet_dataplane::fabric::{Departure, Fabric, NodeId, Outside};
+use sluicenet_dataplane::fabric::{Departure, Fabric, Outside};
 use sluicenet_lab::build;
 use sluicenet_lab::scenario::Scenario;
 use sluicenet_lab::testbed::fabric::spec;
 use sluicenet_node::door::PortId;
+use sluicenet_node::link::NodeId;
 use sluicenet_node::switch::PauseEvent;
 use sluicenet_proto::frame::{Frame, Pause};
 use sluicenet_proto::time::Instant;

@@ -69,6 +69,20 @@ fn queries_run_without_loss_and_a_killed_testbed_is_cleaned_up() {
     }
     assert!(namespaces().is_empty(), "{:?}", namespaces());
 
+    // The same over Linux bridges: the same queries over the same links, and no programs but the fabric's.
+    let bridged = ["--set", "testbed.switch=bridge", "--set", "scenario.flow_control=LL"];
+    let run = sluicenet(&[&["--quiet", "--json", "testbed", "pa", &file_name][..], &bridged].concat());
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let printed: Value = serde_json::from_slice(&run.stdout).unwrap();
+    let figures = &printed["cells"][0]["figures"];
+    assert_eq!((&figures["queries"], &figures["unfinished"]), (&25.into(), &0.into()));
+    assert!(figures["mean_ms"].as_f64().unwrap() > 6.4, "{figures}");
+    assert!(
+        printed["cells"][0]["fabric"]["delivered"].as_u64().unwrap() > 25 * 2 * 14,
+        "the answers of two went over it"
+    );
+    assert!(namespaces().is_empty(), "{:?}", namespaces());
+
     // Left up, its programs killed: `clean` finds all of it.
     let up = sluicenet(&["--quiet", "testbed", "up", &file_name]);
     assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));

@@ -11,6 +11,7 @@ pub mod adapter;
 pub mod door;
 mod due;
 pub mod guest;
+pub mod link;
 pub mod packet;
 pub mod pool;
 pub mod server;

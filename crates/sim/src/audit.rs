@@ -1,7 +1,8 @@
 //! Conservation: what was sent was delivered, dropped under a name, or is still somewhere.
 
 use crate::engine::Engine;
-use crate::world::{Node, NodeId};
+use crate::world::Node;
+use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::Kind;
 use sluicenet_node::server::App;
 

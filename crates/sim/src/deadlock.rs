@@ -1,8 +1,9 @@
 //! A circle of pauses that no drain can open: found, named, and the run ended.
 
 use crate::engine::Engine;
-use crate::world::{Node, NodeId};
+use crate::world::Node;
 use sluicenet_node::door::PortId;
+use sluicenet_node::link::NodeId;
 use sluicenet_node::server::App;
 use sluicenet_proto::frame::Priority;
 use std::collections::BTreeMap;

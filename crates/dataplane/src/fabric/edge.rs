@@ -11,10 +11,10 @@ use sluicenet_proto::frame::{Frame, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 
-use super::NodeId;
 use super::books::{EdgeCounters, Told};
 use super::core::Outside;
 use super::frame::{Descriptor, pause_bytes};
+use sluicenet_node::link::NodeId;
 use sluicenet_wire::ethernet::MacAddress;
 
 /// Settings of an edge.

@@ -26,14 +26,12 @@ pub use histogram::Histogram;
 pub use runner::{Report, Runner};
 
 use sluicenet_node::door::PortId;
+use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_node::switch::{PortConfig, SwitchConfig};
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_wire::ethernet::MacAddress;
-
-/// A box of the fabric: edges first, by the numbers of their hosts, then switches.
-pub type NodeId = u32;
 
 /// An edge, with one link.
 #[derive(Clone, Copy, Debug)]
@@ -55,25 +53,6 @@ pub struct SwitchSpec {
     pub ports: Vec<PortConfig>,
 }
 
-/// One direction of a link; what the simulated world has of one, too.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinkSpec {
-    /// From this box and port; an edge has port 0 alone.
-    pub from: (NodeId, PortId),
-    /// To this one.
-    pub to: (NodeId, PortId),
-    /// Speed.
-    pub rate: Rate,
-    /// Time from a bit at the transmitter to that bit at the receiver's queues.
-    pub latency: Duration,
-    /// Whether the receiver acts on the first bit of a frame or on the last.
-    pub first_bit: bool,
-    /// Time from the last bit of a pause frame to the receiver's gate.
-    pub pause_latency: Duration,
-    /// Probability that a bit arrives wrong.
-    pub bit_error_rate: f64,
-}
-
 /// A whole fabric.
 #[derive(Clone, Debug)]
 pub struct FabricSpec {
@@ -82,7 +61,7 @@ pub struct FabricSpec {
     /// Switches.
     pub switches: Vec<SwitchSpec>,
     /// Links, two directions each.
-    pub links: Vec<LinkSpec>,
+    pub links: Vec<Direction>,
     /// Which station is behind which edge.
     pub stations: Stations,
     /// The longest frame, in bytes with its tag and its check sequence.

@@ -1,11 +1,11 @@
 //! A fabric against the clock, between devices.
 
-use super::NodeId;
 use super::books::{Books, EdgeCounters};
 use super::core::{Fabric, Outside};
 use super::device::Device;
 use super::histogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use sluicenet_node::link::NodeId;
 use sluicenet_proto::loss::Drops;
 use sluicenet_proto::time::{Duration, Instant};
 use std::io;

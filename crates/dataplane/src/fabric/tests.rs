@@ -41,7 +41,7 @@ fn tree(m: &[u32], w: &[u32], rate: Rate, xoff: u32, response: Duration, lossles
     let mut link = |from: (NodeId, PortId), to: (NodeId, PortId)| {
         for (from, to) in [(from, to), (to, from)] {
             let (latency, pause_latency) = (LATENCY, LATENCY);
-            links.push(LinkSpec { from, to, rate, latency, first_bit: false, pause_latency, bit_error_rate: 0.0 });
+            links.push(Direction { from, to, rate, latency, first_bit: false, pause_latency, bit_error_rate: 0.0 });
         }
     };
     let names: Vec<SwitchName> = tree.switches().collect();

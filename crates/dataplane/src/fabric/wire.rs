@@ -1,7 +1,8 @@
 //! The transmitting ends of links, and what happens at boxes in which order.
 
-use super::{FabricSpec, NodeId, SpecError};
+use super::{FabricSpec, SpecError};
 use sluicenet_node::door::{PortId, Wires};
+use sluicenet_node::link::NodeId;
 use sluicenet_node::pool::Handle;
 use sluicenet_proto::time::Duration;
 

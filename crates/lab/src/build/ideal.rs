@@ -7,11 +7,11 @@
 use super::{Plan, framing};
 use crate::scenario::{Routing, Scenario};
 use sluicenet_node::door::PortId;
+use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_node::packet::{Address, FlowKey, Framing, IP_TCP_BYTES, IP_UDP_BYTES, Packet};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_sim::world::{Direction, NodeId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 

@@ -13,6 +13,7 @@ use crate::scenario::{BUFFER_MAX, BufferPolicy, Error, Forwarding, Result, Scena
 use crate::workload::{HostApps, Workloads};
 use server::server_configs;
 pub(crate) use server::tcp_config;
+use sluicenet_node::link::Direction;
 use sluicenet_node::packet::Framing;
 use sluicenet_node::server::Server;
 use sluicenet_node::switch::{PortConfig, Switch, SwitchConfig};
@@ -21,7 +22,7 @@ use sluicenet_proto::cee::pfc::{QUANTUM_BITS, Watermarks, quanta_time};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_sim::world::{Direction, Node, World, WorldError};
+use sluicenet_sim::world::{Node, World, WorldError};
 use std::sync::Arc;
 
 /// A world with what the records need to know of it.

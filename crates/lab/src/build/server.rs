@@ -3,12 +3,12 @@
 use super::{Plan, framing, lossless, quantum, watermarks};
 use crate::scenario::{Congestion, InitialWindow, Queueing, Scenario, WhenFull};
 use sluicenet_node::adapter::{self, AdapterConfig};
+use sluicenet_node::link::Direction;
 use sluicenet_node::server::{ServerConfig, VirtualConfig, WhenFull as NodeWhenFull};
 use sluicenet_proto::cee::pfc::Watermarks;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::Duration;
-use sluicenet_sim::world::Direction;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -3,6 +3,7 @@
 use crate::formats::HpccTopology;
 use crate::scenario::{Bytes, Deadlock, Forwarding, Link, PortSelector, Result, Routing, Scenario, Shape, Warning};
 use sluicenet_node::door::PortId;
+use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::dependency::Dependencies;
 use sluicenet_proto::routing::table::TableRouter;
@@ -11,7 +12,6 @@ use sluicenet_proto::routing::xgft::{SwitchName, Xgft};
 use sluicenet_proto::routing::{Policy, Router};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
-use sluicenet_sim::world::{Direction, NodeId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// One end of a link.

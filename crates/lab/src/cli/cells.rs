@@ -39,7 +39,6 @@ pub(super) struct Done {
 
 /// The variants of a scenario.
 pub(super) fn cells(loaded: &Loaded) -> Result<Vec<Cell>, Failure> {
-    loaded.check_sweep(false)?;
     let variants = loaded.expand_sweep()?;
     let inputs = loaded.inputs();
     let mut cells: Vec<Cell> = Vec::with_capacity(variants.len());

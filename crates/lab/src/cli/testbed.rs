@@ -293,8 +293,7 @@ impl FabricArgs {
         let variants = loaded.expand_sweep()?;
         let variant = variants.get(self.number).ok_or_else(|| Failure::Input("there is no such variant".into()))?;
         let plan = Plan::new(&variant.scenario)?;
-        let stations: Vec<_> = plan.servers.iter().map(|s| (s.mac, s.host)).collect();
-        let spec = fabric::spec(&plan.scenario, &stations)?;
+        let spec = fabric::spec(&plan.scenario, &plan.stations())?;
         let fabric = Fabric::new(&spec).map_err(Failure::input)?;
         let inside = Namespace::open(&plan.fabric).map_err(|e| Failure::Failed(e.to_string()))?;
         let devices: Result<Vec<_>, _> =

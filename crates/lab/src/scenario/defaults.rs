@@ -181,7 +181,12 @@ pub(super) fn udp(set: ParameterSet) -> Udp {
 /// A program that is woken by a frame stands still after tens of microseconds; on a machine whose cores others want, too, after
 /// some of the scheduler's slices [d].
 pub(super) fn testbed() -> Testbed {
-    Testbed { slowdown: 1, tenants: TenantKind::Namespaces, response: Duration::from_ms(50) }
+    Testbed {
+        slowdown: 1,
+        tenants: TenantKind::Namespaces,
+        switch: VirtualSwitch::Zvale,
+        response: Duration::from_ms(50),
+    }
 }
 
 /// Rows of a part file: a few MiB of a table.

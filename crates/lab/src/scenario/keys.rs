@@ -306,6 +306,11 @@ pub(crate) static TESTBED: Spec = Spec {
             "divides every link's rate; multiplies delays, and times between arrivals",
         ),
         k("tenants", Choice(&["namespaces", "guests"]), "what a virtual machine is"),
+        k(
+            "switch",
+            Choice(&["zvale", "bridge"]),
+            "a server's virtual switch; a Linux bridge has no overlay and holds nothing back",
+        ),
         k("response", Duration, "from a pause frame's being sent to a server to the server's standing still"),
     ],
 };

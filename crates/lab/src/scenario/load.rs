@@ -114,13 +114,12 @@ impl Loaded {
         Ok(Loaded { scenario, file, source, overrides, warnings, document, files: Mutex::new(files) })
     }
 
-    /// Refuses to run the sweep where it would undo what was asked for: an override of a key it varies, or its own seeds
-    /// where there are `other_seeds` to run it with.
+    /// Refuses to be run with other seeds than its own where it varies or sets them.
     ///
     /// # Errors
     /// Points at the override, or at the seeds in `[sweep]`.
-    pub fn check_sweep(&self, other_seeds: bool) -> Result<()> {
-        sweep::check_overrides(&self.document, other_seeds)
+    pub fn check_seeds(&self) -> Result<()> {
+        sweep::check_seeds(&self.document)
     }
 
     /// The input files read so far, by name: those of the scenario, and of the variants once they are expanded.

@@ -312,9 +312,11 @@ pub(super) fn record(s: &Section<'_>, counts: &Counts, warn: &mut Vec<Warning>) 
 pub(super) fn testbed(s: &Section<'_>) -> Result<Testbed> {
     let d = defaults::testbed();
     let kinds = [("namespaces", TenantKind::Namespaces), ("guests", TenantKind::Guests)];
+    let switches = [("zvale", VirtualSwitch::Zvale), ("bridge", VirtualSwitch::Bridge)];
     Ok(Testbed {
         slowdown: s.count("slowdown", 1..=keys::SLOWDOWN_MAX)?.unwrap_or(d.slowdown),
         tenants: s.choice("tenants", &kinds)?.unwrap_or(d.tenants),
+        switch: s.choice("switch", &switches)?.unwrap_or(d.switch),
         response: s.positive("response")?.unwrap_or(d.response),
     })
 }

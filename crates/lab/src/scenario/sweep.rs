@@ -77,27 +77,33 @@ impl Axis<'_> {
     }
 }
 
+/// What is set on top of the file wins over its sweep: a value fixes the key that is varied there, a list takes its list's place.
+fn overrule(doc: &Document, axes: &mut Vec<Axis<'_>>) {
+    let on_top = |axis: &Axis<'_>| axis.parts[0].1.is_override();
+    let (others, mut of_file): (Vec<_>, Vec<_>) = axes.drain(..).partition(on_top);
+    of_file.retain(|axis| doc.override_of(&axis.key()).is_none());
+    for other in others {
+        match of_file.iter_mut().find(|axis| !on_top(axis) && axis.key() == other.key()) {
+            Some(axis) => *axis = other,
+            None => of_file.push(other),
+        }
+    }
+    *axes = of_file;
+}
+
 /// Refuses a sweep that could not be expanded, before anyone tries.
 pub(super) fn check(doc: &Document) -> Result<()> {
     axes(doc).map(|_| ())
 }
 
-/// Refuses what the sweep would silently undo: an override of a key that it varies, and seeds (`other_seeds`) beside its own.
-pub(super) fn check_overrides(doc: &Document, other_seeds: bool) -> Result<()> {
+/// Refuses seeds of its own, varied or set, where others are given.
+pub(super) fn check_seeds(doc: &Document) -> Result<()> {
     const HINT: &str = "leave one of the two out";
-    for axis in axes(doc)? {
-        let key = axis.key();
-        let varied = axis.parts[0].1;
-        if other_seeds && key == SEED {
-            return Err(doc.error(varied, format!("`{SEED}` is varied here, and seeds are given as well")).hint(HINT));
-        }
-        if let Some(span) = doc.override_of(&key).filter(|_| !varied.is_override()) {
-            return Err(doc
-                .error(span, format!("`{key}` is set here, and [sweep] varies it: the sweep's values would win"))
-                .hint(HINT));
-        }
+    if let Some(axis) = axes(doc)?.iter().find(|axis| axis.key() == SEED) {
+        let message = format!("`{SEED}` is varied here, and seeds are given as well");
+        return Err(doc.error(axis.parts[0].1, message).hint(HINT));
     }
-    match doc.override_of(SEED).filter(|_| other_seeds) {
+    match doc.override_of(SEED) {
         Some(span) => Err(doc.error(span, format!("`{SEED}` is set here, and seeds are given as well")).hint(HINT)),
         None => Ok(()),
     }
@@ -111,6 +117,7 @@ fn axes(doc: &Document) -> Result<Vec<Axis<'_>>> {
         return Err(doc.error(entry.node.span, "`sweep` is a table of keys and lists"));
     };
     collect(doc, table, &[], &mut axes)?;
+    overrule(doc, &mut axes);
     let mut variants = 1usize;
     for axis in &axes {
         let key = axis.key();

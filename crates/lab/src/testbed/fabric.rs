@@ -2,7 +2,7 @@
 
 use crate::build::{Network, lossless, quantum, watermarks};
 use crate::scenario::{FramingKind, Result, Scenario, WhenFull};
-use sluicenet_dataplane::fabric::{EdgeConfig, EdgeSpec, FabricSpec, LinkSpec, Stations, SwitchSpec};
+use sluicenet_dataplane::fabric::{EdgeConfig, EdgeSpec, FabricSpec, Stations, SwitchSpec};
 use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
 use sluicenet_proto::cee::pfc::Watermarks;
 use sluicenet_proto::frame::{HostId, PrioritySet};
@@ -74,19 +74,10 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
         ports.iter_mut().for_each(|p| p.marks = with_tags(p.marks));
         SwitchSpec { config: network.switch_config(s), router: s.router.clone(), ports }
     };
-    let link = |l: &sluicenet_sim::world::Direction| LinkSpec {
-        from: l.from,
-        to: l.to,
-        rate: l.rate,
-        latency: l.latency,
-        first_bit: l.first_bit,
-        pause_latency: l.pause_latency,
-        bit_error_rate: l.bit_error_rate,
-    };
     Ok(FabricSpec {
         edges: (0..plan.hosts()).map(edge).collect(),
         switches: (0..plan.switches().len()).map(switch).collect(),
-        links: network.links.iter().map(link).collect(),
+        links: network.links,
         stations: Stations::new(stations.iter().copied()),
         longest_frame,
         seed: scenario.seed,

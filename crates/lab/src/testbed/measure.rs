@@ -1,7 +1,7 @@
 //! Partition/Aggregate on a testbed, one variant of a scenario after the other, and the same simulated.
 
 use super::live::Live;
-use super::{Plan, pa};
+use super::{Plan, bridge, pa};
 use crate::records::Existing;
 use crate::run::{self, Job, Options};
 use crate::scenario::Variant;
@@ -115,24 +115,44 @@ pub struct Cell {
 pub fn measure(variant: &Variant, words: &[String], simulate: bool, stop: &AtomicBool) -> io::Result<Cell> {
     let plan = Plan::new(&variant.scenario).map_err(io::Error::other)?;
     let mut live = Live::up(&plan, words)?;
+    let counters = bridge::Counters::open(&plan);
     let outcome = pa::run(&plan.scenario, &pa::places(&plan), stop);
     // Before anything ends: what is on its way then is lost.
     let statuses = live.statuses(&plan);
+    let of_bridges = counters.and_then(|mut c| c.read());
     let fabric = live.end("fabric");
     live.down()?;
     let (statuses, fabric) = (statuses?, fabric?);
     let fabric: FabricFigures = serde_json::from_str(&fabric).map_err(io::Error::other)?;
     let outcome = outcome.map_err(io::Error::other)?;
+    let mut lost = lost(&statuses, &fabric);
+    lost.add_bridges(of_bridges?);
     let simulated = if simulate { Some(simulated(&plan, stop)?) } else { None };
     Ok(Cell {
         variant: variant.label.clone(),
         flow_control: format!("{:?}", plan.flow_control).to_uppercase(),
         figures: outcome.figures(),
-        lost: lost(&statuses, &fabric),
+        lost,
         held_back: statuses.iter().flat_map(|s| &s.ports).map(|p| p.held_back).sum(),
         fabric,
         simulated,
     })
+}
+
+impl Lost {
+    /// What the kernel threw away at bridges: between tenants it is the virtual network's loss, at uplinks the physical one's.
+    fn add_bridges(&mut self, losses: bridge::Losses) {
+        let t = losses.tenants;
+        let places = [("qdisc", t.qdisc), ("tenant_device", t.tenant_device), ("switch_device", t.switch_device)];
+        for (place, frames) in places.into_iter().chain([("softnet", t.softnet)]).filter(|p| p.1 > 0) {
+            self.by_reason.insert(format!("bridge {place}"), frames);
+            self.virtual_network += frames;
+        }
+        if losses.uplinks > 0 {
+            self.by_reason.insert("bridge uplink_qdisc".into(), losses.uplinks);
+            self.physical_network += losses.uplinks;
+        }
+    }
 }
 
 /// Drops between a device and the stack.

@@ -6,6 +6,7 @@
 //! machine. [`live`] brings a testbed up and down, with the [`files`] of its programs; [`measure`] does all of that for each
 //! variant of a scenario.
 
+mod bridge;
 pub mod fabric;
 pub mod files;
 pub mod guest;

@@ -3,7 +3,8 @@
 use super::slowed;
 use crate::build;
 use crate::scenario::{
-    FlowControl, FramingKind, LINK_RATE_MIN, Link, Result, Scenario, Shape, TenantKind, Transport, Workload,
+    FlowControl, FramingKind, LINK_RATE_MIN, Link, Result, Scenario, Shape, TenantKind, Transport, VirtualSwitch,
+    Workload,
 };
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
@@ -65,6 +66,8 @@ pub struct Plan {
     pub servers: Vec<Server>,
     /// What tenants are.
     pub tenants: TenantKind,
+    /// What a server's virtual switch is.
+    pub switch: VirtualSwitch,
     /// Which networks hold frames back.
     pub flow_control: FlowControl,
     /// Largest IP packet of a tenant, in bytes.
@@ -96,6 +99,10 @@ impl Plan {
         if scenario.testbed.tenants == TenantKind::Guests {
             let e = scenario.places.error("testbed.tenants", "the testbed boots no guests yet");
             return Err(e.expected("namespaces"));
+        }
+        if scenario.testbed.switch == VirtualSwitch::Bridge && scenario.flow_control() != FlowControl::Ll {
+            let e = scenario.places.error("testbed.switch", "a Linux bridge holds nobody back");
+            return Err(e.expected("\"zvale\", or scenario.flow_control = \"LL\""));
         }
         for w in &scenario.workloads {
             match w {
@@ -147,11 +154,28 @@ impl Plan {
             fabric: format!("{PREFIX}fabric"),
             servers,
             tenants: slow.testbed.tenants,
+            switch: slow.testbed.switch,
             flow_control: slow.flow_control(),
             tenant_mtu: slow.host_mtu().as_bytes() as u32,
             mtu: slow.framing.mtu.as_bytes() as u32,
             scenario: slow,
         })
+    }
+
+    /// Whether servers have Linux bridges.
+    pub fn is_bridged(&self) -> bool {
+        self.switch == VirtualSwitch::Bridge
+    }
+
+    /// What the fabric forwards to, and behind which of its edges: tunnels' ends, or tenants where there are none.
+    pub fn stations(&self) -> Vec<(MacAddress, HostId)> {
+        let of = |s: &Server| -> Vec<(MacAddress, HostId)> {
+            match self.switch {
+                VirtualSwitch::Zvale => vec![(s.mac, s.host)],
+                VirtualSwitch::Bridge => s.tenants.iter().map(|t| (t.mac, s.host)).collect(),
+            }
+        };
+        self.servers.iter().flat_map(of).collect()
     }
 
     /// A tenant.
@@ -259,6 +283,8 @@ mod tests {
         assert!(e.contains("has 2 links"), "{e}");
         let e = refused(&format!("{TREE}{PA}[testbed]\ntenants = \"guests\"\n"));
         assert!(e.contains("boots no guests yet"), "{e}");
+        let e = refused(&format!("{TREE}{PA}[testbed]\nswitch = \"bridge\"\n"));
+        assert!(e.contains("holds nobody back") && e.contains("\"LL\""), "{e}");
         let e = refused(&format!("[topology]\nkind = \"single-switch\"\nhosts = 300\n{PA}"));
         assert!(e.contains("at most 256"), "{e}");
     }

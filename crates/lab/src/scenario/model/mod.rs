@@ -11,7 +11,7 @@ pub use network::{
     BufferPolicy, Counts, Deadlock, Forwarding, Framing, FramingKind, Link, Pfc, Routing, Shape, Switch, Topology,
 };
 pub use record::{PortSelector, Record};
-pub use testbed::{TenantKind, Testbed};
+pub use testbed::{TenantKind, Testbed, VirtualSwitch};
 pub use workload::{
     Background, Connections, Flow, FlowFile, FlowFileContent, Hosts, Hotspot, Incast, Layout, PartitionAggregate,
     PartitionAggregate2, Pattern, Permutation, Phase, Poisson, Priority, Transport, Workload,

@@ -15,6 +15,16 @@ pub enum TenantKind {
     Guests,
 }
 
+/// What a server's virtual switch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VirtualSwitch {
+    /// Ours, with the overlay.
+    Zvale,
+    /// A Linux bridge, for comparison.
+    Bridge,
+}
+
 /// The testbed of a scenario.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Testbed {
@@ -22,6 +32,8 @@ pub struct Testbed {
     pub slowdown: u64,
     /// What a virtual machine is.
     pub tenants: TenantKind,
+    /// What a server's virtual switch is.
+    pub switch: VirtualSwitch,
     /// From a pause frame's being sent to a server to the server's standing still.
     #[serde(serialize_with = "canonical")]
     pub response: Duration,

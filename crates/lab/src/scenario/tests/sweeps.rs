@@ -96,25 +96,36 @@ fn a_bad_sweep_says_where() {
 }
 
 #[test]
-fn a_sweep_undoes_no_override_unsaid() {
+fn seeds_are_given_once() {
     let text = format!("{MINIMAL}[sweep]\n\"scenario.seed\" = [1, 2]\nworkload.0.bytes = [\"1 KB\", \"2 KB\"]\n");
-    let checked = |text: &str, overrides: &[&str], seeds: bool| {
+    let checked = |text: &str, overrides: &[&str]| {
         let overrides: Vec<String> = overrides.iter().map(|o| o.to_string()).collect();
-        let e = Scenario::parse_in(text, "t.toml", None, &overrides).unwrap().check_sweep(seeds).err()?;
+        let e = Scenario::parse_in(text, "t.toml", None, &overrides).unwrap().check_seeds().err()?;
         let d = e.diagnostic();
         Some((d.file.clone(), d.message.clone()))
     };
-    assert_eq!(checked(&text, &[], false), None);
-    assert_eq!(checked(&text, &["workload.0.dst=2", "topology.hosts=5"], false), None);
-    for (set, key) in [("scenario.seed=7", "scenario.seed"), ("workload.0.bytes=1 MB", "workload.0.bytes")] {
-        let want = format!("`{key}` is set here, and [sweep] varies it: the sweep's values would win");
-        assert_eq!(checked(&text, &[set], false), Some(("--set".into(), want)), "{set}");
-    }
-    let (file, message) = checked(&text, &[], true).unwrap();
+    let (file, message) = checked(&text, &[]).unwrap();
     assert!(file == "t.toml" && message.contains("seeds are given as well"), "{message}");
-    assert_eq!(checked(MINIMAL, &[], true), None);
-    assert_eq!(checked(MINIMAL, &["scenario.seed=7"], false), None);
-    assert_eq!(checked(MINIMAL, &["scenario.seed=7"], true).unwrap().0, "--set");
-    // A sweep of the command line is what its author wants.
-    assert_eq!(checked(&text, &["sweep.tcp.ack_every=[1, 2]", "scenario.name=x"], false), None);
+    assert_eq!(checked(MINIMAL, &["workload.0.dst=2", "topology.hosts=5"]), None);
+    assert_eq!(checked(MINIMAL, &["scenario.seed=7"]).unwrap().0, "--set");
+}
+
+#[test]
+fn what_is_set_on_top_wins_over_the_sweep() {
+    let text = format!("{MINIMAL}[sweep]\n\"scenario.seed\" = [1, 2]\nworkload.0.bytes = [\"1 KB\", \"2 KB\"]\n");
+    let labels = |overrides: &[&str]| {
+        let overrides: Vec<String> = overrides.iter().map(|o| o.to_string()).collect();
+        let loaded = Scenario::parse_in(&text, "t.toml", None, &overrides).unwrap();
+        let variants = loaded.expand_sweep().unwrap();
+        variants.into_iter().map(|v| (v.label, v.scenario.seed)).collect::<Vec<_>>()
+    };
+    let pair = |label: &str, seed| (label.to_owned(), seed);
+    // A value fixes the key, in every variant.
+    assert_eq!(labels(&["scenario.seed=7"]), [pair("bytes=1 KB", 7), pair("bytes=2 KB", 7)]);
+    assert_eq!(labels(&["scenario.seed=7", "workload.0.bytes=3 KB"]), [pair("", 7)]);
+    // A list takes the place of the list, where it stood; one of another key comes last.
+    let three = labels(&["sweep.\"scenario.seed\"=[8]", "sweep.tcp.ack_every=[1, 2]", "workload.0.bytes=1 KB"]);
+    assert_eq!(three, [pair("seed=8 ack_every=1", 8), pair("seed=8 ack_every=2", 8)]);
+    let first = labels(&["sweep.scenario.seed=[8, 9]", "workload.0.bytes=1 KB"]);
+    assert_eq!(first, [pair("seed=8", 8), pair("seed=9", 9)]);
 }
