@@ -196,6 +196,11 @@ impl Lease {
         }
     }
 
+    /// The number of the mark that is sent next.
+    pub fn next_mark(&self) -> u64 {
+        self.next
+    }
+
     /// A mark is sent now, behind all that was `handed` over; its number.
     pub fn mark(&mut self, now: Instant, handed: u64) -> u64 {
         let number = self.next;

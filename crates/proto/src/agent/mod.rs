@@ -5,10 +5,11 @@
 //! many frames it has room for *behind the last mark it saw*. So nobody has to count what is on its way, and there is
 //! nothing to bring back in step after a loss or a restart on either side.
 //!
-//! [`lease`] is the switch's side, [`room`] the guest's.
+//! [`lease`] is the switch's side; [`room`] and [`talk`] are the guest's.
 
 pub mod lease;
 pub mod room;
+pub mod talk;
 
 #[cfg(test)]
 mod tests;
