@@ -104,8 +104,11 @@ impl Agent {
             .tried(|| format!("being the only agent at {}", config.interface))?;
         let stats = ["/proc/thread-self/net/sockstat", "/proc/thread-self/net/sockstat6"];
         let buffer = std::fs::read_to_string("/proc/sys/net/core/rmem_default");
+        let asking = || "asking for UDP sockets (sock_diag: the kernel's modules inet_diag and udp_diag)".to_owned();
+        let mut diag = Netlink::diag().tried(asking)?;
+        diag::all_sockets(&mut diag, libc::AF_INET, &mut Vec::new()).tried(asking)?;
         Ok(Agent {
-            diag: Netlink::diag().tried(|| "a netlink socket for sockets (CONFIG_INET_UDP_DIAG)".to_owned())?,
+            diag,
             stats: stats.iter().filter_map(|path| File::open(path).ok()).collect(),
             // A namespace of its own has none in some kernels.
             buffer: buffer.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(BUFFER_DEFAULT),

@@ -21,8 +21,8 @@ pub(super) fn all_sockets(netlink: &mut Netlink, family: i32, all: &mut Vec<Sock
     let asked =
         netlink.ask(Message::new(SOCK_DIAG_BY_FAMILY, DUMP, &request), |_, body| all.extend(read(body)));
     match asked {
-        // A kernel without that family.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        // A kernel without it has no such sockets, either.
+        Err(e) if e.kind() == io::ErrorKind::NotFound && family == libc::AF_INET6 => Ok(()),
         other => other,
     }
 }

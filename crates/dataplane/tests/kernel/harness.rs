@@ -10,7 +10,7 @@ use sluicenet_dataplane::remote::Remote;
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
@@ -32,7 +32,7 @@ pub struct Running {
     pub remote: Remote,
     thread: Option<JoinHandle<()>>,
     pub lan: Lan,
-    pub events: Receiver<Event>,
+    pub events: Mutex<Receiver<Event>>,
 }
 
 impl Running {
@@ -57,7 +57,7 @@ impl Running {
         let (remote, events) = (engine.remote().unwrap(), engine.events());
         let flag = stop.clone();
         let thread = std::thread::spawn(move || engine.run(&flag).unwrap());
-        Running { stop, remote, thread: Some(thread), lan, events }
+        Running { stop, remote, thread: Some(thread), lan, events: Mutex::new(events) }
     }
 
     pub fn report(&self, k: usize) -> PortReport {

@@ -38,7 +38,7 @@ fn detection_time(text: &str) -> Result<Deadline, String> {
     match Duration::parse(text) {
         Ok(time) if time > Duration::ZERO => Ok(Deadline(Some(time))),
         Ok(_) => Err("a time above 0, or off, is expected".into()),
-        Err(e) => Err(e.to_string()),
+        Err(e) => Err(format!("{} {}", e.message, e.hint).trim_end().to_owned()),
     }
 }
 
