@@ -4,14 +4,14 @@
 
 mod switching;
 
-use sluicenet_lab::switch::control::{Answer, Request};
-use sluicenet_lab::testbed::guest::{Guest, GuestConfig, GuestError, Parts, program};
-use std::time::{Duration, Instant};
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_lab::switch::control::{Answer, Request};
+use sluicenet_lab::testbed::guest::{Guest, GuestConfig, GuestError, Parts, program};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use switching::Running;
 
 /// For a guest to do what takes it a moment, however slow the machine.
@@ -30,7 +30,8 @@ fn guest(running: &Running, parts: &Parts, k: usize, programs: Vec<PathBuf>, bes
     std::fs::create_dir(&folder).unwrap();
     let socket = folder.join("port.sock");
     let address = Ipv4Addr::new(10, 99, 0, k as u8 + 1);
-    let settings = format!("kind=vhost-user socket={} mac=02:00:00:00:00:0{k} ip={address} {besides}", socket.display());
+    let settings =
+        format!("kind=vhost-user socket={} mac=02:00:00:00:00:0{k} ip={address} {besides}", socket.display());
     let settings = settings.split_whitespace().map(str::to_owned).collect();
     let added = running.ask(Request::AddPort { name, settings });
     assert!(matches!(added, Answer::Ok(_)), "{added:?}");
@@ -63,7 +64,7 @@ fn play(role: &str) {
             // At first it does not read at all, then slowly, and then as fast as it can.
             std::thread::sleep(Duration::from_secs(2));
             let mut quiet = 0;
-            while sink.received() < count && quiet < 200 {
+            while sink.received() < count && quiet < 60 {
                 if sink.received() < 2_000 {
                     std::thread::sleep(Duration::from_millis(1));
                 }

@@ -21,8 +21,8 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How long a word may be believed when no other comes.
-const LIFETIME: Duration = Duration::from_secs(1);
+/// How long a word may be believed when no other comes: longer than a busy host keeps a guest from its processor.
+const LIFETIME: Duration = Duration::from_secs(3);
 /// When an interface that is gone is looked for again.
 const BACK_AGAIN: Duration = Duration::from_ms(200);
 /// Bytes read of the kernel's counts of sockets.
