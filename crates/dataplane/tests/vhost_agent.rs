@@ -4,6 +4,7 @@
 mod vhost_rig;
 
 use sluicenet_dataplane::vhost::driver::DriverConfig;
+use sluicenet_proto::agent::talk::Marks;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_wire::agent::{LEN, Message, Repr};
 use sluicenet_wire::ethernet::MacAddress;
@@ -23,18 +24,14 @@ fn rig(pairs: u16) -> Rig {
     rig
 }
 
-/// What guest 1 gets until nothing more comes: frames by number, and the last mark with its parts.
-fn drain(rig: &mut Rig, seen: &mut Vec<u64>, mark: &mut (u64, Vec<u8>)) {
+/// What guest 1 gets until nothing more comes: frames by number, and marks.
+fn drain(rig: &mut Rig, seen: &mut Vec<u64>, marks: &mut Marks) {
     for _ in 0..200 {
         rig.engine.turn();
         while let Some(got) = rig.receive(1) {
             match Repr::parse(&got) {
                 Ok(Repr { message: Message::Mark { number, part, parts }, .. }) => {
-                    if mark.0 != number {
-                        *mark = (number, Vec::new());
-                    }
-                    assert!(!mark.1.contains(&part) && part < parts);
-                    mark.1.push(part);
+                    marks.take(number, part, parts);
                 }
                 Ok(other) => panic!("{other:?}"),
                 Err(_) => seen.push(number(&got)),
@@ -47,7 +44,7 @@ fn drain(rig: &mut Rig, seen: &mut Vec<u64>, mark: &mut (u64, Vec<u8>)) {
 fn a_guest_gets_what_its_agent_granted_and_no_more() {
     for pairs in [1, 3] {
         let mut rig = rig(pairs);
-        let (mut seen, mut mark) = (Vec::new(), (0, Vec::new()));
+        let (mut seen, mut marks) = (Vec::new(), Marks::default());
         let mut sent = 0;
         let mut send = |rig: &mut Rig, count: u64| {
             for _ in 0..count {
@@ -59,26 +56,26 @@ fn a_guest_gets_what_its_agent_granted_and_no_more() {
         // Whoever was not heard in time is not limited; nor is one whose word answers no mark.
         rig.send(1, &word(1, 12345, 3, 60_000));
         rig.until("the word", |rig| rig.counter(1, "agent_grants") == 1);
-        drain(&mut rig, &mut seen, &mut mark);
+        drain(&mut rig, &mut seen, &mut marks);
         rig.until("nobody to be waited for", |rig| rig.counter(1, "agent_marks") > 0);
-        drain(&mut rig, &mut seen, &mut mark);
-        assert_eq!(mark.1.len(), usize::from(pairs), "a mark through each queue");
+        drain(&mut rig, &mut seen, &mut marks);
+        assert!(marks.last() != 0, "a mark through each queue");
         // As many as were granted behind that mark, however many there are.
-        rig.send(1, &word(1, mark.0, 5, 60_000));
+        rig.send(1, &word(1, marks.last(), 5, 60_000));
         rig.until("the grant", |rig| rig.counter(1, "agent") == 1);
         send(&mut rig, 60);
-        let before = mark.0;
-        drain(&mut rig, &mut seen, &mut mark);
+        let before = marks.last();
+        drain(&mut rig, &mut seen, &mut marks);
         assert_eq!(seen.len(), 5, "{seen:?}");
-        assert!(mark.0 != before, "it is asked for more");
+        assert!(marks.last() != before, "it is asked for more");
         assert_eq!((rig.counter(1, "agent_granted"), rig.counter(1, "agent_held")), (0, 1));
         // The mark came before the last frames, so some of them are in what is granted now.
-        rig.send(1, &word(1, mark.0, 20, 60_000));
-        drain(&mut rig, &mut seen, &mut mark);
+        rig.send(1, &word(1, marks.last(), 20, 60_000));
+        drain(&mut rig, &mut seen, &mut marks);
         assert!((21..=25).contains(&seen.len()), "{seen:?}");
         // It leaves: all of the rest comes, and nothing was lost.
-        rig.send(1, &word(1, mark.0, 0, 0));
-        drain(&mut rig, &mut seen, &mut mark);
+        rig.send(1, &word(1, marks.last(), 0, 0));
+        drain(&mut rig, &mut seen, &mut marks);
         seen.sort_unstable();
         assert_eq!(seen, (0..60).collect::<Vec<u64>>());
         assert_eq!((rig.counter(1, "agent"), rig.counter(1, "agent_lost")), (0, 0));
@@ -88,10 +85,10 @@ fn a_guest_gets_what_its_agent_granted_and_no_more() {
 #[test]
 fn an_agent_that_falls_silent_is_lost_and_its_port_goes_on() {
     let mut rig = rig(1);
-    let (mut seen, mut mark) = (Vec::new(), (0, Vec::new()));
+    let (mut seen, mut marks) = (Vec::new(), Marks::default());
     rig.until("a mark", |rig| rig.counter(1, "agent_marks") > 0);
-    drain(&mut rig, &mut seen, &mut mark);
-    rig.send(1, &word(1, mark.0, 2, 50));
+    drain(&mut rig, &mut seen, &mut marks);
+    rig.send(1, &word(1, marks.last(), 2, 50));
     rig.until("the grant", |rig| rig.counter(1, "agent") == 1);
     for n in 0..50 {
         assert!(rig.send(0, &frame(0, 1, n, 100)));

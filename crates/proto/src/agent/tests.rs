@@ -2,7 +2,7 @@
 
 use super::lease::{GRACE, LIFETIME_MAX, Lease, MARK_AGAIN, ROOM_MAX};
 use super::room::{BUFFER_DEFAULT, Rooms, Socket, charge};
-use super::talk::Talk;
+use super::talk::{Marks, Talk};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use alloc::collections::VecDeque;
@@ -191,6 +191,21 @@ fn an_agent_answers_marks_and_says_when_a_full_guest_has_room() {
     assert!(talk.find(ms(104), 7, 20));
     talk.say(ms(104), 7, 20);
     assert!(!talk.find(ms(105), 7, 38), "its switch asks for more when it wants it");
+}
+
+#[test]
+fn a_mark_has_come_when_it_has_come_through_every_queue() {
+    let mut marks = Marks::default();
+    assert!(marks.take(u64::MAX, 0, 1) && marks.last() == u64::MAX);
+    // Queues overtake each other, and numbers wrap.
+    assert!(!marks.take(0, 0, 3) && !marks.take(1, 0, 3) && !marks.take(0, 1, 3) && !marks.take(1, 1, 3));
+    assert!(!marks.take(1, 1, 3), "the same again");
+    assert!(marks.take(1, 2, 3) && marks.last() == 1);
+    assert!(!marks.take(0, 2, 3) && marks.last() == 1, "what was overtaken");
+    assert!(!marks.take(1, 2, 3), "once");
+    // Another switch.
+    assert!(marks.take(1 << 40, 0, 1) && marks.last() == 1 << 40);
+    assert!(marks.take(7, 0, 1) && marks.last() == 7);
 }
 
 #[derive(Clone, Copy)]
