@@ -15,20 +15,29 @@ fn word(k: usize, number: u64, room: u32, lifetime_ms: u16) -> [u8; LEN] {
 }
 
 /// A switch with a plain guest, and one with an agent and so many pairs of queues.
-fn rig(pairs: u16) -> Rig {
+fn rig(pairs: usize) -> Rig {
     let mut rig = Rig::empty(2);
     rig.plug(0);
     rig.connect(0, DriverConfig::default());
     rig.plug_with_agent(1);
-    rig.connect(1, DriverConfig { pairs, ..DriverConfig::default() });
+    rig.connect(1, DriverConfig { pairs: pairs as u16, ..DriverConfig::default() });
     rig
 }
 
+/// The next frame that guest 1 has in one of its queues.
+fn receive(rig: &mut Rig, pair: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; 2_000];
+    let got = rig.guest(1).receive_with(pair, &mut bytes).unwrap()?;
+    rig.guest(1).publish();
+    bytes.truncate(got.len);
+    Some(bytes)
+}
+
 /// What guest 1 gets until nothing more comes: frames by number, and marks.
-fn drain(rig: &mut Rig, seen: &mut Vec<u64>, marks: &mut Marks) {
+fn drain(rig: &mut Rig, pairs: usize, seen: &mut Vec<u64>, marks: &mut Marks) {
     for _ in 0..200 {
         rig.engine.turn();
-        while let Some(got) = rig.receive(1) {
+        while let Some(got) = (0..pairs).find_map(|pair| receive(rig, pair)) {
             match Repr::parse(&got) {
                 Ok(Repr { message: Message::Mark { number, part, parts }, .. }) => {
                     marks.take(number, part, parts);
@@ -56,26 +65,26 @@ fn a_guest_gets_what_its_agent_granted_and_no_more() {
         // Whoever was not heard in time is not limited; nor is one whose word answers no mark.
         rig.send(1, &word(1, 12345, 3, 60_000));
         rig.until("the word", |rig| rig.counter(1, "agent_grants") == 1);
-        drain(&mut rig, &mut seen, &mut marks);
+        drain(&mut rig, pairs, &mut seen, &mut marks);
         rig.until("nobody to be waited for", |rig| rig.counter(1, "agent_marks") > 0);
-        drain(&mut rig, &mut seen, &mut marks);
+        drain(&mut rig, pairs, &mut seen, &mut marks);
         assert!(marks.last() != 0, "a mark through each queue");
         // As many as were granted behind that mark, however many there are.
         rig.send(1, &word(1, marks.last(), 5, 60_000));
         rig.until("the grant", |rig| rig.counter(1, "agent") == 1);
         send(&mut rig, 60);
         let before = marks.last();
-        drain(&mut rig, &mut seen, &mut marks);
+        drain(&mut rig, pairs, &mut seen, &mut marks);
         assert_eq!(seen.len(), 5, "{seen:?}");
         assert!(marks.last() != before, "it is asked for more");
         assert_eq!((rig.counter(1, "agent_granted"), rig.counter(1, "agent_held")), (0, 1));
         // The mark came before the last frames, so some of them are in what is granted now.
         rig.send(1, &word(1, marks.last(), 20, 60_000));
-        drain(&mut rig, &mut seen, &mut marks);
+        drain(&mut rig, pairs, &mut seen, &mut marks);
         assert!((21..=25).contains(&seen.len()), "{seen:?}");
         // It leaves: all of the rest comes, and nothing was lost.
         rig.send(1, &word(1, marks.last(), 0, 0));
-        drain(&mut rig, &mut seen, &mut marks);
+        drain(&mut rig, pairs, &mut seen, &mut marks);
         seen.sort_unstable();
         assert_eq!(seen, (0..60).collect::<Vec<u64>>());
         assert_eq!((rig.counter(1, "agent"), rig.counter(1, "agent_lost")), (0, 0));
@@ -84,10 +93,10 @@ fn a_guest_gets_what_its_agent_granted_and_no_more() {
 
 #[test]
 fn an_agent_that_falls_silent_is_lost_and_its_port_goes_on() {
-    let mut rig = rig(1);
+    let (mut rig, pairs) = (rig(1), 1);
     let (mut seen, mut marks) = (Vec::new(), Marks::default());
     rig.until("a mark", |rig| rig.counter(1, "agent_marks") > 0);
-    drain(&mut rig, &mut seen, &mut marks);
+    drain(&mut rig, pairs, &mut seen, &mut marks);
     rig.send(1, &word(1, marks.last(), 2, 50));
     rig.until("the grant", |rig| rig.counter(1, "agent") == 1);
     for n in 0..50 {
