@@ -182,6 +182,11 @@ pub trait Port: Send {
         0
     }
 
+    /// Whether the agent in the guest behind it is not heard of any more, since this was last asked.
+    fn lost_agent(&mut self) -> bool {
+        false
+    }
+
     /// What there is to say after it showed itself broken.
     fn why_broken(&self) -> &'static str {
         "its other side broke the rules, or is gone"

@@ -59,6 +59,8 @@ pub enum Happened {
     Isolated,
     /// It no longer does.
     Restored,
+    /// The agent in the guest is not heard of any more: the port is no longer limited by it.
+    AgentLost,
 }
 
 /// Why a port could not be taken into service.

@@ -34,6 +34,10 @@ impl Engine {
         self.changes += 1;
         for k in 0..self.ports.len() {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
+            if attached.kind.get_mut().lost_agent() {
+                self.tell(k, Happened::AgentLost);
+            }
+            let Some(attached) = self.ports[k].as_mut() else { continue };
             let Ok(has_room) = attached.kind.get_mut().reserve(SMALL_FRAME, &Offload::NONE) else {
                 self.broken(k);
                 continue;

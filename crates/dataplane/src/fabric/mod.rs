@@ -29,8 +29,6 @@ use sluicenet_node::door::PortId;
 use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_node::switch::{PortConfig, SwitchConfig};
 use sluicenet_proto::routing::Router;
-use sluicenet_proto::time::Duration;
-use sluicenet_proto::units::Rate;
 use sluicenet_wire::ethernet::MacAddress;
 
 /// An edge, with one link.

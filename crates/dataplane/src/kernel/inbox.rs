@@ -65,10 +65,10 @@ impl Inbox {
         pool.receive(fd, headers, |pool, buffer| push(pool, buffer, queues, filled, arrived))
     }
 
-    /// Reads a frame from a TAP device and says whether there was one; `unwanted` is not kept.
-    pub fn read(&mut self, tap: BorrowedFd<'_>, unwanted: &[u8]) -> io::Result<Option<bool>> {
+    /// Reads a frame from a TAP device and says whether there was one, and whether it is `wanted` and kept.
+    pub fn read(&mut self, tap: BorrowedFd<'_>, mut wanted: impl FnMut(&[u8]) -> bool) -> io::Result<Option<bool>> {
         let Some(buffer) = self.pool.read(tap)? else { return Ok(None) };
-        if self.pool.frame(buffer) == unwanted {
+        if !wanted(self.pool.frame(buffer)) {
             self.pool.release(buffer);
             return Ok(Some(false));
         }

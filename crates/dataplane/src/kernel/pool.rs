@@ -118,12 +118,7 @@ impl Pool {
 
     /// The first 16 bytes of the frame in a buffer, what is missing being 0.
     pub fn head(&self, buffer: u32) -> [u64; 2] {
-        let mut bytes = [0; 16];
-        let frame = self.frame(buffer);
-        let len = frame.len().min(16);
-        bytes[..len].copy_from_slice(&frame[..len]);
-        let [low, high] = [bytes[..8].try_into(), bytes[8..].try_into()].map(|half| half.map(u64::from_le_bytes));
-        [low.unwrap_or(0), high.unwrap_or(0)]
+        head_of(self.frame(buffer))
     }
 
     /// Puts a frame into an empty buffer, if there is one and it is long enough.
@@ -285,6 +280,15 @@ impl Pool {
         }
         sys::send(fd, Wait::No, &frames[..count], headers.then_some(&heads[..count]))
     }
+}
+
+/// The first 16 bytes of a frame, as [`Port::head`](crate::port::Port::head) has them.
+pub(super) fn head_of(frame: &[u8]) -> [u64; 2] {
+    let mut bytes = [0; 16];
+    let len = frame.len().min(16);
+    bytes[..len].copy_from_slice(&frame[..len]);
+    let [low, high] = [bytes[..8].try_into(), bytes[8..].try_into()].map(|half| half.map(u64::from_le_bytes));
+    [low.unwrap_or(0), high.unwrap_or(0)]
 }
 
 #[cfg(test)]

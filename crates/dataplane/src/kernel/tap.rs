@@ -15,8 +15,9 @@ use super::inbox::{Inbox, take_from_inbox};
 use super::link::{Bucket, Links, TokenBucket};
 use super::netns::Namespace;
 use super::packet::{NotSent, not_sent};
-use super::pool::{HEADER_LEN, Pool};
+use super::pool::{HEADER_LEN, Pool, head_of};
 use super::sys::{self, Wait};
+use crate::agent::Agent;
 use crate::port::{BrokenPort, Delivery, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
@@ -57,11 +58,13 @@ pub struct TapConfig {
     pub xon: u32,
     /// Whether the tenant may leave checksums and TCP segments to be made, and gets such frames.
     pub offload: bool,
+    /// Whether an agent in the tenant's namespace says what its sockets have room for.
+    pub agent: bool,
 }
 
 impl Default for TapConfig {
     fn default() -> TapConfig {
-        TapConfig { buffers: 4096, xoff: 1024, xon: 256, offload: true }
+        TapConfig { buffers: 4096, xoff: 1024, xon: 256, offload: true, agent: false }
     }
 }
 
@@ -98,6 +101,9 @@ pub struct TapPort {
     waiting: VecDeque<u32>,
     now: Instant,
     asleep: bool,
+    agent: Option<Box<Agent>>,
+    /// Frames that were handed to the tenant, or wait in `waiting` for it; marks left out.
+    handed: u64,
     counters: Counters,
     stats: RefCell<(Links, String, u64)>,
 }
@@ -116,6 +122,7 @@ impl TapPort {
             return Err(KernelError::new("a TAP port", io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
         let longest = mtu + HEADER_LEN as u32;
+        let agent = config.agent.then(Agent::new).transpose().tried(|| "random numbers".to_owned())?.map(Box::new);
         let open = TokenBucket { rate: OPEN_RATE, burst: OPEN_BURST, limit: WAITING_BYTES };
         let (tap, bucket, kicker, links, drops) = tenant.enter(|| {
             let what = || format!("the TAP device {name}");
@@ -151,15 +158,24 @@ impl TapPort {
             waiting: VecDeque::new(),
             now: Instant::ZERO,
             asleep: false,
+            agent,
+            handed: 0,
             counters: Counters::default(),
             stats: RefCell::new((links, name.to_owned(), drops)),
         })
     }
 
     fn fetch(&mut self) -> Result<(), BrokenPort> {
-        let TapPort { tap, inbox, counters, kick, .. } = self;
+        let TapPort { tap, inbox, counters, kick, agent, now, .. } = self;
+        let mut wanted = |frame: &[u8]| match agent.as_mut().filter(|_| Agent::is_word(head_of(frame))) {
+            Some(agent) => {
+                agent.take(*now, frame);
+                false
+            }
+            None => frame != kick.as_slice(),
+        };
         for _ in 0..READ_MOST {
-            match inbox.read(tap.as_fd(), kick) {
+            match inbox.read(tap.as_fd(), &mut wanted) {
                 Ok(None) => break,
                 Ok(Some(wanted)) => counters.received += u64::from(wanted),
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => counters.bad += 1,
@@ -171,6 +187,22 @@ impl TapPort {
             }
         }
         Ok(())
+    }
+
+    /// Marks how far the tenant has been handed frames.
+    fn mind_agent(&mut self) {
+        let TapPort { agent: Some(agent), outbox, waiting, now, handed, held, .. } = self else { return };
+        if *held {
+            // What it says may wait behind the frames that are held.
+            agent.lease.excuse(*now);
+        }
+        agent.on_turn(*now, *handed);
+        if agent.lease.wants_mark(*now, *handed)
+            && let Some(buffer) = outbox.store(&agent.mark(0, 1), Offload::NONE)
+        {
+            agent.lease.mark(*now, *handed);
+            waiting.push_back(buffer);
+        }
     }
 
     /// Holds the queue or lets it go.
@@ -241,6 +273,7 @@ impl Port for TapPort {
         self.inbox.new_turn();
         self.fetch()?;
         self.control();
+        self.mind_agent();
         Ok(())
     }
 
@@ -255,12 +288,18 @@ impl Port for TapPort {
     }
 
     fn reserve(&mut self, len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
-        Ok(self.outbox.has_room(len))
+        let granted = self.agent.as_ref().is_none_or(|agent| self.handed < agent.lease.limit());
+        Ok(granted && self.outbox.has_room(len))
     }
 
     fn deliver(&mut self, frame: &Delivery<'_>) {
         let Some(buffer) = self.outbox.store(frame.bytes, frame.offload) else { unreachable!("room was reserved") };
         self.waiting.push_back(buffer);
+        self.handed += 1;
+    }
+
+    fn lost_agent(&mut self) -> bool {
+        self.agent.as_mut().is_some_and(|agent| agent.was_lost())
     }
 
     fn publish(&mut self) -> Result<(), BrokenPort> {
@@ -313,6 +352,9 @@ impl Port for TapPort {
         // A device that is gone has no counters.
         if let Ok(drops) = drops(links, name) {
             show("edge_tap", drops.saturating_sub(*before));
+        }
+        if let Some(agent) = &self.agent {
+            agent.counters(self.handed, show);
         }
     }
 }

@@ -116,6 +116,11 @@ static PORT: Spec = Spec {
             Bool,
             "veth, tap: whether TCP segments are made after the switch, and checksums; true where absent",
         ),
+        k(
+            "agent",
+            Bool,
+            "vhost-user, tap: whether `sluicenet agent` in the guest says how many frames its sockets take; false where absent",
+        ),
     ],
 };
 
@@ -259,7 +264,12 @@ pub enum PortKind {
         buffers: u32,
     },
     /// The queues of a guest.
-    VhostUser(Socket),
+    VhostUser {
+        /// Where its frontend is met.
+        socket: Socket,
+        /// Whether an agent in the guest says what it has room for.
+        agent: bool,
+    },
     /// A veth pair to a namespace.
     Veth {
         /// The switch's end.
@@ -283,6 +293,8 @@ pub enum PortKind {
         mtu: u32,
         /// Whether TCP segments and checksums are left to be made.
         offload: bool,
+        /// Whether an agent there says what its sockets have room for.
+        agent: bool,
     },
     /// Any device.
     Packet {
@@ -297,7 +309,7 @@ impl PortKind {
     /// What it takes to open such a port, and to use it then.
     pub fn rights(&self) -> Rights {
         match self {
-            PortKind::Shm { .. } | PortKind::VhostUser(_) => Rights::NONE,
+            PortKind::Shm { .. } | PortKind::VhostUser { .. } => Rights::NONE,
             // To open a namespace and what is in it; to switch interrupts, and the queue that is held.
             PortKind::Veth { .. } | PortKind::Tap { .. } => Rights {
                 open: CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::SYS_ADMIN,
@@ -314,7 +326,7 @@ impl PortKind {
     pub fn name(&self) -> &'static str {
         match self {
             PortKind::Shm { .. } => "shm",
-            PortKind::VhostUser(_) => "vhost-user",
+            PortKind::VhostUser { .. } => "vhost-user",
             PortKind::Veth { .. } => "veth",
             PortKind::Tap { .. } => "tap",
             PortKind::Packet { .. } => "packet",
@@ -538,13 +550,17 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
     };
     let tenant_netns = || text("tenant_netns")?.ok_or_else(|| section.missing("tenant_netns"));
     let offload = || Ok::<_, Error>(section.bool("offload")?.unwrap_or(true));
+    let agent = section.bool("agent")?.unwrap_or(false);
     let kind = match kind {
-        "vhost-user" => PortKind::VhostUser(match (text("socket")?, text("connect")?) {
-            (Some(path), None) => Socket::Listen(path.into()),
-            (None, Some(path)) => Socket::Connect(path.into()),
-            (None, None) => return Err(section.missing("socket")),
-            _ => return Err(section.error("connect", "a port has `socket` or `connect`, not both")),
-        }),
+        "vhost-user" => {
+            let socket = match (text("socket")?, text("connect")?) {
+                (Some(path), None) => Socket::Listen(path.into()),
+                (None, Some(path)) => Socket::Connect(path.into()),
+                (None, None) => return Err(section.missing("socket")),
+                _ => return Err(section.error("connect", "a port has `socket` or `connect`, not both")),
+            };
+            PortKind::VhostUser { socket, agent }
+        }
         "veth" => PortKind::Veth {
             device,
             netns: text("netns")?,
@@ -557,7 +573,7 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
                 return Err(section.missing("mac"));
             }
             let mtu = section.count_u32("mtu", 68..=65_521)?.unwrap_or(1500);
-            PortKind::Tap { device, tenant_netns: tenant_netns()?, mtu, offload: offload()? }
+            PortKind::Tap { device, tenant_netns: tenant_netns()?, mtu, offload: offload()?, agent }
         }
         "packet" => PortKind::Packet { device, netns: text("netns")? },
         "shm" => {
@@ -593,6 +609,7 @@ fn only_its_own(section: &Section<'_>, kind: &str) -> Result<()> {
         ("tenant_device", &["veth"]),
         ("mtu", &["tap"]),
         ("offload", &["veth", "tap"]),
+        ("agent", &["vhost-user", "tap"]),
     ];
     for (key, kinds) in of_kind {
         if section.has(key) && !kinds.contains(&kind) {
@@ -695,6 +712,9 @@ mod tests {
         assert_eq!(config.ports, std::slice::from_ref(&port));
         let words = ["kind=shm", "mac=02:00:00:00:00:0a", "ip=10.0.0.1", "tenant=7", "priority=3"].map(str::to_owned);
         assert_eq!(port_from_words("vm1", &words).unwrap(), port);
+        let words = ["kind=vhost-user", "socket=vm2.sock", "agent=true"].map(str::to_owned);
+        let kind = PortKind::VhostUser { socket: Socket::Listen("vm2.sock".into()), agent: true };
+        assert_eq!(port_from_words("vm2", &words).unwrap().kind, kind);
     }
 
     #[test]
@@ -712,6 +732,7 @@ mod tests {
             ("[[port]]\nname = \"a\"\nkind = \"veth\"", 1, "`tenant_netns` is missing"),
             ("[[port]]\nname = \"a\"\nkind = \"vhost-user\"", 1, "`socket` is missing"),
             ("[[port]]\nname = \"a\"\nkind = \"shm\"\nmtu = 100", 4, "has no `mtu`"),
+            (&format!("{port}agent = true"), 4, "has no `agent`"),
             ("[[port]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"a\"\nconnect = \"b\"", 5, "not both"),
             ("[[port]]\nname = \"../a\"\nkind = \"shm\"", 2, "this is no name"),
             (&format!("{port}mac = \"2:0:0:0:0:1\""), 4, "no MAC address"),

@@ -66,8 +66,8 @@ pub struct Daemon {
 enum Opened {
     /// It is there.
     Port(Box<dyn Port>),
-    /// It is opened when the privileges are gone: it has a thread of its own.
-    Later(vhost::Socket),
+    /// It is opened when the privileges are gone: it has a thread of its own. And whether the guest has an agent.
+    Later(vhost::Socket, bool),
     /// It comes into being when a program attaches.
     Attached,
 }
@@ -281,8 +281,10 @@ impl Daemon {
             Opened::Port(opened) => {
                 Some(Box::new(move |engine: &mut Engine, k| engine.plug(k, &config.name, opened, config.access)))
             }
-            Opened::Later(socket) => {
-                let opened = vhost::Port::open(socket).map_err(|e| format!("port {}: {e}", port.name))?;
+            Opened::Later(socket, agent) => {
+                let opened = vhost::Port::open(socket);
+                let opened = if agent { opened.and_then(vhost::Port::with_agent) } else { opened };
+                let opened = opened.map_err(|e| format!("port {}: {e}", port.name))?;
                 Some(Box::new(move |engine: &mut Engine, k| engine.plug_vhost(k, &config.name, opened, config.access)))
             }
             Opened::Attached => None,
@@ -516,14 +518,14 @@ fn open(port: &PortConfig, listening: Option<(Pair<'_>, Listening)>) -> Result<O
 fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, listening: Option<(Pair<'_>, Listening)>) -> io::Result<Opened> {
     Ok(Opened::Port(match kind {
         PortKind::Shm { .. } => return Ok(Opened::Attached),
-        PortKind::VhostUser(socket) => return Ok(Opened::Later(socket.clone())),
+        PortKind::VhostUser { socket, agent } => return Ok(Opened::Later(socket.clone(), *agent)),
         PortKind::Veth { .. } => match listening {
             Some((pair, listening)) => Box::new(listening.serve(pair.veth(), &pair.config)?),
             None => unreachable!("a valve's sockets are opened first"),
         },
-        PortKind::Tap { device, tenant_netns, mtu, offload } => {
+        PortKind::Tap { device, tenant_netns, mtu, offload, agent } => {
             let tenant = Namespace::open(tenant_netns)?;
-            let config = TapConfig { offload: *offload, ..TapConfig::default() };
+            let config = TapConfig { offload: *offload, agent: *agent, ..TapConfig::default() };
             Box::new(TapPort::create(&tenant, device, mac.unwrap_or_default(), *mtu, &config)?)
         }
         PortKind::Packet { device, netns } => {

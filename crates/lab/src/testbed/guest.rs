@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Modules of the network device, each after those it needs.
-const MODULES: [&str; 8] = [
+/// Modules of the network device, each after those it needs, and of what an agent asks the kernel.
+const MODULES: [&str; 10] = [
     "virtio_ring",
     "virtio",
     "virtio_pci_modern_dev",
@@ -22,6 +22,8 @@ const MODULES: [&str; 8] = [
     "failover",
     "net_failover",
     "virtio_net",
+    "inet_diag",
+    "udp_diag",
 ];
 
 /// Bytes of a line that a terminal takes at once, less its end (termios(3), canonical mode).
