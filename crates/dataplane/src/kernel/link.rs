@@ -84,6 +84,8 @@ pub struct Link {
     pub index: u32,
     /// Its name there.
     pub name: String,
+    /// Whether it is switched on.
+    pub up: bool,
     /// Its station.
     pub mac: [u8; 6],
     /// The longest payload of its frames, in bytes.
@@ -168,12 +170,14 @@ impl Links {
     /// A device by its name.
     pub fn get(&mut self, name: &str) -> Result<Link, KernelError> {
         let message = Message::new(RTM_GETLINK, 0, &ifinfo(0, 0, 0)).with_name(IFLA_IFNAME, name);
-        let mut link = Link { index: 0, name: name.to_owned(), mac: [0; 6], mtu: 0, stats: LinkStats::default() };
+        let mut link =
+            Link { index: 0, name: name.to_owned(), up: false, mac: [0; 6], mtu: 0, stats: LinkStats::default() };
         let asked = self.0.ask(message, |kind, body| {
             if kind != RTM_NEWLINK || body.len() < 16 {
                 return;
             }
             link.index = word(body, 4);
+            link.up = word(body, 8) & libc::IFF_UP as u32 != 0;
             for (kind, value) in attributes(&body[16..]) {
                 match kind {
                     IFLA_ADDRESS => link.mac = value.try_into().unwrap_or_default(),

@@ -2,6 +2,7 @@
 
 use super::error::{KernelError, Tried};
 use rustix::fs::CWD;
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use std::fs::File;
@@ -96,7 +97,11 @@ impl Namespace {
             #[allow(deprecated)]
             rustix::thread::unshare(UnshareFlags::NEWNS)?;
             rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-            rustix::mount::mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None)?;
+            match rustix::mount::mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None) {
+                // It is there already: the namespace is that of our own `/sys`.
+                Err(Errno::BUSY) => {}
+                other => other?,
+            }
             Ok(inside())
         })?
         .tried(|| format!("the devices of {} in /sys", self.name))

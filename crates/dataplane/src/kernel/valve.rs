@@ -204,8 +204,8 @@ impl Listening {
         config.check()?;
         veth.switch.enter(|| {
             let mut links = Links::open()?;
-            veth.prepare(&mut links)?;
             let link = links.get(veth.switch_device)?;
+            veth.prepare(&mut links)?;
             let program = match config.offload {
                 true => None,
                 false => Some(
@@ -220,6 +220,8 @@ impl Listening {
             let socket = socket.tried(|| format!("a packet socket at {}", link.name))?;
             let (poller, port) = poller(&link)?;
             links.up(veth.switch_device)?;
+            // What a socket says once of a device that was off.
+            let _ = rustix::net::sockopt::socket_error(&socket);
             Ok::<_, KernelError>(Listening { program, socket, poller, port, link })
         })?
     }
@@ -236,6 +238,12 @@ impl Listening {
             let sink = sys::packet_socket().tried(|| "a packet socket".to_owned())?;
             Ok::<_, KernelError>((diag, links.get(veth.tenant_device)?, sink))
         })??;
+        if !theirs.up {
+            let (device, namespace) = (veth.tenant_device, veth.tenant.name());
+            let why = format!("it is switched off; `ip -n {namespace} link set {device} up` switches it on");
+            let why = io::Error::new(io::ErrorKind::NetworkDown, why);
+            return Err(KernelError::new(format!("the device {device} of {namespace}"), why));
+        }
         let boot = boot_frame(port);
         learn(veth, &poller, &theirs, &boot)?;
         set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;

@@ -25,7 +25,7 @@ fn taps(tag: &str) -> Running {
 
 /// Runs an agent for the last tenant while `inside` goes on.
 fn with_agent<T>(switch: &Running, inside: impl FnOnce() -> T) -> (T, AgentCounters) {
-    let (stop, lan) = (AtomicBool::new(false), &switch.lan);
+    let (stop, lan) = (AtomicBool::new(false), switch.lan());
     std::thread::scope(|scope| {
         let agent = scope.spawn(|| {
             let outcome = lan.tenant(2).enter(|| {
@@ -51,8 +51,8 @@ fn a_stopped_and_a_slow_program_behind_a_tap_lose_nothing_with_an_agent() {
     let switch = taps("agent");
     let to = Lan::socket(2, 7000);
     let count = 10_000;
-    let sink = Sink::bind(switch.lan.tenant(2), to, 1472, 2).unwrap();
-    let senders = [0, 1].map(|i| Sender::new(switch.lan.tenant(i), i as u16, to, 1472).unwrap());
+    let sink = Sink::bind(switch.lan().tenant(2), to, 1472, 2).unwrap();
+    let senders = [0, 1].map(|i| Sender::new(switch.lan().tenant(i), i as u16, to, 1472).unwrap());
     let (sink, counters) = with_agent(&switch, || {
         wait_for(|| switch.counter(2, "agent") == 1);
         std::thread::scope(|scope| {
@@ -87,8 +87,8 @@ fn without_its_agent_a_stopped_program_behind_a_tap_loses() {
     }
     let switch = taps("noagent");
     let to = Lan::socket(2, 7000);
-    let mut sink = Sink::bind(switch.lan.tenant(2), to, 1472, 1).unwrap();
-    let sender = Sender::new(switch.lan.tenant(0), 0, to, 1472).unwrap();
+    let mut sink = Sink::bind(switch.lan().tenant(2), to, 1472, 1).unwrap();
+    let sender = Sender::new(switch.lan().tenant(0), 0, to, 1472).unwrap();
     let count = 5_000;
     assert_eq!(send_all(sender, count), count);
     wait_for(|| switch.counter(2, "sent") >= count);
@@ -108,9 +108,9 @@ fn an_agent_that_hangs_limits_nobody_for_long() {
         Agent::open(config)
     };
     let to = Lan::socket(2, 7000);
-    let sink = Sink::bind(switch.lan.tenant(2), to, 1472, 1).unwrap();
-    let sender = Sender::new(switch.lan.tenant(0), 0, to, 1472).unwrap();
-    let (stop, hangs, lan) = (AtomicBool::new(false), AtomicBool::new(false), &switch.lan);
+    let sink = Sink::bind(switch.lan().tenant(2), to, 1472, 1).unwrap();
+    let sender = Sender::new(switch.lan().tenant(0), 0, to, 1472).unwrap();
+    let (stop, hangs, lan) = (AtomicBool::new(false), AtomicBool::new(false), switch.lan());
     let count = 10_000;
     std::thread::scope(|scope| {
         let first = scope.spawn(|| {

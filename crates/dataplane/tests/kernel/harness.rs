@@ -4,7 +4,7 @@ use sluicenet_dataplane::engine::{Access, Engine, Event, PortReport};
 use sluicenet_dataplane::kernel::lan::{Lan, Wiring};
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns;
-use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
+use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_node::vale::ValeConfig;
@@ -30,18 +30,40 @@ pub fn possible() -> bool {
 pub struct Running {
     stop: Arc<AtomicBool>,
     pub remote: Remote,
-    thread: Option<JoinHandle<()>>,
-    pub lan: Lan,
+    thread: Option<JoinHandle<Engine>>,
+    lan: Option<Lan>,
     pub events: Mutex<Receiver<Event>>,
+}
+
+/// Valves at tenants, all their sockets first, as a switch opens them.
+pub fn valves_at(lan: &Lan, tenants: usize, config: &ValveConfig) -> Vec<Box<dyn Port>> {
+    let listening: Vec<_> = (0..tenants).map(|i| Listening::open(lan.veth(i), config).unwrap()).collect();
+    // Each may wait for its own tenant's first frame.
+    std::thread::scope(|scope| {
+        let serve = |(i, at): (usize, Listening)| scope.spawn(move || at.serve(lan.veth(i), config).unwrap());
+        let serving: Vec<_> = listening.into_iter().enumerate().map(serve).collect();
+        serving.into_iter().map(|port| -> Box<dyn Port> { Box::new(port.join().unwrap()) }).collect()
+    })
 }
 
 impl Running {
     /// A valve at each of the tenants.
     pub fn valves(tag: &str, tenants: usize, config: ValveConfig) -> Running {
         let lan = Lan::create(tag, tenants, Wiring::Valve).unwrap();
-        let ports = (0..tenants).map(|i| -> Box<dyn Port> { Box::new(ValvePort::open(lan.veth(i), &config).unwrap()) });
-        let ports = ports.collect();
+        let ports = valves_at(&lan, tenants, &config);
         Running::start(lan, ports)
+    }
+
+    /// Ends the switch in order: what could not be delivered, and its tenants.
+    pub fn end(self) -> (u64, Lan) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.remote.run(|_| ());
+        let mut running = self;
+        let mut engine = running.thread.take().unwrap().join().unwrap();
+        let left = engine.drain(Duration::from_secs(60));
+        let (accepted, delivered, dropped) = engine.ledger();
+        assert!(left > 0 || accepted == delivered + dropped);
+        (left, running.lan.take().unwrap())
     }
 
     /// Port `i` is at tenant `i`. Without a watchdog at the ports: however slow the machine, only tests about it may hang on
@@ -56,8 +78,15 @@ impl Running {
         let stop = Arc::new(AtomicBool::new(false));
         let (remote, events) = (engine.remote().unwrap(), engine.events());
         let flag = stop.clone();
-        let thread = std::thread::spawn(move || engine.run(&flag).unwrap());
-        Running { stop, remote, thread: Some(thread), lan, events: Mutex::new(events) }
+        let thread = std::thread::spawn(move || {
+            engine.run(&flag).unwrap();
+            engine
+        });
+        Running { stop, remote, thread: Some(thread), lan: Some(lan), events: Mutex::new(events) }
+    }
+
+    pub fn lan(&self) -> &Lan {
+        self.lan.as_ref().unwrap()
     }
 
     pub fn report(&self, k: usize) -> PortReport {
@@ -87,8 +116,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let _ = self.remote.run(|_| ());
+        // One that was ended has none.
         let ended = self.thread.take().map(JoinHandle::join);
-        assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))));
+        assert!(std::thread::panicking() || !matches!(ended, Some(Err(_))));
     }
 }
 

@@ -31,8 +31,8 @@ fn a_stopped_sink_holds_taps_and_nothing_is_lost() {
     let switch = taps("tap");
     let to = Lan::socket(2, 7000);
     let count = 20_000;
-    let sink = Sink::bind(switch.lan.tenant(2), to, 1472, 2).unwrap();
-    let senders = [0, 1].map(|i| Sender::new(switch.lan.tenant(i), i as u16, to, 1472).unwrap());
+    let sink = Sink::bind(switch.lan().tenant(2), to, 1472, 2).unwrap();
+    let senders = [0, 1].map(|i| Sender::new(switch.lan().tenant(i), i as u16, to, 1472).unwrap());
     let sink = std::thread::scope(|scope| {
         let senders = senders.map(|s| scope.spawn(move || send_all(s, count)));
         // Both are held before anything is received.
@@ -54,8 +54,8 @@ fn a_tap_receives() {
     }
     let switch = taps("taprx");
     let to = Lan::socket(0, 7000);
-    let mut sink = Sink::bind(switch.lan.tenant(0), to, 1472, 3).unwrap();
-    let mut sender = Sender::new(switch.lan.tenant(2), 2, to, 1472).unwrap();
+    let mut sink = Sink::bind(switch.lan().tenant(0), to, 1472, 3).unwrap();
+    let mut sender = Sender::new(switch.lan().tenant(2), 2, to, 1472).unwrap();
     // One at a time: nothing holds back what its sockets have no room for.
     for k in 1..=200 {
         while sender.send(1).unwrap() == 0 {}

@@ -1,12 +1,11 @@
 //! The veth valve: nothing lost from `send()` to `recv()`.
 
-use crate::harness::{Running, possible, receive_all, send_all, wait_for};
+use crate::harness::{Running, possible, receive_all, send_all, valves_at, wait_for};
 use sluicenet_dataplane::kernel::lan::{DEVICE, Lan, Wiring};
 use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns;
-use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
-use sluicenet_dataplane::port::Port;
+use sluicenet_dataplane::kernel::valve::ValveConfig;
 use sluicenet_proto::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 fn overload(tag: &str, payload: usize, count: u64, mut pause: impl FnMut(&Running, u64) + Send) {
     let switch = Running::valves(tag, 3, ValveConfig { detection_time: None, ..ValveConfig::default() });
     let to = Lan::socket(2, 7000);
-    let sink = Sink::bind(switch.lan.tenant(2), to, payload, 2).unwrap();
-    let senders = [0, 1].map(|i| Sender::new(switch.lan.tenant(i), i as u16, to, payload).unwrap());
+    let sink = Sink::bind(switch.lan().tenant(2), to, payload, 2).unwrap();
+    let senders = [0, 1].map(|i| Sender::new(switch.lan().tenant(i), i as u16, to, payload).unwrap());
     let sink = std::thread::scope(|scope| {
         let sink = scope.spawn(|| receive_all(sink, 2 * count, |received| pause(&switch, received)));
         let senders = senders.map(|s| scope.spawn(move || send_all(s, count)));
@@ -88,8 +87,8 @@ fn sixteen_sockets_share_a_namespace_and_lose_nothing() {
         let sinks: Vec<_> = (0..SOCKETS)
             .map(|i| {
                 let to = Lan::socket(2, 7000 + i as u16);
-                let sink = Sink::bind(switch.lan.tenant(2), to, 1472, SOCKETS as u16).unwrap();
-                let sender = Sender::new(switch.lan.tenant(i % 2), i as u16, to, 64 + 88 * i).unwrap();
+                let sink = Sink::bind(switch.lan().tenant(2), to, 1472, SOCKETS as u16).unwrap();
+                let sender = Sender::new(switch.lan().tenant(i % 2), i as u16, to, 64 + 88 * i).unwrap();
                 scope.spawn(move || send_all(sender, count));
                 // Some are slower than others.
                 let pause = std::time::Duration::from_micros(50 * i as u64);
@@ -110,9 +109,9 @@ fn a_stuck_socket_is_isolated_and_restored_and_the_others_go_on() {
         return;
     }
     let switch = Running::valves("stuck", 2, patient());
-    let bind = |port| Sink::bind(switch.lan.tenant(1), Lan::socket(1, port), 1472, 2).unwrap();
+    let bind = |port| Sink::bind(switch.lan().tenant(1), Lan::socket(1, port), 1472, 2).unwrap();
     let (mut stuck, other) = (bind(7000), bind(7001));
-    let sender = |i, port| Sender::new(switch.lan.tenant(0), i, Lan::socket(1, port), 1472).unwrap();
+    let sender = |i, port| Sender::new(switch.lan().tenant(0), i, Lan::socket(1, port), 1472).unwrap();
     // The stuck one is sent far more than buffers hold, which only ends because it is given up.
     send_all(sender(0, 7000), 20_000);
     let other = std::thread::scope(|scope| {
@@ -146,9 +145,9 @@ fn nobody_at_a_port_costs_the_others_nothing() {
     }
     let switch = Running::valves("nobody", 2, patient());
     let to = Lan::socket(1, 7001);
-    let sink = Sink::bind(switch.lan.tenant(1), to, 1472, 1).unwrap();
-    let mut in_vain = Sender::new(switch.lan.tenant(0), 1, Lan::socket(1, 7000), 1472).unwrap();
-    let sender = Sender::new(switch.lan.tenant(0), 0, to, 1472).unwrap();
+    let sink = Sink::bind(switch.lan().tenant(1), to, 1472, 1).unwrap();
+    let mut in_vain = Sender::new(switch.lan().tenant(0), 1, Lan::socket(1, 7000), 1472).unwrap();
+    let sender = Sender::new(switch.lan().tenant(0), 0, to, 1472).unwrap();
     let sink = std::thread::scope(|scope| {
         let sink = scope.spawn(|| receive_all(sink, 10_000, |_| {}));
         let sender = scope.spawn(|| send_all(sender, 10_000));
@@ -166,7 +165,7 @@ fn nobody_at_a_port_costs_the_others_nothing() {
 /// A number of a tenant's `/proc/net/snmp`.
 fn snmp(switch: &Running, tenant: usize, protocol: &str, name: &str) -> u64 {
     let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
-    let text = switch.lan.tenant(tenant).enter(read).unwrap().unwrap();
+    let text = switch.lan().tenant(tenant).enter(read).unwrap().unwrap();
     let mut lines = text.lines().filter(|l| l.starts_with(protocol)).map(|l| l.split(' '));
     let (mut names, mut values) = (lines.next().unwrap(), lines.next().unwrap());
     values.nth(names.position(|n| n == name).unwrap()).unwrap().parse().unwrap()
@@ -188,13 +187,13 @@ fn tcp_goes_through_whole() {
             let _ = std::fs::write(SETTING, algorithm);
             std::fs::read_to_string(SETTING)
         };
-        let ran = switch.lan.tenant(0).enter(choose).unwrap().unwrap();
+        let ran = switch.lan().tenant(0).enter(choose).unwrap().unwrap();
         if ran.trim() != algorithm {
             eprintln!("SKIPPED: {algorithm} is not in net.ipv4.tcp_allowed_congestion_control");
             continue;
         }
-        let listener = switch.lan.tenant(1).enter(|| TcpListener::bind(Lan::socket(1, 7000))).unwrap().unwrap();
-        let mut stream = switch.lan.tenant(0).enter(|| TcpStream::connect(Lan::socket(1, 7000))).unwrap().unwrap();
+        let listener = switch.lan().tenant(1).enter(|| TcpListener::bind(Lan::socket(1, 7000))).unwrap().unwrap();
+        let mut stream = switch.lan().tenant(0).enter(|| TcpStream::connect(Lan::socket(1, 7000))).unwrap().unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         let received = std::thread::scope(|scope| {
             let receiver = scope.spawn(move || {
@@ -227,12 +226,12 @@ fn ipv6_datagrams_are_charged_too() {
             links.add_address(DEVICE, address(i).into(), 64)?;
             links.add_neighbour(DEVICE, address(1 - i).into(), Lan::mac(usize::from(1 - i)))
         };
-        switch.lan.tenant(i.into()).enter(set_up).unwrap().unwrap();
+        switch.lan().tenant(i.into()).enter(set_up).unwrap().unwrap();
     }
     let to = (std::net::IpAddr::from(address(1)), 7000).into();
     for (round, payload) in [1452, 7_000].into_iter().enumerate() {
-        let sink = Sink::bind(switch.lan.tenant(1), to, payload, 1).unwrap();
-        let sender = Sender::new(switch.lan.tenant(0), 0, to, payload).unwrap();
+        let sink = Sink::bind(switch.lan().tenant(1), to, payload, 1).unwrap();
+        let sender = Sender::new(switch.lan().tenant(0), 0, to, payload).unwrap();
         let count = 10_000;
         let sink = std::thread::scope(|scope| {
             let sending = scope.spawn(move || send_all(sender, count));
@@ -255,8 +254,8 @@ fn an_idle_switch_sleeps_and_wakes() {
     }
     let switch = Running::valves("idle", 2, ValveConfig::default());
     let to = Lan::socket(1, 7000);
-    let mut sink = Sink::bind(switch.lan.tenant(1), to, 64, 1).unwrap();
-    let mut sender = Sender::new(switch.lan.tenant(0), 0, to, 64).unwrap();
+    let mut sink = Sink::bind(switch.lan().tenant(1), to, 64, 1).unwrap();
+    let mut sender = Sender::new(switch.lan().tenant(0), 0, to, 64).unwrap();
     for k in 1..=20 {
         // Asleep: no poll, however long nothing comes, but those before each of the few times it looks around.
         let before = switch.counter(0, "sleeps");
@@ -284,11 +283,7 @@ const SWITCH_OF: &str = "SLUICENET_TEST_SWITCH_OF";
 fn switch_to_be_killed() {
     let Ok(tag) = std::env::var(SWITCH_OF) else { return };
     let lan = Lan::open(&tag, 3).unwrap();
-    let ports = (0..3).map(|i| -> Box<dyn Port> {
-        let config = ValveConfig { detection_time: None, ..ValveConfig::default() };
-        Box::new(ValvePort::open(lan.veth(i), &config).unwrap())
-    });
-    let ports = ports.collect();
+    let ports = valves_at(&lan, 3, &ValveConfig { detection_time: None, ..ValveConfig::default() });
     let switch = Running::start(lan, ports);
     println!("ready");
     loop {
@@ -362,6 +357,82 @@ fn a_killed_switch_keeps_the_backpressure_up() {
     assert!(down < 2 * (93 + 256 + 3 * 64), "{down} were sent while no switch ran");
     // What the switch had accepted or was handing over, one more poll, and what the kernel polled while it was down.
     assert!(lost < 2 * (1024 + 128 + 3 * 64) + 512, "{lost} were lost");
+}
+
+/// Raises a flag when it goes, also when a test fails: who runs beside it ends then.
+struct Raised<'a>(&'a AtomicBool);
+
+impl Drop for Raised<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_switch_that_ends_in_order_and_the_next_one_lose_nothing() {
+    if !possible() {
+        return;
+    }
+    let config = ValveConfig { detection_time: None, ..ValveConfig::default() };
+    let mut switch = Some(Running::valves("again", 3, config.clone()));
+    let to = Lan::socket(2, 7000);
+    let lan = |switch: &Option<Running>, i: usize, payload| {
+        let lan = switch.as_ref().unwrap().lan();
+        (Sink::bind(lan.tenant(2), to, payload, 2).ok(), Sender::new(lan.tenant(i), i as u16, to, payload).unwrap())
+    };
+    let payload = 1472;
+    let (sink, first) = lan(&switch, 0, payload);
+    let second = lan(&switch, 1, payload).1;
+    let mut sink = sink.unwrap();
+    let (stop, received) = (AtomicBool::new(false), AtomicU64::new(0));
+    let sent = [AtomicU64::new(0), AtomicU64::new(0)];
+    let total = || sent.iter().map(|s| s.load(Ordering::Relaxed)).sum::<u64>();
+    let sink = std::thread::scope(|scope| {
+        let (stop, received, sent) = (&stop, &received, &sent);
+        let senders = [first, second].into_iter().zip(sent).map(|(mut sender, sent)| {
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    sender.send(32).unwrap();
+                    sent.store(sender.sent(), Ordering::Relaxed);
+                }
+                sender.sent()
+            })
+        });
+        let senders: Vec<_> = senders.collect();
+        let _stopped = Raised(stop);
+        let sinking = scope.spawn(move || {
+            let mut quiet = 0;
+            while quiet < 40 {
+                let n = sink.receive(64).unwrap();
+                received.store(sink.received(), Ordering::Relaxed);
+                quiet = if n > 0 || !stop.load(Ordering::Relaxed) { 0 } else { quiet + 1 };
+            }
+            sink
+        });
+        for round in 1..=3 {
+            wait_for(|| received.load(Ordering::Relaxed) >= 20_000 * round);
+            let (left, lan) = switch.take().unwrap().end();
+            assert_eq!(left, 0, "what was there could be delivered");
+            let before = total();
+            // No switch runs, and who sends is held back.
+            wait_for(|| {
+                let now = total();
+                std::thread::sleep(std::time::Duration::from_millis(200));
+                total() == now
+            });
+            let down = total() - before;
+            assert!(down < 2 * (93 + 256 + 64), "{down} were sent while no switch ran");
+            let ports = valves_at(&lan, 3, &config);
+            switch = Some(Running::start(lan, ports));
+        }
+        wait_for(|| received.load(Ordering::Relaxed) >= 80_000);
+        stop.store(true, Ordering::Relaxed);
+        let sent: u64 = senders.into_iter().map(|s| s.join().unwrap()).sum();
+        let sink = sinking.join().unwrap();
+        assert_eq!((sent - sink.received(), sink.disordered()), (0, 0), "{:?}", switch.as_ref().unwrap().edge());
+        sink
+    });
+    assert!(sink.received() >= 80_000);
 }
 
 #[test]

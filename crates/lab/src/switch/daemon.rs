@@ -23,6 +23,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 use tracing::{info, warn};
 
@@ -123,8 +124,14 @@ impl Daemon {
         // are there before any port takes its time.
         let listening = config.ports.iter().map(|port| listen(port, &config.vale).map_err(io::Error::other));
         let listening = listening.collect::<io::Result<Vec<_>>>()?;
-        for (port, listening) in config.ports.iter().zip(listening) {
-            let opened = open(port, listening).map_err(io::Error::other)?;
+        // Each valve waits for the kernel to look at its device, two seconds after a switch that was before did: at the same time.
+        let opened = std::thread::scope(|scope| {
+            let open = |(port, listening)| scope.spawn(move || open(port, listening));
+            let opening: Vec<_> = config.ports.iter().zip(listening).map(open).collect();
+            let join = |opened: ScopedJoinHandle<'_, _>| opened.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+            opening.into_iter().map(join).collect::<Result<Vec<_>, String>>()
+        });
+        for (port, opened) in config.ports.iter().zip(opened.map_err(io::Error::other)?) {
             keep |= port.kind.rights().run;
             wanted.push((port.clone(), opened));
         }
