@@ -55,7 +55,7 @@ impl Daemon {
     /// A controller that listens at `address` and tells servers of changes at `servers_port`.
     pub fn bind(address: SocketAddrV4, servers_port: u16, config: ControllerConfig) -> io::Result<Daemon> {
         let [epoch] = entropy()?;
-        let socket = UdpSocket::bind(address)?;
+        let socket = bound(address)?;
         socket.set_nonblocking(true)?;
         Ok(Daemon {
             controller: Controller::new(config, (epoch as u32).max(1)),
@@ -155,7 +155,7 @@ pub struct ControllerLink {
 impl ControllerLink {
     /// A socket of `server` that hears the controller at `controller` only.
     pub fn open(server: SocketAddrV4, controller: SocketAddrV4) -> io::Result<ControllerLink> {
-        let socket = UdpSocket::bind(server)?;
+        let socket = bound(server)?;
         socket.connect(controller)?;
         socket.set_nonblocking(true)?;
         Ok(ControllerLink { socket, failed: 0 })
@@ -187,4 +187,14 @@ impl AsFd for ControllerLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+/// A UDP socket at an address, which an error names.
+fn bound(address: SocketAddrV4) -> io::Result<UdpSocket> {
+    UdpSocket::bind(address).map_err(|e| {
+        let hint = match e.kind() {
+            io::ErrorKind::AddrNotAvailable => ": no interface here has this address",
+            _ => "",
+        };
+        io::Error::new(e.kind(), format!("a UDP socket at {address}: {e}{hint}"))
+    })
 }

@@ -66,7 +66,7 @@ pub(super) fn run(
     existing: Existing,
     quiet: bool,
 ) -> Result<Vec<Done>, Failure> {
-    let user = interrupt::flag();
+    let user = interrupt::of_a_run();
     let bar = Bar::new(cells.len(), quiet);
     let next = AtomicUsize::new(0);
     let broken = AtomicBool::new(false);

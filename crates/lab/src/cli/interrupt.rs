@@ -6,24 +6,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Raised by the first Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// The flag that runs look at; from here on Ctrl-C raises it.
-pub(super) fn flag() -> &'static AtomicBool {
-    // Where no handler can be had, Ctrl-C kills at once, and records are readable up to their last flush all the same.
-    let _ = ctrlc::set_handler(|| {
-        if STOP.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-        note("\nstopping: records will be readable; Ctrl-C again to quit at once");
-    });
+/// The flag that runs look at, which write records; from here on Ctrl-C raises it.
+pub(super) fn of_a_run() -> &'static AtomicBool {
+    raise_with(|| note("\nstopping: records will be readable; Ctrl-C again to quit at once"));
     &STOP
 }
 
 /// The same where ending is all there is to it.
-pub(super) fn quietly() {
-    let _ = ctrlc::set_handler(|| {
+pub(super) fn flag() -> &'static AtomicBool {
+    raise_with(|| {});
+    &STOP
+}
+
+fn raise_with(say: fn()) {
+    // Where no handler can be had, Ctrl-C kills at once, and records are readable up to their last flush all the same.
+    let _ = ctrlc::set_handler(move || {
         if STOP.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
+        say();
     });
 }
 

@@ -73,7 +73,7 @@ enum Verb {
     Report(report::Report),
     /// Compare two results row by row
     Diff(diff::Diff),
-    /// Measure the simulator itself
+    /// Measure the switch, beside others, and the simulator
     Bench(bench::Bench),
     /// The lossless switch beside guests, containers and processes
     Switch(switch::Switch),

@@ -56,7 +56,7 @@ impl Run {
             threads: self.threads.into(),
             out: self.output.clone(),
             existing,
-            interrupt: interrupt::flag(),
+            interrupt: interrupt::of_a_run(),
             progress: &mut |p| bar.update(0, p),
         };
         let outcome = run::run(&job, options);

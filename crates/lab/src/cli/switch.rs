@@ -5,7 +5,7 @@ use super::table::{Table, count};
 use super::{Global, interrupt, output};
 use crate::switch::capture::{Wanted, record};
 use crate::switch::config::{Config, default_control};
-use crate::switch::control::{Answer, Request, ask, running};
+use crate::switch::control::{Answer, Request, ask, running, stop};
 use crate::switch::daemon::Daemon;
 use crate::switch::log;
 use crate::switch::status::{PortStatus, Status};
@@ -108,6 +108,25 @@ struct CaptureArgs {
     which: Which,
 }
 
+/// A file that is made when there is something to be written: a refused capture leaves an old one alone.
+struct Wanting {
+    path: PathBuf,
+    file: Option<std::fs::File>,
+}
+
+impl std::io::Write for Wanting {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.file.is_none() {
+            let at = |e: std::io::Error| std::io::Error::new(e.kind(), format!("{}: {e}", self.path.display()));
+            self.file = Some(std::fs::File::create(&self.path).map_err(at)?);
+        }
+        self.file.as_mut().map_or(Ok(0), |file| file.write(bytes))
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), std::io::Write::flush)
+    }
+}
+
 impl CaptureArgs {
     fn main(self, global: Global) -> Result<(), Failure> {
         let to_stdout = self.write.as_os_str() == "-";
@@ -121,16 +140,16 @@ impl CaptureArgs {
         };
         let control = self.which.control()?;
         let place = self.write.display().to_string();
-        let mut out: Box<dyn std::io::Write> = if to_stdout {
-            Box::new(std::io::stdout().lock())
-        } else {
-            let file = std::fs::File::create(&self.write).map_err(|e| Failure::Input(format!("{place}: {e}")))?;
-            Box::new(file)
+        let mut out: Box<dyn std::io::Write> = match to_stdout {
+            true => Box::new(std::io::stdout().lock()),
+            false => Box::new(Wanting { path: self.write.clone(), file: None }),
         };
         let wanted = Wanted { port: self.port, snaplen: self.snaplen, count: self.count, time };
-        interrupt::quietly();
-        let summary =
-            record(&control, &wanted, &mut out, interrupt::raised).map_err(|e| Failure::Failed(e.to_string()))?;
+        interrupt::flag();
+        let summary = record(&control, &wanted, &mut out, interrupt::raised).map_err(|e| match e.kind() {
+            std::io::ErrorKind::InvalidInput => Failure::Input(e.to_string()),
+            _ => Failure::Failed(e.to_string()),
+        })?;
         if global.json {
             output::json(&serde_json::json!({ "captured": summary.captured, "capture_lost": summary.lost }));
         } else if !global.quiet {
@@ -176,7 +195,11 @@ impl Which {
     }
 
     fn tell(&self, request: &Request, global: Global) -> Result<(), Failure> {
-        match self.ask(request)? {
+        self.said(self.ask(request)?, global)
+    }
+
+    fn said(&self, answer: Answer, global: Global) -> Result<(), Failure> {
+        match answer {
             Answer::Ok(text) if global.json => output::json(&serde_json::json!({ "ok": text })),
             Answer::Ok(text) => output::print(&(text + "\n")),
             Answer::Status(status) => show(&status, global),
@@ -195,7 +218,7 @@ impl Switch {
             What::DelPort(del) => del.which.tell(&Request::DelPort { name: del.port }, global),
             What::Capture(capture) => capture.main(global),
             What::Reload(which) => which.tell(&Request::Reload, global),
-            What::Stop(which) => which.tell(&Request::Stop, global),
+            What::Stop(which) => which.said(stop(&which.control()?).map_err(Failure::input)?, global),
         }
     }
 }
@@ -263,8 +286,8 @@ fn by_reason(drops: &std::collections::BTreeMap<String, u64>) -> String {
 }
 
 fn remark(port: &PortStatus) -> &'static str {
-    match (port.number, port.isolated) {
-        (None, _) => "nobody there",
+    match (port.is_present(), port.isolated) {
+        (false, _) => "nobody there",
         (_, true) => "isolated: it takes nothing",
         _ => "",
     }

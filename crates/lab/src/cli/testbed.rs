@@ -4,9 +4,10 @@ use super::failure::Failure;
 use super::table::{Table, count};
 use super::{Global, Overrides, interrupt, output};
 use crate::scenario::{Loaded, Scenario};
+use crate::testbed::files::Place;
 use crate::testbed::live::{Live, clean};
 use crate::testbed::measure::{Cell, FabricFigures, measure};
-use crate::testbed::{Plan, Tenant, fabric};
+use crate::testbed::{PREFIX, Plan, Tenant, fabric};
 use serde::Serialize;
 use sluicenet_dataplane::fabric::{Fabric, Runner};
 use sluicenet_dataplane::kernel::netns::Namespace;
@@ -120,6 +121,10 @@ impl Up {
                 let wanted = wanted.as_deref().unwrap_or("");
                 let found = variants.iter().position(|v| v.label == wanted);
                 found.ok_or_else(|| {
+                    if let [_] = variants[..] {
+                        let file = self.file.display();
+                        return Failure::Input(format!("{file} has no variant {wanted:?}: it has no [sweep]"));
+                    }
                     let labels: Vec<String> = variants.iter().map(|v| format!("  --variant {:?}", v.label)).collect();
                     let file = self.file.display();
                     Failure::Input(format!("{file} has {} variants: choose one\n{}", labels.len(), labels.join("\n")))
@@ -145,8 +150,10 @@ impl Up {
         }
         let hint = tenants.first().map_or(String::new(), |t| {
             format!(
-                "\nto be one of them:  ip netns exec {} bash\nto remove it:       sluicenet testbed down\n",
-                t.namespace
+                "\nto be one of them:  ip netns exec {} bash\na server's switch:  sluicenet switch show --control {}\n\
+                 to remove it:       sluicenet testbed down\n",
+                t.namespace,
+                Place::of_the_machine().folder().join("s0.sock").display()
             )
         });
         output::print(&(t.text() + &hint));
@@ -194,7 +201,8 @@ impl Pa {
         for (i, variant) in variants.iter().enumerate() {
             let plan = Plan::new(&variant.scenario)?;
             if !global.quiet {
-                output::note(&format!("{} of {}: {}", i + 1, variants.len(), variant.label));
+                let label = if variant.label.is_empty() { &variant.scenario.name } else { &variant.label };
+                output::note(&format!("{} of {}: {label}", i + 1, variants.len()));
             }
             let words = words_of(&self.file, &loaded, i);
             let cell = measure(variant, &words, self.simulate, interrupt::flag()).map_err(failed)?;
@@ -314,9 +322,15 @@ const EDGE_BUFFERS: u32 = 8192;
 
 impl Iperf {
     fn main(self, global: Global) -> Result<(), Failure> {
+        let tenants = Live::find().and_then(|live| live.tenants()).map_err(failed)?;
         let namespace = |name: &str| {
-            let name = if name.starts_with("sluice-") { name.to_owned() } else { format!("sluice-{name}") };
-            Namespace::open(&name).map_err(|e| Failure::Input(e.to_string()))
+            let full = if name.starts_with(PREFIX) { name.to_owned() } else { format!("{PREFIX}{name}") };
+            if !tenants.contains(&full) {
+                let some: Vec<&str> = tenants.iter().take(4).filter_map(|t| t.strip_prefix(PREFIX)).collect();
+                let more = if tenants.len() > some.len() { ", ..." } else { "" };
+                return Err(Failure::Input(format!("no tenant {name}; there are {}{more}", some.join(", "))));
+            }
+            Namespace::open(&full).map_err(|e| Failure::Input(e.to_string()))
         };
         let (from, to) = (namespace(&self.from)?, namespace(&self.to)?);
         let io = |e: sluicenet_dataplane::kernel::KernelError| Failure::Failed(e.to_string());

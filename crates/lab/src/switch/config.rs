@@ -523,6 +523,14 @@ fn port(doc: &Document, table: &Entries, span: Span) -> Result<PortConfig> {
     port_of(&section)
 }
 
+/// The name of a namespace that may be given by its path.
+fn short_namespace(name: String) -> String {
+    match name.strip_prefix("/run/netns/").or(name.strip_prefix("/var/run/netns/")) {
+        Some(short) if !short.is_empty() && !short.contains('/') => short.to_owned(),
+        _ => name,
+    }
+}
+
 /// A port described by words `key=value`, as on a command line.
 ///
 /// # Errors
@@ -544,11 +552,13 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
     let kind = section.text("kind")?.ok_or_else(|| section.missing("kind"))?;
     only_its_own(section, kind)?;
     let text = |key: &str| section.text(key).map(|text| text.map(str::to_owned));
+    // A namespace by its name and by the path of that name are one.
+    let netns = || text("netns").map(|name| name.map(short_namespace));
     let device = match text("device")? {
         Some(device) => device,
         None => name.clone(),
     };
-    let tenant_netns = || text("tenant_netns")?.ok_or_else(|| section.missing("tenant_netns"));
+    let tenant_netns = || text("tenant_netns")?.map(short_namespace).ok_or_else(|| section.missing("tenant_netns"));
     let offload = || Ok::<_, Error>(section.bool("offload")?.unwrap_or(true));
     let agent = section.bool("agent")?.unwrap_or(false);
     let kind = match kind {
@@ -563,19 +573,19 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
         }
         "veth" => PortKind::Veth {
             device,
-            netns: text("netns")?,
+            netns: netns()?,
             tenant_device: text("tenant_device")?.unwrap_or("eth0".into()),
             tenant_netns: tenant_netns()?,
             offload: offload()?,
         },
         "tap" => {
             if !section.has("mac") {
-                return Err(section.missing("mac"));
+                return Err(section.missing("mac").hint("a TAP device has the address that its file gives it"));
             }
             let mtu = section.count_u32("mtu", 68..=65_521)?.unwrap_or(1500);
             PortKind::Tap { device, tenant_netns: tenant_netns()?, mtu, offload: offload()?, agent }
         }
-        "packet" => PortKind::Packet { device, netns: text("netns")? },
+        "packet" => PortKind::Packet { device, netns: netns()? },
         "shm" => {
             let buffers = section.count_u32("buffers", 2..=1 << 16)?.unwrap_or(1024);
             if !buffers.is_power_of_two() {

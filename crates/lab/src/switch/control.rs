@@ -30,6 +30,8 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 const CONNECTIONS_MAX: usize = 128;
 /// How long a request may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a switch that was told to stop may take: it delivers what it holds first.
+const ENDS_IN: Duration = Duration::from_secs(30);
 
 /// What can be asked of a switch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -216,9 +218,12 @@ fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
                 }
             }
             Request::Stop => {
-                say(stream, &Answer::Ok("stopping".into()), &[])?;
+                say(stream, &Answer::Ok("stopped".into()), &[])?;
                 daemon.stop();
-                return Ok(());
+                // Who asked hears the end of the connection, which is that of the process.
+                loop {
+                    std::thread::park();
+                }
             }
             request => {
                 let answer = daemon.answer(request);
@@ -248,6 +253,15 @@ fn say(stream: &UnixStream, answer: &Answer, fds: &[BorrowedFd<'_>]) -> io::Resu
 /// # Errors
 /// When nobody answers at `path`, or not with an answer.
 pub fn ask(path: &Path, request: &Request) -> io::Result<Answer> {
+    let context = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+    let stream = ask_at(path, request)?;
+    let mut answer = String::new();
+    BufReader::new(&stream).take(ANSWER_BYTES_MAX).read_line(&mut answer).map_err(context)?;
+    serde_json::from_str(&answer).map_err(|e| context(io::Error::new(ErrorKind::InvalidData, e)))
+}
+
+/// A connection on which a request was made.
+fn ask_at(path: &Path, request: &Request) -> io::Result<UnixStream> {
     let context = |e: io::Error| {
         let hint = match e.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => ": no switch runs there",
@@ -260,8 +274,28 @@ pub fn ask(path: &Path, request: &Request) -> io::Result<Answer> {
     let mut line = serde_json::to_vec(request).map_err(io::Error::other)?;
     line.push(b'\n');
     (&mut &stream).write_all(&line).map_err(context)?;
+    Ok(stream)
+}
+
+/// Stops a switch and waits until it has ended.
+///
+/// # Errors
+/// When nobody answers at `path`, not with an answer, or it does not end in time.
+pub fn stop(path: &Path) -> io::Result<Answer> {
+    let context = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+    let stream = ask_at(path, &Request::Stop)?;
+    let mut lines = BufReader::new(&stream).take(ANSWER_BYTES_MAX);
     let mut answer = String::new();
-    BufReader::new(&stream).take(ANSWER_BYTES_MAX).read_line(&mut answer).map_err(context)?;
+    lines.read_line(&mut answer).map_err(context)?;
+    stream.set_read_timeout(Some(ENDS_IN)).map_err(context)?;
+    match lines.read(&mut [0; 1]) {
+        Ok(_) => {}
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            return Err(context(io::Error::new(ErrorKind::TimedOut, "it was told to stop, and did not end")));
+        }
+        // Reset: it is gone.
+        Err(_) => {}
+    }
     serde_json::from_str(&answer).map_err(|e| context(io::Error::new(ErrorKind::InvalidData, e)))
 }
 

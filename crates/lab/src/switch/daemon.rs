@@ -1,6 +1,6 @@
 //! A switch as a process: its engine on a thread of its own, and those who ask for something on others.
 
-use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, port_from_words};
+use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, default_control, port_from_words};
 use super::control::{Answer, Request, Socket};
 use super::log::Log;
 use super::metrics;
@@ -40,6 +40,8 @@ const PACKET_BUFFERS: u32 = 4096;
 #[derive(Debug)]
 struct Running {
     config: PortConfig,
+    /// Tells it from others that had its name.
+    id: u64,
     /// Whether a program is attached to its memory.
     attached: bool,
 }
@@ -48,6 +50,8 @@ struct Running {
 struct State {
     config: Config,
     ports: Vec<Running>,
+    /// Ports there ever were.
+    made: u64,
 }
 
 /// A switch that runs.
@@ -80,6 +84,8 @@ type Plug = Box<dyn FnOnce(&mut Engine, usize) -> Result<(), PlugError> + Send>;
 pub struct Attached<'a> {
     daemon: &'a Daemon,
     name: String,
+    /// The port's, which another one of its name does not have.
+    id: u64,
     access: shm::Access,
 }
 
@@ -93,10 +99,11 @@ impl Attached<'_> {
 impl Drop for Attached<'_> {
     fn drop(&mut self) {
         let mut state = self.daemon.state();
-        if let Some(port) = state.ports.iter_mut().find(|p| p.config.name == self.name) {
+        // One that was removed is out of the engine already.
+        if let Some(port) = state.ports.iter_mut().find(|p| p.id == self.id) {
             port.attached = false;
+            self.daemon.unplug(&self.name);
         }
-        self.daemon.unplug(&self.name);
     }
 }
 
@@ -150,7 +157,7 @@ impl Daemon {
         let listener = socket.listener()?;
         let daemon = Arc::new(Daemon {
             remote,
-            state: Mutex::new(State { config, ports: Vec::new() }),
+            state: Mutex::new(State { config, ports: Vec::new(), made: 0 }),
             stopping: AtomicBool::new(false),
             started: Instant::now(),
             listener,
@@ -307,7 +314,9 @@ impl Daemon {
             plugged.and_then(|plugged| plugged).map_err(|e| e.to_string())?;
         }
         info!(port = port.name, kind = port.kind.name(), "port added");
-        state.ports.push(Running { config: port, attached: false });
+        state.made += 1;
+        let id = state.made;
+        state.ports.push(Running { config: port, id, attached: false });
         Ok(())
     }
 
@@ -354,7 +363,10 @@ impl Daemon {
         let owned = name.to_owned();
         let set = self.remote.run(move |engine| engine.port_named(&owned).map(|k| engine.set_tap(k, tap)));
         match set.map_err(|e| e.to_string())? {
-            None => Err(format!("nobody is at a port {name}")),
+            None => Err(match self.state().ports.iter().any(|p| p.config.name == name) {
+                true => format!("nobody is at port {name}"),
+                false => format!("there is no port {name}"),
+            }),
             Some(false) => Err(format!("port {name} is being captured")),
             Some(true) => Ok(capture),
         }
@@ -393,14 +405,18 @@ impl Daemon {
             .map_err(|e| e.to_string())?;
         port.attached = true;
         info!(port = name, "port attached");
-        Ok(Attached { daemon: self, name: name.to_owned(), access })
+        Ok(Attached { daemon: self, name: name.to_owned(), id: port.id, access })
     }
 
     /// Reads the file again and does what differs.
     fn reload(&self) -> Result<String, String> {
         let file = self.state().config.file.clone();
-        let new = Config::load(&file).map_err(|e| e.to_string())?;
+        let mut new = Config::load(&file).map_err(|e| e.to_string())?;
         let old = self.state().config.clone();
+        // Where it is when nobody says depends on who asks, and the switch may be somebody else by now.
+        if new.control == default_control(&new.name) {
+            new.control.clone_from(&old.control);
+        }
         for (what, same) in [
             ("uplink", new.uplink == old.uplink),
             ("control", new.control == old.control),
@@ -418,11 +434,18 @@ impl Daemon {
                 return Err(format!("`{what}` cannot change while the switch runs; nothing was changed"));
             }
         }
+        let running: Vec<PortConfig> = self.state().ports.iter().map(|p| p.config.clone()).collect();
+        // What could not be opened any more is found out before anything is taken away.
+        for wanted in &new.ports {
+            let is_there = running.iter().any(|r| r.name == wanted.name && r.kind == wanted.kind);
+            if let Some(missing) = may_open(&wanted.kind).filter(|_| !is_there) {
+                return Err(format!("port {}: {missing}; nothing was changed", wanted.name));
+            }
+        }
         let vale = new.vale.clone();
         self.remote
             .run(move |engine| engine.set_watchdog(vale.action, vale.detection_time, vale.restoration_time))
             .map_err(|e| e.to_string())?;
-        let running: Vec<PortConfig> = self.state().ports.iter().map(|p| p.config.clone()).collect();
         let (mut added, mut removed, mut changed) = (0, 0, 0);
         for port in &running {
             match new.ports.iter().find(|p| p.name == port.name) {
@@ -502,10 +525,15 @@ impl Pair<'_> {
     }
 }
 
+/// What this process may not do that opening a port takes.
+fn may_open(kind: &PortKind) -> Option<String> {
+    privileges::missing(kind.name(), kind.rights().open, privileges::own())
+}
+
 /// Opens the sockets of a port that is a valve.
 fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Option<(Pair<'a>, Listening)>, String> {
-    if let Some(missing) = privileges::missing(port.kind.name(), port.kind.rights().open, privileges::own()) {
-        return Err(missing);
+    if let Some(missing) = may_open(&port.kind) {
+        return Err(format!("port {}: {missing}", port.name));
     }
     let listening = || match Pair::of(port, vale)? {
         Some(pair) => {

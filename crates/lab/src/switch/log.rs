@@ -4,7 +4,7 @@ use super::config::LogFormat;
 use super::daemon::Daemon;
 use super::status::{PortStatus, Status};
 use sluicenet_dataplane::engine::{Event, Happened};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -67,13 +67,22 @@ impl Log {
 
 /// Drops that were spoken of: by port, "from" it or "to" it, and reason.
 #[derive(Debug, Default)]
-struct Seen(BTreeMap<(String, &'static str, String), u64>);
+struct Seen {
+    drops: BTreeMap<(String, &'static str, String), u64>,
+    /// The guests' ports at which a virtual machine monitor is.
+    guests: BTreeSet<String>,
+}
 
 impl Seen {
     fn say(&mut self, status: &Status) {
         for (port, direction, reason, frames, total) in self.news(status) {
             warn!(port, direction, reason, frames, total, "frames dropped");
         }
+        let of_guests = status.ports.iter().filter(|p| p.counters.contains_key("connected") && p.is_present());
+        let guests: BTreeSet<String> = of_guests.map(|p| p.name.clone()).collect();
+        guests.difference(&self.guests).for_each(|port| info!(port, "port attached"));
+        self.guests.difference(&guests).for_each(|port| info!(port, "port detached"));
+        self.guests = guests;
     }
 
     /// What is new: port, direction, reason, how many now, and in all.
@@ -86,13 +95,13 @@ impl Seen {
             }
         }
         let new = |(key, total): (&(String, &'static str, String), &u64)| {
-            let before = self.0.get(key).copied().unwrap_or(0);
+            let before = self.drops.get(key).copied().unwrap_or(0);
             // A port that somebody new is at counts anew.
             let frames = if *total >= before { total - before } else { *total };
             (frames > 0).then(|| (key.0.clone(), key.1, key.2.clone(), frames, *total))
         };
         let news = now.iter().filter_map(new).collect();
-        self.0 = now;
+        self.drops = now;
         news
     }
 }

@@ -207,7 +207,7 @@ pub static METRICS: &[Metric] = &[
     ),
     m("sluicenet_switch_queue_frames", "gauge", "", "frames that wait", |s, status| s.add(&[], status.ledger.queued)),
     m("sluicenet_port_up", "gauge", "port", "1 when somebody is at the port", |s, status| {
-        s.of_ports(status, |p| u64::from(p.number.is_some()));
+        s.of_ports(status, |p| u64::from(p.is_present()));
     }),
     m(
         "sluicenet_port_frames_total",

@@ -108,8 +108,8 @@ pub fn missing(kind: &str, needed: CapabilitySet, has: CapabilitySet) -> Option<
     let missing = needed - has;
     (!missing.is_empty()).then(|| {
         format!(
-            "a {kind} port takes {}, which this switch does not have any more, or never had: write the port into its file \
-             and start it anew, as root",
+            "to open a {kind} takes {}, which this process does not have: a switch has it when it is started as root, for the \
+             ports of its file, and gives it up then",
             names(missing)
         )
     })

@@ -173,6 +173,13 @@ impl Snapshot {
     }
 }
 
+impl PortStatus {
+    /// Whether somebody is at it: for a guest's port, a virtual machine monitor.
+    pub fn is_present(&self) -> bool {
+        self.number.is_some() && self.counters.get("connected") != Some(&0)
+    }
+}
+
 fn by_name(drops: &Drops) -> BTreeMap<String, u64> {
     let named = DropReason::ALL.iter().map(|&r| (r.name().to_owned(), drops.frames(r)));
     named.filter(|(_, frames)| *frames > 0).collect()

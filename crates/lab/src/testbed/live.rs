@@ -118,6 +118,15 @@ impl Live {
         Ok(Live { place, programs, children: Vec::new() })
     }
 
+    /// The namespaces of its tenants.
+    ///
+    /// # Errors
+    /// When its files cannot be read.
+    pub fn tenants(&self) -> io::Result<Vec<String>> {
+        let names = std::fs::read_to_string(self.place.namespaces())?;
+        Ok(names.lines().filter(|name| name.contains("-t")).map(str::to_owned).collect())
+    }
+
     fn bring_up(&mut self, plan: &Plan, scenario: &[String]) -> io::Result<()> {
         if !plan.is_bridged() {
             make_control_network(plan)?;

@@ -16,5 +16,5 @@ pub mod pa;
 mod plan;
 mod slowed;
 
-pub use plan::{Plan, Server, Tenant};
+pub use plan::{PREFIX, Plan, Server, Tenant};
 pub use slowed::slowed;
