@@ -7,7 +7,7 @@
 
 use rustix::event::PollFd;
 use sluicenet_proto::frame::{Priority, PrioritySet};
-use sluicenet_proto::time::Instant;
+use sluicenet_proto::time::{Duration, Instant};
 use std::net::Ipv4Addr;
 
 /// A frame that the other side sends, in one of the port's buffers.
@@ -172,6 +172,9 @@ pub trait Port: Send {
 
     /// A station with an address is at a port of this switch, or no longer is: what a port that leads elsewhere makes known.
     fn announce(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
+
+    /// How long one of several receivers behind the port may take nothing before it is given up; `None`: nobody is.
+    fn set_watchdog(&mut self, _detection_time: Option<Duration>) {}
 
     /// The switch is about to end: from now on nothing more is taken from the other side, which is held back where the port can do
     /// that. What was taken already is still shown, and what is delivered still goes.

@@ -263,6 +263,9 @@ impl Engine {
     /// Changes the watchdog while traffic runs; what is isolated stays so until it moves.
     pub fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
         self.vale.set_watchdog(action, detection_time, restoration_time);
+        for attached in self.ports.iter_mut().flatten() {
+            attached.kind.get_mut().set_watchdog((action == Action::Drop).then_some(detection_time));
+        }
     }
 
     /// Frames accepted, delivered and dropped; panics when they and what is queued do not add up, which only a fault of

@@ -160,3 +160,20 @@ pub fn may_make_namespaces() -> Result<(), KernelError> {
     })
     .tried(|| "a network namespace of one's own".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_devices_of_our_own_namespace_are_those_in_our_sys() {
+        let own = Namespace::current().unwrap();
+        if let Err(e) = may_make_namespaces() {
+            println!("skipped: {e}");
+            return;
+        }
+        let names =
+            || -> Vec<_> { std::fs::read_dir("/sys/class/net").unwrap().map(|e| e.unwrap().file_name()).collect() };
+        assert_eq!(own.enter_with_sysfs(names).unwrap(), names());
+    }
+}

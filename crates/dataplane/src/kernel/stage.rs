@@ -215,6 +215,11 @@ impl Stage {
         }
     }
 
+    /// Changes the deadline.
+    pub fn set_deadline(&mut self, deadline: Option<Duration>) {
+        self.deadline = deadline;
+    }
+
     /// Whether frames wait.
     pub fn is_empty(&self) -> bool {
         self.active.is_empty()

@@ -472,6 +472,10 @@ fn learn(veth: Veth<'_>, poller: &OwnedFd, theirs: &Link, boot: &[u8]) -> Result
 }
 
 impl Port for ValvePort {
+    fn set_watchdog(&mut self, detection_time: Option<Duration>) {
+        self.stage.set_deadline(detection_time);
+    }
+
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;
         self.inbox.new_turn();

@@ -213,7 +213,7 @@ pub static METRICS: &[Metric] = &[
         "sluicenet_port_frames_total",
         "counter",
         "port, direction",
-        "frames from the port (in) and to it (out)",
+        "frames from the port (in) and to it (out); a flooded one counts once for each port it goes to",
         |s, status| {
             s.both_ways(status, |p| [p.accepted, p.delivered]);
         },

@@ -61,7 +61,7 @@ pub struct PortStatus {
     pub priority: Option<u8>,
     /// Whether the watchdog keeps everything from it.
     pub isolated: bool,
-    /// Frames accepted from it.
+    /// Frames accepted from it; one that is flooded counts once for each port it goes to.
     pub accepted: u64,
     /// Frames handed to it.
     pub delivered: u64,
