@@ -72,7 +72,7 @@ impl AgentVerb {
             Notice::Gone => output::note(&format!("{interface} is gone")),
             Notice::Back => say(&format!("{interface} is back")),
         };
-        agent.run(interrupt::flag(), &mut tell).map_err(|e| Failure::Failed(e.to_string()))?;
+        agent.run(interrupt::quietly(), &mut tell).map_err(|e| Failure::Failed(e.to_string()))?;
         let c = agent.counters;
         let did = Did { looks: c.looks, marks: c.marks, grants: c.grants, unsent: c.unsent };
         if global.json {

@@ -19,12 +19,13 @@ pub(super) fn flag() -> &'static AtomicBool {
 }
 
 /// The same where ending is all there is to it.
-pub(super) fn quietly() {
+pub(super) fn quietly() -> &'static AtomicBool {
     let _ = ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
     });
+    &STOP
 }
 
 /// Whether it was raised.
