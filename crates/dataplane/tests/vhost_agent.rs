@@ -33,6 +33,17 @@ fn receive(rig: &mut Rig, pair: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// The guest's agent answers marks, as soon as there are any, until it is believed.
+fn grant(rig: &mut Rig, pairs: usize, marks: &mut Marks, room: u32, lifetime_ms: u16) {
+    rig.until("the grant", |rig| {
+        drain(rig, pairs, &mut Vec::new(), marks);
+        if marks.last() != 0 {
+            rig.send(1, &word(1, marks.last(), room, lifetime_ms));
+        }
+        rig.counter(1, "agent") == 1
+    });
+}
+
 /// What guest 1 gets until nothing more comes: frames by number, and marks.
 fn drain(rig: &mut Rig, pairs: usize, seen: &mut Vec<u64>, marks: &mut Marks) {
     for _ in 0..200 {
@@ -65,13 +76,8 @@ fn a_guest_gets_what_its_agent_granted_and_no_more() {
         // Whoever was not heard in time is not limited; nor is one whose word answers no mark.
         rig.send(1, &word(1, 12345, 3, 60_000));
         rig.until("the word", |rig| rig.counter(1, "agent_grants") == 1);
-        drain(&mut rig, pairs, &mut seen, &mut marks);
-        rig.until("nobody to be waited for", |rig| rig.counter(1, "agent_marks") > 0);
-        drain(&mut rig, pairs, &mut seen, &mut marks);
-        assert!(marks.last() != 0, "a mark through each queue");
-        // As many as were granted behind that mark, however many there are.
-        rig.send(1, &word(1, marks.last(), 5, 60_000));
-        rig.until("the grant", |rig| rig.counter(1, "agent") == 1);
+        // As many as were granted behind a mark that came through each queue, however many there are.
+        grant(&mut rig, pairs, &mut marks, 5, 60_000);
         send(&mut rig, 60);
         let before = marks.last();
         drain(&mut rig, pairs, &mut seen, &mut marks);
@@ -95,10 +101,7 @@ fn a_guest_gets_what_its_agent_granted_and_no_more() {
 fn an_agent_that_falls_silent_is_lost_and_its_port_goes_on() {
     let (mut rig, pairs) = (rig(1), 1);
     let (mut seen, mut marks) = (Vec::new(), Marks::default());
-    rig.until("a mark", |rig| rig.counter(1, "agent_marks") > 0);
-    drain(&mut rig, pairs, &mut seen, &mut marks);
-    rig.send(1, &word(1, marks.last(), 2, 50));
-    rig.until("the grant", |rig| rig.counter(1, "agent") == 1);
+    grant(&mut rig, pairs, &mut marks, 2, 1_000);
     for n in 0..50 {
         assert!(rig.send(0, &frame(0, 1, n, 100)));
     }
@@ -139,4 +142,34 @@ fn an_agents_words_go_nowhere_and_too_many_of_them_hold_nobody_up() {
     rig.until("a frame towards it", |rig| std::iter::from_fn(|| rig.receive(1)).any(|got| got == sent));
     // Nothing else came to the other one.
     assert_eq!(rig.engine.report(0).unwrap().counters.delivered, 1);
+}
+
+#[test]
+fn a_switch_that_starts_again_asks_anew_and_believes_nothing_older() {
+    let (mut rig, pairs) = (rig(1), 1);
+    let (mut seen, mut marks) = (Vec::new(), Marks::default());
+    grant(&mut rig, pairs, &mut marks, 1_000, 60_000);
+    let old = marks.last();
+    rig.engine = sluicenet_dataplane::engine::Engine::new(2, vhost_rig::patient());
+    rig.plug(0);
+    rig.plug_with_agent(1);
+    for k in 0..2 {
+        let (mut driver, path) = (rig.guests[k].take().unwrap(), rig.path(k));
+        rig.guests[k] = Some(rig.during(move || {
+            driver.reconnect(&path).unwrap();
+            driver
+        }));
+    }
+    // What was granted to the one before is worth nothing; a mark comes by itself, as soon as the guest receives.
+    rig.send(1, &word(1, old, 1_000, 60_000));
+    rig.until("the word", |rig| rig.counter(1, "agent_unmatched") == 1);
+    assert_eq!(rig.counter(1, "agent"), 0);
+    rig.until("a mark", |rig| {
+        drain(rig, pairs, &mut Vec::new(), &mut marks);
+        marks.last() != old
+    });
+    grant(&mut rig, pairs, &mut marks, 2, 60_000);
+    (0..9).for_each(|n| assert!(rig.send(0, &frame(0, 1, n, 100))));
+    drain(&mut rig, pairs, &mut seen, &mut marks);
+    assert_eq!(seen, [0, 1]);
 }

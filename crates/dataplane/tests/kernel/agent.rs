@@ -1,7 +1,7 @@
 //! A tenant at a TAP, whose sockets nobody outside asks about: what its agent does about what its programs do not read.
 
 use crate::harness::{Running, possible, receive_all, send_all, wait_for};
-use sluicenet_dataplane::engine::Happened;
+use sluicenet_dataplane::engine::{Access, Happened};
 use sluicenet_dataplane::kernel::agent::{Agent, AgentConfig, AgentCounters, Notice};
 use sluicenet_dataplane::kernel::lan::{DEVICE, Lan, Wiring};
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
@@ -13,14 +13,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Three tenants at TAPs; the last listens to an agent.
 fn taps(tag: &str) -> Running {
     let lan = Lan::create(tag, 3, Wiring::Bare).unwrap();
-    let tap = |i| -> Box<dyn Port> {
-        let config = TapConfig { agent: i == 2, ..TapConfig::default() };
-        let port = TapPort::create(lan.tenant(i), DEVICE, Lan::mac(i), 1500, &config).unwrap();
-        lan.configure(i).unwrap();
-        Box::new(port)
-    };
-    let ports = (0..3).map(tap).collect();
+    let ports = (0..3).map(|i| tap(&lan, i)).collect();
     Running::start(lan, ports)
+}
+
+fn tap(lan: &Lan, i: usize) -> Box<dyn Port> {
+    let config = TapConfig { agent: i == 2, ..TapConfig::default() };
+    let port = TapPort::create(lan.tenant(i), DEVICE, Lan::mac(i), 1500, &config).unwrap();
+    lan.configure(i).unwrap();
+    Box::new(port)
 }
 
 /// Runs an agent for the last tenant while `inside` goes on.
@@ -95,6 +96,26 @@ fn without_its_agent_a_stopped_program_behind_a_tap_loses() {
     // A default socket holds about a hundred, and the queues of the switch are long empty.
     while sink.receive(64).unwrap() > 0 {}
     assert!(sink.received() < 1_000, "{}", sink.received());
+}
+
+#[test]
+fn an_agent_outlives_its_interface() {
+    if !possible() {
+        return;
+    }
+    let switch = taps("outlives");
+    let ((), counters) = with_agent(&switch, || {
+        for _ in 0..2 {
+            wait_for(|| switch.counter(2, "agent") == 1);
+            // As when the switch is started again: the device goes, and another of its name comes.
+            switch.remote.run(|engine| engine.unplug(2)).unwrap();
+            let port = tap(&switch.lan, 2);
+            let plugged = switch.remote.run(move |engine| engine.plug(2, "tenant-2", port, Access::default()));
+            plugged.unwrap().unwrap();
+        }
+        wait_for(|| switch.counter(2, "agent") == 1);
+    });
+    assert!(counters.marks >= 3, "{counters:?}");
 }
 
 #[test]

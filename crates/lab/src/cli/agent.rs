@@ -9,12 +9,12 @@ use sluicenet_dataplane::kernel::agent::{Agent, AgentConfig, Notice};
 use sluicenet_proto::time::Duration;
 
 const ABOUT: &str = "\
-What a program in a guest does not read in time, the guest's own kernel throws away, and no switch outside sees it. This
-looks at the UDP sockets of the system (or namespace) it runs in and tells the switch how many more frames they take; a
-port with `agent = true` holds back what is beyond that, and so does the sender. It takes CAP_NET_RAW.
+What a program in a guest does not read in time, the guest's own kernel throws away, and no switch outside sees it. This looks \
+at the UDP sockets of the system (or namespace) it runs in and tells the switch how many more frames they take; a port with \
+`agent = true` holds back what is beyond that, and so does the sender. It takes CAP_NET_RAW.
 
-The socket with the least room rules for all of the guest. One that is full and takes nothing for the detection time is
-left out, so that a program that has stopped reading does not stop the others; what is for it is lost then.";
+The socket with the least room rules for all of the guest. One that is full and takes nothing for the detection time is left \
+out, so that a program that has stopped reading does not stop the others; what is for it is lost then.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = ABOUT)]
@@ -38,7 +38,8 @@ fn detection_time(text: &str) -> Result<Deadline, String> {
     match Duration::parse(text) {
         Ok(time) if time > Duration::ZERO => Ok(Deadline(Some(time))),
         Ok(_) => Err("a time above 0, or off, is expected".into()),
-        Err(e) => Err(format!("{} {}", e.message, e.hint).trim_end().to_owned()),
+        Err(e) if e.hint.is_empty() => Err(e.message),
+        Err(e) => Err(format!("{}; {}", e.message, e.hint)),
     }
 }
 

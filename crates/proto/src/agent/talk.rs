@@ -21,7 +21,7 @@ const MARKS_KEPT: usize = 8;
 pub struct Marks {
     /// Numbers, and a bit for each part that came; newest first.
     parts: [Option<(u64, u64)>; MARKS_KEPT],
-    last: u64,
+    last: Option<u64>,
 }
 
 impl Marks {
@@ -41,17 +41,16 @@ impl Marks {
             return false;
         }
         // One that was overtaken says nothing new; a switch that was restarted counts from anywhere.
-        let behind = self.last.wrapping_sub(number);
-        let is_newest = behind > MARKS_KEPT as u64;
+        let is_newest = self.last.is_none_or(|last| last.wrapping_sub(number) > MARKS_KEPT as u64);
         if is_newest {
-            self.last = number;
+            self.last = Some(number);
         }
         is_newest
     }
 
     /// The newest mark of which all parts came; 0 before the first.
     pub fn last(&self) -> u64 {
-        self.last
+        self.last.unwrap_or(0)
     }
 }
 

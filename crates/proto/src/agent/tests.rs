@@ -36,6 +36,10 @@ fn nobody_is_limited_who_has_no_agent() {
     assert!(lease.wants_mark(ms(1000).saturating_add(MARK_AGAIN), 5));
     assert!(!lease.poll(ms(1000).saturating_add(GRACE), 5));
     assert_eq!((lease.limit(), lease.counters.lost), (u64::MAX, 0));
+    // What it asked is answered late.
+    let number = lease.mark(ms(1100), 9);
+    lease.on_grant(ms(1200), number, 4, LIFETIME);
+    assert_eq!(lease.limit(), 13);
 }
 
 #[test]
