@@ -17,7 +17,7 @@ use super::netns::Namespace;
 use super::packet::{NotSent, not_sent};
 use super::pool::{HEADER_LEN, Pool};
 use super::sys::{self, Wait};
-use crate::port::{BrokenPort, Delivery, Offload, Port};
+use crate::port::{BrokenPort, Delivery, Offload, Port, Segmentation};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -69,6 +69,7 @@ impl Default for TapConfig {
 struct Counters {
     received: u64,
     sent: u64,
+    whole_sent: u64,
     xoff: u64,
     xon: u64,
     failed_changes: u64,
@@ -260,6 +261,7 @@ impl Port for TapPort {
 
     fn deliver(&mut self, frame: &Delivery<'_>) {
         let Some(buffer) = self.outbox.store(frame.bytes, frame.offload) else { unreachable!("room was reserved") };
+        self.counters.whole_sent += u64::from(frame.offload.segmentation != Segmentation::None);
         self.waiting.push_back(buffer);
     }
 
@@ -303,6 +305,8 @@ impl Port for TapPort {
         let c = &self.counters;
         show("received", c.received);
         show("sent", c.sent);
+        show("whole_received", self.inbox.whole());
+        show("whole_sent", c.whole_sent);
         show("xoff", c.xoff);
         show("xon", c.xon);
         show("failed_changes", c.failed_changes);

@@ -25,7 +25,7 @@ use super::sys::{self, BATCH};
 use super::truesize::TrueSize;
 pub use super::veth::Veth;
 use super::{DEVICE_AGAIN, diag};
-use crate::port::{BrokenPort, Delivery, Offload, Port};
+use crate::port::{BrokenPort, Delivery, Offload, Port, Segmentation};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::{self, Flow};
@@ -147,6 +147,7 @@ struct Counters {
     polls: u64,
     empty_polls: u64,
     bad: u64,
+    whole_sent: u64,
     device_full: u64,
     shut: u64,
     sleeps: u64,
@@ -500,8 +501,9 @@ impl Port for ValvePort {
     }
 
     fn deliver(&mut self, frame: &Delivery<'_>) {
-        let ValvePort { kernel, outbox, stage, now, .. } = self;
+        let ValvePort { kernel, outbox, stage, now, counters, .. } = self;
         let Some(buffer) = outbox.store(frame.bytes, frame.offload) else { unreachable!("room was reserved") };
+        counters.whole_sent += u64::from(frame.offload.segmentation != Segmentation::None);
         let len = frame.bytes.len() as u32;
         let release = &mut |buffer| outbox.release(buffer);
         // A kernel that does not answer any more is found when frames are to be handed over.
@@ -571,6 +573,8 @@ impl Port for ValvePort {
         let c = &self.counters;
         show("received", c.received);
         show("sent", c.sent);
+        show("whole_received", self.inbox.whole());
+        show("whole_sent", c.whole_sent);
         show("polls", c.polls);
         show("empty_polls", c.empty_polls);
         show("shut", c.shut);

@@ -1,7 +1,9 @@
 //! Ports that are network devices, on an unmodified kernel: real sockets in namespaces.
 #![cfg(all(not(loom), target_os = "linux"))]
 
+mod classes;
 mod harness;
+mod offload;
 mod packet;
 mod tap;
 mod valve;
