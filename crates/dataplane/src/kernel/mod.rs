@@ -23,6 +23,7 @@ pub mod veth;
 
 mod diag;
 mod inbox;
+mod listening;
 mod netlink;
 mod pool;
 mod stage;
