@@ -84,6 +84,17 @@ pub struct Passed {
     pub bytes: u64,
 }
 
+/// What became of the other servers of an overlay and of its networks here, while traffic runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OverlayChange {
+    /// Servers that are of the overlay, and the next hop towards each: new ones, and those that have another.
+    pub admitted: Vec<(Ipv4Addr, [u8; 6])>,
+    /// Servers that no longer are.
+    pub expelled: Vec<Ipv4Addr>,
+    /// Broadcast domains that are networks from now on.
+    pub bound: Vec<(u16, u32)>,
+}
+
 /// The switch's end of a port.
 pub trait Port: Send {
     /// Once in each turn of the loop, before all else: what must be fetched or sent by system calls, timers that ran out.
@@ -175,6 +186,9 @@ pub trait Port: Send {
 
     /// How long one of several receivers behind the port may take nothing before it is given up; `None`: nobody is.
     fn set_watchdog(&mut self, _detection_time: Option<Duration>) {}
+
+    /// Servers or networks of the overlay that a port leads into have changed.
+    fn change_overlay(&mut self, _change: &OverlayChange) {}
 
     /// The switch is about to end: from now on nothing more is taken from the other side, which is held back where the port can do
     /// that. What was taken already is still shown, and what is delivered still goes.

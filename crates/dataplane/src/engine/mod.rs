@@ -13,7 +13,7 @@ mod report;
 mod run;
 mod turn;
 
-use crate::port::Port;
+use crate::port::{OverlayChange, Port};
 use crate::remote::{Jobs, Remote};
 use crate::shm;
 use crate::tap::Tap;
@@ -221,6 +221,15 @@ impl Engine {
         for attached in self.ports.iter_mut().flatten().filter(|a| a.present) {
             if let Kind::Other(port) = &mut attached.kind {
                 port.announce(now, domain, mac, address, here);
+            }
+        }
+    }
+
+    /// Says to every port that leads elsewhere what became of its servers and networks.
+    pub fn change_overlay(&mut self, change: &OverlayChange) {
+        for attached in self.ports.iter_mut().flatten().filter(|a| a.present) {
+            if let Kind::Other(port) = &mut attached.kind {
+                port.change_overlay(change);
             }
         }
     }

@@ -44,6 +44,8 @@ pub struct EdgeCounters {
     pub server_stops: u64,
     /// How often the edge's own buffer for that did.
     pub own_server_stops: u64,
+    /// How often a priority that the server held for too long was given up, and was served again.
+    pub storms: (u64, u64),
     /// How long after a pause frame was sent the server still sent frames of a priority that it stops: what
     /// `testbed.response` must not be below. A server that ignores pauses shows as one that takes for ever.
     pub response: Duration,

@@ -174,7 +174,7 @@ impl Fabric {
                 }
                 self.bytes[place].clear();
                 self.bytes[place].extend_from_slice(frame);
-                device.up.accept(at, &mut self.pool);
+                device.up.accept(now, at, &mut self.pool);
                 self.settle_edge(now.0, edge, outside);
             }
             Ok(Incoming::Pause(_)) => unreachable!("handled above"),
@@ -272,7 +272,7 @@ impl Fabric {
             Class::Timer => {
                 if self.timer_at[e.node as usize] == e.at {
                     self.timer_at[e.node as usize] = u64::MAX;
-                    edge.handle_timeout(now);
+                    edge.handle_timeout(now, &mut self.pool);
                 }
             }
             Class::Arrival => {
@@ -292,7 +292,7 @@ impl Fabric {
                             self.refused.count(DropReason::BadCrc, u64::from(frame.len()));
                             self.pool.release(e.frame);
                         } else {
-                            edge.down.accept(e.frame, &mut self.pool);
+                            edge.down.accept(now, e.frame, &mut self.pool);
                         }
                     }
                 }

@@ -4,9 +4,13 @@
 //! gate, which the receiving side holds by PFC, and a voice towards the sending side: it passes on what the receiver
 //! says, and stops the sender for itself when its own buffer fills. So a pause reaches a server at once, as it does in the
 //! simulated world, and what a slow server still sends after it waits here instead of in a switch.
+//!
+//! A server that pauses a class for ever is given up on by a watchdog: what waits for it in that class, and what comes, is dropped
+//! by name, and the fabric behind goes on.
 
 use sluicenet_node::pool::{Fifo, Handle, Pool};
 use sluicenet_proto::cee::pfc::{Gate, Signal, Watermarks};
+use sluicenet_proto::cee::watchdog::{Change, Watchdog};
 use sluicenet_proto::frame::{Frame, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
@@ -32,6 +36,10 @@ pub struct EdgeConfig {
     pub quanta: u16,
     /// Time of one quantum on the link.
     pub quantum: Duration,
+    /// A class that the server holds and that moves nothing for so long is in a storm.
+    pub detection_time: Duration,
+    /// A storm is over when no pause came for so long.
+    pub restoration_time: Duration,
 }
 
 /// What the sender of one way is told: its receiver's pauses, and those of the buffer in between.
@@ -43,6 +51,14 @@ struct Voice {
 }
 
 impl Voice {
+    /// The receiver is given up on: for its sake nobody is held.
+    fn let_go(&mut self, p: Priority) {
+        if !self.own.stopped().contains(p) {
+            self.relayed.classes.insert(p);
+            self.relayed.quanta[p as usize] = 0;
+        }
+    }
+
     /// The receiver said something.
     fn pass_on(&mut self, pause: &Pause) {
         for p in pause.classes.iter() {
@@ -96,6 +112,8 @@ pub(super) struct Way {
     full: DropReason,
     quanta: u16,
     quantum: Duration,
+    /// Over a receiver that is a server.
+    watchdog: Option<Watchdog>,
     pub(super) drops: Drops,
 }
 
@@ -116,6 +134,7 @@ impl Way {
             full,
             quanta: c.quanta,
             quantum: c.quantum,
+            watchdog: None,
             drops: Drops::default(),
         }
     }
@@ -133,12 +152,21 @@ impl Way {
         self.voice.is_due()
     }
 
+    fn storms(&self) -> PrioritySet {
+        self.watchdog.as_ref().map_or(PrioritySet::NONE, Watchdog::storms)
+    }
+
     /// Takes a frame in, or drops it under a name.
-    pub(super) fn accept(&mut self, at: Handle, pool: &mut Pool<Descriptor>) {
+    pub(super) fn accept(&mut self, now: Instant, at: Handle, pool: &mut Pool<Descriptor>) {
         let frame = pool.frame(at);
         let (p, len) = (frame.priority(), frame.len());
         let i = p as usize;
         let bytes = self.bytes[i].saturating_add(len);
+        if self.storms().contains(p) {
+            self.drops.count(DropReason::Watchdog, u64::from(len));
+            pool.release(at);
+            return;
+        }
         if bytes > self.marks.capacity {
             let reason = if self.stops.contains(p) { DropReason::HeadroomExceeded } else { self.full };
             self.drops.count(reason, u64::from(len));
@@ -153,6 +181,9 @@ impl Way {
         if self.stops.contains(p) {
             self.voice.own.on_rise(p, bytes, &self.marks);
         }
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.on_waiting(now, p);
+        }
     }
 
     /// The frame that goes on next; [`Way::take`] takes it.
@@ -162,11 +193,19 @@ impl Way {
     }
 
     /// Takes the frame that [`Way::front`] showed.
-    pub(super) fn take(&mut self, pool: &mut Pool<Descriptor>) -> Option<Handle> {
+    pub(super) fn take(&mut self, now: Instant, pool: &mut Pool<Descriptor>) -> Option<Handle> {
         let p = PrioritySet(self.ready.0 & !self.gate.held().0).next_after(self.last)?;
+        let at = self.pop(p, pool)?;
+        self.last = p;
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.on_sent(now, p, self.ready.contains(p));
+        }
+        Some(at)
+    }
+
+    fn pop(&mut self, p: Priority, pool: &mut Pool<Descriptor>) -> Option<Handle> {
         let i = p as usize;
         let (at, _) = pool.pop(&mut self.lists[i])?;
-        self.last = p;
         self.frames -= 1;
         self.bytes[i] -= pool.frame(at).len();
         if self.lists[i].is_empty() {
@@ -183,6 +222,12 @@ impl Way {
         let mut pause = *pause;
         pause.classes.0 &= self.may_hold.0;
         self.gate.receive(now, &pause, self.quantum);
+        if let Some(watchdog) = &mut self.watchdog {
+            let stops = pause.classes.iter().filter(|&p| pause.quanta[p as usize] > 0);
+            watchdog.on_pause(now, PrioritySet(stops.fold(0, |set, p| set | 1 << p)));
+            // Nobody else is held for the sake of one that is given up on.
+            pause.classes.0 &= !watchdog.storms().0;
+        }
         self.voice.pass_on(&pause);
     }
 
@@ -191,14 +236,24 @@ impl Way {
         self.voice.poll(now, self.gate.held(), self.quanta, self.quantum)
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
+    fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<Descriptor>) {
         self.gate.handle_timeout(now);
         self.voice.own.handle_timeout(now);
+        while let Some((p, change)) = self.watchdog.as_mut().and_then(|w| w.handle_timeout(now, self.gate.held())) {
+            if change == Change::Detected {
+                while let Some(at) = self.pop(p, pool) {
+                    self.drops.count(DropReason::Watchdog, u64::from(pool.frame(at).len()));
+                    pool.release(at);
+                }
+                self.voice.let_go(p);
+            }
+        }
     }
 
     fn poll_timeout(&self) -> Instant {
         let never = Instant::MAX;
-        self.gate.poll_timeout().unwrap_or(never).min(self.voice.own.poll_timeout().unwrap_or(never))
+        let watchdog = self.watchdog.as_ref().and_then(|w| w.poll_timeout(self.gate.held())).unwrap_or(never);
+        watchdog.min(self.gate.poll_timeout().unwrap_or(never)).min(self.voice.own.poll_timeout().unwrap_or(never))
     }
 }
 
@@ -223,7 +278,10 @@ impl Edge {
     pub(super) fn new(c: &EdgeConfig, address: MacAddress) -> Edge {
         Edge {
             up: Way::new(c, c.up, c.stops_server, DropReason::AdapterTx),
-            down: Way::new(c, c.down, c.lossless, DropReason::AdapterRx),
+            down: Way {
+                watchdog: Some(Watchdog::new(c.detection_time, c.restoration_time)),
+                ..Way::new(c, c.down, c.lossless, DropReason::AdapterRx)
+            },
             blocked: false,
             counters: EdgeCounters::default(),
             address,
@@ -244,6 +302,7 @@ impl Edge {
             own_stops: self.up.voice.own.stops(),
             server_stops: self.down.gate.stops(),
             own_server_stops: self.down.voice.own.stops(),
+            storms: self.down.watchdog.as_ref().map_or((0, 0), Watchdog::counts),
             max_bytes: (self.up.max_bytes, self.down.max_bytes),
             ..self.counters
         }
@@ -278,7 +337,7 @@ impl Edge {
             if !self.blocked {
                 self.counters.delivered.0 += 1;
                 self.counters.delivered.1 += frame.len() as u64;
-                let taken = self.down.take(pool);
+                let taken = self.down.take(now, pool);
                 debug_assert_eq!(taken, Some(front));
                 pool.release(front);
             }
@@ -297,12 +356,12 @@ impl Edge {
         {
             return Some(pool.insert(&Descriptor::from_pause(pause)));
         }
-        self.up.take(pool)
+        self.up.take(now, pool)
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
-        self.up.handle_timeout(now);
-        self.down.handle_timeout(now);
+    pub(super) fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<Descriptor>) {
+        self.up.handle_timeout(now, pool);
+        self.down.handle_timeout(now, pool);
     }
 
     pub(super) fn poll_timeout(&self) -> Instant {
@@ -313,6 +372,7 @@ impl Edge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
 
     const QUANTUM: Duration = Duration::from_us(5);
 
@@ -361,6 +421,8 @@ mod tests {
             down: MARKS,
             quanta: 9,
             quantum: QUANTUM,
+            detection_time: DETECTION_TIME,
+            restoration_time: RESTORATION_TIME,
         };
         let mut edge = Edge::new(&c, MacAddress::local(1));
         let mut pool = Pool::default();
@@ -369,9 +431,9 @@ mod tests {
         for p in [0u8, 1, 3] {
             for _ in 0..4 {
                 let at = pool.insert(&frame(p));
-                edge.up.accept(at, &mut pool);
+                edge.up.accept(Instant(0), at, &mut pool);
                 let at = pool.insert(&frame(p));
-                edge.down.accept(at, &mut pool);
+                edge.down.accept(Instant(0), at, &mut pool);
             }
         }
         let count = |d: &Drops, r| d.frames(r);
@@ -385,13 +447,63 @@ mod tests {
         assert!(edge.up.gate.held().is_empty() && !edge.up.owes_pause());
         edge.up.hold(Instant(0), &pause(3, 100));
         let mut seen = [0; PRIORITIES];
-        while let Some(at) = edge.up.take(&mut pool) {
+        while let Some(at) = edge.up.take(Instant(0), &mut pool) {
             seen[pool.frame(at).priority() as usize] += 1;
             pool.release(at);
         }
         assert_eq!((seen[0], seen[1], seen[3]), (3, 3, 0));
         assert_eq!(edge.up.frames(), 3);
-        edge.handle_timeout(Instant(0) + QUANTUM.saturating_mul(100));
+        edge.handle_timeout(Instant(0) + QUANTUM.saturating_mul(100), &mut pool);
         assert!(edge.up.is_ready());
+    }
+
+    #[test]
+    fn a_pause_that_never_ends_costs_its_server_its_frames_and_nobody_else() {
+        let c = EdgeConfig {
+            lossless: PrioritySet(0b1000),
+            stops_server: PrioritySet(0b1000),
+            up: MARKS,
+            down: Watermarks { capacity: 1_000, ..MARKS },
+            quanta: 9,
+            quantum: QUANTUM,
+            detection_time: DETECTION_TIME,
+            restoration_time: RESTORATION_TIME,
+        };
+        let mut edge = Edge::new(&c, MacAddress::local(1));
+        let mut pool = Pool::default();
+        let accept = |edge: &mut Edge, pool: &mut Pool<_>, now, priority| {
+            let frame = Descriptor { len: 64, priority, pause: None, ..Descriptor::from_pause(Pause::default()) };
+            let at = pool.insert(&frame);
+            edge.down.accept(now, at, pool);
+        };
+        let ms = |n| Instant::ZERO + Duration::from_ms(n);
+        edge.down.hold(ms(0), &pause(3, u16::MAX));
+        assert_eq!(of(edge.down.poll_pause(ms(0)), 3), Some(u16::MAX), "the fabric is held for it");
+        (0..4).for_each(|_| accept(&mut edge, &mut pool, ms(1), 3));
+        assert!(!edge.down.is_ready());
+        // It is renewed before each runs out, which is after 327 ms.
+        edge.down.hold(ms(150), &pause(3, u16::MAX));
+        edge.handle_timeout(ms(200), &mut pool);
+        assert_eq!((edge.down.frames(), edge.down.drops.total_frames()), (4, 0));
+        while edge.down.owes_pause() {
+            edge.down.poll_pause(ms(200));
+        }
+        edge.handle_timeout(ms(201), &mut pool);
+        assert_eq!((edge.down.frames(), edge.down.drops.frames(DropReason::Watchdog)), (0, 4));
+        assert_eq!(of(edge.down.poll_pause(ms(201)), 3), Some(0), "and let go");
+        // What comes is dropped, other classes pass, and its pauses hold nobody.
+        edge.down.hold(ms(300), &pause(3, u16::MAX));
+        assert!(!edge.down.owes_pause());
+        accept(&mut edge, &mut pool, ms(301), 3);
+        accept(&mut edge, &mut pool, ms(301), 5);
+        assert_eq!((edge.down.frames(), edge.down.drops.frames(DropReason::Watchdog)), (1, 5));
+        assert!(edge.down.is_ready());
+        // Quiet for the time of restoration: it is served again, once its last pause has run out.
+        assert!(edge.poll_timeout() <= ms(501));
+        edge.handle_timeout(ms(501), &mut pool);
+        assert_eq!(edge.counters().storms, (1, 1));
+        accept(&mut edge, &mut pool, ms(502), 3);
+        edge.handle_timeout(ms(650), &mut pool);
+        assert_eq!((edge.down.frames(), edge.down.drops.total_frames()), (2, 5));
     }
 }

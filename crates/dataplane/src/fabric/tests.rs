@@ -37,6 +37,9 @@ fn tree(m: &[u32], w: &[u32], rate: Rate, xoff: u32, response: Duration, lossles
         down: marks(headroom(LATENCY, rate)),
         quanta: 65_535,
         quantum,
+        // Servers here may hold what they like for as long as they like.
+        detection_time: Duration::from_secs(3_600),
+        restoration_time: Duration::from_ms(200),
     };
     let mut links = Vec::new();
     let mut link = |from: (NodeId, PortId), to: (NodeId, PortId)| {

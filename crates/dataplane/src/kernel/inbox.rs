@@ -1,7 +1,7 @@
 //! What a tenant sent and the switch has not taken yet, or not given back.
 
 use super::pool::{Fetched, Pool};
-use crate::port::{Descriptor, Offload};
+use crate::port::{Descriptor, Offload, Segmentation};
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use std::collections::VecDeque;
 use std::io;
@@ -19,6 +19,8 @@ pub(super) struct Inbox {
     held_before: PrioritySet,
     shown: Option<Priority>,
     arrived: u64,
+    /// Frames that came and are to be cut.
+    whole: u64,
     lent: u32,
 }
 
@@ -39,6 +41,7 @@ impl Inbox {
             held_before: PrioritySet::NONE,
             shown: None,
             arrived: 0,
+            whole: 0,
             lent: 0,
         }
     }
@@ -61,8 +64,11 @@ impl Inbox {
 
     /// Receives a batch of frames from a packet socket.
     pub fn receive(&mut self, fd: BorrowedFd<'_>, headers: bool) -> io::Result<Fetched> {
-        let Inbox { pool, queues, filled, arrived, .. } = self;
-        pool.receive(fd, headers, |pool, buffer| push(pool, buffer, queues, filled, arrived))
+        let Inbox { pool, queues, filled, arrived, whole, .. } = self;
+        pool.receive(fd, headers, |pool, buffer| {
+            *whole += u64::from(pool.offload(buffer).segmentation != Segmentation::None);
+            push(pool, buffer, queues, filled, arrived);
+        })
     }
 
     /// Reads a frame from a TAP device and says whether there was one, and whether it is `wanted` and kept.
@@ -72,7 +78,8 @@ impl Inbox {
             self.pool.release(buffer);
             return Ok(Some(false));
         }
-        let Inbox { pool, queues, filled, arrived, .. } = self;
+        let Inbox { pool, queues, filled, arrived, whole, .. } = self;
+        *whole += u64::from(pool.offload(buffer).segmentation != Segmentation::None);
         push(pool, buffer, queues, filled, arrived);
         Ok(Some(true))
     }
@@ -152,6 +159,11 @@ impl Inbox {
     pub fn give_back(&mut self, buffer: u32) {
         self.lent -= 1;
         self.pool.release(buffer);
+    }
+
+    /// Frames that came and are to be cut into segments.
+    pub fn whole(&self) -> u64 {
+        self.whole
     }
 
     /// Frames taken and not given back.

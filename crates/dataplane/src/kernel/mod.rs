@@ -25,6 +25,7 @@ pub mod veth;
 
 mod diag;
 mod inbox;
+mod listening;
 mod netlink;
 mod pool;
 mod stage;

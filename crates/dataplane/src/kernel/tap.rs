@@ -18,7 +18,7 @@ use super::packet::{NotSent, not_sent};
 use super::pool::{HEADER_LEN, Pool, head_of};
 use super::sys::{self, Wait};
 use crate::agent::Agent;
-use crate::port::{BrokenPort, Delivery, Offload, Port};
+use crate::port::{BrokenPort, Delivery, Offload, Port, Segmentation};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -72,6 +72,7 @@ impl Default for TapConfig {
 struct Counters {
     received: u64,
     sent: u64,
+    whole_sent: u64,
     xoff: u64,
     xon: u64,
     failed_changes: u64,
@@ -294,6 +295,7 @@ impl Port for TapPort {
 
     fn deliver(&mut self, frame: &Delivery<'_>) {
         let Some(buffer) = self.outbox.store(frame.bytes, frame.offload) else { unreachable!("room was reserved") };
+        self.counters.whole_sent += u64::from(frame.offload.segmentation != Segmentation::None);
         self.waiting.push_back(buffer);
         self.handed += 1;
     }
@@ -342,6 +344,8 @@ impl Port for TapPort {
         let c = &self.counters;
         show("received", c.received);
         show("sent", c.sent);
+        show("whole_received", self.inbox.whole());
+        show("whole_sent", c.whole_sent);
         show("xoff", c.xoff);
         show("xon", c.xon);
         show("failed_changes", c.failed_changes);

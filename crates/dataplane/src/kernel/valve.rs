@@ -7,25 +7,31 @@
 //!
 //! The switch's end of the veth is in NAPI mode, by `gro on`, which stays when the switch is killed, so that the backpressure
 //! stays too. With `napi_defer_hard_irqs` and a long `gro_flush_timeout` nothing polls it but the switch: one busy poll at a
-//! time, when there is room for what it can bring. A generic XDP program that passes everything keeps the device from merging
-//! TCP segments. Before the switch sleeps it lets the device's interrupts on again.
+//! time, when there is room for what it can bring. Before the switch sleeps it lets the device's interrupts on again.
 //!
-//! A switch that is killed loses what it had accepted, and of each port one poll of 64 frames every 2 s until another runs.
+//! A tenant's own segmentation would not go by the ring: a veth whose `tso` is on has its frames go past it
+//! (`veth_skb_is_eligible_for_gro`), and past what holds them back. So segments are made in front of the ring, behind the queue,
+//! and merged again by the device when it is polled; the packet socket says so by a virtio-net header, and takes such frames for
+//! the tenant. Without offload a generic XDP program that passes everything keeps the device from merging.
+//!
+//! A switch that ends in order polls one or two frames a last time and delivers all it has: the kernel's own poll comes 2 s later,
+//! and loses nothing if the next switch has its socket open by then. One that is killed loses what it had accepted. While none
+//! runs, one poll of 64 frames of each port is lost every 2 s.
 
 use super::edge::Edge;
-use super::error::{KernelError, Tried};
+use super::error::KernelError;
 use super::inbox::{Inbox, take_from_inbox};
-use super::link::{Link, Links};
+pub use super::listening::Listening;
+use super::listening::{DEFER_INTERRUPTS, Learned};
 use super::netlink::Netlink;
-use super::netns::Namespace;
-use super::packet::{self, NotSent, not_sent};
+use super::packet::{NotSent, not_sent};
 use super::pool::{Fetched, HEADER_LEN, Pool};
 use super::stage::{Host, Stage};
 use super::sys::{self, BATCH};
 use super::truesize::TrueSize;
 pub use super::veth::Veth;
 use super::{DEVICE_AGAIN, diag};
-use crate::port::{BrokenPort, Delivery, Offload, Port};
+use crate::port::{BrokenPort, Delivery, Offload, Port, Segmentation};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::{self, Flow};
@@ -33,13 +39,6 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Empty polls after which interrupts are on again.
-const DEFER_INTERRUPTS: u32 = 2;
-/// After so long without a poll the kernel polls once itself, and again after as long.
-///
-/// It bounds how long a switch that starts again after it was killed waits for the first frame, and how much is lost while
-/// none runs: one poll of 64 frames each time.
-const KERNEL_POLLS_AFTER: std::time::Duration = std::time::Duration::from_secs(2);
 /// A port that is shut has one or two frames polled so often, into its socket, so that the kernel does not poll.
 const KEEP_SHUT: Duration = Duration::from_secs(1);
 /// The same while the switch ends: the next one has the rest of [`KERNEL_POLLS_AFTER`] to start.
@@ -52,8 +51,6 @@ const LOOKS: u32 = 8;
 const LARGE: u32 = 256;
 const LARGE_STAGE: u32 = 128;
 const LARGE_NEEDED: u32 = BATCH as u32;
-/// Longest time busy polling may take; it polls once, but 0 would switch it off.
-const BUSY_POLL_US: i32 = 20;
 
 /// How a port is set up.
 #[derive(Clone, Debug)]
@@ -90,7 +87,7 @@ impl ValveConfig {
         2 * self.budget + 64
     }
 
-    fn check(&self) -> Result<(), KernelError> {
+    pub(super) fn check(&self) -> Result<(), KernelError> {
         let wrong =
             |why: String| Err(KernelError::new("a valve port", io::Error::new(io::ErrorKind::InvalidInput, why)));
         if !(1..=256).contains(&self.budget) {
@@ -104,24 +101,6 @@ impl ValveConfig {
         }
         Ok(())
     }
-}
-
-/// Says when a device of a namespace is polled: settings that only its sysfs has.
-fn set_polling(
-    namespace: &Namespace,
-    device: &str,
-    defer: u32,
-    timeout: std::time::Duration,
-) -> Result<(), KernelError> {
-    namespace.enter_with_sysfs(|| {
-        for (name, value) in
-            [("gro_flush_timeout", timeout.as_nanos().to_string()), ("napi_defer_hard_irqs", defer.to_string())]
-        {
-            let path = format!("/sys/class/net/{device}/{name}");
-            std::fs::write(&path, value).tried(|| path)?;
-        }
-        Ok(())
-    })?
 }
 
 /// What a port asks of the kernel about the sockets of its tenant.
@@ -147,6 +126,7 @@ struct Counters {
     polls: u64,
     empty_polls: u64,
     bad: u64,
+    whole_sent: u64,
     device_full: u64,
     shut: u64,
     sleeps: u64,
@@ -187,67 +167,14 @@ pub struct ValvePort {
     candidates: Vec<u32>,
 }
 
-/// A valve's sockets, open: from now on nothing is lost that the kernel polls. Where several ports are opened after a restart, all of
-/// these come first.
-#[derive(Debug)]
-pub struct Listening {
-    program: Option<OwnedFd>,
-    socket: OwnedFd,
-    poller: OwnedFd,
-    port: u16,
-    link: Link,
-}
-
-impl Listening {
-    /// At the switch's end of a pair, which may be one that another switch had: what waits in it is kept.
-    pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<Listening, KernelError> {
-        config.check()?;
-        veth.switch.enter(|| {
-            let mut links = Links::open()?;
-            let link = links.get(veth.switch_device)?;
-            veth.prepare(&mut links)?;
-            let program = match config.offload {
-                true => None,
-                false => Some(
-                    sys::attach_pass(link.index)
-                        .tried(|| format!("an XDP program at {} (CONFIG_BPF_SYSCALL)", veth.switch_device))?,
-                ),
-            };
-            let socket = sys::packet_socket().and_then(|socket| {
-                sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
-                packet::open(socket, link.index)
-            });
-            let socket = socket.tried(|| format!("a packet socket at {}", link.name))?;
-            let (poller, port) = poller(&link)?;
-            links.up(veth.switch_device)?;
-            // What a socket says once of a device that was off.
-            let _ = rustix::net::sockopt::socket_error(&socket);
-            Ok::<_, KernelError>(Listening { program, socket, poller, port, link })
-        })?
+impl ValvePort {
+    /// A port at the pair; what waits there, of a switch that was before, is kept.
+    pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
+        Listening::open(veth, config)?.serve(veth, config)
     }
 
-    /// The port there.
-    pub fn serve(self, veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
-        let Listening { program, socket, poller, port, link } = self;
-        // Interrupts as with any device, until the poller has its number.
-        set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
-        let (diag, theirs, sink) = veth.tenant.enter(|| {
-            let mut links = Links::open()?;
-            veth.prepare_tenant(&mut links, config.offload)?;
-            let diag = Netlink::diag().tried(|| "a netlink socket for sockets (CONFIG_INET_UDP_DIAG)".to_owned())?;
-            let sink = sys::packet_socket().tried(|| "a packet socket".to_owned())?;
-            Ok::<_, KernelError>((diag, links.get(veth.tenant_device)?, sink))
-        })??;
-        if !theirs.up {
-            let (device, namespace) = (veth.tenant_device, veth.tenant.name());
-            let why = format!("it is switched off; `ip -n {namespace} link set {device} up` switches it on");
-            let why = io::Error::new(io::ErrorKind::NetworkDown, why);
-            return Err(KernelError::new(format!("the device {device} of {namespace}"), why));
-        }
-        let boot = boot_frame(port);
-        learn(veth, &poller, &theirs, &boot)?;
-        set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;
-        set_busy_poll(&poller, config.budget).tried(|| "busy polling (CONFIG_NET_RX_BUSY_POLL)".to_owned())?;
+    pub(super) fn new(veth: Veth<'_>, config: &ValveConfig, at: Learned) -> Result<ValvePort, KernelError> {
+        let Learned { program, socket, poller, link, boot, diag, theirs, sink } = at;
         let longest = link.mtu + HEADER_LEN as u32;
         let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), theirs.index, longest)?;
         let edge = Edge::open(veth.tenant, veth.tenant_device, veth.switch, veth.switch_device)?;
@@ -276,13 +203,6 @@ impl Listening {
             edge: RefCell::new(edge),
             candidates: Vec::with_capacity(BATCH),
         })
-    }
-}
-
-impl ValvePort {
-    /// A port at the pair; what waits there, of a switch that was before, is kept.
-    pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
-        Listening::open(veth, config)?.serve(veth, config)
     }
 
     /// Fetches what has been polled, and polls once if that is nothing and there is room.
@@ -406,71 +326,6 @@ impl ValvePort {
     }
 }
 
-fn set_busy_poll(poller: &OwnedFd, budget: u32) -> io::Result<()> {
-    let set = |name, value| sys::set_option(poller.as_fd(), libc::SOL_SOCKET, name, value);
-    set(sys::PREFER_BUSY_POLL, 1)?;
-    set(libc::SO_BUSY_POLL, BUSY_POLL_US)?;
-    set(sys::BUSY_POLL_BUDGET, budget as i32)
-}
-
-/// A UDP socket that only hears the device, and its port.
-fn poller(link: &Link) -> Result<(OwnedFd, u16), KernelError> {
-    let what = || format!("a UDP socket at {}", link.name);
-    let fd = sys::udp_socket().tried(what)?;
-    sys::bind_to_device(fd.as_fd(), &link.name).tried(what)?;
-    let any = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
-    rustix::net::bind(&fd, &any).tried(what)?;
-    let bound = rustix::net::getsockname(&fd).tried(what)?;
-    let bound = std::net::SocketAddr::try_from(bound).tried(what)?;
-    Ok((fd, bound.port()))
-}
-
-/// A broadcast datagram from nowhere to a port: the only kind a device without an address receives.
-fn boot_frame(port: u16) -> Vec<u8> {
-    use sluicenet_wire::{ethernet, ipv4, udp};
-    const PAYLOAD: usize = 18;
-    let mut frame = vec![0; ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_LEN + PAYLOAD];
-    let header = ethernet::Repr {
-        destination: ethernet::MacAddress([0xff; 6]),
-        source: ethernet::MacAddress([2, 0, 0, 0, 0, 0]),
-        ethertype: ethernet::EtherType::IPV4,
-    };
-    header.emit(&mut frame);
-    let (_, packet) = frame.split_at_mut(ethernet::HEADER_LEN);
-    udp::Repr { source_port: port, destination_port: port }.emit(&mut packet[ipv4::HEADER_LEN..], None);
-    let header = ipv4::Repr {
-        source: std::net::Ipv4Addr::UNSPECIFIED,
-        destination: std::net::Ipv4Addr::BROADCAST,
-        protocol: ipv4::Protocol::UDP,
-        dscp: 0,
-        ecn: ipv4::Ecn::NotEct,
-        identification: 0,
-        dont_fragment: true,
-        ttl: 1,
-        payload_len: (udp::HEADER_LEN + PAYLOAD) as u16,
-    };
-    header.emit(packet);
-    frame
-}
-
-/// Sends the frame from the tenant's end and waits for it, behind all that waits there already.
-fn learn(veth: Veth<'_>, poller: &OwnedFd, theirs: &Link, boot: &[u8]) -> Result<(), KernelError> {
-    let what = || format!("the receive queue of {}", veth.switch_device);
-    let sender = veth.tenant.enter(sys::packet_socket)?.tried(what)?;
-    sys::bind_packet(sender.as_fd(), theirs.index, 0).tried(what)?;
-    sys::send(sender.as_fd(), sys::Wait::No, &[boot], None).tried(what)?;
-    // A switch that was killed may have left the device waiting for the kernel's own poll.
-    let wait = KERNEL_POLLS_AFTER + std::time::Duration::from_secs(5);
-    let timeout = rustix::event::Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: 0 };
-    rustix::event::poll(&mut [PollFd::new(poller, PollFlags::IN)], Some(&timeout)).tried(what)?;
-    sys::busy_poll(poller.as_fd());
-    if sys::napi_id(poller.as_fd()).tried(what)? == 0 {
-        let why = io::Error::new(io::ErrorKind::TimedOut, "no frame came by it; is the device up, and a veth?");
-        return Err(KernelError::new(what(), why));
-    }
-    Ok(())
-}
-
 impl Port for ValvePort {
     fn set_watchdog(&mut self, detection_time: Option<Duration>) {
         self.stage.set_deadline(detection_time);
@@ -512,8 +367,9 @@ impl Port for ValvePort {
     }
 
     fn deliver(&mut self, frame: &Delivery<'_>) {
-        let ValvePort { kernel, outbox, stage, now, .. } = self;
+        let ValvePort { kernel, outbox, stage, now, counters, .. } = self;
         let Some(buffer) = outbox.store(frame.bytes, frame.offload) else { unreachable!("room was reserved") };
+        counters.whole_sent += u64::from(frame.offload.segmentation != Segmentation::None);
         let len = frame.bytes.len() as u32;
         let release = &mut |buffer| outbox.release(buffer);
         // A kernel that does not answer any more is found when frames are to be handed over.
@@ -583,6 +439,8 @@ impl Port for ValvePort {
         let c = &self.counters;
         show("received", c.received);
         show("sent", c.sent);
+        show("whole_received", self.inbox.whole());
+        show("whole_sent", c.whole_sent);
         show("polls", c.polls);
         show("empty_polls", c.empty_polls);
         show("shut", c.shut);

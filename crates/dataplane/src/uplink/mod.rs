@@ -13,7 +13,7 @@ mod report;
 
 use crate::controller::ControllerLink;
 use crate::fabric::Device;
-use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
+use crate::port::{BrokenPort, Delivery, Descriptor, Offload, OverlayChange, Port};
 use inside::{Inside, LONGEST, Overlay};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::uplink::{self, Front, Link};
@@ -191,6 +191,17 @@ impl<D: Device + Send> Port for Uplink<D> {
             let _ = overlay.vtep.add_station(now, domain, MacAddress(mac), address);
         } else {
             overlay.vtep.remove_station(now, domain, MacAddress(mac));
+        }
+    }
+
+    fn change_overlay(&mut self, change: &OverlayChange) {
+        let Some(overlay) = &mut self.inside.overlay else { return };
+        change.expelled.iter().for_each(|&server| overlay.vtep.expel(server));
+        change.admitted.iter().for_each(|&(server, next_hop)| overlay.vtep.admit(server, MacAddress(next_hop)));
+        for &(domain, vni) in &change.bound {
+            // Whoever asks has seen to it that neither is bound to another.
+            let bound = overlay.vtep.bind(domain, vni);
+            debug_assert_eq!(bound, Ok(()));
         }
     }
 

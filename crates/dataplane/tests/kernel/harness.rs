@@ -57,7 +57,8 @@ impl Running {
     /// Ends the switch in order: what could not be delivered, and its tenants.
     pub fn end(self) -> (u64, Lan) {
         self.stop.store(true, Ordering::Relaxed);
-        let _ = self.remote.run(|_| ());
+        // It looks once more.
+        let _ = self.remote.post(|_| ());
         let mut running = self;
         let mut engine = running.thread.take().unwrap().join().unwrap();
         let left = engine.drain(Duration::from_secs(60));
@@ -115,7 +116,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let _ = self.remote.run(|_| ());
+        // It looks once more.
+        let _ = self.remote.post(|_| ());
         // One that was ended has none.
         let ended = self.thread.take().map(JoinHandle::join);
         assert!(std::thread::panicking() || !matches!(ended, Some(Err(_))));

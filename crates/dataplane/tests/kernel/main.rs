@@ -2,7 +2,9 @@
 #![cfg(all(not(loom), target_os = "linux"))]
 
 mod agent;
+mod classes;
 mod harness;
+mod offload;
 mod packet;
 mod tap;
 mod valve;

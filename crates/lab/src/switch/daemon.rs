@@ -4,20 +4,16 @@ use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, default_control, 
 use super::control::{Answer, Request, Socket};
 use super::log::Log;
 use super::metrics;
+use super::opened::{Opened, listen, may_open, open};
 use super::privileges::{self, Becomes, Rights};
+use super::reload;
 use super::status::{Snapshot, Status};
 use super::uplink;
 use sluicenet_dataplane::engine::{Access, Engine, PlugError};
-use sluicenet_dataplane::kernel::KernelError;
-use sluicenet_dataplane::kernel::netns::Namespace;
-use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
-use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
-use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig, Veth};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::tap::{Capture, tap};
 use sluicenet_dataplane::{shm, vhost};
-use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_proto::time::Duration as Time;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,9 +28,6 @@ const UPLINK: usize = 0;
 
 /// How long a switch that ends goes on delivering what it holds.
 const DRAIN_AT_MOST: Time = Time::from_secs(2);
-
-/// Frames that a plain device has room for in each direction.
-const PACKET_BUFFERS: u32 = 4096;
 
 /// A port of the file, and who is at it.
 #[derive(Debug)]
@@ -65,16 +58,6 @@ pub struct Daemon {
     listener: OwnedFd,
     /// What is said once a second at most.
     pub(super) log: Log,
-}
-
-/// What is behind a port.
-enum Opened {
-    /// It is there.
-    Port(Box<dyn Port>),
-    /// It is opened when the privileges are gone: it has a thread of its own. And whether the guest has an agent.
-    Later(vhost::Socket, bool),
-    /// It comes into being when a program attaches.
-    Attached,
 }
 
 /// Takes a port that was opened into service.
@@ -417,23 +400,7 @@ impl Daemon {
         if new.control == default_control(&new.name) {
             new.control.clone_from(&old.control);
         }
-        for (what, same) in [
-            ("uplink", new.uplink == old.uplink),
-            ("control", new.control == old.control),
-            ("name", new.name == old.name),
-            ("ports", new.ports_max == old.ports_max),
-            ("slots", new.vale.slots == old.vale.slots),
-            ("lossless", new.vale.lossless == old.vale.lossless),
-            ("stations", new.vale.stations == old.vale.stations),
-            ("stations_per_port", new.vale.stations_per_port == old.vale.stations_per_port),
-            ("user", new.user == old.user),
-            ("metrics", new.metrics == old.metrics),
-            ("log", new.log == old.log),
-        ] {
-            if !same {
-                return Err(format!("`{what}` cannot change while the switch runs; nothing was changed"));
-            }
-        }
+        let overlay = reload::overlay_change(&old, &new)?;
         let running: Vec<PortConfig> = self.state().ports.iter().map(|p| p.config.clone()).collect();
         // What could not be opened any more is found out before anything is taken away.
         for wanted in &new.ports {
@@ -446,6 +413,7 @@ impl Daemon {
         self.remote
             .run(move |engine| engine.set_watchdog(vale.action, vale.detection_time, vale.restoration_time))
             .map_err(|e| e.to_string())?;
+        let (admitted, expelled, bound) = (overlay.admitted.len(), overlay.expelled.len(), overlay.bound.len());
         let (mut added, mut removed, mut changed) = (0, 0, 0);
         for port in &running {
             match new.ports.iter().find(|p| p.name == port.name) {
@@ -469,8 +437,27 @@ impl Daemon {
             self.add(port.clone())?;
             added += 1;
         }
+        let ports: Vec<PortConfig> = self.state().ports.iter().map(|p| p.config.clone()).collect();
+        self.remote
+            .run(move |engine| {
+                engine.change_overlay(&overlay);
+                // Who was there before his network was.
+                let new = |domain| overlay.bound.iter().any(|&(tenant, _)| tenant == domain);
+                ports.iter().filter(|p| new(p.access.domain.unwrap_or(0))).for_each(|p| announce(engine, p, true));
+            })
+            .map_err(|e| e.to_string())?;
         self.state().config = new;
-        Ok(format!("{added} ports added, {removed} removed, {changed} changed"))
+        let mut done = format!("{added} ports added, {removed} removed, {changed} changed");
+        for (count, what) in [
+            (admitted, "servers of the overlay added or changed"),
+            (expelled, "servers of the overlay removed"),
+            (bound, "networks added"),
+        ] {
+            if count > 0 {
+                done += &format!(", {count} {what}");
+            }
+        }
+        Ok(done)
     }
 
     /// Who may be at a port, and what it may send, changes while its traffic runs.
@@ -486,87 +473,6 @@ impl Daemon {
             }
         });
     }
-}
-
-fn namespace(name: &Option<String>) -> Result<Namespace, KernelError> {
-    match name {
-        Some(name) => Namespace::open(name),
-        None => Namespace::current(),
-    }
-}
-
-/// The two ends of a valve's pair, and how it is set up.
-struct Pair<'a> {
-    switch: Namespace,
-    tenant: Namespace,
-    device: &'a str,
-    tenant_device: &'a str,
-    config: ValveConfig,
-}
-
-impl Pair<'_> {
-    fn of<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Option<Pair<'a>>, KernelError> {
-        let PortKind::Veth { device, netns, tenant_device, tenant_netns, offload } = &port.kind else {
-            return Ok(None);
-        };
-        let detection_time = (vale.action == Action::Drop).then_some(vale.detection_time);
-        let config = ValveConfig { detection_time, offload: *offload, ..ValveConfig::default() };
-        let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
-        Ok(Some(Pair { switch, tenant, device, tenant_device, config }))
-    }
-
-    fn veth(&self) -> Veth<'_> {
-        Veth {
-            switch: &self.switch,
-            switch_device: self.device,
-            tenant: &self.tenant,
-            tenant_device: self.tenant_device,
-        }
-    }
-}
-
-/// What this process may not do that opening a port takes.
-fn may_open(kind: &PortKind) -> Option<String> {
-    privileges::missing(kind.name(), kind.rights().open, privileges::own())
-}
-
-/// Opens the sockets of a port that is a valve.
-fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Option<(Pair<'a>, Listening)>, String> {
-    if let Some(missing) = may_open(&port.kind) {
-        return Err(format!("port {}: {missing}", port.name));
-    }
-    let listening = || match Pair::of(port, vale)? {
-        Some(pair) => {
-            let listening = Listening::open(pair.veth(), &pair.config)?;
-            Ok(Some((pair, listening)))
-        }
-        None => Ok(None),
-    };
-    listening().map_err(|e: KernelError| format!("port {}: {e}", port.name))
-}
-
-/// Opens what is behind a port, of a valve by the sockets that are open.
-fn open(port: &PortConfig, listening: Option<(Pair<'_>, Listening)>) -> Result<Opened, String> {
-    open_kind(&port.kind, port.mac, listening).map_err(|e| format!("port {}: {e}", port.name))
-}
-
-fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, listening: Option<(Pair<'_>, Listening)>) -> io::Result<Opened> {
-    Ok(Opened::Port(match kind {
-        PortKind::Shm { .. } => return Ok(Opened::Attached),
-        PortKind::VhostUser { socket, agent } => return Ok(Opened::Later(socket.clone(), *agent)),
-        PortKind::Veth { .. } => match listening {
-            Some((pair, listening)) => Box::new(listening.serve(pair.veth(), &pair.config)?),
-            None => unreachable!("a valve's sockets are opened first"),
-        },
-        PortKind::Tap { device, tenant_netns, mtu, offload, agent } => {
-            let tenant = Namespace::open(tenant_netns)?;
-            let config = TapConfig { offload: *offload, agent: *agent, ..TapConfig::default() };
-            Box::new(TapPort::create(&tenant, device, mac.unwrap_or_default(), *mtu, &config)?)
-        }
-        PortKind::Packet { device, netns } => {
-            Box::new(PacketPort::new(PacketDevice::open(&namespace(netns)?, device, PACKET_BUFFERS)?))
-        }
-    }))
 }
 
 /// Tells the engine who is at a port.

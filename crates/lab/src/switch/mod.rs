@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `config` | its file: what may stand in it, and what that means |
 //! | `daemon` | how it starts, reloads and stops; which port of the file is which of the switch |
+//! | `opened` | what is behind each kind of port |
+//! | `reload` | what may change of it while it runs |
 //! | `privileges` | what it gives up once its ports are open |
 //! | `control` | its socket: one JSON object a line, for its owner only |
 //! | `controller` | the overlay's controller, a program of its own |
@@ -21,7 +23,9 @@ pub mod controller;
 pub mod daemon;
 pub mod log;
 pub mod metrics;
+mod opened;
 pub mod privileges;
+mod reload;
 pub mod status;
 mod uplink;
 pub mod watch;

@@ -5,6 +5,7 @@ use crate::scenario::{FramingKind, Result, Scenario, WhenFull};
 use sluicenet_dataplane::fabric::{EdgeConfig, EdgeSpec, FabricSpec, Stations, SwitchSpec};
 use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
 use sluicenet_proto::cee::pfc::Watermarks;
+use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
 use sluicenet_proto::frame::{HostId, PrioritySet};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -65,6 +66,8 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
             down,
             quanta: scenario.pfc.quanta,
             quantum: quantum(out.rate),
+            detection_time: DETECTION_TIME,
+            restoration_time: RESTORATION_TIME,
         };
         EdgeSpec { config, address: own_address(host) }
     };

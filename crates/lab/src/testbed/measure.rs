@@ -26,6 +26,8 @@ pub struct FabricFigures {
     pub lost_at_devices: u64,
     /// Times servers and switches were stopped by PFC at its edges, both ways.
     pub stops: u64,
+    /// Priorities that a server held for so long that the fabric gave them up.
+    pub storms: u64,
     /// The longest that a server still sent after a pause, in microseconds.
     pub longest_response_us: f64,
     /// By how much events were executed after they were due, in microseconds: half of them by no more, and 99 %.
@@ -48,6 +50,7 @@ impl FabricFigures {
             dropped: by_reason.filter(|(_, n)| *n > 0).collect(),
             lost_at_devices: report.devices.iter().flatten().filter(|c| device(c.0)).map(|c| c.1).sum(),
             stops: report.edges.iter().map(|e| e.stops + e.own_stops + e.server_stops + e.own_server_stops).sum(),
+            storms: report.edges.iter().map(|e| e.storms.0).sum(),
             longest_response_us: report.edges.iter().map(|e| us(e.response)).fold(0.0, f64::max),
             late_p50_us: us(report.lateness.percentile(50.0)),
             late_p99_us: us(report.lateness.percentile(99.0)),

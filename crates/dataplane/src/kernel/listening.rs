@@ -1,0 +1,186 @@
+//! Where a valve begins: the sockets at the switch's end of a pair, and how the one by which it is polled learns its number.
+
+use super::error::{KernelError, Tried};
+use super::link::{Link, Links};
+use super::netlink::Netlink;
+use super::netns::Namespace;
+use super::packet;
+use super::sys;
+use super::valve::{ValveConfig, ValvePort};
+use super::veth::Veth;
+use rustix::event::{PollFd, PollFlags};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Empty polls after which interrupts are on again.
+pub(super) const DEFER_INTERRUPTS: u32 = 2;
+/// After so long without a poll the kernel polls once itself, and again after as long.
+///
+/// It bounds how long a switch that starts again after it was killed waits for the first frame, and how much is lost while
+/// none runs: one poll of 64 frames each time.
+const KERNEL_POLLS_AFTER: std::time::Duration = std::time::Duration::from_secs(2);
+/// Longest time busy polling may take; it polls once, but 0 would switch it off.
+const BUSY_POLL_US: i32 = 20;
+
+/// A valve's sockets, open: from now on nothing is lost that the kernel polls. Where several ports are opened after a restart, all of
+/// these come first.
+#[derive(Debug)]
+pub struct Listening {
+    program: Option<OwnedFd>,
+    socket: OwnedFd,
+    poller: OwnedFd,
+    port: u16,
+    link: Link,
+}
+
+impl Listening {
+    /// At the switch's end of a pair, which may be one that another switch had: what waits in it is kept.
+    pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<Listening, KernelError> {
+        config.check()?;
+        veth.switch.enter(|| {
+            let mut links = Links::open()?;
+            let link = links.get(veth.switch_device)?;
+            veth.prepare(&mut links)?;
+            let program = match config.offload {
+                true => None,
+                false => Some(
+                    sys::attach_pass(link.index)
+                        .tried(|| format!("an XDP program at {} (CONFIG_BPF_SYSCALL)", veth.switch_device))?,
+                ),
+            };
+            let socket = sys::packet_socket().and_then(|socket| {
+                sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+                packet::open(socket, link.index)
+            });
+            let socket = socket.tried(|| format!("a packet socket at {}", link.name))?;
+            let (poller, port) = poller(&link)?;
+            links.up(veth.switch_device)?;
+            // What a socket says once of a device that was off.
+            let _ = rustix::net::sockopt::socket_error(&socket);
+            Ok::<_, KernelError>(Listening { program, socket, poller, port, link })
+        })?
+    }
+
+    /// The port there.
+    pub fn serve(self, veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
+        let Listening { program, socket, poller, port, link } = self;
+        // Interrupts as with any device, until the poller has its number.
+        set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
+        let (diag, theirs, sink) = veth.tenant.enter(|| {
+            let mut links = Links::open()?;
+            veth.prepare_tenant(&mut links, config.offload)?;
+            let diag = Netlink::diag().tried(|| "a netlink socket for sockets (CONFIG_INET_UDP_DIAG)".to_owned())?;
+            let sink = sys::packet_socket().tried(|| "a packet socket".to_owned())?;
+            Ok::<_, KernelError>((diag, links.get(veth.tenant_device)?, sink))
+        })??;
+        if !theirs.up {
+            let (device, namespace) = (veth.tenant_device, veth.tenant.name());
+            let why = format!("it is switched off; `ip -n {namespace} link set {device} up` switches it on");
+            let why = io::Error::new(io::ErrorKind::NetworkDown, why);
+            return Err(KernelError::new(format!("the device {device} of {namespace}"), why));
+        }
+        let boot = boot_frame(port);
+        learn(veth, &poller, &theirs, &boot)?;
+        set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;
+        set_busy_poll(&poller, config.budget).tried(|| "busy polling (CONFIG_NET_RX_BUSY_POLL)".to_owned())?;
+        ValvePort::new(veth, config, Learned { program, socket, poller, link, boot, diag, theirs, sink })
+    }
+}
+
+/// What a valve is made of once it can be polled.
+pub(super) struct Learned {
+    pub program: Option<OwnedFd>,
+    pub socket: OwnedFd,
+    pub poller: OwnedFd,
+    pub link: Link,
+    /// The frame by which the poller learned its number; it is nobody's.
+    pub boot: Vec<u8>,
+    /// By which the tenant's kernel is asked about its sockets.
+    pub diag: Netlink,
+    /// The tenant's end, and a packet socket there.
+    pub theirs: Link,
+    pub sink: OwnedFd,
+}
+
+/// Says when a device of a namespace is polled: settings that only its sysfs has.
+fn set_polling(
+    namespace: &Namespace,
+    device: &str,
+    defer: u32,
+    timeout: std::time::Duration,
+) -> Result<(), KernelError> {
+    namespace.enter_with_sysfs(|| {
+        for (name, value) in
+            [("gro_flush_timeout", timeout.as_nanos().to_string()), ("napi_defer_hard_irqs", defer.to_string())]
+        {
+            let path = format!("/sys/class/net/{device}/{name}");
+            std::fs::write(&path, value).tried(|| path)?;
+        }
+        Ok(())
+    })?
+}
+
+fn set_busy_poll(poller: &OwnedFd, budget: u32) -> io::Result<()> {
+    let set = |name, value| sys::set_option(poller.as_fd(), libc::SOL_SOCKET, name, value);
+    set(sys::PREFER_BUSY_POLL, 1)?;
+    set(libc::SO_BUSY_POLL, BUSY_POLL_US)?;
+    set(sys::BUSY_POLL_BUDGET, budget as i32)
+}
+
+/// A UDP socket that only hears the device, and its port.
+fn poller(link: &Link) -> Result<(OwnedFd, u16), KernelError> {
+    let what = || format!("a UDP socket at {}", link.name);
+    let fd = sys::udp_socket().tried(what)?;
+    sys::bind_to_device(fd.as_fd(), &link.name).tried(what)?;
+    let any = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
+    rustix::net::bind(&fd, &any).tried(what)?;
+    let bound = rustix::net::getsockname(&fd).tried(what)?;
+    let bound = std::net::SocketAddr::try_from(bound).tried(what)?;
+    Ok((fd, bound.port()))
+}
+
+/// A broadcast datagram from nowhere to a port: the only kind a device without an address receives.
+fn boot_frame(port: u16) -> Vec<u8> {
+    use sluicenet_wire::{ethernet, ipv4, udp};
+    const PAYLOAD: usize = 18;
+    let mut frame = vec![0; ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_LEN + PAYLOAD];
+    let header = ethernet::Repr {
+        destination: ethernet::MacAddress([0xff; 6]),
+        source: ethernet::MacAddress([2, 0, 0, 0, 0, 0]),
+        ethertype: ethernet::EtherType::IPV4,
+    };
+    header.emit(&mut frame);
+    let (_, packet) = frame.split_at_mut(ethernet::HEADER_LEN);
+    udp::Repr { source_port: port, destination_port: port }.emit(&mut packet[ipv4::HEADER_LEN..], None);
+    let header = ipv4::Repr {
+        source: std::net::Ipv4Addr::UNSPECIFIED,
+        destination: std::net::Ipv4Addr::BROADCAST,
+        protocol: ipv4::Protocol::UDP,
+        dscp: 0,
+        ecn: ipv4::Ecn::NotEct,
+        identification: 0,
+        dont_fragment: true,
+        ttl: 1,
+        payload_len: (udp::HEADER_LEN + PAYLOAD) as u16,
+    };
+    header.emit(packet);
+    frame
+}
+
+/// Sends the frame from the tenant's end and waits for it, behind all that waits there already.
+fn learn(veth: Veth<'_>, poller: &OwnedFd, theirs: &Link, boot: &[u8]) -> Result<(), KernelError> {
+    let what = || format!("the receive queue of {}", veth.switch_device);
+    let sender = veth.tenant.enter(sys::packet_socket)?.tried(what)?;
+    sys::bind_packet(sender.as_fd(), theirs.index, 0).tried(what)?;
+    sys::send(sender.as_fd(), sys::Wait::No, &[boot], None).tried(what)?;
+    // A switch that was killed may have left the device waiting for the kernel's own poll.
+    let wait = KERNEL_POLLS_AFTER + std::time::Duration::from_secs(5);
+    let timeout = rustix::event::Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: 0 };
+    rustix::event::poll(&mut [PollFd::new(poller, PollFlags::IN)], Some(&timeout)).tried(what)?;
+    sys::busy_poll(poller.as_fd());
+    if sys::napi_id(poller.as_fd()).tried(what)? == 0 {
+        let why = io::Error::new(io::ErrorKind::TimedOut, "no frame came by it; is the device up, and a veth?");
+        return Err(KernelError::new(what(), why));
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! What is behind a port, opened as the file describes it.
+
+use super::config::{PortConfig, PortKind};
+use super::privileges;
+use sluicenet_dataplane::kernel::KernelError;
+use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
+use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
+use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig, Veth};
+use sluicenet_dataplane::port::Port;
+use sluicenet_dataplane::vhost;
+use sluicenet_node::vale::{Action, ValeConfig};
+use std::io;
+
+/// Frames that a plain device has room for in each direction.
+const PACKET_BUFFERS: u32 = 4096;
+
+/// What is behind a port.
+pub(super) enum Opened {
+    /// It is there.
+    Port(Box<dyn Port>),
+    /// It is opened when the privileges are gone: it has a thread of its own. And whether the guest has an agent.
+    Later(vhost::Socket, bool),
+    /// It comes into being when a program attaches.
+    Attached,
+}
+
+fn namespace(name: &Option<String>) -> Result<Namespace, KernelError> {
+    match name {
+        Some(name) => Namespace::open(name),
+        None => Namespace::current(),
+    }
+}
+
+/// The two ends of a valve's pair, and how it is set up.
+pub(super) struct Pair<'a> {
+    switch: Namespace,
+    tenant: Namespace,
+    device: &'a str,
+    tenant_device: &'a str,
+    config: ValveConfig,
+}
+
+impl Pair<'_> {
+    fn of<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Option<Pair<'a>>, KernelError> {
+        let PortKind::Veth { device, netns, tenant_device, tenant_netns, offload } = &port.kind else {
+            return Ok(None);
+        };
+        let detection_time = (vale.action == Action::Drop).then_some(vale.detection_time);
+        let config = ValveConfig { detection_time, offload: *offload, ..ValveConfig::default() };
+        let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
+        Ok(Some(Pair { switch, tenant, device, tenant_device, config }))
+    }
+
+    fn veth(&self) -> Veth<'_> {
+        Veth {
+            switch: &self.switch,
+            switch_device: self.device,
+            tenant: &self.tenant,
+            tenant_device: self.tenant_device,
+        }
+    }
+}
+
+/// What this process may not do that opening a port takes.
+pub(super) fn may_open(kind: &PortKind) -> Option<String> {
+    privileges::missing(kind.name(), kind.rights().open, privileges::own())
+}
+
+/// Opens the sockets of a port that is a valve.
+pub(super) fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Option<(Pair<'a>, Listening)>, String> {
+    if let Some(missing) = may_open(&port.kind) {
+        return Err(format!("port {}: {missing}", port.name));
+    }
+    let listening = || match Pair::of(port, vale)? {
+        Some(pair) => {
+            let listening = Listening::open(pair.veth(), &pair.config)?;
+            Ok(Some((pair, listening)))
+        }
+        None => Ok(None),
+    };
+    listening().map_err(|e: KernelError| format!("port {}: {e}", port.name))
+}
+
+/// Opens what is behind a port, of a valve by the sockets that are open.
+pub(super) fn open(port: &PortConfig, listening: Option<(Pair<'_>, Listening)>) -> Result<Opened, String> {
+    open_kind(&port.kind, port.mac, listening).map_err(|e| format!("port {}: {e}", port.name))
+}
+
+fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, listening: Option<(Pair<'_>, Listening)>) -> io::Result<Opened> {
+    Ok(Opened::Port(match kind {
+        PortKind::Shm { .. } => return Ok(Opened::Attached),
+        PortKind::VhostUser { socket, agent } => return Ok(Opened::Later(socket.clone(), *agent)),
+        PortKind::Veth { .. } => match listening {
+            Some((pair, listening)) => Box::new(listening.serve(pair.veth(), &pair.config)?),
+            None => unreachable!("a valve's sockets are opened first"),
+        },
+        PortKind::Tap { device, tenant_netns, mtu, offload, agent } => {
+            let tenant = Namespace::open(tenant_netns)?;
+            let config = TapConfig { offload: *offload, agent: *agent, ..TapConfig::default() };
+            Box::new(TapPort::create(&tenant, device, mac.unwrap_or_default(), *mtu, &config)?)
+        }
+        PortKind::Packet { device, netns } => {
+            Box::new(PacketPort::new(PacketDevice::open(&namespace(netns)?, device, PACKET_BUFFERS)?))
+        }
+    }))
+}
