@@ -5,7 +5,7 @@
 mod switching;
 
 use sluicenet_lab::switch::control::{Answer, Request};
-use sluicenet_lab::testbed::guest::{Guest, GuestConfig, GuestError, Parts, program};
+use sluicenet_lab::testbed::guest::{Attachment, Guest, GuestConfig, GuestError, Nic, Parts, program};
 use std::time::{Duration, Instant};
 use switching::Running;
 
@@ -20,7 +20,7 @@ fn said(guest: &mut Guest, command: &str) -> String {
 
 #[test]
 fn two_guests_ping_and_stream_to_each_other_through_the_switch() {
-    let (parts, iperf3) = match Parts::find().and_then(|parts| Ok((parts, program("iperf3")?))) {
+    let (parts, iperf3) = match Parts::find(Nic::Virtio).and_then(|parts| Ok((parts, program("iperf3")?))) {
         Ok(found) => found,
         Err(e @ GuestError::Missing(_)) => return println!("skipped: {e}"),
         Err(e) => panic!("{e}"),
@@ -40,7 +40,8 @@ fn two_guests_ping_and_stream_to_each_other_through_the_switch() {
         let config = GuestConfig {
             mac: [2, 0, 0, 0, 0, k as u8],
             address: [10, 99, 0, k as u8 + 1].into(),
-            socket,
+            nic: Nic::Virtio,
+            attachment: Attachment::VhostUser(socket),
             programs: vec![iperf3.clone()],
             memory_mib: 192,
         };

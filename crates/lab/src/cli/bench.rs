@@ -6,8 +6,10 @@ use super::table::{Table, count, short};
 use super::{Global, interrupt, output};
 use crate::bench::ft::{self, FatTree};
 use crate::bench::local;
-use crate::bench::overload::{self, Overload};
+use crate::bench::overload::load::Load;
+use crate::bench::overload::{self, Setup};
 use crate::bench::ports::{self, Ports};
+use crate::testbed::guest::Nic;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +33,9 @@ enum What {
     Blocked(Seconds),
     /// Two tenants that send as fast as they can to a third: what is lost, and where
     Overload(OverloadArgs),
+    /// What a guest is told to do
+    #[command(hide = true)]
+    Tenant(super::tenant::Tenant),
 }
 
 #[derive(Debug, clap::Args)]
@@ -38,8 +43,14 @@ struct OverloadArgs {
     /// Over which switch
     #[arg(long, value_enum, default_value = "ours")]
     switch: overload::Switch,
+    /// QEMU guests under software emulation in place of namespaces
+    #[arg(long)]
+    guests: bool,
+    /// The guests' network device
+    #[arg(long, value_enum, default_value = "virtio", requires = "guests")]
+    nic: Nic,
     /// For how long
-    #[arg(long, value_name = "S", default_value_t = 3.0)]
+    #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
     /// Bytes of a datagram
     #[arg(long, value_name = "BYTES", default_value_t = 1472, value_parser = clap::value_parser!(u16).range(8..=65_507))]
@@ -62,7 +73,14 @@ struct Idle {
     time: Seconds,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if rate > 0.0 && rate <= 1e6 => Ok(rate),
+        _ => Err("Mb/s from more than 0 to 1000000 are expected".into()),
+    }
+}
+
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
         _ => Err("from more than 0 to 3600 is expected".into()),
@@ -136,6 +154,7 @@ impl Bench {
             What::Ft(ft) => ft.main(global),
             What::Ports(ports) => ports.main(global),
             What::Overload(overload) => overload.main(global),
+            What::Tenant(tenant) => tenant.main(),
             What::Latency(time) => local(local::latency(time.get(), interrupt::flag()), global),
             What::Idle(idle) => local(local::idle(idle.ports.into(), idle.time.get()), global),
             What::Blocked(time) => local(local::blocked(time.get(), interrupt::flag()), global),
@@ -206,17 +225,14 @@ impl PortsArgs {
 
 impl OverloadArgs {
     fn main(self, global: Global) -> Result<(), Failure> {
-        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
-            return Err(Failure::Input(format!("--seconds {}: from more than 0 to 3600", self.seconds)));
-        }
         let scratch = Scratch::new()?;
-        let what = Overload {
+        let setup = Setup {
             switch: self.switch,
-            time: Duration::from_secs_f64(self.seconds),
-            payload: self.payload.into(),
+            guests: self.guests.then_some(self.nic),
             scratch: scratch.path().to_owned(),
         };
-        let f = overload::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
+        let load = Load { payload: self.payload.into(), time: Duration::from_secs_f64(self.seconds), rate: None };
+        let f = overload::run(&setup, &load, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
         if global.json {
             output::json(&f);
         } else {

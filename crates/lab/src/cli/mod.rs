@@ -22,6 +22,7 @@ mod schema;
 mod sweep;
 mod switch;
 mod table;
+mod tenant;
 mod testbed;
 mod top;
 mod validate;
