@@ -187,6 +187,8 @@ pub enum Happened {
     Isolated,
     /// It no longer does.
     Restored,
+    /// The agent in the guest is not heard of any more: the port is no longer limited by it.
+    AgentLost,
 }
 
 /// Why a port could not be taken into service.
@@ -705,6 +707,10 @@ impl Engine {
         self.changes += 1;
         for k in 0..self.ports.len() {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
+            if attached.kind.get_mut().lost_agent() {
+                self.tell(k, Happened::AgentLost);
+            }
+            let Some(attached) = self.ports[k].as_mut() else { continue };
             let Ok(has_room) = attached.kind.get_mut().reserve(SMALL_FRAME, &Offload::NONE) else {
                 self.broken(k);
                 continue;

@@ -13,6 +13,8 @@
 #![deny(unsafe_code)]
 
 #[cfg(not(loom))]
+mod agent;
+#[cfg(not(loom))]
 pub mod clock;
 #[cfg(not(loom))]
 pub mod controller;

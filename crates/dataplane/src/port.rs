@@ -173,6 +173,11 @@ pub trait Port: Send {
     /// A station with an address is at a port of this switch, or no longer is: what a port that leads elsewhere makes known.
     fn announce(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
 
+    /// Whether the agent in the guest behind it is not heard of any more, since this was last asked.
+    fn lost_agent(&mut self) -> bool {
+        false
+    }
+
     /// What there is to say after it showed itself broken.
     fn why_broken(&self) -> &'static str {
         "its other side broke the rules, or is gone"

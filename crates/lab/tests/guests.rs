@@ -7,6 +7,11 @@ mod switching;
 use sluicenet_lab::switch::control::{Answer, Request};
 use sluicenet_lab::testbed::guest::{Attachment, Guest, GuestConfig, GuestError, Nic, Parts, program};
 use std::time::{Duration, Instant};
+use sluicenet_dataplane::kernel::load::{Sender, Sink};
+use sluicenet_dataplane::kernel::netns::Namespace;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Command;
 use switching::Running;
 
 /// For a guest to do what takes it a moment, however slow the machine.
@@ -16,6 +21,116 @@ fn said(guest: &mut Guest, command: &str) -> String {
     let outcome = guest.run(command, PATIENCE).unwrap();
     assert_eq!(outcome.code, 0, "{command}: {}", outcome.text);
     outcome.text
+}
+
+/// Adds a port and starts a guest at it: number `k`, with these programs, and `agent=true` or nothing besides.
+fn guest(running: &Running, parts: &Parts, k: usize, programs: Vec<PathBuf>, besides: &str) -> Guest {
+    let name = format!("guest{k}");
+    let folder = running.folder.join(&name);
+    std::fs::create_dir(&folder).unwrap();
+    let socket = folder.join("port.sock");
+    let address = Ipv4Addr::new(10, 99, 0, k as u8 + 1);
+    let settings = format!("kind=vhost-user socket={} mac=02:00:00:00:00:0{k} ip={address} {besides}", socket.display());
+    let settings = settings.split_whitespace().map(str::to_owned).collect();
+    let added = running.ask(Request::AddPort { name, settings });
+    assert!(matches!(added, Answer::Ok(_)), "{added:?}");
+    let (nic, attachment) = (Nic::Virtio, Attachment::VhostUser(socket));
+    let config = GuestConfig { mac: [2, 0, 0, 0, 0, k as u8], address, nic, attachment, programs, memory_mib: 192 };
+    Guest::start(parts, &config, &folder, PATIENCE).unwrap()
+}
+
+/// What a program of a guest is told by, besides its name: this very file is that program.
+const ROLE: &str = "SLUICENET_TEST_ROLE";
+const SINK: u16 = 7000;
+const DATAGRAM: usize = 1400;
+
+/// In a guest: sends, or receives slowly, so many datagrams, and says how many there were.
+fn play(role: &str) {
+    let words: Vec<&str> = role.split(' ').collect();
+    let (count, address) = (words[1].parse().unwrap(), words[2].parse::<Ipv4Addr>().unwrap());
+    let to = SocketAddr::from((address, SINK));
+    let here = Namespace::current().unwrap();
+    match words[0] {
+        "send" => {
+            let mut sender = Sender::new(&here, 0, to, DATAGRAM).unwrap();
+            while sender.sent() < count {
+                sender.send(count - sender.sent()).unwrap();
+            }
+            println!("sent {}", sender.sent());
+        }
+        "receive" => {
+            let mut sink = Sink::bind(&here, to, DATAGRAM, 1).unwrap();
+            println!("ready");
+            // At first it does not read at all, then slowly, and then as fast as it can.
+            std::thread::sleep(Duration::from_secs(2));
+            let mut quiet = 0;
+            while sink.received() < count && quiet < 200 {
+                if sink.received() < 2_000 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                quiet = if sink.receive(1).unwrap() == 0 { quiet + 1 } else { 0 };
+            }
+            println!("received {} out of order {}", sink.received(), sink.disordered());
+        }
+        _ => panic!("{role}"),
+    }
+}
+
+/// A program without what only a debugger reads, for the memory of a guest.
+fn stripped(program: &std::path::Path, running: &Running, name: &str) -> PathBuf {
+    let to = running.folder.join(name);
+    let done = Command::new("strip").arg("-o").arg(&to).arg(program).status().unwrap();
+    assert!(done.success());
+    to
+}
+
+#[test]
+fn a_slow_program_in_a_guest_loses_nothing_with_an_agent() {
+    if let Ok(role) = std::env::var(ROLE) {
+        return play(&role);
+    }
+    let parts = match Parts::find(Nic::Virtio).and_then(|parts| program("strip").map(|_| parts)) {
+        Ok(parts) => parts,
+        Err(e @ GuestError::Missing(_)) => return println!("skipped: {e}"),
+        Err(e) => panic!("{e}"),
+    };
+    let running = Running::start("agent", "[watchdog]\naction = \"off\"\n");
+    let started = Instant::now();
+    let player = stripped(&std::env::current_exe().unwrap(), &running, "player");
+    let sluicenet = stripped(env!("CARGO_BIN_EXE_sluicenet").as_ref(), &running, "sluicenet");
+    let mut sender = guest(&running, &parts, 0, vec![player.clone()], "");
+    let mut receiver = guest(&running, &parts, 1, vec![player, sluicenet], "agent=true");
+    let me = "a_slow_program_in_a_guest_loses_nothing_with_an_agent";
+    let player = |role: String| format!("{ROLE}='{role}' player --exact {me} --nocapture");
+
+    said(&mut receiver, "sluicenet agent --detection-time off >/tmp/agent 2>&1 &");
+    running.until("the agent", |s| s.ports[1].counters.get("agent") == Some(&1));
+    let count = 6_000;
+    said(&mut receiver, &format!("{} >/tmp/sink 2>&1 &", player(format!("receive {count} 10.99.0.2"))));
+    said(&mut receiver, "until grep -q ready /tmp/sink; do :; done");
+    let sent = said(&mut sender, &player(format!("send {count} 10.99.0.2")));
+    assert!(sent.contains(&format!("sent {count}")), "{sent}");
+    said(&mut receiver, "until grep -q received /tmp/sink; do sleep 0.1; done");
+    let received = said(&mut receiver, "cat /tmp/sink");
+    let status = running.status();
+    let port = &status.ports[1].counters;
+    assert!(received.contains(&format!("received {count} out of order 0")), "{received} {port:?}");
+    // It was held for it.
+    assert!(port["agent_held"] > 0 && port["agent_lost"] == 0 && port["agent_bad"] == 0, "{port:?}");
+    // One that ends in order limits nobody any more.
+    said(&mut receiver, "killall sluicenet");
+    running.until("the agent's end", |s| s.ports[1].counters["agent"] == 0);
+    assert_eq!(running.status().ports[1].counters["agent_lost"], 0);
+    println!("{count} datagrams, none lost, {:.0} s; {port:?}", started.elapsed().as_secs_f64());
+
+    // And without it the same program loses.
+    said(&mut receiver, &format!("{} >/tmp/sink 2>&1 &", player(format!("receive {count} 10.99.0.2"))));
+    said(&mut receiver, "until grep -q ready /tmp/sink; do :; done");
+    said(&mut sender, &player(format!("send {count} 10.99.0.2")));
+    said(&mut receiver, "until grep -q received /tmp/sink; do sleep 0.1; done");
+    let received = said(&mut receiver, "cat /tmp/sink");
+    println!("without: {received}");
+    assert!(!received.contains(&format!("received {count} ")), "{received}");
 }
 
 #[test]
@@ -28,27 +143,8 @@ fn two_guests_ping_and_stream_to_each_other_through_the_switch() {
     // However slow the machine, nobody is given up.
     let running = Running::start("guests", "[watchdog]\naction = \"off\"\n");
     let started = Instant::now();
-    let mut guests = ["zero", "one"].iter().enumerate().map(|(k, name)| {
-        let folder = running.folder.join(format!("guest-{name}"));
-        std::fs::create_dir(&folder).unwrap();
-        let socket = running.folder.join(format!("{name}.sock"));
-        let settings =
-            format!("kind=vhost-user socket={} mac=02:00:00:00:00:0{k} ip=10.99.0.{}", socket.display(), k + 1);
-        let settings = settings.split(' ').map(str::to_owned).collect();
-        let added = running.ask(Request::AddPort { name: (*name).into(), settings });
-        assert!(matches!(added, Answer::Ok(_)), "{added:?}");
-        let config = GuestConfig {
-            mac: [2, 0, 0, 0, 0, k as u8],
-            address: [10, 99, 0, k as u8 + 1].into(),
-            nic: Nic::Virtio,
-            attachment: Attachment::VhostUser(socket),
-            programs: vec![iperf3.clone()],
-            memory_mib: 192,
-        };
-        Guest::start(&parts, &config, &folder, PATIENCE).unwrap()
-    });
-    let (mut zero, mut one) = (guests.next().unwrap(), guests.next().unwrap());
-    drop(guests);
+    let mut zero = guest(&running, &parts, 0, vec![iperf3.clone()], "");
+    let mut one = guest(&running, &parts, 1, vec![iperf3], "");
     assert!(matches!(zero.run("echo one\necho two", PATIENCE), Err(GuestError::BadCommand(_))));
     assert_eq!(zero.run("false", PATIENCE).unwrap().code, 1);
     said(&mut zero, "until ping -c 1 -W 1 10.99.0.2 >/dev/null; do :; done");

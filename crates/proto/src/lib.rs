@@ -7,6 +7,7 @@
 
 extern crate alloc;
 
+pub mod agent;
 pub mod cee;
 pub mod frame;
 pub mod loss;

@@ -11,6 +11,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod agent;
 pub mod arp;
 pub mod checksum;
 pub mod controller;

@@ -1,6 +1,7 @@
 //! What a UDP socket of a namespace has room for, as the kernel says it (`sock_diag`).
 
-use super::netlink::{Message, Netlink, attributes, word};
+use super::netlink::{DUMP, Message, Netlink, attributes, word};
+pub(super) use sluicenet_proto::agent::room::Socket;
 use sluicenet_wire::flow::Flow;
 use std::io;
 use std::net::IpAddr;
@@ -10,15 +11,28 @@ const INET_DIAG_SKMEMINFO: u16 = 7;
 /// Bytes of `inet_diag_msg`.
 const ANSWER_LEN: usize = 72;
 
-/// What the kernel says about a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Socket {
-    /// Which one it is.
-    pub cookie: u64,
-    /// Bytes of memory that what waits in it takes.
-    pub used: u32,
-    /// Bytes it may take.
-    pub limit: u32,
+/// All UDP sockets of one address family, added to `all`.
+pub(super) fn all_sockets(netlink: &mut Netlink, family: i32, all: &mut Vec<Socket>) -> io::Result<()> {
+    let mut request = [0u8; 56];
+    request[0] = family as u8;
+    request[1] = libc::IPPROTO_UDP as u8;
+    request[2] = 1 << (INET_DIAG_SKMEMINFO - 1);
+    request[4..8].fill(0xff);
+    let asked =
+        netlink.ask(Message::new(SOCK_DIAG_BY_FAMILY, DUMP, &request), |_, body| all.extend(read(body)));
+    match asked {
+        // A kernel without it has no such sockets, either.
+        Err(e) if e.kind() == io::ErrorKind::NotFound && family == libc::AF_INET6 => Ok(()),
+        other => other,
+    }
+}
+
+/// A socket in an answer.
+fn read(body: &[u8]) -> Option<Socket> {
+    let rest = body.get(ANSWER_LEN..)?;
+    let cookie = u64::from(word(body, 44)) | u64::from(word(body, 48)) << 32;
+    let (_, memory) = attributes(rest).find(|&(kind, _)| kind == INET_DIAG_SKMEMINFO)?;
+    Some(Socket { cookie, used: word(memory, 0), limit: word(memory, 4) })
 }
 
 /// The socket to which the kernel would give a datagram of `flow`.
@@ -42,14 +56,8 @@ pub(super) fn socket(netlink: &mut Netlink, flow: &Flow) -> io::Result<Option<So
     // No cookie: any socket.
     request[48..56].fill(0xff);
     let mut found = None;
-    let asked = netlink.ask(Message::new(SOCK_DIAG_BY_FAMILY, 0, &request), |_, body| {
-        let Some(rest) = body.get(ANSWER_LEN..) else { return };
-        let cookie = u64::from(word(body, 44)) | u64::from(word(body, 48)) << 32;
-        let memory = attributes(rest).find(|&(kind, _)| kind == INET_DIAG_SKMEMINFO);
-        if let Some((_, memory)) = memory {
-            found = Some(Socket { cookie, used: word(memory, 0), limit: word(memory, 4) });
-        }
-    });
+    let asked =
+        netlink.ask(Message::new(SOCK_DIAG_BY_FAMILY, 0, &request), |_, body| found = read(body).or(found));
     match asked {
         Ok(()) => Ok(found),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),

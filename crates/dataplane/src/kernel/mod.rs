@@ -6,10 +6,12 @@
 //! - [`packet`]: a device as it is, such as the one to the fabric;
 //! - [`socket`]: a guest's device that QEMU emulates, where no memory is shared with the guest;
 //! - [`netns`], [`link`]: namespaces and what is in them; [`edge`]: what the kernel itself threw away, by place;
+//! - [`agent`]: what runs inside a guest and says what its sockets have room for;
 //! - [`lan`], [`load`]: tenants, and programs that send and receive as fast as sockets let them, for experiments.
 //!
 //! System calls that need `unsafe` are in `sys` and nowhere else.
 
+pub mod agent;
 pub mod edge;
 mod error;
 pub mod lan;

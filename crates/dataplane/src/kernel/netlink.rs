@@ -149,7 +149,8 @@ impl Netlink {
                 let (kind, flags) = (u16::from_ne_bytes([one[4], one[5]]), u16::from_ne_bytes([one[6], one[7]]));
                 match kind {
                     NLMSG_ERROR => return result(&one[16..], flags),
-                    NLMSG_DONE => return Ok(()),
+                    // All there is to show, or why there is no more.
+                    NLMSG_DONE => return result(one.get(16..20).unwrap_or_default(), flags),
                     kind => show(kind, &one[16..]),
                 }
                 if !several {

@@ -7,11 +7,13 @@
 
 use super::pool::{Pool};
 use super::sys::BATCH;
+use crate::agent::Agent;
 use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use sluicenet_proto::time::{Duration, Instant};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,6 +22,9 @@ use std::os::fd::{AsFd, OwnedFd};
 const BUFFERS: u32 = 256;
 /// The longest frame: a packet of 1500 bytes, Ethernet header and tag.
 const LONGEST: u32 = 1518;
+
+/// How often a port looks whether its agent is still there, and owed a mark, while the switch sleeps.
+const LOOK_EVERY: Duration = Duration::from_ms(10);
 
 /// QEMU's end: for `-netdev socket,fd=`.
 #[derive(Debug)]
@@ -56,13 +61,17 @@ pub struct SocketPort {
     lent: u32,
     outbox: Pool,
     waiting: VecDeque<u32>,
+    now: Instant,
     asleep: bool,
+    agent: Option<Box<Agent>>,
+    /// Frames that were handed to the guest, or wait for it; marks left out.
+    handed: u64,
     counters: Counters,
 }
 
 impl SocketPort {
-    /// Both ends.
-    pub fn pair() -> io::Result<(SocketPort, Peer)> {
+    /// Both ends; `agent` says whether one in the guest says what its sockets have room for.
+    pub fn pair(agent: bool) -> io::Result<(SocketPort, Peer)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (socket, peer) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
         let port = SocketPort {
@@ -72,7 +81,10 @@ impl SocketPort {
             lent: 0,
             outbox: Pool::new(BUFFERS, LONGEST),
             waiting: VecDeque::new(),
+            now: Instant::ZERO,
             asleep: false,
+            agent: agent.then(Agent::new).transpose()?.map(Box::new),
+            handed: 0,
             counters: Counters::default(),
         };
         Ok((port, Peer(peer)))
@@ -80,11 +92,34 @@ impl SocketPort {
 
     fn fetch(&mut self) -> Result<(), BrokenPort> {
         if self.received.is_empty() && self.inbox.free() >= BATCH as u32 {
-            let (n, bad) = self.inbox.receive(self.socket.as_fd(), &mut self.received).map_err(|_| BrokenPort)?;
-            self.counters.received += n as u64;
-            self.counters.bad += bad as u64;
+            let SocketPort { socket, inbox, received, agent, now, counters, .. } = self;
+            let (n, bad) = inbox.receive(socket.as_fd(), received).map_err(|_| BrokenPort)?;
+            counters.received += n as u64;
+            counters.bad += bad as u64;
+            if let Some(agent) = agent {
+                received.retain(|frame| {
+                    let word = Agent::is_word(inbox.head(frame.buffer));
+                    if word {
+                        agent.take(*now, inbox.frame(frame.buffer));
+                        inbox.release(frame.buffer);
+                    }
+                    !word
+                });
+            }
         }
         Ok(())
+    }
+
+    /// Marks how far the guest has been handed frames.
+    fn mind_agent(&mut self) {
+        let SocketPort { agent: Some(agent), outbox, waiting, now, handed, .. } = self else { return };
+        agent.on_turn(*now, *handed);
+        if agent.lease.wants_mark(*now, *handed)
+            && let Some(buffer) = outbox.store(&agent.mark(0, 1))
+        {
+            agent.lease.mark(*now, *handed);
+            waiting.push_back(buffer);
+        }
     }
 
     fn flush(&mut self) -> Result<(), BrokenPort> {
@@ -109,8 +144,11 @@ impl SocketPort {
 }
 
 impl Port for SocketPort {
-    fn on_turn(&mut self, _now: sluicenet_proto::time::Instant) -> Result<(), BrokenPort> {
-        self.fetch()
+    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
+        self.now = now;
+        self.fetch()?;
+        self.mind_agent();
+        Ok(())
     }
 
     fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
@@ -149,12 +187,26 @@ impl Port for SocketPort {
     }
 
     fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
-        Ok(self.outbox.free() > 0)
+        let granted = self.agent.as_ref().is_none_or(|agent| self.handed < agent.lease.limit());
+        Ok(granted && self.outbox.free() > 0)
+    }
+
+    fn hold(&mut self) -> bool {
+        if let Some(agent) = &mut self.agent {
+            // What its agent says may wait behind this.
+            agent.lease.excuse(self.now);
+        }
+        false
+    }
+
+    fn lost_agent(&mut self) -> bool {
+        self.agent.as_mut().is_some_and(|agent| agent.was_lost())
     }
 
     fn deliver(&mut self, frame: &Delivery<'_>) {
         let Some(buffer) = self.outbox.store(frame.bytes) else { unreachable!("room was reserved") };
         self.waiting.push_back(buffer);
+        self.handed += 1;
     }
 
     fn publish(&mut self) -> Result<(), BrokenPort> {
@@ -183,23 +235,29 @@ impl Port for SocketPort {
         }
     }
 
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.agent.is_some().then(|| self.now.saturating_add(LOOK_EVERY))
+    }
+
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
         let c = &self.counters;
         show("received", c.received);
         show("sent", c.sent);
         show("bad_frames", c.bad);
         show("too_long", c.too_long);
+        if let Some(agent) = &self.agent {
+            agent.counters(self.handed, show);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluicenet_proto::time::Instant;
 
     #[test]
     fn who_sends_waits_until_the_switch_has_taken_what_came_before() {
-        let (mut port, peer) = SocketPort::pair().unwrap();
+        let (mut port, peer) = SocketPort::pair(false).unwrap();
         let qemu = std::os::unix::net::UnixDatagram::from(peer.descriptor().unwrap());
         let mut sent = 0u64;
         while qemu.send(&[7; 1514]).is_ok() {
@@ -224,7 +282,7 @@ mod tests {
 
     #[test]
     fn what_the_guest_has_no_room_for_waits() {
-        let (mut port, peer) = SocketPort::pair().unwrap();
+        let (mut port, peer) = SocketPort::pair(false).unwrap();
         let qemu = std::os::unix::net::UnixDatagram::from(peer.descriptor().unwrap());
         let bytes = [9; 1514];
         let frame = Delivery { bytes: &bytes, offload: Offload::NONE, domain: 0, priority: 0 };

@@ -13,6 +13,7 @@ use super::netns::Namespace;
 use super::packet::{NotSent, not_sent};
 use super::pool::{HEADER_LEN, Pool};
 use super::sys::{self, Wait};
+use crate::agent::Agent;
 use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
@@ -46,11 +47,13 @@ pub struct TapConfig {
     pub xoff: u32,
     /// And let go when it holds no more than so many.
     pub xon: u32,
+    /// Whether an agent in the tenant's namespace says what its sockets have room for.
+    pub agent: bool,
 }
 
 impl Default for TapConfig {
     fn default() -> TapConfig {
-        TapConfig { buffers: 4096, xoff: 1024, xon: 256 }
+        TapConfig { buffers: 4096, xoff: 1024, xon: 256, agent: false }
     }
 }
 
@@ -87,6 +90,9 @@ pub struct TapPort {
     waiting: VecDeque<u32>,
     now: Instant,
     asleep: bool,
+    agent: Option<Box<Agent>>,
+    /// Frames that were handed to the tenant, or wait in `waiting` for it; marks left out.
+    handed: u64,
     counters: Counters,
     stats: RefCell<(Links, String, u64)>,
 }
@@ -105,6 +111,7 @@ impl TapPort {
             return Err(KernelError::new("a TAP port", io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
         let longest = mtu + HEADER_LEN as u32;
+        let agent = config.agent.then(Agent::new).transpose().tried(|| "random numbers".to_owned())?.map(Box::new);
         let open = TokenBucket { rate: OPEN_RATE, burst: OPEN_BURST, limit: WAITING_BYTES };
         let (tap, bucket, kicker, links, drops) = tenant.enter(|| {
             let what = || format!("the TAP device {name}");
@@ -141,13 +148,15 @@ impl TapPort {
             waiting: VecDeque::new(),
             now: Instant::ZERO,
             asleep: false,
+            agent,
+            handed: 0,
             counters: Counters::default(),
             stats: RefCell::new((links, name.to_owned(), drops)),
         })
     }
 
     fn fetch(&mut self) -> Result<(), BrokenPort> {
-        let TapPort { tap, inbox, received, counters, kick, .. } = self;
+        let TapPort { tap, inbox, received, counters, kick, agent, now, .. } = self;
         for _ in 0..READ_MOST {
             let frame = inbox.fill(|bytes| match rustix::io::read(&*tap, bytes) {
                 Err(Errno::AGAIN | Errno::INTR) => Ok(0),
@@ -158,6 +167,9 @@ impl TapPort {
             let Some(frame) = frame.map_err(|_| BrokenPort)? else { break };
             if inbox.frame(frame.buffer) == kick.as_slice() {
                 inbox.release(frame.buffer);
+            } else if let Some(agent) = agent.as_mut().filter(|_| Agent::is_word(inbox.head(frame.buffer))) {
+                agent.take(*now, inbox.frame(frame.buffer));
+                inbox.release(frame.buffer);
             } else if (frame.len as usize) < HEADER_LEN {
                 counters.bad += 1;
                 inbox.release(frame.buffer);
@@ -167,6 +179,18 @@ impl TapPort {
             }
         }
         Ok(())
+    }
+
+    /// Marks how far the tenant has been handed frames.
+    fn mind_agent(&mut self) {
+        let TapPort { agent: Some(agent), outbox, waiting, now, handed, .. } = self else { return };
+        agent.on_turn(*now, *handed);
+        if agent.lease.wants_mark(*now, *handed)
+            && let Some(buffer) = outbox.store(&agent.mark(0, 1))
+        {
+            agent.lease.mark(*now, *handed);
+            waiting.push_back(buffer);
+        }
     }
 
     /// Holds the queue or lets it go.
@@ -232,6 +256,7 @@ impl Port for TapPort {
         self.now = now;
         self.fetch()?;
         self.control();
+        self.mind_agent();
         Ok(())
     }
 
@@ -267,12 +292,26 @@ impl Port for TapPort {
     }
 
     fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
-        Ok(self.outbox.free() > 0)
+        let granted = self.agent.as_ref().is_none_or(|agent| self.handed < agent.lease.limit());
+        Ok(granted && self.outbox.free() > 0)
     }
 
     fn deliver(&mut self, frame: &Delivery<'_>) {
         let Some(buffer) = self.outbox.store(frame.bytes) else { unreachable!("room was reserved") };
         self.waiting.push_back(buffer);
+        self.handed += 1;
+    }
+
+    fn hold(&mut self) -> bool {
+        if let Some(agent) = self.agent.as_mut().filter(|_| self.held) {
+            // What its agent says may wait behind this.
+            agent.lease.excuse(self.now);
+        }
+        false
+    }
+
+    fn lost_agent(&mut self) -> bool {
+        self.agent.as_mut().is_some_and(|agent| agent.was_lost())
     }
 
     fn publish(&mut self) -> Result<(), BrokenPort> {
@@ -315,6 +354,9 @@ impl Port for TapPort {
         // A device that is gone has no counters.
         if let Ok(drops) = drops(links, name) {
             show("edge_tap", drops.saturating_sub(*before));
+        }
+        if let Some(agent) = &self.agent {
+            agent.counters(self.handed, show);
         }
     }
 }

@@ -24,10 +24,12 @@ pub mod queue;
 pub mod record;
 mod sigbus;
 
+use crate::agent::Agent;
 use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Passed};
 use guest::Guest;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::agent::LEN;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -151,6 +153,10 @@ pub struct Port {
     record: Option<PathBuf>,
     now: Instant,
     asleep: bool,
+    /// Where an agent in the guest says what it has room for.
+    agent: Option<Box<Agent>>,
+    /// Whether the guest received when it was last looked.
+    receives: bool,
 }
 
 impl Port {
@@ -162,7 +168,52 @@ impl Port {
         let handle = Handle { shared: shared.clone(), jobs: sender };
         let record = socket.record();
         let thread = Some(control::spawn(socket, handle)?);
-        Ok(Port { guest: Guest::default(), jobs, shared, thread, record, now: Instant::ZERO, asleep: false })
+        Ok(Port { guest: Guest::default(), jobs, shared, thread, record, now: Instant::ZERO, asleep: false, agent: None, receives: false })
+    }
+
+    /// Takes the word of an agent in the guest for what the guest has room for.
+    pub fn with_agent(mut self) -> io::Result<Port> {
+        self.agent = Some(Box::new(Agent::new()?));
+        Ok(self)
+    }
+
+    /// Holds the guest to what its agent granted, and marks how far it has been handed frames.
+    #[cold]
+    fn mind_agent(&mut self) {
+        let Port { agent: Some(agent), guest, now, receives, .. } = self else { return };
+        let handed = guest.counters.handed;
+        let before = std::mem::replace(receives, guest.receive_queues() > 0);
+        if *receives && !before {
+            agent.lease.start(*now, handed);
+        }
+        agent.on_turn(*now, handed);
+        let parts = guest.receive_queues() as u8;
+        if agent.lease.wants_mark(*now, handed) && guest.deliver_to_each(|part| agent.mark(part, parts)) {
+            agent.lease.mark(*now, handed);
+        }
+        guest.limit = agent.lease.limit();
+    }
+
+    /// The next frame that is not its agent's.
+    #[cold]
+    fn next_beside_agent(&mut self) -> Option<Descriptor> {
+        let Port { agent: Some(agent), guest, now, .. } = self else { return None };
+        while let Some(frame) = guest.next_frame() {
+            if !Agent::is_word(guest.first_bytes(frame.buffer)) {
+                return Some(frame);
+            }
+            if !agent.may_speak() {
+                return None;
+            }
+            let mut bytes = [0; LEN];
+            let len = LEN.min(frame.len as usize);
+            guest.read(frame.buffer, &mut bytes[..len]);
+            guest.accept();
+            guest.give_back(frame.buffer);
+            agent.take(*now, &bytes[..len]);
+            guest.limit = agent.lease.limit();
+        }
+        None
     }
 
     /// The first half of [`publish`](crate::port::Port::publish): see [`Guest::show_used`].
@@ -235,12 +286,27 @@ impl crate::port::Port for Port {
             self.lose();
         }
         self.guest.look_ahead();
+        if self.agent.is_some() {
+            self.mind_agent();
+        }
         Ok(())
     }
 
     #[inline]
     fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
-        Ok(self.guest.next_frame())
+        Ok(if self.agent.is_some() { self.next_beside_agent() } else { self.guest.next_frame() })
+    }
+
+    fn hold(&mut self) -> bool {
+        if let Some(agent) = &mut self.agent {
+            // What its agent says waits behind this.
+            agent.lease.excuse(self.now);
+        }
+        false
+    }
+
+    fn lost_agent(&mut self) -> bool {
+        self.agent.as_mut().is_some_and(|agent| agent.was_lost())
     }
 
     #[inline]
@@ -345,6 +411,9 @@ impl crate::port::Port for Port {
             ("calls", c.calls),
         ] {
             show(name, value);
+        }
+        if let Some(agent) = &self.agent {
+            agent.counters(c.handed, show);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the tests have in common.
 
-use sluicenet_dataplane::engine::{Access, Engine, PortReport};
+use sluicenet_dataplane::engine::{Access, Engine, Event, PortReport};
 use sluicenet_dataplane::kernel::lan::{Lan, Wiring};
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns;
@@ -10,8 +10,9 @@ use sluicenet_dataplane::remote::Remote;
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
 /// Whether namespaces can be made; says why the test is skipped, if not.
@@ -31,6 +32,7 @@ pub struct Running {
     pub remote: Remote,
     thread: Option<JoinHandle<()>>,
     pub lan: Lan,
+    pub events: Mutex<Receiver<Event>>,
 }
 
 impl Running {
@@ -52,10 +54,10 @@ impl Running {
             assert!(engine.give(Lan::mac(i), 0, i));
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let remote = engine.remote().unwrap();
+        let (remote, events) = (engine.remote().unwrap(), engine.events());
         let flag = stop.clone();
         let thread = std::thread::spawn(move || engine.run(&flag).unwrap());
-        Running { stop, remote, thread: Some(thread), lan }
+        Running { stop, remote, thread: Some(thread), lan, events: Mutex::new(events) }
     }
 
     pub fn report(&self, k: usize) -> PortReport {

@@ -49,6 +49,9 @@ struct OverloadArgs {
     /// The guests' network device
     #[arg(long, value_enum, default_value = "virtio", requires = "guests")]
     nic: Nic,
+    /// No agent in the sink's guest: what its slow program does not read in time, its own kernel throws away
+    #[arg(long, requires = "guests")]
+    no_agent: bool,
     /// For how long
     #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
@@ -229,6 +232,7 @@ impl OverloadArgs {
         let setup = Setup {
             switch: self.switch,
             guests: self.guests.then_some(self.nic),
+            agent: !self.no_agent,
             scratch: scratch.path().to_owned(),
         };
         let load = Load { payload: self.payload.into(), time: Duration::from_secs_f64(self.seconds), rate: None };

@@ -3,6 +3,7 @@
 //! Results go to stdout: a table, or the same as JSON with `--json` and nothing else. Progress, warnings and errors go to
 //! stderr. Exit codes are [`failure::Failure`]'s.
 
+mod agent;
 mod bench;
 mod cells;
 mod controller;
@@ -79,6 +80,8 @@ enum Verb {
     Switch(switch::Switch),
     /// The program that says which machine of an overlay is on which server
     Controller(controller::Controller),
+    /// Inside a guest: tells its switch what the guest's sockets have room for
+    Agent(agent::AgentVerb),
     /// What goes through the switches that run, who is held back, and who waits for whom
     Top(top::Top),
     /// A scenario between real tenants on this machine, joined by its fabric in real time
@@ -123,6 +126,7 @@ pub fn main() -> ExitCode {
         Verb::Bench(v) => v.main(global),
         Verb::Switch(v) => v.main(global),
         Verb::Controller(v) => v.main(global),
+        Verb::Agent(v) => v.main(global),
         Verb::Top(v) => v.main(global),
         Verb::Testbed(v) => v.main(global),
         Verb::Clean => testbed::clean_up(global),

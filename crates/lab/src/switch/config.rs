@@ -111,6 +111,11 @@ static PORT: Spec = Spec {
         k("tenant_netns", Text, "veth, tap: the namespace of the machine"),
         k("tenant_device", Text, "veth: the machine's end of the pair; eth0 where absent"),
         k("mtu", Count(68, 65_521), "tap: the largest IP packet; 1500 where absent"),
+        k(
+            "agent",
+            Bool,
+            "vhost-user, tap: whether `sluicenet agent` in the guest says how many frames its sockets take; false where absent",
+        ),
     ],
 };
 
@@ -254,7 +259,12 @@ pub enum PortKind {
         buffers: u32,
     },
     /// The queues of a guest.
-    VhostUser(Socket),
+    VhostUser {
+        /// Where its frontend is met.
+        socket: Socket,
+        /// Whether an agent in the guest says what it has room for.
+        agent: bool,
+    },
     /// A veth pair to a namespace.
     Veth {
         /// The switch's end.
@@ -274,6 +284,8 @@ pub enum PortKind {
         tenant_netns: String,
         /// The largest IP packet.
         mtu: u32,
+        /// Whether an agent there says what its sockets have room for.
+        agent: bool,
     },
     /// Any device.
     Packet {
@@ -288,7 +300,7 @@ impl PortKind {
     /// What it takes to open such a port, and to use it then.
     pub fn rights(&self) -> Rights {
         match self {
-            PortKind::Shm { .. } | PortKind::VhostUser(_) => Rights::NONE,
+            PortKind::Shm { .. } | PortKind::VhostUser { .. } => Rights::NONE,
             // To open a namespace and what is in it; to switch interrupts, and the queue that is held.
             PortKind::Veth { .. } | PortKind::Tap { .. } => Rights {
                 open: CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::SYS_ADMIN,
@@ -305,7 +317,7 @@ impl PortKind {
     pub fn name(&self) -> &'static str {
         match self {
             PortKind::Shm { .. } => "shm",
-            PortKind::VhostUser(_) => "vhost-user",
+            PortKind::VhostUser { .. } => "vhost-user",
             PortKind::Veth { .. } => "veth",
             PortKind::Tap { .. } => "tap",
             PortKind::Packet { .. } => "packet",
@@ -528,13 +540,17 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
         None => name.clone(),
     };
     let tenant_netns = || text("tenant_netns")?.ok_or_else(|| section.missing("tenant_netns"));
+    let agent = section.bool("agent")?.unwrap_or(false);
     let kind = match kind {
-        "vhost-user" => PortKind::VhostUser(match (text("socket")?, text("connect")?) {
-            (Some(path), None) => Socket::Listen(path.into()),
-            (None, Some(path)) => Socket::Connect(path.into()),
-            (None, None) => return Err(section.missing("socket")),
-            _ => return Err(section.error("connect", "a port has `socket` or `connect`, not both")),
-        }),
+        "vhost-user" => {
+            let socket = match (text("socket")?, text("connect")?) {
+                (Some(path), None) => Socket::Listen(path.into()),
+                (None, Some(path)) => Socket::Connect(path.into()),
+                (None, None) => return Err(section.missing("socket")),
+                _ => return Err(section.error("connect", "a port has `socket` or `connect`, not both")),
+            };
+            PortKind::VhostUser { socket, agent }
+        }
         "veth" => PortKind::Veth {
             device,
             netns: text("netns")?,
@@ -546,7 +562,7 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
                 return Err(section.missing("mac"));
             }
             let mtu = section.count_u32("mtu", 68..=65_521)?.unwrap_or(1500);
-            PortKind::Tap { device, tenant_netns: tenant_netns()?, mtu }
+            PortKind::Tap { device, tenant_netns: tenant_netns()?, mtu, agent }
         }
         "packet" => PortKind::Packet { device, netns: text("netns")? },
         "shm" => {
@@ -581,6 +597,7 @@ fn only_its_own(section: &Section<'_>, kind: &str) -> Result<()> {
         ("tenant_netns", &["veth", "tap"]),
         ("tenant_device", &["veth"]),
         ("mtu", &["tap"]),
+        ("agent", &["vhost-user", "tap"]),
     ];
     for (key, kinds) in of_kind {
         if section.has(key) && !kinds.contains(&kind) {
@@ -683,6 +700,9 @@ mod tests {
         assert_eq!(config.ports, std::slice::from_ref(&port));
         let words = ["kind=shm", "mac=02:00:00:00:00:0a", "ip=10.0.0.1", "tenant=7", "priority=3"].map(str::to_owned);
         assert_eq!(port_from_words("vm1", &words).unwrap(), port);
+        let words = ["kind=vhost-user", "socket=vm2.sock", "agent=true"].map(str::to_owned);
+        let kind = PortKind::VhostUser { socket: Socket::Listen("vm2.sock".into()), agent: true };
+        assert_eq!(port_from_words("vm2", &words).unwrap().kind, kind);
     }
 
     #[test]
@@ -700,6 +720,7 @@ mod tests {
             ("[[port]]\nname = \"a\"\nkind = \"veth\"", 1, "`tenant_netns` is missing"),
             ("[[port]]\nname = \"a\"\nkind = \"vhost-user\"", 1, "`socket` is missing"),
             ("[[port]]\nname = \"a\"\nkind = \"shm\"\nmtu = 100", 4, "has no `mtu`"),
+            (&format!("{port}agent = true"), 4, "has no `agent`"),
             ("[[port]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"a\"\nconnect = \"b\"", 5, "not both"),
             ("[[port]]\nname = \"../a\"\nkind = \"shm\"", 2, "this is no name"),
             (&format!("{port}mac = \"2:0:0:0:0:1\""), 4, "no MAC address"),

@@ -61,8 +61,8 @@ pub struct Daemon {
 enum Opened {
     /// It is there.
     Port(Box<dyn Port>),
-    /// It is opened when the privileges are gone: it has a thread of its own.
-    Later(vhost::Socket),
+    /// It is opened when the privileges are gone: it has a thread of its own. And whether the guest has an agent.
+    Later(vhost::Socket, bool),
     /// It comes into being when a program attaches.
     Attached,
 }
@@ -264,8 +264,10 @@ impl Daemon {
             Opened::Port(opened) => {
                 Some(Box::new(move |engine: &mut Engine, k| engine.plug(k, &config.name, opened, config.access)))
             }
-            Opened::Later(socket) => {
-                let opened = vhost::Port::open(socket).map_err(|e| format!("port {}: {e}", port.name))?;
+            Opened::Later(socket, agent) => {
+                let opened = vhost::Port::open(socket);
+                let opened = if agent { opened.and_then(vhost::Port::with_agent) } else { opened };
+                let opened = opened.map_err(|e| format!("port {}: {e}", port.name))?;
                 Some(Box::new(move |engine: &mut Engine, k| engine.plug_vhost(k, &config.name, opened, config.access)))
             }
             Opened::Attached => None,
@@ -454,16 +456,17 @@ fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, vale: &ValeConfig) -> io::Re
     };
     Ok(Opened::Port(match kind {
         PortKind::Shm { .. } => return Ok(Opened::Attached),
-        PortKind::VhostUser(socket) => return Ok(Opened::Later(socket.clone())),
+        PortKind::VhostUser { socket, agent } => return Ok(Opened::Later(socket.clone(), *agent)),
         PortKind::Veth { device, netns, tenant_device, tenant_netns } => {
             let (switch, tenant) = (namespace(netns)?, Namespace::open(tenant_netns)?);
             let veth = Veth { switch: &switch, switch_device: device, tenant: &tenant, tenant_device };
             let detection_time = (vale.action == Action::Drop).then_some(vale.detection_time);
             Box::new(ValvePort::open(veth, &ValveConfig { detection_time, ..ValveConfig::default() })?)
         }
-        PortKind::Tap { device, tenant_netns, mtu } => {
+        PortKind::Tap { device, tenant_netns, mtu, agent } => {
             let tenant = Namespace::open(tenant_netns)?;
-            Box::new(TapPort::create(&tenant, device, mac.unwrap_or_default(), *mtu, &TapConfig::default())?)
+            let config = TapConfig { agent: *agent, ..TapConfig::default() };
+            Box::new(TapPort::create(&tenant, device, mac.unwrap_or_default(), *mtu, &config)?)
         }
         PortKind::Packet { device, netns } => {
             Box::new(PacketPort::new(PacketDevice::open(&namespace(netns)?, device, PACKET_BUFFERS)?))

@@ -47,6 +47,7 @@ impl Log {
                     Happened::Broken(reason) => warn!(port, reason, "port broken"),
                     Happened::Isolated => warn!(port, "port isolated"),
                     Happened::Restored => info!(port, "port restored"),
+                    Happened::AgentLost => warn!(port, "agent lost"),
                 },
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {

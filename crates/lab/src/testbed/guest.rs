@@ -26,7 +26,7 @@ pub enum Nic {
 }
 
 impl Nic {
-    /// Its modules, each after those it needs.
+    /// Its modules, each after those it needs, and those of what an agent asks the kernel.
     fn modules(self) -> &'static [&'static str] {
         match self {
             Nic::Virtio => &[
@@ -38,8 +38,10 @@ impl Nic {
                 "failover",
                 "net_failover",
                 "virtio_net",
+                "inet_diag",
+                "udp_diag",
             ],
-            Nic::E1000 => &["e1000"],
+            Nic::E1000 => &["e1000", "inet_diag", "udp_diag"],
         }
     }
 

@@ -55,6 +55,8 @@ pub struct Counters {
     pub resumed: u64,
     /// Times the guest was woken.
     pub calls: u64,
+    /// Frames handed to it, each segment counted.
+    pub handed: u64,
 }
 
 /// A frame the guest sends.
@@ -99,7 +101,7 @@ struct Rx {
 }
 
 /// The queues of a guest and the frames in them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Guest {
     memory: Arc<Memory>,
     features: u64,
@@ -116,8 +118,33 @@ pub struct Guest {
     batch_from: usize,
     batch_pair: usize,
     scratch: Vec<u8>,
+    /// No frame is taken once so many have been handed over: what its agent granted.
+    pub limit: u64,
     /// What happened.
     pub counters: Counters,
+}
+
+impl Default for Guest {
+    fn default() -> Guest {
+        Guest {
+            memory: Arc::default(),
+            features: 0,
+            header_bytes: 0,
+            tx: Default::default(),
+            rx: Default::default(),
+            live_rx: Vec::new(),
+            pairs: 0,
+            slots: Vec::new(),
+            free: Vec::new(),
+            lent: 0,
+            batch: Vec::new(),
+            batch_from: 0,
+            batch_pair: 0,
+            scratch: Vec::new(),
+            limit: u64::MAX,
+            counters: Counters::default(),
+        }
+    }
 }
 
 impl Guest {

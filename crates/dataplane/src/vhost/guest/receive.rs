@@ -30,6 +30,9 @@ impl Guest {
     /// Whether there is room for a frame in every queue it may go to.
     #[inline(always)]
     pub fn reserve(&mut self, len: u32, offload: &Offload) -> bool {
+        if self.counters.handed >= self.limit {
+            return false;
+        }
         if let [pair] = self.live_rx[..]
             && offload.segmentation == Segmentation::None
             && let Some(rx) = &self.rx[pair as usize]
@@ -131,6 +134,7 @@ impl Guest {
         self.memory.write(into, header_bytes + 8, &head[1].to_le_bytes());
         memory.copy(slot.spans.first, 16, &self.memory, into, header_bytes + 16, len - 16);
         rx.finish(total as u32);
+        self.counters.handed += 1;
         true
     }
 
@@ -147,6 +151,25 @@ impl Guest {
         } else {
             self.deliver_offloaded(pair.into(), frame.bytes, frame.offload);
         }
+    }
+
+    /// Receive queues that are served.
+    pub fn receive_queues(&self) -> usize {
+        self.live_rx.len()
+    }
+
+    /// Delivers a frame through each receive queue, `frame` of its number, if all have room; whether they had. These frames do not
+    /// count against the limit.
+    pub fn deliver_to_each<const N: usize>(&mut self, frame: impl Fn(u8) -> [u8; N]) -> bool {
+        let (limit, handed) = (std::mem::replace(&mut self.limit, u64::MAX), self.counters.handed);
+        let room = self.reserve_all(N as u32, &Offload::NONE);
+        if room {
+            for k in 0..self.live_rx.len() {
+                self.put(self.live_rx[k].into(), &Offload::NONE, &frame(k as u8));
+            }
+        }
+        (self.limit, self.counters.handed) = (limit, handed);
+        room
     }
 
     #[inline(never)]
@@ -209,6 +232,7 @@ impl Guest {
         }
         chain.spans.write(&self.memory, self.header_bytes as usize, bytes);
         rx.finish(total as u32);
+        self.counters.handed += 1;
     }
 
     #[inline(never)]
@@ -225,6 +249,7 @@ impl Guest {
             return;
         };
         let header = header::emit(offload, needed as u16 + 1);
+        self.counters.handed += 1;
         let mut from = 0;
         while from < total {
             let Some(chain) = rx.ready.front() else { return };

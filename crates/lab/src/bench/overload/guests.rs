@@ -106,6 +106,12 @@ impl Guests {
         Ok(guests)
     }
 
+    /// Starts the agent in a guest: it waits for its slow programs as long as it takes, as the switch does.
+    pub fn start_agent(&mut self, i: usize) -> Result<(), OverloadError> {
+        let command = format!("/usr/bin/{} agent --interface {DEVICE} --detection-time off >/tmp/agent 2>&1 &", self.program);
+        said(&mut self.guests[i], &command).map(drop)
+    }
+
     /// One exchange.
     pub fn exchange(&mut self, load: &Load) -> Result<(Vec<Sent>, Received), OverloadError> {
         let program = format!("/usr/bin/{} bench tenant", self.program);

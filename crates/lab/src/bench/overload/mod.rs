@@ -49,6 +49,8 @@ pub struct Setup {
     pub switch: Switch,
     /// Guests with such a network device; namespaces without.
     pub guests: Option<Nic>,
+    /// Whether, over our switch, an agent in the sink's guest says what its sockets have room for.
+    pub agent: bool,
     /// For files of guests and of Open vSwitch.
     pub scratch: PathBuf,
 }
@@ -238,6 +240,10 @@ impl Rig {
             None => Rig::in_namespaces(setup, &tag)?,
             Some(nic) => Rig::in_guests(setup, nic, &tag)?,
         };
+        if let (Who::Guests(guests), Under::Ours(running), true) = (&mut rig.who, &rig.under, setup.agent) {
+            guests.start_agent(SINK)?;
+            running.until_agent(SINK)?;
+        }
         let started = Instant::now();
         let first = Load { payload: 64, time: Duration::from_millis(100), rate: Some(0.1) };
         while rig.exchange(&first, &AtomicBool::new(false))?.1.received == 0 {
@@ -257,7 +263,7 @@ impl Rig {
             Switch::Ovs => Wiring::Checksummed,
         };
         let lan = Lan::create(tag, SENDERS + 1, wiring)?;
-        namespaces::silence(&lan)?;
+        (0..=SENDERS).map(|i| lan.tenant(i)).chain([lan.switch()]).try_for_each(namespaces::silence)?;
         let devices: Vec<_> = (0..=SENDERS).map(|i| lan.veth(i).switch_device.to_owned()).collect();
         let under = match setup.switch {
             Switch::Ours => {
@@ -277,12 +283,16 @@ impl Rig {
 
     fn in_guests(setup: &Setup, nic: Nic, tag: &str) -> Result<Rig, OverloadError> {
         let namespace = SwitchNamespace::create(tag)?;
+        namespaces::silence(&namespace.0)?;
         let devices: Vec<_> = (0..=SENDERS).map(guests::tap).collect();
         let (who, under) = match (setup.switch, nic) {
             (Switch::Ours, Nic::Virtio) => {
                 let mut engine = engine();
                 for i in 0..=SENDERS {
-                    let port = vhost::Port::open(vhost::Socket::Listen(guests::socket(&setup.scratch, i)))?;
+                    let mut port = vhost::Port::open(vhost::Socket::Listen(guests::socket(&setup.scratch, i)))?;
+                    if setup.agent && i == SINK {
+                        port = port.with_agent()?;
+                    }
                     engine.plug_vhost(i, &name(i), port, Access::default()).map_err(io::Error::from)?;
                     engine.give(Lan::mac(i), 0, i);
                 }
@@ -292,7 +302,7 @@ impl Rig {
             (Switch::Ours, Nic::E1000) => {
                 let (mut engine, mut ends) = (engine(), Vec::new());
                 for i in 0..=SENDERS {
-                    let (port, end) = SocketPort::pair()?;
+                    let (port, end) = SocketPort::pair(setup.agent && i == SINK)?;
                     plug(&mut engine, i, Box::new(port))?;
                     ends.push(end);
                 }
@@ -420,6 +430,22 @@ impl Running {
         let ended = end.clone();
         let thread = std::thread::Builder::new().name("switch".into()).spawn(move || engine.run(&ended))?;
         Ok(Running { remote, end, thread: Some(thread) })
+    }
+
+    /// Waits until the agent behind a port has said something.
+    fn until_agent(&self, port: usize) -> Result<(), OverloadError> {
+        let started = Instant::now();
+        loop {
+            let own = self.reports()?.swap_remove(port).own;
+            if own.contains(&("agent", 1)) {
+                return Ok(());
+            }
+            if started.elapsed() > SETTLED_WITHIN {
+                let why = format!("the agent in the sink's guest said nothing for {} s", SETTLED_WITHIN.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why).into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// What happened at each port.

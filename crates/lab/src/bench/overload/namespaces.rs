@@ -5,7 +5,9 @@ use super::{OverloadError, SENDERS, SINK};
 use sluicenet_dataplane::kernel::edge;
 use sluicenet_dataplane::kernel::lan::{DEVICE, Lan};
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
+use sluicenet_dataplane::kernel::netns::Namespace;
 use std::io;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,12 +16,10 @@ use std::time::Duration;
 const QUIET: Duration = Duration::from_millis(500);
 
 /// Nothing but the experiment's frames: nobody looks for neighbours or routers.
-pub fn silence(lan: &Lan) -> Result<(), OverloadError> {
-    for i in 0..=SENDERS {
-        let file = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
-        lan.tenant(i).enter(|| if std::path::Path::new(file).exists() { std::fs::write(file, "1") } else { Ok(()) })??;
-    }
-    Ok(())
+pub fn silence(namespace: &Namespace) -> Result<(), OverloadError> {
+    let file = |of: &str| format!("/proc/sys/net/ipv6/conf/{of}/disable_ipv6");
+    let write = |of: &str| if Path::new(&file(of)).exists() { std::fs::write(file(of), "1") } else { Ok(()) };
+    Ok(namespace.enter(|| ["default", "all"].into_iter().try_for_each(write))??)
 }
 
 /// One exchange; it ends early when `stop` is raised.
