@@ -2,14 +2,12 @@
 
 use super::failure::Failure;
 use super::files::Scratch;
+use super::overload::{OverloadArgs, SweepArgs};
 use super::table::{Table, count, short};
 use super::{Global, interrupt, output};
 use crate::bench::ft::{self, FatTree};
 use crate::bench::local;
-use crate::bench::overload::load::Load;
-use crate::bench::overload::{self, Setup};
 use crate::bench::ports::{self, Ports};
-use crate::testbed::guest::Nic;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,31 +31,11 @@ enum What {
     Blocked(Seconds),
     /// Two tenants that send as fast as they can to a third: what is lost, and where
     Overload(OverloadArgs),
+    /// The same at rates that rise step by step: how much is received, and lost, over which switch
+    LossSweep(SweepArgs),
     /// What a guest is told to do
     #[command(hide = true)]
     Tenant(super::tenant::Tenant),
-}
-
-#[derive(Debug, clap::Args)]
-struct OverloadArgs {
-    /// Over which switch
-    #[arg(long, value_enum, default_value = "ours")]
-    switch: overload::Switch,
-    /// QEMU guests under software emulation in place of namespaces
-    #[arg(long)]
-    guests: bool,
-    /// The guests' network device
-    #[arg(long, value_enum, default_value = "virtio", requires = "guests")]
-    nic: Nic,
-    /// No agent in the sink's guest: what its slow program does not read in time, its own kernel throws away
-    #[arg(long, requires = "guests")]
-    no_agent: bool,
-    /// For how long
-    #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds)]
-    seconds: f64,
-    /// Bytes of a datagram
-    #[arg(long, value_name = "BYTES", default_value_t = 1472, value_parser = clap::value_parser!(u16).range(8..=65_507))]
-    payload: u16,
 }
 
 #[derive(Debug, clap::Args)]
@@ -157,6 +135,7 @@ impl Bench {
             What::Ft(ft) => ft.main(global),
             What::Ports(ports) => ports.main(global),
             What::Overload(overload) => overload.main(global),
+            What::LossSweep(sweep) => sweep.main(global),
             What::Tenant(tenant) => tenant.main(),
             What::Latency(time) => local(local::latency(time.get(), interrupt::flag()), global),
             What::Idle(idle) => local(local::idle(idle.ports.into(), idle.time.get()), global),
@@ -218,43 +197,6 @@ impl PortsArgs {
         }
         if f.lost > 0 {
             return Err(Failure::Failed(format!("{} frames were lost", f.lost)));
-        }
-        if interrupt::raised() {
-            return Err(Failure::Interrupted("the figures are of the part that was run".into()));
-        }
-        Ok(())
-    }
-}
-
-impl OverloadArgs {
-    fn main(self, global: Global) -> Result<(), Failure> {
-        let scratch = Scratch::new()?;
-        let setup = Setup {
-            switch: self.switch,
-            guests: self.guests.then_some(self.nic),
-            agent: !self.no_agent,
-            scratch: scratch.path().to_owned(),
-        };
-        let load = Load { payload: self.payload.into(), time: Duration::from_secs_f64(self.seconds), rate: None };
-        let f = overload::run(&setup, &load, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
-        if global.json {
-            output::json(&f);
-        } else {
-            let mut t = Table::new(2, ["", ""]);
-            t.row(["sent", &count(f.sent)]);
-            t.row(["received", &format!("{}, {:.0} thousand/s", count(f.received), f.received_kpps)]);
-            t.row(["lost", &format!("{}, {:.1} %", count(f.lost), f.lost_percent)]);
-            let at = &f.lost_at;
-            t.row(["  senders' queues", &count(at.sender_qdisc)]);
-            t.row(["  senders' devices", &count(at.sender_device)]);
-            t.row(["  switch", &count(at.switch)]);
-            t.row(["  sink's device", &count(at.sink_device)]);
-            t.row(["  softnet", &count(at.softnet)]);
-            t.row(["  sink's socket", &count(at.socket)]);
-            output::print(&t.text());
-        }
-        if self.switch == overload::Switch::Ours && f.lost > 0 {
-            return Err(Failure::Failed(format!("{} datagrams were lost", f.lost)));
         }
         if interrupt::raised() {
             return Err(Failure::Interrupted("the figures are of the part that was run".into()));

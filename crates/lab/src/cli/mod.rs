@@ -15,6 +15,7 @@ mod figures;
 mod files;
 mod interrupt;
 mod output;
+mod overload;
 mod progress;
 mod report;
 mod rerun;

@@ -5,6 +5,7 @@ mod guests;
 pub mod load;
 mod namespaces;
 mod seen;
+pub mod sweep;
 
 use super::ovs::{self, Ovs};
 use crate::testbed::guest::{GuestError, Nic};
