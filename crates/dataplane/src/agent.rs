@@ -95,9 +95,7 @@ mod tests {
     fn a_word_is_known_by_its_first_bytes() {
         let agent = Agent::new().unwrap();
         let mut frame = agent.mark(0, 1);
-        let head = |frame: &[u8]| {
-            [&frame[..8], &frame[8..16]].map(|half| u64::from_le_bytes(half.try_into().unwrap()))
-        };
+        let head = |frame: &[u8]| [&frame[..8], &frame[8..16]].map(|half| u64::from_le_bytes(half.try_into().unwrap()));
         assert!(Agent::is_word(head(&frame)));
         frame[14..].fill(0xff);
         assert!(Agent::is_word(head(&frame)));

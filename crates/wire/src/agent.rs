@@ -153,10 +153,8 @@ mod tests {
 
     #[test]
     fn what_is_not_one_is_refused() {
-        let mark = |part, parts| Repr {
-            source: MacAddress::local(1),
-            message: Message::Mark { number: 1, part, parts },
-        };
+        let mark =
+            |part, parts| Repr { source: MacAddress::local(1), message: Message::Mark { number: 1, part, parts } };
         for (part, parts) in [(0, 0), (1, 1), (2, 1), (0, PARTS_MAX + 1)] {
             assert_eq!(Repr::parse(&mark(part, parts).emit()), Err(Error::Unsupported));
         }

@@ -9,7 +9,7 @@ use super::netlink::Netlink;
 use super::sys::{self, BATCH, Received, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sluicenet_proto::agent::room::{BUFFER_DEFAULT, Room, Rooms};
-use sluicenet_proto::agent::talk::Talk;
+use sluicenet_proto::agent::talk::{Marks, Talk};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::agent::{DESTINATION, ETHERTYPE, LEN, Message, PARTS_MAX, Repr};
 use sluicenet_wire::ethernet::MacAddress;
@@ -21,8 +21,8 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How long a word may be believed when no other comes.
-const LIFETIME: Duration = Duration::from_secs(1);
+/// How long a word may be believed when no other comes: longer than a busy host keeps a guest from its processor.
+const LIFETIME: Duration = Duration::from_secs(3);
 /// When an interface that is gone is looked for again.
 const BACK_AGAIN: Duration = Duration::from_ms(200);
 /// Bytes read of the kernel's counts of sockets.
@@ -83,9 +83,7 @@ pub struct Agent {
     _only: UnixDatagram,
     buffer: u32,
     started: std::time::Instant,
-    /// The last mark of which all parts were seen, and the parts seen of the one after it.
-    number: u64,
-    parts: (u64, u64),
+    marks: Marks,
     noticed: Room,
     memory: Vec<u8>,
     /// What it did.
@@ -116,8 +114,7 @@ impl Agent {
             wire,
             _only: only,
             started: std::time::Instant::now(),
-            number: 0,
-            parts: (0, 0),
+            marks: Marks::default(),
             noticed: Room::default(),
             memory: vec![0; BATCH * LEN],
             counters: AgentCounters::default(),
@@ -175,13 +172,13 @@ impl Agent {
         let room = rooms.of(now, &sockets, pending);
         self.counters.looks += 1;
         self.notice(room, tell);
-        if talk.find(now, self.number, room.frames) {
+        if talk.find(now, self.marks.last(), room.frames) {
             if !self.send(room.frames, LIFETIME)? {
                 self.counters.unsent += 1;
                 return Ok(talk.pause_unsent());
             }
             self.counters.grants += 1;
-            talk.say(now, self.number, room.frames);
+            talk.say(now, self.marks.last(), room.frames);
         }
         Ok(talk.pause(now))
     }
@@ -211,14 +208,7 @@ impl Agent {
                 let Ok(repr) = Repr::parse(&self.memory[at..at + received.len.min(LEN)]) else { continue };
                 let Message::Mark { number, part, parts } = repr.message else { continue };
                 const { assert!(PARTS_MAX <= 64) };
-                if self.parts.0 != number {
-                    self.parts = (number, 0);
-                }
-                self.parts.1 |= 1 << part;
-                if self.parts.1.count_ones() == u32::from(parts) && self.number != number {
-                    self.number = number;
-                    self.counters.marks += 1;
-                }
+                self.counters.marks += u64::from(self.marks.take(number, part, parts));
             }
             if n < BATCH {
                 return Ok(());
@@ -241,7 +231,7 @@ impl Agent {
     /// Sends a word; whether the interface had room for it.
     fn send(&self, room: u32, lifetime: Duration) -> io::Result<bool> {
         let lifetime_ms = (lifetime.as_us() / 1_000) as u16;
-        let message = Message::Grant { number: self.number, lifetime_ms, room };
+        let message = Message::Grant { number: self.marks.last(), lifetime_ms, room };
         let frame = Repr { source: self.wire.mac, message }.emit();
         match sys::send(self.wire.packet.as_fd(), Wait::No, &frame, &[(0, LEN)]) {
             Ok(n) => Ok(n == 1),

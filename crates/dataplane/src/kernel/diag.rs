@@ -18,8 +18,7 @@ pub(super) fn all_sockets(netlink: &mut Netlink, family: i32, all: &mut Vec<Sock
     request[1] = libc::IPPROTO_UDP as u8;
     request[2] = 1 << (INET_DIAG_SKMEMINFO - 1);
     request[4..8].fill(0xff);
-    let asked =
-        netlink.ask(Message::new(SOCK_DIAG_BY_FAMILY, DUMP, &request), |_, body| all.extend(read(body)));
+    let asked = netlink.ask(Message::new(SOCK_DIAG_BY_FAMILY, DUMP, &request), |_, body| all.extend(read(body)));
     match asked {
         // A kernel without it has no such sockets, either.
         Err(e) if e.kind() == io::ErrorKind::NotFound && family == libc::AF_INET6 => Ok(()),
@@ -56,8 +55,7 @@ pub(super) fn socket(netlink: &mut Netlink, flow: &Flow) -> io::Result<Option<So
     // No cookie: any socket.
     request[48..56].fill(0xff);
     let mut found = None;
-    let asked =
-        netlink.ask(Message::new(SOCK_DIAG_BY_FAMILY, 0, &request), |_, body| found = read(body).or(found));
+    let asked = netlink.ask(Message::new(SOCK_DIAG_BY_FAMILY, 0, &request), |_, body| found = read(body).or(found));
     match asked {
         Ok(()) => Ok(found),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),

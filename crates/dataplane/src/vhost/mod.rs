@@ -168,7 +168,17 @@ impl Port {
         let handle = Handle { shared: shared.clone(), jobs: sender };
         let record = socket.record();
         let thread = Some(control::spawn(socket, handle)?);
-        Ok(Port { guest: Guest::default(), jobs, shared, thread, record, now: Instant::ZERO, asleep: false, agent: None, receives: false })
+        Ok(Port {
+            guest: Guest::default(),
+            jobs,
+            shared,
+            thread,
+            record,
+            now: Instant::ZERO,
+            asleep: false,
+            agent: None,
+            receives: false,
+        })
     }
 
     /// Takes the word of an agent in the guest for what the guest has room for.

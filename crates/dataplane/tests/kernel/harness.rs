@@ -10,9 +10,9 @@ use sluicenet_dataplane::remote::Remote;
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Duration;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// Whether namespaces can be made; says why the test is skipped, if not.

@@ -65,7 +65,16 @@ impl Rig {
     }
 
     pub fn plug(&mut self, k: usize) {
-        let port = Port::open(Socket::Listen(self.path(k))).unwrap();
+        self.plug_port(k, |port| port);
+    }
+
+    /// One that listens to an agent in its guest.
+    pub fn plug_with_agent(&mut self, k: usize) {
+        self.plug_port(k, |port| port.with_agent().unwrap());
+    }
+
+    fn plug_port(&mut self, k: usize, with: impl FnOnce(Port) -> Port) {
+        let port = with(Port::open(Socket::Listen(self.path(k))).unwrap());
         self.engine.plug_vhost(k, &format!("guest-{k}"), port, Access::default()).unwrap();
         assert!(self.engine.give(mac(k), 0, k));
     }

@@ -63,8 +63,12 @@ impl AgentVerb {
         };
         say(&format!("agent at {interface}"));
         let mut tell = |notice| match notice {
-            Notice::Stuck(n) => output::note(&format!("{n} sockets are full and nobody reads them: what is for them is lost")),
-            Notice::Small(n) => say(&format!("{n} sockets are too small to be waited for: what they have no room for is lost")),
+            Notice::Stuck(n) => {
+                output::note(&format!("{n} sockets are full and nobody reads them: what is for them is lost"))
+            }
+            Notice::Small(n) => {
+                say(&format!("{n} sockets are too small to be waited for: what they have no room for is lost"))
+            }
             Notice::Gone => output::note(&format!("{interface} is gone")),
             Notice::Back => say(&format!("{interface} is back")),
         };

@@ -27,7 +27,7 @@ pub fn html(title: &str, curves: &[Curve], rerun: &str) -> String {
         ("Received, Mb/s", plot("Received over sent", x, (received, number), lines(&|f| f.received_mbps, true))),
         ("Share lost", plot("Share lost over sent", x, (Scale::linear([1.0].into_iter()), percent), lines(&share, true))),
         (
-            "Share lost, by ratio, where something was",
+            "Share lost, logarithmic",
             plot("Share lost over sent, logarithmic", x, (Scale::for_curves(points().map(share)), percent), lines(&share, false)),
         ),
     ];

@@ -10,7 +10,7 @@ pub const MARK_AGAIN: Duration = Duration::from_ms(5);
 /// The longest lifetime of a grant.
 pub const LIFETIME_MAX: Duration = Duration::from_secs(10);
 /// A grant is good for so many of its lifetimes while what the guest sends, the agent's word among it, is itself held back.
-const EXCUSES: u64 = 8;
+const EXCUSES: u64 = 3;
 /// Frames of one grant.
 pub const ROOM_MAX: u32 = 1 << 16;
 /// Marks of which an answer is taken: late ones are as good.

@@ -13,6 +13,48 @@ const BEATS: u64 = 10;
 /// A guest with less than this part of the most there can be has little room.
 const LITTLE: u32 = 4;
 
+/// Marks of which some parts are on their way: queues overtake each other.
+const MARKS_KEPT: usize = 8;
+
+/// The marks a guest has seen, of which a part comes through each of its receive queues.
+#[derive(Clone, Debug, Default)]
+pub struct Marks {
+    /// Numbers, and a bit for each part that came; newest first.
+    parts: [Option<(u64, u64)>; MARKS_KEPT],
+    last: u64,
+}
+
+impl Marks {
+    /// A part (from 0) of a mark of so many (up to 64) has come; whether that was the last missing part of the newest mark.
+    pub fn take(&mut self, number: u64, part: u8, parts: u8) -> bool {
+        let at = match self.parts.iter().position(|seen| seen.is_some_and(|(n, _)| n == number)) {
+            Some(at) => at,
+            None => {
+                self.parts.rotate_right(1);
+                self.parts[0] = Some((number, 0));
+                0
+            }
+        };
+        let Some((_, seen)) = &mut self.parts[at] else { return false };
+        *seen |= 1u64.checked_shl(part.into()).unwrap_or(0);
+        if seen.count_ones() < parts.into() {
+            return false;
+        }
+        // One that was overtaken says nothing new; a switch that was restarted counts from anywhere.
+        let behind = self.last.wrapping_sub(number);
+        let is_newest = behind > MARKS_KEPT as u64;
+        if is_newest {
+            self.last = number;
+        }
+        is_newest
+    }
+
+    /// The newest mark of which all parts came; 0 before the first.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Said {
     number: u64,

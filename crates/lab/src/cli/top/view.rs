@@ -66,6 +66,7 @@ impl Row {
             p if p.number.is_none() => "absent",
             p if p.isolated => "ISOLATED",
             p if !p.waits_for.is_empty() => "waits",
+            p if has_no_grant(p) => "agent",
             p if p.output.iter().any(|&n| n >= self.slots) => "full",
             _ => "",
         }
@@ -230,6 +231,11 @@ pub fn headline(head: &Head) -> String {
     )
 }
 
+/// Whether the agent in the guest behind it has granted nothing more.
+fn has_no_grant(port: &PortStatus) -> bool {
+    ["agent", "agent_granted"].map(|name| port.counters.get(name).copied()) == [Some(1), Some(0)]
+}
+
 /// A rate in up to six characters.
 pub fn number(x: f64) -> String {
     short(x).replace(' ', "")
@@ -276,6 +282,16 @@ pub(super) mod tests {
         ] {
             assert!(text.contains(words), "{words}\n{text}");
         }
+    }
+
+    #[test]
+    fn a_port_whose_agent_grants_nothing_says_so() {
+        let row = |granted| {
+            let mut port = port("a");
+            port.counters.extend([("agent".to_owned(), 1), ("agent_granted".to_owned(), granted)]);
+            Row { switch: "vs".into(), slots: 100, port, rates: Rates::default() }
+        };
+        assert_eq!((row(0).state(), row(3).state()), ("agent", ""));
     }
 
     #[test]
