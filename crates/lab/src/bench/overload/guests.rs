@@ -106,6 +106,15 @@ impl Guests {
         Ok(guests)
     }
 
+    /// Has a guest speak with the others, so that the switch knows where it is.
+    pub fn introduce(&mut self, i: usize) -> Result<(), OverloadError> {
+        for j in (0..=SENDERS).filter(|&j| j != i) {
+            let command = format!("until ping -c 1 -W 1 {} >/dev/null; do :; done", Lan::address(j));
+            said(&mut self.guests[i], &command)?;
+        }
+        Ok(())
+    }
+
     /// Starts the agent in a guest: it waits for its slow programs as long as it takes, as the switch does.
     pub fn start_agent(&mut self, i: usize) -> Result<(), OverloadError> {
         let command = format!("/usr/bin/{} agent --interface {DEVICE} --detection-time off >/tmp/agent 2>&1 &", self.program);

@@ -184,6 +184,10 @@ const SINK: usize = 2;
 /// How long a first datagram may take: a switch may need some time to know its ports.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 
+/// A switch that did not know the sink, and sent to everybody, knows it so long after a first word of it: Open vSwitch looks at what
+/// it remembers of flows twice a second.
+const LEARNED_WITHIN: Duration = Duration::from_secs(1);
+
 /// Measures once.
 pub fn run(setup: &Setup, load: &Load, stop: &AtomicBool) -> Result<Figures, OverloadError> {
     Rig::start(setup)?.measure(load, stop)
@@ -196,7 +200,7 @@ pub struct Rig {
     guests: Option<Nic>,
     who: Who,
     under: Under,
-    where_: Place,
+    place: Place,
 }
 
 /// Senders and sink.
@@ -253,6 +257,12 @@ impl Rig {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why).into());
             }
         }
+        match (&mut rig.who, &rig.place) {
+            (Who::Guests(guests), _) => guests.introduce(SINK)?,
+            (Who::Namespaces, Place::Lan(lan)) => namespaces::introduce(lan, SINK)?,
+            (Who::Namespaces, Place::Switch(_)) => unreachable!("namespaces are in a LAN"),
+        }
+        std::thread::sleep(LEARNED_WITHIN);
         Ok(rig)
     }
 
@@ -279,7 +289,7 @@ impl Rig {
             Switch::Bridge | Switch::Ovs => kernel_switch(setup, lan.switch(), &devices)?,
         };
         let (switch, guests) = (setup.switch, setup.guests);
-        Ok(Rig { switch, guests, who: Who::Namespaces, under, where_: Place::Lan(lan) })
+        Ok(Rig { switch, guests, who: Who::Namespaces, under, place: Place::Lan(lan) })
     }
 
     fn in_guests(setup: &Setup, nic: Nic, tag: &str) -> Result<Rig, OverloadError> {
@@ -322,11 +332,11 @@ impl Rig {
             }
         };
         let (switch, guests) = (setup.switch, setup.guests);
-        Ok(Rig { switch, guests, who: Who::Guests(who), under, where_: Place::Switch(namespace) })
+        Ok(Rig { switch, guests, who: Who::Guests(who), under, place: Place::Switch(namespace) })
     }
 
     fn exchange(&mut self, load: &Load, stop: &AtomicBool) -> Result<(Vec<load::Sent>, load::Received), OverloadError> {
-        match (&mut self.who, &self.where_) {
+        match (&mut self.who, &self.place) {
             (Who::Guests(guests), _) => guests.exchange(load),
             (Who::Namespaces, Place::Lan(lan)) => namespaces::exchange(lan, load, stop),
             (Who::Namespaces, Place::Switch(_)) => unreachable!("namespaces are in a LAN"),
@@ -367,17 +377,17 @@ impl Rig {
 
     /// What everybody between senders and sink has counted so far.
     fn look(&mut self) -> Result<Seen, OverloadError> {
-        let stacks = match (&mut self.who, &self.where_) {
+        let stacks = match (&mut self.who, &self.place) {
             (Who::Guests(guests), _) => guests.stacks()?,
             (Who::Namespaces, Place::Lan(lan)) => namespaces::stacks(lan)?,
             (Who::Namespaces, Place::Switch(_)) => unreachable!("namespaces are in a LAN"),
         };
-        let device = |i: usize| match &self.where_ {
+        let device = |i: usize| match &self.place {
             Place::Lan(lan) => Some(lan.veth(i).switch_device.to_owned()),
             Place::Switch(_) if self.switch == Switch::Ours => None,
             Place::Switch(_) => Some(guests::tap(i)),
         };
-        let devices = (0..=SENDERS).map(|i| device(i).map(|name| seen::device(self.where_.switch(), &name)).transpose());
+        let devices = (0..=SENDERS).map(|i| device(i).map(|name| seen::device(self.place.switch(), &name)).transpose());
         let devices = devices.collect::<Result<Vec<_>, _>>()?;
         let ports = match &self.under {
             Under::Ours(running) => Some(running.reports()?),

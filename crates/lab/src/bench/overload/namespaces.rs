@@ -43,6 +43,14 @@ pub fn exchange(lan: &Lan, load: &Load, stop: &AtomicBool) -> Result<(Vec<Sent>,
     })
 }
 
+/// Has a tenant send something, so that the switch knows where it is.
+pub fn introduce(lan: &Lan, i: usize) -> Result<(), OverloadError> {
+    for j in (0..=SENDERS).filter(|&j| j != i) {
+        Sender::new(lan.tenant(i), 0, Lan::socket(j, PORT), 64)?.send(1)?;
+    }
+    Ok(())
+}
+
 /// What the kernel counted at their devices.
 pub fn stacks(lan: &Lan) -> Result<Vec<Stack>, OverloadError> {
     let read = |i| Ok(edge::Stack::open(lan.tenant(i), DEVICE)?.read()?.into());
