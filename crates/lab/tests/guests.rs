@@ -212,7 +212,8 @@ fn guests_killed_with_frames_in_flight_cost_nobody_else() {
     // The sender, while it sends.
     drop(zero);
     let left = running.until("the books to balance", |s| {
-        s.ports[0].counters["connected"] == 0 && s.ledger.accepted == s.ledger.delivered + s.ledger.dropped + s.ledger.queued
+        s.ports[0].counters["connected"] == 0
+            && s.ledger.accepted == s.ledger.delivered + s.ledger.dropped + s.ledger.queued
     });
     assert_eq!(left.ports[0].lent, 0, "{left:?}");
     assert!(left.ports.iter().all(|p| p.counters["broken_queues"] == 0 && p.counters["memory_lost"] == 0), "{left:?}");

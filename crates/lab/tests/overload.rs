@@ -98,7 +98,20 @@ fn between_guests_over_the_linux_bridge_every_loss_has_a_place() {
 fn a_sweep_measures_each_rate_over_each_switch_and_draws_them() {
     let page = std::env::temp_dir().join(format!("sluicenet-sweep-{}.html", std::process::id()));
     let file = page.display().to_string();
-    let words = ["loss-sweep", "--quiet", "--switch", "ours,bridge", "--step", "20", "--to", "40", "--seconds", "0.2", "-o", &file];
+    let words = [
+        "loss-sweep",
+        "--quiet",
+        "--switch",
+        "ours,bridge",
+        "--step",
+        "20",
+        "--to",
+        "40",
+        "--seconds",
+        "0.2",
+        "-o",
+        &file,
+    ];
     let Some(curves) = bench(&words) else { return };
     let drawn = std::fs::read_to_string(&page).unwrap();
     std::fs::remove_file(&page).unwrap();
@@ -112,7 +125,10 @@ fn a_sweep_measures_each_rate_over_each_switch_and_draws_them() {
         assert_eq!(targets, [40.0, 80.0], "both senders together");
         for (point, target) in points.iter().zip(targets) {
             // One that was held up sends less, and none sends more.
-            assert!(point["sent"].as_f64().unwrap() * 1472.0 * 8.0 / 1e6 <= target * point["seconds"].as_f64().unwrap() + 1.0);
+            assert!(
+                point["sent"].as_f64().unwrap() * 1472.0 * 8.0 / 1e6
+                    <= target * point["seconds"].as_f64().unwrap() + 1.0
+            );
         }
     }
     assert_eq!(curves[0]["lost_percent_max"].as_f64(), Some(0.0), "{curves:?}");

@@ -5,7 +5,7 @@
 //! [`Peer::hold_back`] makes of QEMU's end: a guest that sends what finds no room stands still until there is room again. It
 //! receives nothing meanwhile; two guests that wait for each other are what the switch's watchdog is for.
 
-use super::pool::{Pool};
+use super::pool::Pool;
 use super::sys::BATCH;
 use crate::agent::Agent;
 use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};

@@ -168,7 +168,8 @@ impl SweepArgs {
 }
 
 fn table(curves: &[Curve]) -> String {
-    let head = ["switch", "most received, Mb/s", "when sent", "received in the end", "loses from, Mb/s", "lost at most"];
+    let head =
+        ["switch", "most received, Mb/s", "when sent", "received in the end", "loses from, Mb/s", "lost at most"];
     let mut t = Table::new(1, head);
     for curve in curves {
         let first = curve.first_loss_at_mbps.map_or("never".into(), |at| format!("{at:.0}"));

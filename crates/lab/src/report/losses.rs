@@ -18,21 +18,36 @@ pub fn html(title: &str, curves: &[Curve], rerun: &str) -> String {
         let plotted = |curve: &Curve| Plotted {
             name: name(curve.switch),
             colour: colour(curve.switch),
-            points: curve.points.iter().filter(|f| also_zero || value(f) > 0.0).map(|f| (target(f), value(f))).collect(),
+            points: curve
+                .points
+                .iter()
+                .filter(|f| also_zero || value(f) > 0.0)
+                .map(|f| (target(f), value(f)))
+                .collect(),
         };
         curves.iter().map(plotted).collect::<Vec<_>>()
     };
     let x = (rates, "both senders together were to send, Mb/s");
     let panels = [
         ("Received, Mb/s", plot("Received over sent", x, (received, number), lines(&|f| f.received_mbps, true))),
-        ("Share lost", plot("Share lost over sent", x, (Scale::linear([1.0].into_iter()), percent), lines(&share, true))),
+        (
+            "Share lost",
+            plot("Share lost over sent", x, (Scale::linear([1.0].into_iter()), percent), lines(&share, true)),
+        ),
         (
             "Share lost, logarithmic",
-            plot("Share lost over sent, logarithmic", x, (Scale::for_curves(points().map(share)), percent), lines(&share, false)),
+            plot(
+                "Share lost over sent, logarithmic",
+                x,
+                (Scale::for_curves(points().map(share)), percent),
+                lines(&share, false),
+            ),
         ),
     ];
-    let figures: String =
-        panels.iter().map(|(caption, svg)| format!("<figure><figcaption>{caption}</figcaption>{svg}</figure>")).collect();
+    let figures: String = panels
+        .iter()
+        .map(|(caption, svg)| format!("<figure><figcaption>{caption}</figcaption>{svg}</figure>"))
+        .collect();
     let legend: String = curves.iter().map(legend).collect();
     let note = "Measured between programs: from send() to recv(). A sender over a switch that holds it back sends less than it \
                 was to.";

@@ -128,7 +128,9 @@ impl Parts {
             }
         }
         let (names, package) = (nic.modules().join(", "), nic.package());
-        Err(GuestError::Missing(format!("no kernel in /boot with the modules {names}, not compressed ({package} has them)")))
+        Err(GuestError::Missing(format!(
+            "no kernel in /boot with the modules {names}, not compressed ({package} has them)"
+        )))
     }
 }
 
@@ -328,7 +330,17 @@ impl Drop for Machine {
 fn qemu(parts: &Parts, config: &GuestConfig, image: &Path, console: &Path) -> Result<Command, GuestError> {
     let mut command = Command::new(&parts.qemu);
     let memory = config.memory_mib;
-    command.args(["-machine", "q35,accel=tcg", "-cpu", "max", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+    command.args([
+        "-machine",
+        "q35,accel=tcg",
+        "-cpu",
+        "max",
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+    ]);
     command.args(["-m", &memory.to_string()]);
     command.arg("-object").arg(format!("memory-backend-memfd,id=mem,size={memory}M,share=on"));
     command.args(["-numa", "node,memdev=mem"]);

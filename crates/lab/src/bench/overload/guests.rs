@@ -59,7 +59,8 @@ impl Guests {
     pub fn start(setup: &Setup, nic: Nic, switch: &Namespace, ends: &[Peer]) -> Result<Guests, OverloadError> {
         let parts = Parts::find(nic)?;
         let program = std::env::current_exe()?;
-        let mut ends: Vec<Option<OwnedFd>> = ends.iter().map(Peer::descriptor).map(|end| end.map(Some)).collect::<Result<_, _>>()?;
+        let mut ends: Vec<Option<OwnedFd>> =
+            ends.iter().map(Peer::descriptor).map(|end| end.map(Some)).collect::<Result<_, _>>()?;
         ends.resize_with(SENDERS + 1, || None);
         let mut starting = Vec::new();
         for (i, end) in ends.into_iter().enumerate() {
@@ -117,7 +118,8 @@ impl Guests {
 
     /// Starts the agent in a guest: it waits for its slow programs as long as it takes, as the switch does.
     pub fn start_agent(&mut self, i: usize) -> Result<(), OverloadError> {
-        let command = format!("/usr/bin/{} agent --interface {DEVICE} --detection-time off >/tmp/agent 2>&1 &", self.program);
+        let command =
+            format!("/usr/bin/{} agent --interface {DEVICE} --detection-time off >/tmp/agent 2>&1 &", self.program);
         said(&mut self.guests[i], &command).map(drop)
     }
 
@@ -148,7 +150,8 @@ impl Guests {
         })?;
         let all: u64 = sent.iter().map(|s| s.sent).sum();
         let sink = &mut self.guests[sink];
-        let done = format!("cd /tmp; echo {all} >told; mv told sent; until [ -e ended ]; do usleep 50000; done; cat result");
+        let done =
+            format!("cd /tmp; echo {all} >told; mv told sent; until [ -e ended ]; do usleep 50000; done; cat result");
         Ok((sent, answer(sink, &done, patience)?))
     }
 

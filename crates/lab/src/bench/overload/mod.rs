@@ -351,7 +351,8 @@ impl Rig {
         let sent: u64 = sent_each.iter().map(|s| s.sent).sum();
         let seconds = sent_each.iter().map(|s| s.seconds).fold(0.0, f64::max);
         let lost = sent.saturating_sub(seen.received);
-        let mbps = |datagrams: u64, seconds: f64| (datagrams * load.payload as u64 * 8) as f64 / seconds.max(1e-9) / 1e6;
+        let mbps =
+            |datagrams: u64, seconds: f64| (datagrams * load.payload as u64 * 8) as f64 / seconds.max(1e-9) / 1e6;
         Ok(Figures {
             switch: self.switch,
             tenants: match self.guests {
@@ -394,7 +395,9 @@ impl Rig {
             Under::Bridge | Under::Ovs { .. } => None,
         };
         let counted = stacks.into_iter().zip(devices).enumerate();
-        Ok(Seen(counted.map(|(i, (stack, device))| Counted::new(stack, device, ports.as_ref().map(|p| &p[i]))).collect()))
+        Ok(Seen(
+            counted.map(|(i, (stack, device))| Counted::new(stack, device, ports.as_ref().map(|p| &p[i]))).collect(),
+        ))
     }
 }
 
@@ -404,7 +407,10 @@ fn name(i: usize) -> String {
 
 /// Our switch; the experiment's receivers are slow and nobody is stuck.
 fn engine() -> Engine {
-    Engine::new(SENDERS + 1, ValeConfig { detection_time: sluicenet_proto::time::Duration::MAX, ..ValeConfig::default() })
+    Engine::new(
+        SENDERS + 1,
+        ValeConfig { detection_time: sluicenet_proto::time::Duration::MAX, ..ValeConfig::default() },
+    )
 }
 
 fn plug(engine: &mut Engine, i: usize, port: Box<dyn sluicenet_dataplane::port::Port>) -> Result<(), OverloadError> {

@@ -32,7 +32,8 @@ pub fn exchange(lan: &Lan, load: &Load, stop: &AtomicBool) -> Result<(Vec<Sent>,
     std::thread::scope(|scope| {
         let told = &told;
         let sinking = scope.spawn(move || load::receive(&mut sink, QUIET, || told.get().copied()));
-        let send = |mut sender: Sender| scope.spawn(move || load::send(&mut sender, load, || stop.load(Ordering::Relaxed)));
+        let send =
+            |mut sender: Sender| scope.spawn(move || load::send(&mut sender, load, || stop.load(Ordering::Relaxed)));
         let sending: Vec<_> = senders.into_iter().map(send).collect();
         let sent: io::Result<Vec<Sent>> = sending.into_iter().map(join).collect();
         // Also when a sender failed: the sink must end.

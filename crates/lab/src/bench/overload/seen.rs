@@ -120,7 +120,8 @@ impl Seen {
         if switch == Switch::Ours {
             points.switch = sink.switch;
         } else {
-            let known = points.sender_qdisc + points.sender_device + points.sink_device + points.softnet + points.socket;
+            let known =
+                points.sender_qdisc + points.sender_device + points.sink_device + points.softnet + points.socket;
             points.switch = lost.saturating_sub(known);
         }
         points
