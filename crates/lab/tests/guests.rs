@@ -7,7 +7,7 @@ mod switching;
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_lab::switch::control::{Answer, Request};
-use sluicenet_lab::testbed::guest::{Guest, GuestConfig, GuestError, Parts, program};
+use sluicenet_lab::testbed::guest::{Attachment, Guest, GuestConfig, GuestError, Nic, Parts, program};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
@@ -35,7 +35,8 @@ fn guest(running: &Running, parts: &Parts, k: usize, programs: Vec<PathBuf>, bes
     let settings = settings.split_whitespace().map(str::to_owned).collect();
     let added = running.ask(Request::AddPort { name, settings });
     assert!(matches!(added, Answer::Ok(_)), "{added:?}");
-    let config = GuestConfig { mac: [2, 0, 0, 0, 0, k as u8], address, socket, programs, memory_mib: 192 };
+    let (nic, attachment) = (Nic::Virtio, Attachment::VhostUser(socket));
+    let config = GuestConfig { mac: [2, 0, 0, 0, 0, k as u8], address, nic, attachment, programs, memory_mib: 192 };
     Guest::start(parts, &config, &folder, PATIENCE).unwrap()
 }
 
@@ -89,7 +90,7 @@ fn a_slow_program_in_a_guest_loses_nothing_with_an_agent() {
     if let Ok(role) = std::env::var(ROLE) {
         return play(&role);
     }
-    let found = || Ok((Parts::find()?, program("iperf3")?, program("strip")?));
+    let found = || Ok((Parts::find(Nic::Virtio)?, program("iperf3")?, program("strip")?));
     let (parts, iperf3, _) = match found() {
         Ok(found) => found,
         Err(e @ GuestError::Missing(_)) => return println!("skipped: {e}"),
@@ -150,7 +151,7 @@ fn a_slow_program_in_a_guest_loses_nothing_with_an_agent() {
 
 #[test]
 fn two_guests_ping_and_stream_to_each_other_through_the_switch() {
-    let (parts, iperf3) = match Parts::find().and_then(|parts| Ok((parts, program("iperf3")?))) {
+    let (parts, iperf3) = match Parts::find(Nic::Virtio).and_then(|parts| Ok((parts, program("iperf3")?))) {
         Ok(found) => found,
         Err(e @ GuestError::Missing(_)) => return println!("skipped: {e}"),
         Err(e) => panic!("{e}"),
@@ -197,4 +198,40 @@ fn two_guests_ping_and_stream_to_each_other_through_the_switch() {
     said(&mut zero, "true");
     let (frames, time) = (status.ledger.delivered, started.elapsed().as_secs_f64());
     println!("two guests: {frames} frames, none lost, {time:.0} s; {}", figures.join("; "));
+}
+
+#[test]
+fn guests_killed_with_frames_in_flight_cost_nobody_else() {
+    let parts = match Parts::find(Nic::Virtio) {
+        Ok(parts) => parts,
+        Err(e @ GuestError::Missing(_)) => return println!("skipped: {e}"),
+        Err(e) => panic!("{e}"),
+    };
+    let running = Running::start("killed", "[watchdog]\naction = \"off\"\n");
+    let sluicenet = PathBuf::from(env!("CARGO_BIN_EXE_sluicenet"));
+    let mut zero = guest(&running, &parts, 0, vec![sluicenet], "");
+    let one = guest(&running, &parts, 1, vec![], "");
+    let mut two = guest(&running, &parts, 2, vec![], "");
+    said(&mut zero, "arp -s 10.99.0.2 02:00:00:00:00:01");
+    let send = "sluicenet bench tenant send --to 10.99.0.2:7000 --number 0 --payload 1400 --seconds 600";
+    said(&mut zero, &format!("{send} >/dev/null 2>&1 &"));
+    running.until("frames for one", |s| s.ports[1].delivered > 2_000);
+
+    // The receiver, while frames are on their way to it: what waits for it is dropped by name, and its sender goes on.
+    drop(one);
+    let gone = running.until("the switch to notice", |s| s.ports[1].counters["connected"] == 0);
+    let sent = gone.ports[0].accepted;
+    running.until("more of the sender", |s| s.ports[0].accepted > sent + 1_000 || s.ports[0].lent > 0);
+    said(&mut two, "until ping -c 1 -W 1 10.99.0.1 >/dev/null; do :; done");
+
+    // The sender, while it sends.
+    drop(zero);
+    let left = running.until("the books to balance", |s| {
+        s.ports[0].counters["connected"] == 0
+            && s.ledger.accepted == s.ledger.delivered + s.ledger.dropped + s.ledger.queued
+    });
+    assert_eq!(left.ports[0].lent, 0, "{left:?}");
+    assert!(left.ports.iter().all(|p| p.counters["broken_queues"] == 0 && p.counters["memory_lost"] == 0), "{left:?}");
+    assert_eq!(left.ports[2].counters["connected"], 1);
+    said(&mut two, "true");
 }

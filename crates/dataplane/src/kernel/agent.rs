@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use sluicenet_proto::agent::room::{BUFFER_DEFAULT, Room, Rooms};
 use sluicenet_proto::agent::talk::{Marks, Talk};
 use sluicenet_proto::time::{Duration, Instant};
-use sluicenet_wire::agent::{ETHERTYPE, LEN, Message, PARTS_MAX, Repr};
+use sluicenet_wire::agent::{DESTINATION, ETHERTYPE, LEN, Message, PARTS_MAX, Repr};
 use sluicenet_wire::ethernet::MacAddress;
 use std::fs::File;
 use std::io;
@@ -259,6 +259,7 @@ impl Wire {
         let packet = sys::packet_socket().tried(what)?;
         // Past what waits at the interface's queue: that may be what waits for this.
         sys::set_option(packet.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1).tried(what)?;
+        sys::join_group(packet.as_fd(), link.index, DESTINATION.0).tried(what)?;
         sys::bind_packet(packet.as_fd(), link.index, ETHERTYPE.0).tried(what)?;
         Ok(Wire { packet, mac: MacAddress(link.mac), mtu: link.mtu })
     }

@@ -44,10 +44,8 @@ impl EdgeCounters {
 /// Reads them, from any thread and namespace, from the time it was opened on.
 #[derive(Debug)]
 pub struct Edge {
-    tenant: (Links, String),
+    tenant: Stack,
     switch: (Links, String),
-    snmp: File,
-    softnet: File,
     before: EdgeCounters,
 }
 
@@ -59,16 +57,9 @@ impl Edge {
         switch: &Namespace,
         switch_device: &str,
     ) -> Result<Edge, KernelError> {
-        // A file in /proc/net shows the namespace of who opened it.
-        let open =
-            |name: &str| File::open(format!("/proc/thread-self/net/{name}")).tried(|| format!("/proc/net/{name}"));
-        let (links, snmp, softnet) =
-            tenant.enter(|| Ok::<_, KernelError>((Links::open()?, open("snmp")?, open("softnet_stat")?)))??;
         let mut edge = Edge {
-            tenant: (links, tenant_device.to_owned()),
+            tenant: Stack::open(tenant, tenant_device)?,
             switch: (switch.enter(Links::open)??, switch_device.to_owned()),
-            snmp,
-            softnet,
             before: EdgeCounters::default(),
         };
         edge.before = edge.absolute()?;
@@ -82,13 +73,71 @@ impl Edge {
 
     fn absolute(&mut self) -> Result<EdgeCounters, KernelError> {
         let ours = self.switch.0.get(&self.switch.1)?;
-        let theirs = self.tenant.0.get(&self.tenant.1)?;
+        let theirs = self.tenant.read()?;
+        Ok(EdgeCounters {
+            qdisc: theirs.qdisc,
+            tenant_device: theirs.not_sent + theirs.not_received,
+            switch_device: ours.stats.tx_dropped + ours.stats.rx_dropped,
+            softnet: theirs.softnet,
+            sockets: theirs.sockets,
+            reassembly: theirs.reassembly,
+        })
+    }
+}
+
+/// What a kernel counted between programs and one of its devices since that is there: frames that went through, and what was
+/// thrown away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackCounters {
+    /// Frames that the device sent.
+    pub sent: u64,
+    /// Frames that it received.
+    pub received: u64,
+    /// Thrown away in its queue.
+    pub qdisc: u64,
+    /// At the device, of what it was to send.
+    pub not_sent: u64,
+    /// Of what it received.
+    pub not_received: u64,
+    /// As in [`EdgeCounters`].
+    pub softnet: u64,
+    /// As in [`EdgeCounters`].
+    pub sockets: u64,
+    /// As in [`EdgeCounters`].
+    pub reassembly: u64,
+}
+
+/// Reads them, from any thread and namespace.
+#[derive(Debug)]
+pub struct Stack {
+    links: Links,
+    device: String,
+    snmp: File,
+    softnet: File,
+}
+
+impl Stack {
+    /// At a device of a namespace.
+    pub fn open(namespace: &Namespace, device: &str) -> Result<Stack, KernelError> {
+        // A file in /proc/net shows the namespace of who opened it.
+        let open =
+            |name: &str| File::open(format!("/proc/thread-self/net/{name}")).tried(|| format!("/proc/net/{name}"));
+        let (links, snmp, softnet) =
+            namespace.enter(|| Ok::<_, KernelError>((Links::open()?, open("snmp")?, open("softnet_stat")?)))??;
+        Ok(Stack { links, device: device.to_owned(), snmp, softnet })
+    }
+
+    /// What was counted.
+    pub fn read(&mut self) -> Result<StackCounters, KernelError> {
+        let link = self.links.get(&self.device)?;
         let snmp = text(&mut self.snmp).tried(|| "/proc/net/snmp".to_owned())?;
         let udp = |name| snmp_value(&snmp, "Udp:", name);
-        Ok(EdgeCounters {
-            qdisc: self.tenant.0.queue_drops(theirs.index)?,
-            tenant_device: theirs.stats.tx_dropped + theirs.stats.rx_dropped,
-            switch_device: ours.stats.tx_dropped + ours.stats.rx_dropped,
+        Ok(StackCounters {
+            sent: link.stats.tx_packets,
+            received: link.stats.rx_packets,
+            qdisc: self.links.queue_drops(link.index)?,
+            not_sent: link.stats.tx_dropped,
+            not_received: link.stats.rx_dropped,
             softnet: softnet_drops(&text(&mut self.softnet).tried(|| "/proc/net/softnet_stat".to_owned())?),
             sockets: udp("RcvbufErrors") + udp("MemErrors"),
             reassembly: snmp_value(&snmp, "Ip:", "ReasmFails"),

@@ -4,6 +4,7 @@
 //!   have room for: nothing is lost from `send()` to `recv()`, on an unmodified kernel;
 //! - [`tap`]: a TAP whose queue is held, where nobody may enter the tenant's namespace;
 //! - [`packet`]: a device as it is, such as the one to the fabric;
+//! - [`socket`]: a guest's device that QEMU emulates, where no memory is shared with the guest;
 //! - [`netns`], [`link`]: namespaces and what is in them; [`edge`]: what the kernel itself threw away, by place;
 //! - [`agent`]: what runs inside a guest and says what its sockets have room for;
 //! - [`lan`], [`load`]: tenants, and programs that send and receive as fast as sockets let them, for experiments.
@@ -18,6 +19,7 @@ pub mod link;
 pub mod load;
 pub mod netns;
 pub mod packet;
+pub mod socket;
 pub mod tap;
 
 pub mod valve;

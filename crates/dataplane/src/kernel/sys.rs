@@ -62,6 +62,18 @@ pub(super) fn set_promiscuous(fd: BorrowedFd<'_>, device: u32) -> io::Result<()>
     set_bytes(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
+/// Has a device take in frames for a group address: one that looks at addresses itself takes no other's.
+pub(super) fn join_group(fd: BorrowedFd<'_>, device: u32, group: [u8; 6]) -> io::Result<()> {
+    let mut request = libc::packet_mreq {
+        mr_ifindex: device as i32,
+        mr_type: libc::PACKET_MR_MULTICAST as u16,
+        mr_alen: 6,
+        mr_address: [0; 8],
+    };
+    request.mr_address[..6].copy_from_slice(&group);
+    set_bytes(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
+}
+
 fn set_bytes<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as u32;
     // SAFETY: the value is alive, and `len` is its size.

@@ -2,11 +2,11 @@
 
 use super::failure::Failure;
 use super::files::Scratch;
+use super::overload::{OverloadArgs, SweepArgs};
 use super::table::{Table, count, short};
 use super::{Global, interrupt, output};
 use crate::bench::ft::{self, FatTree};
 use crate::bench::local;
-use crate::bench::overload::{self, Overload};
 use crate::bench::ports::{self, Ports};
 use crate::bench::tcp::{self, Tcp};
 use std::path::PathBuf;
@@ -34,6 +34,11 @@ enum What {
     Overload(OverloadArgs),
     /// TCP between two tenants, with segmentation offload and without
     Tcp(TcpArgs),
+    /// `overload` at rates that rise step by step: how much is received, and lost, over which switch
+    LossSweep(SweepArgs),
+    /// What a guest is told to do
+    #[command(hide = true)]
+    Tenant(super::tenant::Tenant),
 }
 
 #[derive(Debug, clap::Args)]
@@ -52,19 +57,6 @@ struct TcpArgs {
 }
 
 #[derive(Debug, clap::Args)]
-struct OverloadArgs {
-    /// Over which switch
-    #[arg(long, value_enum, default_value = "ours")]
-    switch: overload::Switch,
-    /// For how long
-    #[arg(long, value_name = "S", default_value_t = 3.0)]
-    seconds: f64,
-    /// Bytes of a datagram
-    #[arg(long, value_name = "BYTES", default_value_t = 1472, value_parser = clap::value_parser!(u16).range(8..=65_507))]
-    payload: u16,
-}
-
-#[derive(Debug, clap::Args)]
 struct Seconds {
     /// For how long
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
@@ -80,7 +72,14 @@ struct Idle {
     time: Seconds,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if rate > 0.0 && rate <= 1e6 => Ok(rate),
+        _ => Err("Mb/s from more than 0 to 1000000 are expected".into()),
+    }
+}
+
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
         _ => Err("from more than 0 to 3600 is expected".into()),
@@ -155,6 +154,8 @@ impl Bench {
             What::Ports(ports) => ports.main(global),
             What::Overload(overload) => overload.main(global),
             What::Tcp(tcp) => tcp.main(global),
+            What::LossSweep(sweep) => sweep.main(global),
+            What::Tenant(tenant) => tenant.main(),
             What::Latency(time) => local(local::latency(time.get(), interrupt::flag()), global),
             What::Idle(idle) => local(local::idle(idle.ports.into(), idle.time.get()), global),
             What::Blocked(time) => local(local::blocked(time.get(), interrupt::flag()), global),
@@ -215,45 +216,6 @@ impl PortsArgs {
         }
         if f.lost > 0 {
             return Err(Failure::Failed(format!("{} frames were lost", f.lost)));
-        }
-        if interrupt::raised() {
-            return Err(Failure::Interrupted("the figures are of the part that was run".into()));
-        }
-        Ok(())
-    }
-}
-
-impl OverloadArgs {
-    fn main(self, global: Global) -> Result<(), Failure> {
-        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
-            return Err(Failure::Input(format!("--seconds {}: from more than 0 to 3600", self.seconds)));
-        }
-        let scratch = Scratch::new()?;
-        let what = Overload {
-            switch: self.switch,
-            time: Duration::from_secs_f64(self.seconds),
-            payload: self.payload.into(),
-            scratch: scratch.path().to_owned(),
-        };
-        let f = overload::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
-        if global.json {
-            output::json(&f);
-        } else {
-            let mut t = Table::new(2, ["", ""]);
-            t.row(["sent", &count(f.sent)]);
-            t.row(["received", &format!("{}, {:.0} thousand/s", count(f.received), f.received_kpps)]);
-            t.row(["lost", &format!("{}, {:.1} %", count(f.lost), f.lost_percent)]);
-            let at = &f.lost_at;
-            t.row(["  senders' queues", &count(at.sender_qdisc)]);
-            t.row(["  senders' devices", &count(at.sender_device)]);
-            t.row(["  switch", &count(at.switch)]);
-            t.row(["  sink's device", &count(at.sink_device)]);
-            t.row(["  softnet", &count(at.softnet)]);
-            t.row(["  sink's socket", &count(at.socket)]);
-            output::print(&t.text());
-        }
-        if self.switch == overload::Switch::Ours && f.lost > 0 {
-            return Err(Failure::Failed(format!("{} datagrams were lost", f.lost)));
         }
         if interrupt::raised() {
             return Err(Failure::Interrupted("the figures are of the part that was run".into()));

@@ -138,6 +138,40 @@ pub(super) fn slowdowns(model: &Model) -> Option<String> {
     }))
 }
 
+/// A curve of [`plot`].
+pub(super) struct Plotted {
+    /// Its name.
+    pub name: &'static str,
+    /// The class that gives it its colour.
+    pub colour: &'static str,
+    /// From left to right.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// One panel of curves over a number that is named below it.
+pub(super) fn plot(
+    description: &str,
+    (x, x_name): (Scale, &str),
+    (y, y_tick): (Scale, fn(f64) -> String),
+    curves: Vec<Plotted>,
+) -> String {
+    let mut svg = Svg::new(description);
+    svg.height += KEY_LINE;
+    svg.x_axis(x, number_tick);
+    svg.text((LEFT + RIGHT) / 2.0, BOTTOM + 24.0 + KEY_LINE, "middle", "soft", &escape(x_name));
+    svg.y_axis(y, y_tick);
+    let count = curves.len();
+    for (i, curve) in curves.into_iter().enumerate() {
+        let points: Vec<_> = curve.points.iter().map(|&(a, b)| (svg_x(x, a), svg_y(y, b))).collect();
+        svg.line(&points, curve.colour.to_owned(), "");
+        // Spread along the curves: those that lie on each other still have readable names.
+        if let Some(&at) = points.get(points.len().saturating_sub(1) * (i + 1) / (count + 1)) {
+            svg.label(at, curve.colour.to_owned(), curve.name);
+        }
+    }
+    svg.finish()
+}
+
 /// The class that gives a series its colour.
 pub(super) fn colour(model: &Model, row: &Row) -> String {
     match model.series[row.series].value.as_str() {

@@ -7,6 +7,7 @@ mod charts;
 pub(crate) mod explain;
 mod findings;
 pub(crate) mod format;
+pub mod losses;
 mod model;
 mod page;
 mod places;

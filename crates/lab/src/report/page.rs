@@ -44,6 +44,11 @@ pub(super) fn render(model: &Model, inputs: &[&CellInput], options: &Options) ->
     body += &section("Words", "", &words(model));
     body += &section("What was run", "", &provenance(inputs, options));
 
+    document(&title, &body)
+}
+
+/// A page with that title and body, both HTML.
+pub(super) fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><title>{title} \

@@ -19,6 +19,11 @@ impl Scale {
         if max / min > LINEAR_RANGE { Scale::log(min / 1.5, max) } else { Scale::Linear(nice_ceiling(max)) }
     }
 
+    /// An axis from zero that takes in the `values`.
+    pub fn linear(values: impl Iterator<Item = f64>) -> Scale {
+        Scale::Linear(nice_ceiling(range(values).1))
+    }
+
     /// A logarithmic axis that takes in the positive `values`.
     pub fn for_curves(values: impl Iterator<Item = f64>) -> Scale {
         let (min, max) = range(values);

@@ -1,30 +1,59 @@
-//! Real virtual machines: QEMU guests at the switch, under software emulation, from the installed Debian cloud kernel and a
-//! file system made on the spot: busybox, the modules of the network device, and programs with their libraries.
+//! Real virtual machines: QEMU guests at the switch, under software emulation, from an installed Debian kernel and a file
+//! system made on the spot: busybox, the modules of the network device, and programs with their libraries.
 //!
 //! A guest is told what to do through its serial console, one command at a time.
 
+use serde::Serialize;
+use sluicenet_dataplane::kernel::netns::Namespace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Modules of the network device, each after those it needs, and of what an agent asks the kernel.
-const MODULES: [&str; 10] = [
-    "virtio_ring",
-    "virtio",
-    "virtio_pci_modern_dev",
-    "virtio_pci_legacy_dev",
-    "virtio_pci",
-    "failover",
-    "net_failover",
-    "virtio_net",
-    "inet_diag",
-    "udp_diag",
-];
+/// A guest's network device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Nic {
+    /// Made for virtual machines
+    Virtio,
+    /// Intel's, emulated whole
+    E1000,
+}
+
+impl Nic {
+    /// Its modules, each after those it needs, and those of what an agent asks the kernel.
+    fn modules(self) -> &'static [&'static str] {
+        match self {
+            Nic::Virtio => &[
+                "virtio_ring",
+                "virtio",
+                "virtio_pci_modern_dev",
+                "virtio_pci_legacy_dev",
+                "virtio_pci",
+                "failover",
+                "net_failover",
+                "virtio_net",
+                "inet_diag",
+                "udp_diag",
+            ],
+            Nic::E1000 => &["e1000", "inet_diag", "udp_diag"],
+        }
+    }
+
+    /// The package of a kernel that has them.
+    fn package(self) -> &'static str {
+        match self {
+            Nic::Virtio => "linux-image-cloud-amd64",
+            // The cloud kernel leaves it out.
+            Nic::E1000 => "linux-image-amd64",
+        }
+    }
+}
 
 /// Bytes of a line that a terminal takes at once, less its end (termios(3), canonical mode).
 const COMMAND_BYTES_MAX: usize = 4_000;
@@ -51,7 +80,7 @@ impl fmt::Display for GuestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             GuestError::Missing(what) => {
-                write!(f, "{what}: needs qemu-system-x86_64, a static busybox and a Debian cloud kernel ")?;
+                write!(f, "{what}: a guest needs qemu-system-x86_64, a static busybox and a Debian kernel ")?;
                 f.write_str("(apt-get install qemu-system-x86 busybox-static linux-image-cloud-amd64)")
             }
             GuestError::Io(what, e) => write!(f, "{what}: {e}"),
@@ -80,42 +109,49 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// What is installed here.
+    /// What is installed here for guests with such a network device.
     ///
     /// # Errors
-    /// Says the first thing that is missing.
-    pub fn find() -> Result<Parts, GuestError> {
+    /// Says the first thing that is missing, and what to install.
+    pub fn find(nic: Nic) -> Result<Parts, GuestError> {
         let qemu = program("qemu-system-x86_64")?;
         let busybox = program("busybox")?;
         let boot = Path::new("/boot");
-        let name = |p: &PathBuf| p.file_name().is_some_and(|n| is_cloud_kernel(&n.to_string_lossy()));
-        let files = std::fs::read_dir(boot).map_err(at(boot))?;
-        let kernel = files.flatten().map(|f| f.path()).filter(name).max();
-        let kernel = kernel.ok_or_else(|| GuestError::Missing("no /boot/vmlinuz-*cloud*".into()))?;
-        let version = kernel.file_name().unwrap_or_default().to_string_lossy().replacen("vmlinuz-", "", 1);
-        let mut found = BTreeMap::new();
-        let mut folders = vec![PathBuf::from(format!("/lib/modules/{version}/kernel"))];
-        while let Some(folder) = folders.pop() {
-            for file in std::fs::read_dir(&folder).map_err(at(&folder))?.flatten() {
-                let path = file.path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else if let Some(name) = path.file_name().and_then(|n| n.to_str()?.strip_suffix(".ko")) {
-                    found.insert(name.to_owned(), path.clone());
-                }
+        let files = std::fs::read_dir(boot).map_err(at(boot))?.flatten();
+        let mut versions: Vec<String> =
+            files.filter_map(|f| f.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned)).collect();
+        // Those made for guests are up sooner.
+        versions.sort_by_key(|version| (!version.contains("cloud"), std::cmp::Reverse(version.clone())));
+        for version in &versions {
+            if let Some(modules) = modules(Path::new("/lib/modules").join(version).as_path(), nic) {
+                return Ok(Parts { qemu, busybox, kernel: boot.join(format!("vmlinuz-{version}")), modules });
             }
         }
-        let module = |name: &&str| {
-            let missing = || GuestError::Missing(format!("no module {name} of {version}, not compressed"));
-            found.get(*name).cloned().ok_or_else(missing)
-        };
-        let modules = MODULES.iter().map(module).collect::<Result<_, _>>()?;
-        Ok(Parts { qemu, busybox, kernel, modules })
+        let (names, package) = (nic.modules().join(", "), nic.package());
+        Err(GuestError::Missing(format!(
+            "no kernel in /boot with the modules {names}, not compressed ({package} has them)"
+        )))
     }
 }
 
-fn is_cloud_kernel(name: &str) -> bool {
-    name.starts_with("vmlinuz-") && name.contains("cloud")
+/// The modules of a network device among those of a kernel, without those that are built in; `None` when one is missing.
+fn modules(of: &Path, nic: Nic) -> Option<Vec<PathBuf>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![of.join("kernel")];
+    while let Some(folder) = folders.pop() {
+        for file in std::fs::read_dir(&folder).ok()?.flatten() {
+            let path = file.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if let Some(name) = path.file_name().and_then(|n| n.to_str()?.strip_suffix(".ko")) {
+                found.insert(name.to_owned(), path.clone());
+            }
+        }
+    }
+    let built_in = std::fs::read_to_string(of.join("modules.builtin")).unwrap_or_default();
+    let is_built_in = |name: &str| built_in.lines().any(|line| line.ends_with(&format!("/{name}.ko")));
+    let wanted = nic.modules().iter().filter(|name| !is_built_in(name));
+    wanted.map(|&name| found.get(name).cloned()).collect()
 }
 
 /// Where a program is.
@@ -128,15 +164,35 @@ pub fn program(name: &str) -> Result<PathBuf, GuestError> {
     places.find(|p| p.is_file()).ok_or_else(|| GuestError::Missing(format!("no {name}")))
 }
 
+/// How a guest's network device is at a switch.
+#[derive(Debug)]
+pub enum Attachment {
+    /// By the socket of a port, at which the switch listens: for [`Nic::Virtio`].
+    VhostUser(PathBuf),
+    /// By a TAP device that QEMU makes, and that ends with it.
+    Tap {
+        /// The name of the namespace in which it is made; the machine itself stays outside of the tenant's world.
+        namespace: String,
+        /// Its name there.
+        device: String,
+        /// Whether the guest may leave checksums and segments to be done by who takes its frames.
+        offloads: bool,
+    },
+    /// By a datagram socket: see [`SocketPort`](sluicenet_dataplane::kernel::socket::SocketPort).
+    Socket(OwnedFd),
+}
+
 /// What a guest is to be.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct GuestConfig {
     /// The address of its network device, `eth0`.
     pub mac: [u8; 6],
     /// Its IPv4 address there, in a network of 256.
     pub address: Ipv4Addr,
-    /// The socket of its port, at which the switch listens.
-    pub socket: PathBuf,
+    /// Which device that is.
+    pub nic: Nic,
+    /// How it is at the switch.
+    pub attachment: Attachment,
     /// Programs it has beside busybox.
     pub programs: Vec<PathBuf>,
     /// Its memory, in MiB.
@@ -173,7 +229,15 @@ impl Guest {
         let listener = UnixListener::bind(&socket).map_err(at(&socket))?;
         listener.set_nonblocking(true).map_err(at(&socket))?;
         let until = Instant::now() + timeout;
-        let mut machine = Machine(qemu(parts, config, &image, &socket).spawn().map_err(at(&parts.qemu))?);
+        let mut command = qemu(parts, config, &image, &socket)?;
+        let spawned = match &config.attachment {
+            Attachment::Tap { namespace, .. } => {
+                let namespace = Namespace::open(namespace);
+                namespace.and_then(|n| n.enter(|| command.spawn())).map_err(io::Error::from).and_then(|spawned| spawned)
+            }
+            Attachment::VhostUser(_) | Attachment::Socket(_) => command.spawn(),
+        };
+        let mut machine = Machine(spawned.map_err(at(&parts.qemu))?);
         let console = loop {
             match listener.accept() {
                 Ok((console, _)) => break console,
@@ -263,10 +327,20 @@ impl Drop for Machine {
     }
 }
 
-fn qemu(parts: &Parts, config: &GuestConfig, image: &Path, console: &Path) -> Command {
+fn qemu(parts: &Parts, config: &GuestConfig, image: &Path, console: &Path) -> Result<Command, GuestError> {
     let mut command = Command::new(&parts.qemu);
     let memory = config.memory_mib;
-    command.args(["-machine", "q35,accel=tcg", "-cpu", "max", "-nodefaults", "-no-user-config", "-display", "none"]);
+    command.args([
+        "-machine",
+        "q35,accel=tcg",
+        "-cpu",
+        "max",
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+    ]);
     command.args(["-m", &memory.to_string()]);
     command.arg("-object").arg(format!("memory-backend-memfd,id=mem,size={memory}M,share=on"));
     command.args(["-numa", "node,memdev=mem"]);
@@ -274,13 +348,30 @@ fn qemu(parts: &Parts, config: &GuestConfig, image: &Path, console: &Path) -> Co
     command.args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1"]);
     command.arg("-chardev").arg(format!("socket,id=console,path={}", console.display()));
     command.args(["-serial", "chardev:console"]);
-    command.arg("-chardev").arg(format!("socket,id=port,path={},reconnect=1", config.socket.display()));
-    command.args(["-netdev", "vhost-user,id=net,chardev=port"]);
-    let mac = config.mac.map(|b| format!("{b:02x}")).join(":");
-    // QEMU 7.2 ends with vectors under software emulation.
-    command.arg("-device").arg(format!("virtio-net-pci,netdev=net,mac={mac},vectors=0,romfile="));
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    command
+    match &config.attachment {
+        Attachment::VhostUser(socket) => {
+            command.arg("-chardev").arg(format!("socket,id=port,path={},reconnect=1", socket.display()));
+            command.args(["-netdev", "vhost-user,id=net,chardev=port"]);
+        }
+        Attachment::Tap { device, offloads, .. } => {
+            let vnet_hdr = if *offloads { "on" } else { "off" };
+            let tap = format!("tap,id=net,ifname={device},script=no,downscript=no,vhost=off,vnet_hdr={vnet_hdr}");
+            command.arg("-netdev").arg(tap);
+        }
+        Attachment::Socket(end) => {
+            // The one descriptor that a child gets without inheriting all.
+            command.stdin(end.try_clone().map_err(|e| GuestError::Io("the guest's socket".into(), e))?);
+            command.args(["-netdev", "socket,id=net,fd=0"]);
+        }
+    }
+    let mac = config.mac.map(|b| format!("{b:02x}")).join(":");
+    command.arg("-device").arg(match config.nic {
+        // QEMU 7.2 ends with vectors under software emulation.
+        Nic::Virtio => format!("virtio-net-pci,netdev=net,mac={mac},vectors=0,romfile="),
+        Nic::E1000 => format!("e1000,netdev=net,mac={mac},romfile="),
+    });
+    Ok(command)
 }
 
 /// The initial file system, in the "newc" form of cpio, which the kernel unpacks.
@@ -343,10 +434,41 @@ impl Archive {
 
     /// A file of this machine, which may be executed.
     fn file(&mut self, name: &Path, from: &Path) -> Result<(), GuestError> {
-        let data = std::fs::read(from).map_err(at(from))?;
+        let mut data = std::fs::read(from).map_err(at(from))?;
+        leave_out_symbols(&mut data);
         self.folders(name.parent().unwrap_or(Path::new("")));
         self.entry(&name.to_string_lossy(), 0o100_755, (0, 0), &data);
         Ok(())
+    }
+}
+
+/// Cuts from a program or library what only debuggers and linkers read, many times the rest: what is behind its last segment,
+/// and the table of its sections. A file of another kind is left as it is.
+fn leave_out_symbols(elf: &mut Vec<u8>) {
+    /// `ET_EXEC` and `ET_DYN`: a module (`ET_REL`) is linked by its sections when it is loaded.
+    const LOADED: [u64; 2] = [2, 3];
+    let field = |at: usize, len: usize| {
+        let bytes = elf.get(at..at.checked_add(len)?)?;
+        Some(bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
+    };
+    let end = || {
+        // 64 bits, least significant byte first.
+        if elf.get(..6)? != b"\x7fELF\x02\x01" || !LOADED.contains(&field(16, 2)?) {
+            return None;
+        }
+        let (first, size, count) = (field(32, 8)? as usize, field(54, 2)? as usize, field(56, 2)? as usize);
+        let mut end = (first + size * count) as u64;
+        for header in (0..count).map(|i| first + size * i) {
+            // Where a segment is in the file, and its length there.
+            end = end.max(field(header + 8, 8)?.checked_add(field(header + 32, 8)?)?);
+        }
+        (end <= elf.len() as u64).then_some(end as usize)
+    };
+    if let Some(end) = end() {
+        elf.truncate(end);
+        // The place of the table, and how many it has.
+        elf[40..48].fill(0);
+        elf[60..64].fill(0);
     }
 }
 
@@ -389,6 +511,25 @@ mod tests {
         assert!(at.iter().all(|places| places.len() == 1), "{at:?}");
         assert!(at.is_sorted(), "{at:?}");
         assert_eq!(archive.bytes.len() % 4, 0);
+    }
+
+    #[test]
+    fn a_program_runs_without_what_only_debuggers_read() {
+        let mut program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let whole = program.len();
+        leave_out_symbols(&mut program);
+        assert!(program.len() < whole);
+        let path = std::env::temp_dir().join(format!("sluicenet-cut-{}", std::process::id()));
+        std::fs::write(&path, &program).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let listed = Command::new(&path).arg("--list").output();
+        std::fs::remove_file(&path).unwrap();
+        assert!(String::from_utf8_lossy(&listed.unwrap().stdout).contains("a_program_runs"));
+        for other in [&b"#!/bin/sh\n"[..], b"\x7fELF\x02\x01", b""] {
+            let mut data = other.to_vec();
+            leave_out_symbols(&mut data);
+            assert_eq!(data, other);
+        }
     }
 
     #[test]

@@ -1,0 +1,63 @@
+//! Senders and sink in namespaces, each a thread of this program.
+
+use super::load::{self, Load, PORT, Received, Sent, Stack};
+use super::{OverloadError, SENDERS, SINK};
+use sluicenet_dataplane::kernel::edge;
+use sluicenet_dataplane::kernel::lan::{DEVICE, Lan};
+use sluicenet_dataplane::kernel::load::{Sender, Sink};
+use sluicenet_dataplane::kernel::netns::Namespace;
+use std::io;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// When nothing more comes for so long, what is missing is lost.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// Nothing but the experiment's frames: nobody looks for neighbours or routers.
+pub fn silence(namespace: &Namespace) -> Result<(), OverloadError> {
+    let file = |of: &str| format!("/proc/sys/net/ipv6/conf/{of}/disable_ipv6");
+    let write = |of: &str| if Path::new(&file(of)).exists() { std::fs::write(file(of), "1") } else { Ok(()) };
+    Ok(namespace.enter(|| ["default", "all"].into_iter().try_for_each(write))??)
+}
+
+/// One exchange; it ends early when `stop` is raised.
+pub fn exchange(lan: &Lan, load: &Load, stop: &AtomicBool) -> Result<(Vec<Sent>, Received), OverloadError> {
+    let to = Lan::socket(SINK, PORT);
+    let mut sink = Sink::bind(lan.tenant(SINK), to, load.payload, SENDERS as u16)?;
+    let senders = (0..SENDERS).map(|i| Sender::new(lan.tenant(i), i as u16, to, load.payload));
+    let senders = senders.collect::<Result<Vec<_>, _>>()?;
+    let told = OnceLock::new();
+    std::thread::scope(|scope| {
+        let told = &told;
+        let sinking = scope.spawn(move || load::receive(&mut sink, QUIET, || told.get().copied()));
+        let send =
+            |mut sender: Sender| scope.spawn(move || load::send(&mut sender, load, || stop.load(Ordering::Relaxed)));
+        let sending: Vec<_> = senders.into_iter().map(send).collect();
+        let sent: io::Result<Vec<Sent>> = sending.into_iter().map(join).collect();
+        // Also when a sender failed: the sink must end.
+        let all = sent.as_ref().map_or(0, |sent| sent.iter().map(|s| s.sent).sum());
+        told.get_or_init(|| all);
+        let received = join(sinking)?;
+        Ok((sent?, received))
+    })
+}
+
+/// Has a tenant send something, so that the switch knows where it is.
+pub fn introduce(lan: &Lan, i: usize) -> Result<(), OverloadError> {
+    for j in (0..=SENDERS).filter(|&j| j != i) {
+        Sender::new(lan.tenant(i), 0, Lan::socket(j, PORT), 64)?.send(1)?;
+    }
+    Ok(())
+}
+
+/// What the kernel counted at their devices.
+pub fn stacks(lan: &Lan) -> Result<Vec<Stack>, OverloadError> {
+    let read = |i| Ok(edge::Stack::open(lan.tenant(i), DEVICE)?.read()?.into());
+    (0..=SENDERS).map(read).collect()
+}
+
+fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
