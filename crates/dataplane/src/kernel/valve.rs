@@ -262,6 +262,11 @@ impl ValvePort {
                 Ok(fetched) => fetched,
                 // Said once when a device is switched off; it may come back.
                 Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => Fetched::default(),
+                // The first was to be cut in a way that its header cannot say; it is gone.
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                    self.counters.bad += 1;
+                    Fetched::default()
+                }
                 Err(_) => return Err(BrokenPort),
             };
             if fetched.frames > 0 {
