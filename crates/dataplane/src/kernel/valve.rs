@@ -43,6 +43,8 @@ use std::os::fd::{AsFd, OwnedFd};
 const KEEP_SHUT: Duration = Duration::from_secs(1);
 /// The same while the switch ends: the next one has the rest of [`KERNEL_POLLS_AFTER`] to start.
 const KEEP_SHUT_AT_END: Duration = Duration::from_ms(200);
+/// What the kernel was about to poll by itself when the switch began to end has come by then.
+const SETTLES_IN: Duration = Duration::from_ms(50);
 /// Turns without a frame after which a port is looked at in one of so many.
 const LOOKS: u32 = 8;
 /// Frames longer than the device's own, which their sender left to be cut, that the switch holds at most of the tenant, and
@@ -154,6 +156,7 @@ pub struct ValvePort {
     shut: bool,
     /// Nothing more is polled, and whether what was is all fetched.
     closed: bool,
+    closed_at: Option<Instant>,
     settled: bool,
     /// When it was polled last, and the turns since something came.
     polled: Instant,
@@ -193,6 +196,7 @@ impl ValvePort {
             now: Instant::ZERO,
             shut: false,
             closed: false,
+            closed_at: None,
             settled: false,
             polled: Instant::ZERO,
             quiet: 0,
@@ -262,6 +266,11 @@ impl ValvePort {
                 Ok(fetched) => fetched,
                 // Said once when a device is switched off; it may come back.
                 Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => Fetched::default(),
+                // The first was to be cut in a way that its header cannot say; it is gone.
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                    self.counters.bad += 1;
+                    Fetched::default()
+                }
                 Err(_) => return Err(BrokenPort),
             };
             if fetched.frames > 0 {
@@ -335,7 +344,9 @@ impl Port for ValvePort {
         self.now = now;
         self.inbox.new_turn();
         if self.closed {
-            self.settled = self.drain()? == 0 && self.inbox.pool().has_room_for_any();
+            let since = *self.closed_at.get_or_insert(now);
+            let settled = self.drain()? == 0 && self.inbox.pool().has_room_for_any();
+            self.settled = settled && now.since(since) >= SETTLES_IN;
         } else if self.inbox.is_quiet() && self.is_worth_a_look() {
             self.fetch()?;
         }

@@ -301,7 +301,14 @@ impl FabricArgs {
         let variants = loaded.expand_sweep()?;
         let variant = variants.get(self.number).ok_or_else(|| Failure::Input("there is no such variant".into()))?;
         let plan = Plan::new(&variant.scenario)?;
-        let spec = fabric::spec(&plan.scenario, &plan.stations())?;
+        let mut spec = fabric::spec(&plan.scenario, &plan.stations())?;
+        // In slow motion pauses are longer, and so is what makes one suspect.
+        let slowdown = variant.scenario.testbed.slowdown;
+        for edge in &mut spec.edges {
+            for time in [&mut edge.config.detection_time, &mut edge.config.restoration_time] {
+                *time = time.saturating_mul(slowdown);
+            }
+        }
         let fabric = Fabric::new(&spec).map_err(Failure::input)?;
         let inside = Namespace::open(&plan.fabric).map_err(|e| Failure::Failed(e.to_string()))?;
         let devices: Result<Vec<_>, _> =

@@ -110,7 +110,7 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
         let _ = write!(
             text,
             "[[port]]\nname = \"t{vm}\"\nkind = \"veth\"\ndevice = \"t{vm}\"\nnetns = \"{netns}\"\n\
-             tenant_netns = \"{tenant_netns}\"\nmac = \"{mac}\"\nip = \"{ip}\"\ntenant = {TENANT}\n",
+             tenant_netns = \"{tenant_netns}\"\nmac = \"{mac}\"\nip = \"{ip}\"\ntenant = {TENANT}\noffload = false\n",
             vm = tenant.vm,
             netns = server.namespace,
             tenant_netns = tenant.namespace,
