@@ -20,13 +20,13 @@ pub struct DeviceSeen {
 
 /// Of the device `name` in a switch's namespace.
 pub fn device(namespace: &Namespace, name: &str) -> Result<DeviceSeen, OverloadError> {
-    Ok(namespace.enter(|| {
+    namespace.enter(|| {
         let mut links = Links::open()?;
         let link = links.get(name)?;
         let stats = link.stats;
         let dropped = stats.rx_dropped + stats.tx_dropped + links.queue_drops(link.index)?;
         Ok::<_, OverloadError>(DeviceSeen { from: stats.rx_packets, to: stats.tx_packets, dropped })
-    })??)
+    })?
 }
 
 /// What was counted between a tenant and the switch.
