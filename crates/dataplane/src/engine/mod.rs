@@ -53,6 +53,9 @@ pub struct Engine {
     events: Option<SyncSender<Event>>,
     /// Nothing more is taken in.
     closing: bool,
+    /// Whose frames are taken first, and a bit for each whose frame a receiver did not admit in this turn.
+    first: usize,
+    turned_away: u64,
 }
 
 impl Engine {
@@ -71,6 +74,8 @@ impl Engine {
             changes: 0,
             events: None,
             closing: false,
+            first: 0,
+            turned_away: 0,
         }
     }
 

@@ -7,6 +7,10 @@ use std::net::IpAddr;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_SKMEMINFO: u16 = 7;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
+const RTA_DST: u16 = 1;
+const RTN_LOCAL: u8 = 2;
 /// Bytes of `inet_diag_msg`.
 const ANSWER_LEN: usize = 72;
 
@@ -19,10 +23,12 @@ pub(super) struct Socket {
     pub used: u32,
     /// Bytes it may take.
     pub limit: u32,
+    /// Bytes of memory of what is to be read, which become less with each datagram that is; `used` does in large steps.
+    pub queued: u32,
 }
 
-/// The socket to which the kernel would give a datagram of `flow`.
-pub(super) fn socket(netlink: &mut Netlink, flow: &Flow) -> io::Result<Option<Socket>> {
+/// The socket to which the kernel would give a datagram of `flow` that comes in at the device of that number.
+pub(super) fn socket(netlink: &mut Netlink, flow: &Flow, device: u32) -> io::Result<Option<Socket>> {
     // `inet_diag_req_v2`: family, protocol, extensions, padding, states; then the id: ports, addresses, device, cookie.
     let mut request = [0u8; 56];
     let family = if flow.source.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
@@ -39,6 +45,7 @@ pub(super) fn socket(netlink: &mut Netlink, flow: &Flow) -> io::Result<Option<So
             IpAddr::V6(a) => request[at..at + 16].copy_from_slice(&a.octets()),
         }
     }
+    request[44..48].copy_from_slice(&device.to_ne_bytes());
     // No cookie: any socket.
     request[48..56].fill(0xff);
     let mut found = None;
@@ -47,12 +54,41 @@ pub(super) fn socket(netlink: &mut Netlink, flow: &Flow) -> io::Result<Option<So
         let cookie = u64::from(word(body, 44)) | u64::from(word(body, 48)) << 32;
         let memory = attributes(rest).find(|&(kind, _)| kind == INET_DIAG_SKMEMINFO);
         if let Some((_, memory)) = memory {
-            found = Some(Socket { cookie, used: word(memory, 0), limit: word(memory, 4) });
+            found = Some(Socket { cookie, used: word(memory, 0), limit: word(memory, 4), queued: word(body, 56) });
         }
     });
     match asked {
         Ok(()) => Ok(found),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether an address is one of the namespace's own.
+pub(super) fn is_local(netlink: &mut Netlink, address: IpAddr) -> io::Result<bool> {
+    let (family, octets) = match address {
+        IpAddr::V4(a) => (libc::AF_INET, a.octets().to_vec()),
+        IpAddr::V6(a) => (libc::AF_INET6, a.octets().to_vec()),
+    };
+    // `rtmsg`: family, lengths of destination and source, service, table, protocol, scope, type, flags.
+    let mut request = [0u8; 12];
+    request[0] = family as u8;
+    request[1] = 8 * octets.len() as u8;
+    let mut local = false;
+    let asked = netlink.ask(Message::new(RTM_GETROUTE, 0, &request).with(RTA_DST, &octets), |kind, body| {
+        local |= kind == RTM_NEWROUTE && body.get(7) == Some(&RTN_LOCAL);
+    });
+    match asked {
+        Ok(()) => Ok(local),
+        // No way there.
+        Err(e)
+            if matches!(
+                e.raw_os_error(),
+                Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL | libc::EACCES)
+            ) =>
+        {
+            Ok(false)
+        }
         Err(e) => Err(e),
     }
 }

@@ -19,8 +19,8 @@ use super::link::{Link, Links};
 use super::netlink::Netlink;
 use super::netns::Namespace;
 use super::packet::{self, NotSent, not_sent};
-use super::pool::{Fetched, HEADER_LEN, Pool};
-use super::stage::{Host, Stage};
+use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN};
+use super::stage::{Found, Host, Stage};
 use super::sys::{self, BATCH};
 use super::truesize::TrueSize;
 pub use super::veth::Veth;
@@ -52,6 +52,8 @@ const LOOKS: u32 = 8;
 const LARGE: u32 = 256;
 const LARGE_STAGE: u32 = 128;
 const LARGE_NEEDED: u32 = BATCH as u32;
+/// Bytes of a frame in which what it is for is looked for.
+const HEADERS_MOST: usize = 128;
 /// Longest time busy polling may take; it polls once, but 0 would switch it off.
 const BUSY_POLL_US: i32 = 20;
 
@@ -76,7 +78,7 @@ impl Default for ValveConfig {
     fn default() -> ValveConfig {
         ValveConfig {
             buffers: 1024,
-            stage: 512,
+            stage: 1024,
             offload: true,
             budget: 64,
             detection_time: Some(Duration::from_ms(200)),
@@ -129,11 +131,17 @@ fn set_polling(
 struct Kernel {
     socket: OwnedFd,
     diag: Netlink,
+    routes: Netlink,
+    /// The number of the tenant's device.
+    device: u32,
 }
 
 impl Host for Kernel {
-    fn socket(&mut self, flow: &Flow) -> io::Result<Option<diag::Socket>> {
-        diag::socket(&mut self.diag, flow)
+    fn find(&mut self, flow: &Flow) -> io::Result<Found> {
+        if let Some(socket) = diag::socket(&mut self.diag, flow, self.device)? {
+            return Ok(Found::Socket(socket));
+        }
+        Ok(if diag::is_local(&mut self.routes, flow.destination)? { Found::Nobody } else { Found::Elsewhere })
     }
     fn in_flight(&mut self) -> io::Result<u32> {
         sys::in_flight(self.socket.as_fd())
@@ -229,12 +237,13 @@ impl Listening {
         let Listening { program, socket, poller, port, link } = self;
         // Interrupts as with any device, until the poller has its number.
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
-        let (diag, theirs, sink) = veth.tenant.enter(|| {
+        let (diag, routes, theirs, sink) = veth.tenant.enter(|| {
             let mut links = Links::open()?;
             veth.prepare_tenant(&mut links, config.offload)?;
             let diag = Netlink::diag().tried(|| "a netlink socket for sockets (CONFIG_INET_UDP_DIAG)".to_owned())?;
+            let routes = Netlink::route().tried(|| "a netlink socket for routes".to_owned())?;
             let sink = sys::packet_socket().tried(|| "a packet socket".to_owned())?;
-            Ok::<_, KernelError>((diag, links.get(veth.tenant_device)?, sink))
+            Ok::<_, KernelError>((diag, routes, links.get(veth.tenant_device)?, sink))
         })??;
         let boot = boot_frame(port);
         learn(veth, &poller, &theirs, &boot)?;
@@ -244,7 +253,7 @@ impl Listening {
         let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), theirs.index, longest)?;
         let edge = Edge::open(veth.tenant, veth.tenant_device, veth.switch, veth.switch_device)?;
         Ok(ValvePort {
-            kernel: Kernel { socket, diag },
+            kernel: Kernel { socket, diag, routes, device: theirs.index },
             poller,
             _program: program,
             budget: config.budget as i32,
@@ -254,7 +263,7 @@ impl Listening {
             inbox: Inbox::new(Pool::with_large(config.buffers, longest, LARGE)),
             boot: Some(boot),
             outbox: Pool::with_large(config.stage, longest, LARGE_STAGE),
-            stage: Stage::new(charges, link.mtu, config.detection_time),
+            stage: Stage::new(charges, config.stage, config.detection_time),
             now: Instant::ZERO,
             shut: false,
             closed: false,
@@ -376,7 +385,7 @@ impl ValvePort {
                 Ok(n) => {
                     counters.sent += n as u64;
                     let all = n == candidates.len();
-                    stage.sent(*now, place, n, &mut |buffer| outbox.release(buffer));
+                    stage.sent(place, n, &mut |buffer| outbox.release(buffer));
                     if !all {
                         counters.device_full += 1;
                         *device_again = Some(now.saturating_add(DEVICE_AGAIN));
@@ -475,6 +484,8 @@ impl Port for ValvePort {
         if now.since(self.polled) >= if self.closed { KEEP_SHUT_AT_END } else { KEEP_SHUT } {
             self.keep_shut();
         }
+        let ValvePort { stage, outbox, .. } = self;
+        stage.expire(now, &mut |buffer| outbox.release(buffer));
         if !self.stage.is_empty() {
             self.pump()?;
         }
@@ -488,7 +499,16 @@ impl Port for ValvePort {
     }
 
     fn max_frame(&self) -> u32 {
-        self.longest
+        // Of a frame with a tag, which a device does not count; without one the device refuses it.
+        self.longest + TAG_LEN as u32
+    }
+
+    fn admits(&mut self, len: u32, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+        let mut start = [0; HEADERS_MOST];
+        let start = &mut start[..HEADERS_MOST.min(len as usize)];
+        read(start);
+        let ValvePort { kernel, stage, now, .. } = self;
+        stage.admits(*now, &flow::read_start(start, len as usize), kernel).map_err(|_| BrokenPort)
     }
 
     fn takes_offload(&self, offload: &Offload) -> bool {
@@ -583,6 +603,7 @@ impl Port for ValvePort {
         show("socket_queries", s.queries);
         show("watchdog", s.watchdog);
         show("sockets_isolated", s.isolated);
+        show("share_used_up", s.share_used_up);
         show("no_socket", s.no_socket);
         show("no_socket_dropped", s.no_socket_dropped);
         show("group", s.group);

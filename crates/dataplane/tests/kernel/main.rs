@@ -3,5 +3,6 @@
 
 mod harness;
 mod packet;
+mod sockets;
 mod tap;
 mod valve;
