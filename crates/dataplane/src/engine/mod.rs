@@ -161,6 +161,7 @@ impl Engine {
             present: true,
             blocked: false,
             waits_since: None,
+            turned_away_by: None,
             cut: [0; 8],
         };
         self.ports[k] = Some(attached);
@@ -251,7 +252,7 @@ impl Engine {
             output: std::array::from_fn(|p| self.vale.output_len(k, p as Priority)),
             input: std::array::from_fn(|p| self.vale.input_len(k, p as Priority)),
             lent: attached.kind.get().lent(),
-            waits_for: self.vale.waits_for(k),
+            waits_for: self.vale.waits_for(k) | attached.turned_away_by.map_or(0, |by| 1 << by),
         })
     }
 

@@ -127,6 +127,13 @@ impl Engine {
                             };
                             // That it is broken is found when it is its turn.
                             if !receiver.admits(frame.len, &read).unwrap_or(true) {
+                                let before = from.turned_away_by.replace(k);
+                                if !vale.hold_back(j, k, header.priority, before != Some(k)) {
+                                    taken += 1;
+                                    from.accept(frame, head, Some(DropReason::VswitchVm));
+                                    call!(&mut from.kind, give_back(frame.buffer));
+                                    continue;
+                                }
                                 from.blocked = true;
                                 *turned_away |= 1 << j;
                                 if call!(&mut from.kind, hold()) {
@@ -134,6 +141,7 @@ impl Engine {
                                 }
                                 return Ok(taken);
                             }
+                            from.turned_away_by = None;
                         }
                         if vale.is_clear(k)
                             && let Some(run) = pass_run(from, to, head, (BURST - taken) as u32)

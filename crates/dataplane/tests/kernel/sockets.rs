@@ -114,6 +114,8 @@ fn a_socket_that_is_not_read_is_in_nobodys_way_but_its_senders() {
     let mut flood = sender(&switch, 1, 7000, 1_472);
     send_until_held_back(&mut flood);
     assert!(switch.counter(2, "share_used_up") > 0);
+    let held = switch.report(1);
+    assert_eq!((held.waits_for, held.counters.held_back > 0), (1 << 2, true), "who waits for whom is said");
     // Another sender, to another socket, and fragments besides.
     for (port, payload) in [(7001, 1_472), (7002, 7_000)] {
         let other = sink(&switch, port, payload);

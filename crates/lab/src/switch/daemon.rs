@@ -120,6 +120,9 @@ impl Daemon {
             }
             None => None,
         };
+        for (i, port) in config.ports.iter().enumerate() {
+            is_alone(port, config.ports[..i].iter()).map_err(io::Error::other)?;
+        }
         // What tenants sent while no switch ran waits in the kernel, which gives some of it up as time goes by: so all valves' sockets
         // are there before any port takes its time.
         let listening = config.ports.iter().map(|port| listen(port, &config.vale).map_err(io::Error::other));
@@ -271,6 +274,8 @@ impl Daemon {
 
     fn add(&self, port: PortConfig) -> Result<(), String> {
         let vale = self.state().config.vale.clone();
+        let others: Vec<PortConfig> = self.state().ports.iter().map(|p| p.config.clone()).collect();
+        is_alone(&port, others.iter().filter(|other| other.name != port.name))?;
         let opened = listen(&port, &vale).and_then(|listening| open(&port, listening))?;
         self.install(port, opened)
     }
@@ -497,6 +502,27 @@ impl Pair<'_> {
             tenant: &self.tenant,
             tenant_device: self.tenant_device,
         }
+    }
+}
+
+/// What a socket has room for has one owner: a namespace that several valves lead to would lose what they send at once.
+fn is_alone<'a>(port: &PortConfig, mut others: impl Iterator<Item = &'a PortConfig>) -> Result<(), String> {
+    let tenant = |port: &PortConfig| match &port.kind {
+        PortKind::Veth { tenant_netns, .. } => Namespace::open(tenant_netns).map(Some),
+        _ => Ok(None),
+    };
+    let failed = |e: KernelError| format!("port {}: {e}", port.name);
+    let Some(own) = tenant(port).map_err(failed)? else { return Ok(()) };
+    // Another one's namespace that is gone is not this one's.
+    let same = |other: &PortConfig| tenant(other).ok().flatten().is_some_and(|its| own.is(&its).unwrap_or(false));
+    match others.find(|&other| same(other)) {
+        Some(other) => Err(format!(
+            "port {}: port {} leads to its namespace {} already; a namespace has one port of kind veth, which may carry several addresses and VLANs",
+            port.name,
+            other.name,
+            own.name(),
+        )),
+        None => Ok(()),
     }
 }
 
