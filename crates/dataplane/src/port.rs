@@ -158,6 +158,12 @@ pub trait Port: Send {
         offload.is_none()
     }
 
+    /// Whether a frame of `len` bytes, of which `read` copies the first, may be queued for the port. One that may not stays with its
+    /// sender's port, so that it is in nobody's way but its sender's: what a port says that has room, but not for this one.
+    fn admits(&mut self, _len: u32, _read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+        Ok(true)
+    }
+
     /// Makes sure of room for a frame of `len` bytes with `offload`, which it keeps until [`Port::deliver`]; whether there is.
     fn reserve(&mut self, len: u32, offload: &Offload) -> Result<bool, BrokenPort>;
 

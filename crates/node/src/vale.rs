@@ -261,6 +261,18 @@ impl<F: Copy> Vale<F> {
         Ok(())
     }
 
+    /// Port `k` does not admit a frame of port `j` now, for whose receiver behind it enough waits: whether the frame waits with its
+    /// sender, for whom that may be nothing `new`. In a lossy class it is dropped.
+    #[cold]
+    pub fn hold_back(&mut self, j: Port, k: Port, p: Priority, new: bool) -> bool {
+        if self.config.lossless.contains(p) {
+            self.ports[j].counters.held_back += u64::from(new);
+            return true;
+        }
+        self.turn_away(j, k, full(self.config.uplink, k));
+        false
+    }
+
     #[cold]
     fn objection(&self, header: &Header, learned: Learned) -> Option<DropReason> {
         if header.reserved {
@@ -475,6 +487,18 @@ fn full(uplink: Option<Port>, k: Port) -> DropReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_port_does_not_admit_waits_in_a_lossless_class_only() {
+        let lossless = PrioritySet(!(1 << 3));
+        let mut vale: Vale<u8> = Vale::new(2, ValeConfig { lossless, ..ValeConfig::default() });
+        (0..2).for_each(|k| vale.plug(k));
+        assert!(vale.hold_back(0, 1, 0, true) && vale.hold_back(0, 1, 0, false));
+        assert!(!vale.hold_back(0, 1, 3, true));
+        let (sender, receiver) = (vale.counters(0), vale.counters(1));
+        assert_eq!((sender.held_back, sender.accepted), (1, 1));
+        assert_eq!(receiver.dropped.frames(DropReason::VswitchVm), 1);
+    }
     use sluicenet_proto::rng::Rng;
 
     fn station(n: u8) -> Station {

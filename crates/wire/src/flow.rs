@@ -30,61 +30,108 @@ pub struct FragmentId {
     pub id: u32,
 }
 
+/// Where in its datagram a fragment belongs, in bytes behind the IP header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it starts.
+    pub offset: u32,
+    /// How long it is.
+    pub len: u32,
+    /// Whether it is the last.
+    pub last: bool,
+}
+
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cargo {
     /// A whole UDP datagram for one station.
     Udp(Flow),
-    /// The first fragment of one.
-    First(Flow, FragmentId),
-    /// A later fragment of one, and whether it is the last.
-    Later(FragmentId, bool),
+    /// A piece of one; the first says of which flow.
+    Piece(FragmentId, Piece, Option<Flow>),
     /// A UDP datagram for a group of stations.
     Group,
     /// Anything else, bytes that were cut short included.
     Other,
 }
 
-/// IPv6's next header of a fragment (RFC 8200, 4.5).
+/// IPv6's next headers that may stand before a datagram (RFC 8200, 4.3, 4.4, 4.6; RFC 4302), and that of a fragment (4.5).
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
 const FRAGMENT_HEADER: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION_OPTIONS: u8 = 60;
+/// So many of them are looked behind: each may stand once, destination options twice (RFC 8200, 4.1).
+const EXTENSIONS_MOST: usize = 6;
+/// The longest datagram, in bytes behind the IP header.
+const DATAGRAM_MOST: u32 = 65_535;
 
 /// Reads what a frame carries, behind at most one 802.1Q tag.
 pub fn read(frame: &[u8]) -> Cargo {
-    parse(frame).unwrap_or(Cargo::Other)
+    read_start(frame, frame.len())
 }
 
-fn parse(frame: &[u8]) -> Option<Cargo> {
+/// Reads it of the first bytes of a frame of `len` bytes.
+pub fn read_start(start: &[u8], len: usize) -> Cargo {
+    parse(start, len).unwrap_or(Cargo::Other)
+}
+
+/// Whether a frame has an 802.1Q tag, by its first bytes.
+pub fn is_tagged(start: &[u8]) -> bool {
+    start.get(12..14) == Some(&[0x81, 0x00])
+}
+
+fn parse(frame: &[u8], len: usize) -> Option<Cargo> {
     let group = frame.first()? & 1 == 1;
     let (kind, packet) = match frame.get(12..14)? {
         [0x81, 0x00] => (frame.get(16..18)?, frame.get(18..)?),
         kind => (kind, frame.get(14..)?),
     };
-    let (pieces, source, destination, protocol, payload) = match EtherType(u16::from_be_bytes([kind[0], kind[1]])) {
+    let ip = match EtherType(u16::from_be_bytes([kind[0], kind[1]])) {
         EtherType::IPV4 => ipv4(packet)?,
         EtherType(0x86dd) => ipv6(packet)?,
         _ => return None,
     };
-    if protocol != Protocol::UDP.0 {
+    if ip.protocol != Protocol::UDP.0 {
         return None;
     }
     if group {
         return Some(Cargo::Group);
     }
-    let (id, offset, more) = pieces.unwrap_or((0, 0, false));
-    let fragment = FragmentId { source, destination, id };
-    if offset > 0 {
-        return Some(Cargo::Later(fragment, !more));
+    let Ip { source, destination, .. } = ip;
+    let ports = |payload: &[u8]| {
+        let &[s0, s1, d0, d1] = payload.first_chunk()?;
+        let (source_port, destination_port) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
+        Some(Flow { source, destination, source_port, destination_port })
+    };
+    let Some((id, offset, more)) = ip.fragment.filter(|&(_, offset, more)| offset > 0 || more) else {
+        return ports(ip.payload).map(Cargo::Udp);
+    };
+    // A stack drops what is longer than its frame, not in steps of 8 bytes, or beyond the longest datagram.
+    let before = frame.len() - packet.len() + ip.at;
+    let end = offset + ip.len;
+    if ip.len == 0 || before + ip.len as usize > len || (more && ip.len % 8 != 0) || end > DATAGRAM_MOST {
+        return None;
     }
-    let &[s0, s1, d0, d1] = payload.first_chunk()?;
-    let (source_port, destination_port) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
-    let flow = Flow { source, destination, source_port, destination_port };
-    Some(if more { Cargo::First(flow, fragment) } else { Cargo::Udp(flow) })
+    let flow = if offset == 0 { Some(ports(ip.payload)?) } else { None };
+    let piece = Piece { offset, len: ip.len, last: !more };
+    Some(Cargo::Piece(FragmentId { source, destination, id }, piece, flow))
 }
 
-/// The number of a fragment, its offset and whether more follow; both addresses; the protocol; what it carries.
-type Packet<'a> = (Option<(u32, u16, bool)>, IpAddr, IpAddr, u8, &'a [u8]);
+/// What the headers of a packet say.
+struct Ip<'a> {
+    /// The number of a fragment, its offset in bytes and whether more follow.
+    fragment: Option<(u32, u32, bool)>,
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: u8,
+    /// What is there of what the protocol carries.
+    payload: &'a [u8],
+    /// Where in the packet a fragment's piece starts, and how long it is.
+    at: usize,
+    len: u32,
+}
 
-fn ipv4(packet: &[u8]) -> Option<Packet<'_>> {
+fn ipv4(packet: &[u8]) -> Option<Ip<'_>> {
     let header = packet.first_chunk::<20>()?;
     let len = usize::from(header[0] & 0xf) * 4;
     if header[0] >> 4 != 4 || len < 20 {
@@ -93,11 +140,18 @@ fn ipv4(packet: &[u8]) -> Option<Packet<'_>> {
     let pieces = u16::from_be_bytes([header[6], header[7]]);
     let id = u16::from_be_bytes([header[4], header[5]]).into();
     let address = |at: usize| IpAddr::V4(Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]));
-    let fragment = Some((id, pieces & 0x1fff, pieces & 0x2000 != 0));
-    Some((fragment, address(12), address(16), header[9], packet.get(len..)?))
+    Some(Ip {
+        fragment: Some((id, u32::from(pieces & 0x1fff) * 8, pieces & 0x2000 != 0)),
+        source: address(12),
+        destination: address(16),
+        protocol: header[9],
+        payload: packet.get(len..)?,
+        at: len,
+        len: u32::from(u16::from_be_bytes([header[2], header[3]])).saturating_sub(len as u32),
+    })
 }
 
-fn ipv6(packet: &[u8]) -> Option<Packet<'_>> {
+fn ipv6(packet: &[u8]) -> Option<Ip<'_>> {
     let header = packet.first_chunk::<40>()?;
     if header[0] >> 4 != 6 {
         return None;
@@ -106,14 +160,39 @@ fn ipv6(packet: &[u8]) -> Option<Packet<'_>> {
         let octets: [u8; 16] = header[at..at + 16].try_into().ok()?;
         Some(IpAddr::V6(Ipv6Addr::from(octets)))
     };
-    let (source, destination, payload) = (address(8)?, address(24)?, packet.get(40..)?);
-    if header[6] != FRAGMENT_HEADER {
-        return Some((None, source, destination, header[6], payload));
+    let (source, destination) = (address(8)?, address(24)?);
+    let whole = packet.get(40..)?;
+    let (mut payload, mut protocol, mut fragment, mut at) = (whole, header[6], None, 40);
+    for _ in 0..EXTENSIONS_MOST {
+        let &[next, size, ..] = match protocol {
+            HOP_BY_HOP | ROUTING | FRAGMENT_HEADER | AUTHENTICATION | DESTINATION_OPTIONS => {
+                payload.first_chunk::<8>()?
+            }
+            _ => break,
+        };
+        let next_is_piece = protocol == FRAGMENT_HEADER;
+        let len = match protocol {
+            FRAGMENT_HEADER => {
+                let &[_, _, o0, o1, i0, i1, i2, i3] = payload.first_chunk::<8>()?;
+                let pieces = u16::from_be_bytes([o0, o1]);
+                fragment = Some((u32::from_be_bytes([i0, i1, i2, i3]), u32::from(pieces & !7), pieces & 1 != 0));
+                8
+            }
+            AUTHENTICATION => (usize::from(size) + 2) * 4,
+            _ => (usize::from(size) + 1) * 8,
+        };
+        (protocol, payload) = (next, payload.get(len..)?);
+        if next_is_piece {
+            at = 40 + whole.len() - payload.len();
+        }
+        // What follows in a later fragment is no header.
+        if fragment.is_some_and(|(_, offset, _)| offset > 0) {
+            break;
+        }
     }
-    let &[next, _, o0, o1, i0, i1, i2, i3] = payload.first_chunk::<8>()?;
-    let pieces = u16::from_be_bytes([o0, o1]);
-    let fragment = Some((u32::from_be_bytes([i0, i1, i2, i3]), pieces >> 3, pieces & 1 != 0));
-    Some((fragment, source, destination, next, payload.get(8..)?))
+    let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let len = (length + 40).saturating_sub(at) as u32;
+    Some(Ip { fragment, source, destination, protocol, payload, at, len })
 }
 
 #[cfg(test)]
@@ -141,9 +220,21 @@ mod tests {
     fn what_a_frame_carries() {
         assert_eq!(read(&ipv4_frame(0, 17)), Cargo::Udp(FLOW));
         assert_eq!(read(&ipv4_frame(0x4000, 17)), Cargo::Udp(FLOW), "do not fragment");
-        assert_eq!(read(&ipv4_frame(0x2000, 17)), Cargo::First(FLOW, ID));
-        assert_eq!(read(&ipv4_frame(0x20b9, 17)), Cargo::Later(ID, false));
-        assert_eq!(read(&ipv4_frame(0x00b9, 17)), Cargo::Later(ID, true));
+        let piece = |offset, last| Piece { offset, len: 16, last };
+        assert_eq!(read(&ipv4_frame(0x2000, 17)), Cargo::Piece(ID, piece(0, false), Some(FLOW)));
+        assert_eq!(read(&ipv4_frame(0x20b9, 17)), Cargo::Piece(ID, piece(1480, false), None));
+        assert_eq!(read(&ipv4_frame(0x00b9, 17)), Cargo::Piece(ID, piece(1480, true), None));
+        assert_eq!(read(&ipv4_frame(0x3fff, 17)), Cargo::Other, "beyond the longest datagram");
+        let mut odd = ipv4_frame(0x20b9, 17);
+        odd[17] = 35;
+        assert_eq!(read(&odd), Cargo::Other, "not in steps of 8 bytes");
+        odd[17] = 44;
+        assert_eq!(read(&odd), Cargo::Other, "longer than its frame");
+        let mut padded = ipv4_frame(0x00b9, 17);
+        padded.extend([0; 10]);
+        assert_eq!(read(&padded), Cargo::Piece(ID, piece(1480, true), None), "what Ethernet adds does not count");
+        let first = ipv4_frame(0x2000, 17);
+        assert_eq!(read_start(&first[..40], first.len()), read(&first), "its start says it all");
         assert_eq!(read(&ipv4_frame(0, 6)), Cargo::Other);
         let mut tagged = ipv4_frame(0, 17);
         tagged.splice(12..12, [0x81, 0, 0x60, 5]);
@@ -155,7 +246,7 @@ mod tests {
 
     #[test]
     fn ipv6_with_and_without_a_fragment_header() {
-        let mut f = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64];
+        let mut f = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 16, 17, 64];
         let (a, b) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
         f.extend(a.octets());
         f.extend(b.octets());
@@ -169,9 +260,30 @@ mod tests {
         let mut first = f.clone();
         first.extend([17, 0, 0, 1, 0, 0, 0, 9]);
         first.extend(udp);
-        assert_eq!(read(&first), Cargo::First(flow, id));
-        f.extend([17, 0, 5, 0xa8, 0, 0, 0, 9]);
-        assert_eq!(read(&f), Cargo::Later(id, true));
+        assert_eq!(read(&first), Cargo::Piece(id, Piece { offset: 0, len: 8, last: false }, Some(flow)));
+        let mut later = f.clone();
+        later.extend([17, 0, 5, 0xa8, 0, 0, 0, 9]);
+        later.extend([44; 8]);
+        assert_eq!(read(&later), Cargo::Piece(id, Piece { offset: 1448, len: 8, last: true }, None));
+        // Options before it and behind it, which the kernel looks behind as well.
+        f[20] = DESTINATION_OPTIONS;
+        let mut options = f.clone();
+        options.extend([17, 0, 1, 4, 0, 0, 0, 0]);
+        options.extend(udp);
+        assert_eq!(read(&options), Cargo::Udp(flow));
+        f[20] = HOP_BY_HOP;
+        f.extend([FRAGMENT_HEADER, 0, 1, 4, 0, 0, 0, 0]);
+        f.extend([DESTINATION_OPTIONS, 0, 0, 1, 0, 0, 0, 9]);
+        f.extend([17, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        f.extend(udp);
+        f[19] = 40;
+        assert_eq!(read(&f), Cargo::Piece(id, Piece { offset: 0, len: 24, last: false }, Some(flow)));
+        assert_eq!(read(&f[..f.len() - 9]), Cargo::Other, "a header is cut short");
+        // Headers for ever.
+        f.truncate(54);
+        f[20] = HOP_BY_HOP;
+        f.extend([0; 200]);
+        assert_eq!(read(&f), Cargo::Other);
     }
 
     #[test]

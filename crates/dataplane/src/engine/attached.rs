@@ -96,6 +96,8 @@ pub(super) struct Attached {
     pub(super) cut: [u32; 8],
     /// How much had changed in the switch when its next frame was found to have to wait for a receiver.
     pub(super) waits_since: Option<u64>,
+    /// The port that does not admit its next frame.
+    pub(super) turned_away_by: Option<usize>,
 }
 impl Attached {
     /// Whether its frames may take the straight way.

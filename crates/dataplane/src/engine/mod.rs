@@ -53,6 +53,9 @@ pub struct Engine {
     events: Option<SyncSender<Event>>,
     /// Nothing more is taken in.
     closing: bool,
+    /// Whose frames are taken first, and a bit for each whose frame a receiver did not admit in this turn.
+    first: usize,
+    turned_away: u64,
 }
 
 impl Engine {
@@ -71,6 +74,8 @@ impl Engine {
             changes: 0,
             events: None,
             closing: false,
+            first: 0,
+            turned_away: 0,
         }
     }
 
@@ -156,6 +161,7 @@ impl Engine {
             present: true,
             blocked: false,
             waits_since: None,
+            turned_away_by: None,
             cut: [0; 8],
         };
         self.ports[k] = Some(attached);
@@ -255,7 +261,7 @@ impl Engine {
             output: std::array::from_fn(|p| self.vale.output_len(k, p as Priority)),
             input: std::array::from_fn(|p| self.vale.input_len(k, p as Priority)),
             lent: attached.kind.get().lent(),
-            waits_for: self.vale.waits_for(k),
+            waits_for: self.vale.waits_for(k) | attached.turned_away_by.map_or(0, |by| 1 << by),
         })
     }
 

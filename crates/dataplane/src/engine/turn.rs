@@ -3,7 +3,7 @@
 use super::Engine;
 use super::attached::{Attached, Kind, Lent, call, pass_run};
 use super::finish::{Finished, finish};
-use super::head::{admit, header, members};
+use super::head::{admit, header, members, put_head};
 use super::offer::{Offered, fits, hand_over, offer};
 use super::run::WATCH_EVERY;
 use crate::port::{BrokenPort, Port};
@@ -28,7 +28,10 @@ impl Engine {
                 self.broken(k);
             }
         }
-        for j in 0..self.upto {
+        // Who was turned away for a receiver is the first to be asked when there is room, and the next one after that.
+        let (first, upto) = (self.first, self.upto);
+        self.turned_away = 0;
+        for j in (first.min(upto)..upto).chain(0..first.min(upto)) {
             if self.closing && !self.has_fetched(j) {
                 continue;
             }
@@ -36,6 +39,10 @@ impl Engine {
                 Ok(frames) => moved += frames,
                 Err(BrokenPort) => self.broken(j),
             }
+        }
+        if self.turned_away != 0 {
+            let after = self.turned_away & (u64::MAX << first << 1);
+            self.first = if after != 0 { after } else { self.turned_away }.trailing_zeros() as usize;
         }
         for k in 0..self.upto {
             match self.deliver(now, k) {
@@ -73,7 +80,7 @@ impl Engine {
 
     #[inline]
     fn take_in(&mut self, now: Instant, j: usize) -> Result<usize, BrokenPort> {
-        let Engine { vale, ports, dropped, scratch, changes, .. } = self;
+        let Engine { vale, ports, dropped, scratch, changes, turned_away, .. } = self;
         match &mut ports[j] {
             None => return Ok(0),
             Some(attached) => {
@@ -111,6 +118,31 @@ impl Engine {
             match vale.route(now, j, &header) {
                 Route::To(k) => {
                     if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
+                        if let Kind::Other(receiver) = &mut to.kind
+                            && to.present
+                        {
+                            let read = |into: &mut [u8]| {
+                                call!(&from.kind, read(frame.buffer, into));
+                                put_head(head, into);
+                            };
+                            // That it is broken is found when it is its turn.
+                            if !receiver.admits(frame.len, &read).unwrap_or(true) {
+                                let before = from.turned_away_by.replace(k);
+                                if !vale.hold_back(j, k, header.priority, before != Some(k)) {
+                                    taken += 1;
+                                    from.accept(frame, head, Some(DropReason::VswitchVm));
+                                    call!(&mut from.kind, give_back(frame.buffer));
+                                    continue;
+                                }
+                                from.blocked = true;
+                                *turned_away |= 1 << j;
+                                if call!(&mut from.kind, hold()) {
+                                    continue;
+                                }
+                                return Ok(taken);
+                            }
+                            from.turned_away_by = None;
+                        }
                         if vale.is_clear(k)
                             && let Some(run) = pass_run(from, to, head, (BURST - taken) as u32)
                         {

@@ -1,24 +1,43 @@
 //! What a UDP socket of a namespace has room for, as the kernel says it (`sock_diag`).
 
 use super::netlink::{DUMP, Message, Netlink, attributes, word};
-pub(super) use sluicenet_proto::agent::room::Socket;
+use sluicenet_proto::agent::room;
 use sluicenet_wire::flow::Flow;
 use std::io;
 use std::net::IpAddr;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_SKMEMINFO: u16 = 7;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
+const RTA_DST: u16 = 1;
+const RTN_LOCAL: u8 = 2;
 /// Bytes of `inet_diag_msg`.
 const ANSWER_LEN: usize = 72;
 
+/// What the kernel says about a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Socket {
+    /// Which one it is.
+    pub cookie: u64,
+    /// Bytes of memory that what waits in it takes.
+    pub used: u32,
+    /// Bytes it may take.
+    pub limit: u32,
+    /// Bytes of memory of what is to be read, which become less with each datagram that is; `used` does in large steps.
+    pub queued: u32,
+}
+
 /// All UDP sockets of one address family, added to `all`.
-pub(super) fn all_sockets(netlink: &mut Netlink, family: i32, all: &mut Vec<Socket>) -> io::Result<()> {
+pub(super) fn all_sockets(netlink: &mut Netlink, family: i32, all: &mut Vec<room::Socket>) -> io::Result<()> {
     let mut request = [0u8; 56];
     request[0] = family as u8;
     request[1] = libc::IPPROTO_UDP as u8;
     request[2] = 1 << (INET_DIAG_SKMEMINFO - 1);
     request[4..8].fill(0xff);
-    let asked = netlink.ask(Message::new(SOCK_DIAG_BY_FAMILY, DUMP, &request), |_, body| all.extend(read(body)));
+    let asked = netlink.ask(Message::new(SOCK_DIAG_BY_FAMILY, DUMP, &request), |_, body| {
+        all.extend(read(body).map(|Socket { cookie, used, limit, .. }| room::Socket { cookie, used, limit }));
+    });
     match asked {
         // A kernel without it has no such sockets, either.
         Err(e) if e.kind() == io::ErrorKind::NotFound && family == libc::AF_INET6 => Ok(()),
@@ -31,11 +50,11 @@ fn read(body: &[u8]) -> Option<Socket> {
     let rest = body.get(ANSWER_LEN..)?;
     let cookie = u64::from(word(body, 44)) | u64::from(word(body, 48)) << 32;
     let (_, memory) = attributes(rest).find(|&(kind, _)| kind == INET_DIAG_SKMEMINFO)?;
-    Some(Socket { cookie, used: word(memory, 0), limit: word(memory, 4) })
+    Some(Socket { cookie, used: word(memory, 0), limit: word(memory, 4), queued: word(body, 56) })
 }
 
-/// The socket to which the kernel would give a datagram of `flow`.
-pub(super) fn socket(netlink: &mut Netlink, flow: &Flow) -> io::Result<Option<Socket>> {
+/// The socket to which the kernel would give a datagram of `flow` that comes in at the device of that number.
+pub(super) fn socket(netlink: &mut Netlink, flow: &Flow, device: u32) -> io::Result<Option<Socket>> {
     // `inet_diag_req_v2`: family, protocol, extensions, padding, states; then the id: ports, addresses, device, cookie.
     let mut request = [0u8; 56];
     let family = if flow.source.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
@@ -52,6 +71,7 @@ pub(super) fn socket(netlink: &mut Netlink, flow: &Flow) -> io::Result<Option<So
             IpAddr::V6(a) => request[at..at + 16].copy_from_slice(&a.octets()),
         }
     }
+    request[44..48].copy_from_slice(&device.to_ne_bytes());
     // No cookie: any socket.
     request[48..56].fill(0xff);
     let mut found = None;
@@ -59,6 +79,35 @@ pub(super) fn socket(netlink: &mut Netlink, flow: &Flow) -> io::Result<Option<So
     match asked {
         Ok(()) => Ok(found),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether an address is one of the namespace's own.
+pub(super) fn is_local(netlink: &mut Netlink, address: IpAddr) -> io::Result<bool> {
+    let (family, octets) = match address {
+        IpAddr::V4(a) => (libc::AF_INET, a.octets().to_vec()),
+        IpAddr::V6(a) => (libc::AF_INET6, a.octets().to_vec()),
+    };
+    // `rtmsg`: family, lengths of destination and source, service, table, protocol, scope, type, flags.
+    let mut request = [0u8; 12];
+    request[0] = family as u8;
+    request[1] = 8 * octets.len() as u8;
+    let mut local = false;
+    let asked = netlink.ask(Message::new(RTM_GETROUTE, 0, &request).with(RTA_DST, &octets), |kind, body| {
+        local |= kind == RTM_NEWROUTE && body.get(7) == Some(&RTN_LOCAL);
+    });
+    match asked {
+        Ok(()) => Ok(local),
+        // No way there.
+        Err(e)
+            if matches!(
+                e.raw_os_error(),
+                Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL | libc::EACCES)
+            ) =>
+        {
+            Ok(false)
+        }
         Err(e) => Err(e),
     }
 }

@@ -17,9 +17,9 @@ pub struct EdgeCounters {
     pub switch_device: u64,
     /// On the way from a device to the stack, in the whole system: `softnet_stat`.
     pub softnet: u64,
-    /// At full UDP sockets of the namespace: `RcvbufErrors` and `MemErrors`.
+    /// At full sockets of the namespace, of UDP and UDP-Lite over IPv4 and IPv6: `RcvbufErrors` and `MemErrors`.
     pub sockets: u64,
-    /// Datagrams in fragments that were never whole: `ReasmFails`.
+    /// Datagrams in fragments that were never whole: `ReasmFails` and `Ip6ReasmFails`.
     pub reassembly: u64,
 }
 
@@ -77,7 +77,8 @@ impl Edge {
         Ok(EdgeCounters {
             qdisc: theirs.qdisc,
             tenant_device: theirs.not_sent + theirs.not_received,
-            switch_device: ours.stats.tx_dropped + ours.stats.rx_dropped,
+            // What it received and no protocol took counts as dropped, too, though the switch has it.
+            switch_device: ours.stats.tx_dropped,
             softnet: theirs.softnet,
             sockets: theirs.sockets,
             reassembly: theirs.reassembly,
@@ -113,6 +114,8 @@ pub struct Stack {
     links: Links,
     device: String,
     snmp: File,
+    /// Absent where the kernel has no IPv6.
+    snmp6: Option<File>,
     softnet: File,
 }
 
@@ -122,16 +125,20 @@ impl Stack {
         // A file in /proc/net shows the namespace of who opened it.
         let open =
             |name: &str| File::open(format!("/proc/thread-self/net/{name}")).tried(|| format!("/proc/net/{name}"));
-        let (links, snmp, softnet) =
-            namespace.enter(|| Ok::<_, KernelError>((Links::open()?, open("snmp")?, open("softnet_stat")?)))??;
-        Ok(Stack { links, device: device.to_owned(), snmp, softnet })
+        let (links, snmp, snmp6, softnet) = namespace.enter(|| {
+            Ok::<_, KernelError>((Links::open()?, open("snmp")?, open("snmp6").ok(), open("softnet_stat")?))
+        })??;
+        Ok(Stack { links, device: device.to_owned(), snmp, snmp6, softnet })
     }
 
     /// What was counted.
     pub fn read(&mut self) -> Result<StackCounters, KernelError> {
         let link = self.links.get(&self.device)?;
         let snmp = text(&mut self.snmp).tried(|| "/proc/net/snmp".to_owned())?;
-        let udp = |name| snmp_value(&snmp, "Udp:", name);
+        let snmp6 = match &mut self.snmp6 {
+            Some(file) => text(file).tried(|| "/proc/net/snmp6".to_owned())?,
+            None => String::new(),
+        };
         Ok(StackCounters {
             sent: link.stats.tx_packets,
             received: link.stats.rx_packets,
@@ -139,8 +146,8 @@ impl Stack {
             not_sent: link.stats.tx_dropped,
             not_received: link.stats.rx_dropped,
             softnet: softnet_drops(&text(&mut self.softnet).tried(|| "/proc/net/softnet_stat".to_owned())?),
-            sockets: udp("RcvbufErrors") + udp("MemErrors"),
-            reassembly: snmp_value(&snmp, "Ip:", "ReasmFails"),
+            sockets: at_sockets(&snmp, &snmp6),
+            reassembly: snmp_value(&snmp, "Ip:", "ReasmFails") + snmp6_value(&snmp6, "Ip6ReasmFails"),
         })
     }
 }
@@ -160,6 +167,19 @@ fn snmp_value(text: &str, protocol: &str, name: &str) -> u64 {
     pairs.find(|&(n, _)| n == name).and_then(|(_, v)| v.parse().ok()).unwrap_or(0)
 }
 
+/// A value of `/proc/net/snmp6`: a name and a value a line.
+fn snmp6_value(text: &str, name: &str) -> u64 {
+    let mut pairs = text.lines().filter_map(|line| line.split_once(char::is_whitespace));
+    pairs.find(|&(n, _)| n == name).and_then(|(_, v)| v.trim().parse().ok()).unwrap_or(0)
+}
+
+/// What full sockets threw away.
+fn at_sockets(snmp: &str, snmp6: &str) -> u64 {
+    let v4 = ["Udp:", "UdpLite:"].iter().flat_map(|p| ["RcvbufErrors", "MemErrors"].map(|n| snmp_value(snmp, p, n)));
+    let v6 = ["Udp6RcvbufErrors", "Udp6MemErrors", "UdpLite6RcvbufErrors", "UdpLite6MemErrors"];
+    v4.sum::<u64>() + v6.iter().map(|name| snmp6_value(snmp6, name)).sum::<u64>()
+}
+
 /// The second column of each CPU's line, in hexadecimal.
 fn softnet_drops(text: &str) -> u64 {
     let second = |line: &str| line.split_whitespace().nth(1).and_then(|v| u64::from_str_radix(v, 16).ok());
@@ -176,6 +196,11 @@ mod tests {
         assert_eq!(snmp_value(snmp, "Udp:", "RcvbufErrors"), 7);
         assert_eq!(snmp_value(snmp, "Ip:", "ReasmFails"), 3);
         assert_eq!(snmp_value(snmp, "Udp:", "MemErrors"), 0, "a kernel that does not count it");
+        let lite = "UdpLite: InDatagrams RcvbufErrors MemErrors\nUdpLite: 0 5 1\n";
+        let snmp6 = "Ip6ReasmFails                   \t4\nUdp6RcvbufErrors    \t20\nUdp6MemErrors\t300\nUdpLite6RcvbufErrors \t1000\n";
+        assert_eq!(at_sockets(&format!("{snmp}{lite}"), snmp6), 7 + 5 + 1 + 20 + 300 + 1000);
+        assert_eq!(at_sockets(snmp, ""), 7, "a kernel without IPv6");
+        assert_eq!((snmp6_value(snmp6, "Ip6ReasmFails"), snmp6_value(snmp6, "Ip6Reasm")), (4, 0));
         assert_eq!(softnet_drops("0000ff 0000000a 0\n000001 00000001 0\n"), 11);
     }
 }

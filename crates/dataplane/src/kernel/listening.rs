@@ -66,12 +66,13 @@ impl Listening {
         let Listening { program, socket, poller, port, link } = self;
         // Interrupts as with any device, until the poller has its number.
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
-        let (diag, theirs, sink) = veth.tenant.enter(|| {
+        let (diag, routes, theirs, sink) = veth.tenant.enter(|| {
             let mut links = Links::open()?;
             veth.prepare_tenant(&mut links, config.offload)?;
             let diag = Netlink::diag().tried(|| "a netlink socket for sockets (CONFIG_INET_UDP_DIAG)".to_owned())?;
+            let routes = Netlink::route().tried(|| "a netlink socket for routes".to_owned())?;
             let sink = sys::packet_socket().tried(|| "a packet socket".to_owned())?;
-            Ok::<_, KernelError>((diag, links.get(veth.tenant_device)?, sink))
+            Ok::<_, KernelError>((diag, routes, links.get(veth.tenant_device)?, sink))
         })??;
         if !theirs.up {
             let (device, namespace) = (veth.tenant_device, veth.tenant.name());
@@ -83,7 +84,7 @@ impl Listening {
         learn(veth, &poller, &theirs, &boot)?;
         set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;
         set_busy_poll(&poller, config.budget).tried(|| "busy polling (CONFIG_NET_RX_BUSY_POLL)".to_owned())?;
-        ValvePort::new(veth, config, Learned { program, socket, poller, link, boot, diag, theirs, sink })
+        ValvePort::new(veth, config, Learned { program, socket, poller, link, boot, diag, routes, theirs, sink })
     }
 }
 
@@ -97,6 +98,8 @@ pub(super) struct Learned {
     pub boot: Vec<u8>,
     /// By which the tenant's kernel is asked about its sockets.
     pub diag: Netlink,
+    /// And about its addresses.
+    pub routes: Netlink,
     /// The tenant's end, and a packet socket there.
     pub theirs: Link,
     pub sink: OwnedFd,

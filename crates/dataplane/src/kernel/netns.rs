@@ -68,6 +68,13 @@ impl Namespace {
         Namespace::open("/proc/thread-self/ns/net")
     }
 
+    /// Whether both are the same namespace, whatever they are called.
+    pub fn is(&self, other: &Namespace) -> Result<bool, KernelError> {
+        let identity = |of: &Namespace| rustix::fs::fstat(&of.file).map(|stat| (stat.st_dev, stat.st_ino));
+        let what = || format!("comparing the network namespaces {} and {}", self.name, other.name);
+        Ok(identity(self).tried(what)? == identity(other).tried(what)?)
+    }
+
     /// Its name, or its path.
     pub fn name(&self) -> &str {
         &self.name

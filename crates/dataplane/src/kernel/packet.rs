@@ -4,7 +4,7 @@ use super::error::{KernelError, Tried};
 use super::inbox::{Inbox, take_from_inbox};
 use super::link::Links;
 use super::netns::Namespace;
-use super::pool::{Fetched, HEADER_LEN, Pool};
+use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN};
 use super::sys::{self, BATCH};
 use crate::fabric::Device;
 use crate::port::{BrokenPort, Delivery, Offload, Port};
@@ -256,7 +256,8 @@ impl Port for PacketPort {
     }
 
     fn max_frame(&self) -> u32 {
-        self.device.mtu + HEADER_LEN as u32
+        // Of a frame with a tag, which a device does not count; without one the device refuses it.
+        self.device.mtu + (HEADER_LEN + TAG_LEN) as u32
     }
 
     fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {

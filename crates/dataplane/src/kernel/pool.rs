@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 /// Bytes an 802.1Q tag takes, which the kernel hands over beside the frame.
-const TAG_LEN: usize = 4;
+pub(super) const TAG_LEN: usize = 4;
 /// Where in a frame it belongs.
 const TAG_AT: usize = 12;
 /// Bytes of an Ethernet header.

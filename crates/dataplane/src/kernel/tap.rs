@@ -15,7 +15,7 @@ use super::inbox::{Inbox, take_from_inbox};
 use super::link::{Bucket, Links, TokenBucket};
 use super::netns::Namespace;
 use super::packet::{NotSent, not_sent};
-use super::pool::{HEADER_LEN, Pool, head_of};
+use super::pool::{HEADER_LEN, Pool, TAG_LEN, head_of};
 use super::sys::{self, Wait};
 use crate::agent::Agent;
 use crate::port::{BrokenPort, Delivery, Offload, Port, Segmentation};
@@ -281,7 +281,8 @@ impl Port for TapPort {
     take_from_inbox!(inbox);
 
     fn max_frame(&self) -> u32 {
-        self.longest
+        // Of a frame with a tag, which a device does not count.
+        self.longest + TAG_LEN as u32
     }
 
     fn takes_offload(&self, offload: &Offload) -> bool {

@@ -25,8 +25,8 @@ pub use super::listening::Listening;
 use super::listening::{DEFER_INTERRUPTS, Learned};
 use super::netlink::Netlink;
 use super::packet::{NotSent, not_sent};
-use super::pool::{Fetched, HEADER_LEN, Pool};
-use super::stage::{Host, Stage};
+use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN};
+use super::stage::{Found, Host, Stage};
 use super::sys::{self, BATCH};
 use super::truesize::TrueSize;
 pub use super::veth::Veth;
@@ -53,6 +53,8 @@ const LOOKS: u32 = 8;
 const LARGE: u32 = 256;
 const LARGE_STAGE: u32 = 128;
 const LARGE_NEEDED: u32 = BATCH as u32;
+/// Bytes of a frame in which what it is for is looked for.
+const HEADERS_MOST: usize = 128;
 
 /// How a port is set up.
 #[derive(Clone, Debug)]
@@ -75,7 +77,7 @@ impl Default for ValveConfig {
     fn default() -> ValveConfig {
         ValveConfig {
             buffers: 1024,
-            stage: 512,
+            stage: 1024,
             offload: true,
             budget: 64,
             detection_time: Some(Duration::from_ms(200)),
@@ -110,11 +112,17 @@ impl ValveConfig {
 struct Kernel {
     socket: OwnedFd,
     diag: Netlink,
+    routes: Netlink,
+    /// The number of the tenant's device.
+    device: u32,
 }
 
 impl Host for Kernel {
-    fn socket(&mut self, flow: &Flow) -> io::Result<Option<diag::Socket>> {
-        diag::socket(&mut self.diag, flow)
+    fn find(&mut self, flow: &Flow) -> io::Result<Found> {
+        if let Some(socket) = diag::socket(&mut self.diag, flow, self.device)? {
+            return Ok(Found::Socket(socket));
+        }
+        Ok(if diag::is_local(&mut self.routes, flow.destination)? { Found::Nobody } else { Found::Elsewhere })
     }
     fn in_flight(&mut self) -> io::Result<u32> {
         sys::in_flight(self.socket.as_fd())
@@ -177,12 +185,12 @@ impl ValvePort {
     }
 
     pub(super) fn new(veth: Veth<'_>, config: &ValveConfig, at: Learned) -> Result<ValvePort, KernelError> {
-        let Learned { program, socket, poller, link, boot, diag, theirs, sink } = at;
+        let Learned { program, socket, poller, link, boot, diag, routes, theirs, sink } = at;
         let longest = link.mtu + HEADER_LEN as u32;
         let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), theirs.index, longest)?;
         let edge = Edge::open(veth.tenant, veth.tenant_device, veth.switch, veth.switch_device)?;
         Ok(ValvePort {
-            kernel: Kernel { socket, diag },
+            kernel: Kernel { socket, diag, routes, device: theirs.index },
             poller,
             _program: program,
             budget: config.budget as i32,
@@ -192,7 +200,7 @@ impl ValvePort {
             inbox: Inbox::new(Pool::with_large(config.buffers, longest, LARGE)),
             boot: Some(boot),
             outbox: Pool::with_large(config.stage, longest, LARGE_STAGE),
-            stage: Stage::new(charges, link.mtu, config.detection_time),
+            stage: Stage::new(charges, config.stage, config.detection_time),
             now: Instant::ZERO,
             shut: false,
             closed: false,
@@ -313,7 +321,7 @@ impl ValvePort {
                 Ok(n) => {
                     counters.sent += n as u64;
                     let all = n == candidates.len();
-                    stage.sent(*now, place, n, &mut |buffer| outbox.release(buffer));
+                    stage.sent(place, n, &mut |buffer| outbox.release(buffer));
                     if !all {
                         counters.device_full += 1;
                         *device_again = Some(now.saturating_add(DEVICE_AGAIN));
@@ -353,6 +361,8 @@ impl Port for ValvePort {
         if now.since(self.polled) >= if self.closed { KEEP_SHUT_AT_END } else { KEEP_SHUT } {
             self.keep_shut();
         }
+        let ValvePort { stage, outbox, .. } = self;
+        stage.expire(now, &mut |buffer| outbox.release(buffer));
         if !self.stage.is_empty() {
             self.pump()?;
         }
@@ -366,7 +376,16 @@ impl Port for ValvePort {
     }
 
     fn max_frame(&self) -> u32 {
-        self.longest
+        // Of a frame with a tag, which a device does not count; without one the device refuses it.
+        self.longest + TAG_LEN as u32
+    }
+
+    fn admits(&mut self, len: u32, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+        let mut start = [0; HEADERS_MOST];
+        let start = &mut start[..HEADERS_MOST.min(len as usize)];
+        read(start);
+        let ValvePort { kernel, stage, now, .. } = self;
+        stage.admits(*now, &flow::read_start(start, len as usize), kernel).map_err(|_| BrokenPort)
     }
 
     fn takes_offload(&self, offload: &Offload) -> bool {
@@ -464,6 +483,7 @@ impl Port for ValvePort {
         show("socket_queries", s.queries);
         show("watchdog", s.watchdog);
         show("sockets_isolated", s.isolated);
+        show("share_used_up", s.share_used_up);
         show("no_socket", s.no_socket);
         show("no_socket_dropped", s.no_socket_dropped);
         show("group", s.group);

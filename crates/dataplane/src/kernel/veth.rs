@@ -7,6 +7,10 @@ use super::netns::{self, Namespace};
 /// Frames that wait at a tenant's device: more than all its sockets' send buffers hold, some 93 full frames each.
 const TENANT_QUEUE: u32 = 100_000;
 
+/// Bytes of memory that wait for a neighbour's address, in place of Linux's 212,992, one socket's: what the queue holds, at what
+/// Linux charges a full frame.
+const UNRESOLVED_BYTES: u32 = TENANT_QUEUE * 2304;
+
 /// A veth pair between the switch and a tenant.
 #[derive(Clone, Copy, Debug)]
 pub struct Veth<'a> {
@@ -65,13 +69,19 @@ impl Veth<'_> {
         Ok(())
     }
 
-    /// The tenant's end: a queue that holds all its sockets can send. With `offload` frames wait there unsegmented and without
+    /// The tenant's end: a queue that holds all its sockets can send, and one as long for each neighbour that is asked for. With `offload` frames wait there unsegmented and without
     /// checksums, and segments are made when the ring takes them: a veth whose own segmentation is on goes past the ring.
     pub(super) fn prepare_tenant(&self, links: &mut Links, offload: bool) -> Result<(), KernelError> {
         let link = links.get(self.tenant_device)?;
         // A queue that is there may hold frames, which another would not take over.
         if links.queue_kind(link.index)?.as_deref() != Some("pfifo") {
             links.set_fifo(self.tenant_device, TENANT_QUEUE)?;
+        }
+        for family in ["ipv4", "ipv6"] {
+            let waiting = format!("net/{family}/neigh/{}/unres_qlen_bytes", self.tenant_device);
+            if std::path::Path::new("/proc/sys").join(&waiting).exists() {
+                netns::set_sysctl(&waiting, &UNRESOLVED_BYTES.to_string())?;
+            }
         }
         links.set_feature(self.tenant_device, Feature::Tso, false)?;
         for feature in [Feature::TxChecksum, Feature::Gso] {

@@ -6,5 +6,6 @@ mod classes;
 mod harness;
 mod offload;
 mod packet;
+mod sockets;
 mod tap;
 mod valve;

@@ -52,7 +52,7 @@ fn a_sink_that_stops_holds_its_senders_back_and_loses_nothing() {
             // Twice it goes on only when both senders' valves are shut once more.
             if received >= 8_000 * (shut / 2) && shut < 4 {
                 let both = |switch: &Running| switch.counter(0, "shut").min(switch.counter(1, "shut"));
-                wait_for(|| both(switch) > shut / 2 && switch.report(0).lent + switch.report(1).lent > 1_600);
+                wait_for(|| both(switch) > shut / 2 && switch.counter(2, "share_used_up") > 0);
                 shut += 2;
             }
         });

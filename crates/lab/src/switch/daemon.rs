@@ -4,7 +4,7 @@ use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, default_control, 
 use super::control::{Answer, Request, Socket};
 use super::log::Log;
 use super::metrics;
-use super::opened::{Opened, listen, may_open, open};
+use super::opened::{Opened, is_alone, listen, may_open, open};
 use super::privileges::{self, Becomes, Rights};
 use super::reload;
 use super::status::{Snapshot, Status};
@@ -110,6 +110,9 @@ impl Daemon {
             }
             None => None,
         };
+        for (i, port) in config.ports.iter().enumerate() {
+            is_alone(port, config.ports[..i].iter()).map_err(io::Error::other)?;
+        }
         // What tenants sent while no switch ran waits in the kernel, which gives some of it up as time goes by: so all valves' sockets
         // are there before any port takes its time.
         let listening = config.ports.iter().map(|port| listen(port, &config.vale).map_err(io::Error::other));
@@ -261,6 +264,8 @@ impl Daemon {
 
     fn add(&self, port: PortConfig) -> Result<(), String> {
         let vale = self.state().config.vale.clone();
+        let others: Vec<PortConfig> = self.state().ports.iter().map(|p| p.config.clone()).collect();
+        is_alone(&port, others.iter().filter(|other| other.name != port.name))?;
         let opened = listen(&port, &vale).and_then(|listening| open(&port, listening))?;
         self.install(port, opened)
     }

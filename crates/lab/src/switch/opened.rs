@@ -62,6 +62,28 @@ impl Pair<'_> {
     }
 }
 
+/// What a socket has room for has one owner: a namespace that several valves lead to would lose what they send at once.
+pub(super) fn is_alone<'a>(port: &PortConfig, mut others: impl Iterator<Item = &'a PortConfig>) -> Result<(), String> {
+    let tenant = |port: &PortConfig| match &port.kind {
+        PortKind::Veth { tenant_netns, .. } => Namespace::open(tenant_netns).map(Some),
+        _ => Ok(None),
+    };
+    let failed = |e: KernelError| format!("port {}: {e}", port.name);
+    let Some(own) = tenant(port).map_err(failed)? else { return Ok(()) };
+    // Another one's namespace that is gone is not this one's.
+    let same = |other: &PortConfig| tenant(other).ok().flatten().is_some_and(|its| own.is(&its).unwrap_or(false));
+    match others.find(|&other| same(other)) {
+        Some(other) => Err(format!(
+            "port {}: port {} leads to its namespace {} already; a namespace has one port of kind veth, which may carry \
+             several addresses and VLANs",
+            port.name,
+            other.name,
+            own.name(),
+        )),
+        None => Ok(()),
+    }
+}
+
 /// What this process may not do that opening a port takes.
 pub(super) fn may_open(kind: &PortKind) -> Option<String> {
     privileges::missing(kind.name(), kind.rights().open, privileges::own())
