@@ -55,6 +55,14 @@ impl Offload {
     pub const NONE: Offload =
         Offload { checksum: None, segmentation: Segmentation::None, segment: 0, headers: 0, verified: false };
 
+    /// How many frames one of `len` bytes is cut into.
+    pub fn segments(&self, len: u32) -> u32 {
+        match (self.segmentation, self.segment) {
+            (Segmentation::None, _) | (_, 0) => 1,
+            (_, segment) => len.saturating_sub(self.headers.into()).div_ceil(segment.into()).max(1),
+        }
+    }
+
     /// Whether nothing is left to do.
     #[inline(always)]
     pub fn is_none(&self) -> bool {

@@ -343,6 +343,8 @@ impl crate::port::Port for Port {
             ("evacuated", c.evacuated),
             ("resumed", c.resumed),
             ("calls", c.calls),
+            ("chained", c.chained),
+            ("over_budget", c.over_budget),
         ] {
             show(name, value);
         }

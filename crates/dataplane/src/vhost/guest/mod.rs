@@ -24,6 +24,24 @@ const PLAIN_FRAME: u32 = 1_518;
 /// port in a turn.
 const BATCH: usize = 64;
 
+/// Chains for a guest to receive that are read ahead at most, over which a frame may be spread: more than there are segments in
+/// the longest.
+const READ_AHEAD: usize = 2048;
+
+/// What a guest's queues may cost a turn, beyond frames in one piece, which are counted by themselves. It is there three times: for
+/// the descriptors of chains of several that it sends, for those that it receives by, and for frames that are refused or have to be
+/// cut. The rest waits for the next turn, so that nobody else waits for it.
+pub(super) const WORK: u32 = 512;
+
+/// Takes what was done from what may be done in this turn.
+#[inline]
+fn charge(left: &mut u32, work: u32, counters: &mut Counters) {
+    if *left > 0 && *left <= work {
+        counters.over_budget += 1;
+    }
+    *left = left.saturating_sub(work);
+}
+
 /// What happened at a port, by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -55,6 +73,10 @@ pub struct Counters {
     pub resumed: u64,
     /// Times the guest was woken.
     pub calls: u64,
+    /// Descriptors read of chains of several.
+    pub chained: u64,
+    /// Turns in which its queues cost as much as they may, so that the rest had to wait for the next.
+    pub over_budget: u64,
 }
 
 /// A frame the guest sends.
@@ -116,6 +138,10 @@ pub struct Guest {
     batch_from: usize,
     batch_pair: usize,
     scratch: Vec<u8>,
+    /// What its queues may still cost in this turn.
+    send_left: u32,
+    receive_left: u32,
+    look_left: u32,
     /// What happened.
     pub counters: Counters,
 }
@@ -250,9 +276,10 @@ impl Guest {
         }
     }
 
-    /// Reads the next chains of each queue that it has none of, so that they are fetched by the time they are needed.
+    /// A new turn: reads the next chains of each queue that it has none of, so that they are fetched by the time they are needed.
     #[inline]
     pub fn look_ahead(&mut self) {
+        (self.send_left, self.receive_left, self.look_left) = (WORK, WORK, WORK);
         if self.batch_from == self.batch.len() {
             self.fill();
         }

@@ -3,7 +3,7 @@
 use super::super::header::{self, GUEST_CSUM, GUEST_TSO4, GUEST_TSO6, HEADER_BYTES, MRG_RXBUF};
 use super::super::memory::{Memory, Span};
 use super::super::queue::Fault;
-use super::{BATCH, Chain, FRAME_BYTES, Guest, PLAIN_FRAME, Rx, Slot};
+use super::{BATCH, Chain, FRAME_BYTES, Guest, PLAIN_FRAME, READ_AHEAD, Rx, Slot, charge};
 use crate::port::{Delivery, Offload, Segmentation};
 use sluicenet_wire::offload::{Cutter, Network, finish_checksum};
 use std::collections::VecDeque;
@@ -58,7 +58,7 @@ impl Guest {
                     fits(&rx.ready, std::iter::once(len), header_bytes, self.features)
                 };
                 // A frame that the whole queue has no room for is not waited with: it would wait for ever.
-                if enough || rx.ready.len() >= usize::from(rx.queue.setup.ring.size()) {
+                if enough || rx.ready.len() >= usize::from(rx.queue.setup.ring.size()).min(READ_AHEAD) {
                     rx.starved = false;
                     break;
                 }
@@ -91,17 +91,23 @@ impl Guest {
         for (i, head) in heads[..count].iter_mut().enumerate() {
             *head = rx.queue.head(ahead.wrapping_add(i as u16))?;
         }
-        for &head in &heads[..count] {
+        for (read, &head) in heads[..count].iter().enumerate() {
             // Put together where it stays: what is moved right after it was written waits for all that was written before.
             if let Some(span) = rx.queue.walk_one(&self.memory, head, true).filter(|s| s.len > self.header_bytes) {
                 self.memory.prefetch_to_write(span);
                 rx.ready.push_back(Chain { spans: span.into(), len: span.len, head });
                 continue;
             }
+            if self.receive_left == 0 {
+                // The rest in another turn.
+                return Ok(read);
+            }
             let mut spans = rx.spare.pop().unwrap_or_default();
-            let len = rx.queue.walk(&self.memory, head, true, &mut spans)?;
+            let walked = rx.queue.walk(&self.memory, head, true, &mut spans)?;
+            self.counters.chained += u64::from(walked.cost);
+            charge(&mut self.receive_left, walked.cost, &mut self.counters);
             // Each buffer has room for a header at least (virtio 1.2, 5.1.6.3.1).
-            let len = u32::try_from(len).ok().filter(|&len| len > self.header_bytes).ok_or(Fault::Chain)?;
+            let len = u32::try_from(walked.bytes).ok().filter(|&len| len > self.header_bytes).ok_or(Fault::Chain)?;
             self.memory.prefetch_to_write(spans.first);
             rx.ready.push_back(Chain { spans, len, head });
         }
