@@ -24,9 +24,10 @@ pub mod queue;
 pub mod record;
 mod sigbus;
 
-use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Passed};
+use crate::port::{BrokenPort, Delivery, Descriptor, Inside, Offload, Passed};
 use guest::Guest;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::{Duration, Instant};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -320,6 +321,17 @@ impl crate::port::Port for Port {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.guest.has_queues().then(|| self.now + LOOK_EVERY)
+    }
+
+    fn inside(&self) -> Inside {
+        let (guest, mut inside) = (&self.guest, Inside::default());
+        inside.lost.count_many(DropReason::TooBig, guest.lost_too_big, 0);
+        inside.lost.count_many(DropReason::Malformed, guest.lost_malformed, 0);
+        inside.lost.count_many(DropReason::PortGone, guest.lost_gone, 0);
+        // Of those that are not what their sender said, some were for the guest.
+        let bad = guest.counters.bad_length + guest.counters.bad_vnet_hdr - guest.lost_malformed;
+        inside.refused.count_many(DropReason::Malformed, bad, 0);
+        inside
     }
 
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {

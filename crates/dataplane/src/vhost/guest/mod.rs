@@ -144,6 +144,12 @@ pub struct Guest {
     look_left: u32,
     /// What happened.
     pub counters: Counters,
+    /// Frames that were delivered to the guest and that none of its buffers could hold.
+    pub lost_too_big: u64,
+    /// The same, of which something was left to be done and which were not what their sender said.
+    pub lost_malformed: u64,
+    /// The same, when it had stopped its queues.
+    pub lost_gone: u64,
 }
 
 impl Guest {

@@ -145,11 +145,16 @@ impl Guest {
     pub fn deliver(&mut self, frame: &Delivery<'_>) {
         let pair = match self.live_rx[..] {
             [pair] => pair,
-            [] => return,
+            [] => {
+                self.lost_gone += 1;
+                return;
+            }
             _ => self.live_rx[flow(frame.bytes) as usize % self.live_rx.len()],
         };
         if frame.offload == Offload::NONE {
-            self.put(pair.into(), &Offload::NONE, frame.bytes);
+            if !self.put(pair.into(), &Offload::NONE, frame.bytes) {
+                self.lost_too_big += 1;
+            }
         } else {
             self.deliver_offloaded(pair.into(), frame.bytes, frame.offload);
         }
@@ -160,7 +165,8 @@ impl Guest {
         let left = self.features & GUEST_CSUM != 0;
         offload.verified &= left;
         if self.takes(offload.segmentation) && (left || offload.checksum.is_none()) {
-            return self.put(pair, &offload, bytes);
+            self.lost_too_big += u64::from(!self.put(pair, &offload, bytes));
+            return;
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         if offload.segmentation == Segmentation::None {
@@ -170,10 +176,10 @@ impl Guest {
             match finish_checksum(&mut scratch, start.into(), offset.into()) {
                 Ok(()) => {
                     self.counters.checksummed += 1;
-                    self.put(pair, &Offload::NONE, &scratch);
+                    self.lost_too_big += u64::from(!self.put(pair, &Offload::NONE, &scratch));
                 }
                 // Its header was in order when it was read, so this is not the guest's doing any more.
-                Err(_) => self.counters.bad_vnet_hdr += 1,
+                Err(_) => self.not_what_it_says(),
             }
         } else {
             self.cut(pair, bytes, &offload, left, &mut scratch);
@@ -187,22 +193,32 @@ impl Guest {
         let cutter = Cutter::new(bytes, network, tcp, offload.segment.into());
         // A guest that changed its headers after they were read, or whose frame is not what its header says.
         let Some(cutter) = cutter.ok().filter(|c| c.headers() == usize::from(offload.headers)) else {
-            self.counters.bad_vnet_hdr += 1;
+            self.not_what_it_says();
             return;
         };
         self.counters.segmented += 1;
         let checksum = offload.checksum.filter(|_| left);
+        let mut whole = true;
         for k in 0..cutter.count() {
             scratch.resize(cutter.len(k), 0);
             cutter.emit(k, left, scratch);
-            self.put(pair, &Offload { checksum, ..Offload::NONE }, scratch);
+            whole &= self.put(pair, &Offload { checksum, ..Offload::NONE }, scratch);
         }
+        // A frame that was not cut in vain, but for a segment or two, counts as lost, too.
+        self.lost_too_big += u64::from(!whole);
     }
 
-    /// Puts a frame into the next chains of a receive queue.
+    #[cold]
+    fn not_what_it_says(&mut self) {
+        self.counters.bad_vnet_hdr += 1;
+        self.lost_malformed += 1;
+    }
+
+    /// Puts a frame into the next chains of a receive queue; whether it fits there.
     #[inline(always)]
-    fn put(&mut self, pair: usize, offload: &Offload, bytes: &[u8]) {
-        let Some(rx) = &mut self.rx[pair] else { return };
+    #[must_use]
+    fn put(&mut self, pair: usize, offload: &Offload, bytes: &[u8]) -> bool {
+        let Some(rx) = &mut self.rx[pair] else { return false };
         let total = self.header_bytes as usize + bytes.len();
         let Some(chain) = rx.ready.front().filter(|chain| chain.len as usize >= total) else {
             return self.put_many(pair, offload, bytes);
@@ -215,11 +231,12 @@ impl Guest {
         }
         chain.spans.write(&self.memory, self.header_bytes as usize, bytes);
         rx.finish(total as u32);
+        true
     }
 
     #[inline(never)]
-    fn put_many(&mut self, pair: usize, offload: &Offload, bytes: &[u8]) {
-        let Some(rx) = &mut self.rx[pair] else { return };
+    fn put_many(&mut self, pair: usize, offload: &Offload, bytes: &[u8]) -> bool {
+        let Some(rx) = &mut self.rx[pair] else { return false };
         let total = self.header_bytes as usize + bytes.len();
         let mut room = 0;
         let needed = rx.ready.iter().position(|chain| {
@@ -228,12 +245,12 @@ impl Guest {
         });
         let Some(needed) = needed.filter(|_| self.features & MRG_RXBUF != 0) else {
             self.counters.too_long += 1;
-            return;
+            return false;
         };
         let header = header::emit(offload, needed as u16 + 1);
         let mut from = 0;
         while from < total {
-            let Some(chain) = rx.ready.front() else { return };
+            let Some(chain) = rx.ready.front() else { return false };
             let upto = total.min(from + chain.len as usize);
             let skip = if from == 0 { header.len() } else { 0 };
             if from == 0 {
@@ -244,6 +261,7 @@ impl Guest {
             rx.finish((upto - from) as u32);
             from = upto;
         }
+        true
     }
 }
 
