@@ -2,11 +2,13 @@
 //! tunnel.
 //!
 //! A port keeps the memory of what its other side sends until the switch has delivered it, and says whether there is room
-//! for what the other side is to receive. It never blocks, and it never drops: what it cannot take stays in the switch.
+//! for what the other side is to receive. It never blocks, and it never drops for want of room: what it cannot take stays in the switch. What it drops
+//! for another reason it [says](Port::inside), so that the switch's books are right.
 //! Everything that comes from the other side is hostile: a port checks it on a private copy before it shows it.
 
 use rustix::event::PollFd;
 use sluicenet_proto::frame::{Priority, PrioritySet};
+use sluicenet_proto::loss::Drops;
 use sluicenet_proto::time::{Duration, Instant};
 use std::net::Ipv4Addr;
 
@@ -55,6 +57,14 @@ impl Offload {
     pub const NONE: Offload =
         Offload { checksum: None, segmentation: Segmentation::None, segment: 0, headers: 0, verified: false };
 
+    /// How many frames one of `len` bytes is cut into.
+    pub fn segments(&self, len: u32) -> u32 {
+        match (self.segmentation, self.segment) {
+            (Segmentation::None, _) | (_, 0) => 1,
+            (_, segment) => len.saturating_sub(self.headers.into()).div_ceil(segment.into()).max(1),
+        }
+    }
+
     /// Whether nothing is left to do.
     #[inline(always)]
     pub fn is_none(&self) -> bool {
@@ -93,6 +103,24 @@ pub struct OverlayChange {
     pub expelled: Vec<Ipv4Addr>,
     /// Broadcast domains that are networks from now on.
     pub bound: Vec<(u16, u32)>,
+}
+
+/// What became of frames inside a port, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inside {
+    /// Frames from the other side that were dropped before the switch saw them.
+    pub refused: Drops,
+    /// Frames that were delivered to the port and dropped there.
+    pub lost: Drops,
+    /// Frames that were delivered to the port and wait there for its other side.
+    pub waiting: u32,
+}
+
+impl Inside {
+    /// Frames that were delivered to the port, but not by it.
+    pub fn undelivered(&self) -> u64 {
+        self.lost.total_frames() + u64::from(self.waiting)
+    }
 }
 
 /// The switch's end of a port.
@@ -208,6 +236,11 @@ pub trait Port: Send {
     /// Whether the agent in the guest behind it is not heard of any more, since this was last asked.
     fn lost_agent(&mut self) -> bool {
         false
+    }
+
+    /// What became of frames that are in no queue of the switch, and reached nobody.
+    fn inside(&self) -> Inside {
+        Inside::default()
     }
 
     /// What there is to say after it showed itself broken.

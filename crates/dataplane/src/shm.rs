@@ -10,6 +10,7 @@ use crate::region::{BUFFER_BYTES, Buffers, Region, RingCells};
 use crate::ring::{Broken, Consumer, Producer};
 use crate::sync::Ordering;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use sluicenet_proto::time::Instant;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,6 +20,9 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"sluiceP\x01");
 
 /// Shortest and longest frame without its check sequence.
 pub const FRAME_BYTES: std::ops::RangeInclusive<usize> = 14..=BUFFER_BYTES;
+
+/// Entries that name nothing, of those that are skipped in a turn: as many as frames are taken in one.
+const SKIPS: u32 = 64;
 
 const AT_MAGIC: usize = 0;
 const AT_BUFFERS: usize = 8;
@@ -86,6 +90,8 @@ pub struct Port {
     wants_room: bool,
     /// Empty buffers that were taken and not used yet.
     spare: Vec<u32>,
+    /// Entries that may still be skipped in this turn.
+    skips: u32,
     /// The program wakes the switch, the switch the program.
     kick: OwnedFd,
     wake: OwnedFd,
@@ -113,6 +119,7 @@ impl Port {
             lent: 0,
             wants_room: false,
             spare: Vec::new(),
+            skips: SKIPS,
             kick,
             wake,
             bad_entries: 0,
@@ -139,9 +146,19 @@ impl Port {
             if frame.buffer < self.buffers.count() && FRAME_BYTES.contains(&(frame.len as usize)) {
                 return Ok(Some(frame));
             }
-            self.bad_entries += 1;
+            if self.skips == 0 {
+                return Ok(None);
+            }
+            self.skip();
             self.send.advance();
         }
+    }
+
+    /// An entry is none: it costs time all the same.
+    #[cold]
+    fn skip(&mut self) {
+        self.bad_entries += 1;
+        self.skips -= 1;
     }
 
     /// Takes the frame that [`Port::next_frame`] showed: its buffer is lent until [`Port::give_back`].
@@ -175,18 +192,21 @@ impl Port {
             self.wants_room = true;
             return Ok(None);
         }
-        loop {
-            let Some(entry) = self.free.pop()? else {
-                self.wants_room = true;
-                return Ok(None);
-            };
+        while let Some(entry) = self.free.peek()? {
             let buffer = from_entry(entry).buffer;
             if buffer < self.buffers.count() {
+                self.free.advance();
                 self.wants_room = false;
                 return Ok(Some(buffer));
             }
-            self.bad_entries += 1;
+            if self.skips == 0 {
+                break;
+            }
+            self.skip();
+            self.free.advance();
         }
+        self.wants_room = true;
+        Ok(None)
     }
 
     /// Passes frames to `to`, at most `limit`, for as long as their first 16 bytes are `head` where `mask` has ones and
@@ -238,6 +258,11 @@ impl Port {
 }
 
 impl port::Port for Port {
+    #[inline(always)]
+    fn on_turn(&mut self, _now: Instant) -> Result<(), BrokenPort> {
+        self.skips = SKIPS;
+        Ok(())
+    }
     #[inline(always)]
     fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
         Port::next_frame(self)

@@ -140,7 +140,7 @@ fn between_namespaces_queries_cross_the_bridge() {
         println!("{}", serde_json::to_string(&figures).unwrap());
         // What the kernel counts in the namespaces is at least what the queries' own connections saw.
         let seen: u64 = outcome.queries.iter().map(|q| u64::from(q.timeouts.unwrap_or(0))).sum();
-        assert!(figures.timeouts >= seen, "{figures:?}");
+        assert!(figures.run_timeouts >= seen, "{figures:?}");
     }
 }
 
@@ -166,7 +166,7 @@ fn a_link_that_fails_for_a_while_costs_timeouts_that_are_told_of_the_queries_the
     });
     let figures = outcome.figures();
     assert_eq!((figures.queries, outcome.unfinished), (200, 0));
-    assert!(figures.timeouts > 0 && figures.retransmitted > 0, "{figures:?}");
+    assert!(figures.run_timeouts > 0 && figures.retransmitted > 0, "{figures:?}");
     // Nothing could cross for longer than two of the kernel's shortest timeouts.
     let held = outcome.queries.iter().filter(|q| !q.is_timeout_free());
     assert!(held.clone().any(|q| q.took.as_millis() >= 200), "{:?}", held.collect::<Vec<_>>());

@@ -53,7 +53,7 @@ pub struct ValeConfig {
     pub lossless: PrioritySet,
     /// Stations the table holds, and how many of them a port can make it learn.
     pub stations: usize,
-    /// The share of a port.
+    /// The share of a port; never more than an equal one, so that no port can keep another from being learned.
     pub stations_per_port: u32,
     /// Where frames for unknown stations go; without it they are flooded.
     pub uplink: Option<Port>,
@@ -111,6 +111,19 @@ pub struct Counters {
     pub dropped: Drops,
 }
 
+impl Counters {
+    /// Adds those of another port.
+    pub fn add(&mut self, other: &Counters) {
+        self.accepted += other.accepted;
+        self.delivered += other.delivered;
+        self.held_back += other.held_back;
+        self.stuck += other.stuck;
+        self.isolated += other.isolated;
+        self.refused.add(&other.refused);
+        self.dropped.add(&other.dropped);
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Health {
     /// It takes frames, or has none; since when it has had some and taken none.
@@ -140,8 +153,8 @@ pub struct Vale<F> {
     fib: Fib,
     ports: Vec<PortState>,
     classes: Vec<VSwitch<F>>,
-    /// Accepted, delivered and dropped at ports whose number others have now.
-    before: [u64; 3],
+    /// At ports whose number others have now.
+    before: Counters,
 }
 
 impl<F: Copy> Vale<F> {
@@ -156,19 +169,21 @@ impl<F: Copy> Vale<F> {
         };
         let class = |p| VSwitch::new(ports, config.slots, config.lossless.contains(p));
         Vale {
-            fib: Fib::new(ports, config.stations, config.stations_per_port),
+            fib: Fib::new(
+                ports,
+                config.stations,
+                config.stations_per_port.min((config.stations / ports.max(1)) as u32),
+            ),
             ports: alloc::vec![port; ports],
             classes: (0..PRIORITIES as Priority).map(class).collect(),
-            before: [0; 3],
+            before: Counters::default(),
             config,
         }
     }
 
     /// Somebody is at port `k`, whose counters start anew.
     pub fn plug(&mut self, k: Port) {
-        let Counters { accepted, delivered, dropped, .. } = core::mem::take(&mut self.ports[k].counters);
-        let gone = [accepted, delivered, dropped.total_frames()];
-        self.before.iter_mut().zip(gone).for_each(|(sum, n)| *sum += n);
+        self.before.add(&core::mem::take(&mut self.ports[k].counters));
         self.ports[k].health = Health::Moving(None);
     }
 
@@ -291,9 +306,13 @@ impl<F: Copy> Vale<F> {
     pub fn flood(&mut self, now: Instant, j: Port, p: Priority, frame: F, members: u64) -> u32 {
         let mut copies = 0;
         for k in (0..self.ports.len()).filter(|&k| k != j && members >> k & 1 != 0) {
-            let port = &mut self.ports[k];
-            if !matches!(port.health, Health::Moving(_)) {
-                continue;
+            match self.ports[k].health {
+                Health::Moving(_) => {}
+                Health::Isolated(_) => {
+                    self.turn_away(j, k, DropReason::Watchdog);
+                    continue;
+                }
+                Health::Absent => continue,
             }
             self.ports[j].counters.accepted += 1;
             let port = &mut self.ports[k];
@@ -358,6 +377,22 @@ impl<F: Copy> Vale<F> {
     pub fn spoil(&mut self, k: Port, reason: DropReason) {
         self.ports[k].counters.delivered -= 1;
         self.ports[k].counters.dropped.count(reason, 1);
+    }
+
+    /// Of a frame of port `j` that waits for port `k`, so many segments were handed over, which count as frames of their own.
+    #[cold]
+    pub fn cut(&mut self, j: Port, k: Port, segments: u64) {
+        self.ports[j].counters.accepted += segments;
+        self.ports[k].counters.delivered += segments;
+    }
+
+    /// What port `k` itself dropped is put to its account: of the frames that were handed to it, and of its own that were not seen
+    /// here.
+    pub fn settle(&mut self, k: Port, lost: &Drops, refused: &Drops) {
+        let counters = &mut self.ports[k].counters;
+        counters.delivered -= lost.total_frames();
+        counters.dropped.add(lost);
+        counters.refused.add(refused);
     }
 
     /// A frame of port `j` that is in order, for port `k`, which can never take it.
@@ -464,6 +499,11 @@ impl<F: Copy> Vale<F> {
         &self.ports[k].counters
     }
 
+    /// What went through ports whose number others have now.
+    pub fn before(&self) -> &Counters {
+        &self.before
+    }
+
     /// Frames that wait, a copy for each port.
     pub fn queued(&self) -> u64 {
         self.classes.iter().map(|c| u64::from(c.queued())).sum()
@@ -471,10 +511,8 @@ impl<F: Copy> Vale<F> {
 
     /// Frames accepted, delivered, dropped for a port: accepted = delivered + dropped + [queued](Vale::queued).
     pub fn ledger(&self) -> (u64, u64, u64) {
-        let [accepted, delivered, dropped] = self.before;
-        self.ports.iter().fold((accepted, delivered, dropped), |(a, d, l), p| {
-            (a + p.counters.accepted, d + p.counters.delivered, l + p.counters.dropped.total_frames())
-        })
+        let all = self.ports.iter().map(|p| &p.counters).chain([&self.before]);
+        all.fold((0, 0, 0), |(a, d, l), c| (a + c.accepted, d + c.delivered, l + c.dropped.total_frames()))
     }
 }
 
@@ -599,6 +637,39 @@ mod tests {
         // Both classes are served in turn.
         let order: Vec<u32> = core::iter::from_fn(|| taken(&mut vale, Instant(2), 1)).collect();
         assert_eq!(order.len(), 12);
+    }
+
+    #[test]
+    fn a_flooded_copy_for_an_isolated_port_is_counted() {
+        let mut vale = plugged(3, small());
+        let at = Instant::ZERO + Duration::from_ms(1);
+        vale.accept(at, 0, &header(0, 1, 0), 1, &mut nothing);
+        let mut freed = 0;
+        vale.watch(at + Duration::from_ms(300), 1, false, &mut |_| freed += 1);
+        assert!(vale.is_isolated(1) && freed == 1);
+        let h = Header { destination: EVERYBODY, ..header(0, 0, 0) };
+        assert_eq!(vale.accept(at, 0, &h, 2, &mut nothing), Verdict::Queued(1));
+        assert_eq!(vale.counters(1).dropped.frames(DropReason::Watchdog), 2);
+        assert_eq!(vale.ledger(), (3, 0, 2));
+        balanced(&vale);
+    }
+
+    #[test]
+    fn a_port_that_invents_stations_keeps_no_other_from_being_learned() {
+        // Whatever its share is said to be.
+        let mut vale: Vale<u32> = Vale::new(4, ValeConfig { stations: 64, stations_per_port: 1_000, ..small() });
+        (0..4).for_each(|k| vale.plug(k));
+        for k in 0..3 {
+            for n in 0..10_000u32 {
+                let [_, _, c, d] = n.to_be_bytes();
+                let source = Station::new([2, 1, k as u8, c, d, 0], 0);
+                vale.route(Instant(1), k, &Header { source, ..header(0, 9, 0) });
+            }
+        }
+        vale.route(Instant(1), 3, &header(8, 9, 0));
+        assert_eq!(vale.route(Instant(1), 0, &header(7, 8, 0)), Route::To(3));
+        assert!((20..84).all(|n| vale.give(Instant(1), station(n), 0)));
+        assert!(!vale.give(Instant(1), station(84), 0));
     }
 
     #[test]

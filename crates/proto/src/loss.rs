@@ -50,11 +50,15 @@ pub enum DropReason {
     NestedTunnel,
     /// To or from a station that the controller does not know, or about which it cannot be asked now.
     Unresolved,
+    /// For an address of a machine at which no socket is, beyond the rate at which its kernel answers by ICMP.
+    NoSocket,
+    /// A fragment of a datagram whose first was not seen.
+    StrayFragment,
 }
 
 impl DropReason {
     /// Every reason, in the order of the records.
-    pub const ALL: [DropReason; 21] = [
+    pub const ALL: [DropReason; 23] = [
         DropReason::SwitchBuffer,
         DropReason::HeadroomExceeded,
         DropReason::VswitchUplink,
@@ -76,6 +80,8 @@ impl DropReason {
         DropReason::UnknownVni,
         DropReason::NestedTunnel,
         DropReason::Unresolved,
+        DropReason::NoSocket,
+        DropReason::StrayFragment,
     ];
     /// How many there are.
     pub const COUNT: usize = DropReason::ALL.len();
@@ -104,6 +110,8 @@ impl DropReason {
             DropReason::UnknownVni => "unknown_vni",
             DropReason::NestedTunnel => "nested_tunnel",
             DropReason::Unresolved => "unresolved",
+            DropReason::NoSocket => "no_socket",
+            DropReason::StrayFragment => "stray_fragment",
         }
     }
 

@@ -16,7 +16,7 @@ pub(super) enum Finished {
 }
 
 /// Does what a sender left to be done to a frame, for a receiver that cannot; of a frame that is cut, `cut` segments have
-/// been delivered already.
+/// been delivered already. Those that are now, except for the last, are added to `segments`.
 #[cold]
 pub(super) fn finish(
     from: &Attached,
@@ -25,6 +25,7 @@ pub(super) fn finish(
     priority: Priority,
     scratch: &mut [u8],
     cut: &mut u32,
+    segments: &mut u64,
 ) -> Result<Finished, BrokenPort> {
     let offload = call!(&from.kind, offload(lent.buffer));
     let domain = domain_of(from, lent);
@@ -69,6 +70,7 @@ pub(super) fn finish(
         let delivery = Delivery { bytes: &segment[..len], offload: Offload::NONE, domain, priority };
         call!(&mut to.kind, deliver(&delivery));
         *cut += 1;
+        *segments += u64::from((*cut as usize) < cutter.count());
     }
     *cut = 0;
     Ok(Finished::Delivered)

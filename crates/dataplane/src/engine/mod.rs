@@ -13,14 +13,14 @@ mod report;
 mod run;
 mod turn;
 
-use crate::port::{OverlayChange, Port};
+use crate::port::{Inside, OverlayChange, Port};
 use crate::remote::{Jobs, Remote};
 use crate::shm;
 use crate::tap::Tap;
 use crate::vhost;
 use attached::{Attached, Kind, Lent};
 pub use report::{Access, Event, Happened, PlugError, PortReport};
-use sluicenet_node::vale::{Action, Vale, ValeConfig};
+use sluicenet_node::vale::{Action, Counters, Vale, ValeConfig};
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
@@ -203,6 +203,10 @@ impl Engine {
         if let Some(attached) = ports[k].as_mut().filter(|a| a.present) {
             attached.present = false;
             vale.unplug(k, &mut |frame| dropped.push(frame));
+            // What is inside it ends with it.
+            let mut inside = attached.kind.get().inside();
+            inside.lost.count_many(DropReason::PortGone, inside.waiting.into(), 0);
+            vale.settle(k, &inside.lost, &inside.refused);
             Engine::capture_dropped(ports, k, dropped, DropReason::PortGone);
             if let Some(attached) = ports[k].as_mut() {
                 attached.tap = None;
@@ -251,9 +255,16 @@ impl Engine {
         let attached = self.ports[k].as_ref()?;
         let mut own = Vec::new();
         attached.kind.get().counters(&mut |name, value| own.push((name, value)));
+        let inside = self.inside_of(k);
+        let mut counters = *self.vale.counters(k);
+        counters.delivered -= inside.undelivered();
+        counters.dropped.add(&inside.lost);
+        counters.refused.add(&inside.refused);
         Some(PortReport {
             name: attached.name.clone(),
-            counters: *self.vale.counters(k),
+            present: attached.present,
+            counters,
+            inside: inside.waiting,
             bytes_from: attached.bytes_from,
             bytes_to: attached.bytes_to,
             own,
@@ -265,9 +276,30 @@ impl Engine {
         })
     }
 
-    /// Frames that wait, a copy for each port.
+    /// What became of frames inside port `k`; of one that left, that is in the books already.
+    fn inside_of(&self, k: usize) -> Inside {
+        self.ports[k].as_ref().filter(|a| a.present).map_or(Inside::default(), |a| a.kind.get().inside())
+    }
+
+    /// What went through ports that are gone.
+    pub fn gone(&self) -> Counters {
+        let mut gone = *self.vale.before();
+        for k in 0..self.ports.len() {
+            if self.ports[k].as_ref().is_none_or(|a| !a.present) {
+                gone.add(self.vale.counters(k));
+            }
+        }
+        gone
+    }
+
+    /// Frames that wait in queues of the switch, a copy for each port.
     pub fn queued(&self) -> u64 {
         self.vale.queued()
+    }
+
+    /// Frames that were handed to ports and wait there for their other sides.
+    pub fn inside(&self) -> u64 {
+        (0..self.ports.len()).map(|k| u64::from(self.inside_of(k).waiting)).sum()
     }
 
     /// Times the loop went to sleep.
@@ -283,11 +315,20 @@ impl Engine {
         }
     }
 
-    /// Frames accepted, delivered and dropped; panics when they and what is queued do not add up, which only a fault of
-    /// this program can cause.
+    /// Frames accepted, delivered and dropped; panics when they, what is [queued](Engine::queued) and what is [inside](Engine::inside)
+    /// ports do not add up, which only a fault of this program can cause.
     pub fn ledger(&self) -> (u64, u64, u64) {
-        let (accepted, delivered, dropped) = self.vale.ledger();
-        assert_eq!(accepted, delivered + dropped + self.vale.queued(), "the switch's books do not balance");
+        let (accepted, mut delivered, mut dropped) = self.vale.ledger();
+        let mut waiting = self.vale.queued();
+        for k in 0..self.ports.len() {
+            let inside = self.inside_of(k);
+            // A port cannot hold and lose more than it was handed.
+            assert!(inside.undelivered() <= self.vale.counters(k).delivered, "the books of a port do not balance");
+            delivered -= inside.undelivered();
+            dropped += inside.lost.total_frames();
+            waiting += u64::from(inside.waiting);
+        }
+        assert_eq!(accepted, delivered + dropped + waiting, "the switch's books do not balance");
         (accepted, delivered, dropped)
     }
 }

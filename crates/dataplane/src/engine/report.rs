@@ -21,7 +21,9 @@ pub struct Access {
 pub struct PortReport {
     /// Its name.
     pub name: String,
-    /// Frames by fate.
+    /// Whether it is still there: one that left stays until its last frame is delivered.
+    pub present: bool,
+    /// Frames by fate; what the port itself dropped among them.
     pub counters: Counters,
     /// Bytes of the frames it sent, each counted once.
     pub bytes_from: u64,
@@ -33,6 +35,8 @@ pub struct PortReport {
     pub isolated: bool,
     /// Frames that wait at its output, by class.
     pub output: [u32; 8],
+    /// Frames that were handed to it and wait inside it for its other side.
+    pub inside: u32,
     /// Frames that wait at its input for an output that is full, by class.
     pub input: [u32; 8],
     /// Frames of it that the switch holds.

@@ -247,8 +247,10 @@ impl Engine {
                     hand_over(from, to, frame, priority, scratch)
                 } else {
                     let mut cut = to.cut[usize::from(priority)];
-                    let outcome = finish(from, to, frame, priority, scratch, &mut cut);
+                    let mut segments = 0;
+                    let outcome = finish(from, to, frame, priority, scratch, &mut cut, &mut segments);
                     to.cut[usize::from(priority)] = cut;
+                    vale.cut(frame.owner(), k, segments);
                     match outcome? {
                         Finished::NotYet => break,
                         Finished::Delivered => Ok(()),

@@ -7,9 +7,10 @@ use super::netns::Namespace;
 use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN};
 use super::sys::{self, BATCH};
 use crate::fabric::Device;
-use crate::port::{BrokenPort, Delivery, Offload, Port};
+use crate::port::{BrokenPort, Delivery, Inside, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -303,6 +304,14 @@ impl Port for PacketPort {
 
     fn held(&self) -> u32 {
         (self.device.inbox.waiting() + self.device.waiting()) as u32
+    }
+
+    fn inside(&self) -> Inside {
+        let c = &self.device.counters;
+        let mut inside = Inside { waiting: self.device.waiting() as u32, ..Inside::default() };
+        inside.lost.count_many(DropReason::TooBig, c.too_long, 0);
+        inside.refused.count_many(DropReason::Malformed, c.bad, 0);
+        inside
     }
 
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {

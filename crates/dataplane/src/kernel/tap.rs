@@ -18,10 +18,11 @@ use super::packet::{NotSent, not_sent};
 use super::pool::{HEADER_LEN, Pool, TAG_LEN, head_of};
 use super::sys::{self, Wait};
 use crate::agent::Agent;
-use crate::port::{BrokenPort, Delivery, Offload, Port, Segmentation};
+use crate::port::{BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -339,6 +340,16 @@ impl Port for TapPort {
     fn held(&self) -> u32 {
         // Each turn empties the ring, as far as there is room.
         (self.inbox.waiting() + self.waiting.len()) as u32
+    }
+
+    fn inside(&self) -> Inside {
+        let c = &self.counters;
+        // Marks are the port's own.
+        let waiting = self.waiting.iter().filter(|&&buffer| !Agent::is_word(self.outbox.head(buffer))).count();
+        let mut inside = Inside { waiting: waiting as u32, ..Inside::default() };
+        inside.lost.count_many(DropReason::TooBig, c.too_long, 0);
+        inside.refused.count_many(DropReason::Malformed, c.bad, 0);
+        inside
     }
 
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {

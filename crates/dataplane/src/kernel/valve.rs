@@ -31,8 +31,9 @@ use super::sys::{self, BATCH};
 use super::truesize::TrueSize;
 pub use super::veth::Veth;
 use super::{DEVICE_AGAIN, diag};
-use crate::port::{BrokenPort, Delivery, Offload, Port, Segmentation};
+use crate::port::{BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
 use rustix::event::{PollFd, PollFlags};
+use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::{self, Flow};
 use std::cell::{Cell, RefCell};
@@ -463,6 +464,22 @@ impl Port for ValvePort {
     fn held(&self) -> u32 {
         let (small, large) = self.outbox.used();
         self.inbox.waiting() as u32 + small + large + u32::from(!self.settled)
+    }
+
+    fn inside(&self) -> Inside {
+        let (small, large) = self.outbox.used();
+        let mut inside = Inside { waiting: small + large, ..Inside::default() };
+        let s = &self.stage.counters;
+        for (reason, frames) in [
+            (DropReason::Watchdog, s.watchdog),
+            (DropReason::NoSocket, s.no_socket_dropped),
+            (DropReason::StrayFragment, s.stray_fragments),
+            (DropReason::TooBig, s.too_long),
+        ] {
+            inside.lost.count_many(reason, frames, 0);
+        }
+        inside.refused.count_many(DropReason::Malformed, self.counters.bad, 0);
+        inside
     }
 
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {

@@ -13,7 +13,7 @@ mod report;
 
 use crate::controller::ControllerLink;
 use crate::fabric::Device;
-use crate::port::{BrokenPort, Delivery, Descriptor, Offload, OverlayChange, Port};
+use crate::port::{self, BrokenPort, Delivery, Descriptor, Offload, OverlayChange, Port};
 use inside::{Inside, LONGEST, Overlay};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::uplink::{self, Front, Link};
@@ -212,6 +212,13 @@ impl<D: Device + Send> Port for Uplink<D> {
     fn held(&self) -> u32 {
         let (arrived, leaving) = self.inside.link.inside();
         (arrived + leaving) as u32
+    }
+
+    fn inside(&self) -> port::Inside {
+        let counters = self.inside.link.counters();
+        let parked = self.inside.overlay.as_ref().map_or(0, |o| o.vtep.parked_out());
+        let waiting = (self.inside.link.inside().1 + parked) as u32;
+        port::Inside { refused: counters.dropped_in, lost: counters.dropped_out, waiting }
     }
 
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {

@@ -68,6 +68,10 @@ const LEAST_TCP_AT: u16 = 34;
 const TCP_CHECKSUM: u16 = 16;
 const TCP_OFFSET: u32 = 12;
 
+/// Segments that a frame may be left to be cut into: of 64 KB, those of the smallest size that Linux sends (`tcp_min_snd_mss`, 48
+/// bytes less 12 of options).
+const MAX_SEGMENTS: u32 = 65_536 / 36;
+
 /// A header that contradicts its frame, or what was agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHeader;
@@ -116,7 +120,8 @@ fn parse_offload(
     if headers < start_u32 + 20 || headers > len {
         return Err(BadHeader);
     }
-    Ok(Offload { checksum, segmentation, segment, headers: headers as u16, verified: false })
+    let offload = Offload { checksum, segmentation, segment, headers: headers as u16, verified: false };
+    if offload.segments(len) > MAX_SEGMENTS { Err(BadHeader) } else { Ok(offload) }
 }
 
 /// The header for a frame that lies in `buffers` of the guest's, which takes what `offload` leaves to be done.
@@ -192,6 +197,7 @@ mod tests {
             ((1, 3), 4_000, OFFERED, 0x50),                  // UDP was not offered
             ((1, 0x81), 4_000, OFFERED, 0x50),               // ECN was not
             ((2, 0), 4_000, OFFERED, 0x50),                  // segments of nothing
+            ((2, 2), 4_000, OFFERED, 0x50),                  // a frame of a byte or two for each
             ((3, 13), 4_000, OFFERED, 0x50),                 // sums the addresses
             ((3, 20), 4_000, OFFERED, 0x50),                 // no room for an IP header
             ((3, 65_535), 4_000, OFFERED, 0x50),             // beyond the end

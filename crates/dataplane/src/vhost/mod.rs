@@ -25,9 +25,10 @@ pub mod record;
 mod sigbus;
 
 use crate::agent::Agent;
-use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Passed};
+use crate::port::{BrokenPort, Delivery, Descriptor, Inside, Offload, Passed};
 use guest::Guest;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::agent::LEN;
 use std::io;
@@ -398,6 +399,17 @@ impl crate::port::Port for Port {
         self.guest.has_queues().then(|| self.now + LOOK_EVERY)
     }
 
+    fn inside(&self) -> Inside {
+        let (guest, mut inside) = (&self.guest, Inside::default());
+        inside.lost.count_many(DropReason::TooBig, guest.lost_too_big, 0);
+        inside.lost.count_many(DropReason::Malformed, guest.lost_malformed, 0);
+        inside.lost.count_many(DropReason::PortGone, guest.lost_gone, 0);
+        // Of those that are not what their sender said, some were for the guest.
+        let bad = guest.counters.bad_length + guest.counters.bad_vnet_hdr - guest.lost_malformed;
+        inside.refused.count_many(DropReason::Malformed, bad, 0);
+        inside
+    }
+
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
         let c = &self.guest.counters;
         for (name, value) in [
@@ -419,6 +431,8 @@ impl crate::port::Port for Port {
             ("evacuated", c.evacuated),
             ("resumed", c.resumed),
             ("calls", c.calls),
+            ("chained", c.chained),
+            ("over_budget", c.over_budget),
         ] {
             show(name, value);
         }

@@ -11,6 +11,12 @@ use std::sync::atomic::{Ordering, fence};
 /// Longest queue (virtio 1.2, 2.7).
 pub const MAX_SIZE: u16 = 1 << 15;
 
+/// Longest chain, in descriptors: what the kernel's vhost and QEMU take, too (`UIO_MAXIOV`).
+pub const MAX_CHAIN: u32 = 1024;
+
+/// Bytes beyond which a chain is not looked at: the longest frame with its header is shorter.
+pub const MAX_CHAIN_BYTES: u64 = 1 << 17;
+
 /// How a driver broke the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -63,6 +69,11 @@ impl Spans {
         }
     }
 
+    /// How many there are, when there are any.
+    fn count(&self) -> u32 {
+        1 + self.more.len() as u32
+    }
+
     /// Takes `bytes` away from the front; there are more than so many.
     #[inline(always)]
     pub fn skip(&mut self, bytes: u32) {
@@ -75,10 +86,13 @@ impl Spans {
 
     #[cold]
     fn skip_whole(&mut self, mut bytes: u32) {
+        let mut gone = 0;
         while self.first.len <= bytes {
             bytes -= self.first.len;
-            self.first = self.more.remove(0);
+            self.first = self.more[gone];
+            gone += 1;
         }
+        self.more.drain(..gone);
         self.first = self.first.skip(bytes);
     }
 
@@ -125,6 +139,15 @@ impl Spans {
         }
         debug_assert!(from.is_empty());
     }
+}
+
+/// What there was to a chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walked {
+    /// Bytes in it; of one that holds more than [`MAX_CHAIN_BYTES`], more than those.
+    pub bytes: u64,
+    /// What it cost: descriptors, or pieces where there are more of them; 0 for a chain of one piece.
+    pub cost: u32,
 }
 
 /// What a frontend says about a queue.
@@ -208,13 +231,13 @@ impl Queue {
         Ok(head)
     }
 
-    /// The pieces of a chain, for us to `write` or else to read; returns how many bytes.
+    /// The pieces of a chain, for us to `write` or else to read. One that holds too much is not walked to its end.
     #[inline(always)]
-    pub fn walk(&self, memory: &Memory, head: u16, write: bool, spans: &mut Spans) -> Result<u64, Fault> {
+    pub fn walk(&self, memory: &Memory, head: u16, write: bool, spans: &mut Spans) -> Result<Walked, Fault> {
         spans.clear();
         if let Some(span) = self.walk_one(memory, head, write) {
             spans.push(span);
-            return Ok(u64::from(span.len));
+            return Ok(Walked { bytes: u64::from(span.len), cost: 0 });
         }
         self.walk_chain(memory, self.setup.ring.desc(head), write, spans)
     }
@@ -231,16 +254,17 @@ impl Queue {
     }
 
     #[inline(never)]
-    fn walk_chain(&self, memory: &Memory, mut desc: Desc, write: bool, spans: &mut Spans) -> Result<u64, Fault> {
+    fn walk_chain(&self, memory: &Memory, mut desc: Desc, write: bool, spans: &mut Spans) -> Result<Walked, Fault> {
         let size = self.setup.ring.size();
-        let mut total = 0;
-        for _ in 0..size {
+        let (mut bytes, mut descriptors) = (0, 0);
+        while descriptors < MAX_CHAIN.min(size.into()) {
+            descriptors += 1;
             if desc.flags & Desc::INDIRECT != 0 {
-                return Ok(total + self.walk_table(memory, desc, write, spans)?);
+                return self.walk_table(memory, desc, write, spans, Walked { bytes, cost: descriptors });
             }
-            total += add(memory, desc, write, spans)?;
-            if desc.flags & Desc::NEXT == 0 {
-                return Ok(total);
+            bytes += add(memory, desc, write, spans)?;
+            if desc.flags & Desc::NEXT == 0 || bytes > MAX_CHAIN_BYTES {
+                return Ok(Walked { bytes, cost: descriptors.max(spans.count()) });
             }
             if desc.next >= size {
                 return Err(Fault::Chain);
@@ -250,7 +274,14 @@ impl Queue {
         Err(Fault::Chain)
     }
 
-    fn walk_table(&self, memory: &Memory, table: Desc, write: bool, spans: &mut Spans) -> Result<u64, Fault> {
+    fn walk_table(
+        &self,
+        memory: &Memory,
+        table: Desc,
+        write: bool,
+        spans: &mut Spans,
+        before: Walked,
+    ) -> Result<Walked, Fault> {
         let entries = table.len / Desc::BYTES;
         if !self.setup.indirect
             || table.flags & Desc::NEXT != 0
@@ -261,18 +292,21 @@ impl Queue {
             return Err(Fault::Indirect);
         }
         let place = memory.find(table.addr, table.len).filter(|s| s.len == table.len).ok_or(Fault::Descriptor)?;
-        let (mut i, mut total) = (0, 0);
-        for _ in 0..entries {
-            let mut bytes = [0; Desc::BYTES as usize];
-            memory.read(place, (i * Desc::BYTES) as usize, &mut bytes);
-            let half = |at: usize| u64::from_le_bytes(std::array::from_fn(|k| bytes[at + k]));
+        let Walked { mut bytes, cost: mut descriptors } = before;
+        let (mut i, mut seen) = (0, 0);
+        while seen < entries && descriptors < MAX_CHAIN {
+            seen += 1;
+            descriptors += 1;
+            let mut entry = [0; Desc::BYTES as usize];
+            memory.read(place, (i * Desc::BYTES) as usize, &mut entry);
+            let half = |at: usize| u64::from_le_bytes(std::array::from_fn(|k| entry[at + k]));
             let desc = Desc::from_halves(half(0), half(8));
             if desc.flags & Desc::INDIRECT != 0 {
                 return Err(Fault::Indirect);
             }
-            total += add(memory, desc, write, spans)?;
-            if desc.flags & Desc::NEXT == 0 {
-                return Ok(total);
+            bytes += add(memory, desc, write, spans)?;
+            if desc.flags & Desc::NEXT == 0 || bytes > MAX_CHAIN_BYTES {
+                return Ok(Walked { bytes, cost: descriptors.max(spans.count()) });
             }
             i = u32::from(desc.next);
             if i >= entries {

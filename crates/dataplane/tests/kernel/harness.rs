@@ -106,6 +106,12 @@ impl Running {
         // What a tenant's IPv6 tells all its neighbours now and then never makes anybody wait.
         let flooded = |k| self.report(k).counters.dropped.frames(DropReason::FloodNoRoom);
         assert_eq!(dropped, (0..ports).map(flooded).sum::<u64>());
+        self.kernel_losses()
+    }
+
+    /// Everything that the kernel threw away at the ports.
+    pub fn kernel_losses(&self) -> Vec<(usize, &'static str, u64)> {
+        let ports = self.remote.run(|engine| engine.port_count()).unwrap();
         let all = (0..ports).flat_map(|k| self.report(k).own.into_iter().map(move |(n, v)| (k, n, v)));
         // The whole system's: other programs lose frames there, too; ours would be missed at the sinks.
         let all = all.filter(|(_, name, _)| name.starts_with("edge_") && *name != "edge_softnet");

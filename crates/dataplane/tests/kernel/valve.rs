@@ -6,6 +6,7 @@ use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns;
 use sluicenet_dataplane::kernel::valve::ValveConfig;
+use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -129,13 +130,18 @@ fn a_stuck_socket_is_isolated_and_restored_and_the_others_go_on() {
         before += stuck.receive(64).unwrap() as u64;
     }
     assert_eq!(before + dropped, 20_000);
+    // The switch's books say the same.
+    let books = switch.report(1).counters;
+    assert_eq!(books.dropped.frames(DropReason::Watchdog), dropped);
+    let (accepted, delivered, lost) = switch.remote.run(|engine| engine.ledger()).unwrap();
+    assert!(lost >= dropped && accepted - delivered >= dropped, "{accepted} {delivered} {lost} {dropped}");
     // It has moved: what is sent to it now reaches it.
     let mut again = sender(1, 7000);
     again.send(1).unwrap();
     while stuck.receive(64).unwrap() == 0 {
         again.send(1).unwrap();
     }
-    assert_eq!(switch.edge(), []);
+    assert_eq!(switch.kernel_losses(), []);
 }
 
 #[test]
@@ -160,6 +166,8 @@ fn nobody_at_a_port_costs_the_others_nothing() {
     let of_nobody = || switch.counter(1, "no_socket") + switch.counter(1, "no_socket_dropped");
     wait_for(|| of_nobody() == in_vain.sent());
     assert!(switch.counter(1, "no_socket") > 0);
+    let dropped = switch.report(1).counters.dropped;
+    assert_eq!(dropped.frames(DropReason::NoSocket), switch.counter(1, "no_socket_dropped"));
 }
 
 /// A number of a tenant's `/proc/net/snmp`.

@@ -196,82 +196,145 @@ fn cpu_time() -> Duration {
 /// What a receiver that has stopped costs others.
 #[derive(Clone, Debug, Serialize)]
 pub struct Blocked {
-    /// Frames a second from one port to another, in millions, while nobody else is there: the median of the slices.
+    /// Rounds, each of them once without and once with the stopped receiver.
+    pub rounds: usize,
+    /// Frames a second from one port to another, in millions, while nobody else is there: the median of the rounds.
     pub alone_mpps: f64,
-    /// The same while two others send to a receiver that takes nothing.
+    /// The same while two others are held back by a receiver that takes nothing, its output and their inputs full.
     pub beside_stopped_mpps: f64,
-    /// What the stopped receiver costs, in percent; negative when nothing.
+    /// What the stopped receiver costs, in percent: the median of the rounds; negative when nothing.
     pub cost_percent: f64,
+    /// In the round in which it cost least.
+    pub least_cost_percent: f64,
+    /// In the round in which it cost most.
+    pub most_cost_percent: f64,
+    /// Times the others were found to be held back, in the round in which that was seldom.
+    pub held_back: u64,
+    /// Frames that waited for the stopped receiver at its output, in the round in which these were fewest.
+    pub output_frames: u32,
     /// Frames lost by anybody.
     pub lost: u64,
 }
 
+/// Frames in a queue, and buffers of a program, half of them to send with: two senders have more frames than the receiver's buffers,
+/// its output and their inputs hold.
+const BLOCKED_SLOTS: u32 = 64;
+const BLOCKED_BUFFERS: u32 = 1024;
+
+/// One flow for a while, beside two senders to a receiver that has stopped or beside nobody.
+struct Slice {
+    mpps: f64,
+    held_back: u64,
+    output: u32,
+    lost: u64,
+}
+
+fn slice(stopped: bool, time: Duration) -> Result<Slice, PortsError> {
+    let mut engine = Engine::new(5, ValeConfig { action: Action::Off, slots: BLOCKED_SLOTS, ..ValeConfig::default() });
+    let mut clients = Vec::new();
+    for k in 0..5 {
+        let access = engine.plug_shm(k, &format!("bench-{k}"), BLOCKED_BUFFERS)?;
+        engine.give(mac(k), 0, k);
+        clients.push(Client::open(access.memory)?);
+    }
+    let (flow, others) = (frame(0, 1), [frame(2, 4), frame(3, 4)]);
+    let (mut sent, mut received) = (0u64, 0u64);
+    let mut into = [0; 64];
+    let press = |clients: &mut [Client]| -> Result<u64, PortsError> {
+        let mut more = 0;
+        for (client, frame) in clients[2..4].iter_mut().zip(&others) {
+            while client.send(frame)? {
+                more += 1;
+            }
+            let _ = client.publish();
+        }
+        Ok(more)
+    };
+    // Until nothing of theirs moves any more.
+    if stopped {
+        loop {
+            let more = press(&mut clients)?;
+            sent += more;
+            if engine.turn() == 0 && more == 0 {
+                break;
+            }
+        }
+    }
+    let (before, started) = (received, Instant::now());
+    while received == before || started.elapsed() < time {
+        for turn in 0..64 {
+            for _ in 0..32 {
+                sent += u64::from(clients[0].send(&flow)?);
+            }
+            let _ = clients[0].publish();
+            // Who is held back sleeps, and looks again only now and then.
+            if stopped && turn == 0 {
+                sent += press(&mut clients)?;
+            }
+            engine.turn();
+            while clients[1].receive(&mut into)?.is_some() {
+                received += 1;
+            }
+            let _ = clients[1].publish();
+        }
+    }
+    let mpps = received as f64 / started.elapsed().as_secs_f64() / 1e6;
+    let held = |k| engine.report(k).map_or(0, |r| r.counters.held_back);
+    let held_back = held(2).min(held(3));
+    let output = engine.report(4).map_or(0, |r| r.output.iter().sum());
+    loop {
+        let moved = engine.turn() > 0 || engine.queued() > 0;
+        let mut came = 0;
+        for client in [1, 4] {
+            while clients[client].receive(&mut into)?.is_some() {
+                came += 1;
+            }
+            let _ = clients[client].publish();
+        }
+        received += came;
+        if !moved && came == 0 {
+            break;
+        }
+    }
+    Ok(Slice { mpps, held_back, output, lost: sent - received })
+}
+
 /// Measures one flow with and without others that wait for a receiver that has stopped, in turn, on one core.
+///
+/// # Errors
+/// When the others were not held back: then nothing was measured.
 pub fn blocked(time: Duration, interrupt: &AtomicBool) -> Result<Blocked, PortsError> {
-    const SLICES: u32 = 20;
-    let config = || ValeConfig { action: Action::Off, ..ValeConfig::default() };
-    let mut rates = [Vec::new(), Vec::new()];
-    let mut lost = 0;
-    for slice in 0..SLICES {
+    const ROUNDS: u32 = 10;
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
         if interrupt.load(Ordering::Relaxed) {
             break;
         }
-        let stopped = slice % 2 == 1;
-        let mut engine = Engine::new(5, config());
-        let mut clients = Vec::new();
-        for k in 0..5 {
-            let access = engine.plug_shm(k, &format!("bench-{k}"), 256)?;
-            engine.give(mac(k), 0, k);
-            clients.push(Client::open(access.memory)?);
-        }
-        let flow = frame(0, 1);
-        let others = [frame(2, 4), frame(3, 4)];
-        let (mut sent, mut waiting, mut received) = (0u64, 0u64, 0u64);
-        let mut into = [0; 64];
-        let started = Instant::now();
-        while received == 0 || started.elapsed() < time / SLICES {
-            for turn in 0..64 {
-                for _ in 0..32 {
-                    sent += u64::from(clients[0].send(&flow)?);
-                }
-                let _ = clients[0].publish();
-                // Who is held back sleeps, and looks again only now and then.
-                if stopped && (waiting < 1_000 || turn == 0) {
-                    for (client, frame) in clients[2..4].iter_mut().zip(&others) {
-                        waiting += u64::from(client.send(frame)?);
-                        let _ = client.publish();
-                    }
-                }
-                engine.turn();
-                while clients[1].receive(&mut into)?.is_some() {
-                    received += 1;
-                }
-                let _ = clients[1].publish();
-            }
-        }
-        rates[usize::from(stopped)].push(received as f64 / started.elapsed().as_secs_f64() / 1e6);
-        while engine.turn() > 0 || engine.queued() > 0 {
-            for client in [1, 4] {
-                while clients[client].receive(&mut into)?.is_some() {
-                    received += 1;
-                }
-                let _ = clients[client].publish();
-            }
-        }
-        for client in [1, 4] {
-            while clients[client].receive(&mut into)?.is_some() {
-                received += 1;
-            }
-        }
-        lost += sent + waiting - received;
+        rounds.push((slice(false, time / (2 * ROUNDS))?, slice(true, time / (2 * ROUNDS))?));
     }
-    let median = |rates: &mut Vec<f64>| {
-        rates.sort_by(f64::total_cmp);
-        rates.get(rates.len() / 2).copied().unwrap_or(f64::NAN)
+    let held_back = rounds.iter().map(|(_, s)| s.held_back).min().unwrap_or(0);
+    let output_frames = rounds.iter().map(|(_, s)| s.output).min().unwrap_or(0);
+    if !rounds.is_empty() && (held_back == 0 || output_frames < BLOCKED_SLOTS) {
+        return Err(PortsError::NobodyHeldBack);
+    }
+    let sorted = |of: &dyn Fn(&(Slice, Slice)) -> f64| {
+        let mut values: Vec<f64> = rounds.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values
     };
-    let [mut alone, mut beside] = rates;
-    let (alone, beside) = (median(&mut alone), median(&mut beside));
-    Ok(Blocked { alone_mpps: alone, beside_stopped_mpps: beside, cost_percent: (1.0 - beside / alone) * 100.0, lost })
+    let median = |values: &[f64]| values.get(values.len() / 2).copied().unwrap_or(f64::NAN);
+    let cost = sorted(&|(alone, beside)| (1.0 - beside.mpps / alone.mpps) * 100.0);
+    Ok(Blocked {
+        rounds: rounds.len(),
+        alone_mpps: median(&sorted(&|r| r.0.mpps)),
+        beside_stopped_mpps: median(&sorted(&|r| r.1.mpps)),
+        cost_percent: median(&cost),
+        least_cost_percent: cost.first().copied().unwrap_or(f64::NAN),
+        most_cost_percent: cost.last().copied().unwrap_or(f64::NAN),
+        held_back,
+        output_frames,
+        lost: rounds.iter().map(|(a, b)| a.lost + b.lost).sum(),
+    })
 }
 
 #[cfg(test)]
@@ -286,6 +349,8 @@ mod tests {
         assert!(latency.trips > 0 && latency.p50_us <= latency.p99_us && latency.direct_p50_us > 0.0, "{latency:?}");
         let blocked = blocked(Duration::ZERO, &never).unwrap();
         assert!(blocked.lost == 0 && blocked.alone_mpps > 0.0 && blocked.beside_stopped_mpps > 0.0, "{blocked:?}");
+        assert!(blocked.held_back > 0 && blocked.output_frames >= BLOCKED_SLOTS && blocked.rounds == 10, "{blocked:?}");
+        assert!(blocked.least_cost_percent <= blocked.cost_percent, "{blocked:?}");
         let slept = || idle(3, Duration::from_millis(100)).unwrap().wakes_per_second > 0.0;
         assert!((0..300).any(|_| slept()), "a switch at which nothing moves never sleeps");
     }

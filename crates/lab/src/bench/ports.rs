@@ -81,12 +81,15 @@ pub enum PortsError {
     Io(std::io::Error),
     /// A port broke, which only a fault of this program can cause.
     Broken,
+    /// A receiver that takes nothing held nobody back: nothing was measured.
+    NobodyHeldBack,
 }
 
 impl fmt::Display for PortsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PortsError::Io(e) => write!(f, "memory and sockets for the ports: {e}"),
+            PortsError::NobodyHeldBack => f.write_str("the stopped receiver held nobody back: nothing was measured"),
             PortsError::Broken => f.write_str("a port broke the rules of its rings"),
         }
     }

@@ -9,6 +9,7 @@ use crate::switch::control::{Answer, Request, ask, running, stop};
 use crate::switch::daemon::Daemon;
 use crate::switch::log;
 use crate::switch::status::{PortStatus, Status};
+use crate::switch::watch::queued;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -259,19 +260,24 @@ fn show(status: &Status, global: Global) {
         ["port", "kind", "from it", "to it", "queued", "held back", "lost for it", "refused", "waits for", ""];
     let mut t = Table::new(2, columns);
     for port in &status.ports {
-        let sum = |counts: &[u32; 8]| count(counts.iter().map(|&n| u64::from(n)).sum());
         t.row([
             port.name.as_str(),
             &port.kind,
             &count(port.accepted),
             &count(port.delivered),
-            &sum(&port.output),
+            &count(queued(port)),
             &count(port.held_back),
             &by_reason(&port.dropped),
             &by_reason(&port.refused),
             &port.waits_for.join(" "),
             remark(port),
         ]);
+    }
+    let gone = &status.gone;
+    if gone.accepted + gone.delivered > 0 || !gone.refused.is_empty() || !gone.dropped.is_empty() {
+        let [from, to] = [gone.accepted, gone.delivered].map(count);
+        let [lost, refused] = [&gone.dropped, &gone.refused].map(by_reason);
+        t.row(["(gone)", "", &from, &to, "0", "", &lost, &refused, "", "ports that are gone"]);
     }
     text += &t.text();
     output::print(&text);

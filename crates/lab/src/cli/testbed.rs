@@ -271,7 +271,7 @@ fn table(printed: &Printed, simulate: bool) -> String {
             ms(f.median_ms),
             ms(f.timeout_free_median_ms),
             ms(f.p99_ms),
-            count(f.timeouts),
+            f.timeouts.map_or_else(|| format!("{} (whole run)", count(f.run_timeouts)), count),
             count(cell.lost.virtual_network),
             count(cell.lost.physical_network),
             count(cell.lost.edges),

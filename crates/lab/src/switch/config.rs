@@ -51,7 +51,11 @@ static SWITCH: Spec = Spec {
         k("slots", Count(1, 1 << 16), "frames each queue holds; 1024 where absent"),
         k("lossless", Counts, "priorities whose frames wait and are never dropped for want of room; all where absent"),
         k("stations", Count(1, 1 << 20), "stations the forwarding table holds; 8192 where absent"),
-        k("stations_per_port", Count(0, 1 << 20), "stations it learns behind one port; 1024 where absent"),
+        k(
+            "stations_per_port",
+            Count(0, 1 << 20),
+            "stations it learns behind one port, at most stations / ports; as many or 1024, the less, where absent",
+        ),
         k(
             "user",
             Text,
@@ -358,7 +362,7 @@ impl Config {
         };
         let control = switch.text("control")?.map_or_else(|| default_control(&name), PathBuf::from);
         let ports_max = switch.count("ports", 2..=PORTS_MAX as u64)?.unwrap_or(PORTS_MAX as u64) as usize;
-        let mut vale = vale_config(&root, &switch)?;
+        let mut vale = vale_config(&root, &switch, ports_max)?;
         let mut ports: Vec<PortConfig> = Vec::new();
         for (table, span) in root.tables("port")? {
             let port = port(&doc, table, span)?;
@@ -380,6 +384,10 @@ impl Config {
         }
         let uplink = uplink(&root, &vale, path)?;
         vale.uplink = uplink.is_some().then_some(0);
+        let given = ports.iter().filter(|p| p.mac.is_some()).count();
+        if given > vale.stations {
+            return Err(switch.error("stations", format!("{given} ports have a `mac`: so many stations are needed")));
+        }
         Ok(Config {
             file: path.to_owned(),
             name,
@@ -397,7 +405,7 @@ impl Config {
     }
 }
 
-fn vale_config(root: &Section<'_>, switch: &Section<'_>) -> Result<ValeConfig> {
+fn vale_config(root: &Section<'_>, switch: &Section<'_>, ports: usize) -> Result<ValeConfig> {
     let mut vale = ValeConfig::default();
     if let Some(slots) = switch.count_u32("slots", 1..=1 << 16)? {
         vale.slots = slots;
@@ -409,8 +417,15 @@ fn vale_config(root: &Section<'_>, switch: &Section<'_>) -> Result<ValeConfig> {
     if let Some(stations) = switch.count("stations", 1..=1 << 20)? {
         vale.stations = stations as usize;
     }
-    if let Some(stations) = switch.count_u32("stations_per_port", 0..=1 << 20)? {
-        vale.stations_per_port = stations;
+    let share = (vale.stations / ports) as u32;
+    match switch.count_u32("stations_per_port", 0..=1 << 20)? {
+        Some(wanted) if wanted > share => {
+            let why =
+                format!("{wanted} stations for each of {ports} ports are more than the {} of the table", vale.stations);
+            return Err(switch.error("stations_per_port", why).hint("see `stations` and `ports`"));
+        }
+        Some(wanted) => vale.stations_per_port = wanted,
+        None => vale.stations_per_port = vale.stations_per_port.min(share),
     }
     let watchdog = root.section("watchdog", &WATCHDOG)?;
     if let Some(time) = watchdog.positive::<Time>("detection_time")? {
@@ -751,6 +766,14 @@ mod tests {
             (&format!("{port}buffers = 1000"), 4, "not a power of two"),
             ("[switch]\nmetrics = \"here\"", 2, "no address to listen at"),
             ("[switch]\nlog = \"xml\"", 2, "json"),
+            ("[switch]\nports = 4\nstations = 100\nstations_per_port = 26", 4, "more than the 100 of the table"),
+            (
+                &format!(
+                    "[switch]\nports = 2\nstations = 1\n{port}mac = \"02:00:00:00:00:01\"\n[[port]]\nname = \"b\"\nkind = \"shm\"\nmac = \"02:00:00:00:00:02\""
+                ),
+                3,
+                "2 ports have a `mac`",
+            ),
             (&format!("{port}{port}"), 4, "two ports are called `a`"),
             ("port = 3", 1, "a list of tables"),
             ("[switch\n", 1, "this is not TOML"),

@@ -296,8 +296,7 @@ impl Daemon {
             let plugged = self.remote.run(move |engine| -> io::Result<()> {
                 let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
                 plug(engine, k)?;
-                settle(engine, k, &config);
-                Ok(())
+                settle(engine, k, &config).inspect_err(|_| engine.unplug(k))
             });
             plugged.and_then(|plugged| plugged).map_err(|e| e.to_string())?;
         }
@@ -336,9 +335,10 @@ impl Daemon {
         });
         // A switch that has stopped has no ports any more, and one that broke is gone already.
         if let Ok(Some(last)) = last {
-            let waited: u32 = last.output.iter().sum();
+            let waited = last.output.iter().sum::<u32>() + last.inside;
             let (accepted, delivered) = (last.counters.accepted, last.counters.delivered);
-            info!(port = name, accepted, delivered, waited, "port detached");
+            let dropped = last.counters.dropped.total_frames();
+            info!(port = name, accepted, delivered, dropped, waited, "port detached");
         }
     }
 
@@ -386,7 +386,7 @@ impl Daemon {
             .run(move |engine| -> io::Result<shm::Access> {
                 let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
                 let access = engine.plug_shm(k, &config.name, buffers)?;
-                settle(engine, k, &config);
+                settle(engine, k, &config).inspect_err(|_| engine.unplug(k))?;
                 Ok(access)
             })
             .and_then(|made| made)
@@ -428,7 +428,7 @@ impl Daemon {
                 }
                 Some(wanted) if wanted == port => {}
                 Some(wanted) if wanted.kind == port.kind => {
-                    self.change(wanted);
+                    self.change(wanted)?;
                     changed += 1;
                 }
                 Some(wanted) => {
@@ -466,28 +466,31 @@ impl Daemon {
     }
 
     /// Who may be at a port, and what it may send, changes while its traffic runs.
-    fn change(&self, wanted: &PortConfig) {
+    fn change(&self, wanted: &PortConfig) -> Result<(), String> {
         let mut state = self.state();
-        let Some(port) = state.ports.iter_mut().find(|p| p.config.name == wanted.name) else { return };
+        let Some(port) = state.ports.iter_mut().find(|p| p.config.name == wanted.name) else { return Ok(()) };
         let before = std::mem::replace(&mut port.config, wanted.clone());
         let wanted = wanted.clone();
-        let _ = self.remote.run(move |engine| {
+        let settled = self.remote.run(move |engine| {
             announce(engine, &before, false);
-            if let Some(k) = engine.port_named(&wanted.name) {
-                settle(engine, k, &wanted);
-            }
+            engine.port_named(&wanted.name).map_or(Ok(()), |k| settle(engine, k, &wanted))
         });
+        // A switch that has stopped has no ports any more.
+        settled.unwrap_or(Ok(())).map_err(|e| format!("port {}: {e}", port.config.name))
     }
 }
 
 /// Tells the engine who is at a port.
-fn settle(engine: &mut Engine, k: usize, config: &PortConfig) {
+fn settle(engine: &mut Engine, k: usize, config: &PortConfig) -> io::Result<()> {
     engine.forget(k);
     engine.set_access(k, config.access);
     announce(engine, config, true);
-    if let Some(mac) = config.mac {
-        // The table has room for those of the file, or the machine is learned.
-        engine.give(mac, config.access.domain.unwrap_or(0), k);
+    match config.mac {
+        // Without a place in the table, others could take its address.
+        Some(mac) if !engine.give(mac, config.access.domain.unwrap_or(0), k) => {
+            Err(io::Error::other("`stations` are all given to ports already: there is no room for its `mac`"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -65,24 +65,44 @@ impl Log {
     }
 }
 
-/// Drops that were spoken of: by port, "from" it or "to" it, and reason.
+/// Drops that were spoken of: by port, "from" it or "to" it, and reason; and sockets that were isolated, by port.
 #[derive(Debug, Default)]
 struct Seen {
     drops: BTreeMap<(String, &'static str, String), u64>,
+    isolated: BTreeMap<String, u64>,
     /// The guests' ports at which a virtual machine monitor is.
     guests: BTreeSet<String>,
 }
+
+/// The counter of a port that isolates sockets.
+const SOCKETS_ISOLATED: &str = "sockets_isolated";
 
 impl Seen {
     fn say(&mut self, status: &Status) {
         for (port, direction, reason, frames, total) in self.news(status) {
             warn!(port, direction, reason, frames, total, "frames dropped");
         }
+        for (port, sockets, total) in self.isolated(status) {
+            warn!(port, sockets, total, "sockets isolated");
+        }
         let of_guests = status.ports.iter().filter(|p| p.counters.contains_key("connected") && p.is_present());
         let guests: BTreeSet<String> = of_guests.map(|p| p.name.clone()).collect();
         guests.difference(&self.guests).for_each(|port| info!(port, "port attached"));
         self.guests.difference(&guests).for_each(|port| info!(port, "port detached"));
         self.guests = guests;
+    }
+
+    /// Sockets of a port's machine that took nothing for so long that they were isolated: port, how many now, and in all.
+    fn isolated(&mut self, status: &Status) -> Vec<(String, u64, u64)> {
+        let of = |p: &PortStatus| p.counters.get(SOCKETS_ISOLATED).map(|n| (p.name.clone(), *n));
+        let now: BTreeMap<String, u64> = status.ports.iter().filter_map(of).collect();
+        let before = std::mem::replace(&mut self.isolated, now);
+        let new = |(port, total): (&String, &u64)| {
+            let before = before.get(port).copied().unwrap_or(0);
+            let sockets = if *total >= before { total - before } else { *total };
+            (sockets > 0).then(|| (port.clone(), sockets, *total))
+        };
+        self.isolated.iter().filter_map(new).collect()
     }
 
     /// What is new: port, direction, reason, how many now, and in all.
@@ -134,5 +154,18 @@ pub(super) mod tests {
         // Somebody new is there.
         status.ports[1].dropped.insert("watchdog".into(), 1);
         assert_eq!(seen.news(&status), [("b".to_owned(), "to", "watchdog".to_owned(), 1, 1)]);
+    }
+
+    #[test]
+    fn sockets_that_are_isolated_are_said_once() {
+        let mut seen = Seen::default();
+        let mut status = status(&["a", "b"]);
+        status.ports[0].counters.insert(SOCKETS_ISOLATED.into(), 0);
+        assert!(seen.isolated(&status).is_empty());
+        status.ports[0].counters.insert(SOCKETS_ISOLATED.into(), 2);
+        assert_eq!(seen.isolated(&status), [("a".to_owned(), 2, 2)]);
+        assert!(seen.isolated(&status).is_empty());
+        status.ports[0].counters.insert(SOCKETS_ISOLATED.into(), 3);
+        assert_eq!(seen.isolated(&status), [("a".to_owned(), 1, 3)]);
     }
 }

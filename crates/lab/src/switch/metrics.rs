@@ -206,6 +206,17 @@ pub static METRICS: &[Metric] = &[
         },
     ),
     m("sluicenet_switch_queue_frames", "gauge", "", "frames that wait", |s, status| s.add(&[], status.ledger.queued)),
+    m(
+        "sluicenet_switch_drops_total",
+        "counter",
+        "direction, reason",
+        "frames dropped at all ports, those that are gone among them: refused on arrival (in), and dropped on the way out (out)",
+        |s, status| {
+            for ((direction, reason), frames) in status.drops() {
+                s.add(&[("direction", direction), ("reason", reason)], frames);
+            }
+        },
+    ),
     m("sluicenet_port_up", "gauge", "port", "1 when somebody is at the port", |s, status| {
         s.of_ports(status, |p| u64::from(p.is_present()));
     }),
@@ -256,6 +267,15 @@ pub static METRICS: &[Metric] = &[
                     }
                 }
             }
+        },
+    ),
+    m(
+        "sluicenet_port_inside_frames",
+        "gauge",
+        "port",
+        "frames handed to the port that wait there for its machine: for a socket, a device, the neighbour",
+        |s, status| {
+            s.of_ports(status, |p| p.inside.into());
         },
     ),
     m("sluicenet_port_lent_frames", "gauge", "port", "frames of the port that the switch holds", |s, status| {

@@ -3,6 +3,7 @@
 use super::config::{Config, PortConfig, UPLINK_NAME};
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::engine::{Access, Engine, PortReport};
+use sluicenet_node::vale::Counters;
 use sluicenet_proto::loss::{DropReason, Drops};
 use std::collections::BTreeMap;
 
@@ -27,6 +28,38 @@ pub struct Status {
     pub ledger: Ledger,
     /// Its ports.
     pub ports: Vec<PortStatus>,
+    /// What went through ports that are gone: with those that are there, all of the ledger.
+    #[serde(default)]
+    pub gone: Gone,
+}
+
+/// What went through ports that are gone, or at which nobody is any more.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Gone {
+    /// Frames accepted from them.
+    pub accepted: u64,
+    /// Frames handed to them.
+    pub delivered: u64,
+    /// Frames from them that were refused on arrival, by reason.
+    pub refused: BTreeMap<String, u64>,
+    /// Frames for them that were dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+impl Status {
+    /// Frames dropped at all ports there ever were: from them, "in", and for them, "out", by reason.
+    pub fn drops(&self) -> BTreeMap<(&'static str, &str), u64> {
+        let ports = self.ports.iter().map(|p| (&p.refused, &p.dropped));
+        let mut all = BTreeMap::new();
+        for (refused, dropped) in ports.chain([(&self.gone.refused, &self.gone.dropped)]) {
+            for (direction, reasons) in [("in", refused), ("out", dropped)] {
+                for (reason, frames) in reasons {
+                    *all.entry((direction, reason.as_str())).or_default() += frames;
+                }
+            }
+        }
+        all
+    }
 }
 
 /// accepted = delivered + dropped + queued, of one moment.
@@ -34,11 +67,11 @@ pub struct Status {
 pub struct Ledger {
     /// Frames accepted, a copy for each port they were for.
     pub accepted: u64,
-    /// Frames handed to a port.
+    /// Frames that ports handed to their machines.
     pub delivered: u64,
     /// Frames dropped by name.
     pub dropped: u64,
-    /// Frames that wait.
+    /// Frames that wait, in the switch or inside a port.
     pub queued: u64,
 }
 
@@ -83,6 +116,9 @@ pub struct PortStatus {
     pub counters: BTreeMap<String, u64>,
     /// Frames that wait for it, by priority.
     pub output: [u32; 8],
+    /// Frames that the switch handed to it and that wait there for its machine: for a socket, a device, the neighbour.
+    #[serde(default)]
+    pub inside: u32,
     /// Frames of it that wait for a full output, by priority.
     pub input: [u32; 8],
     /// Frames of it that the switch holds.
@@ -97,6 +133,7 @@ pub struct Snapshot {
     ledger: Ledger,
     sleeps: u64,
     ports: Vec<Option<PortReport>>,
+    gone: Counters,
 }
 
 impl Snapshot {
@@ -104,9 +141,11 @@ impl Snapshot {
     pub fn of(engine: &Engine) -> Snapshot {
         let (accepted, delivered, dropped) = engine.ledger();
         Snapshot {
-            ledger: Ledger { accepted, delivered, dropped, queued: engine.queued() },
+            ledger: Ledger { accepted, delivered, dropped, queued: engine.queued() + engine.inside() },
             sleeps: engine.sleeps(),
-            ports: (0..engine.port_count()).map(|k| engine.report(k)).collect(),
+            // One that left has no name any more: another may have it.
+            ports: (0..engine.port_count()).map(|k| engine.report(k).filter(|r| r.present)).collect(),
+            gone: engine.gone(),
         }
     }
 
@@ -133,6 +172,12 @@ impl Snapshot {
                 })
                 .chain(ports.iter().map(|p| self.port((&p.name, p.kind.name(), p.mac, p.access), at(&p.name))))
                 .collect(),
+            gone: Gone {
+                accepted: self.gone.accepted,
+                delivered: self.gone.delivered,
+                refused: by_name(&self.gone.refused),
+                dropped: by_name(&self.gone.dropped),
+            },
         }
     }
 
@@ -166,6 +211,7 @@ impl Snapshot {
             dropped: by_name(&report.counters.dropped),
             counters: report.own.iter().map(|&(name, n)| (name.to_owned(), n)).collect(),
             output: report.output,
+            inside: report.inside,
             input: report.input,
             lent: report.lent,
             waits_for,

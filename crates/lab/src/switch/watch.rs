@@ -45,9 +45,9 @@ pub fn lost(port: &PortStatus) -> u64 {
     port.refused.values().chain(port.dropped.values()).sum()
 }
 
-/// Frames that wait for a port.
+/// Frames that wait for a port, in its queues and inside it.
 pub fn queued(port: &PortStatus) -> u64 {
-    port.output.iter().map(|&n| u64::from(n)).sum()
+    port.output.iter().map(|&n| u64::from(n)).sum::<u64>() + u64::from(port.inside)
 }
 
 /// Frames of a port that wait at its input because their output is full.

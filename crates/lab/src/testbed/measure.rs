@@ -171,21 +171,18 @@ fn lost(statuses: &[Status], fabric: &FabricFigures) -> Lost {
         };
         port.dropped.iter().for_each(|(name, frames)| named(&format!("{} dropped", port.kind), name, *frames));
         port.refused.iter().for_each(|(name, frames)| named(&format!("{} refused", port.kind), name, *frames));
-        let of_uplink = |name: &String| uplink && DropReason::ALL.iter().any(|r| r.name() == name);
-        port.counters.iter().filter(|(n, _)| of_uplink(n)).for_each(|(n, frames)| named("link", n, *frames));
         for (name, frames) in &port.dropped {
             *(if is_congestion(name) { &mut lost.virtual_network } else { &mut lost.otherwise }) += frames;
         }
-        lost.otherwise += port.refused.values().sum::<u64>();
+        for (name, frames) in &port.refused {
+            // What came over the fabric and had no room is lost behind it.
+            *(if uplink && is_congestion(name) { &mut lost.physical_network } else { &mut lost.otherwise }) += frames;
+        }
         for (name, frames) in &port.counters {
             if name.starts_with("edge_") {
                 let known = lost.edges_by_place.entry(name.clone()).or_default();
                 // The kernel counts this one for the whole machine, and every port shows the same.
                 *known = if name == SOFTNET { (*known).max(*frames) } else { *known + frames };
-            } else if uplink && is_congestion(name) {
-                lost.physical_network += frames;
-            } else if uplink && DropReason::ALL.iter().any(|r| r.name() == name) {
-                lost.otherwise += frames;
             }
         }
     }

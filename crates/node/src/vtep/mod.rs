@@ -371,6 +371,13 @@ impl<C> Vtep<C> {
         true
     }
 
+    /// Frames of tenants here that are parked.
+    pub fn parked_out(&self) -> usize {
+        let parked = self.parked.values().flatten().filter(|p| !matches!(p, Parked::In(..))).count();
+        // Those whose waiting has ended, and that nobody asked for yet.
+        parked + self.events.iter().filter(|e| matches!(e, Event::Send(..) | Event::DropOut(..))).count()
+    }
+
     /// A datagram that is said to be the controller's. [`Vtep::poll_event`] is to be asked before anything else is done.
     pub fn handle_control(&mut self, now: Instant, datagram: &[u8]) {
         let message = match self.key.open(datagram) {

@@ -1,7 +1,7 @@
 //! The forwarding table of a virtual switch: which port a station is behind.
 //!
 //! It holds the stations of the machines on this server, given by whoever plugs them in, and what it learned from source
-//! addresses. What was given is never displaced. What a port can make it learn is bounded, so that a machine that
+//! addresses. What was given is never displaced, and displaces what was learned where there is no room. What a port can make it learn is bounded, so that a machine that
 //! invents addresses fills its own share and nobody else's, and a station that jumps to and fro is followed at a bounded
 //! rate.
 
@@ -141,15 +141,18 @@ impl Fib {
         self.used < self.entries.len() / 2
     }
 
-    /// Gives a station to `port`, wherever it was; whether there is room for it.
+    /// Gives a station to `port`, wherever it was, in a full table in place of one that was learned; whether there is room for it.
     pub fn give(&mut self, now: Instant, station: Station, port: u16) -> bool {
-        let i = self.slot(station.0);
+        let mut i = self.slot(station.0);
         let old = self.entries[i];
         if old.station == station.0 {
             self.learned[old.port as usize] -= u32::from(!old.given);
         } else {
             if !self.has_room() {
-                return false;
+                if !self.displace() {
+                    return false;
+                }
+                i = self.slot(station.0);
             }
             self.used += 1;
         }
@@ -157,12 +160,26 @@ impl Fib {
         true
     }
 
+    /// Forgets the station that was learned longest ago behind the port that made the table learn most; whether there is one.
+    fn displace(&mut self) -> bool {
+        let Some(most) = (0..self.learned.len()).max_by_key(|&p| self.learned[p]) else { return false };
+        let learned = self.entries.iter().filter(|e| e.station != EMPTY && !e.given && usize::from(e.port) == most);
+        let Some(victim) = learned.min_by_key(|e| e.since).map(|e| e.station) else { return false };
+        self.learned[most] -= 1;
+        self.retain(|e| e.station != victim);
+        true
+    }
+
     /// Forgets all stations behind `port`, which went away.
     pub fn forget(&mut self, port: u16) {
-        let kept: Vec<Entry> = self.entries.iter().copied().filter(|e| e.station != EMPTY && e.port != port).collect();
+        self.learned[port as usize] = 0;
+        self.retain(|e| e.port != port);
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
+        let kept: Vec<Entry> = self.entries.iter().copied().filter(|e| e.station != EMPTY && keep(e)).collect();
         self.entries.fill(VACANT);
         self.used = kept.len();
-        self.learned[port as usize] = 0;
         for entry in kept {
             let i = self.slot(entry.station);
             self.entries[i] = entry;
@@ -221,8 +238,26 @@ mod tests {
         let mut fib = Fib::new(1, 4, 1_000);
         assert!((0..4).all(|n| fib.learn(START, station(n), 0) == Learned::Here));
         assert_eq!(fib.learn(START, station(4), 0), Learned::NoRoom);
-        assert!(!fib.give(START, station(5), 0) && fib.give(START, station(3), 0));
         assert_eq!(fib.lookup(station(6)), None);
+        // What is given displaces what was learned, and nothing else.
+        assert!((10..14).all(|n| fib.give(START, station(n), 0)));
+        assert_eq!((fib.len(), fib.learned[0]), (4, 0));
+        assert!(!fib.give(START, station(14), 0) && fib.give(START, station(13), 0));
+        assert!((10..14).all(|n| fib.lookup(station(n)) == Some(0)));
+        fib.forget(0);
+        assert_eq!((fib.len(), fib.learn(START, station(1), 0)), (0, Learned::Here));
+    }
+
+    #[test]
+    fn what_is_displaced_was_learned_longest_ago_behind_who_made_it_learn_most() {
+        let mut fib = Fib::new(2, 8, 6);
+        assert!((0..2).all(|n| fib.learn(START, station(n), 1) == Learned::Here));
+        for n in [7, 5, 6, 4, 3, 2] {
+            assert_eq!(fib.learn(START + Duration::from_ms(u64::from(9 - n)), station(n), 0), Learned::Here);
+        }
+        assert!(fib.give(START, station(9), 1));
+        assert_eq!((fib.lookup(station(7)), fib.len(), fib.learned[0]), (None, 8, 5));
+        assert!((0..7).all(|n| fib.lookup(station(n)).is_some()) && fib.lookup(station(9)) == Some(1));
     }
 
     #[test]

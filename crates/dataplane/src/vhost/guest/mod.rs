@@ -24,6 +24,24 @@ const PLAIN_FRAME: u32 = 1_518;
 /// port in a turn.
 const BATCH: usize = 64;
 
+/// Chains for a guest to receive that are read ahead at most, over which a frame may be spread: more than there are segments in
+/// the longest.
+const READ_AHEAD: usize = 2048;
+
+/// What a guest's queues may cost a turn, beyond frames in one piece, which are counted by themselves. It is there three times: for
+/// the descriptors of chains of several that it sends, for those that it receives by, and for frames that are refused or have to be
+/// cut. The rest waits for the next turn, so that nobody else waits for it.
+pub(super) const WORK: u32 = 512;
+
+/// Takes what was done from what may be done in this turn.
+#[inline]
+fn charge(left: &mut u32, work: u32, counters: &mut Counters) {
+    if *left > 0 && *left <= work {
+        counters.over_budget += 1;
+    }
+    *left = left.saturating_sub(work);
+}
+
 /// What happened at a port, by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -57,6 +75,10 @@ pub struct Counters {
     pub calls: u64,
     /// Frames handed to it, each segment counted.
     pub handed: u64,
+    /// Descriptors read of chains of several.
+    pub chained: u64,
+    /// Turns in which its queues cost as much as they may, so that the rest had to wait for the next.
+    pub over_budget: u64,
 }
 
 /// A frame the guest sends.
@@ -120,8 +142,18 @@ pub struct Guest {
     scratch: Vec<u8>,
     /// No frame is taken once so many have been handed over: what its agent granted.
     pub limit: u64,
+    /// What its queues may still cost in this turn.
+    send_left: u32,
+    receive_left: u32,
+    look_left: u32,
     /// What happened.
     pub counters: Counters,
+    /// Frames that were delivered to the guest and that none of its buffers could hold.
+    pub lost_too_big: u64,
+    /// The same, of which something was left to be done and which were not what their sender said.
+    pub lost_malformed: u64,
+    /// The same, when it had stopped its queues.
+    pub lost_gone: u64,
 }
 
 impl Default for Guest {
@@ -142,7 +174,13 @@ impl Default for Guest {
             batch_pair: 0,
             scratch: Vec::new(),
             limit: u64::MAX,
+            send_left: 0,
+            receive_left: 0,
+            look_left: 0,
             counters: Counters::default(),
+            lost_too_big: 0,
+            lost_malformed: 0,
+            lost_gone: 0,
         }
     }
 }
@@ -277,9 +315,10 @@ impl Guest {
         }
     }
 
-    /// Reads the next chains of each queue that it has none of, so that they are fetched by the time they are needed.
+    /// A new turn: reads the next chains of each queue that it has none of, so that they are fetched by the time they are needed.
     #[inline]
     pub fn look_ahead(&mut self) {
+        (self.send_left, self.receive_left, self.look_left) = (WORK, WORK, WORK);
         if self.batch_from == self.batch.len() {
             self.fill();
         }

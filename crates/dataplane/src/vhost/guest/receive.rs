@@ -3,7 +3,7 @@
 use super::super::header::{self, GUEST_CSUM, GUEST_TSO4, GUEST_TSO6, HEADER_BYTES, MRG_RXBUF};
 use super::super::memory::{Memory, Span};
 use super::super::queue::Fault;
-use super::{BATCH, Chain, FRAME_BYTES, Guest, PLAIN_FRAME, Rx, Slot};
+use super::{BATCH, Chain, FRAME_BYTES, Guest, PLAIN_FRAME, READ_AHEAD, Rx, Slot, charge};
 use crate::port::{Delivery, Offload, Segmentation};
 use sluicenet_wire::offload::{Cutter, Network, finish_checksum};
 use std::collections::VecDeque;
@@ -61,7 +61,7 @@ impl Guest {
                     fits(&rx.ready, std::iter::once(len), header_bytes, self.features)
                 };
                 // A frame that the whole queue has no room for is not waited with: it would wait for ever.
-                if enough || rx.ready.len() >= usize::from(rx.queue.setup.ring.size()) {
+                if enough || rx.ready.len() >= usize::from(rx.queue.setup.ring.size()).min(READ_AHEAD) {
                     rx.starved = false;
                     break;
                 }
@@ -94,17 +94,23 @@ impl Guest {
         for (i, head) in heads[..count].iter_mut().enumerate() {
             *head = rx.queue.head(ahead.wrapping_add(i as u16))?;
         }
-        for &head in &heads[..count] {
+        for (read, &head) in heads[..count].iter().enumerate() {
             // Put together where it stays: what is moved right after it was written waits for all that was written before.
             if let Some(span) = rx.queue.walk_one(&self.memory, head, true).filter(|s| s.len > self.header_bytes) {
                 self.memory.prefetch_to_write(span);
                 rx.ready.push_back(Chain { spans: span.into(), len: span.len, head });
                 continue;
             }
+            if self.receive_left == 0 {
+                // The rest in another turn.
+                return Ok(read);
+            }
             let mut spans = rx.spare.pop().unwrap_or_default();
-            let len = rx.queue.walk(&self.memory, head, true, &mut spans)?;
+            let walked = rx.queue.walk(&self.memory, head, true, &mut spans)?;
+            self.counters.chained += u64::from(walked.cost);
+            charge(&mut self.receive_left, walked.cost, &mut self.counters);
             // Each buffer has room for a header at least (virtio 1.2, 5.1.6.3.1).
-            let len = u32::try_from(len).ok().filter(|&len| len > self.header_bytes).ok_or(Fault::Chain)?;
+            let len = u32::try_from(walked.bytes).ok().filter(|&len| len > self.header_bytes).ok_or(Fault::Chain)?;
             self.memory.prefetch_to_write(spans.first);
             rx.ready.push_back(Chain { spans, len, head });
         }
@@ -143,11 +149,16 @@ impl Guest {
     pub fn deliver(&mut self, frame: &Delivery<'_>) {
         let pair = match self.live_rx[..] {
             [pair] => pair,
-            [] => return,
+            [] => {
+                self.lost_gone += 1;
+                return;
+            }
             _ => self.live_rx[flow(frame.bytes) as usize % self.live_rx.len()],
         };
         if frame.offload == Offload::NONE {
-            self.put(pair.into(), &Offload::NONE, frame.bytes);
+            if !self.put(pair.into(), &Offload::NONE, frame.bytes) {
+                self.lost_too_big += 1;
+            }
         } else {
             self.deliver_offloaded(pair.into(), frame.bytes, frame.offload);
         }
@@ -165,7 +176,8 @@ impl Guest {
         let room = self.reserve_all(N as u32, &Offload::NONE);
         if room {
             for k in 0..self.live_rx.len() {
-                self.put(self.live_rx[k].into(), &Offload::NONE, &frame(k as u8));
+                // One that a buffer cannot hold after all is as good as lost on its way.
+                let _ = self.put(self.live_rx[k].into(), &Offload::NONE, &frame(k as u8));
             }
         }
         (self.limit, self.counters.handed) = (limit, handed);
@@ -177,7 +189,8 @@ impl Guest {
         let left = self.features & GUEST_CSUM != 0;
         offload.verified &= left;
         if self.takes(offload.segmentation) && (left || offload.checksum.is_none()) {
-            return self.put(pair, &offload, bytes);
+            self.lost_too_big += u64::from(!self.put(pair, &offload, bytes));
+            return;
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         if offload.segmentation == Segmentation::None {
@@ -187,10 +200,10 @@ impl Guest {
             match finish_checksum(&mut scratch, start.into(), offset.into()) {
                 Ok(()) => {
                     self.counters.checksummed += 1;
-                    self.put(pair, &Offload::NONE, &scratch);
+                    self.lost_too_big += u64::from(!self.put(pair, &Offload::NONE, &scratch));
                 }
                 // Its header was in order when it was read, so this is not the guest's doing any more.
-                Err(_) => self.counters.bad_vnet_hdr += 1,
+                Err(_) => self.not_what_it_says(),
             }
         } else {
             self.cut(pair, bytes, &offload, left, &mut scratch);
@@ -204,22 +217,32 @@ impl Guest {
         let cutter = Cutter::new(bytes, network, tcp, offload.segment.into());
         // A guest that changed its headers after they were read, or whose frame is not what its header says.
         let Some(cutter) = cutter.ok().filter(|c| c.headers() == usize::from(offload.headers)) else {
-            self.counters.bad_vnet_hdr += 1;
+            self.not_what_it_says();
             return;
         };
         self.counters.segmented += 1;
         let checksum = offload.checksum.filter(|_| left);
+        let mut whole = true;
         for k in 0..cutter.count() {
             scratch.resize(cutter.len(k), 0);
             cutter.emit(k, left, scratch);
-            self.put(pair, &Offload { checksum, ..Offload::NONE }, scratch);
+            whole &= self.put(pair, &Offload { checksum, ..Offload::NONE }, scratch);
         }
+        // A frame that was not cut in vain, but for a segment or two, counts as lost, too.
+        self.lost_too_big += u64::from(!whole);
     }
 
-    /// Puts a frame into the next chains of a receive queue.
+    #[cold]
+    fn not_what_it_says(&mut self) {
+        self.counters.bad_vnet_hdr += 1;
+        self.lost_malformed += 1;
+    }
+
+    /// Puts a frame into the next chains of a receive queue; whether it fits there.
     #[inline(always)]
-    fn put(&mut self, pair: usize, offload: &Offload, bytes: &[u8]) {
-        let Some(rx) = &mut self.rx[pair] else { return };
+    #[must_use]
+    fn put(&mut self, pair: usize, offload: &Offload, bytes: &[u8]) -> bool {
+        let Some(rx) = &mut self.rx[pair] else { return false };
         let total = self.header_bytes as usize + bytes.len();
         let Some(chain) = rx.ready.front().filter(|chain| chain.len as usize >= total) else {
             return self.put_many(pair, offload, bytes);
@@ -233,11 +256,12 @@ impl Guest {
         chain.spans.write(&self.memory, self.header_bytes as usize, bytes);
         rx.finish(total as u32);
         self.counters.handed += 1;
+        true
     }
 
     #[inline(never)]
-    fn put_many(&mut self, pair: usize, offload: &Offload, bytes: &[u8]) {
-        let Some(rx) = &mut self.rx[pair] else { return };
+    fn put_many(&mut self, pair: usize, offload: &Offload, bytes: &[u8]) -> bool {
+        let Some(rx) = &mut self.rx[pair] else { return false };
         let total = self.header_bytes as usize + bytes.len();
         let mut room = 0;
         let needed = rx.ready.iter().position(|chain| {
@@ -246,13 +270,13 @@ impl Guest {
         });
         let Some(needed) = needed.filter(|_| self.features & MRG_RXBUF != 0) else {
             self.counters.too_long += 1;
-            return;
+            return false;
         };
         let header = header::emit(offload, needed as u16 + 1);
         self.counters.handed += 1;
         let mut from = 0;
         while from < total {
-            let Some(chain) = rx.ready.front() else { return };
+            let Some(chain) = rx.ready.front() else { return false };
             let upto = total.min(from + chain.len as usize);
             let skip = if from == 0 { header.len() } else { 0 };
             if from == 0 {
@@ -263,6 +287,7 @@ impl Guest {
             rx.finish((upto - from) as u32);
             from = upto;
         }
+        true
     }
 }
 

@@ -3,8 +3,11 @@
 use super::super::header::{self, HEADER_BYTES};
 use super::super::memory::Memory;
 use super::super::queue::Fault;
-use super::{BATCH, FRAME_BYTES, Guest, Slot};
-use crate::port::{Descriptor, Offload, Passed};
+use super::{BATCH, FRAME_BYTES, Guest, Slot, WORK, charge};
+use crate::port::{Descriptor, Offload, Passed, Segmentation};
+
+/// What a frame that is refused costs: no more of them in a turn than of good ones.
+const REFUSED: u32 = WORK / BATCH as u32;
 
 impl Guest {
     fn slot(&mut self) -> u32 {
@@ -48,19 +51,27 @@ impl Guest {
         self.batch.clear();
         self.batch_from = 0;
         for &head in &heads[..count] {
+            if self.send_left == 0 {
+                // The rest in another turn.
+                break;
+            }
             let id = self.slot();
             self.batch.push(id);
             let slot = &mut self.slots[id as usize];
             let Some(tx) = &self.tx[pair] else { return Ok(0) };
             (slot.head, slot.pair, slot.shown) = (head, pair as u8, false);
-            let total = tx.queue.walk(&self.memory, head, false, &mut slot.spans)?;
-            let len = total.saturating_sub(self.header_bytes.into());
+            let walked = tx.queue.walk(&self.memory, head, false, &mut slot.spans)?;
+            let len = walked.bytes.saturating_sub(self.header_bytes.into());
             slot.len = if FRAME_BYTES.contains(&len) { len as u32 } else { 0 };
             if slot.len > 0 {
                 self.memory.prefetch(slot.spans.first);
             }
+            if walked.cost > 0 {
+                self.counters.chained += u64::from(walked.cost);
+                charge(&mut self.send_left, walked.cost, &mut self.counters);
+            }
         }
-        Ok(count)
+        Ok(self.batch.len())
     }
 
     /// Forgets chains of a pair that were read ahead.
@@ -81,7 +92,18 @@ impl Guest {
             }
             let buffer = self.batch[self.batch_from];
             let slot = &mut self.slots[buffer as usize];
-            if slot.shown || (slot.len > 0 && open(slot, &self.memory, self.header_bytes, self.features)) {
+            if slot.shown {
+                return Some(Descriptor { buffer, len: slot.len });
+            }
+            if self.look_left == 0 {
+                return None;
+            }
+            if slot.len > 0 && open(slot, &self.memory, self.header_bytes, self.features) {
+                if slot.offload.segmentation != Segmentation::None {
+                    // Whoever has to cut it does so much work.
+                    let beyond = slot.offload.segments(slot.len).saturating_sub(BATCH as u32);
+                    charge(&mut self.look_left, beyond, &mut self.counters);
+                }
                 return Some(Descriptor { buffer, len: slot.len });
             }
             self.refuse(buffer);
@@ -90,6 +112,7 @@ impl Guest {
 
     #[cold]
     fn refuse(&mut self, buffer: u32) {
+        charge(&mut self.look_left, REFUSED, &mut self.counters);
         if self.slots[buffer as usize].len == 0 {
             self.counters.bad_length += 1;
         } else {

@@ -152,11 +152,13 @@ pub struct Figures {
     pub timeout_free_median_ms: Option<f64>,
     /// Whether the kernel says which connection timed out; otherwise whatever was sent again counts as one.
     pub timeouts_known: bool,
-    /// Timeouts of all tenants' stacks.
-    pub timeouts: u64,
-    /// Segments sent again by all tenants' stacks.
+    /// Timeouts of the connections of the queries counted, while these ran; none where the kernel does not say.
+    pub timeouts: Option<u64>,
+    /// Timeouts of all tenants' stacks in the whole run, its warm-up and background flows among it.
+    pub run_timeouts: u64,
+    /// Segments sent again by all tenants' stacks in the whole run.
     pub retransmitted: u64,
-    /// Tail loss probes of all tenants' stacks (RFC 8985, 7): no timeouts, but with one segment under way as slow as one.
+    /// Tail loss probes of all tenants' stacks in the whole run (RFC 8985, 7): no timeouts, but with one segment under way as slow as one.
     pub loss_probes: u64,
     /// Background flows that ended.
     pub flows: usize,
@@ -184,7 +186,10 @@ impl Outcome {
         // With fewer than two to a stretch there is nothing to be said.
         let batches: Vec<f64> = match all.len() / BATCHES {
             0 | 1 => Vec::new(),
-            size => all.chunks_exact(size).filter_map(mean).collect(),
+            // Stretches as long as each other, but for a query.
+            _ => (0..BATCHES)
+                .filter_map(|k| mean(&all[k * all.len() / BATCHES..(k + 1) * all.len() / BATCHES]))
+                .collect(),
         };
         let free = sorted(counted.iter().filter(|q| q.is_timeout_free()).map(|q| ms(q)).collect());
         let flows: Vec<f64> = self.flows.iter().map(|f| f.1.as_secs_f64() * 1e3).collect();
@@ -201,7 +206,8 @@ impl Outcome {
             timeout_free: free.len(),
             timeout_free_median_ms: at(&free, 50.0),
             timeouts_known: counted.iter().all(|q| q.timeouts.is_some()),
-            timeouts: self.kernel[0],
+            timeouts: counted.iter().map(|q| q.timeouts.map(u64::from)).sum(),
+            run_timeouts: self.kernel[0],
             retransmitted: self.kernel[1],
             loss_probes: self.kernel[2],
             flows: flows.len(),
@@ -256,12 +262,23 @@ mod tests {
         };
         let outcome = Outcome { queries: (0..500).map(query).collect(), kernel: [50, 500, 7], ..Outcome::default() };
         let f = outcome.figures();
-        assert_eq!((f.queries, f.timeout_free, f.timeouts, f.timeouts_known), (400, 360, 50, true));
+        assert_eq!((f.queries, f.timeout_free, f.timeouts_known), (400, 360, true));
+        // Those of the warm-up are the run's.
+        assert_eq!((f.timeouts, f.run_timeouts), (Some(40), 50));
         assert_eq!((f.retransmitted, f.loss_probes), (500, 7));
         assert_eq!((f.median_ms, f.p99_ms, f.timeout_free_median_ms), (Some(2.0), Some(200.0), Some(2.0)));
         let mean = (40.0 * 200.0 + 160.0 * 1.0 + 200.0 * 2.0) / 400.0;
         assert!((f.mean_ms.unwrap() - mean).abs() < 1e-9);
         assert!(f.mean_ci95_ms.unwrap() < 1e-9, "every stretch is the same");
+        // 50 queries are 20 stretches of two or three, not 25 of two.
+        let outcome = Outcome { queries: (100..150).map(query).collect(), ..Outcome::default() };
+        let ms: Vec<f64> = outcome.queries.iter().map(|q| q.took.as_secs_f64() * 1e3).collect();
+        let means: Vec<f64> =
+            (0..20).map(|k| &ms[k * 5 / 2..(k + 1) * 5 / 2]).map(|s| s.iter().sum::<f64>() / s.len() as f64).collect();
+        assert_eq!(
+            (means.len(), outcome.figures().mean_ci95_ms),
+            (20, mean_over_seeds(&means).and_then(|m| m.half_width))
+        );
         let nothing = Outcome::default().figures();
         assert_eq!((nothing.mean_ms, nothing.mean_ci95_ms, nothing.queries), (None, None, 0));
     }
