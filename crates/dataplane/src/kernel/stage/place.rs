@@ -118,7 +118,7 @@ impl Place {
             self.pause = ASK_AGAIN;
             self.isolated = false;
         } else {
-            self.stuck = self.stuck + now.since(self.asked).min(WATCHED_MOST);
+            self.stuck += now.since(self.asked).min(WATCHED_MOST);
             self.pause = Duration((2 * self.pause.0).min(ASK_AT_LEAST.0));
         }
         (self.used, self.queued, self.asked) = (socket.used, socket.queued, now);
