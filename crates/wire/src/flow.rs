@@ -75,11 +75,6 @@ pub fn read_start(start: &[u8], len: usize) -> Cargo {
     parse(start, len).unwrap_or(Cargo::Other)
 }
 
-/// Whether a frame has an 802.1Q tag, by its first bytes.
-pub fn is_tagged(start: &[u8]) -> bool {
-    start.get(12..14) == Some(&[0x81, 0x00])
-}
-
 fn parse(frame: &[u8], len: usize) -> Option<Cargo> {
     let group = frame.first()? & 1 == 1;
     let (kind, packet) = match frame.get(12..14)? {
