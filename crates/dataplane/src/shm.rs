@@ -192,8 +192,7 @@ impl Port {
             self.wants_room = true;
             return Ok(None);
         }
-        loop {
-            let Some(entry) = self.free.peek()? else { break };
+        while let Some(entry) = self.free.peek()? {
             let buffer = from_entry(entry).buffer;
             if buffer < self.buffers.count() {
                 self.free.advance();
