@@ -15,7 +15,7 @@ use sluicenet_dataplane::shm;
 use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,6 +88,8 @@ pub enum Answer {
 pub struct Socket {
     listener: UnixListener,
     path: PathBuf,
+    /// Which file it is: another switch may have made another one there meanwhile.
+    file: (u64, u64),
     /// Who made it, whoever the switch becomes.
     owner: rustix::process::Uid,
 }
@@ -118,7 +120,8 @@ impl Socket {
         rustix::process::umask(mask);
         let listener = bound.map_err(context)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(context)?;
-        Ok(Socket { listener, path: path.to_owned(), owner: rustix::process::getuid() })
+        let file = identity(path).map_err(context)?;
+        Ok(Socket { listener, path: path.to_owned(), file, owner: rustix::process::getuid() })
     }
 
     /// Serves requests until the switch stops.
@@ -168,8 +171,15 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        if identity(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+/// Device and number of a file.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
 fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
