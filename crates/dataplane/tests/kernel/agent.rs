@@ -109,7 +109,7 @@ fn an_agent_outlives_its_interface() {
             wait_for(|| switch.counter(2, "agent") == 1);
             // As when the switch is started again: the device goes, and another of its name comes.
             switch.remote.run(|engine| engine.unplug(2)).unwrap();
-            let port = tap(&switch.lan, 2);
+            let port = tap(switch.lan(), 2);
             let plugged = switch.remote.run(move |engine| engine.plug(2, "tenant-2", port, Access::default()));
             plugged.unwrap().unwrap();
         }
