@@ -148,7 +148,7 @@ fn a_port_is_captured_while_traffic_runs() {
     let path = file.display().to_string();
     let nobody = sluicenet(&running, &["switch", "capture", "b", "-w", &path]).output().unwrap();
     assert!(!nobody.status.success());
-    assert!(String::from_utf8_lossy(&nobody.stderr).contains("nobody is at a port b"));
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("nobody is at port b"));
     let (at_a, mut a) = running.attach("a");
     let (_at_b, mut b) = running.attach("b");
     let capture =

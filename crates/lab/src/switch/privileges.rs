@@ -138,7 +138,7 @@ mod tests {
         let needed = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
         assert_eq!(missing("veth", needed, needed | CapabilitySet::CHOWN), None);
         let text = missing("veth", needed, CapabilitySet::NET_RAW).unwrap();
-        assert!(text.starts_with("a veth port takes CAP_NET_ADMIN, which"), "{text}");
+        assert!(text.starts_with("to open a veth takes CAP_NET_ADMIN, which"), "{text}");
         assert_eq!(missing("shm", Rights::NONE.open, CapabilitySet::empty()), None);
     }
 
