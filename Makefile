@@ -57,7 +57,7 @@ lint-python: $(VENV)/.ready
 	$(VENV)/bin/ruff format --config python/pyproject.toml --check scripts
 	cd python && $(abspath $(VENV))/bin/mypy --no-incremental sluicenet tests
 
-docs: ## The reference pages from the code: docs/scenario.md, docs/records.md
+docs: ## The reference pages from the code: docs/scenario.md, docs/records.md, docs/switch.md
 	SLUICENET_DOCS=write $(CARGO) test --locked -p sluicenet-lab --test docs
 
 extending: ## What docs/extending.md says, done in a copy and tested
