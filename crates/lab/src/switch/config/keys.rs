@@ -1,0 +1,150 @@
+//! The keys of a switch's file, and what is said of them.
+
+use super::PORTS_MAX;
+use crate::scenario::keys::Kind::*;
+use crate::scenario::keys::{Spec, k};
+
+pub(crate) static ROOT: Spec = Spec {
+    name: "",
+    doc: "A lossless switch.",
+    keys: &[
+        k("switch", Table(&SWITCH), SWITCH.doc),
+        k("watchdog", Table(&WATCHDOG), WATCHDOG.doc),
+        k("port", Tables(&[&PORT]), PORT.doc),
+        k("uplink", Table(&UPLINK), UPLINK.doc),
+        k("overlay", Table(&OVERLAY), OVERLAY.doc),
+        k("network", Tables(&[&NETWORK]), NETWORK.doc),
+        k("server", Tables(&[&SERVER]), SERVER.doc),
+    ],
+};
+
+pub(super) static SWITCH: Spec = Spec {
+    name: "switch",
+    doc: "the switch itself",
+    keys: &[
+        k("name", Text, "its name; the file's without its ending where absent"),
+        k("control", Text, "its control socket; NAME.sock in /run/sluicenet or the user's own run folder where absent"),
+        k("ports", Count(2, PORTS_MAX as u64), "ports it may have at once; 64 where absent"),
+        k("slots", Count(1, 1 << 16), "frames each queue holds; 1024 where absent"),
+        k("lossless", Counts, "priorities whose frames wait and are never dropped for want of room; all where absent"),
+        k("stations", Count(1, 1 << 20), "stations the forwarding table holds; 8192 where absent"),
+        k(
+            "stations_per_port",
+            Count(0, 1 << 20),
+            "stations it learns behind one port, at most stations / ports; as many or 1024, the less, where absent",
+        ),
+        k(
+            "user",
+            Text,
+            "who it is once its ports are open, when started as root; root without capabilities where absent",
+        ),
+        k(
+            "metrics",
+            Text,
+            "where Prometheus fetches them: a port of the loopback address, or ADDRESS:PORT; nowhere where absent",
+        ),
+        k("log", Choice(&["text", "json"]), "how it says on stderr what happens, a line each; text where absent"),
+    ],
+};
+
+pub(super) static WATCHDOG: Spec = Spec {
+    name: "watchdog",
+    doc: "what becomes of a port that takes nothing, with the names and defaults of SONiC's PFC watchdog",
+    keys: &[
+        k(
+            "detection_time",
+            Duration,
+            "a port that has frames and takes none for so long is stuck; 200 ms where absent",
+        ),
+        k("restoration_time", Duration, "one that has had room for so long is not any more; 200 ms where absent"),
+        k(
+            "action",
+            Choice(&["drop", "alert", "off"]),
+            "drop: nothing reaches it until it moves again; alert: it is counted and waited for; off: neither. drop where absent",
+        ),
+    ],
+};
+
+pub(super) static PORT: Spec = Spec {
+    name: "port",
+    doc: "a port and who is at it",
+    keys: &[
+        k("name", Text, "its name"),
+        k(
+            "kind",
+            Choice(&["shm", "vhost-user", "veth", "tap", "packet"]),
+            "over what its frames move: memory that a program attaches to, a QEMU guest's queues, a veth pair to a \
+             namespace that is held back without loss, a TAP device that is held by its queue, or any device without that",
+        ),
+        k("mac", Text, "the address of the machine at it, which nobody else can use then; learned where absent"),
+        k("ip", Text, "the only IPv4 address it may send from; any where absent"),
+        k("tenant", Count(0, 4095), "the broadcast domain of all its frames; each frame's VLAN where absent"),
+        k("priority", Count(0, 7), "the priority of all its frames; each frame's 802.1Q tag where absent"),
+        k("buffers", Count(2, 1 << 16), "shm: buffers, a power of two; 1024 where absent"),
+        k("socket", Text, "vhost-user: the socket the switch listens at, `server=off` in QEMU"),
+        k("connect", Text, "vhost-user: the socket QEMU listens at, instead"),
+        k(
+            "device",
+            Text,
+            "veth, packet: the switch's device; tap: the device to be made; the port's name where absent",
+        ),
+        k("netns", Text, "veth, packet: the namespace that `device` is in, by name or path; this one where absent"),
+        k("tenant_netns", Text, "veth, tap: the namespace of the machine"),
+        k("tenant_device", Text, "veth: the machine's end of the pair; eth0 where absent"),
+        k("mtu", Count(68, 65_521), "tap: the largest IP packet; 1500 where absent"),
+        k(
+            "offload",
+            Bool,
+            "veth, tap: whether TCP segments are made after the switch, and checksums; true where absent",
+        ),
+        k(
+            "agent",
+            Bool,
+            "vhost-user, tap: whether `sluicenet agent` in the guest says how many frames its sockets take; false where absent",
+        ),
+    ],
+};
+
+pub(super) static UPLINK: Spec = Spec {
+    name: "uplink",
+    doc: "the link to other servers, with priority flow control (802.1Qbb); a trunk, or the overlay's with [overlay]",
+    keys: &[
+        k("device", Text, "its device"),
+        k("netns", Text, "the namespace that it is in, by name or path; this one where absent"),
+        k("mac", Text, "its address"),
+        k("rate", Rate, "its speed: what pauses are counted in"),
+        k("response", Duration, "how long either end may take to obey a pause; 1 ms where absent"),
+        k("lossless", Counts, "priorities under flow control; those of [switch] where absent"),
+        k("buffer", Size, "receive buffer of a priority; room for flow control and 64 KB where absent"),
+    ],
+};
+
+pub(super) static OVERLAY: Spec = Spec {
+    name: "overlay",
+    doc: "tunnels between servers (VXLAN), and who says which machine is where",
+    keys: &[
+        k("address", Text, "this server's IPv4 address in the physical network"),
+        k("controller", Text, "the controller's address and port"),
+        k("listen", Count(1, 65_535), "the port at which it hears the controller; 49789 where absent"),
+        k("controller_netns", Text, "the namespace through which the controller is reached; this one where absent"),
+        k("key", Text, "the file of the key shared with the controller: 64 hexadecimal digits"),
+    ],
+};
+
+pub(super) static NETWORK: Spec = Spec {
+    name: "network",
+    doc: "a tenant of this server, and the network of the overlay that it is",
+    keys: &[
+        k("tenant", Count(0, 4095), "the tenant's number at ports"),
+        k("vni", Count(0, (1 << 24) - 1), "the number of the network"),
+    ],
+};
+
+pub(super) static SERVER: Spec = Spec {
+    name: "server",
+    doc: "another server of the overlay",
+    keys: &[
+        k("address", Text, "its IPv4 address in the physical network"),
+        k("mac", Text, "the address of the next hop towards it"),
+    ],
+};

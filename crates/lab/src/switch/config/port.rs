@@ -1,0 +1,233 @@
+//! A port as a file or the words of a command describe it.
+
+use super::super::privileges::Rights;
+use super::keys::PORT;
+use super::{ipv4, mac};
+use crate::scenario::keys::Kind::Choice;
+use crate::scenario::section::Section;
+use crate::scenario::tree::{Document, Span, Table as Entries, Value};
+use crate::scenario::{Error, Result};
+use rustix::thread::CapabilitySet;
+use sluicenet_dataplane::engine::Access;
+use sluicenet_dataplane::vhost::Socket;
+
+/// A port as the file describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Its name.
+    pub name: String,
+    /// Over what its frames move.
+    pub kind: PortKind,
+    /// The machine at it.
+    pub mac: Option<[u8; 6]>,
+    /// What it may send.
+    pub access: Access,
+}
+
+/// Over what frames move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// Memory shared with a program.
+    Shm {
+        /// Buffers.
+        buffers: u32,
+    },
+    /// The queues of a guest.
+    VhostUser {
+        /// Where its frontend is met.
+        socket: Socket,
+        /// Whether an agent in the guest says what it has room for.
+        agent: bool,
+    },
+    /// A veth pair to a namespace.
+    Veth {
+        /// The switch's end.
+        device: String,
+        /// Where that is; here where absent.
+        netns: Option<String>,
+        /// The machine's end.
+        tenant_device: String,
+        /// Where that is.
+        tenant_netns: String,
+        /// Whether TCP segments and checksums are left to be made.
+        offload: bool,
+    },
+    /// A TAP device that the switch makes.
+    Tap {
+        /// Its name.
+        device: String,
+        /// Where it is made.
+        tenant_netns: String,
+        /// The largest IP packet.
+        mtu: u32,
+        /// Whether TCP segments and checksums are left to be made.
+        offload: bool,
+        /// Whether an agent there says what its sockets have room for.
+        agent: bool,
+    },
+    /// Any device.
+    Packet {
+        /// Its name.
+        device: String,
+        /// Where it is; here where absent.
+        netns: Option<String>,
+    },
+}
+
+impl PortKind {
+    /// What it takes to open such a port, and to use it then.
+    pub fn rights(&self) -> Rights {
+        match self {
+            PortKind::Shm { .. } | PortKind::VhostUser { .. } => Rights::NONE,
+            // To open a namespace and what is in it; to switch interrupts, and the queue that is held.
+            PortKind::Veth { .. } | PortKind::Tap { .. } => Rights {
+                open: CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::SYS_ADMIN,
+                run: CapabilitySet::NET_ADMIN,
+            },
+            PortKind::Packet { .. } => Rights {
+                open: CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::SYS_ADMIN,
+                run: CapabilitySet::empty(),
+            },
+        }
+    }
+
+    /// As in the file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            PortKind::Shm { .. } => "shm",
+            PortKind::VhostUser { .. } => "vhost-user",
+            PortKind::Veth { .. } => "veth",
+            PortKind::Tap { .. } => "tap",
+            PortKind::Packet { .. } => "packet",
+        }
+    }
+}
+
+pub(super) fn port(doc: &Document, table: &Entries, span: Span) -> Result<PortConfig> {
+    let section = Section::new(doc, &PORT, table, Some(span))?;
+    port_of(&section)
+}
+
+/// The name of a namespace that may be given by its path.
+fn short_namespace(name: String) -> String {
+    match name.strip_prefix("/run/netns/").or(name.strip_prefix("/var/run/netns/")) {
+        Some(short) if !short.is_empty() && !short.contains('/') => short.to_owned(),
+        _ => name,
+    }
+}
+
+/// A port described by words `key=value`, as on a command line.
+///
+/// # Errors
+/// As [`Config::load`].
+pub fn port_from_words(name: &str, words: &[String]) -> Result<PortConfig> {
+    let mut doc = Document::parse("", "")?;
+    for word in words {
+        doc.set_text(word)?;
+    }
+    let named = Value::Text(name.to_owned());
+    let node = crate::scenario::tree::Node { span: Span::START, value: named };
+    doc.set(&[("name".into(), Span::START)], node)?;
+    let section = Section::new(&doc, &PORT, &doc.root, None)?;
+    port_of(&section)
+}
+
+fn port_of(section: &Section<'_>) -> Result<PortConfig> {
+    let name = checked_name(section, section.text("name")?.ok_or_else(|| section.missing("name"))?)?;
+    let kind = section.text("kind")?.ok_or_else(|| section.missing("kind"))?;
+    only_its_own(section, kind)?;
+    let text = |key: &str| section.text(key).map(|text| text.map(str::to_owned));
+    // A namespace by its name and by the path of that name are one.
+    let netns = || text("netns").map(|name| name.map(short_namespace));
+    let device = match text("device")? {
+        Some(device) => device,
+        None => name.clone(),
+    };
+    let tenant_netns = || text("tenant_netns")?.map(short_namespace).ok_or_else(|| section.missing("tenant_netns"));
+    let offload = || Ok::<_, Error>(section.bool("offload")?.unwrap_or(true));
+    let agent = section.bool("agent")?.unwrap_or(false);
+    let kind = match kind {
+        "vhost-user" => {
+            let socket = match (text("socket")?, text("connect")?) {
+                (Some(path), None) => Socket::Listen(path.into()),
+                (None, Some(path)) => Socket::Connect(path.into()),
+                (None, None) => return Err(section.missing("socket")),
+                _ => return Err(section.error("connect", "a port has `socket` or `connect`, not both")),
+            };
+            PortKind::VhostUser { socket, agent }
+        }
+        "veth" => PortKind::Veth {
+            device,
+            netns: netns()?,
+            tenant_device: text("tenant_device")?.unwrap_or("eth0".into()),
+            tenant_netns: tenant_netns()?,
+            offload: offload()?,
+        },
+        "tap" => {
+            if !section.has("mac") {
+                return Err(section.missing("mac").hint("a TAP device has the address that its file gives it"));
+            }
+            let mtu = section.count_u32("mtu", 68..=65_521)?.unwrap_or(1500);
+            PortKind::Tap { device, tenant_netns: tenant_netns()?, mtu, offload: offload()?, agent }
+        }
+        "packet" => PortKind::Packet { device, netns: netns()? },
+        "shm" => {
+            let buffers = section.count_u32("buffers", 2..=1 << 16)?.unwrap_or(1024);
+            if !buffers.is_power_of_two() {
+                return Err(section
+                    .error("buffers", format!("`buffers` of {buffers} is not a power of two"))
+                    .expected("a power of two from 2 to 65536"));
+            }
+            PortKind::Shm { buffers }
+        }
+        _ => return Err(unknown_kind(section)),
+    };
+    let mac = section.text("mac")?.map(|text| mac(section, text)).transpose()?;
+    let address = if section.has("ip") { Some(ipv4(section, "ip")?) } else { None };
+    let access = Access {
+        domain: section.count("tenant", 0..=4095)?.map(|n| n as u16),
+        priority: section.count("priority", 0..=7)?.map(|n| n as u8),
+        address,
+    };
+    Ok(PortConfig { name, kind, mac, access })
+}
+
+/// A key that a port of this kind has no use for is a mistake.
+fn only_its_own(section: &Section<'_>, kind: &str) -> Result<()> {
+    let of_kind: &[(&str, &[&str])] = &[
+        ("buffers", &["shm"]),
+        ("socket", &["vhost-user"]),
+        ("connect", &["vhost-user"]),
+        ("device", &["veth", "tap", "packet"]),
+        ("netns", &["veth", "packet"]),
+        ("tenant_netns", &["veth", "tap"]),
+        ("tenant_device", &["veth"]),
+        ("mtu", &["tap"]),
+        ("offload", &["veth", "tap"]),
+        ("agent", &["vhost-user", "tap"]),
+    ];
+    for (key, kinds) in of_kind {
+        if section.has(key) && !kinds.contains(&kind) {
+            let message = format!("a port of kind `{kind}` has no `{key}`");
+            return Err(section.error(key, message).hint(format!("`{key}` is for {}", kinds.join(", "))));
+        }
+    }
+    Ok(())
+}
+
+fn unknown_kind(section: &Section<'_>) -> Error {
+    let kinds = section.spec.keys.iter().find_map(|key| match (key.name, &key.kind) {
+        ("kind", Choice(words)) => Some(*words),
+        _ => None,
+    });
+    section.error("kind", "unknown kind of port").expected(kinds.unwrap_or_default().join(", "))
+}
+
+/// A name that can stand in a file's name and in a label.
+pub(super) fn checked_name(section: &Section<'_>, name: &str) -> Result<String> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if (1..=32).contains(&name.len()) && name.chars().all(fine) && !name.starts_with('.') {
+        return Ok(name.to_owned());
+    }
+    Err(section.error("name", "this is no name").expected("up to 32 letters, digits, `-`, `_` and `.`"))
+}

@@ -1,0 +1,89 @@
+use super::*;
+use sluicenet_dataplane::engine::Access;
+use sluicenet_dataplane::vhost::Socket;
+
+fn parse(text: &str) -> Result<Config> {
+    Config::parse(Path::new("vs.toml"), text)
+}
+
+#[test]
+fn a_file_says_what_the_switch_is() {
+    let config = parse(
+        r#"
+        [switch]
+        slots = 64
+        lossless = [3, 4]
+        metrics = "9464"
+        log = "json"
+        [watchdog]
+        detection_time = "400 ms"
+        action = "alert"
+        [[port]]
+        name = "vm1"
+        kind = "shm"
+        mac = "02:00:00:00:00:0a"
+        ip = "10.0.0.1"
+        tenant = 7
+        priority = 3
+        "#,
+    )
+    .unwrap();
+    assert_eq!((config.name.as_str(), config.vale.slots, config.vale.lossless.0), ("vs", 64, 0b11000));
+    assert_eq!((config.vale.detection_time, config.vale.action), (Time::from_ms(400), Action::Alert));
+    assert_eq!((config.metrics, config.log), (Some(SocketAddr::from(([127, 0, 0, 1], 9464))), LogFormat::Json));
+    assert_eq!(config.vale.restoration_time, Time::from_ms(200));
+    let access = Access { domain: Some(7), priority: Some(3), address: Some(Ipv4Addr::new(10, 0, 0, 1)) };
+    let kind = PortKind::Shm { buffers: 1024 };
+    let port = PortConfig { name: "vm1".into(), kind, mac: Some([2, 0, 0, 0, 0, 10]), access };
+    assert_eq!(config.ports, std::slice::from_ref(&port));
+    let words = ["kind=shm", "mac=02:00:00:00:00:0a", "ip=10.0.0.1", "tenant=7", "priority=3"].map(str::to_owned);
+    assert_eq!(port_from_words("vm1", &words).unwrap(), port);
+    let words = ["kind=vhost-user", "socket=vm2.sock", "agent=true"].map(str::to_owned);
+    let kind = PortKind::VhostUser { socket: Socket::Listen("vm2.sock".into()), agent: true };
+    assert_eq!(port_from_words("vm2", &words).unwrap().kind, kind);
+}
+
+#[test]
+fn what_is_wrong_is_refused_with_its_line() {
+    let port = "[[port]]\nname = \"a\"\nkind = \"shm\"\n";
+    for (text, line, words) in [
+        ("[switch]\nslot = 1", 2, "did you mean `slots`"),
+        ("[switch]\nslots = 0", 2, "out of range"),
+        ("[switch]\nlossless = [8]", 2, "out of range"),
+        ("[watchdog]\ndetection_time = 200", 2, "needs a unit"),
+        ("[watchdog]\ndetection_time = \"0 s\"", 2, "cannot be 0"),
+        ("[[port]]\nkind = \"shm\"", 1, "`name` is missing"),
+        ("[[port]]\nname = \"a\"", 1, "`kind` is missing"),
+        ("[[port]]\nname = \"a\"\nkind = \"tun\"", 3, "unknown kind of port"),
+        ("[[port]]\nname = \"a\"\nkind = \"veth\"", 1, "`tenant_netns` is missing"),
+        ("[[port]]\nname = \"a\"\nkind = \"vhost-user\"", 1, "`socket` is missing"),
+        ("[[port]]\nname = \"a\"\nkind = \"shm\"\nmtu = 100", 4, "has no `mtu`"),
+        (&format!("{port}agent = true"), 4, "has no `agent`"),
+        ("[[port]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"a\"\nconnect = \"b\"", 5, "not both"),
+        ("[[port]]\nname = \"../a\"\nkind = \"shm\"", 2, "this is no name"),
+        (&format!("{port}mac = \"2:0:0:0:0:1\""), 4, "no MAC address"),
+        (&format!("{port}mac = \"01:00:00:00:00:01\""), 4, "a group of machines"),
+        (&format!("{port}ip = \"10.0.0\""), 4, "no IPv4 address"),
+        (&format!("{port}buffers = 1000"), 4, "not a power of two"),
+        ("[switch]\nmetrics = \"here\"", 2, "no address to listen at"),
+        ("[switch]\nlog = \"xml\"", 2, "json"),
+        ("[switch]\nports = 4\nstations = 100\nstations_per_port = 26", 4, "more than the 100 of the table"),
+        (
+            &format!(
+                "[switch]\nports = 2\nstations = 1\n{port}mac = \"02:00:00:00:00:01\"\n[[port]]\nname = \"b\"\nkind = \"shm\"\nmac = \"02:00:00:00:00:02\""
+            ),
+            3,
+            "2 ports have a `mac`",
+        ),
+        (&format!("{port}{port}"), 4, "two ports are called `a`"),
+        ("port = 3", 1, "a list of tables"),
+        ("[switch\n", 1, "this is not TOML"),
+    ] {
+        let error = parse(text).unwrap_err();
+        let found = error.diagnostic();
+        assert_eq!(found.file, "vs.toml");
+        assert_eq!(found.line, line, "{text}: {error}");
+        assert!(error.to_string().contains(words), "{text}: {error}");
+    }
+    assert!(port_from_words("x", &["kind=shm".into(), "bufers=4".into()]).is_err());
+}
