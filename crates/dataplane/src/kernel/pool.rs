@@ -1,8 +1,11 @@
 //! Memory for frames between the kernel and the switch.
 
 use super::sys::{self, BATCH, Header, Place, Received, Wait};
+use crate::agent::Agent;
 use crate::port::Offload;
 use crate::vhost::header::{self, CSUM, HOST_TSO4, HOST_TSO6};
+use sluicenet_proto::time::Instant;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -132,6 +135,22 @@ impl Pool {
         let (slab, at) = self.slab_mut(buffer);
         slab.memory[at..at + frame.len()].copy_from_slice(frame);
         Some(buffer)
+    }
+
+    /// A turn of a port whose other side was `handed` so many frames: the buffer of a mark for its agent, if one is due.
+    pub fn mark(&mut self, agent: &mut Agent, now: Instant, handed: u64) -> Option<u32> {
+        agent.on_turn(now, handed);
+        if !agent.lease.wants_mark(now, handed) {
+            return None;
+        }
+        let buffer = self.store(&agent.mark(0, 1), Offload::NONE)?;
+        agent.lease.mark(now, handed);
+        Some(buffer)
+    }
+
+    /// How many of these buffers have frames, marks left out, which are the port's own.
+    pub fn frames_in(&self, buffers: &VecDeque<u32>) -> u32 {
+        buffers.iter().filter(|&&buffer| !Agent::is_word(self.head(buffer))).count() as u32
     }
 
     /// The frame in a buffer is done with.

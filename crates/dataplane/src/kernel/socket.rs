@@ -8,11 +8,12 @@
 use super::pool::Pool;
 use super::sys::BATCH;
 use crate::agent::Agent;
-use crate::port::{BrokenPort, Delivery, Descriptor, Offload, Port};
+use crate::port::{BrokenPort, Delivery, Descriptor, Inside, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::{Duration, Instant};
 use std::collections::VecDeque;
 use std::io;
@@ -116,13 +117,7 @@ impl SocketPort {
     /// Marks how far the guest has been handed frames.
     fn mind_agent(&mut self) {
         let SocketPort { agent: Some(agent), outbox, waiting, now, handed, .. } = self else { return };
-        agent.on_turn(*now, *handed);
-        if agent.lease.wants_mark(*now, *handed)
-            && let Some(buffer) = outbox.store(&agent.mark(0, 1), Offload::NONE)
-        {
-            agent.lease.mark(*now, *handed);
-            waiting.push_back(buffer);
-        }
+        waiting.extend(outbox.mark(agent, *now, *handed));
     }
 
     fn flush(&mut self) -> Result<(), BrokenPort> {
@@ -242,6 +237,14 @@ impl Port for SocketPort {
         self.agent.is_some().then(|| self.now.saturating_add(LOOK_EVERY))
     }
 
+    fn inside(&self) -> Inside {
+        let c = &self.counters;
+        let mut inside = Inside { waiting: self.outbox.frames_in(&self.waiting), ..Inside::default() };
+        inside.lost.count_many(DropReason::TooBig, c.too_long, 0);
+        inside.refused.count_many(DropReason::Malformed, c.bad, 0);
+        inside
+    }
+
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
         let c = &self.counters;
         show("received", c.received);
@@ -296,6 +299,8 @@ mod tests {
             delivered += 1;
         }
         assert!(delivered > u64::from(BUFFERS), "what the socket holds, and what waits for it");
+        // What the socket did not take waits here, and says so.
+        assert_eq!(u64::from(port.inside().waiting), delivered - port.counters.sent);
         let mut received = 0;
         while received < delivered {
             port.publish().unwrap();
@@ -303,7 +308,7 @@ mod tests {
                 received += 1;
             }
         }
-        assert_eq!(port.counters.sent, delivered);
+        assert_eq!((port.counters.sent, port.inside().waiting), (delivered, 0));
         drop((qemu, peer));
         port.deliver(&frame);
         assert_eq!(port.publish(), Err(BrokenPort), "nobody is there any more");

@@ -198,13 +198,7 @@ impl TapPort {
             // What it says may wait behind the frames that are held.
             agent.lease.excuse(*now);
         }
-        agent.on_turn(*now, *handed);
-        if agent.lease.wants_mark(*now, *handed)
-            && let Some(buffer) = outbox.store(&agent.mark(0, 1), Offload::NONE)
-        {
-            agent.lease.mark(*now, *handed);
-            waiting.push_back(buffer);
-        }
+        waiting.extend(outbox.mark(agent, *now, *handed));
     }
 
     /// Holds the queue or lets it go.
@@ -344,9 +338,7 @@ impl Port for TapPort {
 
     fn inside(&self) -> Inside {
         let c = &self.counters;
-        // Marks are the port's own.
-        let waiting = self.waiting.iter().filter(|&&buffer| !Agent::is_word(self.outbox.head(buffer))).count();
-        let mut inside = Inside { waiting: waiting as u32, ..Inside::default() };
+        let mut inside = Inside { waiting: self.outbox.frames_in(&self.waiting), ..Inside::default() };
         inside.lost.count_many(DropReason::TooBig, c.too_long, 0);
         inside.refused.count_many(DropReason::Malformed, c.bad, 0);
         inside
