@@ -224,8 +224,13 @@ pub trait Port: Send {
     /// Servers or networks of the overlay that a port leads into have changed.
     fn change_overlay(&mut self, _change: &OverlayChange) {}
 
+    /// The station of the machine at it, where the port can know before it sends anything.
+    fn station(&self) -> Option<[u8; 6]> {
+        None
+    }
+
     /// The switch is about to end: from now on nothing more is taken from the other side, which is held back where the port can do
-    /// that. What was taken already is still shown, and what is delivered still goes.
+    /// that. What was taken already, and what is on its way, is still shown, and what is delivered still goes.
     fn close(&mut self) {}
 
     /// After [`Port::close`], how many frames are here that the switch has not taken, or that the other side has not got.

@@ -199,6 +199,11 @@ impl<F: Copy> Vale<F> {
         self.fib.give(now, station, k as u16)
     }
 
+    /// A machine is at port `k`, though it has sent nothing yet.
+    pub fn learn(&mut self, now: Instant, station: Station, k: Port) {
+        self.fib.learn(now, station, k as u16);
+    }
+
     /// Forgets the stations behind port `k`.
     pub fn forget(&mut self, k: Port) {
         self.fib.forget(k as u16);

@@ -51,6 +51,8 @@ pub struct Engine {
     /// Grows with every change after which a frame that had to wait may not have to any more.
     changes: u64,
     events: Option<SyncSender<Event>>,
+    /// Nothing is taken in before [`Engine::begin`].
+    waits: bool,
     /// Nothing more is taken in.
     closing: bool,
     /// Whose frames are taken first, and a bit for each whose frame a receiver did not admit in this turn.
@@ -73,10 +75,23 @@ impl Engine {
             sleeps: 0,
             changes: 0,
             events: None,
+            waits: false,
             closing: false,
             first: 0,
             turned_away: 0,
         }
+    }
+
+    /// Has no port take its turn before [`Engine::begin`]: those that are plugged one after the other see no frame for one that is
+    /// still to come, and hold back whoever they hold.
+    pub fn wait(&mut self) {
+        self.waits = true;
+    }
+
+    /// Ports take their turns.
+    pub fn begin(&mut self) {
+        self.waits = false;
+        self.watched = self.now();
     }
 
     /// A handle by which other threads reach the switch while it runs.
@@ -241,6 +256,17 @@ impl Engine {
             if let Kind::Other(port) = &mut attached.kind {
                 port.change_overlay(change);
             }
+        }
+    }
+
+    /// Learns which machine is at port `k` before it sends anything, if the port knows.
+    pub fn meet(&mut self, k: usize) {
+        let now = self.now();
+        let Some(attached) = self.ports[k].as_ref().filter(|a| a.present) else { return };
+        if let Some(mac) = attached.kind.get().station() {
+            let station = Station::new(mac, attached.access.domain.unwrap_or(0));
+            self.changes += 1;
+            self.vale.learn(now, station, k);
         }
     }
 

@@ -107,18 +107,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes in nothing more and delivers what is here, for so long at most; how many frames are left then, which end with the
-    /// switch. What programs and guests have not had taken stays in their memory, what is behind devices in the kernel.
-    pub fn drain(&mut self, at_most: Duration) -> u64 {
+    /// Takes in nothing more and delivers what is here, for so long at most, and no longer than `patience` without getting
+    /// anywhere; how many frames are left then, which end with the switch. What programs and guests have not had taken stays in
+    /// their memory, what is behind devices in the kernel.
+    pub fn drain(&mut self, patience: Duration, at_most: Duration) -> u64 {
         let until = self.now().saturating_add(at_most);
+        let (mut least, mut moved_at) = (u64::MAX, self.now());
         if !self.closing {
             self.closing = true;
             self.ports.iter_mut().flatten().filter(|a| a.present).for_each(|a| a.kind.get_mut().close());
+            self.waits = false;
         }
         loop {
             let moved = self.turn();
             let left = self.queued() + self.held();
-            if left == 0 || self.now() >= until {
+            let now = self.now();
+            if moved > 0 || left < least {
+                (least, moved_at) = (left.min(least), now);
+            }
+            if left == 0 || now >= until || now.since(moved_at) >= patience {
                 return left;
             }
             if moved == 0 {

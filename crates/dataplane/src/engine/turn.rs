@@ -19,6 +19,9 @@ const BURST: usize = 64;
 impl Engine {
     /// One turn: takes what ports send and delivers what has room. Returns the number of frames that moved.
     pub fn turn(&mut self) -> usize {
+        if self.waits {
+            return 0;
+        }
         let now = self.now();
         let mut moved = 0;
         // All of them first: what one has fetched from another core's cache is on its way while the next one looks.

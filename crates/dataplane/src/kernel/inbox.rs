@@ -62,12 +62,21 @@ impl Inbox {
         self.filled.0 & !(self.held.0 | self.held_before.0) == 0
     }
 
-    /// Receives a batch of frames from a packet socket.
-    pub fn receive(&mut self, fd: BorrowedFd<'_>, headers: bool) -> io::Result<Fetched> {
+    /// Receives a batch of frames from a packet socket and keeps those that are `wanted`.
+    pub fn receive(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        headers: bool,
+        mut wanted: impl FnMut(&[u8]) -> bool,
+    ) -> io::Result<Fetched> {
         let Inbox { pool, queues, filled, arrived, whole, .. } = self;
         pool.receive(fd, headers, |pool, buffer| {
-            *whole += u64::from(pool.offload(buffer).segmentation != Segmentation::None);
-            push(pool, buffer, queues, filled, arrived);
+            let wanted = wanted(pool.frame(buffer));
+            if wanted {
+                *whole += u64::from(pool.offload(buffer).segmentation != Segmentation::None);
+                push(pool, buffer, queues, filled, arrived);
+            }
+            wanted
         })
     }
 
@@ -82,22 +91,6 @@ impl Inbox {
         *whole += u64::from(pool.offload(buffer).segmentation != Segmentation::None);
         push(pool, buffer, queues, filled, arrived);
         Ok(Some(true))
-    }
-
-    /// Throws away the first frame that is `unwanted`; whether there was one.
-    pub fn discard(&mut self, unwanted: &[u8]) -> bool {
-        for (p, queue) in self.queues.iter_mut().enumerate() {
-            let found = queue.iter().position(|(_, f)| self.pool.frame(f.buffer) == unwanted);
-            if let Some((_, frame)) = found.and_then(|at| queue.remove(at)) {
-                if queue.is_empty() {
-                    self.filled.remove(p as Priority);
-                }
-                self.shown = None;
-                self.pool.release(frame.buffer);
-                return true;
-            }
-        }
-        false
     }
 
     /// The next frame, the first that came of those that do not have to wait; it stays the next until [`Inbox::accept`] or

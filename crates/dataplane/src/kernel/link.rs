@@ -40,6 +40,16 @@ const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
 const TC_H_ROOT: u32 = 0xffff_ffff;
 
+/// Bytes a second of a token bucket that is open, as good as any number, and what may go at once.
+pub(super) const OPEN_RATE: u64 = 12_500_000_000;
+pub(super) const OPEN_BURST: u32 = 1_000_000;
+
+/// The number of a queue that is a token bucket in front of a queue of frames, by which it is known again, and of the place in it.
+const QUEUE_HANDLE: u32 = 0x51ce_0000;
+const QUEUE_INSIDE: u32 = QUEUE_HANDLE | 1;
+/// Bytes at which a bucket is made, until the queue of frames is in it.
+const MADE_WITH: u32 = 100_000_000;
+
 /// A feature of a device that ethtool(8) switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
@@ -117,10 +127,11 @@ fn ifinfo(index: u32, flags: u32, change: u32) -> [u8; 16] {
     header
 }
 
-fn tcmsg(index: u32) -> [u8; 20] {
+fn tcmsg(index: u32, handle: u32, parent: u32) -> [u8; 20] {
     let mut header = [0; 20];
     header[4..8].copy_from_slice(&index.to_ne_bytes());
-    header[12..16].copy_from_slice(&TC_H_ROOT.to_ne_bytes());
+    header[8..12].copy_from_slice(&handle.to_ne_bytes());
+    header[12..16].copy_from_slice(&parent.to_ne_bytes());
     header
 }
 
@@ -262,10 +273,18 @@ impl Links {
         self.0.tell(message).tried(|| format!("the neighbour {address} of {name}"))
     }
 
-    /// Has a device's frames wait in a queue of so many.
-    pub fn set_fifo(&mut self, name: &str, frames: u32) -> Result<(), KernelError> {
+    /// Has a device's frames wait in a queue of so many behind a token bucket. A queue that was made here before stays, with all
+    /// that waits in it and its bucket as it is; another one goes.
+    pub fn set_queue(&mut self, name: &str, bucket: TokenBucket, frames: u32) -> Result<(), KernelError> {
         let index = self.get(name)?.index;
-        let message = Message::new(RTM_NEWQDISC, ACK | CREATE | REPLACE, &tcmsg(index))
+        if self.queue(index)? != Some(("tbf".to_owned(), QUEUE_HANDLE)) {
+            let made = TokenBucket { limit: MADE_WITH, ..bucket };
+            let mut new = self.bucket(name)?;
+            new.apply(ACK | CREATE | REPLACE, QUEUE_HANDLE, made, 0)
+                .tried(|| format!("a token bucket at {name} (tbf)"))?;
+        }
+        // One that is there is changed to what it is.
+        let message = Message::new(RTM_NEWQDISC, ACK | CREATE | REPLACE, &tcmsg(index, 0, QUEUE_INSIDE))
             .with_name(TCA_KIND, "pfifo")
             .with(TCA_OPTIONS, &frames.to_ne_bytes());
         self.0.tell(message).tried(|| format!("a queue of {frames} frames at {name} (pfifo)"))
@@ -273,21 +292,26 @@ impl Links {
 
     /// Has a device's frames wait at a token bucket.
     pub fn set_bucket(&mut self, name: &str, bucket: TokenBucket) -> Result<Bucket, KernelError> {
-        let index = self.get(name)?.index;
-        let mut made = Bucket { netlink: Netlink::route().tried(|| "a netlink socket".to_owned())?, index };
-        made.apply(ACK | CREATE | REPLACE, bucket).tried(|| format!("a token bucket at {name} (tbf)"))?;
+        let mut made = self.bucket(name)?;
+        made.apply(ACK | CREATE | REPLACE, 0, bucket, 0).tried(|| format!("a token bucket at {name} (tbf)"))?;
         Ok(made)
     }
 
-    /// The name of a device's queueing discipline.
-    pub fn queue_kind(&mut self, index: u32) -> Result<Option<String>, KernelError> {
+    /// The token bucket that is at a device.
+    pub(super) fn bucket(&mut self, name: &str) -> Result<Bucket, KernelError> {
+        let index = self.get(name)?.index;
+        Ok(Bucket { netlink: Netlink::route().tried(|| "a netlink socket".to_owned())?, index })
+    }
+
+    /// The name of a device's queueing discipline, and its number.
+    fn queue(&mut self, index: u32) -> Result<Option<(String, u32)>, KernelError> {
         let mut kind = None;
         let asked = self.0.ask(Message::new(RTM_GETQDISC, DUMP, &[0; 20]), |_, body| {
             if body.len() < 20 || word(body, 4) != index || word(body, 12) != TC_H_ROOT {
                 return;
             }
             if let Some((_, name)) = attributes(&body[20..]).find(|&(kind, _)| kind == TCA_KIND) {
-                kind = Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned());
+                kind = Some((String::from_utf8_lossy(name).trim_end_matches('\0').to_owned(), word(body, 8)));
             }
         });
         asked.tried(|| "queueing disciplines".to_owned())?;
@@ -344,18 +368,24 @@ pub struct Bucket {
 impl Bucket {
     /// Other numbers for the same bucket: what waits goes on waiting.
     pub fn change(&mut self, bucket: TokenBucket) -> io::Result<()> {
-        self.apply(ACK, bucket)
+        self.apply(ACK, 0, bucket, 0)
     }
 
-    fn apply(&mut self, flags: u16, bucket: TokenBucket) -> io::Result<()> {
+    /// The same, each frame charged so many bytes more than it has.
+    pub(super) fn change_charged(&mut self, bucket: TokenBucket, more: u16) -> io::Result<()> {
+        self.apply(ACK, 0, bucket, more)
+    }
+
+    fn apply(&mut self, flags: u16, handle: u32, bucket: TokenBucket, more: u16) -> io::Result<()> {
         // `tc_tbf_qopt`: rate and peak rate of 12 bytes each, limit, buffer, mtu.
         let mut options = [0; 36];
         options[1] = 1; // Ethernet's bytes count as they are.
+        options[2..4].copy_from_slice(&more.to_ne_bytes());
         options[8..12].copy_from_slice(&u32::try_from(bucket.rate).unwrap_or(u32::MAX).to_ne_bytes());
         options[24..28].copy_from_slice(&bucket.limit.to_ne_bytes());
         // The time a burst takes, which the kernel wants too, and does not use when it is told the burst.
         options[28..32].copy_from_slice(&1_000_000u32.to_ne_bytes());
-        let message = Message::new(RTM_NEWQDISC, flags, &tcmsg(self.index)).with_name(TCA_KIND, "tbf");
+        let message = Message::new(RTM_NEWQDISC, flags, &tcmsg(self.index, handle, TC_H_ROOT)).with_name(TCA_KIND, "tbf");
         let message = message.with_nested(TCA_OPTIONS, &[], |m| {
             let m = m.with(TCA_TBF_PARMS, &options).with(TCA_TBF_BURST, &bucket.burst.to_ne_bytes());
             if bucket.rate > u64::from(u32::MAX) { m.with(TCA_TBF_RATE64, &bucket.rate.to_ne_bytes()) } else { m }

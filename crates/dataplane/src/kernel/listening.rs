@@ -1,6 +1,7 @@
 //! Where a valve begins: the sockets at the switch's end of a pair, and how the one by which it is polled learns its number.
 
 use super::error::{KernelError, Tried};
+use super::hold::Hold;
 use super::link::{Link, Links};
 use super::netlink::Netlink;
 use super::netns::Namespace;
@@ -17,8 +18,10 @@ pub(super) const DEFER_INTERRUPTS: u32 = 2;
 /// After so long without a poll the kernel polls once itself, and again after as long.
 ///
 /// It bounds how long a switch that starts again after it was killed waits for the first frame, and how much is lost while
-/// none runs: one poll of 64 frames each time.
+/// none runs then: what is in the ring, each time.
 const KERNEL_POLLS_AFTER: std::time::Duration = std::time::Duration::from_secs(2);
+/// When a frame for which there was no room is sent again.
+const SEND_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 /// Longest time busy polling may take; it polls once, but 0 would switch it off.
 const BUSY_POLL_US: i32 = 20;
 
@@ -66,13 +69,16 @@ impl Listening {
         let Listening { program, socket, poller, port, link } = self;
         // Interrupts as with any device, until the poller has its number.
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
-        let (diag, routes, theirs, sink) = veth.tenant.enter(|| {
+        let (diag, routes, theirs, sink, hold) = veth.tenant.enter(|| {
             let mut links = Links::open()?;
             veth.prepare_tenant(&mut links, config.offload)?;
             let diag = Netlink::diag().tried(|| "a netlink socket for sockets (CONFIG_INET_UDP_DIAG)".to_owned())?;
             let routes = Netlink::route().tried(|| "a netlink socket for routes".to_owned())?;
             let sink = sys::packet_socket().tried(|| "a packet socket".to_owned())?;
-            Ok::<_, KernelError>((diag, routes, links.get(veth.tenant_device)?, sink))
+            let theirs = links.get(veth.tenant_device)?;
+            // Until there is somebody who takes what comes, however long other ports take.
+            let hold = Hold::shut(&mut links, veth.tenant_device)?;
+            Ok::<_, KernelError>((diag, routes, theirs, sink, hold))
         })??;
         if !theirs.up {
             let (device, namespace) = (veth.tenant_device, veth.tenant.name());
@@ -81,10 +87,10 @@ impl Listening {
             return Err(KernelError::new(format!("the device {device} of {namespace}"), why));
         }
         let boot = boot_frame(port);
-        learn(veth, &poller, &theirs, &boot)?;
+        learn(veth, &poller, &hold, &boot)?;
         set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;
         set_busy_poll(&poller, config.budget).tried(|| "busy polling (CONFIG_NET_RX_BUSY_POLL)".to_owned())?;
-        ValvePort::new(veth, config, Learned { program, socket, poller, link, boot, diag, routes, theirs, sink })
+        ValvePort::new(veth, config, Learned { program, socket, poller, link, boot, diag, routes, theirs, sink, hold })
     }
 }
 
@@ -103,6 +109,8 @@ pub(super) struct Learned {
     /// The tenant's end, and a packet socket there.
     pub theirs: Link,
     pub sink: OwnedFd,
+    /// Its queue, shut.
+    pub hold: Hold,
 }
 
 /// Says when a device of a namespace is polled: settings that only its sysfs has.
@@ -170,20 +178,27 @@ fn boot_frame(port: u16) -> Vec<u8> {
     frame
 }
 
-/// Sends the frame from the tenant's end and waits for it, behind all that waits there already.
-fn learn(veth: Veth<'_>, poller: &OwnedFd, theirs: &Link, boot: &[u8]) -> Result<(), KernelError> {
+/// Sends the frame from the tenant's end, past what waits in its queue, and waits until it is here.
+fn learn(veth: Veth<'_>, poller: &OwnedFd, hold: &Hold, boot: &[u8]) -> Result<(), KernelError> {
     let what = || format!("the receive queue of {}", veth.switch_device);
-    let sender = veth.tenant.enter(sys::packet_socket)?.tried(what)?;
-    sys::bind_packet(sender.as_fd(), theirs.index, 0).tried(what)?;
-    sys::send(sender.as_fd(), sys::Wait::No, &[boot], None).tried(what)?;
-    // A switch that was killed may have left the device waiting for the kernel's own poll.
-    let wait = KERNEL_POLLS_AFTER + std::time::Duration::from_secs(5);
-    let timeout = rustix::event::Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: 0 };
-    rustix::event::poll(&mut [PollFd::new(poller, PollFlags::IN)], Some(&timeout)).tried(what)?;
-    sys::busy_poll(poller.as_fd());
-    if sys::napi_id(poller.as_fd()).tried(what)? == 0 {
-        let why = io::Error::new(io::ErrorKind::TimedOut, "no frame came by it; is the device up, and a veth?");
-        return Err(KernelError::new(what(), why));
+    // A switch that was killed may have left the ring full, and the device waiting for the kernel's own poll.
+    let until = std::time::Instant::now() + KERNEL_POLLS_AFTER + std::time::Duration::from_secs(5);
+    let mut sent = false;
+    loop {
+        sent = sent || hold.send_past(boot).tried(what)?;
+        let left = until.saturating_duration_since(std::time::Instant::now());
+        let wait = if sent { left } else { left.min(SEND_AGAIN) };
+        let timeout = rustix::event::Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
+        match rustix::event::poll(&mut [PollFd::new(poller, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e).tried(what),
+        }
+        if sys::napi_id(poller.as_fd()).tried(what)? != 0 {
+            return Ok(());
+        }
+        if left.is_zero() {
+            let why = io::Error::new(io::ErrorKind::TimedOut, "no frame came by it; is the device up, and a veth?");
+            return Err(KernelError::new(what(), why));
+        }
     }
-    Ok(())
 }

@@ -26,6 +26,7 @@ pub mod valve;
 pub mod veth;
 
 mod diag;
+mod hold;
 mod inbox;
 mod listening;
 mod netlink;

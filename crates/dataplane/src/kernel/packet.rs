@@ -120,7 +120,7 @@ impl PacketDevice {
     }
 
     fn fetch(&mut self) -> io::Result<usize> {
-        let fetched = match self.inbox.receive(self.socket.as_fd(), false) {
+        let fetched = match self.inbox.receive(self.socket.as_fd(), false, |_| true) {
             // Said once when a device is switched off; it may come back.
             Err(e) if Errno::from_io_error(&e) == Some(Errno::NETDOWN) => Fetched::default(),
             other => other?,

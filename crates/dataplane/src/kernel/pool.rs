@@ -51,6 +51,8 @@ pub(super) struct Fetched {
     pub frames: usize,
     /// Those of them that were no good: cut, shorter than a header, or not what they say.
     pub bad: usize,
+    /// Those that were not kept.
+    pub unwanted: usize,
 }
 
 impl Pool {
@@ -243,13 +245,13 @@ impl Pool {
         Ok(buffer)
     }
 
-    /// Receives up to [`BATCH`] frames from a packet socket and hands on the buffers of those that are good. `headers`: whether
-    /// the socket puts one in front of each.
+    /// Receives up to [`BATCH`] frames from a packet socket and hands on the buffers of those that are good; `each` says whether
+    /// it keeps one. `headers`: whether the socket puts one in front of each.
     pub fn receive(
         &mut self,
         fd: BorrowedFd<'_>,
         headers: bool,
-        mut each: impl FnMut(&Pool, u32),
+        mut each: impl FnMut(&Pool, u32) -> bool,
     ) -> io::Result<Fetched> {
         let mut count = BATCH.min(self.small.free.len());
         if self.large.count > 0 {
@@ -271,18 +273,21 @@ impl Pool {
         let taken = self.small.free.split_off(self.small.free.len() - n);
         let spare = self.large.free.len().min(n);
         let mut larges = self.large.free.split_off(self.large.free.len() - spare);
-        let mut bad = 0;
+        let (mut bad, mut unwanted) = (0, 0);
         for (buffer, frame) in taken.into_iter().rev().zip(received) {
             self.large.free.extend(larges.pop());
             let buffer = self.gather(buffer, frame.len);
             if !frame.cut && self.settle(buffer, frame.len, frame.tag, &frame.header).is_ok() {
-                each(self, buffer);
+                if !each(self, buffer) {
+                    unwanted += 1;
+                    self.release(buffer);
+                }
             } else {
                 bad += 1;
                 self.release(buffer);
             }
         }
-        Ok(Fetched { frames: n, bad })
+        Ok(Fetched { frames: n, bad, unwanted })
     }
 
     /// Sends the frames in `buffers`, [`BATCH`] at most; how many were taken. An error is about the first.

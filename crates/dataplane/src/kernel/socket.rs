@@ -96,6 +96,7 @@ impl SocketPort {
             let SocketPort { socket, inbox, received, agent, now, counters, .. } = self;
             let push = |pool: &Pool, buffer: u32| {
                 received.push_back(Descriptor { buffer, len: pool.frame(buffer).len() as u32 });
+                true
             };
             let fetched = inbox.receive(socket.as_fd(), false, push).map_err(|_| BrokenPort)?;
             counters.received += fetched.frames as u64;

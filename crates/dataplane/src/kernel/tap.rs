@@ -12,7 +12,7 @@
 use super::DEVICE_AGAIN;
 use super::error::{KernelError, Tried};
 use super::inbox::{Inbox, take_from_inbox};
-use super::link::{Bucket, Links, TokenBucket};
+use super::link::{Bucket, Links, OPEN_BURST, OPEN_RATE, TokenBucket};
 use super::netns::Namespace;
 use super::packet::{NotSent, not_sent};
 use super::pool::{HEADER_LEN, Pool, TAG_LEN, head_of};
@@ -33,11 +33,8 @@ use std::os::fd::{AsFd, OwnedFd};
 const RING: u32 = 30_000;
 /// Bytes that may wait at the bucket: more than all sockets' send buffers hold.
 const WAITING_BYTES: u32 = 1_000_000_000;
-/// Bytes a second when it is open, as good as any number, and when it is nearly closed: the smallest frames fill the ring
-/// behind it in half an hour.
-const OPEN_RATE: u64 = 12_500_000_000;
+/// Bytes a second when it is nearly closed: the smallest frames fill the ring behind it in half an hour.
 const CLOSED_RATE: u64 = 1_000;
-const OPEN_BURST: u32 = 1_000_000;
 /// Bytes of preamble, tag and the like in which the kernel may count a frame longer than it is.
 const BURST_SLACK: u32 = 86;
 /// Frames read in one turn.

@@ -14,12 +14,13 @@
 //! and merged again by the device when it is polled; the packet socket says so by a virtio-net header, and takes such frames for
 //! the tenant. Without offload a generic XDP program that passes everything keeps the device from merging.
 //!
-//! A switch that ends in order polls one or two frames a last time and delivers all it has: the kernel's own poll comes 2 s later,
-//! and loses nothing if the next switch has its socket open by then. One that is killed loses what it had accepted. While none
-//! runs, one poll of 64 frames of each port is lost every 2 s.
+//! A switch that ends in order has the kernel hold the tenant's queue, empties the ring behind it and delivers all it has; the
+//! next one lets the queue go when it can take frames. One that is killed loses what it had accepted, and while none runs then,
+//! what is in the ring is lost every 2 s.
 
 use super::edge::Edge;
 use super::error::KernelError;
+use super::hold::{Hold, Mark, Traced};
 use super::inbox::{Inbox, take_from_inbox};
 pub use super::listening::Listening;
 use super::listening::{DEFER_INTERRUPTS, Learned};
@@ -42,10 +43,12 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// A port that is shut has one or two frames polled so often, into its socket, so that the kernel does not poll.
 const KEEP_SHUT: Duration = Duration::from_secs(1);
-/// The same while the switch ends: the next one has the rest of [`KERNEL_POLLS_AFTER`] to start.
+/// The same while the switch ends and cannot empty the ring: the next one has the rest of the kernel's two seconds to start.
 const KEEP_SHUT_AT_END: Duration = Duration::from_ms(200);
-/// What the kernel was about to poll by itself when the switch began to end has come by then.
+/// What the kernel was about to do by itself when the switch began to end has been done by then.
 const SETTLES_IN: Duration = Duration::from_ms(50);
+/// How often a trace is sent until then, and until one is back.
+const TRACE_EVERY: Duration = Duration::from_ms(5);
 /// Turns without a frame after which a port is looked at in one of so many.
 const LOOKS: u32 = 8;
 /// Frames longer than the device's own, which their sender left to be cut, that the switch holds at most of the tenant, and
@@ -151,6 +154,8 @@ pub struct ValvePort {
     poller: OwnedFd,
     /// Attached as long as it is open.
     _program: Option<OwnedFd>,
+    /// The tenant's own address at its device.
+    station: [u8; 6],
     budget: i32,
     needed: u32,
     longest: u32,
@@ -163,10 +168,15 @@ pub struct ValvePort {
     now: Instant,
     /// Whether there is no room for a poll.
     shut: bool,
-    /// Nothing more is polled, and whether what was is all fetched.
+    hold: Hold,
+    /// The tenant's queue is held for good, if it can be; and whether all that had left it is fetched.
     closed: bool,
     closed_at: Option<Instant>,
     settled: bool,
+    /// Traces sent and come back since then, and when the next one is due; when the last was sent, unless it found no room.
+    traces: (u32, u32),
+    trace_at: Instant,
+    traced: Option<Instant>,
     /// When it was polled last, and the turns since something came.
     polled: Instant,
     quiet: u32,
@@ -186,7 +196,7 @@ impl ValvePort {
     }
 
     pub(super) fn new(veth: Veth<'_>, config: &ValveConfig, at: Learned) -> Result<ValvePort, KernelError> {
-        let Learned { program, socket, poller, link, boot, diag, routes, theirs, sink } = at;
+        let Learned { program, socket, poller, link, boot, diag, routes, theirs, sink, hold } = at;
         let longest = link.mtu + HEADER_LEN as u32;
         let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), theirs.index, longest)?;
         let edge = Edge::open(veth.tenant, veth.tenant_device, veth.switch, veth.switch_device)?;
@@ -194,6 +204,7 @@ impl ValvePort {
             kernel: Kernel { socket, diag, routes, device: theirs.index },
             poller,
             _program: program,
+            station: theirs.mac,
             budget: config.budget as i32,
             needed: config.needed(),
             longest,
@@ -204,9 +215,13 @@ impl ValvePort {
             stage: Stage::new(charges, config.stage, config.detection_time),
             now: Instant::ZERO,
             shut: false,
+            hold,
             closed: false,
             closed_at: None,
             settled: false,
+            traces: (0, 0),
+            trace_at: Instant::ZERO,
+            traced: None,
             polled: Instant::ZERO,
             quiet: 0,
             device_again: None,
@@ -269,40 +284,93 @@ impl ValvePort {
 
     /// Fetches what has been polled, as far as there are buffers.
     fn drain(&mut self) -> Result<usize, BrokenPort> {
+        let ValvePort { inbox, kernel, boot, counters, traces, quiet, .. } = self;
         let mut all = 0;
-        while self.inbox.pool().has_room_for_any() {
-            let fetched = match self.inbox.receive(self.kernel.socket.as_fd(), true) {
+        while inbox.pool().has_room_for_any() {
+            let wanted = |frame: &[u8]| match Mark::of(frame) {
+                Some(Mark::Kick) => false,
+                Some(Mark::Trace) => {
+                    traces.1 += 1;
+                    false
+                }
+                None if boot.as_deref() == Some(frame) => {
+                    *boot = None;
+                    false
+                }
+                None => true,
+            };
+            let fetched = match inbox.receive(kernel.socket.as_fd(), true, wanted) {
                 Ok(fetched) => fetched,
                 // Said once when a device is switched off; it may come back.
                 Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => Fetched::default(),
                 // The first was to be cut in a way that its header cannot say; it is gone.
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-                    self.counters.bad += 1;
+                    counters.bad += 1;
                     Fetched::default()
                 }
                 Err(_) => return Err(BrokenPort),
             };
             if fetched.frames > 0 {
-                self.quiet = 0;
+                *quiet = 0;
             }
-            self.counters.received += fetched.frames as u64;
-            self.counters.bad += fetched.bad as u64;
+            counters.received += (fetched.frames - fetched.unwanted) as u64;
+            counters.bad += fetched.bad as u64;
             all += fetched.frames;
             if fetched.frames < BATCH {
                 break;
             }
         }
-        self.discard_boot();
         Ok(all)
     }
 
-    #[inline]
-    fn discard_boot(&mut self) {
-        let Some(boot) = &self.boot else { return };
-        if self.inbox.discard(boot) {
-            self.counters.received -= 1;
-            self.boot = None;
+    /// Fetches what had left the tenant's queue when that was shut, until a trace behind it is back.
+    fn settle(&mut self) -> Result<(), BrokenPort> {
+        let since = *self.closed_at.get_or_insert(self.now);
+        if self.settled || !self.hold.is_shut() {
+            // Nothing is to come; or the tenant is not held, and what is in the ring is the next switch's.
+            let all = self.drain()? == 0 && self.inbox.pool().has_room_for_any();
+            self.settled |= all && self.now.since(since) >= SETTLES_IN;
+            return Ok(());
         }
+        self.fetch()?;
+        let (sent, back) = self.traces;
+        if back >= sent && self.traced.is_some_and(|at| at.since(since) >= SETTLES_IN) {
+            return self.leave();
+        }
+        if self.now < self.trace_at || !self.has_room() {
+            return Ok(());
+        }
+        self.trace_at = self.now.saturating_add(TRACE_EVERY);
+        match self.hold.trace() {
+            Traced::Sent => {
+                self.traces.0 += 1;
+                self.traced = Some(self.now);
+            }
+            Traced::Full => self.traced = None,
+            // What is in the ring came before.
+            Traced::Off => return self.leave(),
+        }
+        Ok(())
+    }
+
+    /// The ring is empty, and nothing goes there: the device's interrupts are on again, for the next switch to be found by.
+    fn leave(&mut self) -> Result<(), BrokenPort> {
+        self.interrupts_on()?;
+        self.settled = true;
+        Ok(())
+    }
+
+    /// Empty polls, without preference for ours, have the interrupts on again; not if something comes.
+    fn interrupts_on(&mut self) -> Result<(), BrokenPort> {
+        sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 0).map_err(|_| BrokenPort)?;
+        for _ in 0..2 * DEFER_INTERRUPTS {
+            self.poll()?;
+            // What is here while the switch ends was here before.
+            if !self.inbox.is_quiet() && !self.closed {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Hands over what sockets have room for.
@@ -353,13 +421,18 @@ impl Port for ValvePort {
         self.now = now;
         self.inbox.new_turn();
         if self.closed {
-            let since = *self.closed_at.get_or_insert(now);
-            let settled = self.drain()? == 0 && self.inbox.pool().has_room_for_any();
-            self.settled = settled && now.since(since) >= SETTLES_IN;
-        } else if self.inbox.is_quiet() && self.is_worth_a_look() {
-            self.fetch()?;
+            self.settle()?;
+        } else {
+            if self.hold.is_shut() {
+                // There is somebody who takes what comes.
+                self.hold.open().map_err(|_| BrokenPort)?;
+            }
+            if self.inbox.is_quiet() && self.is_worth_a_look() {
+                self.fetch()?;
+            }
         }
-        if now.since(self.polled) >= if self.closed { KEEP_SHUT_AT_END } else { KEEP_SHUT } {
+        let left = self.settled && self.hold.is_shut();
+        if !left && now.since(self.polled) >= if self.closed { KEEP_SHUT_AT_END } else { KEEP_SHUT } {
             self.keep_shut();
         }
         let ValvePort { stage, outbox, .. } = self;
@@ -419,17 +492,10 @@ impl Port for ValvePort {
         if !self.inbox.is_quiet() {
             return Ok(false);
         }
-        // Empty polls, without preference for ours, have the interrupts on again.
-        sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 0).map_err(|_| BrokenPort)?;
         self.asleep = true;
         self.counters.sleeps += 1;
-        for _ in 0..2 * DEFER_INTERRUPTS {
-            self.poll()?;
-            if !self.inbox.is_quiet() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        self.interrupts_on()?;
+        Ok(self.inbox.is_quiet())
     }
 
     fn wake_up(&mut self) {
@@ -454,11 +520,18 @@ impl Port for ValvePort {
         }
     }
 
+    fn station(&self) -> Option<[u8; 6]> {
+        Some(self.station)
+    }
+
     fn close(&mut self) {
         self.wake_up();
         self.closed = true;
-        // From here on the kernel does not poll for a while, whoever runs.
-        self.keep_shut();
+        self.traces = (0, 0);
+        // Where somebody took the queue away, the tenant is held by the ring alone, for as long as the kernel does not poll.
+        if self.hold.shut_again().is_err() {
+            self.keep_shut();
+        }
     }
 
     fn held(&self) -> u32 {

@@ -1,11 +1,9 @@
 //! A veth pair between the switch and a tenant, and what is set at its ends.
 
 use super::error::KernelError;
+use super::hold::{self, TENANT_QUEUE};
 use super::link::{Feature, Links};
 use super::netns::{self, Namespace};
-
-/// Frames that wait at a tenant's device: more than all its sockets' send buffers hold, some 93 full frames each.
-const TENANT_QUEUE: u32 = 100_000;
 
 /// Bytes of memory that wait for a neighbour's address, in place of Linux's 212,992, one socket's: what the queue holds, at what
 /// Linux charges a full frame.
@@ -72,11 +70,7 @@ impl Veth<'_> {
     /// The tenant's end: a queue that holds all its sockets can send, and one as long for each neighbour that is asked for. With `offload` frames wait there unsegmented and without
     /// checksums, and segments are made when the ring takes them: a veth whose own segmentation is on goes past the ring.
     pub(super) fn prepare_tenant(&self, links: &mut Links, offload: bool) -> Result<(), KernelError> {
-        let link = links.get(self.tenant_device)?;
-        // A queue that is there may hold frames, which another would not take over.
-        if links.queue_kind(link.index)?.as_deref() != Some("pfifo") {
-            links.set_fifo(self.tenant_device, TENANT_QUEUE)?;
-        }
+        hold::prepare(links, self.tenant_device)?;
         for family in ["ipv4", "ipv6"] {
             let waiting = format!("net/{family}/neigh/{}/unres_qlen_bytes", self.tenant_device);
             if std::path::Path::new("/proc/sys").join(&waiting).exists() {

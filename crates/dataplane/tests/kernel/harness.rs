@@ -61,7 +61,7 @@ impl Running {
         let _ = self.remote.post(|_| ());
         let mut running = self;
         let mut engine = running.thread.take().unwrap().join().unwrap();
-        let left = engine.drain(Duration::from_secs(60));
+        let left = engine.drain(Duration::from_secs(60), Duration::from_secs(60));
         let (accepted, delivered, dropped) = engine.ledger();
         assert!(left > 0 || accepted == delivered + dropped);
         (left, running.lan.take().unwrap())

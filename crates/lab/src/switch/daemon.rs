@@ -26,8 +26,10 @@ use tracing::{info, warn};
 /// The number of the port that leads to other servers.
 const UPLINK: usize = 0;
 
-/// How long a switch that ends goes on delivering what it holds.
-const DRAIN_AT_MOST: Time = Time::from_secs(2);
+/// How long a switch that ends goes on delivering what it holds: as long as some of it is taken, at most.
+const DRAIN_AT_MOST: Time = Time::from_secs(30);
+/// And so long if nothing is.
+const DRAIN_PATIENCE: Time = Time::from_secs(2);
 
 /// A port of the file, and who is at it.
 #[derive(Debug)]
@@ -101,6 +103,8 @@ impl Daemon {
         let becomes = config.user.as_deref().map(Becomes::user).transpose()?.flatten();
         let mut engine = Engine::new(config.ports_max, config.vale.clone());
         let (remote, events) = (engine.remote()?, engine.events());
+        // A frame for a port that is not there yet would be flooded.
+        engine.wait();
         let mut wanted = Vec::new();
         let mut keep = Rights::NONE.run;
         let uplink = match &config.uplink {
@@ -168,7 +172,7 @@ impl Daemon {
         let engine_stop = stop.clone();
         let switch = std::thread::Builder::new().name("switch".into()).spawn(move || {
             let outcome = engine.run(&engine_stop);
-            let given_up = if outcome.is_ok() { engine.drain(DRAIN_AT_MOST) } else { 0 };
+            let given_up = if outcome.is_ok() { engine.drain(DRAIN_PATIENCE, DRAIN_AT_MOST) } else { 0 };
             (outcome, given_up, Snapshot::of(&engine))
         })?;
         let watched = Arc::clone(&daemon);
@@ -185,6 +189,7 @@ impl Daemon {
             .and_then(|()| {
                 wanted.into_iter().try_for_each(|(port, opened)| daemon.install(port, opened).map_err(io::Error::other))
             })
+            .and_then(|()| daemon.remote.run(|engine| engine.begin()))
             .and_then(|()| socket.serve(&daemon));
         stop.store(true, Ordering::Relaxed);
         // It looks once more.
@@ -490,7 +495,11 @@ fn settle(engine: &mut Engine, k: usize, config: &PortConfig) -> io::Result<()> 
         Some(mac) if !engine.give(mac, config.access.domain.unwrap_or(0), k) => {
             Err(io::Error::other("`stations` are all given to ports already: there is no room for its `mac`"))
         }
-        _ => Ok(()),
+        Some(_) => Ok(()),
+        None => {
+            engine.meet(k);
+            Ok(())
+        }
     }
 }
 

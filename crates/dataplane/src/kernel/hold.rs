@@ -1,0 +1,171 @@
+//! A tenant's queue, which the kernel goes on holding when the switch has ended.
+//!
+//! The device's queueing discipline is a token bucket of a rate that nobody reaches, in front of a queue of so many frames. Shut,
+//! it gives a byte a second, and each frame is charged 65,535 bytes more than it has: one goes, and the next one 17.7 hours
+//! later. It is changed, never replaced, since a replacement throws away what waits; and it is the device's, not a process's, so
+//! that one switch shuts it and another one opens it.
+//!
+//! The one frame that goes is the first of the queue, or a mark that is sent through it: either while there is a switch yet.
+
+use super::error::{KernelError, Tried};
+use super::link::{Bucket, Links, OPEN_BURST, OPEN_RATE, TokenBucket};
+use super::pool::HEADER_LEN;
+use super::sys::{self, Wait};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Frames that wait at a tenant's device: more than all its sockets' send buffers hold, some 93 full frames each.
+pub(super) const TENANT_QUEUE: u32 = 100_000;
+/// Bytes by which the kernel may count a frame longer than its device's longest: tags, and the like.
+const BURST_SLACK: u32 = 86;
+
+/// Frames for nobody, that no other program sends: 802's "local experimental" with our name in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Sent through the queue, to have it look whether it may go on. A switch that ended may have left some.
+    Kick,
+    /// Sent past the queue, behind all that is in the ring.
+    Trace,
+}
+
+impl Mark {
+    const LEN: usize = 60;
+    const HEAD: [u8; HEADER_LEN] = [2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0x88, 0xb5];
+
+    const fn name(self) -> &'static [u8; 15] {
+        match self {
+            Mark::Kick => b"sluicenet-kick ",
+            Mark::Trace => b"sluicenet-trace",
+        }
+    }
+
+    fn frame(self) -> [u8; Mark::LEN] {
+        let mut frame = [0; Mark::LEN];
+        frame[..HEADER_LEN].copy_from_slice(&Mark::HEAD);
+        frame[HEADER_LEN..][..self.name().len()].copy_from_slice(self.name());
+        frame
+    }
+
+    /// Which one a frame is, if any.
+    #[inline]
+    pub fn of(frame: &[u8]) -> Option<Mark> {
+        if frame.get(..HEADER_LEN) != Some(&Mark::HEAD) {
+            return None;
+        }
+        [Mark::Kick, Mark::Trace].into_iter().find(|mark| mark.frame() == frame)
+    }
+}
+
+/// What became of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Traced {
+    /// It is in the ring, and with it all that had left the queue.
+    Sent,
+    /// The ring is full.
+    Full,
+    /// The device takes nothing from anybody: it is switched off, or gone.
+    Off,
+}
+
+/// The queue of a tenant's device, in the hands of a switch.
+#[derive(Debug)]
+pub(super) struct Hold {
+    bucket: Bucket,
+    /// Packet sockets at the device: one whose frames go through the queue, and one whose frames go past it.
+    through: OwnedFd,
+    past: OwnedFd,
+    shut: TokenBucket,
+    is_shut: bool,
+}
+
+/// Has a device's frames wait where they can be held. What waits there already, of a switch that was before, stays.
+pub(super) fn prepare(links: &mut Links, device: &str) -> Result<(), KernelError> {
+    links.set_queue(device, open_bucket(), TENANT_QUEUE)
+}
+
+/// Its limit is that of the queue behind it.
+fn open_bucket() -> TokenBucket {
+    TokenBucket { rate: OPEN_RATE, burst: OPEN_BURST, limit: TENANT_QUEUE }
+}
+
+impl Hold {
+    /// At a device that was [prepared](prepare) and is in the namespace of this thread; from now on it is shut.
+    pub fn shut(links: &mut Links, device: &str) -> Result<Hold, KernelError> {
+        let link = links.get(device)?;
+        let what = || format!("a packet socket at {device}");
+        let [through, past] = [sys::packet_socket().tried(what)?, sys::packet_socket().tried(what)?];
+        for socket in [&through, &past] {
+            sys::bind_packet(socket.as_fd(), link.index, 0).tried(what)?;
+        }
+        sys::set_option(past.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1).tried(what)?;
+        let shut = TokenBucket { rate: 1, burst: link.mtu + HEADER_LEN as u32 + BURST_SLACK, limit: TENANT_QUEUE };
+        let mut hold = Hold { bucket: links.bucket(device)?, through, past, shut, is_shut: false };
+        hold.shut_again().tried(|| format!("holding the queue of {device} (tbf)"))?;
+        Ok(hold)
+    }
+
+    /// Shuts it; one frame goes yet, of the tenant's or ours.
+    pub fn shut_again(&mut self) -> io::Result<()> {
+        self.bucket.change_charged(self.shut, u16::MAX)?;
+        self.is_shut = true;
+        self.kick();
+        Ok(())
+    }
+
+    /// Opens it, and what waits goes.
+    pub fn open(&mut self) -> io::Result<()> {
+        self.bucket.change(open_bucket())?;
+        self.is_shut = false;
+        self.kick();
+        Ok(())
+    }
+
+    pub fn is_shut(&self) -> bool {
+        self.is_shut
+    }
+
+    /// Has the queue look at its bucket. A queue that is full looks all the same.
+    fn kick(&self) {
+        let _ = sys::send(self.through.as_fd(), Wait::No, &[&Mark::Kick.frame()], None);
+    }
+
+    /// Has what left the queue and found the ring full go there, and a trace behind it.
+    pub fn trace(&self) -> Traced {
+        self.kick();
+        match self.send_past(&Mark::Trace.frame()) {
+            Ok(true) => Traced::Sent,
+            Ok(false) => Traced::Full,
+            Err(_) => Traced::Off,
+        }
+    }
+
+    /// Sends a frame past the queue; not if the ring is full.
+    pub fn send_past(&self, frame: &[u8]) -> io::Result<bool> {
+        match sys::send(self.past.as_fd(), Wait::No, &[frame], None) {
+            Ok(_) => Ok(true),
+            Err(e) => match Errno::from_io_error(&e) {
+                Some(Errno::NOBUFS | Errno::AGAIN | Errno::INTR | Errno::NOMEM) => Ok(false),
+                _ => Err(e),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_told_from_all_else() {
+        for mark in [Mark::Kick, Mark::Trace] {
+            assert_eq!(Mark::of(&mark.frame()), Some(mark));
+            assert_eq!(Mark::of(&mark.frame()[..59]), None);
+            let mut other = mark.frame();
+            other[59] = 1;
+            assert_eq!(Mark::of(&other), None);
+        }
+        assert_eq!(Mark::of(&[]), None);
+        assert_eq!(Mark::of(&[0; 60]), None);
+    }
+}
