@@ -385,7 +385,8 @@ impl Bucket {
         options[24..28].copy_from_slice(&bucket.limit.to_ne_bytes());
         // The time a burst takes, which the kernel wants too, and does not use when it is told the burst.
         options[28..32].copy_from_slice(&1_000_000u32.to_ne_bytes());
-        let message = Message::new(RTM_NEWQDISC, flags, &tcmsg(self.index, handle, TC_H_ROOT)).with_name(TCA_KIND, "tbf");
+        let message =
+            Message::new(RTM_NEWQDISC, flags, &tcmsg(self.index, handle, TC_H_ROOT)).with_name(TCA_KIND, "tbf");
         let message = message.with_nested(TCA_OPTIONS, &[], |m| {
             let m = m.with(TCA_TBF_PARMS, &options).with(TCA_TBF_BURST, &bucket.burst.to_ne_bytes());
             if bucket.rate > u64::from(u32::MAX) { m.with(TCA_TBF_RATE64, &bucket.rate.to_ne_bytes()) } else { m }

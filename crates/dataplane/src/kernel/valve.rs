@@ -18,12 +18,14 @@
 //! next one lets the queue go when it can take frames. One that is killed loses what it had accepted, and while none runs then,
 //! what is in the ring is lost every 2 s.
 
+mod ending;
+
 use super::edge::Edge;
 use super::error::KernelError;
-use super::hold::{Hold, Mark, Traced};
+use super::hold::{Hold, Mark};
 use super::inbox::{Inbox, take_from_inbox};
+use super::listening::Learned;
 pub use super::listening::Listening;
-use super::listening::{DEFER_INTERRUPTS, Learned};
 use super::netlink::Netlink;
 use super::packet::{NotSent, not_sent};
 use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN};
@@ -33,6 +35,7 @@ use super::truesize::TrueSize;
 pub use super::veth::Veth;
 use super::{DEVICE_AGAIN, diag};
 use crate::port::{BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
+use ending::Ending;
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::{Duration, Instant};
@@ -43,12 +46,6 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// A port that is shut has one or two frames polled so often, into its socket, so that the kernel does not poll.
 const KEEP_SHUT: Duration = Duration::from_secs(1);
-/// The same while the switch ends and cannot empty the ring: the next one has the rest of the kernel's two seconds to start.
-const KEEP_SHUT_AT_END: Duration = Duration::from_ms(200);
-/// What the kernel was about to do by itself when the switch began to end has been done by then.
-const SETTLES_IN: Duration = Duration::from_ms(50);
-/// How often a trace is sent until then, and until one is back.
-const TRACE_EVERY: Duration = Duration::from_ms(5);
 /// Turns without a frame after which a port is looked at in one of so many.
 const LOOKS: u32 = 8;
 /// Frames longer than the device's own, which their sender left to be cut, that the switch holds at most of the tenant, and
@@ -169,14 +166,8 @@ pub struct ValvePort {
     /// Whether there is no room for a poll.
     shut: bool,
     hold: Hold,
-    /// The tenant's queue is held for good, if it can be; and whether all that had left it is fetched.
-    closed: bool,
-    closed_at: Option<Instant>,
-    settled: bool,
-    /// Traces sent and come back since then, and when the next one is due; when the last was sent, unless it found no room.
-    traces: (u32, u32),
-    trace_at: Instant,
-    traced: Option<Instant>,
+    /// How far it has got, once the switch ends.
+    ending: Option<Ending>,
     /// When it was polled last, and the turns since something came.
     polled: Instant,
     quiet: u32,
@@ -216,12 +207,7 @@ impl ValvePort {
             now: Instant::ZERO,
             shut: false,
             hold,
-            closed: false,
-            closed_at: None,
-            settled: false,
-            traces: (0, 0),
-            trace_at: Instant::ZERO,
-            traced: None,
+            ending: None,
             polled: Instant::ZERO,
             quiet: 0,
             device_again: None,
@@ -252,17 +238,6 @@ impl ValvePort {
         self.inbox.pool().free() >= self.needed && self.inbox.pool().free_large() >= LARGE_NEEDED
     }
 
-    /// Polls as little as can be, and leaves it in the socket: the kernel's own poll would bring more.
-    fn keep_shut(&mut self) {
-        // Options that this socket has; if they could not be set, the poll would bring more.
-        let budget = |n| drop(sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::BUSY_POLL_BUDGET, n));
-        budget(1);
-        sys::busy_poll(self.poller.as_fd());
-        budget(self.budget);
-        self.polled = self.now;
-        self.settled = false;
-    }
-
     /// A look takes some system calls: a port where nothing comes is looked at now and then, others not delayed.
     fn is_worth_a_look(&mut self) -> bool {
         self.quiet += 1;
@@ -284,13 +259,13 @@ impl ValvePort {
 
     /// Fetches what has been polled, as far as there are buffers.
     fn drain(&mut self) -> Result<usize, BrokenPort> {
-        let ValvePort { inbox, kernel, boot, counters, traces, quiet, .. } = self;
+        let ValvePort { inbox, kernel, boot, counters, ending, quiet, .. } = self;
         let mut all = 0;
         while inbox.pool().has_room_for_any() {
             let wanted = |frame: &[u8]| match Mark::of(frame) {
                 Some(Mark::Kick) => false,
                 Some(Mark::Trace) => {
-                    traces.1 += 1;
+                    ending.iter_mut().for_each(Ending::traced);
                     false
                 }
                 None if boot.as_deref() == Some(frame) => {
@@ -321,56 +296,6 @@ impl ValvePort {
             }
         }
         Ok(all)
-    }
-
-    /// Fetches what had left the tenant's queue when that was shut, until a trace behind it is back.
-    fn settle(&mut self) -> Result<(), BrokenPort> {
-        let since = *self.closed_at.get_or_insert(self.now);
-        if self.settled || !self.hold.is_shut() {
-            // Nothing is to come; or the tenant is not held, and what is in the ring is the next switch's.
-            let all = self.drain()? == 0 && self.inbox.pool().has_room_for_any();
-            self.settled |= all && self.now.since(since) >= SETTLES_IN;
-            return Ok(());
-        }
-        self.fetch()?;
-        let (sent, back) = self.traces;
-        if back >= sent && self.traced.is_some_and(|at| at.since(since) >= SETTLES_IN) {
-            return self.leave();
-        }
-        if self.now < self.trace_at || !self.has_room() {
-            return Ok(());
-        }
-        self.trace_at = self.now.saturating_add(TRACE_EVERY);
-        match self.hold.trace() {
-            Traced::Sent => {
-                self.traces.0 += 1;
-                self.traced = Some(self.now);
-            }
-            Traced::Full => self.traced = None,
-            // What is in the ring came before.
-            Traced::Off => return self.leave(),
-        }
-        Ok(())
-    }
-
-    /// The ring is empty, and nothing goes there: the device's interrupts are on again, for the next switch to be found by.
-    fn leave(&mut self) -> Result<(), BrokenPort> {
-        self.interrupts_on()?;
-        self.settled = true;
-        Ok(())
-    }
-
-    /// Empty polls, without preference for ours, have the interrupts on again; not if something comes.
-    fn interrupts_on(&mut self) -> Result<(), BrokenPort> {
-        sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 0).map_err(|_| BrokenPort)?;
-        for _ in 0..2 * DEFER_INTERRUPTS {
-            self.poll()?;
-            // What is here while the switch ends was here before.
-            if !self.inbox.is_quiet() && !self.closed {
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// Hands over what sockets have room for.
@@ -420,8 +345,8 @@ impl Port for ValvePort {
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;
         self.inbox.new_turn();
-        if self.closed {
-            self.settle()?;
+        if self.ending.is_some() {
+            self.end()?;
         } else {
             if self.hold.is_shut() {
                 // There is somebody who takes what comes.
@@ -430,10 +355,9 @@ impl Port for ValvePort {
             if self.inbox.is_quiet() && self.is_worth_a_look() {
                 self.fetch()?;
             }
-        }
-        let left = self.settled && self.hold.is_shut();
-        if !left && now.since(self.polled) >= if self.closed { KEEP_SHUT_AT_END } else { KEEP_SHUT } {
-            self.keep_shut();
+            if now.since(self.polled) >= KEEP_SHUT {
+                self.keep_shut();
+            }
         }
         let ValvePort { stage, outbox, .. } = self;
         stage.expire(now, &mut |buffer| outbox.release(buffer));
@@ -526,17 +450,15 @@ impl Port for ValvePort {
 
     fn close(&mut self) {
         self.wake_up();
-        self.closed = true;
-        self.traces = (0, 0);
-        // Where somebody took the queue away, the tenant is held by the ring alone, for as long as the kernel does not poll.
-        if self.hold.shut_again().is_err() {
-            self.keep_shut();
-        }
+        self.begin_to_end();
     }
 
     fn held(&self) -> u32 {
         let (small, large) = self.outbox.used();
-        self.inbox.waiting() as u32 + small + large + u32::from(!self.settled)
+        // What the tenant's kernel has not taken in is not in its sockets yet, where the next switch asks for it.
+        let on_its_way = sys::in_flight(self.kernel.socket.as_fd()).unwrap_or(0) > 0;
+        let ended = self.ending.as_ref().is_none_or(Ending::is_settled);
+        self.inbox.waiting() as u32 + small + large + u32::from(!ended || on_its_way)
     }
 
     fn inside(&self) -> Inside {
