@@ -1,7 +1,7 @@
 //! The veth valve: a tenant's namespace at the switch, without loss from `send()` to `recv()`.
 //!
 //! ```text
-//! send() blocks <- socket's send buffer <- pfifo of the tenant's device <- ring of the veth (256) <- polled by the switch only
+//! send() blocks <- socket's send buffer <- queue of the tenant's device <- ring of the veth (256) <- polled by the switch only
 //! recv() <- socket's receive buffer <- the stack, to which frames are handed only when the socket has room for them
 //! ```
 //!

@@ -430,6 +430,10 @@ fn a_switch_that_ends_in_order_leaves_its_tenants_to_the_next_one() {
             });
             let down = total() - before;
             assert!(down < 2 * (93 + 256 + 64), "{down} were sent while no switch ran");
+            // Longer than the kernel leaves a device alone.
+            if round == 2 {
+                std::thread::sleep(std::time::Duration::from_secs(3));
+            }
             let ports = valves_at(&lan, 3, &config);
             switch = Some(Running::start(lan, ports));
         }
@@ -439,8 +443,7 @@ fn a_switch_that_ends_in_order_leaves_its_tenants_to_the_next_one() {
         let sink = sinking.join().unwrap();
         let lost = sent - sink.received();
         println!("{lost} of {sent} were lost in three restarts");
-        // Where the machine starts the next one too late, what a poll of the kernel's own brought at each sender each time.
-        assert!(lost <= 3 * 2 * 64, "{lost} were lost: {:?}", switch.as_ref().unwrap().edge());
+        assert_eq!((lost, sink.disordered()), (0, 0), "{:?}", switch.as_ref().unwrap().edge());
         sink
     });
     assert!(sink.received() >= 80_000);
