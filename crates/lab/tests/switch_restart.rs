@@ -74,8 +74,8 @@ impl Switch {
         let mut said = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         assert!(self.child.wait().unwrap().success(), "{said}");
-        let lines = said.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));
-        let last = lines.filter(|line| line["message"] == "switch stopped").last().expect(&said);
+        let mut lines = said.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));
+        let last = lines.rfind(|line| line["message"] == "switch stopped").expect(&said);
         let number = |name: &str| last[name].as_u64().unwrap_or_else(|| panic!("{name} in {last}"));
         (number("accepted"), number("given_up") + number("dropped"))
     }

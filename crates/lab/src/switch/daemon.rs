@@ -26,8 +26,8 @@ use tracing::{info, warn};
 /// The number of the port that leads to other servers.
 const UPLINK: usize = 0;
 
-/// How long a switch that ends goes on delivering what it holds: as long as some of it is taken, at most.
-const DRAIN_AT_MOST: Time = Time::from_secs(30);
+/// How long a switch that ends goes on delivering what it holds, as long as some of it is taken: less than `switch stop` waits.
+const DRAIN_AT_MOST: Time = Time::from_secs(20);
 /// And so long if nothing is.
 const DRAIN_PATIENCE: Time = Time::from_secs(2);
 
