@@ -29,5 +29,7 @@ pub mod tcp;
 pub mod udp;
 pub mod vlan;
 pub mod vxlan;
+pub mod zbridge;
+pub mod zcredit;
 
 pub use error::Error;
