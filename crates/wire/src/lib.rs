@@ -26,6 +26,7 @@ pub mod pfc;
 mod random;
 pub mod seq;
 pub mod tcp;
+pub mod tcplight;
 pub mod udp;
 pub mod vlan;
 pub mod vxlan;

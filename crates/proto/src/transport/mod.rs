@@ -4,5 +4,6 @@
 //! reorders all the same is put right between the two hypervisors ([`zbridge`]). Both are between two VMs: a slow one holds back
 //! those who send to it and nobody else.
 
+pub mod tcplight;
 pub mod zbridge;
 pub mod zcredit;

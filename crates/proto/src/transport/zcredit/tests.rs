@@ -333,6 +333,52 @@ fn names_are_bounded() {
     assert_eq!((r.poll_message(), r.promised()), (None, 4));
 }
 
+/// Words at random, about channels that are there, from sources that send, or do not, what they were granted: every place in
+/// the queue is in one state, and those who keep to the rules are served.
+#[test]
+fn no_word_unbalances_the_books() {
+    let mut random = Rng::from_words(&[5]);
+    for _ in 0..300 {
+        let mut r = Reception::new(SMALL);
+        let mut honest = sender(1);
+        let (mut now, mut served) = (ms(0), 0);
+        for _ in 0..2_000 {
+            now = now.saturating_add(Duration::from_ms(random.below(20)));
+            let mut word = || {
+                let far = [0, 0, 0, 1 << 30, u32::MAX - 20][random.below(5) as usize];
+                far.wrapping_add(random.below(40) as u32)
+            };
+            let (channel, a, b, c, d) = (word() % 4, word(), word(), word(), word());
+            let message = match random.below(4) {
+                0 => Message::Close { spent: a, returned: b },
+                _ => Message::Request { wanted: a, spent: b, granted: c, returned: d % 4 },
+            };
+            r.receive(now, 1, channel, &message);
+            let _ = r.on_frame(now, 1);
+            honest.on_arrival();
+            while let Some((channel, message)) = honest.poll_message(now) {
+                r.receive(now, 2, channel, &message);
+            }
+            r.handle_timeout(now);
+            while let Some((to, channel, message)) = r.poll_message() {
+                if to == 2 {
+                    honest.receive(channel, &message);
+                }
+            }
+            while honest.may_send() {
+                honest.on_sent();
+                assert_eq!(r.on_frame(now, 2), Ok(()));
+                served += 1;
+            }
+            if r.queued() > 0 {
+                r.on_departure(now);
+            }
+            assert_eq!(r.queued() + r.promised() + r.free(), SMALL.queue);
+        }
+        assert!(served >= 500, "{served} of 2,000");
+    }
+}
+
 /// Algorithms 5.1 and 5.2 to the letter.
 mod as_printed {
     use super::VecDeque;
