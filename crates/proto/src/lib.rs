@@ -16,5 +16,6 @@ pub mod rng;
 pub mod routing;
 pub mod tcp;
 pub mod time;
+pub mod transport;
 pub mod udp;
 pub mod units;

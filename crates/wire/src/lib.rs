@@ -26,8 +26,11 @@ pub mod pfc;
 mod random;
 pub mod seq;
 pub mod tcp;
+pub mod tcplight;
 pub mod udp;
 pub mod vlan;
 pub mod vxlan;
+pub mod zbridge;
+pub mod zcredit;
 
 pub use error::Error;

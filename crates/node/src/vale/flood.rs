@@ -1,0 +1,39 @@
+//! Frames for everybody.
+
+use super::watchdog::Health;
+use super::{Port, Vale};
+use sluicenet_proto::frame::Priority;
+use sluicenet_proto::loss::{DropReason, Full};
+use sluicenet_proto::time::Instant;
+
+impl<F: Copy> Vale<F> {
+    /// Queues a copy of a frame of port `j` for every other port of `members` (one bit each) with room; returns how many.
+    #[cold]
+    #[inline(never)]
+    pub fn flood(&mut self, now: Instant, j: Port, p: Priority, frame: F, members: u64) -> u32 {
+        let mut copies = 0;
+        for k in (0..self.ports.len()).filter(|&k| k != j && members >> k & 1 != 0) {
+            match self.ports[k].health {
+                Health::Moving(_) => {}
+                Health::Isolated(_) => {
+                    self.turn_away(j, k, DropReason::Watchdog);
+                    continue;
+                }
+                Health::Absent => continue,
+            }
+            self.ports[j].counters.accepted += 1;
+            let port = &mut self.ports[k];
+            match self.classes[p as usize].offer(k, frame) {
+                Ok(()) => {
+                    port.ready.insert(p);
+                    if let Health::Moving(None) = port.health {
+                        port.health = Health::Moving(Some(now));
+                    }
+                    copies += 1;
+                }
+                Err(Full(_)) => port.counters.dropped.count(DropReason::FloodNoRoom, 1),
+            }
+        }
+        copies
+    }
+}

@@ -1,0 +1,328 @@
+//! TCPlight: a stream between two applications over a network that brings every frame once and in order (Crisan 2014, 5.3.2).
+//!
+//! What is left of TCP: connections, ports, and the cutting of a stream into segments. Nothing is acknowledged, nothing sent
+//! again, no window probes the network, and there are no timers: zCredit and zBridge below do what they were for.
+//!
+//! What the source does not say, or we do otherwise:
+//!
+//! - **Each connection has a limit of its own**, which its receiver moves as the application reads. The source stops a machine's whole
+//!   reception while one socket is full, and leaves applications that stall to a collector it did not build; a program that reads
+//!   one of its connections before another would stop for ever.
+//! - **Every segment says where it stands in its stream.** Below, frames may come twice when a hypervisor was restarted: what was
+//!   here is left out, and a gap, which must not be, ends the connection by [`End::Gap`].
+
+#[cfg(test)]
+mod tests;
+
+use sluicenet_wire::seq::SeqNumber;
+use sluicenet_wire::tcplight::Flags;
+
+/// The most that a receiver lets a sender be ahead: half of the numbers there are, less one.
+pub const BUFFER_MAX: u32 = (1 << 31) - 1;
+
+/// A segment without its ports, and without its payload: of that only the length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// What it is.
+    pub flags: Flags,
+    /// Number of the connection.
+    pub connection: u32,
+    /// Where its payload begins.
+    pub offset: u32,
+    /// Up to where the other end may send.
+    pub limit: u32,
+    /// Bytes of payload.
+    pub len: u32,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// Both ends have closed it, or it is open.
+    #[default]
+    Orderly,
+    /// The other end does not have it any more.
+    Reset,
+    /// This end gave it up.
+    Aborted,
+    /// Something is missing that the network below had promised to bring.
+    Gap,
+    /// The other end sent what it may not.
+    Violation,
+}
+
+/// What a segment has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// It is open.
+    pub connected: bool,
+    /// So many bytes at the end of the payload are new and can be read.
+    pub fresh: u32,
+    /// More may be sent.
+    pub writable: bool,
+    /// The other end sends no more.
+    pub peer_closed: bool,
+    /// It is gone.
+    pub closed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// A SYN is to be sent, or was.
+    Opening,
+    Open,
+    Closed,
+}
+
+/// One end of a connection. It counts bytes; the caller has them. Positions are of 64 bits and begin at 0.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    state: State,
+    end: End,
+    connection: u32,
+    buffer: u32,
+    /// Bytes sent, up to where that is allowed, and all that the application wrote.
+    sent: u64,
+    may_send: u64,
+    written: u64,
+    /// Bytes received, read, and up to where the other end was allowed to send.
+    received: u64,
+    read: u64,
+    allowed: u64,
+    /// What has to be said next besides data.
+    due: Flags,
+    /// The application writes no more; that was said; the other end has said it.
+    closing: bool,
+    fin_sent: bool,
+    fin_received: bool,
+}
+
+impl Stream {
+    fn new(state: State, connection: u32, buffer: u32, may_send: u64, due: Flags) -> Stream {
+        assert!((1..=BUFFER_MAX).contains(&buffer));
+        Stream {
+            state,
+            end: End::Orderly,
+            connection,
+            buffer,
+            sent: 0,
+            may_send,
+            written: 0,
+            received: 0,
+            read: 0,
+            allowed: 0,
+            due,
+            closing: false,
+            fin_sent: false,
+            fin_received: false,
+        }
+    }
+
+    /// Opens one, with a receive buffer of so many bytes. `connection` should be at random, so that what is left of an earlier
+    /// one between the same ports is not taken for this one's.
+    pub fn connect(connection: u32, buffer: u32) -> Stream {
+        Stream::new(State::Opening, connection, buffer, 0, Flags::SYN)
+    }
+
+    /// Accepts one that the other end opens with this segment; `None` when it does not open one.
+    pub fn accept(syn: &Segment, buffer: u32) -> Option<Stream> {
+        let opens = syn.flags == Flags::SYN && syn.offset == 0 && syn.len == 0 && syn.limit <= BUFFER_MAX;
+        let due = Flags::SYN | Flags::ANSWER;
+        opens.then(|| Stream::new(State::Open, syn.connection, buffer, u64::from(syn.limit), due))
+    }
+
+    /// One that is open already, with equal buffers at both ends.
+    pub fn established(connection: u32, buffer: u32) -> Stream {
+        let mut stream = Stream::new(State::Open, connection, buffer, u64::from(buffer), Flags::default());
+        stream.allowed = u64::from(buffer);
+        stream
+    }
+
+    /// What to answer to a segment of a connection that is not there; nothing to one that says the same.
+    pub fn refuse(segment: &Segment) -> Option<Segment> {
+        let refusal = Segment { flags: Flags::RESET, connection: segment.connection, ..Segment::default() };
+        (!segment.flags.contains(Flags::RESET)).then_some(refusal)
+    }
+
+    /// Whether it is open.
+    pub fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+    /// Whether it is gone.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed && self.due == Flags::default()
+    }
+    /// How it ended.
+    pub fn end(&self) -> End {
+        self.end
+    }
+    /// Whether the other end sends no more.
+    pub fn is_peer_closed(&self) -> bool {
+        self.fin_received
+    }
+    /// Bytes sent, and received, since it was opened.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.sent, self.received)
+    }
+    /// Bytes that were written and not sent.
+    pub fn pending(&self) -> u64 {
+        self.written - self.sent
+    }
+    /// Bytes that can be read.
+    pub fn readable(&self) -> u64 {
+        self.received - self.read
+    }
+
+    /// The application writes `bytes`.
+    pub fn write(&mut self, bytes: u64) {
+        assert!(!self.closing, "written after it was closed");
+        self.written += bytes;
+    }
+
+    /// The application reads up to `bytes`; returns how many.
+    pub fn read(&mut self, bytes: u64) -> u64 {
+        let bytes = bytes.min(self.readable());
+        self.read += bytes;
+        bytes
+    }
+
+    /// The application writes no more; what it wrote is sent.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    /// Gives it up at once: what was not sent is not sent.
+    pub fn abort(&mut self) {
+        self.give_up(End::Aborted);
+    }
+
+    fn give_up(&mut self, end: End) {
+        if self.state != State::Closed {
+            // Nobody knows of a connection whose first segment was not sent.
+            self.due = if self.due.contains(Flags::SYN) { Flags::default() } else { Flags::RESET };
+            (self.state, self.end) = (State::Closed, end);
+        }
+    }
+
+    fn limit(&self) -> u64 {
+        self.read + u64::from(self.buffer)
+    }
+
+    /// Whether the other end has to hear that it may send more: that it has room for half a buffer which it does not know of.
+    fn owes_limit(&self) -> bool {
+        !self.fin_received && self.limit() - self.allowed >= u64::from(self.buffer / 2 + self.buffer % 2)
+    }
+
+    fn owes_fin(&self) -> bool {
+        self.closing && !self.fin_sent && self.sent == self.written
+    }
+
+    /// Whether there is something to send.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        if self.due != Flags::default() {
+            return true;
+        }
+        let data = self.sent < self.written.min(self.may_send);
+        self.state == State::Open && (data || self.owes_fin() || self.owes_limit())
+    }
+
+    /// The next segment, with at most `mss` bytes of payload, at least 1.
+    pub fn poll_transmit(&mut self, mss: u32) -> Option<Segment> {
+        if !self.wants_transmit() {
+            return None;
+        }
+        let due = core::mem::take(&mut self.due);
+        if due == Flags::RESET {
+            return Some(Segment { flags: due, connection: self.connection, ..Segment::default() });
+        }
+        let is_syn = due.contains(Flags::SYN);
+        let allowed = self.written.min(self.may_send) - self.sent;
+        let len = if is_syn { 0 } else { allowed.min(u64::from(mss)) as u32 };
+        let (offset, limit) = (self.sent as u32, self.limit());
+        self.sent += u64::from(len);
+        self.allowed = limit;
+        let mut flags = due;
+        if !is_syn && self.owes_fin() {
+            flags = flags | Flags::FIN;
+            self.fin_sent = true;
+            self.end_if_both();
+        }
+        Some(Segment { flags, connection: self.connection, offset, limit: limit as u32, len })
+    }
+
+    fn end_if_both(&mut self) {
+        if self.fin_sent && self.fin_received {
+            self.state = State::Closed;
+        }
+    }
+
+    /// A segment of its ports. One of another connection is `None`, and to be [refused](Stream::refuse).
+    #[inline]
+    pub fn receive(&mut self, segment: &Segment) -> Option<Received> {
+        if segment.connection != self.connection {
+            return None;
+        }
+        let mut heard = Received::default();
+        if self.state == State::Closed {
+            return Some(heard);
+        }
+        if segment.flags.contains(Flags::RESET) {
+            (self.state, self.end, self.due) = (State::Closed, End::Reset, Flags::default());
+            heard.closed = true;
+            return Some(heard);
+        }
+        if segment.flags.contains(Flags::SYN) {
+            // One that comes again is the network's doing.
+            let answers = segment.flags.contains(Flags::ANSWER);
+            if self.state == State::Opening && answers {
+                self.state = State::Open;
+                heard.connected = true;
+            } else if self.state == State::Opening {
+                return Some(self.violated(End::Violation));
+            }
+        } else if self.state == State::Opening {
+            return Some(self.violated(End::Violation));
+        }
+        let (sent, may_send) = (self.sent, self.may_send);
+        self.may_send = self.may_send.max(sent.saturating_add_signed(ahead(segment.limit, sent)));
+        heard.writable = self.may_send > may_send;
+        self.take_payload(segment, heard)
+    }
+
+    fn take_payload(&mut self, segment: &Segment, mut heard: Received) -> Option<Received> {
+        let begin = ahead(segment.offset, self.received);
+        let end = begin + i64::from(segment.len);
+        if begin > 0 {
+            return Some(self.violated(End::Gap));
+        }
+        if end > 0 {
+            let end = self.received + end as u64;
+            if self.fin_received || end > self.allowed {
+                return Some(self.violated(End::Violation));
+            }
+            heard.fresh = (end - self.received) as u32;
+            self.received = end;
+        }
+        if segment.flags.contains(Flags::FIN) && !self.fin_received {
+            if end < 0 {
+                return Some(self.violated(End::Violation));
+            }
+            self.fin_received = true;
+            heard.peer_closed = true;
+            self.end_if_both();
+            heard.closed = self.state == State::Closed;
+        }
+        Some(heard)
+    }
+
+    fn violated(&mut self, end: End) -> Received {
+        self.give_up(end);
+        Received { closed: true, ..Received::default() }
+    }
+}
+
+/// How far a number on the wire is ahead of a position, or behind it.
+fn ahead(number: u32, position: u64) -> i64 {
+    i64::from(SeqNumber(number).since(SeqNumber(position as u32)))
+}

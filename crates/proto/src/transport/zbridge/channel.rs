@@ -1,0 +1,465 @@
+//! One end of a channel: connection, timer, and both halves.
+
+use super::receiver::{Fate, Receiver};
+use super::sender::Sender;
+use crate::loss::Full;
+use crate::rng::Rng;
+use crate::time::{Duration, Instant};
+use sluicenet_wire::seq::SeqNumber;
+use sluicenet_wire::zbridge::{Header, Kind, Ranges};
+
+/// How reliable frames are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelConfig {
+    /// Frames in the retransmission buffer (`BUF`), and before their turn at the receiver. More than the network holds: twice the
+    /// period at least.
+    pub buffer: u32,
+    /// Every so many frames an acknowledgement is asked for (`P`).
+    pub period: u32,
+    /// It is asked for where nothing was sent for so long, too; long enough that nothing is sent twice.
+    pub timeout: Duration,
+    /// All frames take one path each way: what is missing is said at once.
+    pub single_path: bool,
+}
+
+impl Default for ChannelConfig {
+    /// `P` of Crisan 2014, 5.3.4; its timeout is a thousand times the base round trip, which is 27 us there (5.2.1).
+    fn default() -> ChannelConfig {
+        ChannelConfig { buffer: 4096, period: 1024, timeout: Duration::from_ms(27), single_path: true }
+    }
+}
+
+/// What happened, in frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelCounters {
+    /// Sent, each counted once.
+    pub sent: u64,
+    /// Sent again.
+    pub resent: u64,
+    /// Delivered.
+    pub delivered: u64,
+    /// That came a second time.
+    pub duplicates: u64,
+    /// That came further ahead than the buffer is long.
+    pub too_far: u64,
+    /// Of another connection, or acknowledging what was never sent.
+    pub stale: u64,
+    /// Acknowledgements asked for where nothing was heard.
+    pub timeouts: u64,
+    /// Connections that were confirmed by both ends.
+    pub connections: u64,
+}
+
+/// Why a frame was not taken: it has to be freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It was delivered before.
+    Duplicate,
+    /// It is further ahead than the buffer is long.
+    TooFar,
+    /// It is of no connection that is known.
+    Stale,
+}
+
+/// A frame to be sent to the other end: a header, and what it carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing<F> {
+    /// The header.
+    pub header: Header,
+    /// A copy of the frame, for [`Kind::Data`].
+    pub frame: Option<F>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody has begun.
+    Idle,
+    /// It has begun, and waits for an answer.
+    Greeting,
+    /// The other end has begun, and what it got in answer is not confirmed. Data may be received.
+    Answered,
+    /// Both know both numbers.
+    Connected,
+}
+
+/// A connection that the other end wants in place of the one there is.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    peer: u32,
+    own: u32,
+}
+
+/// One end.
+#[derive(Clone, Debug)]
+pub struct Channel<F> {
+    config: ChannelConfig,
+    /// Where numbers of connections come from.
+    random: Rng,
+    state: State,
+    /// Numbers of the connection, ours and theirs, which are the first sequence numbers, too.
+    own: u32,
+    peer: u32,
+    candidate: Option<Candidate>,
+    sender: Sender<F>,
+    receiver: Receiver<F>,
+    /// What was in the retransmission buffer when the other end had forgotten everything.
+    unacknowledged: bool,
+    /// Something to say at once.
+    due: Option<(Kind, u32, u32)>,
+    /// When it speaks again by itself.
+    deadline: Instant,
+    /// Times it did since something was heard.
+    tries: u32,
+    asks: bool,
+    counters: ChannelCounters,
+}
+
+/// The timeout is doubled so many times at most where nobody answers.
+const DOUBLINGS_MAX: u32 = 6;
+
+impl<F: Clone> Channel<F> {
+    /// An end that has heard and said nothing. `random` makes the numbers of its connections: they must differ from those of any
+    /// before.
+    pub fn new(config: ChannelConfig, mut random: Rng) -> Channel<F> {
+        assert!(config.period >= 1 && config.buffer >= 2 * config.period && config.buffer <= 1 << 24);
+        let own = number(&mut random);
+        let window = config.buffer as usize;
+        Channel {
+            sender: Sender::new(window, SeqNumber(own)),
+            receiver: Receiver::new(window, SeqNumber(0)),
+            config,
+            random,
+            state: State::Idle,
+            own,
+            peer: 0,
+            candidate: None,
+            unacknowledged: false,
+            due: None,
+            deadline: Instant::MAX,
+            tries: 0,
+            asks: false,
+            counters: ChannelCounters::default(),
+        }
+    }
+
+    /// Its first connection has this number.
+    #[cfg(test)]
+    pub(super) fn begin_at(&mut self, own: u32) {
+        self.own = own;
+        self.sender = Sender::new(self.config.buffer as usize, SeqNumber(own));
+    }
+
+    /// What happened.
+    pub fn counters(&self) -> ChannelCounters {
+        self.counters
+    }
+    /// Frames that were sent and not acknowledged.
+    pub fn in_flight(&self) -> usize {
+        self.sender.in_flight()
+    }
+    /// Frames in the retransmission buffer, those included that have not been sent.
+    pub fn unsent_and_in_flight(&self) -> usize {
+        self.sender.len()
+    }
+    /// Frames that came before their turn, and wait.
+    pub fn early(&self) -> usize {
+        self.receiver.early()
+    }
+    /// Whether a frame is taken.
+    pub fn has_room(&self) -> bool {
+        self.sender.has_room() && !self.unacknowledged
+    }
+
+    /// Takes a frame that is to be sent.
+    ///
+    /// # Errors
+    /// When the retransmission buffer is full, or what was in it has to be [taken](Channel::take_unacknowledged) first.
+    pub fn send(&mut self, now: Instant, frame: F) -> Result<(), Full<F>> {
+        if self.unacknowledged {
+            return Err(Full(frame));
+        }
+        self.sender.push(frame)?;
+        if self.state == State::Idle {
+            self.greet(now);
+        }
+        Ok(())
+    }
+
+    /// What had been sent to the other end, and perhaps delivered there, when that forgot everything: to be sent again, in this order,
+    /// or freed. Nothing new is sent before.
+    pub fn take_unacknowledged(&mut self) -> Option<impl Iterator<Item = F> + use<F>> {
+        let frames = self.unacknowledged.then(|| self.sender.take());
+        self.unacknowledged = false;
+        frames
+    }
+
+    fn greet(&mut self, now: Instant) {
+        self.state = State::Greeting;
+        self.due = Some((Kind::Syn, 0, self.own));
+        self.arm(now);
+    }
+
+    fn arm(&mut self, now: Instant) {
+        let wait = self.config.timeout.saturating_mul(1 << self.tries.min(DOUBLINGS_MAX));
+        self.deadline = now.saturating_add(wait);
+    }
+
+    /// A frame from the other end; `frame` is what it carries. `deliver` gets frames for the VM here, in order; `free` those of
+    /// this end that were acknowledged, and what is of no use any more.
+    ///
+    /// # Errors
+    /// The frame, where it is not taken.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        frame: Option<F>,
+        deliver: &mut impl FnMut(F),
+        free: &mut impl FnMut(F),
+    ) -> Result<(), (Option<F>, Refusal)> {
+        match header.kind {
+            Kind::Syn => return self.on_greeting(now, header.sequence),
+            Kind::SynAck => return self.on_answer(now, header),
+            Kind::Reset => {
+                if self.state == State::Connected && header.sequence == self.peer {
+                    self.forget(free);
+                    self.greet(now);
+                    return Ok(());
+                }
+                return self.stale(frame);
+            }
+            Kind::Data { .. } | Kind::Ask | Kind::Ack | Kind::Nack(_) => {}
+        }
+        if let Some(candidate) = self.candidate.filter(|c| c.own == header.connection) {
+            // It was really the other end that began anew.
+            self.forget(free);
+            self.connect_to(candidate.own, candidate.peer);
+        }
+        let is_known = matches!(self.state, State::Answered | State::Connected);
+        if !is_known || header.connection != self.own {
+            if !is_known && self.due.is_none() && header.connection != 0 {
+                // It speaks to somebody who was here before.
+                self.due = Some((Kind::Reset, 0, header.connection));
+            }
+            return self.stale(frame);
+        }
+        self.confirm(now);
+        let Some(acknowledged) = self.sender.acknowledge(SeqNumber(header.acknowledgement), free) else {
+            return self.stale(frame);
+        };
+        self.tries = 0;
+        if self.sender.len() == 0 {
+            self.deadline = Instant::MAX;
+        } else if acknowledged > 0 {
+            self.arm(now);
+        }
+        match header.kind {
+            Kind::Nack(ranges) => {
+                for &(first, len) in ranges.as_slice() {
+                    self.sender.mark(SeqNumber(first), len);
+                }
+                Ok(())
+            }
+            Kind::Ask => {
+                self.receiver.expect(SeqNumber(header.sequence));
+                self.receiver.ask();
+                Ok(())
+            }
+            Kind::Data { ack_request } => {
+                let Some(frame) = frame else { return self.stale(None) };
+                self.on_data(SeqNumber(header.sequence), ack_request, frame, deliver)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn on_data(
+        &mut self,
+        number: SeqNumber,
+        ack_request: bool,
+        frame: F,
+        deliver: &mut impl FnMut(F),
+    ) -> Result<(), (Option<F>, Refusal)> {
+        let counters = &mut self.counters;
+        let fate = self.receiver.take(number, frame, &mut |frame| {
+            counters.delivered += 1;
+            deliver(frame);
+        });
+        if self.config.single_path {
+            self.receiver.ask_for_new_gaps();
+        }
+        if ack_request {
+            self.receiver.ask();
+        }
+        match fate {
+            Fate::Taken => Ok(()),
+            Fate::Twice(frame) => {
+                self.counters.duplicates += 1;
+                Err((Some(frame), Refusal::Duplicate))
+            }
+            Fate::TooFar(frame) => {
+                self.counters.too_far += 1;
+                Err((Some(frame), Refusal::TooFar))
+            }
+        }
+    }
+
+    fn stale(&mut self, frame: Option<F>) -> Result<(), (Option<F>, Refusal)> {
+        self.counters.stale += 1;
+        Err((frame, Refusal::Stale))
+    }
+
+    /// The other end wants to begin.
+    fn on_greeting(&mut self, now: Instant, peer: u32) -> Result<(), (Option<F>, Refusal)> {
+        match self.state {
+            State::Idle | State::Greeting => {
+                self.connect_to(self.own, peer);
+                self.state = State::Answered;
+                self.arm(now);
+                self.answer(self.own, peer);
+            }
+            State::Answered | State::Connected if peer == self.peer => self.answer(self.own, peer),
+            State::Answered | State::Connected => {
+                let own = match self.candidate.filter(|c| c.peer == peer) {
+                    Some(candidate) => candidate.own,
+                    None => number(&mut self.random),
+                };
+                self.candidate = Some(Candidate { peer, own });
+                self.answer(own, peer);
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, own: u32, peer: u32) {
+        self.due = Some((Kind::SynAck, peer, own));
+    }
+
+    /// The other end answers what began here.
+    fn on_answer(&mut self, now: Instant, header: &Header) -> Result<(), (Option<F>, Refusal)> {
+        if header.connection != self.own {
+            return self.stale(None);
+        }
+        match self.state {
+            State::Greeting => self.connect_to(self.own, header.sequence),
+            // Both began at once, or this one's confirmation was lost.
+            State::Answered | State::Connected if header.sequence == self.peer => {}
+            _ => return self.stale(None),
+        }
+        self.confirm(now);
+        self.receiver.ask();
+        Ok(())
+    }
+
+    /// Both ends know both numbers.
+    fn confirm(&mut self, now: Instant) {
+        if self.state != State::Connected {
+            self.state = State::Connected;
+            self.counters.connections += 1;
+            self.tries = 0;
+            self.deadline = Instant::MAX;
+            if self.sender.len() > 0 {
+                self.arm(now);
+            }
+        }
+    }
+
+    fn connect_to(&mut self, own: u32, peer: u32) {
+        (self.own, self.peer, self.candidate) = (own, peer, None);
+        self.receiver = Receiver::new(self.config.buffer as usize, SeqNumber(peer));
+        self.state = State::Answered;
+    }
+
+    /// The other end has forgotten everything: another connection, with another number, and the caller decides about what was sent.
+    fn forget(&mut self, free: &mut impl FnMut(F)) {
+        self.receiver.give_up(free);
+        self.unacknowledged |= self.sender.len() > 0;
+        let own = match self.candidate {
+            Some(candidate) => candidate.own,
+            None => number(&mut self.random),
+        };
+        let frames = self.sender.take();
+        self.own = own;
+        self.sender = Sender::new(self.config.buffer as usize, SeqNumber(own));
+        frames.for_each(|frame| {
+            let pushed = self.sender.push(frame);
+            assert!(pushed.is_ok(), "there was room for it");
+        });
+        (self.tries, self.asks) = (0, false);
+    }
+
+    /// What to send to the other end next.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing<F>> {
+        if let Some((kind, connection, sequence)) = self.due.take() {
+            let acknowledgement = 0;
+            return Some(Outgoing { header: Header { kind, connection, sequence, acknowledgement }, frame: None });
+        }
+        if self.state != State::Connected {
+            return None;
+        }
+        if let Some(missing) = self.receiver.poll_answer() {
+            let kind = if missing == Ranges::default() { Kind::Ack } else { Kind::Nack(missing) };
+            return Some(self.outgoing(kind, self.sender.next(), None));
+        }
+        if core::mem::take(&mut self.asks) {
+            return Some(self.outgoing(Kind::Ask, self.sender.next(), None));
+        }
+        if self.unacknowledged {
+            return None;
+        }
+        let (number, frame, again) = self.sender.poll()?;
+        let ack_request = !again && self.sender.asks(self.config.period);
+        self.counters.sent += u64::from(!again);
+        self.counters.resent += u64::from(again);
+        self.arm(now);
+        Some(self.outgoing(Kind::Data { ack_request }, number, Some(frame)))
+    }
+
+    fn outgoing(&self, kind: Kind, sequence: SeqNumber, frame: Option<F>) -> Outgoing<F> {
+        let acknowledgement = self.receiver.next().0;
+        Outgoing { header: Header { kind, connection: self.peer, sequence: sequence.0, acknowledgement }, frame }
+    }
+
+    /// When it speaks by itself.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        (self.deadline != Instant::MAX).then_some(self.deadline)
+    }
+
+    /// Its deadline has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if now < self.deadline {
+            return;
+        }
+        if self.state == State::Idle || self.state == State::Connected && self.sender.in_flight() == 0 {
+            self.deadline = Instant::MAX;
+            return;
+        }
+        self.tries = self.tries.saturating_add(1);
+        self.counters.timeouts += 1;
+        match self.state {
+            State::Idle => {}
+            State::Greeting => {
+                self.due = Some((Kind::Syn, 0, self.own));
+                self.arm(now);
+            }
+            State::Answered => {
+                self.answer(self.own, self.peer);
+                self.arm(now);
+            }
+            State::Connected => {
+                self.asks = true;
+                self.arm(now);
+            }
+        }
+    }
+}
+
+/// A number of a connection; 0 is none.
+fn number(random: &mut Rng) -> u32 {
+    loop {
+        let number = random.next_u64() as u32;
+        if number != 0 {
+            return number;
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The half that sends: what has not been acknowledged, and what is missing of it.
+
+use crate::loss::Full;
+use alloc::collections::VecDeque;
+use sluicenet_wire::seq::SeqNumber;
+
+#[derive(Clone, Debug)]
+struct Slot<F> {
+    frame: F,
+    /// It is among those to be sent again.
+    again: bool,
+}
+
+/// Frames that were not acknowledged (the retransmission buffer).
+#[derive(Clone, Debug)]
+pub(super) struct Sender<F> {
+    size: usize,
+    /// Number of the first of them.
+    first: SeqNumber,
+    slots: VecDeque<Slot<F>>,
+    /// How many of them have been sent.
+    sent: usize,
+    /// Those to be sent again.
+    again: VecDeque<SeqNumber>,
+    /// Frames sent since an acknowledgement was asked for.
+    unasked: u32,
+}
+
+impl<F: Clone> Sender<F> {
+    pub(super) fn new(size: usize, first: SeqNumber) -> Sender<F> {
+        Sender { size, first, slots: VecDeque::new(), sent: 0, again: VecDeque::new(), unasked: 0 }
+    }
+
+    /// Number of the next frame that is sent for the first time.
+    pub(super) fn next(&self) -> SeqNumber {
+        self.first + self.sent as u32
+    }
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+    pub(super) fn has_room(&self) -> bool {
+        self.slots.len() < self.size
+    }
+    /// Frames that were sent and not acknowledged (`inflight`).
+    pub(super) fn in_flight(&self) -> usize {
+        self.sent
+    }
+
+    pub(super) fn push(&mut self, frame: F) -> Result<(), Full<F>> {
+        if !self.has_room() {
+            return Err(Full(frame));
+        }
+        self.slots.push_back(Slot { frame, again: false });
+        Ok(())
+    }
+
+    /// The next frame to send: what is missing before what is new. Says whether it was sent before.
+    pub(super) fn poll(&mut self) -> Option<(SeqNumber, F, bool)> {
+        while let Some(number) = self.again.pop_front() {
+            // It may have been acknowledged meanwhile.
+            let Some(slot) = self.slot_of(number).and_then(|at| self.slots.get_mut(at)) else { continue };
+            slot.again = false;
+            return Some((number, slot.frame.clone(), true));
+        }
+        let number = self.next();
+        let frame = self.slots.get(self.sent)?.frame.clone();
+        self.sent += 1;
+        Some((number, frame, false))
+    }
+
+    /// Whether the frame that is sent now is the one in `period` that asks for an acknowledgement.
+    pub(super) fn asks(&mut self, period: u32) -> bool {
+        self.unasked += 1;
+        let asks = self.unasked >= period;
+        if asks {
+            self.unasked = 0;
+        }
+        asks
+    }
+
+    fn slot_of(&self, number: SeqNumber) -> Option<usize> {
+        let at = usize::try_from(number.since(self.first)).ok()?;
+        (at < self.sent).then_some(at)
+    }
+
+    /// All before `number` has arrived. `None` when it was not even sent; otherwise how many those are.
+    pub(super) fn acknowledge(&mut self, number: SeqNumber, free: &mut impl FnMut(F)) -> Option<usize> {
+        let count = number.since(self.first);
+        if count > self.sent as i32 {
+            return None;
+        }
+        let count = count.max(0) as usize;
+        self.slots.drain(..count).for_each(|slot| free(slot.frame));
+        self.sent -= count;
+        self.first = self.first + count as u32;
+        Some(count)
+    }
+
+    /// These are missing. Returns how many of them will be sent again that were not going to be.
+    pub(super) fn mark(&mut self, first: SeqNumber, len: u32) -> u32 {
+        let begin = first.since(self.first);
+        let end = i64::from(begin) + i64::from(len);
+        let (begin, end) = (begin.max(0) as usize, end.clamp(0, self.sent as i64) as usize);
+        let mut marked = 0;
+        for at in begin..end {
+            if !core::mem::replace(&mut self.slots[at].again, true) {
+                self.again.push_back(self.first + at as u32);
+                marked += 1;
+            }
+        }
+        marked
+    }
+
+    /// All of it, in order; nothing is left.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = F> + use<F> {
+        self.again.clear();
+        self.sent = 0;
+        core::mem::take(&mut self.slots).into_iter().map(|slot| slot.frame)
+    }
+}

@@ -1,0 +1,368 @@
+//! Scripts with a clock, and two ends between which frames are lost, doubled, delayed and reordered.
+
+use super::{Channel, ChannelConfig, Header, Kind, Outgoing, Ranges, Refusal};
+use crate::rng::Rng;
+use crate::time::{Duration, Instant};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+const CONFIG: ChannelConfig =
+    ChannelConfig { buffer: 64, period: 16, timeout: Duration::from_ms(27), single_path: true };
+
+fn us(n: u64) -> Instant {
+    Instant::ZERO.saturating_add(Duration::from_us(n))
+}
+
+fn end(name: u64) -> Channel<u64> {
+    Channel::new(CONFIG, Rng::from_words(&[name]))
+}
+
+/// Two ends next to each other, and what the second delivered.
+struct Pair {
+    now: Instant,
+    a: Channel<u64>,
+    b: Channel<u64>,
+    delivered: Vec<u64>,
+    freed: usize,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        Pair { now: Instant::ZERO, a: end(1), b: end(2), delivered: Vec::new(), freed: 0 }
+    }
+    fn bring_b(&mut self, sent: Outgoing<u64>) -> Result<(), (Option<u64>, Refusal)> {
+        let Pair { delivered, freed, .. } = self;
+        self.b.receive(self.now, &sent.header, sent.frame, &mut |f| delivered.push(f), &mut |_| *freed += 1)
+    }
+    fn bring_a(&mut self, sent: Outgoing<u64>) -> Result<(), (Option<u64>, Refusal)> {
+        let freed = &mut self.freed;
+        self.a.receive(self.now, &sent.header, sent.frame, &mut |_| panic!("b sends nothing"), &mut |_| *freed += 1)
+    }
+    /// Until nobody has anything to say; `loses` says which frames of `a` do not arrive.
+    fn drive(&mut self, mut loses: impl FnMut(&Outgoing<u64>) -> bool) {
+        loop {
+            let (from_a, from_b) = (self.a.poll_transmit(self.now), self.b.poll_transmit(self.now));
+            if from_a.is_none() && from_b.is_none() {
+                return;
+            }
+            if let Some(sent) = from_a.filter(|sent| !loses(sent)) {
+                let _ = self.bring_b(sent);
+            }
+            if let Some(sent) = from_b {
+                let _ = self.bring_a(sent);
+            }
+        }
+    }
+    fn send(&mut self, frames: core::ops::Range<u64>) {
+        frames.for_each(|frame| self.a.send(self.now, frame).unwrap());
+    }
+}
+
+fn is_data(sent: &Outgoing<u64>, frame: u64) -> bool {
+    sent.frame == Some(frame)
+}
+
+/// A kind without what changes.
+fn kind(sent: Option<Outgoing<u64>>) -> Option<Kind> {
+    sent.map(|sent| sent.header.kind)
+}
+
+#[test]
+fn a_connection_begins_with_three_frames_as_tcps_does() {
+    let mut pair = Pair::new();
+    pair.send(7..8);
+    let syn = pair.a.poll_transmit(us(0)).unwrap();
+    assert_eq!(syn.header.kind, Kind::Syn);
+    assert_eq!(pair.a.poll_transmit(us(0)), None, "nothing before both numbers are known");
+    pair.bring_b(syn.clone()).unwrap();
+    let answer = pair.b.poll_transmit(us(0)).unwrap();
+    assert_eq!((answer.header.kind, answer.header.connection), (Kind::SynAck, syn.header.sequence));
+    pair.bring_a(answer).unwrap();
+    assert_eq!(kind(pair.a.poll_transmit(us(0))), Some(Kind::Ack));
+    let data = pair.a.poll_transmit(us(0)).unwrap();
+    assert_eq!(data.header.sequence, syn.header.sequence, "the first frame has the connection's number");
+    pair.bring_b(data).unwrap();
+    assert_eq!(pair.delivered, [7]);
+    assert_eq!([pair.a.counters().connections, pair.b.counters().connections], [1, 1]);
+}
+
+#[test]
+fn every_pth_frame_asks_and_nothing_else_is_said() {
+    let mut pair = Pair::new();
+    pair.send(0..40);
+    let mut asked = Vec::new();
+    pair.drive(|sent| {
+        if sent.header.kind == (Kind::Data { ack_request: true }) {
+            asked.push(sent.frame.unwrap());
+        }
+        false
+    });
+    assert_eq!(asked, [15, 31]);
+    assert_eq!(pair.delivered, (0..40).collect::<Vec<u64>>());
+    assert_eq!((pair.freed, pair.a.in_flight()), (32, 8), "as many as were acknowledged");
+    // The rest when nothing was sent for the timeout.
+    pair.now = pair.a.poll_timeout().unwrap();
+    assert_eq!(pair.now, us(27_000));
+    pair.a.handle_timeout(pair.now);
+    pair.drive(|_| false);
+    assert_eq!((pair.freed, pair.a.in_flight(), pair.a.poll_timeout()), (40, 0, None));
+    assert_eq!(pair.a.counters().resent, 0);
+}
+
+#[test]
+fn a_full_buffer_takes_no_more() {
+    let mut pair = Pair::new();
+    pair.send(0..64);
+    assert!(!pair.a.has_room() && pair.a.send(us(0), 64).is_err());
+    pair.drive(|_| false);
+    assert!(pair.a.has_room());
+}
+
+#[test]
+fn a_gap_is_said_at_once_where_there_is_one_path() {
+    let mut pair = Pair::new();
+    pair.send(0..10);
+    let mut lost = 0;
+    pair.drive(|sent| {
+        let loses = (is_data(sent, 3) || is_data(sent, 4)) && lost < 2;
+        lost += u64::from(loses);
+        loses
+    });
+    assert_eq!(pair.delivered, (0..10).collect::<Vec<u64>>());
+    assert_eq!((pair.a.counters().resent, pair.b.counters().duplicates), (2, 0));
+    assert_eq!(pair.a.counters().timeouts, 0);
+}
+
+#[test]
+fn with_several_paths_it_is_said_when_asked() {
+    let mut pair = Pair::new();
+    let config = ChannelConfig { single_path: false, ..CONFIG };
+    (pair.a, pair.b) = (Channel::new(config, Rng::from_words(&[1])), Channel::new(config, Rng::from_words(&[2])));
+    pair.send(0..10);
+    let mut lost = false;
+    pair.drive(|sent| is_data(sent, 3) && !core::mem::replace(&mut lost, true));
+    assert_eq!((pair.delivered.len(), pair.b.early()), (3, 6));
+    pair.now = pair.a.poll_timeout().unwrap();
+    pair.a.handle_timeout(pair.now);
+    pair.drive(|_| false);
+    assert_eq!(pair.delivered, (0..10).collect::<Vec<u64>>());
+    assert_eq!((pair.a.counters().resent, pair.a.counters().timeouts), (1, 1));
+}
+
+#[test]
+fn the_last_frame_is_found_missing_by_the_timer() {
+    let mut pair = Pair::new();
+    pair.send(0..3);
+    let mut lost = false;
+    pair.drive(|sent| is_data(sent, 2) && !core::mem::replace(&mut lost, true));
+    assert_eq!(pair.delivered, [0, 1]);
+    pair.now = pair.a.poll_timeout().unwrap();
+    pair.a.handle_timeout(pair.now);
+    pair.drive(|_| false);
+    assert_eq!(pair.delivered, [0, 1, 2]);
+}
+
+#[test]
+fn an_answer_of_many_gaps_takes_several_frames() {
+    let mut pair = Pair::new();
+    let config = ChannelConfig { single_path: false, ..CONFIG };
+    (pair.a, pair.b) = (Channel::new(config, Rng::from_words(&[1])), Channel::new(config, Rng::from_words(&[2])));
+    pair.send(0..64);
+    // Every other frame, once.
+    let mut first = [true; 64];
+    pair.drive(|sent| sent.frame.is_some_and(|f| f % 2 == 1 && core::mem::replace(&mut first[f as usize], false)));
+    while let Some(at) = pair.a.poll_timeout() {
+        pair.now = at;
+        pair.a.handle_timeout(at);
+        pair.drive(|_| false);
+    }
+    assert_eq!(pair.delivered, (0..64).collect::<Vec<u64>>());
+    assert_eq!(pair.freed, 64);
+}
+
+#[test]
+fn who_was_restarted_gets_what_was_not_acknowledged_again_if_the_caller_wants() {
+    let mut pair = Pair::new();
+    pair.send(0..20);
+    pair.drive(|_| false);
+    assert_eq!(pair.a.in_flight(), 4);
+    // It comes back with no memory, and hears of a connection it does not know.
+    pair.b = end(3);
+    pair.now = pair.a.poll_timeout().unwrap();
+    pair.a.handle_timeout(pair.now);
+    pair.drive(|_| false);
+    assert!(!pair.a.has_room(), "the caller has to decide first");
+    let unacknowledged: Vec<u64> = pair.a.take_unacknowledged().unwrap().collect();
+    assert_eq!(unacknowledged, (16..20).collect::<Vec<u64>>());
+    pair.delivered.clear();
+    pair.send(16..22);
+    pair.drive(|_| false);
+    assert_eq!(pair.delivered, (16..22).collect::<Vec<u64>>());
+    assert_eq!(pair.a.counters().connections, 2);
+}
+
+#[test]
+fn an_old_or_forged_greeting_changes_nothing() {
+    let mut pair = Pair::new();
+    pair.send(0..4);
+    pair.drive(|_| false);
+    for sequence in [1, 77, u32::MAX] {
+        let header = Header { kind: Kind::Syn, connection: 0, sequence, acknowledgement: 0 };
+        pair.bring_b(Outgoing { header, frame: None }).unwrap();
+        let answer = pair.b.poll_transmit(us(0)).unwrap();
+        assert_eq!((answer.header.kind, answer.header.connection), (Kind::SynAck, sequence));
+        assert_eq!(pair.bring_a(answer), Err((None, Refusal::Stale)), "who did not greet does not confirm");
+    }
+    pair.send(4..8);
+    pair.drive(|_| false);
+    assert_eq!(pair.delivered, (0..8).collect::<Vec<u64>>());
+    assert_eq!(pair.b.counters().connections, 1);
+}
+
+#[test]
+fn absurd_words_are_refused() {
+    let mut pair = Pair::new();
+    pair.send(0..4);
+    pair.drive(|_| false);
+    let mut known = None;
+    pair.send(4..5);
+    pair.drive(|sent| {
+        known = Some(sent.header);
+        false
+    });
+    let sound = known.unwrap();
+    let mut say = |header: Header, frame| pair.bring_b(Outgoing { header, frame });
+    assert_eq!(say(sound, Some(4)), Err((Some(4), Refusal::Duplicate)));
+    let far = Header { sequence: sound.sequence.wrapping_add(1_000), ..sound };
+    assert_eq!(say(far, Some(9)), Err((Some(9), Refusal::TooFar)));
+    let of_nobody = Header { connection: sound.connection ^ 1, ..sound };
+    assert_eq!(say(of_nobody, Some(9)), Err((Some(9), Refusal::Stale)));
+    let of_the_future = Header { acknowledgement: sound.acknowledgement.wrapping_add(5), ..sound };
+    assert_eq!(say(of_the_future, Some(9)), Err((Some(9), Refusal::Stale)));
+    let mut ranges = Ranges::default();
+    for (first, len) in [(0, u32::MAX), (sound.sequence, u32::MAX), (u32::MAX, 3)] {
+        assert!(ranges.push(first, len));
+    }
+    say(Header { kind: Kind::Nack(ranges), ..sound }, None).unwrap();
+    let ask = Header { kind: Kind::Ask, sequence: sound.sequence.wrapping_add(1 << 30), ..sound };
+    say(ask, None).unwrap();
+    let reset = Header { kind: Kind::Reset, sequence: 12345, ..sound };
+    assert_eq!(say(reset, None), Err((None, Refusal::Stale)));
+    pair.send(5..9);
+    pair.drive(|_| false);
+    assert_eq!(pair.delivered, (0..9).collect::<Vec<u64>>());
+}
+
+/// What a wire does to frames.
+#[derive(Clone, Copy)]
+struct Faults {
+    /// In a thousand.
+    lost: u64,
+    doubled: u64,
+    /// Delayed by seconds, in ten thousand.
+    late: u64,
+    /// Frames take from one to so many microseconds: more than one is several paths.
+    spread_us: u64,
+}
+
+/// Frames under way, by when they arrive and in which order they were sent.
+#[derive(Default)]
+struct Wire {
+    frames: BTreeMap<(Instant, u64), Outgoing<u64>>,
+    sent: u64,
+}
+
+impl Wire {
+    fn send(&mut self, now: Instant, frame: &Outgoing<u64>, faults: Faults, random: &mut Rng) {
+        let copies = match random.below(1_000) {
+            n if n < faults.lost => 0,
+            n if n < faults.lost + faults.doubled => 2,
+            _ => 1,
+        };
+        for _ in 0..copies {
+            let mut delay = Duration::from_us(10 + random.below(faults.spread_us));
+            if random.below(10_000) < faults.late {
+                delay = Duration::from_ms(random.below(3_000));
+            }
+            self.frames.insert((now.saturating_add(delay), self.sent), frame.clone());
+            self.sent += 1;
+        }
+    }
+    fn due(&mut self, now: Instant) -> Option<Outgoing<u64>> {
+        let entry = self.frames.first_entry()?;
+        (entry.key().0 <= now).then(|| entry.remove())
+    }
+    fn next(&self) -> Option<Instant> {
+        self.frames.first_key_value().map(|(&(at, _), _)| at)
+    }
+}
+
+/// Both ends send to each other over wires with faults; every frame must arrive once and in order, and nothing may be kept.
+fn campaign(seed: u64) {
+    let mut random = Rng::from_words(&[seed, 1]);
+    let single_path = random.below(2) == 0;
+    let spread_us = if single_path { 1 } else { 1 + random.below(200) };
+    let lost = [0, 1, 20, 100, 300][random.below(5) as usize];
+    let mut faults = Faults { lost, doubled: random.below(3) * 30, late: random.below(2) * 20, spread_us };
+    let period = 1 + random.below(32) as u32;
+    let buffer = period * (2 + random.below(8) as u32);
+    let config = ChannelConfig { buffer, period, timeout: Duration::from_ms(1 + random.below(30)), single_path };
+    // Numbers that wrap within the run, in one case of four.
+    let mut ends = [1, 2].map(|name| Channel::new(config, Rng::from_words(&[seed, name])));
+    if random.below(4) == 0 {
+        ends.iter_mut().for_each(|end| end.begin_at(u32::MAX - random.below(50) as u32));
+    }
+    let frames = 200 + random.below(800);
+    let mut wires = [Wire::default(), Wire::default()];
+    let (mut sent, mut received) = ([0; 2], [0; 2]);
+    let mut now = Instant::ZERO;
+    let mut steps = 0;
+    while received != [frames; 2] || ends.iter().any(|e| e.in_flight() > 0) {
+        steps += 1;
+        assert!(steps < 2_000_000, "seed {seed}: no end at {received:?} of {frames}");
+        for (at, end) in ends.iter_mut().enumerate() {
+            while sent[at] < frames && end.send(now, sent[at]).is_ok() {
+                sent[at] += 1;
+            }
+            assert!(end.unsent_and_in_flight() <= buffer as usize && end.early() < buffer as usize);
+            assert!(end.take_unacknowledged().is_none(), "seed {seed}: nobody was restarted");
+            // At most a few at a time: the wire has a rate.
+            for _ in 0..4 {
+                let Some(outgoing) = end.poll_transmit(now) else { break };
+                wires[at].send(now, &outgoing, faults, &mut random);
+            }
+        }
+        for at in 0..2 {
+            while let Some(frame) = wires[1 - at].due(now) {
+                let mut deliver = |f| {
+                    assert_eq!(f, received[at], "seed {seed}: out of order, twice, or a gap");
+                    received[at] += 1;
+                };
+                let _ = ends[at].receive(now, &frame.header, frame.frame, &mut deliver, &mut |_| {});
+            }
+        }
+        let next = wires.iter().filter_map(Wire::next).chain(ends.iter().filter_map(|e| e.poll_timeout()));
+        let next = next.min().unwrap_or(now).max(now.saturating_add(Duration::from_us(1)));
+        now = if ends.iter().any(|e| e.in_flight() < e.unsent_and_in_flight()) {
+            now.saturating_add(Duration::from_us(1))
+        } else {
+            next
+        };
+        ends.iter_mut().for_each(|end| end.handle_timeout(now));
+        if steps == 100_000 {
+            // However bad it was: when it is over, everything comes to an end.
+            faults = Faults { lost: 0, doubled: 0, late: 0, spread_us };
+        }
+    }
+    for (end, wire) in ends.iter().zip(&wires) {
+        let counters = end.counters();
+        assert_eq!((counters.sent, counters.delivered, end.early()), (frames, frames, 0), "seed {seed}");
+        assert!(lost > 0 || faults.late > 0 || !single_path || counters.resent == 0, "seed {seed}: {counters:?}");
+        assert!(wire.sent > 0);
+    }
+}
+
+#[test]
+fn nothing_is_lost_twice_or_out_of_order_whatever_the_wires_do() {
+    (0..2_000).for_each(campaign);
+}

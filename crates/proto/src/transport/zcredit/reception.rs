@@ -1,0 +1,554 @@
+//! Who receives: Algorithm 5.2.
+
+use super::Message;
+use crate::time::{Duration, Instant};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use sluicenet_wire::seq::SeqNumber;
+
+/// A VM's receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceptionConfig {
+    /// Frames it holds (`RXQsize`), and so the most that are on their way to it.
+    pub queue: u32,
+    /// Credits of one turn of a source of weight 1, and of one grant where there is need of so many.
+    pub batch: u32,
+    /// Sources it knows at a time, 1 at least; beyond them, the one that has been idle longest is forgotten.
+    pub sources: usize,
+    /// A source that has had credits for so long without spending them is asked where it is, again and again.
+    pub probe_after: Duration,
+    /// For how long a frame may be on its way: later, its credit is free again.
+    pub reclaim_after: Duration,
+    /// Whether the layer below brings frames and messages of a source in the order they were sent: what was said to be spent and is
+    /// not there is then lost, and its credit free at once.
+    pub ordered: bool,
+    /// A source that has had credits for so long, spends none and returns none, loses them and its channel.
+    pub deadline: Duration,
+}
+
+impl Default for ReceptionConfig {
+    /// The queue of Crisan 2014, 5.3.3. Times: ours; longer than a pause that a watchdog allows.
+    fn default() -> ReceptionConfig {
+        ReceptionConfig {
+            queue: 512,
+            batch: 8,
+            sources: 4096,
+            probe_after: Duration::from_ms(100),
+            reclaim_after: Duration::from_ms(500),
+            ordered: false,
+            deadline: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceptionCounters {
+    /// Frames that came with a credit.
+    pub frames: u64,
+    /// Frames that came without one.
+    pub without_credit: u64,
+    /// Those among them that had been sent before the source could know that its channel was ended, and had room all the same.
+    pub overdue: u64,
+    /// Credits granted.
+    pub granted: u64,
+    /// Credits that were returned.
+    pub returned: u64,
+    /// Credits whose frames never came.
+    pub lost: u64,
+    /// Credits that were not spent in time, and taken back.
+    pub revoked: u64,
+    /// Sources that were asked where they are.
+    pub probes: u64,
+    /// Sources that were told to begin anew.
+    pub resets: u64,
+    /// Sources forgotten for want of room.
+    pub forgotten: u64,
+    /// Messages older than what is known.
+    pub stale: u64,
+    /// Messages that contradict themselves or what was granted: not believed.
+    pub absurd: u64,
+}
+
+/// A frame came that no credit was granted for: it has to be dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoCredit;
+
+/// A channel of a source.
+#[derive(Clone, Copy, Debug)]
+struct Channel {
+    number: u32,
+    wanted: SeqNumber,
+    granted: SeqNumber,
+    /// Credits that are no longer promised: their frame came, they were returned, or lost.
+    settled: SeqNumber,
+    /// The last total of those that were returned.
+    returned: u32,
+    /// The last total that it said it has spent.
+    spent: SeqNumber,
+    /// One of those totals, beyond what had settled when it was looked at, and when that was.
+    missing: Option<(SeqNumber, Instant)>,
+    /// What had been granted when it had settled all before, and when that was.
+    mark: Option<(SeqNumber, Instant)>,
+}
+
+impl Channel {
+    fn new(number: u32) -> Channel {
+        let from = SeqNumber(number);
+        Channel {
+            number,
+            wanted: from,
+            granted: from,
+            settled: from,
+            returned: 0,
+            spent: from,
+            missing: None,
+            mark: None,
+        }
+    }
+    /// Credits that it may spend.
+    #[inline(always)]
+    fn outstanding(&self) -> u32 {
+        self.granted.since(self.settled) as u32
+    }
+    fn want(&self) -> u32 {
+        self.wanted.since(self.granted).max(0) as u32
+    }
+    /// Settles what was spent up to a total and never came. Returns how many.
+    fn give_up(&mut self, spent: SeqNumber) -> u32 {
+        let missing = spent.since(self.settled).max(0) as u32;
+        self.settled = self.settled + missing;
+        self.missing = None;
+        missing
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Source<S> {
+    name: S,
+    weight: u32,
+    channel: Option<Channel>,
+    /// Credits of channels that have ended, whose frames may still be on their way, and until when.
+    late: u32,
+    late_until: Instant,
+    /// What is left of its turn.
+    turn: u32,
+    is_waiting: bool,
+    is_due: bool,
+    last_heard: Instant,
+    /// The last channel that was taken from it, until it begins another.
+    ended: Option<u32>,
+}
+
+impl<S> Source<S> {
+    fn is_idle(&self) -> bool {
+        let busy = |c: &Channel| c.outstanding() > 0 || c.want() > 0;
+        self.late == 0 && !self.is_due && !self.channel.as_ref().is_some_and(busy)
+    }
+}
+
+/// The receive queue of a VM and all who send to it, named by `S`. It counts frames; the caller has them.
+#[derive(Clone, Debug)]
+pub struct Reception<S> {
+    config: ReceptionConfig,
+    sources: Vec<Source<S>>,
+    by_name: BTreeMap<S, usize>,
+    /// Those that want credits, in the order of the round.
+    waiting: VecDeque<usize>,
+    /// Those that have to be told what they were granted.
+    due: VecDeque<usize>,
+    /// Other things to say.
+    says: VecDeque<(S, u32, Message)>,
+    /// Frames in the queue.
+    queued: u32,
+    /// Credits that have been granted, and are neither a frame in the queue nor free.
+    promised: u32,
+    /// When sources are looked at again.
+    look_at: Instant,
+    counters: ReceptionCounters,
+}
+
+impl<S: Copy + Ord> Reception<S> {
+    /// An empty queue that nobody sends to.
+    pub fn new(config: ReceptionConfig) -> Reception<S> {
+        assert!(config.batch >= 1 && config.batch <= config.queue && config.queue < 1 << 24 && config.sources >= 1);
+        Reception {
+            config,
+            sources: Vec::new(),
+            by_name: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            due: VecDeque::new(),
+            says: VecDeque::new(),
+            queued: 0,
+            promised: 0,
+            look_at: Instant::MAX,
+            counters: ReceptionCounters::default(),
+        }
+    }
+
+    /// Frames in the queue.
+    pub fn queued(&self) -> u32 {
+        self.queued
+    }
+    /// Credits promised to sources.
+    pub fn promised(&self) -> u32 {
+        self.promised
+    }
+    /// Room that is neither.
+    pub fn free(&self) -> u32 {
+        self.config.queue - self.queued - self.promised
+    }
+    /// What happened.
+    pub fn counters(&self) -> ReceptionCounters {
+        self.counters
+    }
+
+    /// Sources have turns in the proportion of their weights: 1 unless said otherwise, at least 1.
+    pub fn set_weight(&mut self, now: Instant, source: S, weight: u32) {
+        let at = self.place(now, source);
+        if let Some(at) = at {
+            self.sources[at].weight = weight.max(1);
+        }
+    }
+
+    /// A frame of a source comes: it takes the room that was promised to it.
+    ///
+    /// # Errors
+    /// When there was no promise: all room is others'.
+    #[inline]
+    pub fn on_frame(&mut self, now: Instant, name: S) -> Result<(), NoCredit> {
+        let Some(&at) = self.by_name.get(&name) else { return self.without_credit(None) };
+        let source = &mut self.sources[at];
+        source.last_heard = now;
+        match &mut source.channel {
+            // What was sent first comes first.
+            _ if source.late > 0 => source.late -= 1,
+            Some(c) if c.outstanding() > 0 => c.settled = c.settled + 1,
+            _ => return self.without_credit(Some(at)),
+        }
+        self.promised -= 1;
+        self.queued += 1;
+        self.counters.frames += 1;
+        Ok(())
+    }
+
+    #[cold]
+    fn without_credit(&mut self, at: Option<usize>) -> Result<(), NoCredit> {
+        self.counters.without_credit += 1;
+        let source = at.map(|at| &self.sources[at]);
+        let Some((name, ended)) = source.and_then(|s| Some((s.name, s.ended?))) else { return Err(NoCredit) };
+        self.say(name, ended, Message::Reset);
+        if self.free() == 0 {
+            return Err(NoCredit);
+        }
+        self.queued += 1;
+        self.counters.overdue += 1;
+        Ok(())
+    }
+
+    /// The VM took a frame out of its queue.
+    #[inline]
+    pub fn on_departure(&mut self, now: Instant) {
+        self.queued -= 1;
+        self.serve(now);
+    }
+
+    /// What a source's hypervisor says. Who it is from, the layer below has seen to.
+    pub fn receive(&mut self, now: Instant, source: S, channel: u32, message: &Message) {
+        match *message {
+            Message::Request { wanted, spent, granted, returned } => {
+                self.on_request(now, source, channel, [wanted, spent, granted].map(SeqNumber), returned);
+            }
+            Message::Close { spent, returned } => self.on_close(now, source, channel, SeqNumber(spent), returned),
+            Message::Grant { .. } | Message::Probe | Message::Reset => self.counters.absurd += 1,
+        }
+        self.serve(now);
+    }
+
+    fn on_request(&mut self, now: Instant, name: S, number: u32, totals: [SeqNumber; 3], returned: u32) {
+        let [wanted, spent, granted] = totals;
+        let is_first = spent.0 == number && granted.0 == number && returned == 0;
+        let Some(at) = self.place(now, name) else { return };
+        let known = self.sources[at].channel.map(|c| SeqNumber(number).since(SeqNumber(c.number)));
+        match known {
+            Some(0) => {}
+            Some(..0) => {
+                self.counters.stale += 1;
+                return;
+            }
+            // A later one, or the first that is heard of.
+            Some(1..) | None if is_first => {
+                self.end_channel(now, at);
+                if self.config.ordered {
+                    self.give_up_late(at);
+                }
+                let source = &mut self.sources[at];
+                (source.channel, source.ended) = (Some(Channel::new(number)), None);
+            }
+            // It began with somebody who was here before, or was ended here.
+            Some(1..) | None => {
+                self.say(name, number, Message::Reset);
+                return;
+            }
+        }
+        let source = &mut self.sources[at];
+        let Some(c) = &mut source.channel else { return };
+        let is_sound = spent <= granted && granted <= c.granted && granted <= wanted && spent <= wanted;
+        let fits = returned.wrapping_sub(c.returned) as i32 <= c.outstanding() as i32;
+        if !is_sound || !fits || !in_reach(c, &[wanted, spent, granted]) {
+            self.counters.absurd += 1;
+            return;
+        }
+        source.last_heard = now;
+        // It does not know yet what it was granted.
+        let is_behind = granted < c.granted;
+        if wanted > c.wanted {
+            c.wanted = wanted;
+        } else if !is_behind && spent <= c.spent {
+            self.counters.stale += 1;
+        }
+        let freed = settle_returned(c, returned);
+        if spent > c.spent {
+            c.spent = spent;
+        }
+        let lost = if self.config.ordered { c.give_up(spent) } else { 0 };
+        let wants = c.want() > 0;
+        self.promised -= freed + lost;
+        self.counters.returned += u64::from(freed);
+        self.counters.lost += u64::from(lost);
+        if wants {
+            self.join(at);
+        }
+        if is_behind {
+            self.tell(at);
+        }
+        self.look(now);
+    }
+
+    fn on_close(&mut self, now: Instant, name: S, number: u32, spent: SeqNumber, returned: u32) {
+        let Some(&at) = self.by_name.get(&name) else { return };
+        let Some(c) = self.sources[at].channel.as_mut().filter(|c| c.number == number) else {
+            self.counters.stale += 1;
+            return;
+        };
+        let fits = returned.wrapping_sub(c.returned) as i32 <= c.outstanding() as i32;
+        if spent > c.granted || !fits || !in_reach(c, &[spent]) {
+            self.counters.absurd += 1;
+            return;
+        }
+        let freed = settle_returned(c, returned);
+        // What is granted beyond what it had spent, nobody will spend.
+        let floor = if spent > c.settled { spent } else { c.settled };
+        let unspent = c.granted.since(floor) as u32;
+        c.granted = floor;
+        self.promised -= freed + unspent;
+        self.counters.returned += u64::from(freed + unspent);
+        self.end_channel(now, at);
+    }
+
+    /// Ends a source's channel: the frames that may be on their way keep their room for a while.
+    fn end_channel(&mut self, now: Instant, at: usize) {
+        let source = &mut self.sources[at];
+        let Some(c) = source.channel.take() else { return };
+        if c.outstanding() > 0 {
+            source.late += c.outstanding();
+            source.late_until = now.saturating_add(self.config.reclaim_after);
+        }
+        source.is_due = false;
+        self.look(now);
+    }
+
+    /// The place of a source, which it is given when it has none; `None` when all places are taken by others that are not idle.
+    fn place(&mut self, now: Instant, name: S) -> Option<usize> {
+        if let Some(&at) = self.by_name.get(&name) {
+            return Some(at);
+        }
+        let source = Source {
+            name,
+            weight: 1,
+            channel: None,
+            late: 0,
+            late_until: Instant::ZERO,
+            turn: 0,
+            is_waiting: false,
+            is_due: false,
+            last_heard: now,
+            ended: None,
+        };
+        if self.sources.len() < self.config.sources {
+            self.by_name.insert(name, self.sources.len());
+            self.sources.push(source);
+            return Some(self.sources.len() - 1);
+        }
+        let idle = (0..self.sources.len()).filter(|&k| self.sources[k].is_idle() && !self.sources[k].is_waiting);
+        let Some(at) = idle.min_by_key(|&k| (self.sources[k].last_heard, k)) else {
+            self.counters.absurd += 1;
+            return None;
+        };
+        self.by_name.remove(&self.sources[at].name);
+        self.by_name.insert(name, at);
+        self.sources[at] = source;
+        self.counters.forgotten += 1;
+        Some(at)
+    }
+
+    /// A source waits for credits, from now on or still.
+    fn join(&mut self, at: usize) {
+        let source = &mut self.sources[at];
+        if !source.is_waiting {
+            source.is_waiting = true;
+            source.turn = 0;
+            self.waiting.push_back(at);
+        }
+    }
+
+    /// Frames of channels that have ended do not come any more.
+    fn give_up_late(&mut self, at: usize) {
+        let late = core::mem::take(&mut self.sources[at].late);
+        self.promised -= late;
+        self.counters.lost += u64::from(late);
+    }
+
+    fn tell(&mut self, at: usize) {
+        if !core::mem::replace(&mut self.sources[at].is_due, true) {
+            self.due.push_back(at);
+        }
+    }
+
+    /// Says something that is not a grant, unless there is too much of that already: whoever needs it asks again.
+    fn say(&mut self, to: S, channel: u32, message: Message) {
+        const SAYS_MAX: usize = 64;
+        if self.says.len() < SAYS_MAX {
+            match message {
+                Message::Probe => self.counters.probes += 1,
+                _ => self.counters.resets += 1,
+            }
+            self.says.push_back((to, channel, message));
+        }
+    }
+
+    /// Grants what is free, by weighted round robin among those that wait.
+    fn serve(&mut self, now: Instant) {
+        while let Some(&at) = self.waiting.front() {
+            let source = &mut self.sources[at];
+            let Some(c) = source.channel.as_mut().filter(|c| c.want() > 0) else {
+                source.is_waiting = false;
+                self.waiting.pop_front();
+                continue;
+            };
+            if source.turn == 0 {
+                source.turn = self.config.batch.saturating_mul(source.weight);
+            }
+            let asked = c.want().min(source.turn);
+            let free = self.config.queue - self.queued - self.promised;
+            // A message is worth a batch, where so many are needed.
+            if free < asked.min(self.config.batch) {
+                break;
+            }
+            let granted = asked.min(free);
+            c.granted = c.granted + granted;
+            source.turn -= granted;
+            self.promised += granted;
+            self.counters.granted += u64::from(granted);
+            let (has_all, has_had_its_turn) = (c.want() == 0, source.turn == 0);
+            if has_all || has_had_its_turn {
+                source.turn = 0;
+                source.is_waiting = !has_all;
+                self.waiting.pop_front();
+                if !has_all {
+                    self.waiting.push_back(at);
+                }
+            }
+            self.tell(at);
+            self.look(now);
+        }
+    }
+
+    /// What there is to say, to whom and about which channel, once.
+    pub fn poll_message(&mut self) -> Option<(S, u32, Message)> {
+        if let Some(said) = self.says.pop_front() {
+            return Some(said);
+        }
+        while let Some(at) = self.due.pop_front() {
+            let source = &mut self.sources[at];
+            let was_due = core::mem::replace(&mut source.is_due, false);
+            if let (true, Some(c)) = (was_due, &source.channel) {
+                return Some((source.name, c.number, Message::Grant { granted: c.granted.0 }));
+            }
+        }
+        None
+    }
+
+    /// There is something to look after: looks in a while.
+    fn look(&mut self, now: Instant) {
+        if self.look_at == Instant::MAX && self.promised > 0 {
+            self.look_at = now.saturating_add(self.config.probe_after);
+        }
+    }
+
+    /// When sources have to be looked at.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        (self.look_at != Instant::MAX).then_some(self.look_at)
+    }
+
+    /// Looks at sources that have credits.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = Instant::MAX;
+        for at in 0..self.sources.len() {
+            self.look_after(now, at);
+        }
+        self.serve(now);
+        self.look(now);
+    }
+
+    fn look_after(&mut self, now: Instant, at: usize) {
+        let config = self.config;
+        if now >= self.sources[at].late_until {
+            self.give_up_late(at);
+        }
+        let source = &mut self.sources[at];
+        let Some(c) = &mut source.channel else { return };
+        match c.missing {
+            Some((spent, since)) if spent > c.settled && now.since(since) >= config.reclaim_after => {
+                let lost = c.give_up(spent);
+                self.promised -= lost;
+                self.counters.lost += u64::from(lost);
+            }
+            Some((spent, _)) if spent > c.settled => {}
+            _ => c.missing = (c.spent > c.settled).then_some((c.spent, now)),
+        }
+        match c.mark {
+            _ if c.outstanding() == 0 => c.mark = None,
+            Some((granted, _)) if c.settled >= granted => c.mark = Some((c.granted, now)),
+            None => c.mark = Some((c.granted, now)),
+            Some((_, since)) => {
+                let (name, number) = (source.name, c.number);
+                if now.since(since) >= config.deadline {
+                    self.counters.revoked += u64::from(c.outstanding());
+                    self.end_channel(now, at);
+                    self.sources[at].ended = Some(number);
+                    self.say(name, number, Message::Reset);
+                } else {
+                    self.say(name, number, Message::Probe);
+                }
+            }
+        }
+    }
+}
+
+/// Whether totals are where a channel can be: nobody is 2^30 credits ahead of or behind what is known.
+fn in_reach(c: &Channel, totals: &[SeqNumber]) -> bool {
+    const REACH: u32 = 1 << 30;
+    totals.iter().all(|total| total.since(c.granted).unsigned_abs() <= REACH)
+}
+
+/// Credits that were returned since it was last said are free.
+fn settle_returned(c: &mut Channel, returned: u32) -> u32 {
+    let more = (returned.wrapping_sub(c.returned) as i32).max(0) as u32;
+    c.returned = c.returned.wrapping_add(more);
+    c.settled = c.settled + more;
+    more
+}

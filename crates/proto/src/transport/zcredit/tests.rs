@@ -1,0 +1,714 @@
+//! Scripts with a clock; the algorithms as they are printed; and many sources whose messages are lost, doubled, delayed, reordered
+//! and forged, against a model that knows where every credit is.
+
+use super::{Message, NoCredit, Reception, ReceptionConfig, Transmission, TransmissionConfig};
+use crate::rng::Rng;
+use crate::time::{Duration, Instant};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+fn ms(n: u64) -> Instant {
+    Instant::ZERO.saturating_add(Duration::from_ms(n))
+}
+
+const SMALL: ReceptionConfig = ReceptionConfig {
+    queue: 10,
+    batch: 1,
+    sources: 4,
+    probe_after: Duration::from_ms(100),
+    reclaim_after: Duration::from_ms(500),
+    ordered: false,
+    deadline: Duration::from_secs(1),
+};
+
+fn sender(channel: u32) -> Transmission {
+    Transmission::new(TransmissionConfig { batch: 4, ..TransmissionConfig::default() }, channel)
+}
+
+/// Brings messages across until nobody has any. Returns how many there were.
+fn talk(now: Instant, t: &mut Transmission, r: &mut Reception<u8>, name: u8) -> usize {
+    let mut messages = 0;
+    loop {
+        let mut quiet = true;
+        while let Some((channel, message)) = t.poll_message(now) {
+            r.receive(now, name, channel, &message);
+            (messages, quiet) = (messages + 1, false);
+        }
+        while let Some((to, channel, message)) = r.poll_message() {
+            assert_eq!(to, name);
+            t.receive(channel, &message);
+            (messages, quiet) = (messages + 1, false);
+        }
+        if quiet {
+            return messages;
+        }
+    }
+}
+
+#[test]
+fn a_cold_start_takes_one_round_trip() {
+    let (mut t, mut r) = (sender(1), Reception::new(SMALL));
+    assert_eq!((t.poll_message(ms(0)), t.poll_timeout()), (None, None));
+    t.on_arrival();
+    assert!(!t.may_send());
+    let (channel, request) = t.poll_message(ms(0)).unwrap();
+    assert_eq!((channel, request), (1, Message::Request { wanted: 2, spent: 1, granted: 1, returned: 0 }));
+    assert_eq!(t.poll_message(ms(0)), None, "said once");
+    r.receive(ms(0), 7, channel, &request);
+    let (to, channel, grant) = r.poll_message().unwrap();
+    assert_eq!((to, channel, grant), (7, 1, Message::Grant { granted: 2 }));
+    assert!(t.receive(channel, &grant) && t.may_send());
+    t.on_sent();
+    r.on_frame(ms(0), 7).unwrap();
+    assert_eq!((r.queued(), r.promised(), r.free()), (1, 0, 9));
+    r.on_departure(ms(0));
+    assert_eq!((r.free(), r.poll_message()), (10, None));
+}
+
+#[test]
+fn the_queue_is_never_promised_twice() {
+    let (mut a, mut b, mut r) = (sender(1), sender(1), Reception::new(SMALL));
+    (0..8).for_each(|_| a.on_arrival());
+    (0..8).for_each(|_| b.on_arrival());
+    talk(ms(0), &mut a, &mut r, 1);
+    talk(ms(0), &mut b, &mut r, 2);
+    assert_eq!((a.credits(), b.credits(), r.free()), (8, 2, 0));
+    // Sent is not free: not before the VM has taken it.
+    (0..8).for_each(|_| a.on_sent());
+    (0..8).for_each(|_| r.on_frame(ms(0), 1).unwrap());
+    assert_eq!((r.free(), r.poll_message()), (0, None));
+    (0..8).for_each(|_| r.on_departure(ms(0)));
+    talk(ms(0), &mut b, &mut r, 2);
+    assert_eq!((b.credits(), r.free()), (8, 2));
+    assert_eq!(r.on_frame(ms(0), 1), Err(NoCredit), "not of who has none");
+    assert_eq!(r.on_frame(ms(0), 9), Err(NoCredit), "nor of who never asked");
+}
+
+#[test]
+fn turns_are_in_the_proportion_of_weights() {
+    let mut r = Reception::new(ReceptionConfig { queue: 8, batch: 2, ..SMALL });
+    let mut ends = [sender(1), sender(1), sender(1)];
+    r.set_weight(ms(0), 1, 3);
+    ends.iter_mut().for_each(|t| (0..4_000).for_each(|_| t.on_arrival()));
+    for _ in 0..3_000 {
+        for (name, t) in ends.iter_mut().enumerate() {
+            while let Some((channel, message)) = t.poll_message(ms(0)) {
+                r.receive(ms(0), name as u8, channel, &message);
+            }
+        }
+        while let Some((to, channel, message)) = r.poll_message() {
+            let t = &mut ends[to as usize];
+            t.receive(channel, &message);
+            while t.may_send() {
+                t.on_sent();
+                r.on_frame(ms(0), to).unwrap();
+            }
+        }
+        if r.queued() > 0 {
+            r.on_departure(ms(0));
+        }
+    }
+    let sent = ends.map(|t| 4_000 - t.waiting());
+    // But for the first queue, which went to who came first.
+    assert!(sent[1].abs_diff(3 * sent[0]) <= 3 * 8 && sent[0].abs_diff(sent[2]) <= 2 * 8, "{sent:?}");
+}
+
+#[test]
+fn a_lost_request_or_grant_is_made_good() {
+    let (mut t, mut r) = (sender(1), Reception::new(SMALL));
+    t.on_arrival();
+    t.poll_message(ms(0)).unwrap();
+    assert_eq!(t.poll_timeout(), Some(ms(1)));
+    assert!(t.poll_message(ms(1)).is_some() && t.poll_message(ms(2)).is_none(), "then after twice as long");
+    let (channel, request) = t.poll_message(ms(3)).unwrap();
+    r.receive(ms(3), 1, channel, &request);
+    r.poll_message().unwrap();
+    // The grant is lost; who asks again hears it again.
+    let (channel, request) = t.poll_message(t.poll_timeout().unwrap()).unwrap();
+    r.receive(ms(9), 1, channel, &request);
+    let (_, channel, grant) = r.poll_message().unwrap();
+    t.receive(channel, &grant);
+    t.receive(channel, &grant);
+    assert_eq!((t.credits(), t.counters().stale, r.counters().granted), (1, 1, 1), "and once is as good as twice");
+}
+
+#[test]
+fn credits_without_frames_are_returned() {
+    let (mut t, mut r) = (sender(1), Reception::new(SMALL));
+    (0..6).for_each(|_| t.on_arrival());
+    talk(ms(0), &mut t, &mut r, 1);
+    t.on_sent();
+    r.on_frame(ms(0), 1).unwrap();
+    t.on_withdrawn(4);
+    talk(ms(0), &mut t, &mut r, 1);
+    assert_eq!((t.credits(), r.promised(), r.free()), (1, 1, 8));
+    // The VM ends while one is on its way and none has been granted for another yet.
+    t.on_sent();
+    (0..2).for_each(|_| t.on_arrival());
+    let (channel, close) = t.close();
+    r.receive(ms(0), 1, channel, &close);
+    assert_eq!((r.promised(), r.free()), (1, 8), "room for the one that comes");
+    r.on_frame(ms(1), 1).unwrap();
+    assert_eq!((r.queued(), r.promised()), (2, 0));
+    assert_eq!(r.on_frame(ms(1), 1), Err(NoCredit));
+}
+
+#[test]
+fn credits_of_the_dead_come_back() {
+    let (mut t, mut r) = (sender(1), Reception::new(SMALL));
+    (0..6).for_each(|_| t.on_arrival());
+    talk(ms(0), &mut t, &mut r, 1);
+    // Nobody answers for it any more.
+    let mut probes = 0;
+    while let Some(at) = r.poll_timeout().filter(|&at| at < ms(2_000)) {
+        r.handle_timeout(at);
+        while let Some((_, _, message)) = r.poll_message() {
+            probes += u32::from(message == Message::Probe);
+        }
+    }
+    // Not asked any more after the deadline; what it may have sent just then still has room for a while.
+    assert!((5..=12).contains(&probes), "{probes}");
+    assert_eq!((r.counters().revoked, r.counters().lost, r.free()), (6, 6, 10));
+    assert_eq!(r.poll_timeout(), None, "nothing to look after");
+}
+
+#[test]
+fn who_hoards_credits_loses_them_and_who_lives_begins_anew() {
+    let (mut t, mut r) = (sender(1), Reception::new(SMALL));
+    (0..6).for_each(|_| t.on_arrival());
+    talk(ms(0), &mut t, &mut r, 1);
+    // It answers, and spends none.
+    while let Some(at) = r.poll_timeout().filter(|&at| at < ms(1_250)) {
+        r.handle_timeout(at);
+        talk(at, &mut t, &mut r, 1);
+    }
+    assert_eq!((r.counters().revoked, t.counters().resets), (6, 1));
+    assert_eq!((t.waiting(), t.credits(), t.channel()), (6, 4, 2), "room is kept for what may be on its way");
+    let at = ms(1_700);
+    r.handle_timeout(at);
+    talk(at, &mut t, &mut r, 1);
+    assert_eq!((t.credits(), r.free()), (6, 4));
+}
+
+#[test]
+fn frames_that_never_came_do_not_take_room_for_ever() {
+    for ordered in [false, true] {
+        let (mut t, mut r) = (sender(1), Reception::new(ReceptionConfig { ordered, ..SMALL }));
+        (0..10).for_each(|_| t.on_arrival());
+        talk(ms(0), &mut t, &mut r, 1);
+        // All are sent, and three are lost.
+        (0..10).for_each(|_| t.on_sent());
+        (0..7).for_each(|_| r.on_frame(ms(0), 1).unwrap());
+        (0..7).for_each(|_| r.on_departure(ms(0)));
+        (0..10).for_each(|_| t.on_arrival());
+        talk(ms(0), &mut t, &mut r, 1);
+        assert_eq!(t.credits(), if ordered { 10 } else { 7 });
+        if !ordered {
+            (0..7).for_each(|_| t.on_sent());
+            (0..7).for_each(|_| r.on_frame(ms(0), 1).unwrap());
+            (0..7).for_each(|_| r.on_departure(ms(0)));
+            while let Some(at) = r.poll_timeout().filter(|&at| at < ms(5_000)) {
+                r.handle_timeout(at);
+                talk(at, &mut t, &mut r, 1);
+                while t.may_send() {
+                    t.on_sent();
+                    r.on_frame(at, 1).unwrap();
+                    r.on_departure(at);
+                }
+                talk(at, &mut t, &mut r, 1);
+            }
+            assert_eq!(t.waiting(), 0);
+        }
+        assert_eq!((r.counters().lost, r.counters().revoked), (3, 0), "ordered: {ordered}");
+    }
+}
+
+#[test]
+fn a_receiver_that_was_restarted_begins_anew() {
+    let (mut t, mut r) = (sender(u32::MAX), Reception::new(SMALL));
+    (0..4).for_each(|_| t.on_arrival());
+    talk(ms(0), &mut t, &mut r, 1);
+    (0..2).for_each(|_| t.on_sent());
+    r = Reception::new(SMALL);
+    // What was granted by the one before is worth nothing to this one; the next word says so.
+    (0..4).for_each(|_| t.on_arrival());
+    talk(ms(1), &mut t, &mut r, 1);
+    assert_eq!((t.channel(), t.waiting(), t.credits(), r.promised()), (0, 6, 6, 6));
+}
+
+#[test]
+fn a_sender_that_was_restarted_takes_a_later_number() {
+    let (mut t, mut r) = (sender(5), Reception::new(SMALL));
+    (0..4).for_each(|_| t.on_arrival());
+    let (channel, first) = t.poll_message(ms(0)).unwrap();
+    r.receive(ms(0), 1, channel, &first);
+    let mut later = sender(6);
+    (0..9).for_each(|_| later.on_arrival());
+    talk_only(ms(1), &mut later, &mut r);
+    assert_eq!((later.credits(), r.promised()), (6, 10), "four may still come for the one before");
+    // A word of the one before is none.
+    r.receive(ms(2), 1, channel, &first);
+    assert_eq!((r.counters().stale, r.promised()), (1, 10));
+    r.handle_timeout(ms(600));
+    talk(ms(600), &mut later, &mut r, 1);
+    assert_eq!((later.credits(), r.promised()), (9, 9));
+}
+
+/// As [`talk`], where the receiver may have something to say about another channel.
+fn talk_only(now: Instant, t: &mut Transmission, r: &mut Reception<u8>) {
+    while let Some((channel, message)) = t.poll_message(now) {
+        r.receive(now, 1, channel, &message);
+    }
+    while let Some((_, channel, message)) = r.poll_message() {
+        t.receive(channel, &message);
+    }
+}
+
+#[test]
+fn absurd_words_change_nothing() {
+    let (mut t, mut r) = (sender(1), Reception::new(SMALL));
+    (0..3).for_each(|_| t.on_arrival());
+    talk(ms(0), &mut t, &mut r, 1);
+    let before = (r.promised(), r.free());
+    let request = |wanted, spent, granted, returned| Message::Request { wanted, spent, granted, returned };
+    let absurd = [
+        // Spent or known what was never granted.
+        request(4, 5, 5, 0),
+        request(9, 2, 5, 0),
+        request(4, 4, 2, 0),
+        // Wanted less than was spent.
+        request(1, 2, 4, 0),
+        // Returned more than it had.
+        request(4, 4, 4, 4),
+        request(4, 4, 4, 1 << 30),
+        // Half the numbers ahead.
+        request(1 << 31, 1, 4, 0),
+        request((1 << 30) + 5, 1, 4, 0),
+        Message::Close { spent: 5, returned: 0 },
+        Message::Close { spent: 4, returned: 4 },
+        Message::Grant { granted: 9 },
+        Message::Probe,
+        Message::Reset,
+    ];
+    for (at, message) in absurd.iter().enumerate() {
+        r.receive(ms(0), 1, 1, message);
+        assert_eq!((r.counters().absurd, r.promised(), r.free()), (at as u64 + 1, before.0, before.1), "{message:?}");
+    }
+    // Who wants more than all room there is gets it as it becomes free, like everybody.
+    r.receive(ms(0), 1, 1, &request(1 << 30, 1, 4, 0));
+    assert_eq!((r.promised(), r.free()), (10, 0));
+    // And grants that nobody can have made.
+    for granted in [5, 1 << 20, 1 << 31] {
+        t.receive(1, &Message::Grant { granted });
+    }
+    t.receive(1, &request(9, 1, 1, 0));
+    t.receive(2, &Message::Grant { granted: 3 });
+    assert_eq!((t.credits(), t.waiting()), (3, 3));
+    assert_eq!(t.counters().absurd + t.counters().stale, 5);
+}
+
+#[test]
+fn names_are_bounded() {
+    let mut r = Reception::new(SMALL);
+    // Four that are served and idle again, and then many more: those idle longest are forgotten.
+    for name in 0..100u8 {
+        let mut t = sender(1);
+        t.on_arrival();
+        talk(ms(name.into()), &mut t, &mut r, name);
+        t.on_sent();
+        r.on_frame(ms(name.into()), name).unwrap();
+        r.on_departure(ms(name.into()));
+    }
+    assert_eq!((r.counters().forgotten, r.free()), (96, 10));
+    // Those that have credits are not.
+    let mut busy: Vec<Transmission> = (0..4).map(|_| sender(9)).collect();
+    for (name, t) in busy.iter_mut().enumerate() {
+        t.on_arrival();
+        talk(ms(200), t, &mut r, name as u8);
+    }
+    let mut more = sender(9);
+    more.on_arrival();
+    let (channel, request) = more.poll_message(ms(200)).unwrap();
+    r.receive(ms(200), 99, channel, &request);
+    assert_eq!((r.poll_message(), r.promised()), (None, 4));
+}
+
+/// Words at random, about channels that are there, from sources that send, or do not, what they were granted: every place in
+/// the queue is in one state, and those who keep to the rules are served.
+#[test]
+fn no_word_unbalances_the_books() {
+    let mut random = Rng::from_words(&[5]);
+    for _ in 0..300 {
+        let mut r = Reception::new(SMALL);
+        let mut honest = sender(1);
+        let (mut now, mut served) = (ms(0), 0);
+        for _ in 0..2_000 {
+            now = now.saturating_add(Duration::from_ms(random.below(20)));
+            let mut word = || {
+                let far = [0, 0, 0, 1 << 30, u32::MAX - 20][random.below(5) as usize];
+                far.wrapping_add(random.below(40) as u32)
+            };
+            let (channel, a, b, c, d) = (word() % 4, word(), word(), word(), word());
+            let message = match random.below(4) {
+                0 => Message::Close { spent: a, returned: b },
+                _ => Message::Request { wanted: a, spent: b, granted: c, returned: d % 4 },
+            };
+            r.receive(now, 1, channel, &message);
+            let _ = r.on_frame(now, 1);
+            honest.on_arrival();
+            while let Some((channel, message)) = honest.poll_message(now) {
+                r.receive(now, 2, channel, &message);
+            }
+            r.handle_timeout(now);
+            while let Some((to, channel, message)) = r.poll_message() {
+                if to == 2 {
+                    honest.receive(channel, &message);
+                }
+            }
+            while honest.may_send() {
+                honest.on_sent();
+                assert_eq!(r.on_frame(now, 2), Ok(()));
+                served += 1;
+            }
+            if r.queued() > 0 {
+                r.on_departure(now);
+            }
+            assert_eq!(r.queued() + r.promised() + r.free(), SMALL.queue);
+        }
+        assert!(served >= 500, "{served} of 2,000");
+    }
+}
+
+/// Algorithms 5.1 and 5.2 to the letter.
+mod as_printed {
+    use super::VecDeque;
+
+    #[derive(Default)]
+    pub struct Transmission {
+        pub tx_occupancy: i64,
+        pub cdt_received: i64,
+        pub cdt_requested: i64,
+    }
+
+    impl Transmission {
+        /// The forwarder: a frame, a request, or nothing.
+        pub fn forward(&mut self) -> (bool, Option<i64>) {
+            if self.tx_occupancy > 0 && self.cdt_received > 0 {
+                self.cdt_received -= 1;
+                self.tx_occupancy -= 1;
+                return (true, None);
+            }
+            let delta = self.tx_occupancy - self.cdt_requested;
+            if delta > 0 {
+                self.cdt_requested += delta;
+                return (false, Some(delta));
+            }
+            (false, None)
+        }
+        pub fn grant(&mut self, credits: i64) {
+            self.cdt_received += credits;
+            self.cdt_requested -= credits;
+        }
+    }
+
+    pub struct Reception {
+        pub size: i64,
+        pub total_granted: i64,
+        pub wait: VecDeque<i64>,
+    }
+
+    impl Reception {
+        pub fn departure(&mut self) -> Option<i64> {
+            self.total_granted -= 1;
+            let requested = self.wait.pop_front()?;
+            Some(requested.min(self.size - self.total_granted))
+        }
+        pub fn request(&mut self, requested: i64) -> Option<i64> {
+            if self.total_granted < self.size {
+                let delta = requested.min(self.size - self.total_granted);
+                self.total_granted += delta;
+                return Some(delta);
+            }
+            self.wait.push_back(requested);
+            None
+        }
+    }
+}
+
+/// One sender with many frames and a queue of two: the algorithms as printed stop for ever, these do not.
+#[test]
+fn the_stall_of_the_algorithm_as_printed() {
+    let mut t = as_printed::Transmission { tx_occupancy: 20, ..Default::default() };
+    let mut r = as_printed::Reception { size: 2, total_granted: 0, wait: VecDeque::new() };
+    let mut delivered = 0;
+    loop {
+        let (sent, request) = t.forward();
+        let granted = request.and_then(|n| r.request(n));
+        let granted = granted.or(if sent { r.departure() } else { None });
+        delivered += u32::from(sent);
+        if let Some(n) = granted {
+            t.grant(n);
+        } else if !sent && request.is_none() {
+            break;
+        }
+    }
+    // It asked for 20, was granted 2 of them, and the other 18 are requested for ever.
+    assert_eq!((delivered, t.tx_occupancy, t.cdt_requested), (2, 18, 18));
+
+    let (mut t, mut r) = (sender(1), Reception::new(ReceptionConfig { queue: 2, ..SMALL }));
+    (0..20).for_each(|_| t.on_arrival());
+    let mut delivered = 0;
+    loop {
+        talk(ms(0), &mut t, &mut r, 1);
+        if !t.may_send() {
+            break;
+        }
+        t.on_sent();
+        r.on_frame(ms(0), 1).unwrap();
+        r.on_departure(ms(0));
+        delivered += 1;
+    }
+    assert_eq!((delivered, t.waiting(), r.free()), (20, 0, 2));
+}
+
+/// Things under way, by when they arrive and in which order they were sent.
+struct Wire<T> {
+    things: BTreeMap<(Instant, u64), T>,
+    sent: u64,
+}
+
+impl<T> Wire<T> {
+    fn new() -> Wire<T> {
+        Wire { things: BTreeMap::new(), sent: 0 }
+    }
+    fn send(&mut self, at: Instant, thing: T) {
+        self.things.insert((at, self.sent), thing);
+        self.sent += 1;
+    }
+    fn due(&mut self, now: Instant) -> Option<T> {
+        let entry = self.things.first_entry()?;
+        (entry.key().0 <= now).then(|| entry.remove())
+    }
+}
+
+/// Messages get lost, doubled, late, reordered and forged; frames come late and in order, and in some runs get lost. Sources die, are
+/// restarted and withdraw frames; the VM stops and goes on.
+struct Campaign {
+    seed: u64,
+    random: Rng,
+    now: Instant,
+    receiver: Reception<u8>,
+    senders: Vec<Transmission>,
+    /// Frames of each source under way.
+    frames: Vec<Wire<u32>>,
+    to_receiver: Wire<(u8, u32, Message)>,
+    to_senders: Wire<(u8, u32, Message)>,
+    /// Numbers that frames are sent with, and that come next.
+    sent: Vec<u32>,
+    next: Vec<u32>,
+    loses_frames: bool,
+    dropped: u64,
+    config: ReceptionConfig,
+}
+
+impl Campaign {
+    fn new(seed: u64) -> Campaign {
+        let mut random = Rng::from_words(&[seed, 2]);
+        let sources = 1 + random.below(5) as usize;
+        let queue = 1 + random.below(40) as u32;
+        let batch = 1 + random.below(u64::from(queue).min(9)) as u32;
+        let ordered = false;
+        let config = ReceptionConfig { queue, batch, sources: sources + 1, ordered, ..ReceptionConfig::default() };
+        let first = if random.below(3) == 0 { u32::MAX - random.below(100) as u32 } else { 1 };
+        let loses_frames = random.below(4) == 0;
+        Campaign {
+            seed,
+            now: Instant::ZERO,
+            receiver: Reception::new(config),
+            senders: (0..sources).map(|_| sender(first)).collect(),
+            frames: (0..sources).map(|_| Wire::new()).collect(),
+            to_receiver: Wire::new(),
+            to_senders: Wire::new(),
+            sent: alloc::vec![0; sources],
+            next: alloc::vec![0; sources],
+            loses_frames,
+            dropped: 0,
+            config,
+            random,
+        }
+    }
+
+    /// When a message arrives, each time it does: at the worst seconds from now.
+    fn fate(&mut self, faulty: bool) -> Vec<Instant> {
+        let base = self.now.saturating_add(Duration::from_us(20));
+        if !faulty {
+            return alloc::vec![base];
+        }
+        let copies = [0, 0, 1, 1, 1, 1, 1, 2][self.random.below(8) as usize];
+        (0..copies)
+            .map(|_| match self.random.below(50) {
+                0 => base.saturating_add(Duration::from_ms(self.random.below(4_000))),
+                _ => base.saturating_add(Duration::from_us(self.random.below(300))),
+            })
+            .collect()
+    }
+
+    fn forge(&mut self) {
+        let name = self.random.below(self.senders.len() as u64) as u8;
+        let mut word = || match self.random.below(3) {
+            0 => self.random.next_u64() as u32,
+            _ => self.senders[usize::from(name)].channel().wrapping_add(self.random.below(60) as u32),
+        };
+        let (channel, a, b, c) = (word(), word(), word(), word());
+        // Who forges does not know the channel.
+        let channel = channel.wrapping_add(u32::from(channel == self.senders[usize::from(name)].channel()) << 31);
+        let message = match self.random.below(3) {
+            0 => Message::Request { wanted: a, spent: b, granted: c, returned: 1 },
+            1 => Message::Close { spent: a, returned: b },
+            _ => Message::Grant { granted: a },
+        };
+        if self.random.below(2) == 0 {
+            self.to_receiver.send(self.now, (name, channel, message));
+        } else {
+            self.to_senders.send(self.now, (name, channel, message));
+        }
+    }
+
+    fn speak(&mut self, faulty: bool) {
+        for name in 0..self.senders.len() {
+            while let Some((channel, message)) = self.senders[name].poll_message(self.now) {
+                self.fate(faulty).into_iter().for_each(|at| self.to_receiver.send(at, (name as u8, channel, message)));
+            }
+        }
+        while let Some(said) = self.receiver.poll_message() {
+            self.fate(faulty).into_iter().for_each(|at| self.to_senders.send(at, said));
+        }
+    }
+
+    fn arrive(&mut self, faulty: bool) {
+        while let Some((name, channel, message)) = self.to_receiver.due(self.now) {
+            self.receiver.receive(self.now, name, channel, &message);
+        }
+        while let Some((name, channel, message)) = self.to_senders.due(self.now) {
+            self.senders[usize::from(name)].receive(channel, &message);
+        }
+        for name in 0..self.senders.len() {
+            while let Some(number) = self.frames[name].due(self.now) {
+                if faulty && self.loses_frames && self.random.below(20) == 0 {
+                    self.dropped += 1;
+                    continue;
+                }
+                let taken = self.receiver.on_frame(self.now, name as u8);
+                assert_eq!(taken, Ok(()), "seed {}: a frame of {name} that was granted found no room", self.seed);
+                assert!(number >= self.next[name]);
+                self.next[name] = number + 1;
+            }
+        }
+        self.receiver.handle_timeout(self.now);
+    }
+
+    /// The books, as one sees them who sees everything.
+    fn check(&self) {
+        let r = &self.receiver;
+        assert_eq!(r.queued() + r.promised() + r.free(), self.config.queue);
+        // Whoever may still spend a credit, or has and it is not there yet, has room.
+        let held: u32 = self.senders.iter().map(Transmission::credits).sum();
+        let flying: usize = self.frames.iter().map(|wire| wire.things.len()).sum();
+        assert!(
+            held + flying as u32 <= r.promised(),
+            "seed {}: {held} held and {flying} under way of {} promised",
+            self.seed,
+            r.promised()
+        );
+    }
+
+    fn run(&mut self) {
+        let mut stopped_until = Instant::ZERO;
+        for step in 0..4_000 {
+            let faulty = step < 3_000;
+            let pause = if self.random.below(200) == 0 { 50_000 } else { self.random.below(100) };
+            self.now = self.now.saturating_add(Duration::from_us(pause));
+            self.arrive(faulty);
+            if faulty {
+                self.happen(&mut stopped_until);
+            }
+            for name in 0..self.senders.len() {
+                while self.senders[name].may_send() && self.random.below(8) > 0 {
+                    self.senders[name].on_sent();
+                    let late = self.now.saturating_add(Duration::from_us(30));
+                    self.frames[name].send(late, self.sent[name]);
+                    self.sent[name] += 1;
+                }
+            }
+            if self.now >= stopped_until && self.receiver.queued() > 0 {
+                self.receiver.on_departure(self.now);
+            }
+            self.speak(faulty);
+            if !self.loses_frames {
+                self.check();
+            }
+        }
+        self.finish();
+    }
+
+    fn happen(&mut self, stopped_until: &mut Instant) {
+        let name = self.random.below(self.senders.len() as u64) as usize;
+        match self.random.below(400) {
+            0 => *stopped_until = self.now.saturating_add(Duration::from_ms(self.random.below(300))),
+            1 => {
+                let withdrawn = self.senders[name].waiting() / 2;
+                self.senders[name].on_withdrawn(withdrawn);
+            }
+            // It ends, or dies, and another takes its place later; what waited is gone.
+            2 | 3 => {
+                let channel = self.senders[name].channel();
+                let next = sender(channel.wrapping_add(1 + self.random.below(9) as u32));
+                let old = core::mem::replace(&mut self.senders[name], next);
+                if self.random.below(2) == 0 {
+                    let (channel, close) = old.close();
+                    self.fate(true).into_iter().for_each(|at| self.to_receiver.send(at, (name as u8, channel, close)));
+                }
+            }
+            4..30 => self.forge(),
+            30..230 if self.senders[name].waiting() < 100 => {
+                (0..self.random.below(12)).for_each(|_| self.senders[name].on_arrival());
+            }
+            _ => {}
+        }
+    }
+
+    /// No more faults: everything is sent, everything taken, and every credit comes back.
+    fn finish(&mut self) {
+        let mut steps = 0;
+        while self.receiver.free() < self.config.queue || self.senders.iter().any(|t| t.waiting() > 0) {
+            steps += 1;
+            let state = || (self.receiver.queued(), self.receiver.promised(), self.senders.clone());
+            assert!(steps < 300_000, "seed {}: no end: {:?}", self.seed, state());
+            self.now = self.now.saturating_add(Duration::from_us(200));
+            self.arrive(false);
+            for name in 0..self.senders.len() {
+                while self.senders[name].may_send() {
+                    self.senders[name].on_sent();
+                    self.frames[name].send(self.now.saturating_add(Duration::from_us(30)), self.sent[name]);
+                    self.sent[name] += 1;
+                }
+            }
+            while self.receiver.queued() > 0 {
+                self.receiver.on_departure(self.now);
+            }
+            self.speak(false);
+        }
+        let counters = self.receiver.counters();
+        assert_eq!(counters.without_credit, 0, "seed {}", self.seed);
+        let frames: u64 = self.sent.iter().map(|&n| u64::from(n)).sum();
+        assert_eq!(counters.frames + self.dropped, frames, "seed {}", self.seed);
+        // What was granted came as a frame, came back, or is known to be lost.
+        assert!(counters.granted >= counters.frames + counters.returned, "seed {}: {counters:?}", self.seed);
+        assert_eq!(counters.granted, counters.frames + counters.returned + counters.lost, "seed {}", self.seed);
+    }
+}
+
+#[test]
+fn no_fault_of_messages_overruns_the_queue_or_starves_anybody() {
+    (0..2_000).for_each(|seed| Campaign::new(seed).run());
+}

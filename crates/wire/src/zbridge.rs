@@ -1,0 +1,287 @@
+//! zBridge's header: what makes the frames between two VMs reliable, behind their Ethernet header (Crisan 2014, 5.3.4).
+//!
+//! ```text
+//!  0  destination, source, type 0x88B6                                        14
+//! 14  0x5A                                                                     1
+//! 15  version, 1, in the high half; kind in the low one:                       1
+//!     1 data, 2 ask, 3 ack, 4 nack, 5 syn, 6 syn-ack, 7 reset
+//! 16  flags: 1 an acknowledgement is asked for                                 1
+//! 17  nack: ranges behind the header                                           1
+//! 18  connection: the number that who gets this has given it                   4
+//! 22  sequence number                                                          4
+//! 26  acknowledgement number                                                   4
+//! 30  CRC-32C of all other bytes of the frame                                  4
+//! 34  data: the type and the payload of the frame that is carried
+//!     nack: first sequence number and length of each range                 4 + 4
+//! ```
+//!
+//! Numbers are big-endian. The frame that is carried has the same source and destination.
+
+use crate::Error;
+use crate::ethernet::{self, HEADER_LEN, MacAddress};
+use crate::zcredit::ETHERTYPE;
+use crc::{CRC_32_ISCSI, Crc, Table};
+
+/// Bytes from the Ethernet header to what is carried: by so much a frame grows.
+pub const OVERHEAD: usize = 20;
+/// Ranges of one frame.
+pub const RANGES_MAX: usize = 16;
+
+const MAGIC: u8 = 0x5A;
+const VERSION: u8 = 1;
+const DATA: u8 = 1;
+const ASK: u8 = 2;
+const ACK: u8 = 3;
+const NACK: u8 = 4;
+const SYN: u8 = 5;
+const SYN_ACK: u8 = 6;
+const RESET: u8 = 7;
+const ACK_REQUEST: u8 = 1;
+const CHECKSUM_AT: usize = HEADER_LEN + 16;
+static CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
+
+/// Ranges of sequence numbers, first and length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ranges {
+    count: u8,
+    ranges: [(u32, u32); RANGES_MAX],
+}
+
+impl Ranges {
+    /// Adds one; `false` when there is no room.
+    pub fn push(&mut self, first: u32, len: u32) -> bool {
+        let Some(place) = self.ranges.get_mut(usize::from(self.count)) else { return false };
+        *place = (first, len);
+        self.count += 1;
+        true
+    }
+    /// All of them.
+    pub fn as_slice(&self) -> &[(u32, u32)] {
+        &self.ranges[..usize::from(self.count)]
+    }
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A frame is carried.
+    Data {
+        /// An acknowledgement is asked for.
+        ack_request: bool,
+    },
+    /// An acknowledgement is asked for; the sequence number is that of the next data.
+    Ask,
+    /// All data before the acknowledgement number is here.
+    Ack,
+    /// These are missing.
+    Nack(Ranges),
+    /// The first of a connection; the sequence number is the number that its sender gave it.
+    Syn,
+    /// Its answer; the sequence number is the number that its sender gave it.
+    SynAck,
+    /// There is no connection here of the number that stands as the sequence number.
+    Reset,
+}
+
+/// A header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it is.
+    pub kind: Kind,
+    /// The number that who gets this has given the connection; 0 in the first.
+    pub connection: u32,
+    /// Of the data in it, or of the next.
+    pub sequence: u32,
+    /// Data before it is here.
+    pub acknowledgement: u32,
+}
+
+/// A frame that [carries](Kind::Data) another or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr {
+    /// The VM it is for.
+    pub destination: MacAddress,
+    /// The VM it is from.
+    pub source: MacAddress,
+    /// What it says.
+    pub header: Header,
+}
+
+impl Repr {
+    /// Reads a whole frame without its check sequence. Returns it with what it carries: a type and a payload, or nothing.
+    ///
+    /// Another type, magic, version or kind, or a nack of too many ranges, is [`Error::Unsupported`]; bytes that are not those that
+    /// were sent are [`Error::Checksum`].
+    pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
+        let (ethernet, rest) = ethernet::Repr::parse(bytes)?;
+        if ethernet.ethertype != ETHERTYPE {
+            return Err(Error::Unsupported);
+        }
+        let (fields, payload) = rest.split_first_chunk::<OVERHEAD>().ok_or(Error::Truncated)?;
+        if fields[0] != MAGIC || fields[1] >> 4 != VERSION {
+            return Err(Error::Unsupported);
+        }
+        let word = |at: usize| u32::from_be_bytes([fields[at], fields[at + 1], fields[at + 2], fields[at + 3]]);
+        if word(16) != checksum(bytes) {
+            return Err(Error::Checksum);
+        }
+        let kind = match fields[1] & 0xF {
+            DATA => Kind::Data { ack_request: fields[2] & ACK_REQUEST != 0 },
+            ASK => Kind::Ask,
+            ACK => Kind::Ack,
+            NACK => Kind::Nack(parse_ranges(fields[3], payload)?),
+            SYN => Kind::Syn,
+            SYN_ACK => Kind::SynAck,
+            RESET => Kind::Reset,
+            _ => return Err(Error::Unsupported),
+        };
+        let header = Header { kind, connection: word(4), sequence: word(8), acknowledgement: word(12) };
+        let carried = if matches!(kind, Kind::Data { .. }) { payload } else { &[] };
+        Ok((Repr { destination: ethernet.destination, source: ethernet.source, header }, carried))
+    }
+
+    /// Bytes that it takes with `carried` behind it.
+    pub fn len(&self, carried: usize) -> usize {
+        let behind = match &self.header.kind {
+            Kind::Data { .. } => carried,
+            Kind::Nack(ranges) => ranges.as_slice().len() * 8,
+            _ => 0,
+        };
+        HEADER_LEN + OVERHEAD + behind
+    }
+
+    /// Writes the header, and its checksum, into a frame of [`Repr::len`] bytes in which what it carries stands already.
+    ///
+    /// # Panics
+    /// When it has another length.
+    pub fn emit(&self, frame: &mut [u8]) {
+        assert_eq!(frame.len(), self.len(frame.len().saturating_sub(HEADER_LEN + OVERHEAD)));
+        let (destination, source) = (self.destination, self.source);
+        ethernet::Repr { destination, source, ethertype: ETHERTYPE }.emit(frame);
+        let fields = &mut frame[HEADER_LEN..];
+        let Header { kind, connection, sequence, acknowledgement } = self.header;
+        let (number, flags, ranges) = match kind {
+            Kind::Data { ack_request } => (DATA, if ack_request { ACK_REQUEST } else { 0 }, 0),
+            Kind::Ask => (ASK, ACK_REQUEST, 0),
+            Kind::Ack => (ACK, 0, 0),
+            Kind::Nack(ranges) => (NACK, 0, ranges.count),
+            Kind::Syn => (SYN, 0, 0),
+            Kind::SynAck => (SYN_ACK, 0, 0),
+            Kind::Reset => (RESET, 0, 0),
+        };
+        fields[..4].copy_from_slice(&[MAGIC, VERSION << 4 | number, flags, ranges]);
+        fields[4..8].copy_from_slice(&connection.to_be_bytes());
+        fields[8..12].copy_from_slice(&sequence.to_be_bytes());
+        fields[12..16].copy_from_slice(&acknowledgement.to_be_bytes());
+        if let Kind::Nack(ranges) = kind {
+            for (range, place) in ranges.as_slice().iter().zip(fields[OVERHEAD..].chunks_exact_mut(8)) {
+                place[..4].copy_from_slice(&range.0.to_be_bytes());
+                place[4..].copy_from_slice(&range.1.to_be_bytes());
+            }
+        }
+        let sum = checksum(frame);
+        frame[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+fn parse_ranges(count: u8, bytes: &[u8]) -> Result<Ranges, Error> {
+    if usize::from(count) > RANGES_MAX {
+        return Err(Error::Unsupported);
+    }
+    let bytes = bytes.get(..usize::from(count) * 8).ok_or(Error::Truncated)?;
+    let mut ranges = Ranges::default();
+    for range in bytes.chunks_exact(8) {
+        let word = |at: usize| u32::from_be_bytes([range[at], range[at + 1], range[at + 2], range[at + 3]]);
+        ranges.push(word(0), word(4));
+    }
+    Ok(ranges)
+}
+
+/// Of a frame that has a whole header, without the place of the checksum itself.
+fn checksum(frame: &[u8]) -> u32 {
+    let mut digest = CRC.digest();
+    digest.update(&frame[..CHECKSUM_AT]);
+    digest.update(&frame[CHECKSUM_AT + 4..]);
+    digest.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random;
+    use std::vec::Vec;
+
+    fn any(random: &mut random::Random) -> (Repr, Vec<u8>) {
+        let kind = match random.below(7) {
+            0 => Kind::Data { ack_request: random.bool() },
+            1 => Kind::Ask,
+            2 => Kind::Ack,
+            3 => {
+                let mut ranges = Ranges::default();
+                for _ in 0..random.below(RANGES_MAX as u64 + 1) {
+                    assert!(ranges.push(random.u64() as u32, random.u64() as u32));
+                }
+                Kind::Nack(ranges)
+            }
+            4 => Kind::Syn,
+            5 => Kind::SynAck,
+            _ => Kind::Reset,
+        };
+        let mut word = || random.u64() as u32;
+        let header = Header { kind, connection: word(), sequence: word(), acknowledgement: word() };
+        let carried = if matches!(kind, Kind::Data { .. }) { random.below(64) as usize } else { 0 };
+        let carried = random.bytes(carried);
+        (Repr { destination: MacAddress(random.array()), source: MacAddress(random.array()), header }, carried)
+    }
+
+    fn emitted(repr: &Repr, carried: &[u8]) -> Vec<u8> {
+        let mut frame = std::vec![0; repr.len(carried.len())];
+        frame[HEADER_LEN + OVERHEAD..][..carried.len()].copy_from_slice(carried);
+        repr.emit(&mut frame);
+        frame
+    }
+
+    #[test]
+    fn round_trip() {
+        random::check(|random| {
+            let (repr, carried) = any(random);
+            assert_eq!(Repr::parse(&emitted(&repr, &carried)), Ok((repr, &carried[..])));
+        });
+        random::never_panics(
+            |random| {
+                let (repr, carried) = any(random);
+                emitted(&repr, &carried)
+            },
+            |bytes| Repr::parse(bytes).is_ok(),
+        );
+    }
+
+    #[test]
+    fn one_bit_that_is_another_is_seen() {
+        random::check(|random| {
+            let (repr, carried) = any(random);
+            let mut frame = emitted(&repr, &carried);
+            let bit = random.below(frame.len() as u64 * 8) as usize;
+            frame[bit / 8] ^= 1 << (bit % 8);
+            assert!(Repr::parse(&frame).is_err(), "bit {bit}");
+        });
+    }
+
+    #[test]
+    fn bytes_of_a_nack() {
+        let mut ranges = Ranges::default();
+        ranges.push(7, 1);
+        ranges.push(0x0102_0304, 2);
+        let header = Header { kind: Kind::Nack(ranges), connection: 1, sequence: 2, acknowledgement: 3 };
+        let frame = emitted(&Repr { destination: MacAddress::local(2), source: MacAddress::local(1), header }, &[]);
+        assert_eq!(frame[12..30], [0x88, 0xB6, 0x5A, 0x14, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3]);
+        assert_eq!(frame[34..], [0, 0, 0, 7, 0, 0, 0, 1, 1, 2, 3, 4, 0, 0, 0, 2]);
+        assert!((0..14).all(|_| ranges.push(0, 0)) && !ranges.push(0, 0), "no more than {RANGES_MAX}");
+    }
+
+    #[test]
+    fn the_checksum_is_castagnolis() {
+        // RFC 3720, B.4: 32 zeros.
+        assert_eq!(CRC.checksum(&[0; 32]), 0x8A91_36AA);
+    }
+}
