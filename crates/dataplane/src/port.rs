@@ -7,6 +7,7 @@
 //! Everything that comes from the other side is hostile: a port checks it on a private copy before it shows it.
 
 use rustix::event::PollFd;
+use sluicenet_node::vale::Action;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::Drops;
 use sluicenet_proto::time::{Duration, Instant};
@@ -218,8 +219,8 @@ pub trait Port: Send {
     /// A station with an address is at a port of this switch, or no longer is: what a port that leads elsewhere makes known.
     fn announce(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
 
-    /// How long one of several receivers behind the port may take nothing before it is given up; `None`: nobody is.
-    fn set_watchdog(&mut self, _detection_time: Option<Duration>) {}
+    /// What becomes of one of several receivers behind the port that takes nothing for the detection time, and when it is over.
+    fn set_watchdog(&mut self, _action: Action, _detection_time: Duration, _restoration_time: Duration) {}
 
     /// Servers or networks of the overlay that a port leads into have changed.
     fn change_overlay(&mut self, _change: &OverlayChange) {}

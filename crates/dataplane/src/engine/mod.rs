@@ -337,7 +337,7 @@ impl Engine {
     pub fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
         self.vale.set_watchdog(action, detection_time, restoration_time);
         for attached in self.ports.iter_mut().flatten() {
-            attached.kind.get_mut().set_watchdog((action == Action::Drop).then_some(detection_time));
+            attached.kind.get_mut().set_watchdog(action, detection_time, restoration_time);
         }
     }
 

@@ -37,6 +37,7 @@ use super::{DEVICE_AGAIN, diag};
 use crate::port::{BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
 use ending::Ending;
 use rustix::event::{PollFd, PollFlags};
+use sluicenet_node::vale::Action;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::{self, Flow};
@@ -338,8 +339,8 @@ impl ValvePort {
 }
 
 impl Port for ValvePort {
-    fn set_watchdog(&mut self, detection_time: Option<Duration>) {
-        self.stage.set_deadline(detection_time);
+    fn set_watchdog(&mut self, action: Action, detection_time: Duration, _restoration_time: Duration) {
+        self.stage.set_deadline((action == Action::Drop).then_some(detection_time));
     }
 
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {

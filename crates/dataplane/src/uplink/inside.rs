@@ -137,7 +137,7 @@ impl Inside {
 
     /// Charges a frame to the receive buffer and keeps it, or drops it by name.
     fn charge(&mut self, slot: Slot, len: u32) -> Option<u32> {
-        self.link.charge(slot.priority, len).ok()?;
+        self.link.charge(self.now, slot.priority, len).ok()?;
         Some(self.keep(Slot { charged: Some(len), ..slot }))
     }
 

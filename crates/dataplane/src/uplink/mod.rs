@@ -17,6 +17,7 @@ use crate::port::{self, BrokenPort, Delivery, Descriptor, Offload, OverlayChange
 use inside::{Inside, LONGEST, Overlay};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::uplink::{self, Front, Link};
+use sluicenet_node::vale::Action;
 use sluicenet_node::vtep::Vtep;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::time::{Duration, Instant};
@@ -182,6 +183,11 @@ impl<D: Device + Send> Port for Uplink<D> {
             .map(|at| if self.refused { at.max(self.inside.now + TRY_AGAIN) } else { at });
         let overlay = self.inside.overlay.as_ref().and_then(|o| o.vtep.poll_timeout());
         link.into_iter().chain(overlay).min()
+    }
+
+    fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
+        let detection_time = if action == Action::Off { Duration::MAX } else { detection_time };
+        self.inside.link.set_watchdog(detection_time, restoration_time, action == Action::Drop);
     }
 
     fn announce(&mut self, now: Instant, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {

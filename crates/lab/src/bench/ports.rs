@@ -83,6 +83,8 @@ pub enum PortsError {
     Broken,
     /// A receiver that takes nothing held nobody back: nothing was measured.
     NobodyHeldBack,
+    /// Two threads that were to wait for each other on two cores took longer than all that was to be measured beside them.
+    NoBaseline,
 }
 
 impl fmt::Display for PortsError {
@@ -90,6 +92,9 @@ impl fmt::Display for PortsError {
         match self {
             PortsError::Io(e) => write!(f, "memory and sockets for the ports: {e}"),
             PortsError::NobodyHeldBack => f.write_str("the stopped receiver held nobody back: nothing was measured"),
+            PortsError::NoBaseline => {
+                f.write_str("the two threads of the baseline had no core each: nothing was measured")
+            }
             PortsError::Broken => f.write_str("a port broke the rules of its rings"),
         }
     }

@@ -40,10 +40,15 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
         None => make(0).or_else(|least| make(u32::try_from(least.needs).unwrap_or(u32::MAX - BEYOND) + BEYOND)),
     };
     let link = link.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-    let link = Link { detection_time: vale.detection_time, restoration_time: vale.restoration_time, ..link };
-    let Some(overlay) = &config.overlay else { return Ok(Box::new(Uplink::trunk(device, link))) };
-    let (vtep, controller) = vtep(overlay, mac, mtu)?;
-    Ok(Box::new(Uplink::overlay(device, link, vtep, controller)))
+    let mut uplink = match &config.overlay {
+        None => Uplink::trunk(device, link),
+        Some(overlay) => {
+            let (vtep, controller) = vtep(overlay, mac, mtu)?;
+            Uplink::overlay(device, link, vtep, controller)
+        }
+    };
+    uplink.set_watchdog(vale.action, vale.detection_time, vale.restoration_time);
+    Ok(Box::new(uplink))
 }
 
 fn vtep(config: &OverlayConfig, mac: MacAddress, mtu: u32) -> io::Result<(Vtep<u32>, ControllerLink)> {

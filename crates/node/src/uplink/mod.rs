@@ -104,6 +104,11 @@ pub struct Uplink<R, T> {
     control: Option<(Pause, [u8; pfc::LEN])>,
     /// When the link has sent what it was given.
     free_at: Instant,
+    /// There was nothing to send when it was last asked for: the time until there is something is not made up for.
+    is_idle: bool,
+    /// Since when the neighbour has been told to hold each class, and the longest that it still sent then.
+    told_at: [Option<Instant>; PRIORITIES],
+    response: Duration,
     /// The neighbour is held back whatever the receive buffer holds.
     holds_back: bool,
     counters: Counters,
@@ -132,6 +137,9 @@ impl<R: Copy, T> Uplink<R, T> {
             next_out: None,
             control: None,
             free_at: Instant::ZERO,
+            is_idle: true,
+            told_at: [None; PRIORITIES],
+            response: Duration::ZERO,
             holds_back: false,
             counters: Counters::default(),
             link,
@@ -156,6 +164,17 @@ impl<R: Copy, T> Uplink<R, T> {
     /// Bytes of class `p` in the receive buffer, and the most there ever were.
     pub fn charged(&self, p: Priority) -> (u32, u32) {
         (self.charged[p as usize], self.most_charged[p as usize])
+    }
+
+    /// The longest that a frame of a class still came after the neighbour had been told to hold it.
+    pub fn longest_response(&self) -> Duration {
+        self.response
+    }
+
+    /// Changes when a class that is held is in a storm; without `gives_up` storms are counted only.
+    pub fn set_watchdog(&mut self, detection_time: Duration, restoration_time: Duration, gives_up: bool) {
+        (self.link.detection_time, self.link.restoration_time) = (detection_time, restoration_time);
+        self.watchdog.set(detection_time, restoration_time, gives_up);
     }
 
     /// Frames inside that came from the link and were not shown to the switch yet, and frames that wait to be sent.
@@ -198,9 +217,12 @@ impl<R: Copy, T> Uplink<R, T> {
 
     /// Charges a frame of `len` bytes (without its check sequence) that arrived. `Err` when it must be dropped, which has
     /// been counted.
-    pub fn charge(&mut self, p: Priority, len: u32) -> Result<(), DropReason> {
+    pub fn charge(&mut self, now: Instant, p: Priority, len: u32) -> Result<(), DropReason> {
         let i = p as usize;
         self.counters.received[i] += 1;
+        if let Some(told) = self.told_at[i] {
+            self.response = self.response.max(now.since(told));
+        }
         let lossless = self.link.lossless.contains(p);
         let capacity = if lossless { self.link.marks.capacity } else { self.link.buffer };
         let charged = self.charged[i] + len + FCS;
@@ -343,6 +365,11 @@ impl<R: Copy, T> Uplink<R, T> {
         if now < self.free_at {
             return None;
         }
+        let has_something = self.control.is_some() || !self.may_send().is_empty();
+        if has_something && self.is_idle {
+            self.free_at = now;
+        }
+        self.is_idle = !has_something;
         if let Some((_, bytes)) = &self.control {
             return Some(Front::Pause(bytes));
         }
@@ -369,8 +396,12 @@ impl<R: Copy, T> Uplink<R, T> {
 
     /// What [`Uplink::front`] showed has gone to the link; the frame, if it was one.
     pub fn sent(&mut self, now: Instant) -> Option<T> {
-        let (len, frame) = if self.control.take().is_some() {
+        let (len, frame) = if let Some((pause, _)) = self.control.take() {
             self.counters.pauses_sent += 1;
+            for p in pause.classes.iter() {
+                let told = &mut self.told_at[p as usize];
+                *told = if pause.quanta[p as usize] > 0 { told.or(Some(now)) } else { None };
+            }
             (pfc::LEN as u32, None)
         } else {
             let p = self.next_out.take()?;

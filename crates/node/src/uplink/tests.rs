@@ -99,7 +99,7 @@ impl Pair {
             match self.wires[1 - end].pop_front() {
                 Some((_, OnWire::Pause(bytes))) => self.ends[end].control(now, &bytes),
                 Some((_, OnWire::Frame(p, len, number))) => {
-                    if self.ends[end].charge(p, len).is_ok() {
+                    if self.ends[end].charge(self.now, p, len).is_ok() {
                         self.ends[end].show(p, len, (number, len));
                     }
                 }
@@ -300,7 +300,7 @@ fn hostile_29_who_ignores_pauses_exceeds_the_headroom_and_is_counted() {
     let mut end: End = Uplink::new(link);
     let mut fitted = 0;
     for _ in 0..1_000 {
-        if end.charge(3, 1_514).is_ok() {
+        if end.charge(us(0), 3, 1_514).is_ok() {
             fitted += 1;
         }
     }
@@ -318,7 +318,7 @@ fn a_pause_frame_that_could_not_be_sent_says_the_latest() {
     let fill = |end: &mut End, p| {
         let mut n = 0;
         while !end.signal.stopped().contains(p) {
-            end.charge(p, 1_514).unwrap();
+            end.charge(us(0), p, 1_514).unwrap();
             n += 1;
         }
         n
@@ -351,6 +351,43 @@ fn it_sends_at_the_speed_of_its_link_and_catches_up_no_further_than_it_may() {
     let sent: u64 = (0..10_000).map(|t| send(&mut end, us(t))).sum();
     assert!((812..=816).contains(&sent), "{sent}");
     assert!(send(&mut end, us(50_000)) <= 3, "40 ms late, 20 us caught up");
+}
+
+#[test]
+fn what_it_had_nothing_to_send_in_it_does_not_make_up_for() {
+    let mut end: End = Uplink::new(Link { transmit: 10_000_000, catch_up: Duration::from_ms(50), ..link(200_000) });
+    let send = |end: &mut End, now| core::iter::from_fn(|| end.front(now).is_some().then(|| end.sent(now))).count();
+    // Idle, and held: at 1 Gb/s, 40 ms are 3,251 frames.
+    assert_eq!(send(&mut end, us(0)), 0);
+    (0..9_000).for_each(|n| end.enqueue(ms(40), 3, 1_514, (n, 1_514)));
+    assert_eq!(send(&mut end, ms(40)), 1);
+    assert_eq!(send(&mut end, us(40_013)), 1);
+    end.control(us(40_020), &pause(1 << 3, u16::MAX));
+    assert_eq!(send(&mut end, us(40_030)), 0);
+    end.control(ms(80), &pause(1 << 3, 0));
+    assert_eq!(send(&mut end, ms(80)), 1);
+    // Late itself: it sends what it should have sent.
+    let caught_up = send(&mut end, ms(100));
+    assert!((1_620..=1_630).contains(&caught_up), "{caught_up}");
+}
+
+#[test]
+fn the_neighbours_response_is_seen() {
+    let mut end: End = Uplink::new(link(200_000));
+    let mut told = 0;
+    while !matches!(end.front(us(10)), Some(Front::Pause(_))) {
+        end.charge(us(10), 3, 1_514).unwrap();
+        told += 1;
+    }
+    end.sent(us(10));
+    end.charge(us(25), 3, 1_514).unwrap();
+    end.charge(us(30), 1, 1_514).unwrap();
+    assert_eq!(end.longest_response(), Duration::from_us(15), "of the class that was told to stop");
+    (0..=told).for_each(|_| end.release(3, 1_514));
+    assert!(matches!(end.front(ms(1)), Some(Front::Pause(_))));
+    end.sent(ms(1));
+    end.charge(ms(2), 3, 1_514).unwrap();
+    assert_eq!(end.longest_response(), Duration::from_us(15), "it may send again");
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub enum Change {
 pub struct Watchdog {
     detection: Duration,
     restoration: Duration,
+    /// Whether a class in a storm is given up, or storms are counted only.
+    gives_up: bool,
     /// Since when each class has had frames and moved none.
     stuck: [Option<Instant>; PRIORITIES],
     storms: PrioritySet,
@@ -38,11 +40,21 @@ impl Watchdog {
         Watchdog {
             detection,
             restoration,
+            gives_up: true,
             stuck: [None; PRIORITIES],
             storms: PrioritySet::NONE,
             paused_at: [Instant::ZERO; PRIORITIES],
             detected: 0,
             restored: 0,
+        }
+    }
+
+    /// Other times from now on, a detection time of [`Duration::MAX`] for never; without `gives_up` storms are counted only, each
+    /// detection time anew.
+    pub fn set(&mut self, detection: Duration, restoration: Duration, gives_up: bool) {
+        (self.detection, self.restoration, self.gives_up) = (detection, restoration, gives_up);
+        if !gives_up {
+            self.storms = PrioritySet::NONE;
         }
     }
 
@@ -78,9 +90,9 @@ impl Watchdog {
 
     /// When [`Watchdog::handle_timeout`] may find something, with these classes `held`.
     pub fn poll_timeout(&self, held: PrioritySet) -> Option<Instant> {
-        let storms = self.storms.iter().map(|p| self.paused_at[p as usize] + self.restoration);
+        let storms = self.storms.iter().map(|p| self.paused_at[p as usize].saturating_add(self.restoration));
         let quiet = PrioritySet(held.0 & !self.storms.0);
-        let stuck = quiet.iter().filter_map(|p| Some(self.stuck[p as usize]? + self.detection));
+        let stuck = quiet.iter().filter_map(|p| Some(self.stuck[p as usize]?.saturating_add(self.detection)));
         storms.chain(stuck).min()
     }
 
@@ -96,9 +108,13 @@ impl Watchdog {
                     return Some((p, Change::Restored));
                 }
             } else if held.contains(p) && self.stuck[i].is_some_and(|since| now.since(since) >= self.detection) {
+                self.detected += 1;
+                if !self.gives_up {
+                    self.stuck[i] = Some(now);
+                    continue;
+                }
                 self.storms.insert(p);
                 self.paused_at[i] = now;
-                self.detected += 1;
                 return Some((p, Change::Detected));
             }
         }
@@ -129,6 +145,20 @@ mod tests {
         assert_eq!(w.handle_timeout(ms(499), HELD), None);
         assert_eq!(w.handle_timeout(ms(500), PrioritySet::NONE), Some((3, Change::Restored)));
         assert_eq!((w.storms(), w.counts(), w.poll_timeout(HELD)), (PrioritySet::NONE, (1, 1), None));
+    }
+
+    #[test]
+    fn who_gives_nobody_up_counts_storms_or_does_not_look() {
+        let mut w = Watchdog::new(DETECTION_TIME, RESTORATION_TIME);
+        w.on_waiting(ms(0), 3);
+        assert_eq!(w.handle_timeout(ms(200), HELD), Some((3, Change::Detected)));
+        w.set(DETECTION_TIME, RESTORATION_TIME, false);
+        assert_eq!((w.storms(), w.handle_timeout(ms(201), HELD)), (PrioritySet::NONE, None));
+        w.on_waiting(ms(201), 3);
+        assert_eq!(w.handle_timeout(ms(401), HELD), None);
+        assert_eq!((w.storms(), w.counts().0, w.poll_timeout(HELD)), (PrioritySet::NONE, 3, Some(ms(601))));
+        w.set(Duration::MAX, RESTORATION_TIME, true);
+        assert_eq!((w.handle_timeout(ms(99_999), HELD), w.poll_timeout(HELD)), (None, Some(Instant::MAX)));
     }
 
     #[test]

@@ -113,7 +113,7 @@ pub(super) static UPLINK: Spec = Spec {
         k("netns", Text, "the namespace that it is in, by name or path; this one where absent"),
         k("mac", Text, "its address"),
         k("rate", Rate, "its speed: what pauses are counted in"),
-        k("response", Duration, "how long either end may take to obey a pause; 1 ms where absent"),
+        k("response", Duration, "how long either end may take to obey a pause; 20 ms where absent"),
         k("lossless", Counts, "priorities under flow control; those of [switch] where absent"),
         k("buffer", Size, "receive buffer of a priority; room for flow control and 64 KB where absent"),
     ],

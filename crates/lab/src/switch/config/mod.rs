@@ -20,6 +20,8 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+/// How long an end of a link may take to obey a pause where nobody says: what a program waits for a processor that it shares.
+const RESPONSE: Time = Time::from_ms(20);
 /// The largest file read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -227,7 +229,7 @@ fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<U
         netns: section.text("netns")?.map(str::to_owned),
         mac: mac(&section, section.text("mac")?.ok_or_else(|| missing("mac"))?)?,
         rate: section.link_rate("rate")?.ok_or_else(|| missing("rate"))?,
-        response: section.positive("response")?.unwrap_or(Time::from_ms(1)),
+        response: section.positive("response")?.unwrap_or(RESPONSE),
         lossless,
         buffer: section.buffer("buffer")?.map(|bytes| bytes.as_bytes() as u32),
         overlay: if root.has("overlay") { Some(overlay(root, path)?) } else { None },
