@@ -133,8 +133,8 @@ fn direct(time: Duration) -> Vec<Duration> {
     let word = AtomicU64::new(0);
     let mut trips = Vec::new();
     std::thread::scope(|scope| {
-        let others = other_cores();
-        scope.spawn(|| {
+        let (word, others) = (&word, other_cores());
+        scope.spawn(move || {
             // Where that is refused the two may share a core, which shows.
             let _ = others.map(|others| sched_setaffinity(None, &others));
             loop {
