@@ -19,6 +19,7 @@
 //! what is in the ring is lost every 2 s.
 
 mod ending;
+mod polling;
 
 use super::edge::Edge;
 use super::error::KernelError;
@@ -36,6 +37,7 @@ pub use super::veth::Veth;
 use super::{DEVICE_AGAIN, diag};
 use crate::port::{BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
 use ending::Ending;
+use polling::{Rest, Unasked};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::vale::Action;
 use sluicenet_proto::loss::DropReason;
@@ -169,6 +171,9 @@ pub struct ValvePort {
     hold: Hold,
     /// How far it has got, once the switch ends.
     ending: Option<Ending>,
+    /// What the kernel polled.
+    unasked: Unasked,
+    rest: Rest,
     /// When it was polled last, and the turns since something came.
     polled: Instant,
     quiet: u32,
@@ -209,6 +214,8 @@ impl ValvePort {
             shut: false,
             hold,
             ending: None,
+            unasked: Unasked::default(),
+            rest: Rest::default(),
             polled: Instant::ZERO,
             quiet: 0,
             device_again: None,
@@ -222,12 +229,22 @@ impl ValvePort {
 
     /// Fetches what has been polled, and polls once if that is nothing and there is room.
     fn fetch(&mut self) -> Result<(), BrokenPort> {
-        if self.drain()? > 0 {
+        let fetched = self.drain()?;
+        // Of a tenant that is held one frame comes.
+        if self.unasked.fetched(fetched) && !self.rest.is_held() {
+            self.keep_shut();
+        }
+        if fetched > 0 {
             return Ok(());
         }
         if !self.has_room() {
-            self.counters.shut += u64::from(!self.shut);
-            self.shut = true;
+            if self.shut {
+                self.stay_shut(false);
+            } else {
+                self.counters.shut += 1;
+                self.shut = true;
+                self.keep_shut();
+            }
             return Ok(());
         }
         self.shut = false;
@@ -255,16 +272,21 @@ impl ValvePort {
         if self.drain()? == 0 {
             self.counters.empty_polls += 1;
         }
+        self.unasked.polled();
         Ok(())
     }
 
     /// Fetches what has been polled, as far as there are buffers.
     fn drain(&mut self) -> Result<usize, BrokenPort> {
-        let ValvePort { inbox, kernel, boot, counters, ending, quiet, .. } = self;
-        let mut all = 0;
+        let ValvePort { inbox, kernel, boot, counters, ending, quiet, rest, now, .. } = self;
+        let (mut all, mut theirs) = (0, 0);
         while inbox.pool().has_room_for_any() {
             let wanted = |frame: &[u8]| match Mark::of(frame) {
-                Some(Mark::Kick) => false,
+                Some(Mark::Kick) => {
+                    rest.wake();
+                    false
+                }
+                Some(Mark::Rouse) => false,
                 Some(Mark::Trace) => {
                     ending.iter_mut().for_each(Ending::traced);
                     false
@@ -282,6 +304,7 @@ impl ValvePort {
                 // The first was to be cut in a way that its header cannot say; it is gone.
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                     counters.bad += 1;
+                    rest.came(*now, 1);
                     Fetched::default()
                 }
                 Err(_) => return Err(BrokenPort),
@@ -292,9 +315,13 @@ impl ValvePort {
             counters.received += (fetched.frames - fetched.unwanted) as u64;
             counters.bad += fetched.bad as u64;
             all += fetched.frames;
+            theirs += fetched.frames - fetched.unwanted;
             if fetched.frames < BATCH {
                 break;
             }
+        }
+        if theirs > 0 {
+            rest.came(*now, theirs);
         }
         Ok(all)
     }
@@ -349,13 +376,10 @@ impl Port for ValvePort {
         if self.ending.is_some() {
             self.end()?;
         } else {
-            if self.hold.is_shut() {
-                // There is somebody who takes what comes.
-                self.hold.open().map_err(|_| BrokenPort)?;
-            }
             if self.inbox.is_quiet() && self.is_worth_a_look() {
                 self.fetch()?;
             }
+            self.let_go()?;
             if now.since(self.polled) >= KEEP_SHUT {
                 self.keep_shut();
             }
@@ -410,15 +434,16 @@ impl Port for ValvePort {
     }
 
     fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
-        // Without room, what the tenant sends stays in the kernel: no interrupt is wanted.
+        // Without room, what the tenant sends stays in the kernel: no interrupt is wanted, and no poll of the kernel's.
         if !self.has_room() {
-            return Ok(blocked);
+            return Ok(!self.stay_shut(true) && blocked);
         }
         if !self.inbox.is_quiet() {
             return Ok(false);
         }
         self.asleep = true;
         self.counters.sleeps += 1;
+        self.rest();
         self.interrupts_on()?;
         Ok(self.inbox.is_quiet())
     }
@@ -429,6 +454,7 @@ impl Port for ValvePort {
             self.asleep = false;
             // A socket of ours takes this option; if ever it did not, the port would only be polled more often.
             let _ = sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 1);
+            self.hold.rouse();
         }
     }
 
@@ -439,10 +465,8 @@ impl Port for ValvePort {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        match self.device_again {
-            Some(again) => Some(again),
-            None => self.stage.poll_timeout(),
-        }
+        let rest = if self.asleep { self.rest.deadline(self.now) } else { None };
+        self.device_again.or_else(|| self.stage.poll_timeout()).into_iter().chain(rest).min()
     }
 
     fn station(&self) -> Option<[u8; 6]> {
@@ -488,6 +512,7 @@ impl Port for ValvePort {
         show("empty_polls", c.empty_polls);
         show("shut", c.shut);
         show("sleeps", c.sleeps);
+        show("unasked", self.unasked.frames);
         show("bad_frames", c.bad);
         show("device_full", c.device_full);
         let s = &self.stage.counters;

@@ -1,0 +1,40 @@
+//! The veth valve under a tenant of a thousand sockets, whose send buffers hold far more than a packet socket.
+
+use crate::harness::{Running, possible, receive_all, wait_for};
+use sluicenet_dataplane::kernel::lan::Lan;
+use sluicenet_dataplane::kernel::load::{Sender, Sink};
+use sluicenet_dataplane::kernel::valve::ValveConfig;
+
+/// Three times, all of them begin at once when the switch sleeps: no switch polls then, the kernel does.
+#[test]
+fn a_thousand_sockets_that_begin_while_the_switch_sleeps_lose_nothing() {
+    if !possible() {
+        return;
+    }
+    const SOCKETS: u16 = 1_000;
+    const EACH: u64 = 150;
+    const PAYLOAD: usize = 1_400;
+    let switch = Running::valves("thousand", 2, ValveConfig { detection_time: None, ..ValveConfig::default() });
+    let to = Lan::socket(1, 7000);
+    let mut sink = Sink::bind(switch.lan().tenant(1), to, PAYLOAD, SOCKETS).unwrap();
+    let tenant = switch.lan().tenant(0);
+    let mut senders: Vec<_> = (0..SOCKETS).map(|i| Sender::new(tenant, i, to, PAYLOAD).unwrap()).collect();
+    for round in 1..=3 {
+        let slept = switch.counter(0, "sleeps");
+        wait_for(|| switch.counter(0, "sleeps") > slept);
+        let upto = round * EACH;
+        sink = std::thread::scope(|scope| {
+            let sink = scope.spawn(|| receive_all(sink, upto * u64::from(SOCKETS), |_| {}));
+            while senders.iter().any(|s| s.sent() < upto) {
+                for sender in senders.iter_mut().filter(|s| s.sent() < upto) {
+                    sender.send(upto - sender.sent()).unwrap();
+                }
+            }
+            sink.join().unwrap()
+        });
+        let all = upto * u64::from(SOCKETS);
+        println!("{} of {all}, {:?}", sink.received(), switch.report(0).own);
+        assert_eq!((sink.received(), sink.disordered()), (all, 0), "{:?}", switch.edge());
+    }
+    assert_eq!(switch.edge(), []);
+}
