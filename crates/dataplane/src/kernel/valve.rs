@@ -19,6 +19,7 @@
 //! what is in the ring is lost every 2 s.
 
 mod ending;
+mod learning;
 mod polling;
 
 use super::edge::Edge;
@@ -37,6 +38,7 @@ pub use super::veth::Veth;
 use super::{DEVICE_AGAIN, diag};
 use crate::port::{BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
 use ending::Ending;
+use learning::Learning;
 use polling::{Rest, Unasked};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::vale::Action;
@@ -162,7 +164,8 @@ pub struct ValvePort {
     offload: bool,
     inbox: Inbox,
     /// The frame by which the poller learned its number; it is nobody's.
-    boot: Option<Vec<u8>>,
+    boot: Vec<u8>,
+    learning: Learning,
     outbox: Pool,
     stage: Stage,
     now: Instant,
@@ -193,7 +196,7 @@ impl ValvePort {
     }
 
     pub(super) fn new(veth: Veth<'_>, config: &ValveConfig, at: Learned) -> Result<ValvePort, KernelError> {
-        let Learned { program, socket, poller, link, boot, diag, routes, theirs, sink, hold } = at;
+        let Learned { program, socket, poller, reserve, link, boot, diag, routes, theirs, sink, hold } = at;
         let longest = link.mtu + HEADER_LEN as u32;
         let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), theirs.index, longest)?;
         let edge = Edge::open(veth.tenant, veth.tenant_device, veth.switch, veth.switch_device)?;
@@ -207,7 +210,8 @@ impl ValvePort {
             longest,
             offload: config.offload,
             inbox: Inbox::new(Pool::with_large(config.buffers, longest, LARGE)),
-            boot: Some(boot),
+            boot,
+            learning: Learning::new(reserve),
             outbox: Pool::with_large(config.stage, longest, LARGE_STAGE),
             stage: Stage::new(charges, config.stage, config.detection_time),
             now: Instant::ZERO,
@@ -278,7 +282,7 @@ impl ValvePort {
 
     /// Fetches what has been polled, as far as there are buffers.
     fn drain(&mut self) -> Result<usize, BrokenPort> {
-        let ValvePort { inbox, kernel, boot, counters, ending, quiet, rest, now, .. } = self;
+        let ValvePort { inbox, kernel, boot, counters, ending, quiet, rest, learning, now, .. } = self;
         let (mut all, mut theirs) = (0, 0);
         while inbox.pool().has_room_for_any() {
             let wanted = |frame: &[u8]| match Mark::of(frame) {
@@ -291,16 +295,15 @@ impl ValvePort {
                     ending.iter_mut().for_each(Ending::traced);
                     false
                 }
-                None if boot.as_deref() == Some(frame) => {
-                    *boot = None;
-                    false
-                }
-                None => true,
+                None => *boot != frame,
             };
             let fetched = match inbox.receive(kernel.socket.as_fd(), true, wanted) {
                 Ok(fetched) => fetched,
                 // Said once when a device is switched off; it may come back.
-                Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => Fetched::default(),
+                Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => {
+                    learning.forget(*now);
+                    Fetched::default()
+                }
                 // The first was to be cut in a way that its header cannot say; it is gone.
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                     counters.bad += 1;
@@ -379,7 +382,11 @@ impl Port for ValvePort {
             if self.inbox.is_quiet() && self.is_worth_a_look() {
                 self.fetch()?;
             }
-            self.let_go()?;
+            if self.learning.due().is_some() {
+                self.learn_again()?;
+            } else {
+                self.let_go()?;
+            }
             if now.since(self.polled) >= KEEP_SHUT {
                 self.keep_shut();
             }
@@ -443,7 +450,9 @@ impl Port for ValvePort {
         }
         self.asleep = true;
         self.counters.sleeps += 1;
-        self.rest();
+        if self.learning.due().is_none() {
+            self.rest();
+        }
         self.interrupts_on()?;
         Ok(self.inbox.is_quiet())
     }
@@ -454,7 +463,9 @@ impl Port for ValvePort {
             self.asleep = false;
             // A socket of ours takes this option; if ever it did not, the port would only be polled more often.
             let _ = sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 1);
-            self.hold.rouse();
+            if self.learning.due().is_none() {
+                self.hold.rouse();
+            }
         }
     }
 
@@ -466,7 +477,8 @@ impl Port for ValvePort {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let rest = if self.asleep { self.rest.deadline(self.now) } else { None };
-        self.device_again.or_else(|| self.stage.poll_timeout()).into_iter().chain(rest).min()
+        let stage = self.device_again.or_else(|| self.stage.poll_timeout());
+        stage.into_iter().chain(rest).chain(self.learning.due()).min()
     }
 
     fn station(&self) -> Option<[u8; 6]> {
@@ -512,6 +524,7 @@ impl Port for ValvePort {
         show("empty_polls", c.empty_polls);
         show("shut", c.shut);
         show("sleeps", c.sleeps);
+        show("learned_again", self.learning.learned);
         show("unasked", self.unasked.frames);
         show("bad_frames", c.bad);
         show("device_full", c.device_full);

@@ -1,6 +1,6 @@
 //! The veth valve under a tenant of a thousand sockets, whose send buffers hold far more than a packet socket.
 
-use crate::harness::{Running, possible, receive_all, wait_for};
+use crate::harness::{Running, possible, receive_all, send_all, wait_for};
 use sluicenet_dataplane::kernel::lan::Lan;
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::valve::ValveConfig;
@@ -37,4 +37,35 @@ fn a_thousand_sockets_that_begin_while_the_switch_sleeps_lose_nothing() {
         assert_eq!((sink.received(), sink.disordered()), (all, 0), "{:?}", switch.edge());
     }
     assert_eq!(switch.edge(), []);
+}
+
+/// The kernel gives the device another number each time, and the switch polls by numbers.
+#[test]
+fn a_port_whose_device_was_switched_off_and_on_goes_on() {
+    if !possible() {
+        return;
+    }
+    let switch = Running::valves("offon", 2, ValveConfig { detection_time: None, ..ValveConfig::default() });
+    let to = Lan::socket(1, 7000);
+    let mut sink = Sink::bind(switch.lan().tenant(1), to, 1_400, 4).unwrap();
+    let veth = switch.lan().veth(0);
+    let set = |up: bool| {
+        let state = if up { "up" } else { "down" };
+        let run = || std::process::Command::new("ip").args(["link", "set", veth.switch_device, state]).status();
+        assert!(veth.switch.enter(run).unwrap().unwrap().success());
+    };
+    for round in 0..4 {
+        let sender = Sender::new(switch.lan().tenant(0), round as u16, to, 1_400).unwrap();
+        let all = sink.received() + 10_000;
+        sink = std::thread::scope(|scope| {
+            let sink = scope.spawn(|| receive_all(sink, all, |_| {}));
+            send_all(sender, 10_000);
+            sink.join().unwrap()
+        });
+        assert_eq!((sink.received(), sink.disordered()), (all, 0), "{:?}", switch.report(0).own);
+        assert_eq!(switch.counter(0, "learned_again"), round);
+        set(false);
+        set(true);
+        wait_for(|| switch.counter(0, "learned_again") == round + 1);
+    }
 }
