@@ -514,6 +514,13 @@ impl Port for ValvePort {
         inside
     }
 
+    fn why_broken(&self) -> &'static str {
+        match self.learning.due() {
+            Some(_) => "its device was switched off, more often than a port can learn how to poll it",
+            None => "its device is gone, or the kernel does not answer",
+        }
+    }
+
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
         let c = &self.counters;
         show("received", c.received);
