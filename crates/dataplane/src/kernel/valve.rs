@@ -183,6 +183,8 @@ pub struct ValvePort {
     device_again: Option<Instant>,
     /// Interrupts are on.
     asleep: bool,
+    /// They may be on yet, until the first frame by them or ours spends them.
+    interrupts: bool,
     counters: Counters,
     socket_drops: Cell<u64>,
     edge: RefCell<Edge>,
@@ -224,6 +226,7 @@ impl ValvePort {
             quiet: 0,
             device_again: None,
             asleep: false,
+            interrupts: false,
             counters: Counters::default(),
             socket_drops: Cell::new(0),
             edge: RefCell::new(edge),
@@ -234,9 +237,17 @@ impl ValvePort {
     /// Fetches what has been polled, and polls once if that is nothing and there is room.
     fn fetch(&mut self) -> Result<(), BrokenPort> {
         let fetched = self.drain()?;
-        // Of a tenant that is held one frame comes.
-        if self.unasked.fetched(fetched) && !self.rest.is_held() {
-            self.keep_shut();
+        let unasked = self.unasked.fetched(fetched);
+        if !self.interrupts {
+            // Of a tenant that is held one frame comes.
+            if unasked && !self.rest.is_held() {
+                self.keep_shut();
+            }
+        } else if unasked {
+            // What woke the port spent the interrupt; if more comes, the next look sees it.
+            self.interrupts = false;
+        } else {
+            self.interrupts_off();
         }
         if fetched > 0 {
             return Ok(());
@@ -463,9 +474,6 @@ impl Port for ValvePort {
             self.asleep = false;
             // A socket of ours takes this option; if ever it did not, the port would only be polled more often.
             let _ = sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 1);
-            if self.learning.due().is_none() {
-                self.hold.rouse();
-            }
         }
     }
 

@@ -116,6 +116,7 @@ impl ValvePort {
     /// The tenant may send: at once, or after one frame of a port that begins, whose interrupts are on.
     pub(super) fn let_go(&mut self) -> Result<(), BrokenPort> {
         if self.rest.is_over(self.now) {
+            self.interrupts_off();
             self.rest.since = None;
             // Where somebody took the queue away, nothing holds him.
             let _ = self.hold.open();
@@ -167,9 +168,18 @@ impl ValvePort {
         self.unasked.waited = self.waiting_memory();
     }
 
+    /// A frame of ours spends the interrupt. At a device that is off it would be lost, and counted.
+    pub(super) fn interrupts_off(&mut self) {
+        if self.interrupts && self.learning.due().is_none() {
+            self.hold.rouse();
+        }
+        self.interrupts = false;
+    }
+
     /// Empty polls, without preference for ours, have the interrupts on again; not if something comes while the port is in use.
     pub(super) fn interrupts_on(&mut self) -> Result<(), BrokenPort> {
         sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 0).map_err(|_| BrokenPort)?;
+        self.interrupts = true;
         for _ in 0..2 * DEFER_INTERRUPTS {
             self.poll()?;
             if !self.inbox.is_quiet() && self.ending.is_none() {
