@@ -66,6 +66,11 @@ impl Edge {
         Ok(edge)
     }
 
+    /// Whether the switch's device is there, and switched on.
+    pub(super) fn is_up(&mut self) -> bool {
+        self.switch.0.get(&self.switch.1).is_ok_and(|link| link.up)
+    }
+
     /// What was thrown away since.
     pub fn read(&mut self) -> Result<EdgeCounters, KernelError> {
         Ok(self.absolute()?.since(self.before))

@@ -27,6 +27,8 @@ pub(super) enum Mark {
     Kick,
     /// Sent past the queue, behind all that is in the ring.
     Trace,
+    /// Sent past the queue, for the kernel to be told of: it polls what is there, and then no more by itself.
+    Rouse,
 }
 
 impl Mark {
@@ -37,6 +39,7 @@ impl Mark {
         match self {
             Mark::Kick => b"sluicenet-kick ",
             Mark::Trace => b"sluicenet-trace",
+            Mark::Rouse => b"sluicenet-rouse",
         }
     }
 
@@ -53,7 +56,7 @@ impl Mark {
         if frame.get(..HEADER_LEN) != Some(&Mark::HEAD) {
             return None;
         }
-        [Mark::Kick, Mark::Trace].into_iter().find(|mark| mark.frame() == frame)
+        [Mark::Kick, Mark::Trace, Mark::Rouse].into_iter().find(|mark| mark.frame() == frame)
     }
 }
 
@@ -113,10 +116,17 @@ impl Hold {
         Ok(())
     }
 
+    /// Shuts it for as long as nothing is sent; the first frame goes, for who sleeps to be woken by.
+    pub fn rest(&mut self) -> io::Result<()> {
+        self.bucket.change_charged(self.shut, u16::MAX)?;
+        self.is_shut = true;
+        Ok(())
+    }
+
     /// Opens it, and what waits goes.
     pub fn open(&mut self) -> io::Result<()> {
-        self.bucket.change(open_bucket())?;
         self.is_shut = false;
+        self.bucket.change(open_bucket())?;
         self.kick();
         Ok(())
     }
@@ -140,6 +150,12 @@ impl Hold {
         }
     }
 
+    /// Spends the device's interrupt: once it was told that there is something, the kernel does not poll until interrupts are on.
+    pub fn rouse(&self) {
+        // Where the ring is full it was told.
+        let _ = self.send_past(&Mark::Rouse.frame());
+    }
+
     /// Sends a frame past the queue; not if the ring is full.
     pub fn send_past(&self, frame: &[u8]) -> io::Result<bool> {
         match sys::send(self.past.as_fd(), Wait::No, &[frame], None) {
@@ -158,7 +174,7 @@ mod tests {
 
     #[test]
     fn marks_are_told_from_all_else() {
-        for mark in [Mark::Kick, Mark::Trace] {
+        for mark in [Mark::Kick, Mark::Trace, Mark::Rouse] {
             assert_eq!(Mark::of(&mark.frame()), Some(mark));
             assert_eq!(Mark::of(&mark.frame()[..59]), None);
             let mut other = mark.frame();

@@ -24,6 +24,8 @@ const KERNEL_POLLS_AFTER: std::time::Duration = std::time::Duration::from_secs(2
 const SEND_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 /// Longest time busy polling may take; it polls once, but 0 would switch it off.
 const BUSY_POLL_US: i32 = 20;
+/// Times that a port survives that its device is switched off and on; one socket waits for each.
+const RESERVE: usize = 8;
 
 /// A valve's sockets, open: from now on nothing is lost that the kernel polls. Where several ports are opened after a restart, all of
 /// these come first.
@@ -31,9 +33,17 @@ const BUSY_POLL_US: i32 = 20;
 pub struct Listening {
     program: Option<OwnedFd>,
     socket: OwnedFd,
-    poller: OwnedFd,
-    port: u16,
+    poller: Poller,
+    /// For when the number changes.
+    reserve: Vec<Poller>,
     link: Link,
+}
+
+/// A UDP socket that only hears the device, its port, and whatever number the first frame there gives it.
+#[derive(Debug)]
+pub(super) struct Poller {
+    pub fd: OwnedFd,
+    pub port: u16,
 }
 
 impl Listening {
@@ -56,17 +66,18 @@ impl Listening {
                 packet::open(socket, link.index)
             });
             let socket = socket.tried(|| format!("a packet socket at {}", link.name))?;
-            let (poller, port) = poller(&link)?;
+            let poller = poller(&link, config.budget)?;
+            let reserve = (0..RESERVE).map(|_| self::poller(&link, config.budget)).collect::<Result<_, _>>()?;
             links.up(veth.switch_device)?;
             // What a socket says once of a device that was off.
             let _ = rustix::net::sockopt::socket_error(&socket);
-            Ok::<_, KernelError>(Listening { program, socket, poller, port, link })
+            Ok::<_, KernelError>(Listening { program, socket, poller, reserve, link })
         })?
     }
 
     /// The port there.
     pub fn serve(self, veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
-        let Listening { program, socket, poller, port, link } = self;
+        let Listening { program, socket, poller, reserve, link } = self;
         // Interrupts as with any device, until the poller has its number.
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
         let (diag, routes, theirs, sink, hold) = veth.tenant.enter(|| {
@@ -86,11 +97,15 @@ impl Listening {
             let why = io::Error::new(io::ErrorKind::NetworkDown, why);
             return Err(KernelError::new(format!("the device {device} of {namespace}"), why));
         }
-        let boot = boot_frame(port);
-        learn(veth, &poller, &hold, &boot)?;
+        let boot = boot_frame(poller.port);
+        learn(veth, &poller.fd, &hold, &boot)?;
         set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;
-        set_busy_poll(&poller, config.budget).tried(|| "busy polling (CONFIG_NET_RX_BUSY_POLL)".to_owned())?;
-        ValvePort::new(veth, config, Learned { program, socket, poller, link, boot, diag, routes, theirs, sink, hold })
+        let poller = poller.fd;
+        ValvePort::new(
+            veth,
+            config,
+            Learned { program, socket, poller, reserve, link, boot, diag, routes, theirs, sink, hold },
+        )
     }
 }
 
@@ -99,6 +114,7 @@ pub(super) struct Learned {
     pub program: Option<OwnedFd>,
     pub socket: OwnedFd,
     pub poller: OwnedFd,
+    pub reserve: Vec<Poller>,
     pub link: Link,
     /// The frame by which the poller learned its number; it is nobody's.
     pub boot: Vec<u8>,
@@ -138,8 +154,7 @@ fn set_busy_poll(poller: &OwnedFd, budget: u32) -> io::Result<()> {
     set(sys::BUSY_POLL_BUDGET, budget as i32)
 }
 
-/// A UDP socket that only hears the device, and its port.
-fn poller(link: &Link) -> Result<(OwnedFd, u16), KernelError> {
+fn poller(link: &Link, budget: u32) -> Result<Poller, KernelError> {
     let what = || format!("a UDP socket at {}", link.name);
     let fd = sys::udp_socket().tried(what)?;
     sys::bind_to_device(fd.as_fd(), &link.name).tried(what)?;
@@ -147,11 +162,12 @@ fn poller(link: &Link) -> Result<(OwnedFd, u16), KernelError> {
     rustix::net::bind(&fd, &any).tried(what)?;
     let bound = rustix::net::getsockname(&fd).tried(what)?;
     let bound = std::net::SocketAddr::try_from(bound).tried(what)?;
-    Ok((fd, bound.port()))
+    set_busy_poll(&fd, budget).tried(|| "busy polling (CONFIG_NET_RX_BUSY_POLL)".to_owned())?;
+    Ok(Poller { fd, port: bound.port() })
 }
 
 /// A broadcast datagram from nowhere to a port: the only kind a device without an address receives.
-fn boot_frame(port: u16) -> Vec<u8> {
+pub(super) fn boot_frame(port: u16) -> Vec<u8> {
     use sluicenet_wire::{ethernet, ipv4, udp};
     const PAYLOAD: usize = 18;
     let mut frame = vec![0; ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_LEN + PAYLOAD];

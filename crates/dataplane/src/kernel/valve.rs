@@ -19,6 +19,8 @@
 //! what is in the ring is lost every 2 s.
 
 mod ending;
+mod learning;
+mod polling;
 
 use super::edge::Edge;
 use super::error::KernelError;
@@ -36,6 +38,8 @@ pub use super::veth::Veth;
 use super::{DEVICE_AGAIN, diag};
 use crate::port::{BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
 use ending::Ending;
+use learning::Learning;
+use polling::{Rest, Unasked};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::vale::Action;
 use sluicenet_proto::loss::DropReason;
@@ -160,7 +164,8 @@ pub struct ValvePort {
     offload: bool,
     inbox: Inbox,
     /// The frame by which the poller learned its number; it is nobody's.
-    boot: Option<Vec<u8>>,
+    boot: Vec<u8>,
+    learning: Learning,
     outbox: Pool,
     stage: Stage,
     now: Instant,
@@ -169,12 +174,17 @@ pub struct ValvePort {
     hold: Hold,
     /// How far it has got, once the switch ends.
     ending: Option<Ending>,
+    /// What the kernel polled.
+    unasked: Unasked,
+    rest: Rest,
     /// When it was polled last, and the turns since something came.
     polled: Instant,
     quiet: u32,
     device_again: Option<Instant>,
     /// Interrupts are on.
     asleep: bool,
+    /// They may be on yet, until the first frame by them or ours spends them.
+    interrupts: bool,
     counters: Counters,
     socket_drops: Cell<u64>,
     edge: RefCell<Edge>,
@@ -188,7 +198,7 @@ impl ValvePort {
     }
 
     pub(super) fn new(veth: Veth<'_>, config: &ValveConfig, at: Learned) -> Result<ValvePort, KernelError> {
-        let Learned { program, socket, poller, link, boot, diag, routes, theirs, sink, hold } = at;
+        let Learned { program, socket, poller, reserve, link, boot, diag, routes, theirs, sink, hold } = at;
         let longest = link.mtu + HEADER_LEN as u32;
         let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), theirs.index, longest)?;
         let edge = Edge::open(veth.tenant, veth.tenant_device, veth.switch, veth.switch_device)?;
@@ -202,17 +212,21 @@ impl ValvePort {
             longest,
             offload: config.offload,
             inbox: Inbox::new(Pool::with_large(config.buffers, longest, LARGE)),
-            boot: Some(boot),
+            boot,
+            learning: Learning::new(reserve),
             outbox: Pool::with_large(config.stage, longest, LARGE_STAGE),
             stage: Stage::new(charges, config.stage, config.detection_time),
             now: Instant::ZERO,
             shut: false,
             hold,
             ending: None,
+            unasked: Unasked::default(),
+            rest: Rest::default(),
             polled: Instant::ZERO,
             quiet: 0,
             device_again: None,
             asleep: false,
+            interrupts: false,
             counters: Counters::default(),
             socket_drops: Cell::new(0),
             edge: RefCell::new(edge),
@@ -222,12 +236,30 @@ impl ValvePort {
 
     /// Fetches what has been polled, and polls once if that is nothing and there is room.
     fn fetch(&mut self) -> Result<(), BrokenPort> {
-        if self.drain()? > 0 {
+        let fetched = self.drain()?;
+        let unasked = self.unasked.fetched(fetched);
+        if !self.interrupts {
+            // Of a tenant that is held one frame comes.
+            if unasked && !self.rest.is_held() {
+                self.keep_shut();
+            }
+        } else if unasked {
+            // What woke the port spent the interrupt; if more comes, the next look sees it.
+            self.interrupts = false;
+        } else {
+            self.interrupts_off();
+        }
+        if fetched > 0 {
             return Ok(());
         }
         if !self.has_room() {
-            self.counters.shut += u64::from(!self.shut);
-            self.shut = true;
+            if self.shut {
+                self.stay_shut(false);
+            } else {
+                self.counters.shut += 1;
+                self.shut = true;
+                self.keep_shut();
+            }
             return Ok(());
         }
         self.shut = false;
@@ -255,33 +287,38 @@ impl ValvePort {
         if self.drain()? == 0 {
             self.counters.empty_polls += 1;
         }
+        self.unasked.polled();
         Ok(())
     }
 
     /// Fetches what has been polled, as far as there are buffers.
     fn drain(&mut self) -> Result<usize, BrokenPort> {
-        let ValvePort { inbox, kernel, boot, counters, ending, quiet, .. } = self;
-        let mut all = 0;
+        let ValvePort { inbox, kernel, boot, counters, ending, quiet, rest, learning, now, .. } = self;
+        let (mut all, mut theirs) = (0, 0);
         while inbox.pool().has_room_for_any() {
             let wanted = |frame: &[u8]| match Mark::of(frame) {
-                Some(Mark::Kick) => false,
+                Some(Mark::Kick) => {
+                    rest.wake();
+                    false
+                }
+                Some(Mark::Rouse) => false,
                 Some(Mark::Trace) => {
                     ending.iter_mut().for_each(Ending::traced);
                     false
                 }
-                None if boot.as_deref() == Some(frame) => {
-                    *boot = None;
-                    false
-                }
-                None => true,
+                None => *boot != frame,
             };
             let fetched = match inbox.receive(kernel.socket.as_fd(), true, wanted) {
                 Ok(fetched) => fetched,
                 // Said once when a device is switched off; it may come back.
-                Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => Fetched::default(),
+                Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => {
+                    learning.forget(*now);
+                    Fetched::default()
+                }
                 // The first was to be cut in a way that its header cannot say; it is gone.
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                     counters.bad += 1;
+                    rest.came(*now, 1);
                     Fetched::default()
                 }
                 Err(_) => return Err(BrokenPort),
@@ -292,9 +329,13 @@ impl ValvePort {
             counters.received += (fetched.frames - fetched.unwanted) as u64;
             counters.bad += fetched.bad as u64;
             all += fetched.frames;
+            theirs += fetched.frames - fetched.unwanted;
             if fetched.frames < BATCH {
                 break;
             }
+        }
+        if theirs > 0 {
+            rest.came(*now, theirs);
         }
         Ok(all)
     }
@@ -349,12 +390,13 @@ impl Port for ValvePort {
         if self.ending.is_some() {
             self.end()?;
         } else {
-            if self.hold.is_shut() {
-                // There is somebody who takes what comes.
-                self.hold.open().map_err(|_| BrokenPort)?;
-            }
             if self.inbox.is_quiet() && self.is_worth_a_look() {
                 self.fetch()?;
+            }
+            if self.learning.due().is_some() {
+                self.learn_again()?;
+            } else {
+                self.let_go()?;
             }
             if now.since(self.polled) >= KEEP_SHUT {
                 self.keep_shut();
@@ -410,15 +452,18 @@ impl Port for ValvePort {
     }
 
     fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
-        // Without room, what the tenant sends stays in the kernel: no interrupt is wanted.
+        // Without room, what the tenant sends stays in the kernel: no interrupt is wanted, and no poll of the kernel's.
         if !self.has_room() {
-            return Ok(blocked);
+            return Ok(!self.stay_shut(true) && blocked);
         }
         if !self.inbox.is_quiet() {
             return Ok(false);
         }
         self.asleep = true;
         self.counters.sleeps += 1;
+        if self.learning.due().is_none() {
+            self.rest();
+        }
         self.interrupts_on()?;
         Ok(self.inbox.is_quiet())
     }
@@ -439,10 +484,9 @@ impl Port for ValvePort {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        match self.device_again {
-            Some(again) => Some(again),
-            None => self.stage.poll_timeout(),
-        }
+        let rest = if self.asleep { self.rest.deadline(self.now) } else { None };
+        let stage = self.device_again.or_else(|| self.stage.poll_timeout());
+        stage.into_iter().chain(rest).chain(self.learning.due()).min()
     }
 
     fn station(&self) -> Option<[u8; 6]> {
@@ -478,6 +522,13 @@ impl Port for ValvePort {
         inside
     }
 
+    fn why_broken(&self) -> &'static str {
+        match self.learning.due() {
+            Some(_) => "its device was switched off, more often than a port can learn how to poll it",
+            None => "its device is gone, or the kernel does not answer",
+        }
+    }
+
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
         let c = &self.counters;
         show("received", c.received);
@@ -488,6 +539,8 @@ impl Port for ValvePort {
         show("empty_polls", c.empty_polls);
         show("shut", c.shut);
         show("sleeps", c.sleeps);
+        show("learned_again", self.learning.learned);
+        show("unasked", self.unasked.frames);
         show("bad_frames", c.bad);
         show("device_full", c.device_full);
         let s = &self.stage.counters;

@@ -3,6 +3,7 @@
 
 mod agent;
 mod classes;
+mod flood;
 mod harness;
 mod offload;
 mod packet;

@@ -5,12 +5,9 @@
 //! as no switch runs.
 
 use super::super::hold::Traced;
-use super::super::listening::DEFER_INTERRUPTS;
-use super::super::sys;
 use super::ValvePort;
 use crate::port::BrokenPort;
 use sluicenet_proto::time::{Duration, Instant};
-use std::os::fd::AsFd;
 
 /// How often one or two frames are polled where the ring is not emptied, so that the kernel does not poll: the next switch has
 /// the rest of the kernel's two seconds to start.
@@ -49,6 +46,7 @@ impl ValvePort {
     /// Shuts the tenant's queue.
     pub(super) fn begin_to_end(&mut self) {
         self.ending = Some(Ending::default());
+        self.rest.end();
         // Where somebody took the queue away, the tenant is held by the ring alone, for as long as the kernel does not poll.
         if self.hold.shut_again().is_err() {
             self.keep_shut();
@@ -106,27 +104,5 @@ impl ValvePort {
         self.interrupts_on()?;
         self.settle(true);
         Ok(())
-    }
-
-    /// Empty polls, without preference for ours, have the interrupts on again; not if something comes while the port is in use.
-    pub(super) fn interrupts_on(&mut self) -> Result<(), BrokenPort> {
-        sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 0).map_err(|_| BrokenPort)?;
-        for _ in 0..2 * DEFER_INTERRUPTS {
-            self.poll()?;
-            if !self.inbox.is_quiet() && self.ending.is_none() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Polls as little as can be, and leaves it in the socket: the kernel's own poll would bring more.
-    pub(super) fn keep_shut(&mut self) {
-        // Options that this socket has; if they could not be set, the poll would bring more.
-        let budget = |n| drop(sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::BUSY_POLL_BUDGET, n));
-        budget(1);
-        sys::busy_poll(self.poller.as_fd());
-        budget(self.budget);
-        self.polled = self.now;
     }
 }
