@@ -1,15 +1,36 @@
 //! A veth pair between the switch and a tenant, and what is set at its ends.
 
-use super::error::KernelError;
+use super::error::{KernelError, Tried};
 use super::link::{Feature, Links};
 use super::netns::{self, Namespace};
+use std::io;
 
-/// Frames that wait at a tenant's device: more than all its sockets' send buffers hold, some 93 full frames each.
-const TENANT_QUEUE: u32 = 100_000;
+/// What Linux charges a full frame of an MTU of 1500.
+const FULL_FRAME: u64 = 2304;
 
-/// Bytes of memory that wait for a neighbour's address, in place of Linux's 212,992, one socket's: what the queue holds, at what
-/// Linux charges a full frame.
-const UNRESOLVED_BYTES: u32 = TENANT_QUEUE * 2304;
+/// Frames that wait at a tenant's device. A queue costs nothing until it is used; and what waits in it its senders have in their sockets'
+/// send buffers, of 212,992 bytes each where they did not ask for others: 277 datagrams of 8 bytes, or 93 full frames.
+///
+/// So what bounds it is the machine's memory, a quarter of which it may take with full frames: where sockets are so many, no queue holds
+/// them all. What no socket pays for, such as what a tenant passes on, has its end there too.
+fn tenant_queue(memory: u64) -> u32 {
+    (memory / 4 / FULL_FRAME).clamp(100_000, i32::MAX as u64) as u32
+}
+
+/// Bytes of memory that wait for a neighbour's address, in place of Linux's 212,992, one socket's: what the queue holds.
+fn unresolved_bytes(queue: u32) -> i32 {
+    (u64::from(queue) * FULL_FRAME).min(i32::MAX as u64) as i32
+}
+
+/// The machine's memory, in bytes.
+fn memory() -> Result<u64, KernelError> {
+    const PATH: &str = "/proc/meminfo";
+    let text = std::fs::read_to_string(PATH).tried(|| PATH.to_owned())?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
+    let unknown = || io::Error::new(io::ErrorKind::InvalidData, "it has no line MemTotal");
+    Ok(kib.ok_or_else(unknown).tried(|| PATH.to_owned())? << 10)
+}
 
 /// A veth pair between the switch and a tenant.
 #[derive(Clone, Copy, Debug)]
@@ -72,15 +93,13 @@ impl Veth<'_> {
     /// The tenant's end: a queue that holds all its sockets can send, and one as long for each neighbour that is asked for. With `offload` frames wait there unsegmented and without
     /// checksums, and segments are made when the ring takes them: a veth whose own segmentation is on goes past the ring.
     pub(super) fn prepare_tenant(&self, links: &mut Links, offload: bool) -> Result<(), KernelError> {
-        let link = links.get(self.tenant_device)?;
-        // A queue that is there may hold frames, which another would not take over.
-        if links.queue_kind(link.index)?.as_deref() != Some("pfifo") {
-            links.set_fifo(self.tenant_device, TENANT_QUEUE)?;
-        }
+        // Of a queue of this kind that is there only the length changes: it keeps its frames.
+        let queue = tenant_queue(memory()?);
+        links.set_fifo(self.tenant_device, queue)?;
         for family in ["ipv4", "ipv6"] {
             let waiting = format!("net/{family}/neigh/{}/unres_qlen_bytes", self.tenant_device);
             if std::path::Path::new("/proc/sys").join(&waiting).exists() {
-                netns::set_sysctl(&waiting, &UNRESOLVED_BYTES.to_string())?;
+                netns::set_sysctl(&waiting, &unresolved_bytes(queue).to_string())?;
             }
         }
         links.set_feature(self.tenant_device, Feature::Tso, false)?;
@@ -91,5 +110,18 @@ impl Veth<'_> {
             links.only_checksum_offload(self.tenant_device)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_as_long_as_a_quarter_of_the_memory() {
+        assert_eq!(tenant_queue(24 << 30), 2_796_202);
+        assert_eq!((tenant_queue(0), tenant_queue(u64::MAX)), (100_000, i32::MAX as u32));
+        assert_eq!((unresolved_bytes(100_000), unresolved_bytes(u32::MAX)), (230_400_000, i32::MAX));
+        assert!(memory().unwrap() > 1 << 20);
     }
 }
