@@ -279,21 +279,6 @@ impl Links {
         Ok(made)
     }
 
-    /// The name of a device's queueing discipline.
-    pub fn queue_kind(&mut self, index: u32) -> Result<Option<String>, KernelError> {
-        let mut kind = None;
-        let asked = self.0.ask(Message::new(RTM_GETQDISC, DUMP, &[0; 20]), |_, body| {
-            if body.len() < 20 || word(body, 4) != index || word(body, 12) != TC_H_ROOT {
-                return;
-            }
-            if let Some((_, name)) = attributes(&body[20..]).find(|&(kind, _)| kind == TCA_KIND) {
-                kind = Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned());
-            }
-        });
-        asked.tried(|| "queueing disciplines".to_owned())?;
-        Ok(kind)
-    }
-
     /// Frames a device's queueing discipline threw away.
     pub fn queue_drops(&mut self, index: u32) -> Result<u64, KernelError> {
         let mut drops = 0;

@@ -6,6 +6,7 @@ mod classes;
 mod harness;
 mod offload;
 mod packet;
+mod shares;
 mod sockets;
 mod tap;
 mod valve;
