@@ -182,7 +182,7 @@ fn who_waits_to_begin_is_woken_and_forgotten_if_it_does_not_come() {
     let first = Cargo::Piece(id(1), FIRST, Some(flow(1, 7000)));
     assert!(!w.offer_from(us(1_000), station(1, 0), 0, first, 114));
     assert_eq!(w.stage.poll_timeout(), Some(us(6_000)), "when it may go on");
-    let mut turn = |w: &mut World, now| w.stage.expire(us(now), &mut |_| unreachable!());
+    let turn = |w: &mut World, now| w.stage.expire(us(now), &mut |_| unreachable!());
     turn(&mut w, 6_000);
     // It could have asked in that turn.
     turn(&mut w, 6_001);
