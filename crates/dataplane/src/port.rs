@@ -84,6 +84,19 @@ pub struct Delivery<'a> {
     pub domain: u16,
     /// Its traffic class.
     pub priority: Priority,
+    /// The number at the switch of the port that it came from.
+    pub from: usize,
+}
+
+/// Whose frame asks to be let in, and which it is: by what a port shares its room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asking {
+    /// The number at the switch of the port that it comes from.
+    pub from: usize,
+    /// Its traffic class.
+    pub priority: Priority,
+    /// Its bytes.
+    pub len: u32,
 }
 
 /// What went through at once.
@@ -187,9 +200,9 @@ pub trait Port: Send {
         offload.is_none()
     }
 
-    /// Whether a frame of `len` bytes, of which `read` copies the first, may be queued for the port. One that may not stays with its
+    /// Whether a frame, of which `read` copies the first bytes, may be queued for the port. One that may not stays with its
     /// sender's port, so that it is in nobody's way but its sender's: what a port says that has room, but not for this one.
-    fn admits(&mut self, _len: u32, _read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+    fn admits(&mut self, _frame: Asking, _read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
         Ok(true)
     }
 

@@ -45,7 +45,7 @@ pub(super) fn finish(
                 return Ok(Finished::Never(DropReason::Malformed));
             }
             to.look_at(lent.len(), bytes, None);
-            let delivery = Delivery { bytes, offload: Offload::NONE, domain, priority };
+            let delivery = Delivery { bytes, offload: Offload::NONE, domain, priority, from: lent.owner() };
             call!(&mut to.kind, deliver(&delivery));
             return Ok(Finished::Delivered);
         }
@@ -67,7 +67,8 @@ pub(super) fn finish(
         }
         cutter.emit(*cut as usize, false, &mut segment[..len]);
         to.look_at(len as u32, &segment[..len], None);
-        let delivery = Delivery { bytes: &segment[..len], offload: Offload::NONE, domain, priority };
+        let delivery =
+            Delivery { bytes: &segment[..len], offload: Offload::NONE, domain, priority, from: lent.owner() };
         call!(&mut to.kind, deliver(&delivery));
         *cut += 1;
         *segments += u64::from((*cut as usize) < cutter.count());

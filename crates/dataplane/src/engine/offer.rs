@@ -73,7 +73,7 @@ pub(super) fn hand_over(
         return Err(reason);
     }
     let offload = call!(&from.kind, offload(lent.buffer));
-    let delivery = Delivery { bytes, offload, domain: domain_of(from, lent), priority };
+    let delivery = Delivery { bytes, offload, domain: domain_of(from, lent), priority, from: lent.owner() };
     call!(&mut to.kind, deliver(&delivery));
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::finish::{Finished, finish};
 use super::head::{admit, header, members, put_head};
 use super::offer::{Offered, fits, hand_over, offer};
 use super::run::WATCH_EVERY;
-use crate::port::{BrokenPort, Port};
+use crate::port::{Asking, BrokenPort, Port};
 use sluicenet_node::vale::Route;
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
@@ -128,8 +128,9 @@ impl Engine {
                                 call!(&from.kind, read(frame.buffer, into));
                                 put_head(head, into);
                             };
+                            let asking = Asking { from: j, priority: header.priority, len: frame.len };
                             // That it is broken is found when it is its turn.
-                            if !receiver.admits(frame.len, &read).unwrap_or(true) {
+                            if !receiver.admits(asking, &read).unwrap_or(true) {
                                 let before = from.turned_away_by.replace(k);
                                 if !vale.hold_back(j, k, header.priority, before != Some(k)) {
                                     taken += 1;

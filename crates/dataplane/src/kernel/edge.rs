@@ -21,6 +21,8 @@ pub struct EdgeCounters {
     pub sockets: u64,
     /// Datagrams in fragments that were never whole: `ReasmFails` and `Ip6ReasmFails`.
     pub reassembly: u64,
+    /// Packets for an address that the namespace does not have and does not pass on: `InAddrErrors`, and `Ip6InNoRoutes`.
+    pub address: u64,
 }
 
 impl EdgeCounters {
@@ -32,12 +34,14 @@ impl EdgeCounters {
             softnet: self.softnet.wrapping_sub(before.softnet),
             sockets: self.sockets.wrapping_sub(before.sockets),
             reassembly: self.reassembly.wrapping_sub(before.reassembly),
+            address: self.address.wrapping_sub(before.address),
         }
     }
 
     /// All of it.
     pub fn total(&self) -> u64 {
-        self.qdisc + self.tenant_device + self.switch_device + self.softnet + self.sockets + self.reassembly
+        let devices = self.qdisc + self.tenant_device + self.switch_device + self.softnet;
+        devices + self.sockets + self.reassembly + self.address
     }
 }
 
@@ -87,6 +91,7 @@ impl Edge {
             softnet: theirs.softnet,
             sockets: theirs.sockets,
             reassembly: theirs.reassembly,
+            address: theirs.address,
         })
     }
 }
@@ -111,6 +116,8 @@ pub struct StackCounters {
     pub sockets: u64,
     /// As in [`EdgeCounters`].
     pub reassembly: u64,
+    /// As in [`EdgeCounters`].
+    pub address: u64,
 }
 
 /// Reads them, from any thread and namespace.
@@ -153,6 +160,7 @@ impl Stack {
             softnet: softnet_drops(&text(&mut self.softnet).tried(|| "/proc/net/softnet_stat".to_owned())?),
             sockets: at_sockets(&snmp, &snmp6),
             reassembly: snmp_value(&snmp, "Ip:", "ReasmFails") + snmp6_value(&snmp6, "Ip6ReasmFails"),
+            address: at_addresses(&snmp, &snmp6),
         })
     }
 }
@@ -185,6 +193,12 @@ fn at_sockets(snmp: &str, snmp6: &str) -> u64 {
     v4.sum::<u64>() + v6.iter().map(|name| snmp6_value(snmp6, name)).sum::<u64>()
 }
 
+/// What was for an address that is not there.
+fn at_addresses(snmp: &str, snmp6: &str) -> u64 {
+    let v6 = ["Ip6InAddrErrors", "Ip6InNoRoutes"].map(|name| snmp6_value(snmp6, name));
+    snmp_value(snmp, "Ip:", "InAddrErrors") + v6.iter().sum::<u64>()
+}
+
 /// The second column of each CPU's line, in hexadecimal.
 fn softnet_drops(text: &str) -> u64 {
     let second = |line: &str| line.split_whitespace().nth(1).and_then(|v| u64::from_str_radix(v, 16).ok());
@@ -205,6 +219,8 @@ mod tests {
         let snmp6 = "Ip6ReasmFails                   \t4\nUdp6RcvbufErrors    \t20\nUdp6MemErrors\t300\nUdpLite6RcvbufErrors \t1000\n";
         assert_eq!(at_sockets(&format!("{snmp}{lite}"), snmp6), 7 + 5 + 1 + 20 + 300 + 1000);
         assert_eq!(at_sockets(snmp, ""), 7, "a kernel without IPv6");
+        let snmp = "Ip: Forwarding InAddrErrors\nIp: 2 5\n";
+        assert_eq!(at_addresses(snmp, "Ip6InAddrErrors 700\nIp6InNoRoutes 8000\n"), 8705);
         assert_eq!((snmp6_value(snmp6, "Ip6ReasmFails"), snmp6_value(snmp6, "Ip6Reasm")), (4, 0));
         assert_eq!(softnet_drops("0000ff 0000000a 0\n000001 00000001 0\n"), 11);
     }

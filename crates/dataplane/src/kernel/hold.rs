@@ -14,9 +14,10 @@ use super::sys::{self, Wait};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
 
-/// Frames that wait at a tenant's device: more than all its sockets' send buffers hold, some 93 full frames each.
-pub(super) const TENANT_QUEUE: u32 = 100_000;
+/// What Linux charges a full frame of an MTU of 1500.
+const FULL_FRAME: u64 = 2304;
 /// Bytes by which the kernel may count a frame longer than its device's longest: tags, and the like.
 const BURST_SLACK: u32 = 86;
 
@@ -82,14 +83,41 @@ pub(super) struct Hold {
     is_shut: bool,
 }
 
+/// Frames that wait at a tenant's device. A queue costs nothing until it is used; and what waits in it its senders have in their sockets'
+/// send buffers, of 212,992 bytes each where they did not ask for others: 277 datagrams of 8 bytes, or 93 full frames.
+///
+/// So what bounds it is the machine's memory, a quarter of which it may take with full frames: where sockets are so many, no queue holds
+/// them all. What no socket pays for, such as what a tenant passes on, has its end there too.
+pub(super) fn queue_frames() -> u32 {
+    static FRAMES: OnceLock<u32> = OnceLock::new();
+    *FRAMES.get_or_init(|| frames_in(memory()))
+}
+
+fn frames_in(memory: u64) -> u32 {
+    (memory / 4 / FULL_FRAME).clamp(100_000, i32::MAX as u64) as u32
+}
+
+/// Bytes of memory that wait for a neighbour's address, in place of Linux's 212,992, one socket's: what the queue holds.
+pub(super) fn unresolved_bytes(queue: u32) -> i32 {
+    (u64::from(queue) * FULL_FRAME).min(i32::MAX as u64) as i32
+}
+
+/// The machine's memory, in bytes; 0 where the kernel does not say.
+fn memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
 /// Has a device's frames wait where they can be held. What waits there already, of a switch that was before, stays.
 pub(super) fn prepare(links: &mut Links, device: &str) -> Result<(), KernelError> {
-    links.set_queue(device, open_bucket(), TENANT_QUEUE)
+    links.set_queue(device, open_bucket(), queue_frames())
 }
 
 /// Its limit is that of the queue behind it.
 fn open_bucket() -> TokenBucket {
-    TokenBucket { rate: OPEN_RATE, burst: OPEN_BURST, limit: TENANT_QUEUE }
+    TokenBucket { rate: OPEN_RATE, burst: OPEN_BURST, limit: queue_frames() }
 }
 
 impl Hold {
@@ -102,7 +130,7 @@ impl Hold {
             sys::bind_packet(socket.as_fd(), link.index, 0).tried(what)?;
         }
         sys::set_option(past.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1).tried(what)?;
-        let shut = TokenBucket { rate: 1, burst: link.mtu + HEADER_LEN as u32 + BURST_SLACK, limit: TENANT_QUEUE };
+        let shut = TokenBucket { rate: 1, burst: link.mtu + HEADER_LEN as u32 + BURST_SLACK, limit: queue_frames() };
         let mut hold = Hold { bucket: links.bucket(device)?, through, past, shut, is_shut: false };
         hold.shut_again().tried(|| format!("holding the queue of {device} (tbf)"))?;
         Ok(hold)
@@ -171,6 +199,14 @@ impl Hold {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_queue_is_as_long_as_a_quarter_of_the_memory() {
+        assert_eq!(frames_in(24 << 30), 2_796_202);
+        assert_eq!((frames_in(0), frames_in(u64::MAX)), (100_000, i32::MAX as u32));
+        assert_eq!((unresolved_bytes(100_000), unresolved_bytes(u32::MAX)), (230_400_000, i32::MAX));
+        assert!(memory() > 1 << 20);
+    }
 
     #[test]
     fn marks_are_told_from_all_else() {

@@ -292,7 +292,7 @@ mod tests {
         let (mut port, peer) = SocketPort::pair(false).unwrap();
         let qemu = std::os::unix::net::UnixDatagram::from(peer.descriptor().unwrap());
         let bytes = [9; 1514];
-        let frame = Delivery { bytes: &bytes, offload: Offload::NONE, domain: 0, priority: 0 };
+        let frame = Delivery { bytes: &bytes, offload: Offload::NONE, domain: 0, priority: 0, from: 0 };
         let mut delivered = 0;
         while port.reserve(1514, &Offload::NONE).unwrap() {
             port.deliver(&frame);

@@ -31,12 +31,12 @@ pub use super::listening::Listening;
 use super::netlink::Netlink;
 use super::packet::{NotSent, not_sent};
 use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN};
-use super::stage::{Found, Host, Stage};
+use super::stage::{Found, Frame, Host, Sender, Stage};
 use super::sys::{self, BATCH};
 use super::truesize::TrueSize;
 pub use super::veth::Veth;
 use super::{DEVICE_AGAIN, diag};
-use crate::port::{BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
+use crate::port::{Asking, BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
 use ending::Ending;
 use learning::Learning;
 use polling::{Rest, Unasked};
@@ -421,12 +421,14 @@ impl Port for ValvePort {
         self.longest + TAG_LEN as u32
     }
 
-    fn admits(&mut self, len: u32, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
-        let mut start = [0; HEADERS_MOST];
-        let start = &mut start[..HEADERS_MOST.min(len as usize)];
+    fn admits(&mut self, frame: Asking, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+        let (mut start, len) = ([0; HEADERS_MOST], frame.len as usize);
+        let start = &mut start[..HEADERS_MOST.min(len)];
         read(start);
         let ValvePort { kernel, stage, now, .. } = self;
-        stage.admits(*now, &flow::read_start(start, len as usize), kernel).map_err(|_| BrokenPort)
+        let sender = Sender::of(frame.from, start);
+        let cargo = flow::read_start(start, len);
+        stage.admits(*now, sender, frame.priority, &cargo, kernel).map_err(|_| BrokenPort)
     }
 
     fn takes_offload(&self, offload: &Offload) -> bool {
@@ -441,10 +443,11 @@ impl Port for ValvePort {
         let ValvePort { kernel, outbox, stage, now, counters, .. } = self;
         let Some(buffer) = outbox.store(frame.bytes, frame.offload) else { unreachable!("room was reserved") };
         counters.whole_sent += u64::from(frame.offload.segmentation != Segmentation::None);
-        let len = frame.bytes.len() as u32;
+        let sender = Sender::of(frame.from, frame.bytes);
+        let stored = Frame { buffer, len: frame.bytes.len() as u32, class: frame.priority };
         let release = &mut |buffer| outbox.release(buffer);
         // A kernel that does not answer any more is found when frames are to be handed over.
-        let _ = stage.insert(*now, buffer, len, flow::read(frame.bytes), kernel, release);
+        let _ = stage.insert(*now, stored, sender, flow::read(frame.bytes), kernel, release);
     }
 
     fn publish(&mut self) -> Result<(), BrokenPort> {
@@ -567,6 +570,7 @@ impl Port for ValvePort {
             show("edge_softnet", edge.softnet);
             show("edge_sockets", edge.sockets);
             show("edge_reassembly", edge.reassembly);
+            show("edge_address", edge.address);
         }
     }
 }

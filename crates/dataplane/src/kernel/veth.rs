@@ -1,13 +1,9 @@
 //! A veth pair between the switch and a tenant, and what is set at its ends.
 
 use super::error::KernelError;
-use super::hold::{self, TENANT_QUEUE};
+use super::hold;
 use super::link::{Feature, Links};
 use super::netns::{self, Namespace};
-
-/// Bytes of memory that wait for a neighbour's address, in place of Linux's 212,992, one socket's: what the queue holds, at what
-/// Linux charges a full frame.
-const UNRESOLVED_BYTES: u32 = TENANT_QUEUE * 2304;
 
 /// A veth pair between the switch and a tenant.
 #[derive(Clone, Copy, Debug)]
@@ -71,10 +67,11 @@ impl Veth<'_> {
     /// checksums, and segments are made when the ring takes them: a veth whose own segmentation is on goes past the ring.
     pub(super) fn prepare_tenant(&self, links: &mut Links, offload: bool) -> Result<(), KernelError> {
         hold::prepare(links, self.tenant_device)?;
+        let queue = hold::queue_frames();
         for family in ["ipv4", "ipv6"] {
             let waiting = format!("net/{family}/neigh/{}/unres_qlen_bytes", self.tenant_device);
             if std::path::Path::new("/proc/sys").join(&waiting).exists() {
-                netns::set_sysctl(&waiting, &UNRESOLVED_BYTES.to_string())?;
+                netns::set_sysctl(&waiting, &hold::unresolved_bytes(queue).to_string())?;
             }
         }
         links.set_feature(self.tenant_device, Feature::Tso, false)?;

@@ -8,6 +8,7 @@ use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_node::vale::ValeConfig;
+use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,10 +71,16 @@ impl Running {
     /// Port `i` is at tenant `i`. Without a watchdog at the ports: however slow the machine, only tests about it may hang on
     /// time.
     pub fn start(lan: Lan, ports: Vec<Box<dyn Port>>) -> Running {
-        let vale = ValeConfig { detection_time: Duration::from_ms(3_600_000), ..ValeConfig::default() };
+        let ports = ports.into_iter().map(|port| (port, Access::default())).collect();
+        Running::start_with(lan, PrioritySet::ALL, ports)
+    }
+
+    /// The same with some lossless classes, and what each port may.
+    pub fn start_with(lan: Lan, lossless: PrioritySet, ports: Vec<(Box<dyn Port>, Access)>) -> Running {
+        let vale = ValeConfig { lossless, detection_time: Duration::from_ms(3_600_000), ..ValeConfig::default() };
         let mut engine = Engine::new(ports.len(), vale);
-        for (i, port) in ports.into_iter().enumerate() {
-            engine.plug(i, &format!("tenant-{i}"), port, Access::default()).unwrap();
+        for (i, (port, access)) in ports.into_iter().enumerate() {
+            engine.plug(i, &format!("tenant-{i}"), port, access).unwrap();
             assert!(engine.give(Lan::mac(i), 0, i));
         }
         let stop = Arc::new(AtomicBool::new(false));

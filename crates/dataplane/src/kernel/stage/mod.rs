@@ -6,7 +6,8 @@
 //!
 //! - What the kernel has been handed and has not yet given to a socket counts as if it were there.
 //! - A datagram in fragments goes when all of it is here ([`pieces`]).
-//! - Each place has a share of the room; a frame beyond it stays with its sender. A quarter is for what has no socket.
+//! - Each place has a share of the room, and in it each traffic class one of its own; a frame beyond it stays with its sender, or is
+//!   dropped in a class that may lose. A quarter is for what has no socket.
 //! - Nobody at a port: the kernel answers and drops. So those frames go at a bounded rate, and what is beyond is dropped here,
 //!   by name.
 //! - What is not UDP for one station, or not for this host, needs no credit: TCP has a window of its own.
@@ -16,8 +17,10 @@ mod place;
 
 use super::diag::Socket;
 use super::truesize::TrueSize;
-use pieces::{Frame, Pieces};
+use pieces::Pieces;
+pub(super) use pieces::{Frame, Sender};
 use place::{Kind, Place, Waiting};
+use sluicenet_proto::frame::Priority;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::{Cargo, Flow};
 use std::collections::{HashMap, VecDeque};
@@ -131,39 +134,52 @@ impl Stage {
     /// Whether a frame may come now. One that may not stays where it is: its place has its share of the room.
     ///
     /// The share is half of what is free (Choudhury and Hahne 1998, with a parameter of 1/2): a place alone has a third of the room, and
-    /// however many have theirs, another finds some.
-    pub fn admits(&mut self, now: Instant, cargo: &Cargo, host: &mut impl Host) -> io::Result<bool> {
-        let flow = match cargo {
-            Cargo::Udp(flow) => *flow,
-            Cargo::Piece(id, _, flow) => match flow.or_else(|| self.pieces.flow(id)) {
-                Some(flow) => flow,
+    /// however many have theirs, another finds some. Each traffic class has such a share of each place, since one whose senders wait takes
+    /// whatever becomes free at once, and would leave nothing to one whose senders do not. The rest of a datagram that has begun may
+    /// take as much again: where it is now, it waits for nothing else.
+    pub fn admits(
+        &mut self,
+        now: Instant,
+        sender: Sender,
+        class: Priority,
+        cargo: &Cargo,
+        host: &mut impl Host,
+    ) -> io::Result<bool> {
+        let (flow, part) = match cargo {
+            Cargo::Udp(flow) => (*flow, 2),
+            Cargo::Piece(_, _, Some(flow)) => {
+                if !self.pieces.may_begin(now, sender.port) {
+                    return Ok(false);
+                }
+                (*flow, 2)
+            }
+            Cargo::Piece(id, _, None) => match self.pieces.flow(sender, id) {
+                Some(flow) => (flow, 1),
                 None => return Ok(true),
             },
             Cargo::Group | Cargo::Other => return Ok(true),
         };
-        if matches!(cargo, Cargo::Piece(_, _, Some(_))) && !self.pieces.may_begin(now) {
-            return Ok(false);
-        }
         let free = self.room.saturating_sub(self.waiting + self.pieces.frames());
         let place = self.place_of(now, &flow, host)?;
         let it = &mut self.places[place];
-        let full = matches!(it.kind, Kind::Socket(_)) && !it.isolated && it.queue.len() > free / 2;
-        let before = std::mem::replace(&mut it.full, full);
-        self.counters.share_used_up += u64::from(full && !before);
+        let full = matches!(it.kind, Kind::Socket(_)) && !it.isolated && it.of_class(class) > free / part;
+        if part == 2 {
+            let before = it.set_full(class, full);
+            self.counters.share_used_up += u64::from(full && !before);
+        }
         Ok(!full)
     }
 
-    /// Takes a frame of `len` bytes in a buffer. The buffers that are done with in consequence go to `release`.
+    /// Takes a frame of a sender. The buffers that are done with in consequence go to `release`.
     pub fn insert(
         &mut self,
         now: Instant,
-        buffer: u32,
-        len: u32,
+        frame: Frame,
+        sender: Sender,
         cargo: Cargo,
         host: &mut impl Host,
         release: &mut impl FnMut(u32),
     ) -> io::Result<()> {
-        let frame = Frame { buffer, len };
         match cargo {
             Cargo::Udp(flow) => self.insert_whole(now, &flow, &[frame], host, release),
             Cargo::Piece(id, piece, flow) => {
@@ -173,7 +189,7 @@ impl Stage {
                     release(frame.buffer);
                 };
                 self.pieces.expire(now, stray);
-                match self.pieces.insert(now, frame, id, piece, flow, stray) {
+                match self.pieces.insert(now, frame, (sender, id), piece, flow, stray) {
                     Some((flow, frames)) => self.insert_whole(now, &flow, &frames, host, release),
                     None => Ok(()),
                 }
@@ -229,7 +245,7 @@ impl Stage {
             self.active.push_back(place);
         }
         let before = it.queue.len();
-        it.queue.extend(frames);
+        frames.into_iter().for_each(|waiting| it.push(waiting));
         if matches!(it.kind, Kind::Socket(_)) {
             self.waiting += it.queue.len() - before;
         }
@@ -389,7 +405,7 @@ impl Stage {
         // Those that lost their socket.
         while self.places[NOBODY].queue.len() > NOBODY_MOST.max(self.places[NOBODY].first_len()) {
             let mut last = true;
-            while last && let Some(waiting) = self.places[NOBODY].queue.pop_back() {
+            while last && let Some(waiting) = self.places[NOBODY].pop_last() {
                 self.counters.no_socket_dropped += 1;
                 release(waiting.frame.buffer);
                 last = waiting.follows;
@@ -454,8 +470,9 @@ impl Stage {
         self.left(place, count);
     }
 
-    /// Gives up what has waited too long for the rest of its datagram.
+    /// Gives up what has waited too long for the rest of its datagram. Once a turn.
     pub fn expire(&mut self, now: Instant, release: &mut impl FnMut(u32)) {
+        self.pieces.forget(now);
         let strays = &mut self.counters.stray_fragments;
         self.pieces.expire(now, &mut |frame| {
             *strays += 1;
@@ -475,5 +492,7 @@ impl Stage {
     }
 }
 
+#[cfg(test)]
+mod shares;
 #[cfg(test)]
 mod tests;

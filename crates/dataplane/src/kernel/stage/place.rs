@@ -2,6 +2,7 @@
 
 use super::super::diag::Socket;
 use super::pieces::Frame;
+use sluicenet_proto::frame::Priority;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::Flow;
 use std::collections::VecDeque;
@@ -42,6 +43,8 @@ pub(super) struct Place {
     /// By which it is asked about while nothing waits.
     pub flow: Option<Flow>,
     pub queue: VecDeque<Waiting>,
+    /// How many of each traffic class are there.
+    of_class: [usize; 8],
     /// Bytes that may still be charged to it.
     credit: i64,
     /// It held nothing when it was asked about, and has been sent nothing since: it takes one datagram of any size.
@@ -55,8 +58,8 @@ pub(super) struct Place {
     /// How long it has been seen to take nothing.
     stuck: Duration,
     pub isolated: bool,
-    /// Its share is used up, and that was counted.
-    pub full: bool,
+    /// Classes whose share is used up, and that was counted: a bit each.
+    full: u8,
     /// The charge of the datagram of which some frames have gone and the others wait at the front.
     begun: i64,
     /// Datagrams in fragments that have gone and that no stack may have taken in: how much had been sent after them, their charge.
@@ -71,6 +74,7 @@ impl Place {
             kind,
             flow: None,
             queue: VecDeque::new(),
+            of_class: [0; 8],
             credit: 0,
             empty: false,
             asked: Instant::ZERO,
@@ -80,7 +84,7 @@ impl Place {
             queued: 0,
             stuck: Duration::ZERO,
             isolated: false,
-            full: false,
+            full: 0,
             begun: 0,
             settling: VecDeque::new(),
             last: 0,
@@ -90,6 +94,37 @@ impl Place {
     /// Nobody has waited for it until now.
     pub fn begin_to_wait(&mut self) {
         self.stuck = Duration::ZERO;
+    }
+
+    /// Frames of a class that wait.
+    pub fn of_class(&self, class: Priority) -> usize {
+        self.of_class[usize::from(class & 7)]
+    }
+
+    /// Says whether a class's share is used up; whether it was before.
+    pub fn set_full(&mut self, class: Priority, full: bool) -> bool {
+        let (bit, before) = (1 << (class & 7), self.full);
+        self.full = if full { before | bit } else { before & !bit };
+        before & bit != 0
+    }
+
+    /// A frame waits, behind all others.
+    pub fn push(&mut self, waiting: Waiting) {
+        self.of_class[usize::from(waiting.frame.class & 7)] += 1;
+        self.queue.push_back(waiting);
+    }
+
+    /// Takes its last frame out.
+    pub fn pop_last(&mut self) -> Option<Waiting> {
+        let waiting = self.queue.pop_back()?;
+        self.of_class[usize::from(waiting.frame.class & 7)] -= 1;
+        Some(waiting)
+    }
+
+    fn pop_first(&mut self) -> Option<Waiting> {
+        let waiting = self.queue.pop_front()?;
+        self.of_class[usize::from(waiting.frame.class & 7)] -= 1;
+        Some(waiting)
     }
 
     /// What it is charged for that no socket shows.
@@ -148,7 +183,7 @@ impl Place {
 
     /// Takes its first frame, which went; `sent` bytes in all with it.
     pub fn take(&mut self, sent: u64) -> Option<Waiting> {
-        let waiting = self.queue.pop_front()?;
+        let waiting = self.pop_first()?;
         self.stuck = Duration::ZERO;
         self.pause = ASK_AGAIN;
         self.last = sent;
@@ -175,8 +210,9 @@ impl Place {
 
     /// Gives up the first datagram, or what is left of it.
     pub fn drop_first(&mut self, each: &mut impl FnMut(Waiting)) {
-        let count = self.first_len();
-        self.queue.drain(..count).for_each(each);
+        for _ in 0..self.first_len() {
+            self.pop_first().into_iter().for_each(&mut *each);
+        }
         // The kernel gives up what it has of it, and no socket sees it.
         self.begun = 0;
     }
@@ -184,6 +220,7 @@ impl Place {
     /// Gives up everything.
     pub fn drop_all(&mut self, each: &mut impl FnMut(Waiting)) {
         self.queue.drain(..).for_each(each);
+        self.of_class = [0; 8];
         self.begun = 0;
     }
 
@@ -192,7 +229,12 @@ impl Place {
         let (mut gone, mut stay, mut goes) = (Vec::new(), VecDeque::new(), false);
         for waiting in self.queue.drain(..) {
             goes = if waiting.follows { goes } else { waiting.flow == Some(*flow) };
-            if goes { gone.push(waiting) } else { stay.push_back(waiting) }
+            if goes {
+                self.of_class[usize::from(waiting.frame.class & 7)] -= 1;
+                gone.push(waiting);
+            } else {
+                stay.push_back(waiting);
+            }
         }
         self.queue = stay;
         gone
