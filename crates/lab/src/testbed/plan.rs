@@ -1,5 +1,6 @@
 //! What a testbed is made of, computed from the scenario and nothing else.
 
+use super::guest::GUESTS_MAX;
 use super::slowed;
 use crate::build;
 use crate::scenario::{
@@ -26,7 +27,7 @@ pub struct Tenant {
     pub host: HostId,
     /// Its number there.
     pub vm: u8,
-    /// The namespace it is, or that its guest's console runs in.
+    /// What it is called: the namespace it is, or a guest.
     pub namespace: String,
     /// Its address in the overlay, in [`Plan::OVERLAY_PREFIX`] bits of network.
     pub address: Ipv4Addr,
@@ -96,9 +97,15 @@ impl Plan {
         if scenario.framing.kind != FramingKind::Ethernet {
             return refuse("framing.kind", "real frames are Ethernet's".into());
         }
-        if scenario.testbed.tenants == TenantKind::Guests {
-            let e = scenario.places.error("testbed.tenants", "the testbed boots no guests yet");
-            return Err(e.expected("namespaces"));
+        let guests = scenario.testbed.tenants == TenantKind::Guests;
+        let machines = counts.hosts * scenario.server.vms + (counts.endpoints() - counts.hosts);
+        if guests && machines as usize > GUESTS_MAX {
+            let message = format!("a testbed of {machines} guests: at most {GUESTS_MAX}");
+            return Err(scenario.places.error("testbed.tenants", message).expected("fewer of them, or \"namespaces\""));
+        }
+        if guests && scenario.testbed.switch == VirtualSwitch::Bridge {
+            let e = scenario.places.error("testbed.switch", "guests are at a switch of this project");
+            return Err(e.expected("\"zvale\", or testbed.tenants = \"namespaces\""));
         }
         if scenario.testbed.switch == VirtualSwitch::Bridge && scenario.flow_control() != FlowControl::Ll {
             let e = scenario.places.error("testbed.switch", "a Linux bridge holds nobody back");
@@ -183,13 +190,21 @@ impl Plan {
         self.servers.get(host as usize)?.tenants.get(vm as usize)
     }
 
+    /// All tenants, in the order of their servers.
+    pub fn tenants(&self) -> impl Iterator<Item = &Tenant> {
+        self.servers.iter().flat_map(|s| &s.tenants)
+    }
+
+    /// Whether tenants are guests.
+    pub fn has_guests(&self) -> bool {
+        self.tenants == TenantKind::Guests
+    }
+
     /// Every namespace there is to be.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
-        let servers = self
-            .servers
-            .iter()
-            .flat_map(|s| std::iter::once(s.namespace.as_str()).chain(s.tenants.iter().map(|t| t.namespace.as_str())));
-        std::iter::once(self.fabric.as_str()).chain(servers)
+        let tenants = self.tenants().filter(|_| !self.has_guests()).map(|t| t.namespace.as_str());
+        let servers = self.servers.iter().map(|s| s.namespace.as_str());
+        std::iter::once(self.fabric.as_str()).chain(servers).chain(tenants)
     }
 }
 
@@ -250,6 +265,13 @@ mod tests {
     }
 
     #[test]
+    fn guests_have_names_and_addresses_and_no_namespaces() {
+        let p = plan(&format!("{TREE}{PA}[testbed]\ntenants = \"guests\"\nslowdown = 100\n")).unwrap();
+        assert_eq!((p.namespaces().count(), p.tenants().count(), p.has_guests()), (1 + 8, 8 * 4, true));
+        assert_eq!(p.tenants().last().map(|t| t.namespace.as_str()), Some("sluice-s7-t3"));
+    }
+
+    #[test]
     fn slow_motion_keeps_bytes_in_flight_and_load() {
         let text = format!("{TREE}link_delay = \"50 ns\"\n{PA}[testbed]\nslowdown = 100\n");
         let p = plan(&text).unwrap();
@@ -281,8 +303,10 @@ mod tests {
         assert!(e.contains("delay is out of range"), "{e}");
         let e = refused(&format!("[topology]\nkind = \"xgft\"\nm = [4]\nw = [2]\n{}", PA.replace('7', "3")));
         assert!(e.contains("has 2 links"), "{e}");
-        let e = refused(&format!("{TREE}{PA}[testbed]\ntenants = \"guests\"\n"));
-        assert!(e.contains("boots no guests yet"), "{e}");
+        let e = refused(&format!("{TREE}{PA}[testbed]\ntenants = \"guests\"\nswitch = \"bridge\"\n[scenario]\n"));
+        assert!(e.contains("at a switch of this project"), "{e}");
+        let e = refused(&format!("{TREE}{PA}[server]\nvms = 9\n[testbed]\ntenants = \"guests\"\n"));
+        assert!(e.contains("72 guests: at most 64"), "{e}");
         let e = refused(&format!("{TREE}{PA}[testbed]\nswitch = \"bridge\"\n"));
         assert!(e.contains("holds nobody back") && e.contains("\"LL\""), "{e}");
         let e = refused(&format!("[topology]\nkind = \"single-switch\"\nhosts = 300\n{PA}"));

@@ -1,6 +1,7 @@
-//! All applications of all tenants, on one thread.
+//! All applications of all tenants on one thread, or what one tenant has of them.
 
 use super::app::{App, Pa, app};
+use super::part::{Answer, Cues, Part, own_edges, own_edges_since};
 use super::sockets::{Namespaces, Style, verify};
 use super::stream::{Brought, Incoming, NUMBER_BYTES, Outgoing};
 use super::{CONNECT_TIME, Outcome, PaError, Place, Places, Query, kernel_name};
@@ -27,6 +28,8 @@ const PORTS: u16 = 20_000;
 const COUNT_BITS: u32 = 32;
 /// How long it waits at most, so that it hears that it is to stop.
 const NAP: Duration = Duration::from_millis(50);
+/// The same before it begins, which it is to do when it is told.
+const CUE_NAP: Duration = Duration::from_millis(2);
 
 /// A query that has not ended.
 struct Open {
@@ -36,7 +39,7 @@ struct Open {
     missing: usize,
     connections: Vec<usize>,
     /// Timeouts and retransmissions of its connections before.
-    before: (Option<u32>, u32),
+    before: Trouble,
 }
 
 /// What a connection is for.
@@ -56,7 +59,12 @@ struct Connection {
     /// The other end, which is here too.
     peer: Option<usize>,
     open: bool,
+    /// What it answers, and its timeouts and retransmissions before: for who asked, where that is elsewhere.
+    answers: Option<(u64, Trouble)>,
 }
+
+/// Timeouts, where the kernel counts them, and retransmissions.
+type Trouble = (Option<u32>, u32);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
@@ -67,6 +75,8 @@ enum What {
 struct World<'a> {
     scenario: &'a Scenario,
     places: &'a Places,
+    /// The one machine whose part this is; all are here where absent.
+    here: Option<Vm>,
     namespaces: Namespaces,
     apps: Vec<App>,
     epoll: OwnedFd,
@@ -78,39 +88,62 @@ struct World<'a> {
     open: BTreeMap<u64, Open>,
     agenda: BinaryHeap<Reverse<(Duration, What)>>,
     begin: Instant,
+    /// What the stacks had counted then.
+    before: [u64; 3],
+    /// Whether nothing is asked and nothing counts any more.
+    over: bool,
     outcome: Outcome,
+    /// What held up answers to who is elsewhere.
+    answers: Vec<Answer>,
 }
 
 /// Above the numbers of connections stand those of listeners.
 const LISTENER: u64 = 1 << 32;
 
+/// All of it.
 pub(super) fn run(scenario: &Scenario, places: &Places, stop: &AtomicBool) -> Result<Outcome, PaError> {
-    let mut world = World::new(scenario, places)?;
+    let stopped = || stop.load(Ordering::Relaxed);
+    let mut world = World::new(scenario, places, None)?;
     world.listen()?;
-    world.keep_connections(stop)?;
-    let before = world.counters()?;
-    world.begin = Instant::now();
-    world.schedule_first();
-    let end = scenario.duration.map(|d| Duration::from_nanos(d.as_ps() / 1_000));
-    while !stop.load(Ordering::Relaxed) && !world.is_done() {
-        let now = world.begin.elapsed();
-        if end.is_some_and(|end| now >= end) {
-            break;
+    world.keep_connections(&stopped)?;
+    world.begin()?;
+    world.play(|is_done| Ok(is_done || stopped()))?;
+    world.outcome()
+}
+
+/// The part of the machine that is `here`, in step with the others by `cues`.
+pub(super) fn run_part(scenario: &Scenario, places: &Places, here: Vm, cues: &Cues) -> Result<Part, PaError> {
+    let mut world = World::new(scenario, places, Some(here))?;
+    world.listen()?;
+    cues.say(Cues::LISTENS)?;
+    world.serve_until(|| cues.is_told(Cues::CONNECT))?;
+    world.keep_connections(&|| false)?;
+    cues.say(Cues::CONNECTED)?;
+    world.serve_until(|| cues.is_told(Cues::BEGIN))?;
+    let edges = own_edges()?;
+    world.begin()?;
+    let (mut said, mut looked) = (false, Instant::now());
+    world.play(|is_done| {
+        if is_done && !said {
+            cues.say(Cues::DONE)?;
+            said = true;
         }
-        while let Some(&Reverse((at, what))) = world.agenda.peek()
-            && at <= world.begin.elapsed()
-        {
-            world.agenda.pop();
-            world.wake(at, what)?;
+        if looked.elapsed() < NAP {
+            return Ok(false);
         }
-        let next = world.agenda.peek().map_or(NAP, |Reverse((at, _))| at.saturating_sub(world.begin.elapsed()));
-        world.serve(next.min(NAP))?;
+        looked = Instant::now();
+        Ok(cues.is_told(Cues::END))
+    })?;
+    let answering: Vec<usize> = (0..world.connections.len()).collect();
+    answering.into_iter().for_each(|at| world.settle(at, None));
+    let outcome = world.outcome()?;
+    let part = Part::new(&outcome, std::mem::take(&mut world.answers), own_edges_since(&edges)?);
+    // Whoever left first would break the others' connections.
+    cues.tell(&part)?;
+    while !cues.is_told(Cues::LEAVE) {
+        std::thread::sleep(NAP);
     }
-    world.outcome.time = world.begin.elapsed();
-    world.outcome.unfinished = world.open.len() as u64;
-    let after = world.counters()?;
-    world.outcome.kernel = std::array::from_fn(|i| after[i] - before[i]);
-    Ok(std::mem::take(&mut world.outcome))
+    Ok(part)
 }
 
 impl Drop for World<'_> {
@@ -123,7 +156,7 @@ impl Drop for World<'_> {
 }
 
 impl<'a> World<'a> {
-    fn new(scenario: &'a Scenario, places: &'a Places) -> Result<World<'a>, PaError> {
+    fn new(scenario: &'a Scenario, places: &'a Places, here: Option<Vm>) -> Result<World<'a>, PaError> {
         let plan = Plan::new(scenario).map_err(|e| PaError::Workload(e.to_string()))?;
         let hosts = plan.hosts() - plan.external();
         let apps = (0u8..).zip(&scenario.workloads).map(|(number, w)| app(scenario, &plan, hosts, number, w));
@@ -133,6 +166,7 @@ impl<'a> World<'a> {
         Ok(World {
             scenario,
             places,
+            here,
             namespaces: Namespaces::new()?,
             apps,
             epoll,
@@ -143,8 +177,72 @@ impl<'a> World<'a> {
             open: BTreeMap::new(),
             agenda: BinaryHeap::new(),
             begin: Instant::now(),
+            before: [0; 3],
+            over: false,
             outcome: Outcome { congestion, ..Outcome::default() },
+            answers: Vec::new(),
         })
+    }
+
+    fn is_here(&self, vm: Vm) -> bool {
+        self.here.is_none_or(|here| here == vm)
+    }
+
+    /// The clock starts.
+    fn begin(&mut self) -> Result<(), PaError> {
+        self.before = self.counters()?;
+        self.begin = Instant::now();
+        self.schedule_first();
+        Ok(())
+    }
+
+    /// Runs until `over`, which is told whether all is done that is to be done.
+    fn play(&mut self, mut over: impl FnMut(bool) -> Result<bool, PaError>) -> Result<(), PaError> {
+        let end = self.scenario.duration.map(|d| Duration::from_nanos(d.as_ps() / 1_000));
+        loop {
+            let is_late = end.is_some_and(|end| self.begin.elapsed() >= end);
+            if is_late {
+                self.close_the_books();
+            }
+            if over(is_late || self.is_done())? {
+                break;
+            }
+            while let Some(&Reverse((at, what))) = self.agenda.peek()
+                && at <= self.begin.elapsed()
+            {
+                self.agenda.pop();
+                self.wake(at, what)?;
+            }
+            let next = self.agenda.peek().map_or(NAP, |Reverse((at, _))| at.saturating_sub(self.begin.elapsed()));
+            self.serve(next.min(NAP))?;
+        }
+        self.close_the_books();
+        Ok(())
+    }
+
+    /// Nothing is asked any more, and what has not ended has not.
+    fn close_the_books(&mut self) {
+        if !std::mem::replace(&mut self.over, true) {
+            self.outcome.time = self.begin.elapsed();
+            self.outcome.unfinished = self.open.len() as u64;
+            self.open.clear();
+            self.agenda.clear();
+        }
+    }
+
+    /// What it came to.
+    fn outcome(&mut self) -> Result<Outcome, PaError> {
+        let after = self.counters()?;
+        self.outcome.kernel = std::array::from_fn(|i| after[i] - self.before[i]);
+        Ok(std::mem::take(&mut self.outcome))
+    }
+
+    /// Does what the sockets ask for until something is so.
+    fn serve_until(&mut self, so: impl Fn() -> bool) -> Result<(), PaError> {
+        while !so() {
+            self.serve(CUE_NAP)?;
+        }
+        Ok(())
     }
 
     fn style(&self, app: usize) -> Style {
@@ -166,7 +264,7 @@ impl<'a> World<'a> {
                 App::Pa(pa) => pa.workers.clone(),
                 App::Background { workload, draws } => draws.keys().map(|&h| (h, workload.vm as u8)).collect(),
             };
-            for (host, vm) in vms {
+            for (host, vm) in vms.into_iter().filter(|&vm| self.is_here(vm)).collect::<Vec<_>>() {
                 let listener = self.namespaces.listen(self.place(host, vm)?, PORTS + app as u16, self.style(app))?;
                 let number = LISTENER + self.listeners.len() as u64;
                 self.watch(&listener, number, EventFlags::IN)?;
@@ -181,13 +279,14 @@ impl<'a> World<'a> {
     }
 
     /// Opens the connections that are kept, and waits until both of their ends are there.
-    fn keep_connections(&mut self, stop: &AtomicBool) -> Result<(), PaError> {
+    fn keep_connections(&mut self, stopped: &dyn Fn() -> bool) -> Result<(), PaError> {
         for app in 0..self.apps.len() {
             let App::Pa(pa) = &self.apps[app] else { continue };
             if pa.workload.connections != Connections::Persistent {
                 continue;
             }
-            let pairs: Vec<_> = pa.aggregators.iter().flat_map(|&a| pa.workers.iter().map(move |&w| (a, w))).collect();
+            let here = pa.aggregators.iter().filter(|&&a| self.is_here(a));
+            let pairs: Vec<_> = here.flat_map(|&a| pa.workers.iter().map(move |&w| (a, w))).collect();
             for (aggregator, worker) in pairs {
                 let at = self.connect(app, aggregator, worker, Role::Asks { app })?;
                 if let App::Pa(pa) = &mut self.apps[app] {
@@ -196,13 +295,14 @@ impl<'a> World<'a> {
             }
         }
         let begin = Instant::now();
-        while let Some(c) = self.connections.iter().flatten().find(|c| !c.open || c.peer.is_none()) {
+        let alone = self.here.is_some();
+        while let Some(c) = self.connections.iter().flatten().find(|c| !c.open || c.peer.is_none() && !alone) {
             if begin.elapsed() > CONNECT_TIME {
                 let end = |e: std::io::Result<SocketAddr>| e.map_or("?".into(), |a| a.to_string());
                 let what = format!("{} with {}", end(c.stream.local_addr()), end(c.stream.peer_addr()));
                 return Err(PaError::Connect { what });
             }
-            if stop.load(Ordering::Relaxed) {
+            if stopped() {
                 break;
             }
             self.serve(NAP)?;
@@ -227,15 +327,17 @@ impl<'a> World<'a> {
         // Told of each change once: a connection is read and written until it would block.
         self.watch(&stream, at as u64, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)?;
         let (out, into) = Default::default();
-        self.connections[at] = Some(Connection { stream, role, out, into, peer: None, open: false });
+        self.connections[at] = Some(Connection { stream, role, out, into, peer: None, open: false, answers: None });
         Ok(at)
     }
 
     fn schedule_first(&mut self) {
+        let here = self.here;
+        let is_here = |vm: Vm| here.is_none_or(|here| here == vm);
         for app in 0..self.apps.len() {
             match &mut self.apps[app] {
                 App::Pa(pa) => {
-                    for &(aggregator, _) in &pa.aggregators {
+                    for &(aggregator, _) in pa.aggregators.iter().filter(|&&a| is_here(a)) {
                         let rng = pa.rng.get_mut(&aggregator).expect("one for each");
                         let at =
                             pa.workload.inter_arrival.as_ref().map_or(Duration::ZERO, |d| {
@@ -244,8 +346,8 @@ impl<'a> World<'a> {
                         self.agenda.push(Reverse((at, What::Query { app, aggregator })));
                     }
                 }
-                App::Background { draws, .. } => {
-                    for (&host, draws) in draws {
+                App::Background { workload, draws } => {
+                    for (&host, draws) in draws.iter_mut().filter(|d| is_here((*d.0, workload.vm as u8))) {
                         let at = Duration::from_nanos(draws.pause().as_ps() / 1_000);
                         self.agenda.push(Reverse((at, What::Flow { app, host })));
                     }
@@ -254,13 +356,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether every finite workload has ended; without one only the duration ends a run.
+    /// Whether every finite workload has ended, as far as it is here; without one only the duration ends a run.
     fn is_done(&self) -> bool {
         let mut finite = self.apps.iter().filter_map(|a| match a {
             App::Pa(pa) => Some((pa.workload.queries?, pa)),
             App::Background { .. } => None,
         });
-        let done = |(queries, pa): (u64, &Pa)| pa.finished >= queries * pa.aggregators.len() as u64;
+        let here = |pa: &Pa| pa.aggregators.iter().filter(|&&a| self.is_here(a)).count() as u64;
+        let done = |(queries, pa): (u64, &Pa)| pa.finished >= queries * here(pa);
         finite.clone().next().is_some() && finite.all(done)
     }
 
@@ -326,7 +429,7 @@ impl<'a> World<'a> {
     }
 
     /// Timeouts and retransmissions of connections so far, at both ends.
-    fn trouble(&self, connections: impl Iterator<Item = usize>) -> (Option<u32>, u32) {
+    fn trouble(&self, connections: impl Iterator<Item = usize>) -> Trouble {
         let mut all = (Some(0), 0);
         for c in connections.filter_map(|at| self.connections[at].as_ref()) {
             let other = c.peer.and_then(|p| self.connections[p].as_ref());
@@ -337,6 +440,19 @@ impl<'a> World<'a> {
             }
         }
         all
+    }
+
+    /// Writes down what has held up the answer that a connection gave last, and that it answers `next` now.
+    fn settle(&mut self, at: usize, next: Option<u64>) {
+        let now = self.trouble(std::iter::once(at));
+        let Some(c) = &mut self.connections[at] else { return };
+        let before = std::mem::replace(&mut c.answers, next.map(|query| (query, now)));
+        if let Some((query, before)) = before
+            && before != now
+        {
+            let timeouts = now.0.zip(before.0).map(|(now, before)| now - before);
+            self.answers.push(Answer { query, timeouts, retransmitted: now.1 - before.1 });
+        }
     }
 
     /// Waits for at most so long, and does what the sockets ask for.
@@ -442,6 +558,9 @@ impl<'a> World<'a> {
             Role::Answers { app } => {
                 let response = sizes(app).1;
                 numbers.iter().for_each(|&query| c.out.push(query, response));
+                if self.here.is_some() {
+                    numbers.iter().for_each(|&query| self.settle(at, Some(query)));
+                }
                 self.write(at)?;
             }
             Role::Sinks if closed => {
@@ -450,7 +569,14 @@ impl<'a> World<'a> {
                     self.outcome.flows.push((*bytes, start.elapsed()));
                 }
             }
+            // The sink is elsewhere, and has closed because it has all of it.
+            Role::Sends { start, bytes } if closed && self.here.is_some() && c.out.is_empty() && !self.over => {
+                self.outcome.flows.push((bytes, start.elapsed()));
+            }
             Role::Sends { .. } | Role::Sinks => {}
+        }
+        if closed && self.here.is_some() {
+            self.settle(at, None);
         }
         if closed {
             self.close(at);
