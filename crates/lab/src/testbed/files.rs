@@ -177,7 +177,7 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
     let mut text = format!(
         "# Server {host} of a testbed; made by `sluicenet testbed`.\n\
          [switch]\nname = \"s{host}\"\ncontrol = \"{control}\"\nports = {ports}\nslots = {slots}\nlossless = {virtual_network}\n\
-         [watchdog]\naction = \"alert\"\n\
+         [watchdog]\naction = \"alert\"\ndetection_time = \"{detection} ps\"\nrestoration_time = \"{restoration} ps\"\n\
          [uplink]\ndevice = \"{uplink}\"\nnetns = \"{netns}\"\nmac = \"{mac}\"\nrate = \"{rate} b/s\"\n\
          response = \"{response} ps\"\nlossless = {physical}\n\
          [overlay]\naddress = \"{address}\"\ncontroller = \"{CONTROLLER}:{UDP_PORT}\"\nlisten = {SERVERS_PORT}\n\
@@ -187,6 +187,8 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
         control = place.control(server).display(),
         ports = (server.tenants.len() + 1).max(2),
         slots = s.vswitch.slots.min(1 << 16),
+        detection = plan.watchdog[0].0,
+        restoration = plan.watchdog[1].0,
         virtual_network = list(virtual_network),
         uplink = server.uplink,
         netns = server.namespace,

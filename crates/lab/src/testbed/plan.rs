@@ -7,6 +7,7 @@ use crate::scenario::{
     FlowControl, FramingKind, LINK_RATE_MIN, Link, Result, Scenario, Shape, TenantKind, Transport, VirtualSwitch,
     Workload,
 };
+use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -17,6 +18,10 @@ use std::net::Ipv4Addr;
 pub const SERVERS_MAX: u32 = 256;
 /// The longest delay of a link or a box: a thousand seconds.
 const DELAY_MAX: Duration = Duration::from_secs(1_000);
+/// The longest that a watchdog waits.
+const WATCHDOG_MAX: Duration = Duration::from_secs(3_600);
+/// A guest that is emulated beside others may stand still for so long, and its network with it.
+const GUEST_QUIET: Duration = Duration::from_secs(10);
 /// What every namespace of a testbed is called at first: `sluicenet clean` removes those and no others.
 pub const PREFIX: &str = "sluice-";
 
@@ -71,6 +76,8 @@ pub struct Plan {
     pub switch: VirtualSwitch,
     /// Which networks hold frames back.
     pub flow_control: FlowControl,
+    /// After how long without movement a link's watchdog acts, and lets go again.
+    pub watchdog: [Duration; 2],
     /// Largest IP packet of a tenant, in bytes.
     pub tenant_mtu: u32,
     /// Largest IP packet of the physical network, in bytes.
@@ -163,6 +170,11 @@ impl Plan {
             tenants: slow.testbed.tenants,
             switch: slow.testbed.switch,
             flow_control: slow.flow_control(),
+            watchdog: [DETECTION_TIME, RESTORATION_TIME].map(|time| {
+                // In slow motion pauses are longer, and so is what makes one suspect.
+                let slowed = time.saturating_mul(scenario.testbed.slowdown).min(WATCHDOG_MAX);
+                if guests { slowed.max(GUEST_QUIET) } else { slowed }
+            }),
             tenant_mtu: slow.host_mtu().as_bytes() as u32,
             mtu: slow.framing.mtu.as_bytes() as u32,
             scenario: slow,

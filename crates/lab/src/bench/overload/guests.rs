@@ -81,6 +81,7 @@ impl Guests {
                 nic,
                 attachment,
                 offloads,
+                queue: None,
                 image: image.clone(),
                 memory_mib: MEMORY_MIB,
             };

@@ -6,6 +6,7 @@ use crate::cli::{Global, Overrides, interrupt, output};
 use crate::scenario::Scenario;
 use crate::testbed::Plan;
 use crate::testbed::files::Place;
+use crate::testbed::guest::GUEST_DEVICE;
 use crate::testbed::guest::hold::hold;
 use crate::testbed::measure::FabricFigures;
 use crate::testbed::pa::{self, Cues};
@@ -33,12 +34,11 @@ struct Of {
 }
 
 impl Of {
-    /// How many times slower it is than it is written, and the testbed.
-    fn plan(&self) -> Result<(u64, Plan), Failure> {
+    fn plan(&self) -> Result<Plan, Failure> {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
         let variants = loaded.expand_sweep()?;
         let variant = variants.get(self.number).ok_or_else(|| Failure::Input("there is no such variant".into()))?;
-        Ok((variant.scenario.testbed.slowdown, Plan::new(&variant.scenario)?))
+        Ok(Plan::new(&variant.scenario)?)
     }
 }
 
@@ -50,13 +50,10 @@ pub(super) struct Fabric {
 
 impl Fabric {
     pub fn main(self, global: Global) -> Result<(), Failure> {
-        let (slowdown, plan) = self.of.plan()?;
+        let plan = self.of.plan()?;
         let mut spec = crate::testbed::fabric::spec(&plan.scenario, &plan.stations())?;
-        // In slow motion pauses are longer, and so is what makes one suspect.
         for edge in &mut spec.edges {
-            for time in [&mut edge.config.detection_time, &mut edge.config.restoration_time] {
-                *time = time.saturating_mul(slowdown);
-            }
+            [edge.config.detection_time, edge.config.restoration_time] = plan.watchdog;
         }
         let fabric = fabric::Fabric::new(&spec).map_err(Failure::input)?;
         let inside = Namespace::open(&plan.fabric).map_err(|e| Failure::Failed(e.to_string()))?;
@@ -104,7 +101,7 @@ pub(super) struct Guests {
 
 impl Guests {
     pub fn main(self) -> Result<(), Failure> {
-        let (_, plan) = self.of.plan()?;
+        let plan = self.of.plan()?;
         let held = hold(&plan, &Place::of_the_machine(), &output::note, interrupt::flag());
         // A line, for the log.
         held.map_err(|e| Failure::Failed(e.to_string().replace(['\r', '\n'], " ")))
@@ -150,8 +147,8 @@ pub(super) struct Part {
 
 impl Part {
     pub fn main(self) -> Result<(), Failure> {
-        let (_, plan) = self.of.plan()?;
-        let cues = Cues::new(&self.cues);
+        let plan = self.of.plan()?;
+        let cues = Cues::new(&self.cues, GUEST_DEVICE);
         let part = pa::run_part(&plan.scenario, &pa::places(&plan), (self.server, self.vm), &cues);
         part.map(drop).map_err(|e| Failure::Failed(e.to_string()))
     }
@@ -159,6 +156,6 @@ impl Part {
 
 /// What this machine's kernel threw away, as an object.
 pub(super) fn edges() -> Result<(), Failure> {
-    output::json(&pa::own_edges().map_err(|e| Failure::Failed(e.to_string()))?);
+    output::json(&pa::own_edges(GUEST_DEVICE).map_err(|e| Failure::Failed(e.to_string()))?);
     Ok(())
 }

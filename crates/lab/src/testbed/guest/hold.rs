@@ -2,7 +2,7 @@
 //!
 //! Whoever may open its socket says, an object a line, what which guest is to do, and gets an object a line.
 
-use super::{Attachment, Booting, Guest, GuestConfig, GuestError, Image, Nic, Outcome, Parts};
+use super::{Attachment, Booting, GUEST_DEVICE, Guest, GuestConfig, GuestError, Image, Nic, Outcome, Parts};
 use crate::testbed::files::Place;
 use crate::testbed::{Plan, Program, Tenant};
 use serde::{Deserialize, Serialize};
@@ -73,6 +73,8 @@ pub fn hold(plan: &Plan, place: &Place, say: &dyn Fn(&str), stop: &AtomicBool) -
             nic: Nic::Virtio,
             attachment: Attachment::VhostUser(place.port(tenant)),
             offloads: false,
+            // The cloud kernel's own, fq_codel, throws away what waits long: what is held back waits long.
+            queue: Some("pfifo_fast"),
             memory_mib: image.memory_mib(),
             image: image.clone(),
         };
@@ -83,7 +85,7 @@ pub fn hold(plan: &Plan, place: &Place, say: &dyn Fn(&str), stop: &AtomicBool) -
     };
     let agent = plan.flow_control.virtual_lossless().then(|| {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        format!("/usr/bin/{name} agent --interface eth0 >/tmp/agent 2>&1 &")
+        format!("/usr/bin/{name} agent --interface {GUEST_DEVICE} >/tmp/agent 2>&1 &")
     });
     let wait = |booting: Booting| {
         let mut guest = booting.wait(BOOT_TIME)?;

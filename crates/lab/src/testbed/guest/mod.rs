@@ -63,6 +63,8 @@ impl Nic {
     }
 }
 
+/// The network device of a guest.
+pub const GUEST_DEVICE: &str = "eth0";
 /// Bytes of a line that a terminal takes at once, less its end (termios(3), canonical mode).
 const COMMAND_BYTES_MAX: usize = 4_000;
 
@@ -233,6 +235,8 @@ pub struct GuestConfig {
     pub attachment: Attachment,
     /// Whether it may leave checksums and segments to be made by who takes its frames, where its device can.
     pub offloads: bool,
+    /// The queueing discipline of its device, among those that its kernel has built in; the kernel's own choice where absent.
+    pub queue: Option<&'static str>,
     /// What it starts from; several may share one.
     pub image: Image,
     /// Its memory, in MiB.
@@ -329,7 +333,9 @@ impl Guest {
         };
         let machine = Machine(spawned.map_err(at(&parts.qemu))?);
         let (address, prefix, mtu) = (config.address, config.prefix, config.mtu);
-        let set_up = format!("ip addr add {address}/{prefix} dev eth0 && ip link set eth0 mtu {mtu} up");
+        let queue = config.queue.map(|q| format!("echo {q} >/proc/sys/net/core/default_qdisc && "));
+        let queue = queue.unwrap_or_default();
+        let set_up = format!("{queue}ip addr add {address}/{prefix} dev eth0 && ip link set eth0 mtu {mtu} up");
         Ok(Booting { machine, listener, socket, set_up })
     }
 

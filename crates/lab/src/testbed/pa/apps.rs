@@ -120,7 +120,7 @@ pub(super) fn run_part(scenario: &Scenario, places: &Places, here: Vm, cues: &Cu
     world.keep_connections(&|| false)?;
     cues.say(Cues::CONNECTED)?;
     world.serve_until(|| cues.is_told(Cues::BEGIN))?;
-    let edges = own_edges()?;
+    let edges = own_edges(&cues.device)?;
     world.begin()?;
     let (mut said, mut looked) = (false, Instant::now());
     world.play(|is_done| {
@@ -137,7 +137,7 @@ pub(super) fn run_part(scenario: &Scenario, places: &Places, here: Vm, cues: &Cu
     let answering: Vec<usize> = (0..world.connections.len()).collect();
     answering.into_iter().for_each(|at| world.settle(at, None));
     let outcome = world.outcome()?;
-    let part = Part::new(&outcome, std::mem::take(&mut world.answers), own_edges_since(&edges)?);
+    let part = Part::new(&outcome, std::mem::take(&mut world.answers), own_edges_since(&cues.device, &edges)?);
     // Whoever left first would break the others' connections.
     cues.tell(&part)?;
     while !cues.is_told(Cues::LEAVE) {

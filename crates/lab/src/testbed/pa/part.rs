@@ -15,6 +15,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Cues {
     folder: PathBuf,
+    pub(super) device: String,
 }
 
 impl Cues {
@@ -39,9 +40,9 @@ impl Cues {
     /// What came of it.
     pub const RESULT: &str = "result";
 
-    /// Those of a folder.
-    pub fn new(folder: &Path) -> Cues {
-        Cues { folder: folder.to_owned() }
+    /// Those of a folder, for the part of a machine with such a network device.
+    pub fn new(folder: &Path, device: &str) -> Cues {
+        Cues { folder: folder.to_owned(), device: device.into() }
     }
 
     pub(super) fn say(&self, word: &str) -> Result<(), PaError> {
@@ -116,7 +117,7 @@ impl Part {
 }
 
 /// What all parts came to together: queries in the order in which they ended, each by the clock of who asked.
-pub(super) fn together(congestion: &'static str, parts: &[Part]) -> Outcome {
+pub fn together(congestion: &'static str, parts: &[Part]) -> Outcome {
     let mut all = Outcome { congestion, ..Outcome::default() };
     let mut answers: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
     for part in parts {
@@ -147,20 +148,18 @@ pub(super) fn together(congestion: &'static str, parts: &[Part]) -> Outcome {
     all
 }
 
-/// The device of a guest.
-const DEVICE: &str = "eth0";
 /// What TCP has and throws away, or never takes (`/proc/net/netstat`).
 const TCP_DROPS: [&str; 6] =
     ["TCPBacklogDrop", "TCPRcvQDrop", "TCPZeroWindowDrop", "PFMemallocDrop", "ListenDrops", "TCPMinTTLDrop"];
 
-/// What this machine's own kernel has thrown away between its programs and its device, by place.
+/// What this machine's own kernel has thrown away between its programs and a device, by place.
 ///
 /// # Errors
 /// When it does not say.
-pub fn own_edges() -> Result<BTreeMap<String, u64>, PaError> {
-    let failed = |e: &dyn std::fmt::Display| PaError::Io { what: format!("counters of {DEVICE}"), why: e.to_string() };
+pub fn own_edges(device: &str) -> Result<BTreeMap<String, u64>, PaError> {
+    let failed = |e: &dyn std::fmt::Display| PaError::Io { what: format!("counters of {device}"), why: e.to_string() };
     let here = Namespace::current().map_err(|e| failed(&e))?;
-    let counted = Stack::open(&here, DEVICE).and_then(|mut stack| stack.read()).map_err(|e| failed(&e))?;
+    let counted = Stack::open(&here, device).and_then(|mut stack| stack.read()).map_err(|e| failed(&e))?;
     let StackCounters { qdisc, not_sent, not_received, softnet, sockets, reassembly, .. } = counted;
     let mut tcp = 0;
     for name in TCP_DROPS {
@@ -179,8 +178,8 @@ pub fn own_edges() -> Result<BTreeMap<String, u64>, PaError> {
 }
 
 /// The same since `before`, where it is not nothing.
-pub(super) fn own_edges_since(before: &BTreeMap<String, u64>) -> Result<BTreeMap<String, u64>, PaError> {
-    let mut now = own_edges()?;
+pub(super) fn own_edges_since(device: &str, before: &BTreeMap<String, u64>) -> Result<BTreeMap<String, u64>, PaError> {
+    let mut now = own_edges(device)?;
     now.iter_mut().for_each(|(name, n)| *n = n.saturating_sub(before.get(name).copied().unwrap_or(0)));
     now.retain(|_, n| *n > 0);
     Ok(now)
