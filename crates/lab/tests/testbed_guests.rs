@@ -81,7 +81,9 @@ fn guests() -> Vec<i32> {
 fn namespaces() -> Vec<String> {
     let all = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let ours = ["sluice-s0", "sluice-s1", "sluice-fabric", "sluice-control"];
-    all.map(|e| e.file_name().to_string_lossy().into_owned()).filter(|n| ours.iter().any(|o| n.starts_with(o))).collect()
+    all.map(|e| e.file_name().to_string_lossy().into_owned())
+        .filter(|n| ours.iter().any(|o| n.starts_with(o)))
+        .collect()
 }
 
 fn nothing_is_left() {

@@ -4,6 +4,7 @@ use super::bridge;
 use super::files::Made;
 use super::live::{EDGES_PROGRAM, Live};
 use super::measure::{FabricFigures, Lost};
+use super::pa::sum_of;
 use sluicenet_dataplane::kernel::netns::Namespace;
 use std::collections::BTreeMap;
 use std::io;
@@ -70,15 +71,11 @@ fn lost(live: &mut Live, made: &Made, iperf: &Iperf) -> io::Result<Lost> {
     let fabric: FabricFigures = serde_json::from_str(&live.fabric_now()?)?;
     let mut lost = Lost::of(&live.statuses()?, &fabric);
     if made.guests {
-        let mut places = BTreeMap::new();
-        for tenant in [&iperf.from, &iperf.to] {
-            let said = live.holder().must(tenant, EDGES_PROGRAM, GUEST_PATIENCE)?;
-            let edges: BTreeMap<String, u64> = serde_json::from_str(said.trim())?;
-            for (name, n) in edges {
-                *places.entry(name).or_default() += n;
-            }
-        }
-        lost.add_guests(places);
+        let said = |tenant: &String| -> io::Result<BTreeMap<String, u64>> {
+            Ok(serde_json::from_str(live.holder().must(tenant, EDGES_PROGRAM, GUEST_PATIENCE)?.trim())?)
+        };
+        let places = [said(&iperf.from)?, said(&iperf.to)?];
+        lost.add_guests(sum_of(places.iter()));
     }
     Ok(lost)
 }

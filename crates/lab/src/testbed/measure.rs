@@ -149,7 +149,7 @@ pub fn measure(variant: &Variant, origin: &Origin, simulate: bool, progress: Pro
 impl Lost {
     /// What guests' kernels threw away between their applications and their devices.
     pub(super) fn add_guests(&mut self, places: BTreeMap<String, u64>) {
-        self.edges += places.values().sum::<u64>();
+        self.edges = places.values().fold(self.edges, |sum, n| sum.saturating_add(*n));
         self.edges_by_place.extend(places);
     }
 

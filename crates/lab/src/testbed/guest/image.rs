@@ -63,6 +63,7 @@ fn file_system(parts: &Parts, contents: &Contents) -> Result<Vec<u8>, GuestError
     ["dev", "proc", "sys", "tmp"].iter().for_each(|name| archive.folders(Path::new(name)));
     archive.entry("dev/console", 0o020_600, (5, 1), &[]);
     archive.file(Path::new("bin/busybox"), &parts.busybox)?;
+    archive.libraries_of(&parts.busybox)?;
     let mut init = String::from("#!/bin/busybox sh\n/bin/busybox --install -s /bin\nexport PATH=/bin:/usr/bin\n");
     init += "mount -t proc proc /proc\nmount -t sysfs sysfs /sys\nmount -t devtmpfs dev /dev\n";
     for module in &parts.modules {
@@ -72,9 +73,7 @@ fn file_system(parts: &Parts, contents: &Contents) -> Result<Vec<u8>, GuestError
     }
     for program in &contents.programs {
         archive.file(&Path::new("usr/bin").join(program.file_name().unwrap_or_default()), program)?;
-        for library in libraries(program)? {
-            archive.file(library.strip_prefix("/").unwrap_or(&library), &library)?;
-        }
+        archive.libraries_of(program)?;
     }
     // Nothing but what it is told to say: no neighbours and routers are looked for.
     init += "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6\n";
@@ -126,6 +125,11 @@ impl Archive {
         leave_out_symbols(&mut data);
         self.data(name, &data);
         Ok(())
+    }
+
+    /// What a program loads.
+    fn libraries_of(&mut self, program: &Path) -> Result<(), GuestError> {
+        libraries(program)?.iter().try_for_each(|l| self.file(l.strip_prefix("/").unwrap_or(l), l))
     }
 
     /// A file, which may be executed.

@@ -1,7 +1,7 @@
 //! The applications in guests: each has its own part, and all are led from here, through their consoles, as the source's were
 //! through a network of their own (Crisan 2014, 4.5.3).
 
-use super::part::{Cues, Part, together};
+use super::part::{Cues, Part, sum_of, together};
 use super::{Outcome, PaError, kernel_name};
 use crate::scenario::Workload;
 use crate::testbed::guest::hold::Holder;
@@ -76,11 +76,7 @@ pub fn run_in_guests(
         let (ran, namespace) = (other.congestion.clone(), "of a guest".into());
         return Err(PaError::Congestion { wanted: congestion, ran, namespace, allowed: String::new() });
     }
-    let mut edges = BTreeMap::new();
-    for (name, n) in parts.iter().flat_map(|p| &p.edges) {
-        *edges.entry(name.clone()).or_default() += n;
-    }
-    Ok((together(congestion, &parts), edges))
+    Ok((together(congestion, &parts), sum_of(parts.iter().map(|p| &p.edges))))
 }
 
 /// Waits for a word of the application, or says what it said last.

@@ -10,7 +10,7 @@ mod sockets;
 mod stream;
 
 pub use guests::run_in_guests;
-pub use part::{Cues, Part, own_edges, together};
+pub use part::{Cues, Part, own_edges, sum_of, together};
 pub use sockets::Place;
 
 use super::{Plan, Tenant};

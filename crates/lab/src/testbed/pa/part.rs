@@ -123,13 +123,14 @@ pub fn together(congestion: &'static str, parts: &[Part]) -> Outcome {
     for part in parts {
         for a in &part.answers {
             let sum = answers.entry(a.query).or_default();
-            sum.0 += a.timeouts.unwrap_or(0);
-            sum.1 += a.retransmitted;
+            // Guests say what they like.
+            sum.0 = sum.0.saturating_add(a.timeouts.unwrap_or(0));
+            sum.1 = sum.1.saturating_add(a.retransmitted);
         }
-        all.unfinished += part.unfinished;
+        all.unfinished = all.unfinished.saturating_add(part.unfinished);
         all.flows.extend(part.flows.iter().map(|f| (f.0, Duration::from_nanos(f.1))));
         all.time = all.time.max(Duration::from_nanos(part.time_ns));
-        (0..3).for_each(|i| all.kernel[i] += part.kernel[i]);
+        (0..3).for_each(|i| all.kernel[i] = all.kernel[i].saturating_add(part.kernel[i]));
     }
     let query = |&(id, aggregator, start, took, warmup, timeouts, retransmitted): &Row| {
         let others = answers.get(&id).copied().unwrap_or_default();
@@ -139,8 +140,8 @@ pub fn together(congestion: &'static str, parts: &[Part]) -> Outcome {
             start: Duration::from_nanos(start),
             took: Duration::from_nanos(took),
             warmup,
-            timeouts: timeouts.map(|own| own + others.0),
-            retransmitted: retransmitted + others.1,
+            timeouts: timeouts.map(|own| own.saturating_add(others.0)),
+            retransmitted: retransmitted.saturating_add(others.1),
         }
     };
     all.queries = parts.iter().flat_map(|p| p.queries.iter().map(query)).collect();
@@ -151,6 +152,16 @@ pub fn together(congestion: &'static str, parts: &[Part]) -> Outcome {
 /// What TCP has and throws away, or never takes (`/proc/net/netstat`).
 const TCP_DROPS: [&str; 6] =
     ["TCPBacklogDrop", "TCPRcvQDrop", "TCPZeroWindowDrop", "PFMemallocDrop", "ListenDrops", "TCPMinTTLDrop"];
+
+/// What several machines' kernels have thrown away, by place.
+pub fn sum_of<'a>(machines: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<String, u64> {
+    let mut sum = BTreeMap::new();
+    for (name, n) in machines.flatten() {
+        let known: &mut u64 = sum.entry(name.clone()).or_default();
+        *known = known.saturating_add(*n);
+    }
+    sum
+}
 
 /// What this machine's own kernel has thrown away between its programs and a device, by place.
 ///
