@@ -315,7 +315,7 @@ mod tests {
         assert!(e.contains("delay is out of range"), "{e}");
         let e = refused(&format!("[topology]\nkind = \"xgft\"\nm = [4]\nw = [2]\n{}", PA.replace('7', "3")));
         assert!(e.contains("has 2 links"), "{e}");
-        let e = refused(&format!("{TREE}{PA}[testbed]\ntenants = \"guests\"\nswitch = \"bridge\"\n[scenario]\n"));
+        let e = refused(&format!("{TREE}{PA}[testbed]\ntenants = \"guests\"\nswitch = \"bridge\"\n"));
         assert!(e.contains("at a switch of this project"), "{e}");
         let e = refused(&format!("{TREE}{PA}[server]\nvms = 9\n[testbed]\ntenants = \"guests\"\n"));
         assert!(e.contains("72 guests: at most 64"), "{e}");
