@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// How long a program may take to be ready, and to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The programs of a testbed that is not one of its servers.
+/// Programs of a testbed that are none of its servers'.
 const FABRIC: &str = "fabric";
 const GUESTS: &str = "guests";
 /// What starts a tenant's application in a guest.
@@ -73,7 +73,11 @@ impl Live {
         let names: Vec<&str> = plan.namespaces().chain([CONTROL]).collect();
         std::fs::write(place.namespaces(), names.join("\n"))?;
         let mut live = Live { place, programs: Vec::new(), children: Vec::new() };
-        match live.bring_up(plan, origin, progress) {
+        let up = live.bring_up(plan, origin, progress).and_then(|()| match progress.stop.load(Ordering::Relaxed) {
+            true => Err(io::Error::new(ErrorKind::Interrupted, "stopped before it was up")),
+            false => Ok(()),
+        });
+        match up {
             Ok(()) => Ok(live),
             Err(e) => {
                 let logs = live.last_words();

@@ -5,63 +5,24 @@
 
 pub mod hold;
 mod image;
+mod machine;
 mod needs;
+mod parts;
 
 pub use image::{Contents, Image};
+use machine::{Machine, qemu};
 pub use needs::{GUESTS_MAX, Needs};
+pub use parts::{Nic, Parts, program};
 
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::kernel::netns::Namespace;
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// A guest's network device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Nic {
-    /// Made for virtual machines
-    Virtio,
-    /// Intel's, emulated whole
-    E1000,
-}
-
-impl Nic {
-    /// Its modules, each after those it needs, and those of what an agent asks the kernel.
-    fn modules(self) -> &'static [&'static str] {
-        match self {
-            Nic::Virtio => &[
-                "virtio_ring",
-                "virtio",
-                "virtio_pci_modern_dev",
-                "virtio_pci_legacy_dev",
-                "virtio_pci",
-                "failover",
-                "net_failover",
-                "virtio_net",
-                "inet_diag",
-                "udp_diag",
-            ],
-            Nic::E1000 => &["e1000", "inet_diag", "udp_diag"],
-        }
-    }
-
-    /// The package of a kernel that has them.
-    fn package(self) -> &'static str {
-        match self {
-            Nic::Virtio => "linux-image-cloud-amd64",
-            // The cloud kernel leaves it out.
-            Nic::E1000 => "linux-image-amd64",
-        }
-    }
-}
 
 /// The network device of a guest.
 pub const GUEST_DEVICE: &str = "eth0";
@@ -72,11 +33,6 @@ const COMMAND_BYTES_MAX: usize = 4_000;
 const MARK: &str = "=== ";
 /// Bytes that a guest may say in answer to one command.
 const SAID_BYTES_MAX: usize = 64 << 20;
-/// MiB of code that QEMU keeps translated of a guest: it would take up to a gigabyte.
-pub const TRANSLATED_MIB: u32 = 64;
-/// Congestion controls that a scenario may ask for and a kernel has as a module, where it has one.
-const CONGESTION_MODULES: [&str; 1] = ["tcp_vegas"];
-
 /// Why there is no guest, or no answer of it.
 #[derive(Debug)]
 pub enum GuestError {
@@ -125,81 +81,6 @@ impl std::error::Error for GuestError {}
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> GuestError {
     move |e| GuestError::Io(path.display().to_string(), e)
-}
-
-/// What a guest is made from.
-#[derive(Clone, Debug)]
-pub struct Parts {
-    qemu: PathBuf,
-    busybox: PathBuf,
-    kernel: PathBuf,
-    modules: Vec<PathBuf>,
-    /// What starts QEMU, with QEMU's own words behind; QEMU itself where empty.
-    launcher: Vec<OsString>,
-}
-
-impl Parts {
-    /// The same, with QEMU started by another program that becomes it.
-    pub fn launched_by(self, launcher: Vec<OsString>) -> Parts {
-        Parts { launcher, ..self }
-    }
-
-    /// What is installed here for guests with such a network device.
-    ///
-    /// # Errors
-    /// Says the first thing that is missing, and what to install.
-    pub fn find(nic: Nic) -> Result<Parts, GuestError> {
-        let qemu = program("qemu-system-x86_64")?;
-        let busybox = program("busybox")?;
-        let boot = Path::new("/boot");
-        let files = std::fs::read_dir(boot).map_err(at(boot))?.flatten();
-        let mut versions: Vec<String> =
-            files.filter_map(|f| f.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned)).collect();
-        // Those made for guests are up sooner.
-        versions.sort_by_key(|version| (!version.contains("cloud"), std::cmp::Reverse(version.clone())));
-        for version in &versions {
-            if let Some(modules) = modules(Path::new("/lib/modules").join(version).as_path(), nic) {
-                let kernel = boot.join(format!("vmlinuz-{version}"));
-                return Ok(Parts { qemu, busybox, kernel, modules, launcher: Vec::new() });
-            }
-        }
-        let (names, package) = (nic.modules().join(", "), nic.package());
-        Err(GuestError::Missing(format!(
-            "no kernel in /boot with the modules {names}, not compressed ({package} has them)"
-        )))
-    }
-}
-
-/// The modules of a network device among those of a kernel, without those that are built in; `None` when one is missing.
-fn modules(of: &Path, nic: Nic) -> Option<Vec<PathBuf>> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![of.join("kernel")];
-    while let Some(folder) = folders.pop() {
-        for file in std::fs::read_dir(&folder).ok()?.flatten() {
-            let path = file.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if let Some(name) = path.file_name().and_then(|n| n.to_str()?.strip_suffix(".ko")) {
-                found.insert(name.to_owned(), path.clone());
-            }
-        }
-    }
-    let built_in = std::fs::read_to_string(of.join("modules.builtin")).unwrap_or_default();
-    let is_built_in = |name: &str| built_in.lines().any(|line| line.ends_with(&format!("/{name}.ko")));
-    let wanted = nic.modules().iter().filter(|name| !is_built_in(name));
-    let mut all: Vec<PathBuf> = wanted.map(|&name| found.get(name).cloned()).collect::<Option<_>>()?;
-    all.extend(CONGESTION_MODULES.iter().filter_map(|&name| found.get(name).cloned()));
-    Some(all)
-}
-
-/// Where a program is.
-///
-/// # Errors
-/// [`GuestError::Missing`] when it is not on the path.
-pub fn program(name: &str) -> Result<PathBuf, GuestError> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut places = std::env::split_paths(&path).map(|folder| folder.join(name));
-    places.find(|p| p.is_file()).ok_or_else(|| GuestError::Missing(format!("no {name}")))
 }
 
 /// How a guest's network device is at a switch.
@@ -409,92 +290,6 @@ fn next_outcome(said: &mut Vec<u8>) -> Option<(u64, Outcome)> {
         taken += &line;
     }
     None
-}
-
-/// A virtual machine that is killed when it is no longer needed.
-#[derive(Debug)]
-struct Machine(Child);
-
-impl Machine {
-    fn has_ended(&mut self) -> bool {
-        !matches!(self.0.try_wait(), Ok(None))
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// What a virtio device leaves to be done by others.
-const OFFLOADS: [&str; 10] = [
-    "csum",
-    "guest_csum",
-    "gso",
-    "host_tso4",
-    "host_tso6",
-    "host_ufo",
-    "guest_tso4",
-    "guest_tso6",
-    "guest_ufo",
-    "guest_ecn",
-];
-
-fn qemu(parts: &Parts, config: &GuestConfig, console: &Path) -> Result<Command, GuestError> {
-    let mut words = parts.launcher.iter().map(OsString::as_os_str).chain([parts.qemu.as_os_str()]);
-    let mut command = Command::new(words.next().unwrap_or_default());
-    command.args(words);
-    let memory = config.memory_mib;
-    command.arg("-accel").arg(format!("tcg,tb-size={TRANSLATED_MIB}"));
-    command.args([
-        "-machine",
-        "q35",
-        "-cpu",
-        "max",
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-    ]);
-    command.args(["-m", &memory.to_string()]);
-    command.arg("-object").arg(format!("memory-backend-memfd,id=mem,size={memory}M,share=on"));
-    command.args(["-numa", "node,memdev=mem"]);
-    command.arg("-kernel").arg(&parts.kernel).arg("-initrd").arg(config.image.path());
-    // A machine that is emulated on busy processors may miss the timer's test, and the kernel would end there.
-    command.args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1 no_timer_check"]);
-    command.arg("-chardev").arg(format!("socket,id=console,path={}", console.display()));
-    command.args(["-serial", "chardev:console"]);
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    match &config.attachment {
-        Attachment::VhostUser(socket) => {
-            command.arg("-chardev").arg(format!("socket,id=port,path={},reconnect=1", socket.display()));
-            command.args(["-netdev", "vhost-user,id=net,chardev=port"]);
-        }
-        Attachment::Tap { device, .. } => {
-            let vnet_hdr = if config.offloads { "on" } else { "off" };
-            let tap = format!("tap,id=net,ifname={device},script=no,downscript=no,vhost=off,vnet_hdr={vnet_hdr}");
-            command.arg("-netdev").arg(tap);
-        }
-        Attachment::Socket(end) => {
-            // The one descriptor that a child gets without inheriting all.
-            command.stdin(end.try_clone().map_err(|e| GuestError::Io("the guest's socket".into(), e))?);
-            command.args(["-netdev", "socket,id=net,fd=0"]);
-        }
-    }
-    let mac = config.mac.map(|b| format!("{b:02x}")).join(":");
-    command.arg("-device").arg(match config.nic {
-        // QEMU 7.2 ends with vectors under software emulation.
-        Nic::Virtio if config.offloads => format!("virtio-net-pci,netdev=net,mac={mac},vectors=0,romfile="),
-        Nic::Virtio => {
-            format!("virtio-net-pci,netdev=net,mac={mac},vectors=0,romfile=,{}", OFFLOADS.join("=off,") + "=off")
-        }
-        Nic::E1000 => format!("e1000,netdev=net,mac={mac},romfile="),
-    });
-    Ok(command)
 }
 
 #[cfg(test)]

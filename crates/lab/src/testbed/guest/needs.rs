@@ -1,6 +1,7 @@
 //! What a machine must have before so many guests are started on it.
 
-use super::{Contents, GuestError, Image, Nic, Parts, TRANSLATED_MIB};
+use super::machine::TRANSLATED_MIB;
+use super::{Contents, GuestError, Image, Nic, Parts};
 use std::path::Path;
 
 /// Guests of a testbed: each is a machine emulated on this one's processors.

@@ -1,29 +1,23 @@
 //! All applications of all tenants on one thread, or what one tenant has of them.
 
 use super::app::{App, Pa, app};
+use super::connections::{Connection, LISTENER, PORTS, Role, Trouble};
 use super::part::{Answer, Cues, Part, own_edges, own_edges_since};
-use super::sockets::{Namespaces, Style, verify};
-use super::stream::{Brought, Incoming, NUMBER_BYTES, Outgoing};
+use super::sockets::{Namespaces, Style};
 use super::{CONNECT_TIME, Outcome, PaError, Place, Places, Query, kernel_name};
 use crate::build::Plan;
 use crate::scenario::{Connections, Scenario};
 use crate::workload::named;
 use crate::workload::two_tier::Vm;
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, EventData, EventFlags};
-use sluicenet_dataplane::tcp_info::tcp_info;
+use rustix::event::epoll::{self, EventFlags};
 use sluicenet_proto::frame::HostId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::io::ErrorKind;
-use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where the ports of workloads begin, below those that the kernel gives out.
-const PORTS: u16 = 20_000;
 /// Bits of a query's number that count an aggregator's own, as in the simulated workload.
 const COUNT_BITS: u32 = 32;
 /// How long it waits at most, so that it hears that it is to stop.
@@ -32,73 +26,46 @@ const NAP: Duration = Duration::from_millis(50);
 const CUE_NAP: Duration = Duration::from_millis(2);
 
 /// A query that has not ended.
-struct Open {
-    app: usize,
-    aggregator: HostId,
-    start: Instant,
-    missing: usize,
-    connections: Vec<usize>,
+pub(super) struct Open {
+    pub app: usize,
+    pub aggregator: HostId,
+    pub start: Instant,
+    pub missing: usize,
+    pub connections: Vec<usize>,
     /// Timeouts and retransmissions of its connections before.
-    before: Trouble,
+    pub before: Trouble,
 }
-
-/// What a connection is for.
-#[derive(Clone, Copy)]
-enum Role {
-    Asks { app: usize },
-    Answers { app: usize },
-    Sends { start: Instant, bytes: u64 },
-    Sinks,
-}
-
-struct Connection {
-    stream: TcpStream,
-    role: Role,
-    out: Outgoing,
-    into: Incoming,
-    /// The other end, which is here too.
-    peer: Option<usize>,
-    open: bool,
-    /// What it answers, and its timeouts and retransmissions before: for who asked, where that is elsewhere.
-    answers: Option<(u64, Trouble)>,
-}
-
-/// Timeouts, where the kernel counts them, and retransmissions.
-type Trouble = (Option<u32>, u32);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+pub(super) enum What {
     Query { app: usize, aggregator: HostId },
     Flow { app: usize, host: HostId },
 }
 
-struct World<'a> {
-    scenario: &'a Scenario,
-    places: &'a Places,
+pub(super) struct World<'a> {
+    pub scenario: &'a Scenario,
+    pub places: &'a Places,
     /// The one machine whose part this is; all are here where absent.
-    here: Option<Vm>,
-    namespaces: Namespaces,
-    apps: Vec<App>,
-    epoll: OwnedFd,
-    listeners: Vec<(TcpListener, usize)>,
-    connections: Vec<Option<Connection>>,
-    free: Vec<usize>,
+    pub here: Option<Vm>,
+    pub namespaces: Namespaces,
+    pub apps: Vec<App>,
+    pub epoll: OwnedFd,
+    pub listeners: Vec<(TcpListener, usize)>,
+    pub connections: Vec<Option<Connection>>,
+    pub free: Vec<usize>,
     /// Connections that were opened here, by both of their ends.
-    opened: BTreeMap<(SocketAddr, SocketAddr), usize>,
-    open: BTreeMap<u64, Open>,
-    agenda: BinaryHeap<Reverse<(Duration, What)>>,
-    begin: Instant,
+    pub opened: BTreeMap<(SocketAddr, SocketAddr), usize>,
+    pub open: BTreeMap<u64, Open>,
+    pub agenda: BinaryHeap<Reverse<(Duration, What)>>,
+    pub begin: Instant,
     /// What the stacks had counted then.
-    before: [u64; 3],
+    pub before: [u64; 3],
     /// Whether nothing is asked and nothing counts any more.
-    over: bool,
-    outcome: Outcome,
+    pub over: bool,
+    pub outcome: Outcome,
     /// What held up answers to who is elsewhere.
-    answers: Vec<Answer>,
+    pub answers: Vec<Answer>,
 }
-
-/// Above the numbers of connections stand those of listeners.
-const LISTENER: u64 = 1 << 32;
 
 /// All of it.
 pub(super) fn run(scenario: &Scenario, places: &Places, stop: &AtomicBool) -> Result<Outcome, PaError> {
@@ -245,7 +212,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn style(&self, app: usize) -> Style {
+    pub(super) fn style(&self, app: usize) -> Style {
         let priority = match &self.apps[app] {
             App::Pa(pa) => pa.workload.priority,
             App::Background { workload, .. } => workload.priority,
@@ -253,7 +220,7 @@ impl<'a> World<'a> {
         Style { congestion: self.outcome.congestion, nagle: self.scenario.tcp.nagle, priority }
     }
 
-    fn place(&self, host: HostId, vm: u8) -> Result<&'a Place, PaError> {
+    pub(super) fn place(&self, host: HostId, vm: u8) -> Result<&'a Place, PaError> {
         self.places.get(&(host, vm)).ok_or_else(|| PaError::Workload(format!("VM {vm} of server {host} has no place")))
     }
 
@@ -272,10 +239,6 @@ impl<'a> World<'a> {
             }
         }
         Ok(())
-    }
-
-    fn watch(&self, source: impl AsFd, number: u64, flags: EventFlags) -> Result<(), PaError> {
-        epoll::add(&self.epoll, source, EventData::new_u64(number), flags).map_err(|e| PaError::io("epoll", &e.into()))
     }
 
     /// Opens the connections that are kept, and waits until both of their ends are there.
@@ -308,27 +271,6 @@ impl<'a> World<'a> {
             self.serve(NAP)?;
         }
         Ok(())
-    }
-
-    fn connect(&mut self, app: usize, from: (HostId, u8), to: (HostId, u8), role: Role) -> Result<usize, PaError> {
-        let to = SocketAddrV4::new(self.place(to.0, to.1)?.address, PORTS + app as u16);
-        let stream = self.namespaces.connect(self.place(from.0, from.1)?, to, self.style(app))?;
-        let local = stream.local_addr().map_err(|e| PaError::io("the address of a socket", &e))?;
-        let at = self.add(stream, role)?;
-        self.opened.insert((local, to.into()), at);
-        Ok(at)
-    }
-
-    fn add(&mut self, stream: TcpStream, role: Role) -> Result<usize, PaError> {
-        let at = self.free.pop().unwrap_or_else(|| {
-            self.connections.push(None);
-            self.connections.len() - 1
-        });
-        // Told of each change once: a connection is read and written until it would block.
-        self.watch(&stream, at as u64, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)?;
-        let (out, into) = Default::default();
-        self.connections[at] = Some(Connection { stream, role, out, into, peer: None, open: false, answers: None });
-        Ok(at)
     }
 
     fn schedule_first(&mut self) {
@@ -428,164 +370,8 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Timeouts and retransmissions of connections so far, at both ends.
-    fn trouble(&self, connections: impl Iterator<Item = usize>) -> Trouble {
-        let mut all = (Some(0), 0);
-        for c in connections.filter_map(|at| self.connections[at].as_ref()) {
-            let other = c.peer.and_then(|p| self.connections[p].as_ref());
-            for end in [Some(c), other].into_iter().flatten() {
-                let info = tcp_info(&end.stream).unwrap_or_default();
-                all.0 = all.0.zip(info.timeouts).map(|(sum, n)| sum + u32::from(n));
-                all.1 += info.retransmitted;
-            }
-        }
-        all
-    }
-
-    /// Writes down what has held up the answer that a connection gave last, and that it answers `next` now.
-    fn settle(&mut self, at: usize, next: Option<u64>) {
-        let now = self.trouble(std::iter::once(at));
-        let Some(c) = &mut self.connections[at] else { return };
-        let before = std::mem::replace(&mut c.answers, next.map(|query| (query, now)));
-        if let Some((query, before)) = before
-            && before != now
-        {
-            let timeouts = now.0.zip(before.0).map(|(now, before)| now - before);
-            self.answers.push(Answer { query, timeouts, retransmitted: now.1 - before.1 });
-        }
-    }
-
-    /// Waits for at most so long, and does what the sockets ask for.
-    fn serve(&mut self, wait: Duration) -> Result<(), PaError> {
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
-        let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(PaError::io("epoll", &e.into())),
-        }
-        for event in events {
-            let (number, flags) = (event.data.u64(), event.flags);
-            if number >= LISTENER {
-                self.accept((number - LISTENER) as usize)?;
-                continue;
-            }
-            let at = number as usize;
-            if flags.contains(EventFlags::OUT) {
-                self.write(at)?;
-            }
-            if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
-                self.read(at)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn accept(&mut self, listener: usize) -> Result<(), PaError> {
-        loop {
-            let (socket, app) = &self.listeners[listener];
-            let app = *app;
-            let (stream, from) = match socket.accept() {
-                Ok(accepted) => accepted,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(e) if e.kind() == ErrorKind::ConnectionAborted => continue,
-                Err(e) => return Err(PaError::io("a connection that comes in", &e)),
-            };
-            let local = stream.local_addr().map_err(|e| PaError::io("the address of a socket", &e))?;
-            stream.set_nonblocking(true).map_err(|e| PaError::io("a connection that comes in", &e))?;
-            let style = self.style(app);
-            self.namespaces.prepare(&stream, style)?;
-            let role = match &self.apps[app] {
-                App::Pa(_) => Role::Answers { app },
-                App::Background { .. } => Role::Sinks,
-            };
-            let at = self.add(stream, role)?;
-            // Both ends are here; a stranger's connection is served like any other, and counts for nothing.
-            let opener = self.opened.get(&(from, local)).copied();
-            if let Some(c) = &mut self.connections[at] {
-                (c.open, c.peer) = (true, opener);
-            }
-            if let Some(c) = opener.and_then(|o| self.connections[o].as_mut()) {
-                c.peer = Some(at);
-            }
-        }
-    }
-
-    fn write(&mut self, at: usize) -> Result<(), PaError> {
-        let Some(c) = &mut self.connections[at] else { return Ok(()) };
-        if !c.open {
-            match rustix::net::sockopt::socket_error(&c.stream) {
-                Ok(Ok(())) if c.stream.peer_addr().is_ok() => {
-                    c.open = true;
-                    verify(&c.stream, self.outcome.congestion).map_err(|ran| PaError::Congestion {
-                        wanted: self.outcome.congestion,
-                        ran,
-                        namespace: "of an open connection".into(),
-                        allowed: String::new(),
-                    })?;
-                }
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(e)) | Err(e) => return Err(PaError::io("a connection", &e.into())),
-            }
-        }
-        let had = !c.out.is_empty();
-        c.out.send(&mut c.stream).map_err(|e| PaError::io("sending", &e))?;
-        if had && c.out.is_empty() && matches!(c.role, Role::Sends { .. }) {
-            // The sink reads to the end of it.
-            c.stream.shutdown(std::net::Shutdown::Write).map_err(|e| PaError::io("the end of a flow", &e))?;
-        }
-        Ok(())
-    }
-
-    fn read(&mut self, at: usize) -> Result<(), PaError> {
-        let Some(c) = &mut self.connections[at] else { return Ok(()) };
-        let sizes = |app: usize| match &self.apps[app] {
-            App::Pa(pa) => (pa.workload.request.as_bytes(), pa.workload.response.as_bytes()),
-            App::Background { .. } => (NUMBER_BYTES, NUMBER_BYTES),
-        };
-        let len = match c.role {
-            Role::Asks { app } => sizes(app).1,
-            Role::Answers { app } => sizes(app).0,
-            Role::Sends { .. } | Role::Sinks => u64::MAX,
-        };
-        let Brought { numbers, closed } =
-            c.into.receive(&mut c.stream, len).map_err(|e| PaError::io("receiving", &e))?;
-        match c.role {
-            Role::Asks { .. } => {
-                for query in numbers {
-                    self.answered(query);
-                }
-            }
-            Role::Answers { app } => {
-                let response = sizes(app).1;
-                numbers.iter().for_each(|&query| c.out.push(query, response));
-                if self.here.is_some() {
-                    numbers.iter().for_each(|&query| self.settle(at, Some(query)));
-                }
-                self.write(at)?;
-            }
-            Role::Sinks if closed => {
-                let opener = c.peer.and_then(|p| self.connections[p].as_ref());
-                if let Some(Connection { role: Role::Sends { start, bytes }, .. }) = opener {
-                    self.outcome.flows.push((*bytes, start.elapsed()));
-                }
-            }
-            // The sink is elsewhere, and has closed because it has all of it.
-            Role::Sends { start, bytes } if closed && self.here.is_some() && c.out.is_empty() && !self.over => {
-                self.outcome.flows.push((bytes, start.elapsed()));
-            }
-            Role::Sends { .. } | Role::Sinks => {}
-        }
-        if closed && self.here.is_some() {
-            self.settle(at, None);
-        }
-        if closed {
-            self.close(at);
-        }
-        Ok(())
-    }
-
     /// An answer is whole.
-    fn answered(&mut self, query: u64) {
+    pub(super) fn answered(&mut self, query: u64) {
         let Some(open) = self.open.get_mut(&query) else { return };
         open.missing -= 1;
         let app = open.app;
@@ -612,17 +398,6 @@ impl<'a> World<'a> {
         if again {
             self.agenda.push(Reverse((self.begin.elapsed(), What::Query { app, aggregator })));
         }
-    }
-
-    fn close(&mut self, at: usize) {
-        let Some(c) = self.connections[at].take() else { return };
-        if let (Ok(local), Ok(peer)) = (c.stream.local_addr(), c.stream.peer_addr()) {
-            self.opened.remove(&(local, peer));
-        }
-        if let Some(p) = c.peer.and_then(|p| self.connections[p].as_mut()) {
-            p.peer = None;
-        }
-        self.free.push(at);
     }
 
     /// `TCPTimeouts`, `RetransSegs` and `TCPLossProbes` of all namespaces there are tenants in.

@@ -4,6 +4,7 @@
 
 mod app;
 mod apps;
+mod connections;
 mod guests;
 mod part;
 mod sockets;
