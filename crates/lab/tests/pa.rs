@@ -152,7 +152,7 @@ fn what_was_asked_and_not_answered_adds_up() {
     let outcome = in_parts("adds-up", &text, &loopback(31, 4), None);
     let asked = outcome.queries.len() as u64 + outcome.unfinished;
     // From 10 ms on, one each 10 ms at both, though a busy machine may wake too late for the last ones.
-    assert!(asked <= 2 * 30 && asked >= 2, "{asked}");
+    assert!((2..=2 * 30).contains(&asked), "{asked}");
     assert!(outcome.time >= Duration::from_millis(300), "{:?}", outcome.time);
     // The same, stopped from outside long before its end.
     let text = text.replace("300 ms", "1 h");

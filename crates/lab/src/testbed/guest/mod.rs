@@ -33,6 +33,7 @@ const COMMAND_BYTES_MAX: usize = 4_000;
 const MARK: &str = "=== ";
 /// Bytes that a guest may say in answer to one command.
 const SAID_BYTES_MAX: usize = 64 << 20;
+
 /// Why there is no guest, or no answer of it.
 #[derive(Debug)]
 pub enum GuestError {
