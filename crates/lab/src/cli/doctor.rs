@@ -47,7 +47,12 @@ pub(super) fn main(global: Global) -> Result<(), Failure> {
         finding("packet sockets", packet_sockets(), "the uplink (kind packet)", false),
         finding("/dev/net/tun", may_use("/dev/net/tun"), "ports for containers (kind tap)", false),
         finding("huge pages", huge_pages(), "nothing needs them: guests' memory may be in some", false),
-        finding("qemu", version("qemu-system-x86_64", &["--version"]), "guests at the switch (kind vhost-user), and as tenants of a testbed", false),
+        finding(
+            "qemu",
+            version("qemu-system-x86_64", &["--version"]),
+            "guests at the switch (kind vhost-user), of a testbed",
+            false,
+        ),
         finding("/dev/kvm", may_use("/dev/kvm"), "fast guests; without it QEMU emulates them", false),
         finding("busybox", version("busybox", &[]), "the file system of guests, from busybox-static", false),
         finding("guest kernel", guest_kernel(), "guests, from linux-image-cloud-amd64", false),
