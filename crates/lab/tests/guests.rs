@@ -8,7 +8,7 @@ use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_lab::switch::control::{Answer, Request};
 use sluicenet_lab::switch::status::Status;
-use sluicenet_lab::testbed::guest::{Attachment, Guest, GuestConfig, GuestError, Nic, Parts, program};
+use sluicenet_lab::testbed::guest::{Attachment, Contents, Guest, GuestConfig, GuestError, Image, Nic, Parts, program};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
@@ -37,7 +37,11 @@ fn guest(running: &Running, parts: &Parts, k: usize, programs: Vec<PathBuf>, bes
     let added = running.ask(Request::AddPort { name, settings });
     assert!(matches!(added, Answer::Ok(_)), "{added:?}");
     let (nic, attachment) = (Nic::Virtio, Attachment::VhostUser(socket));
-    let config = GuestConfig { mac: [2, 0, 0, 0, 0, k as u8], address, nic, attachment, programs, memory_mib: 192 };
+    let contents = Contents { programs, files: Vec::new() };
+    let image = Image::write(parts, &contents, &folder.join("image")).unwrap();
+    let mac = [2, 0, 0, 0, 0, k as u8];
+    let (prefix, mtu, offloads, memory_mib) = (24, 1500, true, 192);
+    let config = GuestConfig { mac, address, prefix, mtu, nic, attachment, offloads, queue: None, image, memory_mib };
     Guest::start(parts, &config, &folder, PATIENCE).unwrap()
 }
 
@@ -237,9 +241,13 @@ fn guests_killed_with_frames_in_flight_cost_nobody_else() {
     let config = GuestConfig {
         mac: [2, 0, 0, 0, 0, 1],
         address: [10, 99, 0, 2].into(),
+        prefix: 24,
+        mtu: 1500,
         nic: Nic::Virtio,
         attachment: Attachment::VhostUser(running.folder.join("guest1/port.sock")),
-        programs: vec![],
+        offloads: true,
+        queue: None,
+        image: Image::write(&parts, &Contents::default(), &folder.join("image")).unwrap(),
         memory_mib: 192,
     };
     let _one = Guest::start(&parts, &config, &folder, PATIENCE).unwrap();

@@ -7,9 +7,10 @@ use common::Dir;
 use common::netns::{Namespaces, missing, system};
 use sluicenet_lab::records::{QueryRow, read};
 use sluicenet_lab::scenario::Scenario;
-use sluicenet_lab::testbed::pa::{Outcome, PaError, Place, Places, run};
+use sluicenet_lab::testbed::pa::{Cues, Outcome, PaError, Part, Place, Places, run, run_part, together};
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 fn attempt(text: &str, places: &Places) -> Result<Outcome, PaError> {
     let scenario = Scenario::parse(text, "t.toml").unwrap_or_else(|e| panic!("{e}\n{text}")).scenario;
@@ -68,6 +69,95 @@ fn the_same_questions_at_the_same_times_as_in_the_simulated_world() {
         assert!(q.start.as_nanos() + 1 >= u128::from(s.start_ps / 1_000), "{q:?} {s:?}");
         assert_eq!(q.aggregator, s.aggregator_host);
     }
+}
+
+/// The same applications, each machine's part on its own, as guests run them: led through files.
+fn in_parts(test: &str, text: &str, places: &Places, lasts: Option<Duration>) -> Outcome {
+    let scenario = Scenario::parse(text, "t.toml").unwrap_or_else(|e| panic!("{e}\n{text}")).scenario;
+    let dir = Dir::new(test);
+    let folder = |vm: &(u32, u8)| dir.0.join(format!("{}-{}", vm.0, vm.1));
+    for vm in places.keys() {
+        std::fs::create_dir_all(folder(vm)).unwrap();
+        system(&format!("mkfifo {}", folder(vm).join(Cues::WAKE).display())).unwrap();
+    }
+    std::thread::scope(|threads| {
+        let part = |&vm| {
+            let (scenario, cues) = (&scenario, Cues::new(&folder(&vm), "lo"));
+            threads.spawn(move || run_part(scenario, places, vm, &cues).unwrap_or_else(|e| panic!("{vm:?}: {e}")))
+        };
+        let parts: Vec<_> = places.keys().map(part).collect();
+        let tell = |word: &str| places.keys().for_each(|vm| std::fs::write(folder(vm).join(word), "").unwrap());
+        let wait = |word: &str| {
+            while !places.keys().all(|vm| folder(vm).join(word).exists()) {
+                assert!(!parts.iter().any(|part| part.is_finished()), "a part ended before it was told to");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        wait(Cues::LISTENS);
+        tell(Cues::CONNECT);
+        wait(Cues::CONNECTED);
+        tell(Cues::BEGIN);
+        match lasts {
+            None => wait(Cues::DONE),
+            Some(time) => std::thread::sleep(time),
+        }
+        tell(Cues::END);
+        wait(Cues::TOLD);
+        tell(Cues::LEAVE);
+        let parts: Vec<Part> = parts.into_iter().map(|part| part.join().unwrap()).collect();
+        // As it comes out of a guest.
+        let result = std::fs::read_to_string(folder(&(0, 0)).join(Cues::RESULT)).unwrap();
+        assert_eq!(serde_json::from_str::<Part>(&result).unwrap(), parts[0]);
+        assert!(parts.iter().all(|part| part.congestion == "cubic"));
+        together("cubic", &parts)
+    })
+}
+
+#[test]
+fn the_same_questions_when_every_machine_is_on_its_own() {
+    for (net, connections) in [(11, "persistent"), (12, "per-query")] {
+        let text = format!(
+            "[scenario]\nseed = 9\n{}{PA}aggregators = 2\nworkers = 3\nresponse = \"100 KB\"\nqueries = 20\n\
+             warmup_queries = 5\nconnections = \"{connections}\"\n\
+             inter_arrival = {{ kind = \"exponential\", mean = \"5 ms\" }}\n\
+             [[workload]]\nkind = \"background\"\nflow_size = \"300 KB\"\ninter_arrival = \"7 ms\"\n",
+            network(5, "cubic")
+        );
+        let (whole, parts) =
+            (attempt(&text, &loopback(net, 5)).unwrap(), in_parts(connections, &text, &loopback(net + 10, 5), None));
+        let asked = |outcome: &Outcome| {
+            let mut all: Vec<_> = outcome.queries.iter().map(|q| (q.id, q.aggregator, q.warmup)).collect();
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(asked(&whole), asked(&parts));
+        assert_eq!((parts.queries.len(), parts.unfinished, parts.figures().queries), (40, 0, 30));
+        for q in &parts.queries {
+            let same = whole.queries.iter().find(|other| other.id == q.id).unwrap();
+            // Drawn the same: both begin when they are due or later, and neither before the other was due.
+            assert!(q.start.abs_diff(same.start) < Duration::from_secs(5), "{q:?} {same:?}");
+        }
+        // A hundred milliseconds of five servers with a flow each 7 ms, but for those that have not ended.
+        assert!(parts.flows.len() > 10 && parts.flows.iter().all(|f| f.0 == 300_000), "{}", parts.flows.len());
+    }
+}
+
+#[test]
+fn what_was_asked_and_not_answered_adds_up() {
+    // A query each 10 ms that takes longer than the run.
+    let text = format!(
+        "{}{PA}aggregators = 2\nworkers = 2\nresponse = \"8 MB\"\ninter_arrival = \"10 ms\"\n[scenario]\nduration = \"300 ms\"\n",
+        network(4, "cubic")
+    );
+    let outcome = in_parts("adds-up", &text, &loopback(31, 4), None);
+    let asked = outcome.queries.len() as u64 + outcome.unfinished;
+    // From 10 ms on, one each 10 ms at both, though a busy machine may wake too late for the last ones.
+    assert!((2..=2 * 30).contains(&asked), "{asked}");
+    assert!(outcome.time >= Duration::from_millis(300), "{:?}", outcome.time);
+    // The same, stopped from outside long before its end.
+    let text = text.replace("300 ms", "1 h");
+    let outcome = in_parts("stopped", &text, &loopback(32, 4), Some(Duration::from_millis(300)));
+    assert!(outcome.queries.len() as u64 + outcome.unfinished >= 2, "{outcome:?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A server whose virtual switch is a Linux bridge, for comparison: nothing of it holds anybody back. It has no overlay;
 //! tenants know each other's addresses, and the fabric forwards by theirs.
 
+use super::files::Made;
 use super::live::TENANT_DEVICE;
 use super::{Plan, Server};
 use sluicenet_dataplane::kernel::KernelError;
@@ -68,17 +69,17 @@ pub(super) struct Losses {
 
 impl Counters {
     /// From now on; nothing for a testbed of other switches.
-    pub fn open(plan: &Plan) -> Result<Counters, KernelError> {
+    pub fn open(made: &Made) -> Result<Counters, KernelError> {
         let mut counters = Counters { tenants: Vec::new(), uplinks: Vec::new() };
-        if !plan.is_bridged() {
+        if !made.bridged {
             return Ok(counters);
         }
-        let fabric = Namespace::open(&plan.fabric)?;
-        for server in &plan.servers {
+        let fabric = Namespace::open(&made.fabric)?;
+        for server in &made.servers {
             let inside = Namespace::open(&server.namespace)?;
-            counters.uplinks.push(Edge::open(&inside, server.uplink, &fabric, &server.edge)?);
+            counters.uplinks.push(Edge::open(&inside, &server.uplink, &fabric, &server.edge)?);
             for tenant in &server.tenants {
-                let namespace = Namespace::open(&tenant.namespace)?;
+                let namespace = Namespace::open(&tenant.name)?;
                 counters.tenants.push(Edge::open(&namespace, TENANT_DEVICE, &inside, &format!("t{}", tenant.vm))?);
             }
         }

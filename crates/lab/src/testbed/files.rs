@@ -1,6 +1,8 @@
 //! The files of a testbed's programs: what `sluicenet switch` and `sluicenet controller` read.
 
-use super::{Plan, Server};
+use super::{Plan, Server, Tenant};
+use crate::scenario::TenantKind;
+use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::controller::entropy;
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_wire::controller::UDP_PORT;
@@ -47,6 +49,22 @@ impl Place {
     pub fn controller(&self) -> PathBuf {
         self.0.join("controller.toml")
     }
+    /// The socket of a guest's port, which its server's switch makes.
+    pub fn port(&self, tenant: &Tenant) -> PathBuf {
+        self.0.join(format!("s{}-t{}.sock", tenant.host, tenant.vm))
+    }
+    /// The socket of the process that holds guests.
+    pub fn guests(&self) -> PathBuf {
+        self.0.join("guests.sock")
+    }
+    /// What guests start from.
+    pub fn image(&self) -> PathBuf {
+        self.0.join("image")
+    }
+    /// What the testbed is made of.
+    pub fn made(&self) -> PathBuf {
+        self.0.join("testbed.json")
+    }
     /// The programs that were started: a line each.
     pub fn programs(&self) -> PathBuf {
         self.0.join("programs")
@@ -55,6 +73,10 @@ impl Place {
     pub fn namespaces(&self) -> PathBuf {
         self.0.join("namespaces")
     }
+    /// Where the fabric says how it is, when asked while it runs.
+    pub fn fabric_now(&self) -> PathBuf {
+        self.0.join("fabric-now.json")
+    }
     /// Where a program says what it has to say.
     pub fn log(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.log"))
@@ -62,6 +84,78 @@ impl Place {
     /// Where a program prints its result.
     pub fn result(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.json"))
+    }
+}
+
+/// What a testbed that is up is made of, for who finds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// Whether tenants are guests.
+    pub guests: bool,
+    /// Whether servers have Linux bridges.
+    pub bridged: bool,
+    /// The namespace of the fabric.
+    pub fabric: String,
+    /// The servers.
+    pub servers: Vec<MadeServer>,
+}
+
+/// A server of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeServer {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its end of the uplink.
+    pub uplink: String,
+    /// The fabric's end.
+    pub edge: String,
+    /// The control socket of its switch, where it has one.
+    pub control: PathBuf,
+    /// Its tenants.
+    pub tenants: Vec<MadeTenant>,
+}
+
+/// A tenant of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeTenant {
+    /// The name of its namespace, or the guest's.
+    pub name: String,
+    /// Its number on its server.
+    pub vm: u8,
+    /// Its address.
+    pub address: Ipv4Addr,
+}
+
+impl Made {
+    /// Of a plan.
+    pub fn of(plan: &Plan, place: &Place) -> Made {
+        let tenant = |t: &Tenant| MadeTenant { name: t.namespace.clone(), vm: t.vm, address: t.address };
+        let server = |s: &Server| MadeServer {
+            namespace: s.namespace.clone(),
+            uplink: s.uplink.into(),
+            edge: s.edge.clone(),
+            control: place.control(s),
+            tenants: s.tenants.iter().map(tenant).collect(),
+        };
+        Made {
+            guests: plan.has_guests(),
+            bridged: plan.is_bridged(),
+            fabric: plan.fabric.clone(),
+            servers: plan.servers.iter().map(server).collect(),
+        }
+    }
+
+    /// All tenants.
+    pub fn tenants(&self) -> impl Iterator<Item = &MadeTenant> {
+        self.servers.iter().flat_map(|s| &s.tenants)
+    }
+
+    /// Of the testbed that is in `place`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(place: &Place) -> io::Result<Made> {
+        Ok(serde_json::from_slice(&std::fs::read(place.made())?)?)
     }
 }
 
@@ -83,7 +177,7 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
     let mut text = format!(
         "# Server {host} of a testbed; made by `sluicenet testbed`.\n\
          [switch]\nname = \"s{host}\"\ncontrol = \"{control}\"\nports = {ports}\nslots = {slots}\nlossless = {virtual_network}\n\
-         [watchdog]\naction = \"alert\"\n\
+         [watchdog]\naction = \"alert\"\ndetection_time = \"{detection} ps\"\nrestoration_time = \"{restoration} ps\"\n\
          [uplink]\ndevice = \"{uplink}\"\nnetns = \"{netns}\"\nmac = \"{mac}\"\nrate = \"{rate} b/s\"\n\
          response = \"{response} ps\"\nlossless = {physical}\n\
          [overlay]\naddress = \"{address}\"\ncontroller = \"{CONTROLLER}:{UDP_PORT}\"\nlisten = {SERVERS_PORT}\n\
@@ -93,6 +187,8 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
         control = place.control(server).display(),
         ports = (server.tenants.len() + 1).max(2),
         slots = s.vswitch.slots.min(1 << 16),
+        detection = plan.watchdog[0].0,
+        restoration = plan.watchdog[1].0,
         virtual_network = list(virtual_network),
         uplink = server.uplink,
         netns = server.namespace,
@@ -107,16 +203,22 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
         let _ = write!(text, "[[server]]\naddress = \"{}\"\nmac = \"{}\"\n", other.address, mac(other.mac));
     }
     for tenant in &server.tenants {
-        let _ = write!(
-            text,
-            "[[port]]\nname = \"t{vm}\"\nkind = \"veth\"\ndevice = \"t{vm}\"\nnetns = \"{netns}\"\n\
-             tenant_netns = \"{tenant_netns}\"\nmac = \"{mac}\"\nip = \"{ip}\"\ntenant = {TENANT}\noffload = false\n",
-            vm = tenant.vm,
-            netns = server.namespace,
-            tenant_netns = tenant.namespace,
-            mac = mac(tenant.mac),
-            ip = tenant.address,
-        );
+        let _ = write!(text, "[[port]]\nname = \"t{}\"\ntenant = {TENANT}\n", tenant.vm);
+        let _ = write!(text, "mac = \"{}\"\nip = \"{}\"\n", mac(tenant.mac), tenant.address);
+        let _ = match plan.tenants {
+            TenantKind::Namespaces => write!(
+                text,
+                "kind = \"veth\"\ndevice = \"t{}\"\nnetns = \"{}\"\ntenant_netns = \"{}\"\noffload = false\n",
+                tenant.vm, server.namespace, tenant.namespace,
+            ),
+            // Without a lossless virtual network nobody waits for a slow program, either.
+            TenantKind::Guests => write!(
+                text,
+                "kind = \"vhost-user\"\nsocket = \"{}\"\nagent = {}\n",
+                place.port(tenant).display(),
+                s.vswitch.lossless,
+            ),
+        };
     }
     text
 }
@@ -141,6 +243,7 @@ pub fn write(plan: &Plan, place: &Place) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         file.write_all(text.as_bytes())
     };
+    put(place.made(), &serde_json::to_string(&Made::of(plan, place))?)?;
     put(place.controller(), &controller(plan))?;
     for server in &plan.servers {
         let words: [u64; 4] = entropy()?;

@@ -1,66 +1,45 @@
 //! A testbed that is up: its namespaces, its programs, and how both are gone again.
 
-use super::files::{self, CONTROL, CONTROLLER, Place};
-use super::{Plan, Server, bridge};
+use super::files::{self, CONTROL, CONTROLLER, Made, Place};
+use super::guest::hold::{ALL_UP, BOOT_TIME, Holder, ONE_UP};
+use super::guest::{self, Contents, Needs};
+use super::{Origin, Plan, Program, Server, bridge};
 use crate::switch::control::{Answer, Request, ask};
 use crate::switch::status::Status;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::link::{Feature, Links};
 use sluicenet_dataplane::kernel::netns::{self, Namespace};
 use sluicenet_dataplane::kernel::veth::Veth;
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::fs::{DirBuilder, File};
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a program may take to be ready, and to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program of a testbed: what tells it from another one that got its number later.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Program {
-    name: String,
-    pid: i32,
-    /// When it was started, in the kernel's ticks since it booted.
-    started: u64,
-}
+/// Programs of a testbed that are none of its servers'.
+const FABRIC: &str = "fabric";
+const GUESTS: &str = "guests";
+/// What starts a tenant's application in a guest.
+pub(super) const TENANT_PROGRAM: &str = "/usr/bin/sluicenet-tenant";
+/// What says there what the guest's kernel threw away.
+pub(super) const EDGES_PROGRAM: &str = "/usr/bin/sluicenet-edges";
 
-impl Program {
-    /// When process `pid` was started; `None` when there is none.
-    fn started(pid: i32) -> Option<u64> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // Its name stands in brackets and may hold anything.
-        let (_, rest) = stat.rsplit_once(')')?;
-        let mut fields = rest.split_whitespace();
-        // A zombie has ended.
-        if fields.next()? == "Z" {
-            return None;
-        }
-        fields.nth(18)?.parse().ok()
-    }
-    fn is_running(&self) -> bool {
-        Program::started(self.pid) == Some(self.started)
-    }
-    fn signal(&self, signal: Signal) {
-        if let (true, Some(pid)) = (self.is_running(), Pid::from_raw(self.pid)) {
-            // It may have ended just now.
-            let _ = rustix::process::kill_process(pid, signal);
-        }
-    }
-    fn read_all(place: &Place) -> Vec<Program> {
-        let text = std::fs::read_to_string(place.programs()).unwrap_or_default();
-        let program = |line: &str| {
-            let mut words = line.split(' ');
-            let (name, pid, started) = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-            Some(Program { name: name.into(), pid, started })
-        };
-        text.lines().filter_map(program).collect()
-    }
+/// What those are told who wait for a testbed to be up, and how they end it.
+#[derive(Clone, Copy)]
+pub struct Progress<'a> {
+    /// Is told how far it is.
+    pub say: &'a dyn Fn(&str),
+    /// When raised, what was made until then is removed.
+    pub stop: &'a AtomicBool,
 }
 
 /// A testbed that is up; it stays so when this is dropped.
@@ -78,11 +57,11 @@ pub fn is_up(place: &Place) -> bool {
 }
 
 impl Live {
-    /// Brings a testbed up. `scenario` tells the fabric's program which scenario it is of.
+    /// Brings a testbed up; `origin` is where its scenario comes from.
     ///
     /// # Errors
     /// What the system refused; what was made until then is gone again.
-    pub fn up(plan: &Plan, scenario: &[String]) -> io::Result<Live> {
+    pub fn up(plan: &Plan, origin: &Origin, progress: Progress<'_>) -> io::Result<Live> {
         let place = Place::of_the_machine();
         netns::may_make_namespaces()?;
         if is_up(&place) {
@@ -94,7 +73,11 @@ impl Live {
         let names: Vec<&str> = plan.namespaces().chain([CONTROL]).collect();
         std::fs::write(place.namespaces(), names.join("\n"))?;
         let mut live = Live { place, programs: Vec::new(), children: Vec::new() };
-        match live.bring_up(plan, scenario) {
+        let up = live.bring_up(plan, origin, progress).and_then(|()| match progress.stop.load(Ordering::Relaxed) {
+            true => Err(io::Error::new(ErrorKind::Interrupted, "stopped before it was up")),
+            false => Ok(()),
+        });
+        match up {
             Ok(()) => Ok(live),
             Err(e) => {
                 let logs = live.last_words();
@@ -118,16 +101,24 @@ impl Live {
         Ok(Live { place, programs, children: Vec::new() })
     }
 
-    /// The namespaces of its tenants.
+    /// What it is made of.
     ///
     /// # Errors
     /// When its files cannot be read.
-    pub fn tenants(&self) -> io::Result<Vec<String>> {
-        let names = std::fs::read_to_string(self.place.namespaces())?;
-        Ok(names.lines().filter(|name| name.contains("-t")).map(str::to_owned).collect())
+    pub fn made(&self) -> io::Result<Made> {
+        Made::read(&self.place)
     }
 
-    fn bring_up(&mut self, plan: &Plan, scenario: &[String]) -> io::Result<()> {
+    /// Its guests, by way of who holds them.
+    pub fn holder(&self) -> Holder {
+        Holder::of(&self.place)
+    }
+
+    fn bring_up(&mut self, plan: &Plan, origin: &Origin, progress: Progress<'_>) -> io::Result<()> {
+        if plan.has_guests() {
+            // Before anything else is made: what is missing here is missed most often.
+            Needs::find(plan.tenants().count(), &contents(origin)?, &self.place.image()).map_err(io::Error::other)?;
+        }
         if !plan.is_bridged() {
             make_control_network(plan)?;
         }
@@ -139,10 +130,10 @@ impl Live {
         if !plan.is_bridged() {
             self.start("controller", &["controller".into(), self.place.controller().display().to_string()])?;
         }
-        let fabric: Vec<String> =
-            ["testbed", "fabric"].iter().map(|&w| w.to_owned()).chain(scenario.iter().cloned()).collect();
-        self.start("fabric", &fabric)?;
-        self.wait_for_log("fabric", "fabric runs")?;
+        let told =
+            |what: &str| -> Vec<String> { ["testbed".into(), what.into()].into_iter().chain(origin.words()).collect() };
+        self.start(FABRIC, &told("fabric"))?;
+        self.wait_for_log(FABRIC, "fabric runs")?;
         if plan.is_bridged() {
             return Ok(());
         }
@@ -151,10 +142,37 @@ impl Live {
             let words = ["switch".into(), "run".into(), self.place.switch(server).display().to_string()];
             self.start(&format!("s{}", server.host), &words)?;
         }
+        if plan.has_guests() {
+            for server in &plan.servers {
+                let control = self.place.control(server);
+                self.wait(&format!("s{}", server.host), || status_of(&control).is_ok())?;
+            }
+            self.start(GUESTS, &told("guests"))?;
+            self.wait_for_guests(plan.tenants().count(), progress)?;
+        }
         for server in &plan.servers {
             self.wait_for_switch(server)?;
         }
         Ok(())
+    }
+
+    /// Waits until all guests are up, and says of each that is.
+    fn wait_for_guests(&mut self, guests: usize, progress: Progress<'_>) -> io::Result<()> {
+        let (log, mut said) = (self.place.log(GUESTS), 0);
+        let until = Instant::now() + BOOT_TIME * guests as u32;
+        loop {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let up: Vec<&str> = text.lines().filter(|line| line.starts_with(ONE_UP)).collect();
+            up.iter().skip(said).for_each(|line| (progress.say)(line));
+            said = up.len();
+            if text.lines().any(|line| line == ALL_UP) {
+                return Ok(());
+            }
+            if progress.stop.load(Ordering::Relaxed) {
+                return Err(io::Error::new(ErrorKind::Interrupted, "stopped before all guests were up"));
+            }
+            self.wait_a_little(GUESTS, until)?;
+        }
     }
 
     fn start(&mut self, name: &str, words: &[String]) -> io::Result<()> {
@@ -170,10 +188,8 @@ impl Live {
             // Ctrl-C is for who drives the testbed, which then brings it down.
             .process_group(0)
             .spawn()?;
-        let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-        let program = Program { name: name.into(), pid, started: Program::started(pid).unwrap_or_default() };
-        let line = format!("{} {} {}\n", program.name, program.pid, program.started);
-        OpenOptions::new().append(true).open(self.place.programs())?.write_all(line.as_bytes())?;
+        let program = Program::new(name, i32::try_from(child.id()).map_err(io::Error::other)?);
+        program.record(&self.place)?;
         self.children.push(child);
         self.programs.push(program);
         Ok(())
@@ -182,17 +198,23 @@ impl Live {
     /// Waits until something is so, or a program has ended.
     fn wait(&mut self, name: &str, so: impl Fn() -> bool) -> io::Result<()> {
         let until = Instant::now() + PATIENCE;
-        let at = self.programs.iter().position(|p| p.name == name);
         while !so() {
-            let ended = match at.and_then(|at| self.children.get_mut(at)) {
-                Some(child) => child.try_wait()?.is_some(),
-                None => false,
-            };
-            if ended || Instant::now() > until {
-                return Err(io::Error::other(format!("{name} did not start")));
-            }
-            std::thread::sleep(Duration::from_millis(5));
+            self.wait_a_little(name, until)?;
         }
+        Ok(())
+    }
+
+    /// Waits a little for a program that has not ended, until it is too late.
+    fn wait_a_little(&mut self, name: &str, until: Instant) -> io::Result<()> {
+        let at = self.programs.iter().position(|p| p.name == name);
+        let ended = match at.and_then(|at| self.children.get_mut(at)) {
+            Some(child) => child.try_wait()?.is_some(),
+            None => false,
+        };
+        if ended || Instant::now() > until {
+            return Err(io::Error::other(format!("{name} did not start")));
+        }
+        std::thread::sleep(Duration::from_millis(5));
         Ok(())
     }
 
@@ -225,11 +247,25 @@ impl Live {
     ///
     /// # Errors
     /// When one does not answer.
-    pub fn statuses(&self, plan: &Plan) -> io::Result<Vec<Status>> {
-        if plan.is_bridged() {
-            return Ok(Vec::new());
+    pub fn statuses(&self) -> io::Result<Vec<Status>> {
+        let made = self.made()?;
+        made.servers.iter().filter(|_| !made.bridged).map(|server| status_of(&server.control)).collect()
+    }
+
+    /// What the fabric says while it runs on, as it prints it.
+    ///
+    /// # Errors
+    /// When there is none, or it does not answer.
+    pub fn fabric_now(&mut self) -> io::Result<String> {
+        let program = self.programs.iter().find(|p| p.name == FABRIC).cloned();
+        let program = program.ok_or_else(|| io::Error::new(ErrorKind::NotFound, "no fabric"))?;
+        let file = self.place.fabric_now();
+        match std::fs::remove_file(&file) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => program.signal(Signal::USR1),
         }
-        plan.servers.iter().map(|server| status_of(&self.place.control(server))).collect()
+        self.wait(FABRIC, || file.exists() || !program.is_running())?;
+        std::fs::read_to_string(&file)
     }
 
     /// Ends a program and returns what it printed.
@@ -262,7 +298,8 @@ impl Live {
     /// # Errors
     /// What could not be removed.
     pub fn down(mut self) -> io::Result<Vec<String>> {
-        let programs = std::mem::take(&mut self.programs);
+        // Guests were written down by who holds them.
+        let programs = Program::read_all(&self.place);
         for program in &programs {
             program.signal(Signal::TERM);
         }
@@ -290,8 +327,10 @@ impl Live {
 pub fn clean() -> io::Result<Vec<String>> {
     let place = Place::of_the_machine();
     let mut gone = Vec::new();
-    for program in Program::read_all(&place).iter().filter(|p| p.is_running()) {
-        program.signal(Signal::KILL);
+    let running: Vec<Program> = Program::read_all(&place).into_iter().filter(Program::is_running).collect();
+    // All at once: who holds guests takes them with it.
+    running.iter().for_each(|program| program.signal(Signal::KILL));
+    for program in running {
         gone.push(format!("process {} ({})", program.pid, program.name));
         let until = Instant::now() + PATIENCE;
         while program.is_running() && Instant::now() < until {
@@ -305,6 +344,24 @@ pub fn clean() -> io::Result<Vec<String>> {
         Err(e) => return Err(e),
     }
     Ok(gone)
+}
+
+/// What guests of a testbed have: this program, what says which scenario it is of, and iperf3 where that is installed.
+fn contents(origin: &Origin) -> io::Result<Contents> {
+    let own = std::env::current_exe()?;
+    let mut files = origin.guest_files();
+    let name = own.file_name().unwrap_or_default().to_string_lossy();
+    files.push((TENANT_PROGRAM.into(), script(&name, "tenant", &origin.guest_words())));
+    files.push((EDGES_PROGRAM.into(), script(&name, "edges", &[])));
+    let programs = [own.clone()].into_iter().chain(guest::program("iperf3").ok()).collect();
+    Ok(Contents { programs, files })
+}
+
+/// A script that runs a hidden verb of the testbed.
+fn script(program: &str, verb: &str, words: &[String]) -> Arc<[u8]> {
+    let quoted: Vec<String> = words.iter().map(|w| format!("'{}'", w.replace('\'', "'\\''"))).collect();
+    let line = format!("#!/bin/sh\nexec '/usr/bin/{program}' testbed {verb} {} \"$@\"\n", quoted.join(" "));
+    line.into_bytes().into()
 }
 
 fn status_of(control: &Path) -> io::Result<Status> {
@@ -348,6 +405,9 @@ fn make_server(plan: &Plan, server: &Server, fabric: &Namespace) -> io::Result<(
     })??;
     if plan.is_bridged() {
         return Ok(bridge::make(plan, server, &inside)?);
+    }
+    if plan.has_guests() {
+        return Ok(());
     }
     for tenant in &server.tenants {
         let namespace = Namespace::create(&tenant.namespace)?;

@@ -1,7 +1,7 @@
 //! Partition/Aggregate on a testbed, one variant of a scenario after the other, and the same simulated.
 
-use super::live::Live;
-use super::{Plan, bridge, pa};
+use super::live::{Live, Progress};
+use super::{Origin, Plan, bridge, pa};
 use crate::records::Existing;
 use crate::run::{self, Job, Options};
 use crate::scenario::Variant;
@@ -111,25 +111,29 @@ pub struct Cell {
     pub simulated: Option<Simulated>,
 }
 
-/// Runs one variant. `words` tell the fabric's program which scenario it is of.
+/// Runs one variant; `origin` is where it comes from.
 ///
 /// # Errors
 /// What the system refused; the testbed is down again.
-pub fn measure(variant: &Variant, words: &[String], simulate: bool, stop: &AtomicBool) -> io::Result<Cell> {
-    let plan = Plan::new(&variant.scenario).map_err(io::Error::other)?;
-    let mut live = Live::up(&plan, words)?;
-    let counters = bridge::Counters::open(&plan);
-    let outcome = pa::run(&plan.scenario, &pa::places(&plan), stop);
+pub fn measure(variant: &Variant, origin: &Origin, simulate: bool, progress: Progress<'_>) -> io::Result<Cell> {
+    let (plan, stop) = (Plan::new(&variant.scenario).map_err(io::Error::other)?, progress.stop);
+    let mut live = Live::up(&plan, origin, progress)?;
+    let counters = live.made().and_then(|made| Ok(bridge::Counters::open(&made)?));
+    let outcome = match plan.has_guests() {
+        true => pa::run_in_guests(&plan, &live.holder(), stop),
+        false => pa::run(&plan.scenario, &pa::places(&plan), stop).map(|outcome| (outcome, BTreeMap::new())),
+    };
     // Before anything ends: what is on its way then is lost.
-    let statuses = live.statuses(&plan);
-    let of_bridges = counters.and_then(|mut c| c.read());
+    let statuses = live.statuses();
+    let of_bridges = counters.and_then(|mut c| Ok(c.read()?));
     let fabric = live.end("fabric");
     live.down()?;
     let (statuses, fabric) = (statuses?, fabric?);
     let fabric: FabricFigures = serde_json::from_str(&fabric).map_err(io::Error::other)?;
-    let outcome = outcome.map_err(io::Error::other)?;
-    let mut lost = lost(&statuses, &fabric);
+    let (outcome, of_guests) = outcome.map_err(io::Error::other)?;
+    let mut lost = Lost::of(&statuses, &fabric);
     lost.add_bridges(of_bridges?);
+    lost.add_guests(of_guests);
     let simulated = if simulate { Some(simulated(&plan, stop)?) } else { None };
     Ok(Cell {
         variant: variant.label.clone(),
@@ -143,8 +147,36 @@ pub fn measure(variant: &Variant, words: &[String], simulate: bool, stop: &Atomi
 }
 
 impl Lost {
+    /// What guests' kernels threw away between their applications and their devices.
+    pub(super) fn add_guests(&mut self, places: BTreeMap<String, u64>) {
+        self.edges = places.values().fold(self.edges, |sum, n| sum.saturating_add(*n));
+        self.edges_by_place.extend(places);
+    }
+
+    /// What was lost since `before`.
+    pub(super) fn since(mut self, before: &Lost) -> Lost {
+        let minus = |now: &mut BTreeMap<String, u64>, before: &BTreeMap<String, u64>| {
+            now.iter_mut().for_each(|(name, n)| *n = n.saturating_sub(before.get(name).copied().unwrap_or(0)));
+            now.retain(|_, n| *n > 0);
+        };
+        minus(&mut self.edges_by_place, &before.edges_by_place);
+        minus(&mut self.by_reason, &before.by_reason);
+        Lost {
+            virtual_network: self.virtual_network.saturating_sub(before.virtual_network),
+            physical_network: self.physical_network.saturating_sub(before.physical_network),
+            edges: self.edges.saturating_sub(before.edges),
+            otherwise: self.otherwise.saturating_sub(before.otherwise),
+            ..self
+        }
+    }
+
+    /// All that was lost where none may be in ZZ.
+    pub fn total(&self) -> u64 {
+        self.virtual_network + self.physical_network + self.edges
+    }
+
     /// What the kernel threw away at bridges: between tenants it is the virtual network's loss, at uplinks the physical one's.
-    fn add_bridges(&mut self, losses: bridge::Losses) {
+    pub(super) fn add_bridges(&mut self, losses: bridge::Losses) {
         let t = losses.tenants;
         let places = [("qdisc", t.qdisc), ("tenant_device", t.tenant_device), ("switch_device", t.switch_device)];
         for (place, frames) in places.into_iter().chain([("softnet", t.softnet)]).filter(|p| p.1 > 0) {
@@ -161,38 +193,42 @@ impl Lost {
 /// Drops between a device and the stack.
 const SOFTNET: &str = "edge_softnet";
 
-fn lost(statuses: &[Status], fabric: &FabricFigures) -> Lost {
-    let is_congestion = |name: &str| DropReason::ALL.iter().any(|r| r.name() == name && r.is_congestion());
-    let mut lost = Lost::default();
-    for port in statuses.iter().flat_map(|s| &s.ports) {
-        let uplink = port.kind == "uplink";
-        let mut named = |who: &str, name: &str, frames: u64| {
-            *lost.by_reason.entry(format!("{who} {name}")).or_default() += frames;
-        };
-        port.dropped.iter().for_each(|(name, frames)| named(&format!("{} dropped", port.kind), name, *frames));
-        port.refused.iter().for_each(|(name, frames)| named(&format!("{} refused", port.kind), name, *frames));
-        for (name, frames) in &port.dropped {
-            *(if is_congestion(name) { &mut lost.virtual_network } else { &mut lost.otherwise }) += frames;
-        }
-        for (name, frames) in &port.refused {
-            // What came over the fabric and had no room is lost behind it.
-            *(if uplink && is_congestion(name) { &mut lost.physical_network } else { &mut lost.otherwise }) += frames;
-        }
-        for (name, frames) in &port.counters {
-            if name.starts_with("edge_") {
-                let known = lost.edges_by_place.entry(name.clone()).or_default();
-                // The kernel counts this one for the whole machine, and every port shows the same.
-                *known = if name == SOFTNET { (*known).max(*frames) } else { *known + frames };
+impl Lost {
+    /// What switches and a fabric have counted since they began.
+    pub(super) fn of(statuses: &[Status], fabric: &FabricFigures) -> Lost {
+        let is_congestion = |name: &str| DropReason::ALL.iter().any(|r| r.name() == name && r.is_congestion());
+        let mut lost = Lost::default();
+        for port in statuses.iter().flat_map(|s| &s.ports) {
+            let uplink = port.kind == "uplink";
+            let mut named = |who: &str, name: &str, frames: u64| {
+                *lost.by_reason.entry(format!("{who} {name}")).or_default() += frames;
+            };
+            port.dropped.iter().for_each(|(name, frames)| named(&format!("{} dropped", port.kind), name, *frames));
+            port.refused.iter().for_each(|(name, frames)| named(&format!("{} refused", port.kind), name, *frames));
+            for (name, frames) in &port.dropped {
+                *(if is_congestion(name) { &mut lost.virtual_network } else { &mut lost.otherwise }) += frames;
+            }
+            for (name, frames) in &port.refused {
+                // What came over the fabric and had no room is lost behind it.
+                *(if uplink && is_congestion(name) { &mut lost.physical_network } else { &mut lost.otherwise }) +=
+                    frames;
+            }
+            for (name, frames) in &port.counters {
+                if name.starts_with("edge_") {
+                    let known = lost.edges_by_place.entry(name.clone()).or_default();
+                    // The kernel counts this one for the whole machine, and every port shows the same.
+                    *known = if name == SOFTNET { (*known).max(*frames) } else { *known + frames };
+                }
             }
         }
+        for (name, frames) in &fabric.dropped {
+            lost.by_reason.insert(format!("fabric {name}"), *frames);
+            *(if is_congestion(name) { &mut lost.physical_network } else { &mut lost.otherwise }) += frames;
+        }
+        lost.edges_by_place.retain(|_, frames| *frames > 0);
+        lost.edges = lost.edges_by_place.values().sum::<u64>() + fabric.lost_at_devices;
+        lost
     }
-    for (name, frames) in &fabric.dropped {
-        lost.by_reason.insert(format!("fabric {name}"), *frames);
-        *(if is_congestion(name) { &mut lost.physical_network } else { &mut lost.otherwise }) += frames;
-    }
-    lost.edges_by_place.retain(|_, frames| *frames > 0);
-    lost.edges = lost.edges_by_place.values().sum::<u64>() + fabric.lost_at_devices;
-    lost
 }
 
 fn simulated(plan: &Plan, stop: &AtomicBool) -> io::Result<Simulated> {

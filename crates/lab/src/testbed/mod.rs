@@ -10,11 +10,16 @@ mod bridge;
 pub mod fabric;
 pub mod files;
 pub mod guest;
+pub mod iperf;
 pub mod live;
 pub mod measure;
+mod origin;
 pub mod pa;
 mod plan;
+mod program;
 mod slowed;
 
+pub use origin::Origin;
 pub use plan::{PREFIX, Plan, Server, Tenant};
+pub use program::Program;
 pub use slowed::slowed;

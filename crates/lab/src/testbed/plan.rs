@@ -1,11 +1,13 @@
 //! What a testbed is made of, computed from the scenario and nothing else.
 
+use super::guest::GUESTS_MAX;
 use super::slowed;
 use crate::build;
 use crate::scenario::{
     FlowControl, FramingKind, LINK_RATE_MIN, Link, Result, Scenario, Shape, TenantKind, Transport, VirtualSwitch,
     Workload,
 };
+use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -16,6 +18,10 @@ use std::net::Ipv4Addr;
 pub const SERVERS_MAX: u32 = 256;
 /// The longest delay of a link or a box: a thousand seconds.
 const DELAY_MAX: Duration = Duration::from_secs(1_000);
+/// The longest that a watchdog waits.
+const WATCHDOG_MAX: Duration = Duration::from_secs(3_600);
+/// A guest that is emulated beside others may stand still for so long, and its network with it.
+const GUEST_QUIET: Duration = Duration::from_secs(10);
 /// What every namespace of a testbed is called at first: `sluicenet clean` removes those and no others.
 pub const PREFIX: &str = "sluice-";
 
@@ -26,7 +32,7 @@ pub struct Tenant {
     pub host: HostId,
     /// Its number there.
     pub vm: u8,
-    /// The namespace it is, or that its guest's console runs in.
+    /// What it is called: the namespace it is, or a guest.
     pub namespace: String,
     /// Its address in the overlay, in [`Plan::OVERLAY_PREFIX`] bits of network.
     pub address: Ipv4Addr,
@@ -70,6 +76,8 @@ pub struct Plan {
     pub switch: VirtualSwitch,
     /// Which networks hold frames back.
     pub flow_control: FlowControl,
+    /// After how long without movement a link's watchdog acts, and lets go again.
+    pub watchdog: [Duration; 2],
     /// Largest IP packet of a tenant, in bytes.
     pub tenant_mtu: u32,
     /// Largest IP packet of the physical network, in bytes.
@@ -96,9 +104,15 @@ impl Plan {
         if scenario.framing.kind != FramingKind::Ethernet {
             return refuse("framing.kind", "real frames are Ethernet's".into());
         }
-        if scenario.testbed.tenants == TenantKind::Guests {
-            let e = scenario.places.error("testbed.tenants", "the testbed boots no guests yet");
-            return Err(e.expected("namespaces"));
+        let guests = scenario.testbed.tenants == TenantKind::Guests;
+        let machines = counts.hosts * scenario.server.vms + (counts.endpoints() - counts.hosts);
+        if guests && machines as usize > GUESTS_MAX {
+            let message = format!("a testbed of {machines} guests: at most {GUESTS_MAX}");
+            return Err(scenario.places.error("testbed.tenants", message).expected("fewer of them, or \"namespaces\""));
+        }
+        if guests && scenario.testbed.switch == VirtualSwitch::Bridge {
+            let e = scenario.places.error("testbed.switch", "guests are at a switch of this project");
+            return Err(e.expected("\"zvale\", or testbed.tenants = \"namespaces\""));
         }
         if scenario.testbed.switch == VirtualSwitch::Bridge && scenario.flow_control() != FlowControl::Ll {
             let e = scenario.places.error("testbed.switch", "a Linux bridge holds nobody back");
@@ -156,6 +170,11 @@ impl Plan {
             tenants: slow.testbed.tenants,
             switch: slow.testbed.switch,
             flow_control: slow.flow_control(),
+            watchdog: [DETECTION_TIME, RESTORATION_TIME].map(|time| {
+                // In slow motion pauses are longer, and so is what makes one suspect.
+                let slowed = time.saturating_mul(scenario.testbed.slowdown).min(WATCHDOG_MAX);
+                if guests { slowed.max(GUEST_QUIET) } else { slowed }
+            }),
             tenant_mtu: slow.host_mtu().as_bytes() as u32,
             mtu: slow.framing.mtu.as_bytes() as u32,
             scenario: slow,
@@ -183,13 +202,21 @@ impl Plan {
         self.servers.get(host as usize)?.tenants.get(vm as usize)
     }
 
+    /// All tenants, in the order of their servers.
+    pub fn tenants(&self) -> impl Iterator<Item = &Tenant> {
+        self.servers.iter().flat_map(|s| &s.tenants)
+    }
+
+    /// Whether tenants are guests.
+    pub fn has_guests(&self) -> bool {
+        self.tenants == TenantKind::Guests
+    }
+
     /// Every namespace there is to be.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
-        let servers = self
-            .servers
-            .iter()
-            .flat_map(|s| std::iter::once(s.namespace.as_str()).chain(s.tenants.iter().map(|t| t.namespace.as_str())));
-        std::iter::once(self.fabric.as_str()).chain(servers)
+        let tenants = self.tenants().filter(|_| !self.has_guests()).map(|t| t.namespace.as_str());
+        let servers = self.servers.iter().map(|s| s.namespace.as_str());
+        std::iter::once(self.fabric.as_str()).chain(servers).chain(tenants)
     }
 }
 
@@ -250,6 +277,13 @@ mod tests {
     }
 
     #[test]
+    fn guests_have_names_and_addresses_and_no_namespaces() {
+        let p = plan(&format!("{TREE}{PA}[testbed]\ntenants = \"guests\"\nslowdown = 100\n")).unwrap();
+        assert_eq!((p.namespaces().count(), p.tenants().count(), p.has_guests()), (1 + 8, 8 * 4, true));
+        assert_eq!(p.tenants().last().map(|t| t.namespace.as_str()), Some("sluice-s7-t3"));
+    }
+
+    #[test]
     fn slow_motion_keeps_bytes_in_flight_and_load() {
         let text = format!("{TREE}link_delay = \"50 ns\"\n{PA}[testbed]\nslowdown = 100\n");
         let p = plan(&text).unwrap();
@@ -281,8 +315,10 @@ mod tests {
         assert!(e.contains("delay is out of range"), "{e}");
         let e = refused(&format!("[topology]\nkind = \"xgft\"\nm = [4]\nw = [2]\n{}", PA.replace('7', "3")));
         assert!(e.contains("has 2 links"), "{e}");
-        let e = refused(&format!("{TREE}{PA}[testbed]\ntenants = \"guests\"\n"));
-        assert!(e.contains("boots no guests yet"), "{e}");
+        let e = refused(&format!("{TREE}{PA}[testbed]\ntenants = \"guests\"\nswitch = \"bridge\"\n"));
+        assert!(e.contains("at a switch of this project"), "{e}");
+        let e = refused(&format!("{TREE}{PA}[server]\nvms = 9\n[testbed]\ntenants = \"guests\"\n"));
+        assert!(e.contains("72 guests: at most 64"), "{e}");
         let e = refused(&format!("{TREE}{PA}[testbed]\nswitch = \"bridge\"\n"));
         assert!(e.contains("holds nobody back") && e.contains("\"LL\""), "{e}");
         let e = refused(&format!("[topology]\nkind = \"single-switch\"\nhosts = 300\n{PA}"));

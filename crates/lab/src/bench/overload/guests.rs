@@ -2,7 +2,7 @@
 
 use super::load::{Load, PORT, Received, Sent, Stack};
 use super::{OverloadError, SENDERS, SINK, Setup, Switch};
-use crate::testbed::guest::{Attachment, Guest, GuestConfig, GuestError, Nic, Parts};
+use crate::testbed::guest::{Attachment, Contents, Guest, GuestConfig, GuestError, Image, Nic, Parts};
 use serde::de::DeserializeOwned;
 use sluicenet_dataplane::kernel::lan::{DEVICE, Lan};
 use sluicenet_dataplane::kernel::netns::{Namespace, PREFIX};
@@ -62,24 +62,27 @@ impl Guests {
         let mut ends: Vec<Option<OwnedFd>> =
             ends.iter().map(Peer::descriptor).map(|end| end.map(Some)).collect::<Result<_, _>>()?;
         ends.resize_with(SENDERS + 1, || None);
+        let contents = Contents { programs: vec![program.clone()], files: Vec::new() };
+        let image = Image::write(&parts, &contents, &setup.scratch.join("initramfs"))?;
         let mut starting = Vec::new();
         for (i, end) in ends.into_iter().enumerate() {
             let attachment = match (setup.switch, end) {
                 (Switch::Ours, Some(end)) => Attachment::Socket(end),
                 (Switch::Ours, None) => Attachment::VhostUser(socket(&setup.scratch, i)),
-                // Open vSwitch in user space hands frames on as they are: checksums have to be in them.
-                (kind, _) => Attachment::Tap {
-                    namespace: switch.name().to_owned(),
-                    device: tap(i),
-                    offloads: kind == Switch::Bridge && nic == Nic::Virtio,
-                },
+                _ => Attachment::Tap { namespace: switch.name().to_owned(), device: tap(i) },
             };
+            // Open vSwitch in user space hands frames on as they are: checksums have to be in them.
+            let offloads = matches!(setup.switch, Switch::Bridge | Switch::Ours) && nic == Nic::Virtio;
             let config = GuestConfig {
                 mac: Lan::mac(i),
                 address: Lan::address(i),
+                prefix: 24,
+                mtu: 1500,
                 nic,
                 attachment,
-                programs: vec![program.clone()],
+                offloads,
+                queue: None,
+                image: image.clone(),
                 memory_mib: MEMORY_MIB,
             };
             let folder = setup.scratch.join(format!("guest-{i}"));
@@ -97,8 +100,7 @@ impl Guests {
         let program = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut guests = Guests { guests, program };
         for (i, guest) in guests.guests.iter_mut().enumerate() {
-            // Nothing but the experiment's frames: who is where is known, and nobody looks for neighbours or routers.
-            said(guest, "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6")?;
+            // Nothing but the experiment's frames: who is where is known.
             for j in (0..=SENDERS).filter(|&j| j != i) {
                 let mac = Lan::mac(j).map(|b| format!("{b:02x}")).join(":");
                 said(guest, &format!("arp -s {} {mac}", Lan::address(j)))?;
@@ -168,12 +170,7 @@ fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
 
 /// Has a guest do something that must work; what it said.
 fn run(guest: &mut Guest, command: &str, patience: Duration) -> Result<String, OverloadError> {
-    let outcome = guest.run(command, patience)?;
-    if outcome.code != 0 {
-        let why = format!("in a guest: {command}: exit code {}: {}", outcome.code, outcome.text.trim());
-        return Err(io::Error::other(why).into());
-    }
-    Ok(outcome.text)
+    Ok(guest.must(command, patience)?)
 }
 
 fn said(guest: &mut Guest, command: &str) -> Result<String, OverloadError> {

@@ -1,16 +1,69 @@
 //! The file system a guest starts from.
 
-use super::{GuestConfig, GuestError, MARK, Parts, at};
+use super::{GuestError, MARK, Parts, at};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+
+/// What guests of an image have beside busybox and the modules.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// Programs of this machine, with their libraries; under their own names in `/usr/bin`.
+    pub programs: Vec<PathBuf>,
+    /// Files of their own, which may be executed: where they are, and what is in them.
+    pub files: Vec<(PathBuf, Arc<[u8]>)>,
+}
+
+/// What guests start from. Nothing of it tells one guest from another.
+#[derive(Clone, Debug)]
+pub struct Image {
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Image {
+    /// MiB of a kernel and of what it needs to run a few programs.
+    const KERNEL_MIB: u64 = 128;
+
+    /// Makes one in a file.
+    ///
+    /// # Errors
+    /// When something cannot be read or written.
+    pub fn write(parts: &Parts, contents: &Contents, path: &Path) -> Result<Image, GuestError> {
+        let bytes = file_system(parts, contents)?;
+        std::fs::write(path, &bytes).map_err(at(path))?;
+        Ok(Image { path: path.to_owned(), bytes: bytes.len() as u64 })
+    }
+
+    /// One that was made before.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn open(path: &Path) -> Result<Image, GuestError> {
+        let bytes = std::fs::metadata(path).map_err(at(path))?.len();
+        Ok(Image { path: path.to_owned(), bytes })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// MiB that a guest needs for it: it is there twice while it is unpacked, and may then be half of the memory.
+    pub fn memory_mib(&self) -> u32 {
+        let image = self.bytes.div_ceil(1 << 20);
+        u32::try_from(Image::KERNEL_MIB + 5 * image / 2).unwrap_or(u32::MAX)
+    }
+}
 
 /// The initial file system, in the "newc" form of cpio, which the kernel unpacks.
-pub(super) fn file_system(parts: &Parts, config: &GuestConfig) -> Result<Vec<u8>, GuestError> {
+fn file_system(parts: &Parts, contents: &Contents) -> Result<Vec<u8>, GuestError> {
     let mut archive = Archive::default();
     ["dev", "proc", "sys", "tmp"].iter().for_each(|name| archive.folders(Path::new(name)));
     archive.entry("dev/console", 0o020_600, (5, 1), &[]);
     archive.file(Path::new("bin/busybox"), &parts.busybox)?;
+    archive.libraries_of(&parts.busybox)?;
     let mut init = String::from("#!/bin/busybox sh\n/bin/busybox --install -s /bin\nexport PATH=/bin:/usr/bin\n");
     init += "mount -t proc proc /proc\nmount -t sysfs sysfs /sys\nmount -t devtmpfs dev /dev\n";
     for module in &parts.modules {
@@ -18,18 +71,21 @@ pub(super) fn file_system(parts: &Parts, config: &GuestConfig) -> Result<Vec<u8>
         archive.file(&name, module)?;
         init += &format!("insmod /{}\n", name.display());
     }
-    for program in &config.programs {
+    for program in &contents.programs {
         archive.file(&Path::new("usr/bin").join(program.file_name().unwrap_or_default()), program)?;
-        for library in libraries(program)? {
-            archive.file(library.strip_prefix("/").unwrap_or(&library), &library)?;
-        }
+        archive.libraries_of(program)?;
     }
-    init += &format!("ip link set lo up\nip addr add {}/24 dev eth0\nip link set eth0 up\n", config.address);
+    // Nothing but what it is told to say: no neighbours and routers are looked for.
+    init += "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6\n";
+    init += "ip link set lo up\n";
     init += &format!("stty -echo\nn=0\necho '{MARK}0 0'\n");
     init += "while IFS= read -r line; do\n";
     init += &format!("n=$((n + 1)); sh -c \"$line\" </dev/null 2>&1; code=$?; echo; echo \"{MARK}$n $code\"\n");
     init += "done\n";
     archive.entry("init", 0o100_755, (0, 0), init.as_bytes());
+    for (name, data) in &contents.files {
+        archive.data(name.strip_prefix("/").unwrap_or(name), data);
+    }
     archive.entry("TRAILER!!!", 0, (0, 0), &[]);
     Ok(archive.bytes)
 }
@@ -67,9 +123,19 @@ impl Archive {
     fn file(&mut self, name: &Path, from: &Path) -> Result<(), GuestError> {
         let mut data = std::fs::read(from).map_err(at(from))?;
         leave_out_symbols(&mut data);
-        self.folders(name.parent().unwrap_or(Path::new("")));
-        self.entry(&name.to_string_lossy(), 0o100_755, (0, 0), &data);
+        self.data(name, &data);
         Ok(())
+    }
+
+    /// What a program loads.
+    fn libraries_of(&mut self, program: &Path) -> Result<(), GuestError> {
+        libraries(program)?.iter().try_for_each(|l| self.file(l.strip_prefix("/").unwrap_or(l), l))
+    }
+
+    /// A file, which may be executed.
+    fn data(&mut self, name: &Path, data: &[u8]) {
+        self.folders(name.parent().unwrap_or(Path::new("")));
+        self.entry(&name.to_string_lossy(), 0o100_755, (0, 0), data);
     }
 }
 

@@ -3,65 +3,36 @@
 //!
 //! A guest is told what to do through its serial console, one command at a time.
 
+pub mod hold;
 mod image;
+mod machine;
+mod needs;
+mod parts;
 
-use serde::Serialize;
+pub use image::{Contents, Image};
+use machine::{Machine, qemu};
+pub use needs::{GUESTS_MAX, Needs};
+pub use parts::{Nic, Parts, program};
+
+use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::kernel::netns::Namespace;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A guest's network device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Nic {
-    /// Made for virtual machines
-    Virtio,
-    /// Intel's, emulated whole
-    E1000,
-}
-
-impl Nic {
-    /// Its modules, each after those it needs, and those of what an agent asks the kernel.
-    fn modules(self) -> &'static [&'static str] {
-        match self {
-            Nic::Virtio => &[
-                "virtio_ring",
-                "virtio",
-                "virtio_pci_modern_dev",
-                "virtio_pci_legacy_dev",
-                "virtio_pci",
-                "failover",
-                "net_failover",
-                "virtio_net",
-                "inet_diag",
-                "udp_diag",
-            ],
-            Nic::E1000 => &["e1000", "inet_diag", "udp_diag"],
-        }
-    }
-
-    /// The package of a kernel that has them.
-    fn package(self) -> &'static str {
-        match self {
-            Nic::Virtio => "linux-image-cloud-amd64",
-            // The cloud kernel leaves it out.
-            Nic::E1000 => "linux-image-amd64",
-        }
-    }
-}
-
+/// The network device of a guest.
+pub const GUEST_DEVICE: &str = "eth0";
 /// Bytes of a line that a terminal takes at once, less its end (termios(3), canonical mode).
 const COMMAND_BYTES_MAX: usize = 4_000;
 
 /// Begins the line that says how a command ended.
 const MARK: &str = "=== ";
+/// Bytes that a guest may say in answer to one command.
+const SAID_BYTES_MAX: usize = 64 << 20;
 
 /// Why there is no guest, or no answer of it.
 #[derive(Debug)]
@@ -76,6 +47,12 @@ pub enum GuestError {
     Ended(String),
     /// It did not do this in time; what its console said last.
     Late(String, String),
+    /// It said more than this in answer to one command.
+    Verbose(usize),
+    /// So many guests, of so many MiB in all, where the machine has so many to give.
+    Memory(usize, u64, u64),
+    /// What was to be done there failed: the command, its exit code, what it said.
+    Failed(String, i32, String),
 }
 
 impl fmt::Display for GuestError {
@@ -91,6 +68,12 @@ impl fmt::Display for GuestError {
             }
             GuestError::Ended(said) => write!(f, "the guest ended; its console said: {said}"),
             GuestError::Late(what, said) => write!(f, "the guest did not {what} in time; its console said: {said}"),
+            GuestError::Verbose(most) => write!(f, "the guest said more than {most} bytes"),
+            GuestError::Memory(guests, needed, free) => {
+                write!(f, "{guests} guests need {needed} MiB of memory, and this machine has {free} MiB to give: ")?;
+                f.write_str("fewer of them (server.vms, topology.hosts), or testbed.tenants = \"namespaces\"")
+            }
+            GuestError::Failed(command, code, said) => write!(f, "in a guest: {command}: exit code {code}: {said}"),
         }
     }
 }
@@ -99,71 +82,6 @@ impl std::error::Error for GuestError {}
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> GuestError {
     move |e| GuestError::Io(path.display().to_string(), e)
-}
-
-/// What a guest is made from.
-#[derive(Clone, Debug)]
-pub struct Parts {
-    qemu: PathBuf,
-    busybox: PathBuf,
-    kernel: PathBuf,
-    modules: Vec<PathBuf>,
-}
-
-impl Parts {
-    /// What is installed here for guests with such a network device.
-    ///
-    /// # Errors
-    /// Says the first thing that is missing, and what to install.
-    pub fn find(nic: Nic) -> Result<Parts, GuestError> {
-        let qemu = program("qemu-system-x86_64")?;
-        let busybox = program("busybox")?;
-        let boot = Path::new("/boot");
-        let files = std::fs::read_dir(boot).map_err(at(boot))?.flatten();
-        let mut versions: Vec<String> =
-            files.filter_map(|f| f.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned)).collect();
-        // Those made for guests are up sooner.
-        versions.sort_by_key(|version| (!version.contains("cloud"), std::cmp::Reverse(version.clone())));
-        for version in &versions {
-            if let Some(modules) = modules(Path::new("/lib/modules").join(version).as_path(), nic) {
-                return Ok(Parts { qemu, busybox, kernel: boot.join(format!("vmlinuz-{version}")), modules });
-            }
-        }
-        let (names, package) = (nic.modules().join(", "), nic.package());
-        Err(GuestError::Missing(format!(
-            "no kernel in /boot with the modules {names}, not compressed ({package} has them)"
-        )))
-    }
-}
-
-/// The modules of a network device among those of a kernel, without those that are built in; `None` when one is missing.
-fn modules(of: &Path, nic: Nic) -> Option<Vec<PathBuf>> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![of.join("kernel")];
-    while let Some(folder) = folders.pop() {
-        for file in std::fs::read_dir(&folder).ok()?.flatten() {
-            let path = file.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if let Some(name) = path.file_name().and_then(|n| n.to_str()?.strip_suffix(".ko")) {
-                found.insert(name.to_owned(), path.clone());
-            }
-        }
-    }
-    let built_in = std::fs::read_to_string(of.join("modules.builtin")).unwrap_or_default();
-    let is_built_in = |name: &str| built_in.lines().any(|line| line.ends_with(&format!("/{name}.ko")));
-    let wanted = nic.modules().iter().filter(|name| !is_built_in(name));
-    wanted.map(|&name| found.get(name).cloned()).collect()
-}
-
-/// Where a program is.
-///
-/// # Errors
-/// [`GuestError::Missing`] when it is not on the path.
-pub fn program(name: &str) -> Result<PathBuf, GuestError> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut places = std::env::split_paths(&path).map(|folder| folder.join(name));
-    places.find(|p| p.is_file()).ok_or_else(|| GuestError::Missing(format!("no {name}")))
 }
 
 /// How a guest's network device is at a switch.
@@ -177,8 +95,6 @@ pub enum Attachment {
         namespace: String,
         /// Its name there.
         device: String,
-        /// Whether the guest may leave checksums and segments to be done by who takes its frames.
-        offloads: bool,
     },
     /// By a datagram socket: see [`SocketPort`](sluicenet_dataplane::kernel::socket::SocketPort).
     Socket(OwnedFd),
@@ -189,25 +105,46 @@ pub enum Attachment {
 pub struct GuestConfig {
     /// The address of its network device, `eth0`.
     pub mac: [u8; 6],
-    /// Its IPv4 address there, in a network of 256.
+    /// Its IPv4 address there.
     pub address: Ipv4Addr,
+    /// Bits of that address which are its network's.
+    pub prefix: u8,
+    /// Its largest IP packet.
+    pub mtu: u32,
     /// Which device that is.
     pub nic: Nic,
     /// How it is at the switch.
     pub attachment: Attachment,
-    /// Programs it has beside busybox.
-    pub programs: Vec<PathBuf>,
+    /// Whether it may leave checksums and segments to be made by who takes its frames, where its device can.
+    pub offloads: bool,
+    /// The queueing discipline of its device, among those that its kernel has built in; the kernel's own choice where absent.
+    pub queue: Option<&'static str>,
+    /// What it starts from; several may share one.
+    pub image: Image,
     /// Its memory, in MiB.
     pub memory_mib: u32,
 }
 
 /// How a command in a guest ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Its exit code.
     pub code: i32,
     /// What it wrote.
     pub text: String,
+}
+
+impl Outcome {
+    /// What it wrote, if `command` worked.
+    ///
+    /// # Errors
+    /// An exit code that is not 0.
+    pub fn must(self, command: &str) -> Result<String, GuestError> {
+        match self.code {
+            0 => Ok(self.text),
+            code => Err(GuestError::Failed(command.into(), code, self.text.trim().into())),
+        }
+    }
 }
 
 /// A guest that runs; it is gone when this is.
@@ -220,18 +157,55 @@ pub struct Guest {
     commands: u64,
 }
 
-impl Guest {
-    /// Starts a guest and waits until it takes commands. `folder` is for its files, and its own.
+/// A guest that has been started and does not take commands yet; it is gone when this is.
+#[derive(Debug)]
+pub struct Booting {
+    machine: Machine,
+    listener: UnixListener,
+    socket: PathBuf,
+    set_up: String,
+}
+
+impl Booting {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.machine.0.id()
+    }
+
+    /// Waits until it takes commands, and gives its device an address.
     ///
     /// # Errors
-    /// When something cannot be read or started, or the guest is not up in time.
-    pub fn start(parts: &Parts, config: &GuestConfig, folder: &Path, timeout: Duration) -> Result<Guest, GuestError> {
-        let (image, socket) = (folder.join("initramfs"), folder.join("console"));
-        std::fs::write(&image, image::file_system(parts, config)?).map_err(at(&image))?;
+    /// When it ends, or is not up in time.
+    pub fn wait(mut self, timeout: Duration) -> Result<Guest, GuestError> {
+        let until = Instant::now() + timeout;
+        let console = loop {
+            match self.listener.accept() {
+                Ok((console, _)) => break console,
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(at(&self.socket)(e)),
+                Err(_) if Instant::now() > until => return Err(GuestError::Late("start".into(), String::new())),
+                Err(_) if self.machine.has_ended() => return Err(GuestError::Ended(String::new())),
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        console.set_nonblocking(false).map_err(at(&self.socket))?;
+        console.set_read_timeout(Some(Duration::from_millis(100))).map_err(at(&self.socket))?;
+        let mut guest = Guest { machine: self.machine, console, said: Vec::new(), commands: 0 };
+        guest.outcome("come up", until)?;
+        guest.must(&self.set_up, until.saturating_duration_since(Instant::now()))?;
+        Ok(guest)
+    }
+}
+
+impl Guest {
+    /// Starts a guest. `folder` is for its console, and its own.
+    ///
+    /// # Errors
+    /// When something cannot be made or started.
+    pub fn spawn(parts: &Parts, config: &GuestConfig, folder: &Path) -> Result<Booting, GuestError> {
+        let socket = folder.join("console");
         let listener = UnixListener::bind(&socket).map_err(at(&socket))?;
         listener.set_nonblocking(true).map_err(at(&socket))?;
-        let until = Instant::now() + timeout;
-        let mut command = qemu(parts, config, &image, &socket)?;
+        let mut command = qemu(parts, config, &socket)?;
         let spawned = match &config.attachment {
             Attachment::Tap { namespace, .. } => {
                 let namespace = Namespace::open(namespace);
@@ -239,21 +213,28 @@ impl Guest {
             }
             Attachment::VhostUser(_) | Attachment::Socket(_) => command.spawn(),
         };
-        let mut machine = Machine(spawned.map_err(at(&parts.qemu))?);
-        let console = loop {
-            match listener.accept() {
-                Ok((console, _)) => break console,
-                Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(at(&socket)(e)),
-                Err(_) if Instant::now() > until => return Err(GuestError::Late("start".into(), String::new())),
-                Err(_) if machine.has_ended() => return Err(GuestError::Ended(String::new())),
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
-            }
-        };
-        console.set_nonblocking(false).map_err(at(&socket))?;
-        console.set_read_timeout(Some(Duration::from_millis(100))).map_err(at(&socket))?;
-        let mut guest = Guest { machine, console, said: Vec::new(), commands: 0 };
-        guest.outcome("come up", until)?;
-        Ok(guest)
+        let machine = Machine(spawned.map_err(at(&parts.qemu))?);
+        let (address, prefix, mtu) = (config.address, config.prefix, config.mtu);
+        let queue = config.queue.map(|q| format!("echo {q} >/proc/sys/net/core/default_qdisc && "));
+        let queue = queue.unwrap_or_default();
+        let set_up = format!("{queue}ip addr add {address}/{prefix} dev eth0 && ip link set eth0 mtu {mtu} up");
+        Ok(Booting { machine, listener, socket, set_up })
+    }
+
+    /// Starts a guest and waits until it takes commands.
+    ///
+    /// # Errors
+    /// As [`Guest::spawn`] and [`Booting::wait`].
+    pub fn start(parts: &Parts, config: &GuestConfig, folder: &Path, timeout: Duration) -> Result<Guest, GuestError> {
+        Guest::spawn(parts, config, folder)?.wait(timeout)
+    }
+
+    /// Has it do what must work; what it said.
+    ///
+    /// # Errors
+    /// As [`Guest::run`]; besides an exit code that is not 0.
+    pub fn must(&mut self, command: &str, timeout: Duration) -> Result<String, GuestError> {
+        self.run(command, timeout)?.must(command)
     }
 
     /// Has the guest's shell do one line and waits for its end.
@@ -285,6 +266,7 @@ impl Guest {
             let mut bytes = [0; 4096];
             match self.console.read(&mut bytes) {
                 Ok(0) => return Err(GuestError::Ended(said())),
+                Ok(n) if self.said.len() + n > SAID_BYTES_MAX => return Err(GuestError::Verbose(SAID_BYTES_MAX)),
                 Ok(n) => self.said.extend(&bytes[..n]),
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
                 Err(_) if self.machine.has_ended() => return Err(GuestError::Ended(said())),
@@ -309,72 +291,6 @@ fn next_outcome(said: &mut Vec<u8>) -> Option<(u64, Outcome)> {
         taken += &line;
     }
     None
-}
-
-/// A virtual machine that is killed when it is no longer needed.
-#[derive(Debug)]
-struct Machine(Child);
-
-impl Machine {
-    fn has_ended(&mut self) -> bool {
-        !matches!(self.0.try_wait(), Ok(None))
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn qemu(parts: &Parts, config: &GuestConfig, image: &Path, console: &Path) -> Result<Command, GuestError> {
-    let mut command = Command::new(&parts.qemu);
-    let memory = config.memory_mib;
-    command.args([
-        "-machine",
-        "q35,accel=tcg",
-        "-cpu",
-        "max",
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-    ]);
-    command.args(["-m", &memory.to_string()]);
-    command.arg("-object").arg(format!("memory-backend-memfd,id=mem,size={memory}M,share=on"));
-    command.args(["-numa", "node,memdev=mem"]);
-    command.arg("-kernel").arg(&parts.kernel).arg("-initrd").arg(image);
-    // A machine that is emulated on busy processors may miss the timer's test, and the kernel would end there.
-    command.args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1 no_timer_check"]);
-    command.arg("-chardev").arg(format!("socket,id=console,path={}", console.display()));
-    command.args(["-serial", "chardev:console"]);
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    match &config.attachment {
-        Attachment::VhostUser(socket) => {
-            command.arg("-chardev").arg(format!("socket,id=port,path={},reconnect=1", socket.display()));
-            command.args(["-netdev", "vhost-user,id=net,chardev=port"]);
-        }
-        Attachment::Tap { device, offloads, .. } => {
-            let vnet_hdr = if *offloads { "on" } else { "off" };
-            let tap = format!("tap,id=net,ifname={device},script=no,downscript=no,vhost=off,vnet_hdr={vnet_hdr}");
-            command.arg("-netdev").arg(tap);
-        }
-        Attachment::Socket(end) => {
-            // The one descriptor that a child gets without inheriting all.
-            command.stdin(end.try_clone().map_err(|e| GuestError::Io("the guest's socket".into(), e))?);
-            command.args(["-netdev", "socket,id=net,fd=0"]);
-        }
-    }
-    let mac = config.mac.map(|b| format!("{b:02x}")).join(":");
-    command.arg("-device").arg(match config.nic {
-        // QEMU 7.2 ends with vectors under software emulation.
-        Nic::Virtio => format!("virtio-net-pci,netdev=net,mac={mac},vectors=0,romfile="),
-        Nic::E1000 => format!("e1000,netdev=net,mac={mac},romfile="),
-    });
-    Ok(command)
 }
 
 #[cfg(test)]

@@ -4,12 +4,17 @@
 
 mod app;
 mod apps;
+mod connections;
+mod guests;
+mod part;
 mod sockets;
 mod stream;
 
+pub use guests::run_in_guests;
+pub use part::{Cues, Part, own_edges, sum_of, together};
 pub use sockets::Place;
 
-use super::Plan;
+use super::{Plan, Tenant};
 use crate::records::stats::{mean_over_seeds, percentile};
 use crate::scenario::{Congestion, Scenario};
 use serde::Serialize;
@@ -22,10 +27,10 @@ use std::time::Duration;
 /// Where every VM is, by server and number there.
 pub type Places = BTreeMap<(HostId, u8), Place>;
 
-/// The places of a testbed's tenants.
+/// The places of a testbed's tenants: their namespaces, or, seen from one of its guests, their addresses.
 pub fn places(plan: &Plan) -> Places {
-    let tenants = plan.servers.iter().flat_map(|s| &s.tenants);
-    tenants.map(|t| ((t.host, t.vm), Place { namespace: Some(t.namespace.clone()), address: t.address })).collect()
+    let namespace = |t: &Tenant| (!plan.has_guests()).then(|| t.namespace.clone());
+    plan.tenants().map(|t| ((t.host, t.vm), Place { namespace: namespace(t), address: t.address })).collect()
 }
 
 /// Why an application did not run to its end.
@@ -243,6 +248,14 @@ pub fn run(scenario: &Scenario, places: &Places, stop: &AtomicBool) -> Result<Ou
             .map_err(|e| PaError::io("a thread", &e))?;
         running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Runs what VM `here` has of the applications of a scenario, in step with the others by `cues`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_part(scenario: &Scenario, places: &Places, here: (HostId, u8), cues: &Cues) -> Result<Part, PaError> {
+    apps::run_part(scenario, places, here, cues)
 }
 
 #[cfg(test)]

@@ -66,10 +66,7 @@ impl Namespaces {
     /// A counter of the namespace's stack, as `TcpExt` and `TCPTimeouts`; 0 where the kernel has none of that name.
     pub fn counter(&mut self, at: &Place, group: &str, name: &str) -> Result<u64, PaError> {
         self.enter(&at.namespace)?;
-        let file = if group == "TcpExt" { "netstat" } else { "snmp" };
-        let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}"))
-            .map_err(|e| PaError::io(&format!("the counters in {file}"), &e))?;
-        Ok(counter(&text, group, name).unwrap_or(0))
+        own_counter(group, name)
     }
 
     /// A socket that connections come to.
@@ -127,6 +124,14 @@ pub(super) fn verify(socket: impl AsFd, congestion: &str) -> Result<(), String> 
         Ok(ran) => Err(ran),
         Err(e) => Err(e.to_string()),
     }
+}
+
+/// A counter of the stack that this thread is at; 0 where the kernel has none of that name.
+pub(super) fn own_counter(group: &str, name: &str) -> Result<u64, PaError> {
+    let file = if group == "TcpExt" { "netstat" } else { "snmp" };
+    let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}"))
+        .map_err(|e| PaError::io(&format!("the counters in {file}"), &e))?;
+    Ok(counter(&text, group, name).unwrap_or(0))
 }
 
 /// A counter in the form of `/proc/net/netstat`: a line of names and a line of values to each group.

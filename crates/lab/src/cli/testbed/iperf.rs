@@ -1,0 +1,62 @@
+//! `testbed iperf`: iperf3 between two tenants of the testbed that is up, and what was lost meanwhile.
+
+use super::failed;
+use crate::cli::failure::Failure;
+use crate::cli::table::count;
+use crate::cli::{Global, output};
+use crate::testbed::PREFIX;
+use crate::testbed::iperf::{self, Iperf as Between};
+use crate::testbed::live::Live;
+use crate::testbed::measure::Lost;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Iperf {
+    /// Who sends, as s0-t1
+    from: String,
+    /// Who receives
+    to: String,
+    /// For how long
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    seconds: u16,
+    /// UDP, as fast as it goes, instead of TCP
+    #[arg(long)]
+    udp: bool,
+}
+
+impl Iperf {
+    pub fn main(self, global: Global) -> Result<(), Failure> {
+        let mut live = Live::find().map_err(failed)?;
+        let made = live.made().map_err(failed)?;
+        let tenants: Vec<&str> = made.tenants().map(|t| t.name.as_str()).collect();
+        let whole = |name: &str| {
+            let full = if name.starts_with(PREFIX) { name.to_owned() } else { format!("{PREFIX}{name}") };
+            if tenants.contains(&full.as_str()) {
+                return Ok(full);
+            }
+            let some: Vec<&str> = tenants.iter().take(4).filter_map(|t| t.strip_prefix(PREFIX)).collect();
+            let more = if tenants.len() > some.len() { ", ..." } else { "" };
+            Err(Failure::Input(format!("no tenant {name}; there are {}{more}", some.join(", "))))
+        };
+        let (from, to) = (whole(&self.from)?, whole(&self.to)?);
+        let between = Between { from, to, seconds: self.seconds, udp: self.udp, json: global.json };
+        let came = iperf::run(&mut live, &between).map_err(failed)?;
+        if !global.json {
+            output::print(&(came.text + &said(&came.lost)));
+            return Ok(());
+        }
+        let mut printed: serde_json::Value =
+            serde_json::from_str(&came.text).map_err(|e| Failure::Failed(format!("iperf3's JSON: {e}")))?;
+        printed["lost"] = serde_json::to_value(&came.lost).map_err(|e| Failure::Failed(e.to_string()))?;
+        output::json(&printed);
+        Ok(())
+    }
+}
+
+/// What was lost, in a line, and where, a line each.
+fn said(lost: &Lost) -> String {
+    let all = [("virtual", lost.virtual_network), ("physical", lost.physical_network), ("edges", lost.edges)];
+    let all: Vec<String> = all.iter().map(|(name, n)| format!("{name} {}", count(*n))).collect();
+    let places = lost.by_reason.iter().chain(&lost.edges_by_place);
+    let places: String = places.map(|(place, n)| format!("  {place}: {}\n", count(*n))).collect();
+    format!("\nframes lost meanwhile: {}\n{places}", all.join(", "))
+}

@@ -1,0 +1,137 @@
+//! iperf3 between two tenants of the testbed that is up, and what was lost meanwhile.
+
+use super::bridge;
+use super::files::Made;
+use super::live::{EDGES_PROGRAM, Live};
+use super::measure::{FabricFigures, Lost};
+use super::pa::sum_of;
+use sluicenet_dataplane::kernel::netns::Namespace;
+use std::collections::BTreeMap;
+use std::io;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Between which tenants, and how.
+#[derive(Clone, Debug)]
+pub struct Iperf {
+    /// Who sends: the whole name of a tenant.
+    pub from: String,
+    /// Who receives.
+    pub to: String,
+    /// For how long.
+    pub seconds: u16,
+    /// UDP, as fast as it goes, instead of TCP.
+    pub udp: bool,
+    /// Whether iperf3 is to print JSON.
+    pub json: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Came {
+    /// What iperf3 printed.
+    pub text: String,
+    /// What was lost on the way, in all of the testbed.
+    pub lost: Lost,
+}
+
+/// How long its server may take until it listens.
+const LISTENS_IN: Duration = Duration::from_secs(5);
+/// The same of a guest, and what it may take beyond the time it sends.
+const GUEST_PATIENCE: Duration = Duration::from_secs(60);
+/// What is on its way at the end has come, or is lost, after that.
+const SETTLES_IN: Duration = Duration::from_millis(200);
+
+/// Runs it.
+///
+/// # Errors
+/// When iperf3 is not there, or fails.
+pub fn run(live: &mut Live, iperf: &Iperf) -> io::Result<Came> {
+    let made = live.made()?;
+    let to = made.tenants().find(|t| t.name == iperf.to);
+    let to = to.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no tenant {}", iperf.to)))?;
+    let mut words = vec!["-c".to_owned(), to.address.to_string(), "-t".into(), iperf.seconds.to_string()];
+    if iperf.udp {
+        words.extend(["-u", "-b", "0"].map(str::to_owned));
+    }
+    if iperf.json {
+        words.push("-J".into());
+    }
+    let mut bridges = bridge::Counters::open(&made)?;
+    let before = lost(live, &made, iperf)?;
+    let text = if made.guests { in_guests(live, iperf, &words)? } else { in_namespaces(iperf, &words)? };
+    std::thread::sleep(SETTLES_IN);
+    let mut lost = lost(live, &made, iperf)?.since(&before);
+    lost.add_bridges(bridges.read()?);
+    Ok(Came { text, lost })
+}
+
+/// What was lost since the testbed is up, as far as these two tenants may have to do with it.
+fn lost(live: &mut Live, made: &Made, iperf: &Iperf) -> io::Result<Lost> {
+    let fabric: FabricFigures = serde_json::from_str(&live.fabric_now()?)?;
+    let mut lost = Lost::of(&live.statuses()?, &fabric);
+    if made.guests {
+        let said = |tenant: &String| -> io::Result<BTreeMap<String, u64>> {
+            Ok(serde_json::from_str(live.holder().must(tenant, EDGES_PROGRAM, GUEST_PATIENCE)?.trim())?)
+        };
+        let places = [said(&iperf.from)?, said(&iperf.to)?];
+        lost.add_guests(sum_of(places.iter()));
+    }
+    Ok(lost)
+}
+
+fn failed(said: &str) -> io::Error {
+    io::Error::other(format!("iperf3: {}", said.trim()))
+}
+
+fn in_guests(live: &Live, iperf: &Iperf, words: &[String]) -> io::Result<String> {
+    let holder = live.holder();
+    if holder.run(&iperf.to, "command -v iperf3 >/dev/null", GUEST_PATIENCE)?.code != 0 {
+        let why =
+            "the guests have no iperf3: it was not installed here when the testbed was brought up (package iperf3)";
+        return Err(io::Error::new(io::ErrorKind::NotFound, why));
+    }
+    holder.must(&iperf.to, "killall iperf3 2>/dev/null; iperf3 -s -D", GUEST_PATIENCE)?;
+    // Its server needs a moment before it listens.
+    let command = format!(
+        "n=0; until iperf3 {0} >/tmp/iperf 2>&1; do n=$((n + 1)); [ $n -lt 20 ] || {{ cat /tmp/iperf; exit 1; }}; \
+         grep -q refused /tmp/iperf || {{ cat /tmp/iperf; exit 1; }}; usleep 200000; done; cat /tmp/iperf",
+        words.join(" ")
+    );
+    let patience = Duration::from_secs(u64::from(iperf.seconds)) + GUEST_PATIENCE;
+    let outcome = holder.run(&iperf.from, &command, patience);
+    holder.run(&iperf.to, "killall iperf3", GUEST_PATIENCE)?;
+    let outcome = outcome?;
+    match outcome.code {
+        0 => Ok(outcome.text.trim_start().to_owned()),
+        _ => Err(failed(&outcome.text)),
+    }
+}
+
+fn in_namespaces(iperf: &Iperf, words: &[String]) -> io::Result<String> {
+    let (from, to) = (Namespace::open(&iperf.from)?, Namespace::open(&iperf.to)?);
+    let missing = |e: io::Error| io::Error::new(e.kind(), format!("iperf3: {e}; it is in the package iperf3"));
+    let mut server = to
+        .enter(|| {
+            let (i, o, e) = (Stdio::null(), Stdio::null(), Stdio::null());
+            Command::new("iperf3").args(["-s", "-1"]).stdin(i).stdout(o).stderr(e).spawn()
+        })?
+        .map_err(missing)?;
+    // Who comes too early is told so, and comes again.
+    let until = Instant::now() + LISTENS_IN;
+    let output = loop {
+        let output = from.enter(|| Command::new("iperf3").args(words).stdin(Stdio::null()).output())?.map_err(missing);
+        match &output {
+            Ok(o) if !o.status.success() && Instant::now() < until => std::thread::sleep(Duration::from_millis(50)),
+            _ => break output,
+        }
+    };
+    let _ = server.kill();
+    let _ = server.wait();
+    let output = output?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        // With -J it says on stdout why.
+        false => Err(failed(&(String::from_utf8_lossy(&output.stderr) + &*String::from_utf8_lossy(&output.stdout)))),
+    }
+}

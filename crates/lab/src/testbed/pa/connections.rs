@@ -1,0 +1,246 @@
+//! The connections of the applications: opened, accepted, written, read, closed.
+
+use super::PaError;
+use super::app::App;
+use super::apps::World;
+use super::part::Answer;
+use super::sockets::verify;
+use super::stream::{Brought, Incoming, NUMBER_BYTES, Outgoing};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use sluicenet_dataplane::tcp_info::tcp_info;
+use sluicenet_proto::frame::HostId;
+use std::io::ErrorKind;
+use std::net::{SocketAddrV4, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// Where the ports of workloads begin, below those that the kernel gives out.
+pub(super) const PORTS: u16 = 20_000;
+/// What a connection is for.
+#[derive(Clone, Copy)]
+pub(super) enum Role {
+    Asks { app: usize },
+    Answers { app: usize },
+    Sends { start: Instant, bytes: u64 },
+    Sinks,
+}
+
+pub(super) struct Connection {
+    pub stream: TcpStream,
+    pub role: Role,
+    pub out: Outgoing,
+    pub into: Incoming,
+    /// The other end, which is here too.
+    pub peer: Option<usize>,
+    pub open: bool,
+    /// What it answers, and its timeouts and retransmissions before: for who asked, where that is elsewhere.
+    pub answers: Option<(u64, Trouble)>,
+}
+
+/// Timeouts, where the kernel counts them, and retransmissions.
+pub(super) type Trouble = (Option<u32>, u32);
+
+/// Above the numbers of connections stand those of listeners.
+pub(super) const LISTENER: u64 = 1 << 32;
+
+impl World<'_> {
+    pub(super) fn watch(&self, source: impl AsFd, number: u64, flags: EventFlags) -> Result<(), PaError> {
+        epoll::add(&self.epoll, source, EventData::new_u64(number), flags).map_err(|e| PaError::io("epoll", &e.into()))
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        app: usize,
+        from: (HostId, u8),
+        to: (HostId, u8),
+        role: Role,
+    ) -> Result<usize, PaError> {
+        let to = SocketAddrV4::new(self.place(to.0, to.1)?.address, PORTS + app as u16);
+        let stream = self.namespaces.connect(self.place(from.0, from.1)?, to, self.style(app))?;
+        let local = stream.local_addr().map_err(|e| PaError::io("the address of a socket", &e))?;
+        let at = self.add(stream, role)?;
+        self.opened.insert((local, to.into()), at);
+        Ok(at)
+    }
+
+    pub(super) fn add(&mut self, stream: TcpStream, role: Role) -> Result<usize, PaError> {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        // Told of each change once: a connection is read and written until it would block.
+        self.watch(&stream, at as u64, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)?;
+        let (out, into) = Default::default();
+        self.connections[at] = Some(Connection { stream, role, out, into, peer: None, open: false, answers: None });
+        Ok(at)
+    }
+
+    /// Timeouts and retransmissions of connections so far, at both ends.
+    pub(super) fn trouble(&self, connections: impl Iterator<Item = usize>) -> Trouble {
+        let mut all = (Some(0), 0);
+        for c in connections.filter_map(|at| self.connections[at].as_ref()) {
+            let other = c.peer.and_then(|p| self.connections[p].as_ref());
+            for end in [Some(c), other].into_iter().flatten() {
+                let info = tcp_info(&end.stream).unwrap_or_default();
+                all.0 = all.0.zip(info.timeouts).map(|(sum, n)| sum + u32::from(n));
+                all.1 += info.retransmitted;
+            }
+        }
+        all
+    }
+
+    /// Writes down what has held up the answer that a connection gave last, and that it answers `next` now.
+    pub(super) fn settle(&mut self, at: usize, next: Option<u64>) {
+        let now = self.trouble(std::iter::once(at));
+        let Some(c) = &mut self.connections[at] else { return };
+        let before = std::mem::replace(&mut c.answers, next.map(|query| (query, now)));
+        if let Some((query, before)) = before
+            && before != now
+        {
+            let timeouts = now.0.zip(before.0).map(|(now, before)| now - before);
+            self.answers.push(Answer { query, timeouts, retransmitted: now.1 - before.1 });
+        }
+    }
+
+    /// Waits for at most so long, and does what the sockets ask for.
+    pub(super) fn serve(&mut self, wait: Duration) -> Result<(), PaError> {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
+        let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(PaError::io("epoll", &e.into())),
+        }
+        for event in events {
+            let (number, flags) = (event.data.u64(), event.flags);
+            if number >= LISTENER {
+                self.accept((number - LISTENER) as usize)?;
+                continue;
+            }
+            let at = number as usize;
+            if flags.contains(EventFlags::OUT) {
+                self.write(at)?;
+            }
+            if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
+                self.read(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, listener: usize) -> Result<(), PaError> {
+        loop {
+            let (socket, app) = &self.listeners[listener];
+            let app = *app;
+            let (stream, from) = match socket.accept() {
+                Ok(accepted) => accepted,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == ErrorKind::ConnectionAborted => continue,
+                Err(e) => return Err(PaError::io("a connection that comes in", &e)),
+            };
+            let local = stream.local_addr().map_err(|e| PaError::io("the address of a socket", &e))?;
+            stream.set_nonblocking(true).map_err(|e| PaError::io("a connection that comes in", &e))?;
+            let style = self.style(app);
+            self.namespaces.prepare(&stream, style)?;
+            let role = match &self.apps[app] {
+                App::Pa(_) => Role::Answers { app },
+                App::Background { .. } => Role::Sinks,
+            };
+            let at = self.add(stream, role)?;
+            // Both ends are here; a stranger's connection is served like any other, and counts for nothing.
+            let opener = self.opened.get(&(from, local)).copied();
+            if let Some(c) = &mut self.connections[at] {
+                (c.open, c.peer) = (true, opener);
+            }
+            if let Some(c) = opener.and_then(|o| self.connections[o].as_mut()) {
+                c.peer = Some(at);
+            }
+        }
+    }
+
+    pub(super) fn write(&mut self, at: usize) -> Result<(), PaError> {
+        let Some(c) = &mut self.connections[at] else { return Ok(()) };
+        if !c.open {
+            match rustix::net::sockopt::socket_error(&c.stream) {
+                Ok(Ok(())) if c.stream.peer_addr().is_ok() => {
+                    c.open = true;
+                    verify(&c.stream, self.outcome.congestion).map_err(|ran| PaError::Congestion {
+                        wanted: self.outcome.congestion,
+                        ran,
+                        namespace: "of an open connection".into(),
+                        allowed: String::new(),
+                    })?;
+                }
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(e)) | Err(e) => return Err(PaError::io("a connection", &e.into())),
+            }
+        }
+        let had = !c.out.is_empty();
+        c.out.send(&mut c.stream).map_err(|e| PaError::io("sending", &e))?;
+        if had && c.out.is_empty() && matches!(c.role, Role::Sends { .. }) {
+            // The sink reads to the end of it.
+            c.stream.shutdown(std::net::Shutdown::Write).map_err(|e| PaError::io("the end of a flow", &e))?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, at: usize) -> Result<(), PaError> {
+        let Some(c) = &mut self.connections[at] else { return Ok(()) };
+        let sizes = |app: usize| match &self.apps[app] {
+            App::Pa(pa) => (pa.workload.request.as_bytes(), pa.workload.response.as_bytes()),
+            App::Background { .. } => (NUMBER_BYTES, NUMBER_BYTES),
+        };
+        let len = match c.role {
+            Role::Asks { app } => sizes(app).1,
+            Role::Answers { app } => sizes(app).0,
+            Role::Sends { .. } | Role::Sinks => u64::MAX,
+        };
+        let Brought { numbers, closed } =
+            c.into.receive(&mut c.stream, len).map_err(|e| PaError::io("receiving", &e))?;
+        match c.role {
+            Role::Asks { .. } => {
+                for query in numbers {
+                    self.answered(query);
+                }
+            }
+            Role::Answers { app } => {
+                let response = sizes(app).1;
+                numbers.iter().for_each(|&query| c.out.push(query, response));
+                if self.here.is_some() {
+                    numbers.iter().for_each(|&query| self.settle(at, Some(query)));
+                }
+                self.write(at)?;
+            }
+            Role::Sinks if closed => {
+                let opener = c.peer.and_then(|p| self.connections[p].as_ref());
+                if let Some(Connection { role: Role::Sends { start, bytes }, .. }) = opener {
+                    self.outcome.flows.push((*bytes, start.elapsed()));
+                }
+            }
+            // The sink is elsewhere, and has closed because it has all of it.
+            Role::Sends { start, bytes } if closed && self.here.is_some() && c.out.is_empty() && !self.over => {
+                self.outcome.flows.push((bytes, start.elapsed()));
+            }
+            Role::Sends { .. } | Role::Sinks => {}
+        }
+        if closed && self.here.is_some() {
+            self.settle(at, None);
+        }
+        if closed {
+            self.close(at);
+        }
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, at: usize) {
+        let Some(c) = self.connections[at].take() else { return };
+        if let (Ok(local), Ok(peer)) = (c.stream.local_addr(), c.stream.peer_addr()) {
+            self.opened.remove(&(local, peer));
+        }
+        if let Some(p) = c.peer.and_then(|p| self.connections[p].as_mut()) {
+            p.peer = None;
+        }
+        self.free.push(at);
+    }
+}

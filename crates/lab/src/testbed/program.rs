@@ -1,0 +1,70 @@
+//! The programs of a testbed.
+
+use super::files::Place;
+use rustix::process::{Pid, Signal};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+
+/// A program of a testbed: what tells it from another one that got its number later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// What it is called.
+    pub name: String,
+    /// Its process.
+    pub pid: i32,
+    /// When it was started, in the kernel's ticks since it booted.
+    started: u64,
+}
+
+impl Program {
+    /// The one that runs as process `pid` now.
+    pub fn new(name: &str, pid: i32) -> Program {
+        Program { name: name.into(), pid, started: Program::started(pid).unwrap_or_default() }
+    }
+
+    /// When process `pid` was started; `None` when there is none.
+    fn started(pid: i32) -> Option<u64> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // Its name stands in brackets and may hold anything.
+        let (_, rest) = stat.rsplit_once(')')?;
+        let mut fields = rest.split_whitespace();
+        // A zombie has ended.
+        if fields.next()? == "Z" {
+            return None;
+        }
+        fields.nth(18)?.parse().ok()
+    }
+
+    /// Whether it has not ended.
+    pub fn is_running(&self) -> bool {
+        Program::started(self.pid) == Some(self.started)
+    }
+
+    /// Sends it a signal, if it runs.
+    pub fn signal(&self, signal: Signal) {
+        if let (true, Some(pid)) = (self.is_running(), Pid::from_raw(self.pid)) {
+            // It may have ended just now.
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    /// Writes down that it is one of the testbed's.
+    ///
+    /// # Errors
+    /// When the list cannot be written.
+    pub fn record(&self, place: &Place) -> io::Result<()> {
+        let line = format!("{} {} {}\n", self.name, self.pid, self.started);
+        OpenOptions::new().append(true).open(place.programs())?.write_all(line.as_bytes())
+    }
+
+    /// All that were written down.
+    pub fn read_all(place: &Place) -> Vec<Program> {
+        let text = std::fs::read_to_string(place.programs()).unwrap_or_default();
+        let program = |line: &str| {
+            let mut words = line.split(' ');
+            let (name, pid, started) = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            Some(Program { name: name.into(), pid, started })
+        };
+        text.lines().filter_map(program).collect()
+    }
+}
