@@ -44,14 +44,17 @@ fn guests(switch: &str, nic: Nic, name: &str) -> Option<Value> {
     figures(switch, &["--guests", "--nic", name])
 }
 
-/// Nothing is lost, and every point of measurement says so. The switch's own words to an agent come by at the last but one.
+/// Nothing is lost, and every point of measurement says so. At two of them the switch's own words come by, too: those to an agent at
+/// the sink's device, and at a sender's those that its port sends past the queue it holds.
 fn nothing_is_lost(figures: &Value) {
     assert_eq!((figures["lost"].as_u64(), figures["disordered"].as_u64()), (Some(0), Some(0)), "{figures}");
     let (passed, sent) = (&figures["passed"], figures["sent"].as_u64());
-    for point in ["sent", "sender_device", "switch_in", "switch_out", "received"] {
+    for point in ["sent", "switch_in", "switch_out", "received"] {
         assert_eq!(passed[point].as_u64(), sent, "{point}: {figures}");
     }
-    assert!(passed["sink_device"].as_u64() >= sent, "{figures}");
+    for point in ["sender_device", "sink_device"] {
+        assert!(passed[point].as_u64() >= sent, "{point}: {figures}");
+    }
 }
 
 #[test]
