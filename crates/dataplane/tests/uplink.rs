@@ -440,6 +440,36 @@ fn a_device_that_takes_nothing_holds_nobody_for_ever() {
     server.engine.ledger();
 }
 
+/// Who only counts, or does not look, loses nothing to a pause however long it is.
+#[test]
+fn the_watchdogs_action_holds_for_an_uplink_too() {
+    for (action, counts) in [(Action::Alert, true), (Action::Off, false)] {
+        let (device, mut neighbour) = Local::pair().unwrap();
+        let mut server = Server::new(1, access);
+        server.engine.plug(UPLINK, "uplink", Box::new(Uplink::trunk(device, link(1))), Access::default()).unwrap();
+        let times = Duration::from_ms(20);
+        server.engine.set_watchdog(action, times, times);
+        let pause = |quanta| pfc::Repr { source: mac(9), class_enable: 1 << 3, quanta: [quanta; 8] }.emit();
+        let (start, mut sent, mut arrived) = (Instant::now(), 0, 0);
+        while start.elapsed().as_millis() < 200 || counts && server.own("storms_detected") == 0 {
+            assert!(start.elapsed().as_secs() < 60, "no storm was counted");
+            let _ = neighbour.send(&pause(u16::MAX)).unwrap();
+            server.engine.turn();
+            if sent < 20 {
+                sent += u64::from(server.send(0, &frame(1, 50, sent, 1_000)));
+            }
+        }
+        neighbour.receive(&mut |frame| assert_ne!(frame[11], 1, "a frame of class 3")).unwrap();
+        let _ = neighbour.send(&pause(0)).unwrap();
+        while arrived < sent {
+            assert!(start.elapsed().as_secs() < 60, "{arrived} of {sent} arrived");
+            server.engine.turn();
+            neighbour.receive(&mut |frame| arrived += u64::from(frame[11] == 1)).unwrap();
+        }
+        assert_eq!((server.own("storms_detected") > 0, server.own("watchdog"), sent), (counts, 0, 20));
+    }
+}
+
 #[test]
 fn hostile_neighbours_at_a_port() {
     let (device, mut neighbour) = Local::pair().unwrap();

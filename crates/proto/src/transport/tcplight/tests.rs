@@ -111,6 +111,31 @@ fn what_comes_twice_is_left_out_and_a_gap_ends_it() {
 }
 
 #[test]
+fn one_that_was_open_before_the_clock_started_is_as_any_other() {
+    let (mut a, mut b) = (Stream::established(7, BUFFER), Stream::established(7, BUFFER));
+    assert!(a.is_open() && a.poll_transmit(1_000).is_none(), "nothing to say");
+    a.write(25_000);
+    exchange(&mut a, &mut b);
+    assert_eq!((a.bytes(), b.bytes(), b.read(u64::MAX)), ((10_000, 0), (0, 10_000), 10_000));
+    exchange(&mut a, &mut b);
+    assert_eq!(b.readable(), 10_000);
+}
+
+#[test]
+fn who_gives_up_says_so_and_sends_no_more() {
+    let (mut a, mut b) = open();
+    a.write(2_500);
+    let first = a.poll_transmit(1_000).unwrap();
+    a.abort();
+    let last = a.poll_transmit(1_000).unwrap();
+    assert_eq!((last.flags, last.len, a.poll_transmit(1_000)), (Flags::RESET, 0, None));
+    assert!(a.is_closed() && a.end() == End::Aborted);
+    b.receive(&first);
+    assert!(b.receive(&last).unwrap().closed && !b.is_peer_closed());
+    assert_eq!((b.end(), b.read(u64::MAX)), (End::Reset, 1_000), "what had come can be read");
+}
+
+#[test]
 fn what_may_not_be_ends_it() {
     let (_, b) = open();
     let data = Segment { connection: 7, limit: BUFFER, ..Segment::default() };
