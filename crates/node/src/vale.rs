@@ -13,7 +13,7 @@
 use alloc::vec::Vec;
 use sluicenet_proto::frame::{PRIORITIES, Priority, PrioritySet};
 use sluicenet_proto::loss::{DropReason, Drops, Full};
-use sluicenet_proto::overlay::fib::{Fib, Learned, Station};
+use sluicenet_proto::overlay::fib::{Fib, Learned, NOBODY, Station};
 use sluicenet_proto::overlay::vswitch::VSwitch;
 use sluicenet_proto::time::{Duration, Instant};
 
@@ -153,7 +153,7 @@ pub struct Vale<F> {
     fib: Fib,
     ports: Vec<PortState>,
     classes: Vec<VSwitch<F>>,
-    /// At ports whose number others have now.
+    /// At ports whose number others have now, and for stations at whose ports nobody is.
     before: Counters,
 }
 
@@ -187,16 +187,26 @@ impl<F: Copy> Vale<F> {
         self.ports[k].health = Health::Moving(None);
     }
 
-    /// Nobody is at port `k` any more: `free` gets what waited for it.
+    /// Nobody is at port `k` any more: `free` gets what waited for it. What comes for stations that were given to it is dropped.
     pub fn unplug(&mut self, k: Port, free: &mut impl FnMut(F)) {
         self.give_up(k, DropReason::PortGone, free);
-        self.fib.forget(k as u16);
+        self.fib.leave(k as u16);
         self.ports[k].health = Health::Absent;
     }
 
     /// Gives a station to a port: nobody else can be it. Whether the table had room.
     pub fn give(&mut self, now: Instant, station: Station, k: Port) -> bool {
         self.fib.give(now, station, k as u16)
+    }
+
+    /// Keeps a station for a port at which nobody is yet: nobody else can be it. Whether the table had room.
+    pub fn reserve(&mut self, now: Instant, station: Station) -> bool {
+        self.fib.give(now, station, NOBODY)
+    }
+
+    /// Takes back a station at whose port nobody is.
+    pub fn release(&mut self, station: Station) {
+        self.fib.release(station);
     }
 
     /// Forgets the stations behind port `k`.
@@ -223,10 +233,11 @@ impl<F: Copy> Vale<F> {
         if k == j {
             return self.refuse(j, DropReason::NoRoute);
         }
-        match self.ports[k].health {
-            Health::Moving(_) => Route::To(k),
-            Health::Isolated(_) => self.turn_away(j, k, DropReason::Watchdog),
-            Health::Absent => self.turn_away(j, k, DropReason::PortGone),
+        match self.ports.get(k).map(|port| port.health) {
+            Some(Health::Moving(_)) => Route::To(k),
+            Some(Health::Isolated(_)) => self.turn_away(j, k, DropReason::Watchdog),
+            Some(Health::Absent) => self.turn_away(j, k, DropReason::PortGone),
+            None => self.give_to_nobody(j),
         }
     }
 
@@ -403,6 +414,14 @@ impl<F: Copy> Vale<F> {
         Route::Drop(reason)
     }
 
+    /// A frame of port `j` that is in order, for a station at whose port nobody is.
+    #[cold]
+    fn give_to_nobody(&mut self, j: Port) -> Route {
+        self.ports[j].counters.accepted += 1;
+        self.before.dropped.count(DropReason::PortGone, 1);
+        Route::Drop(DropReason::PortGone)
+    }
+
     /// A frame of port `j` is dropped on arrival.
     #[cold]
     pub fn refuse(&mut self, j: Port, reason: DropReason) -> Route {
@@ -499,7 +518,7 @@ impl<F: Copy> Vale<F> {
         &self.ports[k].counters
     }
 
-    /// What went through ports whose number others have now.
+    /// What went through ports whose number others have now, and what came for stations at whose ports nobody is.
     pub fn before(&self) -> &Counters {
         &self.before
     }
@@ -790,9 +809,19 @@ mod tests {
         let mut freed = 0;
         vale.unplug(2, &mut |_| freed += 1);
         assert_eq!((freed, vale.queued()), (3, 0));
-        // Its station is unknown now: flooded to those who are there.
+        // Its station was given to it: nobody else gets what is for it, or can be it.
+        let gone = Verdict::Dropped(DropReason::PortGone);
+        assert_eq!(vale.accept(Instant(2), 0, &header(0, 2, 0), 4, &mut nothing), gone);
+        let forged = Verdict::Dropped(DropReason::ForgedSource);
+        assert_eq!(vale.accept(Instant(2), 1, &header(2, 0, 0), 4, &mut nothing), forged);
+        assert_eq!((taken(&mut vale, Instant(2), 1), vale.before().dropped.frames(DropReason::PortGone)), (None, 1));
+        balanced(&vale);
+        // Once it is taken back it is unknown, and flooded to those who are there.
+        vale.release(station(2));
         assert_eq!(vale.accept(Instant(2), 0, &header(0, 2, 0), 4, &mut nothing), Verdict::Queued(1));
         assert_eq!(taken(&mut vale, Instant(2), 1), Some(4));
+        assert!(vale.reserve(Instant(2), station(9)));
+        assert_eq!(vale.accept(Instant(2), 0, &header(0, 9, 0), 4, &mut nothing), gone);
         vale.plug(2);
         vale.accept(Instant(3), 2, &header(2, 0, 0), 5, &mut nothing);
         assert_eq!(vale.accept(Instant(3), 0, &header(0, 2, 0), 6, &mut nothing), Verdict::Queued(1));
@@ -801,6 +830,6 @@ mod tests {
         // What is counted at a port is of whoever is there now; the books are of all.
         assert_eq!((vale.counters(2).accepted, vale.counters(2).delivered), (1, 1));
         assert_eq!(vale.counters(2).dropped.total_frames(), 0);
-        assert_eq!(vale.ledger(), (6, 2, 3));
+        assert_eq!(vale.ledger(), (8, 2, 5));
     }
 }
