@@ -6,6 +6,7 @@ mod classes;
 mod harness;
 mod offload;
 mod packet;
+mod remains;
 mod sockets;
 mod tap;
 mod valve;

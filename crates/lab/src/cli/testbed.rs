@@ -5,13 +5,15 @@ use super::table::{Table, count};
 use super::{Global, Overrides, interrupt, output};
 use crate::scenario::{Loaded, Scenario};
 use crate::testbed::files::Place;
-use crate::testbed::live::{Live, clean};
+use crate::testbed::live::Live;
 use crate::testbed::measure::{Cell, FabricFigures, measure};
+use crate::testbed::remains::clean;
 use crate::testbed::{PREFIX, Plan, Tenant, fabric};
 use serde::Serialize;
 use sluicenet_dataplane::fabric::{Fabric, Runner};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::PacketDevice;
+use sluicenet_dataplane::process::Program;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -169,8 +171,16 @@ fn down(global: Global) -> Result<(), Failure> {
 
 /// `clean`: what any run left behind.
 pub(super) fn clean_up(global: Global) -> Result<(), Failure> {
-    let gone = clean().map_err(failed)?;
-    said(&gone, global);
+    let cleaned = clean().map_err(failed)?;
+    if global.json {
+        output::json(&serde_json::json!({ "removed": cleaned.gone, "kept": cleaned.kept }));
+        return Ok(());
+    }
+    said(&cleaned.gone, global);
+    if !global.quiet && !cleaned.kept.is_empty() {
+        output::print(&format!("kept {} things\n", cleaned.kept.len()));
+        cleaned.kept.iter().for_each(|what| output::print(&format!("  {what}\n")));
+    }
     Ok(())
 }
 
@@ -348,14 +358,9 @@ impl Iperf {
             .map_err(|e| Failure::Failed(format!("ip: {e}")))?;
         let address = String::from_utf8_lossy(&address.stdout);
         let address = address.split_whitespace().nth(3).and_then(|a| a.split('/').next()).unwrap_or("").to_owned();
-        let mut server = to
-            .enter(|| {
-                let quiet = || (Stdio::null(), Stdio::null(), Stdio::null());
-                let (i, o, e) = quiet();
-                Command::new("iperf3").args(["-s", "-1"]).stdin(i).stdout(o).stderr(e).spawn()
-            })
-            .map_err(io)?
-            .map_err(missing)?;
+        let mut server = Command::new("iperf3");
+        server.args(["-s", "-1"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Program::spawn(server, Some(&to)).map_err(missing)?;
         let mut words = vec!["-c".to_owned(), address, "-t".into(), self.seconds.to_string()];
         if self.udp {
             words.extend(["-u".into(), "-b".into(), "0".into()]);
@@ -375,8 +380,7 @@ impl Iperf {
             }
             std::thread::sleep(Duration::from_millis(50));
         };
-        let _ = server.kill();
-        let _ = server.wait();
+        drop(server);
         output::print(&String::from_utf8_lossy(&output.stdout));
         if !output.status.success() {
             return Err(Failure::Failed(format!("iperf3: {}", String::from_utf8_lossy(&output.stderr).trim())));

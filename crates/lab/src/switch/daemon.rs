@@ -289,8 +289,12 @@ impl Daemon {
 
     /// Takes a port of the file into service; one that could not be opened stays without anybody, and keeps its address.
     fn begin(&self, port: PortConfig, opened: Result<Opened, String>) -> Result<(), String> {
-        let reason = match opened {
-            Ok(opened) => return self.install(port, opened),
+        let reason = match opened.and_then(|opened| self.plug(&port, opened)) {
+            Ok(()) => {
+                info!(port = port.name, kind = port.kind.name(), "port added");
+                self.state().add(port, None);
+                return Ok(());
+            }
             Err(reason) => reason,
         };
         let again = if may_open(&port.kind).is_none() { Again::EverySecond } else { Again::NextStart };

@@ -7,6 +7,7 @@ mod image;
 
 use serde::Serialize;
 use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_dataplane::process::Program;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -14,7 +15,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A guest's network device.
@@ -231,14 +232,12 @@ impl Guest {
         let listener = UnixListener::bind(&socket).map_err(at(&socket))?;
         listener.set_nonblocking(true).map_err(at(&socket))?;
         let until = Instant::now() + timeout;
-        let mut command = qemu(parts, config, &image, &socket)?;
-        let spawned = match &config.attachment {
-            Attachment::Tap { namespace, .. } => {
-                let namespace = Namespace::open(namespace);
-                namespace.and_then(|n| n.enter(|| command.spawn())).map_err(io::Error::from).and_then(|spawned| spawned)
-            }
-            Attachment::VhostUser(_) | Attachment::Socket(_) => command.spawn(),
+        let command = qemu(parts, config, &image, &socket)?;
+        let namespace = match &config.attachment {
+            Attachment::Tap { namespace, .. } => Some(Namespace::open(namespace).map_err(|e| at(&parts.qemu)(e.into()))?),
+            Attachment::VhostUser(_) | Attachment::Socket(_) => None,
         };
+        let spawned = Program::spawn(command, namespace.as_ref());
         let mut machine = Machine(spawned.map_err(at(&parts.qemu))?);
         let console = loop {
             match listener.accept() {
@@ -311,21 +310,13 @@ fn next_outcome(said: &mut Vec<u8>) -> Option<(u64, Outcome)> {
     None
 }
 
-/// A virtual machine that is killed when it is no longer needed.
+/// A virtual machine that is killed when it is no longer needed, or nobody is there any more who would need it.
 #[derive(Debug)]
-struct Machine(Child);
+struct Machine(Program);
 
 impl Machine {
     fn has_ended(&mut self) -> bool {
         !matches!(self.0.try_wait(), Ok(None))
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
