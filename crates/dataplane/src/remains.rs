@@ -156,7 +156,7 @@ pub fn forget(thing: &Thing) {
 
 fn write(things: &BTreeSet<Thing>) -> io::Result<()> {
     let pid = rustix::process::getpid().as_raw_pid();
-    let command: Vec<String> = std::env::args().take(4).collect();
+    let command: Vec<String> = std::env::args().take(12).collect();
     let command = command.join(" ").chars().map(|c| if c.is_control() { ' ' } else { c }).take(100).collect();
     let started = started(pid).unwrap_or_default();
     Record { pid, started, command, things: things.clone() }.write()
@@ -245,7 +245,12 @@ pub fn clean(wanted: impl Fn(i32) -> bool) -> io::Result<Cleaned> {
     for record in records()?.into_iter().filter(|r| wanted(r.pid) && r.pid != own) {
         if record.is_alive() {
             let things: Vec<String> = record.things.iter().map(Thing::to_string).collect();
-            cleaned.kept.push(format!("of process {}, which runs ({}): {}", record.pid, record.command, things.join(", ")));
+            cleaned.kept.push(format!(
+                "of process {}, which runs ({}): {}",
+                record.pid,
+                record.command,
+                things.join(", ")
+            ));
             continue;
         }
         // Programs first: they stand first.

@@ -43,7 +43,11 @@ impl Namespace {
         let thing = Thing::Namespace(name.to_owned());
         // One that is there already is not struck out because another one cannot be made.
         let is_new = remains::add(thing.clone()).tried(what)?;
-        let strike_out = || if is_new { remains::forget(&thing) };
+        let strike_out = || {
+            if is_new {
+                remains::forget(&thing)
+            }
+        };
         File::options().write(true).create_new(true).open(&path).inspect_err(|_| strike_out()).tried(what)?;
         let made = on_a_thread(|| {
             // Only this thread moves; it ends here.

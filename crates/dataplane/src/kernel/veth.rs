@@ -84,7 +84,8 @@ impl Veth<'_> {
         // A veth throws away what is longer than its other end takes.
         if theirs.mtu != ours.mtu {
             let why = format!(
-                "its MTU is {}, and that of {}, the switch's end, is {}: what one end sends, the other has to take;                  `ip -n {namespace} link set {device} mtu {}` makes them one",
+                "its MTU is {}, and that of {}, the switch's end, is {}: what one end sends, the other has to take; \
+                 `ip -n {namespace} link set {device} mtu {}` makes them one",
                 theirs.mtu, self.switch_device, ours.mtu, ours.mtu
             );
             return refused(io::ErrorKind::InvalidInput, why);

@@ -23,7 +23,8 @@ fn another_process_that_holds_something() {
     sleep.arg("600");
     // By a thread that ends before it does.
     let namespace = &namespace;
-    let program = std::thread::scope(|s| s.spawn(move || Program::spawn(sleep, Some(namespace)).unwrap()).join()).unwrap();
+    let program =
+        std::thread::scope(|s| s.spawn(move || Program::spawn(sleep, Some(namespace)).unwrap()).join()).unwrap();
     let own = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap();
     assert_ne!(own(program.id()), own(std::process::id()));
     std::thread::sleep(Duration::from_millis(100));
@@ -44,7 +45,8 @@ fn what_a_killed_process_left_is_removed_and_what_one_has_that_lives_is_not() {
         .spawn()
         .unwrap();
     let lines = BufReader::new(other.stdout.take().unwrap()).lines();
-    let pid: i32 = lines.map_while(Result::ok).find_map(|l| l.strip_prefix("holds ").map(|n| n.parse().unwrap())).unwrap();
+    let pid: i32 =
+        lines.map_while(Result::ok).find_map(|l| l.strip_prefix("holds ").map(|n| n.parse().unwrap())).unwrap();
     let started = remains::started(pid).unwrap();
     let its = |number: i32| Some(number) == i32::try_from(other.id()).ok();
 
@@ -53,7 +55,9 @@ fn what_a_killed_process_left_is_removed_and_what_one_has_that_lives_is_not() {
     let kept = &cleaned.kept[0];
     let name = format!("{PREFIX}{tag}");
     let folder: PathBuf = std::env::temp_dir().join(format!("sluicenet-{tag}"));
-    for words in [format!("of process {}, which runs", other.id()), format!("namespace {name}"), format!("process {pid}")] {
+    for words in
+        [format!("of process {}, which runs", other.id()), format!("namespace {name}"), format!("process {pid}")]
+    {
         assert!(kept.contains(&words), "{kept}");
     }
     assert!(netns::named().unwrap().contains(&name) && folder.is_dir() && remains::started(pid) == Some(started));

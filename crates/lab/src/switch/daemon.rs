@@ -327,7 +327,8 @@ impl Daemon {
     /// A port broke: the engine has taken it out already.
     pub(super) fn broke(&self, name: &str, reason: &str) {
         // One in shared memory is new with the next program.
-        let may_break = |port: &&mut Running| port.config.name == name && !matches!(port.config.kind, PortKind::Shm { .. });
+        let may_break =
+            |port: &&mut Running| port.config.name == name && !matches!(port.config.kind, PortKind::Shm { .. });
         if let Some(port) = self.state().ports.iter_mut().find(may_break) {
             let again = if may_open(&port.config.kind).is_none() { Again::NewPort } else { Again::NextStart };
             port.absent = Some(Absent { reason: reason.to_owned(), again });
@@ -370,7 +371,8 @@ impl Daemon {
         };
         let port = state.ports.remove(at);
         self.unplug(name);
-        let mac = port.config.mac.filter(|_| state.ports.iter().all(|other| station(&other.config) != station(&port.config)));
+        let mac =
+            port.config.mac.filter(|_| state.ports.iter().all(|other| station(&other.config) != station(&port.config)));
         let _ = self.remote.run(move |engine| {
             announce(engine, &port.config, false);
             if let Some(mac) = mac {

@@ -46,7 +46,7 @@ impl Log {
                 Ok(Event { port, what }) => match what {
                     Happened::Broken(reason) => {
                         warn!(port, reason, "port broken");
-                        daemon.broke(&port, &reason);
+                        daemon.broke(&port, reason);
                     }
                     Happened::Isolated => warn!(port, "port isolated"),
                     Happened::Restored => info!(port, "port restored"),

@@ -69,6 +69,9 @@ impl Pair<'_> {
     }
 }
 
+/// The sockets of a port that is a valve; none of any other.
+type Sockets<'a> = Option<(Pair<'a>, Listening)>;
+
 /// What a socket has room for has one owner: a namespace that several valves lead to would lose what they send at once.
 fn is_alone<'a>(port: &PortConfig, mut others: impl Iterator<Item = &'a PortConfig>) -> Result<(), String> {
     let tenant = |port: &PortConfig| match &port.kind {
@@ -112,7 +115,7 @@ pub(super) fn open_all(ports: &[PortConfig], vale: &ValeConfig) -> Result<Vec<Re
     let listening: Vec<_> = ports.iter().map(|port| listen(port, vale)).collect();
     // Each valve waits for the kernel to look at its device, two seconds after a switch that was before did: at the same time.
     Ok(std::thread::scope(|scope| {
-        let patiently = |(port, listening): (&PortConfig, Result<Option<(Pair<'_>, Listening)>, String>)| {
+        let patiently = |(port, listening): (&PortConfig, Result<Sockets<'_>, String>)| {
             let mut opened = listening.and_then(|listening| open(port, listening));
             while opened.is_err() && Instant::now() < until {
                 std::thread::sleep(AGAIN);
@@ -136,7 +139,7 @@ pub(super) fn open_beside(port: &PortConfig, ports: &[PortConfig], vale: &ValeCo
 }
 
 /// Opens the sockets of a port that is a valve.
-fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Option<(Pair<'a>, Listening)>, String> {
+fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Sockets<'a>, String> {
     let listening = || match Pair::of(port, vale)? {
         Some(pair) => {
             let listening = Listening::open(pair.veth(), &pair.config)?;
@@ -148,11 +151,11 @@ fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Option<(Pair<'a
 }
 
 /// Opens what is behind a port, of a valve by the sockets that are open.
-fn open(port: &PortConfig, listening: Option<(Pair<'_>, Listening)>) -> Result<Opened, String> {
+fn open(port: &PortConfig, listening: Sockets<'_>) -> Result<Opened, String> {
     open_kind(&port.kind, port.mac, listening).map_err(|e| e.to_string())
 }
 
-fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, listening: Option<(Pair<'_>, Listening)>) -> io::Result<Opened> {
+fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, listening: Sockets<'_>) -> io::Result<Opened> {
     Ok(Opened::Port(match kind {
         PortKind::Shm { .. } => return Ok(Opened::Attached),
         PortKind::VhostUser { socket, agent } => return Ok(Opened::Later(socket.clone(), *agent)),

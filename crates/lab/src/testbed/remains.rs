@@ -29,7 +29,9 @@ pub fn clean() -> io::Result<Cleaned> {
     cleaned.gone.extend(others.gone);
     cleaned.kept = others.kept;
     for name in netns::named()?.into_iter().filter(|name| !written_down.contains(name)) {
-        cleaned.kept.push(format!("namespace {name}: nothing says who made it; `ip netns del {name}` if it is nobody's"));
+        cleaned
+            .kept
+            .push(format!("namespace {name}: nothing says who made it; `ip netns del {name}` if it is nobody's"));
     }
     Ok(cleaned)
 }

@@ -309,7 +309,8 @@ pub(super) mod tests {
         let reason = "the device eth0 of d: it is switched off".to_owned();
         (port.number, port.absent) = (None, Some(Absent { reason, again: Again::NextStart }));
         let text = View::new(None, &now, Sort::Name).text();
-        let line = "nobody at d: the device eth0 of d: it is switched off (tried again when the switch is started again)\n";
+        let line =
+            "nobody at d: the device eth0 of d: it is switched off (tried again when the switch is started again)\n";
         assert!(text.contains(line) && text.contains("absent"), "{text}");
     }
 

@@ -53,9 +53,9 @@ pub(super) fn is_device(text: &str) -> bool {
 pub(super) fn namespace<'a>(section: &Section<'a>, name: &str) -> Result<Option<&'a str>> {
     let text = plain(section, name, PATH_BYTES_MAX)?;
     match text {
-        Some(t) if t == "." || t == ".." || t.contains('/') && !t.starts_with('/') => {
-            Err(section.error(name, "this is no namespace").expected("a name, as red1, or a path, as /proc/1234/ns/net"))
-        }
+        Some(t) if t == "." || t == ".." || t.contains('/') && !t.starts_with('/') => Err(section
+            .error(name, "this is no namespace")
+            .expected("a name, as red1, or a path, as /proc/1234/ns/net")),
         _ => Ok(text),
     }
 }

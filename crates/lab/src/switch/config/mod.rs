@@ -254,9 +254,10 @@ fn overlay(root: &Section<'_>, path: &Path) -> Result<OverlayConfig> {
         servers.push((ipv4(&server, "address")?, mac(&server, next_hop)?));
     }
     let reachable = |at: &SocketAddrV4| !at.ip().is_unspecified() && !at.ip().is_multicast() && at.port() != 0;
-    let controller = wanted("controller")?.parse().ok().filter(reachable).ok_or_else(|| {
-        section.error("controller", "this is no address with a port").expected("as 172.16.0.1:49789")
-    })?;
+    let controller =
+        wanted("controller")?.parse().ok().filter(reachable).ok_or_else(|| {
+            section.error("controller", "this is no address with a port").expected("as 172.16.0.1:49789")
+        })?;
     Ok(OverlayConfig {
         address: ipv4(&section, "address")?,
         controller,

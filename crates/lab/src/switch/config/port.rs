@@ -232,5 +232,7 @@ pub(super) fn checked_name(section: &Section<'_>, name: &str) -> Result<String> 
     if (1..=32).contains(&name.len()) && name.chars().all(fine) && !name.starts_with(['.', '-']) {
         return Ok(name.to_owned());
     }
-    Err(section.error("name", "this is no name").expected("up to 32 letters, digits, `_`, and after the first `-` and `.`"))
+    Err(section
+        .error("name", "this is no name")
+        .expected("up to 32 letters, digits, `_`, and after the first `-` and `.`"))
 }

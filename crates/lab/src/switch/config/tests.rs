@@ -63,10 +63,7 @@ fn what_a_command_says_is_refused_in_a_sentence() {
         let words: Vec<String> = words.iter().map(|&w| w.to_owned()).collect();
         port_from_words(name, &words).unwrap_err().sentence()
     };
-    assert_eq!(
-        refused("x", &["kind=shm", "mac=zz"]),
-        "this is no MAC address: mac=zz; expected: as 02:00:00:00:00:01"
-    );
+    assert_eq!(refused("x", &["kind=shm", "mac=zz"]), "this is no MAC address: mac=zz; expected: as 02:00:00:00:00:01");
     assert!(refused("x", &[]).starts_with("`kind` is missing; kind: over what"));
     assert!(refused("x", &["kind=shm", "bufers=4"]).contains("did you mean `buffers`"));
     assert!(refused("-rf", &["kind=shm"]).starts_with("this is no name; expected: "));
@@ -103,7 +100,11 @@ fn what_is_wrong_is_refused_with_its_line() {
         (&format!("{VETH}netns = \"../a\""), 5, "this is no namespace"),
         ("[[port]]\nname = \"longer-than-a-device\"\nkind = \"packet\"", 2, "a device cannot be called so"),
         (&format!("{port}ip = \"0.0.0.0\""), 4, "not the address of one machine"),
-        (&format!("{UPLINK}[[server]]\naddress = \"0.0.0.0\"\nmac = \"02:00:00:00:00:02\""), 10, "not the address of one"),
+        (
+            &format!("{UPLINK}[[server]]\naddress = \"0.0.0.0\"\nmac = \"02:00:00:00:00:02\""),
+            10,
+            "not the address of one",
+        ),
         (&format!("{port}mac = \"01:00:00:00:00:01\""), 4, "a group of machines"),
         (&format!("{port}ip = \"10.0.0\""), 4, "no IPv4 address"),
         (&format!("{port}buffers = 1000"), 4, "not a power of two"),

@@ -234,7 +234,9 @@ impl Guest {
         let until = Instant::now() + timeout;
         let command = qemu(parts, config, &image, &socket)?;
         let namespace = match &config.attachment {
-            Attachment::Tap { namespace, .. } => Some(Namespace::open(namespace).map_err(|e| at(&parts.qemu)(e.into()))?),
+            Attachment::Tap { namespace, .. } => {
+                Some(Namespace::open(namespace).map_err(|e| at(&parts.qemu)(e.into()))?)
+            }
             Attachment::VhostUser(_) | Attachment::Socket(_) => None,
         };
         let spawned = Program::spawn(command, namespace.as_ref());
