@@ -213,7 +213,8 @@ impl Record {
 fn records() -> io::Result<Vec<Record>> {
     let entries = match std::fs::read_dir(FOLDER) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other?,
+        Err(e) => return Err(io::Error::new(e.kind(), format!("{FOLDER}: {e}"))),
+        Ok(entries) => entries,
     };
     let mut records = Vec::new();
     for entry in entries {
