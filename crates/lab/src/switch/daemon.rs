@@ -1,5 +1,7 @@
 //! A switch as a process: its engine on a thread of its own, and those who ask for something on others.
 
+mod absent;
+
 use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, default_control, port_from_words};
 use super::control::{Answer, Request, Socket};
 use super::log::Log;
@@ -7,7 +9,7 @@ use super::metrics;
 use super::opened::{Opened, may_open, open_all, open_beside};
 use super::privileges::{self, Becomes, Rights};
 use super::reload;
-use super::status::{Absent, Again, Snapshot, Status};
+use super::status::{Absent, Snapshot, Status};
 use super::uplink;
 use rustix::thread::CapabilitySet;
 use sluicenet_dataplane::engine::{Access, Engine, PlugError};
@@ -285,54 +287,6 @@ impl Daemon {
         info!(port = port.name, kind = port.kind.name(), "port added");
         state.add(port, None);
         Ok(())
-    }
-
-    /// Takes a port of the file into service; one that could not be opened stays without anybody, and keeps its address.
-    fn begin(&self, port: PortConfig, opened: Result<Opened, String>) -> Result<(), String> {
-        let reason = match opened.and_then(|opened| self.plug(&port, opened)) {
-            Ok(()) => {
-                info!(port = port.name, kind = port.kind.name(), "port added");
-                self.state().add(port, None);
-                return Ok(());
-            }
-            Err(reason) => reason,
-        };
-        let again = if may_open(&port.kind).is_none() { Again::EverySecond } else { Again::NextStart };
-        let absent = Absent { reason, again };
-        warn!(port = port.name, kind = port.kind.name(), reason = %absent, "port absent");
-        let config = port.clone();
-        let reserved = self.remote.run(move |engine| reserve(engine, &config));
-        reserved.and_then(|reserved| reserved).map_err(|e| format!("port {}: {e}", port.name))?;
-        self.state().add(port, Some(absent));
-        Ok(())
-    }
-
-    /// Opens what could not be opened before, where that takes nothing that was given up.
-    pub(super) fn try_again(&self) {
-        let (ports, vale) = (self.configs(), self.state().config.vale.clone());
-        for port in &ports {
-            let mut state = self.state();
-            let Some(running) = state.ports.iter_mut().find(|p| p.config == *port) else { continue };
-            let Some(absent) = running.absent.as_mut().filter(|a| a.again == Again::EverySecond) else { continue };
-            match open_beside(port, &ports, &vale).and_then(|opened| self.plug(port, opened)) {
-                Ok(()) => {
-                    running.absent = None;
-                    info!(port = port.name, kind = port.kind.name(), "port added");
-                }
-                Err(reason) => absent.reason = reason,
-            }
-        }
-    }
-
-    /// A port broke: the engine has taken it out already.
-    pub(super) fn broke(&self, name: &str, reason: &str) {
-        // One in shared memory is new with the next program.
-        let may_break =
-            |port: &&mut Running| port.config.name == name && !matches!(port.config.kind, PortKind::Shm { .. });
-        if let Some(port) = self.state().ports.iter_mut().find(may_break) {
-            let again = if may_open(&port.config.kind).is_none() { Again::NewPort } else { Again::NextStart };
-            port.absent = Some(Absent { reason: reason.to_owned(), again });
-        }
     }
 
     fn plug(&self, port: &PortConfig, opened: Opened) -> Result<(), String> {
