@@ -9,7 +9,7 @@
 //!
 //! `unsafe` is confined to [`region`] and `vhost::memory` (mapping memory, and reaching it while somebody else may write
 //! it), `vhost::sigbus` (a signal handler for when it is gone), `kernel::sys` and [`tcp_info`] (system calls that no safer
-//! crate has) and to one instruction in [`clock`].
+//! crate has), `process` (what a new process does before it is a program) and to one instruction in [`clock`].
 #![deny(unsafe_code)]
 
 #[cfg(not(loom))]
@@ -26,8 +26,12 @@ pub mod fabric;
 pub mod kernel;
 #[cfg(not(loom))]
 pub mod port;
+#[cfg(all(not(loom), target_os = "linux"))]
+pub mod process;
 #[cfg(not(loom))]
 pub mod region;
+#[cfg(all(not(loom), target_os = "linux"))]
+pub mod remains;
 #[cfg(not(loom))]
 pub mod remote;
 pub mod ring;

@@ -73,6 +73,11 @@ fn ports_and_watchdog_change_while_traffic_runs() {
     let settings = vec!["kind=shm".to_owned(), "buffers=8".to_owned()];
     assert!(matches!(running.ask(Request::AddPort { name: "d".into(), settings: settings.clone() }), Answer::Ok(_)));
     assert!(matches!(running.ask(Request::AddPort { name: "d".into(), settings }), Answer::Error(_)));
+    let settings = vec!["kind=shm".to_owned(), "mac=zz".to_owned()];
+    let refused = "port \"e\": this is no MAC address: mac=zz; expected: as 02:00:00:00:00:01";
+    assert!(
+        matches!(running.ask(Request::AddPort { name: "e".into(), settings }), Answer::Error(text) if text == refused)
+    );
     assert!(matches!(running.ask(Request::DelPort { name: "c".into() }), Answer::Ok(_)));
     assert!(matches!(running.ask(Request::DelPort { name: "c".into() }), Answer::Error(_)));
     assert_eq!(running.status().ports.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["a", "b", "d"]);

@@ -211,7 +211,8 @@ impl Engine {
         }
     }
 
-    /// Takes a port away. What it sent is still delivered; what waits for it is dropped by name.
+    /// Takes a port away. What it sent is still delivered; what waits for it is dropped by name, and so is what comes for a station
+    /// that was given to it.
     pub fn unplug(&mut self, k: usize) {
         self.changes += 1;
         let Engine { vale, ports, dropped, .. } = self;
@@ -238,6 +239,19 @@ impl Engine {
         let now = self.now();
         self.changes += 1;
         self.vale.give(now, Station::new(mac, domain), k)
+    }
+
+    /// Keeps a station for a port at which nobody is yet: what comes for it is dropped. Whether the table had room.
+    pub fn reserve(&mut self, mac: [u8; 6], domain: u16) -> bool {
+        let now = self.now();
+        self.changes += 1;
+        self.vale.reserve(now, Station::new(mac, domain))
+    }
+
+    /// Takes back a station that was given to a port at which nobody is any more, or was kept for one.
+    pub fn release(&mut self, mac: [u8; 6], domain: u16) {
+        self.changes += 1;
+        self.vale.release(Station::new(mac, domain));
     }
 
     /// Says to every port that leads elsewhere which station is at a port here, or no longer is.

@@ -15,6 +15,11 @@ impl KernelError {
         KernelError { what: what.into(), why: why.into() }
     }
 
+    /// The same, with the namespace where it was tried.
+    pub(super) fn within(self, namespace: &str) -> KernelError {
+        KernelError { what: format!("{} in {namespace}", self.what), ..self }
+    }
+
     /// The kernel's own error.
     pub fn why(&self) -> &io::Error {
         &self.why

@@ -80,7 +80,7 @@ impl Listening {
         let Listening { program, socket, poller, reserve, link } = self;
         // Interrupts as with any device, until the poller has its number.
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
-        let (diag, routes, theirs, sink, hold) = veth.tenant.enter(|| {
+        let inside = veth.tenant.enter(|| {
             let mut links = Links::open()?;
             veth.prepare_tenant(&mut links, config.offload)?;
             let diag = Netlink::diag().tried(|| "a netlink socket for sockets (CONFIG_INET_UDP_DIAG)".to_owned())?;
@@ -90,13 +90,9 @@ impl Listening {
             // Until there is somebody who takes what comes, however long other ports take.
             let hold = Hold::shut(&mut links, veth.tenant_device)?;
             Ok::<_, KernelError>((diag, routes, theirs, sink, hold))
-        })??;
-        if !theirs.up {
-            let (device, namespace) = (veth.tenant_device, veth.tenant.name());
-            let why = format!("it is switched off; `ip -n {namespace} link set {device} up` switches it on");
-            let why = io::Error::new(io::ErrorKind::NetworkDown, why);
-            return Err(KernelError::new(format!("the device {device} of {namespace}"), why));
-        }
+        })?;
+        let (diag, routes, theirs, sink, hold) = inside.map_err(|e| e.within(veth.tenant.name()))?;
+        veth.check(&link, &theirs)?;
         let boot = boot_frame(poller.port);
         learn(veth, &poller.fd, &hold, &boot)?;
         set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;

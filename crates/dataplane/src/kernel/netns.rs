@@ -1,6 +1,7 @@
 //! Network namespaces: made, entered and deleted as `ip netns` does, so that both see the same ones.
 
 use super::error::{KernelError, Tried};
+use crate::remains::{self, Thing};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
@@ -39,7 +40,15 @@ impl Namespace {
         }
         std::fs::create_dir_all(NAMED).tried(what)?;
         let path = Path::new(NAMED).join(name);
-        File::options().write(true).create_new(true).open(&path).tried(what)?;
+        let thing = Thing::Namespace(name.to_owned());
+        // One that is there already is not struck out because another one cannot be made.
+        let is_new = remains::add(thing.clone()).tried(what)?;
+        let strike_out = || {
+            if is_new {
+                remains::forget(&thing)
+            }
+        };
+        File::options().write(true).create_new(true).open(&path).inspect_err(|_| strike_out()).tried(what)?;
         let made = on_a_thread(|| {
             // Only this thread moves; it ends here.
             #[allow(deprecated)]
@@ -49,6 +58,7 @@ impl Namespace {
         });
         if let Err(why) = made {
             let _ = std::fs::remove_file(&path);
+            strike_out();
             return Err(KernelError::new(what(), why));
         }
         let namespace = Namespace::open(name)?;
@@ -85,7 +95,9 @@ impl Namespace {
         let path = Path::new(NAMED).join(name);
         // One that was never mounted is only a file.
         let _ = rustix::mount::unmount(&path, UnmountFlags::DETACH);
-        std::fs::remove_file(&path).tried(|| format!("deleting the network namespace {name}"))
+        std::fs::remove_file(&path).tried(|| format!("deleting the network namespace {name}"))?;
+        remains::forget(&Thing::Namespace(name.to_owned()));
+        Ok(())
     }
 
     /// Runs `inside` in the namespace, on a thread of its own; sockets it opens stay there.
@@ -127,28 +139,30 @@ pub(super) fn set_sysctl(name: &str, value: &str) -> Result<(), KernelError> {
     std::fs::write(Path::new("/proc/sys").join(name), value).tried(|| format!("setting {name} to {value}"))
 }
 
-/// Deletes every namespace of this project, and the devices with it; returns their names. For what a killed run left behind.
-///
-/// A TAP ends with the process that made it, and all other devices that are made here are in such namespaces.
-pub fn clean() -> Result<Vec<String>, KernelError> {
-    clean_up("")
-}
-
-/// The same for the namespaces of one run, whose names go on with `tag`.
-pub fn clean_up(tag: &str) -> Result<Vec<String>, KernelError> {
-    let mut gone = Vec::new();
+/// The namespaces there are that are called as this project calls its own.
+pub fn named() -> Result<Vec<String>, KernelError> {
     let entries = match std::fs::read_dir(NAMED) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(gone),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.tried(|| NAMED.to_owned())?,
     };
+    let mut names = Vec::new();
     for entry in entries {
         let name = entry.tried(|| NAMED.to_owned())?.file_name().to_string_lossy().into_owned();
-        if name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(tag)) {
-            Namespace::delete(&name)?;
-            gone.push(name);
+        if name.starts_with(PREFIX) {
+            names.push(name);
         }
     }
-    gone.sort();
+    names.sort();
+    Ok(names)
+}
+
+/// Deletes the namespaces of one run, whose names go on with `tag`, and the devices with them; returns their names.
+///
+/// A TAP ends with the process that made it, and all other devices that are made here are in such namespaces.
+pub fn clean_up(tag: &str) -> Result<Vec<String>, KernelError> {
+    let of_the_run = |name: &String| name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(tag));
+    let gone: Vec<String> = named()?.into_iter().filter(of_the_run).collect();
+    gone.iter().try_for_each(|name| Namespace::delete(name))?;
     Ok(gone)
 }
 

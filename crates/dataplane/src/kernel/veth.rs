@@ -2,8 +2,9 @@
 
 use super::error::KernelError;
 use super::hold;
-use super::link::{Feature, Links};
+use super::link::{Feature, Link, Links};
 use super::netns::{self, Namespace};
+use std::io;
 
 /// A veth pair between the switch and a tenant.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +60,29 @@ impl Veth<'_> {
         let ipv6 = format!("net/ipv6/conf/{}/disable_ipv6", self.switch_device);
         if std::path::Path::new("/proc/sys").join(&ipv6).exists() {
             netns::set_sysctl(&ipv6, "1")?;
+        }
+        Ok(())
+    }
+
+    /// Whether frames can go both ways between the ends as they are now.
+    pub(super) fn check(&self, ours: &Link, theirs: &Link) -> Result<(), KernelError> {
+        let (device, namespace) = (self.tenant_device, self.tenant.name());
+        let refused = |kind, why: String| {
+            let what = format!("the device {device} of {namespace}");
+            Err(KernelError::new(what, io::Error::new(kind, why)))
+        };
+        if !theirs.up {
+            let why = format!("it is switched off; `ip -n {namespace} link set {device} up` switches it on");
+            return refused(io::ErrorKind::NetworkDown, why);
+        }
+        // A veth throws away what is longer than its other end takes.
+        if theirs.mtu != ours.mtu {
+            let why = format!(
+                "its MTU is {}, and that of {}, the switch's end, is {}: what one end sends, the other has to take; \
+                 `ip -n {namespace} link set {device} mtu {}` makes them one",
+                theirs.mtu, self.switch_device, ours.mtu, ours.mtu
+            );
+            return refused(io::ErrorKind::InvalidInput, why);
         }
         Ok(())
     }

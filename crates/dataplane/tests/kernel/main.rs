@@ -7,6 +7,7 @@ mod flood;
 mod harness;
 mod offload;
 mod packet;
+mod remains;
 mod shares;
 mod sockets;
 mod tap;

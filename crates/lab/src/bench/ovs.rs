@@ -1,10 +1,10 @@
 //! Open vSwitch in a namespace, its datapath in user space, for comparison.
 
 use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_dataplane::process::Program;
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
@@ -23,8 +23,9 @@ impl std::error::Error for OvsError {}
 /// A running switch; it ends with this.
 #[derive(Debug)]
 pub struct Ovs {
-    database: Child,
-    switch: Option<Child>,
+    // In this order: the switch ends first.
+    switch: Option<Program>,
+    _database: Program,
 }
 
 impl Ovs {
@@ -39,7 +40,7 @@ impl Ovs {
         let mut server = tool("ovsdb-server", scratch);
         server.arg(file("conf.db")).arg(argument("--remote=punix:", &socket));
         server.arg(argument("--unixctl=", &file("db.ctl"))).arg(argument("--pidfile=", &file("db.pid")));
-        let mut ovs = Ovs { database: spawn(namespace, server)?, switch: None };
+        let mut ovs = Ovs { switch: None, _database: spawn(namespace, server)? };
         let deadline = Instant::now() + Duration::from_secs(60);
         while !socket.exists() {
             if Instant::now() > deadline {
@@ -74,16 +75,6 @@ impl Ovs {
     }
 }
 
-impl Drop for Ovs {
-    fn drop(&mut self) {
-        for child in self.switch.iter_mut().chain([&mut self.database]) {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 fn argument(option: &str, path: &Path) -> String {
     format!("{option}{}", path.display())
 }
@@ -112,7 +103,7 @@ fn run(command: &mut Command) -> Result<(), OvsError> {
 }
 
 /// Starts a program inside the namespace.
-fn spawn(namespace: &Namespace, mut command: Command) -> Result<Child, OvsError> {
-    let started: Result<io::Result<Child>, _> = namespace.enter(|| command.spawn());
-    started.map_err(|e| OvsError(e.to_string()))?.map_err(|e| failed(&command, e))
+fn spawn(namespace: &Namespace, command: Command) -> Result<Program, OvsError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    Program::spawn(command, Some(namespace)).map_err(|e| OvsError(format!("{program}: {e}")))
 }

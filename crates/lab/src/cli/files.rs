@@ -1,6 +1,7 @@
 //! Files the command line writes itself, and directories for results nobody keeps.
 
 use super::failure::Failure;
+use sluicenet_dataplane::remains::{self, Thing};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,8 @@ impl Scratch {
     pub fn new() -> Result<Scratch, Failure> {
         let dir = std::env::temp_dir().join(format!("sluicenet-{}", std::process::id()));
         let fail = |e| Failure::Failed(format!("{}: cannot create the directory: {e}", dir.display()));
+        // Root's is found by `clean` when this is killed; others keep no such list.
+        let _ = remains::add(Thing::Folder(dir.clone()));
         fs::create_dir_all(&dir).map_err(fail)?;
         Ok(Scratch(dir))
     }
@@ -39,6 +42,8 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed is left to whoever cleans the temporary directory.
-        let _ = fs::remove_dir_all(&self.0);
+        if fs::remove_dir_all(&self.0).is_ok() {
+            remains::forget(&Thing::Folder(self.0.clone()));
+        }
     }
 }

@@ -270,7 +270,7 @@ fn show(status: &Status, global: Global) {
             &by_reason(&port.dropped),
             &by_reason(&port.refused),
             &port.waits_for.join(" "),
-            remark(port),
+            &remark(port),
         ]);
     }
     let gone = &status.gone;
@@ -291,10 +291,11 @@ fn by_reason(drops: &std::collections::BTreeMap<String, u64>) -> String {
     parts.join(", ")
 }
 
-fn remark(port: &PortStatus) -> &'static str {
-    match (port.is_present(), port.isolated) {
-        (false, _) => "nobody there",
-        (_, true) => "isolated: it takes nothing",
-        _ => "",
+fn remark(port: &PortStatus) -> String {
+    match (port.is_present(), &port.absent, port.isolated) {
+        (false, Some(absent), _) => format!("nobody there: {absent}"),
+        (false, None, _) => "nobody there".into(),
+        (_, _, true) => "isolated: it takes nothing".into(),
+        _ => String::new(),
     }
 }

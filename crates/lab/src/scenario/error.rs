@@ -58,6 +58,22 @@ impl Error {
         e
     }
 
+    /// The error of a file that is not text from byte `at` on.
+    pub fn not_text(file: impl Into<String>, bytes: &[u8], at: usize) -> Error {
+        let at = at.min(bytes.len());
+        let start = bytes[..at].iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
+        let end = bytes[at..].iter().position(|&b| b == b'\n').map_or(bytes.len(), |i| at + i);
+        let line = bytes[..start].iter().filter(|&&b| b == b'\n').count() + 1;
+        let mut e = Error::file(file, "this is not text in UTF-8");
+        let (before, text) = (String::from_utf8_lossy(&bytes[start..at]), String::from_utf8_lossy(&bytes[start..end]));
+        e.0.line = u32::try_from(line).unwrap_or(u32::MAX);
+        e.0.column = u32::try_from(before.chars().count() + 1).unwrap_or(u32::MAX);
+        e.0.width = 1;
+        let skip = if e.0.column as usize + 1 > EXCERPT_CHARS_MAX { e.0.column as usize - 21 } else { 0 };
+        e.0.excerpt = text.trim_end().chars().skip(skip).take(EXCERPT_CHARS_MAX).collect();
+        e
+    }
+
     /// An error about the bytes `start..end` of `text`.
     pub fn span(file: impl Into<String>, text: &str, start: usize, end: usize, message: impl Into<String>) -> Error {
         let mut e = Error::file(file, message);
@@ -110,6 +126,15 @@ impl Error {
             hint => format!("{hint} (in the variant {label})"),
         };
         self.hint(hint)
+    }
+
+    /// In a sentence, for what was not read from a file: what is wrong, with what, and what was expected.
+    pub fn sentence(&self) -> String {
+        let d = &*self.0;
+        let quoted = if d.excerpt.is_empty() { String::new() } else { format!(": {}", d.excerpt) };
+        let expected = if d.expected.is_empty() { String::new() } else { format!("; expected: {}", d.expected) };
+        let hint = if d.hint.is_empty() { String::new() } else { format!("; {}", d.hint) };
+        format!("{}{quoted}{expected}{hint}", d.message)
     }
 
     /// Where and what.

@@ -57,9 +57,8 @@ impl Scenario {
         let path = path.as_ref();
         let name = path.display().to_string();
         let bytes = crate::formats::read_bounded(path, &name, SCENARIO_BYTES_MAX)?;
-        let Ok(text) = String::from_utf8(bytes) else {
-            return Err(Error::file(name, "this file is not text (UTF-8)"));
-        };
+        let text =
+            String::from_utf8(bytes).map_err(|e| Error::not_text(&name, e.as_bytes(), e.utf8_error().valid_up_to()))?;
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Loaded::new(name, text, overrides, Files::new(Some(folder.to_path_buf())))
     }

@@ -1,14 +1,17 @@
 //! A switch as a process: its engine on a thread of its own, and those who ask for something on others.
 
+mod absent;
+
 use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, default_control, port_from_words};
 use super::control::{Answer, Request, Socket};
 use super::log::Log;
 use super::metrics;
-use super::opened::{Opened, is_alone, listen, may_open, open};
+use super::opened::{Opened, may_open, open_all, open_beside};
 use super::privileges::{self, Becomes, Rights};
 use super::reload;
-use super::status::{Snapshot, Status};
+use super::status::{Absent, Snapshot, Status};
 use super::uplink;
+use rustix::thread::CapabilitySet;
 use sluicenet_dataplane::engine::{Access, Engine, PlugError};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
@@ -19,7 +22,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 use tracing::{info, warn};
 
@@ -39,6 +41,8 @@ struct Running {
     id: u64,
     /// Whether a program is attached to its memory.
     attached: bool,
+    /// Why it could not be opened, or broke.
+    absent: Option<Absent>,
 }
 
 #[derive(Debug)]
@@ -47,6 +51,13 @@ struct State {
     ports: Vec<Running>,
     /// Ports there ever were.
     made: u64,
+}
+
+impl State {
+    fn add(&mut self, config: PortConfig, absent: Option<Absent>) {
+        self.made += 1;
+        self.ports.push(Running { config, id: self.made, attached: false, absent });
+    }
 }
 
 /// A switch that runs.
@@ -114,22 +125,9 @@ impl Daemon {
             }
             None => None,
         };
-        for (i, port) in config.ports.iter().enumerate() {
-            is_alone(port, config.ports[..i].iter()).map_err(io::Error::other)?;
-        }
-        // What tenants sent while no switch ran waits in the kernel, which gives some of it up as time goes by: so all valves' sockets
-        // are there before any port takes its time.
-        let listening = config.ports.iter().map(|port| listen(port, &config.vale).map_err(io::Error::other));
-        let listening = listening.collect::<io::Result<Vec<_>>>()?;
-        // Each valve waits for the kernel to look at its device, two seconds after a switch that was before did: at the same time.
-        let opened = std::thread::scope(|scope| {
-            let open = |(port, listening)| scope.spawn(move || open(port, listening));
-            let opening: Vec<_> = config.ports.iter().zip(listening).map(open).collect();
-            let join = |opened: ScopedJoinHandle<'_, _>| opened.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
-            opening.into_iter().map(join).collect::<Result<Vec<_>, String>>()
-        });
-        for (port, opened) in config.ports.iter().zip(opened.map_err(io::Error::other)?) {
-            keep |= port.kind.rights().run;
+        let opened = open_all(&config.ports, &config.vale).map_err(io::Error::other)?;
+        for (port, opened) in config.ports.iter().zip(opened) {
+            keep |= if opened.is_ok() { port.kind.rights().run } else { CapabilitySet::empty() };
             wanted.push((port.clone(), opened));
         }
         // Before there are threads: each has its own privileges.
@@ -187,7 +185,7 @@ impl Daemon {
         let outcome = uplink
             .map_or(Ok(()), |uplink| daemon.install_uplink(uplink))
             .and_then(|()| {
-                wanted.into_iter().try_for_each(|(port, opened)| daemon.install(port, opened).map_err(io::Error::other))
+                wanted.into_iter().try_for_each(|(port, opened)| daemon.begin(port, opened).map_err(io::Error::other))
             })
             .and_then(|()| daemon.remote.run(|engine| engine.begin()))
             .and_then(|()| socket.serve(&daemon));
@@ -241,7 +239,11 @@ impl Daemon {
     fn status_of(&self, snapshot: &Snapshot) -> Status {
         let state = self.state();
         let ports: Vec<PortConfig> = state.ports.iter().map(|p| p.config.clone()).collect();
-        snapshot.status(&state.config, &ports, self.started.elapsed().as_secs_f64())
+        let mut status = snapshot.status(&state.config, &ports, self.started.elapsed().as_secs_f64());
+        for port in status.ports.iter_mut().filter(|p| p.number.is_none()) {
+            port.absent = state.ports.iter().find(|p| p.config.name == port.name).and_then(|p| p.absent.clone());
+        }
+        status
     }
 
     /// Does what was asked for.
@@ -251,7 +253,7 @@ impl Daemon {
                 return self.status().map_or_else(|e| Answer::Error(e.to_string()), |s| Answer::Status(Box::new(s)));
             }
             Request::AddPort { name, settings } => port_from_words(&name, &settings)
-                .map_err(|e| e.to_string())
+                .map_err(|e| format!("port {name:?}: {}", e.sentence()))
                 .and_then(|port| self.add(port).map(|()| format!("port {name} added"))),
             Request::DelPort { name } => self.remove(&name).map(|()| format!("port {name} removed")),
             Request::Reload => {
@@ -269,10 +271,13 @@ impl Daemon {
 
     fn add(&self, port: PortConfig) -> Result<(), String> {
         let vale = self.state().config.vale.clone();
-        let others: Vec<PortConfig> = self.state().ports.iter().map(|p| p.config.clone()).collect();
-        is_alone(&port, others.iter().filter(|other| other.name != port.name))?;
-        let opened = listen(&port, &vale).and_then(|listening| open(&port, listening))?;
+        let opened =
+            open_beside(&port, &self.configs(), &vale).map_err(|reason| format!("port {}: {reason}", port.name))?;
         self.install(port, opened)
+    }
+
+    fn configs(&self) -> Vec<PortConfig> {
+        self.state().ports.iter().map(|p| p.config.clone()).collect()
     }
 
     fn install(&self, port: PortConfig, opened: Opened) -> Result<(), String> {
@@ -283,6 +288,13 @@ impl Daemon {
         if state.ports.len() >= state.config.ports_max {
             return Err(format!("the switch has {} ports, all of them in use", state.config.ports_max));
         }
+        self.plug(&port, opened).map_err(|reason| format!("port {}: {reason}", port.name))?;
+        info!(port = port.name, kind = port.kind.name(), "port added");
+        state.add(port, None);
+        Ok(())
+    }
+
+    fn plug(&self, port: &PortConfig, opened: Opened) -> Result<(), String> {
         let config = port.clone();
         let plug: Option<Plug> = match opened {
             Opened::Port(opened) => {
@@ -291,25 +303,19 @@ impl Daemon {
             Opened::Later(socket, agent) => {
                 let opened = vhost::Port::open(socket);
                 let opened = if agent { opened.and_then(vhost::Port::with_agent) } else { opened };
-                let opened = opened.map_err(|e| format!("port {}: {e}", port.name))?;
+                let opened = opened.map_err(|e| e.to_string())?;
                 Some(Box::new(move |engine: &mut Engine, k| engine.plug_vhost(k, &config.name, opened, config.access)))
             }
             Opened::Attached => None,
         };
-        if let Some(plug) = plug {
-            let config = port.clone();
-            let plugged = self.remote.run(move |engine| -> io::Result<()> {
-                let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
-                plug(engine, k)?;
-                settle(engine, k, &config).inspect_err(|_| engine.unplug(k))
-            });
-            plugged.and_then(|plugged| plugged).map_err(|e| e.to_string())?;
-        }
-        info!(port = port.name, kind = port.kind.name(), "port added");
-        state.made += 1;
-        let id = state.made;
-        state.ports.push(Running { config: port, id, attached: false });
-        Ok(())
+        let config = port.clone();
+        let plugged = self.remote.run(move |engine| -> io::Result<()> {
+            let Some(plug) = plug else { return reserve(engine, &config) };
+            let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
+            plug(engine, k)?;
+            settle(engine, k, &config).inspect_err(|_| engine.unplug(k))
+        });
+        plugged.and_then(|plugged| plugged).map_err(|e| e.to_string())
     }
 
     fn install_uplink(&self, port: Box<dyn Port>) -> io::Result<()> {
@@ -324,7 +330,14 @@ impl Daemon {
         };
         let port = state.ports.remove(at);
         self.unplug(name);
-        let _ = self.remote.run(move |engine| announce(engine, &port.config, false));
+        let mac =
+            port.config.mac.filter(|_| state.ports.iter().all(|other| station(&other.config) != station(&port.config)));
+        let _ = self.remote.run(move |engine| {
+            announce(engine, &port.config, false);
+            if let Some(mac) = mac {
+                engine.release(mac, port.config.access.domain.unwrap_or(0));
+            }
+        });
         info!(port = name, "port removed");
         Ok(())
     }
@@ -411,7 +424,7 @@ impl Daemon {
             new.control.clone_from(&old.control);
         }
         let overlay = reload::overlay_change(&old, &new)?;
-        let running: Vec<PortConfig> = self.state().ports.iter().map(|p| p.config.clone()).collect();
+        let running = self.configs();
         // What could not be opened any more is found out before anything is taken away.
         for wanted in &new.ports {
             let is_there = running.iter().any(|r| r.name == wanted.name && r.kind == wanted.kind);
@@ -447,7 +460,7 @@ impl Daemon {
             self.add(port.clone())?;
             added += 1;
         }
-        let ports: Vec<PortConfig> = self.state().ports.iter().map(|p| p.config.clone()).collect();
+        let ports = self.configs();
         self.remote
             .run(move |engine| {
                 engine.change_overlay(&overlay);
@@ -478,7 +491,13 @@ impl Daemon {
         let wanted = wanted.clone();
         let settled = self.remote.run(move |engine| {
             announce(engine, &before, false);
-            engine.port_named(&wanted.name).map_or(Ok(()), |k| settle(engine, k, &wanted))
+            if let Some(k) = engine.port_named(&wanted.name) {
+                return settle(engine, k, &wanted);
+            }
+            if let Some(mac) = before.mac {
+                engine.release(mac, before.access.domain.unwrap_or(0));
+            }
+            reserve(engine, &wanted)
         });
         // A switch that has stopped has no ports any more.
         settled.unwrap_or(Ok(())).map_err(|e| format!("port {}: {e}", port.config.name))
@@ -492,15 +511,30 @@ fn settle(engine: &mut Engine, k: usize, config: &PortConfig) -> io::Result<()> 
     announce(engine, config, true);
     match config.mac {
         // Without a place in the table, others could take its address.
-        Some(mac) if !engine.give(mac, config.access.domain.unwrap_or(0), k) => {
-            Err(io::Error::other("`stations` are all given to ports already: there is no room for its `mac`"))
-        }
+        Some(mac) if !engine.give(mac, config.access.domain.unwrap_or(0), k) => Err(no_room()),
         Some(_) => Ok(()),
         None => {
             engine.meet(k);
             Ok(())
         }
     }
+}
+
+/// Tells the engine whose a port is to be at which nobody is: nobody else gets what is for it.
+fn reserve(engine: &mut Engine, config: &PortConfig) -> io::Result<()> {
+    match config.mac {
+        Some(mac) if !engine.reserve(mac, config.access.domain.unwrap_or(0)) => Err(no_room()),
+        _ => Ok(()),
+    }
+}
+
+fn no_room() -> io::Error {
+    io::Error::other("`stations` are all given to ports already: there is no room for its `mac`")
+}
+
+/// The machine at a port, where its file names it.
+fn station(config: &PortConfig) -> Option<([u8; 6], u16)> {
+    config.mac.map(|mac| (mac, config.access.domain.unwrap_or(0)))
 }
 
 /// Tells those who lead elsewhere who is at a port, or no longer is.

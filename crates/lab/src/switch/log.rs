@@ -44,7 +44,10 @@ impl Log {
         loop {
             match events.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(Event { port, what }) => match what {
-                    Happened::Broken(reason) => warn!(port, reason, "port broken"),
+                    Happened::Broken(reason) => {
+                        warn!(port, reason, "port broken");
+                        daemon.broke(&port, reason);
+                    }
                     Happened::Isolated => warn!(port, "port isolated"),
                     Happened::Restored => info!(port, "port restored"),
                     Happened::AgentLost => warn!(port, "agent lost"),
@@ -52,6 +55,7 @@ impl Log {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     next = Instant::now() + EVERY;
+                    daemon.try_again();
                     if let Ok(status) = daemon.status() {
                         seen.say(&status);
                     }

@@ -11,6 +11,13 @@ use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::vhost;
 use sluicenet_node::vale::{Action, ValeConfig};
 use std::io;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a switch that starts tries to open a port: what a device takes that another switch had before.
+const OPENS_WITHIN: Duration = Duration::from_secs(2);
+/// How long it waits before it tries once more.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Frames that a plain device has room for in each direction.
 const PACKET_BUFFERS: u32 = 4096;
@@ -62,22 +69,24 @@ impl Pair<'_> {
     }
 }
 
+/// The sockets of a port that is a valve; none of any other.
+type Sockets<'a> = Option<(Pair<'a>, Listening)>;
+
 /// What a socket has room for has one owner: a namespace that several valves lead to would lose what they send at once.
-pub(super) fn is_alone<'a>(port: &PortConfig, mut others: impl Iterator<Item = &'a PortConfig>) -> Result<(), String> {
+fn is_alone<'a>(port: &PortConfig, mut others: impl Iterator<Item = &'a PortConfig>) -> Result<(), String> {
     let tenant = |port: &PortConfig| match &port.kind {
         PortKind::Veth { tenant_netns, .. } => Namespace::open(tenant_netns).map(Some),
         _ => Ok(None),
     };
-    let failed = |e: KernelError| format!("port {}: {e}", port.name);
-    let Some(own) = tenant(port).map_err(failed)? else { return Ok(()) };
-    // Another one's namespace that is gone is not this one's.
+    // A namespace that is gone is nobody else's; who opens it will say so.
+    let Ok(Some(own)) = tenant(port) else { return Ok(()) };
     let same = |other: &PortConfig| tenant(other).ok().flatten().is_some_and(|its| own.is(&its).unwrap_or(false));
     match others.find(|&other| same(other)) {
         Some(other) => Err(format!(
-            "port {}: port {} leads to its namespace {} already; a namespace has one port of kind veth, which may carry \
-             several addresses and VLANs",
-            port.name,
+            "ports {} and {} lead to the same namespace, {}; a namespace has one port of kind veth, which may carry several \
+             addresses and VLANs",
             other.name,
+            port.name,
             own.name(),
         )),
         None => Ok(()),
@@ -89,11 +98,48 @@ pub(super) fn may_open(kind: &PortKind) -> Option<String> {
     privileges::missing(kind.name(), kind.rights().open, privileges::own())
 }
 
-/// Opens the sockets of a port that is a valve.
-pub(super) fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Option<(Pair<'a>, Listening)>, String> {
-    if let Some(missing) = may_open(&port.kind) {
-        return Err(format!("port {}: {missing}", port.name));
+/// Opens what is behind each port of a switch that starts; or says why not, for those whose machine is not as it should be.
+///
+/// # Errors
+/// What no machine at a port is to blame for.
+pub(super) fn open_all(ports: &[PortConfig], vale: &ValeConfig) -> Result<Vec<Result<Opened, String>>, String> {
+    for (i, port) in ports.iter().enumerate() {
+        if let Some(missing) = may_open(&port.kind) {
+            return Err(format!("port {}: {missing}", port.name));
+        }
+        is_alone(port, ports[..i].iter())?;
     }
+    let until = Instant::now() + OPENS_WITHIN;
+    // What tenants sent while no switch ran waits in the kernel, which gives some of it up as time goes by: so all valves' sockets
+    // are there before any port takes its time.
+    let listening: Vec<_> = ports.iter().map(|port| listen(port, vale)).collect();
+    // Each valve waits for the kernel to look at its device, two seconds after a switch that was before did: at the same time.
+    Ok(std::thread::scope(|scope| {
+        let patiently = |(port, listening): (&PortConfig, Result<Sockets<'_>, String>)| {
+            let mut opened = listening.and_then(|listening| open(port, listening));
+            while opened.is_err() && Instant::now() < until {
+                std::thread::sleep(AGAIN);
+                opened = open_beside(port, ports, vale);
+            }
+            opened
+        };
+        let opening: Vec<_> = ports.iter().zip(listening).map(|this| scope.spawn(move || patiently(this))).collect();
+        let join = |opened: ScopedJoinHandle<'_, _>| opened.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+        opening.into_iter().map(join).collect()
+    }))
+}
+
+/// Opens what is behind one port of a switch that has these, or is to.
+pub(super) fn open_beside(port: &PortConfig, ports: &[PortConfig], vale: &ValeConfig) -> Result<Opened, String> {
+    if let Some(missing) = may_open(&port.kind) {
+        return Err(missing);
+    }
+    is_alone(port, ports.iter().filter(|other| other.name != port.name))?;
+    open(port, listen(port, vale)?)
+}
+
+/// Opens the sockets of a port that is a valve.
+fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Sockets<'a>, String> {
     let listening = || match Pair::of(port, vale)? {
         Some(pair) => {
             let listening = Listening::open(pair.veth(), &pair.config)?;
@@ -101,15 +147,15 @@ pub(super) fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Opti
         }
         None => Ok(None),
     };
-    listening().map_err(|e: KernelError| format!("port {}: {e}", port.name))
+    listening().map_err(|e: KernelError| e.to_string())
 }
 
 /// Opens what is behind a port, of a valve by the sockets that are open.
-pub(super) fn open(port: &PortConfig, listening: Option<(Pair<'_>, Listening)>) -> Result<Opened, String> {
-    open_kind(&port.kind, port.mac, listening).map_err(|e| format!("port {}: {e}", port.name))
+fn open(port: &PortConfig, listening: Sockets<'_>) -> Result<Opened, String> {
+    open_kind(&port.kind, port.mac, listening).map_err(|e| e.to_string())
 }
 
-fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, listening: Option<(Pair<'_>, Listening)>) -> io::Result<Opened> {
+fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, listening: Sockets<'_>) -> io::Result<Opened> {
     Ok(Opened::Port(match kind {
         PortKind::Shm { .. } => return Ok(Opened::Attached),
         PortKind::VhostUser { socket, agent } => return Ok(Opened::Later(socket.clone(), *agent)),

@@ -84,6 +84,9 @@ pub struct PortStatus {
     pub kind: String,
     /// Its number, while somebody is there.
     pub number: Option<usize>,
+    /// Why nobody is there, where that is not as it should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<Absent>,
     /// The address of the machine at it, where given.
     pub mac: Option<String>,
     /// The only IPv4 address it may send from, where given.
@@ -125,6 +128,38 @@ pub struct PortStatus {
     pub lent: u32,
     /// The ports its frames wait for.
     pub waits_for: Vec<String>,
+}
+
+/// Why nobody is at a port, and when it is opened next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    /// Why.
+    pub reason: String,
+    /// When it is tried again.
+    pub again: Again,
+}
+
+/// When a port that could not be opened is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Again {
+    /// Every second.
+    EverySecond,
+    /// When a switch starts: it takes privileges that this one has given up.
+    NextStart,
+    /// When it is taken away and added again: it broke.
+    NewPort,
+}
+
+impl std::fmt::Display for Absent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let again = match self.again {
+            Again::EverySecond => "tried again every second",
+            Again::NextStart => "tried again when the switch is started again",
+            Again::NewPort => "until it is removed and added again",
+        };
+        write!(f, "{} ({again})", self.reason)
+    }
 }
 
 /// What the engine says, of one moment.
@@ -195,6 +230,7 @@ impl Snapshot {
             name: name.into(),
             kind: kind.into(),
             number: found.map(|(k, _)| k),
+            absent: None,
             mac: mac.map(|mac| mac.map(|b| format!("{b:02x}")).join(":")),
             ip: access.address.map(|a| a.to_string()),
             tenant: access.domain,

@@ -6,6 +6,7 @@ use super::live::{EDGES_PROGRAM, Live};
 use super::measure::{FabricFigures, Lost};
 use super::pa::sum_of;
 use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_dataplane::process::Program;
 use std::collections::BTreeMap;
 use std::io;
 use std::process::{Command, Stdio};
@@ -111,12 +112,9 @@ fn in_guests(live: &Live, iperf: &Iperf, words: &[String]) -> io::Result<String>
 fn in_namespaces(iperf: &Iperf, words: &[String]) -> io::Result<String> {
     let (from, to) = (Namespace::open(&iperf.from)?, Namespace::open(&iperf.to)?);
     let missing = |e: io::Error| io::Error::new(e.kind(), format!("iperf3: {e}; it is in the package iperf3"));
-    let mut server = to
-        .enter(|| {
-            let (i, o, e) = (Stdio::null(), Stdio::null(), Stdio::null());
-            Command::new("iperf3").args(["-s", "-1"]).stdin(i).stdout(o).stderr(e).spawn()
-        })?
-        .map_err(missing)?;
+    let mut server = Command::new("iperf3");
+    server.args(["-s", "-1"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let server = Program::spawn(server, Some(&to)).map_err(missing)?;
     // Who comes too early is told so, and comes again.
     let until = Instant::now() + LISTENS_IN;
     let output = loop {
@@ -126,8 +124,7 @@ fn in_namespaces(iperf: &Iperf, words: &[String]) -> io::Result<String> {
             _ => break output,
         }
     };
-    let _ = server.kill();
-    let _ = server.wait();
+    drop(server);
     let output = output?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),

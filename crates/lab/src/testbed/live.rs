@@ -227,7 +227,13 @@ impl Live {
         let control = self.place.control(server);
         let ports = server.tenants.len() + 1;
         let is_there = |status: &Status| status.ports.iter().filter(|p| p.number.is_some()).count() == ports;
-        self.wait(&format!("s{}", server.host), || status_of(&control).is_ok_and(|s| is_there(&s)))
+        // A port that could not be opened will not be.
+        let absent = |status: &Status| status.ports.iter().any(|p| p.absent.is_some());
+        self.wait(&format!("s{}", server.host), || status_of(&control).is_ok_and(|s| is_there(&s) || absent(&s)))?;
+        match status_of(&control)?.ports.iter().find_map(|p| p.absent.as_ref().map(|why| (&p.name, why))) {
+            Some((port, why)) => Err(io::Error::other(format!("port {port} of server {}: {why}", server.host))),
+            None => Ok(()),
+        }
     }
 
     /// What the programs that have ended said last.
@@ -320,14 +326,10 @@ impl Live {
     }
 }
 
-/// Removes what any run of this project left on the machine: programs of a testbed, namespaces, files. Returns what there was.
-///
-/// # Errors
-/// What could not be removed.
-pub fn clean() -> io::Result<Vec<String>> {
-    let place = Place::of_the_machine();
+/// Ends the programs of a testbed, whoever brought it up. Returns what there was.
+pub(super) fn end_programs(place: &Place) -> Vec<String> {
     let mut gone = Vec::new();
-    let running: Vec<Program> = Program::read_all(&place).into_iter().filter(Program::is_running).collect();
+    let running: Vec<Program> = Program::read_all(place).into_iter().filter(Program::is_running).collect();
     // All at once: who holds guests takes them with it.
     running.iter().for_each(|program| program.signal(Signal::KILL));
     for program in running {
@@ -337,13 +339,7 @@ pub fn clean() -> io::Result<Vec<String>> {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
-    gone.extend(netns::clean()?.into_iter().map(|name| format!("namespace {name}")));
-    match std::fs::remove_dir_all(place.folder()) {
-        Ok(()) => gone.push(place.folder().display().to_string()),
-        Err(e) if e.kind() == ErrorKind::NotFound => {}
-        Err(e) => return Err(e),
-    }
-    Ok(gone)
+    gone
 }
 
 /// What guests of a testbed have: this program, what says which scenario it is of, and iperf3 where that is installed.

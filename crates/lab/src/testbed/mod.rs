@@ -4,7 +4,7 @@
 //! [`Plan`] says, from the scenario alone, what there is to be: servers, tenants, names and addresses. [`fabric`] is the
 //! scenario's physical network as the data plane runs it, [`pa`] its applications over real sockets, [`guest`] a virtual
 //! machine. [`live`] brings a testbed up and down, with the [`files`] of its programs; [`measure`] does all of that for each
-//! variant of a scenario.
+//! variant of a scenario; [`remains`] is what killed runs left.
 
 mod bridge;
 pub mod fabric;
@@ -17,6 +17,7 @@ mod origin;
 pub mod pa;
 mod plan;
 mod program;
+pub mod remains;
 mod slowed;
 
 pub use origin::Origin;

@@ -2,6 +2,7 @@
 
 use super::files::Place;
 use rustix::process::{Pid, Signal};
+use sluicenet_dataplane::remains::started;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 
@@ -19,25 +20,12 @@ pub struct Program {
 impl Program {
     /// The one that runs as process `pid` now.
     pub fn new(name: &str, pid: i32) -> Program {
-        Program { name: name.into(), pid, started: Program::started(pid).unwrap_or_default() }
-    }
-
-    /// When process `pid` was started; `None` when there is none.
-    fn started(pid: i32) -> Option<u64> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // Its name stands in brackets and may hold anything.
-        let (_, rest) = stat.rsplit_once(')')?;
-        let mut fields = rest.split_whitespace();
-        // A zombie has ended.
-        if fields.next()? == "Z" {
-            return None;
-        }
-        fields.nth(18)?.parse().ok()
+        Program { name: name.into(), pid, started: started(pid).unwrap_or_default() }
     }
 
     /// Whether it has not ended.
     pub fn is_running(&self) -> bool {
-        Program::started(self.pid) == Some(self.started)
+        started(self.pid) == Some(self.started)
     }
 
     /// Sends it a signal, if it runs.

@@ -22,7 +22,7 @@ pub use config::{Action, ValeConfig};
 use alloc::vec::Vec;
 use sluicenet_proto::frame::{PRIORITIES, Priority, PrioritySet};
 use sluicenet_proto::loss::{DropReason, Drops, Full};
-use sluicenet_proto::overlay::fib::{Fib, Learned, Station};
+use sluicenet_proto::overlay::fib::{Fib, Learned, NOBODY, Station};
 use sluicenet_proto::overlay::vswitch::VSwitch;
 use sluicenet_proto::time::Instant;
 use watchdog::Health;
@@ -105,7 +105,7 @@ pub struct Vale<F> {
     fib: Fib,
     ports: Vec<PortState>,
     classes: Vec<VSwitch<F>>,
-    /// At ports whose number others have now.
+    /// At ports whose number others have now, and for stations at whose ports nobody is.
     before: Counters,
 }
 
@@ -139,10 +139,10 @@ impl<F: Copy> Vale<F> {
         self.ports[k].health = Health::Moving(None);
     }
 
-    /// Nobody is at port `k` any more: `free` gets what waited for it.
+    /// Nobody is at port `k` any more: `free` gets what waited for it. What comes for stations that were given to it is dropped.
     pub fn unplug(&mut self, k: Port, free: &mut impl FnMut(F)) {
         self.give_up(k, DropReason::PortGone, free);
-        self.fib.forget(k as u16);
+        self.fib.leave(k as u16);
         self.ports[k].health = Health::Absent;
     }
 
@@ -154,6 +154,16 @@ impl<F: Copy> Vale<F> {
     /// A machine is at port `k`, though it has sent nothing yet.
     pub fn learn(&mut self, now: Instant, station: Station, k: Port) {
         self.fib.learn(now, station, k as u16);
+    }
+
+    /// Keeps a station for a port at which nobody is yet: nobody else can be it. Whether the table had room.
+    pub fn reserve(&mut self, now: Instant, station: Station) -> bool {
+        self.fib.give(now, station, NOBODY)
+    }
+
+    /// Takes back a station at whose port nobody is.
+    pub fn release(&mut self, station: Station) {
+        self.fib.release(station);
     }
 
     /// Forgets the stations behind port `k`.
@@ -180,10 +190,11 @@ impl<F: Copy> Vale<F> {
         if k == j {
             return self.refuse(j, DropReason::NoRoute);
         }
-        match self.ports[k].health {
-            Health::Moving(_) => Route::To(k),
-            Health::Isolated(_) => self.turn_away(j, k, DropReason::Watchdog),
-            Health::Absent => self.turn_away(j, k, DropReason::PortGone),
+        match self.ports.get(k).map(|port| port.health) {
+            Some(Health::Moving(_)) => Route::To(k),
+            Some(Health::Isolated(_)) => self.turn_away(j, k, DropReason::Watchdog),
+            Some(Health::Absent) => self.turn_away(j, k, DropReason::PortGone),
+            None => self.give_to_nobody(j),
         }
     }
 
@@ -330,6 +341,14 @@ impl<F: Copy> Vale<F> {
         Route::Drop(reason)
     }
 
+    /// A frame of port `j` that is in order, for a station at whose port nobody is.
+    #[cold]
+    fn give_to_nobody(&mut self, j: Port) -> Route {
+        self.ports[j].counters.accepted += 1;
+        self.before.dropped.count(DropReason::PortGone, 1);
+        Route::Drop(DropReason::PortGone)
+    }
+
     /// A frame of port `j` is dropped on arrival.
     #[cold]
     pub fn refuse(&mut self, j: Port, reason: DropReason) -> Route {
@@ -368,7 +387,7 @@ impl<F: Copy> Vale<F> {
         &self.ports[k].counters
     }
 
-    /// What went through ports whose number others have now.
+    /// What went through ports whose number others have now, and what came for stations at whose ports nobody is.
     pub fn before(&self) -> &Counters {
         &self.before
     }

@@ -255,9 +255,19 @@ fn ports_come_and_go() {
     let mut freed = 0;
     vale.unplug(2, &mut |_| freed += 1);
     assert_eq!((freed, vale.queued()), (3, 0));
-    // Its station is unknown now: flooded to those who are there.
+    // Its station was given to it: nobody else gets what is for it, or can be it.
+    let gone = Verdict::Dropped(DropReason::PortGone);
+    assert_eq!(vale.accept(Instant(2), 0, &header(0, 2, 0), 4, &mut nothing), gone);
+    let forged = Verdict::Dropped(DropReason::ForgedSource);
+    assert_eq!(vale.accept(Instant(2), 1, &header(2, 0, 0), 4, &mut nothing), forged);
+    assert_eq!((taken(&mut vale, Instant(2), 1), vale.before().dropped.frames(DropReason::PortGone)), (None, 1));
+    balanced(&vale);
+    // Once it is taken back it is unknown, and flooded to those who are there.
+    vale.release(station(2));
     assert_eq!(vale.accept(Instant(2), 0, &header(0, 2, 0), 4, &mut nothing), Verdict::Queued(1));
     assert_eq!(taken(&mut vale, Instant(2), 1), Some(4));
+    assert!(vale.reserve(Instant(2), station(9)));
+    assert_eq!(vale.accept(Instant(2), 0, &header(0, 9, 0), 4, &mut nothing), gone);
     vale.plug(2);
     vale.accept(Instant(3), 2, &header(2, 0, 0), 5, &mut nothing);
     assert_eq!(vale.accept(Instant(3), 0, &header(0, 2, 0), 6, &mut nothing), Verdict::Queued(1));
@@ -266,7 +276,7 @@ fn ports_come_and_go() {
     // What is counted at a port is of whoever is there now; the books are of all.
     assert_eq!((vale.counters(2).accepted, vale.counters(2).delivered), (1, 1));
     assert_eq!(vale.counters(2).dropped.total_frames(), 0);
-    assert_eq!(vale.ledger(), (6, 2, 3));
+    assert_eq!(vale.ledger(), (8, 2, 5));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The forwarding table of a virtual switch: which port a station is behind.
 //!
 //! It holds the stations of the machines on this server, given by whoever plugs them in, and what it learned from source
-//! addresses. What was given is never displaced, and displaces what was learned where there is no room. What a port can make it learn is bounded, so that a machine that
+//! addresses. What was given is never displaced, stays when nobody is at its port any more, and displaces what was learned where there is no room. What a port can make it learn is bounded, so that a machine that
 //! invents addresses fills its own share and nobody else's, and a station that jumps to and fro is followed at a bounded
 //! rate.
 
@@ -51,6 +51,9 @@ pub enum Learned {
 }
 
 const EMPTY: u64 = u64::MAX;
+
+/// In place of a port: a station was given to one at which nobody is.
+pub const NOBODY: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -141,12 +144,14 @@ impl Fib {
         self.used < self.entries.len() / 2
     }
 
-    /// Gives a station to `port`, wherever it was, in a full table in place of one that was learned; whether there is room for it.
+    /// Gives a station to `port`, which may be [`NOBODY`], wherever it was, in a full table in place of one that was learned; whether there is room for it.
     pub fn give(&mut self, now: Instant, station: Station, port: u16) -> bool {
         let mut i = self.slot(station.0);
         let old = self.entries[i];
         if old.station == station.0 {
-            self.learned[old.port as usize] -= u32::from(!old.given);
+            if !old.given {
+                self.learned[old.port as usize] -= 1;
+            }
         } else {
             if !self.has_room() {
                 if !self.displace() {
@@ -174,6 +179,20 @@ impl Fib {
     pub fn forget(&mut self, port: u16) {
         self.learned[port as usize] = 0;
         self.retain(|e| e.port != port);
+    }
+
+    /// Nobody is at `port` any more: what was learned there is forgotten, and what was given to it is [`NOBODY`]'s.
+    pub fn leave(&mut self, port: u16) {
+        self.learned[port as usize] = 0;
+        self.retain(|e| e.port != port || e.given);
+        self.entries.iter_mut().filter(|e| e.station != EMPTY && e.port == port).for_each(|e| e.port = NOBODY);
+    }
+
+    /// Takes back a station that was given and is [`NOBODY`]'s.
+    pub fn release(&mut self, station: Station) {
+        if self.lookup(station) == Some(NOBODY) {
+            self.retain(|e| e.station != station.0);
+        }
     }
 
     fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
@@ -258,6 +277,24 @@ mod tests {
         assert!(fib.give(START, station(9), 1));
         assert_eq!((fib.lookup(station(7)), fib.len(), fib.learned[0]), (None, 8, 5));
         assert!((0..7).all(|n| fib.lookup(station(n)).is_some()) && fib.lookup(station(9)) == Some(1));
+    }
+
+    #[test]
+    fn a_given_station_whose_port_is_gone_is_nobodys_until_it_is_taken_back() {
+        let mut fib = Fib::new(3, 100, 50);
+        assert!(fib.give(START, station(1), 0) && fib.give(START, station(2), NOBODY));
+        fib.learn(START, station(3), 0);
+        fib.leave(0);
+        assert_eq!([1, 2, 3].map(|n| fib.lookup(station(n))), [Some(NOBODY), Some(NOBODY), None]);
+        // Nobody else can be it.
+        let later = START + Duration::from_ms(900);
+        assert_eq!(fib.learn(later, station(1), 1), Learned::Elsewhere(NOBODY));
+        assert!(fib.give(later, station(1), 0));
+        fib.release(station(1));
+        fib.release(station(2));
+        assert_eq!((fib.lookup(station(1)), fib.lookup(station(2)), fib.len()), (Some(0), None, 1));
+        assert_eq!(fib.learn(later, station(2), 1), Learned::Here);
+        assert_eq!(fib.learned, [0, 1, 0]);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use super::table::Table;
 use super::{Global, Overrides, interrupt, output};
 use crate::scenario::Scenario;
 use crate::testbed::files::Place;
-use crate::testbed::live::{Live, Progress, clean};
+use crate::testbed::live::{Live, Progress};
+use crate::testbed::remains::clean;
 use crate::testbed::{Origin, PREFIX, Plan, Tenant};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -44,9 +45,6 @@ enum What {
     /// What holds a testbed's guests, as `up` starts it
     #[command(hide = true)]
     Guests(programs::Guests),
-    /// A guest, as what holds it starts it
-    #[command(hide = true)]
-    Guest(programs::Guest),
     /// Inside a guest: its part of the applications
     #[command(hide = true)]
     Tenant(programs::Part),
@@ -107,7 +105,6 @@ impl Testbed {
             What::Sh(sh) => sh.main(),
             What::Fabric(fabric) => fabric.main(global),
             What::Guests(guests) => guests.main(),
-            What::Guest(guest) => guest.main(),
             What::Tenant(part) => part.main(),
             What::Edges => programs::edges(),
         }
@@ -194,8 +191,16 @@ fn down(global: Global) -> Result<(), Failure> {
 
 /// `clean`: what any run left behind.
 pub(super) fn clean_up(global: Global) -> Result<(), Failure> {
-    let gone = clean().map_err(failed)?;
-    said(&gone, global);
+    let cleaned = clean().map_err(failed)?;
+    if global.json {
+        output::json(&serde_json::json!({ "removed": cleaned.gone, "kept": cleaned.kept }));
+        return Ok(());
+    }
+    said(&cleaned.gone, global);
+    if !global.quiet && !cleaned.kept.is_empty() {
+        output::print(&format!("kept {} things\n", cleaned.kept.len()));
+        cleaned.kept.iter().for_each(|what| output::print(&format!("  {what}\n")));
+    }
     Ok(())
 }
 

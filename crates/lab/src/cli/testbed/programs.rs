@@ -10,15 +10,11 @@ use crate::testbed::guest::GUEST_DEVICE;
 use crate::testbed::guest::hold::hold;
 use crate::testbed::measure::FabricFigures;
 use crate::testbed::pa::{self, Cues};
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use sluicenet_dataplane::fabric::{self, Runner};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::PacketDevice;
-use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -105,28 +101,6 @@ impl Guests {
         let held = hold(&plan, &Place::of_the_machine(), &output::note, interrupt::flag());
         // A line, for the log.
         held.map_err(|e| Failure::Failed(e.to_string().replace(['\r', '\n'], " ")))
-    }
-}
-
-#[derive(Debug, clap::Args)]
-pub(super) struct Guest {
-    /// Whose end is to be the guest's
-    parent: i32,
-    /// QEMU and its words
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
-    command: Vec<OsString>,
-}
-
-impl Guest {
-    /// Becomes QEMU, to be killed when the process that started it ends.
-    pub fn main(self) -> Result<(), Failure> {
-        set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| failed(e.into()))?;
-        // It may have ended before it was said.
-        if getppid().map(Pid::as_raw_pid) != Some(self.parent) {
-            return Err(Failure::Failed("who was to hold this guest has ended".into()));
-        }
-        let (program, words) = self.command.split_first().ok_or_else(|| Failure::Input("no command".into()))?;
-        Err(failed(Command::new(program).args(words).exec()))
     }
 }
 

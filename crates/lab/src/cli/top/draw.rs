@@ -59,6 +59,7 @@ const DROPS_MAX: usize = 4;
 impl Screen {
     pub fn draw(&self, frame: &mut Frame<'_>, view: &View) {
         let waits = view.waits(self.style.ascii);
+        let absent = view.absent();
         let drops: Vec<String> = view
             .rows
             .iter()
@@ -70,9 +71,10 @@ impl Screen {
             0 => 0,
             n => n.min(most) as u16 + 1,
         };
-        let [head, ports, waiting, dropped, keys] = Layout::vertical([
+        let [head, ports, missing, waiting, dropped, keys] = Layout::vertical([
             Constraint::Length(heads),
             Constraint::Min(3),
+            Constraint::Length(part(&absent, DROPS_MAX)),
             Constraint::Length(part(&waits, WAITS_MAX)),
             Constraint::Length(part(&drops, DROPS_MAX)),
             Constraint::Length(1),
@@ -80,6 +82,7 @@ impl Screen {
         .areas(frame.area());
         self.heads(frame, head, view);
         self.ports(frame, ports, view);
+        self.list(frame, missing, "NOBODY THERE", &absent, Color::Red);
         self.list(frame, waiting, "WHO WAITS FOR WHOM", &waits, Color::Yellow);
         self.list(frame, dropped, "DROPPED", &drops, Color::Red);
         self.keys(frame, keys);

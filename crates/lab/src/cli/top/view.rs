@@ -152,6 +152,12 @@ impl View {
         if self.switches.len() > 1 { format!("{}/{}", row.switch, row.port.name) } else { row.port.name.clone() }
     }
 
+    /// The ports that could not be opened, or broke, a line each.
+    pub fn absent(&self) -> Vec<String> {
+        let absent = |row: &Row| row.port.absent.as_ref().map(|why| format!("nobody at {}: {why}", self.name(row)));
+        self.rows.iter().filter_map(absent).collect()
+    }
+
     /// Who waits for whom, a line each.
     pub fn waits(&self, ascii: bool) -> Vec<String> {
         let mut lines = Vec::new();
@@ -196,6 +202,7 @@ impl View {
         for row in self.rows.iter().filter(|r| lost(&r.port) > 0) {
             text += &format!("dropped at {}: {}\n", self.name(row), row.drops().join(", "));
         }
+        self.absent().iter().for_each(|line| text += &format!("{line}\n"));
         self.waits(false).iter().for_each(|line| text += &format!("{line}\n"));
         self.errors.iter().for_each(|error| text += &format!("{error}\n"));
         text
@@ -244,6 +251,7 @@ pub fn number(x: f64) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::switch::status::{Absent, Again};
     use std::time::Duration;
 
     fn port(name: &str) -> PortStatus {
@@ -292,6 +300,18 @@ pub(super) mod tests {
             Row { switch: "vs".into(), slots: 100, port, rates: Rates::default() }
         };
         assert_eq!((row(0).state(), row(3).state()), ("agent", ""));
+    }
+
+    #[test]
+    fn why_nobody_is_at_a_port_is_said() {
+        let (_, mut now) = congestion();
+        let port = &mut now.switches[0].as_mut().unwrap().ports[3];
+        let reason = "the device eth0 of d: it is switched off".to_owned();
+        (port.number, port.absent) = (None, Some(Absent { reason, again: Again::NextStart }));
+        let text = View::new(None, &now, Sort::Name).text();
+        let line =
+            "nobody at d: the device eth0 of d: it is switched off (tried again when the switch is started again)\n";
+        assert!(text.contains(line) && text.contains("absent"), "{text}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The file of a switch: TOML, as scenarios are, every refusal with its line.
 
+mod checks;
 mod keys;
 mod port;
 
@@ -127,7 +128,7 @@ impl Config {
             Some(name) => checked_name(&switch, name)?,
             None => path.file_stem().map_or("switch".into(), |s| s.to_string_lossy().into_owned()),
         };
-        let control = switch.text("control")?.map_or_else(|| default_control(&name), PathBuf::from);
+        let control = checks::socket(&switch, "control")?.map_or_else(|| default_control(&name), PathBuf::from);
         let ports_max = switch.count("ports", 2..=PORTS_MAX as u64)?.unwrap_or(PORTS_MAX as u64) as usize;
         let mut vale = vale_config(&root, &switch, ports_max)?;
         let mut ports: Vec<PortConfig> = Vec::new();
@@ -161,7 +162,7 @@ impl Config {
             control,
             ports_max,
             vale,
-            user: switch.text("user")?.map(str::to_owned),
+            user: checks::word(&switch, "user")?.map(str::to_owned),
             metrics: switch.text("metrics")?.map(|text| metrics(&switch, text)).transpose()?,
             log: switch
                 .choice("log", &[("text", LogFormat::Text), ("json", LogFormat::Json)])?
@@ -225,8 +226,8 @@ fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<U
         priorities.iter().for_each(|&p| lossless.insert(p as u8));
     }
     Ok(Some(UplinkConfig {
-        device: section.text("device")?.ok_or_else(|| missing("device"))?.to_owned(),
-        netns: section.text("netns")?.map(str::to_owned),
+        device: checks::device(&section, "device")?.ok_or_else(|| missing("device"))?.to_owned(),
+        netns: checks::namespace(&section, "netns")?.map(str::to_owned),
         mac: mac(&section, section.text("mac")?.ok_or_else(|| missing("mac"))?)?,
         rate: section.link_rate("rate")?.ok_or_else(|| missing("rate"))?,
         response: section.positive("response")?.unwrap_or(RESPONSE),
@@ -254,14 +255,16 @@ fn overlay(root: &Section<'_>, path: &Path) -> Result<OverlayConfig> {
         let next_hop = server.text("mac")?.ok_or_else(|| server.missing("mac"))?;
         servers.push((ipv4(&server, "address")?, mac(&server, next_hop)?));
     }
-    let controller = wanted("controller")?
-        .parse()
-        .map_err(|_| section.error("controller", "this is no address with a port").expected("as 172.16.0.1:49789"))?;
+    let reachable = |at: &SocketAddrV4| !at.ip().is_unspecified() && !at.ip().is_multicast() && at.port() != 0;
+    let controller =
+        wanted("controller")?.parse().ok().filter(reachable).ok_or_else(|| {
+            section.error("controller", "this is no address with a port").expected("as 172.16.0.1:49789")
+        })?;
     Ok(OverlayConfig {
         address: ipv4(&section, "address")?,
         controller,
         listen: section.count("listen", 1..=65_535)?.map_or(UDP_PORT, |port| port as u16),
-        controller_netns: section.text("controller_netns")?.map(str::to_owned),
+        controller_netns: checks::namespace(&section, "controller_netns")?.map(str::to_owned),
         key: key_of(&section, "key", path)?,
         networks,
         servers,
@@ -272,17 +275,22 @@ fn overlay(root: &Section<'_>, path: &Path) -> Result<OverlayConfig> {
 pub(super) fn text_of(path: &Path) -> Result<String> {
     let name = path.display().to_string();
     let bytes = crate::formats::read_bounded(path, &name, FILE_BYTES_MAX)?;
-    String::from_utf8(bytes).map_err(|_| Error::file(&name, "this is not text in UTF-8"))
+    String::from_utf8(bytes).map_err(|e| Error::not_text(name, e.as_bytes(), e.utf8_error().valid_up_to()))
 }
 
 pub(super) fn ipv4(section: &Section<'_>, name: &str) -> Result<Ipv4Addr> {
     let text = section.text(name)?.ok_or_else(|| section.missing(name))?;
-    text.parse().map_err(|_| section.error(name, "this is no IPv4 address").expected("as 10.0.0.1"))
+    let wrong = |message: &str| section.error(name, message).expected("as 10.0.0.1");
+    let address: Ipv4Addr = text.parse().map_err(|_| wrong("this is no IPv4 address"))?;
+    if address.is_unspecified() || address.is_broadcast() || address.is_multicast() {
+        return Err(wrong("this is not the address of one machine"));
+    }
+    Ok(address)
 }
 
 /// The key in the file that `name` names, relative to the file at `path`. Nobody else may read it.
 pub(super) fn key_of(section: &Section<'_>, name: &str, path: &Path) -> Result<[u8; 32]> {
-    let file = section.text(name)?.ok_or_else(|| section.missing(name))?;
+    let file = checks::word(section, name)?.ok_or_else(|| section.missing(name))?;
     let file = path.parent().unwrap_or(Path::new("")).join(file);
     let wrong = |message: String| section.error(name, format!("{}: {message}", file.display()));
     let text = std::fs::read_to_string(&file).map_err(|e| wrong(e.to_string()))?;
@@ -307,6 +315,7 @@ fn mac(section: &Section<'_>, text: &str) -> Result<[u8; 6]> {
     let wrong = |message: &str| Err(section.error("mac", message).expected("as 02:00:00:00:00:01"));
     match address.map(|parts| parts.map(Option::unwrap_or_default)) {
         None => wrong("this is no MAC address"),
+        Some([0, 0, 0, 0, 0, 0]) => wrong("this address is nobody's"),
         Some(mac) if mac[0] & 1 != 0 => wrong("this address is of a group of machines"),
         Some(mac) => Ok(mac),
     }

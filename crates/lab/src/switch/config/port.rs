@@ -2,7 +2,7 @@
 
 use super::super::privileges::Rights;
 use super::keys::PORT;
-use super::{ipv4, mac};
+use super::{checks, ipv4, mac};
 use crate::scenario::keys::Kind::Choice;
 use crate::scenario::section::Section;
 use crate::scenario::tree::{Document, Span, Table as Entries, Value};
@@ -136,19 +136,22 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
     let name = checked_name(section, section.text("name")?.ok_or_else(|| section.missing("name"))?)?;
     let kind = section.text("kind")?.ok_or_else(|| section.missing("kind"))?;
     only_its_own(section, kind)?;
-    let text = |key: &str| section.text(key).map(|text| text.map(str::to_owned));
+    let owned = |text: Option<&str>| text.map(str::to_owned);
+    let socket = |key| checks::socket(section, key).map(owned);
     // A namespace by its name and by the path of that name are one.
-    let netns = || text("netns").map(|name| name.map(short_namespace));
-    let device = match text("device")? {
-        Some(device) => device,
-        None => name.clone(),
+    let namespace = |key| checks::namespace(section, key).map(|text| owned(text).map(short_namespace));
+    let netns = || namespace("netns");
+    let device = || match checks::device(section, "device")? {
+        Some(device) => Ok(device.to_owned()),
+        None if checks::is_device(&name) => Ok(name.clone()),
+        None => Err(section.error("name", "a device cannot be called so").hint("say which it is: `device`")),
     };
-    let tenant_netns = || text("tenant_netns")?.map(short_namespace).ok_or_else(|| section.missing("tenant_netns"));
+    let tenant_netns = || namespace("tenant_netns")?.ok_or_else(|| section.missing("tenant_netns"));
     let offload = || Ok::<_, Error>(section.bool("offload")?.unwrap_or(true));
     let agent = section.bool("agent")?.unwrap_or(false);
     let kind = match kind {
         "vhost-user" => {
-            let socket = match (text("socket")?, text("connect")?) {
+            let socket = match (socket("socket")?, socket("connect")?) {
                 (Some(path), None) => Socket::Listen(path.into()),
                 (None, Some(path)) => Socket::Connect(path.into()),
                 (None, None) => return Err(section.missing("socket")),
@@ -157,9 +160,9 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
             PortKind::VhostUser { socket, agent }
         }
         "veth" => PortKind::Veth {
-            device,
+            device: device()?,
             netns: netns()?,
-            tenant_device: text("tenant_device")?.unwrap_or("eth0".into()),
+            tenant_device: checks::device(section, "tenant_device")?.unwrap_or("eth0").to_owned(),
             tenant_netns: tenant_netns()?,
             offload: offload()?,
         },
@@ -168,9 +171,9 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
                 return Err(section.missing("mac").hint("a TAP device has the address that its file gives it"));
             }
             let mtu = section.count_u32("mtu", 68..=65_521)?.unwrap_or(1500);
-            PortKind::Tap { device, tenant_netns: tenant_netns()?, mtu, offload: offload()?, agent }
+            PortKind::Tap { device: device()?, tenant_netns: tenant_netns()?, mtu, offload: offload()?, agent }
         }
-        "packet" => PortKind::Packet { device, netns: netns()? },
+        "packet" => PortKind::Packet { device: device()?, netns: netns()? },
         "shm" => {
             let buffers = section.count_u32("buffers", 2..=1 << 16)?.unwrap_or(1024);
             if !buffers.is_power_of_two() {
@@ -226,8 +229,10 @@ fn unknown_kind(section: &Section<'_>) -> Error {
 /// A name that can stand in a file's name and in a label.
 pub(super) fn checked_name(section: &Section<'_>, name: &str) -> Result<String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if (1..=32).contains(&name.len()) && name.chars().all(fine) && !name.starts_with('.') {
+    if (1..=32).contains(&name.len()) && name.chars().all(fine) && !name.starts_with(['.', '-']) {
         return Ok(name.to_owned());
     }
-    Err(section.error("name", "this is no name").expected("up to 32 letters, digits, `-`, `_` and `.`"))
+    Err(section
+        .error("name", "this is no name")
+        .expected("up to 32 letters, digits, `_`, and after the first `-` and `.`"))
 }

@@ -43,6 +43,32 @@ fn a_file_says_what_the_switch_is() {
     assert_eq!(port_from_words("vm2", &words).unwrap().kind, kind);
 }
 
+const VETH: &str = "[[port]]\nname = \"a\"\nkind = \"veth\"\ntenant_netns = \"red1\"\n";
+const UPLINK: &str = "[uplink]\ndevice = \"up0\"\nmac = \"02:00:00:00:01:01\"\nrate = \"1 Gb/s\"\n[overlay]\n\
+    address = \"172.16.0.1\"\ncontroller = \"172.17.0.1:49789\"\nkey = \"key\"\n";
+
+#[test]
+fn what_is_no_text_is_refused_with_its_line() {
+    let file = std::env::temp_dir().join(format!("sluicenet-no-text-{}.toml", std::process::id()));
+    std::fs::write(&file, b"[switch]\nname = \"v\xffs\"\n").unwrap();
+    let error = Config::load(&file).unwrap_err();
+    std::fs::remove_file(&file).unwrap();
+    let found = error.diagnostic();
+    assert_eq!((found.line, found.column, found.message.as_str()), (2, 10, "this is not text in UTF-8"), "{error}");
+}
+
+#[test]
+fn what_a_command_says_is_refused_in_a_sentence() {
+    let refused = |name: &str, words: &[&str]| {
+        let words: Vec<String> = words.iter().map(|&w| w.to_owned()).collect();
+        port_from_words(name, &words).unwrap_err().sentence()
+    };
+    assert_eq!(refused("x", &["kind=shm", "mac=zz"]), "this is no MAC address: mac=zz; expected: as 02:00:00:00:00:01");
+    assert!(refused("x", &[]).starts_with("`kind` is missing; kind: over what"));
+    assert!(refused("x", &["kind=shm", "bufers=4"]).contains("did you mean `buffers`"));
+    assert!(refused("-rf", &["kind=shm"]).starts_with("this is no name; expected: "));
+}
+
 #[test]
 fn what_is_wrong_is_refused_with_its_line() {
     let port = "[[port]]\nname = \"a\"\nkind = \"shm\"\n";
@@ -62,6 +88,23 @@ fn what_is_wrong_is_refused_with_its_line() {
         ("[[port]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"a\"\nconnect = \"b\"", 5, "not both"),
         ("[[port]]\nname = \"../a\"\nkind = \"shm\"", 2, "this is no name"),
         (&format!("{port}mac = \"2:0:0:0:0:1\""), 4, "no MAC address"),
+        (&format!("{port}mac = \"00:00:00:00:00:00\""), 4, "nobody's"),
+        ("[[port]]\nname = \"-rf\"\nkind = \"shm\"", 2, "this is no name"),
+        ("[switch]\ncontrol = \"a\\u0000b\"", 2, "control character"),
+        (&format!("[switch]\ncontrol = \"/run/{}\"", "x".repeat(103)), 2, "107 is the most"),
+        ("[switch]\nuser = \"\"", 2, "it is empty"),
+        (&format!("{VETH}device = \"a\\u0000b\""), 5, "control character"),
+        (&format!("{VETH}device = \"a/b\""), 5, "no device's name"),
+        (&format!("{VETH}tenant_device = \"sixteen-bytes-xx\""), 5, "15 is the most"),
+        (&format!("{VETH}netns = \"a\\nb\""), 5, "control character"),
+        (&format!("{VETH}netns = \"../a\""), 5, "this is no namespace"),
+        ("[[port]]\nname = \"longer-than-a-device\"\nkind = \"packet\"", 2, "a device cannot be called so"),
+        (&format!("{port}ip = \"0.0.0.0\""), 4, "not the address of one machine"),
+        (
+            &format!("{UPLINK}[[server]]\naddress = \"0.0.0.0\"\nmac = \"02:00:00:00:00:02\""),
+            10,
+            "not the address of one",
+        ),
         (&format!("{port}mac = \"01:00:00:00:00:01\""), 4, "a group of machines"),
         (&format!("{port}ip = \"10.0.0\""), 4, "no IPv4 address"),
         (&format!("{port}buffers = 1000"), 4, "not a power of two"),

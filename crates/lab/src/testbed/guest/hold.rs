@@ -7,7 +7,6 @@ use crate::testbed::files::Place;
 use crate::testbed::{Plan, Program, Tenant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -47,8 +46,6 @@ type Guests = BTreeMap<String, Mutex<Guest>>;
 
 /// Starts the guests of a testbed from its image and serves their consoles until `stop`; `say` is told how far it is.
 ///
-/// To be called where the process began: guests are told to end with that thread.
-///
 /// # Errors
 /// The first guest that did not come up; the others are gone, too.
 pub fn hold(plan: &Plan, place: &Place, say: &dyn Fn(&str), stop: &AtomicBool) -> Result<(), GuestError> {
@@ -57,9 +54,7 @@ pub fn hold(plan: &Plan, place: &Place, say: &dyn Fn(&str), stop: &AtomicBool) -
     let listener = UnixListener::bind(&socket).map_err(at(socket.clone()))?;
     listener.set_nonblocking(true).map_err(at(socket))?;
     let program = std::env::current_exe().map_err(at("this program".into()))?;
-    let own: Vec<OsString> =
-        [program.clone().into(), "testbed".into(), "guest".into(), std::process::id().to_string().into()].into();
-    let parts = Parts::find(Nic::Virtio)?.launched_by(own);
+    let parts = Parts::find(Nic::Virtio)?;
     let image = Image::open(&place.image())?;
     let tenants: Vec<&Tenant> = plan.servers.iter().flat_map(|s| &s.tenants).collect();
     let spawn = |tenant: &Tenant| {

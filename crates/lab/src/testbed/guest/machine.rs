@@ -1,9 +1,9 @@
 //! A guest's virtual machine: the process of QEMU, and what it is told.
 
 use super::{Attachment, GuestConfig, GuestError, Nic, Parts};
-use std::ffi::OsString;
+use sluicenet_dataplane::process::Program;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// MiB of code that QEMU keeps translated of a guest: it would take up to a gigabyte.
 pub const TRANSLATED_MIB: u32 = 64;
@@ -22,9 +22,9 @@ const OFFLOADS: [&str; 10] = [
     "guest_ecn",
 ];
 
-/// A virtual machine that is killed when it is no longer needed.
+/// A virtual machine that is killed when it is no longer needed, or nobody is there any more who would need it.
 #[derive(Debug)]
-pub(super) struct Machine(pub Child);
+pub(super) struct Machine(pub Program);
 
 impl Machine {
     pub fn has_ended(&mut self) -> bool {
@@ -32,18 +32,8 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 pub(super) fn qemu(parts: &Parts, config: &GuestConfig, console: &Path) -> Result<Command, GuestError> {
-    let mut words = parts.launcher.iter().map(OsString::as_os_str).chain([parts.qemu.as_os_str()]);
-    let mut command = Command::new(words.next().unwrap_or_default());
-    command.args(words);
+    let mut command = Command::new(&parts.qemu);
     let memory = config.memory_mib;
     command.arg("-accel").arg(format!("tcg,tb-size={TRANSLATED_MIB}"));
     command.args([

@@ -16,6 +16,7 @@ pub use parts::{Nic, Parts, program};
 
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_dataplane::process::Program;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
@@ -205,15 +206,14 @@ impl Guest {
         let socket = folder.join("console");
         let listener = UnixListener::bind(&socket).map_err(at(&socket))?;
         listener.set_nonblocking(true).map_err(at(&socket))?;
-        let mut command = qemu(parts, config, &socket)?;
-        let spawned = match &config.attachment {
+        let command = qemu(parts, config, &socket)?;
+        let namespace = match &config.attachment {
             Attachment::Tap { namespace, .. } => {
-                let namespace = Namespace::open(namespace);
-                namespace.and_then(|n| n.enter(|| command.spawn())).map_err(io::Error::from).and_then(|spawned| spawned)
+                Some(Namespace::open(namespace).map_err(|e| at(&parts.qemu)(e.into()))?)
             }
-            Attachment::VhostUser(_) | Attachment::Socket(_) => command.spawn(),
+            Attachment::VhostUser(_) | Attachment::Socket(_) => None,
         };
-        let machine = Machine(spawned.map_err(at(&parts.qemu))?);
+        let machine = Machine(Program::spawn(command, namespace.as_ref()).map_err(at(&parts.qemu))?);
         let (address, prefix, mtu) = (config.address, config.prefix, config.mtu);
         let queue = config.queue.map(|q| format!("echo {q} >/proc/sys/net/core/default_qdisc && "));
         let queue = queue.unwrap_or_default();

@@ -3,7 +3,6 @@
 use super::{GuestError, at};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Congestion controls that a scenario may ask for and a kernel has as a module, where it has one.
@@ -56,16 +55,9 @@ pub struct Parts {
     pub(super) busybox: PathBuf,
     pub(super) kernel: PathBuf,
     pub(super) modules: Vec<PathBuf>,
-    /// What starts QEMU, with QEMU's own words behind; QEMU itself where empty.
-    pub(super) launcher: Vec<OsString>,
 }
 
 impl Parts {
-    /// The same, with QEMU started by another program that becomes it.
-    pub fn launched_by(self, launcher: Vec<OsString>) -> Parts {
-        Parts { launcher, ..self }
-    }
-
     /// What is installed here for guests with such a network device.
     ///
     /// # Errors
@@ -82,7 +74,7 @@ impl Parts {
         for version in &versions {
             if let Some(modules) = modules(Path::new("/lib/modules").join(version).as_path(), nic) {
                 let kernel = boot.join(format!("vmlinuz-{version}"));
-                return Ok(Parts { qemu, busybox, kernel, modules, launcher: Vec::new() });
+                return Ok(Parts { qemu, busybox, kernel, modules });
             }
         }
         let (names, package) = (nic.modules().join(", "), nic.package());

@@ -1,0 +1,57 @@
+//! Ports of the file at which nobody can be: said, and opened again where that is possible.
+
+use super::super::config::{PortConfig, PortKind};
+use super::super::opened::{Opened, may_open, open_beside};
+use super::super::status::{Absent, Again};
+use super::{Daemon, Running, reserve};
+use tracing::{info, warn};
+
+impl Daemon {
+    /// Takes a port of the file into service; one that could not be opened stays without anybody, and keeps its address.
+    pub(super) fn begin(&self, port: PortConfig, opened: Result<Opened, String>) -> Result<(), String> {
+        let reason = match opened.and_then(|opened| self.plug(&port, opened)) {
+            Ok(()) => {
+                info!(port = port.name, kind = port.kind.name(), "port added");
+                self.state().add(port, None);
+                return Ok(());
+            }
+            Err(reason) => reason,
+        };
+        let again = if may_open(&port.kind).is_none() { Again::EverySecond } else { Again::NextStart };
+        let absent = Absent { reason, again };
+        warn!(port = port.name, kind = port.kind.name(), reason = %absent, "port absent");
+        let config = port.clone();
+        let reserved = self.remote.run(move |engine| reserve(engine, &config));
+        reserved.and_then(|reserved| reserved).map_err(|e| format!("port {}: {e}", port.name))?;
+        self.state().add(port, Some(absent));
+        Ok(())
+    }
+
+    /// Opens what could not be opened before, where that takes nothing that was given up.
+    pub(in super::super) fn try_again(&self) {
+        let (ports, vale) = (self.configs(), self.state().config.vale.clone());
+        for port in &ports {
+            let mut state = self.state();
+            let Some(running) = state.ports.iter_mut().find(|p| p.config == *port) else { continue };
+            let Some(absent) = running.absent.as_mut().filter(|a| a.again == Again::EverySecond) else { continue };
+            match open_beside(port, &ports, &vale).and_then(|opened| self.plug(port, opened)) {
+                Ok(()) => {
+                    running.absent = None;
+                    info!(port = port.name, kind = port.kind.name(), "port added");
+                }
+                Err(reason) => absent.reason = reason,
+            }
+        }
+    }
+
+    /// A port broke: the engine has taken it out already.
+    pub(in super::super) fn broke(&self, name: &str, reason: &str) {
+        // One in shared memory is new with the next program.
+        let may_break =
+            |port: &&mut Running| port.config.name == name && !matches!(port.config.kind, PortKind::Shm { .. });
+        if let Some(port) = self.state().ports.iter_mut().find(may_break) {
+            let again = if may_open(&port.config.kind).is_none() { Again::NewPort } else { Again::NextStart };
+            port.absent = Some(Absent { reason: reason.to_owned(), again });
+        }
+    }
+}
