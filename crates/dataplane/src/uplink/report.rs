@@ -20,6 +20,7 @@ impl Inside {
         show("classes_held", gate.stops());
         show("classes_stopped", signal.stops());
         show("longest_response_us", self.link.longest_response().as_us());
+        show("late_frames", self.link.late());
         show("storms_detected", storms);
         show("storms_restored", restored);
         show("pauses_lossy", link.pauses_lossy);

@@ -69,25 +69,31 @@ impl Log {
     }
 }
 
-/// Drops that were spoken of: by port, "from" it or "to" it, and reason; and sockets that were isolated, by port.
+/// Drops that were spoken of: by port, "from" it or "to" it, and reason; and other counters that were, by port and name.
 #[derive(Debug, Default)]
 struct Seen {
     drops: BTreeMap<(String, &'static str, String), u64>,
-    isolated: BTreeMap<String, u64>,
+    counters: BTreeMap<(String, &'static str), u64>,
     /// The guests' ports at which a virtual machine monitor is.
     guests: BTreeSet<String>,
 }
 
-/// The counter of a port that isolates sockets.
+/// Counters of ports that are spoken of when they grow.
 const SOCKETS_ISOLATED: &str = "sockets_isolated";
+const STORMS: &str = "storms_detected";
+const LATE: &str = "late_frames";
 
 impl Seen {
     fn say(&mut self, status: &Status) {
         for (port, direction, reason, frames, total) in self.news(status) {
             warn!(port, direction, reason, frames, total, "frames dropped");
         }
-        for (port, sockets, total) in self.isolated(status) {
-            warn!(port, sockets, total, "sockets isolated");
+        for (port, counter, new, total) in self.grown(status) {
+            match counter {
+                SOCKETS_ISOLATED => warn!(port, sockets = new, total, "sockets isolated"),
+                STORMS => warn!(port, classes = new, total, "pause storm"),
+                _ => warn!(port, frames = new, total, "neighbour slow to pause"),
+            }
         }
         let of_guests = status.ports.iter().filter(|p| p.counters.contains_key("connected") && p.is_present());
         let guests: BTreeSet<String> = of_guests.map(|p| p.name.clone()).collect();
@@ -96,17 +102,21 @@ impl Seen {
         self.guests = guests;
     }
 
-    /// Sockets of a port's machine that took nothing for so long that they were isolated: port, how many now, and in all.
-    fn isolated(&mut self, status: &Status) -> Vec<(String, u64, u64)> {
-        let of = |p: &PortStatus| p.counters.get(SOCKETS_ISOLATED).map(|n| (p.name.clone(), *n));
-        let now: BTreeMap<String, u64> = status.ports.iter().filter_map(of).collect();
-        let before = std::mem::replace(&mut self.isolated, now);
-        let new = |(port, total): (&String, &u64)| {
-            let before = before.get(port).copied().unwrap_or(0);
-            let sockets = if *total >= before { total - before } else { *total };
-            (sockets > 0).then(|| (port.clone(), sockets, *total))
+    /// Which of these counters grew: port, counter, how much now, and in all.
+    fn grown(&mut self, status: &Status) -> Vec<(String, &'static str, u64, u64)> {
+        let mut now = BTreeMap::new();
+        for port in &status.ports {
+            let of = |name| port.counters.get(name).map(|n| ((port.name.clone(), name), *n));
+            now.extend([SOCKETS_ISOLATED, STORMS, LATE].into_iter().filter_map(of));
+        }
+        let before = std::mem::replace(&mut self.counters, now);
+        let new = |(key, total): (&(String, &'static str), &u64)| {
+            let before = before.get(key).copied().unwrap_or(0);
+            // As below.
+            let new = if *total >= before { total - before } else { *total };
+            (new > 0).then(|| (key.0.clone(), key.1, new, *total))
         };
-        self.isolated.iter().filter_map(new).collect()
+        self.counters.iter().filter_map(new).collect()
     }
 
     /// What is new: port, direction, reason, how many now, and in all.
@@ -161,15 +171,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn sockets_that_are_isolated_are_said_once() {
+    fn what_a_port_counts_of_trouble_is_said_when_it_grows() {
         let mut seen = Seen::default();
         let mut status = status(&["a", "b"]);
         status.ports[0].counters.insert(SOCKETS_ISOLATED.into(), 0);
-        assert!(seen.isolated(&status).is_empty());
+        assert!(seen.grown(&status).is_empty());
         status.ports[0].counters.insert(SOCKETS_ISOLATED.into(), 2);
-        assert_eq!(seen.isolated(&status), [("a".to_owned(), 2, 2)]);
-        assert!(seen.isolated(&status).is_empty());
+        assert_eq!(seen.grown(&status), [("a".to_owned(), SOCKETS_ISOLATED, 2, 2)]);
+        assert!(seen.grown(&status).is_empty());
         status.ports[0].counters.insert(SOCKETS_ISOLATED.into(), 3);
-        assert_eq!(seen.isolated(&status), [("a".to_owned(), 1, 3)]);
+        status.ports[1].counters.insert(STORMS.into(), 1);
+        let expected = [("a".to_owned(), SOCKETS_ISOLATED, 1, 3), ("b".to_owned(), STORMS, 1, 1)];
+        assert_eq!(seen.grown(&status), expected);
     }
 }

@@ -10,6 +10,8 @@ use sluicenet_wire::ethernet::{FCS_LEN, MIN_LEN, MacAddress};
 
 /// Bytes of a frame on the wire besides itself: preamble, start delimiter and gap.
 const GAP: u32 = 20;
+/// A receiver that takes this part of the link's speed is slow, not stuck.
+const SLOWEST: u64 = 50;
 
 /// A link and the buffers at this end of it.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +34,7 @@ pub struct Link {
     pub quanta: u16,
     /// How far this end may fall behind the link and catch up: as long as its loop may take to come round.
     pub catch_up: Duration,
-    /// A class that has frames and was paused for so long is in a storm.
+    /// A class that has frames and was paused for so long is in a storm; see [`Link::patience`].
     pub detection_time: Duration,
     /// A storm is over when no pause came for so long.
     pub restoration_time: Duration,
@@ -94,8 +96,18 @@ impl Link {
             transmit: buffer,
             quanta: u16::MAX,
             catch_up: response,
-            detection_time: DETECTION_TIME,
+            detection_time: DETECTION_TIME.max(patience(response)),
             restoration_time: RESTORATION_TIME,
         })
     }
+
+    /// The least time after which a pause is a storm. Until a neighbour obeys it sends for as long as either end may take to answer,
+    /// and the pause lasts until the receiver behind has taken that: so long at a fiftieth of the link's speed.
+    pub fn patience(&self) -> Duration {
+        patience(self.catch_up)
+    }
+}
+
+fn patience(response: Duration) -> Duration {
+    response.saturating_mul(SLOWEST)
 }

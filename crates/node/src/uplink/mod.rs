@@ -109,6 +109,7 @@ pub struct Uplink<R, T> {
     /// Since when the neighbour has been told to hold each class, and the longest that it still sent then.
     told_at: [Option<Instant>; PRIORITIES],
     response: Duration,
+    late: u64,
     /// The neighbour is held back whatever the receive buffer holds.
     holds_back: bool,
     counters: Counters,
@@ -140,6 +141,7 @@ impl<R: Copy, T> Uplink<R, T> {
             is_idle: true,
             told_at: [None; PRIORITIES],
             response: Duration::ZERO,
+            late: 0,
             holds_back: false,
             counters: Counters::default(),
             link,
@@ -171,8 +173,14 @@ impl<R: Copy, T> Uplink<R, T> {
         self.response
     }
 
-    /// Changes when a class that is held is in a storm; without `gives_up` storms are counted only.
+    /// Frames that came later than the neighbour may take to hold their class: the headroom is not meant for them.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// Changes when a class that is held is in a storm, not before [`Link::patience`]; without `gives_up` storms are counted only.
     pub fn set_watchdog(&mut self, detection_time: Duration, restoration_time: Duration, gives_up: bool) {
+        let detection_time = detection_time.max(self.link.patience());
         (self.link.detection_time, self.link.restoration_time) = (detection_time, restoration_time);
         self.watchdog.set(detection_time, restoration_time, gives_up);
     }
@@ -221,7 +229,9 @@ impl<R: Copy, T> Uplink<R, T> {
         let i = p as usize;
         self.counters.received[i] += 1;
         if let Some(told) = self.told_at[i] {
-            self.response = self.response.max(now.since(told));
+            let response = now.since(told);
+            self.response = self.response.max(response);
+            self.late += u64::from(response > self.link.catch_up);
         }
         let lossless = self.link.lossless.contains(p);
         let capacity = if lossless { self.link.marks.capacity } else { self.link.buffer };

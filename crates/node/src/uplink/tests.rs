@@ -391,6 +391,45 @@ fn the_neighbours_response_is_seen() {
 }
 
 #[test]
+fn a_neighbour_that_takes_too_long_to_hold_a_class_is_counted() {
+    let mut end: End = Uplink::new(link(200_000));
+    while !matches!(end.front(us(10)), Some(Front::Pause(_))) {
+        end.charge(us(10), 3, 1_514).unwrap();
+    }
+    end.sent(us(10));
+    end.charge(us(10) + RESPONSE, 3, 1_514).unwrap();
+    assert_eq!(end.late(), 0);
+    end.charge(us(11) + RESPONSE, 3, 1_514).unwrap();
+    assert_eq!(end.late(), 1);
+}
+
+#[test]
+fn a_pause_is_no_storm_while_a_slow_receiver_takes_what_came_before_it() {
+    let slow = Duration::from_ms(20);
+    let make = |buffer| Link::new(MacAddress::local(1), RATE, MAX_FRAME, slow, LOSSLESS, buffer);
+    let NoHeadroom { needs, .. } = make(0).unwrap_err();
+    let mut end: End = Uplink::new(make(needs as u32).unwrap());
+    end.set_watchdog(Duration::from_ms(200), Duration::from_ms(200), true);
+    end.control(us(0), &pause(1 << 3, u16::MAX));
+    end.enqueue(us(0), 3, 1_514, (1, 1_514));
+    let storms = |end: &mut End, from: u64, to: u64| {
+        for t in from..to {
+            end.control(ms(t), &pause(1 << 3, u16::MAX));
+            end.handle_timeout(ms(t));
+        }
+        end.flow_control().2.0
+    };
+    assert_eq!(storms(&mut end, 0, 1_000), 0);
+    assert_eq!(storms(&mut end, 1_000, 1_010), 1);
+    // Who asks for more gets it.
+    let mut end: End = Uplink::new(make(needs as u32).unwrap());
+    end.set_watchdog(Duration::from_ms(3_000), Duration::from_ms(200), true);
+    end.control(us(0), &pause(1 << 3, u16::MAX));
+    end.enqueue(us(0), 3, 1_514, (1, 1_514));
+    assert_eq!((storms(&mut end, 0, 3_000), storms(&mut end, 3_000, 3_010)), (0, 1));
+}
+
+#[test]
 fn a_buffer_without_headroom_is_refused() {
     let link = |buffer| Link::new(MacAddress::local(1), RATE, MAX_FRAME, RESPONSE, LOSSLESS, buffer);
     let NoHeadroom { needs, .. } = link(10_000).unwrap_err();

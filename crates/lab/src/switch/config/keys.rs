@@ -54,7 +54,7 @@ pub(super) static WATCHDOG: Spec = Spec {
         k(
             "detection_time",
             Duration,
-            "a port that has frames and takes none for so long is stuck; 200 ms where absent",
+            "a port that has frames and takes none for so long is stuck; 200 ms where absent; at the uplink 50 times its `response` at least",
         ),
         k("restoration_time", Duration, "one that has had room for so long is not any more; 200 ms where absent"),
         k(
