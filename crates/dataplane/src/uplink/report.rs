@@ -17,6 +17,7 @@ impl Inside {
         }
         show("pauses_received", link.pauses_received);
         show("pauses_sent", link.pauses_sent);
+        show("pauses_run_out", link.pauses_run_out);
         show("classes_held", gate.stops());
         show("classes_stopped", signal.stops());
         show("longest_response_us", self.link.longest_response().as_us());

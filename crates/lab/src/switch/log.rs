@@ -82,6 +82,7 @@ struct Seen {
 const SOCKETS_ISOLATED: &str = "sockets_isolated";
 const STORMS: &str = "storms_detected";
 const LATE: &str = "late_frames";
+const RUN_OUT: &str = "pauses_run_out";
 
 impl Seen {
     fn say(&mut self, status: &Status) {
@@ -92,6 +93,7 @@ impl Seen {
             match counter {
                 SOCKETS_ISOLATED => warn!(port, sockets = new, total, "sockets isolated"),
                 STORMS => warn!(port, classes = new, total, "pause storm"),
+                RUN_OUT => warn!(port, pauses = new, total, "pause ran out"),
                 _ => warn!(port, frames = new, total, "neighbour slow to pause"),
             }
         }
@@ -107,7 +109,7 @@ impl Seen {
         let mut now = BTreeMap::new();
         for port in &status.ports {
             let of = |name| port.counters.get(name).map(|n| ((port.name.clone(), name), *n));
-            now.extend([SOCKETS_ISOLATED, STORMS, LATE].into_iter().filter_map(of));
+            now.extend([SOCKETS_ISOLATED, STORMS, LATE, RUN_OUT].into_iter().filter_map(of));
         }
         let before = std::mem::replace(&mut self.counters, now);
         let new = |(key, total): (&(String, &'static str), &u64)| {

@@ -44,6 +44,8 @@ pub struct Counters {
     pub pauses_received: u64,
     /// Pause frames sent.
     pub pauses_sent: u64,
+    /// Pauses of ours that ran out before they were renewed, because this end was not asked in time.
+    pub pauses_run_out: u64,
     /// Pauses of a class that is not under flow control; ignored.
     pub pauses_lossy: u64,
     /// Pause frames with bits of no class in their vector; the bits are ignored.
@@ -449,6 +451,9 @@ impl<R: Copy, T> Uplink<R, T> {
 
     /// Ends pauses that ran out, renews our own, looks for storms. What has come from the link by `now` is to be handed in first.
     pub fn handle_timeout(&mut self, now: Instant) {
+        // Half of its time before it runs out a pause is renewed.
+        let in_time = self.signal.poll_timeout().is_none_or(|at| now <= at + Duration(self.pause_lasts.0 / 2));
+        self.counters.pauses_run_out += u64::from(!in_time);
         self.signal.handle_timeout(now);
         self.gate.handle_timeout(now);
         let held = self.gate.held();

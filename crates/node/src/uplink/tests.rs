@@ -430,6 +430,26 @@ fn a_pause_is_no_storm_while_a_slow_receiver_takes_what_came_before_it() {
 }
 
 #[test]
+fn a_pause_that_ran_out_before_it_was_renewed_is_counted() {
+    let mut end: End = Uplink::new(link(200_000));
+    while !matches!(end.front(us(0)), Some(Front::Pause(_))) {
+        end.charge(us(0), 3, 1_514).unwrap();
+    }
+    end.sent(us(0));
+    // 65,535 quanta.
+    let lasts = RATE.time_for(u64::from(u16::MAX) * 64);
+    let mut renew = |at: Instant| {
+        end.handle_timeout(at);
+        assert!(matches!(end.front(at), Some(Front::Pause(_))));
+        end.sent(at);
+        end.counters().pauses_run_out
+    };
+    let almost = Instant::ZERO + Duration(lasts.0 - lasts.0 / 100);
+    assert_eq!(renew(almost), 0);
+    assert_eq!(renew(almost + lasts + Duration::from_us(1)), 1);
+}
+
+#[test]
 fn a_buffer_without_headroom_is_refused() {
     let link = |buffer| Link::new(MacAddress::local(1), RATE, MAX_FRAME, RESPONSE, LOSSLESS, buffer);
     let NoHeadroom { needs, .. } = link(10_000).unwrap_err();
