@@ -124,6 +124,37 @@ fn a_machine_that_is_not_as_it_should_be_keeps_no_other_from_being_served() {
 }
 
 #[test]
+fn with_hotplug_machines_come_while_the_switch_runs() {
+    if let Some(what) = missing() {
+        return println!("skipped: {what}");
+    }
+    let all = Namespaces::new("hotplug", 4);
+    let [switch, a, late, new] = [0, 1, 2, 3].map(|n| all.0[n].as_str());
+    [(1, a), (2, late)].into_iter().for_each(|(n, own)| machine(switch, own, n));
+    system(&format!("ip -n {late} link set eth0 down")).unwrap();
+    let running = Running::heard("hotplug", &("hotplug = true\n".to_owned() + &file(switch, &[(1, a), (2, late)])));
+    let absent = port(&running.status(), "v2").absent.clone().unwrap();
+    assert!(absent.again == Again::EverySecond && absent.reason.contains("it is switched off"), "{absent:?}");
+    system(&format!("ip -n {late} link set eth0 up")).unwrap();
+    running.until("the late one", |s| port(s, "v2").is_present());
+    arrive(a, late, "10.0.0.2");
+    // A container that is started now.
+    machine(switch, new, 3);
+    let settings = [
+        "kind=veth".to_owned(),
+        format!("netns={switch}"),
+        format!("tenant_netns={new}"),
+        "mac=02:00:00:00:00:03".to_owned(),
+    ];
+    let added = running.ask(Request::AddPort { name: "v3".into(), settings: settings.into() });
+    assert!(matches!(added, Answer::Ok(_)), "{added:?}");
+    arrive(a, new, "10.0.0.3");
+    // What is kept is what that takes, and no more.
+    let kept = running.line("the start", |l| l["message"] == "switch started")["capabilities"].clone();
+    assert_eq!(kept, "CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN");
+}
+
+#[test]
 fn what_the_file_has_wrong_still_keeps_all_of_it_from_starting() {
     if let Some(what) = missing() {
         return println!("skipped: {what}");

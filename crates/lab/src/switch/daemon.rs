@@ -117,7 +117,7 @@ impl Daemon {
         // A frame for a port that is not there yet would be flooded.
         engine.wait();
         let mut wanted = Vec::new();
-        let mut keep = Rights::NONE.run;
+        let mut keep = if config.hotplug { privileges::TO_OPEN } else { Rights::NONE.run };
         let uplink = match &config.uplink {
             Some(uplink) => {
                 let opened = uplink::open(uplink, &config.vale);

@@ -16,6 +16,10 @@ pub struct Rights {
     pub run: CapabilitySet,
 }
 
+/// To open a namespace and what is in it.
+pub const TO_OPEN: CapabilitySet =
+    CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW).union(CapabilitySet::SYS_ADMIN);
+
 impl Rights {
     /// None.
     pub const NONE: Rights = Rights { open: CapabilitySet::empty(), run: CapabilitySet::empty() };
@@ -109,7 +113,7 @@ pub fn missing(kind: &str, needed: CapabilitySet, has: CapabilitySet) -> Option<
     (!missing.is_empty()).then(|| {
         format!(
             "to open a {kind} takes {}, which this process does not have: a switch has it when it is started as root, for the \
-             ports of its file, and gives it up then",
+             ports of its file, and gives it up then, unless [switch] says `hotplug`",
             names(missing)
         )
     })

@@ -18,6 +18,7 @@ pub(super) fn overlay_change(old: &Config, new: &Config) -> Result<OverlayChange
         ("stations", new.vale.stations == old.vale.stations),
         ("stations_per_port", new.vale.stations_per_port == old.vale.stations_per_port),
         ("user", new.user == old.user),
+        ("hotplug", new.hotplug == old.hotplug),
         ("metrics", new.metrics == old.metrics),
         ("log", new.log == old.log),
         ("[uplink]", new.uplink.is_some() == old.uplink.is_some()),

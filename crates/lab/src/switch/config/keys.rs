@@ -39,6 +39,11 @@ pub(super) static SWITCH: Spec = Spec {
             "who it is once its ports are open, when started as root; root without capabilities where absent",
         ),
         k(
+            "hotplug",
+            Bool,
+            "whether ports of kind veth, tap and packet can be added while it runs: it keeps the privileges for that; false where absent",
+        ),
+        k(
             "metrics",
             Text,
             "where Prometheus fetches them: a port of the loopback address, or ADDRESS:PORT; nowhere where absent",

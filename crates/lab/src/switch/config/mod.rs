@@ -47,6 +47,8 @@ pub struct Config {
     pub vale: ValeConfig,
     /// Who it becomes once its ports are open.
     pub user: Option<String>,
+    /// Whether it keeps what opening a port takes.
+    pub hotplug: bool,
     /// Where metrics are served.
     pub metrics: Option<SocketAddr>,
     /// How it says what happens.
@@ -156,13 +158,20 @@ impl Config {
         if given > vale.stations {
             return Err(switch.error("stations", format!("{given} ports have a `mac`: so many stations are needed")));
         }
+        let user = checks::word(&switch, "user")?.map(str::to_owned);
+        let hotplug = switch.bool("hotplug")?.unwrap_or(false);
+        if hotplug && user.is_some() {
+            let why = "a switch that becomes a `user` cannot open such ports: only root may write what their devices are set to";
+            return Err(switch.error("hotplug", why));
+        }
         Ok(Config {
             file: path.to_owned(),
             name,
             control,
             ports_max,
             vale,
-            user: checks::word(&switch, "user")?.map(str::to_owned),
+            user,
+            hotplug,
             metrics: switch.text("metrics")?.map(|text| metrics(&switch, text)).transpose()?,
             log: switch
                 .choice("log", &[("text", LogFormat::Text), ("json", LogFormat::Json)])?

@@ -1,6 +1,6 @@
 //! A port as a file or the words of a command describe it.
 
-use super::super::privileges::Rights;
+use super::super::privileges::{Rights, TO_OPEN};
 use super::keys::PORT;
 use super::{checks, ipv4, mac};
 use crate::scenario::keys::Kind::Choice;
@@ -79,15 +79,9 @@ impl PortKind {
     pub fn rights(&self) -> Rights {
         match self {
             PortKind::Shm { .. } | PortKind::VhostUser { .. } => Rights::NONE,
-            // To open a namespace and what is in it; to switch interrupts, and the queue that is held.
-            PortKind::Veth { .. } | PortKind::Tap { .. } => Rights {
-                open: CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::SYS_ADMIN,
-                run: CapabilitySet::NET_ADMIN,
-            },
-            PortKind::Packet { .. } => Rights {
-                open: CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::SYS_ADMIN,
-                run: CapabilitySet::empty(),
-            },
+            // To switch interrupts, and the queue that is held.
+            PortKind::Veth { .. } | PortKind::Tap { .. } => Rights { open: TO_OPEN, run: CapabilitySet::NET_ADMIN },
+            PortKind::Packet { .. } => Rights { open: TO_OPEN, run: CapabilitySet::empty() },
         }
     }
 

@@ -30,11 +30,18 @@ impl Daemon {
     /// Opens what could not be opened before, where that takes nothing that was given up.
     pub(in super::super) fn try_again(&self) {
         let (ports, vale) = (self.configs(), self.state().config.vale.clone());
+        let waits = |p: &&mut Running| p.absent.as_ref().is_some_and(|absent| absent.again == Again::EverySecond);
         for port in &ports {
+            let same = |p: &&mut Running| p.config == *port;
+            if self.state().ports.iter_mut().filter(waits).find(same).is_none() {
+                continue;
+            }
+            // It may take its time; others are answered meanwhile, and may take the port away.
+            let opened = open_beside(port, &ports, &vale);
             let mut state = self.state();
-            let Some(running) = state.ports.iter_mut().find(|p| p.config == *port) else { continue };
-            let Some(absent) = running.absent.as_mut().filter(|a| a.again == Again::EverySecond) else { continue };
-            match open_beside(port, &ports, &vale).and_then(|opened| self.plug(port, opened)) {
+            let Some(running) = state.ports.iter_mut().filter(waits).find(same) else { continue };
+            let Some(absent) = running.absent.as_mut() else { continue };
+            match opened.and_then(|opened| self.plug(port, opened)) {
                 Ok(()) => {
                     running.absent = None;
                     info!(port = port.name, kind = port.kind.name(), "port added");
