@@ -18,9 +18,9 @@ pub struct Imbalance {
 /// Frames of the whole world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Sent by guests.
+    /// Sent by guests and hypervisors.
     pub sent: u64,
-    /// Delivered to guests.
+    /// Delivered to them.
     pub delivered: u64,
     /// Dropped, for any reason.
     pub dropped: u64,
@@ -39,7 +39,7 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
         flying[node as usize] += (packet.kind() != Kind::Note) as u64;
         match packet.kind() {
             Kind::Pause | Kind::Note => no_data += 1,
-            Kind::Tcp | Kind::Udp => flying_data += 1,
+            Kind::Tcp | Kind::Udp | Kind::Credit => flying_data += 1,
         }
     }
     let mut towards = vec![0u64; nodes];
@@ -70,8 +70,8 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
             }
             Node::Server(s) => {
                 let l = s.core().ledger();
-                totals.sent += l.from_guests;
-                totals.delivered += l.to_guests;
+                totals.sent += l.from_guests + l.from_hypervisor;
+                totals.delivered += l.to_guests + l.to_hypervisor;
                 totals.dropped += l.dropped;
                 totals.inside += l.queued;
                 totals.pauses += s.core().adapter().control_out();
