@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::world::Node;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::Kind;
-use sluicenet_node::server::App;
+use sluicenet_node::server::{App, Credits};
 
 /// A box whose books do not balance: an error of this program, never of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,13 +78,18 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
                 let adapter = s.core().adapter();
                 let sent = l.to_wire + adapter.control_out();
                 // With several links the adapter counts for each what it gave it.
+                let credits = s.core().credits().is_none_or(Credits::is_sound);
                 let each = (0..engine.ports(n) as u16)
                     .all(|p| adapter.sent(p).is_none_or(|frames| frames == engine.sent(n, p).0));
                 (
-                    l.balances() && each,
+                    l.balances() && each && credits,
                     l.from_wire + adapter.control_in(),
                     sent,
-                    format!("{l:?}{}", if each { "" } else { ", and not link by link" }),
+                    format!(
+                        "{l:?}{}{}",
+                        if each { "" } else { ", and not link by link" },
+                        if credits { "" } else { ", and its credits do not" }
+                    ),
                 )
             }
         };

@@ -118,6 +118,14 @@ impl Plan {
             let e = scenario.places.error("testbed.switch", "a Linux bridge holds nobody back");
             return Err(e.expected("\"zvale\", or scenario.flow_control = \"LL\""));
         }
+        if scenario.zcredit.enabled {
+            let e = scenario.places.error("zcredit.enabled", "the testbed's servers have no credits: only simulated ones do");
+            return Err(e.expected("false, or no [zcredit]"));
+        }
+        if !scenario.vswitch.slow.is_empty() {
+            let message = "the testbed's machines are as fast as they are: only simulated ones can be slow to receive";
+            return Err(scenario.places.error("vswitch.slow", message).expected("no [[vswitch.slow]]"));
+        }
         for w in &scenario.workloads {
             match w {
                 Workload::PartitionAggregate2(_) => {}

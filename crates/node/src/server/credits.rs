@@ -88,9 +88,21 @@ impl Credits {
     pub fn messages(&self) -> (u64, u64) {
         (self.made, self.consumed)
     }
-    /// The receive queue of a machine.
-    pub fn reception(&self, vm: usize) -> &Reception<Address> {
-        &self.vnics[vm].reception
+    /// The most frames that a receive queue has held at a time, of all machines.
+    pub fn received_max(&self) -> u32 {
+        self.vnics.iter().map(|v| v.reception.queued_max()).max().unwrap_or(0)
+    }
+    /// Whether no receive queue has ever been longer than it may be, and what is counted is what is there.
+    pub fn is_sound(&self) -> bool {
+        let counts = |p: &Pair| p.transmission.waiting() as usize == p.frames.len() && p.frames.len() <= p.outgoing as usize;
+        let sound = |v: &Vnic| {
+            v.reception.is_sound()
+                && v.reception.queued() as usize == v.rx.len()
+                && v.pairs.iter().all(counts)
+                && v.pairs.iter().map(|p| p.outgoing).sum::<u32>() == v.outgoing
+        };
+        let waiting: usize = self.vnics.iter().flat_map(|v| &v.pairs).map(|p| p.frames.len()).sum();
+        waiting as u64 == self.waiting && self.vnics.iter().all(sound)
     }
     pub(super) fn has_work(&self) -> bool {
         self.ready != 0
@@ -232,11 +244,11 @@ impl Core {
         while ready != 0 {
             let vm = ready.trailing_zeros() as usize;
             ready &= ready - 1;
-            loop {
+            let is_stopped = loop {
                 if self.vswitch.as_ref().is_none_or(|v| v.input_room(vm) == 0) {
                     // Looked at again whenever something has moved.
                     credits.ready |= 1 << vm;
-                    break;
+                    break true;
                 }
                 let (from, config) = (Address::new(self.id, vm as u8), credits.config);
                 if let Some((to, channel, message)) = credits.poll_message(now, vm) {
@@ -251,10 +263,11 @@ impl Core {
                     let output = self.output_of(pool.frame(at));
                     self.enter_vswitch(pool, vm, output, at);
                 } else {
-                    break;
+                    break false;
                 }
-            }
-            if let Some(at) = credits.arm(vm) {
+            };
+            // What could not be said yet may be overdue: a deadline for it would come up at once, again and again.
+            if !is_stopped && let Some(at) = credits.arm(vm) {
                 self.timers.push(Reverse((at, CREDIT_TIMER, (vm as u64) << 32)));
             }
         }

@@ -28,6 +28,10 @@ impl Core {
             if self.credits.is_some() {
                 self.run_credit_ports(now, pool);
                 self.run_credits(now, pool);
+                // Sockets that waited because too much did.
+                if self.runnable != 0 {
+                    self.pull_all(now, pool);
+                }
             } else if self.vm_ready & vms != 0 {
                 self.run_vm_ports(now, pool);
             }
