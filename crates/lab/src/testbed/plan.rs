@@ -292,6 +292,24 @@ mod tests {
     }
 
     #[test]
+    fn what_only_simulated_servers_have_is_refused() {
+        let fits = format!("{TREE}{PA}");
+        assert!(plan(&format!("{fits}[zcredit]\nenabled = false\n")).is_ok());
+        for (keys, line, expected) in [
+            ("[zcredit]\nenabled = true\n", "enabled = true", "false, or no [zcredit]"),
+            ("[[vswitch.slow]]\nhost = 1\nrate = \"100 Mb/s\"\n", "[[vswitch.slow]]", "no [[vswitch.slow]]"),
+        ] {
+            let text = format!("{fits}{keys}");
+            let e = plan(&text).unwrap_err();
+            let d = e.diagnostic();
+            // Two lines stand above.
+            let at = 3 + text[..text.find(line).unwrap()].matches('\n').count();
+            assert_eq!((d.file.as_str(), d.line as usize), ("t.toml", at), "{d:#?}");
+            assert!(d.message.contains("only simulated ones") && d.expected == expected, "{d:#?}");
+        }
+    }
+
+    #[test]
     fn slow_motion_keeps_bytes_in_flight_and_load() {
         let text = format!("{TREE}link_delay = \"50 ns\"\n{PA}[testbed]\nslowdown = 100\n");
         let p = plan(&text).unwrap();

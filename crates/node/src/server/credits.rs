@@ -333,3 +333,6 @@ impl Core {
         self.enter_rx(free + self.rx_delay(packet), at);
     }
 }
+
+#[cfg(test)]
+mod tests;
