@@ -80,6 +80,37 @@ fn figure_5_10_an_overloaded_link_takes_an_eighth_from_a_neighbour_under_pfc_and
 }
 
 #[test]
+fn figure_5_12_the_parking_lot_is_unfair_under_pfc_alone_and_fair_with_credits() {
+    for transport in ["udp", "tcp"] {
+        let run = |enabled: bool| {
+            let settings = [format!("workload.0.transport={transport}"), format!("zcredit.enabled={enabled}")];
+            let o = run("fig-5-12-parking-lot.toml", &settings.each_ref().map(String::as_str), 1, None);
+            assert_lossless(&o);
+            o
+        };
+        let pfc = run(false);
+        // Half of the link for the near one: (1/2 + 4/8)^2 / 5 (1/4 + 4/64) = 0.64.
+        assert!((0.6..0.68).contains(&pfc.streams.jain), "{transport}: {:?}", pfc.streams);
+        assert!((0.48..0.52).contains(&(rate(&pfc, 3, 2) / pfc.streams.total_mbps)), "{transport}: {:?}", pfc.streams);
+        let credits = run(true);
+        assert!(credits.streams.jain >= 0.99, "{transport}: {:?}", credits.streams);
+        assert!(credits.streams.total_mbps >= 0.95 * pfc.streams.total_mbps, "{transport}: {:?}", credits.streams);
+        let sources: Vec<(u32, u8)> = credits.streams.each.iter().map(|s| (s.src_host, s.src_vm)).collect();
+        assert_eq!(sources, [(0, 0), (0, 1), (0, 2), (0, 3), (3, 0)], "each of a machine of its own");
+    }
+}
+
+#[test]
+fn figure_5_12_sixteen_flows_stay_fair_with_credits() {
+    for transport in ["udp", "tcp"] {
+        let settings = ["zcredit.enabled=true".to_string(), format!("workload.0.transport={transport}")];
+        let o = run("fig-5-12-sixteen.toml", &settings.each_ref().map(String::as_str), 1, None);
+        assert_lossless(&o);
+        assert!(o.streams.count == 16 && o.streams.jain >= 0.99, "{transport}: {:?}", o.streams);
+    }
+}
+
+#[test]
 fn a_receive_queue_is_never_longer_than_it_may_be() {
     for (queue, batch) in [(1, 1), (3, 2), (64, 8), (200, 200)] {
         let settings = [

@@ -17,7 +17,6 @@ use crate::workload;
 use collect::Collector;
 pub use describe::{WORK, WORLD};
 pub use figures::{Completion, Figures, us};
-pub use streams::{Stream, Streams};
 use sluicenet_node::link::NodeId;
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
@@ -25,6 +24,7 @@ use sluicenet_sim::audit::{self, Totals};
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+pub use streams::{Stream, Streams};
 pub use sweep::{Configuration, FlowsBeside, SweepRun, SweepSummary, configurations};
 
 /// Picoseconds of a second.

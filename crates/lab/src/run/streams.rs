@@ -60,7 +60,8 @@ impl Streams {
     /// Of the flows that are open at the end, measured from the mark on.
     pub fn of(open: &[FlowRecord], mark: Option<&Mark>, now: Instant) -> Streams {
         let rate = |f: &FlowRecord| {
-            let (from, before) = mark.map_or((Instant::ZERO, 0), |m| (m.at, m.delivered.get(&f.id).copied().unwrap_or(0)));
+            let (from, before) =
+                mark.map_or((Instant::ZERO, 0), |m| (m.at, m.delivered.get(&f.id).copied().unwrap_or(0)));
             let ps = now.since(from.max(f.start)).as_ps().max(1);
             // To a whole bit a second: what lies below is the arithmetic's.
             ((f.delivered - before) as f64 * 8e12 / ps as f64).round() / 1e6

@@ -450,6 +450,7 @@ pub(crate) static PERMUTATION: Spec = Spec {
         TRANSPORT,
         UDP_RATE,
         k("priority", OrWord(&Count(0, 7), &["per-host"]), "per-host: the sender's number modulo 8"),
+        k("per_vm", Bool, "whether a host's flows leave from its machines in turn; from its first where absent"),
     ],
 };
 

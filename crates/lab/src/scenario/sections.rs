@@ -174,7 +174,8 @@ pub(super) fn zcredit(s: &Section<'_>, server: &Server, counts: Counts) -> Resul
             .hint("set server.virtual_network = true"));
     }
     if z.enabled && counts.external > 0 {
-        let message = format!("{} hosts are external: they have no hypervisor, and nobody there grants", counts.external);
+        let message =
+            format!("{} hosts are external: they have no hypervisor, and nobody there grants", counts.external);
         return Err(s.error("enabled", message).hint("set topology.external_hosts = 0"));
     }
     if z.batch > z.rx_queue {

@@ -119,7 +119,9 @@ impl Plan {
             return Err(e.expected("\"zvale\", or scenario.flow_control = \"LL\""));
         }
         if scenario.zcredit.enabled {
-            let e = scenario.places.error("zcredit.enabled", "the testbed's servers have no credits: only simulated ones do");
+            let e = scenario
+                .places
+                .error("zcredit.enabled", "the testbed's servers have no credits: only simulated ones do");
             return Err(e.expected("false, or no [zcredit]"));
         }
         if !scenario.vswitch.slow.is_empty() {

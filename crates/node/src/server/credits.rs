@@ -94,7 +94,8 @@ impl Credits {
     }
     /// Whether no receive queue has ever been longer than it may be, and what is counted is what is there.
     pub fn is_sound(&self) -> bool {
-        let counts = |p: &Pair| p.transmission.waiting() as usize == p.frames.len() && p.frames.len() <= p.outgoing as usize;
+        let counts =
+            |p: &Pair| p.transmission.waiting() as usize == p.frames.len() && p.frames.len() <= p.outgoing as usize;
         let sound = |v: &Vnic| {
             v.reception.is_sound()
                 && v.reception.queued() as usize == v.rx.len()

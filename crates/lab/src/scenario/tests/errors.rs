@@ -88,7 +88,7 @@ fn slow_machines_and_credits() {
         ("vm = 0, rate", "vm = 4, rate", "4, rate", "a server has 4 virtual machines, counted from 0"),
         ("\"1 Gb/s\" }", "\"11 Gb/s\" }", "\"11 Gb", "faster than the machine's port"),
         ("\"1 Gb/s\" }", "\"1 Gb/s\" }, { host = 1, rate = \"2 Gb/s\" }", "1, rate", "stands here twice"),
-        ("rx_queue = 512", "rx_queue = 0", "0\nbatch", "between 1 and 65536"),
+        ("rx_queue = 512", "rx_queue = 0", "0\nbatch", "`rx_queue` of 0 is out of range"),
         ("batch = 8", "batch = 513", "513", "a batch of 513 credits does not fit a receive queue of 512"),
         ("batch = 8", "bathc = 8", "bathc", "unknown key `bathc` in [zcredit]"),
         ("enabled = false\nrx", "enabled = true\nrx", "true\nrx", "4 hosts are external: they have no hypervisor"),

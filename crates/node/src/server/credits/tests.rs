@@ -181,7 +181,8 @@ fn campaign(seed: u64, faults: u64) -> World {
     let mut w = World::new(seed, faults);
     for _ in 0..2_000 {
         for _ in 0..8 {
-            let [from, to] = [0, 1].map(|_| Address::new(w.rng.below(SERVERS.into()) as u32, w.rng.below(VMS.into()) as u8));
+            let [from, to] =
+                [0, 1].map(|_| Address::new(w.rng.below(SERVERS.into()) as u32, w.rng.below(VMS.into()) as u8));
             w.offer(from, to);
         }
         w.step();
