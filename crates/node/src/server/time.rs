@@ -66,8 +66,8 @@ impl Core {
         if let Some(v) = &self.vswitch {
             let vms = (1u64 << self.guests.len()) - 1;
             let ready = self.vm_ready & vms | self.blocked;
-            let waits = self.credits.as_ref().is_some_and(|c| c.has_work());
-            if v.has_wakes() || self.bridge_ready || ready != 0 || waits || self.adapter.stalled().is_some() {
+            let waits = || self.adapter.stalled().is_some() || self.credits.as_ref().is_some_and(|c| c.has_work());
+            if v.has_wakes() || self.bridge_ready || ready != 0 || waits() {
                 self.settle_virtual(now, pool);
             }
         }
