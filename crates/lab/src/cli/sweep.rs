@@ -167,7 +167,7 @@ impl Results<'_> {
         }
         let mut out = table.text();
         out += &flows_beside(keys, &all);
-        out += &streams(keys, &self.done);
+        out += &streams(keys, self.done);
         for d in self.done.iter().filter(|d| !d.figures.is_complete()) {
             out += &format!("  {}: {}\n", d.folder, d.figures.status);
         }
