@@ -17,7 +17,7 @@ fn figure(name: &str) -> PathBuf {
 /// Runs the file of a figure with these settings; its books are checked at the end, those of credits too.
 fn run(name: &str, settings: &[&str], threads: usize, out: Option<PathBuf>) -> Outcome {
     let settings: Vec<String> = settings.iter().map(|s| s.to_string()).collect();
-    let loaded = Scenario::load_with(&figure(name), &settings).unwrap_or_else(|e| panic!("{e}"));
+    let loaded = Scenario::load_with(figure(name), &settings).unwrap_or_else(|e| panic!("{e}"));
     attempt(&loaded, threads, out).unwrap_or_else(|e| panic!("{e}"))
 }
 

@@ -15,7 +15,8 @@ pub(super) fn table(inputs: &[&CellInput]) -> String {
 }
 
 fn of_run(input: &CellInput, fastest: f64) -> String {
-    let axes: Vec<String> = input.run.axes.iter().map(|(name, value)| escape(&format!("{name} {value}"))).collect();
+    let axes = input.run.axis_keys.iter().zip(&input.run.axes);
+    let axes: Vec<String> = axes.map(|(key, (_, value))| escape(&format!("{key} {value}"))).collect();
     let title = if axes.is_empty() { String::new() } else { format!("<h3>{}</h3>", axes.join(", ")) };
     let s = &input.streams;
     let bars: String = s.each.iter().take(SHOWN_MAX).map(|stream| bar(stream, fastest)).collect();

@@ -185,7 +185,9 @@ fn flows_without_an_end_have_rates_and_no_times() {
     let page = page("streams.html", &runs, &Options::default());
     assert_balanced(&page);
     assert!(page.contains("<h1>Flows without an end: 94.4 to 8987.7 Mb/s.</h1>"), "{page}");
-    assert!(page.contains("<h3>enabled true</h3>") && page.contains("&lt;udp&gt; 0.0 to 2.0</th><td>8987.7 Mb/s"));
+    assert!(
+        page.contains("<h3>zcredit.enabled true</h3>") && page.contains("&lt;udp&gt; 0.0 to 2.0</th><td>8987.7 Mb/s")
+    );
     assert!(page.contains("20 flows, 4 of them not shown: 94.4 to 8987.7 Mb/s") && !page.contains("16.0 to 18.0"));
     // Bars are to one scale.
     assert!(page.contains("<rect width=\"300.0\"") && page.contains("<rect width=\"3.2\""));

@@ -326,6 +326,7 @@ impl Core {
     }
 
     /// A machine's free port takes a frame.
+    #[inline(always)]
     pub(super) fn enter_port(&mut self, now: Instant, pool: &Pool<Packet>, vm: usize, at: Handle) {
         let packet = pool.frame(at);
         let ps_per_byte = self.config.virtual_network.as_ref().map_or(0, |v| v.receive_ps_per_byte_q16(vm));
