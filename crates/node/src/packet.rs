@@ -3,9 +3,11 @@
 use crate::adapter::Serial;
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::rng::mix64;
+use sluicenet_wire::ethernet;
 use sluicenet_wire::ipv4::Ecn;
 use sluicenet_wire::seq::SeqNumber;
 use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
+use sluicenet_wire::zcredit::{self, Message};
 
 /// A virtual machine by server and number: the inner address of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +47,8 @@ pub enum Kind {
     Udp,
     /// A priority flow control frame.
     Pause,
+    /// A message of zCredit; `flags` is its kind, `seq` its channel, `ack`, `ts` and `extra` its numbers.
+    Credit,
     /// What an application's header would say, carried beside the bytes because simulated packets have none.
     Note,
 }
@@ -218,6 +222,50 @@ impl Packet {
             bits: priority,
             ..Packet::default()
         }
+    }
+
+    /// A message of zCredit from one VM's hypervisor to another's, in a frame of its own.
+    pub fn credit(
+        src: Address,
+        dst: Address,
+        channel: u32,
+        message: &Message,
+        priority: Priority,
+        framing: Framing,
+    ) -> Packet {
+        let (kind, [a, b, c, d]) = match *message {
+            Message::Request { wanted, spent, granted, returned } => (0, [wanted, spent, granted, returned]),
+            Message::Grant { granted } => (1, [granted, 0, 0, 0]),
+            Message::Probe => (2, [0; 4]),
+            Message::Reset => (3, [0; 4]),
+            Message::Close { spent, returned } => (4, [spent, returned, 0, 0]),
+        };
+        Packet {
+            dst,
+            src,
+            len: framing.frame_len((zcredit::LEN - ethernet::HEADER_LEN) as u16),
+            seq: channel,
+            ack: a,
+            ts: [b, c],
+            extra: [d, 0, 0, 0],
+            flags: kind,
+            kind: Kind::Credit,
+            bits: priority,
+            ..Packet::default()
+        }
+    }
+
+    /// What a message of zCredit says, and of which channel.
+    pub fn credit_message(&self) -> (u32, Message) {
+        let [a, b, c, d] = [self.ack, self.ts[0], self.ts[1], self.extra[0]];
+        let message = match self.flags {
+            0 => Message::Request { wanted: a, spent: b, granted: c, returned: d },
+            1 => Message::Grant { granted: a },
+            2 => Message::Probe,
+            3 => Message::Reset,
+            _ => Message::Close { spent: a, returned: b },
+        };
+        (self.seq, message)
     }
 
     /// A packet with nothing in it, to ask where those of a flow would go.

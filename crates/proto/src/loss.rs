@@ -54,11 +54,13 @@ pub enum DropReason {
     NoSocket,
     /// A fragment of a datagram whose first was not seen.
     StrayFragment,
+    /// Its receiver's hypervisor has granted no credit for it.
+    NoCredit,
 }
 
 impl DropReason {
     /// Every reason, in the order of the records.
-    pub const ALL: [DropReason; 23] = [
+    pub const ALL: [DropReason; 24] = [
         DropReason::SwitchBuffer,
         DropReason::HeadroomExceeded,
         DropReason::VswitchUplink,
@@ -82,6 +84,7 @@ impl DropReason {
         DropReason::Unresolved,
         DropReason::NoSocket,
         DropReason::StrayFragment,
+        DropReason::NoCredit,
     ];
     /// How many there are.
     pub const COUNT: usize = DropReason::ALL.len();
@@ -112,6 +115,7 @@ impl DropReason {
             DropReason::Unresolved => "unresolved",
             DropReason::NoSocket => "no_socket",
             DropReason::StrayFragment => "stray_fragment",
+            DropReason::NoCredit => "no_credit",
         }
     }
 
@@ -126,6 +130,7 @@ impl DropReason {
                 | DropReason::AdapterTx
                 | DropReason::AdapterRx
                 | DropReason::SocketRx
+                | DropReason::NoCredit
         )
     }
 }

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::world::Node;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::Kind;
-use sluicenet_node::server::App;
+use sluicenet_node::server::{App, Credits};
 
 /// A box whose books do not balance: an error of this program, never of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,9 +18,9 @@ pub struct Imbalance {
 /// Frames of the whole world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Sent by guests.
+    /// Sent by guests and hypervisors.
     pub sent: u64,
-    /// Delivered to guests.
+    /// Delivered to them.
     pub delivered: u64,
     /// Dropped, for any reason.
     pub dropped: u64,
@@ -39,7 +39,7 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
         flying[node as usize] += (packet.kind() != Kind::Note) as u64;
         match packet.kind() {
             Kind::Pause | Kind::Note => no_data += 1,
-            Kind::Tcp | Kind::Udp => flying_data += 1,
+            Kind::Tcp | Kind::Udp | Kind::Credit => flying_data += 1,
         }
     }
     let mut towards = vec![0u64; nodes];
@@ -70,21 +70,26 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
             }
             Node::Server(s) => {
                 let l = s.core().ledger();
-                totals.sent += l.from_guests;
-                totals.delivered += l.to_guests;
+                totals.sent += l.from_guests + l.from_hypervisor;
+                totals.delivered += l.to_guests + l.to_hypervisor;
                 totals.dropped += l.dropped;
                 totals.inside += l.queued;
                 totals.pauses += s.core().adapter().control_out();
                 let adapter = s.core().adapter();
                 let sent = l.to_wire + adapter.control_out();
                 // With several links the adapter counts for each what it gave it.
+                let credits = s.core().credits().is_none_or(Credits::is_sound);
                 let each = (0..engine.ports(n) as u16)
                     .all(|p| adapter.sent(p).is_none_or(|frames| frames == engine.sent(n, p).0));
                 (
-                    l.balances() && each,
+                    l.balances() && each && credits,
                     l.from_wire + adapter.control_in(),
                     sent,
-                    format!("{l:?}{}", if each { "" } else { ", and not link by link" }),
+                    format!(
+                        "{l:?}{}{}",
+                        if each { "" } else { ", and not link by link" },
+                        if credits { "" } else { ", and its credits do not" }
+                    ),
                 )
             }
         };

@@ -1,14 +1,15 @@
 //! Servers and external hosts as the scenario wants them.
 
 use super::{Plan, framing, lossless, quantum, watermarks};
-use crate::scenario::{Congestion, InitialWindow, Queueing, Scenario, WhenFull};
+use crate::scenario::{Congestion, InitialWindow, Queueing, Scenario, WhenFull, ZCredit};
 use sluicenet_node::adapter::{self, AdapterConfig};
 use sluicenet_node::link::Direction;
-use sluicenet_node::server::{ServerConfig, VirtualConfig, WhenFull as NodeWhenFull};
+use sluicenet_node::server::{CreditConfig, ServerConfig, VirtualConfig, WhenFull as NodeWhenFull};
 use sluicenet_proto::cee::pfc::Watermarks;
-use sluicenet_proto::frame::HostId;
+use sluicenet_proto::frame::{HostId, PrioritySet};
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::Duration;
+use sluicenet_proto::transport::zcredit::{ReceptionConfig, TransmissionConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,8 +28,9 @@ impl ServerConfigs {
     }
 }
 
-/// What makes hosts alike: of each link bits a second, picoseconds in and those of a pause out; whether they are servers.
-type Likeness = (Vec<(u64, u64, u64)>, bool);
+/// What makes hosts alike: of each link bits a second, picoseconds in and those of a pause out; whether they are servers; their
+/// slow VMs.
+type Likeness = (Vec<(u64, u64, u64)>, bool, Vec<(u8, u64)>);
 
 pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> ServerConfigs {
     let external_from = plan.hosts() - plan.external();
@@ -42,15 +44,22 @@ pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Directio
                 .collect();
             let inside = host < external_from;
             let likeness = of_host.iter().map(|(out, into)| (out.rate.as_bps(), into.latency.0, out.pause_latency.0));
-            let key = (likeness.collect(), inside);
-            known.entry(key).or_insert_with(|| Arc::new(server_config(scenario, &of_host, inside))).clone()
+            let slow = scenario.vswitch.slow.iter().filter(|slow| slow.host == host);
+            let slow: Vec<(u8, u64)> = slow.map(|slow| (slow.vm as u8, slow.rate.ps_per_byte_q16())).collect();
+            let key = (likeness.collect(), inside, slow.clone());
+            known.entry(key).or_insert_with(|| Arc::new(server_config(scenario, &of_host, inside, slow))).clone()
         })
         .collect();
     ServerConfigs { by_host, external_from, vms: scenario.server.vms as u8 }
 }
 
 /// Settings of a host with these links, each as the direction out and the direction in.
-fn server_config(scenario: &Scenario, links: &[(&Direction, &Direction)], inside: bool) -> ServerConfig {
+fn server_config(
+    scenario: &Scenario,
+    links: &[(&Direction, &Direction)],
+    inside: bool,
+    slow: Vec<(u8, u64)>,
+) -> ServerConfig {
     let a = &scenario.adapter;
     let buffer = a.buffer.as_bytes() as u32;
     // One receive buffer stops all links, and takes what all of them still bring.
@@ -74,6 +83,8 @@ fn server_config(scenario: &Scenario, links: &[(&Direction, &Direction)], inside
         slots: scenario.vswitch.slots,
         lossless: scenario.vswitch.lossless,
         vm_ps_per_byte_q16: scenario.vswitch.vm_rate.ps_per_byte_q16(),
+        slow,
+        credits: scenario.zcredit.enabled.then(|| credits(&scenario.zcredit, lossless(scenario))),
         encapsulation: if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() as u16 } else { 0 },
     });
     let mtu = scenario.host_mtu().as_bytes() as u16;
@@ -93,6 +104,18 @@ fn server_config(scenario: &Scenario, links: &[(&Direction, &Direction)], inside
         virtual_network,
         adapter: Arc::new(adapter),
         seed: scenario.seed,
+    }
+}
+
+fn credits(z: &ZCredit, lossless: PrioritySet) -> CreditConfig {
+    CreditConfig {
+        reception: ReceptionConfig { queue: z.rx_queue, batch: z.batch, ..ReceptionConfig::default() },
+        transmission: TransmissionConfig { batch: z.batch, ..TransmissionConfig::default() },
+        waiting: z.tx_queue,
+        // One slow destination takes no more than a quarter of what all may have.
+        waiting_each: z.tx_queue.div_ceil(4),
+        // They are of a class that is held back, where there is one.
+        priority: lossless.iter().next().unwrap_or(0),
     }
 }
 

@@ -5,6 +5,9 @@ use crate::records::RunLog;
 use crate::run::Figures;
 use serde::Serialize;
 
+/// Flows without an end that the table shows one by one.
+const STREAMS_SHOWN: usize = 16;
+
 /// The table of one run.
 pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
     let mut out = String::new();
@@ -27,6 +30,18 @@ pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
     }
     if f.left_out > 0 {
         fact("left out of the times", format!("{}: the warm-up, which what follows counts in", count(f.left_out)));
+    }
+    for s in f.streams.each.iter().take(STREAMS_SHOWN) {
+        let [from, to] = [(s.src_host, s.src_vm), (s.dst_host, s.dst_vm)].map(|(host, vm)| format!("{host}.{vm}"));
+        fact(&format!("{} {from} to {to}", s.transport), format!("{:.1} Mb/s", s.mbps));
+    }
+    if f.streams.count > 1 {
+        let s = &f.streams;
+        let range = format!("{:.1} to {:.1} Mb/s", s.min_mbps, s.max_mbps);
+        fact("flows without an end", format!("{}: {range}, Jain's index {:.3}", count(s.count), s.jain));
+    }
+    if let Some(frames) = f.received_max_frames {
+        fact("longest receive queue", format!("{} frames", count(frames.into())));
     }
     fact("timeouts", count(f.timeouts));
     fact("segments sent again", count(f.retransmissions));

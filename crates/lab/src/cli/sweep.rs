@@ -167,6 +167,7 @@ impl Results<'_> {
         }
         let mut out = table.text();
         out += &flows_beside(keys, &all);
+        out += &streams(keys, self.done);
         for d in self.done.iter().filter(|d| !d.figures.is_complete()) {
             out += &format!("  {}: {}\n", d.folder, d.figures.status);
         }
@@ -271,6 +272,24 @@ fn flows_beside(keys: &[String], all: &[Configuration]) -> String {
         table.row(cells);
     }
     format!("\n  Flows that belong to no query:\n\n{}", table.text())
+}
+
+/// A table of the flows without an end, run by run, where there are any.
+fn streams(keys: &[String], done: &[Done]) -> String {
+    if done.iter().all(|d| d.figures.streams.is_empty()) {
+        return String::new();
+    }
+    let head = ["flows", "together", "slowest", "fastest", "Jain's index"];
+    let mut table = Table::new(keys.len(), keys.iter().map(|key| axis_title(key)).chain(head));
+    for f in done.iter().map(|d| &d.figures) {
+        let s = &f.streams;
+        let mut cells: Vec<String> = f.axes.iter().map(|a| a.1.clone()).collect();
+        cells.push(count(s.count));
+        cells.extend([s.total_mbps, s.min_mbps, s.max_mbps].map(|mbps| format!("{mbps:.1} Mb/s")));
+        cells.push(format!("{:.3}", s.jain));
+        table.row(cells);
+    }
+    format!("\n  Flows without an end, after the warm-up:\n\n{}", table.text())
 }
 
 /// A time, where there is one.

@@ -33,6 +33,7 @@ impl Findings {
             gains if !gains.is_empty() => flow_control(model, &gains),
             _ => match finished[..] {
                 [_, ..] if model.rows.len() > 1 && unfinished(&model.rows) > 0 => flattered(model, &finished),
+                [] if inputs.iter().any(|input| !input.streams.is_empty()) => endless(inputs),
                 [] => nothing_finished(model),
                 [row] => one(model, row),
                 _ => ranking(model, &finished),
@@ -233,6 +234,15 @@ fn one(model: &Model, row: &Row) -> Findings {
         (count(dropped), "frames lost".into()),
     ];
     Findings { headline, detail: lost, cards, ..Findings::default() }
+}
+
+/// Flows without an end, and nothing that has one.
+fn endless(inputs: &[&CellInput]) -> Findings {
+    let rates = || inputs.iter().map(|input| &input.streams).filter(|streams| !streams.is_empty());
+    let slowest = rates().map(|s| s.min_mbps).reduce(f64::min).unwrap_or(0.0);
+    let fastest = rates().map(|s| s.max_mbps).fold(0.0, f64::max);
+    let headline = format!("Flows without an end: {slowest:.1} to {fastest:.1} Mb/s.");
+    Findings { headline, ..Findings::default() }
 }
 
 fn nothing_finished(model: &Model) -> Findings {

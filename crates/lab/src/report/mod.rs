@@ -12,6 +12,7 @@ mod model;
 mod page;
 mod places;
 mod scale;
+mod streams;
 mod summary;
 mod tables;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::records::{FlowRow, Manifest, QueryRow, RecordError, RunInfo, Status, read, read_parts};
+use crate::run::{Figures, Streams};
 pub use places::{Level, Place};
 pub use summary::{FlowSamples, FlowSummary, KindSummary, Times};
 
@@ -36,6 +38,8 @@ pub struct CellInput {
     pub queries: Option<Times>,
     /// Its flows without those of the warm-up.
     pub flows: FlowSummary,
+    /// Its flows without an end.
+    pub streams: Streams,
     /// Retransmission timeouts of all messages, those of the warm-up too.
     pub timeouts: u64,
     /// Segments sent again of all messages.
@@ -71,6 +75,8 @@ impl CellInput {
             status,
             queries: summary::queries(&queries),
             flows: samples.summarise(),
+            // Not in the records: a run that did not end has none.
+            streams: Figures::saved(dir).map_or_else(Streams::default, |figures| figures.streams),
             timeouts,
             retransmissions,
             drops,

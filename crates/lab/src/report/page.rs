@@ -3,7 +3,7 @@
 use super::findings::Findings;
 use super::format::{count, escape};
 use super::model::Model;
-use super::{CellInput, Options, charts, tables};
+use super::{CellInput, Options, charts, streams, tables};
 use crate::records::{Input, RunInfo};
 use crate::run::{WORK, WORLD};
 
@@ -20,6 +20,11 @@ pub(super) fn render(model: &Model, inputs: &[&CellInput], options: &Options) ->
 
     if model.rows.iter().any(|row| row.completion.times.summary.count > 0) {
         body += &completion(model, what);
+    }
+    let rates = streams::table(inputs);
+    if !rates.is_empty() {
+        let note = "Payload delivered, from the end of the warm-up to the end of the run. A machine is its server and its number there.";
+        body += &section("How fast flows without an end are", note, &rates);
     }
     let has_ports = model.rows.iter().any(|row| !row.levels.is_empty());
     if has_ports || model.rows.iter().any(|row| !row.drops.is_empty()) {

@@ -7,6 +7,7 @@ use sluicenet_proto::rng::Rng;
 use super::*;
 use crate::common::Dir;
 use crate::records::{DropRow, Input, PortRow, Text};
+use crate::run::{Stream, Streams};
 
 const MS: f64 = 1e9;
 
@@ -115,6 +116,7 @@ fn cell(axes: &[(&str, &str)], rng: &mut Rng, seed: u64, (typical, late): (f64, 
         retransmissions: 0,
         queries: summary::queries(&queries),
         flows: flows.summarise(),
+        streams: Default::default(),
         drops,
         levels,
     }
@@ -153,6 +155,42 @@ fn assert_balanced(page: &str) {
         }
     }
     assert!(open.is_empty(), "never closed: {open:?}");
+}
+
+#[test]
+fn flows_without_an_end_have_rates_and_no_times() {
+    let stream = |src_host, mbps| Stream {
+        src_host,
+        src_vm: 0,
+        dst_host: src_host + 2,
+        dst_vm: 0,
+        transport: "<udp>".into(),
+        mbps,
+    };
+    let runs = [("false", 94.4), ("true", 8987.7)].map(|(credits, victim)| {
+        let mut input = incast();
+        input.flows = FlowSamples::default().summarise();
+        input.run.axes = vec![("enabled".into(), credits.into())];
+        input.run.axis_keys = vec!["zcredit.enabled".into()];
+        input.streams = Streams {
+            count: 20,
+            total_mbps: victim + 96.9,
+            min_mbps: 94.4,
+            max_mbps: victim,
+            jain: 0.5,
+            each: (0..20).map(|i| stream(i, if i == 0 { victim } else { 96.9 })).collect(),
+        };
+        input
+    });
+    let page = page("streams.html", &runs, &Options::default());
+    assert_balanced(&page);
+    assert!(page.contains("<h1>Flows without an end: 94.4 to 8987.7 Mb/s.</h1>"), "{page}");
+    assert!(
+        page.contains("<h3>zcredit.enabled true</h3>") && page.contains("&lt;udp&gt; 0.0 to 2.0</th><td>8987.7 Mb/s")
+    );
+    assert!(page.contains("20 flows, 4 of them not shown: 94.4 to 8987.7 Mb/s") && !page.contains("16.0 to 18.0"));
+    // Bars are to one scale.
+    assert!(page.contains("<rect width=\"300.0\"") && page.contains("<rect width=\"3.2\""));
 }
 
 #[test]

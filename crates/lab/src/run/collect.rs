@@ -2,6 +2,7 @@
 
 use super::FlowTotals;
 use super::capture::Capture;
+use super::streams::{Mark, Streams};
 use crate::build::{Ideal, Plan};
 use crate::records::{
     DropRow, FlowRow, PauseRow, PortRow, QueryRow, QueueRow, RecordError, RecordWriter, Status, TcpRow, Text,
@@ -34,6 +35,11 @@ pub fn remaining(engine: &Engine<HostApps>) -> u64 {
 /// Payload bytes that reached TCP sockets in order.
 pub fn tcp_bytes(engine: &Engine<HostApps>) -> u64 {
     servers(engine).map(|(_, s)| s.core().tcp_bytes_received()).sum()
+}
+
+/// The most frames that a machine's receive queue held, where there are credits.
+pub fn received_max(engine: &Engine<HostApps>) -> Option<u32> {
+    servers(engine).filter_map(|(_, s)| Some(s.core().credits()?.received_max())).max()
 }
 
 /// Drops of switches and of servers.
@@ -136,6 +142,7 @@ pub struct Collected {
     pub queries: Vec<QueryRow>,
     pub flows: FlowTotals,
     pub fct_ps: Vec<u64>,
+    pub streams: Streams,
     pub pauses: u64,
 }
 
@@ -154,6 +161,8 @@ pub struct Collector {
     flows: FlowTotals,
     fct_ps: Vec<u64>,
     warmup: Instant,
+    /// Where flows without an end stood when the warm-up was over.
+    mark: Option<Mark>,
     sums: HashMap<u64, QuerySums>,
     /// Queries that ended in the epoch before: the last of their flows is known one lookahead later.
     ended: Vec<QueryRecord>,
@@ -185,6 +194,7 @@ impl Collector {
             flows: FlowTotals::default(),
             fct_ps: Vec::new(),
             warmup: Instant(s.warmup.as_ps()),
+            mark: None,
             sums: HashMap::new(),
             ended: Vec::new(),
             queries: Vec::new(),
@@ -216,6 +226,9 @@ impl Collector {
         scratch.clear();
         self.scratch = scratch;
         self.write_queries(ended)?;
+        if self.mark.is_none() && self.warmup > Instant::ZERO && self.now >= self.warmup {
+            self.mark = Some(Mark::new(self.now, &open_flows(engine, self.now)));
+        }
         let pauses: Vec<PauseRow> = epoch.pauses.iter().filter_map(|(n, p)| self.pause(*n, p)).collect();
         self.capture.write(epoch.captured, epoch.now)?;
         if let Some(w) = &mut self.writer {
@@ -397,13 +410,8 @@ impl Collector {
         let ended = std::mem::take(&mut self.ended);
         let last = last_news(&mut engine, now);
         self.write_flows(&last)?;
-        let mut open: Vec<FlowRecord> = servers(&engine).flat_map(|(_, s)| s.core().unfinished_flows(now)).collect();
-        open.sort_unstable_by_key(|f| f.id);
-        for f in open.iter_mut().filter(|f| !f.tcp) {
-            // Nobody tells the sender of datagrams how many arrived until all of them have.
-            let receiver = engine.node(f.dst.host()).as_server();
-            f.delivered = receiver.and_then(|s| s.core().datagram_bytes_received(f)).unwrap_or(0);
-        }
+        let open = open_flows(&engine, now);
+        let streams = Streams::of(&open, self.mark.as_ref(), now);
         self.write_flows(&open)?;
         self.write_queries(ended)?;
         let mut unfinished: Vec<QueryRow> = servers(&engine)
@@ -447,7 +455,7 @@ impl Collector {
         if let Some(w) = writer {
             w.finish(status)?;
         }
-        Ok(Collected { queries: self.queries, flows: self.flows, fct_ps: self.fct_ps, pauses })
+        Ok(Collected { queries: self.queries, flows: self.flows, fct_ps: self.fct_ps, streams, pauses })
     }
 
     /// The rows of the ports of box `n`, and of what it dropped.
@@ -508,6 +516,18 @@ impl Collector {
         };
         ((0..engine.ports(n) as PortId).map(port_row).collect(), of_node.iter().map(drop_row).collect())
     }
+}
+
+/// The flows that have not ended, and how much of each was delivered.
+fn open_flows(engine: &Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
+    let mut open: Vec<FlowRecord> = servers(engine).flat_map(|(_, s)| s.core().unfinished_flows(now)).collect();
+    open.sort_unstable_by_key(|f| f.id);
+    for f in open.iter_mut().filter(|f| !f.tcp) {
+        // Nobody tells the sender of datagrams how many arrived until all of them have.
+        let receiver = engine.node(f.dst.host()).as_server();
+        f.delivered = receiver.and_then(|s| s.core().datagram_bytes_received(f)).unwrap_or(0);
+    }
+    open
 }
 
 /// The flows that had ended when the run did, and of which only the news was still on its way to the sender.

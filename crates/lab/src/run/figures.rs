@@ -1,6 +1,6 @@
 //! The figures of a run: what its table shows, what `--json` prints, and what `summary.json` keeps.
 
-use super::{Job, Outcome};
+use super::{Job, Outcome, Streams};
 use crate::records::stats::Summary;
 use crate::records::{Manifest, RecordError, SUMMARY, Status, write_file};
 use crate::scenario::Workload;
@@ -100,6 +100,12 @@ pub struct Figures {
     /// Flows that belong to no query, where there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows: Option<Completion>,
+    /// Flows without an end, where there are any.
+    #[serde(default, skip_serializing_if = "Streams::is_empty")]
+    pub streams: Streams,
+    /// The most frames that a machine's receive queue held, where there are credits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_max_frames: Option<u32>,
     /// Messages of all kinds: begun and delivered in full.
     pub messages: (u64, u64),
     /// Retransmission timeouts of all messages, those of the warm-up too.
@@ -176,6 +182,8 @@ impl Figures {
             left_out: o.queries.iter().filter(|q| q.warmup).count() as u64 + o.flows.warmup_alone,
             queries,
             flows,
+            streams: o.streams.clone(),
+            received_max_frames: o.received_max,
             messages: (o.flows.started, o.flows.finished),
             timeouts: o.flows.timeouts,
             retransmissions: o.flows.retransmissions,

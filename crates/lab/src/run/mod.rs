@@ -4,6 +4,7 @@ mod capture;
 mod collect;
 mod describe;
 mod figures;
+mod streams;
 mod sweep;
 
 use crate::build::{self, Built};
@@ -23,13 +24,15 @@ use sluicenet_sim::audit::{self, Totals};
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+pub use streams::{Stream, Streams};
 pub use sweep::{Configuration, FlowsBeside, SweepRun, SweepSummary, configurations};
 
 /// Picoseconds of a second.
 const PS_PER_S: u128 = 1_000_000_000_000;
 
 /// Reasons that are a want of room in the virtual network.
-pub const VIRTUAL_LOSSES: [DropReason; 3] = [DropReason::VswitchUplink, DropReason::VswitchVm, DropReason::SocketRx];
+pub const VIRTUAL_LOSSES: [DropReason; 4] =
+    [DropReason::VswitchUplink, DropReason::VswitchVm, DropReason::SocketRx, DropReason::NoCredit];
 /// Reasons that are a want of room in the physical network, adapters included.
 pub const PHYSICAL_LOSSES: [DropReason; 4] =
     [DropReason::SwitchBuffer, DropReason::HeadroomExceeded, DropReason::AdapterRx, DropReason::AdapterTx];
@@ -98,6 +101,10 @@ pub struct Outcome {
     pub flow_fct_ps: Vec<u64>,
     /// How long a round of an incast takes at line rate, of the first incast there is.
     pub incast_bound: Option<Duration>,
+    /// Flows without an end.
+    pub streams: Streams,
+    /// The most frames that a machine's receive queue held, where there are credits.
+    pub received_max: Option<u32>,
     /// XOFFs sent.
     pub pauses: u64,
     /// Frames a lossless class lost: an error.
@@ -372,6 +379,8 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
         flows: FlowTotals::default(),
         flow_fct_ps: Vec::new(),
         incast_bound,
+        streams: Streams::default(),
+        received_max: collect::received_max(&engine),
         pauses: 0,
         violations,
         deadlock,
@@ -387,6 +396,7 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
     outcome.flows = collected.flows;
     outcome.flow_fct_ps = collected.fct_ps;
     outcome.pauses = collected.pauses;
+    outcome.streams = collected.streams;
     if let Some(dir) = &options.out {
         write_log(dir, &outcome, options.threads)?;
         Figures::of(job, &outcome).save(dir)?;

@@ -91,7 +91,12 @@ pub(super) fn server(set: ParameterSet) -> Server {
 }
 
 pub(super) fn vswitch() -> VSwitch {
-    VSwitch { slots: 1024, lossless: false, vm_rate: Rate::gbps(10) }
+    VSwitch { slots: 1024, lossless: false, vm_rate: Rate::gbps(10), slow: Vec::new() }
+}
+
+/// 5.3.3: a receive queue of 512 frames. The source names no transmit queue: as long as a port's of the vSwitch [d].
+pub(super) fn zcredit() -> ZCredit {
+    ZCredit { enabled: false, rx_queue: 512, batch: 8, tx_queue: 1024 }
 }
 
 /// 3.2.3.1: 54 B added, and the MTU lowered from 1500 to 1446 B.

@@ -82,6 +82,7 @@ pub(crate) static ROOT: Spec = Spec {
         k("adapter", Table(&ADAPTER), ADAPTER.doc),
         k("server", Table(&SERVER), SERVER.doc),
         k("vswitch", Table(&VSWITCH), VSWITCH.doc),
+        k("zcredit", Table(&ZCREDIT), ZCREDIT.doc),
         k("overlay", Table(&OVERLAY), OVERLAY.doc),
         k("framing", Table(&FRAMING), FRAMING.doc),
         k("tcp", Table(&TCP), TCP.doc),
@@ -210,6 +211,32 @@ pub(crate) static VSWITCH: Spec = Spec {
         k("slots", Count(1, 1 << 20), "frames a port's queue holds"),
         k("lossless", Bool, "whether a full queue stops the sender instead of dropping"),
         k("vm_rate", Rate, "rate of a virtual machine's port"),
+        k("slow", Tables(&[&SLOW]), "machines that take what they receive more slowly than that"),
+    ],
+};
+
+pub(crate) static SLOW: Spec = Spec {
+    name: "slow",
+    doc: "a machine that is slow to receive",
+    keys: &[
+        k("host", Count(0, HOST_MAX), "its server"),
+        k("vm", Count(0, 62), "its number there; 0 where absent"),
+        k("rate", Rate, "the rate at which it takes frames"),
+    ],
+};
+
+pub(crate) static ZCREDIT: Spec = Spec {
+    name: "zcredit",
+    doc: "credits between virtual machines: a frame is sent when its receiver has granted room for it",
+    keys: &[
+        k("enabled", Bool, "whether there are any"),
+        k(
+            "rx_queue",
+            Count(1, 1 << 16),
+            "frames that a machine's receive queue holds: as many may be on their way to it",
+        ),
+        k("batch", Count(1, 1 << 16), "credits of a turn, and of a grant where there is need of so many"),
+        k("tx_queue", Count(1, 1 << 16), "frames of a machine that may wait for credits"),
     ],
 };
 
@@ -423,6 +450,7 @@ pub(crate) static PERMUTATION: Spec = Spec {
         TRANSPORT,
         UDP_RATE,
         k("priority", OrWord(&Count(0, 7), &["per-host"]), "per-host: the sender's number modulo 8"),
+        k("per_vm", Bool, "whether a host's flows leave from its machines in turn; from its first where absent"),
     ],
 };
 

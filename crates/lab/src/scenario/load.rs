@@ -195,8 +195,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let physical = flow_control.map(FlowControl::physical_lossless);
     let pfc = sections::pfc(&root.section("pfc", &keys::PFC)?, set, physical, smallest)?;
     let s_vswitch = root.section("vswitch", &keys::VSWITCH)?;
-    let vswitch =
-        sections::vswitch(&s_vswitch, flow_control.map(FlowControl::virtual_lossless), server.virtual_network)?;
+    let vswitch = sections::vswitch(&s_vswitch, flow_control.map(FlowControl::virtual_lossless), &server, counts)?;
+    let zcredit = sections::zcredit(&root.section("zcredit", &keys::ZCREDIT)?, &server, counts)?;
     let s_overlay = root.section("overlay", &keys::OVERLAY)?;
     let overlay = sections::overlay(&s_overlay, server.virtual_network, (&s_framing, &framing))?;
     let world = World { topology: &topology, counts, server: &server, duration };
@@ -234,6 +234,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         adapter,
         server,
         vswitch,
+        zcredit,
         overlay,
         framing,
         workloads,

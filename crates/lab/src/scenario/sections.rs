@@ -6,7 +6,7 @@ use super::keys;
 use super::model::*;
 use super::section::Section;
 use super::tree::{Node, Value};
-use super::units::Bytes;
+use super::units::{Bytes, Quantity};
 use sluicenet_proto::time::Duration;
 
 /// How long samples wait in memory, and how many may.
@@ -114,12 +114,41 @@ pub(super) fn server(s: &Section<'_>, set: ParameterSet) -> Result<Server> {
 }
 
 /// `[vswitch]`; `fixed` is what `flow_control` says of the virtual network.
-pub(super) fn vswitch(s: &Section<'_>, fixed: Option<bool>, virtual_network: bool) -> Result<VSwitch> {
+pub(super) fn vswitch(s: &Section<'_>, fixed: Option<bool>, server: &Server, counts: Counts) -> Result<VSwitch> {
+    let (virtual_network, hosts) = (server.virtual_network, counts.hosts);
     let d = defaults::vswitch();
+    let vm_rate = s.link_rate("vm_rate")?.unwrap_or(d.vm_rate);
+    let mut slow: Vec<SlowVm> = Vec::new();
+    for (table, span) in s.tables("slow")? {
+        let t = Section::new(s.doc, &keys::SLOW, table, Some(span))?;
+        let host = t.count_u32("host", 0..=u32::MAX)?.ok_or_else(|| t.missing("host"))?;
+        let vm = t.count_u32("vm", 0..=62)?.unwrap_or(0);
+        if host >= hosts {
+            return Err(t.error("host", format!("there are {hosts} servers, counted from 0")));
+        }
+        if vm >= server.vms {
+            return Err(t.error("vm", format!("a server has {} virtual machines, counted from 0", server.vms)));
+        }
+        if slow.iter().any(|s| (s.host, s.vm) == (host, vm)) {
+            return Err(t.error("host", "this machine stands here twice"));
+        }
+        let rate = t.link_rate("rate")?.ok_or_else(|| t.missing("rate"))?;
+        if rate > vm_rate {
+            let message = format!("faster than the machine's port, which has vswitch.vm_rate = {}", vm_rate.written());
+            return Err(t.error("rate", message));
+        }
+        slow.push(SlowVm { host, vm, rate });
+    }
+    if !slow.is_empty() && !virtual_network {
+        return Err(s
+            .error("slow", "there is no virtual network, so that no machine has a port of its own")
+            .hint("set server.virtual_network = true"));
+    }
     let v = VSwitch {
         slots: s.count_u32("slots", 1..=1 << 20)?.unwrap_or(d.slots),
         lossless: agree(s, "lossless", fixed, "virtual")?.unwrap_or(d.lossless),
-        vm_rate: s.link_rate("vm_rate")?.unwrap_or(d.vm_rate),
+        vm_rate,
+        slow,
     };
     if s.bool("lossless")? == Some(true) && !virtual_network {
         return Err(s
@@ -127,6 +156,33 @@ pub(super) fn vswitch(s: &Section<'_>, fixed: Option<bool>, virtual_network: boo
             .hint("set server.virtual_network = true"));
     }
     Ok(v)
+}
+
+/// `[zcredit]`.
+pub(super) fn zcredit(s: &Section<'_>, server: &Server, counts: Counts) -> Result<ZCredit> {
+    let d = defaults::zcredit();
+    let rx_queue = s.count_u32("rx_queue", 1..=1 << 16)?.unwrap_or(d.rx_queue);
+    let z = ZCredit {
+        enabled: s.bool("enabled")?.unwrap_or(d.enabled),
+        rx_queue,
+        batch: s.count_u32("batch", 1..=1 << 16)?.unwrap_or(d.batch.min(rx_queue)),
+        tx_queue: s.count_u32("tx_queue", 1..=1 << 16)?.unwrap_or(d.tx_queue),
+    };
+    if z.enabled && !server.virtual_network {
+        return Err(s
+            .error("enabled", "credits are between virtual machines, and there is no virtual network")
+            .hint("set server.virtual_network = true"));
+    }
+    if z.enabled && counts.external > 0 {
+        let message =
+            format!("{} hosts are external: they have no hypervisor, and nobody there grants", counts.external);
+        return Err(s.error("enabled", message).hint("set topology.external_hosts = 0"));
+    }
+    if z.batch > z.rx_queue {
+        let message = format!("a batch of {} credits does not fit a receive queue of {}", z.batch, z.rx_queue);
+        return Err(s.error("batch", message));
+    }
+    Ok(z)
 }
 
 pub(super) fn overlay(

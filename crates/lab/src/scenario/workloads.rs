@@ -411,6 +411,7 @@ fn permutation(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<
         transport,
         rate: rate(s, transport)?,
         priority,
+        per_vm: s.bool("per_vm")?.unwrap_or(false),
     })
 }
 

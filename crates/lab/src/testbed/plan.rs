@@ -118,6 +118,16 @@ impl Plan {
             let e = scenario.places.error("testbed.switch", "a Linux bridge holds nobody back");
             return Err(e.expected("\"zvale\", or scenario.flow_control = \"LL\""));
         }
+        if scenario.zcredit.enabled {
+            let e = scenario
+                .places
+                .error("zcredit.enabled", "the testbed's servers have no credits: only simulated ones do");
+            return Err(e.expected("false, or no [zcredit]"));
+        }
+        if !scenario.vswitch.slow.is_empty() {
+            let message = "the testbed's machines are as fast as they are: only simulated ones can be slow to receive";
+            return Err(scenario.places.error("vswitch.slow", message).expected("no [[vswitch.slow]]"));
+        }
         for w in &scenario.workloads {
             match w {
                 Workload::PartitionAggregate2(_) => {}
@@ -281,6 +291,24 @@ mod tests {
         let p = plan(&format!("{TREE}{PA}[testbed]\ntenants = \"guests\"\nslowdown = 100\n")).unwrap();
         assert_eq!((p.namespaces().count(), p.tenants().count(), p.has_guests()), (1 + 8, 8 * 4, true));
         assert_eq!(p.tenants().last().map(|t| t.namespace.as_str()), Some("sluice-s7-t3"));
+    }
+
+    #[test]
+    fn what_only_simulated_servers_have_is_refused() {
+        let fits = format!("{TREE}{PA}");
+        assert!(plan(&format!("{fits}[zcredit]\nenabled = false\n")).is_ok());
+        for (keys, line, expected) in [
+            ("[zcredit]\nenabled = true\n", "enabled = true", "false, or no [zcredit]"),
+            ("[[vswitch.slow]]\nhost = 1\nrate = \"100 Mb/s\"\n", "[[vswitch.slow]]", "no [[vswitch.slow]]"),
+        ] {
+            let text = format!("{fits}{keys}");
+            let e = plan(&text).unwrap_err();
+            let d = e.diagnostic();
+            // Two lines stand above.
+            let at = 3 + text[..text.find(line).unwrap()].matches('\n').count();
+            assert_eq!((d.file.as_str(), d.line as usize), ("t.toml", at), "{d:#?}");
+            assert!(d.message.contains("only simulated ones") && d.expected == expected, "{d:#?}");
+        }
     }
 
     #[test]

@@ -19,6 +19,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug)]
 struct Planned {
     src: HostId,
+    /// The machine there.
+    src_vm: u8,
     dst: HostId,
     bytes: Option<u64>,
     /// When it starts; `None` when a trigger says so.
@@ -115,7 +117,7 @@ impl Server {
         // Every flow has a port of its own: two between one pair of hosts are two connections.
         let sport = self.ports.next();
         let how = if f.kept { kept(f.transport, f.pace) } else { fresh(f.transport, f.pace) };
-        let ends = (Address::new(self.host, 0), Address::new(f.dst, 0));
+        let ends = (Address::new(self.host, f.src_vm), Address::new(f.dst, 0));
         let socket = connect(now, io, ends, (sport, port), f.priority, how);
         let label = FlowLabel { kind: f.kind, query: None };
         io.send(now, socket, f.bytes.unwrap_or(ENDLESS), named(shared.number, index as u64), label);
@@ -195,6 +197,7 @@ impl Share for Server {
 pub(crate) fn single(cx: &Context<'_>, w: &Flow) -> Maker {
     let flow = Planned {
         src: w.src,
+        src_vm: 0,
         dst: w.dst,
         bytes: w.bytes.map(|b| b.as_bytes()),
         start: Some(Instant(w.start.as_ps())),
@@ -229,11 +232,19 @@ pub(crate) fn permutation(cx: &Context<'_>, w: &Permutation) -> Maker {
         }
         Pattern::File(f) => f.content.to_vec(),
     };
+    // Hosts outside have one machine.
+    let mut begun: BTreeMap<HostId, u32> = BTreeMap::new();
+    let mut machine = |src: HostId| {
+        let nth = begun.entry(src).or_default();
+        *nth += 1;
+        if w.per_vm && src < n { ((*nth - 1) % cx.scenario.server.vms) as u8 } else { 0 }
+    };
     let flows = pairs
         .into_iter()
         .filter(|(src, dst)| src != dst)
         .map(|(src, dst)| Planned {
             src,
+            src_vm: machine(src),
             dst,
             bytes: w.bytes.map(|b| b.as_bytes()),
             start: Some(Instant(w.start.as_ps() + w.stagger.as_ps() * src as u64)),
@@ -256,6 +267,7 @@ pub(crate) fn permutation(cx: &Context<'_>, w: &Permutation) -> Maker {
 pub(crate) fn file(cx: &Context<'_>, w: &FlowFile, warnings: &mut Vec<Warning>) -> Maker {
     let plan = |src, dst, bytes, start, priority| Planned {
         src,
+        src_vm: 0,
         dst,
         bytes,
         start,
@@ -339,6 +351,7 @@ pub(crate) fn poisson(cx: &Context<'_>, w: &Poisson) -> Maker {
             let draw = rng.below(n as u64 - 1) as u32;
             flows.push(Planned {
                 src,
+                src_vm: 0,
                 dst: draw + (draw >= src) as u32,
                 bytes: Some((w.cdf.content.sample(rng.next_u64()) as u64).max(1)),
                 start: Some(Instant::ZERO + Duration(at as u64)),

@@ -1,8 +1,10 @@
 //! Settings of a server.
 
+use super::credits::CreditConfig;
 use crate::adapter::AdapterConfig;
 use crate::packet::Framing;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::Duration;
 
@@ -24,8 +26,21 @@ pub struct VirtualConfig {
     pub lossless: bool,
     /// Speed of a VM's port: picoseconds a byte, in units of 2^-16 ps.
     pub vm_ps_per_byte_q16: u64,
+    /// VMs that receive more slowly than that, and how fast, in the same unit.
+    pub slow: Vec<(u8, u64)>,
     /// Bytes a packet between servers carries in front for the tunnel; 0 without an overlay.
     pub encapsulation: u16,
+    /// Whether frames wait for credits, and how.
+    pub credits: Option<CreditConfig>,
+}
+
+impl VirtualConfig {
+    /// Speed at which a VM receives.
+    #[inline(always)]
+    pub fn receive_ps_per_byte_q16(&self, vm: usize) -> u64 {
+        let slow = self.slow.iter().find(|s| usize::from(s.0) == vm);
+        slow.map_or(self.vm_ps_per_byte_q16, |s| s.1)
+    }
 }
 
 /// Settings of a server.

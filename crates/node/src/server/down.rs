@@ -49,7 +49,10 @@ impl Core {
     #[inline(always)]
     pub(super) fn has_room(&self, vm: usize) -> bool {
         match &self.vswitch {
-            Some(v) => v.input_room(vm) > self.guests[vm].tx.len() as u32,
+            Some(v) => match &self.credits {
+                Some(credits) => credits.has_room(vm),
+                None => v.input_room(vm) > self.guests[vm].tx.len() as u32,
+            },
             None => self.config.when_full == WhenFull::Drop || self.adapter.room() >= self.reserved + self.max_frame,
         }
     }
@@ -61,6 +64,9 @@ impl Core {
             let guest = &mut self.guests[vm];
             let index = guest.ready.pop_front()?;
             let Some(s) = guest.sockets.get_mut(index) else { continue };
+            if self.credits.as_mut().is_some_and(|c| c.parks(vm, s.flow.dst, index)) {
+                continue;
+            }
             match &mut s.body {
                 Body::Tcp(tcp) => {
                     let sent = tcp.poll_transmit(&self.config.tcp, now);
@@ -108,6 +114,9 @@ impl Core {
         let delay = if datagram { self.config.udp_tx_delay } else { self.config.tcp_tx_delay };
         match &self.config.virtual_network {
             Some(v) => {
+                if let Some(credits) = &mut self.credits {
+                    credits.on_launch(vm, packet.dst());
+                }
                 let guest = &mut self.guests[vm];
                 guest.tx_free = guest.tx_free.max(now) + Duration((packet.len() as u64 * v.vm_ps_per_byte_q16) >> 16);
                 let through = guest.tx_free + delay;
@@ -171,7 +180,9 @@ impl Core {
     pub(super) fn leave_tx(&mut self, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
         let packet = pool.frame(at);
         let (len, kind) = (packet.len(), packet.kind());
-        if self.vswitch.is_some() {
+        if let Some(credits) = &mut self.credits {
+            credits.hold(vm, packet.dst(), at);
+        } else if self.vswitch.is_some() {
             let port = self.output_of(packet);
             self.enter_vswitch(pool, vm, port, at);
         } else {

@@ -5,6 +5,7 @@
 
 mod app;
 mod config;
+mod credits;
 mod device;
 mod down;
 mod notes;
@@ -14,6 +15,7 @@ mod virtual_network;
 
 pub use app::{App, Event, Open, QueryRecord};
 pub use config::{ServerConfig, VirtualConfig, WhenFull};
+pub use credits::{CreditConfig, Credits};
 pub use device::Server;
 
 use crate::adapter::Adapter;
@@ -25,6 +27,7 @@ use crate::guest::{
 use crate::packet::{Address, FlowKey, Packet};
 use crate::pool::{Handle, Pool};
 use crate::switch::PauseEvent;
+use alloc::boxed::Box;
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -48,6 +51,7 @@ const DEADLINES: u16 = 2;
 const SOCKET_TIMER: u8 = 0;
 const PACE_TIMER: u8 = 1;
 const APP_TIMER: u8 = 2;
+const CREDIT_TIMER: u8 = 3;
 
 /// What a server counted: every packet is somewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +60,10 @@ pub struct ServerLedger {
     pub from_guests: u64,
     /// Received by its guests.
     pub to_guests: u64,
+    /// Messages that its hypervisor sent.
+    pub from_hypervisor: u64,
+    /// Messages that were for it.
+    pub to_hypervisor: u64,
     /// Received from the wire, pause frames not counted.
     pub from_wire: u64,
     /// Sent to the wire, pause frames not counted.
@@ -69,7 +77,8 @@ pub struct ServerLedger {
 impl ServerLedger {
     /// Whether what went in is what came out, was dropped or is inside.
     pub fn balances(&self) -> bool {
-        self.from_guests + self.from_wire == self.to_guests + self.to_wire + self.dropped + self.queued
+        let inward = self.from_guests + self.from_hypervisor + self.from_wire;
+        inward == self.to_guests + self.to_hypervisor + self.to_wire + self.dropped + self.queued
     }
 }
 
@@ -103,6 +112,7 @@ pub struct Core {
     pauses: Vec<PauseEvent>,
     adapter: Adapter,
     vswitch: Option<VSwitch<Handle>>,
+    credits: Option<Box<Credits>>,
     bridge_ready: bool,
     vm_ready: u64,
     /// VMs whose busy port has a deadline in `due`.
@@ -120,6 +130,8 @@ impl Core {
     fn new(id: HostId, vms: u8, config: Arc<ServerConfig>, router: Option<Router>) -> Core {
         let n = vms as usize;
         let vswitch = config.virtual_network.as_ref().map(|v| VSwitch::new(n + 1, v.slots, v.lossless));
+        let credits = config.virtual_network.as_ref().and_then(|v| v.credits);
+        let credits = credits.map(|config| Box::new(Credits::new(config, n)));
         let max_frame = config.framing.frame_len(config.mtu) as u32
             + config.virtual_network.as_ref().map_or(0, |v| v.encapsulation as u32);
         Core {
@@ -129,6 +141,7 @@ impl Core {
             bridge_ready: true,
             vm_ready: u64::MAX,
             vswitch,
+            credits,
             guests: (0..n).map(|_| Guest::default()).collect(),
             runnable: 0,
             blocked: 0,
@@ -202,13 +215,19 @@ impl Core {
     /// What went in and out.
     pub fn ledger(&self) -> ServerLedger {
         let vswitch = self.vswitch.as_ref().map_or(0, |v| v.queued() as u64);
+        let (from_hypervisor, to_hypervisor) = self.credits().map_or((0, 0), Credits::messages);
         ServerLedger {
             from_guests: self.from_guests,
             to_guests: self.to_guests,
+            from_hypervisor,
+            to_hypervisor,
             from_wire: self.from_wire,
             to_wire: self.to_wire,
             dropped: self.drops.total_frames(),
-            queued: self.on_the_way as u64 + vswitch + self.adapter.queued(),
+            queued: self.on_the_way as u64
+                + vswitch
+                + self.adapter.queued()
+                + self.credits().map_or(0, Credits::queued),
         }
     }
 

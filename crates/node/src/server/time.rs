@@ -1,6 +1,6 @@
 //! What time brings: packets that are through a stage, timers, and what they set in motion.
 
-use super::{APP_TIMER, Core, DEADLINES, Event, PACE_TIMER, PORT_FREE};
+use super::{APP_TIMER, CREDIT_TIMER, Core, DEADLINES, Event, PACE_TIMER, PORT_FREE};
 use crate::due::Passage;
 use crate::guest::{Body, SocketId};
 use crate::packet::Packet;
@@ -37,6 +37,7 @@ impl Core {
             match class {
                 APP_TIMER => self.events.push_back(Event::Wake { token: what }),
                 PACE_TIMER => self.refresh(now, id),
+                CREDIT_TIMER => self.run_credit_timer(now, at, usize::from(id.vm)),
                 _ => self.run_socket_timer(now, at, id),
             }
         }
@@ -65,7 +66,8 @@ impl Core {
         if let Some(v) = &self.vswitch {
             let vms = (1u64 << self.guests.len()) - 1;
             let ready = self.vm_ready & vms | self.blocked;
-            if v.has_wakes() || self.bridge_ready || ready != 0 || self.adapter.stalled().is_some() {
+            let waits = || self.adapter.stalled().is_some() || self.credits.as_ref().is_some_and(|c| c.has_work());
+            if v.has_wakes() || self.bridge_ready || ready != 0 || waits() {
                 self.settle_virtual(now, pool);
             }
         }

@@ -9,7 +9,7 @@ use sluicenet_proto::frame::Frame;
 use sluicenet_proto::loss::{DropReason, Drops, Full};
 use sluicenet_proto::overlay::bridge::{ecn_in, ecn_out};
 use sluicenet_proto::overlay::vswitch::VSwitch;
-use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::time::Instant;
 
 impl Core {
     #[inline(never)]
@@ -25,7 +25,14 @@ impl Core {
             if self.bridge_ready {
                 self.run_bridge(pool);
             }
-            if self.vm_ready & vms != 0 {
+            if self.credits.is_some() {
+                self.run_credit_ports(now, pool);
+                self.run_credits(now, pool);
+                // Sockets that waited because too much did.
+                if self.runnable != 0 {
+                    self.pull_all(now, pool);
+                }
+            } else if self.vm_ready & vms != 0 {
                 self.run_vm_ports(now, pool);
             }
             if self.adapter.stalled().is_some() {
@@ -62,7 +69,6 @@ impl Core {
 
     /// Every VM whose port is free takes its next frame.
     pub(super) fn run_vm_ports(&mut self, now: Instant, pool: &mut Pool<Packet>) {
-        let Some(ps_per_byte) = self.config.virtual_network.as_ref().map(|v| v.vm_ps_per_byte_q16) else { return };
         let mut ready = self.vm_ready & ((1u64 << self.guests.len()) - 1);
         while ready != 0 {
             let vm = ready.trailing_zeros() as usize;
@@ -81,17 +87,13 @@ impl Core {
                 self.vm_ready &= !(1 << vm);
                 continue;
             };
-            let packet = pool.frame(at);
-            let free = now + Duration((packet.len() as u64 * ps_per_byte) >> 16);
-            self.guests[vm].rx_free = free;
+            self.enter_port(now, pool, vm, at);
             // Whether another frame waits is found out at once: the VM then sleeps, or is seen to be busy.
             if self.vswitch.as_mut().is_some_and(|v| v.sleep_if_empty(vm)) {
                 self.vm_ready &= !(1 << vm);
             } else {
                 ready |= 1 << vm;
             }
-            let delay = self.rx_delay(packet);
-            self.enter_rx(free + delay, at);
         }
     }
 

@@ -5,7 +5,7 @@ use sluicenet_proto::frame::{Frame, HostId};
 use sluicenet_wire::checksum::PseudoHeader;
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
-use sluicenet_wire::{pfc, tcp, udp, vlan, vxlan};
+use sluicenet_wire::{pfc, tcp, udp, vlan, vxlan, zcredit};
 use std::net::Ipv4Addr;
 
 /// Hops a packet may take; no switch here counts them down.
@@ -74,6 +74,9 @@ pub fn bytes(packet: &Packet, framing: Framing, sender: u32) -> Vec<u8> {
         let source = MacAddress::local(sender);
         return pfc::Repr { source, class_enable: pause.classes.0, quanta: pause.quanta }.emit().to_vec();
     }
+    if packet.kind() == Kind::Credit {
+        return credit(packet);
+    }
     let ip = inner_ip(packet);
     if framing == Framing::PPP {
         let mut bytes = vec![0x00, 0x21]; // the PPP protocol number of IPv4
@@ -85,6 +88,14 @@ pub fn bytes(packet: &Packet, framing: Framing, sender: u32) -> Vec<u8> {
     let mut frame = if packet.is_encapsulated() { tunnel(packet, &inner) } else { inner };
     frame.resize(frame.len().max(ethernet::MIN_LEN), 0);
     frame
+}
+
+/// A message of zCredit.
+fn credit(packet: &Packet) -> Vec<u8> {
+    let (channel, message) = packet.credit_message();
+    let [source, destination] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
+    let inner = zcredit::Repr { destination, source, channel, message }.emit();
+    if packet.is_encapsulated() { tunnel(packet, &inner) } else { inner.to_vec() }
 }
 
 /// The outer headers: Ethernet with its 802.1Q tag, IP, UDP, VXLAN.

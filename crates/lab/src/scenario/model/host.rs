@@ -53,6 +53,31 @@ pub struct Server {
     pub virtual_network: bool,
 }
 
+/// A virtual machine that is slow to receive.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SlowVm {
+    /// Its server.
+    pub host: u32,
+    /// Its number there.
+    pub vm: u32,
+    /// The rate at which it takes frames.
+    #[serde(serialize_with = "canonical")]
+    pub rate: Rate,
+}
+
+/// Credits between virtual machines.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ZCredit {
+    /// Whether there are any.
+    pub enabled: bool,
+    /// Frames that a machine's receive queue holds.
+    pub rx_queue: u32,
+    /// Credits of a turn.
+    pub batch: u32,
+    /// Frames of a machine that may wait for credits.
+    pub tx_queue: u32,
+}
+
 /// Every server's virtual switch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VSwitch {
@@ -63,6 +88,9 @@ pub struct VSwitch {
     /// Rate of a virtual machine's port.
     #[serde(serialize_with = "canonical")]
     pub vm_rate: Rate,
+    /// Machines that take what they receive more slowly than that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slow: Vec<SlowVm>,
 }
 
 /// The overlay tunnels between virtual switches.

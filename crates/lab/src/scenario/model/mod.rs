@@ -6,7 +6,10 @@ mod record;
 mod testbed;
 mod workload;
 
-pub use host::{Adapter, Congestion, InitialWindow, Overlay, Queueing, Server, Tcp, TcpPreset, Udp, VSwitch, WhenFull};
+pub use host::{
+    Adapter, Congestion, InitialWindow, Overlay, Queueing, Server, SlowVm, Tcp, TcpPreset, Udp, VSwitch, WhenFull,
+    ZCredit,
+};
 pub use network::{
     BufferPolicy, Counts, Deadlock, Forwarding, Framing, FramingKind, Link, Pfc, Routing, Shape, Switch, Topology,
 };
@@ -101,6 +104,8 @@ pub struct Scenario {
     pub server: Server,
     /// Every server's virtual switch; without effect unless `server.virtual_network`.
     pub vswitch: VSwitch,
+    /// Credits between virtual machines; without effect unless `server.virtual_network`.
+    pub zcredit: ZCredit,
     /// The overlay tunnels; without effect unless `server.virtual_network`.
     pub overlay: Overlay,
     /// What a frame costs on the wire.

@@ -239,6 +239,9 @@ pub struct Permutation {
     pub rate: Option<Rate>,
     /// Their priority.
     pub priority: Priority,
+    /// Whether a host's flows leave from its machines in turn, not from its first.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub per_vm: bool,
 }
 
 /// One flow.

@@ -82,6 +82,28 @@ fn unknown_keys_find_their_neighbours() {
 }
 
 #[test]
+fn slow_machines_and_credits() {
+    for (from, to, needle, message) in [
+        ("host = 1, vm", "host = 16, vm", "16, vm", "there are 16 servers, counted from 0"),
+        ("vm = 0, rate", "vm = 4, rate", "4, rate", "a server has 4 virtual machines, counted from 0"),
+        ("\"1 Gb/s\" }", "\"11 Gb/s\" }", "\"11 Gb", "faster than the machine's port"),
+        ("\"1 Gb/s\" }", "\"1 Gb/s\" }, { host = 1, rate = \"2 Gb/s\" }", "1, rate", "stands here twice"),
+        ("rx_queue = 512", "rx_queue = 0", "0\nbatch", "`rx_queue` of 0 is out of range"),
+        ("batch = 8", "batch = 513", "513", "a batch of 513 credits does not fit a receive queue of 512"),
+        ("batch = 8", "bathc = 8", "bathc", "unknown key `bathc` in [zcredit]"),
+        ("enabled = false\nrx", "enabled = true\nrx", "true\nrx", "4 hosts are external: they have no hypervisor"),
+    ] {
+        expect(&with(from, to), needle, message);
+    }
+    assert!(refused(&with(", rate = \"1 Gb/s\" }", " }")).message.contains("rate"));
+    for keys in ["[zcredit]\nenabled = true\n", "[[vswitch.slow]]\nhost = 0\nrate = \"1 Gb/s\"\n"] {
+        let d = refused(&format!("{MINIMAL}{keys}"));
+        assert!(d.message.contains("there is no virtual network"), "{d:#?}");
+        assert_eq!(d.hint, "set server.virtual_network = true");
+    }
+}
+
+#[test]
 fn quantities() {
     let text = with("link_rate = \"10 Gb/s\"", "link_rate = \"10 Gbit/s\"");
     expect(&text, "\"10 Gbit/s\"", "unknown unit `Gbit/s`");

@@ -161,6 +161,8 @@ pub struct Reception<S> {
     says: VecDeque<(S, u32, Message)>,
     /// Frames in the queue.
     queued: u32,
+    /// The most there have been.
+    queued_max: u32,
     /// Credits that have been granted, and are neither a frame in the queue nor free.
     promised: u32,
     /// When sources are looked at again.
@@ -180,6 +182,7 @@ impl<S: Copy + Ord> Reception<S> {
             due: VecDeque::new(),
             says: VecDeque::new(),
             queued: 0,
+            queued_max: 0,
             promised: 0,
             look_at: Instant::MAX,
             counters: ReceptionCounters::default(),
@@ -189,6 +192,10 @@ impl<S: Copy + Ord> Reception<S> {
     /// Frames in the queue.
     pub fn queued(&self) -> u32 {
         self.queued
+    }
+    /// The most there have been at a time.
+    pub fn queued_max(&self) -> u32 {
+        self.queued_max
     }
     /// Credits promised to sources.
     pub fn promised(&self) -> u32 {
@@ -201,6 +208,13 @@ impl<S: Copy + Ord> Reception<S> {
     /// What happened.
     pub fn counters(&self) -> ReceptionCounters {
         self.counters
+    }
+    /// Whether the queue has never held more than it may, cannot come to by what is promised, and every promise is somebody's.
+    pub fn is_sound(&self) -> bool {
+        let outstanding = |s: &Source<S>| s.late + s.channel.as_ref().map_or(0, Channel::outstanding);
+        let promised: u32 = self.sources.iter().map(outstanding).sum();
+        let room = self.config.queue;
+        promised == self.promised && self.queued + promised <= room && self.queued_max <= room
     }
 
     /// Sources have turns in the proportion of their weights: 1 unless said otherwise, at least 1.
@@ -227,7 +241,7 @@ impl<S: Copy + Ord> Reception<S> {
             _ => return self.without_credit(Some(at)),
         }
         self.promised -= 1;
-        self.queued += 1;
+        self.enqueue();
         self.counters.frames += 1;
         Ok(())
     }
@@ -241,9 +255,15 @@ impl<S: Copy + Ord> Reception<S> {
         if self.free() == 0 {
             return Err(NoCredit);
         }
-        self.queued += 1;
+        self.enqueue();
         self.counters.overdue += 1;
         Ok(())
+    }
+
+    #[inline(always)]
+    fn enqueue(&mut self) {
+        self.queued += 1;
+        self.queued_max = self.queued_max.max(self.queued);
     }
 
     /// The VM took a frame out of its queue.

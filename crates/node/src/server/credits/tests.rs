@@ -1,0 +1,239 @@
+//! Servers whose messages are lost, doubled and late and whose frames are lost, by seed: no queue is ever too long, no frame waits for
+//! ever, no socket either.
+
+use super::{CreditConfig, Credits};
+use crate::packet::{Address, Packet};
+use crate::pool::{Handle, Pool};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use sluicenet_proto::rng::Rng;
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::transport::zcredit::{Message, ReceptionConfig, TransmissionConfig};
+
+const SERVERS: u32 = 3;
+const VMS: u8 = 2;
+const QUEUE: u32 = 12;
+const STEP: Duration = Duration::from_us(20);
+
+const CONFIG: CreditConfig = CreditConfig {
+    reception: ReceptionConfig {
+        queue: QUEUE,
+        batch: 4,
+        sources: 16,
+        probe_after: Duration::from_ms(100),
+        reclaim_after: Duration::from_ms(500),
+        ordered: false,
+        deadline: Duration::from_secs(1),
+    },
+    transmission: TransmissionConfig { batch: 4, resync: Duration::from_ms(1), resync_max: Duration::from_ms(100) },
+    waiting: 16,
+    waiting_each: 6,
+    priority: 0,
+};
+
+/// What is on its way to a machine.
+#[derive(Clone, Copy)]
+enum Passing {
+    Said(u32, Message),
+    Frame(Handle),
+}
+
+struct World {
+    now: Instant,
+    rng: Rng,
+    servers: Vec<Credits>,
+    pool: Pool<Packet>,
+    /// By when they are there; a number keeps apart what is there at once.
+    flying: BTreeMap<(Instant, u64), (Address, Address, Passing)>,
+    number: u64,
+    /// Of a hundred.
+    faults: u64,
+    sent: u64,
+    received: u64,
+    lost: u64,
+    lost_messages: u64,
+    /// Sockets that wait for room towards a destination.
+    parked: u32,
+}
+
+impl World {
+    fn new(seed: u64, faults: u64) -> World {
+        World {
+            now: Instant::ZERO,
+            rng: Rng::from_words(&[seed, 59]),
+            servers: (0..SERVERS).map(|_| Credits::new(CONFIG, usize::from(VMS))).collect(),
+            pool: Pool::default(),
+            flying: BTreeMap::new(),
+            number: 0,
+            faults,
+            sent: 0,
+            received: 0,
+            lost: 0,
+            lost_messages: 0,
+            parked: 0,
+        }
+    }
+
+    fn is_hit(&mut self) -> bool {
+        self.rng.below(100) < self.faults
+    }
+
+    fn fly(&mut self, from: Address, to: Address, what: Passing) {
+        // Some are overtaken by many.
+        let late = if self.is_hit() { 3_000 } else { 30 };
+        let at = self.now.saturating_add(Duration::from_us(5 + self.rng.below(late)));
+        self.number += 1;
+        self.flying.insert((at, self.number), (from, to, what));
+    }
+
+    /// A socket of a machine has a frame for another, if there is room.
+    fn offer(&mut self, vm: Address, to: Address) {
+        let credits = &mut self.servers[vm.host() as usize];
+        let at = usize::from(vm.vm());
+        if !credits.has_room(at) {
+            return;
+        }
+        if credits.parks(at, to, 1) {
+            self.parked += 1;
+            return;
+        }
+        credits.on_launch(at, to);
+        credits.hold(at, to, self.pool.insert(&Packet::default()));
+        self.sent += 1;
+    }
+
+    fn step(&mut self) {
+        self.now = self.now.saturating_add(STEP);
+        while let Some(entry) = self.flying.first_entry().filter(|e| e.key().0 <= self.now) {
+            let (from, to, what) = entry.remove();
+            let credits = &mut self.servers[to.host() as usize];
+            let vm = usize::from(to.vm());
+            match what {
+                Passing::Said(channel, message) => credits.on_message(self.now, vm, from, channel, &message),
+                Passing::Frame(at) => {
+                    credits.vnics[vm].reception.on_frame(self.now, from).expect("nobody sends without a credit");
+                    credits.vnics[vm].rx.push_back(at);
+                }
+            }
+        }
+        for host in 0..SERVERS {
+            for vm in 0..VMS {
+                self.run(Address::new(host, vm));
+            }
+            assert!(self.servers[host as usize].is_sound(), "{:?}", self.servers[host as usize]);
+        }
+    }
+
+    fn run(&mut self, me: Address) {
+        let (host, vm) = (me.host() as usize, usize::from(me.vm()));
+        // The first machine is twenty times as slow as the others.
+        let takes = if host == 0 && vm == 0 { self.rng.below(20) == 0 } else { true };
+        let vnic = &mut self.servers[host].vnics[vm];
+        if takes && let Some(at) = vnic.rx.pop_front() {
+            vnic.reception.on_departure(self.now);
+            self.pool.release(at);
+            self.received += 1;
+        }
+        if vnic.armed_at <= self.now {
+            vnic.armed_at = Instant::MAX;
+            vnic.reception.handle_timeout(self.now);
+        }
+        while let Some((to, channel, message)) = self.servers[host].poll_message(self.now, vm) {
+            if self.is_hit() {
+                self.lost_messages += 1;
+                continue;
+            }
+            self.fly(me, to, Passing::Said(channel, message));
+            if self.is_hit() {
+                self.fly(me, to, Passing::Said(channel, message));
+            }
+        }
+        while let Some((at, to, freed)) = self.take(me) {
+            self.parked -= freed;
+            if self.is_hit() {
+                self.lost += 1;
+                self.pool.release(at);
+            } else {
+                self.fly(me, to, Passing::Frame(at));
+            }
+        }
+        self.servers[host].arm(vm);
+    }
+
+    /// A frame for which there is a credit, and where it goes: the destination that has one less.
+    fn take(&mut self, me: Address) -> Option<(Handle, Address, u32)> {
+        let credits = &mut self.servers[me.host() as usize];
+        let vm = usize::from(me.vm());
+        let counts = |c: &Credits| c.vnics[vm].pairs.iter().map(|p| p.frames.len()).collect::<Vec<_>>();
+        let before = counts(credits);
+        let (at, freed) = credits.poll_frame(vm)?;
+        let which = counts(credits).iter().zip(&before).position(|(now, before)| now < before)?;
+        Some((at, credits.vnics[vm].pairs[which].destination, freed.len() as u32))
+    }
+
+    fn inside(&self) -> u64 {
+        let flying = self.flying.values().filter(|f| matches!(f.2, Passing::Frame(_))).count() as u64;
+        flying + self.servers.iter().map(Credits::queued).sum::<u64>()
+    }
+}
+
+fn campaign(seed: u64, faults: u64) -> World {
+    let mut w = World::new(seed, faults);
+    for _ in 0..2_000 {
+        for _ in 0..8 {
+            let [from, to] =
+                [0, 1].map(|_| Address::new(w.rng.below(SERVERS.into()) as u32, w.rng.below(VMS.into()) as u8));
+            w.offer(from, to);
+        }
+        w.step();
+        assert_eq!(w.sent, w.received + w.lost + w.inside(), "seed {seed}");
+    }
+    // Nobody sends any more: what waits is sent, however many messages that takes.
+    for _ in 0..500_000 {
+        if w.inside() == 0 {
+            break;
+        }
+        w.step();
+    }
+    assert_eq!((w.inside(), w.parked), (0, 0), "seed {seed}: at {:?} somebody still waits", w.now);
+    assert_eq!(w.pool.in_use(), 0);
+    let longest = w.servers.iter().map(Credits::received_max).max();
+    assert!(longest <= Some(QUEUE) && (faults > 0 || longest == Some(QUEUE)), "seed {seed}: {longest:?}");
+    w
+}
+
+#[test]
+fn nothing_is_lost_and_nobody_waits_for_ever_where_nothing_goes_wrong() {
+    for seed in 0..20 {
+        let w = campaign(seed, 0);
+        assert_eq!((w.received, w.lost), (w.sent, 0));
+        assert!(w.sent > 5_000, "{}", w.sent);
+    }
+}
+
+#[test]
+fn lost_doubled_and_late_messages_and_lost_frames_stop_nobody() {
+    for seed in 0..60 {
+        let w = campaign(seed, 1 + seed % 20);
+        assert!(w.lost > 0 && w.lost_messages > 10 && w.received + w.lost == w.sent, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_full_destination_parks_its_own_sockets_alone() {
+    let mut w = World::new(1, 0);
+    let [me, slow, other] = [(0, 0), (1, 0), (2, 0)].map(|(host, vm)| Address::new(host, vm));
+    // Nothing is brought anywhere: all wait for credits.
+    (0..20).for_each(|_| w.offer(me, slow));
+    assert_eq!((w.sent, w.parked), (u64::from(CONFIG.waiting_each), 14));
+    (0..3).for_each(|_| w.offer(me, other));
+    assert_eq!(w.sent, u64::from(CONFIG.waiting_each) + 3, "the other destination has room");
+    // With the first credit all that waited may look again.
+    w.servers[1].on_message(w.now, 0, me, 1, &Message::Request { wanted: 2, spent: 1, granted: 1, returned: 0 });
+    let (to, channel, grant) = w.servers[1].poll_message(w.now, 0).expect("a grant");
+    assert_eq!(to, me);
+    w.servers[0].on_message(w.now, 0, slow, channel, &grant);
+    let (_, freed) = w.servers[0].poll_frame(0).expect("a frame");
+    assert_eq!(freed.len(), 14);
+    assert!(w.servers[0].poll_frame(0).is_none(), "one credit, one frame");
+}
