@@ -6,9 +6,13 @@
 //! that one switch shuts it and another one opens it.
 //!
 //! The one frame that goes is the first of the queue, or a mark that is sent through it: either while there is a switch yet.
+//!
+//! Open or shut, what is longer than a frame of the device and left to be cut is cut when it comes to the bucket. The kernel would cut it
+//! behind the queue otherwise, and keep what finds the ring full; which it tries again one by one, and puts what is refused once more
+//! behind the rest (`dev_requeue_skb`): TCP would come in the wrong order.
 
 use super::error::{KernelError, Tried};
-use super::link::{Bucket, Links, OPEN_BURST, OPEN_RATE, TokenBucket};
+use super::link::{Bucket, Links, TokenBucket};
 use super::pool::HEADER_LEN;
 use super::sys::{self, Wait};
 use rustix::io::Errno;
@@ -20,6 +24,8 @@ use std::sync::OnceLock;
 const FULL_FRAME: u64 = 2304;
 /// Bytes by which the kernel may count a frame longer than its device's longest: tags, and the like.
 const BURST_SLACK: u32 = 86;
+/// Bytes a second of a bucket that is open: ten terabits, of which a full frame takes a nanosecond.
+const OPEN_RATE: u64 = 1_250_000_000_000;
 
 /// Frames for nobody, that no other program sends: 802's "local experimental" with our name in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +85,7 @@ pub(super) struct Hold {
     /// Packet sockets at the device: one whose frames go through the queue, and one whose frames go past it.
     through: OwnedFd,
     past: OwnedFd,
-    shut: TokenBucket,
+    longest: u32,
     is_shut: bool,
 }
 
@@ -112,12 +118,18 @@ fn memory() -> u64 {
 
 /// Has a device's frames wait where they can be held. What waits there already, of a switch that was before, stays.
 pub(super) fn prepare(links: &mut Links, device: &str) -> Result<(), KernelError> {
-    links.set_queue(device, open_bucket(), queue_frames())
+    let longest = longest(links.get(device)?.mtu);
+    links.set_queue(device, bucket(OPEN_RATE, longest), queue_frames())
 }
 
-/// Its limit is that of the queue behind it.
-fn open_bucket() -> TokenBucket {
-    TokenBucket { rate: OPEN_RATE, burst: OPEN_BURST, limit: queue_frames() }
+/// Bytes of a device's longest frame, as the kernel may count it.
+fn longest(mtu: u32) -> u32 {
+    mtu + HEADER_LEN as u32 + BURST_SLACK
+}
+
+/// A bucket for frames of so many bytes at most. Its limit is that of the queue behind it.
+fn bucket(rate: u64, longest: u32) -> TokenBucket {
+    TokenBucket { rate, burst: longest, limit: queue_frames() }
 }
 
 impl Hold {
@@ -130,15 +142,15 @@ impl Hold {
             sys::bind_packet(socket.as_fd(), link.index, 0).tried(what)?;
         }
         sys::set_option(past.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1).tried(what)?;
-        let shut = TokenBucket { rate: 1, burst: link.mtu + HEADER_LEN as u32 + BURST_SLACK, limit: queue_frames() };
-        let mut hold = Hold { bucket: links.bucket(device)?, through, past, shut, is_shut: false };
+        let mut hold =
+            Hold { bucket: links.bucket(device)?, through, past, longest: longest(link.mtu), is_shut: false };
         hold.shut_again().tried(|| format!("holding the queue of {device} (tbf)"))?;
         Ok(hold)
     }
 
     /// Shuts it; one frame goes yet, of the tenant's or ours.
     pub fn shut_again(&mut self) -> io::Result<()> {
-        self.bucket.change_charged(self.shut, u16::MAX)?;
+        self.bucket.change_charged(bucket(1, self.longest), u16::MAX)?;
         self.is_shut = true;
         self.kick();
         Ok(())
@@ -146,7 +158,7 @@ impl Hold {
 
     /// Shuts it for as long as nothing is sent; the first frame goes, for who sleeps to be woken by.
     pub fn rest(&mut self) -> io::Result<()> {
-        self.bucket.change_charged(self.shut, u16::MAX)?;
+        self.bucket.change_charged(bucket(1, self.longest), u16::MAX)?;
         self.is_shut = true;
         Ok(())
     }
@@ -154,7 +166,7 @@ impl Hold {
     /// Opens it, and what waits goes.
     pub fn open(&mut self) -> io::Result<()> {
         self.is_shut = false;
-        self.bucket.change(open_bucket())?;
+        self.bucket.change(bucket(OPEN_RATE, self.longest))?;
         self.kick();
         Ok(())
     }
@@ -206,6 +218,15 @@ mod tests {
         assert_eq!((frames_in(0), frames_in(u64::MAX)), (100_000, i32::MAX as u32));
         assert_eq!((unresolved_bytes(100_000), unresolved_bytes(u32::MAX)), (230_400_000, i32::MAX));
         assert!(memory() > 1 << 20);
+    }
+
+    /// Behind the queue none may be left to be cut: what finds the ring full would come in the wrong order.
+    #[test]
+    fn a_bucket_takes_no_more_than_a_frame_at_once() {
+        for rate in [1, OPEN_RATE] {
+            let bucket = bucket(rate, longest(1_500));
+            assert!((1_518..3_000).contains(&bucket.burst), "{bucket:?}");
+        }
     }
 
     #[test]

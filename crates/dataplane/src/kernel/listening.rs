@@ -37,6 +37,8 @@ pub struct Listening {
     /// For when the number changes.
     reserve: Vec<Poller>,
     link: Link,
+    /// Nobody else's while this is open.
+    owner: OwnedFd,
 }
 
 /// A UDP socket that only hears the device, its port, and whatever number the first frame there gives it.
@@ -50,6 +52,7 @@ impl Listening {
     /// At the switch's end of a pair, which may be one that another switch had: what waits in it is kept.
     pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<Listening, KernelError> {
         config.check()?;
+        let owner = claim(veth.tenant)?;
         veth.switch.enter(|| {
             let mut links = Links::open()?;
             let link = links.get(veth.switch_device)?;
@@ -71,13 +74,13 @@ impl Listening {
             links.up(veth.switch_device)?;
             // What a socket says once of a device that was off.
             let _ = rustix::net::sockopt::socket_error(&socket);
-            Ok::<_, KernelError>(Listening { program, socket, poller, reserve, link })
+            Ok::<_, KernelError>(Listening { program, socket, poller, reserve, link, owner })
         })?
     }
 
     /// The port there.
     pub fn serve(self, veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
-        let Listening { program, socket, poller, reserve, link } = self;
+        let Listening { program, socket, poller, reserve, link, owner } = self;
         // Interrupts as with any device, until the poller has its number.
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
         let inside = veth.tenant.enter(|| {
@@ -100,9 +103,29 @@ impl Listening {
         ValvePort::new(
             veth,
             config,
-            Learned { program, socket, poller, reserve, link, boot, diag, routes, theirs, sink, hold },
+            Learned { program, socket, poller, reserve, link, owner, boot, diag, routes, theirs, sink, hold },
         )
     }
+}
+
+/// Says in the tenant's namespace that a switch serves it: what its sockets have room for would be spent twice by two. The name is
+/// free again when its socket is closed, however that ends.
+fn claim(tenant: &Namespace) -> Result<OwnedFd, KernelError> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let what = || format!("serving the network namespace {}", tenant.name());
+    tenant.enter(|| {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        let socket = socket.tried(what)?;
+        let name = SocketAddrUnix::new_abstract_name(b"sluicenet-valve").tried(what)?;
+        match rustix::net::bind(&socket, &name) {
+            Ok(()) => Ok(socket),
+            Err(rustix::io::Errno::ADDRINUSE) => {
+                let why = "a switch does already, this one or another; a namespace has one port of kind veth";
+                Err(KernelError::new(what(), io::Error::new(io::ErrorKind::AddrInUse, why)))
+            }
+            Err(e) => Err(e).tried(what),
+        }
+    })?
 }
 
 /// What a valve is made of once it can be polled.
@@ -112,6 +135,7 @@ pub(super) struct Learned {
     pub poller: OwnedFd,
     pub reserve: Vec<Poller>,
     pub link: Link,
+    pub owner: OwnedFd,
     /// The frame by which the poller learned its number; it is nobody's.
     pub boot: Vec<u8>,
     /// By which the tenant's kernel is asked about its sockets.

@@ -10,7 +10,7 @@
 //! time, when there is room for what it can bring. Before the switch sleeps it lets the device's interrupts on again.
 //!
 //! A tenant's own segmentation would not go by the ring: a veth whose `tso` is on has its frames go past it
-//! (`veth_skb_is_eligible_for_gro`), and past what holds them back. So segments are made in front of the ring, behind the queue,
+//! (`veth_skb_is_eligible_for_gro`), and past what holds them back. So segments are made in front of the queue (see `hold`),
 //! and merged again by the device when it is polled; the packet socket says so by a virtio-net header, and takes such frames for
 //! the tenant. Without offload a generic XDP program that passes everything keeps the device from merging.
 //!
@@ -156,6 +156,8 @@ pub struct ValvePort {
     poller: OwnedFd,
     /// Attached as long as it is open.
     _program: Option<OwnedFd>,
+    /// Says that the tenant is served.
+    _owner: OwnedFd,
     /// The tenant's own address at its device.
     station: [u8; 6],
     budget: i32,
@@ -198,7 +200,7 @@ impl ValvePort {
     }
 
     pub(super) fn new(veth: Veth<'_>, config: &ValveConfig, at: Learned) -> Result<ValvePort, KernelError> {
-        let Learned { program, socket, poller, reserve, link, boot, diag, routes, theirs, sink, hold } = at;
+        let Learned { program, socket, poller, reserve, link, owner, boot, diag, routes, theirs, sink, hold } = at;
         let longest = link.mtu + HEADER_LEN as u32;
         let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), theirs.index, longest)?;
         let edge = Edge::open(veth.tenant, veth.tenant_device, veth.switch, veth.switch_device)?;
@@ -206,6 +208,7 @@ impl ValvePort {
             kernel: Kernel { socket, diag, routes, device: theirs.index },
             poller,
             _program: program,
+            _owner: owner,
             station: theirs.mac,
             budget: config.budget as i32,
             needed: config.needed(),

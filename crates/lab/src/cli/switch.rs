@@ -8,7 +8,7 @@ use crate::switch::config::{Config, default_control};
 use crate::switch::control::{Answer, Request, ask, running, stop};
 use crate::switch::daemon::Daemon;
 use crate::switch::log;
-use crate::switch::status::{PortStatus, Status};
+use crate::switch::status::{LOST_BESIDE, PortStatus, Status};
 use crate::switch::watch::queued;
 use std::path::PathBuf;
 
@@ -280,6 +280,17 @@ fn show(status: &Status, global: Global) {
         t.row(["(gone)", "", &from, &to, "0", "", &lost, &refused, "", "ports that are gone"]);
     }
     text += &t.text();
+    for port in &status.ports {
+        let lost = |place: &&str| port.counters.get(*place).is_some_and(|&n| n > 0);
+        let places: Vec<String> = LOST_BESIDE
+            .into_iter()
+            .filter(lost)
+            .map(|place| format!("{} {place}", count(port.counters[place])))
+            .collect();
+        if !places.is_empty() {
+            text += &format!("\n  lost beside the switch, by the kernel, at {}: {}", port.name, places.join(", "));
+        }
+    }
     output::print(&text);
 }
 

@@ -288,6 +288,9 @@ impl Daemon {
         if state.ports.len() >= state.config.ports_max {
             return Err(format!("the switch has {} ports, all of them in use", state.config.ports_max));
         }
+        if let Some(other) = state.ports.iter().find(|p| port.mac.is_some() && station(&p.config) == station(&port)) {
+            return Err(format!("port {}: its `mac` is that of port {} already", port.name, other.config.name));
+        }
         self.plug(&port, opened).map_err(|reason| format!("port {}: {reason}", port.name))?;
         info!(port = port.name, kind = port.kind.name(), "port added");
         state.add(port, None);

@@ -2,7 +2,7 @@
 
 use super::config::LogFormat;
 use super::daemon::Daemon;
-use super::status::{PortStatus, Status};
+use super::status::{LOST_BESIDE, PortStatus, Status};
 use sluicenet_dataplane::engine::{Event, Happened};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -94,7 +94,8 @@ impl Seen {
                 SOCKETS_ISOLATED => warn!(port, sockets = new, total, "sockets isolated"),
                 STORMS => warn!(port, classes = new, total, "pause storm"),
                 RUN_OUT => warn!(port, pauses = new, total, "pause ran out"),
-                _ => warn!(port, frames = new, total, "neighbour slow to pause"),
+                LATE => warn!(port, frames = new, total, "neighbour slow to pause"),
+                place => warn!(port, place, frames = new, total, "frames lost beside the switch"),
             }
         }
         let of_guests = status.ports.iter().filter(|p| p.counters.contains_key("connected") && p.is_present());
@@ -109,7 +110,7 @@ impl Seen {
         let mut now = BTreeMap::new();
         for port in &status.ports {
             let of = |name| port.counters.get(name).map(|n| ((port.name.clone(), name), *n));
-            now.extend([SOCKETS_ISOLATED, STORMS, LATE, RUN_OUT].into_iter().filter_map(of));
+            now.extend([SOCKETS_ISOLATED, STORMS, LATE, RUN_OUT].into_iter().chain(LOST_BESIDE).filter_map(of));
         }
         let before = std::mem::replace(&mut self.counters, now);
         let new = |(key, total): (&(String, &'static str), &u64)| {

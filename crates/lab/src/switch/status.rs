@@ -255,6 +255,18 @@ impl Snapshot {
     }
 }
 
+/// Counters of what the kernel lost between a machine and the switch. At a tenant's device and in the stack the kernel counts more than
+/// losses in one, so those are left out.
+pub const LOST_BESIDE: [&str; 7] = [
+    "edge_packet_socket",
+    "edge_qdisc",
+    "edge_sockets",
+    "edge_reassembly",
+    "edge_address",
+    "edge_tap",
+    "edge_socket_drops",
+];
+
 impl PortStatus {
     /// Whether somebody is at it: for a guest's port, a virtual machine monitor.
     pub fn is_present(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The files of a testbed's programs: what `sluicenet switch` and `sluicenet controller` read.
 
 use super::{Plan, Server, Tenant};
-use crate::scenario::TenantKind;
+use crate::scenario::{FlowControl, TenantKind};
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::controller::entropy;
 use sluicenet_proto::frame::PrioritySet;
@@ -94,6 +94,8 @@ pub struct Made {
     pub guests: bool,
     /// Whether servers have Linux bridges.
     pub bridged: bool,
+    /// Whether nothing may be lost in it for want of room.
+    pub lossless: bool,
     /// The namespace of the fabric.
     pub fabric: String,
     /// The servers.
@@ -140,6 +142,7 @@ impl Made {
         Made {
             guests: plan.has_guests(),
             bridged: plan.is_bridged(),
+            lossless: plan.flow_control == FlowControl::Zz && !plan.is_bridged(),
             fabric: plan.fabric.clone(),
             servers: plan.servers.iter().map(server).collect(),
         }

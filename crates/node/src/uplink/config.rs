@@ -10,6 +10,9 @@ use sluicenet_wire::ethernet::{FCS_LEN, MIN_LEN, MacAddress};
 
 /// Bytes of a frame on the wire besides itself: preamble, start delimiter and gap.
 const GAP: u32 = 20;
+/// What a link sends in this time waits for it at most of a class under flow control, and so many bytes at least.
+const TRANSMITS: Duration = Duration::from_ms(1);
+const TRANSMIT_LEAST: u32 = 64 << 10;
 /// A receiver that takes this part of the link's speed is slow, not stuck.
 const SLOWEST: u64 = 50;
 
@@ -28,7 +31,7 @@ pub struct Link {
     pub marks: Watermarks,
     /// Receive buffer of each other class, in bytes.
     pub buffer: u32,
-    /// Bytes to be sent of a class above which it takes no more from the switch.
+    /// Bytes to be sent of a class under flow control above which it takes no more from the switch; of another one, its `buffer`.
     pub transmit: u32,
     /// Quanta that a pause asks for.
     pub quanta: u16,
@@ -93,7 +96,8 @@ impl Link {
             lossless,
             marks: Watermarks { xoff, xon, capacity: buffer },
             buffer,
-            transmit: buffer,
+            // What is held waits with those who sent it, and nobody else's frames behind it.
+            transmit: u32::try_from(rate.bytes_in(TRANSMITS)).unwrap_or(u32::MAX).max(TRANSMIT_LEAST).min(buffer),
             quanta: u16::MAX,
             catch_up: response,
             detection_time: DETECTION_TIME.max(patience(response)),

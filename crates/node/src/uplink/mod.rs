@@ -334,7 +334,8 @@ impl<R: Copy, T> Uplink<R, T> {
     pub fn takes(&self) -> PrioritySet {
         let mut takes = self.watchdog.storms();
         for p in 0..PRIORITIES as Priority {
-            if self.leaving[p as usize].bytes < u64::from(self.link.transmit) {
+            let most = if self.link.lossless.contains(p) { self.link.transmit } else { self.link.buffer };
+            if self.leaving[p as usize].bytes < u64::from(most) {
                 takes.insert(p);
             }
         }

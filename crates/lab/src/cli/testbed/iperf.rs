@@ -40,15 +40,22 @@ impl Iperf {
         let (from, to) = (whole(&self.from)?, whole(&self.to)?);
         let between = Between { from, to, seconds: self.seconds, udp: self.udp, json: global.json };
         let came = iperf::run(&mut live, &between).map_err(failed)?;
-        if !global.json {
+        if global.json {
+            let mut printed: serde_json::Value =
+                serde_json::from_str(&came.text).map_err(|e| Failure::Failed(format!("iperf3's JSON: {e}")))?;
+            printed["lost"] = serde_json::to_value(&came.lost).map_err(|e| Failure::Failed(e.to_string()))?;
+            output::json(&printed);
+        } else {
             output::print(&(came.text + &said(&came.lost)));
-            return Ok(());
         }
-        let mut printed: serde_json::Value =
-            serde_json::from_str(&came.text).map_err(|e| Failure::Failed(format!("iperf3's JSON: {e}")))?;
-        printed["lost"] = serde_json::to_value(&came.lost).map_err(|e| Failure::Failed(e.to_string()))?;
-        output::json(&printed);
-        Ok(())
+        match came.lost.total() {
+            lost if lost > 0 && made.lossless => {
+                let late = "; `headroom_exceeded` says that this machine was too busy to obey a pause within `testbed.response`";
+                let late = if came.lost.by_reason.keys().any(|k| k.contains("headroom_exceeded")) { late } else { "" };
+                Err(Failure::Failed(format!("{lost} frames were lost where none may be (ZZ){late}")))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
