@@ -23,7 +23,7 @@ const SWITCH_HELP: &str = "\
 Coming from Open vSwitch:
     ovs-vswitchd                    sluicenet switch run FILE
     ovs-vsctl show, list-ports      sluicenet switch show
-    ovs-vsctl add-port BR NAME      sluicenet switch add-port NAME kind=...
+    ovs-vsctl add-port BR NAME      sluicenet switch add-port NAME kind=...  (veth, tap, packet: with hotplug = true)
     ovs-vsctl del-port BR NAME      sluicenet switch del-port NAME
     ovs-appctl exit                 sluicenet switch stop
     ovs-tcpdump -i NAME -w FILE     sluicenet switch capture NAME -w FILE
@@ -37,7 +37,7 @@ enum What {
     Run(Run),
     /// What a running switch is and what happened at its ports
     Show(Which),
-    /// Add a port while traffic runs
+    /// Add a port while traffic runs; of kind veth, tap or packet only with `hotplug = true` in its file
     AddPort(AddPort),
     /// Take a port away while traffic runs
     DelPort(DelPort),

@@ -81,7 +81,11 @@ pub(super) static PORT: Spec = Spec {
             "over what its frames move: memory that a program attaches to, a QEMU guest's queues, a veth pair to a \
              namespace that is held back without loss, a TAP device that is held by its queue, or any device without that",
         ),
-        k("mac", Text, "the address of the machine at it, which nobody else can use then; learned where absent"),
+        k(
+            "mac",
+            Text,
+            "the address of the machine at it, which nobody else can use then; learned where absent, but tap has to have it",
+        ),
         k("ip", Text, "the only IPv4 address it may send from; any where absent"),
         k("tenant", Count(0, 4095), "the broadcast domain of all its frames; each frame's VLAN where absent"),
         k("priority", Count(0, 7), "the priority of all its frames; each frame's 802.1Q tag where absent"),
