@@ -79,7 +79,10 @@ fn a_slow_reader_behind_another_switch_loses_nothing() {
         port.counters.get(name).copied().unwrap_or(0)
     };
     for status in [&ours, &theirs] {
-        assert_eq!((status.ledger.dropped, uplink(status, "headroom_exceeded")), (0, 0), "{status:?}");
+        // A copy for everybody, of what kernels say by themselves, waits for no room.
+        let dropped = status.ports.iter().flat_map(|p| &p.dropped).filter(|&(reason, _)| reason != "flood_no_room");
+        let dropped: u64 = dropped.map(|(_, frames)| frames).sum();
+        assert_eq!((dropped, uplink(status, "headroom_exceeded")), (0, 0), "{status:?}");
     }
     let paused = [uplink(&theirs, "pauses_sent"), uplink(&ours, "pauses_received")];
     println!("{} datagrams, none lost; pauses sent and received: {paused:?}", 2 * EACH);
