@@ -3,8 +3,9 @@
 use super::{Plan, framing, lossless, quantum, watermarks};
 use crate::scenario::{Congestion, InitialWindow, Queueing, Scenario, WhenFull, ZCredit};
 use sluicenet_node::adapter::{self, AdapterConfig};
+use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::link::Direction;
-use sluicenet_node::server::{CreditConfig, ServerConfig, VirtualConfig, WhenFull as NodeWhenFull};
+use sluicenet_node::server::{ServerConfig, VirtualConfig, WhenFull as NodeWhenFull};
 use sluicenet_proto::cee::pfc::Watermarks;
 use sluicenet_proto::frame::{HostId, PrioritySet};
 use sluicenet_proto::tcp;
@@ -114,6 +115,9 @@ fn credits(z: &ZCredit, lossless: PrioritySet) -> CreditConfig {
         waiting: z.tx_queue,
         // One slow destination takes no more than a quarter of what all may have.
         waiting_each: z.tx_queue.div_ceil(4),
+        // A simulated machine forgets nobody.
+        destinations: usize::MAX,
+        first_channel: 1,
         // They are of a class that is held back, where there is one.
         priority: lossless.iter().next().unwrap_or(0),
     }

@@ -1,7 +1,7 @@
 //! Settings of a server.
 
-use super::credits::CreditConfig;
 use crate::adapter::AdapterConfig;
+use crate::credits::CreditConfig;
 use crate::packet::Framing;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -15,7 +15,7 @@ mod virtual_network;
 
 pub use app::{App, Event, Open, QueryRecord};
 pub use config::{ServerConfig, VirtualConfig, WhenFull};
-pub use credits::{CreditConfig, Credits};
+pub use credits::Credits;
 pub use device::Server;
 
 use crate::adapter::Adapter;

@@ -95,6 +95,10 @@ impl Transmission {
     pub fn credits(&self) -> u32 {
         self.granted.since(self.spent) as u32
     }
+    /// Times it asked again since something was heard.
+    pub fn unheard(&self) -> u32 {
+        self.tries
+    }
     /// What happened.
     pub fn counters(&self) -> TransmissionCounters {
         self.counters

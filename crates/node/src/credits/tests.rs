@@ -1,7 +1,7 @@
 //! Servers whose messages are lost, doubled and late and whose frames are lost, by seed: no queue is ever too long, no frame waits for
 //! ever, no socket either.
 
-use super::{CreditConfig, Credits};
+use super::CreditConfig;
 use crate::packet::{Address, Packet};
 use crate::pool::{Handle, Pool};
 use alloc::collections::BTreeMap;
@@ -9,6 +9,8 @@ use alloc::vec::Vec;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::transport::zcredit::{Message, ReceptionConfig, TransmissionConfig};
+
+type Credits = super::Credits<Address, Handle>;
 
 const SERVERS: u32 = 3;
 const VMS: u8 = 2;
@@ -28,6 +30,8 @@ const CONFIG: CreditConfig = CreditConfig {
     transmission: TransmissionConfig { batch: 4, resync: Duration::from_ms(1), resync_max: Duration::from_ms(100) },
     waiting: 16,
     waiting_each: 6,
+    destinations: 16,
+    first_channel: 1,
     priority: 0,
 };
 
@@ -111,8 +115,7 @@ impl World {
             match what {
                 Passing::Said(channel, message) => credits.on_message(self.now, vm, from, channel, &message),
                 Passing::Frame(at) => {
-                    credits.vnics[vm].reception.on_frame(self.now, from).expect("nobody sends without a credit");
-                    credits.vnics[vm].rx.push_back(at);
+                    credits.receive(self.now, vm, from, at).expect("nobody sends without a credit");
                 }
             }
         }
@@ -128,15 +131,14 @@ impl World {
         let (host, vm) = (me.host() as usize, usize::from(me.vm()));
         // The first machine is twenty times as slow as the others.
         let takes = if host == 0 && vm == 0 { self.rng.below(20) == 0 } else { true };
-        let vnic = &mut self.servers[host].vnics[vm];
-        if takes && let Some(at) = vnic.rx.pop_front() {
-            vnic.reception.on_departure(self.now);
+        let credits = &mut self.servers[host];
+        if takes && let Some(at) = credits.take(vm) {
+            credits.on_departure(self.now, vm);
             self.pool.release(at);
             self.received += 1;
         }
-        if vnic.armed_at <= self.now {
-            vnic.armed_at = Instant::MAX;
-            vnic.reception.handle_timeout(self.now);
+        if credits.armed_at(vm) <= self.now {
+            credits.handle_timeout(self.now, vm);
         }
         while let Some((to, channel, message)) = self.servers[host].poll_message(self.now, vm) {
             if self.is_hit() {
@@ -236,4 +238,79 @@ fn a_full_destination_parks_its_own_sockets_alone() {
     let (_, freed) = w.servers[0].poll_frame(0).expect("a frame");
     assert_eq!(freed.len(), 14);
     assert!(w.servers[0].poll_frame(0).is_none(), "one credit, one frame");
+}
+
+#[test]
+fn a_forgotten_destination_is_told_and_a_later_channel_begins() {
+    let mut w = World::new(1, 0);
+    let credits = &mut w.servers[0];
+    // One frame to each of as many as are remembered, granted and sent.
+    for k in 0..CONFIG.destinations as u32 + 1 {
+        let to = Address::new(100 + k, 0);
+        credits.on_launch(0, to);
+        credits.hold(0, to, w.pool.insert(&Packet::default()));
+        let forgotten = credits.poll_message(w.now, 0);
+        if k == CONFIG.destinations as u32 {
+            let (whom, channel, said) = forgotten.expect("last words");
+            assert_eq!((whom, channel), (Address::new(100, 0), 1));
+            assert!(matches!(said, Message::Close { spent: 2, returned: 0 }), "{said:?}");
+            let (_, channel, _) = credits.poll_message(w.now, 0).expect("a request");
+            assert_eq!(channel, 2, "none of the numbers that were used");
+            break;
+        }
+        let (whom, channel, _) = forgotten.expect("a request");
+        assert_eq!((whom, channel), (to, 1));
+        credits.on_message(w.now, 0, to, channel, &Message::Grant { granted: 2 });
+        assert!(credits.poll_frame(0).is_some() && credits.poll_frame(0).is_none());
+    }
+    assert!(credits.is_sound());
+    // What waits cannot be forgotten: it is remembered beyond the limit.
+    for k in 0..CONFIG.waiting - 1 {
+        let to = Address::new(200 + k, 0);
+        credits.on_launch(0, to);
+        credits.hold(0, to, w.pool.insert(&Packet::default()));
+    }
+    assert_eq!((credits.waiting(), credits.has_room(0)), (u64::from(CONFIG.waiting), false));
+}
+
+#[test]
+fn who_is_gone_leaves_nothing_and_who_comes_begins_anew() {
+    let mut w = World::new(1, 0);
+    let (from, to) = (Address::new(1, 0), Address::new(2, 0));
+    let credits = &mut w.servers[0];
+    credits.on_launch(0, to);
+    credits.hold(0, to, w.pool.insert(&Packet::default()));
+    credits.on_message(w.now, 0, from, 7, &Message::Request { wanted: 9, spent: 7, granted: 7, returned: 0 });
+    credits.receive(w.now, 0, from, w.pool.insert(&Packet::default())).expect("a credit");
+    let mut freed = 0;
+    credits.clear(0, |at| {
+        w.pool.release(at);
+        freed += 1;
+    });
+    assert_eq!((freed, credits.queued(), w.pool.in_use()), (2, 0, 0));
+    assert!(credits.is_sound() && credits.poll_message(w.now, 0).is_none());
+    // Its old credit is no more.
+    let frame = w.pool.insert(&Packet::default());
+    assert_eq!(credits.receive(w.now, 0, from, frame), Err(frame));
+    credits.on_launch(0, to);
+    credits.hold(0, to, frame);
+    assert!(matches!(credits.poll_message(w.now, 0), Some((_, 2, Message::Request { .. }))));
+}
+
+#[test]
+fn what_waits_for_one_who_is_silent_can_be_withdrawn() {
+    let mut w = World::new(1, 0);
+    let (me, to) = (Address::new(0, 0), Address::new(2, 0));
+    w.offer(me, to);
+    w.servers[0].poll_message(w.now, 0).expect("a request");
+    let mut tries = 0;
+    while w.servers[0].silent(0, 5).is_none() {
+        w.now = w.now.saturating_add(Duration::from_ms(1));
+        tries += u32::from(w.servers[0].poll_message(w.now, 0).is_some());
+    }
+    assert_eq!((tries, w.servers[0].silent(0, 5)), (5, Some(to)));
+    let pool = &mut w.pool;
+    let parked = w.servers[0].withdraw(0, to, |at| pool.release(at));
+    assert_eq!((parked.len(), w.servers[0].queued(), w.pool.in_use()), (0, 0, 0));
+    assert!(w.servers[0].is_sound() && w.servers[0].silent(0, 1).is_none());
 }

@@ -1,0 +1,435 @@
+//! zCredit between the machines of servers (Crisan 2014, 5.3.3): frames wait at their own machine, by destination, until that has
+//! granted room for them, and wait again in its receive queue, which is never full and stops nobody.
+//!
+//! Both worlds have this box: the simulated server between its machines and the vSwitch, the real one between the switch and the
+//! tunnel. `A` names a machine wherever it is, `F` stands for a frame.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use sluicenet_proto::frame::Priority;
+use sluicenet_proto::time::Instant;
+use sluicenet_proto::transport::zcredit::{Message, Reception, ReceptionConfig, Transmission, TransmissionConfig};
+
+/// Credits of a server's machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreditConfig {
+    /// A machine's receive queue.
+    pub reception: ReceptionConfig,
+    /// How a machine asks.
+    pub transmission: TransmissionConfig,
+    /// Frames of a machine that may wait, and those of them for one destination: its sockets are stopped by these.
+    pub waiting: u32,
+    /// See there.
+    pub waiting_each: u32,
+    /// Destinations of a machine that are remembered, beyond those for which frames wait.
+    pub destinations: usize,
+    /// Number of the first channel: whoever begins anew takes a later one than any before, modulo 2^32.
+    pub first_channel: u32,
+    /// Class of the messages.
+    pub priority: Priority,
+}
+
+/// A machine of this server, by its place.
+pub type Vm = usize;
+
+#[derive(Debug)]
+struct Pair<A, F> {
+    destination: A,
+    transmission: Transmission,
+    frames: VecDeque<F>,
+    /// Frames that left a socket for there and are not sent yet.
+    outgoing: u32,
+    /// Sockets that wait because these are too many.
+    parked: Vec<u32>,
+    is_active: bool,
+}
+
+impl<A, F> Pair<A, F> {
+    fn is_idle(&self) -> bool {
+        self.outgoing == 0 && self.parked.is_empty() && !self.is_active
+    }
+}
+
+/// What stands between a machine and the switch.
+#[derive(Debug)]
+struct Vnic<A, F> {
+    pairs: Vec<Pair<A, F>>,
+    by_destination: BTreeMap<A, usize>,
+    /// Pairs with frames or something to say, in turn.
+    active: VecDeque<usize>,
+    /// What to say last to those who were forgotten.
+    last_words: VecDeque<(A, u32, Message)>,
+    outgoing: u32,
+    reception: Reception<A>,
+    /// The receive queue.
+    rx: VecDeque<F>,
+    /// The deadline that is known outside.
+    armed_at: Instant,
+}
+
+/// Those of all machines of a server.
+#[derive(Debug)]
+pub struct Credits<A, F> {
+    config: CreditConfig,
+    vnics: Vec<Vnic<A, F>>,
+    /// Machines that may have something to say or to send, one bit each.
+    ready: Vec<u64>,
+    waiting: u64,
+    made: u64,
+    consumed: u64,
+    /// Later than the number of any channel that is no more.
+    next_channel: u32,
+}
+
+impl<A: Copy + Ord + core::fmt::Debug, F> Credits<A, F> {
+    /// Those of `vms` machines, of which none has sent anything.
+    pub fn new(config: CreditConfig, vms: usize) -> Credits<A, F> {
+        let mut credits = Credits {
+            config,
+            vnics: Vec::new(),
+            ready: Vec::new(),
+            waiting: 0,
+            made: 0,
+            consumed: 0,
+            next_channel: config.first_channel,
+        };
+        (0..vms).for_each(|_| {
+            credits.add();
+        });
+        credits
+    }
+
+    /// One machine more.
+    pub fn add(&mut self) -> Vm {
+        self.vnics.push(Vnic {
+            pairs: Vec::new(),
+            by_destination: BTreeMap::new(),
+            active: VecDeque::new(),
+            last_words: VecDeque::new(),
+            outgoing: 0,
+            reception: Reception::new(self.config.reception),
+            rx: VecDeque::new(),
+            armed_at: Instant::MAX,
+        });
+        self.ready.resize(self.vnics.len().div_ceil(64), 0);
+        self.vnics.len() - 1
+    }
+
+    /// A machine is gone: `free` gets its frames, those that waited for credits and then those it had not taken. Another may have its
+    /// place. Its channels are ended by those at their other ends, who ask and hear nothing of them.
+    pub fn clear(&mut self, vm: Vm, mut free: impl FnMut(F)) {
+        let vnic = &mut self.vnics[vm];
+        for mut pair in vnic.pairs.drain(..) {
+            self.waiting -= pair.frames.len() as u64;
+            self.next_channel = later(self.next_channel, pair.transmission.channel());
+            pair.frames.drain(..).for_each(&mut free);
+        }
+        vnic.rx.drain(..).for_each(free);
+        vnic.by_destination.clear();
+        vnic.active.clear();
+        vnic.last_words.clear();
+        (vnic.outgoing, vnic.armed_at) = (0, Instant::MAX);
+        vnic.reception = Reception::new(self.config.reception);
+    }
+
+    /// How they were set up.
+    pub fn config(&self) -> &CreditConfig {
+        &self.config
+    }
+    /// Frames that wait for a credit or in a receive queue.
+    pub fn queued(&self) -> u64 {
+        self.waiting + self.vnics.iter().map(|v| v.rx.len() as u64).sum::<u64>()
+    }
+    /// Frames that wait for a credit.
+    pub fn waiting(&self) -> u64 {
+        self.waiting
+    }
+    /// Messages sent and received.
+    pub fn messages(&self) -> (u64, u64) {
+        (self.made, self.consumed)
+    }
+    /// The most frames that a receive queue has held at a time, of all machines.
+    pub fn received_max(&self) -> u32 {
+        self.vnics.iter().map(|v| v.reception.queued_max()).max().unwrap_or(0)
+    }
+    /// A machine's receive queue and its books.
+    pub fn reception(&self, vm: Vm) -> &Reception<A> {
+        &self.vnics[vm].reception
+    }
+    /// The machine whose turn weighs so much with a machine of this server.
+    pub fn set_weight(&mut self, now: Instant, vm: Vm, source: A, weight: u32) {
+        self.vnics[vm].reception.set_weight(now, source, weight);
+    }
+    /// Whether no receive queue has ever been longer than it may be, and what is counted is what is there.
+    pub fn is_sound(&self) -> bool {
+        let counts = |p: &Pair<A, F>| {
+            p.transmission.waiting() as usize == p.frames.len() && p.frames.len() <= p.outgoing as usize
+        };
+        let sound = |v: &Vnic<A, F>| {
+            v.reception.is_sound()
+                && v.reception.queued() as usize >= v.rx.len()
+                && v.pairs.iter().all(counts)
+                && v.pairs.iter().map(|p| p.outgoing).sum::<u32>() == v.outgoing
+        };
+        let waiting: usize = self.vnics.iter().flat_map(|v| &v.pairs).map(|p| p.frames.len()).sum();
+        waiting as u64 == self.waiting && self.vnics.iter().all(sound)
+    }
+    /// Whether a machine may have something to say or to send.
+    pub fn has_work(&self) -> bool {
+        self.ready.iter().any(|&set| set != 0)
+    }
+    /// The first machine from `from` on that may have something to say or to send; it has not any more, unless it is
+    /// [told so](Credits::wake).
+    pub fn next_ready(&mut self, from: Vm) -> Option<Vm> {
+        for at in from / 64..self.ready.len() {
+            let from_here = if at == from / 64 { u64::MAX << (from % 64) } else { u64::MAX };
+            let set = self.ready[at] & from_here;
+            if set != 0 {
+                let vm = at * 64 + set.trailing_zeros() as usize;
+                self.ready[at] &= !(1 << (vm % 64));
+                return Some(vm);
+            }
+        }
+        None
+    }
+    /// A machine may have something to say or to send.
+    pub fn wake(&mut self, vm: Vm) {
+        self.ready[vm / 64] |= 1 << (vm % 64);
+    }
+
+    // Who sends.
+
+    /// Whether a machine may send one more frame, wherever to.
+    pub fn has_room(&self, vm: Vm) -> bool {
+        self.vnics[vm].outgoing < self.config.waiting
+    }
+    /// Whether one more for this destination.
+    pub fn has_room_for(&self, vm: Vm, destination: A) -> bool {
+        let vnic = &self.vnics[vm];
+        let pair = vnic.by_destination.get(&destination).map(|&at| &vnic.pairs[at]);
+        pair.is_none_or(|p| p.outgoing < self.config.waiting_each)
+    }
+    /// Whether it may not send one more to this destination: the socket waits until it may.
+    pub fn parks(&mut self, vm: Vm, destination: A, socket: u32) -> bool {
+        let limit = self.config.waiting_each;
+        let pair = self.pair(vm, destination);
+        let is_full = pair.outgoing >= limit;
+        if is_full {
+            pair.parked.push(socket);
+        }
+        is_full
+    }
+    /// A frame left its socket.
+    pub fn on_launch(&mut self, vm: Vm, destination: A) {
+        self.pair(vm, destination).outgoing += 1;
+        self.vnics[vm].outgoing += 1;
+    }
+
+    fn pair(&mut self, vm: Vm, destination: A) -> &mut Pair<A, F> {
+        let config = &self.config;
+        let vnic = &mut self.vnics[vm];
+        let at = match vnic.by_destination.get(&destination) {
+            Some(&at) => at,
+            None => {
+                let pair = |channel| Pair {
+                    destination,
+                    transmission: Transmission::new(config.transmission, channel),
+                    frames: VecDeque::new(),
+                    outgoing: 0,
+                    parked: Vec::new(),
+                    is_active: false,
+                };
+                let is_full = vnic.pairs.len() >= config.destinations;
+                let at = match is_full.then(|| vnic.pairs.iter().position(Pair::is_idle)).flatten() {
+                    Some(at) => {
+                        let old = &vnic.pairs[at];
+                        self.next_channel = later(self.next_channel, old.transmission.channel());
+                        vnic.by_destination.remove(&old.destination);
+                        let old = core::mem::replace(&mut vnic.pairs[at], pair(self.next_channel));
+                        let (channel, message) = old.transmission.close();
+                        vnic.last_words.push_back((old.destination, channel, message));
+                        // Whoever is not told asks, in a while.
+                        if vnic.last_words.len() > config.destinations {
+                            vnic.last_words.pop_front();
+                        }
+                        self.ready[vm / 64] |= 1 << (vm % 64);
+                        at
+                    }
+                    None => {
+                        vnic.pairs.push(pair(self.next_channel));
+                        vnic.pairs.len() - 1
+                    }
+                };
+                vnic.by_destination.insert(destination, at);
+                at
+            }
+        };
+        &mut vnic.pairs[at]
+    }
+
+    fn activate(&mut self, vm: Vm, destination: A) {
+        self.wake(vm);
+        let vnic = &mut self.vnics[vm];
+        let Some(&at) = vnic.by_destination.get(&destination) else { return };
+        if !core::mem::replace(&mut vnic.pairs[at].is_active, true) {
+            vnic.active.push_back(at);
+        }
+    }
+
+    /// A frame comes from its machine: it waits for a credit.
+    pub fn hold(&mut self, vm: Vm, destination: A, frame: F) {
+        let pair = self.pair(vm, destination);
+        pair.transmission.on_arrival();
+        pair.frames.push_back(frame);
+        self.waiting += 1;
+        self.activate(vm, destination);
+    }
+
+    /// Nothing can be sent to this destination: `free` gets what waits for it. With it, sockets that may go on.
+    pub fn withdraw(&mut self, vm: Vm, destination: A, free: impl FnMut(F)) -> Vec<u32> {
+        let vnic = &mut self.vnics[vm];
+        let Some(&at) = vnic.by_destination.get(&destination) else { return Vec::new() };
+        let pair = &mut vnic.pairs[at];
+        let frames = pair.frames.len() as u32;
+        pair.transmission.on_withdrawn(frames);
+        pair.frames.drain(..).for_each(free);
+        pair.outgoing -= frames;
+        vnic.outgoing -= frames;
+        self.waiting -= u64::from(frames);
+        core::mem::take(&mut pair.parked)
+    }
+
+    /// A destination of a machine that has been asked so many times and more, and was not heard of: it may have gone.
+    pub fn silent(&self, vm: Vm, times: u32) -> Option<A> {
+        let vnic = &self.vnics[vm];
+        let silent = |&at: &usize| {
+            let p = &vnic.pairs[at];
+            (!p.frames.is_empty() && p.transmission.unheard() >= times).then_some(p.destination)
+        };
+        vnic.active.iter().find_map(silent)
+    }
+
+    // What is said.
+
+    /// A message for a machine, from another.
+    pub fn on_message(&mut self, now: Instant, vm: Vm, from: A, channel: u32, message: &Message) {
+        self.consumed += 1;
+        match message {
+            Message::Request { .. } | Message::Close { .. } => {
+                self.vnics[vm].reception.receive(now, from, channel, message);
+                self.wake(vm);
+            }
+            Message::Grant { .. } | Message::Probe | Message::Reset => {
+                // Nobody is asked who never sent there.
+                if self.vnics[vm].by_destination.contains_key(&from) {
+                    self.pair(vm, from).transmission.receive(channel, message);
+                    self.activate(vm, from);
+                }
+            }
+        }
+    }
+
+    /// The next thing that a machine's hypervisor says.
+    pub fn poll_message(&mut self, now: Instant, vm: Vm) -> Option<(A, u32, Message)> {
+        let vnic = &mut self.vnics[vm];
+        let said = vnic.last_words.pop_front().or_else(|| vnic.reception.poll_message()).or_else(|| {
+            vnic.active.iter().find_map(|&at| {
+                let pair = &mut vnic.pairs[at];
+                pair.transmission.poll_message(now).map(|(channel, message)| (pair.destination, channel, message))
+            })
+        });
+        self.made += u64::from(said.is_some());
+        said
+    }
+
+    /// The next frame of a machine for which there is a credit, its destinations in turn. With it, sockets that may go on.
+    pub fn poll_frame(&mut self, vm: Vm) -> Option<(F, Vec<u32>)> {
+        let limit = self.config.waiting_each;
+        let vnic = &mut self.vnics[vm];
+        for _ in 0..vnic.active.len() {
+            let at = vnic.active.pop_front()?;
+            let pair = &mut vnic.pairs[at];
+            if !pair.transmission.may_send() {
+                pair.is_active = !pair.frames.is_empty();
+                if pair.is_active {
+                    vnic.active.push_back(at);
+                }
+                continue;
+            }
+            vnic.active.push_back(at);
+            let frame = pair.frames.pop_front()?;
+            pair.transmission.on_sent();
+            pair.outgoing -= 1;
+            vnic.outgoing -= 1;
+            self.waiting -= 1;
+            let freed = if pair.outgoing < limit { core::mem::take(&mut pair.parked) } else { Vec::new() };
+            return Some((frame, freed));
+        }
+        None
+    }
+
+    // Who receives.
+
+    /// A frame for a machine came with the credit it was sent for, and waits in its receive queue.
+    ///
+    /// # Errors
+    /// The frame, when there was no credit for it.
+    pub fn receive(&mut self, now: Instant, vm: Vm, from: A, frame: F) -> Result<(), F> {
+        let vnic = &mut self.vnics[vm];
+        if vnic.reception.on_frame(now, from).is_err() {
+            self.wake(vm);
+            return Err(frame);
+        }
+        vnic.rx.push_back(frame);
+        Ok(())
+    }
+    /// Whether a machine has frames to take.
+    pub fn has_received(&self, vm: Vm) -> bool {
+        !self.vnics[vm].rx.is_empty()
+    }
+    /// The next frame that a machine takes.
+    pub fn first(&self, vm: Vm) -> Option<&F> {
+        self.vnics[vm].rx.front()
+    }
+    /// It is taken out of the queue, and counts as being there until it has [departed](Credits::on_departure).
+    pub fn take(&mut self, vm: Vm) -> Option<F> {
+        self.vnics[vm].rx.pop_front()
+    }
+    /// A machine has taken a frame: there is room for another.
+    pub fn on_departure(&mut self, now: Instant, vm: Vm) {
+        self.vnics[vm].reception.on_departure(now);
+        self.wake(vm);
+    }
+
+    // Time.
+
+    /// When a machine has to be looked at again, if that is earlier than what was asked for.
+    pub fn arm(&mut self, vm: Vm) -> Option<Instant> {
+        let vnic = &mut self.vnics[vm];
+        let pairs = vnic.active.iter().filter_map(|&at| vnic.pairs[at].transmission.poll_timeout());
+        let at = pairs.chain(vnic.reception.poll_timeout()).min()?;
+        (at < vnic.armed_at).then(|| {
+            vnic.armed_at = at;
+            at
+        })
+    }
+    /// When a machine has to be looked at, as far as is known outside.
+    pub fn armed_at(&self, vm: Vm) -> Instant {
+        self.vnics[vm].armed_at
+    }
+    /// The time that [`Credits::arm`] gave has come.
+    pub fn handle_timeout(&mut self, now: Instant, vm: Vm) {
+        self.vnics[vm].armed_at = Instant::MAX;
+        self.vnics[vm].reception.handle_timeout(now);
+        self.wake(vm);
+    }
+}
+
+/// A channel's number after another's and not before one that is free.
+fn later(free: u32, ended: u32) -> u32 {
+    let next = ended.wrapping_add(1);
+    if next.wrapping_sub(free) as i32 > 0 { next } else { free }
+}
+
+#[cfg(test)]
+mod tests;
