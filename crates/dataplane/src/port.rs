@@ -93,6 +93,8 @@ pub struct Delivery<'a> {
 pub struct Asking {
     /// The number at the switch of the port that it comes from.
     pub from: usize,
+    /// The broadcast domain it is of.
+    pub domain: u16,
     /// Its traffic class.
     pub priority: Priority,
     /// Its bytes.

@@ -128,7 +128,12 @@ impl Engine {
                                 call!(&from.kind, read(frame.buffer, into));
                                 put_head(head, into);
                             };
-                            let asking = Asking { from: j, priority: header.priority, len: frame.len };
+                            let asking = Asking {
+                                from: j,
+                                domain: header.destination.domain(),
+                                priority: header.priority,
+                                len: frame.len,
+                            };
                             // That it is broken is found when it is its turn.
                             if !receiver.admits(asking, &read).unwrap_or(true) {
                                 let before = from.turned_away_by.replace(k);

@@ -1,6 +1,8 @@
 //! What the frames of an uplink go through: the receive buffer and the tunnel.
 
+use super::credits::ZCredit;
 use crate::controller::ControllerLink;
+use sluicenet_node::credits::Vm;
 use sluicenet_node::uplink::{self, Link};
 use sluicenet_node::vtep::{Event, Inward, Outward, Vtep};
 use sluicenet_proto::frame::Priority;
@@ -41,8 +43,35 @@ pub(super) struct Slot {
     pub frame: Range<usize>,
     pub domain: u16,
     pub priority: Priority,
-    /// Bytes charged to the receive buffer; none for an answer that was made here.
-    charged: Option<u32>,
+    pub charged: Charge,
+}
+
+impl Slot {
+    /// Bytes it is charged to the receive buffer.
+    pub fn charged_bytes(&self) -> u32 {
+        if let Charge::Buffer(len) = self.charged { len } else { 0 }
+    }
+}
+
+/// What bounds a frame for the switch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Charge {
+    /// It is an answer that was made here.
+    #[default]
+    Answer,
+    /// The receive buffer is charged so many bytes.
+    Buffer(u32),
+    /// The receive queue of a station, and the how manieth that was at its place.
+    Credit { vm: Vm, generation: u32 },
+}
+
+/// Which frame is shown to the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// One of those that the receive buffer bounds.
+    OfLink,
+    /// One that came with a credit.
+    Credited,
 }
 
 /// What the frames of an uplink go through.
@@ -50,6 +79,11 @@ pub(super) struct Slot {
 pub(super) struct Inside {
     pub link: uplink::Uplink<u32, Vec<u8>>,
     pub overlay: Option<Overlay>,
+    pub zcredit: Option<ZCredit>,
+    /// What is shown to the switch now.
+    shown: Option<Shown>,
+    /// Of both kinds, the one that was shown last.
+    last: Option<Shown>,
     pub slots: Vec<Slot>,
     free: Vec<u32>,
     answers: u32,
@@ -74,6 +108,9 @@ impl Inside {
         Inside {
             link: uplink::Uplink::new(link),
             overlay,
+            zcredit: None,
+            shown: None,
+            last: None,
             slots: Vec::new(),
             free: Vec::new(),
             answers: 0,
@@ -102,7 +139,7 @@ impl Inside {
                 }
                 _ => frame.to_vec(),
             };
-            let slot = Slot { frame: 0..bytes.len(), bytes, domain: vid, priority, charged: None };
+            let slot = Slot { frame: 0..bytes.len(), bytes, domain: vid, priority, charged: Charge::Answer };
             if let Some(slot) = self.charge(slot, len) {
                 self.link.show(priority, len, slot);
             }
@@ -122,7 +159,9 @@ impl Inside {
             }
         };
         let Inner { frame, domain, from, .. } = inner;
-        let Some(slot) = self.charge(Slot { bytes, frame, domain, priority, charged: None }, len) else { return };
+        let Some(slot) = self.charge(Slot { bytes, frame, domain, priority, charged: Charge::Answer }, len) else {
+            return;
+        };
         match (asked, &mut self.overlay) {
             (Some(station), Some(overlay)) => {
                 let lossless = self.link.link().lossless.contains(priority);
@@ -131,14 +170,14 @@ impl Inside {
                     self.release(slot);
                 }
             }
-            _ => self.link.show(priority, len, slot),
+            _ => self.arrived(slot),
         }
     }
 
     /// Charges a frame to the receive buffer and keeps it, or drops it by name.
     fn charge(&mut self, slot: Slot, len: u32) -> Option<u32> {
         self.link.charge(self.now, slot.priority, len).ok()?;
-        Some(self.keep(Slot { charged: Some(len), ..slot }))
+        Some(self.keep(Slot { charged: Charge::Buffer(len), ..slot }))
     }
 
     fn keep(&mut self, slot: Slot) -> u32 {
@@ -159,8 +198,13 @@ impl Inside {
         let slot = std::mem::take(&mut self.slots[at as usize]);
         self.free.push(at);
         match slot.charged {
-            Some(len) => self.link.release(slot.priority, len),
-            None => self.answers -= 1,
+            Charge::Buffer(len) => self.link.release(slot.priority, len),
+            Charge::Credit { vm, generation } => {
+                if let Some(z) = &mut self.zcredit {
+                    z.departed(self.now, vm, generation);
+                }
+            }
+            Charge::Answer => self.answers -= 1,
         }
     }
 
@@ -173,12 +217,84 @@ impl Inside {
         self.answers += 1;
         self.counters.answered += 1;
         let len = bytes.len();
-        let slot = self.keep(Slot { bytes, frame: 0..len, domain, priority, charged: None });
+        let slot = self.keep(Slot { bytes, frame: 0..len, domain, priority, charged: Charge::Answer });
         self.link.show(priority, len as u32, slot);
     }
 
+    // To the switch.
+
+    /// The next frame for the switch; it stays the next until it is accepted or held.
+    pub fn next_frame(&mut self) -> Option<u32> {
+        let credited = self.zcredit.as_ref().and_then(ZCredit::front);
+        if self.shown.is_none() {
+            let of_link = self.link.next_frame().is_some();
+            self.shown = match (of_link, credited.is_some()) {
+                (true, true) if self.last == Some(Shown::OfLink) => Some(Shown::Credited),
+                (true, _) => Some(Shown::OfLink),
+                (false, true) => Some(Shown::Credited),
+                (false, false) => None,
+            };
+        }
+        match self.shown? {
+            Shown::OfLink => self.link.next_frame().map(|(_, at)| at),
+            Shown::Credited => credited,
+        }
+    }
+
+    /// Whether there is one.
+    pub fn has_frame(&mut self) -> bool {
+        self.link.next_frame().is_some() || self.zcredit.as_ref().is_some_and(|z| z.front().is_some())
+    }
+
+    /// The switch took it.
+    pub fn accept(&mut self) {
+        self.last = self.shown.take();
+        match self.last {
+            Some(Shown::OfLink) => self.link.accept(),
+            Some(Shown::Credited) => {
+                if let Some((at, vm, generation)) = self.zcredit.as_mut().and_then(ZCredit::accept) {
+                    self.slots[at as usize].charged = Charge::Credit { vm, generation };
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// It has to wait for the rest of this turn; whether there is another.
+    pub fn hold(&mut self) -> bool {
+        match self.shown.take() {
+            Some(Shown::OfLink) => {
+                self.link.hold();
+            }
+            Some(Shown::Credited) => {
+                if let Some(z) = &mut self.zcredit {
+                    z.hold();
+                }
+            }
+            None => {}
+        }
+        self.has_frame()
+    }
+
+    /// A new turn begins: what had to wait may be tried again.
+    pub fn new_turn(&mut self) {
+        self.link.new_turn();
+        if let Some(z) = &mut self.zcredit {
+            z.new_turn();
+        }
+    }
+
+    // From the switch.
+
     /// A frame of the switch.
     pub fn leave(&mut self, bytes: &[u8], domain: u16, priority: Priority) {
+        if !self.wait_for_credit(bytes, domain, priority) {
+            self.send(bytes, domain, priority);
+        }
+    }
+
+    /// It goes to the link, through the tunnel where there is one.
+    pub fn send(&mut self, bytes: &[u8], domain: u16, priority: Priority) {
         let Some(overlay) = &mut self.overlay else {
             let bytes = with_tag(bytes, domain, priority);
             self.link.enqueue(self.now, priority, bytes.len() as u32, bytes);
@@ -234,12 +350,9 @@ impl Inside {
     fn resolved(&mut self, event: Event<u32>) {
         match event {
             Event::Send(bytes, p) => self.link.enqueue(self.now, p, bytes.len() as u32, bytes),
-            Event::Deliver(at) => {
-                let slot = &self.slots[at as usize];
-                self.link.show(slot.priority, slot.charged.unwrap_or_default(), at);
-            }
+            Event::Deliver(at) => self.arrived(at),
             Event::Drop(at, reason) => {
-                let len = self.slots[at as usize].charged.unwrap_or_default();
+                let len = self.slots[at as usize].charged_bytes();
                 self.link.refuse(reason, len);
                 self.release(at);
             }

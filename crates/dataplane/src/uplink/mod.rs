@@ -8,14 +8,17 @@
 //! What arrives is taken from the device at once and charged to the receive buffer of its class until the switch gives it
 //! back; what the switch delivers is taken as long as the class has room, and waits here while the neighbour holds the class.
 
+mod credits;
 mod inside;
 mod report;
 
 use crate::controller::ControllerLink;
 use crate::fabric::Device;
-use crate::port::{self, BrokenPort, Delivery, Descriptor, Offload, OverlayChange, Port};
+use crate::port::{self, Asking, BrokenPort, Delivery, Descriptor, Offload, OverlayChange, Port};
+use credits::ZCredit;
 use inside::{Inside, LONGEST, Overlay};
 use rustix::event::{PollFd, PollFlags};
+use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::uplink::{self, Front, Link};
 use sluicenet_node::vale::Action;
 use sluicenet_node::vtep::Vtep;
@@ -52,6 +55,15 @@ impl<D: Device> Uplink<D> {
         Uplink::new(device, link, Some(Overlay { vtep, controller, consulted: None }))
     }
 
+    /// What tenants send each other through the tunnel in lossless classes needs credits, and so it must at all servers of the overlay.
+    ///
+    /// # Panics
+    /// Without an overlay.
+    pub fn set_credits(&mut self, config: CreditConfig) {
+        assert!(self.inside.overlay.is_some(), "credits are given to stations of an overlay");
+        self.inside.zcredit = Some(ZCredit::new(config));
+    }
+
     fn new(device: D, link: Link, overlay: Option<Overlay>) -> Uplink<D> {
         Uplink { device, inside: Inside::new(link, overlay), lent: 0, refused: false }
     }
@@ -83,7 +95,7 @@ impl<D: Device + Send> Port for Uplink<D> {
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
         let Uplink { device, inside, .. } = self;
         inside.now = now;
-        inside.link.new_turn();
+        inside.new_turn();
         for _ in 0..BATCHES {
             if device.receive(&mut |frame| inside.arrive(frame)).map_err(|_| BrokenPort)? == 0 {
                 break;
@@ -92,12 +104,13 @@ impl<D: Device + Send> Port for Uplink<D> {
         // What has come is read first: a pause that was renewed while nobody looked has not run out.
         inside.link.handle_timeout(now);
         inside.consult();
+        inside.run_credits();
         self.transmit().map_err(|_| BrokenPort)
     }
 
     fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
-        let Inside { link, slots, .. } = &mut self.inside;
-        Ok(link.next_frame().map(|(_, at)| Descriptor { buffer: at, len: slots[at as usize].frame.len() as u32 }))
+        let next = self.inside.next_frame();
+        Ok(next.map(|at| Descriptor { buffer: at, len: self.inside.slots[at as usize].frame.len() as u32 }))
     }
 
     fn head(&self, buffer: u32) -> [u64; 2] {
@@ -115,12 +128,12 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn accept(&mut self) {
-        self.inside.link.accept();
+        self.inside.accept();
         self.lent += 1;
     }
 
     fn hold(&mut self) -> bool {
-        self.inside.link.hold()
+        self.inside.hold()
     }
 
     fn read(&self, buffer: u32, into: &mut [u8]) {
@@ -147,6 +160,17 @@ impl<D: Device + Send> Port for Uplink<D> {
         if self.inside.overlay.is_some() { LONGEST } else { self.inside.link.link().max_frame }
     }
 
+    fn admits(&mut self, frame: Asking, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+        let Some(z) = &self.inside.zcredit else { return Ok(true) };
+        if !self.inside.link.link().lossless.contains(frame.priority) {
+            return Ok(true);
+        }
+        let mut addresses = [0; 12];
+        read(&mut addresses);
+        let [to, from] = [0, 6].map(|at| MacAddress(std::array::from_fn(|i| addresses[at + i])));
+        Ok(z.has_room((frame.domain, from), to))
+    }
+
     fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
         // Room is a matter of the class, see `takes`; but where a class is full and the device is what takes nothing, the port as a
         // whole is stuck.
@@ -158,11 +182,12 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn publish(&mut self) -> Result<(), BrokenPort> {
+        self.inside.run_credits();
         self.transmit().map_err(|_| BrokenPort)
     }
 
     fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
-        let idle = blocked || self.inside.link.next_frame().is_none();
+        let idle = (blocked || !self.inside.has_frame()) && !self.inside.may_run_credits();
         Ok(idle && (self.refused || self.inside.link.front(self.inside.now).is_none()))
     }
 
@@ -182,7 +207,8 @@ impl<D: Device + Send> Port for Uplink<D> {
             .poll_timeout()
             .map(|at| if self.refused { at.max(self.inside.now + TRY_AGAIN) } else { at });
         let overlay = self.inside.overlay.as_ref().and_then(|o| o.vtep.poll_timeout());
-        link.into_iter().chain(overlay).min()
+        let credits = self.inside.zcredit.as_ref().and_then(ZCredit::poll_timeout);
+        [link, overlay, credits].into_iter().flatten().min()
     }
 
     fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
@@ -192,12 +218,14 @@ impl<D: Device + Send> Port for Uplink<D> {
 
     fn announce(&mut self, now: Instant, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {
         let Some(overlay) = &mut self.inside.overlay else { return };
+        self.inside.now = now;
         if here {
             // A domain that is no network of the overlay stays on this server.
             let _ = overlay.vtep.add_station(now, domain, MacAddress(mac), address);
         } else {
             overlay.vtep.remove_station(now, domain, MacAddress(mac));
         }
+        self.inside.settle((domain, MacAddress(mac)), here);
     }
 
     fn change_overlay(&mut self, change: &OverlayChange) {
@@ -217,13 +245,15 @@ impl<D: Device + Send> Port for Uplink<D> {
 
     fn held(&self) -> u32 {
         let (arrived, leaving) = self.inside.link.inside();
-        (arrived + leaving) as u32
+        let credits = self.inside.zcredit.as_ref().map_or(0, |z| z.credits().queued());
+        (arrived + leaving) as u32 + credits as u32
     }
 
     fn inside(&self) -> port::Inside {
         let counters = self.inside.link.counters();
         let parked = self.inside.overlay.as_ref().map_or(0, |o| o.vtep.parked_out());
-        let waiting = (self.inside.link.inside().1 + parked) as u32;
+        let unsent = self.inside.zcredit.as_ref().map_or(0, ZCredit::unsent);
+        let waiting = (self.inside.link.inside().1 + parked) as u32 + unsent as u32;
         port::Inside { refused: counters.dropped_in, lost: counters.dropped_out, waiting }
     }
 

@@ -62,6 +62,16 @@ impl Inside {
             show("cache_stale", cache.stale);
             show("controller_unreachable", overlay.controller.failed());
         }
+        if let Some(z) = &self.zcredit {
+            let (said, heard) = z.credits().messages();
+            show("credit_messages_sent", said);
+            show("credit_messages_received", heard);
+            show("credit_unsent", z.unsent());
+            show("credit_queued_max", z.credits().received_max().into());
+            show("credit_strays", z.counters.strays);
+            show("credit_forged", z.counters.forged);
+            show("credit_silent", z.counters.silent);
+        }
     }
 }
 

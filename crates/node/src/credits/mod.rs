@@ -2,7 +2,7 @@
 //! granted room for them, and wait again in its receive queue, which is never full and stops nobody.
 //!
 //! Both worlds have this box: the simulated server between its machines and the vSwitch, the real one between the switch and the
-//! tunnel. `A` names a machine wherever it is, `F` stands for a frame.
+//! tunnel. `A` names a machine wherever it is, `T` stands for a frame that waits for a credit, `R` for a received one.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -33,10 +33,10 @@ pub struct CreditConfig {
 pub type Vm = usize;
 
 #[derive(Debug)]
-struct Pair<A, F> {
+struct Pair<A, T> {
     destination: A,
     transmission: Transmission,
-    frames: VecDeque<F>,
+    frames: VecDeque<T>,
     /// Frames that left a socket for there and are not sent yet.
     outgoing: u32,
     /// Sockets that wait because these are too many.
@@ -44,7 +44,7 @@ struct Pair<A, F> {
     is_active: bool,
 }
 
-impl<A, F> Pair<A, F> {
+impl<A, T> Pair<A, T> {
     fn is_idle(&self) -> bool {
         self.outgoing == 0 && self.parked.is_empty() && !self.is_active
     }
@@ -52,8 +52,8 @@ impl<A, F> Pair<A, F> {
 
 /// What stands between a machine and the switch.
 #[derive(Debug)]
-struct Vnic<A, F> {
-    pairs: Vec<Pair<A, F>>,
+struct Vnic<A, T, R> {
+    pairs: Vec<Pair<A, T>>,
     by_destination: BTreeMap<A, usize>,
     /// Pairs with frames or something to say, in turn.
     active: VecDeque<usize>,
@@ -62,16 +62,16 @@ struct Vnic<A, F> {
     outgoing: u32,
     reception: Reception<A>,
     /// The receive queue.
-    rx: VecDeque<F>,
+    rx: VecDeque<R>,
     /// The deadline that is known outside.
     armed_at: Instant,
 }
 
 /// Those of all machines of a server.
 #[derive(Debug)]
-pub struct Credits<A, F> {
+pub struct Credits<A, T, R = T> {
     config: CreditConfig,
-    vnics: Vec<Vnic<A, F>>,
+    vnics: Vec<Vnic<A, T, R>>,
     /// Machines that may have something to say or to send, one bit each.
     ready: Vec<u64>,
     waiting: u64,
@@ -81,9 +81,9 @@ pub struct Credits<A, F> {
     next_channel: u32,
 }
 
-impl<A: Copy + Ord + core::fmt::Debug, F> Credits<A, F> {
+impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     /// Those of `vms` machines, of which none has sent anything.
-    pub fn new(config: CreditConfig, vms: usize) -> Credits<A, F> {
+    pub fn new(config: CreditConfig, vms: usize) -> Credits<A, T, R> {
         let mut credits = Credits {
             config,
             vnics: Vec::new(),
@@ -115,21 +115,23 @@ impl<A: Copy + Ord + core::fmt::Debug, F> Credits<A, F> {
         self.vnics.len() - 1
     }
 
-    /// A machine is gone: `free` gets its frames, those that waited for credits and then those it had not taken. Another may have its
-    /// place. Its channels are ended by those at their other ends, who ask and hear nothing of them.
-    pub fn clear(&mut self, vm: Vm, mut free: impl FnMut(F)) {
+    /// A machine is gone; another may have its place. Its frames: those that waited for credits, and those it had not taken. Its
+    /// channels are ended by those at their other ends, who ask and hear nothing of them.
+    pub fn clear(&mut self, vm: Vm) -> (Vec<T>, Vec<R>) {
         let vnic = &mut self.vnics[vm];
-        for mut pair in vnic.pairs.drain(..) {
-            self.waiting -= pair.frames.len() as u64;
+        let mut unsent = Vec::new();
+        for pair in vnic.pairs.drain(..) {
             self.next_channel = later(self.next_channel, pair.transmission.channel());
-            pair.frames.drain(..).for_each(&mut free);
+            unsent.extend(pair.frames);
         }
-        vnic.rx.drain(..).for_each(free);
+        self.waiting -= unsent.len() as u64;
+        let received = vnic.rx.drain(..).collect();
         vnic.by_destination.clear();
         vnic.active.clear();
         vnic.last_words.clear();
         (vnic.outgoing, vnic.armed_at) = (0, Instant::MAX);
         vnic.reception = Reception::new(self.config.reception);
+        (unsent, received)
     }
 
     /// How they were set up.
@@ -162,10 +164,10 @@ impl<A: Copy + Ord + core::fmt::Debug, F> Credits<A, F> {
     }
     /// Whether no receive queue has ever been longer than it may be, and what is counted is what is there.
     pub fn is_sound(&self) -> bool {
-        let counts = |p: &Pair<A, F>| {
+        let counts = |p: &Pair<A, T>| {
             p.transmission.waiting() as usize == p.frames.len() && p.frames.len() <= p.outgoing as usize
         };
-        let sound = |v: &Vnic<A, F>| {
+        let sound = |v: &Vnic<A, T, R>| {
             v.reception.is_sound()
                 && v.reception.queued() as usize >= v.rx.len()
                 && v.pairs.iter().all(counts)
@@ -225,7 +227,7 @@ impl<A: Copy + Ord + core::fmt::Debug, F> Credits<A, F> {
         self.vnics[vm].outgoing += 1;
     }
 
-    fn pair(&mut self, vm: Vm, destination: A) -> &mut Pair<A, F> {
+    fn pair(&mut self, vm: Vm, destination: A) -> &mut Pair<A, T> {
         let config = &self.config;
         let vnic = &mut self.vnics[vm];
         let at = match vnic.by_destination.get(&destination) {
@@ -277,7 +279,7 @@ impl<A: Copy + Ord + core::fmt::Debug, F> Credits<A, F> {
     }
 
     /// A frame comes from its machine: it waits for a credit.
-    pub fn hold(&mut self, vm: Vm, destination: A, frame: F) {
+    pub fn hold(&mut self, vm: Vm, destination: A, frame: T) {
         let pair = self.pair(vm, destination);
         pair.transmission.on_arrival();
         pair.frames.push_back(frame);
@@ -285,18 +287,17 @@ impl<A: Copy + Ord + core::fmt::Debug, F> Credits<A, F> {
         self.activate(vm, destination);
     }
 
-    /// Nothing can be sent to this destination: `free` gets what waits for it. With it, sockets that may go on.
-    pub fn withdraw(&mut self, vm: Vm, destination: A, free: impl FnMut(F)) -> Vec<u32> {
+    /// Nothing can be sent to this destination: what waits for it, and sockets that may go on.
+    pub fn withdraw(&mut self, vm: Vm, destination: A) -> (Vec<T>, Vec<u32>) {
         let vnic = &mut self.vnics[vm];
-        let Some(&at) = vnic.by_destination.get(&destination) else { return Vec::new() };
+        let Some(&at) = vnic.by_destination.get(&destination) else { return Default::default() };
         let pair = &mut vnic.pairs[at];
         let frames = pair.frames.len() as u32;
         pair.transmission.on_withdrawn(frames);
-        pair.frames.drain(..).for_each(free);
         pair.outgoing -= frames;
         vnic.outgoing -= frames;
         self.waiting -= u64::from(frames);
-        core::mem::take(&mut pair.parked)
+        (pair.frames.drain(..).collect(), core::mem::take(&mut pair.parked))
     }
 
     /// A destination of a machine that has been asked so many times and more, and was not heard of: it may have gone.
@@ -343,7 +344,7 @@ impl<A: Copy + Ord + core::fmt::Debug, F> Credits<A, F> {
     }
 
     /// The next frame of a machine for which there is a credit, its destinations in turn. With it, sockets that may go on.
-    pub fn poll_frame(&mut self, vm: Vm) -> Option<(F, Vec<u32>)> {
+    pub fn poll_frame(&mut self, vm: Vm) -> Option<(T, Vec<u32>)> {
         let limit = self.config.waiting_each;
         let vnic = &mut self.vnics[vm];
         for _ in 0..vnic.active.len() {
@@ -374,7 +375,7 @@ impl<A: Copy + Ord + core::fmt::Debug, F> Credits<A, F> {
     ///
     /// # Errors
     /// The frame, when there was no credit for it.
-    pub fn receive(&mut self, now: Instant, vm: Vm, from: A, frame: F) -> Result<(), F> {
+    pub fn receive(&mut self, now: Instant, vm: Vm, from: A, frame: R) -> Result<(), R> {
         let vnic = &mut self.vnics[vm];
         if vnic.reception.on_frame(now, from).is_err() {
             self.wake(vm);
@@ -388,11 +389,11 @@ impl<A: Copy + Ord + core::fmt::Debug, F> Credits<A, F> {
         !self.vnics[vm].rx.is_empty()
     }
     /// The next frame that a machine takes.
-    pub fn first(&self, vm: Vm) -> Option<&F> {
+    pub fn first(&self, vm: Vm) -> Option<&R> {
         self.vnics[vm].rx.front()
     }
     /// It is taken out of the queue, and counts as being there until it has [departed](Credits::on_departure).
-    pub fn take(&mut self, vm: Vm) -> Option<F> {
+    pub fn take(&mut self, vm: Vm) -> Option<R> {
         self.vnics[vm].rx.pop_front()
     }
     /// A machine has taken a frame: there is room for another.

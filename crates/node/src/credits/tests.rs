@@ -282,12 +282,9 @@ fn who_is_gone_leaves_nothing_and_who_comes_begins_anew() {
     credits.hold(0, to, w.pool.insert(&Packet::default()));
     credits.on_message(w.now, 0, from, 7, &Message::Request { wanted: 9, spent: 7, granted: 7, returned: 0 });
     credits.receive(w.now, 0, from, w.pool.insert(&Packet::default())).expect("a credit");
-    let mut freed = 0;
-    credits.clear(0, |at| {
-        w.pool.release(at);
-        freed += 1;
-    });
-    assert_eq!((freed, credits.queued(), w.pool.in_use()), (2, 0, 0));
+    let (unsent, received) = credits.clear(0);
+    assert_eq!((unsent.len(), received.len(), credits.queued()), (1, 1, 0));
+    unsent.into_iter().chain(received).for_each(|at| w.pool.release(at));
     assert!(credits.is_sound() && credits.poll_message(w.now, 0).is_none());
     // Its old credit is no more.
     let frame = w.pool.insert(&Packet::default());
@@ -309,8 +306,7 @@ fn what_waits_for_one_who_is_silent_can_be_withdrawn() {
         tries += u32::from(w.servers[0].poll_message(w.now, 0).is_some());
     }
     assert_eq!((tries, w.servers[0].silent(0, 5)), (5, Some(to)));
-    let pool = &mut w.pool;
-    let parked = w.servers[0].withdraw(0, to, |at| pool.release(at));
-    assert_eq!((parked.len(), w.servers[0].queued(), w.pool.in_use()), (0, 0, 0));
+    let (unsent, parked) = w.servers[0].withdraw(0, to);
+    assert_eq!((unsent.len(), parked.len(), w.servers[0].queued()), (1, 0, 0));
     assert!(w.servers[0].is_sound() && w.servers[0].silent(0, 1).is_none());
 }

@@ -181,6 +181,11 @@ impl<C> Vtep<C> {
         self.tunnel.inner_mtu()
     }
 
+    /// Whether a frame of a tenant may go through the tunnel, wherever to.
+    pub fn may_carry(&self, frame: &[u8]) -> bool {
+        self.tunnel.may_carry(frame)
+    }
+
     /// Makes a broadcast domain of this server one network of the overlay.
     pub fn bind(&mut self, domain: u16, vni: u32) -> Result<(), NotBound> {
         self.tunnel.bind(domain, vni)

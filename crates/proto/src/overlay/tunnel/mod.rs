@@ -148,6 +148,22 @@ impl Tunnel {
         self.servers.remove(&server);
     }
 
+    /// Whether a frame may go through a tunnel, wherever to.
+    pub fn may_carry(&self, frame: &[u8]) -> bool {
+        self.check(frame).is_ok()
+    }
+
+    fn check<'a>(&self, frame: &'a [u8]) -> Result<Untagged<'a>, DropReason> {
+        let inner = Untagged::of(frame)?;
+        if inner.packet.len() > usize::from(self.inner_mtu()) {
+            return Err(DropReason::TooBig);
+        }
+        if inner.is_tunnel() {
+            return Err(DropReason::NestedTunnel);
+        }
+        Ok(inner)
+    }
+
     /// Puts a tenant's frame into `out`, with all headers of the tunnel in front. `Err` says why it must be dropped.
     pub fn encapsulate(
         &self,
@@ -157,14 +173,8 @@ impl Tunnel {
         to: Ipv4Addr,
         out: &mut Vec<u8>,
     ) -> Result<(), DropReason> {
-        let inner = Untagged::of(frame)?;
+        let inner = self.check(frame)?;
         let next_hop = *self.servers.get(&to).ok_or(DropReason::UnknownServer)?;
-        if inner.packet.len() > usize::from(self.inner_mtu()) {
-            return Err(DropReason::TooBig);
-        }
-        if inner.is_tunnel() {
-            return Err(DropReason::NestedTunnel);
-        }
         let inner_len = ethernet::HEADER_LEN + inner.packet.len();
         out.clear();
         out.resize(OUTER, 0);

@@ -322,11 +322,12 @@ impl<S: Copy + Ord> Reception<S> {
         source.last_heard = now;
         // It does not know yet what it was granted.
         let is_behind = granted < c.granted;
+        // Who asks again is told that somebody is here, though there is nothing to grant.
+        let is_repeated = !is_behind && wanted <= c.wanted && spent <= c.spent;
         if wanted > c.wanted {
             c.wanted = wanted;
-        } else if !is_behind && spent <= c.spent {
-            self.counters.stale += 1;
         }
+        self.counters.stale += u64::from(is_repeated);
         let freed = settle_returned(c, returned);
         if spent > c.spent {
             c.spent = spent;
@@ -339,7 +340,7 @@ impl<S: Copy + Ord> Reception<S> {
         if wants {
             self.join(at);
         }
-        if is_behind {
+        if is_behind || is_repeated {
             self.tell(at);
         }
         self.look(now);

@@ -54,8 +54,9 @@ pub struct Transmission {
     /// The last total that was asked for (`cdt_requested` is what it is ahead of `granted`).
     asked: SeqNumber,
     asked_at: Instant,
-    /// Times it asked again since something was heard.
+    /// Times it asked again since it was granted something, and since anything was heard.
     tries: u32,
+    unheard: u32,
     /// A request is due whatever has been asked for.
     speak: bool,
     counters: TransmissionCounters,
@@ -77,6 +78,7 @@ impl Transmission {
             asked: from,
             asked_at: Instant::ZERO,
             tries: 0,
+            unheard: 0,
             speak: false,
             counters: TransmissionCounters::default(),
         }
@@ -95,9 +97,9 @@ impl Transmission {
     pub fn credits(&self) -> u32 {
         self.granted.since(self.spent) as u32
     }
-    /// Times it asked again since something was heard.
+    /// Times it asked again since anything was heard of the receiver's hypervisor, which answers even when it has nothing to grant.
     pub fn unheard(&self) -> u32 {
-        self.tries
+        self.unheard
     }
     /// What happened.
     pub fn counters(&self) -> TransmissionCounters {
@@ -145,6 +147,9 @@ impl Transmission {
     /// What the receiver's hypervisor says. Whether frames may be sent now that could not be before.
     pub fn receive(&mut self, channel: u32, message: &Message) -> bool {
         let could = self.may_send();
+        if channel == self.channel {
+            self.unheard = 0;
+        }
         match *message {
             _ if channel != self.channel => self.counters.stale += 1,
             Message::Grant { granted } => self.on_grant(SeqNumber(granted)),
@@ -163,8 +168,7 @@ impl Transmission {
             (self.granted, self.tries) = (granted, 0);
             self.give_back();
         } else {
-            // The receiver is there.
-            self.tries = 0;
+            // The receiver is there, and has nothing to grant.
             self.counters.stale += 1;
         }
     }
@@ -210,6 +214,7 @@ impl Transmission {
         }
         if again {
             self.tries += 1;
+            self.unheard += 1;
             self.counters.repeated += 1;
         }
         (self.asked, self.asked_at, self.speak) = (self.wanted, now, false);

@@ -1,6 +1,8 @@
 //! Two servers joined by a link with priority flow control: the overlay with its controller, a trunk, hostile neighbours.
 #![cfg(not(loom))]
 
+mod credits;
+
 use sluicenet_dataplane::controller::{ControllerLink, Daemon, first_request, unguessable};
 use sluicenet_dataplane::engine::{Access, Engine};
 use sluicenet_dataplane::fabric::{Device, Local};
@@ -9,6 +11,7 @@ use sluicenet_dataplane::kernel::netns::{Namespace, may_make_namespaces};
 use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_dataplane::shm::Client;
 use sluicenet_dataplane::uplink::Uplink;
+use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::uplink::Link;
 use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_node::vtep::{Vtep, VtepConfig};
@@ -154,6 +157,17 @@ fn access(station: usize) -> Access {
 
 /// A server of an overlay whose controller is at .3.
 fn overlay(n: usize, device: impl Device + Send + 'static, address: &impl Fn(u8) -> Ipv4Addr) -> Server {
+    overlay_with(n, device, address, access, None)
+}
+
+/// One whose stations have credits, and the access that they say.
+fn overlay_with(
+    n: usize,
+    device: impl Device + Send + 'static,
+    address: &impl Fn(u8) -> Ipv4Addr,
+    access: impl Fn(usize) -> Access,
+    credits: Option<CreditConfig>,
+) -> Server {
     let mut server = Server::new(n, access);
     let here = address(n as u8);
     let tunnel = TunnelConfig { server: here, mac: mac(100 + n), mtu: 1500 };
@@ -162,7 +176,10 @@ fn overlay(n: usize, device: impl Device + Send + 'static, address: &impl Fn(u8)
     vtep.bind(DOMAIN, VNI).unwrap();
     vtep.admit(address(3 - n as u8), mac(103 - n));
     let to = ControllerLink::open(SocketAddrV4::new(here, UDP_PORT), SocketAddrV4::new(address(3), UDP_PORT)).unwrap();
-    let port = Uplink::overlay(device, link(n), vtep, to);
+    let mut port = Uplink::overlay(device, link(n), vtep, to);
+    if let Some(credits) = credits {
+        port.set_credits(credits);
+    }
     server.engine.plug(UPLINK, "uplink", Box::new(port), Access::default()).unwrap();
     for station in [2 * n - 1, 2 * n] {
         server.engine.announce(DOMAIN, mac(station).0, ip(station), true);

@@ -1,0 +1,384 @@
+//! zCredit at an uplink ([`sluicenet_node::credits`]): what the tenants of this server send through the tunnel in a lossless class waits
+//! here for credits of the station it is for, and what comes for them waits here, in the receive queue of each, until the switch takes
+//! it. Neither is in the buffers that flow control watches: a station that takes nothing pauses no link.
+
+use super::inside::{Charge, Inside};
+use sluicenet_node::credits::{CreditConfig, Credits, Vm};
+use sluicenet_node::vtep::Outward;
+use sluicenet_proto::frame::Priority;
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::time::Instant;
+use sluicenet_wire::ethernet::{EtherType, HEADER_LEN, MacAddress};
+use sluicenet_wire::zcredit::{self, Message};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A station wherever it is: its tenant's number on this server, and its address.
+type Station = (u16, MacAddress);
+
+/// Frames of a station that the switch may have at a time: as many of all its stations as one of its queues holds.
+const SHOWN: u32 = 16;
+/// Frames of a station before it is another's turn.
+const BURST: u32 = 8;
+/// Requests to a station that nobody answers, over some two seconds, before what waits for it is given up.
+const SILENT: u32 = 25;
+
+/// A frame that waits for a credit.
+#[derive(Debug)]
+pub(super) struct Unsent {
+    bytes: Vec<u8>,
+    domain: u16,
+    priority: Priority,
+}
+
+#[derive(Debug, Default)]
+struct Machine {
+    /// Nobody, where that is free.
+    station: Option<Station>,
+    /// Whose frames the switch has may be another's who was here before.
+    generation: u32,
+    shown: u32,
+    /// Whether it is in the list of those that have something to show.
+    is_listed: bool,
+    /// Its first frame has to wait for the rest of the turn.
+    waits: bool,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CreditCounters {
+    /// Messages and frames for stations that are not here.
+    pub strays: u64,
+    /// Messages that a tenant here tried to send itself.
+    pub forged: u64,
+    /// Stations that were not heard of in time.
+    pub silent: u64,
+}
+
+/// The credits of an uplink.
+#[derive(Debug)]
+pub(super) struct ZCredit {
+    credits: Credits<Station, Unsent, u32>,
+    places: BTreeMap<Station, Vm>,
+    machines: Vec<Machine>,
+    free: Vec<Vm>,
+    /// Stations with frames that may be shown to the switch, in turn, and those that wait for the next one.
+    listed: VecDeque<Vm>,
+    waiting: Vec<Vm>,
+    /// Whose turn it is to send.
+    turn: Vm,
+    /// Kept for its memory.
+    ready: Vec<Vm>,
+    /// The earliest of all deadlines.
+    deadline: Instant,
+    pub counters: CreditCounters,
+}
+
+impl ZCredit {
+    pub fn new(config: CreditConfig) -> ZCredit {
+        ZCredit {
+            credits: Credits::new(config, 0),
+            places: BTreeMap::new(),
+            machines: Vec::new(),
+            free: Vec::new(),
+            listed: VecDeque::new(),
+            waiting: Vec::new(),
+            turn: 0,
+            ready: Vec::new(),
+            deadline: Instant::MAX,
+            counters: CreditCounters::default(),
+        }
+    }
+
+    pub fn credits(&self) -> &Credits<Station, Unsent, u32> {
+        &self.credits
+    }
+
+    /// Frames that wait to be sent.
+    pub fn unsent(&self) -> u64 {
+        self.credits.waiting()
+    }
+
+    /// A station is here.
+    pub fn add(&mut self, station: Station) {
+        if self.places.contains_key(&station) {
+            return;
+        }
+        let vm = self.free.pop().unwrap_or_else(|| {
+            self.machines.push(Machine::default());
+            self.credits.add()
+        });
+        self.machines[vm].station = Some(station);
+        self.places.insert(station, vm);
+    }
+
+    /// It is here no longer: its frames, those unsent and those it had not taken.
+    fn remove(&mut self, station: Station) -> (Vec<Unsent>, Vec<u32>) {
+        let Some(vm) = self.places.remove(&station) else { return Default::default() };
+        let machine = &mut self.machines[vm];
+        *machine = Machine { generation: machine.generation.wrapping_add(1), ..Machine::default() };
+        self.listed.retain(|&other| other != vm);
+        self.waiting.retain(|&other| other != vm);
+        self.free.push(vm);
+        self.credits.clear(vm)
+    }
+
+    /// Whether one more frame of a station here may wait for another.
+    pub fn has_room(&self, from: Station, to: MacAddress) -> bool {
+        let Some(&vm) = self.places.get(&from) else { return true };
+        self.credits.has_room(vm) && self.credits.has_room_for(vm, (from.0, to))
+    }
+
+    fn list(&mut self, vm: Vm) {
+        let machine = &mut self.machines[vm];
+        let may = !machine.is_listed && !machine.waits && machine.shown < SHOWN;
+        if may && self.credits.has_received(vm) {
+            machine.is_listed = true;
+            self.listed.push_back(vm);
+        }
+    }
+
+    /// The next frame for the switch, by its place.
+    pub fn front(&self) -> Option<u32> {
+        self.credits.first(*self.listed.front()?).copied()
+    }
+
+    /// The switch took it; whose it is, and the how manieth who was there.
+    pub fn accept(&mut self) -> Option<(u32, Vm, u32)> {
+        let vm = self.listed.pop_front()?;
+        let at = self.credits.take(vm)?;
+        let machine = &mut self.machines[vm];
+        machine.is_listed = false;
+        machine.shown += 1;
+        let generation = machine.generation;
+        self.list(vm);
+        Some((at, vm, generation))
+    }
+
+    /// It has to wait for the rest of this turn.
+    pub fn hold(&mut self) {
+        if let Some(vm) = self.listed.pop_front() {
+            (self.machines[vm].is_listed, self.machines[vm].waits) = (false, true);
+            self.waiting.push(vm);
+        }
+    }
+
+    pub fn new_turn(&mut self) {
+        for at in 0..self.waiting.len() {
+            let vm = self.waiting[at];
+            self.machines[vm].waits = false;
+            self.list(vm);
+        }
+        self.waiting.clear();
+    }
+
+    /// The switch has delivered a frame of the station that was there then.
+    pub fn departed(&mut self, now: Instant, vm: Vm, generation: u32) {
+        let machine = &mut self.machines[vm];
+        if machine.generation == generation {
+            machine.shown -= 1;
+            self.credits.on_departure(now, vm);
+            self.list(vm);
+        }
+    }
+
+    /// Whether there is something to say or to send.
+    pub fn has_work(&self) -> bool {
+        self.credits.has_work()
+    }
+
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        (self.deadline != Instant::MAX).then_some(self.deadline)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if now < self.deadline {
+            return;
+        }
+        self.deadline = Instant::MAX;
+        for vm in 0..self.machines.len() {
+            if self.credits.armed_at(vm) <= now {
+                self.credits.handle_timeout(now, vm);
+            } else {
+                self.deadline = self.deadline.min(self.credits.armed_at(vm));
+            }
+        }
+    }
+}
+
+impl Inside {
+    /// A station lives here from now on, or no longer.
+    pub fn settle(&mut self, station: Station, here: bool) {
+        let Some(z) = &mut self.zcredit else { return };
+        if here {
+            z.add(station);
+            return;
+        }
+        let (unsent, received) = z.remove(station);
+        for frame in unsent {
+            self.link.drop_out(DropReason::PortGone, frame.bytes.len() as u32);
+        }
+        for at in received {
+            let len = self.slots[at as usize].frame.len() as u32;
+            self.link.refuse(DropReason::PortGone, len);
+            self.release(at);
+        }
+    }
+
+    /// A frame of a tenant for the tunnel: whether it waits for a credit, or has been dealt with. Those of other classes and those that
+    /// the tunnel itself answers do not wait.
+    pub fn wait_for_credit(&mut self, bytes: &[u8], domain: u16, priority: Priority) -> bool {
+        let (Some(z), Some(overlay)) = (&mut self.zcredit, &self.overlay) else { return false };
+        let (Some(to), Some(from), Some(kind)) = (address(bytes, 0), address(bytes, 6), bytes.get(12..14)) else {
+            return false;
+        };
+        if kind == zcredit::ETHERTYPE.0.to_be_bytes() {
+            z.counters.forged += 1;
+            self.link.drop_out(DropReason::Reserved, bytes.len() as u32);
+            return true;
+        }
+        let is_bound = self.link.link().lossless.contains(priority) && !to.is_group();
+        let Some(&vm) = z.places.get(&(domain, from)).filter(|_| is_bound) else { return false };
+        // Both end here, and need no credit.
+        if kind == EtherType::ARP.0.to_be_bytes() || !overlay.vtep.may_carry(bytes) {
+            return false;
+        }
+        let to = (domain, to);
+        z.credits.on_launch(vm, to);
+        z.credits.hold(vm, to, Unsent { bytes: bytes.to_vec(), domain, priority });
+        true
+    }
+
+    /// A frame that came through the tunnel, from the server where its sender lives: to the switch, or what credits make of it.
+    pub fn arrived(&mut self, at: u32) {
+        let now = self.now;
+        let slot = &self.slots[at as usize];
+        let (priority, domain) = (slot.priority, slot.domain);
+        let bytes = &slot.bytes[slot.frame.clone()];
+        let len = slot.charged_bytes();
+        let Some(z) = &mut self.zcredit else {
+            self.link.show(priority, len, at);
+            return;
+        };
+        let message = zcredit::Repr::parse(bytes).ok();
+        let (Some(to), Some(from)) = (address(bytes, 0), address(bytes, 6)) else { return };
+        let place = z.places.get(&(domain, to)).copied();
+        if let Some(told) = message {
+            match place {
+                Some(vm) => z.credits.on_message(now, vm, (domain, from), told.channel, &told.message),
+                None => z.counters.strays += 1,
+            }
+            self.release(at);
+        } else if !self.link.link().lossless.contains(priority) {
+            self.link.show(priority, len, at);
+        } else if let Some(vm) = place {
+            match z.credits.receive(now, vm, (domain, from), at) {
+                Ok(()) => {
+                    z.list(vm);
+                    // From now on the receive queue of its station is what bounds it.
+                    let generation = z.machines[vm].generation;
+                    self.slots[at as usize].charged = Charge::Credit { vm, generation };
+                    self.link.release(priority, len);
+                }
+                Err(at) => {
+                    self.link.refuse(DropReason::NoCredit, len);
+                    self.release(at);
+                }
+            }
+        } else {
+            z.counters.strays += 1;
+            self.link.refuse(DropReason::PortGone, len);
+            self.release(at);
+        }
+    }
+
+    /// Whether there may be something to say or to send, and the link has room for it.
+    pub fn may_run_credits(&self) -> bool {
+        self.zcredit.as_ref().is_some_and(|z| z.has_work() && self.link.takes().contains(z.credits.config().priority))
+    }
+
+    /// Says and sends what there is to be said and sent, station by station, while the link has room.
+    pub fn run_credits(&mut self) {
+        let Some(mut z) = self.zcredit.take() else { return };
+        let now = self.now;
+        z.handle_timeout(now);
+        let class = z.credits.config().priority;
+        let mut ready = std::mem::take(&mut z.ready);
+        let mut from = 0;
+        while let Some(vm) = z.credits.next_ready(from) {
+            ready.push(vm);
+            from = vm + 1;
+        }
+        let first = ready.partition_point(|&vm| vm < z.turn);
+        ready.rotate_left(first);
+        for vm in ready.drain(..) {
+            if self.link.takes().contains(class) {
+                z.turn = vm + 1;
+                self.run_station(&mut z, vm, class);
+            } else {
+                z.credits.wake(vm);
+            }
+        }
+        z.ready = ready;
+        self.zcredit = Some(z);
+    }
+
+    fn run_station(&mut self, z: &mut ZCredit, vm: Vm, class: Priority) {
+        let now = self.now;
+        let Some((domain, me)) = z.machines[vm].station else { return };
+        let mut sent = 0;
+        loop {
+            if sent >= BURST || !self.link.takes().contains(class) {
+                z.credits.wake(vm);
+                return;
+            }
+            if let Some((to, channel, message)) = z.credits.poll_message(now, vm) {
+                if let Err(reason) = self.say((domain, me), to.1, channel, message, class) {
+                    self.give_up(z, vm, to, reason);
+                }
+            } else if let Some((frame, _)) = z.credits.poll_frame(vm) {
+                self.send(&frame.bytes, frame.domain, frame.priority);
+                sent += 1;
+            } else {
+                break;
+            }
+        }
+        while let Some(to) = z.credits.silent(vm, SILENT) {
+            z.counters.silent += 1;
+            self.give_up(z, vm, to, DropReason::NoCredit);
+        }
+        if let Some(at) = z.credits.arm(vm) {
+            z.deadline = z.deadline.min(at);
+        }
+    }
+
+    fn say(
+        &mut self,
+        (domain, me): Station,
+        to: MacAddress,
+        channel: u32,
+        message: Message,
+        class: Priority,
+    ) -> Result<(), DropReason> {
+        let frame = zcredit::Repr { destination: to, source: me, channel, message }.emit();
+        let Some(overlay) = &mut self.overlay else { return Ok(()) };
+        let mut out = Vec::new();
+        match overlay.vtep.outward(self.now, &frame, domain, class, &mut out) {
+            Outward::Send => self.link.enqueue(self.now, class, out.len() as u32, out),
+            Outward::Drop(reason, _) => return Err(reason),
+            Outward::Parked | Outward::Ended | Outward::Reply(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Nothing reaches a station: what waits for it is dropped by name.
+    fn give_up(&mut self, z: &mut ZCredit, vm: Vm, to: Station, reason: DropReason) {
+        let (unsent, _) = z.credits.withdraw(vm, to);
+        for frame in unsent {
+            self.link.drop_out(reason, frame.bytes.len() as u32);
+        }
+    }
+}
+
+fn address(bytes: &[u8], at: usize) -> Option<MacAddress> {
+    bytes.get(..HEADER_LEN)?[at..at + 6].try_into().ok().map(MacAddress)
+}

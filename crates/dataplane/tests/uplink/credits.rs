@@ -1,0 +1,349 @@
+//! Credits between the stations of two servers, all in one class: who takes nothing is in nobody's way but its senders'.
+
+use super::*;
+use rustix::event::PollFd;
+use sluicenet_proto::rng::Rng;
+use sluicenet_proto::transport::zcredit::{ReceptionConfig, TransmissionConfig};
+use sluicenet_wire::zcredit::{Message, Repr};
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+
+const CLASS: u8 = 3;
+const QUEUE: u32 = 32;
+
+fn of_one_class(station: usize) -> Access {
+    Access { priority: Some(CLASS), ..access(station) }
+}
+
+fn config() -> CreditConfig {
+    static STARTS: AtomicU32 = AtomicU32::new(1);
+    CreditConfig {
+        reception: ReceptionConfig {
+            queue: QUEUE,
+            probe_after: Duration::from_ms(20),
+            reclaim_after: Duration::from_ms(50),
+            deadline: Duration::from_ms(200),
+            ..ReceptionConfig::default()
+        },
+        transmission: TransmissionConfig { resync_max: Duration::from_ms(10), ..TransmissionConfig::default() },
+        waiting: 32,
+        waiting_each: 16,
+        destinations: 64,
+        // Who starts again begins with later channels.
+        first_channel: STARTS.fetch_add(1, Ordering::Relaxed) << 16,
+        priority: CLASS,
+    }
+}
+
+fn with_credits(n: usize, device: impl Device + Send + 'static, address: &impl Fn(u8) -> Ipv4Addr) -> Server {
+    overlay_with(n, device, address, of_one_class, Some(config()))
+}
+
+/// How many frames a slow and a fast station had while both were sent as much as there was room for.
+fn slow_and_fast(servers: &mut [Server; 2], turns: usize) -> ([u64; 2], [u64; 2]) {
+    let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
+    for turn in 0..turns {
+        let [a, b] = servers;
+        for (k, to) in [(0, 3), (1, 4)] {
+            sent[k] += u64::from(a.send(k, &frame(k + 1, to, sent[k], 100 + turn % 1_300)));
+        }
+        a.engine.turn();
+        b.engine.turn();
+        while let Some(number) = b.number(1) {
+            assert_eq!(number, seen[1], "in order, each once");
+            seen[1] += 1;
+        }
+        if turn % 50 == 0
+            && let Some(number) = b.number(0)
+        {
+            assert_eq!(number, seen[0], "in order, each once");
+            seen[0] += 1;
+        }
+    }
+    (sent, seen)
+}
+
+fn receive_the_rest(servers: &mut [Server; 2], sent: [u64; 2], mut seen: [u64; 2]) {
+    until(servers, |[_, b]| {
+        for (k, seen) in seen.iter_mut().enumerate() {
+            while let Some(number) = b.number(k) {
+                assert_eq!(number, *seen);
+                *seen += 1;
+            }
+        }
+        seen == sent
+    });
+    for server in servers {
+        server.engine.ledger();
+        assert_eq!((server.engine.queued(), server.own("credit_unsent")), (0, 0));
+        for loss in ["no_credit", "headroom_exceeded", "watchdog", "credit_silent", "credit_strays"] {
+            assert_eq!(server.own(loss), 0, "{loss}");
+        }
+    }
+}
+
+#[test]
+fn a_slow_station_is_in_nobodys_way_where_there_are_credits() {
+    let mut shares = Vec::new();
+    for credits in [None, Some(config())] {
+        let address = network();
+        let _controller = controller(&address);
+        let (a, b) = Local::pair().unwrap();
+        let with = |n, device, credits| overlay_with(n, device, &address, of_one_class, credits);
+        let mut servers = [with(1, a, credits), with(2, b, credits.map(|_| config()))];
+        ask_first(&mut servers);
+        let (sent, seen) = slow_and_fast(&mut servers, 60_000);
+        let pauses = servers[1].own("pauses_sent");
+        println!("credits: {}: slow and fast had {seen:?}, {pauses} pauses", credits.is_some());
+        if credits.is_some() {
+            assert_eq!(pauses, 0, "no frame is in the link's buffers");
+            assert_eq!(
+                servers[1].own("credit_queued_max"),
+                u64::from(QUEUE),
+                "the slow one's queue was full, and never more"
+            );
+        } else {
+            assert!(pauses > 0);
+        }
+        receive_the_rest(&mut servers, sent, seen);
+        shares.push(seen);
+    }
+    let [[_, without], [slow, with]] = shares[..] else { panic!() };
+    assert!(without < 10 * slow, "without credits the fast one falls to the level of the slow one: {without} {slow}");
+    assert!(with > 10 * without && with > 20 * slow, "with them it does not: {with} {without} {slow}");
+}
+
+#[test]
+fn a_station_that_stops_stops_nobody_else_and_goes_on_where_it_was() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [with_credits(1, a, &address), with_credits(2, b, &address)];
+    ask_first(&mut servers);
+    let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
+    let start = Instant::now();
+    // Far longer than it takes to ask for credits that nobody is heard of.
+    while seen[1] < 20_000 || start.elapsed().as_millis() < 1_000 {
+        assert!(start.elapsed().as_secs() < 60, "{seen:?}");
+        let [a, b] = &mut servers;
+        for (k, to) in [(0, 3), (1, 4)] {
+            sent[k] += u64::from(a.send(k, &frame(k + 1, to, sent[k], 500)));
+        }
+        a.engine.turn();
+        b.engine.turn();
+        while let Some(number) = b.number(1) {
+            assert_eq!(number, seen[1]);
+            seen[1] += 1;
+        }
+    }
+    assert!(servers[0].own("credit_unsent") > 0);
+    receive_the_rest(&mut servers, sent, seen);
+}
+
+#[test]
+fn what_a_tenant_says_in_the_name_of_its_hypervisor_goes_nowhere() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [with_credits(1, a, &address), with_credits(2, b, &address)];
+    ask_first(&mut servers);
+    let messages = [
+        Message::Request { wanted: 1 << 31, spent: 0, granted: 0, returned: 0 },
+        Message::Grant { granted: u32::MAX },
+        Message::Probe,
+        Message::Reset,
+        Message::Close { spent: u32::MAX, returned: 1 },
+    ];
+    let heard = servers[1].own("credit_messages_received");
+    for message in messages {
+        let forged = Repr { destination: mac(3), source: mac(1), channel: 7, message }.emit();
+        until(&mut servers, |[a, _]| a.send(0, &forged));
+    }
+    until(&mut servers, |[a, _]| a.own("credit_forged") == 5);
+    let (sent, seen) = slow_and_fast(&mut servers, 2_000);
+    receive_the_rest(&mut servers, sent, seen);
+    assert!(heard < servers[1].own("credit_messages_received"));
+    assert_eq!(servers[0].own("reserved"), 5);
+}
+
+/// A device that loses one frame in so many of those it is given to send.
+struct Leaky {
+    device: Local,
+    rng: Rng,
+    one_in: u64,
+    lost: u64,
+}
+
+impl Device for Leaky {
+    fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+        self.device.receive(take)
+    }
+    fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        if self.rng.below(self.one_in) == 0 {
+            self.lost += 1;
+            return Ok(true);
+        }
+        self.device.send(frame)
+    }
+    fn wakers<'a>(&'a self, for_room: bool, fds: &mut Vec<PollFd<'a>>) {
+        self.device.wakers(for_room, fds);
+    }
+    fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
+        show("leaked", self.lost);
+    }
+}
+
+/// A link that loses one frame in ten, data and messages alike: what was lost is lost, but no credit is for ever, and what is left of
+/// the frames arrives in order.
+#[test]
+fn a_link_that_loses_one_frame_in_ten_stops_nobody() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let leaky = |device, seed| Leaky { device, rng: Rng::from_words(&[seed]), one_in: 10, lost: 0 };
+    let mut servers = [with_credits(1, leaky(a, 1), &address), with_credits(2, leaky(b, 2), &address)];
+    ask_first(&mut servers);
+    let (mut sent, mut next, mut seen) = (0, 0, 0u64);
+    until(&mut servers, |[a, b]| {
+        if sent < 3_000 && a.send(0, &frame(1, 3, sent, 500)) {
+            sent += 1;
+        }
+        while let Some(number) = b.number(0) {
+            assert!(number >= next, "in order, each once");
+            (next, seen) = (number + 1, seen + 1);
+        }
+        sent == 3_000 && a.own("credit_unsent") == 0
+    });
+    // The last of them are on their way.
+    for _ in 0..1_000 {
+        servers.iter_mut().for_each(|s| {
+            s.engine.turn();
+        });
+        while let Some(number) = servers[1].number(0) {
+            assert!(number >= next, "in order, each once");
+            (next, seen) = (number + 1, seen + 1);
+        }
+    }
+    println!("{seen} of {sent} arrived");
+    assert!((2_500..2_950).contains(&seen), "{seen}");
+    assert_eq!(servers[1].own("no_credit"), 0);
+}
+
+/// A device that outlives its switch.
+struct Kept(Arc<Mutex<Local>>);
+
+impl Device for Kept {
+    fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+        self.0.lock().unwrap().receive(take)
+    }
+    fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        self.0.lock().unwrap().send(frame)
+    }
+    fn wakers<'a>(&'a self, _for_room: bool, _fds: &mut Vec<PollFd<'a>>) {}
+    fn counters(&self, _show: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+/// Each of two servers starts again while flows are open: the other knows channels and credits of which it knows nothing.
+#[test]
+fn a_server_that_starts_again_is_sent_to_and_sends_again() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let devices = [a, b].map(|device| Arc::new(Mutex::new(device)));
+    let new = |n: usize| with_credits(n, Kept(devices[n - 1].clone()), &address);
+    let mut servers = [new(1), new(2)];
+    ask_first(&mut servers);
+    for again in [1, 0] {
+        for _ in 0..3_000 {
+            let [a, b] = &mut servers;
+            a.send(0, &frame(1, 3, 0, 100));
+            a.send(1, &frame(2, 4, 0, 100));
+            a.engine.turn();
+            b.engine.turn();
+            b.number(1);
+        }
+        assert!(servers[0].own("credit_unsent") > 0);
+        // It forgets all that waited in it.
+        let [a, b] = servers;
+        servers = if again == 1 {
+            drop(b);
+            [a, new(2)]
+        } else {
+            drop(a);
+            [new(1), b]
+        };
+        let mut seen = [0; 2];
+        until(&mut servers, |[a, b]| {
+            a.send(0, &frame(1, 3, 0, 100));
+            a.send(1, &frame(2, 4, 0, 100));
+            for (k, seen) in seen.iter_mut().enumerate() {
+                while b.number(k).is_some() {
+                    *seen += 1;
+                }
+            }
+            seen.iter().all(|&seen| seen > 1_000)
+        });
+    }
+}
+
+#[test]
+fn switches_with_credits_that_sleep_wake_for_them() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [with_credits(1, a, &address), with_credits(2, b, &address)];
+    ask_first(&mut servers);
+    let [mut a, mut b] = servers;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let engines = [&mut a.engine, &mut b.engine].map(|engine| {
+            let stop = &stop;
+            scope.spawn(move || engine.run(stop).unwrap())
+        });
+        let (clients, kick) = (&mut a.clients, &a.kicks[0]);
+        let start = Instant::now();
+        let (mut seen, mut sent) = (0, 0);
+        while seen < 10 {
+            assert!(start.elapsed().as_secs() < 60, "only {seen} of {sent} arrived");
+            sent += u64::from(clients[0].send(&frame(1, 3, sent, 100)).unwrap());
+            if clients[0].publish() {
+                rustix::io::write(kick, &1u64.to_ne_bytes()).unwrap();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let mut bytes = [0; 2048];
+            while b.clients[0].receive(&mut bytes).unwrap().is_some() {
+                let _ = b.clients[0].publish();
+                seen += 1;
+            }
+        }
+        assert!(sent < 15, "each as soon as it was sent: {sent}");
+        stop.store(true, Ordering::Relaxed);
+        engines.into_iter().for_each(|engine| engine.join().unwrap());
+    });
+    assert!([a.engine.sleeps(), b.engine.sleeps()].iter().all(|&n| n > 0));
+}
+
+#[test]
+fn what_waits_for_or_at_a_station_that_leaves_is_dropped_by_name() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [with_credits(1, a, &address), with_credits(2, b, &address)];
+    ask_first(&mut servers);
+    let mut sent = 0;
+    // Nobody takes anything: a receive queue is full, and frames wait for credits.
+    until(&mut servers, |[a, b]| {
+        sent += u64::from(a.send(0, &frame(1, 3, sent, 100)));
+        a.own("credit_unsent") == 16 && b.own("credit_queued_max") == u64::from(QUEUE)
+    });
+    let [a, b] = &mut servers;
+    a.engine.announce(DOMAIN, mac(1).0, ip(1), false);
+    b.engine.announce(DOMAIN, mac(3).0, ip(3), false);
+    assert_eq!((a.own("credit_unsent"), a.own("port_gone")), (0, 16));
+    assert!(b.own("port_gone") > 0);
+    for server in &mut servers {
+        server.engine.turn();
+        server.engine.ledger();
+    }
+}
