@@ -1,11 +1,11 @@
-//! zCredit at an uplink ([`sluicenet_node::credits`]): what the tenants of this server send through the tunnel in a lossless class waits
+//! zCredit at an uplink ([`sluicenet_node::credits`]): what the tenants of this server send through the tunnel in its classes waits
 //! here for credits of the station it is for, and what comes for them waits here, in the receive queue of each, until the switch takes
 //! it. Neither is in the buffers that flow control watches: a station that takes nothing pauses no link.
 
 use super::inside::{Charge, Inside};
 use sluicenet_node::credits::{CreditConfig, Credits, Vm};
 use sluicenet_node::vtep::Outward;
-use sluicenet_proto::frame::Priority;
+use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
 use sluicenet_wire::ethernet::{EtherType, HEADER_LEN, MacAddress};
@@ -57,6 +57,8 @@ pub(super) struct CreditCounters {
 /// The credits of an uplink.
 #[derive(Debug)]
 pub(super) struct ZCredit {
+    /// The classes in which credits are needed.
+    pub classes: PrioritySet,
     credits: Credits<Station, Unsent, u32>,
     places: BTreeMap<Station, Vm>,
     machines: Vec<Machine>,
@@ -74,8 +76,9 @@ pub(super) struct ZCredit {
 }
 
 impl ZCredit {
-    pub fn new(config: CreditConfig) -> ZCredit {
+    pub fn new(config: CreditConfig, classes: PrioritySet) -> ZCredit {
         ZCredit {
+            classes,
             credits: Credits::new(config, 0),
             places: BTreeMap::new(),
             machines: Vec::new(),
@@ -236,7 +239,7 @@ impl Inside {
             self.link.drop_out(DropReason::Reserved, bytes.len() as u32);
             return true;
         }
-        let is_bound = self.link.link().lossless.contains(priority) && !to.is_group();
+        let is_bound = z.classes.contains(priority) && !to.is_group();
         let Some(&vm) = z.places.get(&(domain, from)).filter(|_| is_bound) else { return false };
         // Both end here, and need no credit.
         if kind == EtherType::ARP.0.to_be_bytes() || !overlay.vtep.may_carry(bytes) {
@@ -268,7 +271,7 @@ impl Inside {
                 None => z.counters.strays += 1,
             }
             self.release(at);
-        } else if !self.link.link().lossless.contains(priority) {
+        } else if !z.classes.contains(priority) {
             self.link.show(priority, len, at);
         } else if let Some(vm) = place {
             match z.credits.receive(now, vm, (domain, from), at) {

@@ -55,13 +55,13 @@ impl<D: Device> Uplink<D> {
         Uplink::new(device, link, Some(Overlay { vtep, controller, consulted: None }))
     }
 
-    /// What tenants send each other through the tunnel in lossless classes needs credits, and so it must at all servers of the overlay.
+    /// What tenants send each other through the tunnel in these classes needs credits, and so it must at all servers of the overlay.
     ///
     /// # Panics
     /// Without an overlay.
-    pub fn set_credits(&mut self, config: CreditConfig) {
+    pub fn set_credits(&mut self, config: CreditConfig, classes: PrioritySet) {
         assert!(self.inside.overlay.is_some(), "credits are given to stations of an overlay");
-        self.inside.zcredit = Some(ZCredit::new(config));
+        self.inside.zcredit = Some(ZCredit::new(config, classes));
     }
 
     fn new(device: D, link: Link, overlay: Option<Overlay>) -> Uplink<D> {
@@ -162,7 +162,7 @@ impl<D: Device + Send> Port for Uplink<D> {
 
     fn admits(&mut self, frame: Asking, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
         let Some(z) = &self.inside.zcredit else { return Ok(true) };
-        if !self.inside.link.link().lossless.contains(frame.priority) {
+        if !z.classes.contains(frame.priority) {
             return Ok(true);
         }
         let mut addresses = [0; 12];

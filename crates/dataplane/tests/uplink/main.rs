@@ -178,7 +178,7 @@ fn overlay_with(
     let to = ControllerLink::open(SocketAddrV4::new(here, UDP_PORT), SocketAddrV4::new(address(3), UDP_PORT)).unwrap();
     let mut port = Uplink::overlay(device, link(n), vtep, to);
     if let Some(credits) = credits {
-        port.set_credits(credits);
+        port.set_credits(credits, PrioritySet(0b1000));
     }
     server.engine.plug(UPLINK, "uplink", Box::new(port), Access::default()).unwrap();
     for station in [2 * n - 1, 2 * n] {

@@ -22,6 +22,9 @@ pub(super) struct Run {
     output: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
+    /// Where it is run: simulated, or between real sockets on this machine, as root (`sluicenet testbed pa|flows` for all variants)
+    #[arg(long, value_enum, default_value_t = World::Simulated)]
+    world: World,
     /// Threads; the result is the same on any number of them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
@@ -33,6 +36,13 @@ pub(super) struct Run {
     resume: bool,
 }
 
+/// Where a scenario is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum World {
+    Simulated,
+    Testbed,
+}
+
 impl Run {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
@@ -40,10 +50,22 @@ impl Run {
         let variants = loaded.expand_sweep()?.len();
         if variants > 1 && !global.quiet {
             let file = self.file.display();
+            let all = match self.world {
+                World::Simulated => format!("sluicenet sweep {file} -o DIR"),
+                World::Testbed => format!("sluicenet testbed flows {file}, or pa"),
+            };
             output::note(&format!(
                 "note: this scenario has {variants} variants, and its base alone is run: for all of them, \
-                 sluicenet sweep {file} -o DIR"
+                 {all}"
             ));
+        }
+        if self.world == World::Testbed {
+            if self.output.is_some() {
+                return Err(Failure::Input(
+                    "-o: records are the simulator's; a testbed's figures are printed, --json has all of them".into(),
+                ));
+            }
+            return super::testbed::run_base(&self.file, &loaded, global);
         }
         let job = Job::new(&loaded);
         let bar = Bar::new(1, global.quiet);

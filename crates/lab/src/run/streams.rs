@@ -66,24 +66,30 @@ impl Streams {
             // To a whole bit a second: what lies below is the arithmetic's.
             ((f.delivered - before) as f64 * 8e12 / ps as f64).round() / 1e6
         };
-        let flows: Vec<(&FlowRecord, f64)> = open.iter().filter(|f| f.bytes >= ENDLESS).map(|f| (f, rate(f))).collect();
-        let rates = || flows.iter().map(|f| f.1);
-        let each = |&(f, mbps): &(&FlowRecord, f64)| Stream {
+        let stream = |f: &FlowRecord| Stream {
             src_host: f.src.host(),
             src_vm: f.src.vm(),
             dst_host: f.dst.host(),
             dst_vm: f.dst.vm(),
             transport: if f.tcp { "tcp" } else { "udp" }.into(),
-            mbps,
+            mbps: rate(f),
         };
-        Streams {
-            count: flows.len() as u64,
+        Streams::new(open.iter().filter(|f| f.bytes >= ENDLESS).map(stream).collect())
+    }
+
+    /// Of all flows, in the order of their numbers.
+    pub fn new(mut each: Vec<Stream>) -> Streams {
+        let rates = || each.iter().map(|s| s.mbps);
+        let streams = Streams {
+            count: each.len() as u64,
             total_mbps: rates().sum(),
             min_mbps: rates().reduce(f64::min).unwrap_or(0.0),
             max_mbps: rates().fold(0.0, f64::max),
             jain: jain(rates()),
-            each: flows.iter().take(LISTED_MAX).map(each).collect(),
-        }
+            each: Vec::new(),
+        };
+        each.truncate(LISTED_MAX);
+        Streams { each, ..streams }
     }
 
     /// Whether there are none.

@@ -24,6 +24,7 @@ mod places;
 pub(crate) mod schema;
 pub(crate) mod section;
 mod sections;
+pub(crate) use sections::credit_numbers;
 mod sweep;
 #[cfg(test)]
 mod tests;

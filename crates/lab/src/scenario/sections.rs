@@ -160,14 +160,7 @@ pub(super) fn vswitch(s: &Section<'_>, fixed: Option<bool>, server: &Server, cou
 
 /// `[zcredit]`.
 pub(super) fn zcredit(s: &Section<'_>, server: &Server, counts: Counts) -> Result<ZCredit> {
-    let d = defaults::zcredit();
-    let rx_queue = s.count_u32("rx_queue", 1..=1 << 16)?.unwrap_or(d.rx_queue);
-    let z = ZCredit {
-        enabled: s.bool("enabled")?.unwrap_or(d.enabled),
-        rx_queue,
-        batch: s.count_u32("batch", 1..=1 << 16)?.unwrap_or(d.batch.min(rx_queue)),
-        tx_queue: s.count_u32("tx_queue", 1..=1 << 16)?.unwrap_or(d.tx_queue),
-    };
+    let z = ZCredit { enabled: s.bool("enabled")?.unwrap_or(defaults::zcredit().enabled), ..credit_numbers(s)? };
     if z.enabled && !server.virtual_network {
         return Err(s
             .error("enabled", "credits are between virtual machines, and there is no virtual network")
@@ -178,11 +171,20 @@ pub(super) fn zcredit(s: &Section<'_>, server: &Server, counts: Counts) -> Resul
             format!("{} hosts are external: they have no hypervisor, and nobody there grants", counts.external);
         return Err(s.error("enabled", message).hint("set topology.external_hosts = 0"));
     }
-    if z.batch > z.rx_queue {
-        let message = format!("a batch of {} credits does not fit a receive queue of {}", z.batch, z.rx_queue);
+    Ok(z)
+}
+
+/// What `[zcredit]` says of queues and turns, in a scenario and in the file of a switch.
+pub(crate) fn credit_numbers(s: &Section<'_>) -> Result<ZCredit> {
+    let d = defaults::zcredit();
+    let rx_queue = s.count_u32("rx_queue", 1..=1 << 16)?.unwrap_or(d.rx_queue);
+    let batch = s.count_u32("batch", 1..=1 << 16)?.unwrap_or(d.batch.min(rx_queue));
+    let tx_queue = s.count_u32("tx_queue", 1..=1 << 16)?.unwrap_or(d.tx_queue);
+    if batch > rx_queue {
+        let message = format!("a batch of {batch} credits does not fit a receive queue of {rx_queue}");
         return Err(s.error("batch", message));
     }
-    Ok(z)
+    Ok(ZCredit { rx_queue, batch, tx_queue, ..d })
 }
 
 pub(super) fn overlay(

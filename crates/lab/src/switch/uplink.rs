@@ -1,23 +1,28 @@
 //! The uplink of a switch, opened as its file describes it.
 
-use super::config::{OverlayConfig, UplinkConfig};
+use super::config::{Credits, OverlayConfig, UplinkConfig};
 use sluicenet_dataplane::controller::{ControllerLink, first_request, unguessable};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::uplink::Uplink;
+use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::uplink::Link;
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_node::vtep::{Vtep, VtepConfig};
 use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::overlay::tunnel::TunnelConfig;
+use sluicenet_proto::transport::zcredit::{ReceptionConfig, TransmissionConfig};
 use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
 use sluicenet_wire::vlan;
 use std::io;
 use std::net::SocketAddrV4;
+use std::time::SystemTime;
 
 /// Frames that the device has room for in each direction: what arrives while the switch does something else.
 const BUFFERS: u32 = 8192;
+/// Destinations of a machine whose channels are kept while it sends them nothing.
+const DESTINATIONS: usize = 1024;
 /// Receive buffer of a priority beyond what flow control takes.
 const BEYOND: u32 = 64 << 10;
 
@@ -44,11 +49,29 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
         None => Uplink::trunk(device, link),
         Some(overlay) => {
             let (vtep, controller) = vtep(overlay, mac, mtu)?;
-            Uplink::overlay(device, link, vtep, controller)
+            let mut uplink = Uplink::overlay(device, link, vtep, controller);
+            if let Some(credits) = &overlay.credits {
+                uplink.set_credits(credit_config(credits), credits.classes);
+            }
+            uplink
         }
     };
     uplink.set_watchdog(vale.action, vale.detection_time, vale.restoration_time);
     Ok(Box::new(uplink))
+}
+
+/// Channels of this run are later than those of any run before, unless that began in the same 64 ms.
+fn credit_config(credits: &Credits) -> CreditConfig {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    CreditConfig {
+        reception: ReceptionConfig { queue: credits.rx_queue, batch: credits.batch, ..ReceptionConfig::default() },
+        transmission: TransmissionConfig { batch: credits.batch, ..TransmissionConfig::default() },
+        waiting: credits.tx_queue,
+        waiting_each: credits.tx_queue.div_ceil(4),
+        destinations: DESTINATIONS,
+        first_channel: (since.as_millis() / 64) as u32,
+        priority: credits.classes.iter().next().unwrap_or(0),
+    }
 }
 
 fn vtep(config: &OverlayConfig, mac: MacAddress, mtu: u32) -> io::Result<(Vtep<u32>, ControllerLink)> {

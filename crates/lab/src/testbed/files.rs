@@ -201,6 +201,10 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
         physical = list(physical),
         address = server.address,
     );
+    if s.zcredit.enabled {
+        let z = &s.zcredit;
+        let _ = write!(text, "[zcredit]\nrx_queue = {}\nbatch = {}\ntx_queue = {}\n", z.rx_queue, z.batch, z.tx_queue);
+    }
     for other in plan.servers.iter().filter(|o| o.host != server.host) {
         // Writing to a string cannot fail.
         let _ = write!(text, "[[server]]\naddress = \"{}\"\nmac = \"{}\"\n", other.address, mac(other.mac));

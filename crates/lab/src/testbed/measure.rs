@@ -1,10 +1,10 @@
-//! Partition/Aggregate on a testbed, one variant of a scenario after the other, and the same simulated.
+//! A scenario's applications on a testbed, one variant after the other, and the same simulated.
 
 use super::live::{Live, Progress};
-use super::{Origin, Plan, bridge, pa};
+use super::{Origin, Plan, bridge, flows, pa};
 use crate::records::Existing;
-use crate::run::{self, Job, Options};
-use crate::scenario::Variant;
+use crate::run::{self, Figures, Job, Options, Streams};
+use crate::scenario::FlowControl;
 use crate::switch::status::Status;
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::fabric::Report;
@@ -111,18 +111,42 @@ pub struct Cell {
     pub simulated: Option<Simulated>,
 }
 
-/// Runs one variant; `origin` is where it comes from.
-///
-/// # Errors
-/// What the system refused; the testbed is down again.
-pub fn measure(variant: &Variant, origin: &Origin, simulate: bool, progress: Progress<'_>) -> io::Result<Cell> {
-    let (plan, stop) = (Plan::new(&variant.scenario).map_err(io::Error::other)?, progress.stop);
-    let mut live = Live::up(&plan, origin, progress)?;
+/// What one variant of flows without an end came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct FlowsCell {
+    /// What it was: the settings of the sweep.
+    pub variant: String,
+    /// LL, LZ, ZL or ZZ.
+    pub flow_control: String,
+    /// Whether frames between machines need credits.
+    pub credits: bool,
+    /// How fast each was, after the warm-up.
+    pub streams: Streams,
+    /// How long was measured.
+    pub measured_s: f64,
+    /// Datagrams sent and received in the whole run; the rest was lost, or on its way when it ended.
+    pub datagrams: [u64; 2],
+    /// Where frames were lost.
+    pub lost: Lost,
+    /// The most frames that a machine's receive queue held, where there are credits.
+    pub received_max_frames: Option<u64>,
+    /// The fabric.
+    pub fabric: FabricFigures,
+    /// The same simulated, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<Streams>,
+}
+
+/// Builds a testbed, has its applications `run`, counts, removes it.
+fn in_testbed<T>(
+    plan: &Plan,
+    origin: &Origin,
+    progress: Progress<'_>,
+    run: impl FnOnce(&Live) -> Result<(T, BTreeMap<String, u64>), pa::PaError>,
+) -> io::Result<(T, Vec<Status>, FabricFigures, Lost)> {
+    let mut live = Live::up(plan, origin, progress)?;
     let counters = live.made().and_then(|made| Ok(bridge::Counters::open(&made)?));
-    let outcome = match plan.has_guests() {
-        true => pa::run_in_guests(&plan, &live.holder(), stop),
-        false => pa::run(&plan.scenario, &pa::places(&plan), stop).map(|outcome| (outcome, BTreeMap::new())),
-    };
+    let outcome = run(&live);
     // Before anything ends: what is on its way then is lost.
     let statuses = live.statuses();
     let of_bridges = counters.and_then(|mut c| Ok(c.read()?));
@@ -134,15 +158,64 @@ pub fn measure(variant: &Variant, origin: &Origin, simulate: bool, progress: Pro
     let mut lost = Lost::of(&statuses, &fabric);
     lost.add_bridges(of_bridges?);
     lost.add_guests(of_guests);
-    let simulated = if simulate { Some(simulated(&plan, stop)?) } else { None };
+    Ok((outcome, statuses, fabric, lost))
+}
+
+fn name_of(flow_control: FlowControl) -> String {
+    format!("{flow_control:?}").to_uppercase()
+}
+
+/// Runs one variant of a scenario of queries; `origin` is where it comes from.
+///
+/// # Errors
+/// What the system refused; the testbed is down again.
+pub fn measure(plan: &Plan, label: &str, origin: &Origin, simulate: bool, progress: Progress<'_>) -> io::Result<Cell> {
+    let stop = progress.stop;
+    let (outcome, statuses, fabric, lost) = in_testbed(plan, origin, progress, |live| match plan.has_guests() {
+        true => pa::run_in_guests(plan, &live.holder(), stop),
+        false => pa::run(&plan.scenario, &pa::places(plan), stop).map(|outcome| (outcome, BTreeMap::new())),
+    })?;
+    let simulated = if simulate { Some(Simulated::of(&simulated(plan, stop)?)) } else { None };
     Ok(Cell {
-        variant: variant.label.clone(),
-        flow_control: format!("{:?}", plan.flow_control).to_uppercase(),
+        variant: label.to_owned(),
+        flow_control: name_of(plan.flow_control),
         figures: outcome.figures(),
         lost,
         held_back: statuses.iter().flat_map(|s| &s.ports).map(|p| p.held_back).sum(),
         fabric,
         simulated,
+    })
+}
+
+/// Runs one variant of a scenario of flows without an end.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_flows(
+    plan: &Plan,
+    label: &str,
+    origin: &Origin,
+    simulate: bool,
+    progress: Progress<'_>,
+) -> io::Result<FlowsCell> {
+    let stop = progress.stop;
+    let (outcome, statuses, fabric, lost) =
+        in_testbed(plan, origin, progress, |_| Ok((flows::run(plan, &pa::places(plan), stop)?, BTreeMap::new())))?;
+    let queues = statuses.iter().flat_map(|s| &s.ports).flat_map(|p| &p.counters);
+    Ok(FlowsCell {
+        variant: label.to_owned(),
+        flow_control: name_of(plan.flow_control),
+        credits: plan.scenario.zcredit.enabled,
+        streams: outcome.streams,
+        measured_s: outcome.measured.as_secs_f64(),
+        datagrams: outcome.datagrams,
+        lost,
+        received_max_frames: queues
+            .filter(|(name, _)| name.as_str() == "credit_queued_max")
+            .map(|(_, most)| *most)
+            .max(),
+        fabric,
+        simulated: if simulate { Some(simulated(plan, stop)?.streams) } else { None },
     })
 }
 
@@ -231,18 +304,23 @@ impl Lost {
     }
 }
 
-fn simulated(plan: &Plan, stop: &AtomicBool) -> io::Result<Simulated> {
+fn simulated(plan: &Plan, stop: &AtomicBool) -> io::Result<Figures> {
     let job = Job { scenario: plan.scenario.clone(), axes: Vec::new(), axis_keys: Vec::new(), inputs: Vec::new() };
     let options = Options { threads: 1, out: None, existing: Existing::Refuse, interrupt: stop, progress: &mut |_| {} };
     let outcome = run::run(&job, options).map_err(|e| io::Error::other(e.to_string()))?;
     let outcome = outcome.ok_or_else(|| io::Error::other("the simulation kept no result"))?;
-    let figures = run::Figures::of(&job, &outcome);
-    let ms = |us: f64| us / 1e3;
-    Ok(Simulated {
-        mean_ms: figures.queries.as_ref().map(|q| ms(q.mean_us)),
-        median_ms: figures.queries.as_ref().map(|q| ms(q.p50_us)),
-        timeouts: figures.timeouts,
-        lost_virtual: figures.losses_virtual,
-        lost_physical: figures.losses_physical,
-    })
+    Ok(Figures::of(&job, &outcome))
+}
+
+impl Simulated {
+    fn of(figures: &Figures) -> Simulated {
+        let ms = |us: f64| us / 1e3;
+        Simulated {
+            mean_ms: figures.queries.as_ref().map(|q| ms(q.mean_us)),
+            median_ms: figures.queries.as_ref().map(|q| ms(q.p50_us)),
+            timeouts: figures.timeouts,
+            lost_virtual: figures.losses_virtual,
+            lost_physical: figures.losses_physical,
+        }
+    }
 }

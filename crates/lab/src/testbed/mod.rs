@@ -2,13 +2,14 @@
 //! fabric in real time. This is where the simulated and the real world are paired.
 //!
 //! [`Plan`] says, from the scenario alone, what there is to be: servers, tenants, names and addresses. [`fabric`] is the
-//! scenario's physical network as the data plane runs it, [`pa`] its applications over real sockets, [`guest`] a virtual
-//! machine. [`live`] brings a testbed up and down, with the [`files`] of its programs; [`measure`] does all of that for each
+//! scenario's physical network as the data plane runs it, [`pa`] its queries over real sockets, [`flows`] its flows without an end,
+//! [`guest`] a virtual machine. [`live`] brings a testbed up and down, with the [`files`] of its programs; [`measure`] does all of that for each
 //! variant of a scenario; [`remains`] is what killed runs left.
 
 mod bridge;
 pub mod fabric;
 pub mod files;
+pub mod flows;
 pub mod guest;
 pub mod iperf;
 pub mod live;
@@ -21,6 +22,6 @@ pub mod remains;
 mod slowed;
 
 pub use origin::Origin;
-pub use plan::{PREFIX, Plan, Server, Tenant};
+pub use plan::{Application, PREFIX, Plan, Server, Tenant};
 pub use program::Program;
 pub use slowed::slowed;

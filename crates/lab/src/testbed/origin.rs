@@ -13,13 +13,14 @@ pub struct Origin {
     file: PathBuf,
     source: Arc<[u8]>,
     overrides: Vec<String>,
-    number: usize,
+    /// None for the scenario as it is without its sweep.
+    number: Option<usize>,
     inputs: Vec<(PathBuf, Arc<[u8]>)>,
 }
 
 impl Origin {
-    /// Of variant `number`, once `loaded`, from `file`, was expanded.
-    pub fn new(file: &Path, loaded: &Loaded, number: usize) -> Origin {
+    /// Of variant `number`, once `loaded`, from `file`, was expanded; of what all variants are made from where absent.
+    pub fn new(file: &Path, loaded: &Loaded, number: Option<usize>) -> Origin {
         Origin {
             file: file.canonicalize().unwrap_or_else(|_| file.to_owned()),
             source: loaded.source.as_bytes().into(),
@@ -41,7 +42,7 @@ impl Origin {
 
     fn words_at(&self, file: &Path) -> Vec<String> {
         let overrides = self.overrides.iter().flat_map(|o| ["--set".to_owned(), o.clone()]);
-        let number = ["--number".into(), self.number.to_string()];
+        let number = self.number.into_iter().flat_map(|n| ["--number".into(), n.to_string()]);
         [file.display().to_string()].into_iter().chain(overrides).chain(number).collect()
     }
 
@@ -83,7 +84,7 @@ mod tests {
             file: "/a/b/s.toml".into(),
             source: Arc::from(&b"s"[..]),
             overrides: vec!["x=it's".into()],
-            number: 3,
+            number: Some(3),
             inputs: vec![("../x.txt".into(), Arc::from(&b"x"[..])), ("/y.txt".into(), Arc::from(&b"y"[..]))],
         };
         assert_eq!(origin.guest_words(), ["/scenario/a/b/s.toml", "--set", "x=it's", "--number", "3"]);

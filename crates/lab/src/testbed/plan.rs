@@ -3,6 +3,7 @@
 use super::guest::GUESTS_MAX;
 use super::slowed;
 use crate::build;
+use crate::formats::HpccLink;
 use crate::scenario::{
     FlowControl, FramingKind, LINK_RATE_MIN, Link, Result, Scenario, Shape, TenantKind, Transport, VirtualSwitch,
     Workload,
@@ -61,6 +62,45 @@ pub struct Server {
     pub tenants: Vec<Tenant>,
 }
 
+/// What runs between the tenants of a testbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Application {
+    /// Partition/Aggregate and background flows: [`super::pa`].
+    Queries,
+    /// Flows without an end: [`super::flows`].
+    Flows,
+}
+
+impl Application {
+    fn of(scenario: &Scenario) -> Result<Application> {
+        if scenario.workloads.iter().any(|w| matches!(w, Workload::Permutation(_))) {
+            super::flows::flows(scenario)?;
+            if scenario.duration.is_none() {
+                let e = scenario.places.error("scenario.duration", "flows without an end are measured for some time");
+                return Err(e.expected("scenario.duration"));
+            }
+            return Ok(Application::Flows);
+        }
+        for w in &scenario.workloads {
+            match w {
+                Workload::PartitionAggregate2(_) => {}
+                Workload::Background(w) if w.transport == Transport::Tcp => {}
+                Workload::Background(_) => {
+                    return Err(scenario.places.error("workload", "the testbed's background flows are TCP's"));
+                }
+                other => {
+                    let kind = other.kind();
+                    let message = format!("the testbed has no real application for workload `{kind}`");
+                    return Err(scenario.places.error("workload", message).hint(
+                        "it runs partition-aggregate-2 (Crisan 2014, 4.5.1: the prototype's two tiers) and background, or permutation",
+                    ));
+                }
+            }
+        }
+        Ok(Application::Queries)
+    }
+}
+
 /// A testbed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -74,6 +114,8 @@ pub struct Plan {
     pub tenants: TenantKind,
     /// What a server's virtual switch is.
     pub switch: VirtualSwitch,
+    /// What runs between them.
+    pub application: Application,
     /// Which networks hold frames back.
     pub flow_control: FlowControl,
     /// After how long without movement a link's watchdog acts, and lets go again.
@@ -118,43 +160,36 @@ impl Plan {
             let e = scenario.places.error("testbed.switch", "a Linux bridge holds nobody back");
             return Err(e.expected("\"zvale\", or scenario.flow_control = \"LL\""));
         }
-        if scenario.zcredit.enabled {
+        if scenario.testbed.switch == VirtualSwitch::Bridge && scenario.zcredit.enabled {
+            let e = scenario.places.error("zcredit.enabled", "a Linux bridge has no credits");
+            return Err(e.expected("testbed.switch = \"zvale\", or no [zcredit]"));
+        }
+        if scenario.zcredit.enabled && !scenario.vswitch.lossless {
             let e = scenario
                 .places
-                .error("zcredit.enabled", "the testbed's servers have no credits: only simulated ones do");
-            return Err(e.expected("false, or no [zcredit]"));
+                .error("zcredit.enabled", "what waits for credits would be dropped in lossy virtual switches");
+            return Err(e.expected("scenario.flow_control = \"ZZ\" or \"ZL\", or no [zcredit]"));
         }
-        if !scenario.vswitch.slow.is_empty() {
-            let message = "the testbed's machines are as fast as they are: only simulated ones can be slow to receive";
+        let application = Application::of(scenario)?;
+        if application == Application::Queries && !scenario.vswitch.slow.is_empty() {
+            let message =
+                "the programs that answer queries read as fast as they can: only those of flows can be slow to receive";
             return Err(scenario.places.error("vswitch.slow", message).expected("no [[vswitch.slow]]"));
         }
-        for w in &scenario.workloads {
-            match w {
-                Workload::PartitionAggregate2(_) => {}
-                Workload::Background(w) if w.transport == Transport::Tcp => {}
-                Workload::Background(_) => {
-                    return refuse("workload", "the testbed's background flows are TCP's".into());
-                }
-                other => {
-                    let kind = other.kind();
-                    let message = format!("the testbed has no real application for workload `{kind}`");
-                    return Err(scenario.places.error("workload", message).hint(
-                        "it runs partition-aggregate-2 (Crisan 2014, 4.5.1: the prototype's two tiers) and background",
-                    ));
-                }
-            }
-        }
-        if scenario.testbed.slowdown > 1 && matches!(scenario.topology.shape, Shape::Hpcc { .. }) {
-            return refuse(
-                "testbed.slowdown",
-                "links of a topology file have their own rates: write slower ones".into(),
-            );
+        if guests && application == Application::Flows {
+            let e = scenario.places.error("testbed.tenants", "flows are run between namespaces");
+            return Err(e.expected("\"namespaces\""));
         }
         let slow = slowed(scenario);
+        let of_file: &[HpccLink] = match &slow.topology.shape {
+            Shape::Hpcc { file } => &file.content.links,
+            _ => &[],
+        };
+        let of_file = of_file.iter().flat_map(|l| [("rate", l.rate < LINK_RATE_MIN), ("delay", l.delay > DELAY_MAX)]);
         let of_level = |l: &Link| [("rate", l.rate < LINK_RATE_MIN), ("delay", l.delay > DELAY_MAX)];
         let boxes = [slow.switch.delay, slow.adapter.delay, slow.pfc.response].map(|d| ("delay", d > DELAY_MAX));
         let links = slow.topology.levels.iter().chain([&slow.topology.link]).flat_map(of_level);
-        if let Some((what, _)) = links.chain(boxes).find(|l| l.1) {
+        if let Some((what, _)) = links.chain(boxes).chain(of_file).find(|l| l.1) {
             let (rate, delay) = (LINK_RATE_MIN.as_bps(), DELAY_MAX.as_secs_f64());
             return Err(scenario
                 .places
@@ -179,6 +214,7 @@ impl Plan {
             servers,
             tenants: slow.testbed.tenants,
             switch: slow.testbed.switch,
+            application,
             flow_control: slow.flow_control(),
             watchdog: [DETECTION_TIME, RESTORATION_TIME].map(|time| {
                 // In slow motion pauses are longer, and so is what makes one suspect.

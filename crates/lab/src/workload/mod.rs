@@ -13,6 +13,7 @@ pub(crate) mod two_tier;
 use crate::build::Plan;
 use crate::scenario::{Scenario, Transport, Warning, Workload};
 pub use incast::bound as incast_bound;
+pub(crate) use planned::permutation_pairs;
 use sluicenet_node::guest::SocketId;
 use sluicenet_node::packet::{Address, FlowKey};
 use sluicenet_node::server::{App, Core, Event, Open, QueryRecord};

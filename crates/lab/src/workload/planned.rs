@@ -4,7 +4,7 @@ use super::{
     Context, ENDLESS, FLOW, Heard, Maker, PERMUTATION, POISSON, Ports, Share, connect, fresh, kept, named, service,
 };
 use crate::formats::{ConnectionMatrix, Start, TriggerKind};
-use crate::scenario::{Flow, FlowFile, FlowFileContent, Pattern, Permutation, Poisson, Priority, Transport, Warning};
+use crate::scenario::{Flow, FlowFile, FlowFileContent, Pattern, Permutation, Poisson, Scenario, Transport, Warning};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
 use sluicenet_node::server::Core;
@@ -221,13 +221,13 @@ fn derangement(n: u32, rng: &mut Rng) -> Vec<u32> {
     to
 }
 
-/// Every host to one other.
-pub(crate) fn permutation(cx: &Context<'_>, w: &Permutation) -> Maker {
-    let n = cx.inner_hosts();
+/// Who sends to whom: a server and the machine of it, and the other server.
+pub(crate) fn permutation_pairs(scenario: &Scenario, number: u8, w: &Permutation) -> Vec<(HostId, u8, HostId)> {
+    let n = scenario.topology.counts().hosts;
     let pairs: Vec<(u32, u32)> = match &w.pattern {
         Pattern::Stride(s) => (0..n).map(|i| (i, ((i as u64 + *s as u64) % n as u64) as u32)).collect(),
         Pattern::Random => {
-            let to = derangement(n, &mut Rng::from_words(&[cx.seed(), 0x5045_524d, cx.number as u64]));
+            let to = derangement(n, &mut Rng::from_words(&[scenario.seed, 0x5045_524d, number as u64]));
             (0..n).zip(to).collect()
         }
         Pattern::File(f) => f.content.to_vec(),
@@ -237,23 +237,24 @@ pub(crate) fn permutation(cx: &Context<'_>, w: &Permutation) -> Maker {
     let mut machine = |src: HostId| {
         let nth = begun.entry(src).or_default();
         *nth += 1;
-        if w.per_vm && src < n { ((*nth - 1) % cx.scenario.server.vms) as u8 } else { 0 }
+        if w.per_vm && src < n { ((*nth - 1) % scenario.server.vms) as u8 } else { 0 }
     };
-    let flows = pairs
+    pairs.into_iter().filter(|(src, dst)| src != dst).map(|(src, dst)| (src, machine(src), dst)).collect()
+}
+
+/// Every host to one other.
+pub(crate) fn permutation(cx: &Context<'_>, w: &Permutation) -> Maker {
+    let flows = permutation_pairs(cx.scenario, cx.number, w)
         .into_iter()
-        .filter(|(src, dst)| src != dst)
-        .map(|(src, dst)| Planned {
+        .map(|(src, src_vm, dst)| Planned {
             src,
-            src_vm: machine(src),
+            src_vm,
             dst,
             bytes: w.bytes.map(|b| b.as_bytes()),
             start: Some(Instant(w.start.as_ps() + w.stagger.as_ps() * src as u64)),
             transport: w.transport,
             pace: w.rate,
-            priority: match w.priority {
-                Priority::Fixed(p) => p,
-                Priority::PerHost => (src % 8) as u8,
-            },
+            priority: w.priority_of(src),
             kind: PERMUTATION,
             kept: false,
             send_done: None,

@@ -1,19 +1,21 @@
 //! `testbed`: a scenario between real tenants on this machine, joined by its fabric in real time.
 
+mod flows;
 mod iperf;
 mod pa;
 mod programs;
+mod variants;
 
 use super::failure::Failure;
 use super::table::Table;
 use super::{Global, Overrides, interrupt, output};
-use crate::scenario::Scenario;
+use crate::scenario::{Loaded, Scenario};
 use crate::testbed::files::Place;
 use crate::testbed::live::{Live, Progress};
 use crate::testbed::remains::clean;
-use crate::testbed::{Origin, PREFIX, Plan, Tenant};
+use crate::testbed::{Application, Origin, PREFIX, Plan, Tenant};
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
@@ -33,6 +35,8 @@ enum What {
     Up(Up),
     /// Partition/Aggregate between the tenants' sockets, for every variant of the scenario; builds and removes the testbed
     Pa(pa::Pa),
+    /// Flows without an end between the tenants' sockets, for every variant; builds and removes the testbed
+    Flows(flows::Flows),
     /// iperf3 between two tenants of the testbed that is up
     Iperf(iperf::Iperf),
     /// Remove the testbed that is up
@@ -100,6 +104,7 @@ impl Testbed {
         match self.what {
             What::Up(up) => up.main(global),
             What::Pa(pa) => pa.main(global),
+            What::Flows(flows) => flows.main(global),
             What::Iperf(iperf) => iperf.main(global),
             What::Down => down(global),
             What::Sh(sh) => sh.main(),
@@ -108,6 +113,15 @@ impl Testbed {
             What::Tenant(part) => part.main(),
             What::Edges => programs::edges(),
         }
+    }
+}
+
+/// What a scenario is made from, without its sweep, on a testbed.
+pub(super) fn run_base(file: &Path, loaded: &Loaded, global: Global) -> Result<(), Failure> {
+    let cells = variants::cells(file, loaded, false)?;
+    match cells[0].plan.application {
+        Application::Queries => pa::queries(&cells, false, global),
+        Application::Flows => flows::flows(&cells, false, global),
     }
 }
 
@@ -144,7 +158,7 @@ impl Up {
         };
         let variant = &variants[number];
         let plan = Plan::new(&variant.scenario)?;
-        let origin = Origin::new(&self.file, &loaded, number);
+        let origin = Origin::new(&self.file, &loaded, Some(number));
         let say = |what: &str| if_loud(global, what);
         let live = Live::up(&plan, &origin, Progress { say: &say, stop: interrupt::flag() });
         live.map_err(|e| match e.kind() {

@@ -1,15 +1,13 @@
 //! `testbed pa`: the queries of every variant of a scenario, between the tenants of a testbed.
 
-use super::{failed, if_loud};
+use super::variants::{OnTestbed, cells, measured, verdict};
 use crate::cli::failure::Failure;
 use crate::cli::table::{Table, count};
-use crate::cli::{Global, Overrides, interrupt, output};
+use crate::cli::{Global, Overrides, output};
 use crate::scenario::Scenario;
-use crate::testbed::live::Progress;
+use crate::testbed::Application;
 use crate::testbed::measure::{Cell, measure};
-use crate::testbed::{Origin, Plan};
 use serde::Serialize;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -38,52 +36,30 @@ struct Printed {
 impl Pa {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
-        let variants = loaded.expand_sweep()?;
-        let mut printed: Option<Printed> = None;
-        for (i, variant) in variants.iter().enumerate() {
-            let plan = Plan::new(&variant.scenario)?;
-            if !global.quiet {
-                let label = if variant.label.is_empty() { &variant.scenario.name } else { &variant.label };
-                output::note(&format!("{} of {}: {label}", i + 1, variants.len()));
-            }
-            let origin = Origin::new(&self.file, &loaded, i);
-            let say = |what: &str| if_loud(global, what);
-            let progress = Progress { say: &say, stop: interrupt::flag() };
-            let cell = match measure(variant, &origin, self.simulate, progress) {
-                Err(e) if e.kind() == ErrorKind::Interrupted => break,
-                cell => cell.map_err(failed)?,
-            };
-            let printed = printed.get_or_insert_with(|| Printed {
-                scenario: variant.scenario.name.clone(),
-                servers: plan.servers.len(),
-                tenants: plan.tenants().count(),
-                guests: plan.has_guests(),
-                link_bps: plan.servers.first().map_or(0, |s| s.rate.as_bps()),
-                cells: Vec::new(),
-            });
-            printed.cells.push(cell);
-            if interrupt::raised() {
-                break;
-            }
-        }
-        let Some(printed) = printed else {
-            return Err(Failure::Interrupted("nothing was measured".into()));
-        };
-        if global.json {
-            output::json(&printed);
-        } else {
-            output::print(&table(&printed, self.simulate));
-        }
-        if interrupt::raised() {
-            return Err(Failure::Interrupted("the figures are of the part that was run".into()));
-        }
-        let lossless = printed.cells.iter().filter(|c| c.flow_control == "ZZ");
-        let lost: u64 = lossless.map(|c| c.lost.total()).sum();
-        if lost > 0 {
-            return Err(Failure::Failed(format!("{lost} frames were lost where none may be (ZZ)")));
-        }
-        Ok(())
+        queries(&cells(&self.file, &loaded, true)?, self.simulate, global)
     }
+}
+
+/// Runs variants of a scenario of queries, and prints what they came to.
+pub fn queries(variants: &[OnTestbed], simulate: bool, global: Global) -> Result<(), Failure> {
+    let cells = measured(variants, Application::Queries, global, |cell, progress| {
+        measure(&cell.plan, &cell.label, &cell.origin, simulate, progress)
+    })?;
+    let plan = &variants[0].plan;
+    let printed = Printed {
+        scenario: plan.scenario.name.clone(),
+        servers: plan.servers.len(),
+        tenants: plan.tenants().count(),
+        guests: plan.has_guests(),
+        link_bps: plan.servers.first().map_or(0, |s| s.rate.as_bps()),
+        cells,
+    };
+    if global.json {
+        output::json(&printed);
+    } else {
+        output::print(&table(&printed, simulate));
+    }
+    verdict(printed.cells.iter().map(|c| (c.flow_control.as_str(), c.lost.total())))
 }
 
 fn table(printed: &Printed, simulate: bool) -> String {

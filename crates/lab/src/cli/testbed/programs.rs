@@ -24,16 +24,17 @@ struct Of {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// The number of the variant
-    #[arg(long, default_value_t = 0)]
-    number: usize,
+    /// The number of the variant; what all are made from where absent
+    #[arg(long)]
+    number: Option<usize>,
 }
 
 impl Of {
     fn plan(&self) -> Result<Plan, Failure> {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
+        let Some(number) = self.number else { return Ok(Plan::new(&loaded.scenario)?) };
         let variants = loaded.expand_sweep()?;
-        let variant = variants.get(self.number).ok_or_else(|| Failure::Input("there is no such variant".into()))?;
+        let variant = variants.get(number).ok_or_else(|| Failure::Input("there is no such variant".into()))?;
         Ok(Plan::new(&variant.scenario)?)
     }
 }

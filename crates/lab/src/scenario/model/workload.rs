@@ -244,6 +244,16 @@ pub struct Permutation {
     pub per_vm: bool,
 }
 
+impl Permutation {
+    /// The priority of what a host sends.
+    pub fn priority_of(&self, host: u32) -> u8 {
+        match self.priority {
+            Priority::Fixed(p) => p,
+            Priority::PerHost => (host % 8) as u8,
+        }
+    }
+}
+
 /// One flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Flow {

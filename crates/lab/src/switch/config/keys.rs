@@ -15,6 +15,7 @@ pub(crate) static ROOT: Spec = Spec {
         k("overlay", Table(&OVERLAY), OVERLAY.doc),
         k("network", Tables(&[&NETWORK]), NETWORK.doc),
         k("server", Tables(&[&SERVER]), SERVER.doc),
+        k("zcredit", Table(&ZCREDIT), ZCREDIT.doc),
     ],
 };
 
@@ -155,5 +156,28 @@ pub(super) static SERVER: Spec = Spec {
     keys: &[
         k("address", Text, "its IPv4 address in the physical network"),
         k("mac", Text, "the address of the next hop towards it"),
+    ],
+};
+
+pub(super) static ZCREDIT: Spec = Spec {
+    name: "zcredit",
+    doc: "credits between machines of the overlay: what is sent in a lossless class of [switch] is sent when its receiver has granted \
+          room for it; at all servers or at none",
+    keys: &[
+        k(
+            "rx_queue",
+            Count(1, 1 << 16),
+            "frames that a machine's receive queue holds: as many may be on their way to it; 512 where absent",
+        ),
+        k(
+            "batch",
+            Count(1, 1 << 16),
+            "credits of a turn, and of a grant where there is need of so many; 8 where absent, or `rx_queue` where that is less",
+        ),
+        k(
+            "tx_queue",
+            Count(1, 1 << 16),
+            "frames of a machine that may wait for credits, a quarter of them for one other; 1024 where absent",
+        ),
     ],
 };

@@ -9,8 +9,8 @@ pub use port::{PortConfig, PortKind, port_from_words};
 
 use crate::scenario::section::Section;
 use crate::scenario::tree::Document;
-use crate::scenario::{Error, Result};
-use keys::{NETWORK, OVERLAY, SERVER, SWITCH, UPLINK, WATCHDOG};
+use crate::scenario::{Error, Result, ZCredit};
+use keys::{NETWORK, OVERLAY, SERVER, SWITCH, UPLINK, WATCHDOG, ZCREDIT};
 use port::{checked_name, port};
 use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_proto::frame::PrioritySet;
@@ -97,6 +97,21 @@ pub struct OverlayConfig {
     pub networks: Vec<(u16, u32)>,
     /// Other servers, and the next hop towards each.
     pub servers: Vec<(Ipv4Addr, [u8; 6])>,
+    /// Credits between machines of the overlay.
+    pub credits: Option<Credits>,
+}
+
+/// Credits between machines of the overlay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credits {
+    /// Frames that a machine's receive queue holds.
+    pub rx_queue: u32,
+    /// Credits of a turn.
+    pub batch: u32,
+    /// Frames of a machine that may wait for credits.
+    pub tx_queue: u32,
+    /// Priorities in which frames need credits.
+    pub classes: PrioritySet,
 }
 
 /// How the log is written.
@@ -221,7 +236,7 @@ fn vale_config(root: &Section<'_>, switch: &Section<'_>, ports: usize) -> Result
 fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<UplinkConfig>> {
     let section = root.section("uplink", &UPLINK)?;
     if !root.has("uplink") {
-        for name in ["overlay", "network", "server"] {
+        for name in ["overlay", "network", "server", "zcredit"] {
             if root.has(name) {
                 return Err(root.error(name, format!("[{name}] without [uplink]")));
             }
@@ -242,12 +257,34 @@ fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<U
         response: section.positive("response")?.unwrap_or(RESPONSE),
         lossless,
         buffer: section.buffer("buffer")?.map(|bytes| bytes.as_bytes() as u32),
-        overlay: if root.has("overlay") { Some(overlay(root, path)?) } else { None },
+        overlay: match root.has("overlay") {
+            true => Some(overlay(root, vale, path)?),
+            false if root.has("zcredit") => {
+                return Err(
+                    root.error("zcredit", "[zcredit] without [overlay]: credits are given to machines of an overlay")
+                );
+            }
+            false => None,
+        },
     }))
 }
 
-fn overlay(root: &Section<'_>, path: &Path) -> Result<OverlayConfig> {
+fn credits(root: &Section<'_>, vale: &ValeConfig) -> Result<Option<Credits>> {
+    let section = root.section("zcredit", &ZCREDIT)?;
+    if !root.has("zcredit") {
+        return Ok(None);
+    }
+    if vale.lossless.is_empty() {
+        let why = "no priority of [switch] is lossless: frames that wait for credits would be dropped before them";
+        return Err(root.error("zcredit", why));
+    }
+    let ZCredit { rx_queue, batch, tx_queue, .. } = crate::scenario::credit_numbers(&section)?;
+    Ok(Some(Credits { rx_queue, batch, tx_queue, classes: vale.lossless }))
+}
+
+fn overlay(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<OverlayConfig> {
     let section = root.section("overlay", &OVERLAY)?;
+    let credits = credits(root, vale)?;
     let wanted = |name: &str| section.text(name)?.ok_or_else(|| section.missing(name));
     let (mut networks, mut servers): (Vec<(u16, u32)>, Vec<_>) = (Vec::new(), Vec::new());
     for (table, span) in root.tables("network")? {
@@ -277,6 +314,7 @@ fn overlay(root: &Section<'_>, path: &Path) -> Result<OverlayConfig> {
         key: key_of(&section, "key", path)?,
         networks,
         servers,
+        credits,
     })
 }
 

@@ -120,6 +120,15 @@ fn what_is_wrong_is_refused_with_its_line() {
             "2 ports have a `mac`",
         ),
         (&format!("{port}{port}"), 4, "two ports are called `a`"),
+        (&format!("{UPLINK}[zcredit]\nrx_queue = 0"), 10, "out of range"),
+        (&format!("{UPLINK}[zcredit]\nrx_queue = 4\nbatch = 5"), 11, "does not fit a receive queue of 4"),
+        (&format!("[switch]\nlossless = []\n{UPLINK}[zcredit]"), 11, "no priority of [switch] is lossless"),
+        ("[zcredit]\nrx_queue = 8", 1, "[zcredit] without [uplink]"),
+        (
+            "[uplink]\ndevice = \"u\"\nmac = \"02:00:00:00:00:01\"\nrate = \"1 Gb/s\"\n[zcredit]",
+            5,
+            "[zcredit] without [overlay]",
+        ),
         ("port = 3", 1, "a list of tables"),
         ("[switch\n", 1, "this is not TOML"),
     ] {

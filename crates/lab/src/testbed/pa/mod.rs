@@ -13,6 +13,7 @@ mod stream;
 pub use guests::run_in_guests;
 pub use part::{Cues, Part, own_edges, sum_of, together};
 pub use sockets::Place;
+pub(super) use sockets::{Namespaces, Style};
 
 use super::{Plan, Tenant};
 use crate::records::stats::{mean_over_seeds, percentile};
@@ -64,7 +65,7 @@ pub enum PaError {
 }
 
 impl PaError {
-    fn io(what: &str, e: &io::Error) -> PaError {
+    pub(super) fn io(what: &str, e: &io::Error) -> PaError {
         PaError::Io { what: what.into(), why: e.to_string() }
     }
 }

@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 
 /// Where named namespaces are.
@@ -25,7 +25,7 @@ pub struct Place {
 
 /// How sockets are made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Style {
+pub(in crate::testbed) struct Style {
     /// By the kernel's name.
     pub congestion: &'static str,
     /// Whether short segments wait (RFC 896).
@@ -35,7 +35,7 @@ pub(super) struct Style {
 }
 
 /// The thread's way between namespaces.
-pub(super) struct Namespaces {
+pub(in crate::testbed) struct Namespaces {
     known: BTreeMap<Option<String>, File>,
     here: Option<String>,
 }
@@ -85,6 +85,15 @@ impl Namespaces {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(stream),
             Err(e) => Err(PaError::io(&what(), &e.into())),
         }
+    }
+
+    /// A socket of datagrams, which blocks.
+    pub fn datagrams(&mut self, at: &Place, port: u16, style: Style) -> Result<UdpSocket, PaError> {
+        let what = || format!("a datagram socket at {}:{port}", at.address);
+        self.enter(&at.namespace)?;
+        let socket = UdpSocket::bind((at.address, port)).map_err(|e| PaError::io(&what(), &e))?;
+        sockopt::set_ip_tos(&socket, style.priority << 5).map_err(|e| PaError::io("IP_TOS", &e.into()))?;
+        Ok(socket)
     }
 
     fn socket(&mut self, at: &Place, port: u16, style: Style, what: &str) -> Result<std::os::fd::OwnedFd, PaError> {

@@ -1,0 +1,108 @@
+//! `testbed flows`: the flows without an end of every variant of a scenario, between the tenants of a testbed.
+
+use super::variants::{OnTestbed, cells, measured, verdict};
+use crate::cli::failure::Failure;
+use crate::cli::table::{Table, count};
+use crate::cli::{Global, Overrides, output};
+use crate::scenario::Scenario;
+use crate::testbed::Application;
+use crate::testbed::measure::{FlowsCell, measure_flows};
+use serde::Serialize;
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Flows {
+    /// The scenario
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Simulate every variant, too, and print that beside
+    #[arg(long)]
+    simulate: bool,
+}
+
+/// What `flows` prints.
+#[derive(Serialize)]
+struct Printed {
+    scenario: String,
+    servers: usize,
+    tenants: usize,
+    link_bps: u64,
+    cells: Vec<FlowsCell>,
+}
+
+impl Flows {
+    pub fn main(self, global: Global) -> Result<(), Failure> {
+        let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
+        flows(&cells(&self.file, &loaded, true)?, self.simulate, global)
+    }
+}
+
+/// Runs variants of a scenario of flows, and prints what they came to.
+pub fn flows(variants: &[OnTestbed], simulate: bool, global: Global) -> Result<(), Failure> {
+    let cells = measured(variants, Application::Flows, global, |cell, progress| {
+        measure_flows(&cell.plan, &cell.label, &cell.origin, simulate, progress)
+    })?;
+    let plan = &variants[0].plan;
+    let printed = Printed {
+        scenario: plan.scenario.name.clone(),
+        servers: plan.servers.len(),
+        tenants: plan.tenants().count(),
+        link_bps: plan.servers.first().map_or(0, |s| s.rate.as_bps()),
+        cells,
+    };
+    if global.json {
+        output::json(&printed);
+    } else {
+        output::print(&table(&printed, simulate));
+    }
+    verdict(printed.cells.iter().map(|c| (c.flow_control.as_str(), c.lost.total())))
+}
+
+fn table(printed: &Printed, simulate: bool) -> String {
+    let mut head = vec!["variant", "flow", "from", "to", "Mb/s"];
+    if simulate {
+        head.push("simulated");
+    }
+    let mut flows = Table::new(4, head);
+    let mut all = Table::new(
+        1,
+        vec!["variant", "together", "Jain", "lost virtual", "physical", "edges", "pauses", "longest receive queue"],
+    );
+    for cell in &printed.cells {
+        let name = if cell.variant.is_empty() { &cell.flow_control } else { &cell.variant };
+        for (i, s) in cell.streams.each.iter().enumerate() {
+            let [from, to] =
+                [(s.src_host, s.src_vm), (s.dst_host, s.dst_vm)].map(|(host, vm)| format!("s{host}-t{vm}"));
+            let label = if i == 0 { name.clone() } else { String::new() };
+            let mut row = vec![label, s.transport.clone(), from, to, format!("{:.2}", s.mbps)];
+            if simulate {
+                let simulated = cell.simulated.as_ref().and_then(|all| all.each.get(i));
+                row.push(simulated.map_or("-".into(), |s| format!("{:.2}", s.mbps)));
+            }
+            flows.row(row);
+        }
+        all.row(vec![
+            name.clone(),
+            format!("{:.2} Mb/s", cell.streams.total_mbps),
+            format!("{:.3}", cell.streams.jain),
+            count(cell.lost.virtual_network),
+            count(cell.lost.physical_network),
+            count(cell.lost.edges),
+            count(cell.fabric.stops),
+            cell.received_max_frames.map_or("-".into(), |frames| format!("{} frames", count(frames))),
+        ]);
+    }
+    let late = printed.cells.iter().map(|c| c.fabric.late_share).fold(0.0, f64::max);
+    format!(
+        "\n  {}: {} servers, {} tenants, links of {:.0} Mb/s; payload between real sockets, after the warm-up\n\n{}\n{}\n  \
+         at most {:.2} % of the fabric's events were later than the time of a frame\n",
+        printed.scenario,
+        printed.servers,
+        printed.tenants,
+        printed.link_bps as f64 / 1e6,
+        flows.text(),
+        all.text(),
+        late * 100.0
+    )
+}
