@@ -330,20 +330,29 @@ mod tests {
     }
 
     #[test]
-    fn what_only_simulated_servers_have_is_refused() {
-        let fits = format!("{TREE}{PA}");
-        assert!(plan(&format!("{fits}[zcredit]\nenabled = false\n")).is_ok());
-        for (keys, line, expected) in [
-            ("[zcredit]\nenabled = true\n", "enabled = true", "false, or no [zcredit]"),
-            ("[[vswitch.slow]]\nhost = 1\nrate = \"100 Mb/s\"\n", "[[vswitch.slow]]", "no [[vswitch.slow]]"),
+    fn what_a_testbed_cannot_have_is_refused_with_its_line() {
+        let slow = "[[vswitch.slow]]\nhost = 1\nrate = \"100 Mb/s\"\n";
+        let credits = "[zcredit]\nenabled = true\n";
+        let flows = "[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\n";
+        assert!(plan(&format!("{TREE}{PA}{credits}")).is_ok());
+        let lossy = TREE.replace("ZZ", "LL");
+        let bridge = "[testbed]\nswitch = \"bridge\"\n";
+        for (text, line, expected) in [
+            (format!("{TREE}{PA}{slow}"), "[[vswitch.slow]]", "no [[vswitch.slow]]"),
+            (format!("{lossy}{PA}{credits}{bridge}"), "enabled = true", "testbed.switch = \"zvale\", or no [zcredit]"),
+            (
+                format!("{lossy}{PA}{credits}"),
+                "enabled = true",
+                "scenario.flow_control = \"ZZ\" or \"ZL\", or no [zcredit]",
+            ),
+            (format!("{TREE}{flows}"), "[scenario]", "scenario.duration"),
         ] {
-            let text = format!("{fits}{keys}");
             let e = plan(&text).unwrap_err();
             let d = e.diagnostic();
             // Two lines stand above.
-            let at = 3 + text[..text.find(line).unwrap()].matches('\n').count();
+            let at = text.find(line).map_or(1, |at| 3 + text[..at].matches('\n').count());
             assert_eq!((d.file.as_str(), d.line as usize), ("t.toml", at), "{d:#?}");
-            assert!(d.message.contains("only simulated ones") && d.expected == expected, "{d:#?}");
+            assert_eq!(d.expected, expected, "{d:#?}");
         }
     }
 

@@ -176,7 +176,7 @@ mod tests {
         for transport in ["udp", "tcp"] {
             let plan = plan(&format!(
                 "[[vswitch.slow]]\nhost = 1\nrate = \"2 Mb/s\"\n\
-                 [[workload]]\nkind = \"permutation\"\npattern = {{ stride = 1 }}\ntransport = \"{transport}\"\n"
+                 [[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nstride = 1\ntransport = \"{transport}\"\n"
             ))
             .unwrap();
             let place = |n: u32| Place { namespace: None, address: Ipv4Addr::new(127, 0, 9, n as u8 + 1) };
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn what_real_sockets_cannot_be_is_refused_with_its_place() {
         for (text, why) in [
-            ("[[workload]]\nkind = \"permutation\"\npattern = { stride = 1 }\nbytes = \"1 MB\"\n", "have no end"),
+            ("[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nbytes = \"1 MB\"\n", "have no end"),
             ("[[workload]]\nkind = \"incast\"\nbytes = \"1 KB\"\n", "no real application for workload `incast`"),
         ] {
             let refused = plan(text).map(|_| ()).unwrap_err();
