@@ -124,13 +124,20 @@ impl Plan {
                 .error("zcredit.enabled", "the testbed's servers have no credits: only simulated ones do");
             return Err(e.expected("false, or no [zcredit]"));
         }
+        if scenario.zbridge.enabled {
+            let message = "the testbed's servers have no zBridge: only simulated ones do";
+            return Err(scenario.places.error("zbridge.enabled", message).expected("false, or no [zbridge]"));
+        }
         if !scenario.vswitch.slow.is_empty() {
             let message = "the testbed's machines are as fast as they are: only simulated ones can be slow to receive";
             return Err(scenario.places.error("vswitch.slow", message).expected("no [[vswitch.slow]]"));
         }
         for w in &scenario.workloads {
             match w {
-                Workload::PartitionAggregate2(_) => {}
+                Workload::PartitionAggregate2(w) if w.transport == Transport::Tcp => {}
+                Workload::PartitionAggregate2(_) => {
+                    return refuse("workload", "the testbed's queries are TCP's".into());
+                }
                 Workload::Background(w) if w.transport == Transport::Tcp => {}
                 Workload::Background(_) => {
                     return refuse("workload", "the testbed's background flows are TCP's".into());

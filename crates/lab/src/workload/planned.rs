@@ -121,7 +121,7 @@ impl Server {
         let socket = connect(now, io, ends, (sport, port), f.priority, how);
         let label = FlowLabel { kind: f.kind, query: None };
         io.send(now, socket, f.bytes.unwrap_or(ENDLESS), named(shared.number, index as u64), label);
-        if !f.kept && f.transport == Transport::Tcp && f.bytes.is_some() {
+        if !f.kept && f.transport.connects() && f.bytes.is_some() {
             io.close(now, socket);
         }
     }
@@ -237,7 +237,7 @@ pub(crate) fn permutation(cx: &Context<'_>, w: &Permutation) -> Maker {
     let mut machine = |src: HostId| {
         let nth = begun.entry(src).or_default();
         *nth += 1;
-        if w.per_vm && src < n { ((*nth - 1) % cx.scenario.server.vms) as u8 } else { 0 }
+        if w.per_vm && src < n { ((w.first_vm + *nth - 1) % cx.scenario.server.vms) as u8 } else { 0 }
     };
     let flows = pairs
         .into_iter()
