@@ -293,7 +293,9 @@ fn tcplight_is_refused_where_frames_are_lost_and_nothing_repairs_that() {
     let damaged = pair("flow_control = \"ZZ\"", "tcplight").replace("hosts = 2", "hosts = 2\nbit_error_rate = 1e-9");
     let error = load(&damaged, "test", Path::new(".")).expect_err("damaged").to_string();
     assert!(error.contains("links damage frames"), "{error}");
-    for accepted in ["flow_control = \"ZZ\"", "hypervisor = \"zfabric\"", "flow_control = \"ZL\"\n[zbridge]\nenabled = true"] {
+    for accepted in
+        ["flow_control = \"ZZ\"", "hypervisor = \"zfabric\"", "flow_control = \"ZL\"\n[zbridge]\nenabled = true"]
+    {
         assert!(load(&pair(accepted, "tcplight"), "test", Path::new(".")).is_ok(), "{accepted}");
     }
     for (text, what) in [
@@ -410,7 +412,10 @@ fn where_frames_overtake_each_other_zbridge_puts_them_in_order() {
     let z = o.zbridge.expect("zBridge");
     // A gap alone says nothing here: what is asked for with every 1,024th frame and is only late is sent again for nothing, and no
     // more of it.
-    assert!(o.server_drops.frames(DropReason::BadCrc) > 0 && z.duplicates <= z.resent && z.resent * 10 < z.sent, "{z:?}");
+    assert!(
+        o.server_drops.frames(DropReason::BadCrc) > 0 && z.duplicates <= z.resent && z.resent * 10 < z.sent,
+        "{z:?}"
+    );
 }
 
 #[test]
@@ -418,5 +423,69 @@ fn zbridge_writes_the_same_bytes_on_any_number_of_threads() {
     let settings = ["topology.bit_error_rate=1e-7", "scenario.duration=\"20 ms\"", "scenario.warmup=\"5 ms\""];
     assert_same_bytes("zbridge", |threads, dir| {
         drop(run("fig-5-15-tcplight.toml", &settings, threads, Some(dir.0.clone())));
+    });
+}
+
+#[test]
+fn figure_5_3_a_tcp_tunnel_keeps_a_slow_receiver_from_stopping_its_neighbour() {
+    for transport in ["udp", "tcplight"] {
+        let run = |hypervisor: &str| {
+            let settings = [format!("workload.0.transport={transport}"), format!("scenario.hypervisor={hypervisor}")];
+            let o = run("fig-5-3.toml", &settings.each_ref().map(String::as_str), 1, None);
+            assert_eq!((o.totals.dropped, o.violations), (0, 0), "{transport} {hypervisor}: {:?}", o.server_drops);
+            let (victim, culprit) = (rate(&o, 0, 2), rate(&o, 1, 3));
+            assert!((88.0..100.0).contains(&culprit), "{transport} {hypervisor}: {culprit}");
+            victim
+        };
+        let (pfc, tunnel, zfabric) = (run("pfc"), run("tcp"), run("zfabric"));
+        assert!(pfc < 120.0, "{transport}: {pfc}");
+        assert!(
+            tunnel >= 0.9 * ALONE && zfabric >= 0.9 * ALONE,
+            "{transport}: {tunnel} in tunnels, {zfabric} over zFabric"
+        );
+    }
+}
+
+#[test]
+fn a_tcp_tunnel_brings_every_frame_once_and_in_order_whatever_the_network_does() {
+    for (network, rate) in [("flow_control = \"ZZ\"", "0"), ("flow_control = \"ZL\"", "1e-7")] {
+        let text = pair(&format!("{network}\n[overlay]\ntransport = \"tcp\""), "tcplight");
+        let o = execute(&text.replace("hosts = 2", &format!("hosts = 2\nbit_error_rate = {rate}")), 1, None);
+        assert_eq!((o.flows.started, o.flows.finished, o.violations), (1, 1, 0), "{network}");
+        assert_eq!(o.totals.dropped > 0, rate != "0", "{network}: {:?}", o.server_drops);
+        // A segment of the tunnel is as long as a frame, and every second one is acknowledged.
+        let segments = 30_000_000u64.div_ceil(1406);
+        assert!(o.hops > 2 * segments, "{} hops", o.hops);
+    }
+    for (text, what) in [
+        (pair("hypervisor = \"zfabric\"\n[overlay]\ntransport = \"tcp\"", "tcp"), "says what is between servers"),
+        (pair("[overlay]\ntransport = \"tcp\"\n[zbridge]\nenabled = true", "tcp"), "so does zBridge"),
+        (pair("[overlay]\ntransport = \"tcp\"\nenabled = false", "tcp"), "needs an overlay"),
+    ] {
+        let error = load(&text, "test", Path::new(".")).expect_err(what).to_string();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+}
+
+#[test]
+fn figure_5_14_queries_gain_most_where_nothing_is_acknowledged_twice() {
+    let time = |name: &str, hypervisor: &str| {
+        let settings = [format!("scenario.hypervisor={hypervisor}"), "workload.0.queries=40".into()];
+        let o = run(name, &settings.each_ref().map(String::as_str), 1, None);
+        let times: Vec<u64> = o.queries.iter().filter_map(|q| q.completion_ps).collect();
+        assert_eq!(times.len(), 40, "{name} {hypervisor}: every query is answered");
+        times.iter().sum::<u64>() as f64 / times.len() as f64
+    };
+    let tunnel = time("fig-5-13.toml", "tcp");
+    let light = time("fig-5-13-tcplight.toml", "zfabric");
+    assert!(light < tunnel, "{light} ps beside {tunnel} ps over a tunnel");
+    assert!(time("fig-5-13-tcplight.toml", "pfc") < light, "whoever asks for credits waits for them");
+}
+
+#[test]
+fn tunnels_write_the_same_bytes_on_any_number_of_threads() {
+    let settings = ["scenario.hypervisor=tcp", "workload.0.queries=12", "workload.0.warmup_queries=2"];
+    assert_same_bytes("tunnels", |threads, dir| {
+        drop(run("fig-5-13.toml", &settings, threads, Some(dir.0.clone())));
     });
 }

@@ -5,11 +5,11 @@ mod bridge;
 use crate::adapter::Serial;
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::rng::mix64;
+use sluicenet_proto::transport::tcplight;
 use sluicenet_wire::ethernet;
 use sluicenet_wire::ipv4::Ecn;
 use sluicenet_wire::seq::SeqNumber;
 use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
-use sluicenet_proto::transport::tcplight;
 use sluicenet_wire::tcplight::Flags as LightFlags;
 use sluicenet_wire::zcredit::{self, Message};
 
@@ -58,6 +58,8 @@ pub enum Kind {
     /// A frame of zBridge that carries no other; `flags` is its kind, `seq` and `ack` its numbers, the rest holds its connection and up
     /// to three ranges.
     Bridge,
+    /// A frame that a tunnel's bytes are of, carried beside them as a note is; `more` says what it is, `serial` its number.
+    Tunnelled,
     /// What an application's header would say, carried beside the bytes because simulated packets have none.
     Note,
 }
@@ -83,6 +85,8 @@ const SYN_OPTIONS: u8 = 0x08;
 const ENCAPSULATED: u8 = 0x10;
 const BRIDGED: u8 = 0x20;
 const ACK_REQUEST: u8 = 0x40;
+/// Where `more` keeps the kind of a frame in a TCP tunnel, which has none of zBridge's headers.
+const TUNNELLED_SHIFT: u8 = 5;
 
 /// A packet's headers and lengths. SACK blocks stand as 21-bit distances from the acknowledgment number.
 #[derive(Clone, Copy, Debug, Default)]
@@ -313,6 +317,24 @@ impl Packet {
             _ => Message::Close { spent: a, returned: b },
         };
         (self.seq, message)
+    }
+
+    /// The frame as it travels beside the bytes of a TCP tunnel, with its number there.
+    pub fn tunnelled(&self, number: u16) -> Packet {
+        let kind = match self.kind {
+            Kind::Udp => 1,
+            Kind::Light => 2,
+            Kind::Credit => 3,
+            _ => 0,
+        };
+        Packet { kind: Kind::Tunnelled, serial: number, more: self.more | kind << TUNNELLED_SHIFT, ..*self }
+    }
+
+    /// The frame that travelled so, and its number.
+    pub fn untunnelled(&self) -> (Packet, u16) {
+        let kind = [Kind::Tcp, Kind::Udp, Kind::Light, Kind::Credit][(self.more >> TUNNELLED_SHIFT & 3) as usize];
+        let more = self.more & ((1 << TUNNELLED_SHIFT) - 1);
+        (Packet { kind, serial: 0, more, ..*self }, self.serial)
     }
 
     /// A packet with nothing in it, to ask where those of a flow would go.
@@ -578,6 +600,28 @@ mod tests {
         let p = Packet::light(flow(), &data, 3, Framing::ETHERNET);
         assert_eq!((p.light_segment(), p.kind(), p.priority(), p.flow()), (data, Kind::Light, 3, flow()));
         assert_eq!(p.len(), 1406 + 40 + 18);
+    }
+
+    #[test]
+    fn a_frame_in_a_tunnel_comes_out_as_it_went_in() {
+        let light = tcplight::Segment { connection: 7, len: 9, ..Default::default() };
+        let message = Message::Grant { granted: 7 };
+        let all = [
+            Packet::tcp(
+                flow(),
+                &Segment { timestamps: Some((1, 2)), ..Segment::default() },
+                true,
+                3,
+                Framing::ETHERNET,
+            ),
+            Packet::udp(flow(), 1, 2, 3, Framing::ETHERNET),
+            Packet::light(flow(), &light, 3, Framing::ETHERNET),
+            Packet::credit(flow().src, flow().dst, 1, &message, 3, Framing::ETHERNET),
+        ];
+        for packet in all {
+            let (out, number) = packet.tunnelled(65_535).untunnelled();
+            assert_eq!((alloc::format!("{out:?}"), number), (alloc::format!("{packet:?}"), 65_535));
+        }
     }
 
     #[test]

@@ -36,9 +36,9 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
     let mut flying = vec![0u64; nodes];
     let (mut flying_data, mut no_data, mut copies) = (0, 0, 0);
     for (node, _, packet) in engine.in_flight() {
-        flying[node as usize] += (packet.kind() != Kind::Note) as u64;
+        flying[node as usize] += !matches!(packet.kind(), Kind::Note | Kind::Tunnelled) as u64;
         match packet.kind() {
-            Kind::Pause | Kind::Note => no_data += 1,
+            Kind::Pause | Kind::Note | Kind::Tunnelled => no_data += 1,
             Kind::Tcp | Kind::Udp | Kind::Light | Kind::Credit | Kind::Bridge => flying_data += 1,
         }
     }

@@ -90,7 +90,11 @@ impl Ideal {
             plan,
             links: links.to_vec(),
             framing: framing(scenario),
-            max_payload: [mtu - IP_TCP_BYTES as u64 - timestamps, mtu - IP_UDP_BYTES as u64, mtu - IP_LIGHT_BYTES as u64],
+            max_payload: [
+                mtu - IP_TCP_BYTES as u64 - timestamps,
+                mtu - IP_UDP_BYTES as u64,
+                mtu - IP_LIGHT_BYTES as u64,
+            ],
             header: [IP_TCP_BYTES + timestamps as u16, IP_UDP_BYTES, IP_LIGHT_BYTES],
             stack: [
                 scenario.tcp.tx_delay + scenario.tcp.rx_delay,
@@ -368,7 +372,13 @@ mod tests {
         let want = first + 32 * (13 * full + last) - 12 * 800 + latency;
         assert_eq!(built.ideal.many_to_one(&senders, 32, 20_000, Transport::Tcp), Duration(want));
         // One sender of one frame: the same as a flow by itself.
-        assert_eq!(built.ideal.many_to_one(&[0], 32, 1_000, Transport::Tcp), built.ideal.time(0, 32, 1_000, Transport::Tcp));
-        assert_eq!(built.ideal.many_to_one(&[0], 32, 20_000, Transport::Tcp), built.ideal.time(0, 32, 20_000, Transport::Tcp));
+        assert_eq!(
+            built.ideal.many_to_one(&[0], 32, 1_000, Transport::Tcp),
+            built.ideal.time(0, 32, 1_000, Transport::Tcp)
+        );
+        assert_eq!(
+            built.ideal.many_to_one(&[0], 32, 20_000, Transport::Tcp),
+            built.ideal.time(0, 32, 20_000, Transport::Tcp)
+        );
     }
 }

@@ -4,7 +4,7 @@ use super::{Plan, framing, lossless, quantum, watermarks};
 use crate::scenario::{Congestion, InitialWindow, Queueing, Routing, Scenario, WhenFull, ZCredit};
 use sluicenet_node::adapter::{self, AdapterConfig};
 use sluicenet_node::link::Direction;
-use sluicenet_node::server::{CreditConfig, ServerConfig, VirtualConfig, WhenFull as NodeWhenFull};
+use sluicenet_node::server::{CreditConfig, ServerConfig, TunnelConfig, VirtualConfig, WhenFull as NodeWhenFull};
 use sluicenet_proto::cee::pfc::Watermarks;
 use sluicenet_proto::frame::{HostId, PrioritySet};
 use sluicenet_proto::tcp;
@@ -87,6 +87,7 @@ fn server_config(
         slow,
         credits: scenario.zcredit.enabled.then(|| credits(&scenario.zcredit, lossless(scenario))),
         zbridge: scenario.zbridge.enabled.then(|| channel(scenario)),
+        tunnel: scenario.overlay.tcp.then(|| tunnel(scenario)),
         encapsulation: if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() as u16 } else { 0 },
     });
     let mtu = scenario.host_mtu().as_bytes() as u16;
@@ -121,6 +122,15 @@ fn credits(z: &ZCredit, lossless: PrioritySet) -> CreditConfig {
         waiting_each: z.tx_queue.div_ceil(4),
         // They are of a class that is held back, where there is one.
         priority: lossless.iter().next().unwrap_or(0),
+    }
+}
+
+fn tunnel(scenario: &Scenario) -> TunnelConfig {
+    let mtu = scenario.framing.mtu.as_bytes() as u16;
+    TunnelConfig {
+        tcp: tcp_config(scenario, mtu),
+        priority: lossless(scenario).iter().next().unwrap_or(0),
+        max_frame: u32::from(framing(scenario).frame_len(mtu)),
     }
 }
 

@@ -1,8 +1,8 @@
 //! From what happened to rows: the same rows in the same order whatever the number of threads.
 
-use super::{FlowTotals, ZBridgeTotals};
 use super::capture::Capture;
 use super::streams::{Mark, Streams};
+use super::{FlowTotals, ZBridgeTotals};
 use crate::build::{Ideal, Plan};
 use crate::records::{
     DropRow, FlowRow, PauseRow, PortRow, QueryRow, QueueRow, RecordError, RecordWriter, Status, TcpRow, Text,

@@ -107,7 +107,7 @@ pub(super) fn zbridge() -> ZBridge {
 
 /// 3.2.3.1: 54 B added, and the MTU lowered from 1500 to 1446 B; by zBridge's header below that, where there is one.
 pub(super) fn overlay(virtual_network: bool, zbridge: &ZBridge) -> Overlay {
-    Overlay { enabled: virtual_network, encapsulation: Bytes(54), mtu: Bytes(1446 - zbridge.growth()) }
+    Overlay { enabled: virtual_network, encapsulation: Bytes(54), mtu: Bytes(1446 - zbridge.growth()), tcp: false }
 }
 
 pub(super) fn framing(set: ParameterSet) -> Framing {

@@ -118,7 +118,7 @@ pub(crate) static SCENARIO: Spec = Spec {
         ),
         k(
             "hypervisor",
-            Choice(&["lossy", "pfc", "zfabric"]),
+            Choice(&["lossy", "pfc", "tcp", "zfabric"]),
             "what the hypervisors put under the machines' transports (Crisan 2014, 5.4.1), in place of flow_control",
         ),
     ],
@@ -253,8 +253,16 @@ pub(crate) static ZBRIDGE: Spec = Spec {
     doc: "reliability between servers: frames are numbered, put in order, and sent again where they are lost",
     keys: &[
         k("enabled", Bool, "whether they are"),
-        k("period", Count(1, 1 << 23), "an acknowledgement is asked for with every so-many-th frame of a pair of machines"),
-        k("buffer", Count(2, 1 << 24), "frames of a pair that are kept until they are acknowledged: two periods at least"),
+        k(
+            "period",
+            Count(1, 1 << 23),
+            "an acknowledgement is asked for with every so-many-th frame of a pair of machines",
+        ),
+        k(
+            "buffer",
+            Count(2, 1 << 24),
+            "frames of a pair that are kept until they are acknowledged: two periods at least",
+        ),
         k("timeout", Duration, "how long a sender waits before it asks what has arrived"),
     ],
 };
@@ -264,6 +272,11 @@ pub(crate) static OVERLAY: Spec = Spec {
     doc: "the tunnels between virtual switches",
     keys: &[
         k("enabled", Bool, "whether frames between servers are encapsulated"),
+        k(
+            "transport",
+            Choice(&["udp", "tcp"]),
+            "udp: each frame in a datagram; tcp: all between two servers in one connection; udp where absent",
+        ),
         k("encapsulation", Size, "bytes added to each"),
         k("mtu", Size, "the largest IP packet of a virtual machine"),
     ],

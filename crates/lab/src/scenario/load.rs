@@ -156,7 +156,12 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let set = s.choice("parameters", &sets)?.unwrap_or(ParameterSet::Plain);
     let modes = [("LL", FlowControl::Ll), ("LZ", FlowControl::Lz), ("ZL", FlowControl::Zl), ("ZZ", FlowControl::Zz)];
     let flow_control = s.choice("flow_control", &modes)?;
-    let stacks = [("lossy", Hypervisor::Lossy), ("pfc", Hypervisor::Pfc), ("zfabric", Hypervisor::ZFabric)];
+    let stacks = [
+        ("lossy", Hypervisor::Lossy),
+        ("pfc", Hypervisor::Pfc),
+        ("tcp", Hypervisor::Tcp),
+        ("zfabric", Hypervisor::ZFabric),
+    ];
     let hypervisor = s.choice("hypervisor", &stacks)?;
     if hypervisor.is_some() && flow_control.is_some() {
         return Err(s
@@ -210,8 +215,10 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let vswitch = sections::vswitch(&s_vswitch, flow_control.map(FlowControl::virtual_lossless), &server, counts)?;
     let zcredit = sections::zcredit(&root.section("zcredit", &keys::ZCREDIT)?, zfabric, &server, counts)?;
     let s_overlay = root.section("overlay", &keys::OVERLAY)?;
+    let tunnel = hypervisor.map(|stack| stack == Hypervisor::Tcp);
     let overlay = sections::overlay(&s_overlay, (server.virtual_network, &zbridge), (&s_framing, &framing))?;
-    let losses = Losses::of(&server, &vswitch, &pfc, &adapter, &topology, &zbridge);
+    let overlay = sections::tunnel(&s_overlay, overlay, tunnel, (&zbridge, counts))?;
+    let losses = Losses::of(&server, &vswitch, &pfc, &adapter, &topology, zbridge.enabled || overlay.tcp);
     let world = World { topology: &topology, counts, server: &server, duration, losses };
     let tables = root.tables("workload")?;
     if tables.is_empty() {

@@ -13,13 +13,14 @@ pub(super) struct Losses {
 }
 
 impl Losses {
+    /// `repaired` says whether what is lost between servers is sent again below the machines' transports.
     pub fn of(
         server: &Server,
         vswitch: &VSwitch,
         pfc: &Pfc,
         adapter: &Adapter,
         topology: &Topology,
-        zbridge: &ZBridge,
+        repaired: bool,
     ) -> Losses {
         let rates = topology.levels.iter().chain([&topology.link]).map(|link| link.bit_error_rate);
         let damages = match &topology.shape {
@@ -30,7 +31,7 @@ impl Losses {
             Some(("virtual switches drop frames", "set vswitch.lossless = true"))
         } else if !server.virtual_network && adapter.when_full == WhenFull::Drop {
             Some(("adapters drop frames", "set adapter.when_full = \"stop\""))
-        } else if zbridge.enabled {
+        } else if repaired {
             // What is lost or out of order between servers is put right there.
             return Losses { any: None, lossy: 0 };
         } else if damages {
@@ -45,7 +46,9 @@ impl Losses {
 
     /// Refuses a workload of these priorities, a bit each.
     pub fn check(&self, s: &Section<'_>, priorities: u8) -> Result<()> {
-        let lossy = || ("switches drop frames of its priority", "set scenario.flow_control = \"ZZ\", or zbridge.enabled = true");
+        let lossy = || {
+            ("switches drop frames of its priority", "set scenario.flow_control = \"ZZ\", or zbridge.enabled = true")
+        };
         let Some((what, hint)) = self.any.or_else(|| (self.lossy & priorities != 0).then(lossy)) else { return Ok(()) };
         let message = format!("TCPlight sends nothing again and puts nothing in order, and here {what}");
         Err(s.error("transport", message).hint(format!("{hint}, or use transport = \"tcp\"")))

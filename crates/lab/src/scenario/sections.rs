@@ -218,12 +218,15 @@ pub(super) fn zbridge(s: &Section<'_>, fixed: Option<bool>, server: &Server, cou
             .hint("set server.virtual_network = true"));
     }
     if z.enabled && counts.external > 0 {
-        let message = format!("{} hosts are external: they have no hypervisor, and nobody there answers", counts.external);
+        let message =
+            format!("{} hosts are external: they have no hypervisor, and nobody there answers", counts.external);
         return Err(s.error("enabled", message).hint("set topology.external_hosts = 0"));
     }
     if z.buffer / 2 < z.period {
         let message = format!("a buffer of {} frames is less than two periods of {}", z.buffer, z.period);
-        return Err(s.error_at(&["buffer", "period"], message).hint("it would be full before an acknowledgement is asked for"));
+        return Err(s
+            .error_at(&["buffer", "period"], message)
+            .hint("it would be full before an acknowledgement is asked for"));
     }
     Ok(z)
 }
@@ -238,6 +241,7 @@ pub(super) fn overlay(
         enabled: s.bool("enabled")?.unwrap_or(d.enabled),
         encapsulation: s.quantity("encapsulation")?.unwrap_or(d.encapsulation),
         mtu: mtu(s)?.unwrap_or(d.mtu),
+        tcp: d.tcp,
     };
     if o.enabled && !virtual_network {
         return Err(s
@@ -262,6 +266,39 @@ pub(super) fn overlay(
         }));
     }
     Ok(o)
+}
+
+/// `overlay.transport`; `fixed` is what `hypervisor` says of it.
+pub(super) fn tunnel(
+    s: &Section<'_>,
+    overlay: Overlay,
+    fixed: Option<bool>,
+    (zbridge, counts): (&ZBridge, Counts),
+) -> Result<Overlay> {
+    let given = s.choice("transport", &[("udp", false), ("tcp", true)])?;
+    if let (Some(given), Some(fixed)) = (given, fixed)
+        && given != fixed
+    {
+        return Err(s
+            .error("transport", "scenario.hypervisor says what is between servers")
+            .hint("remove `transport`, or write flow_control in place of hypervisor"));
+    }
+    let tcp = given.or(fixed).unwrap_or(overlay.tcp);
+    if tcp && !overlay.enabled {
+        return Err(s
+            .error_at(&["transport", "enabled"], "a tunnel needs an overlay, and there is none")
+            .hint("set overlay.enabled = true"));
+    }
+    if tcp && zbridge.enabled {
+        return Err(s
+            .error("transport", "TCP between servers sends again what is lost, and so does zBridge")
+            .hint("set zbridge.enabled = false"));
+    }
+    if tcp && counts.external > 0 {
+        let message = format!("{} hosts are external: they have no hypervisor, and no tunnel", counts.external);
+        return Err(s.error("transport", message).hint("set topology.external_hosts = 0"));
+    }
+    Ok(Overlay { tcp, ..overlay })
 }
 
 fn mtu(s: &Section<'_>) -> Result<Option<Bytes>> {

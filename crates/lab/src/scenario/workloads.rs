@@ -418,7 +418,9 @@ fn permutation(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<
         return Err(s.error("first_vm", "`first_vm` means nothing without per_vm = true"));
     }
     if first_vm >= world.server.vms {
-        return Err(s.error("first_vm", format!("there is no virtual machine {first_vm}: a server has {}", world.server.vms)));
+        return Err(
+            s.error("first_vm", format!("there is no virtual machine {first_vm}: a server has {}", world.server.vms))
+        );
     }
     let last = u128::from(start.as_ps()) + u128::from(stagger.as_ps()) * u128::from(world.counts.endpoints());
     if last > u128::from(DURATION_MAX.as_ps()) {

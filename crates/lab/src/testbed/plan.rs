@@ -124,6 +124,10 @@ impl Plan {
                 .error("zcredit.enabled", "the testbed's servers have no credits: only simulated ones do");
             return Err(e.expected("false, or no [zcredit]"));
         }
+        if scenario.overlay.tcp {
+            let message = "the testbed's servers have tunnels of datagrams: only simulated ones have TCP's";
+            return Err(scenario.places.error("overlay.transport", message).expected("\"udp\""));
+        }
         if scenario.zbridge.enabled {
             let message = "the testbed's servers have no zBridge: only simulated ones do";
             return Err(scenario.places.error("zbridge.enabled", message).expected("false, or no [zbridge]"));

@@ -2,7 +2,8 @@
 //! mid-level aggregator (MLA) in each chassis, which asks the workers there; the answers come back the same way.
 
 use super::{
-    AGGREGATE, Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, SUBQUERY, Share, connect, fresh, kept, named, service,
+    AGGREGATE, Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, SUBQUERY, Share, connect, fresh, kept,
+    named, service,
 };
 use crate::scenario::{Connections, Layout, PartitionAggregate, Transport};
 use sluicenet_node::guest::{FlowLabel, SocketId};

@@ -1,6 +1,8 @@
 //! Two-tier Partition/Aggregate (Crisan 2014, 4.5.1 to 4.5.3): aggregators ask workers directly.
 
-use super::{Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, Share, connect, fresh, kept, named, role_vm, service};
+use super::{
+    Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, Share, connect, fresh, kept, named, role_vm, service,
+};
 use crate::scenario::{Connections, Distribution, Hosts, PartitionAggregate2, Scenario, Transport};
 use sluicenet_node::guest::{FlowLabel, SocketId};
 use sluicenet_node::packet::Address;

@@ -1,6 +1,7 @@
 //! Settings of a server.
 
 use super::credits::CreditConfig;
+use super::tunnel::TunnelConfig;
 use crate::adapter::AdapterConfig;
 use crate::packet::Framing;
 use alloc::sync::Arc;
@@ -35,6 +36,8 @@ pub struct VirtualConfig {
     pub credits: Option<CreditConfig>,
     /// Whether frames to other servers are numbered and sent again where they are lost, and how.
     pub zbridge: Option<ChannelConfig>,
+    /// Whether frames to other servers go through TCP connections of hypervisors, and how.
+    pub tunnel: Option<TunnelConfig>,
 }
 
 impl VirtualConfig {

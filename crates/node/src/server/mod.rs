@@ -11,6 +11,7 @@ mod down;
 mod light;
 mod notes;
 mod time;
+mod tunnel;
 mod up;
 mod virtual_network;
 mod zbridge;
@@ -19,13 +20,14 @@ pub use app::{App, Event, Open, QueryRecord};
 pub use config::{ServerConfig, VirtualConfig, WhenFull};
 pub use credits::{CreditConfig, Credits};
 pub use device::Server;
+pub use tunnel::{HYPERVISOR, TunnelConfig, Tunnels};
 pub use zbridge::ZBridge;
 
 use crate::adapter::Adapter;
 use crate::due::{Deadlines, Line};
 use crate::guest::{
-    Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, LIGHT, NOTE_WORD, Outgoing, PRIORITY_SHIFT, Socket, SocketId,
-    Topic, note,
+    Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, LIGHT, NOTE_WORD, Outgoing, PRIORITY_SHIFT, Socket,
+    SocketId, Topic, note,
 };
 use crate::packet::{Address, FlowKey, Packet};
 use crate::pool::{Handle, Pool};
@@ -58,6 +60,7 @@ const PACE_TIMER: u8 = 1;
 const APP_TIMER: u8 = 2;
 const CREDIT_TIMER: u8 = 3;
 const ZBRIDGE_TIMER: u8 = 4;
+const TUNNEL_TIMER: u8 = 5;
 
 /// What a server counted: every packet is somewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,6 +125,7 @@ pub struct Core {
     vswitch: Option<VSwitch<Handle>>,
     credits: Option<Box<Credits>>,
     zbridge: Option<Box<ZBridge>>,
+    tunnels: Option<Box<Tunnels>>,
     bridge_ready: bool,
     vm_ready: u64,
     /// VMs whose busy port has a deadline in `due`.
@@ -143,9 +147,12 @@ impl Core {
         let credits = credits.map(|config| Box::new(Credits::new(config, n)));
         let bridging = config.virtual_network.as_ref().and_then(|v| v.zbridge);
         let zbridge = bridging.map(|channel| Box::new(ZBridge::new(channel, config.seed, id)));
+        let tunnel = config.virtual_network.as_ref().and_then(|v| v.tunnel.as_ref());
+        let tunnels = tunnel.map(|tunnel| Box::new(Tunnels::new(tunnel.clone())));
         let max_frame = config.framing.frame_len(config.mtu) as u32
             + config.virtual_network.as_ref().map_or(0, |v| v.encapsulation as u32)
             + if bridging.is_some() { GROWTH as u32 } else { 0 };
+        let max_frame = tunnel.map_or(max_frame, |t| t.max_frame);
         Core {
             id,
             adapter: Adapter::new(config.adapter.clone(), router),
@@ -155,6 +162,7 @@ impl Core {
             vswitch,
             credits,
             zbridge,
+            tunnels,
             guests: (0..n).map(|_| Guest::default()).collect(),
             runnable: 0,
             blocked: 0,
@@ -235,7 +243,9 @@ impl Core {
         let vswitch = self.vswitch.as_ref().map_or(0, |v| v.queued() as u64);
         let said = self.credits().map_or((0, 0), Credits::messages);
         let bridged = self.zbridge().map_or((0, 0), ZBridge::frames);
-        let (from_hypervisor, to_hypervisor) = (said.0 + bridged.0, said.1 + bridged.1);
+        let tunnelled = self.tunnels().map_or((0, 0), Tunnels::frames);
+        let from_hypervisor = said.0 + bridged.0 + tunnelled.0;
+        let to_hypervisor = said.1 + bridged.1 + tunnelled.1;
         ServerLedger {
             from_guests: self.from_guests,
             to_guests: self.to_guests,
@@ -248,7 +258,8 @@ impl Core {
                 + vswitch
                 + self.adapter.queued()
                 + self.credits().map_or(0, Credits::queued)
-                + self.zbridge().map_or(0, ZBridge::queued),
+                + self.zbridge().map_or(0, ZBridge::queued)
+                + self.tunnels().map_or(0, Tunnels::queued),
             copies: self.zbridge().map_or(0, ZBridge::copies),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Core, Event, Open};
 use crate::guest::{DATAGRAMS, ESTABLISHED, Incoming, LIGHT, NOTE_WORD, PRIORITY_SHIFT, SocketId, Topic, topic};
-use crate::packet::{FlowKey, Packet};
+use crate::packet::{FlowKey, Kind, Packet};
 use alloc::vec::Vec;
 use sluicenet_proto::time::{Duration, Instant};
 
@@ -29,6 +29,9 @@ impl Core {
 
     /// A note from another server, or from this one.
     pub fn receive_note(&mut self, now: Instant, packet: &Packet) {
+        if packet.kind() == Kind::Tunnelled {
+            return self.announce_tunnelled(now, packet);
+        }
         let words = packet.note_words();
         let local = packet.flow().reverse();
         let vm = local.src.vm();

@@ -1,9 +1,9 @@
 //! Up: from the wire, or the vSwitch, to the sockets.
 
-use super::{Core, Event};
+use super::{Core, Event, HYPERVISOR};
 use crate::due::Passage;
 use crate::guest::{Body, NOTE_WORD, Socket, SocketId, Topic, note};
-use crate::packet::{FlowKey, Kind, Packet};
+use crate::packet::{Address, FlowKey, Kind, Packet};
 use crate::pool::{Handle, Pool};
 use sluicenet_proto::frame::{Frame, Priority};
 use sluicenet_proto::loss::DropReason;
@@ -38,6 +38,9 @@ impl Core {
         let packet = pool.frame(at);
         let vm = packet.dst().vm() as usize;
         if packet.dst().host() != self.id || vm >= self.guests.len() {
+            if packet.dst() == Address::new(self.id, HYPERVISOR) && self.tunnels.is_some() {
+                return self.receive_tunnel(now, pool, at);
+            }
             return self.drop(pool, DropReason::NoRoute, at);
         }
         if self.vswitch.is_some() {

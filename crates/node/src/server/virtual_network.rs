@@ -26,6 +26,9 @@ impl Core {
             if self.zbridge.is_some() {
                 self.leave_zbridge(pool);
                 self.run_zbridge(now, pool);
+            } else if self.tunnels.is_some() {
+                self.leave_tunnels(now, pool);
+                self.run_tunnels(now, pool);
             } else if self.bridge_ready {
                 self.run_bridge(pool);
             }

@@ -1,6 +1,7 @@
 //! The bytes a simulated packet would have on the wire: real headers and checksums around a payload of zeros.
 
 use sluicenet_node::packet::{Address, Framing, Kind, Packet};
+use sluicenet_node::server::HYPERVISOR;
 use sluicenet_proto::frame::{Frame, HostId};
 use sluicenet_wire::checksum::PseudoHeader;
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
@@ -13,9 +14,12 @@ const TTL: u8 = 64;
 /// Bits of the address of a VM's interface that tell it from its server's.
 const VM_MAC: u32 = 1 << 31;
 
-/// Address of a VM: 10.0.0.0/8, the server in the middle, VMs from 1.
+/// Address of a VM: 10.0.0.0/8, the server in the middle, VMs from 1; that of its tunnel endpoint for its hypervisor.
 fn guest_ip(a: Address) -> Ipv4Addr {
     let h = a.host();
+    if a.vm() == HYPERVISOR {
+        return server_ip(h);
+    }
     Ipv4Addr::new(10 + (h >> 16) as u8, (h >> 8) as u8, h as u8, a.vm().wrapping_add(1))
 }
 

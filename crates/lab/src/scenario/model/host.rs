@@ -125,6 +125,9 @@ pub struct Overlay {
     /// The largest IP packet of a virtual machine.
     #[serde(serialize_with = "canonical")]
     pub mtu: Bytes,
+    /// Whether all between two servers goes through one TCP connection of theirs.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub tcp: bool,
 }
 
 /// A congestion control.

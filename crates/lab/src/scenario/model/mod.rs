@@ -7,8 +7,8 @@ mod testbed;
 mod workload;
 
 pub use host::{
-    Adapter, Congestion, InitialWindow, Overlay, Queueing, Server, SlowVm, Tcp, TcpLight, TcpPreset, Udp, VSwitch, WhenFull,
-    ZBridge, ZCredit,
+    Adapter, Congestion, InitialWindow, Overlay, Queueing, Server, SlowVm, Tcp, TcpLight, TcpPreset, Udp, VSwitch,
+    WhenFull, ZBridge, ZCredit,
 };
 pub use network::{
     BufferPolicy, Counts, Deadlock, Forwarding, Framing, FramingKind, Link, Pfc, Routing, Shape, Switch, Topology,
@@ -60,6 +60,8 @@ pub enum Hypervisor {
     Lossy,
     /// Nothing, and both networks hold frames back.
     Pfc,
+    /// A TCP connection between each two of them, over networks that hold frames back.
+    Tcp,
     /// Credits and reliability, over networks that hold frames back.
     ZFabric,
 }
