@@ -1,4 +1,4 @@
-//! zCredit between the machines of simulated servers: the figures of Crisan 2014, chapter 5, from their scenario files, and what is
+//! zFabric between the machines of simulated servers: the figures of Crisan 2014, chapter 5, from their scenario files, and what is
 //! lost, stopped and refused on the way.
 
 mod common;
@@ -8,7 +8,7 @@ use sluicenet_lab::run::{Outcome, Stream};
 use sluicenet_lab::scenario::Scenario;
 use sluicenet_proto::loss::DropReason;
 use std::path::{Path, PathBuf};
-use worlds::{assert_same_bytes, attempt, execute};
+use worlds::{assert_same_bytes, attempt, execute, load};
 
 fn figure(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/crisan2014").join(name)
@@ -31,8 +31,8 @@ fn assert_lossless(o: &Outcome) {
     assert_eq!((o.totals.dropped, o.violations, o.flows.timeouts), (0, 0, 0), "{:?}", o.server_drops);
 }
 
-/// What a datagram flow that is alone gets: 1418 B of every 1538 B on a link of 10 Gb/s.
-const ALONE: f64 = 10_000.0 * 1418.0 / 1538.0;
+/// What a TCPlight flow that is alone gets: 1406 B of every 1538 B on a link of 10 Gb/s.
+const ALONE: f64 = 10_000.0 * 1406.0 / 1538.0;
 
 #[test]
 fn figure_5_9_a_slow_receiver_stops_its_neighbour_under_pfc_alone_and_not_with_credits() {
@@ -81,7 +81,7 @@ fn figure_5_10_an_overloaded_link_takes_an_eighth_from_a_neighbour_under_pfc_and
 
 #[test]
 fn figure_5_12_the_parking_lot_is_unfair_under_pfc_alone_and_fair_with_credits() {
-    for transport in ["udp", "tcp"] {
+    for transport in ["tcplight", "udp", "tcp"] {
         let run = |enabled: bool| {
             let settings = [format!("workload.0.transport={transport}"), format!("zcredit.enabled={enabled}")];
             let o = run("fig-5-12-parking-lot.toml", &settings.each_ref().map(String::as_str), 1, None);
@@ -102,12 +102,25 @@ fn figure_5_12_the_parking_lot_is_unfair_under_pfc_alone_and_fair_with_credits()
 
 #[test]
 fn figure_5_12_sixteen_flows_stay_fair_with_credits() {
-    for transport in ["udp", "tcp"] {
+    for transport in ["tcplight", "udp", "tcp"] {
         let settings = ["zcredit.enabled=true".to_string(), format!("workload.0.transport={transport}")];
         let o = run("fig-5-12-sixteen.toml", &settings.each_ref().map(String::as_str), 1, None);
         assert_lossless(&o);
         assert!(o.streams.count == 16 && o.streams.jain >= 0.99, "{transport}: {:?}", o.streams);
     }
+}
+
+#[test]
+fn figure_5_12_tcp_and_tcplight_share_a_link_fairly_with_credits_alone() {
+    for name in ["fig-5-12-parking-lot-mixed.toml", "fig-5-12-sixteen-mixed.toml"] {
+        let credits = run(name, &["zcredit.enabled=true"], 1, None);
+        assert_lossless(&credits);
+        assert!(credits.streams.jain >= 0.99, "{name}: {:?}", credits.streams);
+        let light = credits.streams.each.iter().filter(|s| s.transport == "tcplight").count();
+        assert_eq!(light as u64, if credits.streams.count == 5 { 1 } else { 8 }, "{name}");
+    }
+    let pfc = run("fig-5-12-parking-lot-mixed.toml", &[], 1, None);
+    assert!(pfc.streams.jain < 0.9, "{:?}", pfc.streams);
 }
 
 #[test]
@@ -217,4 +230,262 @@ fn machines_of_one_server_need_credits_of_each_other_too() {
     assert_eq!(o.queries.iter().filter(|q| q.completion_ps.is_some()).count(), 60);
     assert_lossless(&o);
     assert!((2..=20).contains(&o.received_max.expect("credits")), "{:?}", o.received_max);
+}
+
+/// A scenario of two machines on two servers, without its transport.
+fn pair(network: &str, transport: &str) -> String {
+    format!(
+        r#"
+        [scenario]
+        parameters = "crisan2014-ch3"
+        {network}
+        [topology]
+        kind = "single-switch"
+        hosts = 2
+        [server]
+        vms = 1
+        [[workload]]
+        kind = "flow"
+        src = 0
+        dst = 1
+        bytes = "30 MB"
+        transport = "{transport}"
+        "#
+    )
+}
+
+#[test]
+fn tcplight_sends_what_it_was_given_by_a_handshake_and_says_nothing_more() {
+    let text = pair("flow_control = \"ZZ\"", "tcplight");
+    let o = execute(&text, 1, None);
+    assert_lossless(&o);
+    let segments = 30_000_000u64.div_ceil(1406);
+    // Each way a segment to open it and one to close it; the last of the data closes it here. A limit for every 8 MB that were read.
+    let said = o.totals.sent - segments;
+    assert!(o.flows.finished == 1 && (3..=8).contains(&said), "{said} segments besides {segments} of data");
+    let tcp = execute(&pair("flow_control = \"ZZ\"", "tcp"), 1, None);
+    assert!(tcp.totals.sent > segments * 14 / 10, "TCP acknowledges every second one: {}", tcp.totals.sent);
+    // Over a machine's own port a line rate of 10 Gb/s is what it gets: nothing probes the network first.
+    let fct = o.flow_fct_ps[0] as f64 / 1e12;
+    let ideal = 30e6 * 8.0 * 1538.0 / 1406.0 / 10e9;
+    assert!(fct < ideal * 1.02 + 200e-6, "{fct} s beside {ideal}");
+    assert!(o.flow_fct_ps[0] < tcp.flow_fct_ps[0]);
+}
+
+#[test]
+fn tcplight_is_refused_where_frames_are_lost_and_nothing_repairs_that() {
+    let refused = |network: &str| {
+        let text = pair(network, "tcplight");
+        let error = load(&text, "test", Path::new(".")).expect_err(network).to_string();
+        assert!(error.contains("test:1") && error.contains("tcplight"), "{network}: the line of it: {error}");
+        error
+    };
+    for (network, what) in [
+        ("", "virtual switches drop"),
+        ("flow_control = \"LZ\"", "virtual switches drop"),
+        ("flow_control = \"ZL\"", "switches drop frames of its priority"),
+        ("hypervisor = \"lossy\"", "virtual switches drop"),
+        ("flow_control = \"ZZ\"\n[pfc]\nlossless = [3]", "switches drop frames of its priority"),
+        ("flow_control = \"LL\"\n[zbridge]\nenabled = true", "virtual switches drop"),
+    ] {
+        assert!(refused(network).contains(what), "{network}: {}", refused(network));
+    }
+    let damaged = pair("flow_control = \"ZZ\"", "tcplight").replace("hosts = 2", "hosts = 2\nbit_error_rate = 1e-9");
+    let error = load(&damaged, "test", Path::new(".")).expect_err("damaged").to_string();
+    assert!(error.contains("links damage frames"), "{error}");
+    for accepted in
+        ["flow_control = \"ZZ\"", "hypervisor = \"zfabric\"", "flow_control = \"ZL\"\n[zbridge]\nenabled = true"]
+    {
+        assert!(load(&pair(accepted, "tcplight"), "test", Path::new(".")).is_ok(), "{accepted}");
+    }
+    for (text, what) in [
+        (pair("flow_control = \"ZZ\"\nhypervisor = \"pfc\"", "tcp"), "lossless, too"),
+        (pair("hypervisor = \"pfc\"\n[zcredit]\nenabled = true", "tcp"), "no zFabric"),
+        (pair("[zbridge]\nperiod = 100\nbuffer = 150", "tcp"), "less than two periods"),
+        (pair("[zbridge]\nenabled = true\n[adapter]\nresequencing = true", "tcp"), "zBridge puts frames in order"),
+        (pair("[zbridge]\nenabled = true\n[overlay]\nmtu = \"1446 B\"", "tcp"), "overlay.mtu is at most 1424 B"),
+    ] {
+        let error = load(&text, "test", Path::new(".")).expect_err(what).to_string();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+}
+
+#[test]
+fn queries_over_tcplight_are_answered_and_connections_close() {
+    for connections in ["persistent", "per-query"] {
+        let text = format!(
+            r#"
+            [scenario]
+            parameters = "crisan2014-ch3"
+            flow_control = "ZZ"
+            [topology]
+            kind = "single-switch"
+            hosts = 4
+            [[workload]]
+            kind = "partition-aggregate-2"
+            workers = 3
+            response = "50 KB"
+            queries = 40
+            connections = "{connections}"
+            transport = "tcplight"
+            "#
+        );
+        let o = execute(&text, 1, None);
+        assert_lossless(&o);
+        assert_eq!(o.queries.iter().filter(|q| q.completion_ps.is_some()).count(), 40, "{connections}");
+        assert_eq!(o.flows.started, o.flows.finished, "{connections}");
+    }
+}
+
+/// What zBridge is about, over links that damage frames: each is delivered once, in its order, and none is lost.
+fn assert_repaired(o: &Outcome, what: &str) {
+    let z = o.zbridge.expect("zBridge");
+    let bad = o.server_drops.frames(DropReason::BadCrc);
+    let other: u64 = o.server_drops.total_frames() - bad;
+    assert_eq!((other, o.switch_drops.total_frames(), o.violations), (0, 0, 0), "{what}: {z:?}");
+    // Those that are on their way when the run ends are neither lost nor delivered.
+    assert!(z.delivered <= z.sent && z.sent - z.delivered <= 4096, "{what}: {z:?}");
+    assert!(z.resent <= z.sent / 4, "{what}: {z:?}");
+}
+
+#[test]
+fn figure_5_15_nothing_is_lost_twice_or_out_of_order_at_any_bit_error_rate() {
+    // A stream of TCPlight ends by itself when something is missing, comes twice or early: that it ends in order is the test.
+    for rate in ["0", "1e-12", "1e-10", "1e-9", "1e-8", "1e-7", "1e-6"] {
+        for network in ["hypervisor = \"zfabric\"", "flow_control = \"ZZ\"\n[zbridge]\nenabled = true"] {
+            let text = pair(network, "tcplight").replace("hosts = 2", &format!("hosts = 2\nbit_error_rate = {rate}"));
+            let o = execute(&text, 1, None);
+            assert_repaired(&o, &format!("{rate} {network}"));
+            assert_eq!((o.flows.started, o.flows.finished), (1, 1), "{rate} {network}");
+            let z = o.zbridge.expect("zBridge");
+            assert!(z.sent - z.delivered < 64, "{rate} {network}: {z:?}");
+            if rate == "1e-6" {
+                let bad = o.server_drops.frames(DropReason::BadCrc);
+                assert!(bad > 300 && z.resent > 300, "{rate} {network}: {bad} damaged, {z:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn figure_5_15_a_bit_error_rate_of_1e_9_costs_less_than_a_twentieth() {
+    let run = |rate: &str| {
+        let settings = [format!("topology.bit_error_rate={rate}"), "zbridge.period=1024".into()];
+        let o = run("fig-5-15-tcplight.toml", &settings.each_ref().map(String::as_str), 1, None);
+        assert_repaired(&o, rate);
+        (rate_of(&o), o.zbridge.expect("zBridge").resent)
+    };
+    let ((clean, none), (damaged, some)) = (run("0"), run("1e-9"));
+    assert!(none == 0 && some > 10, "{none} and {some} frames again");
+    assert!(damaged >= 0.95 * clean && clean > 8_000.0, "{damaged} of {clean} Mb/s");
+}
+
+/// The rate of the only flow, in Mb/s.
+fn rate_of(o: &Outcome) -> f64 {
+    o.streams.total_mbps
+}
+
+#[test]
+fn where_frames_overtake_each_other_zbridge_puts_them_in_order() {
+    let text = r#"
+        [scenario]
+        parameters = "crisan2014-ch3"
+        flow_control = "ZZ"
+        [topology]
+        kind = "xgft"
+        m = [4, 4]
+        w = [1, 4]
+        routing = "random"
+        bit_error_rate = 1e-8
+        [zbridge]
+        enabled = true
+        timeout = "2 ms"
+        [[workload]]
+        kind = "permutation"
+        pattern = "random"
+        bytes = "2 MB"
+        transport = "tcplight"
+    "#;
+    let o = execute(text, 1, None);
+    assert_repaired(&o, "random");
+    assert_eq!((o.flows.started, o.flows.finished), (16, 16));
+    let z = o.zbridge.expect("zBridge");
+    // A gap alone says nothing here: what is asked for with every 1,024th frame and is only late is sent again for nothing, and no
+    // more of it.
+    assert!(
+        o.server_drops.frames(DropReason::BadCrc) > 0 && z.duplicates <= z.resent && z.resent * 10 < z.sent,
+        "{z:?}"
+    );
+}
+
+#[test]
+fn zbridge_writes_the_same_bytes_on_any_number_of_threads() {
+    let settings = ["topology.bit_error_rate=1e-7", "scenario.duration=\"20 ms\"", "scenario.warmup=\"5 ms\""];
+    assert_same_bytes("zbridge", |threads, dir| {
+        drop(run("fig-5-15-tcplight.toml", &settings, threads, Some(dir.0.clone())));
+    });
+}
+
+#[test]
+fn figure_5_3_a_tcp_tunnel_keeps_a_slow_receiver_from_stopping_its_neighbour() {
+    for transport in ["udp", "tcplight"] {
+        let run = |hypervisor: &str| {
+            let settings = [format!("workload.0.transport={transport}"), format!("scenario.hypervisor={hypervisor}")];
+            let o = run("fig-5-3.toml", &settings.each_ref().map(String::as_str), 1, None);
+            assert_eq!((o.totals.dropped, o.violations), (0, 0), "{transport} {hypervisor}: {:?}", o.server_drops);
+            let (victim, culprit) = (rate(&o, 0, 2), rate(&o, 1, 3));
+            assert!((88.0..100.0).contains(&culprit), "{transport} {hypervisor}: {culprit}");
+            victim
+        };
+        let (pfc, tunnel, zfabric) = (run("pfc"), run("tcp"), run("zfabric"));
+        assert!(pfc < 120.0, "{transport}: {pfc}");
+        assert!(
+            tunnel >= 0.9 * ALONE && zfabric >= 0.9 * ALONE,
+            "{transport}: {tunnel} in tunnels, {zfabric} over zFabric"
+        );
+    }
+}
+
+#[test]
+fn a_tcp_tunnel_brings_every_frame_once_and_in_order_whatever_the_network_does() {
+    for (network, rate) in [("flow_control = \"ZZ\"", "0"), ("flow_control = \"ZL\"", "1e-7")] {
+        let text = pair(&format!("{network}\n[overlay]\ntransport = \"tcp\""), "tcplight");
+        let o = execute(&text.replace("hosts = 2", &format!("hosts = 2\nbit_error_rate = {rate}")), 1, None);
+        assert_eq!((o.flows.started, o.flows.finished, o.violations), (1, 1, 0), "{network}");
+        assert_eq!(o.totals.dropped > 0, rate != "0", "{network}: {:?}", o.server_drops);
+        // A segment of the tunnel is as long as a frame, and every second one is acknowledged.
+        let segments = 30_000_000u64.div_ceil(1406);
+        assert!(o.hops > 2 * segments, "{} hops", o.hops);
+    }
+    for (text, what) in [
+        (pair("hypervisor = \"zfabric\"\n[overlay]\ntransport = \"tcp\"", "tcp"), "says what is between servers"),
+        (pair("[overlay]\ntransport = \"tcp\"\n[zbridge]\nenabled = true", "tcp"), "so does zBridge"),
+        (pair("[overlay]\ntransport = \"tcp\"\nenabled = false", "tcp"), "needs an overlay"),
+    ] {
+        let error = load(&text, "test", Path::new(".")).expect_err(what).to_string();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+}
+
+#[test]
+fn figure_5_14_queries_gain_most_where_nothing_is_acknowledged_twice() {
+    let time = |name: &str, hypervisor: &str| {
+        let settings = [format!("scenario.hypervisor={hypervisor}"), "workload.0.queries=40".into()];
+        let o = run(name, &settings.each_ref().map(String::as_str), 1, None);
+        let times: Vec<u64> = o.queries.iter().filter_map(|q| q.completion_ps).collect();
+        assert_eq!(times.len(), 40, "{name} {hypervisor}: every query is answered");
+        times.iter().sum::<u64>() as f64 / times.len() as f64
+    };
+    let tunnel = time("fig-5-13.toml", "tcp");
+    let light = time("fig-5-13-tcplight.toml", "zfabric");
+    assert!(light < tunnel, "{light} ps beside {tunnel} ps over a tunnel");
+    assert!(time("fig-5-13-tcplight.toml", "pfc") < light, "whoever asks for credits waits for them");
+}
+
+#[test]
+fn tunnels_write_the_same_bytes_on_any_number_of_threads() {
+    let settings = ["scenario.hypervisor=tcp", "workload.0.queries=12", "workload.0.warmup_queries=2"];
+    assert_same_bytes("tunnels", |threads, dir| {
+        drop(run("fig-5-13.toml", &settings, threads, Some(dir.0.clone())));
+    });
 }

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::tcp::{CacheEntry, Tcp};
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::transport::tcplight::Stream;
 use sluicenet_proto::udp::{UdpReceiver, UdpSender};
 
 /// A socket of a VM of this server.
@@ -18,6 +19,28 @@ pub struct SocketId {
     pub vm: u8,
     /// Its number there.
     pub index: u32,
+}
+
+/// What carries a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Transport {
+    /// A TCP connection.
+    Tcp,
+    /// Datagrams.
+    Udp,
+    /// A TCPlight connection.
+    Light,
+}
+
+impl Transport {
+    /// Its name in records and scenarios.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+            Transport::Udp => "udp",
+            Transport::Light => "tcplight",
+        }
+    }
 }
 
 /// What a flow is for; the application's own names stand in the records.
@@ -36,8 +59,8 @@ pub struct FlowRecord {
     pub id: u64,
     /// What it was for.
     pub label: FlowLabel,
-    /// TCP (true) or UDP.
-    pub tcp: bool,
+    /// What carried it.
+    pub transport: Transport,
     /// Sender.
     pub src: Address,
     /// Receiver.
@@ -106,6 +129,18 @@ pub(crate) struct Incoming {
 pub(crate) enum Body {
     Tcp(Tcp),
     Udp(UdpSender, UdpReceiver),
+    /// None until the segment comes that opens it.
+    Light(Option<Stream>),
+}
+
+impl Body {
+    pub fn transport(&self) -> Transport {
+        match self {
+            Body::Tcp(_) => Transport::Tcp,
+            Body::Udp(..) => Transport::Udp,
+            Body::Light(_) => Transport::Light,
+        }
+    }
 }
 
 /// A socket and what its application is waiting for. What every segment touches stands in front.
@@ -212,7 +247,11 @@ impl Socket {
     /// Time its frames have been held at the adapter.
     #[inline(never)]
     pub fn paused(&self, now: Instant, adapter: &Adapter) -> Duration {
-        let kind = if matches!(self.body, Body::Tcp(_)) { Kind::Tcp } else { Kind::Udp };
+        let kind = match self.body {
+            Body::Tcp(_) => Kind::Tcp,
+            Body::Udp(..) => Kind::Udp,
+            Body::Light(_) => Kind::Light,
+        };
         adapter.held_time(now, self.priority, || Packet::of_flow(self.flow, kind))
     }
 
@@ -230,7 +269,7 @@ impl Socket {
                     paused,
                 }
             }
-            Body::Udp(..) => Before { paused, ..Before::default() },
+            Body::Udp(..) | Body::Light(_) => Before { paused, ..Before::default() },
         }
     }
 
@@ -240,7 +279,8 @@ impl Socket {
         self.outbox.iter().enumerate().map(move |(i, m)| {
             let so_far = match &self.body {
                 Body::Tcp(tcp) => tcp.bytes_acked(),
-                Body::Udp(..) => m.begin,
+                // Nobody tells the sender before it is complete.
+                Body::Udp(..) | Body::Light(_) => m.begin,
             };
             let mut record = self.record(m, None, so_far.clamp(m.begin, m.end) - m.begin, paused);
             if i > 0 {
@@ -264,7 +304,7 @@ impl Socket {
         FlowRecord {
             id: m.id,
             label: m.label,
-            tcp: matches!(self.body, Body::Tcp(_)),
+            transport: self.body.transport(),
             src: self.flow.src,
             dst: self.flow.dst,
             ports: (self.flow.sport, self.flow.dport),
@@ -300,8 +340,10 @@ const TOPIC_SHIFT: u32 = 56;
 pub(crate) const ESTABLISHED: u64 = 1 << 55;
 /// In an announcement: a flow of datagrams.
 pub(crate) const DATAGRAMS: u64 = 1 << 54;
+/// In an announcement: a connection of TCPlight.
+pub(crate) const LIGHT: u64 = 1 << 53;
 /// Where the priority of an announced connection stands.
-pub(crate) const PRIORITY_SHIFT: u32 = 51;
+pub(crate) const PRIORITY_SHIFT: u32 = 50;
 /// Bits of an offset or a word in a note's third word.
 pub(crate) const NOTE_WORD: u64 = (1 << PRIORITY_SHIFT) - 1;
 

@@ -1,12 +1,16 @@
 //! A frame in the simulator: what the headers say and how long it is, in 56 bytes.
 
+mod bridge;
+
 use crate::adapter::Serial;
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::rng::mix64;
+use sluicenet_proto::transport::tcplight;
 use sluicenet_wire::ethernet;
 use sluicenet_wire::ipv4::Ecn;
 use sluicenet_wire::seq::SeqNumber;
 use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
+use sluicenet_wire::tcplight::Flags as LightFlags;
 use sluicenet_wire::zcredit::{self, Message};
 
 /// A virtual machine by server and number: the inner address of a packet.
@@ -45,10 +49,17 @@ pub enum Kind {
     Tcp,
     /// A UDP datagram; `seq` and `ack` hold its offset in the flow.
     Udp,
+    /// A segment of TCPlight; `seq` is its offset, `ack` its limit, the first word of `extra` its connection.
+    Light,
     /// A priority flow control frame.
     Pause,
     /// A message of zCredit; `flags` is its kind, `seq` its channel, `ack`, `ts` and `extra` its numbers.
     Credit,
+    /// A frame of zBridge that carries no other; `flags` is its kind, `seq` and `ack` its numbers, the rest holds its connection and up
+    /// to three ranges.
+    Bridge,
+    /// A frame that a tunnel's bytes are of, carried beside them as a note is; `more` says what it is, `serial` its number.
+    Tunnelled,
     /// What an application's header would say, carried beside the bytes because simulated packets have none.
     Note,
 }
@@ -60,15 +71,22 @@ pub const IP_TCP_BYTES: u16 = 40;
 /// IP and UDP header, in bytes.
 pub const IP_UDP_BYTES: u16 = 28;
 
+/// IP and TCPlight header, in bytes.
+pub const IP_LIGHT_BYTES: u16 = 20 + sluicenet_wire::tcplight::HEADER_LEN as u16;
+
 /// Bits of `Packet::bits`: priority, outer ECN, inner ECN, corrupt.
 const ECN_SHIFT: u8 = 3;
 const INNER_ECN_SHIFT: u8 = 5;
 const CORRUPT: u8 = 0x80;
-/// Bits of `Packet::more`: number of SACK blocks, options present, encapsulated.
+/// Bits of `Packet::more`: number of SACK blocks, options present, encapsulated, carried by zBridge, which asks for an answer.
 const SACK_COUNT: u8 = 0x03;
 const TIMESTAMPS: u8 = 0x04;
 const SYN_OPTIONS: u8 = 0x08;
 const ENCAPSULATED: u8 = 0x10;
+const BRIDGED: u8 = 0x20;
+const ACK_REQUEST: u8 = 0x40;
+/// Where `more` keeps the kind of a frame in a TCP tunnel, which has none of zBridge's headers.
+const TUNNELLED_SHIFT: u8 = 5;
 
 /// A packet's headers and lengths. SACK blocks stand as 21-bit distances from the acknowledgment number.
 #[derive(Clone, Copy, Debug, Default)]
@@ -166,7 +184,7 @@ impl Packet {
             let syn = segment.syn;
             more |= SYN_OPTIONS;
             extra[0] = syn.mss.map_or(0, |m| 1 << 16 | m as u32);
-            extra[1] = syn.window_scale.map_or(0, |s| 1 << 8 | s as u32) | (syn.sack_permitted as u32) << 16;
+            extra[1] = syn.window_scale.map_or(0, |s| 1 << 8 | s as u32) | (syn.sack_permitted as u32) << 9;
             options += if syn.mss.is_some() { 4 } else { 0 };
             options += if syn.window_scale.is_some() { 4 } else { 0 };
             // SACK-permitted takes the two bytes that pad the timestamp.
@@ -224,6 +242,39 @@ impl Packet {
         }
     }
 
+    /// A segment of TCPlight in a frame. Its payload is less than 64 KB.
+    #[inline(always)]
+    pub fn light(flow: FlowKey, segment: &tcplight::Segment, priority: Priority, framing: Framing) -> Packet {
+        let payload = segment.len as u16;
+        Packet {
+            dst: flow.dst,
+            src: flow.src,
+            sport: flow.sport,
+            dport: flow.dport,
+            len: framing.frame_len(IP_LIGHT_BYTES + payload),
+            payload,
+            seq: segment.offset,
+            ack: segment.limit,
+            extra: [segment.connection, 0, 0, 0],
+            flags: segment.flags.0,
+            kind: Kind::Light,
+            bits: priority,
+            ..Packet::default()
+        }
+    }
+
+    /// The segment of TCPlight that it carries.
+    #[inline(always)]
+    pub fn light_segment(&self) -> tcplight::Segment {
+        tcplight::Segment {
+            flags: LightFlags(self.flags),
+            connection: self.extra[0],
+            offset: self.seq,
+            limit: self.ack,
+            len: u32::from(self.payload),
+        }
+    }
+
     /// A message of zCredit from one VM's hypervisor to another's, in a frame of its own.
     pub fn credit(
         src: Address,
@@ -266,6 +317,24 @@ impl Packet {
             _ => Message::Close { spent: a, returned: b },
         };
         (self.seq, message)
+    }
+
+    /// The frame as it travels beside the bytes of a TCP tunnel, with its number there.
+    pub fn tunnelled(&self, number: u16) -> Packet {
+        let kind = match self.kind {
+            Kind::Udp => 1,
+            Kind::Light => 2,
+            Kind::Credit => 3,
+            _ => 0,
+        };
+        Packet { kind: Kind::Tunnelled, serial: number, more: self.more | kind << TUNNELLED_SHIFT, ..*self }
+    }
+
+    /// The frame that travelled so, and its number.
+    pub fn untunnelled(&self) -> (Packet, u16) {
+        let kind = [Kind::Tcp, Kind::Udp, Kind::Light, Kind::Credit][(self.more >> TUNNELLED_SHIFT & 3) as usize];
+        let more = self.more & ((1 << TUNNELLED_SHIFT) - 1);
+        (Packet { kind, serial: 0, more, ..*self }, self.serial)
     }
 
     /// A packet with nothing in it, to ask where those of a flow would go.
@@ -320,7 +389,7 @@ impl Packet {
             segment.syn = SynOptions {
                 mss: (self.extra[0] >> 16 & 1 != 0).then_some(self.extra[0] as u16),
                 window_scale: (self.extra[1] >> 8 & 1 != 0).then_some(self.extra[1] as u8),
-                sack_permitted: self.extra[1] >> 16 & 1 != 0,
+                sack_permitted: self.extra[1] >> 9 & 1 != 0,
             };
         } else if self.more & SACK_COUNT != 0 {
             let mut packed = self.extra.iter().rev().fold(0u128, |a, &w| a << 32 | w as u128);
@@ -426,6 +495,10 @@ impl Frame for Packet {
         self.dst.host()
     }
     fn flow_hash(&self) -> u64 {
+        // All that a channel carries takes one way (Crisan 2014, 5.3.4).
+        if self.more & BRIDGED != 0 {
+            return mix64((self.src.0 as u64) << 32 | self.dst.0 as u64);
+        }
         let ports = (self.sport as u64) << 16 | self.dport as u64;
         mix64((self.src.0 as u64) << 32 | self.dst.0 as u64) ^ mix64(ports << 8 | self.kind as u64)
     }
@@ -477,7 +550,7 @@ mod tests {
     use super::*;
     use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
 
-    fn flow() -> FlowKey {
+    pub(super) fn flow() -> FlowKey {
         FlowKey { src: Address::new(1, 2), dst: Address::new(70_000, 3), sport: 9, dport: 10 }
     }
 
@@ -518,6 +591,37 @@ mod tests {
         assert_eq!(p.inner_ecn(), Ecn::Ect0);
         p.decapsulate(Ecn::Ce, ENCAPSULATION_BYTES);
         assert_eq!((p.len(), p.ecn(), p.is_encapsulated()), (1464, Ecn::Ce, false));
+    }
+
+    #[test]
+    fn a_segment_of_tcplight_comes_out_as_it_went_in() {
+        let flags = LightFlags::SYN | LightFlags::ANSWER;
+        let data = tcplight::Segment { flags, connection: u32::MAX, offset: 7, limit: 1 << 31, len: 1406 };
+        let p = Packet::light(flow(), &data, 3, Framing::ETHERNET);
+        assert_eq!((p.light_segment(), p.kind(), p.priority(), p.flow()), (data, Kind::Light, 3, flow()));
+        assert_eq!(p.len(), 1406 + 40 + 18);
+    }
+
+    #[test]
+    fn a_frame_in_a_tunnel_comes_out_as_it_went_in() {
+        let light = tcplight::Segment { connection: 7, len: 9, ..Default::default() };
+        let message = Message::Grant { granted: 7 };
+        let all = [
+            Packet::tcp(
+                flow(),
+                &Segment { timestamps: Some((1, 2)), ..Segment::default() },
+                true,
+                3,
+                Framing::ETHERNET,
+            ),
+            Packet::udp(flow(), 1, 2, 3, Framing::ETHERNET),
+            Packet::light(flow(), &light, 3, Framing::ETHERNET),
+            Packet::credit(flow().src, flow().dst, 1, &message, 3, Framing::ETHERNET),
+        ];
+        for packet in all {
+            let (out, number) = packet.tunnelled(65_535).untunnelled();
+            assert_eq!((alloc::format!("{out:?}"), number), (alloc::format!("{packet:?}"), 65_535));
+        }
     }
 
     #[test]

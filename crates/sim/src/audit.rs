@@ -34,12 +34,12 @@ pub struct Totals {
 pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
     let nodes = engine.nodes();
     let mut flying = vec![0u64; nodes];
-    let (mut flying_data, mut no_data) = (0, 0);
+    let (mut flying_data, mut no_data, mut copies) = (0, 0, 0);
     for (node, _, packet) in engine.in_flight() {
-        flying[node as usize] += (packet.kind() != Kind::Note) as u64;
+        flying[node as usize] += !matches!(packet.kind(), Kind::Note | Kind::Tunnelled) as u64;
         match packet.kind() {
-            Kind::Pause | Kind::Note => no_data += 1,
-            Kind::Tcp | Kind::Udp | Kind::Credit => flying_data += 1,
+            Kind::Pause | Kind::Note | Kind::Tunnelled => no_data += 1,
+            Kind::Tcp | Kind::Udp | Kind::Light | Kind::Credit | Kind::Bridge => flying_data += 1,
         }
     }
     let mut towards = vec![0u64; nodes];
@@ -74,6 +74,7 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
                 totals.delivered += l.to_guests + l.to_hypervisor;
                 totals.dropped += l.dropped;
                 totals.inside += l.queued;
+                copies += l.copies;
                 totals.pauses += s.core().adapter().control_out();
                 let adapter = s.core().adapter();
                 let sent = l.to_wire + adapter.control_out();
@@ -104,8 +105,9 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
         wrong.push(Imbalance { node: NodeId::MAX, books: format!("the whole: {totals:?}") });
     }
     // Each frame has one owner: one that nobody owns was lost without a name, one with two owners would come twice.
-    if engine.frames() != totals.inside + no_data {
-        let books = format!("{} frames in memory, {} in queues and on wires", engine.frames(), totals.inside + no_data);
+    let owned = totals.inside + no_data + copies;
+    if engine.frames() != owned {
+        let books = format!("{} frames in memory, {owned} in queues, on wires and kept", engine.frames());
         wrong.push(Imbalance { node: NodeId::MAX, books });
     }
     if wrong.is_empty() { Ok(totals) } else { Err(wrong) }

@@ -22,8 +22,10 @@ use crate::ethernet::{self, HEADER_LEN, MacAddress};
 use crate::zcredit::ETHERTYPE;
 use crc::{CRC_32_ISCSI, Crc, Table};
 
-/// Bytes from the Ethernet header to what is carried: by so much a frame grows.
+/// Bytes from the Ethernet header to what is carried.
 pub const OVERHEAD: usize = 20;
+/// Bytes by which a frame grows that is carried: it keeps its type behind the header.
+pub const GROWTH: usize = OVERHEAD + 2;
 /// Ranges of one frame.
 pub const RANGES_MAX: usize = 16;
 

@@ -7,8 +7,9 @@
 use super::{Plan, framing};
 use crate::scenario::{Routing, Scenario};
 use sluicenet_node::door::PortId;
+use sluicenet_node::guest::Transport;
 use sluicenet_node::link::{Direction, NodeId};
-use sluicenet_node::packet::{Address, FlowKey, Framing, IP_TCP_BYTES, IP_UDP_BYTES, Packet};
+use sluicenet_node::packet::{Address, FlowKey, Framing, IP_LIGHT_BYTES, IP_TCP_BYTES, IP_UDP_BYTES, Packet};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -62,9 +63,9 @@ pub struct Ideal {
     plan: Arc<Plan>,
     links: Vec<Direction>,
     framing: Framing,
-    max_payload: [u64; 2],
-    header: [u16; 2],
-    stack: [Duration; 2],
+    max_payload: [u64; 3],
+    header: [u16; 3],
+    stack: [Duration; 3],
     vm: Option<(Rate, u64)>,
     /// Whether all that one host is sent comes over the same link.
     by_destination: bool,
@@ -80,7 +81,8 @@ impl Ideal {
     pub(super) fn new(scenario: &Scenario, plan: Arc<Plan>, links: &[Direction]) -> Ideal {
         let mtu = scenario.host_mtu().as_bytes();
         let timestamps = if scenario.tcp.timestamps { 12 } else { 0 };
-        let encapsulation = if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() } else { 0 };
+        let tunnel = if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() } else { 0 };
+        let encapsulation = tunnel + scenario.zbridge.growth();
         let roots = plan.tree().map_or(0, |t| t.switches_at(t.levels()));
         Ideal {
             roots_alike: plan.external() == 0 || plan.external() >= roots,
@@ -88,9 +90,17 @@ impl Ideal {
             plan,
             links: links.to_vec(),
             framing: framing(scenario),
-            max_payload: [mtu - IP_TCP_BYTES as u64 - timestamps, mtu - IP_UDP_BYTES as u64],
-            header: [IP_TCP_BYTES + timestamps as u16, IP_UDP_BYTES],
-            stack: [scenario.tcp.tx_delay + scenario.tcp.rx_delay, scenario.udp.tx_delay + scenario.udp.rx_delay],
+            max_payload: [
+                mtu - IP_TCP_BYTES as u64 - timestamps,
+                mtu - IP_UDP_BYTES as u64,
+                mtu - IP_LIGHT_BYTES as u64,
+            ],
+            header: [IP_TCP_BYTES + timestamps as u16, IP_UDP_BYTES, IP_LIGHT_BYTES],
+            stack: [
+                scenario.tcp.tx_delay + scenario.tcp.rx_delay,
+                scenario.udp.tx_delay + scenario.udp.rx_delay,
+                scenario.tcplight.tx_delay + scenario.tcplight.rx_delay,
+            ],
             vm: scenario.server.virtual_network.then_some((scenario.vswitch.vm_rate, encapsulation)),
             by_destination: scenario.topology.routing == Routing::DModK,
             ways: Mutex::new(BTreeMap::new()),
@@ -98,8 +108,8 @@ impl Ideal {
     }
 
     /// Time for `bytes` from one host to another, over the fastest of the ways that the routing can take.
-    pub fn time(&self, src: HostId, dst: HostId, bytes: u64, tcp: bool) -> Duration {
-        let t = if tcp { 0 } else { 1 };
+    pub fn time(&self, src: HostId, dst: HostId, bytes: u64, transport: Transport) -> Duration {
+        let t = transport as usize;
         let full = self.max_payload[t];
         let frames = bytes.div_ceil(full).max(1);
         let last = bytes - (frames - 1) * full;
@@ -115,8 +125,8 @@ impl Ideal {
     /// of all senders without a rest, framing and gaps included; the last one still has the link's latency, the VM's
     /// port (if there is one) and the receiving stack ahead of it. Nothing can be faster, whatever the order of frames.
     /// Several links of the receiver count as the share of all bits that is one's own, where frames can come over all.
-    pub fn many_to_one(&self, senders: &[HostId], receiver: HostId, bytes: u64, tcp: bool) -> Duration {
-        let t = if tcp { 0 } else { 1 };
+    pub fn many_to_one(&self, senders: &[HostId], receiver: HostId, bytes: u64, transport: Transport) -> Duration {
+        let t = transport as usize;
         let full = self.max_payload[t];
         let frames = bytes.div_ceil(full).max(1);
         let last = bytes - (frames - 1) * full;
@@ -360,9 +370,15 @@ mod tests {
         // Store and forward: the first frame is whole (without its gap) before the switch sends it on.
         let first = full - 12 * 800 + latency;
         let want = first + 32 * (13 * full + last) - 12 * 800 + latency;
-        assert_eq!(built.ideal.many_to_one(&senders, 32, 20_000, true), Duration(want));
+        assert_eq!(built.ideal.many_to_one(&senders, 32, 20_000, Transport::Tcp), Duration(want));
         // One sender of one frame: the same as a flow by itself.
-        assert_eq!(built.ideal.many_to_one(&[0], 32, 1_000, true), built.ideal.time(0, 32, 1_000, true));
-        assert_eq!(built.ideal.many_to_one(&[0], 32, 20_000, true), built.ideal.time(0, 32, 20_000, true));
+        assert_eq!(
+            built.ideal.many_to_one(&[0], 32, 1_000, Transport::Tcp),
+            built.ideal.time(0, 32, 1_000, Transport::Tcp)
+        );
+        assert_eq!(
+            built.ideal.many_to_one(&[0], 32, 20_000, Transport::Tcp),
+            built.ideal.time(0, 32, 20_000, Transport::Tcp)
+        );
     }
 }

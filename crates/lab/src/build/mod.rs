@@ -199,8 +199,9 @@ pub fn build(scenario: &Scenario) -> Result<Built> {
     let Network { links, mut warnings, .. } = network;
     let ideal = Ideal::new(scenario, plan.clone(), &links);
     warnings.extend(workloads.warnings().iter().cloned());
-    let (t, u) = (&scenario.tcp, &scenario.udp);
-    let stage_latency = t.tx_delay.max(t.rx_delay).max(u.tx_delay).max(u.rx_delay);
+    let (t, u, l) = (&scenario.tcp, &scenario.udp, &scenario.tcplight);
+    let delays = [t.rx_delay, u.tx_delay, u.rx_delay, l.tx_delay, l.rx_delay];
+    let stage_latency = delays.into_iter().fold(t.tx_delay, Duration::max);
     let world =
         World { nodes, links, framing: framing(scenario), stage_latency, seed: scenario.seed, part: plan.parts() };
     Ok(Built { world, plan, workloads, ideal, warnings })

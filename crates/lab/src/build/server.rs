@@ -1,15 +1,16 @@
 //! Servers and external hosts as the scenario wants them.
 
 use super::{Plan, framing, lossless, quantum, watermarks};
-use crate::scenario::{Congestion, InitialWindow, Queueing, Scenario, WhenFull, ZCredit};
+use crate::scenario::{Congestion, InitialWindow, Queueing, Routing, Scenario, WhenFull, ZCredit};
 use sluicenet_node::adapter::{self, AdapterConfig};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::link::Direction;
-use sluicenet_node::server::{ServerConfig, VirtualConfig, WhenFull as NodeWhenFull};
+use sluicenet_node::server::{ServerConfig, TunnelConfig, VirtualConfig, WhenFull as NodeWhenFull};
 use sluicenet_proto::cee::pfc::Watermarks;
 use sluicenet_proto::frame::{HostId, PrioritySet};
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::Duration;
+use sluicenet_proto::transport::zbridge::ChannelConfig;
 use sluicenet_proto::transport::zcredit::{ReceptionConfig, TransmissionConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,6 +87,8 @@ fn server_config(
         vm_ps_per_byte_q16: scenario.vswitch.vm_rate.ps_per_byte_q16(),
         slow,
         credits: scenario.zcredit.enabled.then(|| credits(&scenario.zcredit, lossless(scenario))),
+        zbridge: scenario.zbridge.enabled.then(|| channel(scenario)),
+        tunnel: scenario.overlay.tcp.then(|| tunnel(scenario)),
         encapsulation: if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() as u16 } else { 0 },
     });
     let mtu = scenario.host_mtu().as_bytes() as u16;
@@ -98,6 +101,9 @@ fn server_config(
         udp_tx_delay: scenario.udp.tx_delay,
         udp_rx_delay: scenario.udp.rx_delay,
         udp_buffer: scenario.udp.buffer.as_bytes() as u32,
+        light_buffer: scenario.tcplight.buffer.as_bytes() as u32,
+        light_tx_delay: scenario.tcplight.tx_delay,
+        light_rx_delay: scenario.tcplight.rx_delay,
         when_full: match a.when_full {
             WhenFull::Stop => NodeWhenFull::Stop,
             WhenFull::Drop => NodeWhenFull::Drop,
@@ -120,6 +126,26 @@ fn credits(z: &ZCredit, lossless: PrioritySet) -> CreditConfig {
         first_channel: 1,
         // They are of a class that is held back, where there is one.
         priority: lossless.iter().next().unwrap_or(0),
+    }
+}
+
+fn tunnel(scenario: &Scenario) -> TunnelConfig {
+    let mtu = scenario.framing.mtu.as_bytes() as u16;
+    TunnelConfig {
+        tcp: tcp_config(scenario, mtu),
+        priority: lossless(scenario).iter().next().unwrap_or(0),
+        max_frame: u32::from(framing(scenario).frame_len(mtu)),
+    }
+}
+
+fn channel(scenario: &Scenario) -> ChannelConfig {
+    let z = &scenario.zbridge;
+    ChannelConfig {
+        buffer: z.buffer,
+        period: z.period,
+        timeout: z.timeout,
+        // All of a pair's frames take one way unless each is given its own.
+        single_path: scenario.topology.routing != Routing::Random,
     }
 }
 

@@ -43,6 +43,10 @@ pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
     if let Some(frames) = f.received_max_frames {
         fact("longest receive queue", format!("{} frames", count(frames.into())));
     }
+    if let Some(z) = f.zbridge {
+        let again = format!("{} again, {} came twice", count(z.resent), count(z.duplicates));
+        fact("frames of zBridge", format!("{}, {again}", count(z.sent)));
+    }
     fact("timeouts", count(f.timeouts));
     fact("segments sent again", count(f.retransmissions));
     let reasons: Vec<String> =

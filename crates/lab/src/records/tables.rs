@@ -82,7 +82,7 @@ tables! {
         flow_id: u64,
         /// What it is for; the names stand below.
         kind: Text,
-        /// tcp or udp.
+        /// tcp, udp or tcplight.
         transport: Text,
         /// Server that sends.
         src_host: u32,
@@ -100,7 +100,7 @@ tables! {
         start_ps: u64,
         /// From `start_ps` to the last byte at the receiver; null if that did not happen.
         fct_ps: Option<u64>,
-        /// Payload delivered: over TCP what was acknowledged, of datagrams what arrived.
+        /// Payload delivered: over TCP what was acknowledged, otherwise what arrived.
         delivered_bytes: u64,
         /// What `fct_ps` would be in an empty network, over the fastest way it can take; null if the flow has no end.
         ideal_ps: Option<u64>,

@@ -1,8 +1,8 @@
 //! From what happened to rows: the same rows in the same order whatever the number of threads.
 
-use super::FlowTotals;
 use super::capture::Capture;
 use super::streams::{Mark, Streams};
+use super::{FlowTotals, ZBridgeTotals};
 use crate::build::{Ideal, Plan};
 use crate::records::{
     DropRow, FlowRow, PauseRow, PortRow, QueryRow, QueueRow, RecordError, RecordWriter, Status, TcpRow, Text,
@@ -10,7 +10,7 @@ use crate::records::{
 use crate::scenario::{Hosts, Record, Scenario};
 use crate::workload::{ENDLESS, HostApps, KINDS, workload_of};
 use sluicenet_node::door::PortId;
-use sluicenet_node::guest::FlowRecord;
+use sluicenet_node::guest::{FlowRecord, Transport};
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::{FlowKey, Kind, Packet};
 use sluicenet_node::server::{App, QueryRecord};
@@ -40,6 +40,26 @@ pub fn tcp_bytes(engine: &Engine<HostApps>) -> u64 {
 /// The most frames that a machine's receive queue held, where there are credits.
 pub fn received_max(engine: &Engine<HostApps>) -> Option<u32> {
     servers(engine).filter_map(|(_, s)| Some(s.core().credits()?.received_max())).max()
+}
+
+/// What zBridge did on all servers, where there is one.
+pub fn zbridge(engine: &Engine<HostApps>) -> Option<ZBridgeTotals> {
+    let counters = servers(engine).filter_map(|(_, s)| Some(s.core().zbridge()?.counters()));
+    counters
+        .map(|c| ZBridgeTotals {
+            sent: c.sent,
+            resent: c.resent,
+            delivered: c.delivered,
+            duplicates: c.duplicates,
+            timeouts: c.timeouts,
+        })
+        .reduce(|a, b| ZBridgeTotals {
+            sent: a.sent + b.sent,
+            resent: a.resent + b.resent,
+            delivered: a.delivered + b.delivered,
+            duplicates: a.duplicates + b.duplicates,
+            timeouts: a.timeouts + b.timeouts,
+        })
 }
 
 /// Drops of switches and of servers.
@@ -291,12 +311,12 @@ impl Collector {
 
     fn flow_row(&self, f: &FlowRecord) -> FlowRow {
         let bytes = Some(f.bytes).filter(|&b| b < ENDLESS);
-        let ideal = bytes.map(|b| self.ideal.time(f.src.host(), f.dst.host(), b, f.tcp));
+        let ideal = bytes.map(|b| self.ideal.time(f.src.host(), f.dst.host(), b, f.transport));
         let fct = f.end.map(|end| end.since(f.start));
         FlowRow {
             flow_id: f.id,
             kind: KINDS[f.label.kind as usize].into(),
-            transport: if f.tcp { "tcp" } else { "udp" }.into(),
+            transport: f.transport.name().into(),
             src_host: f.src.host(),
             src_vm: f.src.vm(),
             dst_host: f.dst.host(),
@@ -522,10 +542,10 @@ impl Collector {
 fn open_flows(engine: &Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
     let mut open: Vec<FlowRecord> = servers(engine).flat_map(|(_, s)| s.core().unfinished_flows(now)).collect();
     open.sort_unstable_by_key(|f| f.id);
-    for f in open.iter_mut().filter(|f| !f.tcp) {
-        // Nobody tells the sender of datagrams how many arrived until all of them have.
+    for f in open.iter_mut().filter(|f| f.transport != Transport::Tcp) {
+        // Nobody tells the sender of these how many bytes arrived until all of them have.
         let receiver = engine.node(f.dst.host()).as_server();
-        f.delivered = receiver.and_then(|s| s.core().datagram_bytes_received(f)).unwrap_or(0);
+        f.delivered = receiver.and_then(|s| s.core().bytes_received(f)).unwrap_or(0);
     }
     open
 }

@@ -35,6 +35,21 @@ pub struct Completion {
     pub retransmissions: u64,
 }
 
+/// Frames between servers that zBridge numbered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZBridgeTotals {
+    /// Sent, each counted once.
+    pub sent: u64,
+    /// Sent again.
+    pub resent: u64,
+    /// Delivered, each once and in order.
+    pub delivered: u64,
+    /// That came a second time, and were not delivered.
+    pub duplicates: u64,
+    /// Times a sender asked because it had heard nothing.
+    pub timeouts: u64,
+}
+
 /// Microseconds of picoseconds, to a whole picosecond: what lies below is the arithmetic's and no measurement.
 pub fn us(ps: f64) -> f64 {
     ps.round() / 1e6
@@ -106,6 +121,9 @@ pub struct Figures {
     /// The most frames that a machine's receive queue held, where there are credits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_max_frames: Option<u32>,
+    /// Frames that zBridge sent between servers and what it did for them, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zbridge: Option<ZBridgeTotals>,
     /// Messages of all kinds: begun and delivered in full.
     pub messages: (u64, u64),
     /// Retransmission timeouts of all messages, those of the warm-up too.
@@ -184,6 +202,7 @@ impl Figures {
             flows,
             streams: o.streams.clone(),
             received_max_frames: o.received_max,
+            zbridge: o.zbridge,
             messages: (o.flows.started, o.flows.finished),
             timeouts: o.flows.timeouts,
             retransmissions: o.flows.retransmissions,

@@ -16,7 +16,7 @@ use crate::scenario::{self, Quantity, Scenario, Warning};
 use crate::workload;
 use collect::Collector;
 pub use describe::{WORK, WORLD};
-pub use figures::{Completion, Figures, us};
+pub use figures::{Completion, Figures, ZBridgeTotals, us};
 use sluicenet_node::link::NodeId;
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
@@ -105,6 +105,8 @@ pub struct Outcome {
     pub streams: Streams,
     /// The most frames that a machine's receive queue held, where there are credits.
     pub received_max: Option<u32>,
+    /// What zBridge did, where there is one.
+    pub zbridge: Option<ZBridgeTotals>,
     /// XOFFs sent.
     pub pauses: u64,
     /// Frames a lossless class lost: an error.
@@ -381,6 +383,7 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
         incast_bound,
         streams: Streams::default(),
         received_max: collect::received_max(&engine),
+        zbridge: collect::zbridge(&engine),
         pauses: 0,
         violations,
         deadlock,

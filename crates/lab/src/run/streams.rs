@@ -20,7 +20,7 @@ pub struct Stream {
     pub dst_host: u32,
     /// VM there.
     pub dst_vm: u8,
-    /// tcp or udp.
+    /// tcp, udp or tcplight.
     pub transport: String,
     /// Payload delivered after the warm-up, in megabits a second.
     pub mbps: f64,
@@ -71,7 +71,7 @@ impl Streams {
             src_vm: f.src.vm(),
             dst_host: f.dst.host(),
             dst_vm: f.dst.vm(),
-            transport: if f.tcp { "tcp" } else { "udp" }.into(),
+            transport: f.transport.name().into(),
             mbps: rate(f),
         };
         Streams::new(open.iter().filter(|f| f.bytes >= ENDLESS).map(stream).collect())

@@ -99,9 +99,15 @@ pub(super) fn zcredit() -> ZCredit {
     ZCredit { enabled: false, rx_queue: 512, batch: 8, tx_queue: 1024 }
 }
 
-/// 3.2.3.1: 54 B added, and the MTU lowered from 1500 to 1446 B.
-pub(super) fn overlay(virtual_network: bool) -> Overlay {
-    Overlay { enabled: virtual_network, encapsulation: Bytes(54), mtu: Bytes(1446) }
+/// 5.3.4: P is 1024, and the timeout three orders of magnitude above the base round trip, which is 27 us (5.2.1). The buffer is larger
+/// than what the network holds; the source does not say how large: four periods [d].
+pub(super) fn zbridge() -> ZBridge {
+    ZBridge { enabled: false, period: 1024, buffer: 4096, timeout: Duration::from_ms(27) }
+}
+
+/// 3.2.3.1: 54 B added, and the MTU lowered from 1500 to 1446 B; by zBridge's header below that, where there is one.
+pub(super) fn overlay(virtual_network: bool, zbridge: &ZBridge) -> Overlay {
+    Overlay { enabled: virtual_network, encapsulation: Bytes(54), mtu: Bytes(1446 - zbridge.growth()), tcp: false }
 }
 
 pub(super) fn framing(set: ParameterSet) -> Framing {
@@ -181,6 +187,13 @@ pub(super) fn udp(set: ParameterSet) -> Udp {
         tx_delay: if plain { Duration::ZERO } else { Duration::from_ns(9_500) },
         rx_delay: if plain { Duration::ZERO } else { Duration::from_us(24) },
     }
+}
+
+/// The source has no buffer that could stop a sender before the network does, and no latency of this stack: more than a network of
+/// these tables holds, and UDP's latency, a stack that acknowledges nothing either [d].
+pub(super) fn tcplight(set: ParameterSet) -> TcpLight {
+    let Udp { tx_delay, rx_delay, .. } = udp(set);
+    TcpLight { buffer: kb(16_000), tx_delay, rx_delay }
 }
 
 /// A program that is woken by a frame stands still after tens of microseconds; on a machine whose cores others want, too, after

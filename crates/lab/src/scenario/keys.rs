@@ -63,7 +63,8 @@ pub(crate) const PLANNED_MAX: u64 = 1 << 22;
 /// Queries of an aggregator in two tiers: 32 bits of their number count them.
 pub(crate) const QUERIES_MAX: u64 = u32::MAX as u64;
 const PRIORITY: Key = k("priority", Count(0, 7), "the frames' priority, 0 to 7; 0 where absent");
-const TRANSPORT: Key = k("transport", Choice(&["tcp", "udp"]), "what carries the flows; tcp where absent");
+const TRANSPORT: Key = k("transport", Choice(&["tcp", "udp", "tcplight"]), "what carries the flows; tcp where absent");
+const STREAMS: Key = k("transport", Choice(&["tcp", "tcplight"]), "what carries the messages; tcp where absent");
 const START: Key = k("start", Duration, "when the first flow starts; 0 where absent");
 const CHASSIS: Key = k("chassis", Count(1, 8), "the level whose subtrees are chassis; 1 where absent");
 const UDP_RATE: Key = k("rate", Rate, "at which rate datagrams are offered; as fast as they leave where absent");
@@ -83,10 +84,12 @@ pub(crate) static ROOT: Spec = Spec {
         k("server", Table(&SERVER), SERVER.doc),
         k("vswitch", Table(&VSWITCH), VSWITCH.doc),
         k("zcredit", Table(&ZCREDIT), ZCREDIT.doc),
+        k("zbridge", Table(&ZBRIDGE), ZBRIDGE.doc),
         k("overlay", Table(&OVERLAY), OVERLAY.doc),
         k("framing", Table(&FRAMING), FRAMING.doc),
         k("tcp", Table(&TCP), TCP.doc),
         k("udp", Table(&UDP), UDP.doc),
+        k("tcplight", Table(&TCPLIGHT), TCPLIGHT.doc),
         k("workload", Tables(&WORKLOADS), "who sends what to whom"),
         k("record", Table(&RECORD), RECORD.doc),
         k("testbed", Table(&TESTBED), TESTBED.doc),
@@ -112,6 +115,11 @@ pub(crate) static SCENARIO: Spec = Spec {
             "flow_control",
             Choice(&["LL", "LZ", "ZL", "ZZ"]),
             "the virtual (first letter) and the physical network lossy (L) or lossless (Z)",
+        ),
+        k(
+            "hypervisor",
+            Choice(&["lossy", "pfc", "tcp", "zfabric"]),
+            "what the hypervisors put under the machines' transports (Crisan 2014, 5.4.1), in place of flow_control",
         ),
     ],
 };
@@ -240,11 +248,35 @@ pub(crate) static ZCREDIT: Spec = Spec {
     ],
 };
 
+pub(crate) static ZBRIDGE: Spec = Spec {
+    name: "zbridge",
+    doc: "reliability between servers: frames are numbered, put in order, and sent again where they are lost",
+    keys: &[
+        k("enabled", Bool, "whether they are"),
+        k(
+            "period",
+            Count(1, 1 << 23),
+            "an acknowledgement is asked for with every so-many-th frame of a pair of machines",
+        ),
+        k(
+            "buffer",
+            Count(2, 1 << 24),
+            "frames of a pair that are kept until they are acknowledged: two periods at least",
+        ),
+        k("timeout", Duration, "how long a sender waits before it asks what has arrived"),
+    ],
+};
+
 pub(crate) static OVERLAY: Spec = Spec {
     name: "overlay",
     doc: "the tunnels between virtual switches",
     keys: &[
         k("enabled", Bool, "whether frames between servers are encapsulated"),
+        k(
+            "transport",
+            Choice(&["udp", "tcp"]),
+            "udp: each frame in a datagram; tcp: all between two servers in one connection; udp where absent",
+        ),
         k("encapsulation", Size, "bytes added to each"),
         k("mtu", Size, "the largest IP packet of a virtual machine"),
     ],
@@ -296,6 +328,16 @@ pub(crate) static UDP: Spec = Spec {
     doc: "every UDP stack",
     keys: &[
         k("buffer", Size, "a socket's buffer"),
+        k("tx_delay", Duration, "latency of the stack from socket to wire"),
+        k("rx_delay", Duration, "latency of the stack from wire to socket"),
+    ],
+};
+
+pub(crate) static TCPLIGHT: Spec = Spec {
+    name: "tcplight",
+    doc: "every TCPlight stack",
+    keys: &[
+        k("buffer", Size, "a socket's receive buffer: how far ahead of its reader a sender may be"),
         k("tx_delay", Duration, "latency of the stack from socket to wire"),
         k("rx_delay", Duration, "latency of the stack from wire to socket"),
     ],
@@ -355,6 +397,7 @@ pub(crate) static PA: Spec = Spec {
         k("message", Size, "bytes of every message; 20 KB where absent"),
         k("inter_arrival", TimeDistribution, "between two queries of the whole network"),
         k("layout", Choice(&["crisan2014-ch4", "crisan2014-ch2"]), "where the roles stand"),
+        STREAMS,
         QUERY_CONNECTIONS,
         CHASSIS,
         PRIORITY,
@@ -378,6 +421,7 @@ pub(crate) static PA2: Spec = Spec {
         k("queries", Count(1, QUERIES_MAX), "queries of each aggregator; until the run's end where absent"),
         k("warmup_queries", Count(0, QUERIES_MAX), "queries at the start which do not count; 0 where absent"),
         k("inter_arrival", TimeDistribution, "between two queries of an aggregator; upon completion where absent"),
+        STREAMS,
         QUERY_CONNECTIONS,
         PRIORITY,
     ],
@@ -451,6 +495,7 @@ pub(crate) static PERMUTATION: Spec = Spec {
         UDP_RATE,
         k("priority", OrWord(&Count(0, 7), &["per-host"]), "per-host: the sender's number modulo 8"),
         k("per_vm", Bool, "whether a host's flows leave from its machines in turn; from its first where absent"),
+        k("first_vm", Count(0, 62), "per_vm: the first of those machines; 0 where absent"),
     ],
 };
 

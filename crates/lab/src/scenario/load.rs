@@ -7,6 +7,7 @@ use sluicenet_proto::time::Duration;
 
 use super::error::{Error, Result, Warning};
 use super::files::{Files, Input};
+use super::losses::Losses;
 use super::model::*;
 use super::places::Places;
 use super::section::Section;
@@ -93,7 +94,8 @@ impl Scenario {
 
     /// The largest IP packet of a virtual machine (or of a server without virtual network).
     pub fn host_mtu(&self) -> super::Bytes {
-        if self.overlay.enabled { self.overlay.mtu } else { self.framing.mtu }
+        let bare = super::Bytes(self.framing.mtu.0 - self.zbridge.growth());
+        if self.overlay.enabled { self.overlay.mtu } else { bare }
     }
 }
 
@@ -154,6 +156,20 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let set = s.choice("parameters", &sets)?.unwrap_or(ParameterSet::Plain);
     let modes = [("LL", FlowControl::Ll), ("LZ", FlowControl::Lz), ("ZL", FlowControl::Zl), ("ZZ", FlowControl::Zz)];
     let flow_control = s.choice("flow_control", &modes)?;
+    let stacks = [
+        ("lossy", Hypervisor::Lossy),
+        ("pfc", Hypervisor::Pfc),
+        ("tcp", Hypervisor::Tcp),
+        ("zfabric", Hypervisor::ZFabric),
+    ];
+    let hypervisor = s.choice("hypervisor", &stacks)?;
+    if hypervisor.is_some() && flow_control.is_some() {
+        return Err(s
+            .error_at(&["flow_control", "hypervisor"], "`hypervisor` says which networks are lossless, too")
+            .hint("remove `flow_control` or `hypervisor`"));
+    }
+    let flow_control = flow_control.or(hypervisor.map(Hypervisor::flow_control));
+    let zfabric = hypervisor.map(|stack| stack == Hypervisor::ZFabric);
     let duration: Option<Duration> = s.positive("duration")?;
     let warmup = s.quantity("warmup")?.unwrap_or(Duration::ZERO);
     if duration.is_some_and(|d| warmup >= d) {
@@ -162,7 +178,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let server = sections::server(&root.section("server", &keys::SERVER)?, set)?;
     if flow_control.is_some_and(FlowControl::virtual_lossless) && !server.virtual_network {
         return Err(s
-            .error("flow_control", "the first letter says a lossless virtual network, and there is none")
+            .error_at(&["flow_control", "hypervisor"], "it says a lossless virtual network, and there is none")
             .hint("set server.virtual_network = true"));
     }
     if !root.has("topology") {
@@ -180,7 +196,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let s_switch = root.section("switch", &keys::SWITCH)?;
     let switch = sections::switch(&s_switch, set)?;
     let s_adapter = root.section("adapter", &keys::ADAPTER)?;
-    let adapter = sections::adapter(&s_adapter, set, topology.routing, warnings)?;
+    let zbridge = sections::zbridge(&root.section("zbridge", &keys::ZBRIDGE)?, zfabric, &server, counts)?;
+    let adapter = sections::adapter(&s_adapter, set, (topology.routing, &zbridge), warnings)?;
     let too_small = |buffer: Bytes| format!("a buffer of {} B does not hold a frame of {frame} B", buffer.0);
     for (section, buffer) in [(&s_switch, switch.buffer), (&s_adapter, adapter.buffer)] {
         if buffer.0 < frame {
@@ -196,10 +213,13 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let pfc = sections::pfc(&root.section("pfc", &keys::PFC)?, set, physical, smallest)?;
     let s_vswitch = root.section("vswitch", &keys::VSWITCH)?;
     let vswitch = sections::vswitch(&s_vswitch, flow_control.map(FlowControl::virtual_lossless), &server, counts)?;
-    let zcredit = sections::zcredit(&root.section("zcredit", &keys::ZCREDIT)?, &server, counts)?;
+    let zcredit = sections::zcredit(&root.section("zcredit", &keys::ZCREDIT)?, zfabric, &server, counts)?;
     let s_overlay = root.section("overlay", &keys::OVERLAY)?;
-    let overlay = sections::overlay(&s_overlay, server.virtual_network, (&s_framing, &framing))?;
-    let world = World { topology: &topology, counts, server: &server, duration };
+    let tunnel = hypervisor.map(|stack| stack == Hypervisor::Tcp);
+    let overlay = sections::overlay(&s_overlay, (server.virtual_network, &zbridge), (&s_framing, &framing))?;
+    let overlay = sections::tunnel(&s_overlay, overlay, tunnel, (&zbridge, counts))?;
+    let losses = Losses::of(&server, &vswitch, &pfc, &adapter, &topology, zbridge.enabled || overlay.tcp);
+    let world = World { topology: &topology, counts, server: &server, duration, losses };
     let tables = root.tables("workload")?;
     if tables.is_empty() {
         return Err(root.error_here("this scenario has no workload").hint("add a [[workload]]"));
@@ -226,6 +246,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         parameters: set,
         tcp: sections::tcp(&s_tcp, set)?,
         udp: sections::udp(&root.section("udp", &keys::UDP)?, set)?,
+        tcplight: sections::tcplight(&root.section("tcplight", &keys::TCPLIGHT)?, set)?,
         record: sections::record(&root.section("record", &keys::RECORD)?, &counts, warnings)?,
         testbed: sections::testbed(&root.section("testbed", &keys::TESTBED)?)?,
         topology,
@@ -235,6 +256,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         server,
         vswitch,
         zcredit,
+        zbridge,
         overlay,
         framing,
         workloads,

@@ -19,6 +19,7 @@ mod error;
 mod files;
 pub(crate) mod keys;
 mod load;
+mod losses;
 mod model;
 mod places;
 pub(crate) mod schema;

@@ -80,17 +80,34 @@ fn agree(s: &Section<'_>, name: &str, fixed: Option<bool>, network: &str) -> Res
     }
 }
 
+/// Whether a part of zFabric is enabled, where `hypervisor` may have said so already.
+fn of_stack(s: &Section<'_>, fixed: Option<bool>) -> Result<Option<bool>> {
+    let given = s.bool("enabled")?;
+    match (given, fixed) {
+        (Some(true), Some(false)) => Err(s
+            .error("enabled", "scenario.hypervisor says that there is no zFabric")
+            .hint("write hypervisor = \"zfabric\", or flow_control in its place")),
+        // A part of it may be left out.
+        _ => Ok(given.or(fixed)),
+    }
+}
+
 pub(super) fn adapter(
     s: &Section<'_>,
     set: ParameterSet,
-    routing: Routing,
+    (routing, zbridge): (Routing, &ZBridge),
     warn: &mut Vec<Warning>,
 ) -> Result<Adapter> {
     let d = defaults::adapter(set);
     let queueing = [("voq", Queueing::Voq), ("fifo", Queueing::Fifo)];
     let when_full = [("stop", WhenFull::Stop), ("drop", WhenFull::Drop)];
     let timeout = s.positive("resequencing_timeout")?;
-    let resequencing = s.bool("resequencing")?.unwrap_or(routing == Routing::Random);
+    let resequencing = s.bool("resequencing")?.unwrap_or(routing == Routing::Random && !zbridge.enabled);
+    if resequencing && zbridge.enabled {
+        return Err(s
+            .error("resequencing", "zBridge puts frames in order: adapters need not")
+            .hint("remove `resequencing`"));
+    }
     if timeout.is_some() && !resequencing {
         let (file, line) = s.get("resequencing_timeout").map_or((String::new(), 0), |n| s.doc.line_of(n.span));
         let message = "`resequencing_timeout` has no effect: resequencing is off".into();
@@ -158,9 +175,10 @@ pub(super) fn vswitch(s: &Section<'_>, fixed: Option<bool>, server: &Server, cou
     Ok(v)
 }
 
-/// `[zcredit]`.
-pub(super) fn zcredit(s: &Section<'_>, server: &Server, counts: Counts) -> Result<ZCredit> {
-    let z = ZCredit { enabled: s.bool("enabled")?.unwrap_or(defaults::zcredit().enabled), ..credit_numbers(s)? };
+/// `[zcredit]`; `fixed` is what `hypervisor` says of it.
+pub(super) fn zcredit(s: &Section<'_>, fixed: Option<bool>, server: &Server, counts: Counts) -> Result<ZCredit> {
+    let enabled = of_stack(s, fixed)?.unwrap_or(defaults::zcredit().enabled);
+    let z = ZCredit { enabled, ..credit_numbers(s)? };
     if z.enabled && !server.virtual_network {
         return Err(s
             .error("enabled", "credits are between virtual machines, and there is no virtual network")
@@ -187,23 +205,54 @@ pub(crate) fn credit_numbers(s: &Section<'_>) -> Result<ZCredit> {
     Ok(ZCredit { rx_queue, batch, tx_queue, ..d })
 }
 
+/// `[zbridge]`; `fixed` is what `hypervisor` says of it.
+pub(super) fn zbridge(s: &Section<'_>, fixed: Option<bool>, server: &Server, counts: Counts) -> Result<ZBridge> {
+    let d = defaults::zbridge();
+    let period = s.count_u32("period", 1..=1 << 23)?.unwrap_or(d.period);
+    let z = ZBridge {
+        enabled: of_stack(s, fixed)?.unwrap_or(d.enabled),
+        period,
+        buffer: s.count_u32("buffer", 2..=1 << 24)?.unwrap_or(d.buffer.max(4 * period).min(1 << 24)),
+        timeout: s.positive("timeout")?.unwrap_or(d.timeout),
+    };
+    if z.enabled && !server.virtual_network {
+        return Err(s
+            .error("enabled", "zBridge stands between virtual switches, and there is no virtual network")
+            .hint("set server.virtual_network = true"));
+    }
+    if z.enabled && counts.external > 0 {
+        let message =
+            format!("{} hosts are external: they have no hypervisor, and nobody there answers", counts.external);
+        return Err(s.error("enabled", message).hint("set topology.external_hosts = 0"));
+    }
+    if z.buffer / 2 < z.period {
+        let message = format!("a buffer of {} frames is less than two periods of {}", z.buffer, z.period);
+        return Err(s
+            .error_at(&["buffer", "period"], message)
+            .hint("it would be full before an acknowledgement is asked for"));
+    }
+    Ok(z)
+}
+
 pub(super) fn overlay(
     s: &Section<'_>,
-    virtual_network: bool,
+    (virtual_network, zbridge): (bool, &ZBridge),
     (s_framing, framing): (&Section<'_>, &Framing),
 ) -> Result<Overlay> {
-    let d = defaults::overlay(virtual_network);
+    let d = defaults::overlay(virtual_network, zbridge);
     let o = Overlay {
         enabled: s.bool("enabled")?.unwrap_or(d.enabled),
         encapsulation: s.quantity("encapsulation")?.unwrap_or(d.encapsulation),
         mtu: mtu(s)?.unwrap_or(d.mtu),
+        tcp: d.tcp,
     };
     if o.enabled && !virtual_network {
         return Err(s
             .error("enabled", "an overlay needs virtual switches, and there is no virtual network")
             .hint("set server.virtual_network = true"));
     }
-    let (inner, tunnel, outer) = (o.mtu.0, o.encapsulation.0, framing.mtu.0);
+    let (inner, outer) = (o.mtu.0, framing.mtu.0);
+    let tunnel = o.encapsulation.0.saturating_add(zbridge.growth());
     if o.enabled && inner.saturating_add(tunnel) > outer {
         let message = format!("{inner} B and {tunnel} B of tunnel do not fit the physical MTU of {outer} B");
         let error = match ["mtu", "encapsulation"].iter().any(|key| s.has(key)) {
@@ -213,10 +262,46 @@ pub(super) fn overlay(
         let largest = outer.saturating_sub(tunnel);
         return Err(error.hint(match largest >= *MTU_RANGE.start() {
             true => format!("overlay.mtu is at most {largest} B here"),
-            false => format!("overlay.encapsulation is at most {} B here", outer.saturating_sub(*MTU_RANGE.start())),
+            false => {
+                let room = outer.saturating_sub(*MTU_RANGE.start() + zbridge.growth());
+                format!("overlay.encapsulation is at most {room} B here")
+            }
         }));
     }
     Ok(o)
+}
+
+/// `overlay.transport`; `fixed` is what `hypervisor` says of it.
+pub(super) fn tunnel(
+    s: &Section<'_>,
+    overlay: Overlay,
+    fixed: Option<bool>,
+    (zbridge, counts): (&ZBridge, Counts),
+) -> Result<Overlay> {
+    let given = s.choice("transport", &[("udp", false), ("tcp", true)])?;
+    if let (Some(given), Some(fixed)) = (given, fixed)
+        && given != fixed
+    {
+        return Err(s
+            .error("transport", "scenario.hypervisor says what is between servers")
+            .hint("remove `transport`, or write flow_control in place of hypervisor"));
+    }
+    let tcp = given.or(fixed).unwrap_or(overlay.tcp);
+    if tcp && !overlay.enabled {
+        return Err(s
+            .error_at(&["transport", "enabled"], "a tunnel needs an overlay, and there is none")
+            .hint("set overlay.enabled = true"));
+    }
+    if tcp && zbridge.enabled {
+        return Err(s
+            .error("transport", "TCP between servers sends again what is lost, and so does zBridge")
+            .hint("set zbridge.enabled = false"));
+    }
+    if tcp && counts.external > 0 {
+        let message = format!("{} hosts are external: they have no hypervisor, and no tunnel", counts.external);
+        return Err(s.error("transport", message).hint("set topology.external_hosts = 0"));
+    }
+    Ok(Overlay { tcp, ..overlay })
 }
 
 fn mtu(s: &Section<'_>) -> Result<Option<Bytes>> {
@@ -320,6 +405,15 @@ fn check_tcp(s: &Section<'_>, t: &Tcp) -> Result<()> {
 pub(super) fn udp(s: &Section<'_>, set: ParameterSet) -> Result<Udp> {
     let d = defaults::udp(set);
     Ok(Udp {
+        buffer: s.buffer("buffer")?.unwrap_or(d.buffer),
+        tx_delay: s.quantity("tx_delay")?.unwrap_or(d.tx_delay),
+        rx_delay: s.quantity("rx_delay")?.unwrap_or(d.rx_delay),
+    })
+}
+
+pub(super) fn tcplight(s: &Section<'_>, set: ParameterSet) -> Result<TcpLight> {
+    let d = defaults::tcplight(set);
+    Ok(TcpLight {
         buffer: s.buffer("buffer")?.unwrap_or(d.buffer),
         tx_delay: s.quantity("tx_delay")?.unwrap_or(d.tx_delay),
         rx_delay: s.quantity("rx_delay")?.unwrap_or(d.rx_delay),

@@ -8,6 +8,7 @@ use super::distributions;
 use super::error::{Error, Result, Warning};
 use super::files::Files;
 use super::keys;
+use super::losses::Losses;
 use super::model::*;
 use super::section::Section;
 use super::sections::hosts;
@@ -28,6 +29,7 @@ pub(super) struct World<'a> {
     pub counts: Counts,
     pub server: &'a Server,
     pub duration: Option<Duration>,
+    pub losses: Losses,
 }
 
 impl World<'_> {
@@ -91,15 +93,21 @@ fn priority(s: &Section<'_>) -> Result<u8> {
     Ok(s.count("priority", 0..=7)?.unwrap_or(0) as u8)
 }
 
-fn transport(s: &Section<'_>) -> Result<Transport> {
-    Ok(s.choice("transport", &[("tcp", Transport::Tcp), ("udp", Transport::Udp)])?.unwrap_or(Transport::Tcp))
+/// What carries the flows of a workload of these priorities, a bit each.
+fn transport(s: &Section<'_>, world: &World<'_>, priorities: u8) -> Result<Transport> {
+    let choices = [("tcp", Transport::Tcp), ("udp", Transport::Udp), ("tcplight", Transport::TcpLight)];
+    let transport = s.choice("transport", &choices)?.unwrap_or(Transport::Tcp);
+    if transport == Transport::TcpLight {
+        world.losses.check(s, priorities)?;
+    }
+    Ok(transport)
 }
 
 /// A rate, which only datagrams can be offered at.
 fn rate(s: &Section<'_>, transport: Transport) -> Result<Option<Rate>> {
     let rate = s.positive("rate")?;
-    if rate.is_some() && transport == Transport::Tcp {
-        return Err(s.error("rate", "a TCP flow finds its own rate").hint("`rate` is for transport = \"udp\""));
+    if rate.is_some() && transport.connects() {
+        return Err(s.error("rate", "a stream finds its own rate").hint("`rate` is for transport = \"udp\""));
     }
     Ok(rate)
 }
@@ -166,6 +174,7 @@ fn partition_aggregate(s: &Section<'_>, world: &World<'_>, files: &mut Files) ->
         layout,
         connections: query_connections(s, default)?,
         chassis: chassis(s, world)?,
+        transport: transport(s, world, 1 << priority(s)?)?,
         priority: priority(s)?,
     })
 }
@@ -265,6 +274,7 @@ fn partition_aggregate_2(s: &Section<'_>, world: &World<'_>, files: &mut Files) 
         warmup_queries,
         inter_arrival,
         connections: query_connections(s, Connections::Persistent)?,
+        transport: transport(s, world, 1 << priority(s)?)?,
         priority: priority(s)?,
     })
 }
@@ -282,7 +292,7 @@ fn background(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<B
     let load = s.number("load", 1e-6..=1e6)?.unwrap_or(1.0);
     apart(s, inter_arrival.mean() / load)?;
     Ok(Background {
-        transport: transport(s)?,
+        transport: transport(s, world, 1 << priority(s)?)?,
         flow_size: distributions::required(s, "flow_size", files)?,
         inter_arrival,
         intra_ratio: s.number("intra_ratio", 0.0..=1e9)?.unwrap_or(0.3),
@@ -340,7 +350,7 @@ fn hotspot(s: &Section<'_>, world: &World<'_>) -> Result<Hotspot> {
         destination,
         message: s.positive("message")?.unwrap_or(Bytes(10_000)),
         phases,
-        transport: transport(s)?,
+        transport: transport(s, world, 1 << priority(s)?)?,
         priority: priority(s)?,
     })
 }
@@ -357,7 +367,7 @@ fn incast(s: &Section<'_>, world: &World<'_>) -> Result<Incast> {
         gap: s.quantity("gap")?.unwrap_or(Duration::ZERO),
         start: s.quantity("start")?.unwrap_or(Duration::ZERO),
         connections: s.choice("connections", &choices)?.unwrap_or(Connections::Persistent),
-        transport: transport(s)?,
+        transport: transport(s, world, 1 << priority(s)?)?,
         priority: priority(s)?,
     })
 }
@@ -391,14 +401,27 @@ fn permutation(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<
     if hosts < 2 && !matches!(pattern, Pattern::File(_)) {
         return Err(s.error("pattern", "a permutation needs two hosts"));
     }
-    let transport = transport(s)?;
     let priority = match s.get("priority") {
         Some(node) if matches!(&node.value, Value::Text(t) if t == "per-host") => Priority::PerHost,
         Some(node) if matches!(&node.value, Value::Text(_)) => return Err(s.wrong(node, "0 to 7, or \"per-host\"")),
         _ => Priority::Fixed(priority(s)?),
     };
+    let transport = match priority {
+        Priority::Fixed(p) => transport(s, world, 1 << p)?,
+        Priority::PerHost => transport(s, world, u8::MAX)?,
+    };
     let start: Duration = s.quantity("start")?.unwrap_or(Duration::ZERO);
     let stagger: Duration = s.quantity("stagger")?.unwrap_or(Duration::ZERO);
+    let per_vm = s.bool("per_vm")?.unwrap_or(false);
+    let first_vm = s.count_u32("first_vm", 0..=62)?.unwrap_or(0);
+    if first_vm > 0 && !per_vm {
+        return Err(s.error("first_vm", "`first_vm` means nothing without per_vm = true"));
+    }
+    if first_vm >= world.server.vms {
+        return Err(
+            s.error("first_vm", format!("there is no virtual machine {first_vm}: a server has {}", world.server.vms))
+        );
+    }
     let last = u128::from(start.as_ps()) + u128::from(stagger.as_ps()) * u128::from(world.counts.endpoints());
     if last > u128::from(DURATION_MAX.as_ps()) {
         return Err(s.error_at(&["stagger", "start"], "the last flow would start after 100 days"));
@@ -411,7 +434,8 @@ fn permutation(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<
         transport,
         rate: rate(s, transport)?,
         priority,
-        per_vm: s.bool("per_vm")?.unwrap_or(false),
+        per_vm,
+        first_vm,
     })
 }
 
@@ -431,7 +455,7 @@ fn flow(s: &Section<'_>, world: &World<'_>) -> Result<Flow> {
     if src == dst {
         return Err(s.error("dst", format!("host {src} sends to itself")));
     }
-    let transport = transport(s)?;
+    let transport = transport(s, world, 1 << priority(s)?)?;
     Ok(Flow {
         src,
         dst,
@@ -473,7 +497,13 @@ fn flow_file(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Fl
         }
         FlowFileContent::Htsim { file }
     };
-    Ok(FlowFile { content, transport: transport(s)?, priority: s.count("priority", 0..=7)?.map(|p| p as u8) })
+    let priority = s.count("priority", 0..=7)?.map(|p| p as u8);
+    let priorities = match (priority, &content) {
+        (Some(p), _) => 1 << p,
+        (None, FlowFileContent::Htsim { .. }) => 1,
+        (None, FlowFileContent::Hpcc { .. }) => u8::MAX,
+    };
+    Ok(FlowFile { content, transport: transport(s, world, priorities)?, priority })
 }
 
 fn poisson(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Poisson> {
@@ -492,5 +522,5 @@ fn poisson(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Pois
     let bytes_per_ps = world.fastest_host_link() as f64 / 8e12;
     let flows = load * bytes_per_ps / cdf.content.mean() * until.as_ps() as f64 * f64::from(world.counts.hosts);
     planned(s, "until", "flows", flows)?;
-    Ok(Poisson { cdf, load, transport: transport(s)?, until, priority: priority(s)? })
+    Ok(Poisson { cdf, load, transport: transport(s, world, 1 << priority(s)?)?, until, priority: priority(s)? })
 }

@@ -83,7 +83,10 @@ impl Application {
         }
         for w in &scenario.workloads {
             match w {
-                Workload::PartitionAggregate2(_) => {}
+                Workload::PartitionAggregate2(w) if w.transport == Transport::Tcp => {}
+                Workload::PartitionAggregate2(_) => {
+                    return Err(scenario.places.error("workload", "the testbed's queries are TCP's"));
+                }
                 Workload::Background(w) if w.transport == Transport::Tcp => {}
                 Workload::Background(_) => {
                     return Err(scenario.places.error("workload", "the testbed's background flows are TCP's"));
@@ -169,6 +172,14 @@ impl Plan {
                 .places
                 .error("zcredit.enabled", "what waits for credits would be dropped in lossy virtual switches");
             return Err(e.expected("scenario.flow_control = \"ZZ\" or \"ZL\", or no [zcredit]"));
+        }
+        if scenario.overlay.tcp {
+            let message = "the testbed's servers have tunnels of datagrams: only simulated ones have TCP's";
+            return Err(scenario.places.error("overlay.transport", message).expected("\"udp\""));
+        }
+        if scenario.zbridge.enabled {
+            let message = "the testbed's servers have no zBridge: only simulated ones do";
+            return Err(scenario.places.error("zbridge.enabled", message).expected("false, or no [zbridge]"));
         }
         let application = Application::of(scenario)?;
         if application == Application::Queries && !scenario.vswitch.slow.is_empty() {

@@ -89,13 +89,13 @@ impl Server {
         let s = self.settings.clone();
         let port = service(self.number, 0);
         let (sport, how) = match s.transport {
-            Transport::Tcp => (self.ports.next(), fresh(s.transport, None)),
+            Transport::Tcp | Transport::TcpLight => (self.ports.next(), fresh(s.transport, None)),
             Transport::Udp => (port, kept(s.transport, None)),
         };
         let ends = (Address::new(self.host, s.vm as u8), Address::new(dst, s.vm as u8));
         let socket = connect(now, io, ends, (sport, port), s.priority, how);
         io.send(now, socket, bytes, named(self.number, 0), FlowLabel { kind: BACKGROUND, query: None });
-        if s.transport == Transport::Tcp {
+        if s.transport.connects() {
             io.close(now, socket);
         }
     }

@@ -1,8 +1,8 @@
 //! Incast: many send to one at once, round after round.
 
-use super::{Context, Heard, INCAST, Maker, OpenQuery, Ports, Share, connect, fresh, kept, named, service};
+use super::{Context, Heard, INCAST, Maker, OpenQuery, Ports, Share, carried, connect, fresh, kept, named, service};
 use crate::build::{Ideal, Plan};
-use crate::scenario::{Connections, Hosts, Incast, Scenario, Transport, Workload};
+use crate::scenario::{Connections, Hosts, Incast, Scenario, Workload};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
 use sluicenet_node::server::{Core, QueryRecord};
@@ -42,7 +42,7 @@ pub fn bound(scenario: &Scenario, plan: &Plan, ideal: &Ideal) -> Option<Duration
     scenario.workloads.iter().find_map(|w| match w {
         Workload::Incast(w) => {
             let senders = senders(plan.hosts() - plan.external(), w);
-            Some(ideal.many_to_one(&senders, w.receiver, w.bytes.as_bytes(), w.transport == Transport::Tcp))
+            Some(ideal.many_to_one(&senders, w.receiver, w.bytes.as_bytes(), carried(w.transport)))
         }
         _ => None,
     })
@@ -92,7 +92,7 @@ impl Server {
         let socket = connect(now, io, ends, (sport, port), s.priority, how);
         let label = FlowLabel { kind: INCAST, query: Some(named(shared.number, round)) };
         io.send(now, socket, s.bytes.as_bytes(), named(shared.number, round), label);
-        if s.connections == Connections::New && s.transport == Transport::Tcp {
+        if s.connections == Connections::New && s.transport.connects() {
             io.close(now, socket);
         }
     }

@@ -283,6 +283,7 @@ pub(crate) fn connect(
 pub(crate) fn kept(transport: Transport, pace: Option<Rate>) -> Open {
     match transport {
         Transport::Tcp => Open::Established,
+        Transport::TcpLight => Open::LightEstablished,
         Transport::Udp => Open::Datagrams(pace),
     }
 }
@@ -291,6 +292,17 @@ pub(crate) fn kept(transport: Transport, pace: Option<Rate>) -> Open {
 pub(crate) fn fresh(transport: Transport, pace: Option<Rate>) -> Open {
     match transport {
         Transport::Tcp => Open::Handshake,
+        Transport::TcpLight => Open::LightHandshake,
         Transport::Udp => Open::Datagrams(pace),
+    }
+}
+
+/// A transport as records call it.
+pub(crate) fn carried(transport: Transport) -> sluicenet_node::guest::Transport {
+    use sluicenet_node::guest::Transport as Carried;
+    match transport {
+        Transport::Tcp => Carried::Tcp,
+        Transport::Udp => Carried::Udp,
+        Transport::TcpLight => Carried::Light,
     }
 }

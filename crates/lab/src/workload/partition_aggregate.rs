@@ -2,12 +2,13 @@
 //! mid-level aggregator (MLA) in each chassis, which asks the workers there; the answers come back the same way.
 
 use super::{
-    AGGREGATE, Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, SUBQUERY, Share, connect, named, service,
+    AGGREGATE, Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, SUBQUERY, Share, connect, fresh, kept,
+    named, service,
 };
-use crate::scenario::{Connections, Layout, PartitionAggregate};
+use crate::scenario::{Connections, Layout, PartitionAggregate, Transport};
 use sluicenet_node::guest::{FlowLabel, SocketId};
 use sluicenet_node::packet::Address;
-use sluicenet_node::server::{Core, Open, QueryRecord};
+use sluicenet_node::server::{Core, QueryRecord};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
@@ -26,6 +27,7 @@ struct Shared {
     message: u64,
     priority: u8,
     connections: Connections,
+    transport: Transport,
     layout: Layout,
     chassis: Vec<core::ops::Range<HostId>>,
     chassis_of: Vec<u32>,
@@ -91,6 +93,7 @@ pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate) -> Maker {
         message: w.message.as_bytes(),
         priority: w.priority,
         connections: w.connections,
+        transport: w.transport,
         layout: w.layout,
         chassis,
         chassis_of,
@@ -133,8 +136,8 @@ impl Server {
     fn connection(&mut self, now: Instant, io: &mut Core, from: u8, to: Address, role: u8) -> SocketId {
         let shared = &self.shared;
         let (sport, how) = match shared.connections {
-            Connections::Persistent => (service(shared.number, role), Open::Established),
-            Connections::New => (self.ports.next(), Open::Handshake),
+            Connections::Persistent => (service(shared.number, role), kept(shared.transport, None)),
+            Connections::New => (self.ports.next(), fresh(shared.transport, None)),
         };
         let ends = (Address::new(self.host, from), to);
         connect(now, io, ends, (sport, service(shared.number, role)), shared.priority, how)

@@ -121,7 +121,7 @@ impl Server {
         let socket = connect(now, io, ends, (sport, port), f.priority, how);
         let label = FlowLabel { kind: f.kind, query: None };
         io.send(now, socket, f.bytes.unwrap_or(ENDLESS), named(shared.number, index as u64), label);
-        if !f.kept && f.transport == Transport::Tcp && f.bytes.is_some() {
+        if !f.kept && f.transport.connects() && f.bytes.is_some() {
             io.close(now, socket);
         }
     }
@@ -237,7 +237,7 @@ pub(crate) fn permutation_pairs(scenario: &Scenario, number: u8, w: &Permutation
     let mut machine = |src: HostId| {
         let nth = begun.entry(src).or_default();
         *nth += 1;
-        if w.per_vm && src < n { ((*nth - 1) % scenario.server.vms) as u8 } else { 0 }
+        if w.per_vm && src < n { ((w.first_vm + *nth - 1) % scenario.server.vms) as u8 } else { 0 }
     };
     pairs.into_iter().filter(|(src, dst)| src != dst).map(|(src, dst)| (src, machine(src), dst)).collect()
 }

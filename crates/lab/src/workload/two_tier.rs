@@ -1,10 +1,12 @@
 //! Two-tier Partition/Aggregate (Crisan 2014, 4.5.1 to 4.5.3): aggregators ask workers directly.
 
-use super::{Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, Share, connect, named, role_vm, service};
-use crate::scenario::{Connections, Distribution, Hosts, PartitionAggregate2, Scenario};
+use super::{
+    Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, Share, connect, fresh, kept, named, role_vm, service,
+};
+use crate::scenario::{Connections, Distribution, Hosts, PartitionAggregate2, Scenario, Transport};
 use sluicenet_node::guest::{FlowLabel, SocketId};
 use sluicenet_node::packet::Address;
-use sluicenet_node::server::{Core, Open, QueryRecord};
+use sluicenet_node::server::{Core, QueryRecord};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
@@ -28,6 +30,7 @@ struct Shared {
     warmup: Duration,
     inter_arrival: Option<Distribution<Duration>>,
     connections: Connections,
+    transport: Transport,
     priority: u8,
 }
 
@@ -82,6 +85,7 @@ pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate2) -> Maker {
         warmup: cx.scenario.warmup,
         inter_arrival: w.inter_arrival.clone(),
         connections: w.connections,
+        transport: w.transport,
         priority: w.priority,
         aggregators,
         workers,
@@ -115,8 +119,8 @@ impl Server {
         let own = shared.aggregators[aggregator as usize];
         for &(worker, vm) in &shared.workers {
             let (sport, how) = match shared.connections {
-                Connections::Persistent => (service(shared.number, 0), Open::Established),
-                Connections::New => (self.ports.next(), Open::Handshake),
+                Connections::Persistent => (service(shared.number, 0), kept(shared.transport, None)),
+                Connections::New => (self.ports.next(), fresh(shared.transport, None)),
             };
             let ends = (Address::new(own.0, own.1), Address::new(worker, vm));
             let socket = connect(now, io, ends, (sport, service(shared.number, 0)), shared.priority, how);

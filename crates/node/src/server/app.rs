@@ -15,6 +15,10 @@ pub enum Open {
     Established,
     /// By a handshake.
     Handshake,
+    /// Of TCPlight, it was open before the clock started.
+    LightEstablished,
+    /// Of TCPlight, by a handshake.
+    LightHandshake,
     /// There is none: datagrams, at this rate of payload or as fast as they leave.
     Datagrams(Option<Rate>),
 }

@@ -1,5 +1,6 @@
 //! Settings of a server.
 
+use super::tunnel::TunnelConfig;
 use crate::adapter::AdapterConfig;
 use crate::credits::CreditConfig;
 use crate::packet::Framing;
@@ -7,6 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::Duration;
+use sluicenet_proto::transport::zbridge::ChannelConfig;
 
 /// What a sender does when the adapter's buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,10 @@ pub struct VirtualConfig {
     pub encapsulation: u16,
     /// Whether frames wait for credits, and how.
     pub credits: Option<CreditConfig>,
+    /// Whether frames to other servers are numbered and sent again where they are lost, and how.
+    pub zbridge: Option<ChannelConfig>,
+    /// Whether frames to other servers go through TCP connections of hypervisors, and how.
+    pub tunnel: Option<TunnelConfig>,
 }
 
 impl VirtualConfig {
@@ -62,6 +68,12 @@ pub struct ServerConfig {
     pub udp_rx_delay: Duration,
     /// Send buffer of a UDP socket in bytes: how much may be on its way to the guest's network port.
     pub udp_buffer: u32,
+    /// Receive buffer of a TCPlight socket in bytes: how far a sender may be ahead of what was read.
+    pub light_buffer: u32,
+    /// Time from a TCPlight socket to the guest's network port.
+    pub light_tx_delay: Duration,
+    /// The same, the other way.
+    pub light_rx_delay: Duration,
     /// What a sender does when the adapter is full.
     pub when_full: WhenFull,
     /// The virtual network, if there is one.

@@ -1,6 +1,6 @@
 //! The server as the world sees it.
 
-use super::{App, Core, DEADLINES, ServerConfig};
+use super::{App, Core, DEADLINES, ServerConfig, Tunnels, ZBridge};
 use crate::door::{Device, PortId, PortSet, Step, Wires};
 use crate::guest::Guest;
 use crate::packet::{Kind, Packet};
@@ -126,7 +126,9 @@ impl<A: App> Device<Packet> for Server<A> {
         }
         // The frame made room: the bridge, or the guests themselves, may go on.
         if core.vswitch.is_some() {
-            if core.bridge_ready {
+            let has_output =
+                || core.zbridge().is_some_and(ZBridge::has_output) || core.tunnels().is_some_and(Tunnels::has_output);
+            if core.bridge_ready || has_output() {
                 core.settle_virtual(now, pool);
             }
         } else if core.blocked != 0 {

@@ -3,7 +3,7 @@
 use super::{Core, DEADLINES, PACE_TIMER, TX, WhenFull, keep_deadline};
 use crate::due::Passage;
 use crate::guest::{Body, SocketId};
-use crate::packet::{IP_UDP_BYTES, Kind, Packet};
+use crate::packet::{IP_LIGHT_BYTES, IP_UDP_BYTES, Kind, Packet};
 use crate::pool::{Handle, Pool};
 use core::cmp::Reverse;
 use sluicenet_proto::frame::Frame;
@@ -81,6 +81,27 @@ impl Core {
                         return packet;
                     }
                 }
+                Body::Light(stream) => {
+                    let Some(stream) = stream else {
+                        s.scheduled = false;
+                        continue;
+                    };
+                    let mss = u32::from(self.config.mtu - IP_LIGHT_BYTES);
+                    let sent = stream.poll_transmit(mss);
+                    if stream.wants_transmit() {
+                        guest.ready.push_back(index);
+                    } else {
+                        s.scheduled = false;
+                    }
+                    let is_over = stream.is_closed();
+                    let packet = sent.map(|t| Packet::light(s.flow, &t, s.priority, self.config.framing));
+                    if is_over {
+                        self.drop_light_if_over(now, SocketId { vm: vm as u8, index });
+                    }
+                    if packet.is_some() {
+                        return packet;
+                    }
+                }
                 Body::Udp(sender, _) => {
                     if guest.tx_datagram_bytes + self.max_frame > self.config.udp_buffer {
                         guest.parked.push(index);
@@ -111,7 +132,11 @@ impl Core {
         self.from_guests += 1;
         let at = pool.insert(packet);
         let datagram = packet.kind() == Kind::Udp;
-        let delay = if datagram { self.config.udp_tx_delay } else { self.config.tcp_tx_delay };
+        let delay = match packet.kind() {
+            Kind::Udp => self.config.udp_tx_delay,
+            Kind::Light => self.config.light_tx_delay,
+            _ => self.config.tcp_tx_delay,
+        };
         match &self.config.virtual_network {
             Some(v) => {
                 if let Some(credits) = &mut self.credits {

@@ -8,21 +8,26 @@ mod config;
 mod credits;
 mod device;
 mod down;
+mod light;
 mod notes;
 mod time;
+mod tunnel;
 mod up;
 mod virtual_network;
+mod zbridge;
 
 pub use app::{App, Event, Open, QueryRecord};
 pub use config::{ServerConfig, VirtualConfig, WhenFull};
 pub use credits::Credits;
 pub use device::Server;
+pub use tunnel::{HYPERVISOR, TunnelConfig, Tunnels};
+pub use zbridge::ZBridge;
 
 use crate::adapter::Adapter;
 use crate::due::{Deadlines, Line};
 use crate::guest::{
-    Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, NOTE_WORD, Outgoing, PRIORITY_SHIFT, Socket, SocketId,
-    Topic, note,
+    Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, LIGHT, NOTE_WORD, Outgoing, PRIORITY_SHIFT, Socket,
+    SocketId, Topic, note,
 };
 use crate::packet::{Address, FlowKey, Packet};
 use crate::pool::{Handle, Pool};
@@ -39,7 +44,9 @@ use sluicenet_proto::rng::hash_words;
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::tcp::{self, Tcp};
 use sluicenet_proto::time::Instant;
+use sluicenet_proto::transport::tcplight::Stream;
 use sluicenet_proto::udp::{UdpReceiver, UdpSender};
+use sluicenet_wire::zbridge::GROWTH;
 
 /// What a VM can have due: its first packet on the way down, or its port.
 const TX: u16 = 0;
@@ -52,6 +59,8 @@ const SOCKET_TIMER: u8 = 0;
 const PACE_TIMER: u8 = 1;
 const APP_TIMER: u8 = 2;
 const CREDIT_TIMER: u8 = 3;
+const ZBRIDGE_TIMER: u8 = 4;
+const TUNNEL_TIMER: u8 = 5;
 
 /// What a server counted: every packet is somewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,9 +69,9 @@ pub struct ServerLedger {
     pub from_guests: u64,
     /// Received by its guests.
     pub to_guests: u64,
-    /// Messages that its hypervisor sent.
+    /// Messages and repetitions that its hypervisor sent.
     pub from_hypervisor: u64,
-    /// Messages that were for it.
+    /// Messages that were for it, and frames that came a second time.
     pub to_hypervisor: u64,
     /// Received from the wire, pause frames not counted.
     pub from_wire: u64,
@@ -72,6 +81,8 @@ pub struct ServerLedger {
     pub dropped: u64,
     /// Still inside.
     pub queued: u64,
+    /// Copies of what was sent, kept in case it is lost.
+    pub copies: u64,
 }
 
 impl ServerLedger {
@@ -113,6 +124,8 @@ pub struct Core {
     adapter: Adapter,
     vswitch: Option<VSwitch<Handle>>,
     credits: Option<Box<Credits>>,
+    zbridge: Option<Box<ZBridge>>,
+    tunnels: Option<Box<Tunnels>>,
     bridge_ready: bool,
     vm_ready: u64,
     /// VMs whose busy port has a deadline in `due`.
@@ -132,8 +145,14 @@ impl Core {
         let vswitch = config.virtual_network.as_ref().map(|v| VSwitch::new(n + 1, v.slots, v.lossless));
         let credits = config.virtual_network.as_ref().and_then(|v| v.credits);
         let credits = credits.map(|config| Box::new(Credits::new(config, n)));
+        let bridging = config.virtual_network.as_ref().and_then(|v| v.zbridge);
+        let zbridge = bridging.map(|channel| Box::new(ZBridge::new(channel, config.seed, id)));
+        let tunnel = config.virtual_network.as_ref().and_then(|v| v.tunnel.as_ref());
+        let tunnels = tunnel.map(|tunnel| Box::new(Tunnels::new(tunnel.clone())));
         let max_frame = config.framing.frame_len(config.mtu) as u32
-            + config.virtual_network.as_ref().map_or(0, |v| v.encapsulation as u32);
+            + config.virtual_network.as_ref().map_or(0, |v| v.encapsulation as u32)
+            + if bridging.is_some() { GROWTH as u32 } else { 0 };
+        let max_frame = tunnel.map_or(max_frame, |t| t.max_frame);
         Core {
             id,
             adapter: Adapter::new(config.adapter.clone(), router),
@@ -142,6 +161,8 @@ impl Core {
             vm_ready: u64::MAX,
             vswitch,
             credits,
+            zbridge,
+            tunnels,
             guests: (0..n).map(|_| Guest::default()).collect(),
             runnable: 0,
             blocked: 0,
@@ -196,7 +217,7 @@ impl Core {
     pub fn connections(&self) -> impl Iterator<Item = (FlowKey, &Tcp)> {
         self.guests.iter().flat_map(|g| g.sockets.iter()).filter_map(|s| match &s.body {
             Body::Tcp(tcp) => Some((s.flow, tcp)),
-            Body::Udp(..) => None,
+            Body::Udp(..) | Body::Light(_) => None,
         })
     }
     /// Payload bytes that arrived in order at its guests' TCP sockets.
@@ -204,18 +225,27 @@ impl Core {
         self.connections().map(|(_, tcp)| tcp.bytes_received()).sum()
     }
 
-    /// Bytes of datagrams that arrived here of a flow as its sender records it; `None` for one that is not awaited here.
-    pub fn datagram_bytes_received(&self, f: &FlowRecord) -> Option<u64> {
+    /// Bytes that arrived here of a flow as its sender records it, of a transport whose sender does not know; `None` for one that
+    /// is not awaited here.
+    pub fn bytes_received(&self, f: &FlowRecord) -> Option<u64> {
         let local = FlowKey { src: f.dst, dst: f.src, sport: f.ports.1, dport: f.ports.0 };
         let sockets = &self.guests.get(f.dst.vm() as usize)?.sockets;
-        let socket = sockets.find(&local).and_then(|index| sockets.get(index)).filter(|_| !f.tcp)?;
-        socket.inbox.iter().find(|m| m.end == f.offset).map(|m| m.received)
+        let socket = sockets.find(&local).and_then(|index| sockets.get(index))?;
+        match &socket.body {
+            Body::Tcp(_) => None,
+            Body::Udp(..) => socket.inbox.iter().find(|m| m.end == f.offset).map(|m| m.received),
+            Body::Light(_) => Some(socket.received.saturating_sub(f.offset - f.bytes).min(f.bytes)),
+        }
     }
 
     /// What went in and out.
     pub fn ledger(&self) -> ServerLedger {
         let vswitch = self.vswitch.as_ref().map_or(0, |v| v.queued() as u64);
-        let (from_hypervisor, to_hypervisor) = self.credits().map_or((0, 0), Credits::messages);
+        let said = self.credits().map_or((0, 0), Credits::messages);
+        let bridged = self.zbridge().map_or((0, 0), ZBridge::frames);
+        let tunnelled = self.tunnels().map_or((0, 0), Tunnels::frames);
+        let from_hypervisor = said.0 + bridged.0 + tunnelled.0;
+        let to_hypervisor = said.1 + bridged.1 + tunnelled.1;
         ServerLedger {
             from_guests: self.from_guests,
             to_guests: self.to_guests,
@@ -227,7 +257,10 @@ impl Core {
             queued: self.on_the_way as u64
                 + vswitch
                 + self.adapter.queued()
-                + self.credits().map_or(0, Credits::queued),
+                + self.credits().map_or(0, Credits::queued)
+                + self.zbridge().map_or(0, ZBridge::queued)
+                + self.tunnels().map_or(0, Tunnels::queued),
+            copies: self.zbridge().map_or(0, ZBridge::copies),
         }
     }
 
@@ -246,13 +279,14 @@ impl Core {
                 let cache = self.guests[vm as usize].cache.get(&flow.dst);
                 Body::Tcp(Tcp::connect(&self.config.tcp, now, self.iss(&flow), cache))
             }
+            Open::LightEstablished | Open::LightHandshake => Body::Light(Some(self.light_stream(&flow, how))),
             Open::Datagrams(rate) => {
                 Body::Udp(rate.map_or_else(UdpSender::new, UdpSender::paced), UdpReceiver::default())
             }
         };
         let index = self.guests[vm as usize].sockets.insert(Socket::new(flow, body, priority));
         let id = SocketId { vm, index };
-        if matches!(how, Open::Handshake) {
+        if matches!(how, Open::Handshake | Open::LightHandshake) {
             self.refresh(now, id);
         }
         id
@@ -281,6 +315,8 @@ impl Core {
             // A connection in its first handshake was announced by nobody: the SYN itself will open it.
             Body::Tcp(tcp) if tcp.state() == tcp::State::SynSent => 0,
             Body::Tcp(_) => ESTABLISHED,
+            Body::Light(Some(stream)) if stream.is_open() => LIGHT | ESTABLISHED,
+            Body::Light(_) => LIGHT,
         };
         debug_assert!(begin <= NOTE_WORD);
         let third = begin | how | (priority as u64) << PRIORITY_SHIFT;
@@ -299,7 +335,7 @@ impl Core {
         self.refresh(now, socket);
     }
 
-    /// Says something to the applications of another VM; it arrives one lookahead later. `words[2]` below 2^51.
+    /// Says something to the applications of another VM; it arrives one lookahead later. `words[2]` below 2^50.
     pub fn tell(&mut self, now: Instant, from: Address, to: Address, words: [u64; 3]) {
         debug_assert!(words[2] <= NOTE_WORD);
         let flow = FlowKey { src: from, dst: to, sport: 0, dport: 0 };
@@ -346,6 +382,7 @@ impl Core {
             Body::Udp(sender, _) => {
                 sender.send(core::mem::take(&mut s.pending));
             }
+            Body::Light(stream) => light::fill(stream.as_mut(), &mut s.pending, s.closing),
         }
     }
 
@@ -358,6 +395,7 @@ impl Core {
         let wants = match &s.body {
             Body::Tcp(tcp) => tcp.wants_transmit(&self.config.tcp, now),
             Body::Udp(sender, _) => sender.pending() > 0,
+            Body::Light(stream) => stream.as_ref().is_some_and(Stream::wants_transmit),
         };
         if wants && !s.scheduled {
             s.scheduled = true;

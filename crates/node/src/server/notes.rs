@@ -1,8 +1,8 @@
 //! Notes between servers: what an application's header would say, and when a message has arrived.
 
 use super::{Core, Event, Open};
-use crate::guest::{DATAGRAMS, ESTABLISHED, Incoming, NOTE_WORD, PRIORITY_SHIFT, SocketId, Topic, topic};
-use crate::packet::{FlowKey, Packet};
+use crate::guest::{DATAGRAMS, ESTABLISHED, Incoming, LIGHT, NOTE_WORD, PRIORITY_SHIFT, SocketId, Topic, topic};
+use crate::packet::{FlowKey, Kind, Packet};
 use alloc::vec::Vec;
 use sluicenet_proto::time::{Duration, Instant};
 
@@ -29,6 +29,9 @@ impl Core {
 
     /// A note from another server, or from this one.
     pub fn receive_note(&mut self, now: Instant, packet: &Packet) {
+        if packet.kind() == Kind::Tunnelled {
+            return self.announce_tunnelled(now, packet);
+        }
         let words = packet.note_words();
         let local = packet.flow().reverse();
         let vm = local.src.vm();
@@ -42,7 +45,11 @@ impl Core {
                     Some(index) => SocketId { vm, index },
                     None => {
                         let priority = (third >> PRIORITY_SHIFT & 7) as u8;
-                        if third & DATAGRAMS != 0 {
+                        if third & LIGHT != 0 && third & ESTABLISHED != 0 {
+                            self.open(now, local, priority, Open::LightEstablished)
+                        } else if third & LIGHT != 0 {
+                            self.listen_light(local, priority)
+                        } else if third & DATAGRAMS != 0 {
                             self.open(now, local, priority, Open::Datagrams(None))
                         } else if third & ESTABLISHED != 0 {
                             self.open(now, local, priority, Open::Established)
@@ -82,6 +89,7 @@ impl Core {
         let s = &*s;
         let record = s.record(&m, end, words[2] & NOTE_WORD, s.paused(now, &self.adapter));
         self.flows.push(record);
+        self.drop_light_if_over(now, SocketId { vm, index });
         if end.is_some() {
             self.events.push_back(Event::Delivered { tag: m.tag, socket: SocketId { vm, index } });
         }

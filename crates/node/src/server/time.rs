@@ -1,6 +1,9 @@
 //! What time brings: packets that are through a stage, timers, and what they set in motion.
 
-use super::{APP_TIMER, CREDIT_TIMER, Core, DEADLINES, Event, PACE_TIMER, PORT_FREE};
+use super::{
+    APP_TIMER, CREDIT_TIMER, Core, DEADLINES, Event, PACE_TIMER, PORT_FREE, TUNNEL_TIMER, Tunnels, ZBRIDGE_TIMER,
+    ZBridge,
+};
 use crate::due::Passage;
 use crate::guest::{Body, SocketId};
 use crate::packet::Packet;
@@ -38,6 +41,8 @@ impl Core {
                 APP_TIMER => self.events.push_back(Event::Wake { token: what }),
                 PACE_TIMER => self.refresh(now, id),
                 CREDIT_TIMER => self.run_credit_timer(now, at, usize::from(id.vm)),
+                TUNNEL_TIMER => self.run_tunnel_timer(now, at, what as usize),
+                ZBRIDGE_TIMER => self.run_zbridge_timer(now, at, what as usize),
                 _ => self.run_socket_timer(now, at, id),
             }
         }
@@ -66,7 +71,12 @@ impl Core {
         if let Some(v) = &self.vswitch {
             let vms = (1u64 << self.guests.len()) - 1;
             let ready = self.vm_ready & vms | self.blocked;
-            let waits = || self.adapter.stalled().is_some() || self.credits.as_ref().is_some_and(|c| c.has_work());
+            let waits = || {
+                self.adapter.stalled().is_some()
+                    || self.credits.as_ref().is_some_and(|c| c.has_work())
+                    || self.zbridge().is_some_and(ZBridge::has_work)
+                    || self.tunnels().is_some_and(Tunnels::has_work)
+            };
             if v.has_wakes() || self.bridge_ready || ready != 0 || waits() {
                 self.settle_virtual(now, pool);
             }

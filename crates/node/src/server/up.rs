@@ -1,15 +1,16 @@
 //! Up: from the wire, or the vSwitch, to the sockets.
 
-use super::{Core, Event};
+use super::{Core, Event, HYPERVISOR};
 use crate::due::Passage;
 use crate::guest::{Body, NOTE_WORD, Socket, SocketId, Topic, note};
-use crate::packet::{FlowKey, Kind, Packet};
+use crate::packet::{Address, FlowKey, Kind, Packet};
 use crate::pool::{Handle, Pool};
 use sluicenet_proto::frame::{Frame, Priority};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::tcp::Tcp;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::ipv4::Ecn;
+use sluicenet_wire::tcplight::Flags as LightFlags;
 
 /// Datagram flows a socket keeps open at once; beyond that the oldest counts as having lost something.
 const MAX_OPEN_DATAGRAM_FLOWS: usize = 64;
@@ -17,7 +18,11 @@ const MAX_OPEN_DATAGRAM_FLOWS: usize = 64;
 impl Core {
     #[inline(always)]
     pub(super) fn rx_delay(&self, packet: &Packet) -> Duration {
-        if packet.kind() == Kind::Udp { self.config.udp_rx_delay } else { self.config.tcp_rx_delay }
+        match packet.kind() {
+            Kind::Udp => self.config.udp_rx_delay,
+            Kind::Light => self.config.light_rx_delay,
+            _ => self.config.tcp_rx_delay,
+        }
     }
 
     /// Sends a packet on its way to its socket.
@@ -33,6 +38,9 @@ impl Core {
         let packet = pool.frame(at);
         let vm = packet.dst().vm() as usize;
         if packet.dst().host() != self.id || vm >= self.guests.len() {
+            if packet.dst() == Address::new(self.id, HYPERVISOR) && self.tunnels.is_some() {
+                return self.receive_tunnel(now, pool, at);
+            }
             return self.drop(pool, DropReason::NoRoute, at);
         }
         if self.vswitch.is_some() {
@@ -85,12 +93,17 @@ impl Core {
                 receiver.receive(packet.udp_offset(), packet.payload());
                 self.datagram(now, id, packet.udp_offset(), packet.payload());
             }
+            Body::Light(_) => self.deliver_light(now, id, packet),
         }
     }
 
     /// A segment for a socket that is not there: a SYN opens one, anything else finds nobody home.
     #[cold]
     pub(super) fn deliver_to_nobody(&mut self, now: Instant, packet: &Packet, local: FlowKey) {
+        if packet.kind() == Kind::Light && packet.light_segment().flags == LightFlags::SYN {
+            let id = self.listen_light(local, packet.priority());
+            return self.deliver_to(now, id, packet);
+        }
         if packet.kind() != Kind::Tcp || !packet.segment().flags.contains(sluicenet_wire::tcp::Flags::SYN) {
             return;
         }

@@ -1,6 +1,7 @@
 //! Between the guests and the adapter: the vSwitch, the ports of the VMs, the tunnel bridge.
 
-use super::{Core, DEADLINES, PORT_FREE};
+use super::zbridge::passes;
+use super::{Core, DEADLINES, PORT_FREE, ZBridge};
 use crate::door::PortId;
 use crate::packet::Packet;
 use crate::pool::{Handle, Pool};
@@ -22,7 +23,13 @@ impl Core {
             let vms = (1u64 << uplink) - 1;
             // A VM whose port is still busy is not asleep: it asks again when the port is free.
             self.vm_ready |= wakes.receivers & vms;
-            if self.bridge_ready {
+            if self.zbridge.is_some() {
+                self.leave_zbridge(pool);
+                self.run_zbridge(now, pool);
+            } else if self.tunnels.is_some() {
+                self.leave_tunnels(now, pool);
+                self.run_tunnels(now, pool);
+            } else if self.bridge_ready {
                 self.run_bridge(pool);
             }
             if self.credits.is_some() {
@@ -100,10 +107,13 @@ impl Core {
     /// Frames that waited in the adapter for room in the vSwitch.
     pub(super) fn run_stalled(&mut self, now: Instant, pool: &mut Pool<Packet>) {
         let uplink = self.guests.len();
-        while self.adapter.stalled().is_some() && self.vswitch.as_ref().is_some_and(|v| v.input_room(uplink) > 0) {
+        while self.adapter.stalled().is_some()
+            && self.vswitch.as_ref().is_some_and(|v| v.input_room(uplink) > 0)
+            && !self.zbridge().is_some_and(ZBridge::is_stopped)
+        {
             let Some(at) = self.adapter.take_stalled(pool) else { break };
             self.note_pauses(now, None);
-            self.decapsulate_into_vswitch(pool, at);
+            self.enter_bridge(now, pool, at);
         }
     }
 
@@ -135,9 +145,10 @@ impl Core {
 
     pub(super) fn accept_virtual(&mut self, now: Instant, pool: &mut Pool<Packet>, at: Handle) {
         let uplink = self.guests.len();
-        let room = self.vswitch.as_ref().is_some_and(|v| v.input_room(uplink) > 0);
-        if room && self.adapter.stalled().is_none() {
-            self.decapsulate_into_vswitch(pool, at);
+        let is_stopped = self.zbridge().is_some_and(ZBridge::is_stopped);
+        let room = !is_stopped && self.vswitch.as_ref().is_some_and(|v| v.input_room(uplink) > 0);
+        if room && self.adapter.stalled().is_none() || passes(pool.frame(at)) {
+            self.enter_bridge(now, pool, at);
         } else {
             let priority = pool.frame(at).priority();
             if let Err(Full(at)) = self.adapter.stall(pool, at) {
@@ -148,6 +159,15 @@ impl Core {
             // The first of them holds up the others.
             let vm = self.adapter.stalled().map(|at| pool.frame(at).dst().vm());
             self.note_pauses(now, vm);
+        }
+    }
+
+    /// A frame from the wire that has room enters the bridge.
+    fn enter_bridge(&mut self, now: Instant, pool: &mut Pool<Packet>, at: Handle) {
+        if self.zbridge.is_some() {
+            self.enter_zbridge(now, pool, at);
+        } else {
+            self.decapsulate_into_vswitch(pool, at);
         }
     }
 

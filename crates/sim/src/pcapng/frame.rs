@@ -1,11 +1,12 @@
 //! The bytes a simulated packet would have on the wire: real headers and checksums around a payload of zeros.
 
 use sluicenet_node::packet::{Address, Framing, Kind, Packet};
+use sluicenet_node::server::HYPERVISOR;
 use sluicenet_proto::frame::{Frame, HostId};
 use sluicenet_wire::checksum::PseudoHeader;
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
-use sluicenet_wire::{pfc, tcp, udp, vlan, vxlan, zcredit};
+use sluicenet_wire::{pfc, tcp, tcplight, udp, vlan, vxlan, zbridge, zcredit};
 use std::net::Ipv4Addr;
 
 /// Hops a packet may take; no switch here counts them down.
@@ -13,9 +14,12 @@ const TTL: u8 = 64;
 /// Bits of the address of a VM's interface that tell it from its server's.
 const VM_MAC: u32 = 1 << 31;
 
-/// Address of a VM: 10.0.0.0/8, the server in the middle, VMs from 1.
+/// Address of a VM: 10.0.0.0/8, the server in the middle, VMs from 1; that of its tunnel endpoint for its hypervisor.
 fn guest_ip(a: Address) -> Ipv4Addr {
     let h = a.host();
+    if a.vm() == HYPERVISOR {
+        return server_ip(h);
+    }
     Ipv4Addr::new(10 + (h >> 16) as u8, (h >> 8) as u8, h as u8, a.vm().wrapping_add(1))
 }
 
@@ -62,6 +66,20 @@ fn inner_ip(packet: &Packet) -> Vec<u8> {
         udp::Repr { source_port: flow.sport, destination_port: flow.dport }.emit(&mut bytes, Some(&pseudo));
         return ip_packet(source, destination, Protocol::UDP, ecn, &bytes);
     }
+    if packet.kind() == Kind::Light {
+        let segment = packet.light_segment();
+        let header = tcplight::Repr {
+            source_port: flow.sport,
+            destination_port: flow.dport,
+            flags: segment.flags,
+            connection: segment.connection,
+            offset: segment.offset,
+            limit: segment.limit,
+        };
+        let mut bytes = vec![0; tcplight::HEADER_LEN + packet.payload() as usize];
+        header.emit(&mut bytes);
+        return ip_packet(source, destination, tcplight::PROTOCOL, ecn, &bytes);
+    }
     let header = tcp::Repr { source_port: flow.sport, destination_port: flow.dport, segment: packet.segment() };
     let mut bytes = vec![0; header.header_len() + packet.payload() as usize];
     header.emit(&mut bytes, &pseudo);
@@ -77,6 +95,9 @@ pub fn bytes(packet: &Packet, framing: Framing, sender: u32) -> Vec<u8> {
     if packet.kind() == Kind::Credit {
         return credit(packet);
     }
+    if packet.kind() == Kind::Bridge {
+        return padded(bridge(packet));
+    }
     let ip = inner_ip(packet);
     if framing == Framing::PPP {
         let mut bytes = vec![0x00, 0x21]; // the PPP protocol number of IPv4
@@ -85,17 +106,42 @@ pub fn bytes(packet: &Packet, framing: Framing, sender: u32) -> Vec<u8> {
     }
     let flow = packet.flow();
     let inner = ethernet_frame(flow.src.to_bits() | VM_MAC, flow.dst.to_bits() | VM_MAC, EtherType::IPV4, &ip);
-    let mut frame = if packet.is_encapsulated() { tunnel(packet, &inner) } else { inner };
+    let inner = carried(packet, inner);
+    padded(if packet.is_encapsulated() { tunnel(packet, &inner) } else { inner })
+}
+
+fn padded(mut frame: Vec<u8>) -> Vec<u8> {
     frame.resize(frame.len().max(ethernet::MIN_LEN), 0);
     frame
+}
+
+/// A frame as zBridge carries it, if it does.
+fn carried(packet: &Packet, frame: Vec<u8>) -> Vec<u8> {
+    let Some(header) = packet.bridged() else { return frame };
+    let [source, destination] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
+    // Its type and what is behind it; the addresses stand in front once.
+    let carried = &frame[ethernet::HEADER_LEN - 2..];
+    let mut bytes = vec![0; ethernet::HEADER_LEN + zbridge::OVERHEAD];
+    bytes.extend_from_slice(carried);
+    zbridge::Repr { destination, source, header }.emit(&mut bytes);
+    bytes
+}
+
+/// A frame of zBridge that carries no other.
+fn bridge(packet: &Packet) -> Vec<u8> {
+    let [source, destination] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
+    let repr = zbridge::Repr { destination, source, header: packet.bridge_header() };
+    let mut inner = vec![0; repr.len(0)];
+    repr.emit(&mut inner);
+    if packet.is_encapsulated() { tunnel(packet, &inner) } else { inner }
 }
 
 /// A message of zCredit.
 fn credit(packet: &Packet) -> Vec<u8> {
     let (channel, message) = packet.credit_message();
     let [source, destination] = [packet.src(), packet.dst()].map(|a| MacAddress::local(a.to_bits() | VM_MAC));
-    let inner = zcredit::Repr { destination, source, channel, message }.emit();
-    if packet.is_encapsulated() { tunnel(packet, &inner) } else { inner.to_vec() }
+    let inner = carried(packet, zcredit::Repr { destination, source, channel, message }.emit().to_vec());
+    if packet.is_encapsulated() { tunnel(packet, &inner) } else { inner }
 }
 
 /// The outer headers: Ethernet with its 802.1Q tag, IP, UDP, VXLAN.
@@ -151,11 +197,15 @@ mod tests {
         ];
         let mut all: Vec<Packet> = segments.iter().map(|s| Packet::tcp(flow, s, true, 3, Framing::ETHERNET)).collect();
         all.push(Packet::udp(flow, 0, 700, 3, Framing::ETHERNET));
+        let light = sluicenet_proto::transport::tcplight::Segment { connection: 7, len: 900, ..Default::default() };
+        all.push(Packet::light(flow, &light, 3, Framing::ETHERNET));
         all
     }
 
     #[test]
     fn the_simulated_length_is_the_real_one() {
+        let kind = zbridge::Kind::Data { ack_request: true };
+        let header = zbridge::Header { kind, connection: 1 << 31, sequence: 2, acknowledgement: 3 };
         for p in packets() {
             assert_eq!(bytes(&p, Framing::ETHERNET, 0).len() + ethernet::FCS_LEN, p.len() as usize, "{p:?}");
             let mut tunnelled = p;
@@ -163,6 +213,13 @@ mod tests {
             // A guest's own frame may be padded; the tunnel carries the padding.
             let real = bytes(&tunnelled, Framing::ETHERNET, 0).len() + ethernet::FCS_LEN;
             assert!(tunnelled.len() as usize - real <= 6, "{real} {p:?}");
+            let mut carried = p;
+            carried.bridge(&header);
+            let real = bytes(&carried, Framing::ETHERNET, 0);
+            // A frame of the shortest length was padded before it was carried.
+            assert!(carried.len() as usize - real.len() - ethernet::FCS_LEN <= 6, "{} {p:?}", real.len());
+            let (repr, _) = zbridge::Repr::parse(&real).expect("a frame of zBridge");
+            assert_eq!(repr.header, header);
         }
     }
 }

@@ -78,6 +78,27 @@ pub struct ZCredit {
     pub tx_queue: u32,
 }
 
+/// Frames between servers, numbered and sent again where they are lost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ZBridge {
+    /// Whether they are.
+    pub enabled: bool,
+    /// An acknowledgement is asked for with every so-many-th frame.
+    pub period: u32,
+    /// Frames of a pair of machines that are kept until they are acknowledged.
+    pub buffer: u32,
+    /// How long a sender waits before it asks what has arrived.
+    #[serde(serialize_with = "canonical")]
+    pub timeout: Duration,
+}
+
+impl ZBridge {
+    /// Bytes by which it makes a frame between servers longer.
+    pub fn growth(&self) -> u64 {
+        if self.enabled { sluicenet_wire::zbridge::GROWTH as u64 } else { 0 }
+    }
+}
+
 /// Every server's virtual switch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VSwitch {
@@ -104,6 +125,9 @@ pub struct Overlay {
     /// The largest IP packet of a virtual machine.
     #[serde(serialize_with = "canonical")]
     pub mtu: Bytes,
+    /// Whether all between two servers goes through one TCP connection of theirs.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub tcp: bool,
 }
 
 /// A congestion control.
@@ -205,6 +229,20 @@ pub struct Tcp {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Udp {
     /// A socket's buffer.
+    #[serde(serialize_with = "canonical")]
+    pub buffer: Bytes,
+    /// Latency of the stack from socket to wire.
+    #[serde(serialize_with = "canonical")]
+    pub tx_delay: Duration,
+    /// Latency of the stack from wire to socket.
+    #[serde(serialize_with = "canonical")]
+    pub rx_delay: Duration,
+}
+
+/// Every TCPlight stack.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TcpLight {
+    /// A socket's receive buffer.
     #[serde(serialize_with = "canonical")]
     pub buffer: Bytes,
     /// Latency of the stack from socket to wire.

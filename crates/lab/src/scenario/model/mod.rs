@@ -7,8 +7,8 @@ mod testbed;
 mod workload;
 
 pub use host::{
-    Adapter, Congestion, InitialWindow, Overlay, Queueing, Server, SlowVm, Tcp, TcpPreset, Udp, VSwitch, WhenFull,
-    ZCredit,
+    Adapter, Congestion, InitialWindow, Overlay, Queueing, Server, SlowVm, Tcp, TcpLight, TcpPreset, Udp, VSwitch,
+    WhenFull, ZBridge, ZCredit,
 };
 pub use network::{
     BufferPolicy, Counts, Deadlock, Forwarding, Framing, FramingKind, Link, Pfc, Routing, Shape, Switch, Topology,
@@ -51,6 +51,26 @@ pub enum FlowControl {
     Zl,
     /// Both lossless.
     Zz,
+}
+
+/// What hypervisors put under the transports of their machines (Crisan 2014, 5.4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hypervisor {
+    /// Nothing, and both networks drop frames.
+    Lossy,
+    /// Nothing, and both networks hold frames back.
+    Pfc,
+    /// A TCP connection between each two of them, over networks that hold frames back.
+    Tcp,
+    /// Credits and reliability, over networks that hold frames back.
+    ZFabric,
+}
+
+impl Hypervisor {
+    /// Which networks hold frames back.
+    pub fn flow_control(self) -> FlowControl {
+        if self == Hypervisor::Lossy { FlowControl::Ll } else { FlowControl::Zz }
+    }
 }
 
 impl FlowControl {
@@ -106,6 +126,8 @@ pub struct Scenario {
     pub vswitch: VSwitch,
     /// Credits between virtual machines; without effect unless `server.virtual_network`.
     pub zcredit: ZCredit,
+    /// Reliability between servers; without effect unless `server.virtual_network`.
+    pub zbridge: ZBridge,
     /// The overlay tunnels; without effect unless `server.virtual_network`.
     pub overlay: Overlay,
     /// What a frame costs on the wire.
@@ -114,6 +136,8 @@ pub struct Scenario {
     pub tcp: Tcp,
     /// Every UDP stack.
     pub udp: Udp,
+    /// Every TCPlight stack.
+    pub tcplight: TcpLight,
     /// Who sends what, in the order of the file.
     pub workloads: Vec<Workload>,
     /// What to write down.

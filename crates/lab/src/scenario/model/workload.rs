@@ -17,6 +17,23 @@ pub enum Transport {
     Tcp,
     /// Datagrams.
     Udp,
+    /// A connection of TCPlight: a stream over a network that loses nothing.
+    TcpLight,
+}
+
+impl Transport {
+    /// Whether it is that of flows of old.
+    pub(crate) fn is_tcp(&self) -> bool {
+        *self == Transport::Tcp
+    }
+    /// Whether a flow has a connection, to be closed.
+    pub fn connects(self) -> bool {
+        self != Transport::Udp
+    }
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// Whether messages share connections.
@@ -92,6 +109,9 @@ pub struct PartitionAggregate {
     pub connections: Connections,
     /// The level whose subtrees are chassis (or racks).
     pub chassis: u32,
+    /// What carries them.
+    #[serde(skip_serializing_if = "Transport::is_tcp")]
+    pub transport: Transport,
     /// Their priority.
     pub priority: u8,
 }
@@ -119,6 +139,9 @@ pub struct PartitionAggregate2 {
     pub inter_arrival: Option<Distribution<Duration>>,
     /// Whether messages share connections.
     pub connections: Connections,
+    /// What carries them.
+    #[serde(skip_serializing_if = "Transport::is_tcp")]
+    pub transport: Transport,
     /// Their priority.
     pub priority: u8,
 }
@@ -242,6 +265,9 @@ pub struct Permutation {
     /// Whether a host's flows leave from its machines in turn, not from its first.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub per_vm: bool,
+    /// The first of those machines.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub first_vm: u32,
 }
 
 impl Permutation {

@@ -152,6 +152,10 @@ impl Stream {
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed && self.due == Flags::default()
     }
+    /// Whether its application writes no more.
+    pub fn is_closing(&self) -> bool {
+        self.closing
+    }
     /// How it ended.
     pub fn end(&self) -> End {
         self.end

@@ -1,0 +1,56 @@
+//! Whether a network can lose or reorder frames: what a transport has to know that repairs nothing.
+
+use super::error::Result;
+use super::model::*;
+use super::section::Section;
+
+/// Why a network is not one that brings every frame once and in order.
+pub(super) struct Losses {
+    /// For frames of any priority: what happens, and what to set.
+    any: Option<(&'static str, &'static str)>,
+    /// Priorities whose frames are dropped where there is no room.
+    lossy: u8,
+}
+
+impl Losses {
+    /// `repaired` says whether what is lost between servers is sent again below the machines' transports.
+    pub fn of(
+        server: &Server,
+        vswitch: &VSwitch,
+        pfc: &Pfc,
+        adapter: &Adapter,
+        topology: &Topology,
+        repaired: bool,
+    ) -> Losses {
+        let rates = topology.levels.iter().chain([&topology.link]).map(|link| link.bit_error_rate);
+        let damages = match &topology.shape {
+            Shape::Hpcc { file } => file.content.links.iter().any(|link| link.packet_error_rate > 0.0),
+            _ => rates.into_iter().any(|rate| rate > 0.0),
+        };
+        let any = if server.virtual_network && !vswitch.lossless {
+            Some(("virtual switches drop frames", "set vswitch.lossless = true"))
+        } else if !server.virtual_network && adapter.when_full == WhenFull::Drop {
+            Some(("adapters drop frames", "set adapter.when_full = \"stop\""))
+        } else if repaired {
+            // What is lost or out of order between servers is put right there.
+            return Losses { any: None, lossy: 0 };
+        } else if damages {
+            Some(("links damage frames", "set bit_error_rate = 0, or zbridge.enabled = true"))
+        } else if topology.routing == Routing::Random {
+            Some(("frames overtake each other", "set zbridge.enabled = true, or another topology.routing"))
+        } else {
+            None
+        };
+        Losses { any, lossy: if pfc.enabled { !pfc.lossless } else { u8::MAX } }
+    }
+
+    /// Refuses a workload of these priorities, a bit each.
+    pub fn check(&self, s: &Section<'_>, priorities: u8) -> Result<()> {
+        let lossy = || {
+            ("switches drop frames of its priority", "set scenario.flow_control = \"ZZ\", or zbridge.enabled = true")
+        };
+        let Some((what, hint)) = self.any.or_else(|| (self.lossy & priorities != 0).then(lossy)) else { return Ok(()) };
+        let message = format!("TCPlight sends nothing again and puts nothing in order, and here {what}");
+        Err(s.error("transport", message).hint(format!("{hint}, or use transport = \"tcp\"")))
+    }
+}
