@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod adapter;
+pub mod channels;
 pub mod credits;
 pub mod door;
 mod due;

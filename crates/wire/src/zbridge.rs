@@ -19,7 +19,7 @@
 
 use crate::Error;
 use crate::ethernet::{self, HEADER_LEN, MacAddress};
-use crate::zcredit::ETHERTYPE;
+pub use crate::zcredit::ETHERTYPE;
 use crc::{CRC_32_ISCSI, Crc, Table};
 
 /// Bytes from the Ethernet header to what is carried.

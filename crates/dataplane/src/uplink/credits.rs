@@ -3,12 +3,13 @@
 //! it. Neither is in the buffers that flow control watches: a station that takes nothing pauses no link.
 
 use super::inside::{Charge, Inside};
+use super::zbridge::address;
 use sluicenet_node::credits::{CreditConfig, Credits, Vm};
 use sluicenet_node::vtep::Outward;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
-use sluicenet_wire::ethernet::{EtherType, HEADER_LEN, MacAddress};
+use sluicenet_wire::ethernet::{EtherType, MacAddress};
 use sluicenet_wire::zcredit::{self, Message};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -251,8 +252,9 @@ impl Inside {
         true
     }
 
-    /// A frame that came through the tunnel, from the server where its sender lives: to the switch, or what credits make of it.
-    pub fn arrived(&mut self, at: u32) {
+    /// A frame that came through the tunnel, from the server where its sender lives, in its order: to the switch, or what credits make
+    /// of it.
+    pub fn in_order(&mut self, at: u32) {
         let now = self.now;
         let slot = &self.slots[at as usize];
         let (priority, domain) = (slot.priority, slot.domain);
@@ -380,8 +382,4 @@ impl Inside {
             self.link.drop_out(reason, frame.bytes.len() as u32);
         }
     }
-}
-
-fn address(bytes: &[u8], at: usize) -> Option<MacAddress> {
-    bytes.get(..HEADER_LEN)?[at..at + 6].try_into().ok().map(MacAddress)
 }

@@ -1,6 +1,7 @@
 //! What the frames of an uplink go through: the receive buffer and the tunnel.
 
 use super::credits::ZCredit;
+use super::zbridge::ZBridge;
 use crate::controller::ControllerLink;
 use sluicenet_node::credits::Vm;
 use sluicenet_node::uplink::{self, Link};
@@ -80,6 +81,7 @@ pub(super) struct Inside {
     pub link: uplink::Uplink<u32, Vec<u8>>,
     pub overlay: Option<Overlay>,
     pub zcredit: Option<ZCredit>,
+    pub zbridge: Option<ZBridge>,
     /// What is shown to the switch now.
     shown: Option<Shown>,
     /// Of both kinds, the one that was shown last.
@@ -109,6 +111,7 @@ impl Inside {
             link: uplink::Uplink::new(link),
             overlay,
             zcredit: None,
+            zbridge: None,
             shown: None,
             last: None,
             slots: Vec::new(),
@@ -295,6 +298,9 @@ impl Inside {
 
     /// It goes to the link, through the tunnel where there is one.
     pub fn send(&mut self, bytes: &[u8], domain: u16, priority: Priority) {
+        if self.number(bytes, domain, priority) {
+            return;
+        }
         let Some(overlay) = &mut self.overlay else {
             let bytes = with_tag(bytes, domain, priority);
             self.link.enqueue(self.now, priority, bytes.len() as u32, bytes);

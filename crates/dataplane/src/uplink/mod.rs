@@ -11,6 +11,7 @@
 mod credits;
 mod inside;
 mod report;
+mod zbridge;
 
 use crate::controller::ControllerLink;
 use crate::fabric::Device;
@@ -23,10 +24,13 @@ use sluicenet_node::uplink::{self, Front, Link};
 use sluicenet_node::vale::Action;
 use sluicenet_node::vtep::Vtep;
 use sluicenet_proto::frame::{Priority, PrioritySet};
+use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::transport::zbridge::ChannelConfig;
 use sluicenet_wire::ethernet::MacAddress;
 use std::io;
 use std::net::Ipv4Addr;
+use zbridge::ZBridge;
 
 /// Batches taken from the device in a turn, at most.
 const BATCHES: usize = 16;
@@ -62,6 +66,16 @@ impl<D: Device> Uplink<D> {
     pub fn set_credits(&mut self, config: CreditConfig, classes: PrioritySet) {
         assert!(self.inside.overlay.is_some(), "credits are given to stations of an overlay");
         self.inside.zcredit = Some(ZCredit::new(config, classes));
+    }
+
+    /// What tenants send each other through the tunnel in these classes is sent again where it is lost, and so it must at all servers of
+    /// the overlay. The tunnel has to have room for its header (`TunnelConfig::reserved`).
+    ///
+    /// # Panics
+    /// Without an overlay.
+    pub fn set_zbridge(&mut self, config: ChannelConfig, classes: PrioritySet, rng: Rng) {
+        assert!(self.inside.overlay.is_some(), "channels are between stations of an overlay");
+        self.inside.zbridge = Some(ZBridge::new(config, classes, rng));
     }
 
     fn new(device: D, link: Link, overlay: Option<Overlay>) -> Uplink<D> {
@@ -105,6 +119,7 @@ impl<D: Device + Send> Port for Uplink<D> {
         inside.link.handle_timeout(now);
         inside.consult();
         inside.run_credits();
+        inside.run_zbridge();
         self.transmit().map_err(|_| BrokenPort)
     }
 
@@ -161,6 +176,9 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn admits(&mut self, frame: Asking, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+        if self.inside.zbridge.as_ref().is_some_and(|z| !z.has_room(frame.priority)) {
+            return Ok(false);
+        }
         let Some(z) = &self.inside.zcredit else { return Ok(true) };
         if !z.classes.contains(frame.priority) {
             return Ok(true);
@@ -183,11 +201,13 @@ impl<D: Device + Send> Port for Uplink<D> {
 
     fn publish(&mut self) -> Result<(), BrokenPort> {
         self.inside.run_credits();
+        self.inside.run_zbridge();
         self.transmit().map_err(|_| BrokenPort)
     }
 
     fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
-        let idle = (blocked || !self.inside.has_frame()) && !self.inside.may_run_credits();
+        let idle =
+            (blocked || !self.inside.has_frame()) && !self.inside.may_run_credits() && !self.inside.may_run_zbridge();
         Ok(idle && (self.refused || self.inside.link.front(self.inside.now).is_none()))
     }
 
@@ -208,7 +228,8 @@ impl<D: Device + Send> Port for Uplink<D> {
             .map(|at| if self.refused { at.max(self.inside.now + TRY_AGAIN) } else { at });
         let overlay = self.inside.overlay.as_ref().and_then(|o| o.vtep.poll_timeout());
         let credits = self.inside.zcredit.as_ref().and_then(ZCredit::poll_timeout);
-        [link, overlay, credits].into_iter().flatten().min()
+        let zbridge = self.inside.zbridge.as_ref().and_then(ZBridge::poll_timeout);
+        [link, overlay, credits, zbridge].into_iter().flatten().min()
     }
 
     fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
@@ -226,6 +247,9 @@ impl<D: Device + Send> Port for Uplink<D> {
             overlay.vtep.remove_station(now, domain, MacAddress(mac));
         }
         self.inside.settle((domain, MacAddress(mac)), here);
+        if !here {
+            self.inside.end_channels_of((domain, MacAddress(mac)));
+        }
     }
 
     fn change_overlay(&mut self, change: &OverlayChange) {
@@ -246,13 +270,15 @@ impl<D: Device + Send> Port for Uplink<D> {
     fn held(&self) -> u32 {
         let (arrived, leaving) = self.inside.link.inside();
         let credits = self.inside.zcredit.as_ref().map_or(0, |z| z.credits().queued());
-        (arrived + leaving) as u32 + credits as u32
+        let unsent = self.inside.zbridge.as_ref().map_or(0, ZBridge::unsent);
+        (arrived + leaving) as u32 + (credits + unsent) as u32
     }
 
     fn inside(&self) -> port::Inside {
         let counters = self.inside.link.counters();
         let parked = self.inside.overlay.as_ref().map_or(0, |o| o.vtep.parked_out());
-        let unsent = self.inside.zcredit.as_ref().map_or(0, ZCredit::unsent);
+        let unsent = self.inside.zcredit.as_ref().map_or(0, ZCredit::unsent)
+            + self.inside.zbridge.as_ref().map_or(0, ZBridge::unsent);
         let waiting = (self.inside.link.inside().1 + parked) as u32 + unsent as u32;
         port::Inside { refused: counters.dropped_in, lost: counters.dropped_out, waiting }
     }

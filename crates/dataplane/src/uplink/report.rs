@@ -62,6 +62,20 @@ impl Inside {
             show("cache_stale", cache.stale);
             show("controller_unreachable", overlay.controller.failed());
         }
+        if let Some(z) = &self.zbridge {
+            let channels = z.counters();
+            show("zbridge_sent", channels.sent);
+            show("zbridge_resent", channels.resent);
+            show("zbridge_delivered", channels.delivered);
+            show("zbridge_duplicates", channels.duplicates);
+            show("zbridge_too_far", channels.too_far);
+            show("zbridge_stale", channels.stale);
+            show("zbridge_timeouts", channels.timeouts);
+            show("zbridge_connections", channels.connections);
+            show("zbridge_damaged", z.damaged());
+            show("zbridge_unsent", z.unsent());
+            show("zbridge_copies", z.copies());
+        }
         if let Some(z) = &self.zcredit {
             let (said, heard) = z.credits().messages();
             show("credit_messages_sent", said);

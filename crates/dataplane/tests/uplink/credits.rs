@@ -12,11 +12,11 @@ use std::sync::atomic::AtomicU32;
 const CLASS: u8 = 3;
 const QUEUE: u32 = 32;
 
-fn of_one_class(station: usize) -> Access {
+pub fn of_one_class(station: usize) -> Access {
     Access { priority: Some(CLASS), ..access(station) }
 }
 
-fn config() -> CreditConfig {
+pub fn config() -> CreditConfig {
     static STARTS: AtomicU32 = AtomicU32::new(1);
     CreditConfig {
         reception: ReceptionConfig {
@@ -37,7 +37,7 @@ fn config() -> CreditConfig {
 }
 
 fn with_credits(n: usize, device: impl Device + Send + 'static, address: &impl Fn(u8) -> Ipv4Addr) -> Server {
-    overlay_with(n, device, address, of_one_class, Some(config()))
+    overlay_with(n, device, address, of_one_class, Stack { credits: Some(config()), ..Stack::default() })
 }
 
 /// How many frames a slow and a fast station had while both were sent as much as there was room for.
@@ -90,7 +90,8 @@ fn a_slow_station_is_in_nobodys_way_where_there_are_credits() {
         let address = network();
         let _controller = controller(&address);
         let (a, b) = Local::pair().unwrap();
-        let with = |n, device, credits| overlay_with(n, device, &address, of_one_class, credits);
+        let with =
+            |n, device, credits| overlay_with(n, device, &address, of_one_class, Stack { credits, ..Stack::default() });
         let mut servers = [with(1, a, credits), with(2, b, credits.map(|_| config()))];
         ask_first(&mut servers);
         let (sent, seen) = slow_and_fast(&mut servers, 60_000);
@@ -167,12 +168,13 @@ fn what_a_tenant_says_in_the_name_of_its_hypervisor_goes_nowhere() {
     assert_eq!(servers[0].own("reserved"), 5);
 }
 
-/// A device that loses one frame in so many of those it is given to send.
-struct Leaky {
-    device: Local,
-    rng: Rng,
-    one_in: u64,
-    lost: u64,
+/// A device that loses one frame in so many of those it is given to send, or damages it.
+pub struct Leaky {
+    pub device: Local,
+    pub rng: Rng,
+    pub one_in: u64,
+    pub lost: u64,
+    pub damages: bool,
 }
 
 impl Device for Leaky {
@@ -182,6 +184,12 @@ impl Device for Leaky {
     fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
         if self.rng.below(self.one_in) == 0 {
             self.lost += 1;
+            if self.damages {
+                let mut damaged = frame.to_vec();
+                let bit = self.rng.below(frame.len() as u64 * 8) as usize;
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                return self.device.send(&damaged);
+            }
             return Ok(true);
         }
         self.device.send(frame)
@@ -201,7 +209,7 @@ fn a_link_that_loses_one_frame_in_ten_stops_nobody() {
     let address = network();
     let _controller = controller(&address);
     let (a, b) = Local::pair().unwrap();
-    let leaky = |device, seed| Leaky { device, rng: Rng::from_words(&[seed]), one_in: 10, lost: 0 };
+    let leaky = |device, seed| Leaky { device, rng: Rng::from_words(&[seed]), one_in: 10, lost: 0, damages: false };
     let mut servers = [with_credits(1, leaky(a, 1), &address), with_credits(2, leaky(b, 2), &address)];
     ask_first(&mut servers);
     let (mut sent, mut next, mut seen) = (0, 0, 0u64);
@@ -231,7 +239,7 @@ fn a_link_that_loses_one_frame_in_ten_stops_nobody() {
 }
 
 /// A device that outlives its switch.
-struct Kept(Arc<Mutex<Local>>);
+pub struct Kept(pub Arc<Mutex<Local>>);
 
 impl Device for Kept {
     fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<usize> {

@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 
 mod credits;
+mod zbridge;
 
 use sluicenet_dataplane::controller::{ControllerLink, Daemon, first_request, unguessable};
 use sluicenet_dataplane::engine::{Access, Engine};
@@ -21,6 +22,7 @@ use sluicenet_proto::overlay::controller::ControllerConfig;
 use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::overlay::tunnel::TunnelConfig;
 use sluicenet_proto::time::Duration;
+use sluicenet_proto::transport::zbridge::ChannelConfig;
 use sluicenet_proto::units::Rate;
 use sluicenet_wire::arp::{self, Operation};
 use sluicenet_wire::controller::UDP_PORT;
@@ -157,28 +159,43 @@ fn access(station: usize) -> Access {
 
 /// A server of an overlay whose controller is at .3.
 fn overlay(n: usize, device: impl Device + Send + 'static, address: &impl Fn(u8) -> Ipv4Addr) -> Server {
-    overlay_with(n, device, address, access, None)
+    overlay_with(n, device, address, access, Stack::default())
 }
 
-/// One whose stations have credits, and the access that they say.
+/// What is between its stations and the tunnel.
+#[derive(Clone, Copy, Default)]
+struct Stack {
+    credits: Option<CreditConfig>,
+    zbridge: Option<ChannelConfig>,
+}
+
+/// One with a stack, and the access of its stations that they say.
 fn overlay_with(
     n: usize,
     device: impl Device + Send + 'static,
     address: &impl Fn(u8) -> Ipv4Addr,
     access: impl Fn(usize) -> Access,
-    credits: Option<CreditConfig>,
+    stack: Stack,
 ) -> Server {
     let mut server = Server::new(n, access);
     let here = address(n as u8);
-    let tunnel = TunnelConfig { server: here, mac: mac(100 + n), mtu: 1500 };
+    let tunnel = TunnelConfig {
+        server: here,
+        mac: mac(100 + n),
+        mtu: 1500,
+        reserved: if stack.zbridge.is_some() { 20 } else { 0 },
+    };
     let mut vtep =
         Vtep::new(VtepConfig::new(tunnel), Key::new(&[n as u8; 32]), unguessable().unwrap(), first_request());
     vtep.bind(DOMAIN, VNI).unwrap();
     vtep.admit(address(3 - n as u8), mac(103 - n));
     let to = ControllerLink::open(SocketAddrV4::new(here, UDP_PORT), SocketAddrV4::new(address(3), UDP_PORT)).unwrap();
     let mut port = Uplink::overlay(device, link(n), vtep, to);
-    if let Some(credits) = credits {
+    if let Some(credits) = stack.credits {
         port.set_credits(credits, PrioritySet(0b1000));
+    }
+    if let Some(zbridge) = stack.zbridge {
+        port.set_zbridge(zbridge, PrioritySet(0b1000), unguessable().unwrap());
     }
     server.engine.plug(UPLINK, "uplink", Box::new(port), Access::default()).unwrap();
     for station in [2 * n - 1, 2 * n] {

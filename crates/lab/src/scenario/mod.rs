@@ -25,7 +25,7 @@ mod places;
 pub(crate) mod schema;
 pub(crate) mod section;
 mod sections;
-pub(crate) use sections::credit_numbers;
+pub(crate) use sections::{channel_numbers, credit_numbers};
 mod sweep;
 #[cfg(test)]
 mod tests;

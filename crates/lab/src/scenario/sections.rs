@@ -207,14 +207,8 @@ pub(crate) fn credit_numbers(s: &Section<'_>) -> Result<ZCredit> {
 
 /// `[zbridge]`; `fixed` is what `hypervisor` says of it.
 pub(super) fn zbridge(s: &Section<'_>, fixed: Option<bool>, server: &Server, counts: Counts) -> Result<ZBridge> {
-    let d = defaults::zbridge();
-    let period = s.count_u32("period", 1..=1 << 23)?.unwrap_or(d.period);
-    let z = ZBridge {
-        enabled: of_stack(s, fixed)?.unwrap_or(d.enabled),
-        period,
-        buffer: s.count_u32("buffer", 2..=1 << 24)?.unwrap_or(d.buffer.max(4 * period).min(1 << 24)),
-        timeout: s.positive("timeout")?.unwrap_or(d.timeout),
-    };
+    let enabled = of_stack(s, fixed)?.unwrap_or(defaults::zbridge().enabled);
+    let z = ZBridge { enabled, ..channel_numbers(s)? };
     if z.enabled && !server.virtual_network {
         return Err(s
             .error("enabled", "zBridge stands between virtual switches, and there is no virtual network")
@@ -225,13 +219,21 @@ pub(super) fn zbridge(s: &Section<'_>, fixed: Option<bool>, server: &Server, cou
             format!("{} hosts are external: they have no hypervisor, and nobody there answers", counts.external);
         return Err(s.error("enabled", message).hint("set topology.external_hosts = 0"));
     }
-    if z.buffer / 2 < z.period {
-        let message = format!("a buffer of {} frames is less than two periods of {}", z.buffer, z.period);
+    Ok(z)
+}
+
+/// What `[zbridge]` says of buffers and times, in a scenario and in the file of a switch.
+pub(crate) fn channel_numbers(s: &Section<'_>) -> Result<ZBridge> {
+    let d = defaults::zbridge();
+    let period = s.count_u32("period", 1..=1 << 23)?.unwrap_or(d.period);
+    let buffer = s.count_u32("buffer", 2..=1 << 24)?.unwrap_or(d.buffer.max(4 * period).min(1 << 24));
+    if buffer / 2 < period {
+        let message = format!("a buffer of {buffer} frames is less than two periods of {period}");
         return Err(s
             .error_at(&["buffer", "period"], message)
             .hint("it would be full before an acknowledgement is asked for"));
     }
-    Ok(z)
+    Ok(ZBridge { period, buffer, timeout: s.positive("timeout")?.unwrap_or(d.timeout), ..d })
 }
 
 pub(super) fn overlay(

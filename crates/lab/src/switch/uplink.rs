@@ -14,7 +14,7 @@ use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::overlay::tunnel::TunnelConfig;
 use sluicenet_proto::transport::zcredit::{ReceptionConfig, TransmissionConfig};
 use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
-use sluicenet_wire::vlan;
+use sluicenet_wire::{vlan, zbridge};
 use std::io;
 use std::net::SocketAddrV4;
 use std::time::SystemTime;
@@ -53,6 +53,9 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
             if let Some(credits) = &overlay.credits {
                 uplink.set_credits(credit_config(credits), credits.classes);
             }
+            if let Some(zbridge) = &overlay.zbridge {
+                uplink.set_zbridge(zbridge.channel, zbridge.classes, unguessable()?);
+            }
             uplink
         }
     };
@@ -76,7 +79,8 @@ fn credit_config(credits: &Credits) -> CreditConfig {
 
 fn vtep(config: &OverlayConfig, mac: MacAddress, mtu: u32) -> io::Result<(Vtep<u32>, ControllerLink)> {
     let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-    let tunnel = TunnelConfig { server: config.address, mac, mtu };
+    let reserved = if config.zbridge.is_some() { zbridge::OVERHEAD as u16 } else { 0 };
+    let tunnel = TunnelConfig { server: config.address, mac, mtu, reserved };
     let mut vtep = Vtep::new(VtepConfig::new(tunnel), Key::new(&config.key), unguessable()?, first_request());
     for &(tenant, vni) in &config.networks {
         vtep.bind(tenant, vni)

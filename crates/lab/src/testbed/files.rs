@@ -205,6 +205,11 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
         let z = &s.zcredit;
         let _ = write!(text, "[zcredit]\nrx_queue = {}\nbatch = {}\ntx_queue = {}\n", z.rx_queue, z.batch, z.tx_queue);
     }
+    if s.zbridge.enabled {
+        let z = &s.zbridge;
+        let _ =
+            write!(text, "[zbridge]\nperiod = {}\nbuffer = {}\ntimeout = \"{} ps\"\n", z.period, z.buffer, z.timeout.0);
+    }
     for other in plan.servers.iter().filter(|o| o.host != server.host) {
         // Writing to a string cannot fail.
         let _ = write!(text, "[[server]]\naddress = \"{}\"\nmac = \"{}\"\n", other.address, mac(other.mac));

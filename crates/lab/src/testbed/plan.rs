@@ -163,23 +163,21 @@ impl Plan {
             let e = scenario.places.error("testbed.switch", "a Linux bridge holds nobody back");
             return Err(e.expected("\"zvale\", or scenario.flow_control = \"LL\""));
         }
-        if scenario.testbed.switch == VirtualSwitch::Bridge && scenario.zcredit.enabled {
-            let e = scenario.places.error("zcredit.enabled", "a Linux bridge has no credits");
-            return Err(e.expected("testbed.switch = \"zvale\", or no [zcredit]"));
-        }
-        if scenario.zcredit.enabled && !scenario.vswitch.lossless {
-            let e = scenario
-                .places
-                .error("zcredit.enabled", "what waits for credits would be dropped in lossy virtual switches");
-            return Err(e.expected("scenario.flow_control = \"ZZ\" or \"ZL\", or no [zcredit]"));
+        let of_switches = [("zcredit", scenario.zcredit.enabled), ("zbridge", scenario.zbridge.enabled)];
+        for (name, _) in of_switches.into_iter().filter(|(_, enabled)| *enabled) {
+            let key = format!("{name}.enabled");
+            if scenario.testbed.switch == VirtualSwitch::Bridge {
+                let e = scenario.places.error(&key, "a Linux bridge has neither credits nor zBridge");
+                return Err(e.expected(format!("testbed.switch = \"zvale\", or no [{name}]")));
+            }
+            if !scenario.vswitch.lossless {
+                let e = scenario.places.error(&key, "what has to wait would be dropped in lossy virtual switches");
+                return Err(e.expected(format!("scenario.flow_control = \"ZZ\" or \"ZL\", or no [{name}]")));
+            }
         }
         if scenario.overlay.tcp {
             let message = "the testbed's servers have tunnels of datagrams: only simulated ones have TCP's";
             return Err(scenario.places.error("overlay.transport", message).expected("\"udp\""));
-        }
-        if scenario.zbridge.enabled {
-            let message = "the testbed's servers have no zBridge: only simulated ones do";
-            return Err(scenario.places.error("zbridge.enabled", message).expected("false, or no [zbridge]"));
         }
         let application = Application::of(scenario)?;
         if application == Application::Queries && !scenario.vswitch.slow.is_empty() {

@@ -36,7 +36,7 @@ impl World {
     fn new() -> World {
         let mut controller = Controller::new(ControllerConfig::default(), 77);
         let end = |n: u8| {
-            let tunnel = TunnelConfig { server: server(n), mac: mac(1_000 + u32::from(n)), mtu: 1500 };
+            let tunnel = TunnelConfig { server: server(n), mac: mac(1_000 + u32::from(n)), mtu: 1500, reserved: 0 };
             let mut end = Vtep::new(VtepConfig::new(tunnel), key(n), Rng::from_words(&[n.into()]), 1);
             end.admit(server(3 - n), mac(1_003 - u32::from(n)));
             end.bind(5, VNI).unwrap();

@@ -16,6 +16,7 @@ pub(crate) static ROOT: Spec = Spec {
         k("network", Tables(&[&NETWORK]), NETWORK.doc),
         k("server", Tables(&[&SERVER]), SERVER.doc),
         k("zcredit", Table(&ZCREDIT), ZCREDIT.doc),
+        k("zbridge", Table(&ZBRIDGE), ZBRIDGE.doc),
     ],
 };
 
@@ -179,5 +180,24 @@ pub(super) static ZCREDIT: Spec = Spec {
             Count(1, 1 << 16),
             "frames of a machine that may wait for credits, a quarter of them for one other; 1024 where absent",
         ),
+    ],
+};
+
+pub(super) static ZBRIDGE: Spec = Spec {
+    name: "zbridge",
+    doc: "reliability between machines of the overlay: what is sent in a lossless class of [switch] is numbered, put in order, and sent \
+          again where it is lost; at all servers or at none",
+    keys: &[
+        k(
+            "period",
+            Count(1, 1 << 23),
+            "an acknowledgement is asked for with every so-many-th frame of a pair of machines; 1024 where absent",
+        ),
+        k(
+            "buffer",
+            Count(2, 1 << 24),
+            "frames of a pair that are kept until they are acknowledged: two periods at least; 4096 or four periods, the more, where absent",
+        ),
+        k("timeout", Duration, "how long a sender waits before it asks what has arrived; 27 ms where absent"),
     ],
 };

@@ -10,11 +10,12 @@ pub use port::{PortConfig, PortKind, port_from_words};
 use crate::scenario::section::Section;
 use crate::scenario::tree::Document;
 use crate::scenario::{Error, Result, ZCredit};
-use keys::{NETWORK, OVERLAY, SERVER, SWITCH, UPLINK, WATCHDOG, ZCREDIT};
+use keys::{NETWORK, OVERLAY, SERVER, SWITCH, UPLINK, WATCHDOG, ZBRIDGE, ZCREDIT};
 use port::{checked_name, port};
 use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration as Time;
+use sluicenet_proto::transport::zbridge::ChannelConfig;
 use sluicenet_proto::units::Rate as LinkRate;
 use sluicenet_wire::controller::UDP_PORT;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -99,6 +100,17 @@ pub struct OverlayConfig {
     pub servers: Vec<(Ipv4Addr, [u8; 6])>,
     /// Credits between machines of the overlay.
     pub credits: Option<Credits>,
+    /// Reliability between them.
+    pub zbridge: Option<Reliability>,
+}
+
+/// Reliability between machines of the overlay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reliability {
+    /// Channels.
+    pub channel: ChannelConfig,
+    /// Priorities in which frames are numbered.
+    pub classes: PrioritySet,
 }
 
 /// Credits between machines of the overlay.
@@ -236,7 +248,7 @@ fn vale_config(root: &Section<'_>, switch: &Section<'_>, ports: usize) -> Result
 fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<UplinkConfig>> {
     let section = root.section("uplink", &UPLINK)?;
     if !root.has("uplink") {
-        for name in ["overlay", "network", "server", "zcredit"] {
+        for name in ["overlay", "network", "server", "zcredit", "zbridge"] {
             if root.has(name) {
                 return Err(root.error(name, format!("[{name}] without [uplink]")));
             }
@@ -259,9 +271,10 @@ fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<U
         buffer: section.buffer("buffer")?.map(|bytes| bytes.as_bytes() as u32),
         overlay: match root.has("overlay") {
             true => Some(overlay(root, vale, path)?),
-            false if root.has("zcredit") => {
+            false if root.has("zcredit") || root.has("zbridge") => {
+                let name = if root.has("zcredit") { "zcredit" } else { "zbridge" };
                 return Err(
-                    root.error("zcredit", "[zcredit] without [overlay]: credits are given to machines of an overlay")
+                    root.error(name, format!("[{name}] without [overlay]: it is between machines of an overlay"))
                 );
             }
             false => None,
@@ -282,9 +295,20 @@ fn credits(root: &Section<'_>, vale: &ValeConfig) -> Result<Option<Credits>> {
     Ok(Some(Credits { rx_queue, batch, tx_queue, classes: vale.lossless }))
 }
 
+fn zbridge(root: &Section<'_>, vale: &ValeConfig) -> Result<Option<Reliability>> {
+    let section = root.section("zbridge", &ZBRIDGE)?;
+    if !root.has("zbridge") {
+        return Ok(None);
+    }
+    let z = crate::scenario::channel_numbers(&section)?;
+    // A tunnel's frames of one pair of machines have one pair of ports, and so one way.
+    let channel = ChannelConfig { buffer: z.buffer, period: z.period, timeout: z.timeout, single_path: true };
+    Ok(Some(Reliability { channel, classes: vale.lossless }))
+}
+
 fn overlay(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<OverlayConfig> {
     let section = root.section("overlay", &OVERLAY)?;
-    let credits = credits(root, vale)?;
+    let (credits, zbridge) = (credits(root, vale)?, zbridge(root, vale)?);
     let wanted = |name: &str| section.text(name)?.ok_or_else(|| section.missing(name));
     let (mut networks, mut servers): (Vec<(u16, u32)>, Vec<_>) = (Vec::new(), Vec::new());
     for (table, span) in root.tables("network")? {
@@ -315,6 +339,7 @@ fn overlay(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Overlay
         networks,
         servers,
         credits,
+        zbridge,
     })
 }
 

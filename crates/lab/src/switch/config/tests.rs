@@ -124,6 +124,8 @@ fn what_is_wrong_is_refused_with_its_line() {
         (&format!("{UPLINK}[zcredit]\nrx_queue = 4\nbatch = 5"), 11, "does not fit a receive queue of 4"),
         (&format!("[switch]\nlossless = []\n{UPLINK}[zcredit]"), 11, "no priority of [switch] is lossless"),
         ("[zcredit]\nrx_queue = 8", 1, "[zcredit] without [uplink]"),
+        (&format!("{UPLINK}[zbridge]\nperiod = 8\nbuffer = 15"), 11, "less than two periods"),
+        ("[zbridge]\nperiod = 8", 1, "[zbridge] without [uplink]"),
         (
             "[uplink]\ndevice = \"u\"\nmac = \"02:00:00:00:00:01\"\nrate = \"1 Gb/s\"\n[zcredit]",
             5,

@@ -20,7 +20,7 @@ use inner::Untagged;
 use sluicenet_wire::checksum::PseudoHeader;
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
-use sluicenet_wire::{udp, vlan, vxlan};
+use sluicenet_wire::{udp, vlan, vxlan, zbridge};
 
 /// Hops an outer datagram may take.
 const TTL: u8 = 64;
@@ -40,6 +40,8 @@ pub struct TunnelConfig {
     pub mac: MacAddress,
     /// Largest datagram of the underlay.
     pub mtu: u16,
+    /// Bytes of it that are kept for what zBridge puts around a tenant's frame.
+    pub reserved: u16,
 }
 
 /// What is wrong with a pair of domain and network.
@@ -111,7 +113,7 @@ impl Tunnel {
     /// Largest datagram of a tenant: that of the underlay less the encapsulation (Crisan 2014, line 1210: 1446 B); an underlay
     /// that carries no more than the headers carries nothing.
     pub fn inner_mtu(&self) -> u16 {
-        self.config.mtu.saturating_sub(ENCAPSULATION_BYTES)
+        self.config.mtu.saturating_sub(ENCAPSULATION_BYTES + self.config.reserved)
     }
 
     /// Makes a broadcast domain of this server one network of the overlay.
@@ -155,7 +157,8 @@ impl Tunnel {
 
     fn check<'a>(&self, frame: &'a [u8]) -> Result<Untagged<'a>, DropReason> {
         let inner = Untagged::of(frame)?;
-        if inner.packet.len() > usize::from(self.inner_mtu()) {
+        let around = if inner.ethertype == zbridge::ETHERTYPE { self.config.reserved } else { 0 };
+        if inner.packet.len() > usize::from(self.inner_mtu().saturating_add(around)) {
             return Err(DropReason::TooBig);
         }
         if inner.is_tunnel() {

@@ -11,7 +11,7 @@ const VNI: u32 = 0x01_0203;
 
 fn tunnel(server: Ipv4Addr, peer: Ipv4Addr) -> Tunnel {
     let mac = |ip: Ipv4Addr| MacAddress::local(ip.to_bits());
-    let mut tunnel = Tunnel::new(TunnelConfig { server, mac: mac(server), mtu: 1500 });
+    let mut tunnel = Tunnel::new(TunnelConfig { server, mac: mac(server), mtu: 1500, reserved: 0 });
     tunnel.admit(peer, mac(peer));
     tunnel
 }
@@ -267,7 +267,7 @@ fn a_sender_is_told_what_fits() {
 #[test]
 fn an_underlay_that_carries_no_more_than_headers_carries_nothing() {
     for mtu in [0, 53, 54, 68] {
-        let mut narrow = Tunnel::new(TunnelConfig { server: HERE, mac: MacAddress::local(1), mtu });
+        let mut narrow = Tunnel::new(TunnelConfig { server: HERE, mac: MacAddress::local(1), mtu, reserved: 0 });
         narrow.admit(THERE, MacAddress::local(2));
         let sent = narrow.encapsulate(&frame(0, Ecn::NotEct, 80), VNI, 0, THERE, &mut Vec::new());
         assert_eq!(sent, Err(DropReason::TooBig), "{mtu}");

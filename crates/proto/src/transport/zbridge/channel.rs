@@ -193,6 +193,15 @@ impl<F: Clone> Channel<F> {
         frames
     }
 
+    /// Nobody speaks to the other end any more: `free` gets what was sent and not acknowledged, what was not sent, and what came before
+    /// its turn.
+    pub fn end(&mut self, free: &mut impl FnMut(F)) {
+        self.receiver.give_up(free);
+        self.sender.take().for_each(free);
+        (self.state, self.unacknowledged, self.candidate, self.due) = (State::Idle, false, None, None);
+        (self.deadline, self.asks) = (Instant::MAX, false);
+    }
+
     fn greet(&mut self, now: Instant) {
         self.state = State::Greeting;
         self.due = Some((Kind::Syn, 0, self.own));

@@ -1,0 +1,288 @@
+//! zBridge at an uplink ([`sluicenet_node::channels`]): what tenants send through the tunnel in its classes is numbered, kept until it is
+//! acknowledged and sent again where the network lost or damaged it; what comes is put in order before anybody sees it. Below credits:
+//! their messages are safe against loss by themselves and do not come here.
+
+use super::inside::Inside;
+use sluicenet_node::channels::{Channels, Sending};
+use sluicenet_node::vtep::Outward;
+use sluicenet_proto::frame::{Priority, PrioritySet};
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::rng::Rng;
+use sluicenet_proto::time::Instant;
+use sluicenet_proto::transport::zbridge::{ChannelConfig, ChannelCounters, Kind};
+use sluicenet_wire::ethernet::{EtherType, HEADER_LEN, MacAddress};
+use sluicenet_wire::{Error, vlan, zbridge};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+/// A channel: the tenant's number on this server, its own machine, the other one, and the class.
+type Name = (u16, MacAddress, MacAddress, Priority);
+
+/// Channels that are kept while nothing is in them.
+const CHANNELS: usize = 4096;
+/// Where the addresses of a frame end.
+const ADDRESSES: usize = 12;
+
+#[derive(Clone, Debug)]
+enum Cargo {
+    /// A frame of a tenant, from its first byte to its last.
+    Out(Arc<[u8]>),
+    /// A frame for one, by its place.
+    In(u32),
+}
+
+/// The channels of an uplink.
+#[derive(Debug)]
+pub(super) struct ZBridge {
+    classes: PrioritySet,
+    channels: Channels<Name, Cargo>,
+    /// Frames whose channels took no more, in their order.
+    overflow: VecDeque<(Name, Cargo)>,
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    rng: Rng,
+    /// Frames that are not as they were sent.
+    damaged: u64,
+}
+
+impl ZBridge {
+    pub fn new(config: ChannelConfig, classes: PrioritySet, rng: Rng) -> ZBridge {
+        ZBridge {
+            classes,
+            channels: Channels::new(config, CHANNELS),
+            overflow: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            rng,
+            damaged: 0,
+        }
+    }
+
+    pub fn counters(&self) -> ChannelCounters {
+        self.channels.counters()
+    }
+    /// Frames that were not as they were sent.
+    pub fn damaged(&self) -> u64 {
+        self.damaged
+    }
+    /// Copies of frames that were sent and not acknowledged.
+    pub fn copies(&self) -> u64 {
+        self.channels.copies()
+    }
+    /// Frames that wait to be sent for the first time.
+    pub fn unsent(&self) -> u64 {
+        self.channels.unsent() + self.overflow.len() as u64
+    }
+    /// Whether frames of a class are taken that are not inside yet.
+    pub fn has_room(&self, class: Priority) -> bool {
+        self.overflow.is_empty() || !self.classes.contains(class)
+    }
+    pub fn has_work(&self) -> bool {
+        self.channels.has_output()
+    }
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.peek().map(|timer| timer.0.0)
+    }
+
+    fn offer(&mut self, now: Instant, name: Name, cargo: Cargo) {
+        let ZBridge { channels, rng, overflow, .. } = self;
+        if let Err(full) = channels.send(now, name, cargo, || Rng::from_words(&[rng.next_u64()])) {
+            overflow.push_front((name, full.0));
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&Reverse((due, at))) = self.timers.peek().filter(|timer| timer.0.0 <= now) {
+            self.timers.pop();
+            self.channels.handle_timeout(now, due, at);
+        }
+    }
+}
+
+impl Inside {
+    /// A frame for the tunnel: whether a channel takes it.
+    pub fn number(&mut self, bytes: &[u8], domain: u16, priority: Priority) -> bool {
+        let (now, Some(z), Some(overlay)) = (self.now, &mut self.zbridge, &self.overlay) else { return false };
+        let (Some(to), Some(from)) = (address(bytes, 0), address(bytes, 6)) else { return false };
+        let kind = &bytes[ADDRESSES..HEADER_LEN];
+        let is_control = kind == EtherType::ARP.0.to_be_bytes() || kind == zbridge_type();
+        if is_control || to.is_group() || !z.classes.contains(priority) || !overlay.vtep.may_carry(bytes) {
+            return false;
+        }
+        // It travels without its tag, as it would in the tunnel.
+        let frame: Arc<[u8]> = if kind == EtherType::VLAN.0.to_be_bytes() {
+            [&bytes[..ADDRESSES], &bytes[ADDRESSES + vlan::TAG_LEN..]].concat().into()
+        } else {
+            bytes.into()
+        };
+        let name = (domain, from, to, priority);
+        // None overtakes those that wait.
+        if z.overflow.is_empty() {
+            z.offer(now, name, Cargo::Out(frame));
+        } else {
+            z.overflow.push_back((name, Cargo::Out(frame)));
+        }
+        true
+    }
+
+    /// Whether there may be something to send, and the link has room for it.
+    pub fn may_run_zbridge(&self) -> bool {
+        self.zbridge.as_ref().is_some_and(|z| z.has_work() && self.link.takes().0 & z.classes.0 != 0)
+    }
+
+    /// Sends what channels have to send, while the link has room.
+    pub fn run_zbridge(&mut self) {
+        let Some(mut z) = self.zbridge.take() else { return };
+        let now = self.now;
+        z.handle_timeout(now);
+        while self.link.takes().0 & z.classes.0 == z.classes.0 {
+            if let Some(Sending { name, outgoing, .. }) = z.channels.poll_transmit(now) {
+                self.transmit(&mut z, name, outgoing.header, outgoing.frame);
+                continue;
+            }
+            let Some((name, cargo)) = z.overflow.pop_front() else { break };
+            let before = z.overflow.len();
+            z.offer(now, name, cargo);
+            if z.overflow.len() > before {
+                break;
+            }
+        }
+        z.timers.extend(z.channels.take_timers().map(Reverse));
+        self.zbridge = Some(z);
+    }
+
+    fn transmit(&mut self, z: &mut ZBridge, name: Name, header: zbridge::Header, cargo: Option<Cargo>) {
+        let (domain, source, destination, priority) = name;
+        let carried = match &cargo {
+            Some(Cargo::Out(frame)) => &frame[ADDRESSES..],
+            _ => &[],
+        };
+        let is_greeting = header.kind == Kind::Syn;
+        let repr = zbridge::Repr { destination, source, header };
+        let mut frame = vec![0; repr.len(carried.len())];
+        let len = frame.len();
+        frame[len - carried.len()..].copy_from_slice(carried);
+        repr.emit(&mut frame);
+        let Some(overlay) = &mut self.overlay else { return };
+        let mut out = Vec::new();
+        match overlay.vtep.outward(self.now, &frame, domain, priority, &mut out) {
+            Outward::Send => self.link.enqueue(self.now, priority, out.len() as u32, out),
+            // Nobody is there to begin with.
+            Outward::Drop(reason, _) if is_greeting => self.end(z, |other| *other == name, reason),
+            Outward::Drop(..) | Outward::Parked | Outward::Ended | Outward::Reply(_) => {}
+        }
+    }
+
+    /// Ends channels: what was never sent is dropped by name.
+    fn end(&mut self, z: &mut ZBridge, so: impl Fn(&Name) -> bool, reason: DropReason) {
+        let unsent = z.channels.unsent();
+        let (mut out, mut arrived) = (Vec::new(), Vec::new());
+        z.channels.end(|name| so(name), &mut |cargo| match cargo {
+            Cargo::Out(frame) => out.push(frame),
+            Cargo::In(at) => arrived.push(at),
+        });
+        // The oldest were sent, and may have arrived.
+        let unsent = unsent - z.channels.unsent();
+        for frame in out.iter().rev().take(unsent as usize) {
+            self.link.drop_out(reason, frame.len() as u32);
+        }
+        z.overflow.retain(|(name, cargo)| {
+            let stays = !so(name);
+            if let (false, Cargo::Out(frame)) = (stays, cargo) {
+                self.link.drop_out(reason, frame.len() as u32);
+            }
+            stays
+        });
+        for at in arrived {
+            let len = self.slots[at as usize].charged_bytes();
+            self.link.refuse(reason, len);
+            self.release(at);
+        }
+    }
+
+    /// A station is here no longer, and neither are its channels.
+    pub fn end_channels_of(&mut self, (domain, mac): (u16, MacAddress)) {
+        let Some(mut z) = self.zbridge.take() else { return };
+        self.end(&mut z, |name| (name.0, name.1) == (domain, mac), DropReason::PortGone);
+        self.zbridge = Some(z);
+    }
+
+    /// A frame that came through the tunnel, from the server where its sender lives.
+    pub fn arrived(&mut self, at: u32) {
+        let slot = &self.slots[at as usize];
+        let bytes = &slot.bytes[slot.frame.clone()];
+        let (domain, priority, len) = (slot.domain, slot.priority, slot.charged_bytes());
+        let is_for_it = bytes.get(ADDRESSES..HEADER_LEN) == Some(&zbridge_type());
+        let of_its_class = |z: &mut ZBridge| is_for_it && z.classes.contains(priority);
+        let Some(mut z) = self.zbridge.take_if(of_its_class) else {
+            self.in_order(at);
+            return;
+        };
+        match zbridge::Repr::parse(bytes) {
+            Ok((repr, carried)) => {
+                let name = (domain, repr.destination, repr.source, priority);
+                let frame = (!carried.is_empty()).then_some(Cargo::In(at));
+                self.take_numbered(&mut z, name, &repr.header, frame, at);
+            }
+            Err(Error::Checksum) => {
+                z.damaged += 1;
+                self.link.refuse(DropReason::BadCrc, len);
+                self.release(at);
+            }
+            // Another protocol of this type: a message about credits.
+            Err(_) => self.in_order(at),
+        }
+        self.zbridge = Some(z);
+    }
+
+    fn take_numbered(&mut self, z: &mut ZBridge, name: Name, header: &zbridge::Header, frame: Option<Cargo>, at: u32) {
+        let is_data = frame.is_some();
+        if is_data {
+            self.unwrap(at);
+        }
+        let (mut in_order, mut of_no_use) = (Vec::new(), Vec::new());
+        let ZBridge { channels, rng, .. } = z;
+        let taken = channels.receive(
+            self.now,
+            name,
+            header,
+            frame,
+            || Rng::from_words(&[rng.next_u64()]),
+            &mut |cargo| in_order.push(cargo),
+            &mut |cargo| of_no_use.push(cargo),
+        );
+        // Who forgot everything has no credits to give for it either; and it may have been delivered.
+        channels.free_unacknowledged(name, &mut |_| {});
+        if taken.is_err() || !is_data {
+            self.release(at);
+        }
+        for cargo in of_no_use {
+            if let Cargo::In(at) = cargo {
+                let len = self.slots[at as usize].charged_bytes();
+                self.link.refuse(DropReason::PortGone, len);
+                self.release(at);
+            }
+        }
+        for cargo in in_order {
+            if let Cargo::In(at) = cargo {
+                self.in_order(at);
+            }
+        }
+    }
+
+    /// Takes zBridge's header out of a frame.
+    fn unwrap(&mut self, at: u32) {
+        let slot = &mut self.slots[at as usize];
+        let (start, wrapped) = (slot.frame.start, HEADER_LEN + zbridge::OVERHEAD - ADDRESSES);
+        slot.bytes.copy_within(start..start + ADDRESSES, start + wrapped);
+        slot.frame.start += wrapped;
+    }
+}
+
+/// As it stands in a frame.
+fn zbridge_type() -> [u8; 2] {
+    sluicenet_wire::zcredit::ETHERTYPE.0.to_be_bytes()
+}
+
+pub(super) fn address(bytes: &[u8], at: usize) -> Option<MacAddress> {
+    bytes.get(..HEADER_LEN)?[at..at + 6].try_into().ok().map(MacAddress)
+}

@@ -1,0 +1,136 @@
+//! zBridge between the stations of two servers over a link that loses, damages and forgets: nothing lost, nothing twice, all in order.
+
+use super::credits::{Kept, Leaky, config, of_one_class};
+use super::*;
+use sluicenet_proto::rng::Rng;
+use std::sync::Mutex;
+
+fn channel() -> ChannelConfig {
+    ChannelConfig { buffer: 256, period: 16, timeout: Duration::from_ms(2), single_path: true }
+}
+
+fn reliable(
+    n: usize,
+    device: impl Device + Send + 'static,
+    address: &impl Fn(u8) -> Ipv4Addr,
+    credits: bool,
+) -> Server {
+    let stack = Stack { zbridge: Some(channel()), credits: credits.then(config) };
+    overlay_with(n, device, address, of_one_class, stack)
+}
+
+/// Sends 3,000 frames to each of two stations over a link that loses or damages one frame in ten, and receives all of them.
+fn over_a_bad_link(damages: bool, credits: bool) {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let bad = |device, seed| Leaky { device, rng: Rng::from_words(&[seed]), one_in: 10, lost: 0, damages };
+    let mut servers = [reliable(1, bad(a, 3), &address, credits), reliable(2, bad(b, 4), &address, credits)];
+    ask_first(&mut servers);
+    let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
+    until(&mut servers, |[a, b]| {
+        for (k, to) in [(0, 3), (1, 4)] {
+            let frame = frame(k + 1, to, sent[k], 60 + sent[k] as usize % 1_300);
+            sent[k] += u64::from(sent[k] < 3_000 && a.send(k, &frame));
+            while let Some(number) = b.number(k) {
+                assert_eq!(number, seen[k], "in order, each once");
+                seen[k] += 1;
+            }
+        }
+        seen == [3_000; 2]
+    });
+    let [a, b] = &servers;
+    println!(
+        "damages: {damages}, credits: {credits}: {} sent again, {} damaged, {} twice",
+        a.own("zbridge_resent"),
+        b.own("zbridge_damaged"),
+        b.own("zbridge_duplicates")
+    );
+    assert!(a.own("zbridge_resent") > 300);
+    assert_eq!((a.own("zbridge_sent"), b.own("zbridge_delivered")), (6_000, 6_000));
+    assert_eq!(b.own("zbridge_damaged") > 100, damages);
+    assert_eq!(b.own("no_credit"), 0);
+    for server in &servers {
+        server.engine.ledger();
+        assert_eq!((server.own("zbridge_unsent"), server.engine.queued()), (0, 0));
+    }
+}
+
+#[test]
+fn a_link_that_loses_one_frame_in_ten_loses_none_and_keeps_their_order() {
+    over_a_bad_link(false, false);
+    over_a_bad_link(false, true);
+}
+
+#[test]
+fn a_link_that_corrupts_one_frame_in_ten_changes_none() {
+    over_a_bad_link(true, false);
+    over_a_bad_link(true, true);
+}
+
+#[test]
+fn a_good_link_sends_nothing_again_and_a_frame_that_does_not_fit_is_answered() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [reliable(1, a, &address, false), reliable(2, b, &address, false)];
+    ask_first(&mut servers);
+    let (mut sent, mut seen) = (0, 0);
+    until(&mut servers, |[a, b]| {
+        // The longest that there is room for.
+        sent += u64::from(sent < 5_000 && a.send(0, &frame(1, 3, sent, 14 + 1_426)));
+        while let Some(number) = b.number(0) {
+            assert_eq!(number, seen);
+            seen += 1;
+        }
+        seen == 5_000
+    });
+    // What is acknowledged is nobody's any more, but for what came since it was asked last.
+    until(&mut servers, |[a, _]| a.own("zbridge_copies") == 0);
+    assert_eq!((servers[0].own("zbridge_resent"), servers[1].own("zbridge_duplicates")), (0, 0));
+    servers[0].send(0, &frame(1, 3, 0, 14 + 1_427));
+    until(&mut servers, |[a, _]| {
+        let Some(told) = a.receive(0).filter(|f| f[12..14] == EtherType::IPV4.0.to_be_bytes()) else { return false };
+        let (_, payload) = ipv4::Repr::parse(&told[14..]).unwrap();
+        assert_eq!(TooBig::parse(payload).unwrap().0.mtu, 1426);
+        true
+    });
+}
+
+/// Each of two servers starts again while frames are on their way: what it had is gone, and what comes after that arrives.
+#[test]
+fn a_server_that_starts_again_is_connected_to_again() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let devices = [a, b].map(|device| Arc::new(Mutex::new(device)));
+    let new = |n: usize| reliable(n, Kept(devices[n - 1].clone()), &address, true);
+    let mut servers = [new(1), new(2)];
+    ask_first(&mut servers);
+    let mut number = 0;
+    for again in [1, 0] {
+        for _ in 0..1_000 {
+            let [a, b] = &mut servers;
+            number += u64::from(a.send(0, &frame(1, 3, number, 100)));
+            a.engine.turn();
+            b.engine.turn();
+        }
+        let [a, b] = servers;
+        servers = if again == 1 {
+            drop(b);
+            [a, new(2)]
+        } else {
+            drop(a);
+            [new(1), b]
+        };
+        let (mut seen, mut last) = (0, None);
+        until(&mut servers, |[a, b]| {
+            number += u64::from(a.send(0, &frame(1, 3, number, 100)));
+            while let Some(number) = b.number(0) {
+                assert!(last < Some(number), "in order, each once");
+                (seen, last) = (seen + 1, Some(number));
+            }
+            seen > 1_000
+        });
+    }
+}
