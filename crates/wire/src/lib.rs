@@ -15,6 +15,7 @@ pub mod agent;
 pub mod arp;
 pub mod checksum;
 pub mod controller;
+mod crc;
 mod error;
 pub mod ethernet;
 pub mod flow;

@@ -11,12 +11,13 @@
 //! 28  request: spent;                  close: returned        4
 //! 32  request: granted                                        4
 //! 36  request: returned                                       4
-//! 40  zeros up to the shortest frame                         20
+//! 40  CRC-32C of all other bytes of the frame                 4
+//! 44  zeros up to the shortest frame                         16
 //! ```
 //!
 //! Numbers are big-endian. Source and destination are the two VMs': their hypervisors take the frames out by their type.
 
-use crate::Error;
+use crate::{Error, crc};
 use crate::ethernet::{self, EtherType, HEADER_LEN, MIN_LEN, MacAddress};
 
 /// 802's second "local experimental" type.
@@ -32,6 +33,7 @@ const GRANT: u8 = 2;
 const PROBE: u8 = 3;
 const RESET: u8 = 4;
 const CLOSE: u8 = 5;
+const CHECKSUM_AT: usize = HEADER_LEN + 26;
 
 /// What is said. Counts are of credits since the channel began, from its number on, modulo 2^32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,17 +83,21 @@ pub struct Repr {
 impl Repr {
     /// Reads a whole frame without its check sequence.
     ///
-    /// Another type, magic, version or kind is [`Error::Unsupported`]; what is behind the fields of a kind is ignored.
+    /// Another type, magic, version or kind is [`Error::Unsupported`]; bytes that are not those that were sent are
+    /// [`Error::Checksum`].
     pub fn parse(bytes: &[u8]) -> Result<Repr, Error> {
         let (header, rest) = ethernet::Repr::parse(bytes)?;
         if header.ethertype != ETHERTYPE {
             return Err(Error::Unsupported);
         }
-        let (fields, _padding) = rest.split_first_chunk::<26>().ok_or(Error::Truncated)?;
+        let (fields, _padding) = rest.split_first_chunk::<30>().ok_or(Error::Truncated)?;
         if fields[..4] != MAGIC || fields[4] != VERSION {
             return Err(Error::Unsupported);
         }
         let word = |at: usize| u32::from_be_bytes([fields[at], fields[at + 1], fields[at + 2], fields[at + 3]]);
+        if word(26) != crc::of_all_but(bytes, CHECKSUM_AT) {
+            return Err(Error::Checksum);
+        }
         let message = match fields[5] {
             REQUEST => Message::Request { wanted: word(10), spent: word(14), granted: word(18), returned: word(22) },
             GRANT => Message::Grant { granted: word(10) },
@@ -122,6 +128,8 @@ impl Repr {
         for (at, word) in words.iter().enumerate() {
             fields[10 + 4 * at..14 + 4 * at].copy_from_slice(&word.to_be_bytes());
         }
+        let sum = crc::of_all_but(&frame, CHECKSUM_AT);
+        frame[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
         frame
     }
 }
@@ -163,7 +171,11 @@ mod tests {
         expected[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB6]);
         expected[14..24].copy_from_slice(&[b's', b'l', b'z', b'c', 1, 1, 0xAA, 0xBB, 0xCC, 0xDD]);
         expected[24..40].copy_from_slice(&[1, 2, 3, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 7]);
-        assert_eq!(repr.emit(), expected);
+        // Apart from the checksum.
+        let mut frame = repr.emit();
+        assert_ne!(frame[40..44], [0; 4]);
+        frame[40..44].fill(0);
+        assert_eq!(frame, expected);
     }
 
     #[test]
@@ -173,8 +185,21 @@ mod tests {
         for (at, value) in [(13, 0xB5), (14, b'S'), (18, 2), (19, 0), (19, 6)] {
             let mut other = frame;
             other[at] = value;
+            assert!(Repr::parse(&other).is_err(), "byte {at}");
+            let sum = crc::of_all_but(&other, CHECKSUM_AT);
+            other[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
             assert_eq!(Repr::parse(&other), Err(Error::Unsupported), "byte {at}");
         }
-        assert_eq!(Repr::parse(&frame[..39]), Err(Error::Truncated));
+        assert_eq!(Repr::parse(&frame[..43]), Err(Error::Truncated));
+    }
+
+    #[test]
+    fn one_bit_that_is_another_is_seen() {
+        random::check(|random| {
+            let mut frame = any(random).emit();
+            let bit = random.below(frame.len() as u64 * 8) as usize;
+            frame[bit / 8] ^= 1 << (bit % 8);
+            assert!(Repr::parse(&frame).is_err(), "bit {bit}");
+        });
     }
 }

@@ -212,11 +212,18 @@ impl Inside {
         let bytes = &slot.bytes[slot.frame.clone()];
         let (domain, priority, len) = (slot.domain, slot.priority, slot.charged_bytes());
         let is_for_it = bytes.get(ADDRESSES..HEADER_LEN) == Some(&zbridge_type());
-        let of_its_class = |z: &mut ZBridge| is_for_it && z.classes.contains(priority);
-        let Some(mut z) = self.zbridge.take_if(of_its_class) else {
+        let Some(mut z) = self.zbridge.take_if(|z| z.classes.contains(priority)) else {
             self.in_order(at);
             return;
         };
+        if !is_for_it {
+            // All that is sent in these classes is numbered: it was damaged, or is of a server that is set up otherwise.
+            z.damaged += 1;
+            self.link.refuse(DropReason::BadCrc, len);
+            self.release(at);
+            self.zbridge = Some(z);
+            return;
+        }
         match zbridge::Repr::parse(bytes) {
             Ok((repr, carried)) => {
                 let name = (domain, repr.destination, repr.source, priority);

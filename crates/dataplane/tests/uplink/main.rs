@@ -30,6 +30,7 @@ use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::icmp::TooBig;
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
 use sluicenet_wire::pfc;
+use sluicenet_wire::zbridge::GROWTH;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -183,7 +184,7 @@ fn overlay_with(
         server: here,
         mac: mac(100 + n),
         mtu: 1500,
-        reserved: if stack.zbridge.is_some() { 20 } else { 0 },
+        reserved: if stack.zbridge.is_some() { GROWTH as u16 } else { 0 },
     };
     let mut vtep =
         Vtep::new(VtepConfig::new(tunnel), Key::new(&[n as u8; 32]), unguessable().unwrap(), first_request());
@@ -242,7 +243,13 @@ fn until(servers: &mut [Server; 2], mut done: impl FnMut(&mut [Server; 2]) -> bo
         for server in servers.iter_mut() {
             server.engine.turn();
         }
-        assert!(start.elapsed().as_secs() < 60, "it did not come");
+        if start.elapsed().as_secs() >= 60 {
+            for server in servers.iter() {
+                let own = server.engine.report(UPLINK).unwrap().own;
+                println!("{:?}", own.into_iter().filter(|c| c.1 > 0).collect::<Vec<_>>());
+            }
+            panic!("it did not come");
+        }
     }
 }
 

@@ -79,7 +79,7 @@ fn credit_config(credits: &Credits) -> CreditConfig {
 
 fn vtep(config: &OverlayConfig, mac: MacAddress, mtu: u32) -> io::Result<(Vtep<u32>, ControllerLink)> {
     let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-    let reserved = if config.zbridge.is_some() { zbridge::OVERHEAD as u16 } else { 0 };
+    let reserved = if config.zbridge.is_some() { zbridge::GROWTH as u16 } else { 0 };
     let tunnel = TunnelConfig { server: config.address, mac, mtu, reserved };
     let mut vtep = Vtep::new(VtepConfig::new(tunnel), Key::new(&config.key), unguessable()?, first_request());
     for &(tenant, vni) in &config.networks {
