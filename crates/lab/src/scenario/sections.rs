@@ -80,18 +80,6 @@ fn agree(s: &Section<'_>, name: &str, fixed: Option<bool>, network: &str) -> Res
     }
 }
 
-/// Whether a part of zFabric is enabled, where `hypervisor` may have said so already.
-fn of_stack(s: &Section<'_>, fixed: Option<bool>) -> Result<Option<bool>> {
-    let given = s.bool("enabled")?;
-    match (given, fixed) {
-        (Some(true), Some(false)) => Err(s
-            .error("enabled", "scenario.hypervisor says that there is no zFabric")
-            .hint("write hypervisor = \"zfabric\", or flow_control in its place")),
-        // A part of it may be left out.
-        _ => Ok(given.or(fixed)),
-    }
-}
-
 pub(super) fn adapter(
     s: &Section<'_>,
     set: ParameterSet,
@@ -132,20 +120,13 @@ pub(super) fn server(s: &Section<'_>, set: ParameterSet) -> Result<Server> {
 
 /// `[vswitch]`; `fixed` is what `flow_control` says of the virtual network.
 pub(super) fn vswitch(s: &Section<'_>, fixed: Option<bool>, server: &Server, counts: Counts) -> Result<VSwitch> {
-    let (virtual_network, hosts) = (server.virtual_network, counts.hosts);
+    let virtual_network = server.virtual_network;
     let d = defaults::vswitch();
     let vm_rate = s.link_rate("vm_rate")?.unwrap_or(d.vm_rate);
     let mut slow: Vec<SlowVm> = Vec::new();
     for (table, span) in s.tables("slow")? {
         let t = Section::new(s.doc, &keys::SLOW, table, Some(span))?;
-        let host = t.count_u32("host", 0..=u32::MAX)?.ok_or_else(|| t.missing("host"))?;
-        let vm = t.count_u32("vm", 0..=62)?.unwrap_or(0);
-        if host >= hosts {
-            return Err(t.error("host", format!("there are {hosts} servers, counted from 0")));
-        }
-        if vm >= server.vms {
-            return Err(t.error("vm", format!("a server has {} virtual machines, counted from 0", server.vms)));
-        }
+        let (host, vm) = machine(&t, server, counts)?;
         if slow.iter().any(|s| (s.host, s.vm) == (host, vm)) {
             return Err(t.error("host", "this machine stands here twice"));
         }
@@ -175,60 +156,17 @@ pub(super) fn vswitch(s: &Section<'_>, fixed: Option<bool>, server: &Server, cou
     Ok(v)
 }
 
-/// `[zcredit]`; `fixed` is what `hypervisor` says of it.
-pub(super) fn zcredit(s: &Section<'_>, fixed: Option<bool>, server: &Server, counts: Counts) -> Result<ZCredit> {
-    let d = defaults::zcredit();
-    let rx_queue = s.count_u32("rx_queue", 1..=1 << 16)?.unwrap_or(d.rx_queue);
-    let z = ZCredit {
-        enabled: of_stack(s, fixed)?.unwrap_or(d.enabled),
-        rx_queue,
-        batch: s.count_u32("batch", 1..=1 << 16)?.unwrap_or(d.batch.min(rx_queue)),
-        tx_queue: s.count_u32("tx_queue", 1..=1 << 16)?.unwrap_or(d.tx_queue),
-    };
-    if z.enabled && !server.virtual_network {
-        return Err(s
-            .error("enabled", "credits are between virtual machines, and there is no virtual network")
-            .hint("set server.virtual_network = true"));
+/// `host` and `vm` of a machine of the network.
+pub(super) fn machine(t: &Section<'_>, server: &Server, counts: Counts) -> Result<(u32, u32)> {
+    let host = t.count_u32("host", 0..=u32::MAX)?.ok_or_else(|| t.missing("host"))?;
+    let vm = t.count_u32("vm", 0..=62)?.unwrap_or(0);
+    if host >= counts.hosts {
+        return Err(t.error("host", format!("there are {} servers, counted from 0", counts.hosts)));
     }
-    if z.enabled && counts.external > 0 {
-        let message =
-            format!("{} hosts are external: they have no hypervisor, and nobody there grants", counts.external);
-        return Err(s.error("enabled", message).hint("set topology.external_hosts = 0"));
+    if vm >= server.vms {
+        return Err(t.error("vm", format!("a server has {} virtual machines, counted from 0", server.vms)));
     }
-    if z.batch > z.rx_queue {
-        let message = format!("a batch of {} credits does not fit a receive queue of {}", z.batch, z.rx_queue);
-        return Err(s.error("batch", message));
-    }
-    Ok(z)
-}
-
-/// `[zbridge]`; `fixed` is what `hypervisor` says of it.
-pub(super) fn zbridge(s: &Section<'_>, fixed: Option<bool>, server: &Server, counts: Counts) -> Result<ZBridge> {
-    let d = defaults::zbridge();
-    let period = s.count_u32("period", 1..=1 << 23)?.unwrap_or(d.period);
-    let z = ZBridge {
-        enabled: of_stack(s, fixed)?.unwrap_or(d.enabled),
-        period,
-        buffer: s.count_u32("buffer", 2..=1 << 24)?.unwrap_or(d.buffer.max(4 * period).min(1 << 24)),
-        timeout: s.positive("timeout")?.unwrap_or(d.timeout),
-    };
-    if z.enabled && !server.virtual_network {
-        return Err(s
-            .error("enabled", "zBridge stands between virtual switches, and there is no virtual network")
-            .hint("set server.virtual_network = true"));
-    }
-    if z.enabled && counts.external > 0 {
-        let message =
-            format!("{} hosts are external: they have no hypervisor, and nobody there answers", counts.external);
-        return Err(s.error("enabled", message).hint("set topology.external_hosts = 0"));
-    }
-    if z.buffer / 2 < z.period {
-        let message = format!("a buffer of {} frames is less than two periods of {}", z.buffer, z.period);
-        return Err(s
-            .error_at(&["buffer", "period"], message)
-            .hint("it would be full before an acknowledgement is asked for"));
-    }
-    Ok(z)
+    Ok((host, vm))
 }
 
 pub(super) fn overlay(
@@ -266,39 +204,6 @@ pub(super) fn overlay(
         }));
     }
     Ok(o)
-}
-
-/// `overlay.transport`; `fixed` is what `hypervisor` says of it.
-pub(super) fn tunnel(
-    s: &Section<'_>,
-    overlay: Overlay,
-    fixed: Option<bool>,
-    (zbridge, counts): (&ZBridge, Counts),
-) -> Result<Overlay> {
-    let given = s.choice("transport", &[("udp", false), ("tcp", true)])?;
-    if let (Some(given), Some(fixed)) = (given, fixed)
-        && given != fixed
-    {
-        return Err(s
-            .error("transport", "scenario.hypervisor says what is between servers")
-            .hint("remove `transport`, or write flow_control in place of hypervisor"));
-    }
-    let tcp = given.or(fixed).unwrap_or(overlay.tcp);
-    if tcp && !overlay.enabled {
-        return Err(s
-            .error_at(&["transport", "enabled"], "a tunnel needs an overlay, and there is none")
-            .hint("set overlay.enabled = true"));
-    }
-    if tcp && zbridge.enabled {
-        return Err(s
-            .error("transport", "TCP between servers sends again what is lost, and so does zBridge")
-            .hint("set zbridge.enabled = false"));
-    }
-    if tcp && counts.external > 0 {
-        let message = format!("{} hosts are external: they have no hypervisor, and no tunnel", counts.external);
-        return Err(s.error("transport", message).hint("set topology.external_hosts = 0"));
-    }
-    Ok(Overlay { tcp, ..overlay })
 }
 
 fn mtu(s: &Section<'_>) -> Result<Option<Bytes>> {

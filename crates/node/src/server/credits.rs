@@ -298,6 +298,11 @@ impl Core {
                 if packet.kind() == Kind::Credit {
                     let (channel, message) = packet.credit_message();
                     pool.release(at);
+                    let weights = self.config.virtual_network.as_ref().map(|v| &v.weights);
+                    if let Some(&weight) = weights.and_then(|w| w.get(&from)) {
+                        // Every time: a source that was idle for long may have been forgotten.
+                        credits.vnics[vm].reception.set_weight(now, from, weight);
+                    }
                     credits.on_message(now, vm, from, channel, &message);
                 } else if credits.vnics[vm].reception.on_frame(now, from).is_ok() {
                     credits.vnics[vm].rx.push_back(at);
