@@ -1,17 +1,16 @@
 //! A frame in the simulator: what the headers say and how long it is, in 56 bytes.
 
 mod bridge;
+#[cfg(test)]
+mod tests;
+mod zfabric;
 
 use crate::adapter::Serial;
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::rng::mix64;
-use sluicenet_proto::transport::tcplight;
-use sluicenet_wire::ethernet;
 use sluicenet_wire::ipv4::Ecn;
 use sluicenet_wire::seq::SeqNumber;
 use sluicenet_wire::tcp::{Flags, SackBlocks, Segment, SynOptions};
-use sluicenet_wire::tcplight::Flags as LightFlags;
-use sluicenet_wire::zcredit::{self, Message};
 
 /// A virtual machine by server and number: the inner address of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -242,101 +241,6 @@ impl Packet {
         }
     }
 
-    /// A segment of TCPlight in a frame. Its payload is less than 64 KB.
-    #[inline(always)]
-    pub fn light(flow: FlowKey, segment: &tcplight::Segment, priority: Priority, framing: Framing) -> Packet {
-        let payload = segment.len as u16;
-        Packet {
-            dst: flow.dst,
-            src: flow.src,
-            sport: flow.sport,
-            dport: flow.dport,
-            len: framing.frame_len(IP_LIGHT_BYTES + payload),
-            payload,
-            seq: segment.offset,
-            ack: segment.limit,
-            extra: [segment.connection, 0, 0, 0],
-            flags: segment.flags.0,
-            kind: Kind::Light,
-            bits: priority,
-            ..Packet::default()
-        }
-    }
-
-    /// The segment of TCPlight that it carries.
-    #[inline(always)]
-    pub fn light_segment(&self) -> tcplight::Segment {
-        tcplight::Segment {
-            flags: LightFlags(self.flags),
-            connection: self.extra[0],
-            offset: self.seq,
-            limit: self.ack,
-            len: u32::from(self.payload),
-        }
-    }
-
-    /// A message of zCredit from one VM's hypervisor to another's, in a frame of its own.
-    pub fn credit(
-        src: Address,
-        dst: Address,
-        channel: u32,
-        message: &Message,
-        priority: Priority,
-        framing: Framing,
-    ) -> Packet {
-        let (kind, [a, b, c, d]) = match *message {
-            Message::Request { wanted, spent, granted, returned } => (0, [wanted, spent, granted, returned]),
-            Message::Grant { granted } => (1, [granted, 0, 0, 0]),
-            Message::Probe => (2, [0; 4]),
-            Message::Reset => (3, [0; 4]),
-            Message::Close { spent, returned } => (4, [spent, returned, 0, 0]),
-        };
-        Packet {
-            dst,
-            src,
-            len: framing.frame_len((zcredit::LEN - ethernet::HEADER_LEN) as u16),
-            seq: channel,
-            ack: a,
-            ts: [b, c],
-            extra: [d, 0, 0, 0],
-            flags: kind,
-            kind: Kind::Credit,
-            bits: priority,
-            ..Packet::default()
-        }
-    }
-
-    /// What a message of zCredit says, and of which channel.
-    pub fn credit_message(&self) -> (u32, Message) {
-        let [a, b, c, d] = [self.ack, self.ts[0], self.ts[1], self.extra[0]];
-        let message = match self.flags {
-            0 => Message::Request { wanted: a, spent: b, granted: c, returned: d },
-            1 => Message::Grant { granted: a },
-            2 => Message::Probe,
-            3 => Message::Reset,
-            _ => Message::Close { spent: a, returned: b },
-        };
-        (self.seq, message)
-    }
-
-    /// The frame as it travels beside the bytes of a TCP tunnel, with its number there.
-    pub fn tunnelled(&self, number: u16) -> Packet {
-        let kind = match self.kind {
-            Kind::Udp => 1,
-            Kind::Light => 2,
-            Kind::Credit => 3,
-            _ => 0,
-        };
-        Packet { kind: Kind::Tunnelled, serial: number, more: self.more | kind << TUNNELLED_SHIFT, ..*self }
-    }
-
-    /// The frame that travelled so, and its number.
-    pub fn untunnelled(&self) -> (Packet, u16) {
-        let kind = [Kind::Tcp, Kind::Udp, Kind::Light, Kind::Credit][(self.more >> TUNNELLED_SHIFT & 3) as usize];
-        let more = self.more & ((1 << TUNNELLED_SHIFT) - 1);
-        (Packet { kind, serial: 0, more, ..*self }, self.serial)
-    }
-
     /// A packet with nothing in it, to ask where those of a flow would go.
     pub fn of_flow(flow: FlowKey, kind: Kind) -> Packet {
         let FlowKey { src, dst, sport, dport } = flow;
@@ -542,92 +446,5 @@ impl Serial for Packet {
     #[inline(always)]
     fn set_serial(&mut self, serial: u16) {
         self.serial = serial;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
-
-    pub(super) fn flow() -> FlowKey {
-        FlowKey { src: Address::new(1, 2), dst: Address::new(70_000, 3), sport: 9, dport: 10 }
-    }
-
-    #[test]
-    fn a_segment_comes_out_as_it_went_in() {
-        let mut sack = SackBlocks::EMPTY;
-        sack.push(SeqNumber(u32::MAX - 5), SeqNumber(100));
-        sack.push(SeqNumber(5_000), SeqNumber(1_000_000));
-        sack.push(SeqNumber(1_100_000), SeqNumber(2_000_000));
-        let data = Segment {
-            seq: SeqNumber(77),
-            ack: SeqNumber(u32::MAX - 1_000),
-            window: 500,
-            len: 1448,
-            flags: Flags::ACK,
-            timestamps: Some((3, 4)),
-            sack,
-            syn: SynOptions::default(),
-        };
-        let p = Packet::tcp(flow(), &data, true, 5, Framing::ETHERNET);
-        assert_eq!(p.segment(), data);
-        assert_eq!((p.priority(), p.ecn(), p.flow()), (5, Ecn::Ect0, flow()));
-        assert_eq!(p.len(), 1448 + 12 + 28 + 40 + 18);
-        let syn = SynOptions { mss: Some(1406), window_scale: Some(7), sack_permitted: true };
-        let open = Segment { flags: Flags::SYN, syn, timestamps: Some((1, 0)), ..Segment::default() };
-        let p = Packet::tcp(flow(), &open, false, 0, Framing::ETHERNET);
-        assert_eq!(p.segment(), open);
-        assert_eq!(p.len(), 78);
-    }
-
-    #[test]
-    fn the_tunnel_costs_54_bytes_and_keeps_ecn() {
-        let data = Segment { len: 1446 - 52, timestamps: Some((0, 0)), flags: Flags::ACK, ..Segment::default() };
-        let mut p = Packet::tcp(flow(), &data, true, 0, Framing::ETHERNET);
-        p.encapsulate(Ecn::Ect0, ENCAPSULATION_BYTES);
-        assert_eq!(p.len(), 1518);
-        p.set_ecn(Ecn::Ce);
-        assert_eq!(p.inner_ecn(), Ecn::Ect0);
-        p.decapsulate(Ecn::Ce, ENCAPSULATION_BYTES);
-        assert_eq!((p.len(), p.ecn(), p.is_encapsulated()), (1464, Ecn::Ce, false));
-    }
-
-    #[test]
-    fn a_segment_of_tcplight_comes_out_as_it_went_in() {
-        let flags = LightFlags::SYN | LightFlags::ANSWER;
-        let data = tcplight::Segment { flags, connection: u32::MAX, offset: 7, limit: 1 << 31, len: 1406 };
-        let p = Packet::light(flow(), &data, 3, Framing::ETHERNET);
-        assert_eq!((p.light_segment(), p.kind(), p.priority(), p.flow()), (data, Kind::Light, 3, flow()));
-        assert_eq!(p.len(), 1406 + 40 + 18);
-    }
-
-    #[test]
-    fn a_frame_in_a_tunnel_comes_out_as_it_went_in() {
-        let light = tcplight::Segment { connection: 7, len: 9, ..Default::default() };
-        let message = Message::Grant { granted: 7 };
-        let all = [
-            Packet::tcp(
-                flow(),
-                &Segment { timestamps: Some((1, 2)), ..Segment::default() },
-                true,
-                3,
-                Framing::ETHERNET,
-            ),
-            Packet::udp(flow(), 1, 2, 3, Framing::ETHERNET),
-            Packet::light(flow(), &light, 3, Framing::ETHERNET),
-            Packet::credit(flow().src, flow().dst, 1, &message, 3, Framing::ETHERNET),
-        ];
-        for packet in all {
-            let (out, number) = packet.tunnelled(65_535).untunnelled();
-            assert_eq!((alloc::format!("{out:?}"), number), (alloc::format!("{packet:?}"), 65_535));
-        }
-    }
-
-    #[test]
-    fn a_pause_comes_out_as_it_went_in() {
-        let pause = Pause { classes: PrioritySet(0x81), quanta: [1, 2, 3, 4, 5, 6, 7, 65_535] };
-        let p = Packet::from_pause(pause);
-        assert_eq!((p.as_pause(), p.len()), (Some(pause), 64));
     }
 }

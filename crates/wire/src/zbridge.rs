@@ -17,9 +17,9 @@
 //!
 //! Numbers are big-endian. The frame that is carried has the same source and destination.
 
-use crate::{Error, crc};
 use crate::ethernet::{self, HEADER_LEN, MacAddress};
 pub use crate::zcredit::ETHERTYPE;
+use crate::{Error, crc};
 
 /// Bytes from the Ethernet header to what is carried.
 pub const OVERHEAD: usize = 20;

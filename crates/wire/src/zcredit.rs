@@ -17,8 +17,8 @@
 //!
 //! Numbers are big-endian. Source and destination are the two VMs': their hypervisors take the frames out by their type.
 
-use crate::{Error, crc};
 use crate::ethernet::{self, EtherType, HEADER_LEN, MIN_LEN, MacAddress};
+use crate::{Error, crc};
 
 /// 802's second "local experimental" type.
 pub const ETHERTYPE: EtherType = EtherType(0x88B6);

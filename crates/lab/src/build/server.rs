@@ -1,10 +1,11 @@
 //! Servers and external hosts as the scenario wants them.
 
 use super::{Plan, framing, lossless, quantum, watermarks};
-use crate::scenario::{Congestion, InitialWindow, Queueing, Routing, Scenario, WhenFull, ZCredit};
+use crate::scenario::{Congestion, InitialWindow, Queueing, Routing, Scenario, Weight, WhenFull, ZCredit};
 use sluicenet_node::adapter::{self, AdapterConfig};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::link::Direction;
+use sluicenet_node::packet::Address;
 use sluicenet_node::server::{ServerConfig, TunnelConfig, VirtualConfig, WhenFull as NodeWhenFull};
 use sluicenet_proto::cee::pfc::Watermarks;
 use sluicenet_proto::frame::{HostId, PrioritySet};
@@ -34,9 +35,14 @@ impl ServerConfigs {
 /// slow VMs.
 type Likeness = (Vec<(u64, u64, u64)>, bool, Vec<(u8, u64)>);
 
+/// How much longer a machine's turns are.
+type Weights = BTreeMap<Address, u32>;
+
 pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> ServerConfigs {
     let external_from = plan.hosts() - plan.external();
     let mut known: BTreeMap<Likeness, Arc<ServerConfig>> = BTreeMap::new();
+    let of_machine = |w: &Weight| (Address::new(w.host, w.vm as u8), w.weight);
+    let weights: Arc<Weights> = Arc::new(scenario.zcredit.weight.iter().map(of_machine).collect());
     let by_host = (0..plan.hosts())
         .map(|host| {
             let first = plan.link_index(host, 0);
@@ -49,7 +55,10 @@ pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Directio
             let slow = scenario.vswitch.slow.iter().filter(|slow| slow.host == host);
             let slow: Vec<(u8, u64)> = slow.map(|slow| (slow.vm as u8, slow.rate.ps_per_byte_q16())).collect();
             let key = (likeness.collect(), inside, slow.clone());
-            known.entry(key).or_insert_with(|| Arc::new(server_config(scenario, &of_host, inside, slow))).clone()
+            known
+                .entry(key)
+                .or_insert_with(|| Arc::new(server_config(scenario, &of_host, inside, (slow, &weights))))
+                .clone()
         })
         .collect();
     ServerConfigs { by_host, external_from, vms: scenario.server.vms as u8 }
@@ -60,7 +69,7 @@ fn server_config(
     scenario: &Scenario,
     links: &[(&Direction, &Direction)],
     inside: bool,
-    slow: Vec<(u8, u64)>,
+    (slow, weights): (Vec<(u8, u64)>, &Arc<Weights>),
 ) -> ServerConfig {
     let a = &scenario.adapter;
     let buffer = a.buffer.as_bytes() as u32;
@@ -87,6 +96,7 @@ fn server_config(
         vm_ps_per_byte_q16: scenario.vswitch.vm_rate.ps_per_byte_q16(),
         slow,
         credits: scenario.zcredit.enabled.then(|| credits(&scenario.zcredit, lossless(scenario))),
+        weights: weights.clone(),
         zbridge: scenario.zbridge.enabled.then(|| channel(scenario)),
         tunnel: scenario.overlay.tcp.then(|| tunnel(scenario)),
         encapsulation: if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() as u16 } else { 0 },

@@ -45,21 +45,7 @@ pub fn received_max(engine: &Engine<HostApps>) -> Option<u32> {
 /// What zBridge did on all servers, where there is one.
 pub fn zbridge(engine: &Engine<HostApps>) -> Option<ZBridgeTotals> {
     let counters = servers(engine).filter_map(|(_, s)| Some(s.core().zbridge()?.counters()));
-    counters
-        .map(|c| ZBridgeTotals {
-            sent: c.sent,
-            resent: c.resent,
-            delivered: c.delivered,
-            duplicates: c.duplicates,
-            timeouts: c.timeouts,
-        })
-        .reduce(|a, b| ZBridgeTotals {
-            sent: a.sent + b.sent,
-            resent: a.resent + b.resent,
-            delivered: a.delivered + b.delivered,
-            duplicates: a.duplicates + b.duplicates,
-            timeouts: a.timeouts + b.timeouts,
-        })
+    counters.map(ZBridgeTotals::from).reduce(|a, b| a + b)
 }
 
 /// Drops of switches and of servers.

@@ -6,6 +6,7 @@ use crate::records::{Manifest, RecordError, SUMMARY, Status, write_file};
 use crate::scenario::Workload;
 use serde::{Deserialize, Serialize};
 use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::transport::zbridge::ChannelCounters;
 use sluicenet_sim::RunEnd;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,6 +49,26 @@ pub struct ZBridgeTotals {
     pub duplicates: u64,
     /// Times a sender asked because it had heard nothing.
     pub timeouts: u64,
+}
+
+impl From<ChannelCounters> for ZBridgeTotals {
+    fn from(c: ChannelCounters) -> ZBridgeTotals {
+        let ChannelCounters { sent, resent, delivered, duplicates, timeouts, .. } = c;
+        ZBridgeTotals { sent, resent, delivered, duplicates, timeouts }
+    }
+}
+
+impl core::ops::Add for ZBridgeTotals {
+    type Output = ZBridgeTotals;
+    fn add(self, other: ZBridgeTotals) -> ZBridgeTotals {
+        ZBridgeTotals {
+            sent: self.sent + other.sent,
+            resent: self.resent + other.resent,
+            delivered: self.delivered + other.delivered,
+            duplicates: self.duplicates + other.duplicates,
+            timeouts: self.timeouts + other.timeouts,
+        }
+    }
 }
 
 /// Microseconds of picoseconds, to a whole picosecond: what lies below is the arithmetic's and no measurement.

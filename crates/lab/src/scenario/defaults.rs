@@ -96,7 +96,7 @@ pub(super) fn vswitch() -> VSwitch {
 
 /// 5.3.3: a receive queue of 512 frames. The source names no transmit queue: as long as a port's of the vSwitch [d].
 pub(super) fn zcredit() -> ZCredit {
-    ZCredit { enabled: false, rx_queue: 512, batch: 8, tx_queue: 1024 }
+    ZCredit { enabled: false, rx_queue: 512, batch: 8, tx_queue: 1024, weight: Vec::new() }
 }
 
 /// 5.3.4: P is 1024, and the timeout three orders of magnitude above the base round trip, which is 27 us (5.2.1). The buffer is larger

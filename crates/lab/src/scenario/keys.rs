@@ -245,6 +245,17 @@ pub(crate) static ZCREDIT: Spec = Spec {
         ),
         k("batch", Count(1, 1 << 16), "credits of a turn, and of a grant where there is need of so many"),
         k("tx_queue", Count(1, 1 << 16), "frames of a machine that may wait for credits"),
+        k("weight", Tables(&[&WEIGHT]), "machines that are granted more where several wait"),
+    ],
+};
+
+pub(crate) static WEIGHT: Spec = Spec {
+    name: "weight",
+    doc: "a machine's share of what a receiver grants",
+    keys: &[
+        k("host", Count(0, HOST_MAX), "its server"),
+        k("vm", Count(0, 62), "its number there; 0 where absent"),
+        k("weight", Count(1, 1 << 16), "the length of its turns, in those of a machine that is not named"),
     ],
 };
 

@@ -15,7 +15,7 @@ use super::sweep::{self, Variant};
 use super::tree::Document;
 use super::units::Bytes;
 use super::workloads::World;
-use super::{keys, sections, topology, workloads};
+use super::{hypervisors, keys, sections, topology, workloads};
 
 /// The largest scenario file read: larger ones are refused before reading.
 pub const SCENARIO_BYTES_MAX: u64 = 16 << 20;
@@ -196,7 +196,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let s_switch = root.section("switch", &keys::SWITCH)?;
     let switch = sections::switch(&s_switch, set)?;
     let s_adapter = root.section("adapter", &keys::ADAPTER)?;
-    let zbridge = sections::zbridge(&root.section("zbridge", &keys::ZBRIDGE)?, zfabric, &server, counts)?;
+    let zbridge = hypervisors::zbridge(&root.section("zbridge", &keys::ZBRIDGE)?, zfabric, &server, counts)?;
     let adapter = sections::adapter(&s_adapter, set, (topology.routing, &zbridge), warnings)?;
     let too_small = |buffer: Bytes| format!("a buffer of {} B does not hold a frame of {frame} B", buffer.0);
     for (section, buffer) in [(&s_switch, switch.buffer), (&s_adapter, adapter.buffer)] {
@@ -213,11 +213,11 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let pfc = sections::pfc(&root.section("pfc", &keys::PFC)?, set, physical, smallest)?;
     let s_vswitch = root.section("vswitch", &keys::VSWITCH)?;
     let vswitch = sections::vswitch(&s_vswitch, flow_control.map(FlowControl::virtual_lossless), &server, counts)?;
-    let zcredit = sections::zcredit(&root.section("zcredit", &keys::ZCREDIT)?, zfabric, &server, counts)?;
+    let zcredit = hypervisors::zcredit(&root.section("zcredit", &keys::ZCREDIT)?, zfabric, &server, counts)?;
     let s_overlay = root.section("overlay", &keys::OVERLAY)?;
     let tunnel = hypervisor.map(|stack| stack == Hypervisor::Tcp);
     let overlay = sections::overlay(&s_overlay, (server.virtual_network, &zbridge), (&s_framing, &framing))?;
-    let overlay = sections::tunnel(&s_overlay, overlay, tunnel, (&zbridge, counts))?;
+    let overlay = hypervisors::tunnel(&s_overlay, overlay, tunnel, (&zbridge, counts))?;
     let losses = Losses::of(&server, &vswitch, &pfc, &adapter, &topology, zbridge.enabled || overlay.tcp);
     let world = World { topology: &topology, counts, server: &server, duration, losses };
     let tables = root.tables("workload")?;

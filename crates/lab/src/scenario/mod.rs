@@ -9,7 +9,7 @@
 //! | `tree`, `section`, `places` | where every value was written |
 //! | `units`, `distribution` | quantities |
 //! | `defaults` | the three sets of parameters |
-//! | `topology`, `sections`, `workloads`, `distributions` | what each section means |
+//! | `topology`, `sections`, `hypervisors`, `workloads`, `losses`, `distributions` | what each section means, and what they mean together |
 //! | `load`, `files`, `sweep` | files, overrides, variants |
 
 mod defaults;
@@ -17,6 +17,7 @@ pub(crate) mod distribution;
 mod distributions;
 mod error;
 mod files;
+mod hypervisors;
 pub(crate) mod keys;
 mod load;
 mod losses;
@@ -25,7 +26,7 @@ mod places;
 pub(crate) mod schema;
 pub(crate) mod section;
 mod sections;
-pub(crate) use sections::{channel_numbers, credit_numbers};
+pub(crate) use hypervisors::{channel_numbers, credit_numbers};
 mod sweep;
 #[cfg(test)]
 mod tests;

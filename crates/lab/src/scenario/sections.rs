@@ -80,18 +80,6 @@ fn agree(s: &Section<'_>, name: &str, fixed: Option<bool>, network: &str) -> Res
     }
 }
 
-/// Whether a part of zFabric is enabled, where `hypervisor` may have said so already.
-fn of_stack(s: &Section<'_>, fixed: Option<bool>) -> Result<Option<bool>> {
-    let given = s.bool("enabled")?;
-    match (given, fixed) {
-        (Some(true), Some(false)) => Err(s
-            .error("enabled", "scenario.hypervisor says that there is no zFabric")
-            .hint("write hypervisor = \"zfabric\", or flow_control in its place")),
-        // A part of it may be left out.
-        _ => Ok(given.or(fixed)),
-    }
-}
-
 pub(super) fn adapter(
     s: &Section<'_>,
     set: ParameterSet,
@@ -132,20 +120,13 @@ pub(super) fn server(s: &Section<'_>, set: ParameterSet) -> Result<Server> {
 
 /// `[vswitch]`; `fixed` is what `flow_control` says of the virtual network.
 pub(super) fn vswitch(s: &Section<'_>, fixed: Option<bool>, server: &Server, counts: Counts) -> Result<VSwitch> {
-    let (virtual_network, hosts) = (server.virtual_network, counts.hosts);
+    let virtual_network = server.virtual_network;
     let d = defaults::vswitch();
     let vm_rate = s.link_rate("vm_rate")?.unwrap_or(d.vm_rate);
     let mut slow: Vec<SlowVm> = Vec::new();
     for (table, span) in s.tables("slow")? {
         let t = Section::new(s.doc, &keys::SLOW, table, Some(span))?;
-        let host = t.count_u32("host", 0..=u32::MAX)?.ok_or_else(|| t.missing("host"))?;
-        let vm = t.count_u32("vm", 0..=62)?.unwrap_or(0);
-        if host >= hosts {
-            return Err(t.error("host", format!("there are {hosts} servers, counted from 0")));
-        }
-        if vm >= server.vms {
-            return Err(t.error("vm", format!("a server has {} virtual machines, counted from 0", server.vms)));
-        }
+        let (host, vm) = machine(&t, server, counts)?;
         if slow.iter().any(|s| (s.host, s.vm) == (host, vm)) {
             return Err(t.error("host", "this machine stands here twice"));
         }
@@ -175,65 +156,17 @@ pub(super) fn vswitch(s: &Section<'_>, fixed: Option<bool>, server: &Server, cou
     Ok(v)
 }
 
-/// `[zcredit]`; `fixed` is what `hypervisor` says of it.
-pub(super) fn zcredit(s: &Section<'_>, fixed: Option<bool>, server: &Server, counts: Counts) -> Result<ZCredit> {
-    let enabled = of_stack(s, fixed)?.unwrap_or(defaults::zcredit().enabled);
-    let z = ZCredit { enabled, ..credit_numbers(s)? };
-    if z.enabled && !server.virtual_network {
-        return Err(s
-            .error("enabled", "credits are between virtual machines, and there is no virtual network")
-            .hint("set server.virtual_network = true"));
+/// `host` and `vm` of a machine of the network.
+pub(super) fn machine(t: &Section<'_>, server: &Server, counts: Counts) -> Result<(u32, u32)> {
+    let host = t.count_u32("host", 0..=u32::MAX)?.ok_or_else(|| t.missing("host"))?;
+    let vm = t.count_u32("vm", 0..=62)?.unwrap_or(0);
+    if host >= counts.hosts {
+        return Err(t.error("host", format!("there are {} servers, counted from 0", counts.hosts)));
     }
-    if z.enabled && counts.external > 0 {
-        let message =
-            format!("{} hosts are external: they have no hypervisor, and nobody there grants", counts.external);
-        return Err(s.error("enabled", message).hint("set topology.external_hosts = 0"));
+    if vm >= server.vms {
+        return Err(t.error("vm", format!("a server has {} virtual machines, counted from 0", server.vms)));
     }
-    Ok(z)
-}
-
-/// What `[zcredit]` says of queues and turns, in a scenario and in the file of a switch.
-pub(crate) fn credit_numbers(s: &Section<'_>) -> Result<ZCredit> {
-    let d = defaults::zcredit();
-    let rx_queue = s.count_u32("rx_queue", 1..=1 << 16)?.unwrap_or(d.rx_queue);
-    let batch = s.count_u32("batch", 1..=1 << 16)?.unwrap_or(d.batch.min(rx_queue));
-    let tx_queue = s.count_u32("tx_queue", 1..=1 << 16)?.unwrap_or(d.tx_queue);
-    if batch > rx_queue {
-        let message = format!("a batch of {batch} credits does not fit a receive queue of {rx_queue}");
-        return Err(s.error("batch", message));
-    }
-    Ok(ZCredit { rx_queue, batch, tx_queue, ..d })
-}
-
-/// `[zbridge]`; `fixed` is what `hypervisor` says of it.
-pub(super) fn zbridge(s: &Section<'_>, fixed: Option<bool>, server: &Server, counts: Counts) -> Result<ZBridge> {
-    let enabled = of_stack(s, fixed)?.unwrap_or(defaults::zbridge().enabled);
-    let z = ZBridge { enabled, ..channel_numbers(s)? };
-    if z.enabled && !server.virtual_network {
-        return Err(s
-            .error("enabled", "zBridge stands between virtual switches, and there is no virtual network")
-            .hint("set server.virtual_network = true"));
-    }
-    if z.enabled && counts.external > 0 {
-        let message =
-            format!("{} hosts are external: they have no hypervisor, and nobody there answers", counts.external);
-        return Err(s.error("enabled", message).hint("set topology.external_hosts = 0"));
-    }
-    Ok(z)
-}
-
-/// What `[zbridge]` says of buffers and times, in a scenario and in the file of a switch.
-pub(crate) fn channel_numbers(s: &Section<'_>) -> Result<ZBridge> {
-    let d = defaults::zbridge();
-    let period = s.count_u32("period", 1..=1 << 23)?.unwrap_or(d.period);
-    let buffer = s.count_u32("buffer", 2..=1 << 24)?.unwrap_or(d.buffer.max(4 * period).min(1 << 24));
-    if buffer / 2 < period {
-        let message = format!("a buffer of {buffer} frames is less than two periods of {period}");
-        return Err(s
-            .error_at(&["buffer", "period"], message)
-            .hint("it would be full before an acknowledgement is asked for"));
-    }
-    Ok(ZBridge { period, buffer, timeout: s.positive("timeout")?.unwrap_or(d.timeout), ..d })
+    Ok((host, vm))
 }
 
 pub(super) fn overlay(
@@ -271,39 +204,6 @@ pub(super) fn overlay(
         }));
     }
     Ok(o)
-}
-
-/// `overlay.transport`; `fixed` is what `hypervisor` says of it.
-pub(super) fn tunnel(
-    s: &Section<'_>,
-    overlay: Overlay,
-    fixed: Option<bool>,
-    (zbridge, counts): (&ZBridge, Counts),
-) -> Result<Overlay> {
-    let given = s.choice("transport", &[("udp", false), ("tcp", true)])?;
-    if let (Some(given), Some(fixed)) = (given, fixed)
-        && given != fixed
-    {
-        return Err(s
-            .error("transport", "scenario.hypervisor says what is between servers")
-            .hint("remove `transport`, or write flow_control in place of hypervisor"));
-    }
-    let tcp = given.or(fixed).unwrap_or(overlay.tcp);
-    if tcp && !overlay.enabled {
-        return Err(s
-            .error_at(&["transport", "enabled"], "a tunnel needs an overlay, and there is none")
-            .hint("set overlay.enabled = true"));
-    }
-    if tcp && zbridge.enabled {
-        return Err(s
-            .error("transport", "TCP between servers sends again what is lost, and so does zBridge")
-            .hint("set zbridge.enabled = false"));
-    }
-    if tcp && counts.external > 0 {
-        let message = format!("{} hosts are external: they have no hypervisor, and no tunnel", counts.external);
-        return Err(s.error("transport", message).hint("set topology.external_hosts = 0"));
-    }
-    Ok(Overlay { tcp, ..overlay })
 }
 
 fn mtu(s: &Section<'_>) -> Result<Option<Bytes>> {

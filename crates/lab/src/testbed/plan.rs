@@ -179,6 +179,10 @@ impl Plan {
             let message = "the testbed's servers have tunnels of datagrams: only simulated ones have TCP's";
             return Err(scenario.places.error("overlay.transport", message).expected("\"udp\""));
         }
+        if scenario.zcredit.enabled && !scenario.zcredit.weight.is_empty() {
+            let e = scenario.places.error("zcredit.weight", "real servers give all machines equal turns");
+            return Err(e.expected("no [[zcredit.weight]]"));
+        }
         let application = Application::of(scenario)?;
         if application == Application::Queries && !scenario.vswitch.slow.is_empty() {
             let message =

@@ -3,7 +3,8 @@
 use super::tunnel::TunnelConfig;
 use crate::adapter::AdapterConfig;
 use crate::credits::CreditConfig;
-use crate::packet::Framing;
+use crate::packet::{Address, Framing};
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use sluicenet_proto::tcp;
@@ -34,6 +35,8 @@ pub struct VirtualConfig {
     pub encapsulation: u16,
     /// Whether frames wait for credits, and how.
     pub credits: Option<CreditConfig>,
+    /// Machines whose turns are longer where credits are granted in turn, and how many times so.
+    pub weights: Arc<BTreeMap<Address, u32>>,
     /// Whether frames to other servers are numbered and sent again where they are lost, and how.
     pub zbridge: Option<ChannelConfig>,
     /// Whether frames to other servers go through TCP connections of hypervisors, and how.

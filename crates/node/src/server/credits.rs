@@ -74,6 +74,11 @@ impl Core {
                 if packet.kind() == Kind::Credit {
                     let (channel, message) = packet.credit_message();
                     pool.release(at);
+                    let weights = self.config.virtual_network.as_ref().map(|v| &v.weights);
+                    if let Some(&weight) = weights.and_then(|w| w.get(&from)) {
+                        // Every time: a source that was idle for long may have been forgotten.
+                        credits.set_weight(now, vm, from, weight);
+                    }
                     credits.on_message(now, vm, from, channel, &message);
                 } else if let Err(at) = credits.receive(now, vm, from, at) {
                     self.drop(pool, DropReason::NoCredit, at);

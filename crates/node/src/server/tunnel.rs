@@ -88,10 +88,6 @@ impl Tunnels {
     pub fn queued(&self) -> u64 {
         self.held.is_some() as u64
     }
-    /// The connections.
-    pub fn connections(&self) -> impl Iterator<Item = (FlowKey, &Tcp)> {
-        self.peers.iter().map(|p| (p.flow, &p.tcp))
-    }
     pub(super) fn has_output(&self) -> bool {
         !self.active.is_empty() || self.held.is_some()
     }

@@ -76,6 +76,20 @@ pub struct ZCredit {
     pub batch: u32,
     /// Frames of a machine that may wait for credits.
     pub tx_queue: u32,
+    /// Machines whose turns are longer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub weight: Vec<Weight>,
+}
+
+/// A virtual machine that is granted more credits than others where several wait for them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Weight {
+    /// Its server.
+    pub host: u32,
+    /// Its number there.
+    pub vm: u32,
+    /// How many times as many.
+    pub weight: u32,
 }
 
 /// Frames between servers, numbered and sent again where they are lost.

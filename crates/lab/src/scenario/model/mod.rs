@@ -8,7 +8,7 @@ mod workload;
 
 pub use host::{
     Adapter, Congestion, InitialWindow, Overlay, Queueing, Server, SlowVm, Tcp, TcpLight, TcpPreset, Udp, VSwitch,
-    WhenFull, ZBridge, ZCredit,
+    Weight, WhenFull, ZBridge, ZCredit,
 };
 pub use network::{
     BufferPolicy, Counts, Deadlock, Forwarding, Framing, FramingKind, Link, Pfc, Routing, Shape, Switch, Topology,

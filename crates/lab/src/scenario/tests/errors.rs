@@ -214,7 +214,7 @@ fn workloads() {
     let text = MINIMAL.replace("bytes = \"1 MB\"", "");
     expect(&text, "[[workload]]", "an endless flow in a run without an end");
     let text = MINIMAL.replace("bytes", "rate = \"1 Gb/s\"\nbytes");
-    expect(&text, "\"1 Gb/s\"", "a TCP flow finds its own rate");
+    expect(&text, "\"1 Gb/s\"", "a stream finds its own rate");
     expect(&MINIMAL.replace("[[workload]]", "[workload]"), "[workload]", "a table where a list of tables should be");
 }
 

@@ -113,8 +113,55 @@ fn bases() -> Vec<(String, Vec<String>)> {
         shape("kind = \"single-switch\"\nhosts = 4\n"),
         shape("kind = \"htsim\"\nfile = \"small.topo\"\n"),
         (HOTSPOT.into(), Vec::new()),
+        (ZFABRIC.into(), Vec::new()),
     ]
 }
+
+const ZFABRIC: &str = r#"
+[scenario]
+duration = "100 us"
+parameters = "crisan2014-ch3"
+hypervisor = "zfabric"
+[topology]
+kind = "xgft"
+m = [2, 2]
+w = [1, 1]
+[zcredit]
+rx_queue = 64
+[[zcredit.weight]]
+host = 1
+vm = 1
+weight = 2
+[zbridge]
+enabled = true
+period = 16
+buffer = 64
+timeout = "50 us"
+[overlay]
+transport = "udp"
+[tcplight]
+buffer = "1 MB"
+tx_delay = "1 us"
+rx_delay = "2 us"
+[[workload]]
+kind = "permutation"
+pattern = "random"
+per_vm = true
+first_vm = 1
+transport = "tcplight"
+[[workload]]
+kind = "partition-aggregate"
+layout = "crisan2014-ch4"
+queries = 5
+inter_arrival = { kind = "constant", value = "10 us" }
+transport = "tcplight"
+[[workload]]
+kind = "partition-aggregate-2"
+workers = 3
+response = "10 KB"
+queries = 5
+transport = "tcplight"
+"#;
 
 const HOTSPOT: &str = r#"
 [scenario]

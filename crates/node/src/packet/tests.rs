@@ -1,0 +1,82 @@
+//! What goes into a packet comes out of it.
+
+use super::*;
+use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
+use sluicenet_proto::transport::tcplight;
+use sluicenet_wire::tcplight::Flags as LightFlags;
+use sluicenet_wire::zcredit::Message;
+
+pub(super) fn flow() -> FlowKey {
+    FlowKey { src: Address::new(1, 2), dst: Address::new(70_000, 3), sport: 9, dport: 10 }
+}
+
+#[test]
+fn a_segment_comes_out_as_it_went_in() {
+    let mut sack = SackBlocks::EMPTY;
+    sack.push(SeqNumber(u32::MAX - 5), SeqNumber(100));
+    sack.push(SeqNumber(5_000), SeqNumber(1_000_000));
+    sack.push(SeqNumber(1_100_000), SeqNumber(2_000_000));
+    let data = Segment {
+        seq: SeqNumber(77),
+        ack: SeqNumber(u32::MAX - 1_000),
+        window: 500,
+        len: 1448,
+        flags: Flags::ACK,
+        timestamps: Some((3, 4)),
+        sack,
+        syn: SynOptions::default(),
+    };
+    let p = Packet::tcp(flow(), &data, true, 5, Framing::ETHERNET);
+    assert_eq!(p.segment(), data);
+    assert_eq!((p.priority(), p.ecn(), p.flow()), (5, Ecn::Ect0, flow()));
+    assert_eq!(p.len(), 1448 + 12 + 28 + 40 + 18);
+    let syn = SynOptions { mss: Some(1406), window_scale: Some(7), sack_permitted: true };
+    let open = Segment { flags: Flags::SYN, syn, timestamps: Some((1, 0)), ..Segment::default() };
+    let p = Packet::tcp(flow(), &open, false, 0, Framing::ETHERNET);
+    assert_eq!(p.segment(), open);
+    assert_eq!(p.len(), 78);
+}
+
+#[test]
+fn the_tunnel_costs_54_bytes_and_keeps_ecn() {
+    let data = Segment { len: 1446 - 52, timestamps: Some((0, 0)), flags: Flags::ACK, ..Segment::default() };
+    let mut p = Packet::tcp(flow(), &data, true, 0, Framing::ETHERNET);
+    p.encapsulate(Ecn::Ect0, ENCAPSULATION_BYTES);
+    assert_eq!(p.len(), 1518);
+    p.set_ecn(Ecn::Ce);
+    assert_eq!(p.inner_ecn(), Ecn::Ect0);
+    p.decapsulate(Ecn::Ce, ENCAPSULATION_BYTES);
+    assert_eq!((p.len(), p.ecn(), p.is_encapsulated()), (1464, Ecn::Ce, false));
+}
+
+#[test]
+fn a_segment_of_tcplight_comes_out_as_it_went_in() {
+    let flags = LightFlags::SYN | LightFlags::ANSWER;
+    let data = tcplight::Segment { flags, connection: u32::MAX, offset: 7, limit: 1 << 31, len: 1406 };
+    let p = Packet::light(flow(), &data, 3, Framing::ETHERNET);
+    assert_eq!((p.light_segment(), p.kind(), p.priority(), p.flow()), (data, Kind::Light, 3, flow()));
+    assert_eq!(p.len(), 1406 + 40 + 18);
+}
+
+#[test]
+fn a_frame_in_a_tunnel_comes_out_as_it_went_in() {
+    let light = tcplight::Segment { connection: 7, len: 9, ..Default::default() };
+    let message = Message::Grant { granted: 7 };
+    let all = [
+        Packet::tcp(flow(), &Segment { timestamps: Some((1, 2)), ..Segment::default() }, true, 3, Framing::ETHERNET),
+        Packet::udp(flow(), 1, 2, 3, Framing::ETHERNET),
+        Packet::light(flow(), &light, 3, Framing::ETHERNET),
+        Packet::credit(flow().src, flow().dst, 1, &message, 3, Framing::ETHERNET),
+    ];
+    for packet in all {
+        let (out, number) = packet.tunnelled(65_535).untunnelled();
+        assert_eq!((alloc::format!("{out:?}"), number), (alloc::format!("{packet:?}"), 65_535));
+    }
+}
+
+#[test]
+fn a_pause_comes_out_as_it_went_in() {
+    let pause = Pause { classes: PrioritySet(0x81), quanta: [1, 2, 3, 4, 5, 6, 7, 65_535] };
+    let p = Packet::from_pause(pause);
+    assert_eq!((p.as_pause(), p.len()), (Some(pause), 64));
+}
