@@ -264,6 +264,7 @@ impl Inside {
             self.link.show(priority, len, at);
             return;
         };
+        let is_message = bytes.get(12..14) == Some(&zcredit::ETHERTYPE.0.to_be_bytes());
         let message = zcredit::Repr::parse(bytes).ok();
         let (Some(to), Some(from)) = (address(bytes, 0), address(bytes, 6)) else { return };
         let place = z.places.get(&(domain, to)).copied();
@@ -273,6 +274,10 @@ impl Inside {
                 None => z.counters.strays += 1,
             }
             self.release(at);
+        } else if is_message {
+            // Damaged, or of another version.
+            self.link.refuse(DropReason::Malformed, len);
+            self.release(at);
         } else if !z.classes.contains(priority) {
             self.link.show(priority, len, at);
         } else if let Some(vm) = place {
@@ -281,8 +286,13 @@ impl Inside {
                     z.list(vm);
                     // From now on the receive queue of its station is what bounds it.
                     let generation = z.machines[vm].generation;
-                    self.slots[at as usize].charged = Charge::Credit { vm, generation };
-                    self.link.release(priority, len);
+                    let was =
+                        std::mem::replace(&mut self.slots[at as usize].charged, Charge::Credit { vm, generation });
+                    if matches!(was, Charge::Buffer(_)) {
+                        self.link.release(priority, len);
+                    } else {
+                        self.link.release_beside(priority, len);
+                    }
                 }
                 Err(at) => {
                     self.link.refuse(DropReason::NoCredit, len);

@@ -48,9 +48,12 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Bytes it is charged to the receive buffer.
+    /// Bytes it is or was charged to the receive buffer.
     pub fn charged_bytes(&self) -> u32 {
-        if let Charge::Buffer(len) = self.charged { len } else { 0 }
+        match self.charged {
+            Charge::Buffer(len) | Charge::Beside(len) | Charge::Early(len) => len,
+            Charge::Answer | Charge::Credit { .. } => 0,
+        }
     }
 }
 
@@ -62,6 +65,10 @@ pub(super) enum Charge {
     Answer,
     /// The receive buffer is charged so many bytes.
     Buffer(u32),
+    /// The buffer of its channel, in which it waits for those before it: in the receive buffer it would be in their way.
+    Early(u32),
+    /// It was early, and is charged beside the receive buffer now.
+    Beside(u32),
     /// The receive queue of a station, and the how manieth that was at its place.
     Credit { vm: Vm, generation: u32 },
 }
@@ -202,6 +209,8 @@ impl Inside {
         self.free.push(at);
         match slot.charged {
             Charge::Buffer(len) => self.link.release(slot.priority, len),
+            Charge::Beside(len) => self.link.release_beside(slot.priority, len),
+            Charge::Early(_) => {}
             Charge::Credit { vm, generation } => {
                 if let Some(z) = &mut self.zcredit {
                     z.departed(self.now, vm, generation);

@@ -2,7 +2,7 @@
 //! acknowledged and sent again where the network lost or damaged it; what comes is put in order before anybody sees it. Below credits:
 //! their messages are safe against loss by themselves and do not come here.
 
-use super::inside::Inside;
+use super::inside::{Charge, Inside};
 use sluicenet_node::channels::{Channels, Sending};
 use sluicenet_node::vtep::Outward;
 use sluicenet_proto::frame::{Priority, PrioritySet};
@@ -212,12 +212,13 @@ impl Inside {
         let bytes = &slot.bytes[slot.frame.clone()];
         let (domain, priority, len) = (slot.domain, slot.priority, slot.charged_bytes());
         let is_for_it = bytes.get(ADDRESSES..HEADER_LEN) == Some(&zbridge_type());
-        let Some(mut z) = self.zbridge.take_if(|z| z.classes.contains(priority)) else {
+        let Some(mut z) = self.zbridge.take_if(|z| is_for_it || z.classes.contains(priority)) else {
             self.in_order(at);
             return;
         };
-        if !is_for_it {
-            // All that is sent in these classes is numbered: it was damaged, or is of a server that is set up otherwise.
+        if !(is_for_it && z.classes.contains(priority)) {
+            // All that is sent in these classes is numbered, and nothing else is: it was damaged, or is of a server that is set up
+            // otherwise.
             z.damaged += 1;
             self.link.refuse(DropReason::BadCrc, len);
             self.release(at);
@@ -261,6 +262,10 @@ impl Inside {
         channels.free_unacknowledged(name, &mut |_| {});
         if taken.is_err() || !is_data {
             self.release(at);
+        } else if !in_order.iter().any(|cargo| matches!(cargo, Cargo::In(other) if *other == at)) {
+            let (priority, len) = (name.3, self.slots[at as usize].charged_bytes());
+            self.slots[at as usize].charged = Charge::Early(len);
+            self.link.release(priority, len);
         }
         for cargo in of_no_use {
             if let Cargo::In(at) = cargo {
@@ -271,6 +276,11 @@ impl Inside {
         }
         for cargo in in_order {
             if let Cargo::In(at) = cargo {
+                let slot = &mut self.slots[at as usize];
+                if let Charge::Early(len) = slot.charged {
+                    slot.charged = Charge::Beside(len);
+                    self.link.charge_beside(slot.priority, len);
+                }
                 self.in_order(at);
             }
         }

@@ -90,6 +90,8 @@ pub struct Uplink<R, T> {
     watchdog: Watchdog,
     /// Bytes in the receive buffer, by class, and the most there ever were.
     charged: [u32; PRIORITIES],
+    /// Bytes beside it, of frames that had left it and wait for the switch now.
+    beside: [u32; PRIORITIES],
     most_charged: [u32; PRIORITIES],
     arrived: [Queue<R>; PRIORITIES],
     /// Classes with frames for the switch, and those whose first has to wait in this turn.
@@ -128,6 +130,7 @@ impl<R: Copy, T> Uplink<R, T> {
             signal: Signal::default(),
             watchdog: Watchdog::new(link.detection_time, link.restoration_time),
             charged: [0; PRIORITIES],
+            beside: [0; PRIORITIES],
             most_charged: [0; PRIORITIES],
             arrived: Default::default(),
             shown: PrioritySet::NONE,
@@ -248,9 +251,25 @@ impl<R: Copy, T> Uplink<R, T> {
         self.charged[i] = charged;
         self.most_charged[i] = self.most_charged[i].max(charged);
         if lossless {
-            self.signal.on_rise(p, charged, &self.link.marks);
+            self.signal.on_rise(p, charged + self.beside[i], &self.link.marks);
         }
         Ok(())
+    }
+
+    /// A frame that was [released](Uplink::release) because something else bounded it waits for the switch now: the neighbour is held back
+    /// for it as for any other, but it takes no room from those that arrive.
+    pub fn charge_beside(&mut self, p: Priority, len: u32) {
+        let i = p as usize;
+        self.beside[i] += len + FCS;
+        if self.link.lossless.contains(p) {
+            self.signal.on_rise(p, self.charged[i] + self.beside[i], &self.link.marks);
+        }
+    }
+
+    /// It has left.
+    pub fn release_beside(&mut self, p: Priority, len: u32) {
+        self.beside[p as usize] -= len + FCS;
+        self.fall(p);
     }
 
     /// Holds the neighbour back in every lossless class from now on, as if the receive buffers were full.
@@ -285,8 +304,12 @@ impl<R: Copy, T> Uplink<R, T> {
     pub fn release(&mut self, p: Priority, len: u32) {
         let i = p as usize;
         self.charged[i] -= len + FCS;
+        self.fall(p);
+    }
+
+    fn fall(&mut self, p: Priority) {
         if self.link.lossless.contains(p) && !self.holds_back {
-            self.signal.on_fall(p, self.charged[i], &self.link.marks);
+            self.signal.on_fall(p, self.charged[p as usize] + self.beside[p as usize], &self.link.marks);
         }
     }
 
