@@ -15,17 +15,17 @@ pub struct LightDatagram(Arc<Inner>);
 
 struct Inner {
     host: Host,
-    port: u16,
+    id: usize,
     nonblocking: AtomicBool,
 }
 
 impl LightDatagram {
-    pub(crate) fn new(host: Host, port: u16) -> LightDatagram {
-        LightDatagram(Arc::new(Inner { host, port, nonblocking: AtomicBool::new(false) }))
+    pub(crate) fn new(host: Host, id: usize) -> LightDatagram {
+        LightDatagram(Arc::new(Inner { host, id, nonblocking: AtomicBool::new(false) }))
     }
 
     fn socket(&self) -> Socket {
-        Socket::Datagram(self.0.port)
+        Socket::Datagram(self.0.id)
     }
 
     fn patience(&self) -> Patience {
@@ -35,17 +35,18 @@ impl LightDatagram {
 
     /// Its own address.
     pub fn local_addr(&self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.0.host.address(), self.0.port)
+        let mut core = self.0.host.shared().lock();
+        SocketAddrV4::new(core.config.address, core.datagram_mut(self.0.id).port)
     }
 
     /// Whom it is connected to.
     pub fn peer_addr(&self) -> Option<SocketAddrV4> {
-        self.0.host.shared().lock().datagram_mut(self.0.port).peer
+        self.0.host.shared().lock().datagram_mut(self.0.id).peer
     }
 
     /// Sends to one other socket and takes datagrams from no other, or from all again.
     pub fn connect(&self, peer: Option<SocketAddrV4>) {
-        self.0.host.shared().lock().datagram_mut(self.0.port).peer = peer;
+        self.0.host.shared().lock().datagram_mut(self.0.id).peer = peer;
     }
 
     /// Whether calls that would wait fail with `EAGAIN` instead.
@@ -60,8 +61,8 @@ impl LightDatagram {
     /// `ENETUNREACH` where the host has no way to, `EHOSTUNREACH` when an earlier one found nobody.
     pub fn send(&self, to: Option<SocketAddrV4>, from: &[IoSlice<'_>]) -> io::Result<usize> {
         let to = to.or_else(|| self.peer_addr()).ok_or(Errno::DESTADDRREQ)?;
-        let port = self.0.port;
-        self.0.host.shared().wait(self.socket(), self.patience(), |core| core.send_to(port, to, from))
+        let id = self.0.id;
+        self.0.host.shared().wait(self.socket(), self.patience(), |core| core.send_to(id, to, from))
     }
 
     /// Sends a datagram to a socket.
@@ -78,8 +79,8 @@ impl LightDatagram {
     /// # Errors
     /// `EAGAIN` when there is none and it may not wait; `EHOSTUNREACH` when one that was sent found nobody.
     pub fn receive(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> io::Result<(usize, SocketAddrV4)> {
-        let port = self.0.port;
-        self.0.host.shared().wait(self.socket(), self.patience(), |core| core.receive_from(port, into, peek))
+        let id = self.0.id;
+        self.0.host.shared().wait(self.socket(), self.patience(), |core| core.receive_from(id, into, peek))
     }
 
     /// Reads the next datagram.
@@ -92,17 +93,17 @@ impl LightDatagram {
 
     /// Reads no more: who waits is woken, and what comes has no socket.
     pub fn shutdown_read(&self) {
-        self.0.host.shared().call(|core| core.shut_datagram(self.0.port));
+        self.0.host.shared().call(|core| core.shut_datagram(self.0.id));
     }
 
     /// Bytes of the datagram that is read next.
     pub fn next_len(&self) -> Option<usize> {
-        self.0.host.shared().lock().datagram_mut(self.0.port).next_len()
+        self.0.host.shared().lock().datagram_mut(self.0.id).next_len()
     }
 
     /// An error of one that was sent, if nobody was told yet.
     pub fn take_error(&self) -> Option<io::Error> {
-        self.0.host.shared().lock().datagram_mut(self.0.port).error.take().map(Into::into)
+        self.0.host.shared().lock().datagram_mut(self.0.id).error.take().map(Into::into)
     }
 
     /// What would not block.
@@ -124,6 +125,6 @@ impl std::fmt::Debug for LightDatagram {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.host.shared().call(|core| core.unbind(self.port));
+        self.host.shared().call(|core| core.unbind(self.id));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::attach::Attachment;
 use crate::core::{BUFFERS_MIN, Core, Counters, Socket};
-use crate::{Config, LightDatagram, Ready, TcplightListener, TcplightStream, Watch};
+use crate::{Attempt, Config, LightDatagram, Ready, TcplightListener, TcplightStream, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -10,7 +10,7 @@ use sluicenet_dataplane::shm::Client;
 use sluicenet_wire::ethernet::MacAddress;
 use std::io;
 use std::net::SocketAddrV4;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -37,7 +37,7 @@ pub(crate) struct Owner {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     /// The connection that makes the port ours, closed after the last word was said.
-    _attachment: Arc<Attachment>,
+    attachment: Arc<Attachment>,
 }
 
 impl Host {
@@ -70,7 +70,7 @@ impl Host {
         let (of_thread, watched) = (shared.clone(), attachment.clone());
         let thread =
             std::thread::Builder::new().name("sluicenet-host".into()).spawn(move || of_thread.run(&watched))?;
-        Ok(Host(Arc::new(Owner { shared, thread: Some(thread), _attachment: attachment })))
+        Ok(Host(Arc::new(Owner { shared, thread: Some(thread), attachment })))
     }
 
     /// Its MAC address.
@@ -122,8 +122,30 @@ impl Host {
     /// # Errors
     /// `EADDRINUSE` when somebody has it, `EADDRNOTAVAIL` when no port is left.
     pub fn bind_datagram(&self, port: u16) -> io::Result<LightDatagram> {
-        let port = self.shared().call(|core| core.bind(port))?;
-        Ok(LightDatagram::new(self.clone(), port))
+        let id = self.shared().call(|core| core.bind(port))?;
+        Ok(LightDatagram::new(self.clone(), id))
+    }
+
+    /// Opens the stream of an attempt to connect that a listener of this address has [diverted](TcplightListener::divert). Its other
+    /// end learns by the answer that the stream is at this host's port of the switch.
+    ///
+    /// # Errors
+    /// `ECONNABORTED` when there are too many streams, or there is one between the same ports.
+    pub fn take_attempt(&self, attempt: Attempt) -> io::Result<TcplightStream> {
+        let id = self.shared().call(|core| core.take_attempt(attempt))?;
+        Ok(TcplightStream::new(self.clone(), id))
+    }
+
+    /// Ends all streams as when the host ends, and waits until the switch has taken what was sent, 2 s at most: for programs that end
+    /// while they hold sockets.
+    pub fn end(&self) {
+        self.shared().end();
+    }
+
+    /// What makes the port this process's for as long as it is open here or in a process that was forked from this one, which
+    /// therefore has to close it.
+    pub fn connection(&self) -> Option<BorrowedFd<'_>> {
+        self.0.attachment.connection()
     }
 
     pub(crate) fn shared(&self) -> &Shared {

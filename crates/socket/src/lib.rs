@@ -30,7 +30,7 @@ mod ready;
 mod stream;
 
 pub use config::Config;
-pub use core::Counters;
+pub use core::{Attempt, Counters, Divert};
 pub use datagram::LightDatagram;
 pub use host::Host;
 pub use listener::TcplightListener;

@@ -2,7 +2,7 @@
 
 use crate::core::Socket;
 use crate::host::{Host, Patience};
-use crate::{Ready, TcplightStream, Watch};
+use crate::{Divert, Ready, TcplightStream, Watch};
 use std::io;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -45,6 +45,12 @@ impl TcplightListener {
     /// How many may wait to be accepted from now on (128 to 4096).
     pub fn set_backlog(&self, backlog: usize) {
         self.0.host.shared().call(|core| core.set_backlog(self.0.port, backlog));
+    }
+
+    /// Has somebody else take attempts to connect from now on, for [`Host::take_attempt`] of a host of this address. Those who
+    /// wait to be accepted already are refused.
+    pub fn divert(&self, divert: Divert) {
+        self.0.host.shared().call(|core| core.divert(self.0.port, divert));
     }
 
     /// Whether accepting fails with `EAGAIN` when it would wait.

@@ -13,6 +13,8 @@ pub struct Ready {
     pub closed: bool,
     /// An error waits for whoever asks next.
     pub error: bool,
+    /// Grows, and wraps, with all that comes to be read or accepted.
+    pub news: u32,
 }
 
 /// Told what a socket is ready for, at once and whenever that changes. It is called with the host's lock held, and must

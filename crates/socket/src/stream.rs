@@ -95,8 +95,8 @@ impl TcplightStream {
     ///
     /// # Errors
     /// As for [`TcplightStream::receive`].
-    pub fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
-        let (id, into) = (self.0.id, &mut [IoSliceMut::new(into)]);
+    pub fn peek(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let id = self.0.id;
         self.0.host.shared().wait(self.socket(), self.patience(0), |core| core.receive(id, into, true))
     }
 

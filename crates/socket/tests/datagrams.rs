@@ -113,6 +113,24 @@ fn connected_and_to_itself_and_to_nobody() {
 }
 
 #[test]
+fn a_socket_for_each_client_at_one_port() {
+    let switch = Switch::start();
+    let (server, client) = (switch.host(1), switch.host(2));
+    let (a, b) = (client.bind_datagram(0).unwrap(), client.bind_datagram(0).unwrap());
+    let first = server.bind_datagram(69).unwrap();
+    assert_eq!(errno(server.bind_datagram(69)), Errno::ADDRINUSE);
+    first.connect(Some(a.local_addr()));
+    let rest = server.bind_datagram(69).unwrap();
+    for (socket, expected) in [(&a, &first), (&b, &rest)] {
+        socket.send_to(b"to mine", at(1, 69)).unwrap();
+        assert_eq!(expected.recv_from(&mut [0; 10]).unwrap(), (7, socket.local_addr()));
+    }
+    drop(first);
+    a.send_to(b"to any", at(1, 69)).unwrap();
+    assert_eq!(rest.recv_from(&mut [0; 10]).unwrap().0, 6);
+}
+
+#[test]
 fn a_full_socket_of_the_host_itself_holds_its_sender_back() {
     let switch = Switch::start();
     let host = switch.host_with(1, |config| config.datagram_buffer = 10_000);

@@ -103,7 +103,7 @@ fn who_closes_with_bytes_unread_resets_it() {
     let (a, b) = pair(&switch);
     (&a).write_all(b"unread").unwrap();
     until("there", || b.readable_bytes() == 6);
-    assert_eq!(b.peek(&mut [0; 3]).unwrap(), 3);
+    assert_eq!(b.peek(&mut [std::io::IoSliceMut::new(&mut [0; 3])]).unwrap(), 3);
     assert_eq!(b.readable_bytes(), 6, "what was only looked at stays");
     drop(b);
     assert_eq!(errno((&a).read(&mut [0; 1])), Errno::CONNRESET);
@@ -301,4 +301,38 @@ fn threads_share_a_stream() {
         }
         assert_eq!(counts, [50_000; 4]);
     });
+}
+
+#[test]
+fn another_host_of_the_address_accepts() {
+    let switch = Switch::start();
+    let (master, client) = (switch.host(2), switch.host(1));
+    // A worker: another port of the switch, the same address.
+    let worker = switch.host_with(3, |config| {
+        config.address = common::ip(2);
+        config.answers = false;
+    });
+    let listener = master.listen(80, 1).unwrap();
+    let early = client.connect(at(2, 80)).unwrap();
+    let (attempts, attempted) = std::sync::mpsc::sync_channel(2);
+    listener.divert(Box::new(move |attempt| attempts.try_send(attempt).is_ok()));
+    assert_eq!(errno((&early).read(&mut [0; 1])), Errno::CONNRESET, "it was not accepted before");
+    let streams: Vec<_> = (0..3).map(|_| client.connect_from(None, at(2, 80)).unwrap()).collect();
+    until("the third one refused", || streams.iter().any(|stream| stream.ready().error));
+    for host in [&worker, &master] {
+        let attempt = sluicenet_socket::Attempt::from_bytes(&attempted.recv().unwrap().to_bytes());
+        let accepted = host.take_attempt(attempt).unwrap();
+        let opened = streams.iter().find(|stream| stream.local_addr() == accepted.peer_addr()).unwrap();
+        assert_eq!(accepted.local_addr(), at(2, 80));
+        until("open", || opened.ready().writable);
+        send_and_check(opened, &accepted, 500_000);
+        send_and_check(&accepted, opened, 500_000);
+    }
+    // It can open streams of its own, to the address it has itself, too.
+    let served = master.listen(81, 1).unwrap();
+    let from_worker = worker.connect(at(2, 81)).unwrap();
+    let (accepted, peer) = served.accept().unwrap();
+    assert_eq!(*peer.ip(), common::ip(2));
+    send_and_check(&from_worker, &accepted, 100_000);
+    assert!(worker.connect(at(1, 80)).is_err() && master.connect(at(2, 81)).is_ok());
 }

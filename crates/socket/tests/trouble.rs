@@ -126,6 +126,7 @@ fn a_broken_port_ends_everything() {
     let receive = 256 + 2 * sluicenet_dataplane::region::RingCells::bytes(1024);
     region.word(receive).store(100_000, std::sync::atomic::Ordering::Release);
     until("noticed", || errno(host.connect(at(2, 80))) == Errno::NETDOWN);
+    assert!(listener.ready().readable && datagram.ready().readable && datagram.ready().writable);
     assert_eq!(errno(listener.accept()), Errno::NETDOWN);
     assert_eq!(errno(datagram.recv_from(&mut [0; 1])), Errno::NETDOWN);
     assert_eq!(errno(datagram.send_to(b"x", at(2, 80))), Errno::NETDOWN);

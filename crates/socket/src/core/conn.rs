@@ -31,6 +31,7 @@ pub(crate) struct Conn {
     pub opened: bool,
     pub received: VecDeque<u8>,
     pub waiting: Waiting,
+    pub news: u32,
     /// Whether a program holds it.
     pub held: bool,
     pub shut_read: bool,
@@ -66,6 +67,7 @@ impl Conn {
             peer_closed: self.machine.is_peer_closed() || gone,
             closed: gone,
             error: self.error.is_some(),
+            news: self.news,
         }
     }
 
@@ -91,6 +93,7 @@ impl Core {
             opened: false,
             received: VecDeque::new(),
             waiting: Waiting::default(),
+            news: 0,
             held: false,
             shut_read: false,
             shut_write: false,

@@ -19,11 +19,13 @@ const OVERHEAD: usize = 64;
 type Received = (SocketAddrV4, Box<[u8]>);
 
 pub(crate) struct Datagram {
+    pub port: u16,
     pub waiting: Waiting,
     pub starved: bool,
     pub peer: Option<SocketAddrV4>,
     pub error: Option<Errno>,
     pub shut_read: bool,
+    news: u32,
     queue: VecDeque<Received>,
     bytes: usize,
     /// Its program has not read for too long: what comes is lost.
@@ -36,11 +38,13 @@ impl Datagram {
             readable: !self.queue.is_empty() || self.error.is_some() || self.shut_read,
             writable: !self.starved,
             error: self.error.is_some(),
+            news: self.news,
             ..Ready::default()
         }
     }
 
     fn put(&mut self, from: SocketAddrV4, payload: &[u8]) {
+        self.news = self.news.wrapping_add(1);
         self.bytes += payload.len() + OVERHEAD;
         self.queue.push_back((from, payload.into()));
     }
@@ -58,49 +62,72 @@ pub(super) struct Held {
 }
 
 impl Core {
-    /// Takes a port for datagrams, or one that is free with 0; returns which.
-    pub fn bind(&mut self, port: u16) -> io::Result<u16> {
+    /// Takes a port for datagrams, or one that is free with 0; returns the socket. Sockets that are connected leave their port to
+    /// another one, for those who are not (as servers do that have a socket for each client).
+    pub fn bind(&mut self, port: u16) -> io::Result<usize> {
         self.check()?;
         let port = match port {
-            0 => self.free_port(|core, port| !core.datagrams.contains_key(&port))?,
+            0 => self.free_port(|core, port| !core.datagram_ports.contains_key(&port))?,
             port => port,
         };
-        if self.datagrams.contains_key(&port) {
+        if self.datagrams_at(port).any(|(_, datagram)| datagram.peer.is_none()) {
             return Err(Errno::ADDRINUSE.into());
         }
         let datagram = Datagram {
+            port,
             waiting: Waiting::default(),
             starved: false,
             peer: None,
             error: None,
             shut_read: false,
+            news: 0,
             queue: VecDeque::new(),
             bytes: 0,
             stalled: false,
         };
-        self.datagrams.insert(port, datagram);
-        Ok(port)
+        let id = self.datagrams.insert(datagram);
+        self.datagram_ports.entry(port).or_default().push(id);
+        Ok(id)
     }
 
-    pub fn datagram_mut(&mut self, port: u16) -> &mut Datagram {
-        self.datagrams.get_mut(&port).expect("held by its handle")
+    pub fn datagram_mut(&mut self, id: usize) -> &mut Datagram {
+        self.datagrams.get_mut(id).expect("held by its handle")
     }
 
-    /// The program has done with a port; what it did not read is gone with it.
-    pub fn unbind(&mut self, port: u16) {
-        self.datagrams.remove(&port);
+    fn datagrams_at(&self, port: u16) -> impl Iterator<Item = (usize, &Datagram)> {
+        let ids = self.datagram_ports.get(&port).into_iter().flatten();
+        ids.filter_map(|&id| Some((id, self.datagrams.get(id)?)))
+    }
+
+    /// The socket for datagrams from there to a port: the one that is connected to it, or else one that is to nobody.
+    fn datagram_for(&self, from: SocketAddrV4, port: u16) -> Option<usize> {
+        let readers = || self.datagrams_at(port).filter(|(_, datagram)| !datagram.shut_read);
+        let connected = readers().find(|(_, datagram)| datagram.peer == Some(from));
+        connected.or_else(|| readers().find(|(_, datagram)| datagram.peer.is_none())).map(|(id, _)| id)
+    }
+
+    /// The program has done with a socket; what it did not read is gone with it.
+    pub fn unbind(&mut self, id: usize) {
+        if let Some(datagram) = self.datagrams.remove(id)
+            && let Some(ids) = self.datagram_ports.get_mut(&datagram.port)
+        {
+            ids.retain(|&other| other != id);
+            if ids.is_empty() {
+                self.datagram_ports.remove(&datagram.port);
+            }
+        }
         self.unpark();
         self.rouse();
     }
 
     /// The program reads no more.
-    pub fn shut_datagram(&mut self, port: u16) {
-        let datagram = self.datagram_mut(port);
+    pub fn shut_datagram(&mut self, id: usize) {
+        let datagram = self.datagram_mut(id);
         datagram.shut_read = true;
         datagram.queue.clear();
         datagram.bytes = 0;
         self.unpark();
-        self.touch(Socket::Datagram(port));
+        self.touch(Socket::Datagram(id));
         self.rouse();
     }
 
@@ -112,11 +139,11 @@ impl Core {
         };
         let from = SocketAddrV4::new(ip.source, header.source_port);
         let room = self.config.datagram_buffer as usize;
-        let wanted = |datagram: &&mut Datagram| !datagram.shut_read && datagram.peer.is_none_or(|peer| peer == from);
-        let Some(datagram) = self.datagrams.get_mut(&header.destination_port).filter(wanted) else {
+        let Some(id) = self.datagram_for(from, header.destination_port) else {
             self.counters.no_socket += 1;
             return Taken::Done;
         };
+        let datagram = self.datagram_mut(id);
         if datagram.bytes + payload.len() + OVERHEAD > room && !datagram.queue.is_empty() {
             if !datagram.stalled {
                 return Taken::NoRoom;
@@ -125,7 +152,7 @@ impl Core {
             return Taken::Done;
         }
         datagram.put(from, payload);
-        self.touch(Socket::Datagram(header.destination_port));
+        self.touch(Socket::Datagram(id));
         Taken::Done
     }
 
@@ -158,22 +185,23 @@ impl Core {
     /// The socket that a frame is for loses what comes until its program reads.
     fn give_up_on(&mut self, frame: &[u8]) {
         let at = ethernet::HEADER_LEN;
-        if let Ok((_, bytes)) = ipv4::Repr::parse(&frame[at..])
-            && let Some(&[high, low]) = bytes.get(2..4)
-            && let Some(datagram) = self.datagrams.get_mut(&u16::from_be_bytes([high, low]))
+        if let Ok((ip, bytes)) = ipv4::Repr::parse(&frame[at..])
+            && let Some(&[s0, s1, d0, d1]) = bytes.first_chunk()
+            && let from = SocketAddrV4::new(ip.source, u16::from_be_bytes([s0, s1]))
+            && let Some(id) = self.datagram_for(from, u16::from_be_bytes([d0, d1]))
         {
-            datagram.stalled = true;
+            self.datagram_mut(id).stalled = true;
         }
     }
 
     /// The next datagram of a socket; `None` when there is none. With `peek` it stays.
     pub fn receive_from(
         &mut self,
-        port: u16,
+        id: usize,
         into: &mut [io::IoSliceMut<'_>],
         peek: bool,
     ) -> Option<io::Result<(usize, SocketAddrV4)>> {
-        let datagram = self.datagram_mut(port);
+        let datagram = self.datagram_mut(id);
         if let Some(error) = datagram.error.take() {
             return Some(Err(error.into()));
         }
@@ -193,7 +221,7 @@ impl Core {
             datagram.bytes -= len + OVERHEAD;
             datagram.queue.pop_front();
             datagram.stalled = false;
-            self.touch(Socket::Datagram(port));
+            self.touch(Socket::Datagram(id));
             self.unpark();
             if self.held.is_some() {
                 self.rouse();
@@ -203,29 +231,30 @@ impl Core {
     }
 
     /// Who sends has to wait for a socket of this host, or for a neighbour's address.
-    fn park(&mut self, port: u16) {
-        if !std::mem::replace(&mut self.datagram_mut(port).starved, true) {
-            self.parked.push(port);
-            self.touch(Socket::Datagram(port));
+    fn park(&mut self, id: usize) {
+        if !std::mem::replace(&mut self.datagram_mut(id).starved, true) {
+            self.parked.push(id);
+            self.touch(Socket::Datagram(id));
         }
     }
 
     /// Whoever was parked may try again.
     pub(super) fn unpark(&mut self) {
-        for port in std::mem::take(&mut self.parked) {
-            if let Some(datagram) = self.datagrams.get_mut(&port) {
+        for id in std::mem::take(&mut self.parked) {
+            if let Some(datagram) = self.datagrams.get_mut(id) {
                 datagram.starved = false;
-                self.touch(Socket::Datagram(port));
+                self.touch(Socket::Datagram(id));
             }
         }
     }
 
     /// Sends a datagram; `None` when it has to wait for a buffer, or for the neighbour's address.
-    pub fn send_to(&mut self, port: u16, to: SocketAddrV4, slices: &[io::IoSlice<'_>]) -> Option<io::Result<usize>> {
+    pub fn send_to(&mut self, id: usize, to: SocketAddrV4, slices: &[io::IoSlice<'_>]) -> Option<io::Result<usize>> {
         if let Err(e) = self.check() {
             return Some(Err(e));
         }
-        if let Some(error) = self.datagram_mut(port).error.take() {
+        let port = self.datagram_mut(id).port;
+        if let Some(error) = self.datagram_mut(id).error.take() {
             return Some(Err(error.into()));
         }
         let len: usize = slices.iter().map(|slice| slice.len()).sum();
@@ -247,7 +276,7 @@ impl Core {
         if *to.ip() == self.config.address {
             self.put_headers(&mut frame, self.mac, *to.ip(), ipv4::Protocol::UDP, udp::HEADER_LEN + len);
             if self.take(&frame) == Taken::NoRoom {
-                self.park(port);
+                self.park(id);
                 return None;
             }
             return Some(Ok(len));
@@ -259,12 +288,12 @@ impl Core {
         let destination = mac.unwrap_or(MacAddress::BROADCAST);
         self.put_headers(&mut frame, destination, *to.ip(), ipv4::Protocol::UDP, udp::HEADER_LEN + len);
         if mac.is_none() {
-            if !self.wait_for_neighbour(*to.ip(), port, frame) {
-                self.park(port);
+            if !self.wait_for_neighbour(*to.ip(), id, frame) {
+                self.park(id);
                 return None;
             }
         } else if !self.has_buffers() || !self.send_frame(destination, &[&frame]) {
-            self.starve(Socket::Datagram(port));
+            self.starve(Socket::Datagram(id));
             return None;
         }
         Some(Ok(len))

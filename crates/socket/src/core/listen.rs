@@ -5,8 +5,12 @@ use super::{Core, Socket, Waiting};
 use crate::Ready;
 use rustix::io::Errno;
 use sluicenet_proto::transport::tcplight::{Segment, Stream};
+use sluicenet_wire::ethernet::MacAddress;
+use sluicenet_wire::tcplight::Flags;
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddrV4;
+use std::time::Instant;
 
 /// Connections that wait at a listener at least before more are refused: nobody asks twice here, as TCP does, so that a
 /// program that listens with 1 or 5 would turn away who comes at once with others.
@@ -16,12 +20,60 @@ const BACKLOG_MAX: usize = 4096;
 pub(crate) struct Listener {
     backlog: usize,
     pub waiting: Waiting,
+    news: u32,
     queue: VecDeque<usize>,
+    /// Who takes attempts to connect in place of the queue.
+    divert: Option<Divert>,
+}
+
+/// An attempt to connect, for whoever is to accept it: a host of the same address, in this process or another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    mac: MacAddress,
+    peer: SocketAddrV4,
+    port: u16,
+    connection: u32,
+    limit: u32,
+}
+
+/// Takes an attempt to connect, or says that it has no room. It is called with the host's lock held, and must not call anything
+/// of this crate.
+pub type Divert = Box<dyn FnMut(Attempt) -> bool + Send>;
+
+impl Attempt {
+    /// Bytes of one.
+    pub const BYTES: usize = 24;
+
+    /// Its bytes, for another process on this machine.
+    pub fn to_bytes(self) -> [u8; Attempt::BYTES] {
+        let mut bytes = [0; Attempt::BYTES];
+        bytes[..6].copy_from_slice(&self.mac.0);
+        bytes[6..10].copy_from_slice(&self.peer.ip().octets());
+        bytes[10..12].copy_from_slice(&self.peer.port().to_ne_bytes());
+        bytes[12..14].copy_from_slice(&self.port.to_ne_bytes());
+        bytes[16..20].copy_from_slice(&self.connection.to_ne_bytes());
+        bytes[20..].copy_from_slice(&self.limit.to_ne_bytes());
+        bytes
+    }
+
+    /// The attempt in bytes that [`Attempt::to_bytes`] made.
+    pub fn from_bytes(bytes: &[u8; Attempt::BYTES]) -> Attempt {
+        let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let [a, b, c, d, e, f, g, h, i, j, ..] = *bytes;
+        Attempt {
+            mac: MacAddress([a, b, c, d, e, f]),
+            peer: SocketAddrV4::new([g, h, i, j].into(), half(10)),
+            port: half(12),
+            connection: word(16),
+            limit: word(20),
+        }
+    }
 }
 
 impl Listener {
     pub fn ready(&self) -> Ready {
-        Ready { readable: !self.queue.is_empty(), ..Ready::default() }
+        Ready { readable: !self.queue.is_empty(), news: self.news, ..Ready::default() }
     }
 }
 
@@ -37,7 +89,8 @@ impl Core {
             return Err(Errno::ADDRINUSE.into());
         }
         let backlog = backlog.clamp(BACKLOG_MIN, BACKLOG_MAX);
-        self.listeners.insert(port, Listener { backlog, waiting: Waiting::default(), queue: VecDeque::new() });
+        let (waiting, queue) = (Waiting::default(), VecDeque::new());
+        self.listeners.insert(port, Listener { backlog, waiting, news: 0, queue, divert: None });
         Ok(port)
     }
 
@@ -57,25 +110,70 @@ impl Core {
     pub(super) fn on_syn(&mut self, key: Key, syn: &Segment) {
         let full = self.conns.len() >= self.config.streams;
         let Some(listener) = self.listeners.get_mut(&key.local) else { return self.refuse(key, syn) };
+        if let Some(divert) = &mut listener.divert {
+            let Key { mac, peer, local: port } = key;
+            if !divert(Attempt { mac, peer, port, connection: syn.connection, limit: syn.limit }) {
+                self.counters.overflows += 1;
+                self.refuse(key, syn);
+            }
+            return;
+        }
         if full || listener.queue.len() >= listener.backlog {
             self.counters.overflows += 1;
             return self.refuse(key, syn);
         }
-        let Some(machine) = Stream::accept(syn, self.config.receive_buffer) else {
+        let Some(id) = self.open_accepted(key, syn) else {
             self.counters.malformed += 1;
             return self.refuse(key, syn);
         };
+        self.conn_mut(id).waits_at = Some(key.local);
+        if let Some(listener) = self.listeners.get_mut(&key.local) {
+            listener.queue.push_back(id);
+            listener.news = listener.news.wrapping_add(1);
+        }
+        self.touch(Socket::Listener(key.local));
+        self.transmit(id);
+    }
+
+    /// The stream that a segment opens, if it does open one.
+    fn open_accepted(&mut self, key: Key, syn: &Segment) -> Option<usize> {
+        let machine = Stream::accept(syn, self.config.receive_buffer)?;
         let mut conn = self.new_conn(machine, key);
-        conn.waits_at = Some(key.local);
         conn.opened = true;
         let id = self.conns.insert(conn);
         self.by_key.insert(key, id);
         self.know(key.mac);
-        if let Some(listener) = self.listeners.get_mut(&key.local) {
-            listener.queue.push_back(id);
+        Some(id)
+    }
+
+    /// Has somebody else take attempts to connect from now on; those who wait already are refused.
+    pub fn divert(&mut self, port: u16, divert: Divert) {
+        let Some(listener) = self.listeners.get_mut(&port) else { return };
+        listener.divert = Some(divert);
+        for id in std::mem::take(&mut listener.queue) {
+            self.conn_mut(id).waits_at = None;
+            self.close(id, true);
         }
-        self.touch(Socket::Listener(key.local));
+        self.touch(Socket::Listener(port));
+    }
+
+    /// Opens the stream of an attempt to connect that a listener of this address has diverted.
+    pub fn take_attempt(&mut self, attempt: Attempt) -> io::Result<usize> {
+        self.check()?;
+        self.now = Instant::now();
+        let Attempt { mac, peer, port, connection, limit } = attempt;
+        let key = Key { mac, peer, local: port };
+        let syn = Segment { flags: Flags::SYN, connection, limit, ..Segment::default() };
+        if self.conns.len() >= self.config.streams || self.by_key.contains_key(&key) {
+            self.counters.overflows += 1;
+            self.refuse(key, &syn);
+            return Err(Errno::CONNABORTED.into());
+        }
+        let id = self.open_accepted(key, &syn).ok_or(Errno::CONNABORTED)?;
+        self.conn_mut(id).held = true;
         self.transmit(id);
+        self.look_soon();
+        Ok(id)
     }
 
     /// The next connection at a listener.

@@ -16,6 +16,7 @@ use crate::config::Config;
 use conn::{Conn, Key};
 use datagram::Datagram;
 use listen::Listener;
+pub use listen::{Attempt, Divert};
 use neighbour::Neighbour;
 use rustix::io::Errno;
 use slab::Slab;
@@ -83,7 +84,7 @@ pub(crate) struct Waiting {
 pub(crate) enum Socket {
     Stream(usize),
     Listener(u16),
-    Datagram(u16),
+    Datagram(usize),
 }
 
 pub(crate) struct Core {
@@ -102,7 +103,8 @@ pub(crate) struct Core {
     /// Those this host opened, by who they go to and the port here.
     outgoing: HashMap<(SocketAddrV4, u16), usize>,
     listeners: HashMap<u16, Listener>,
-    datagrams: HashMap<u16, Datagram>,
+    datagrams: Slab<Datagram>,
+    datagram_ports: HashMap<u16, Vec<usize>>,
     neighbours: HashMap<Ipv4Addr, Neighbour>,
     /// When a host was last heard of, and last asked.
     peers: HashMap<MacAddress, timers::Peer>,
@@ -113,8 +115,8 @@ pub(crate) struct Core {
     refusals: VecDeque<(Key, Segment)>,
     /// Sockets whose programs want to send and had no buffer for it.
     starved: Vec<Socket>,
-    /// Ports whose programs want to send datagrams, and wait for a socket of this host or for a neighbour's address.
-    parked: Vec<u16>,
+    /// Datagram sockets whose programs want to send, and wait for a socket of this host or for a neighbour's address.
+    parked: Vec<usize>,
     touched: Vec<Socket>,
     /// A datagram that its socket has no room for; nothing behind it is taken in.
     held: Option<datagram::Held>,
@@ -142,7 +144,8 @@ impl Core {
             by_key: HashMap::new(),
             outgoing: HashMap::new(),
             listeners: HashMap::new(),
-            datagrams: HashMap::new(),
+            datagrams: Slab::default(),
+            datagram_ports: HashMap::new(),
             neighbours: HashMap::new(),
             peers: HashMap::new(),
             loopback: VecDeque::new(),
@@ -168,16 +171,27 @@ impl Core {
         match socket {
             Socket::Stream(id) => self.conns.get_mut(id).map(|conn| &mut conn.waiting),
             Socket::Listener(port) => self.listeners.get_mut(&port).map(|listener| &mut listener.waiting),
-            Socket::Datagram(port) => self.datagrams.get_mut(&port).map(|datagram| &mut datagram.waiting),
+            Socket::Datagram(id) => self.datagrams.get_mut(id).map(|datagram| &mut datagram.waiting),
         }
     }
 
     /// What a socket is ready for.
     pub fn ready(&self, socket: Socket) -> crate::Ready {
+        if self.down && !matches!(socket, Socket::Stream(_)) {
+            // Whatever is tried fails at once. (Streams are gone by themselves.)
+            return crate::Ready {
+                readable: true,
+                writable: true,
+                peer_closed: true,
+                closed: true,
+                error: true,
+                news: 0,
+            };
+        }
         match socket {
             Socket::Stream(id) => self.conns.get(id).map(Conn::ready),
             Socket::Listener(port) => self.listeners.get(&port).map(Listener::ready),
-            Socket::Datagram(port) => self.datagrams.get(&port).map(Datagram::ready),
+            Socket::Datagram(id) => self.datagrams.get(id).map(Datagram::ready),
         }
         .unwrap_or_default()
     }
@@ -211,7 +225,7 @@ impl Core {
     fn starve(&mut self, socket: Socket) {
         let starved = match socket {
             Socket::Stream(id) => self.conns.get_mut(id).map(|conn| &mut conn.starved),
-            Socket::Datagram(port) => self.datagrams.get_mut(&port).map(|datagram| &mut datagram.starved),
+            Socket::Datagram(id) => self.datagrams.get_mut(id).map(|datagram| &mut datagram.starved),
             Socket::Listener(_) => None,
         };
         if let Some(starved) = starved
@@ -351,8 +365,8 @@ impl Core {
             for socket in std::mem::take(&mut self.starved) {
                 match socket {
                     Socket::Stream(id) => self.conns.get_mut(id).into_iter().for_each(|conn| conn.starved = false),
-                    Socket::Datagram(port) => {
-                        self.datagrams.get_mut(&port).into_iter().for_each(|datagram| datagram.starved = false);
+                    Socket::Datagram(id) => {
+                        self.datagrams.get_mut(id).into_iter().for_each(|datagram| datagram.starved = false);
                     }
                     Socket::Listener(_) => {}
                 }
@@ -398,8 +412,8 @@ impl Core {
         for port in self.listeners.keys().copied().collect::<Vec<_>>() {
             self.touch(Socket::Listener(port));
         }
-        for port in self.datagrams.keys().copied().collect::<Vec<_>>() {
-            self.touch(Socket::Datagram(port));
+        for id in self.datagrams.ids() {
+            self.touch(Socket::Datagram(id));
         }
         self.rouse();
     }

@@ -25,8 +25,8 @@ pub(super) struct Neighbour {
     since: Instant,
     asked: Instant,
     streams: Vec<usize>,
-    /// Frames of datagrams, with the ports they are from.
-    pending: VecDeque<(u16, Vec<u8>)>,
+    /// Frames of datagrams, with the sockets they are from.
+    pending: VecDeque<(usize, Vec<u8>)>,
 }
 
 impl Neighbour {
@@ -73,11 +73,11 @@ impl Core {
     }
 
     /// Has a datagram wait for its neighbour's address; whether there was room.
-    pub(super) fn wait_for_neighbour(&mut self, ip: Ipv4Addr, port: u16, frame: Vec<u8>) -> bool {
+    pub(super) fn wait_for_neighbour(&mut self, ip: Ipv4Addr, id: usize, frame: Vec<u8>) -> bool {
         let Some(neighbour) = self.neighbours.get_mut(&ip).filter(|n| n.pending.len() < PENDING_MAX) else {
             return false;
         };
-        neighbour.pending.push_back((port, frame));
+        neighbour.pending.push_back((id, frame));
         true
     }
 
@@ -177,11 +177,11 @@ impl Core {
         for id in neighbour.streams {
             self.lose(id, Errno::HOSTUNREACH);
         }
-        for (port, _) in neighbour.pending {
+        for (id, _) in neighbour.pending {
             self.counters.unresolved += 1;
-            if let Some(datagram) = self.datagrams.get_mut(&port) {
+            if let Some(datagram) = self.datagrams.get_mut(id) {
                 datagram.error = Some(Errno::HOSTUNREACH);
-                self.touch(Socket::Datagram(port));
+                self.touch(Socket::Datagram(id));
             }
         }
     }

@@ -156,6 +156,7 @@ impl Core {
         if heard.fresh > 0 {
             if conn.held && !conn.shut_read || conn.waits_at.is_some() {
                 conn.received.extend(&payload[payload.len() - heard.fresh as usize..]);
+                conn.news = conn.news.wrapping_add(1);
             } else if conn.held {
                 conn.machine.read(heard.fresh.into());
             } else {
