@@ -221,9 +221,15 @@ impl Buffers {
     /// Copies bytes into a buffer.
     #[inline(always)]
     pub fn write(&self, buffer: u32, from: &[u8]) {
-        assert!(from.len() <= BUFFER_BYTES);
+        self.write_at(buffer, 0, from);
+    }
+
+    /// Copies bytes into a buffer, behind its first `at`.
+    #[inline(always)]
+    pub fn write_at(&self, buffer: u32, at: usize, from: &[u8]) {
+        assert!(at <= BUFFER_BYTES && from.len() <= BUFFER_BYTES - at);
         // SAFETY: inside the buffer; `from` is plain memory of ours and not part of it.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.place(buffer), from.len()) }
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.place(buffer).add(at), from.len()) }
     }
 
     /// Copies a frame of `len` bytes into a buffer of another port, whole cache lines of it, `head` in place of its first 16.

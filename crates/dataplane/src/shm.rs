@@ -386,17 +386,38 @@ impl Client {
     /// Sends a frame; `false` when there is no buffer: the switch holds them all back.
     #[inline(always)]
     pub fn send(&mut self, frame: &[u8]) -> Result<bool, BrokenPort> {
-        assert!(FRAME_BYTES.contains(&frame.len()), "a frame of {} bytes", frame.len());
-        if self.stock.is_empty() {
-            self.reap()?;
-        }
-        if self.send.known_room() == 0 && self.send.room()? == 0 {
+        self.send_parts(&[frame])
+    }
+
+    /// Sends a frame whose bytes are those of `parts`, one behind the other; `false` as for [`Client::send`].
+    #[inline(always)]
+    pub fn send_parts(&mut self, parts: &[&[u8]]) -> Result<bool, BrokenPort> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        assert!(FRAME_BYTES.contains(&len), "a frame of {len} bytes");
+        if self.sendable(1)? == 0 {
             return Ok(false);
         }
         let Some(buffer) = self.stock.pop() else { return Ok(false) };
-        self.buffers.write(buffer, frame);
-        self.send.push(entry(buffer, frame.len() as u32));
+        let mut at = 0;
+        for part in parts {
+            self.buffers.write_at(buffer, at, part);
+            at += part.len();
+        }
+        self.send.push(entry(buffer, len as u32));
         Ok(true)
+    }
+
+    /// How many frames can be sent now; buffers that came back are only looked for when there are fewer than `enough`.
+    #[inline(always)]
+    pub fn sendable(&mut self, enough: u32) -> Result<u32, BrokenPort> {
+        if self.stock.len() < enough as usize {
+            self.reap()?;
+        }
+        let mut room = self.send.known_room();
+        if room < enough {
+            room = self.send.room()?;
+        }
+        Ok(room.min(self.stock.len() as u32))
     }
 
     /// Receives a frame into `into` and says how long it is; a longer one than `into` is cut off.
@@ -427,6 +448,16 @@ impl Client {
 
     /// Says that the program is going to sleep until it can receive, or send; whether it may.
     pub fn fall_asleep(&mut self) -> Result<bool, BrokenPort> {
-        Ok(self.receive.fall_asleep()? & (!self.stock.is_empty() || self.returned.fall_asleep()?))
+        self.fall_asleep_until(1)
+    }
+
+    /// The same of a program that wants to send so many frames at once.
+    pub fn fall_asleep_until(&mut self, enough: u32) -> Result<bool, BrokenPort> {
+        Ok(self.receive.fall_asleep()? & (self.stock.len() >= enough as usize || self.returned.fall_asleep()?))
+    }
+
+    /// Buffers there are for sending and for receiving, each.
+    pub fn half(&self) -> u32 {
+        self.buffers.count() / 2
     }
 }

@@ -202,7 +202,7 @@ pub fn idle(ports: usize, time: Duration) -> Result<Idle, PortsError> {
 }
 
 /// Of this process, all threads.
-fn cpu_time() -> Duration {
+pub(super) fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

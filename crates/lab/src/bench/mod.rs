@@ -5,4 +5,5 @@ pub mod local;
 pub mod overload;
 pub mod ovs;
 pub mod ports;
+pub mod sockets;
 pub mod tcp;

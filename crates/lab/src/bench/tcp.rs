@@ -1,6 +1,7 @@
 //! What segmentation offload is worth to TCP between two tenants in namespaces: the same switch with it, without it, and from a
 //! tenant with to one without, in turns.
 
+use super::local::cpu_time;
 use serde::Serialize;
 use sluicenet_dataplane::engine::{Access, Engine};
 use sluicenet_dataplane::kernel::KernelError;
@@ -9,6 +10,7 @@ use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
 use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
 use sluicenet_dataplane::port::Port;
 use sluicenet_node::vale::ValeConfig;
+use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -43,6 +45,12 @@ pub struct Tcp {
 pub struct Way {
     /// Payload received, in all turns.
     pub gbps: f64,
+    /// The same in bytes.
+    pub bytes: u64,
+    /// Processor seconds of programs and switch, the kernel's for them among these.
+    pub cpu_s: f64,
+    /// Processor seconds of all cores, whoever they worked for.
+    pub machine_s: f64,
     /// Frames the switch delivered.
     pub frames: u64,
     /// Segments TCP sent again.
@@ -68,6 +76,19 @@ pub struct Figures {
 
 const PORT: u16 = 7000;
 
+impl Way {
+    /// Adds what came out of another turn, the rates, too.
+    pub(super) fn add(&mut self, other: &Way) {
+        self.gbps += other.gbps;
+        self.bytes += other.bytes;
+        self.cpu_s += other.cpu_s;
+        self.machine_s += other.machine_s;
+        self.frames += other.frames;
+        self.resent += other.resent;
+        self.lost += other.lost;
+    }
+}
+
 /// Measures it; ends early when `stop` is raised.
 ///
 /// # Errors
@@ -78,13 +99,10 @@ pub fn run(what: &Tcp, stop: &AtomicBool) -> io::Result<Figures> {
     // Closer together than whatever else the machine does changes.
     for _ in 0..what.turns {
         for (way, offload) in ways.iter_mut().zip(offloads) {
-            let once = once(what, offload, stop)?;
-            way.gbps += once.gbps / f64::from(what.turns);
-            way.frames += once.frames;
-            way.resent += once.resent;
-            way.lost += once.lost;
+            way.add(&once(what, offload, PrioritySet::ALL, stop)?);
         }
     }
+    ways.iter_mut().for_each(|way| way.gbps /= f64::from(what.turns));
     let [plain, offload, mixed] = ways;
     Ok(Figures { kind: what.kind, plain, offload, mixed, ratio: offload.gbps / plain.gbps })
 }
@@ -103,9 +121,10 @@ fn open(kind: Kind, lan: &Lan, i: usize, offload: bool) -> Result<Box<dyn Port>,
     })
 }
 
-fn once(what: &Tcp, offload: [bool; 2], stop: &AtomicBool) -> io::Result<Way> {
+/// One turn over a switch that loses nothing of those classes.
+pub(super) fn once(what: &Tcp, offload: [bool; 2], lossless: PrioritySet, stop: &AtomicBool) -> io::Result<Way> {
     let lan = Lan::create(&format!("tcp-{}", std::process::id()), 2, Wiring::Bare)?;
-    let vale = ValeConfig { detection_time: sluicenet_proto::time::Duration::MAX, ..ValeConfig::default() };
+    let vale = ValeConfig { detection_time: sluicenet_proto::time::Duration::MAX, lossless, ..ValeConfig::default() };
     let mut engine = Engine::new(2, vale);
     for (i, offload) in offload.into_iter().enumerate() {
         let port = open(what.kind, &lan, i, offload)?;
@@ -116,11 +135,11 @@ fn once(what: &Tcp, offload: [bool; 2], stop: &AtomicBool) -> io::Result<Way> {
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let running = scope.spawn(|| engine.run(&end).map(|()| engine));
-        let bits = transfer(what, &lan, stop);
+        let moved = connect(what, &lan).and_then(|streams| transfer(streams, what.time, stop));
         let resent = resent(&lan);
         end.store(true, Ordering::Relaxed);
         let engine = running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let mut way = Way { gbps: bits? / 1e9, resent: resent?, ..Way::default() };
+        let mut way = Way { resent: resent?, ..moved? };
         for k in 0..2 {
             let report = engine.report(k).unwrap_or_default();
             way.frames += report.counters.delivered;
@@ -133,18 +152,29 @@ fn once(what: &Tcp, offload: [bool; 2], stop: &AtomicBool) -> io::Result<Way> {
     })
 }
 
-/// Bits of payload a second.
-fn transfer(what: &Tcp, lan: &Lan, stop: &AtomicBool) -> io::Result<f64> {
+/// Connections between the two tenants.
+fn connect(what: &Tcp, lan: &Lan) -> io::Result<Vec<(TcpStream, TcpStream)>> {
     let listener = lan.tenant(1).enter(|| TcpListener::bind(Lan::socket(1, PORT)))??;
+    let mut streams = Vec::new();
+    for _ in 0..what.streams {
+        let stream = lan.tenant(0).enter(|| TcpStream::connect(Lan::socket(1, PORT)))??;
+        streams.push((stream, listener.accept()?.0));
+    }
+    Ok(streams)
+}
+
+/// Sends over streams for so long, as fast as they go; what was received meanwhile, and what it cost.
+pub(super) fn transfer<S: Read + Write + Send>(
+    streams: Vec<(S, S)>,
+    time: Duration,
+    stop: &AtomicBool,
+) -> io::Result<Way> {
     let (received, done) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let mut connections = Vec::new();
-        for _ in 0..what.streams {
-            let stream = lan.tenant(0).enter(|| TcpStream::connect(Lan::socket(1, PORT)))??;
-            let (mut peer, _) = listener.accept()?;
+        for (mut stream, mut peer) in streams {
             let (received, done) = (&received, &done);
             connections.push(scope.spawn(move || -> io::Result<()> {
-                let mut stream = stream;
                 let block = vec![7; 1 << 17];
                 while !done.load(Ordering::Relaxed) {
                     stream.write_all(&block)?;
@@ -162,16 +192,31 @@ fn transfer(what: &Tcp, lan: &Lan, stop: &AtomicBool) -> io::Result<f64> {
             }));
         }
         let started = Instant::now();
-        while started.elapsed() < what.time && !stop.load(Ordering::Relaxed) {
+        let before = (received.load(Ordering::Relaxed), cpu_time().as_secs_f64(), machine_seconds()?);
+        while started.elapsed() < time && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let (bytes, time) = (received.load(Ordering::Relaxed), started.elapsed());
+        let bytes = received.load(Ordering::Relaxed) - before.0;
+        let (cpu_s, machine_s) = (cpu_time().as_secs_f64() - before.1, machine_seconds()? - before.2);
+        let gbps = 8.0 * bytes as f64 / started.elapsed().as_secs_f64() / 1e9;
         done.store(true, Ordering::Relaxed);
         for connection in connections {
             connection.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
-        Ok(8.0 * bytes as f64 / time.as_secs_f64())
+        Ok(Way { gbps, bytes, cpu_s, machine_s, ..Way::default() })
     })
+}
+
+/// Seconds for which the cores of this machine were busy.
+fn machine_seconds() -> io::Result<f64> {
+    /// Ticks a second in `/proc/stat`, on every system of Linux.
+    const TICKS: f64 = 100.0;
+    let text = std::fs::read_to_string("/proc/stat")?;
+    let all: Vec<f64> = text.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = all[..] else {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "/proc/stat does not begin with the time of all cores"));
+    };
+    Ok((user + nice + system + irq + softirq) / TICKS)
 }
 
 /// Segments that the sender's TCP sent again.

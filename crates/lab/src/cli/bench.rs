@@ -8,6 +8,7 @@ use super::{Global, interrupt, output};
 use crate::bench::ft::{self, FatTree};
 use crate::bench::local;
 use crate::bench::ports::{self, Ports};
+use crate::bench::sockets::{self, Class, Guest, Sockets};
 use crate::bench::tcp::{self, Tcp};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,6 +35,8 @@ enum What {
     Overload(OverloadArgs),
     /// TCP between two tenants, with segmentation offload and without
     Tcp(TcpArgs),
+    /// A long transfer between two machines of a switch over kernel TCP and over light sockets: throughput and processor time
+    Sockets(SocketsArgs),
     /// `overload` at rates that rise step by step: how much is received, and lost, over which switch
     LossSweep(SweepArgs),
     /// What a guest is told to do
@@ -50,6 +53,18 @@ struct TcpArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     streams: u32,
     /// Turns in which each way is measured
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    turns: u32,
+    #[command(flatten)]
+    time: Seconds,
+}
+
+#[derive(Debug, clap::Args)]
+struct SocketsArgs {
+    /// Connections at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    streams: u32,
+    /// Turns in which each pair is measured
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     turns: u32,
     #[command(flatten)]
@@ -154,6 +169,7 @@ impl Bench {
             What::Ports(ports) => ports.main(global),
             What::Overload(overload) => overload.main(global),
             What::Tcp(tcp) => tcp.main(global),
+            What::Sockets(sockets) => sockets.main(global),
             What::LossSweep(sweep) => sweep.main(global),
             What::Tenant(tenant) => tenant.main(),
             What::Latency(time) => local(local::latency(time.get(), interrupt::flag()), global),
@@ -242,6 +258,48 @@ impl TcpArgs {
         }
         if ways.iter().any(|(_, way)| way.lost > 0) {
             return Err(Failure::Failed("frames were lost".into()));
+        }
+        if interrupt::raised() {
+            return Err(Failure::Interrupted("the figures are of the part that was run".into()));
+        }
+        Ok(())
+    }
+}
+
+impl SocketsArgs {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let what = Sockets { time: self.time.get(), turns: self.turns, streams: self.streams };
+        let f = sockets::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
+        if global.json {
+            output::json(&f);
+        } else {
+            let mut t =
+                Table::new(2, ["programs", "switch", "Gb/s", "CPU s/GB", "all cores s/GB", "sent again", "lost"]);
+            for pair in &f.pairs {
+                let guest = match pair.guest {
+                    Guest::Tcp => "TCP",
+                    Guest::TcpOffload => "TCP, offloads",
+                    Guest::Tcplight => "TCPlight",
+                };
+                let switch = match pair.switch {
+                    Class::Lossy => "lossy",
+                    Class::Lossless => "lossless",
+                };
+                let [gbps, cpu, machine] =
+                    [pair.gbps, pair.cpu_s_per_gb, pair.machine_s_per_gb].map(|figure| format!("{figure:.2}"));
+                t.row([guest, switch, &gbps, &cpu, &machine, &count(pair.resent), &count(pair.lost)]);
+            }
+            output::print(&t.text());
+            for (over, i) in [("TCP", 0), ("TCP, offloads", 1)] {
+                output::print(&format!(
+                    "TCPlight over {over}, lossy: {:.2} times the throughput, {:.2} times less CPU\n",
+                    f.throughput_ratio[i], f.cpu_ratio[i]
+                ));
+            }
+        }
+        let lossless = f.pairs.iter().filter(|pair| pair.switch == Class::Lossless);
+        if lossless.map(|pair| pair.lost).sum::<u64>() > 0 {
+            return Err(Failure::Failed("frames were lost in a lossless class".into()));
         }
         if interrupt::raised() {
             return Err(Failure::Interrupted("the figures are of the part that was run".into()));

@@ -7,12 +7,10 @@
 use super::capture;
 use super::daemon::Daemon;
 use super::status::Status;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde::{Deserialize, Serialize};
-use sluicenet_dataplane::shm;
-use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+pub use sluicenet_socket::attach::{Attachment, attach};
+use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -208,7 +206,14 @@ fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
                     }
                 };
                 let fds = attached.descriptors();
-                say(stream, &Answer::Ok(format!("attached to {name}: memory, kick, wake")), &fds)?;
+                let mut answer = serde_json::json!({"ok": format!("attached to {name}: memory, kick, wake")});
+                if let Some(mac) = attached.mac() {
+                    answer["mac"] = mac.map(|byte| format!("{byte:02x}")).join(":").into();
+                }
+                if let Some(ip) = attached.ip() {
+                    answer["ip"] = ip.to_string().into();
+                }
+                say(stream, &answer, &fds)?;
                 // The port is the program's until it closes the connection.
                 stream.set_read_timeout(None)?;
                 let mut rest = [0; 64];
@@ -243,7 +248,7 @@ fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
     }
 }
 
-fn say(stream: &UnixStream, answer: &Answer, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+fn say(stream: &UnixStream, answer: &impl Serialize, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer).map_err(io::Error::other)?;
     line.push(b'\n');
     if fds.is_empty() {
@@ -307,44 +312,6 @@ pub fn stop(path: &Path) -> io::Result<Answer> {
         Err(_) => {}
     }
     serde_json::from_str(&answer).map_err(|e| context(io::Error::new(ErrorKind::InvalidData, e)))
-}
-
-/// A port in shared memory of a running switch, for as long as this value lives.
-#[derive(Debug)]
-pub struct Attachment {
-    /// Its memory, and what wakes whom.
-    pub access: shm::Access,
-    _connection: UnixStream,
-}
-
-/// Attaches to a port in shared memory.
-///
-/// # Errors
-/// When nobody answers at `path`, there is no such port, or somebody is attached.
-pub fn attach(path: &Path, name: &str) -> io::Result<Attachment> {
-    let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut line = serde_json::to_vec(&Request::Attach { name: name.into() }).map_err(io::Error::other)?;
-    line.push(b'\n');
-    (&mut &stream).write_all(&line)?;
-    let mut answer = vec![0; 1 << 16];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let into = &mut [IoSliceMut::new(&mut answer)];
-    let got = rustix::net::recvmsg(&stream, into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?.bytes;
-    let mut fds: Vec<OwnedFd> = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            fds.extend(rights);
-        }
-    }
-    match (serde_json::from_slice(&answer[..got]), <[OwnedFd; 3]>::try_from(fds)) {
-        (Ok(Answer::Ok(_)), Ok([memory, kick, wake])) => {
-            Ok(Attachment { access: shm::Access { memory, kick, wake }, _connection: stream })
-        }
-        (Ok(Answer::Error(text)), _) => Err(io::Error::other(text)),
-        _ => Err(io::Error::new(ErrorKind::InvalidData, "not the answer of a switch")),
-    }
 }
 
 /// The control sockets in a folder that switches answer at, by the names of the switches.

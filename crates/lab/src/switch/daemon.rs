@@ -19,6 +19,7 @@ use sluicenet_dataplane::tap::{Capture, tap};
 use sluicenet_dataplane::{shm, vhost};
 use sluicenet_proto::time::Duration as Time;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,9 +84,21 @@ pub struct Attached<'a> {
     /// The port's, which another one of its name does not have.
     id: u64,
     access: shm::Access,
+    mac: Option<[u8; 6]>,
+    ip: Option<Ipv4Addr>,
 }
 
 impl Attached<'_> {
+    /// The address that the file gives the machine at it.
+    pub fn mac(&self) -> Option<[u8; 6]> {
+        self.mac
+    }
+
+    /// The only IPv4 address it may send from.
+    pub fn ip(&self) -> Option<Ipv4Addr> {
+        self.ip
+    }
+
     /// Memory, kick, wake.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
         [self.access.memory.as_fd(), self.access.kick.as_fd(), self.access.wake.as_fd()]
@@ -402,6 +415,7 @@ impl Daemon {
             return Err(format!("somebody is attached to port {name}"));
         }
         let config = port.config.clone();
+        let (mac, ip) = (config.mac, config.access.address);
         let access = self
             .remote
             .run(move |engine| -> io::Result<shm::Access> {
@@ -414,7 +428,7 @@ impl Daemon {
             .map_err(|e| e.to_string())?;
         port.attached = true;
         info!(port = name, "port attached");
-        Ok(Attached { daemon: self, name: name.to_owned(), id: port.id, access })
+        Ok(Attached { daemon: self, name: name.to_owned(), id: port.id, access, mac, ip })
     }
 
     /// Reads the file again and does what differs.

@@ -156,6 +156,10 @@ impl Stream {
     pub fn is_closing(&self) -> bool {
         self.closing
     }
+    /// The number that who opened it has given it.
+    pub fn connection(&self) -> u32 {
+        self.connection
+    }
     /// How it ended.
     pub fn end(&self) -> End {
         self.end
@@ -167,6 +171,17 @@ impl Stream {
     /// Bytes sent, and received, since it was opened.
     pub fn bytes(&self) -> (u64, u64) {
         (self.sent, self.received)
+    }
+    /// Bytes that the other end takes beyond those that were sent.
+    pub fn room(&self) -> u64 {
+        if self.state == State::Open { self.may_send - self.sent } else { 0 }
+    }
+    /// A segment that says nothing new: of one end that has the connection it changes nothing, one that has it no more
+    /// [refuses](Stream::refuse) it.
+    pub fn probe(&self) -> Option<Segment> {
+        let (offset, limit) = (self.sent as u32, self.received as u32);
+        let probe = Segment { connection: self.connection, offset, limit, ..Segment::default() };
+        (self.state == State::Open && self.due == Flags::default()).then_some(probe)
     }
     /// Bytes that were written and not sent.
     pub fn pending(&self) -> u64 {

@@ -179,6 +179,30 @@ fn what_may_not_be_ends_it() {
     assert_eq!(sent, u64::from(BUFFER));
 }
 
+#[test]
+fn a_probe_changes_nothing_and_finds_out_whether_there_is_still_somebody() {
+    assert!(Stream::connect(7, BUFFER).probe().is_none(), "not before it is open");
+    let (mut a, mut b) = open();
+    for bytes in [0, 1_000, 10_000] {
+        a.write(bytes);
+        exchange(&mut a, &mut b);
+        b.read(u64::MAX);
+        exchange(&mut a, &mut b);
+        let probes = [a.probe().unwrap(), b.probe().unwrap()];
+        let before = (a.room(), b.room(), a.bytes(), b.bytes());
+        let heard = [b.receive(&probes[0]).unwrap(), a.receive(&probes[1]).unwrap()];
+        assert!(heard.iter().all(|h| !h.writable && !h.closed && h.fresh == 0));
+        assert_eq!((a.room(), b.room(), a.bytes(), b.bytes()), before);
+        assert!(a.poll_transmit(1_000).is_none() && b.poll_transmit(1_000).is_none(), "nothing to answer");
+    }
+    assert_eq!(Stream::refuse(&a.probe().unwrap()).unwrap().flags, Flags::RESET);
+    b.close();
+    exchange(&mut a, &mut b);
+    assert!(b.receive(&a.probe().unwrap()).is_some_and(|heard| !heard.closed), "half closed is not gone");
+    a.abort();
+    assert!(a.probe().is_none());
+}
+
 /// Streams both ways with buffers, segments and habits of any kind, through the point where numbers wrap.
 fn any_conversation(seed: u64) {
     let mut random = Rng::from_words(&[seed, 3]);

@@ -1,0 +1,281 @@
+//! From an address to a connection.
+
+use crate::environment::wanted;
+use crate::sock::{Kind, Sock, adopt, adopt_datagram, can_be_light, present};
+use crate::{address, answer, kernel, number, options, process, table};
+use libc::{c_int, c_void, sockaddr, socklen_t};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    if table::is_light(fd) {
+        return answer(Err(libc::EINVAL)) as c_int;
+    }
+    // SAFETY: the caller's address.
+    let light = unsafe { address::read(to, len) }.zip(wanted()).filter(|(to, wanted)| wanted.is_own(*to.ip()));
+    if let Some((to, wanted)) = light
+        && let Some(is_stream) = can_be_light(fd)
+    {
+        let at = SocketAddrV4::new(wanted.address, to.port());
+        let bound = if is_stream { adopt(fd, true, Kind::Bound(at)) } else { adopt_datagram(fd, wanted, to.port()) };
+        return answer(bound.map(|_| 0)) as c_int;
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { kernel::bind(fd, to, len) }
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    let Some(sock) = table::get(fd) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { kernel::listen(fd, backlog) };
+    };
+    answer(begin_to_listen(&sock, backlog).map(|()| 0)) as c_int
+}
+
+fn begin_to_listen(sock: &Arc<Sock>, backlog: c_int) -> Result<(), i32> {
+    let backlog = backlog.max(0) as usize;
+    match &sock.kind {
+        Kind::Bound(at) if sock.is_stream => {
+            let host = process::host(wanted().ok_or(libc::ENETDOWN)?)?;
+            let listener = host.listen(at.port(), backlog).map_err(|e| number(&e))?;
+            let at = listener.local_addr();
+            sock.become_kind(Kind::Listener(listener, at));
+            Ok(())
+        }
+        Kind::Listener(listener, _) => {
+            listener.set_backlog(backlog);
+            Ok(())
+        }
+        Kind::Attempts(_) => Ok(()),
+        Kind::Bound(_) | Kind::Datagram(_) => Err(libc::EOPNOTSUPP),
+        Kind::Stream(_) | Kind::Foreign => Err(libc::EINVAL),
+    }
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { accept4(fd, from, len, 0) }
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    let Some(sock) = table::get(fd) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { kernel::accept4(fd, from, len, flags) };
+    };
+    let accepted = next_connection(&sock).and_then(|stream| {
+        let peer = stream.peer_addr();
+        present(stream, flags).map(|fd| (fd, peer))
+    });
+    match accepted {
+        Ok((fd, peer)) => {
+            // SAFETY: the caller's room.
+            unsafe { address::write(peer, from, len) };
+            fd
+        }
+        Err(e) => answer(Err(e)) as c_int,
+    }
+}
+
+fn next_connection(sock: &Sock) -> Result<light::TcplightStream, i32> {
+    match &sock.kind {
+        Kind::Listener(listener, _) if !sock.ends.diverted.load(Ordering::Relaxed) => sock
+            .patiently(sock.may_wait(0), libc::POLLIN, || {
+                if sock.ends.diverted.load(Ordering::Relaxed) {
+                    // Another thread has forked.
+                    return Err(std::io::Error::from_raw_os_error(libc::EINTR));
+                }
+                listener.accept()
+            })
+            .map(|(stream, _)| stream),
+        Kind::Listener(..) | Kind::Attempts(_) => {
+            let next = || sock.ends.next_attempt().map_err(std::io::Error::from_raw_os_error);
+            let attempt = sock.patiently(sock.may_wait(0), libc::POLLIN, next)?;
+            let host = process::host(wanted().ok_or(libc::ENETDOWN)?)?;
+            host.take_attempt(attempt).map_err(|e| number(&e))
+        }
+        Kind::Bound(_) | Kind::Stream(_) => Err(libc::EINVAL),
+        Kind::Datagram(_) | Kind::Foreign => Err(libc::EOPNOTSUPP),
+    }
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: the caller's address.
+    let address = unsafe { address::read(to, len) };
+    let sock = table::get(fd);
+    let light = address.zip(wanted()).filter(|(to, wanted)| wanted.reaches(*to.ip()));
+    // SAFETY: the caller's arguments, for a socket that is the kernel's.
+    let of_kernel = || unsafe { kernel::connect(fd, to, len) };
+    let connected = match (sock, light) {
+        (Some(sock), light) => connect_light(&sock, light.map(|(to, _)| to)),
+        (None, None) => return of_kernel(),
+        (None, Some((to, wanted))) => {
+            let sock = match can_be_light(fd) {
+                None => return of_kernel(),
+                Some(true) => adopt(fd, true, Kind::Bound(SocketAddrV4::new(wanted.address, 0))),
+                Some(false) => adopt_datagram(fd, wanted, 0),
+            };
+            sock.and_then(|sock| connect_light(&sock, Some(to)))
+        }
+    };
+    answer(connected.map(|()| 0)) as c_int
+}
+
+fn connect_light(sock: &Arc<Sock>, to: Option<SocketAddrV4>) -> Result<(), i32> {
+    let to = to.ok_or(libc::ENETUNREACH);
+    match &sock.kind {
+        Kind::Datagram(datagram) => {
+            datagram.connect(to.ok());
+            Ok(())
+        }
+        Kind::Bound(at) if sock.is_stream => {
+            let host = process::host(wanted().ok_or(libc::ENETDOWN)?)?;
+            let port = (at.port() != 0).then_some(at.port());
+            let stream = host.connect_from(port, to?).map_err(|e| number(&e))?;
+            let sock = sock.become_kind(Kind::Stream(stream));
+            if !sock.may_wait(0) {
+                sock.options.connecting.store(true, Ordering::Relaxed);
+                return Err(libc::EINPROGRESS);
+            }
+            finish_connect(&sock)
+        }
+        Kind::Stream(stream) if stream.is_opening() => {
+            if sock.may_wait(0) {
+                finish_connect(sock)
+            } else {
+                Err(libc::EALREADY)
+            }
+        }
+        // Whoever asks by `connect` what came of it is told so, once.
+        Kind::Stream(_) if sock.options.connecting.swap(false, Ordering::Relaxed) => finish_connect(sock),
+        Kind::Stream(_) => Err(libc::EISCONN),
+        _ => Err(libc::EOPNOTSUPP),
+    }
+}
+
+/// Waits until a stream is open, or was refused.
+fn finish_connect(sock: &Sock) -> Result<(), i32> {
+    let Kind::Stream(stream) = &sock.kind else { return Ok(()) };
+    let opened = || match stream.is_opening() {
+        true => Err(std::io::ErrorKind::WouldBlock.into()),
+        false => stream.take_error().map_or(Ok(()), Err),
+    };
+    match sock.patiently(true, libc::POLLOUT, opened) {
+        Err(libc::EAGAIN) => Err(libc::EINPROGRESS),
+        done => done,
+    }
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let Some(sock) = table::get(fd) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { kernel::shutdown(fd, how) };
+    };
+    let done = match (how, &sock.kind) {
+        (libc::SHUT_RD, Kind::Stream(stream)) => stream.shutdown(Shutdown::Read).map_err(|e| number(&e)),
+        (libc::SHUT_WR, Kind::Stream(stream)) => stream.shutdown(Shutdown::Write).map_err(|e| number(&e)),
+        (libc::SHUT_RDWR, Kind::Stream(stream)) => stream.shutdown(Shutdown::Both).map_err(|e| number(&e)),
+        (libc::SHUT_RD | libc::SHUT_RDWR, Kind::Datagram(datagram)) => {
+            datagram.shutdown_read();
+            Ok(())
+        }
+        (libc::SHUT_WR, Kind::Datagram(_)) => Ok(()),
+        (libc::SHUT_RD..=libc::SHUT_RDWR, Kind::Foreign) => Err(libc::EOPNOTSUPP),
+        (libc::SHUT_RD..=libc::SHUT_RDWR, _) => Err(libc::ENOTCONN),
+        _ => Err(libc::EINVAL),
+    };
+    answer(done.map(|()| 0)) as c_int
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockname(fd: c_int, into: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    let Some(sock) = table::get(fd) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { kernel::getsockname(fd, into, len) };
+    };
+    let own = match &sock.kind {
+        Kind::Bound(at) | Kind::Listener(_, at) | Kind::Attempts(at) => *at,
+        Kind::Stream(stream) => stream.local_addr(),
+        Kind::Datagram(datagram) => datagram.local_addr(),
+        Kind::Foreign => SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
+    };
+    // SAFETY: the caller's room.
+    unsafe { address::write(own, into, len) };
+    0
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getpeername(fd: c_int, into: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    let Some(sock) = table::get(fd) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { kernel::getpeername(fd, into, len) };
+    };
+    let peer = match &sock.kind {
+        // One that is gone was connected to somebody, too, whom servers like to log.
+        Kind::Stream(stream) if !stream.is_opening() => Some(stream.peer_addr()),
+        Kind::Datagram(datagram) => datagram.peer_addr(),
+        _ => None,
+    };
+    let Some(peer) = peer else { return answer(Err(libc::ENOTCONN)) as c_int };
+    // SAFETY: the caller's room.
+    unsafe { address::write(peer, into, len) };
+    0
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    into: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    let Some(sock) = table::get(fd) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { kernel::getsockopt(fd, level, name, into, len) };
+    };
+    // SAFETY: the caller's room.
+    answer(unsafe { options::get(&sock, level, name, into, len) }) as c_int
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    let Some(sock) = table::get(fd) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { kernel::setsockopt(fd, level, name, value, len) };
+    };
+    // SAFETY: the caller's value.
+    answer(unsafe { options::set(&sock, level, name, value, len) }) as c_int
+}

@@ -1,0 +1,205 @@
+//! The pair of kernel sockets a light socket stands on, and how what it is ready for is shown in it.
+//!
+//! The program has one end. A byte for it makes that readable; bytes from it that nobody takes make it not writable; when the
+//! other end is shut, it says so. That is done only while somebody looks: those in `epoll` always, others while they wait.
+
+use crate::kernel::errno;
+use crate::{fail, kernel};
+use light::Ready;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes by which the program's end is not writable: more than a quarter of the smallest send buffer there is.
+const FILLING: [u8; 1024] = [0; 1024];
+/// The library's descriptors are from here on, where the process may have so many: small numbers are the program's, above all
+/// those below 1024, which `select` takes.
+const HIGH: i32 = 1024;
+
+/// Both ends, with a copy of the program's.
+#[derive(Debug)]
+pub struct Ends {
+    own: OwnedFd,
+    app: OwnedFd,
+    /// Whether calls of the program that would wait fail instead.
+    pub nonblocking: AtomicBool,
+    /// Whether the program's end carries attempts to connect.
+    pub diverted: AtomicBool,
+    shown: Mutex<Shown>,
+}
+
+#[derive(Debug, Default)]
+struct Shown {
+    latest: Ready,
+    readable: bool,
+    full: bool,
+    ended: bool,
+    hung_up: bool,
+    /// Who waits, and whether it is in `epoll`, where each arrival counts.
+    lookers: u32,
+    always: bool,
+    edge: bool,
+    news: u32,
+}
+
+impl Ends {
+    /// A new pair.
+    pub fn new() -> Result<Arc<Ends>, i32> {
+        let mut fds = [0; 2];
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+        // SAFETY: room for two descriptors.
+        if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) } != 0 {
+            return Err(errno());
+        }
+        // SAFETY: descriptors that are nobody else's.
+        let [own, app] = fds.map(|fd| high(unsafe { OwnedFd::from_raw_fd(fd) }));
+        let least: i32 = 1;
+        // SAFETY: an option of this type; without it no more than time is lost.
+        unsafe {
+            let value = (&raw const least).cast();
+            kernel::setsockopt(app.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, value, size_of::<i32>() as u32);
+        }
+        let (nonblocking, diverted) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Arc::new(Ends { own, app, nonblocking, diverted, shown: Mutex::default() }))
+    }
+
+    /// The library's copy of the program's end.
+    pub fn app(&self) -> RawFd {
+        self.app.as_raw_fd()
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Told by the light socket what it is ready for.
+    pub fn on_ready(&self, ready: Ready) {
+        let mut shown = self.shown();
+        shown.latest = ready;
+        self.show(&mut shown);
+    }
+
+    /// Whoever called is going to wait for the program's end.
+    pub fn look(&self) {
+        let mut shown = self.shown();
+        shown.lookers += 1;
+        self.show(&mut shown);
+    }
+
+    /// It does not any more.
+    pub fn look_away(&self) {
+        self.shown().lookers -= 1;
+    }
+
+    /// From now on somebody always looks.
+    pub fn look_always(&self, edge: bool) {
+        let mut shown = self.shown();
+        shown.always = true;
+        shown.edge |= edge;
+        self.show(&mut shown);
+    }
+
+    /// From now on the program's end carries attempts to connect, which wake whoever waits for it.
+    pub fn divert(&self) {
+        let _shown = self.shown();
+        if !self.diverted.swap(true, Ordering::Relaxed) {
+            drain(self.app.as_raw_fd());
+        }
+    }
+
+    fn show(&self, shown: &mut Shown) {
+        if (shown.lookers == 0 && !shown.always) || self.diverted.load(Ordering::Relaxed) {
+            return;
+        }
+        let ready = shown.latest;
+        let (own, app) = (self.own.as_raw_fd(), self.app.as_raw_fd());
+        let news = std::mem::replace(&mut shown.news, ready.news) != ready.news;
+        if ready.readable && (!shown.readable || (shown.edge && news)) {
+            put(own, &[0]);
+            shown.readable = true;
+        } else if !ready.readable && shown.readable {
+            drain(app);
+            shown.readable = false;
+        }
+        if ready.writable && shown.full {
+            drain(own);
+            shown.full = false;
+        } else if !ready.writable && !shown.full {
+            put(app, &FILLING);
+            shown.full = true;
+        }
+        if ready.peer_closed && !std::mem::replace(&mut shown.ended, true) {
+            // SAFETY: a descriptor of ours.
+            unsafe { kernel::shutdown(own, libc::SHUT_WR) };
+        }
+        if ready.closed && !std::mem::replace(&mut shown.hung_up, true) {
+            // SAFETY: as above.
+            unsafe { kernel::shutdown(own, libc::SHUT_RDWR) };
+        }
+    }
+
+    /// Waits until the light socket is ready for one of `events`, or for so many milliseconds.
+    pub fn wait(&self, events: i16, milliseconds: i32) -> Result<(), i32> {
+        self.look();
+        let mut fd = libc::pollfd { fd: self.app.as_raw_fd(), events, revents: 0 };
+        // SAFETY: one entry of ours.
+        let polled = unsafe { kernel::poll(&raw mut fd, 1, milliseconds) };
+        let why = errno();
+        self.look_away();
+        match polled {
+            0 => Err(libc::EAGAIN),
+            1.. => Ok(()),
+            _ => Err(why),
+        }
+    }
+
+    /// The next attempt to connect in the program's end.
+    pub fn next_attempt(&self) -> Result<light::Attempt, i32> {
+        let mut bytes = [0; light::Attempt::BYTES];
+        // SAFETY: room of ours.
+        let got =
+            unsafe { kernel::recv(self.app.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
+        match got {
+            // The process that listened is gone.
+            0 => Err(libc::EINVAL),
+            n if n == bytes.len() as isize => Ok(light::Attempt::from_bytes(&bytes)),
+            0.. => Err(libc::ECONNABORTED),
+            _ => Err(errno()),
+        }
+    }
+
+    /// Puts an attempt to connect into the program's end; whether there was room.
+    pub fn put_attempt(&self, attempt: light::Attempt) -> bool {
+        put(self.own.as_raw_fd(), &attempt.to_bytes()) == light::Attempt::BYTES as isize
+    }
+}
+
+/// A descriptor with a number that is not in a program's way.
+fn high(fd: OwnedFd) -> OwnedFd {
+    // SAFETY: a descriptor of ours; the copy is nobody else's.
+    unsafe {
+        match kernel::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH as usize) {
+            copy if copy >= 0 => OwnedFd::from_raw_fd(copy),
+            _ => fd,
+        }
+    }
+}
+
+fn put(fd: RawFd, bytes: &[u8]) -> isize {
+    // SAFETY: bytes of ours.
+    unsafe { kernel::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
+}
+
+fn drain(fd: RawFd) {
+    let mut bytes = [0u8; 2048];
+    // SAFETY: room of ours.
+    while unsafe { kernel::recv(fd, bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) } == 2048 {}
+}
+
+/// Keeps the error number of the caller through something that may set it.
+pub fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
+    let before = errno();
+    let answer = f();
+    fail(before);
+    answer
+}

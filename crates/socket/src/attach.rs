@@ -1,0 +1,93 @@
+//! Attaching to a port in shared memory of a running switch, over its control socket (`docs/switch.md`).
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use serde_json::{Value, json};
+use sluicenet_dataplane::shm;
+use sluicenet_wire::ethernet::MacAddress;
+use std::io::{self, ErrorKind, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A port in shared memory of a running switch, for as long as this value lives.
+#[derive(Debug)]
+pub struct Attachment {
+    /// Its memory, and what wakes whom.
+    pub access: shm::Access,
+    /// The address that the switch's file gives the port.
+    pub mac: Option<MacAddress>,
+    /// The only IPv4 address it may send from.
+    pub ip: Option<Ipv4Addr>,
+    connection: Option<UnixStream>,
+}
+
+impl Attachment {
+    /// A port of a switch in this process.
+    pub fn local(access: shm::Access, mac: Option<MacAddress>) -> Attachment {
+        Attachment { access, mac, ip: None, connection: None }
+    }
+
+    /// What is closed when the switch ends.
+    pub fn connection(&self) -> Option<BorrowedFd<'_>> {
+        self.connection.as_ref().map(AsFd::as_fd)
+    }
+}
+
+/// Attaches to a port in shared memory.
+///
+/// # Errors
+/// When nobody answers at `path`, there is no such port, or somebody is attached.
+pub fn attach(path: &Path, name: &str) -> io::Result<Attachment> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    (&mut &stream).write_all(format!("{}\n", json!({"op": "attach", "name": name})).as_bytes())?;
+    let mut answer = vec![0; 1 << 16];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let into = &mut [IoSliceMut::new(&mut answer)];
+    let got = rustix::net::recvmsg(&stream, into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?.bytes;
+    let mut fds: Vec<OwnedFd> = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    let not_an_answer = || io::Error::new(ErrorKind::InvalidData, "not the answer of a switch");
+    let answer: Value = serde_json::from_slice(&answer[..got]).map_err(|_| not_an_answer())?;
+    if let Some(text) = answer["error"].as_str() {
+        return Err(io::Error::other(text.to_owned()));
+    }
+    let [memory, kick, wake] = <[OwnedFd; 3]>::try_from(fds).map_err(|_| not_an_answer())?;
+    let mac = answer["mac"].as_str().map(|text| parse_mac(text).ok_or_else(not_an_answer)).transpose()?;
+    let ip = answer["ip"].as_str().map(|text| text.parse().map_err(|_| not_an_answer())).transpose()?;
+    Ok(Attachment { access: shm::Access { memory, kick, wake }, mac, ip, connection: Some(stream) })
+}
+
+/// Six bytes in hexadecimal with colons between them.
+fn parse_mac(text: &str) -> Option<MacAddress> {
+    let mut bytes = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut bytes {
+        *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
+    }
+    parts.next().is_none().then_some(MacAddress(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mac_address_in_text() {
+        assert_eq!(parse_mac("02:00:00:00:0a:ff"), Some(MacAddress([2, 0, 0, 0, 10, 255])));
+        for bad in ["", "02:00:00:00:0a", "02:00:00:00:0a:ff:00", "02:00:00:00:0a:1ff", "zz:00:00:00:00:00"] {
+            assert_eq!(parse_mac(bad), None, "{bad}");
+        }
+    }
+}

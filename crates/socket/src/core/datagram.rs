@@ -1,0 +1,301 @@
+//! Datagrams that are not lost: a socket without room holds back what comes behind, and so, in time, who sends it.
+
+use super::receive::Taken;
+use super::{Core, Socket, Waiting};
+use crate::Ready;
+use rustix::io::Errno;
+use sluicenet_wire::checksum::PseudoHeader;
+use sluicenet_wire::ethernet::{self, MacAddress};
+use sluicenet_wire::{ipv4, udp};
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Instant;
+
+/// What a datagram counts in its socket's buffer besides its bytes.
+const OVERHEAD: usize = 64;
+
+/// A datagram with who sent it.
+type Received = (SocketAddrV4, Box<[u8]>);
+
+pub(crate) struct Datagram {
+    pub port: u16,
+    pub waiting: Waiting,
+    pub starved: bool,
+    pub peer: Option<SocketAddrV4>,
+    pub error: Option<Errno>,
+    pub shut_read: bool,
+    news: u32,
+    queue: VecDeque<Received>,
+    bytes: usize,
+    /// Its program has not read for too long: what comes is lost.
+    stalled: bool,
+}
+
+impl Datagram {
+    pub fn ready(&self) -> Ready {
+        Ready {
+            readable: !self.queue.is_empty() || self.error.is_some() || self.shut_read,
+            writable: !self.starved,
+            error: self.error.is_some(),
+            news: self.news,
+            ..Ready::default()
+        }
+    }
+
+    fn put(&mut self, from: SocketAddrV4, payload: &[u8]) {
+        self.news = self.news.wrapping_add(1);
+        self.bytes += payload.len() + OVERHEAD;
+        self.queue.push_back((from, payload.into()));
+    }
+
+    /// The length of what is read next.
+    pub fn next_len(&self) -> Option<usize> {
+        self.queue.front().map(|(_, payload)| payload.len())
+    }
+}
+
+/// A frame that its socket has no room for, and since when.
+pub(super) struct Held {
+    frame: Vec<u8>,
+    since: Instant,
+}
+
+impl Core {
+    /// Takes a port for datagrams, or one that is free with 0; returns the socket. Sockets that are connected leave their port to
+    /// another one, for those who are not (as servers do that have a socket for each client).
+    pub fn bind(&mut self, port: u16) -> io::Result<usize> {
+        self.check()?;
+        let port = match port {
+            0 => self.free_port(|core, port| !core.datagram_ports.contains_key(&port))?,
+            port => port,
+        };
+        if self.datagrams_at(port).any(|(_, datagram)| datagram.peer.is_none()) {
+            return Err(Errno::ADDRINUSE.into());
+        }
+        let datagram = Datagram {
+            port,
+            waiting: Waiting::default(),
+            starved: false,
+            peer: None,
+            error: None,
+            shut_read: false,
+            news: 0,
+            queue: VecDeque::new(),
+            bytes: 0,
+            stalled: false,
+        };
+        let id = self.datagrams.insert(datagram);
+        self.datagram_ports.entry(port).or_default().push(id);
+        Ok(id)
+    }
+
+    pub fn datagram_mut(&mut self, id: usize) -> &mut Datagram {
+        self.datagrams.get_mut(id).expect("held by its handle")
+    }
+
+    fn datagrams_at(&self, port: u16) -> impl Iterator<Item = (usize, &Datagram)> {
+        let ids = self.datagram_ports.get(&port).into_iter().flatten();
+        ids.filter_map(|&id| Some((id, self.datagrams.get(id)?)))
+    }
+
+    /// The socket for datagrams from there to a port: the one that is connected to it, or else one that is to nobody.
+    fn datagram_for(&self, from: SocketAddrV4, port: u16) -> Option<usize> {
+        let readers = || self.datagrams_at(port).filter(|(_, datagram)| !datagram.shut_read);
+        let connected = readers().find(|(_, datagram)| datagram.peer == Some(from));
+        connected.or_else(|| readers().find(|(_, datagram)| datagram.peer.is_none())).map(|(id, _)| id)
+    }
+
+    /// The program has done with a socket; what it did not read is gone with it.
+    pub fn unbind(&mut self, id: usize) {
+        if let Some(datagram) = self.datagrams.remove(id)
+            && let Some(ids) = self.datagram_ports.get_mut(&datagram.port)
+        {
+            ids.retain(|&other| other != id);
+            if ids.is_empty() {
+                self.datagram_ports.remove(&datagram.port);
+            }
+        }
+        self.unpark();
+        self.rouse();
+    }
+
+    /// The program reads no more.
+    pub fn shut_datagram(&mut self, id: usize) {
+        let datagram = self.datagram_mut(id);
+        datagram.shut_read = true;
+        datagram.queue.clear();
+        datagram.bytes = 0;
+        self.unpark();
+        self.touch(Socket::Datagram(id));
+        self.rouse();
+    }
+
+    pub(super) fn on_datagram(&mut self, ip: &ipv4::Repr, bytes: &[u8]) -> Taken {
+        let pseudo = PseudoHeader { source: ip.source, destination: ip.destination };
+        let Ok((header, payload)) = udp::Repr::parse(bytes, &pseudo) else {
+            self.counters.malformed += 1;
+            return Taken::Done;
+        };
+        let from = SocketAddrV4::new(ip.source, header.source_port);
+        let room = self.config.datagram_buffer as usize;
+        let Some(id) = self.datagram_for(from, header.destination_port) else {
+            self.counters.no_socket += 1;
+            return Taken::Done;
+        };
+        let datagram = self.datagram_mut(id);
+        if datagram.bytes + payload.len() + OVERHEAD > room && !datagram.queue.is_empty() {
+            if !datagram.stalled {
+                return Taken::NoRoom;
+            }
+            self.counters.stalled += 1;
+            return Taken::Done;
+        }
+        datagram.put(from, payload);
+        self.touch(Socket::Datagram(id));
+        Taken::Done
+    }
+
+    /// Keeps a frame that its socket has no room for.
+    pub(super) fn hold(&mut self, frame: &[u8]) {
+        self.held = Some(Held { frame: frame.to_vec(), since: self.now });
+        self.rouse();
+    }
+
+    /// Tries again what is held back; whether nothing is any more.
+    pub(super) fn retry_held(&mut self) -> bool {
+        let Some(held) = self.held.take() else { return true };
+        if self.take(&held.frame) == Taken::Done {
+            return true;
+        }
+        if self.config.stall.is_some_and(|stall| self.now.duration_since(held.since) >= stall) {
+            self.give_up_on(&held.frame);
+            self.take(&held.frame);
+            return true;
+        }
+        self.held = Some(held);
+        false
+    }
+
+    /// When the frame that is held back is given up.
+    pub(super) fn held_until(&self) -> Option<Instant> {
+        Some(self.held.as_ref()?.since + self.config.stall?)
+    }
+
+    /// The socket that a frame is for loses what comes until its program reads.
+    fn give_up_on(&mut self, frame: &[u8]) {
+        let at = ethernet::HEADER_LEN;
+        if let Ok((ip, bytes)) = ipv4::Repr::parse(&frame[at..])
+            && let Some(&[s0, s1, d0, d1]) = bytes.first_chunk()
+            && let from = SocketAddrV4::new(ip.source, u16::from_be_bytes([s0, s1]))
+            && let Some(id) = self.datagram_for(from, u16::from_be_bytes([d0, d1]))
+        {
+            self.datagram_mut(id).stalled = true;
+        }
+    }
+
+    /// The next datagram of a socket; `None` when there is none. With `peek` it stays.
+    pub fn receive_from(
+        &mut self,
+        id: usize,
+        into: &mut [io::IoSliceMut<'_>],
+        peek: bool,
+    ) -> Option<io::Result<(usize, SocketAddrV4)>> {
+        let datagram = self.datagram_mut(id);
+        if let Some(error) = datagram.error.take() {
+            return Some(Err(error.into()));
+        }
+        let Some((from, payload)) = datagram.queue.front() else {
+            if datagram.shut_read {
+                return Some(Ok((0, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))));
+            }
+            return if self.down { Some(Err(Errno::NETDOWN.into())) } else { None };
+        };
+        let (mut at, from, len) = (0, *from, payload.len());
+        for slice in into {
+            let part = slice.len().min(len - at);
+            slice[..part].copy_from_slice(&payload[at..at + part]);
+            at += part;
+        }
+        if !peek {
+            datagram.bytes -= len + OVERHEAD;
+            datagram.queue.pop_front();
+            datagram.stalled = false;
+            self.touch(Socket::Datagram(id));
+            self.unpark();
+            if self.held.is_some() {
+                self.rouse();
+            }
+        }
+        Some(Ok((len, from)))
+    }
+
+    /// Who sends has to wait for a socket of this host, or for a neighbour's address.
+    fn park(&mut self, id: usize) {
+        if !std::mem::replace(&mut self.datagram_mut(id).starved, true) {
+            self.parked.push(id);
+            self.touch(Socket::Datagram(id));
+        }
+    }
+
+    /// Whoever was parked may try again.
+    pub(super) fn unpark(&mut self) {
+        for id in std::mem::take(&mut self.parked) {
+            if let Some(datagram) = self.datagrams.get_mut(id) {
+                datagram.starved = false;
+                self.touch(Socket::Datagram(id));
+            }
+        }
+    }
+
+    /// Sends a datagram; `None` when it has to wait for a buffer, or for the neighbour's address.
+    pub fn send_to(&mut self, id: usize, to: SocketAddrV4, slices: &[io::IoSlice<'_>]) -> Option<io::Result<usize>> {
+        if let Err(e) = self.check() {
+            return Some(Err(e));
+        }
+        let port = self.datagram_mut(id).port;
+        if let Some(error) = self.datagram_mut(id).error.take() {
+            return Some(Err(error.into()));
+        }
+        let len: usize = slices.iter().map(|slice| slice.len()).sum();
+        if len + udp::HEADER_LEN + ipv4::HEADER_LEN > usize::from(self.config.mtu) {
+            return Some(Err(Errno::MSGSIZE.into()));
+        }
+        if !self.config.reaches(*to.ip()) || to.ip().is_multicast() || to.ip().is_broadcast() {
+            return Some(Err(Errno::NETUNREACH.into()));
+        }
+        if to.ip().is_unspecified() || to.port() == 0 {
+            return Some(Err(Errno::INVAL.into()));
+        }
+        let headers = ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_LEN;
+        let mut frame = vec![0; headers];
+        slices.iter().for_each(|slice| frame.extend_from_slice(slice));
+        let pseudo = PseudoHeader { source: self.config.address, destination: *to.ip() };
+        let header = udp::Repr { source_port: port, destination_port: to.port() };
+        header.emit(&mut frame[ethernet::HEADER_LEN + ipv4::HEADER_LEN..], Some(&pseudo));
+        if *to.ip() == self.config.address {
+            self.put_headers(&mut frame, self.mac, *to.ip(), ipv4::Protocol::UDP, udp::HEADER_LEN + len);
+            if self.take(&frame) == Taken::NoRoom {
+                self.park(id);
+                return None;
+            }
+            return Some(Ok(len));
+        }
+        let mac = match self.resolve(*to.ip()) {
+            Ok(mac) => mac,
+            Err(e) => return Some(Err(e)),
+        };
+        let destination = mac.unwrap_or(MacAddress::BROADCAST);
+        self.put_headers(&mut frame, destination, *to.ip(), ipv4::Protocol::UDP, udp::HEADER_LEN + len);
+        if mac.is_none() {
+            if !self.wait_for_neighbour(*to.ip(), id, frame) {
+                self.park(id);
+                return None;
+            }
+        } else if !self.has_buffers() || !self.send_frame(destination, &[&frame]) {
+            self.starve(Socket::Datagram(id));
+            return None;
+        }
+        Some(Ok(len))
+    }
+}

@@ -1,0 +1,420 @@
+//! What a host is and does, without threads: its port, who its neighbours are, its sockets. Whoever calls holds the host's lock.
+//!
+//! Bytes that a program sends go into the switch's buffers at once or not at all, so that nothing waits here to be sent but what the
+//! host itself has to say (limits, ends, refusals), each of which is a state of its stream. What comes is taken in by whoever
+//! finds it there, the host's thread or one that wants to read.
+
+mod conn;
+mod datagram;
+mod listen;
+mod neighbour;
+mod receive;
+mod slab;
+mod timers;
+
+use crate::config::Config;
+use conn::{Conn, Key};
+use datagram::Datagram;
+use listen::Listener;
+pub use listen::{Attempt, Divert};
+use neighbour::Neighbour;
+use rustix::io::Errno;
+use slab::Slab;
+use sluicenet_dataplane::port::BrokenPort;
+use sluicenet_dataplane::shm::Client;
+use sluicenet_proto::transport::tcplight::Segment;
+use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
+use sluicenet_wire::{ipv4, tcplight};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar};
+use std::time::Instant;
+
+/// Buffers that streams' data and datagrams leave for what the host has to say itself.
+const RESERVE: u32 = 8;
+/// The smallest port a host can work with.
+pub(crate) const BUFFERS_MIN: u32 = 64;
+/// Refusals that wait for a buffer; whoever is not refused for want of one asks again.
+const REFUSALS_MAX: usize = 64;
+/// Ports that are chosen for who asks for none (as Linux has them).
+const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+
+/// Bytes of headers of a segment, with Ethernet's.
+const SEGMENT_HEADERS: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + tcplight::HEADER_LEN;
+
+/// What happened to frames that no socket got, and to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames taken in.
+    pub received: u64,
+    /// Frames given to the switch.
+    pub sent: u64,
+    /// Cut short, with a header that contradicts itself, or of a kind that is nothing to a host.
+    pub malformed: u64,
+    /// For another host.
+    pub elsewhere: u64,
+    /// Segments of connections there are not, refused.
+    pub refused: u64,
+    /// Connections not accepted because too many waited to be, or there were too many.
+    pub overflows: u64,
+    /// Datagrams for ports without a socket, or not from whom the socket is connected to.
+    pub no_socket: u64,
+    /// Datagrams lost at sockets whose programs had not read for too long.
+    pub stalled: u64,
+    /// Streams that ended because the other host did not answer any more.
+    pub dead: u64,
+    /// Datagrams that were sent to addresses nobody answered for.
+    pub unresolved: u64,
+}
+
+/// Who waits at a socket, and who is told.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    pub changed: Arc<Condvar>,
+    pub waiters: u32,
+    pub watch: Option<crate::Watch>,
+    last: crate::Ready,
+    touched: bool,
+}
+
+/// A socket by what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Socket {
+    Stream(usize),
+    Listener(u16),
+    Datagram(usize),
+}
+
+pub(crate) struct Core {
+    pub config: Config,
+    pub mac: MacAddress,
+    pub now: Instant,
+    pub counters: Counters,
+    /// Why nothing goes any more.
+    pub down: bool,
+    client: Client,
+    kick: OwnedFd,
+    wake: OwnedFd,
+    scratch: Box<[u8]>,
+    conns: Slab<Conn>,
+    by_key: HashMap<Key, usize>,
+    /// Those this host opened, by who they go to and the port here.
+    outgoing: HashMap<(SocketAddrV4, u16), usize>,
+    listeners: HashMap<u16, Listener>,
+    datagrams: Slab<Datagram>,
+    datagram_ports: HashMap<u16, Vec<usize>>,
+    neighbours: HashMap<Ipv4Addr, Neighbour>,
+    /// When a host was last heard of, and last asked.
+    peers: HashMap<MacAddress, timers::Peer>,
+    /// Frames of this host to itself.
+    loopback: VecDeque<Vec<u8>>,
+    /// Streams that have something to say and had no buffer for it.
+    due: VecDeque<usize>,
+    refusals: VecDeque<(Key, Segment)>,
+    /// Sockets whose programs want to send and had no buffer for it.
+    starved: Vec<Socket>,
+    /// Datagram sockets whose programs want to send, and wait for a socket of this host or for a neighbour's address.
+    parked: Vec<usize>,
+    touched: Vec<Socket>,
+    /// A datagram that its socket has no room for; nothing behind it is taken in.
+    held: Option<datagram::Held>,
+    /// The host's thread has to look again: something has a deadline, or waits for buffers.
+    rouse: bool,
+    /// When timers were last looked at, and when they are next.
+    looked: Instant,
+    look_at: Instant,
+}
+
+impl Core {
+    pub fn new(client: Client, kick: OwnedFd, wake: OwnedFd, mac: MacAddress, config: Config) -> Core {
+        let now = Instant::now();
+        Core {
+            config,
+            mac,
+            now,
+            counters: Counters::default(),
+            down: false,
+            client,
+            kick,
+            wake,
+            scratch: vec![0; 2048].into_boxed_slice(),
+            conns: Slab::default(),
+            by_key: HashMap::new(),
+            outgoing: HashMap::new(),
+            listeners: HashMap::new(),
+            datagrams: Slab::default(),
+            datagram_ports: HashMap::new(),
+            neighbours: HashMap::new(),
+            peers: HashMap::new(),
+            loopback: VecDeque::new(),
+            due: VecDeque::new(),
+            refusals: VecDeque::new(),
+            starved: Vec::new(),
+            parked: Vec::new(),
+            touched: Vec::new(),
+            held: None,
+            rouse: false,
+            looked: now,
+            look_at: now,
+        }
+    }
+
+    /// An error where nothing goes any more.
+    pub fn check(&self) -> io::Result<()> {
+        if self.down { Err(Errno::NETDOWN.into()) } else { Ok(()) }
+    }
+
+    /// The socket of a caller, who holds it.
+    pub fn waiting(&mut self, socket: Socket) -> Option<&mut Waiting> {
+        match socket {
+            Socket::Stream(id) => self.conns.get_mut(id).map(|conn| &mut conn.waiting),
+            Socket::Listener(port) => self.listeners.get_mut(&port).map(|listener| &mut listener.waiting),
+            Socket::Datagram(id) => self.datagrams.get_mut(id).map(|datagram| &mut datagram.waiting),
+        }
+    }
+
+    /// What a socket is ready for.
+    pub fn ready(&self, socket: Socket) -> crate::Ready {
+        if self.down && !matches!(socket, Socket::Stream(_)) {
+            // Whatever is tried fails at once. (Streams are gone by themselves.)
+            return crate::Ready {
+                readable: true,
+                writable: true,
+                peer_closed: true,
+                closed: true,
+                error: true,
+                news: 0,
+            };
+        }
+        match socket {
+            Socket::Stream(id) => self.conns.get(id).map(Conn::ready),
+            Socket::Listener(port) => self.listeners.get(&port).map(Listener::ready),
+            Socket::Datagram(id) => self.datagrams.get(id).map(Datagram::ready),
+        }
+        .unwrap_or_default()
+    }
+
+    /// Has somebody told what a socket is ready for, now and whenever that changes; nobody any more with `None`.
+    pub fn set_watch(&mut self, socket: Socket, mut watch: Option<crate::Watch>) {
+        let ready = self.ready(socket);
+        if let Some(watch) = &mut watch {
+            watch(ready);
+        }
+        if let Some(waiting) = self.waiting(socket) {
+            (waiting.watch, waiting.last) = (watch, ready);
+        }
+    }
+
+    /// What a socket is ready for may have changed.
+    fn touch(&mut self, socket: Socket) {
+        if let Some(waiting) = self.waiting(socket)
+            && !std::mem::replace(&mut waiting.touched, true)
+        {
+            self.touched.push(socket);
+        }
+    }
+
+    /// The host's thread looks again, as soon as this call is over.
+    fn rouse(&mut self) {
+        self.rouse = true;
+    }
+
+    /// Who wanted to send and had no buffer is told when there are some.
+    fn starve(&mut self, socket: Socket) {
+        let starved = match socket {
+            Socket::Stream(id) => self.conns.get_mut(id).map(|conn| &mut conn.starved),
+            Socket::Datagram(id) => self.datagrams.get_mut(id).map(|datagram| &mut datagram.starved),
+            Socket::Listener(_) => None,
+        };
+        if let Some(starved) = starved
+            && !std::mem::replace(starved, true)
+        {
+            self.starved.push(socket);
+            self.touch(socket);
+            self.rouse();
+        }
+    }
+
+    /// Whether there are buffers for data.
+    fn has_buffers(&mut self) -> bool {
+        match self.client.sendable(RESERVE + 1) {
+            Ok(buffers) => buffers > RESERVE,
+            Err(BrokenPort) => {
+                self.fail();
+                false
+            }
+        }
+    }
+
+    /// Buffers there have to be before those who wait for some are told: a part of all, so that they are not told for each.
+    fn plenty(&self) -> u32 {
+        RESERVE + self.client.half() / 8
+    }
+
+    /// Sends a frame whose bytes are those of `parts`; whether there was a buffer.
+    fn send_frame(&mut self, to: MacAddress, parts: &[&[u8]]) -> bool {
+        if to == self.mac {
+            self.loopback.push_back(parts.concat());
+            return true;
+        }
+        match self.client.send_parts(parts) {
+            Ok(sent) => {
+                self.counters.sent += u64::from(sent);
+                sent
+            }
+            Err(BrokenPort) => {
+                self.fail();
+                false
+            }
+        }
+    }
+
+    /// Sends a segment with the bytes of `payload`; whether there was a buffer.
+    fn send_segment(&mut self, key: &Key, segment: &Segment, payload: &[&[u8]]) -> bool {
+        let mut headers = [0; SEGMENT_HEADERS];
+        let (front, back) = headers.split_at_mut(ethernet::HEADER_LEN + ipv4::HEADER_LEN);
+        self.put_headers(
+            front,
+            key.mac,
+            *key.peer.ip(),
+            tcplight::PROTOCOL,
+            tcplight::HEADER_LEN + segment.len as usize,
+        );
+        let header = tcplight::Repr {
+            source_port: key.local,
+            destination_port: key.peer.port(),
+            flags: segment.flags,
+            connection: segment.connection,
+            offset: segment.offset,
+            limit: segment.limit,
+        };
+        header.emit(back);
+        let mut parts: [&[u8]; conn::PARTS_MAX + 1] = [&[]; conn::PARTS_MAX + 1];
+        parts[0] = &headers;
+        parts[1..=payload.len()].copy_from_slice(payload);
+        self.send_frame(key.mac, &parts[..=payload.len()])
+    }
+
+    /// The headers of Ethernet and IPv4 in front of so many bytes.
+    fn put_headers(&self, into: &mut [u8], to: MacAddress, ip: Ipv4Addr, protocol: ipv4::Protocol, len: usize) {
+        let (frame, packet) = into.split_at_mut(ethernet::HEADER_LEN);
+        ethernet::Repr { destination: to, source: self.mac, ethertype: EtherType::IPV4 }.emit(frame);
+        ipv4::Repr {
+            source: self.config.address,
+            destination: ip,
+            protocol,
+            dscp: 0,
+            ecn: ipv4::Ecn::NotEct,
+            identification: 0,
+            dont_fragment: true,
+            ttl: 64,
+            payload_len: len as u16,
+        }
+        .emit(packet);
+    }
+
+    /// What every call ends with: the host's frames to itself, what had no buffer, the switch and whoever waits are told.
+    pub fn finish(&mut self) {
+        while let Some(frame) = self.loopback.pop_front() {
+            self.take(&frame);
+        }
+        self.send_due();
+        if !self.down && self.client.publish() {
+            let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
+        }
+        self.tell();
+        if std::mem::take(&mut self.rouse) {
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Tells those at sockets that were touched.
+    fn tell(&mut self) {
+        while let Some(socket) = self.touched.pop() {
+            let ready = self.ready(socket);
+            let Some(waiting) = self.waiting(socket) else { continue };
+            waiting.touched = false;
+            if waiting.waiters > 0 {
+                waiting.changed.notify_all();
+            }
+            let changed = std::mem::replace(&mut waiting.last, ready) != ready;
+            if let Some(watch) = waiting.watch.as_mut().filter(|_| changed) {
+                watch(ready);
+            }
+        }
+    }
+
+    /// Says what had no buffer before, and tells who wanted to send when there are plenty.
+    fn send_due(&mut self) {
+        while !self.refusals.is_empty() || !self.due.is_empty() {
+            if !matches!(self.client.sendable(1), Ok(1..)) {
+                break;
+            }
+            if let Some((key, segment)) = self.refusals.pop_front() {
+                self.send_segment(&key, &segment, &[]);
+            } else if let Some(id) = self.due.pop_front() {
+                if let Some(conn) = self.conns.get_mut(id) {
+                    conn.due = false;
+                }
+                self.transmit(id);
+            }
+        }
+        if !self.starved.is_empty() && self.client.sendable(self.plenty()).is_ok_and(|n| n >= self.plenty()) {
+            for socket in std::mem::take(&mut self.starved) {
+                match socket {
+                    Socket::Stream(id) => self.conns.get_mut(id).into_iter().for_each(|conn| conn.starved = false),
+                    Socket::Datagram(id) => {
+                        self.datagrams.get_mut(id).into_iter().for_each(|datagram| datagram.starved = false);
+                    }
+                    Socket::Listener(_) => {}
+                }
+                self.touch(socket);
+            }
+        }
+    }
+
+    /// Goes to sleep until the switch brings something, or buffers that somebody waits for; whether it may.
+    pub fn fall_asleep(&mut self) -> bool {
+        if self.down {
+            return true;
+        }
+        if self.held.is_some() {
+            // What holds everything back is looked at again when its time is up, or its socket was read.
+            return true;
+        }
+        let enough = match (self.starved.is_empty(), self.due.is_empty() && self.refusals.is_empty()) {
+            (false, _) => self.plenty(),
+            (true, false) => 1,
+            (true, true) => 0,
+        };
+        self.client.fall_asleep_until(enough).unwrap_or_else(|BrokenPort| {
+            self.fail();
+            true
+        })
+    }
+
+    /// Whether the switch still has frames of the host that it did not deliver.
+    pub fn is_flushed(&mut self) -> bool {
+        let half = self.client.half();
+        self.due.is_empty() && (self.down || self.client.sendable(half).is_ok_and(|n| n == half))
+    }
+
+    /// Nothing goes any more: the switch has ended, or broke the rules of the rings.
+    pub fn fail(&mut self) {
+        if std::mem::replace(&mut self.down, true) {
+            return;
+        }
+        for id in self.conns.ids() {
+            self.lose(id, Errno::NETDOWN);
+        }
+        for port in self.listeners.keys().copied().collect::<Vec<_>>() {
+            self.touch(Socket::Listener(port));
+        }
+        for id in self.datagrams.ids() {
+            self.touch(Socket::Datagram(id));
+        }
+        self.rouse();
+    }
+}

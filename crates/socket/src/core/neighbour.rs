@@ -1,0 +1,198 @@
+//! Who has which address: ARP (RFC 826).
+
+use super::{Core, Socket};
+use rustix::io::Errno;
+use sluicenet_wire::arp;
+use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
+use std::collections::VecDeque;
+use std::io;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+/// Neighbours a host knows, and asks for, at once.
+const NEIGHBOURS_MAX: usize = 4096;
+/// How often it asks, and for how long.
+const ASK_EVERY: Duration = Duration::from_millis(200);
+const ASK_FOR: Duration = Duration::from_secs(3);
+/// After so long it asks again whether that is still so.
+const FRESH_FOR: Duration = Duration::from_secs(60);
+/// Datagrams that wait for a neighbour's address.
+const PENDING_MAX: usize = 64;
+
+pub(super) struct Neighbour {
+    mac: Option<MacAddress>,
+    /// Since when it is asked for or known, and when it was last asked.
+    since: Instant,
+    asked: Instant,
+    streams: Vec<usize>,
+    /// Frames of datagrams, with the sockets they are from.
+    pending: VecDeque<(usize, Vec<u8>)>,
+}
+
+impl Neighbour {
+    fn is_awaited(&self) -> bool {
+        self.mac.is_none() || !self.pending.is_empty()
+    }
+}
+
+impl Core {
+    /// The address of a neighbour, which is asked for when it is not known.
+    pub(super) fn resolve(&mut self, ip: Ipv4Addr) -> io::Result<Option<MacAddress>> {
+        let now = self.now;
+        if let Some(neighbour) = self.neighbours.get_mut(&ip) {
+            // Those that wait go first.
+            let mac = neighbour.mac.filter(|_| neighbour.pending.is_empty());
+            if mac.is_some()
+                && now.duration_since(neighbour.since) >= FRESH_FOR
+                && now.duration_since(neighbour.asked) >= ASK_EVERY
+            {
+                neighbour.asked = now;
+                self.ask(ip, MacAddress::BROADCAST);
+            }
+            return Ok(mac);
+        }
+        if self.neighbours.len() >= NEIGHBOURS_MAX {
+            return Err(Errno::NOBUFS.into());
+        }
+        self.now = Instant::now();
+        let neighbour =
+            Neighbour { mac: None, since: self.now, asked: self.now, streams: Vec::new(), pending: VecDeque::new() };
+        self.neighbours.insert(ip, neighbour);
+        self.ask(ip, MacAddress::BROADCAST);
+        self.look_soon();
+        Ok(None)
+    }
+
+    /// Has a stream told the address of its neighbour.
+    pub(super) fn resolve_stream(&mut self, ip: Ipv4Addr, id: usize) -> io::Result<()> {
+        match self.resolve(ip)? {
+            Some(mac) => self.resolved(id, mac),
+            None => self.neighbours.get_mut(&ip).expect("asked for").streams.push(id),
+        }
+        Ok(())
+    }
+
+    /// Has a datagram wait for its neighbour's address; whether there was room.
+    pub(super) fn wait_for_neighbour(&mut self, ip: Ipv4Addr, id: usize, frame: Vec<u8>) -> bool {
+        let Some(neighbour) = self.neighbours.get_mut(&ip).filter(|n| n.pending.len() < PENDING_MAX) else {
+            return false;
+        };
+        neighbour.pending.push_back((id, frame));
+        true
+    }
+
+    /// Asks for an address; a question that finds no buffer is asked again.
+    pub(super) fn ask(&mut self, ip: Ipv4Addr, of: MacAddress) {
+        self.say(arp::Operation::Request, MacAddress::default(), ip, of);
+    }
+
+    fn say(&mut self, operation: arp::Operation, target_mac: MacAddress, target_ip: Ipv4Addr, to: MacAddress) {
+        // Who must not be taken for the one at this address asks without it (RFC 5227, 2.1.1).
+        let sender_ip = if self.config.answers { self.config.address } else { Ipv4Addr::UNSPECIFIED };
+        let sender_mac = self.mac;
+        let mut frame = [0; ethernet::MIN_LEN];
+        ethernet::Repr { destination: to, source: self.mac, ethertype: EtherType::ARP }.emit(&mut frame);
+        arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut frame[ethernet::HEADER_LEN..]);
+        if to != self.mac {
+            self.send_frame(to, &[&frame]);
+        }
+    }
+
+    pub(super) fn on_arp(&mut self, bytes: &[u8]) {
+        let Ok((said, _)) = arp::Repr::parse(bytes) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if said.sender_mac.is_group() || said.sender_mac == self.mac {
+            self.counters.elsewhere += 1;
+            return;
+        }
+        // One that was asked for, or says itself that it has moved.
+        if self.neighbours.contains_key(&said.sender_ip) {
+            self.learn(said.sender_ip, said.sender_mac);
+        }
+        if let Some(peer) = self.peers.get_mut(&said.sender_mac) {
+            peer.heard = self.now;
+        }
+        // One that asks this port of the switch wants to know whether somebody is there.
+        let for_us = said.target_ip == self.config.address && (self.config.answers || said.target_mac == self.mac);
+        if said.operation == arp::Operation::Request && for_us {
+            self.say(arp::Operation::Reply, said.sender_mac, said.sender_ip, said.sender_mac);
+        }
+    }
+
+    fn learn(&mut self, ip: Ipv4Addr, mac: MacAddress) {
+        let Some(neighbour) = self.neighbours.get_mut(&ip) else { return };
+        (neighbour.mac, neighbour.since) = (Some(mac), self.now);
+        for id in std::mem::take(&mut neighbour.streams) {
+            self.resolved(id, mac);
+        }
+        self.send_pending(ip);
+        self.unpark();
+    }
+
+    /// Sends the datagrams that waited for a neighbour, as far as there are buffers.
+    pub(super) fn send_pending(&mut self, ip: Ipv4Addr) {
+        while self.has_buffers() {
+            let Some(neighbour) = self.neighbours.get_mut(&ip) else { return };
+            let Some(mac) = neighbour.mac else { return };
+            let Some((_, mut frame)) = neighbour.pending.pop_front() else { return };
+            frame[..6].copy_from_slice(&mac.0);
+            self.send_frame(mac, &[&frame]);
+            self.unpark();
+        }
+    }
+
+    /// Asks again for those that did not answer, and gives up those that never do; whether any is waited for.
+    pub(super) fn ask_again(&mut self) -> bool {
+        let now = self.now;
+        let mut waiting = false;
+        let ips: Vec<Ipv4Addr> = self.neighbours.iter().filter(|(_, n)| n.is_awaited()).map(|(&ip, _)| ip).collect();
+        for ip in ips {
+            let Some(neighbour) = self.neighbours.get_mut(&ip) else { continue };
+            if neighbour.mac.is_some() {
+                self.send_pending(ip);
+                waiting = true;
+            } else if now.duration_since(neighbour.since) >= ASK_FOR {
+                self.give_up_neighbour(ip);
+            } else {
+                waiting = true;
+                if now.duration_since(neighbour.asked) >= ASK_EVERY {
+                    neighbour.asked = now;
+                    self.ask(ip, MacAddress::BROADCAST);
+                }
+            }
+        }
+        waiting
+    }
+
+    /// Whether anybody waits for a neighbour's address.
+    pub(super) fn awaits_neighbours(&self) -> bool {
+        self.neighbours.values().any(Neighbour::is_awaited)
+    }
+
+    fn give_up_neighbour(&mut self, ip: Ipv4Addr) {
+        let Some(neighbour) = self.neighbours.remove(&ip) else { return };
+        self.unpark();
+        for id in neighbour.streams {
+            self.lose(id, Errno::HOSTUNREACH);
+        }
+        for (id, _) in neighbour.pending {
+            self.counters.unresolved += 1;
+            if let Some(datagram) = self.datagrams.get_mut(id) {
+                datagram.error = Some(Errno::HOSTUNREACH);
+                self.touch(Socket::Datagram(id));
+            }
+        }
+    }
+
+    /// A host is dead: who its address belongs to is asked anew.
+    pub(super) fn forget_neighbour(&mut self, mac: MacAddress) {
+        self.neighbours.retain(|_, neighbour| neighbour.mac != Some(mac) || !neighbour.pending.is_empty());
+    }
+
+    /// Asks a host to show that it lives.
+    pub(super) fn ask_whether_alive(&mut self, ip: Ipv4Addr, mac: MacAddress) {
+        self.say(arp::Operation::Request, mac, ip, mac);
+    }
+}

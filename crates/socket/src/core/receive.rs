@@ -1,0 +1,201 @@
+//! What comes: frames, and segments of streams.
+
+use super::conn::{Conn, Key};
+use super::{Core, REFUSALS_MAX, Socket};
+use rustix::io::Errno;
+use sluicenet_dataplane::port::BrokenPort;
+use sluicenet_proto::transport::tcplight::{End, Segment, Stream};
+use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
+use sluicenet_wire::ipv4::Protocol;
+use sluicenet_wire::tcplight::Flags;
+use sluicenet_wire::{ipv4, tcplight};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Instant;
+
+/// What became of a frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    Done,
+    /// Its socket has no room for it.
+    NoRoom,
+}
+
+impl Core {
+    /// Takes in what has come, at most so many frames; whether that was all there is.
+    pub fn pump(&mut self, frames: u32) -> bool {
+        self.now = Instant::now();
+        if self.down || !self.retry_held() {
+            return true;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut all = false;
+        for _ in 0..frames {
+            match self.client.receive(&mut scratch) {
+                Ok(Some(len)) => {
+                    self.counters.received += 1;
+                    if self.take(&scratch[..len]) == Taken::NoRoom {
+                        self.hold(&scratch[..len]);
+                        all = true;
+                        break;
+                    }
+                }
+                Ok(None) => {
+                    all = true;
+                    break;
+                }
+                Err(BrokenPort) => {
+                    self.fail();
+                    all = true;
+                    break;
+                }
+            }
+        }
+        self.scratch = scratch;
+        all
+    }
+
+    /// Takes a frame in.
+    pub(super) fn take(&mut self, frame: &[u8]) -> Taken {
+        let Ok((header, packet)) = ethernet::Repr::parse(frame) else {
+            self.counters.malformed += 1;
+            return Taken::Done;
+        };
+        if header.source.is_group() || (header.destination != self.mac && header.destination != MacAddress::BROADCAST) {
+            self.counters.elsewhere += 1;
+            return Taken::Done;
+        }
+        match header.ethertype {
+            EtherType::ARP => self.on_arp(packet),
+            EtherType::IPV4 if header.destination == self.mac => return self.on_packet(header.source, packet),
+            _ => self.counters.elsewhere += 1,
+        }
+        Taken::Done
+    }
+
+    fn on_packet(&mut self, mac: MacAddress, packet: &[u8]) -> Taken {
+        let Ok((ip, payload)) = ipv4::Repr::parse(packet) else {
+            self.counters.malformed += 1;
+            return Taken::Done;
+        };
+        let source_is_host = !(ip.source.is_multicast() || ip.source.is_broadcast() || ip.source.is_unspecified());
+        if ip.destination != self.config.address || !source_is_host {
+            self.counters.elsewhere += 1;
+            return Taken::Done;
+        }
+        match ip.protocol {
+            tcplight::PROTOCOL => self.on_segment(mac, ip.source, payload),
+            Protocol::UDP => return self.on_datagram(&ip, payload),
+            _ => self.counters.malformed += 1,
+        }
+        Taken::Done
+    }
+
+    fn on_segment(&mut self, mac: MacAddress, source: Ipv4Addr, bytes: &[u8]) {
+        let Ok((header, payload)) = tcplight::Repr::parse(bytes) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let peer = SocketAddrV4::new(source, header.source_port);
+        let key = Key { mac, peer, local: header.destination_port };
+        let segment = Segment {
+            flags: header.flags,
+            connection: header.connection,
+            offset: header.offset,
+            limit: header.limit,
+            len: payload.len() as u32,
+        };
+        if let Some(&id) = self.by_key.get(&key) {
+            let conn = self.conns.get_mut(id).expect("by its key");
+            match conn.machine.receive(&segment) {
+                Some(heard) => return self.on_heard(id, heard, payload),
+                // The other end began anew between the same ports: it does not have the old one any more.
+                None if segment.flags == Flags::SYN && self.listeners.contains_key(&key.local) => {
+                    self.lose(id, Errno::CONNRESET);
+                    if self.by_key.remove(&key).is_some() {
+                        self.forget(mac);
+                    }
+                }
+                None => return self.refuse(key, &segment),
+            }
+        }
+        if segment.flags == Flags::SYN {
+            return self.on_syn(key, &segment);
+        }
+        let opening = self.outgoing.get(&(peer, key.local)).copied().filter(|_| segment.flags.contains(Flags::SYN));
+        match opening {
+            Some(id) if self.answers(id, &segment) => self.on_answer_from_elsewhere(id, key, &segment),
+            _ => self.refuse(key, &segment),
+        }
+    }
+
+    /// Whether a segment answers an attempt to connect.
+    fn answers(&self, id: usize, segment: &Segment) -> bool {
+        let is_asked_for = |conn: &Conn| conn.is_opening() && conn.machine.connection() == segment.connection;
+        segment.flags == Flags::SYN | Flags::ANSWER && self.conns.get(id).is_some_and(is_asked_for)
+    }
+
+    /// Another process of the same address has taken the connection: it is at another port of the switch.
+    fn on_answer_from_elsewhere(&mut self, id: usize, key: Key, segment: &Segment) {
+        let Some(conn) = self.conns.get_mut(id) else { return };
+        let old = std::mem::replace(&mut conn.key, key);
+        if self.by_key.get(&old) == Some(&id) {
+            self.by_key.remove(&old);
+            self.forget(old.mac);
+        }
+        self.by_key.insert(key, id);
+        self.know(key.mac);
+        if let Some(heard) = self.conns.get_mut(id).and_then(|conn| conn.machine.receive(segment)) {
+            self.on_heard(id, heard, &[]);
+        }
+    }
+
+    fn on_heard(&mut self, id: usize, heard: sluicenet_proto::transport::tcplight::Received, payload: &[u8]) {
+        let now = self.now;
+        let conn = self.conns.get_mut(id).expect("by its key");
+        conn.heard = now;
+        if heard.fresh > 0 {
+            if conn.held && !conn.shut_read || conn.waits_at.is_some() {
+                conn.received.extend(&payload[payload.len() - heard.fresh as usize..]);
+                conn.news = conn.news.wrapping_add(1);
+            } else if conn.held {
+                conn.machine.read(heard.fresh.into());
+            } else {
+                // Nobody will ever read that: the other end has to know.
+                conn.machine.abort();
+            }
+        }
+        if heard.closed && conn.error.is_none() {
+            conn.error = match conn.machine.end() {
+                End::Reset if !conn.opened => Some(Errno::CONNREFUSED),
+                // Who has said that nothing more comes has said all a reader wants to know.
+                End::Reset if conn.machine.is_peer_closed() => None,
+                End::Reset => Some(Errno::CONNRESET),
+                End::Gap | End::Violation => Some(Errno::PROTO),
+                End::Orderly | End::Aborted => None,
+            };
+        }
+        if heard.connected || conn.machine.is_open() {
+            conn.opened = true;
+        }
+        self.touch(Socket::Stream(id));
+        if heard.closed {
+            self.drop_if_waiting(id);
+        }
+        if self.conns.get(id).is_some_and(|conn| conn.machine.wants_transmit()) {
+            self.transmit(id);
+        }
+        self.free_if_over(id);
+    }
+
+    /// Answers a segment of a connection there is not.
+    pub(super) fn refuse(&mut self, key: Key, segment: &Segment) {
+        self.counters.refused += 1;
+        let Some(refusal) = Stream::refuse(segment) else { return };
+        if key.mac == self.mac || self.client.sendable(1).is_ok_and(|n| n > 0) {
+            self.send_segment(&key, &refusal, &[]);
+        } else if self.refusals.len() < REFUSALS_MAX {
+            self.refusals.push_back((key, refusal));
+            self.rouse();
+        }
+    }
+}

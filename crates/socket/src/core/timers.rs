@@ -1,0 +1,132 @@
+//! What happens by itself: questions again, attempts given up, hosts that are dead.
+
+use super::Core;
+use super::conn::Conn;
+use rustix::io::Errno;
+use sluicenet_wire::ethernet::MacAddress;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+/// How often the host looks while it waits for an answer.
+const LOOK_SOON: Duration = Duration::from_millis(50);
+/// A stream that its program has closed and whose other end goes on is given up after so long.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// A host that streams go to.
+pub(super) struct Peer {
+    streams: u32,
+    ip: Ipv4Addr,
+    pub heard: Instant,
+    asked: Instant,
+}
+
+impl Core {
+    /// A stream goes to a host.
+    pub(super) fn know(&mut self, mac: MacAddress) {
+        let now = self.now;
+        let first = Peer { streams: 0, ip: Ipv4Addr::UNSPECIFIED, heard: now, asked: now };
+        self.peers.entry(mac).or_insert(first).streams += 1;
+    }
+
+    /// A stream goes there no more.
+    pub(super) fn forget(&mut self, mac: MacAddress) {
+        if let Some(peer) = self.peers.get_mut(&mac) {
+            peer.streams -= 1;
+            if peer.streams == 0 {
+                self.peers.remove(&mac);
+            }
+        }
+    }
+
+    /// Something waits for an answer.
+    pub(super) fn look_soon(&mut self) {
+        self.look_at = self.look_at.min(self.now + LOOK_SOON);
+        self.rouse();
+    }
+
+    /// Does what is due, and says how long the host may sleep; for ever with `None`.
+    pub fn look(&mut self) -> Option<Duration> {
+        self.now = Instant::now();
+        if self.now >= self.look_at {
+            let soon =
+                self.ask_again() | self.outgoing.values().any(|&id| self.conns.get(id).is_some_and(Conn::is_opening));
+            let every = (self.config.dead_after / 8).clamp(Duration::from_millis(10), Duration::from_secs(1));
+            self.give_up_late();
+            self.find_dead(every);
+            self.looked = self.now;
+            self.look_at = self.now + if soon { every.min(LOOK_SOON) } else { every };
+        }
+        let waiting = self.conns.len() > 0 || self.held.is_some() || self.awaits_neighbours();
+        let until = self.held_until().map_or(self.look_at, |until| until.min(self.look_at));
+        waiting.then(|| until.saturating_duration_since(self.now))
+    }
+
+    /// Attempts to connect that go on for too long, and streams that nobody holds any more.
+    fn give_up_late(&mut self) {
+        for id in self.conns.ids() {
+            let Some(conn) = self.conns.get_mut(id) else { continue };
+            let age = self.now.duration_since(conn.since);
+            if conn.is_opening() && age >= self.config.connect_timeout {
+                self.lose(id, Errno::TIMEDOUT);
+            } else if !conn.held && conn.waits_at.is_none() && age >= LINGER {
+                conn.machine.abort();
+                self.transmit(id);
+            }
+        }
+    }
+
+    /// Asks hosts that say nothing whether they live, and their streams whether they are there; ends those of the dead.
+    fn find_dead(&mut self, every: Duration) {
+        let (now, dead_after) = (self.now, self.config.dead_after);
+        // What nobody listened to, for this process was stopped or something was held back, nobody has left unsaid.
+        if self.held.is_some() || now.duration_since(self.looked) > 3 * every {
+            self.peers.values_mut().for_each(|peer| peer.heard = now);
+        }
+        let mut probes = Vec::new();
+        for id in self.conns.ids() {
+            let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.resolved) else { continue };
+            if let Some(peer) = self.peers.get_mut(&conn.key.mac) {
+                peer.heard = peer.heard.max(conn.heard);
+                peer.ip = *conn.key.peer.ip();
+            }
+            // A host that was started anew lives, and does not have the stream.
+            let quiet = now.duration_since(conn.heard.max(conn.probed)) >= dead_after / 2;
+            if quiet
+                && conn.key.mac != self.mac
+                && let Some(probe) = conn.machine.probe()
+            {
+                conn.probed = now;
+                probes.push((conn.key, probe));
+            }
+        }
+        for (key, probe) in probes {
+            if !self.has_buffers() {
+                break;
+            }
+            self.send_segment(&key, &probe, &[]);
+        }
+        let own = self.mac;
+        let quiet = |peer: &Peer, least: Duration| now.duration_since(peer.heard) >= least;
+        let asked: Vec<(Ipv4Addr, MacAddress)> = (self.peers.iter_mut())
+            .filter(|(mac, peer)| **mac != own && quiet(peer, every) && now.duration_since(peer.asked) >= every)
+            .map(|(&mac, peer)| {
+                peer.asked = now;
+                (peer.ip, mac)
+            })
+            .collect();
+        for (ip, mac) in asked {
+            self.ask_whether_alive(ip, mac);
+        }
+        let dead: Vec<MacAddress> =
+            self.peers.iter().filter(|(mac, p)| **mac != own && quiet(p, dead_after)).map(|(&mac, _)| mac).collect();
+        for mac in dead {
+            self.forget_neighbour(mac);
+            for id in self.conns.ids() {
+                if self.conns.get(id).is_some_and(|conn| conn.resolved && conn.key.mac == mac) {
+                    self.counters.dead += 1;
+                    self.lose(id, Errno::TIMEDOUT);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Light sockets: TCPlight streams and datagrams of a program over its port in shared memory (Crisan 2014, 5.3.2).
+//!
+//! A [`Host`] is a port of the switch with one IPv4 address. It has TCPlight [streams](TcplightStream),
+//! [listeners](TcplightListener) and [datagram sockets](LightDatagram), which behave as their namesakes of the kernel do
+//! (`docs/sockets.md` says where not). Who sends copies its bytes straight into the buffers that the switch reads; a thread of the
+//! host takes in what comes, for sockets nobody waits at.
+//!
+//! ```no_run
+//! use sluicenet_socket::{Config, Host, attach};
+//! use std::io::Write;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let port = attach::attach("/run/sluicenet/vs.sock".as_ref(), "vm1")?;
+//! let host = Host::open(port, Config::new("10.1.0.2".parse().unwrap(), 24))?;
+//! let stream = host.connect("10.1.0.3:5001".parse().unwrap())?;
+//! (&stream).write_all(b"hello")?;
+//! # Ok(())
+//! # }
+//! ```
+#![deny(unsafe_code)]
+#![cfg(target_os = "linux")]
+
+pub mod attach;
+mod config;
+mod core;
+mod datagram;
+mod host;
+mod listener;
+mod ready;
+mod stream;
+
+pub use config::Config;
+pub use core::{Attempt, Counters, Divert};
+pub use datagram::LightDatagram;
+pub use host::Host;
+pub use listener::TcplightListener;
+pub use ready::{Ready, Watch};
+pub use stream::TcplightStream;

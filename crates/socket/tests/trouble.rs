@@ -1,0 +1,298 @@
+//! Nobody there, nobody there any more, no ports left, and frames that no host would send.
+
+mod common;
+
+use common::{Raw, Switch, at, errno, ip, mac, until};
+use rustix::io::Errno;
+use sluicenet_node::vale::ValeConfig;
+use sluicenet_proto::rng::Rng;
+use sluicenet_proto::time::Duration as Time;
+use sluicenet_wire::tcplight::{Flags, Repr};
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+#[test]
+fn nobody_there() {
+    let switch = Switch::start();
+    let a = switch.host(1);
+    let _b = switch.host(2);
+    assert_eq!(errno(a.connect(at(2, 80))), Errno::CONNREFUSED);
+    assert_eq!(errno(a.connect("192.0.2.1:80".parse().unwrap())), Errno::NETUNREACH);
+    assert_eq!(errno(a.connect(at(2, 0))), Errno::ADDRNOTAVAIL);
+    let start = Instant::now();
+    assert_eq!(errno(a.connect(at(9, 80))), Errno::HOSTUNREACH);
+    assert!(start.elapsed() >= Duration::from_secs(2), "asked more than once");
+    // One that has the address, and says nothing.
+    let c = switch.host_with(3, |config| config.connect_timeout = Duration::from_millis(300));
+    let mut raw = Raw::new(&switch, 4);
+    let answer = std::thread::spawn(move || {
+        let mut bytes = [0; 2048];
+        until("asked for its address", || raw.client.receive(&mut bytes).unwrap().is_some());
+        let mut reply = bytes[..60].to_vec();
+        reply[..6].copy_from_slice(&bytes[6..12]);
+        reply[6..12].copy_from_slice(&mac(4).0);
+        reply[21] = 2;
+        reply.copy_within(22..32, 32);
+        reply[22..28].copy_from_slice(&mac(4).0);
+        reply[28..32].copy_from_slice(&ip(4).octets());
+        raw.send(&reply);
+        raw
+    });
+    assert_eq!(errno(c.connect(at(4, 80))), Errno::TIMEDOUT);
+    answer.join().unwrap();
+}
+
+#[test]
+fn ports_run_out_and_are_not_given_twice() {
+    let switch = Switch::start();
+    let a = switch.host_with(1, |config| config.streams = 40_000);
+    let b = switch.host(2);
+    let listener = b.listen(80, 4096).unwrap();
+    assert_eq!(errno(b.listen(80, 1)), Errno::ADDRINUSE);
+    let first = a.connect_from(Some(700), at(2, 80)).unwrap();
+    assert_eq!(errno(a.connect_from(Some(700), at(2, 80))), Errno::ADDRINUSE);
+    assert_eq!(first.local_addr(), at(1, 700));
+    // To nobody, so that nothing happens to them.
+    let mut streams = Vec::new();
+    let why = loop {
+        match a.connect_from(None, at(9, 80)) {
+            Ok(stream) => streams.push(stream),
+            Err(e) => break errno::<()>(Err(e)),
+        }
+    };
+    assert_eq!((why, streams.len()), (Errno::ADDRNOTAVAIL, 28_232));
+    drop((streams, listener));
+    let few = switch.host_with(3, |config| config.streams = 5);
+    let streams: Vec<_> = (0..5).map(|_| few.connect_from(None, at(9, 80)).unwrap()).collect();
+    assert_eq!(errno(few.connect_from(None, at(9, 80))), Errno::NOBUFS);
+    drop(streams);
+    assert!(few.connect_from(None, at(9, 80)).is_ok(), "those that are closed count no more");
+}
+
+#[test]
+fn a_killed_host_ends_its_streams_with_the_right_error() {
+    let switch = Switch::start();
+    let a = switch.host_with(1, |config| config.dead_after = Duration::from_millis(800));
+    let b = switch.host_with(2, |config| config.dead_after = Duration::from_millis(800));
+    let listener = b.listen(80, 10).unwrap();
+    let reader = a.connect(at(2, 80)).unwrap();
+    let writer = a.connect(at(2, 80)).unwrap();
+    let served: Vec<_> = (0..2).map(|_| listener.accept().unwrap().0).collect();
+    (&served[0]).write_all(b"last words").unwrap();
+    until("heard", || reader.readable_bytes() == 10);
+    // They live for as long as they are there, whether they say anything or not.
+    std::thread::sleep(Duration::from_millis(2_000));
+    assert!(!reader.ready().closed && !writer.ready().closed);
+    switch.unplug(2);
+    let mut words = [0; 10];
+    (&reader).read_exact(&mut words).unwrap();
+    assert_eq!(errno((&reader).read(&mut [0; 1])), Errno::TIMEDOUT);
+    let failed = loop {
+        if let Err(e) = (&writer).write(&[0; 1000]) {
+            break errno::<()>(Err(e));
+        }
+    };
+    assert!(failed == Errno::TIMEDOUT && a.counters().dead == 2, "{failed} {:?}", a.counters());
+    drop(served);
+}
+
+#[test]
+fn a_host_that_was_started_anew_does_not_have_the_streams_of_the_old_one() {
+    let switch = Switch::start();
+    let a = switch.host_with(1, |config| config.dead_after = Duration::from_secs(2));
+    let b = switch.host(2);
+    let listener = b.listen(80, 10).unwrap();
+    let old = a.connect(at(2, 80)).unwrap();
+    let served = listener.accept().unwrap();
+    switch.unplug(2);
+    let again = switch.host_with(2, |_| ());
+    let listening = again.listen(80, 10).unwrap();
+    assert_eq!(errno((&old).read(&mut [0; 1])), Errno::CONNRESET);
+    let new = a.connect(at(2, 80)).unwrap();
+    listening.accept().unwrap();
+    drop((new, served, listener));
+}
+
+#[test]
+fn a_broken_port_ends_everything() {
+    let switch = Switch::start();
+    let port = switch.port(1, 1024);
+    let memory = port.access.memory.try_clone().unwrap();
+    let host = sluicenet_socket::Host::open(port, sluicenet_socket::Config::new(ip(1), 24)).unwrap();
+    let listener = host.listen(80, 1).unwrap();
+    let datagram = host.bind_datagram(80).unwrap();
+    // A switch that says that more came than there is room for.
+    let region = sluicenet_dataplane::region::Region::open(memory).unwrap();
+    let receive = 256 + 2 * sluicenet_dataplane::region::RingCells::bytes(1024);
+    region.word(receive).store(100_000, std::sync::atomic::Ordering::Release);
+    until("noticed", || errno(host.connect(at(2, 80))) == Errno::NETDOWN);
+    assert!(listener.ready().readable && datagram.ready().readable && datagram.ready().writable);
+    assert_eq!(errno(listener.accept()), Errno::NETDOWN);
+    assert_eq!(errno(datagram.recv_from(&mut [0; 1])), Errno::NETDOWN);
+    assert_eq!(errno(datagram.send_to(b"x", at(2, 80))), Errno::NETDOWN);
+}
+
+/// A connection of a raw program to a host, open.
+fn open(switch: &Switch) -> (sluicenet_socket::Host, sluicenet_socket::TcplightStream, Raw, Repr) {
+    let host = switch.host(1);
+    let listener = host.listen(80, 1).unwrap();
+    let mut raw = Raw::new(switch, 2);
+    let (flags, connection) = (Flags::SYN, 77);
+    let syn = Repr { source_port: 5, destination_port: 80, flags, connection, offset: 0, limit: 100_000 };
+    let frame = raw.segment(1, syn, &[]);
+    raw.send(&frame);
+    let (answer, _) = raw.receive(common::PATIENCE).unwrap();
+    assert_eq!((answer.flags, answer.connection, answer.limit), (Flags::SYN | Flags::ANSWER, 77, 256 << 10));
+    let (stream, peer) = listener.accept().unwrap();
+    assert_eq!(peer, at(2, 5));
+    (host, stream, raw, Repr { flags: Flags::default(), ..syn })
+}
+
+#[test]
+fn segments_that_may_not_be() {
+    let switch = Switch::start();
+    let cases: [(&str, fn(Repr) -> Repr, usize, Option<Errno>); 6] = [
+        ("another connection's", |data| Repr { connection: 78, ..data }, 10, None),
+        ("from another port", |data| Repr { source_port: 6, ..data }, 10, None),
+        ("a gap", |data| Repr { offset: 11, ..data }, 10, Some(Errno::PROTO)),
+        ("before what was", |data| Repr { offset: u32::MAX - 20, ..data }, 10, None),
+        ("a reset", |data| Repr { flags: Flags::RESET, ..data }, 0, Some(Errno::CONNRESET)),
+        ("a reset of another connection", |data| Repr { flags: Flags::RESET, connection: 1, ..data }, 0, None),
+    ];
+    for (what, forge, len, expected) in cases {
+        let (host, stream, mut raw, data) = open(&switch);
+        stream.set_nonblocking(true);
+        let before = host.counters().received;
+        let forged = raw.segment(1, forge(data), &vec![1; len]);
+        let good = raw.segment(1, data, b"good");
+        raw.send(&forged);
+        raw.send(&good);
+        until("taken in", || {
+            stream.ready();
+            host.counters().received >= before + 2
+        });
+        let read = (&stream).read(&mut [0; 100]);
+        match expected {
+            Some(error) => assert_eq!(errno(read), error, "{what}"),
+            None => assert_eq!(read.unwrap(), 4, "{what}"),
+        }
+        drop((host, stream));
+        switch.unplug(1);
+        switch.unplug(2);
+        drop(raw);
+        // Ports are free again when the switch has given all back.
+        until("gone", || switch_is_free(&switch));
+    }
+}
+
+fn switch_is_free(switch: &Switch) -> bool {
+    switch.vacant(1) && switch.vacant(2)
+}
+
+#[test]
+fn more_than_is_allowed_ends_it() {
+    let switch = Switch::start();
+    let (_host, stream, mut raw, data) = open(&switch);
+    let mut offset = 0;
+    while offset <= 256 << 10 {
+        let frame = raw.segment(1, Repr { offset, ..data }, &[0; 1400]);
+        raw.send(&frame);
+        offset += 1400;
+    }
+    until("ended", || stream.ready().closed);
+    let mut bytes = Vec::new();
+    assert_eq!(errno((&stream).read_to_end(&mut bytes)), Errno::PROTO);
+    assert!(bytes.len() <= 256 << 10, "{} bytes", bytes.len());
+    let reset = std::iter::from_fn(|| raw.receive(Duration::from_secs(5))).find(|(s, _)| s.flags == Flags::RESET);
+    assert_eq!(reset.unwrap().0.connection, 77);
+}
+
+#[test]
+fn a_flood_of_connections_is_bounded() {
+    let switch = Switch::start();
+    let host = switch.host_with(1, |config| config.streams = 300);
+    let listener = host.listen(80, 200).unwrap();
+    let _other = host.listen(81, 200).unwrap();
+    let mut raw = Raw::new(&switch, 2);
+    let (mut answers, mut refusals) = (0, 0);
+    for i in 0..2_000u16 {
+        let header = Repr {
+            source_port: i,
+            destination_port: 80 + i % 2,
+            flags: Flags::SYN,
+            connection: i.into(),
+            offset: 0,
+            limit: 1,
+        };
+        let frame = raw.segment(1, header, &[]);
+        raw.send(&frame);
+        while let Some((answer, _)) = raw.receive(Duration::ZERO) {
+            answers += u32::from(answer.flags.contains(Flags::ANSWER));
+            refusals += u32::from(answer.flags.contains(Flags::RESET));
+        }
+    }
+    while answers + refusals < 2_000
+        && let Some((answer, _)) = raw.receive(Duration::from_secs(5))
+    {
+        answers += u32::from(answer.flags.contains(Flags::ANSWER));
+        refusals += u32::from(answer.flags.contains(Flags::RESET));
+    }
+    assert_eq!((answers, refusals, host.counters().overflows), (300, 1_700, 1_700));
+    // Who resets what waits makes room.
+    for i in (0..2_000u16).step_by(2) {
+        let header =
+            Repr { source_port: i, destination_port: 80, flags: Flags::RESET, connection: i.into(), ..Repr::default() };
+        let frame = raw.segment(1, header, &[]);
+        raw.send(&frame);
+    }
+    let third = switch.host(3);
+    let start = Instant::now();
+    while third.connect(at(1, 80)).is_err() {
+        assert!(start.elapsed() < common::PATIENCE);
+    }
+    listener.accept().unwrap();
+}
+
+#[test]
+fn garbage_is_counted_and_nothing_else() {
+    let switch = Switch::start();
+    let (host, stream, mut raw, data) = open(&switch);
+    let mut random = Rng::from_words(&[3]);
+    let good = raw.segment(1, data, &[5; 200]);
+    for _ in 0..20_000 {
+        let mut frame = good.clone();
+        for _ in 0..1 + random.below(4) {
+            let at = 12 + random.below(frame.len() as u64 - 12) as usize;
+            frame[at] = random.next_u64() as u8;
+        }
+        // Never a segment of the stream: of one that is, something is believed.
+        frame[45] = good[45] ^ 0x80;
+        frame.truncate(14 + random.below(frame.len() as u64 - 13) as usize);
+        raw.send(&frame);
+        while raw.receive(Duration::ZERO).is_some() {}
+    }
+    raw.send(&good);
+    let mut bytes = [0; 200];
+    (&stream).read_exact(&mut bytes).unwrap();
+    assert_eq!(bytes, [5; 200]);
+    let counters = host.counters();
+    assert!(counters.malformed > 1_000 && counters.elsewhere > 0 && counters.received > 20_000, "{counters:?}");
+}
+
+#[test]
+fn the_watchdog_does_not_find_a_host_whose_program_sleeps() {
+    let config = ValeConfig { detection_time: Time::from_ms(100), ..ValeConfig::default() };
+    let switch = Switch::with(config);
+    let (a, b) = (switch.host(1), switch.host(2));
+    let listener = b.listen(80, 1).unwrap();
+    let stream = a.connect(at(2, 80)).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    stream.set_write_timeout(Some(Duration::from_millis(600)));
+    let mut sent = 0;
+    while let Ok(n) = (&stream).write(&[3; 10_000]) {
+        sent += n;
+    }
+    let mut bytes = vec![0; sent];
+    (&accepted).read_exact(&mut bytes).unwrap();
+    assert_eq!((sent, switch.dropped()), (256 << 10, 0));
+}
