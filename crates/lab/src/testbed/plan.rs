@@ -75,10 +75,6 @@ impl Application {
     fn of(scenario: &Scenario) -> Result<Application> {
         if scenario.workloads.iter().any(|w| matches!(w, Workload::Permutation(_))) {
             super::flows::flows(scenario)?;
-            if scenario.duration.is_none() {
-                let e = scenario.places.error("scenario.duration", "flows without an end are measured for some time");
-                return Err(e.expected("scenario.duration"));
-            }
             return Ok(Application::Flows);
         }
         for w in &scenario.workloads {
@@ -346,7 +342,6 @@ mod tests {
     fn what_a_testbed_cannot_have_is_refused_with_its_line() {
         let slow = "[[vswitch.slow]]\nhost = 1\nrate = \"100 Mb/s\"\n";
         let credits = "[zcredit]\nenabled = true\n";
-        let flows = "[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\n";
         assert!(plan(&format!("{TREE}{PA}{credits}")).is_ok());
         let lossy = TREE.replace("ZZ", "LL");
         let bridge = "[testbed]\nswitch = \"bridge\"\n";
@@ -358,12 +353,11 @@ mod tests {
                 "enabled = true",
                 "scenario.flow_control = \"ZZ\" or \"ZL\", or no [zcredit]",
             ),
-            (format!("{TREE}{flows}"), "[scenario]", "scenario.duration"),
         ] {
             let e = plan(&text).unwrap_err();
             let d = e.diagnostic();
             // Two lines stand above.
-            let at = text.find(line).map_or(1, |at| 3 + text[..at].matches('\n').count());
+            let at = 3 + text[..text.find(line).unwrap()].matches('\n').count();
             assert_eq!((d.file.as_str(), d.line as usize), ("t.toml", at), "{d:#?}");
             assert_eq!(d.expected, expected, "{d:#?}");
         }
