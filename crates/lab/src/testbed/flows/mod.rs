@@ -196,7 +196,10 @@ mod tests {
     fn what_real_sockets_cannot_be_is_refused_with_its_place() {
         for (text, why) in [
             ("[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nbytes = \"1 MB\"\n", "have no end"),
-            ("[[workload]]\nkind = \"incast\"\nreceiver = 0\nresponse = \"1 KB\"\nrounds = 1\n", "no real application for workload `incast`"),
+            (
+                "[[workload]]\nkind = \"incast\"\nsenders = 3\nreceiver = 3\nbytes = \"1 KB\"\nrounds = 1\n",
+                "no real application for workload `incast`",
+            ),
         ] {
             let refused = plan(text).map(|_| ()).unwrap_err();
             assert!(refused.to_string().contains(why), "{refused}");
