@@ -551,3 +551,24 @@ fn a_link_that_damages_one_frame_in_ten_stops_nobody_for_good() {
         assert_eq!(o.totals.dropped, bad, "seed {seed}: nothing else is lost: {:?}", o.server_drops);
     }
 }
+
+#[test]
+fn figure_5_6_a_flow_within_a_server_needs_credits_and_no_wire() {
+    for transport in ["tcp", "udp", "tcplight"] {
+        let run = |hypervisor: &str| {
+            let settings = [format!("workload.0.transport={transport}"), format!("scenario.hypervisor={hypervisor}")];
+            let o = run("fig-5-6-hairpin.toml", &settings.each_ref().map(String::as_str), 1, None);
+            assert_lossless(&o);
+            assert_eq!(o.hops, 0, "{transport} {hypervisor}: nothing leaves the server");
+            assert!(o.zbridge.is_none_or(|z| z.sent == 0), "{transport} {hypervisor}: {:?}", o.zbridge);
+            o.streams.total_mbps
+        };
+        let (pfc, zfabric) = (run("pfc"), run("zfabric"));
+        assert!(zfabric >= 0.9 * pfc && zfabric <= pfc, "{transport}: {zfabric} of {pfc}");
+    }
+    for wrong in ["dst_vm = 0", "dst_vm = 2"] {
+        let text = std::fs::read_to_string(figure("fig-5-6-hairpin.toml")).expect("the figure");
+        let text = text.replace("dst_vm = 1", wrong);
+        assert!(Scenario::parse_in(&text, "hairpin", Some(&figure("")), &[]).is_err(), "{wrong}");
+    }
+}

@@ -516,7 +516,9 @@ pub(crate) static FLOW: Spec = Spec {
     keys: &[
         KIND,
         k("src", Count(0, HOST_MAX), "who sends"),
+        k("src_vm", Count(0, 62), "its machine; 0 where absent"),
         k("dst", Count(0, HOST_MAX), "who receives"),
+        k("dst_vm", Count(0, 62), "its machine, another one where dst is src; 0 where absent"),
         k("bytes", Size, "its bytes; endless where absent or 0"),
         START,
         TRANSPORT,

@@ -450,15 +450,28 @@ fn endless(s: &Section<'_>, world: &World<'_>) -> Result<Option<Bytes>> {
     Ok(bytes)
 }
 
+/// The number of a machine of a host; external hosts have one.
+fn machine(s: &Section<'_>, name: &str, host: u32, world: &World<'_>) -> Result<u32> {
+    let vm = s.count_u32(name, 0..=62)?.unwrap_or(0);
+    let vms = if host < world.counts.hosts { world.server.vms } else { 1 };
+    if vm >= vms {
+        return Err(s.error(name, format!("there is no virtual machine {vm}: host {host} has {vms}")));
+    }
+    Ok(vm)
+}
+
 fn flow(s: &Section<'_>, world: &World<'_>) -> Result<Flow> {
     let (src, dst) = (host(s, "src", world)?, host(s, "dst", world)?);
-    if src == dst {
+    let (src_vm, dst_vm) = (machine(s, "src_vm", src, world)?, machine(s, "dst_vm", dst, world)?);
+    if (src, src_vm) == (dst, dst_vm) {
         return Err(s.error("dst", format!("host {src} sends to itself")));
     }
     let transport = transport(s, world, 1 << priority(s)?)?;
     Ok(Flow {
         src,
+        src_vm,
         dst,
+        dst_vm,
         bytes: endless(s, world)?,
         start: s.quantity("start")?.unwrap_or(Duration::ZERO),
         transport,

@@ -22,6 +22,8 @@ struct Planned {
     /// The machine there.
     src_vm: u8,
     dst: HostId,
+    /// The machine there.
+    dst_vm: u8,
     bytes: Option<u64>,
     /// When it starts; `None` when a trigger says so.
     start: Option<Instant>,
@@ -117,7 +119,7 @@ impl Server {
         // Every flow has a port of its own: two between one pair of hosts are two connections.
         let sport = self.ports.next();
         let how = if f.kept { kept(f.transport, f.pace) } else { fresh(f.transport, f.pace) };
-        let ends = (Address::new(self.host, f.src_vm), Address::new(f.dst, 0));
+        let ends = (Address::new(self.host, f.src_vm), Address::new(f.dst, f.dst_vm));
         let socket = connect(now, io, ends, (sport, port), f.priority, how);
         let label = FlowLabel { kind: f.kind, query: None };
         io.send(now, socket, f.bytes.unwrap_or(ENDLESS), named(shared.number, index as u64), label);
@@ -197,8 +199,9 @@ impl Share for Server {
 pub(crate) fn single(cx: &Context<'_>, w: &Flow) -> Maker {
     let flow = Planned {
         src: w.src,
-        src_vm: 0,
+        src_vm: w.src_vm as u8,
         dst: w.dst,
+        dst_vm: w.dst_vm as u8,
         bytes: w.bytes.map(|b| b.as_bytes()),
         start: Some(Instant(w.start.as_ps())),
         transport: w.transport,
@@ -250,6 +253,7 @@ pub(crate) fn permutation(cx: &Context<'_>, w: &Permutation) -> Maker {
             src,
             src_vm,
             dst,
+            dst_vm: 0,
             bytes: w.bytes.map(|b| b.as_bytes()),
             start: Some(Instant(w.start.as_ps() + w.stagger.as_ps() * src as u64)),
             transport: w.transport,
@@ -270,6 +274,7 @@ pub(crate) fn file(cx: &Context<'_>, w: &FlowFile, warnings: &mut Vec<Warning>) 
         src,
         src_vm: 0,
         dst,
+        dst_vm: 0,
         bytes,
         start,
         transport: w.transport,
@@ -354,6 +359,7 @@ pub(crate) fn poisson(cx: &Context<'_>, w: &Poisson) -> Maker {
                 src,
                 src_vm: 0,
                 dst: draw + (draw >= src) as u32,
+                dst_vm: 0,
                 bytes: Some((w.cdf.content.sample(rng.next_u64()) as u64).max(1)),
                 start: Some(Instant::ZERO + Duration(at as u64)),
                 transport: w.transport,

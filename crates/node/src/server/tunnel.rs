@@ -19,7 +19,7 @@ use sluicenet_wire::ipv4::Ecn;
 /// The number of a machine that stands for its server's hypervisor.
 pub const HYPERVISOR: u8 = u8::MAX;
 /// A port of both ends; there is one connection between two.
-const PORT: u16 = 5_000;
+const PORT: u16 = 50_000;
 
 /// How hypervisors speak to each other.
 #[derive(Clone, Debug)]

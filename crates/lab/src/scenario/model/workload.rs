@@ -285,8 +285,14 @@ impl Permutation {
 pub struct Flow {
     /// Who sends.
     pub src: u32,
+    /// Its machine.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub src_vm: u32,
     /// Who receives.
     pub dst: u32,
+    /// Its machine.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub dst_vm: u32,
     /// Its bytes; endless where absent.
     #[serde(serialize_with = "canonical")]
     pub bytes: Option<Bytes>,

@@ -161,6 +161,13 @@ workers = 3
 response = "10 KB"
 queries = 5
 transport = "tcplight"
+[[workload]]
+kind = "flow"
+src = 1
+src_vm = 2
+dst = 1
+dst_vm = 3
+bytes = "100 KB"
 "#;
 
 const HOTSPOT: &str = r#"
