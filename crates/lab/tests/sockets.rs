@@ -175,7 +175,7 @@ fn has(program: &str) -> bool {
     let found =
         Command::new("sh").args(["-c", &format!("PATH=$PATH:/usr/sbin command -v {program}")]).output().unwrap();
     if !found.status.success() {
-        println!("skipped: {program} is not installed");
+        println!("SKIPPED: {program} is not installed");
     }
     found.status.success()
 }
@@ -458,4 +458,32 @@ fn what_cannot_be_is_said() {
     assert_eq!(said.next().unwrap().unwrap(), "there");
     drop(place);
     assert_eq!(said.next().unwrap().unwrap(), "True");
+}
+
+#[test]
+fn what_a_byte_costs() {
+    if let Some(what) = common::netns::missing() {
+        println!("SKIPPED: {what}");
+        return;
+    }
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
+    let done = bench
+        .args(["bench", "sockets", "--seconds", "0.3", "--turns", "1", "--streams", "2", "--json"])
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let figures: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let pairs: Vec<String> =
+        figures["pairs"].as_array().unwrap().iter().map(|p| format!("{} {}", p["guest"], p["switch"])).collect();
+    let expected = ["tcp lossy", "tcp-offload lossy", "tcp lossless", "tcp-offload lossless", "tcplight lossless"];
+    assert_eq!(
+        pairs,
+        expected.map(|pair| pair.split(' ').map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" "))
+    );
+    for pair in figures["pairs"].as_array().unwrap() {
+        let figure = |name: &str| pair[name].as_f64().unwrap();
+        assert!(figure("gbps") > 0.0 && figure("cpu_s_per_gb") > 0.0 && figure("machine_s_per_gb") > 0.0, "{pair}");
+        assert!(pair["switch"] == "lossy" || pair["lost"] == 0, "{pair}");
+    }
+    assert!(figures["throughput_ratio"][0].as_f64().unwrap() > 0.0 && figures["cpu_ratio"][1].as_f64().unwrap() > 0.0);
 }

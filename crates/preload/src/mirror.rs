@@ -159,12 +159,12 @@ impl Ends {
         // SAFETY: room of ours.
         let got =
             unsafe { kernel::recv(self.app.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
-        match got {
+        match usize::try_from(got) {
             // The process that listened is gone.
-            0 => Err(libc::EINVAL),
-            n if n == bytes.len() as isize => Ok(light::Attempt::from_bytes(&bytes)),
-            0.. => Err(libc::ECONNABORTED),
-            _ => Err(errno()),
+            Ok(0) => Err(libc::EINVAL),
+            Ok(light::Attempt::BYTES) => Ok(light::Attempt::from_bytes(&bytes)),
+            Ok(_) => Err(libc::ECONNABORTED),
+            Err(_) => Err(errno()),
         }
     }
 

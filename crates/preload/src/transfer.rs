@@ -159,7 +159,7 @@ pub unsafe fn receive_message(sock: &Sock, message: *mut msghdr, flags: c_int) -
     // SAFETY: the caller says so.
     let message = unsafe { &mut *message };
     // SAFETY: as above.
-    let mut into = unsafe { to_fill(message.msg_iov, message.msg_iovlen as usize)? };
+    let mut into = unsafe { to_fill(message.msg_iov, message.msg_iovlen)? };
     let got = receive(sock, &mut into, flags)?;
     match got.from {
         // SAFETY: as above.

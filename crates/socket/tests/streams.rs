@@ -264,22 +264,26 @@ fn what_was_sent_before_the_host_ended_arrives() {
     let switch = Switch::start();
     let server = switch.host(2);
     let listener = server.listen(80, 1).unwrap();
-    for n in [3, 4] {
+    for n in [3, 4, 5] {
         let client = switch.host(n);
         let stream = client.connect(at(2, 80)).unwrap();
         (&stream).write_all(&[9; 100_000]).unwrap();
-        // With the stream, and with the stream closed before.
-        if n == 3 {
-            drop(stream);
-            drop(client);
-        } else {
-            drop((client, stream));
+        // The stream first, the host first, and at the end of a process that holds both.
+        let mut left = None;
+        match n {
+            3 => drop((stream, client)),
+            4 => drop((client, stream)),
+            _ => {
+                client.end();
+                left = Some((stream, client));
+            }
         }
         switch.unplug(n);
         let (accepted, _) = listener.accept().unwrap();
         let mut bytes = Vec::new();
         (&accepted).read_to_end(&mut bytes).unwrap();
         assert!(bytes == [9; 100_000]);
+        drop(left);
     }
 }
 

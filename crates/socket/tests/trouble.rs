@@ -43,6 +43,33 @@ fn nobody_there() {
 }
 
 #[test]
+fn an_attempt_that_was_given_up_is_not_taken_for_the_next_one() {
+    let switch = Switch::start();
+    let (a, b) = (switch.host(1), switch.host(2));
+    let listener = b.listen(80, 10).unwrap();
+    // Nobody has that address: it waits, and is closed while it does; the next one gets its place.
+    drop(a.connect_from(None, at(9, 80)).unwrap());
+    let late = a.connect_from(None, at(8, 80)).unwrap();
+    let other = a.connect(at(2, 80)).unwrap();
+    let (accepted, peer) = listener.accept().unwrap();
+    assert_eq!(peer, other.local_addr());
+    // Somebody who says that all addresses are his.
+    let mut raw = Raw::new(&switch, 9);
+    let mut claim = vec![0; 60];
+    claim[..6].copy_from_slice(&mac(1).0);
+    claim[6..12].copy_from_slice(&mac(9).0);
+    claim[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);
+    claim[22..28].copy_from_slice(&mac(9).0);
+    claim[28..32].copy_from_slice(&ip(9).octets());
+    claim[32..38].copy_from_slice(&mac(1).0);
+    claim[38..42].copy_from_slice(&ip(1).octets());
+    raw.send(&claim);
+    assert!(raw.receive(Duration::from_millis(500)).is_none(), "the stream to another address is not his");
+    assert!(late.is_opening() && !other.ready().closed);
+    drop(accepted);
+}
+
+#[test]
 fn ports_run_out_and_are_not_given_twice() {
     let switch = Switch::start();
     let a = switch.host_with(1, |config| config.streams = 40_000);
@@ -148,10 +175,13 @@ fn open(switch: &Switch) -> (sluicenet_socket::Host, sluicenet_socket::TcplightS
     (host, stream, raw, Repr { flags: Flags::default(), ..syn })
 }
 
+/// What it is, how it is made of a good one, its bytes, and what the reader sees.
+type Forged = (&'static str, fn(Repr) -> Repr, usize, Option<Errno>);
+
 #[test]
 fn segments_that_may_not_be() {
     let switch = Switch::start();
-    let cases: [(&str, fn(Repr) -> Repr, usize, Option<Errno>); 6] = [
+    let cases: [Forged; 6] = [
         ("another connection's", |data| Repr { connection: 78, ..data }, 10, None),
         ("from another port", |data| Repr { source_port: 6, ..data }, 10, None),
         ("a gap", |data| Repr { offset: 11, ..data }, 10, Some(Errno::PROTO)),

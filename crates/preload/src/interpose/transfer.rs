@@ -74,8 +74,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     match unsafe { sender(fd, m.msg_name.cast(), m.msg_namelen) } {
         // SAFETY: the caller's memory.
         Some((sock, to)) => answer(
-            unsafe { to_send(m.msg_iov, m.msg_iovlen as usize) }
-                .and_then(|mut from| send_light(&sock, &mut from, flags, to)),
+            unsafe { to_send(m.msg_iov, m.msg_iovlen) }.and_then(|mut from| send_light(&sock, &mut from, flags, to)),
         ),
         // SAFETY: the caller's arguments.
         None => unsafe { kernel::sendmsg(fd, message, flags) },

@@ -8,7 +8,7 @@ use sluicenet_proto::transport::tcplight::{End, Stream};
 use sluicenet_wire::ethernet::{self, MacAddress};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::net::{Shutdown, SocketAddrV4};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4};
 use std::time::Instant;
 
 /// Pieces of a program's memory that go into one frame; what is scattered over more goes into more frames.
@@ -158,6 +158,11 @@ impl Core {
             .map(|i| EPHEMERAL.start() + ((first + i) % count) as u16)
             .find(|&port| is_free(self, port))
             .ok_or_else(|| Errno::ADDRNOTAVAIL.into())
+    }
+
+    /// Whether a stream still waits for that neighbour: its number may be another one's by now.
+    pub(super) fn awaits(&self, id: usize, ip: Ipv4Addr) -> bool {
+        self.conns.get(id).is_some_and(|conn| !conn.resolved && *conn.key.peer.ip() == ip)
     }
 
     /// The neighbour of a stream is known: it can be sent to.
@@ -338,6 +343,13 @@ impl Core {
     /// The host ends: what its programs sent goes, and then nobody is there any more.
     pub fn end_streams(&mut self) {
         for id in self.conns.ids() {
+            // As the kernel does when a process ends: with bytes unread a stream is reset, else it has its end.
+            if let Some(conn) = self.conns.get_mut(id)
+                && conn.machine.is_open()
+                && conn.received.is_empty()
+            {
+                conn.machine.close();
+            }
             self.transmit(id);
             if let Some(conn) = self.conns.get_mut(id) {
                 conn.machine.abort();

@@ -125,7 +125,9 @@ impl Core {
         let Some(neighbour) = self.neighbours.get_mut(&ip) else { return };
         (neighbour.mac, neighbour.since) = (Some(mac), self.now);
         for id in std::mem::take(&mut neighbour.streams) {
-            self.resolved(id, mac);
+            if self.awaits(id, ip) {
+                self.resolved(id, mac);
+            }
         }
         self.send_pending(ip);
         self.unpark();
@@ -175,7 +177,9 @@ impl Core {
         let Some(neighbour) = self.neighbours.remove(&ip) else { return };
         self.unpark();
         for id in neighbour.streams {
-            self.lose(id, Errno::HOSTUNREACH);
+            if self.awaits(id, ip) {
+                self.lose(id, Errno::HOSTUNREACH);
+            }
         }
         for (id, _) in neighbour.pending {
             self.counters.unresolved += 1;
