@@ -422,13 +422,11 @@ fn over_a_trunk_an_overload_pauses_the_link_and_loses_nothing() {
     overload(&mut servers);
 }
 
-#[test]
-fn switches_that_sleep_wake_for_frames_of_the_link_and_answers_of_the_controller() {
-    let address = network();
-    let _controller = controller(&address);
-    let (a, b) = Local::pair().unwrap();
-    let [mut a, mut b] = [overlay(1, a, &address), overlay(2, b, &address)];
+/// Sends a frame to the other server every 20 ms, longer than a switch stays awake, until ten have arrived. How many that took.
+fn between_sleepers(servers: [Server; 2]) -> u64 {
+    let [mut a, mut b] = servers;
     let stop = AtomicBool::new(false);
+    let mut sent = 0;
     std::thread::scope(|scope| {
         let engines = [&mut a.engine, &mut b.engine].map(|engine| {
             let stop = &stop;
@@ -436,8 +434,7 @@ fn switches_that_sleep_wake_for_frames_of_the_link_and_answers_of_the_controller
         });
         let (clients, kick) = (&mut a.clients, &a.kicks[0]);
         let start = Instant::now();
-        let (mut seen, mut sent) = (0, 0);
-        // One frame, then nothing for longer than a switch stays awake; the first are lost while nobody is registered.
+        let mut seen = 0;
         while seen < 10 {
             assert!(start.elapsed().as_secs() < 60, "only {seen} of {sent} arrived");
             sent += u64::from(clients[0].send(&frame(1, 3, sent, 100)).unwrap());
@@ -456,6 +453,16 @@ fn switches_that_sleep_wake_for_frames_of_the_link_and_answers_of_the_controller
     });
     let sleeps = [a.engine.sleeps(), b.engine.sleeps()];
     assert!(sleeps.iter().all(|&n| n > 0), "{sleeps:?}");
+    sent
+}
+
+/// Those that are sent while nobody is registered are lost.
+#[test]
+fn switches_that_sleep_wake_for_frames_of_the_link_and_answers_of_the_controller() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    between_sleepers([overlay(1, a, &address), overlay(2, b, &address)]);
 }
 
 #[test]

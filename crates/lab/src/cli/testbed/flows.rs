@@ -1,65 +1,36 @@
 //! `testbed flows`: the flows without an end of every variant of a scenario, between the tenants of a testbed.
 
-use super::variants::{OnTestbed, cells, measured, verdict};
+use super::variants::{self, OnTestbed, Printed, Told, verdict};
+use crate::cli::Global;
 use crate::cli::failure::Failure;
 use crate::cli::table::{Table, count};
-use crate::cli::{Global, Overrides, output};
-use crate::scenario::Scenario;
 use crate::testbed::Application;
+use crate::testbed::live::Progress;
 use crate::testbed::measure::{FlowsCell, measure_flows};
-use serde::Serialize;
-use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Flows {
-    /// The scenario
-    file: PathBuf,
     #[command(flatten)]
-    overrides: Overrides,
-    /// Simulate every variant, too, and print that beside
-    #[arg(long)]
-    simulate: bool,
-}
-
-/// What `flows` prints.
-#[derive(Serialize)]
-struct Printed {
-    scenario: String,
-    servers: usize,
-    tenants: usize,
-    link_bps: u64,
-    cells: Vec<FlowsCell>,
+    told: Told,
 }
 
 impl Flows {
     pub fn main(self, global: Global) -> Result<(), Failure> {
-        let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
-        flows(&cells(&self.file, &loaded, true)?, self.simulate, global)
+        let (variants, simulate) = self.told.variants()?;
+        flows(&variants, simulate, global)
     }
 }
 
 /// Runs variants of a scenario of flows, and prints what they came to.
 pub fn flows(variants: &[OnTestbed], simulate: bool, global: Global) -> Result<(), Failure> {
-    let cells = measured(variants, Application::Flows, global, |cell, progress| {
+    let run = |cell: &OnTestbed, progress: Progress<'_>| {
         measure_flows(&cell.plan, &cell.label, &cell.origin, simulate, progress)
-    })?;
-    let plan = &variants[0].plan;
-    let printed = Printed {
-        scenario: plan.scenario.name.clone(),
-        servers: plan.servers.len(),
-        tenants: plan.tenants().count(),
-        link_bps: plan.servers.first().map_or(0, |s| s.rate.as_bps()),
-        cells,
     };
-    if global.json {
-        output::json(&printed);
-    } else {
-        output::print(&table(&printed, simulate));
-    }
-    verdict(printed.cells.iter().map(|c| (c.flow_control.as_str(), c.lost.total())))
+    let cells = variants::measure(variants, Application::Flows, global, run, |printed| table(printed, simulate))?;
+    verdict(cells.iter().map(|c| (c.flow_control.as_str(), c.lost.total())))
 }
 
-fn table(printed: &Printed, simulate: bool) -> String {
+fn table(printed: &Printed<FlowsCell>, simulate: bool) -> String {
     let mut head = vec!["variant", "flow", "from", "to", "Mb/s"];
     if simulate {
         head.push("simulated");

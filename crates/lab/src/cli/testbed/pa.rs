@@ -1,68 +1,36 @@
 //! `testbed pa`: the queries of every variant of a scenario, between the tenants of a testbed.
 
-use super::variants::{OnTestbed, cells, measured, verdict};
+use super::variants::{self, OnTestbed, Printed, Told, verdict};
+use crate::cli::Global;
 use crate::cli::failure::Failure;
 use crate::cli::table::{Table, count};
-use crate::cli::{Global, Overrides, output};
-use crate::scenario::Scenario;
 use crate::testbed::Application;
-use crate::testbed::measure::{Cell, measure};
-use serde::Serialize;
-use std::path::PathBuf;
+use crate::testbed::live::Progress;
+use crate::testbed::measure::{self, Cell};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Pa {
-    /// The scenario
-    file: PathBuf,
     #[command(flatten)]
-    overrides: Overrides,
-    /// Simulate every variant, too, and print that beside
-    #[arg(long)]
-    simulate: bool,
-}
-
-/// What `pa` prints.
-#[derive(Serialize)]
-struct Printed {
-    scenario: String,
-    servers: usize,
-    tenants: usize,
-    /// Whether tenants are guests.
-    guests: bool,
-    link_bps: u64,
-    cells: Vec<Cell>,
+    told: Told,
 }
 
 impl Pa {
     pub fn main(self, global: Global) -> Result<(), Failure> {
-        let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
-        queries(&cells(&self.file, &loaded, true)?, self.simulate, global)
+        let (variants, simulate) = self.told.variants()?;
+        queries(&variants, simulate, global)
     }
 }
 
 /// Runs variants of a scenario of queries, and prints what they came to.
 pub fn queries(variants: &[OnTestbed], simulate: bool, global: Global) -> Result<(), Failure> {
-    let cells = measured(variants, Application::Queries, global, |cell, progress| {
-        measure(&cell.plan, &cell.label, &cell.origin, simulate, progress)
-    })?;
-    let plan = &variants[0].plan;
-    let printed = Printed {
-        scenario: plan.scenario.name.clone(),
-        servers: plan.servers.len(),
-        tenants: plan.tenants().count(),
-        guests: plan.has_guests(),
-        link_bps: plan.servers.first().map_or(0, |s| s.rate.as_bps()),
-        cells,
+    let run = |cell: &OnTestbed, progress: Progress<'_>| {
+        measure::measure(&cell.plan, &cell.label, &cell.origin, simulate, progress)
     };
-    if global.json {
-        output::json(&printed);
-    } else {
-        output::print(&table(&printed, simulate));
-    }
-    verdict(printed.cells.iter().map(|c| (c.flow_control.as_str(), c.lost.total())))
+    let cells = variants::measure(variants, Application::Queries, global, run, |printed| table(printed, simulate))?;
+    verdict(cells.iter().map(|c| (c.flow_control.as_str(), c.lost.total())))
 }
 
-fn table(printed: &Printed, simulate: bool) -> String {
+fn table(printed: &Printed<Cell>, simulate: bool) -> String {
     let mut head = vec![
         "variant",
         "mean",

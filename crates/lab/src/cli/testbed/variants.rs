@@ -2,12 +2,13 @@
 
 use super::{failed, if_loud};
 use crate::cli::failure::Failure;
-use crate::cli::{Global, interrupt};
-use crate::scenario::Loaded;
+use crate::cli::{Global, Overrides, interrupt, output};
+use crate::scenario::{Loaded, Scenario};
 use crate::testbed::live::Progress;
 use crate::testbed::{Application, Origin, Plan};
+use serde::Serialize;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A variant, and where it comes from.
 pub struct OnTestbed {
@@ -33,13 +34,46 @@ pub fn cells(file: &Path, loaded: &Loaded, all: bool) -> Result<Vec<OnTestbed>, 
     variants.iter().enumerate().map(one).collect()
 }
 
-/// Measures one after the other, until somebody wants to stop.
-pub fn measured<T>(
+/// What `pa` and `flows` are told.
+#[derive(Debug, clap::Args)]
+pub struct Told {
+    /// The scenario
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Simulate every variant, too, and print that beside
+    #[arg(long)]
+    simulate: bool,
+}
+
+impl Told {
+    /// All variants, and whether they are simulated, too.
+    pub fn variants(self) -> Result<(Vec<OnTestbed>, bool), Failure> {
+        let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
+        Ok((cells(&self.file, &loaded, true)?, self.simulate))
+    }
+}
+
+/// What `pa` and `flows` print.
+#[derive(Serialize)]
+pub struct Printed<C> {
+    pub scenario: String,
+    pub servers: usize,
+    pub tenants: usize,
+    /// Whether tenants are guests.
+    pub guests: bool,
+    pub link_bps: u64,
+    pub cells: Vec<C>,
+}
+
+/// Measures variants one after the other, until somebody wants to stop, and prints what they came to.
+pub fn measure<C: Serialize>(
     variants: &[OnTestbed],
     application: Application,
     global: Global,
-    mut measure: impl FnMut(&OnTestbed, Progress<'_>) -> io::Result<T>,
-) -> Result<Vec<T>, Failure> {
+    mut measure: impl FnMut(&OnTestbed, Progress<'_>) -> io::Result<C>,
+    table: impl FnOnce(&Printed<C>) -> String,
+) -> Result<Vec<C>, Failure> {
     if let Some(other) = variants.iter().find(|v| v.plan.application != application) {
         let (what, with) = match application {
             Application::Queries => ("flows without an end, and no queries", "flows"),
@@ -61,7 +95,24 @@ pub fn measured<T>(
             break;
         }
     }
-    if done.is_empty() { Err(Failure::Interrupted("nothing was measured".into())) } else { Ok(done) }
+    let (Some(first), false) = (variants.first(), done.is_empty()) else {
+        return Err(Failure::Interrupted("nothing was measured".into()));
+    };
+    let plan = &first.plan;
+    let printed = Printed {
+        scenario: plan.scenario.name.clone(),
+        servers: plan.servers.len(),
+        tenants: plan.tenants().count(),
+        guests: plan.has_guests(),
+        link_bps: plan.servers.first().map_or(0, |s| s.rate.as_bps()),
+        cells: done,
+    };
+    if global.json {
+        output::json(&printed);
+    } else {
+        output::print(&table(&printed));
+    }
+    Ok(printed.cells)
 }
 
 /// Fails when it was stopped, or something was lost where nothing may be: by flow control, frames lost.
