@@ -11,6 +11,9 @@ use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::transport::zbridge::{Channel, ChannelConfig, ChannelCounters, Header, Outgoing, Refusal};
 
+/// Times a channel asks and hears nothing before its other end counts as gone, where somebody wants to know.
+const SILENT: u32 = 10;
+
 #[derive(Debug)]
 struct Pair<N, F> {
     name: N,
@@ -18,6 +21,8 @@ struct Pair<N, F> {
     is_active: bool,
     /// The deadline that stands in the timers.
     armed_at: Instant,
+    /// When a frame last came or went.
+    used: Instant,
 }
 
 /// What is to be sent: to whom, and whether it has been sent before.
@@ -43,6 +48,8 @@ pub struct Channels<N, F> {
     limit: usize,
     /// Channels that may have something to send, in turn.
     active: VecDeque<usize>,
+    /// Channels that nobody answers.
+    silent: Vec<N>,
     /// Deadlines that nobody has been told of yet.
     timers: Vec<(Instant, usize)>,
     /// Counted by channels that are no more.
@@ -59,6 +66,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
             free: Vec::new(),
             limit,
             active: VecDeque::new(),
+            silent: Vec::new(),
             timers: Vec::new(),
             before: ChannelCounters::default(),
         }
@@ -121,7 +129,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
                 at
             }
             None => {
-                self.pairs.push(Pair { name, channel, is_active: false, armed_at: Instant::MAX });
+                self.pairs.push(Pair { name, channel, is_active: false, armed_at: Instant::MAX, used: Instant::ZERO });
                 self.pairs.len() - 1
             }
         };
@@ -133,7 +141,9 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     fn end_an_idle_one(&mut self) {
         let is_idle = |c: &Channel<F>| c.unsent_and_in_flight() + c.early() == 0;
         let idle =
-            self.by_name.values().copied().find(|&at| is_idle(&self.pairs[at].channel) && !self.pairs[at].is_active);
+            self.by_name.values().copied().filter(|&at| is_idle(&self.pairs[at].channel) && !self.pairs[at].is_active);
+        // The one that was not used for longest: what is only received by is idle between two frames.
+        let idle = idle.min_by_key(|&at| (self.pairs[at].used, at));
         if let Some(at) = idle {
             let name = self.pairs[at].name;
             self.end(|other| *other == name, &mut |_| {});
@@ -166,15 +176,26 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     /// When its channel takes no more.
     pub fn send(&mut self, now: Instant, name: N, frame: F, random: impl FnOnce() -> Rng) -> Result<(), Full<F>> {
         let at = self.pair(name, random);
+        self.pairs[at].used = now;
         self.pairs[at].channel.send(now, frame)?;
         self.touch(at);
         Ok(())
     }
 
-    /// What to send next.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Sending<N, F>> {
-        while let Some(at) = self.active.pop_front() {
+    /// Whether one of those that `may` send may have something to send.
+    pub fn has_output_of(&self, may: impl Fn(&N) -> bool) -> bool {
+        self.active.iter().any(|&at| may(&self.pairs[at].name))
+    }
+
+    /// What to send next, of those that `may`.
+    pub fn poll_transmit(&mut self, now: Instant, may: impl Fn(&N) -> bool) -> Option<Sending<N, F>> {
+        for _ in 0..self.active.len() {
+            let at = self.active.pop_front()?;
             let pair = &mut self.pairs[at];
+            if !may(&pair.name) {
+                self.active.push_back(at);
+                continue;
+            }
             let resent = pair.channel.counters().resent;
             let Some(outgoing) = pair.channel.poll_transmit(now) else {
                 pair.is_active = false;
@@ -204,6 +225,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         free: &mut impl FnMut(F),
     ) -> Result<(), (Option<F>, Refusal)> {
         let at = self.pair(name, random);
+        self.pairs[at].used = now;
         let taken = self.pairs[at].channel.receive(now, header, frame, deliver, free);
         self.touch(at);
         taken
@@ -232,6 +254,11 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         });
     }
 
+    /// Channels whose other ends have not been heard of for some nine seconds at the source's timeout.
+    pub fn take_silent(&mut self) -> Vec<N> {
+        core::mem::take(&mut self.silent)
+    }
+
     /// Deadlines: each is to be [handed back](Channels::handle_timeout) when it has come.
     pub fn take_timers(&mut self) -> impl Iterator<Item = (Instant, usize)> + '_ {
         self.timers.drain(..)
@@ -244,6 +271,9 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         {
             pair.armed_at = Instant::MAX;
             pair.channel.handle_timeout(now);
+            if pair.channel.unheard() >= SILENT {
+                self.silent.push(pair.name);
+            }
             self.touch(at);
         }
     }

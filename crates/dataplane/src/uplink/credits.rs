@@ -2,9 +2,10 @@
 //! here for credits of the station it is for, and what comes for them waits here, in the receive queue of each, until the switch takes
 //! it. Neither is in the buffers that flow control watches: a station that takes nothing pauses no link.
 
-use super::inside::{Charge, Inside};
+use super::inside::{Charge, Inside, type_of};
 use super::zbridge::address;
 use sluicenet_node::credits::{CreditConfig, Credits, Vm};
+use sluicenet_node::uplink::Origin;
 use sluicenet_node::vtep::Outward;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
@@ -16,8 +17,6 @@ use std::collections::{BTreeMap, VecDeque};
 /// A station wherever it is: its tenant's number on this server, and its address.
 type Station = (u16, MacAddress);
 
-/// Frames of a station that the switch may have at a time: as many of all its stations as one of its queues holds.
-const SHOWN: u32 = 16;
 /// Frames of a station before it is another's turn.
 const BURST: u32 = 8;
 /// Requests to a station that nobody answers, over some two seconds, before what waits for it is given up.
@@ -49,8 +48,6 @@ struct Machine {
 pub(super) struct CreditCounters {
     /// Messages and frames for stations that are not here.
     pub strays: u64,
-    /// Messages that a tenant here tried to send itself.
-    pub forged: u64,
     /// Stations that were not heard of in time.
     pub silent: u64,
 }
@@ -60,6 +57,8 @@ pub(super) struct CreditCounters {
 pub(super) struct ZCredit {
     /// The classes in which credits are needed.
     pub classes: PrioritySet,
+    /// Frames of a station that the switch may have at a time, so that all of them fit its queue for the uplink.
+    shown: u32,
     credits: Credits<Station, Unsent, u32>,
     places: BTreeMap<Station, Vm>,
     machines: Vec<Machine>,
@@ -67,6 +66,9 @@ pub(super) struct ZCredit {
     /// Stations with frames that may be shown to the switch, in turn, and those that wait for the next one.
     listed: VecDeque<Vm>,
     waiting: Vec<Vm>,
+    /// Stations whose next frames are of classes that the link did not take, and the classes that it took then.
+    blocked: Vec<Vm>,
+    took: PrioritySet,
     /// Whose turn it is to send.
     turn: Vm,
     /// Kept for its memory.
@@ -77,15 +79,18 @@ pub(super) struct ZCredit {
 }
 
 impl ZCredit {
-    pub fn new(config: CreditConfig, classes: PrioritySet) -> ZCredit {
+    pub fn new(config: CreditConfig, classes: PrioritySet, shown: u32) -> ZCredit {
         ZCredit {
             classes,
+            shown: shown.max(1),
             credits: Credits::new(config, 0),
             places: BTreeMap::new(),
             machines: Vec::new(),
             free: Vec::new(),
             listed: VecDeque::new(),
             waiting: Vec::new(),
+            blocked: Vec::new(),
+            took: PrioritySet::NONE,
             turn: 0,
             ready: Vec::new(),
             deadline: Instant::MAX,
@@ -122,6 +127,7 @@ impl ZCredit {
         *machine = Machine { generation: machine.generation.wrapping_add(1), ..Machine::default() };
         self.listed.retain(|&other| other != vm);
         self.waiting.retain(|&other| other != vm);
+        self.blocked.retain(|&other| other != vm);
         self.free.push(vm);
         self.credits.clear(vm)
     }
@@ -134,7 +140,7 @@ impl ZCredit {
 
     fn list(&mut self, vm: Vm) {
         let machine = &mut self.machines[vm];
-        let may = !machine.is_listed && !machine.waits && machine.shown < SHOWN;
+        let may = !machine.is_listed && !machine.waits && machine.shown < self.shown;
         if may && self.credits.has_received(vm) {
             machine.is_listed = true;
             self.listed.push_back(vm);
@@ -232,18 +238,11 @@ impl Inside {
     /// the tunnel itself answers do not wait.
     pub fn wait_for_credit(&mut self, bytes: &[u8], domain: u16, priority: Priority) -> bool {
         let (Some(z), Some(overlay)) = (&mut self.zcredit, &self.overlay) else { return false };
-        let (Some(to), Some(from), Some(kind)) = (address(bytes, 0), address(bytes, 6), bytes.get(12..14)) else {
-            return false;
-        };
-        if kind == zcredit::ETHERTYPE.0.to_be_bytes() {
-            z.counters.forged += 1;
-            self.link.drop_out(DropReason::Reserved, bytes.len() as u32);
-            return true;
-        }
+        let (Some(to), Some(from)) = (address(bytes, 0), address(bytes, 6)) else { return false };
         let is_bound = z.classes.contains(priority) && !to.is_group();
         let Some(&vm) = z.places.get(&(domain, from)).filter(|_| is_bound) else { return false };
         // Both end here, and need no credit.
-        if kind == EtherType::ARP.0.to_be_bytes() || !overlay.vtep.may_carry(bytes) {
+        if type_of(bytes) == Some(EtherType::ARP) || !overlay.vtep.may_carry(bytes) {
             return false;
         }
         let to = (domain, to);
@@ -264,9 +263,13 @@ impl Inside {
             self.link.show(priority, len, at);
             return;
         };
-        let is_message = bytes.get(12..14) == Some(&zcredit::ETHERTYPE.0.to_be_bytes());
+        let is_message = type_of(bytes) == Some(zcredit::ETHERTYPE);
         let message = zcredit::Repr::parse(bytes).ok();
-        let (Some(to), Some(from)) = (address(bytes, 0), address(bytes, 6)) else { return };
+        let (Some(to), Some(from)) = (address(bytes, 0), address(bytes, 6)) else {
+            self.link.refuse(DropReason::Malformed, len);
+            self.release(at);
+            return;
+        };
         let place = z.places.get(&(domain, to)).copied();
         if let Some(told) = message {
             match place {
@@ -308,7 +311,11 @@ impl Inside {
 
     /// Whether there may be something to say or to send, and the link has room for it.
     pub fn may_run_credits(&self) -> bool {
-        self.zcredit.as_ref().is_some_and(|z| z.has_work() && self.link.takes().contains(z.credits.config().priority))
+        let takes = self.link.takes();
+        self.zcredit.as_ref().is_some_and(|z| {
+            let unblocked = !z.blocked.is_empty() && takes.0 & !z.took.0 != 0;
+            (z.has_work() || unblocked) && takes.contains(z.credits.config().priority)
+        })
     }
 
     /// Says and sends what there is to be said and sent, station by station, while the link has room.
@@ -317,6 +324,11 @@ impl Inside {
         let now = self.now;
         z.handle_timeout(now);
         let class = z.credits.config().priority;
+        let takes = self.link.takes();
+        if takes.0 & !z.took.0 != 0 {
+            z.blocked.drain(..).for_each(|vm| z.credits.wake(vm));
+        }
+        z.took = takes;
         let mut ready = std::mem::take(&mut z.ready);
         let mut from = 0;
         while let Some(vm) = z.credits.next_ready(from) {
@@ -350,12 +362,24 @@ impl Inside {
                 if let Err(reason) = self.say((domain, me), to.1, channel, message, class) {
                     self.give_up(z, vm, to, reason);
                 }
-            } else if let Some((frame, _)) = z.credits.poll_frame(vm) {
-                self.send(&frame.bytes, frame.domain, frame.priority);
-                sent += 1;
-            } else {
-                break;
+                continue;
             }
+            let takes = self.link.takes();
+            let mut is_blocked = false;
+            let next = z.credits.poll_frame(vm, |frame: &Unsent| {
+                let may = takes.contains(frame.priority);
+                is_blocked |= !may;
+                may
+            });
+            if is_blocked {
+                z.took = PrioritySet(z.took.0 & takes.0);
+                if !z.blocked.contains(&vm) {
+                    z.blocked.push(vm);
+                }
+            }
+            let Some((frame, _)) = next else { break };
+            self.send(&frame.bytes, frame.domain, frame.priority);
+            sent += 1;
         }
         while let Some(to) = z.credits.silent(vm, SILENT) {
             z.counters.silent += 1;
@@ -377,8 +401,8 @@ impl Inside {
         let frame = zcredit::Repr { destination: to, source: me, channel, message }.emit();
         let Some(overlay) = &mut self.overlay else { return Ok(()) };
         let mut out = Vec::new();
-        match overlay.vtep.outward(self.now, &frame, domain, class, &mut out) {
-            Outward::Send => self.link.enqueue(self.now, class, out.len() as u32, out),
+        match overlay.vtep.outward_of(self.now, Origin::Own, &frame, domain, class, &mut out) {
+            Outward::Send => self.link.enqueue_of(self.now, Origin::Own, class, out.len() as u32, out),
             Outward::Drop(reason, _) => return Err(reason),
             Outward::Parked | Outward::Ended | Outward::Reply(_) => {}
         }

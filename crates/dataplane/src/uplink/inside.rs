@@ -12,7 +12,7 @@ use sluicenet_proto::overlay::tunnel::Inner;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
 use sluicenet_wire::ethernet::{EtherType, HEADER_LEN};
-use sluicenet_wire::vlan;
+use sluicenet_wire::{vlan, zcredit};
 use std::ops::Range;
 
 /// Longest frame that a tenant may offer to the tunnel, so that its sender can be told what fits: what IP can say, and a tag.
@@ -108,6 +108,8 @@ pub(super) struct Counters {
     pub answered: u64,
     /// Answers for which there was no room.
     pub answers_full: u64,
+    /// Frames by which a tenant tried to speak as a server does.
+    pub forged: u64,
     /// Stations announced here that the controller gives to another: they moved, or their address is taken.
     pub stations_lost: u64,
 }
@@ -300,6 +302,13 @@ impl Inside {
 
     /// A frame of the switch.
     pub fn leave(&mut self, bytes: &[u8], domain: u16, priority: Priority) {
+        let has_control = self.zcredit.is_some() || self.zbridge.is_some();
+        if has_control && type_of(bytes) == Some(zcredit::ETHERTYPE) {
+            // What servers say to each other no tenant says.
+            self.counters.forged += 1;
+            self.link.drop_out(DropReason::Reserved, bytes.len() as u32);
+            return;
+        }
         if !self.wait_for_credit(bytes, domain, priority) {
             self.send(bytes, domain, priority);
         }
@@ -364,7 +373,9 @@ impl Inside {
 
     fn resolved(&mut self, event: Event<u32>) {
         match event {
-            Event::Send(bytes, p) => self.link.enqueue(self.now, p, bytes.len() as u32, bytes),
+            Event::Send(bytes, p, origin) => {
+                self.link.enqueue_of(self.now, origin, p, bytes.len() as u32, bytes);
+            }
             Event::Deliver(at) => self.arrived(at),
             Event::Drop(at, reason) => {
                 let len = self.slots[at as usize].charged_bytes();
@@ -374,6 +385,15 @@ impl Inside {
             Event::DropOut(reason, len) => self.link.drop_out(reason, len),
             Event::Reply(bytes, domain, p) => self.answer(bytes, domain, p),
         }
+    }
+}
+
+/// What a frame carries, behind one tag.
+pub(super) fn type_of(frame: &[u8]) -> Option<EtherType> {
+    let at = |at: usize| Some(EtherType(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?)));
+    match at(ADDRESSES)? {
+        EtherType::VLAN => at(BEHIND_TAG),
+        other => Some(other),
     }
 }
 

@@ -60,12 +60,13 @@ impl<D: Device> Uplink<D> {
     }
 
     /// What tenants send each other through the tunnel in these classes needs credits, and so it must at all servers of the overlay.
+    /// The switch has `shown` frames of a station at a time: those of all of them have to fit one of its queues.
     ///
     /// # Panics
     /// Without an overlay.
-    pub fn set_credits(&mut self, config: CreditConfig, classes: PrioritySet) {
+    pub fn set_credits(&mut self, config: CreditConfig, classes: PrioritySet, shown: u32) {
         assert!(self.inside.overlay.is_some(), "credits are given to stations of an overlay");
-        self.inside.zcredit = Some(ZCredit::new(config, classes));
+        self.inside.zcredit = Some(ZCredit::new(config, classes, shown));
     }
 
     /// What tenants send each other through the tunnel in these classes is sent again where it is lost, and so it must at all servers of
@@ -176,17 +177,17 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn admits(&mut self, frame: Asking, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
-        if self.inside.zbridge.as_ref().is_some_and(|z| !z.has_room(frame.priority)) {
-            return Ok(false);
-        }
-        let Some(z) = &self.inside.zcredit else { return Ok(true) };
-        if !z.classes.contains(frame.priority) {
+        let (zcredit, zbridge) = (&self.inside.zcredit, &self.inside.zbridge);
+        if zcredit.is_none() && zbridge.is_none() {
             return Ok(true);
         }
         let mut addresses = [0; 12];
         read(&mut addresses);
         let [to, from] = [0, 6].map(|at| MacAddress(std::array::from_fn(|i| addresses[at + i])));
-        Ok(z.has_room((frame.domain, from), to))
+        let class = frame.priority;
+        let has_credits = |z: &ZCredit| !z.classes.contains(class) || z.has_room((frame.domain, from), to);
+        let has_channel = |z: &ZBridge| z.has_room((frame.domain, from, to, class));
+        Ok(zcredit.as_ref().is_none_or(has_credits) && zbridge.as_ref().is_none_or(has_channel))
     }
 
     fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
@@ -270,7 +271,7 @@ impl<D: Device + Send> Port for Uplink<D> {
     fn held(&self) -> u32 {
         let (arrived, leaving) = self.inside.link.inside();
         let credits = self.inside.zcredit.as_ref().map_or(0, |z| z.credits().queued());
-        let unsent = self.inside.zbridge.as_ref().map_or(0, ZBridge::unsent);
+        let unsent = self.inside.zbridge.as_ref().map_or(0, |z| z.unsent() + z.copies());
         (arrived + leaving) as u32 + (credits + unsent) as u32
     }
 
@@ -279,7 +280,7 @@ impl<D: Device + Send> Port for Uplink<D> {
         let parked = self.inside.overlay.as_ref().map_or(0, |o| o.vtep.parked_out());
         let unsent = self.inside.zcredit.as_ref().map_or(0, ZCredit::unsent)
             + self.inside.zbridge.as_ref().map_or(0, ZBridge::unsent);
-        let waiting = (self.inside.link.inside().1 + parked) as u32 + unsent as u32;
+        let waiting = (self.inside.link.of_switch() + parked) as u32 + unsent as u32;
         port::Inside { refused: counters.dropped_in, lost: counters.dropped_out, waiting }
     }
 

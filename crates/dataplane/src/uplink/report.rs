@@ -40,6 +40,8 @@ impl Inside {
             let (vtep, cache) = overlay.vtep.counters();
             show("not_tunnel", own.other);
             show("stations_lost", own.stations_lost);
+            show("forged_control", own.forged);
+            show("own_dropped", link.own_dropped);
             show("answered", own.answered);
             show("answers_full", own.answers_full);
             show("encapsulated", vtep.encapsulated);
@@ -83,7 +85,6 @@ impl Inside {
             show("credit_unsent", z.unsent());
             show("credit_queued_max", z.credits().received_max().into());
             show("credit_strays", z.counters.strays);
-            show("credit_forged", z.counters.forged);
             show("credit_silent", z.counters.silent);
         }
     }

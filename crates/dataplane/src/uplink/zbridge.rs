@@ -2,8 +2,9 @@
 //! acknowledged and sent again where the network lost or damaged it; what comes is put in order before anybody sees it. Below credits:
 //! their messages are safe against loss by themselves and do not come here.
 
-use super::inside::{Charge, Inside};
+use super::inside::{Charge, Inside, type_of};
 use sluicenet_node::channels::{Channels, Sending};
+use sluicenet_node::uplink::Origin;
 use sluicenet_node::vtep::Outward;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
@@ -13,7 +14,7 @@ use sluicenet_proto::transport::zbridge::{ChannelConfig, ChannelCounters, Kind};
 use sluicenet_wire::ethernet::{EtherType, HEADER_LEN, MacAddress};
 use sluicenet_wire::{Error, vlan, zbridge};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 /// A channel: the tenant's number on this server, its own machine, the other one, and the class.
@@ -38,7 +39,7 @@ pub(super) struct ZBridge {
     classes: PrioritySet,
     channels: Channels<Name, Cargo>,
     /// Frames whose channels took no more, in their order.
-    overflow: VecDeque<(Name, Cargo)>,
+    overflow: BTreeMap<Name, VecDeque<Cargo>>,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     rng: Rng,
     /// Frames that are not as they were sent.
@@ -50,7 +51,7 @@ impl ZBridge {
         ZBridge {
             classes,
             channels: Channels::new(config, CHANNELS),
-            overflow: VecDeque::new(),
+            overflow: BTreeMap::new(),
             timers: BinaryHeap::new(),
             rng,
             damaged: 0,
@@ -70,14 +71,14 @@ impl ZBridge {
     }
     /// Frames that wait to be sent for the first time.
     pub fn unsent(&self) -> u64 {
-        self.channels.unsent() + self.overflow.len() as u64
+        self.channels.unsent() + self.overflow.values().map(|q| q.len() as u64).sum::<u64>()
     }
-    /// Whether frames of a class are taken that are not inside yet.
-    pub fn has_room(&self, class: Priority) -> bool {
-        self.overflow.is_empty() || !self.classes.contains(class)
+    /// Whether a channel takes another frame.
+    pub fn has_room(&self, name: Name) -> bool {
+        !self.classes.contains(name.3) || !self.overflow.contains_key(&name) && self.channels.has_room(name)
     }
-    pub fn has_work(&self) -> bool {
-        self.channels.has_output()
+    pub fn has_work(&self, takes: PrioritySet) -> bool {
+        self.channels.has_output_of(|name| takes.contains(name.3))
     }
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.peek().map(|timer| timer.0.0)
@@ -86,7 +87,19 @@ impl ZBridge {
     fn offer(&mut self, now: Instant, name: Name, cargo: Cargo) {
         let ZBridge { channels, rng, overflow, .. } = self;
         if let Err(full) = channels.send(now, name, cargo, || Rng::from_words(&[rng.next_u64()])) {
-            overflow.push_front((name, full.0));
+            overflow.entry(name).or_default().push_front(full.0);
+        }
+    }
+
+    /// What waited for its channel goes there as far as that has room again.
+    fn refill(&mut self, now: Instant, name: Name) {
+        while self.channels.has_room(name)
+            && let Some(cargo) = self.overflow.get_mut(&name).and_then(VecDeque::pop_front)
+        {
+            self.offer(now, name, cargo);
+        }
+        if self.overflow.get(&name).is_some_and(VecDeque::is_empty) {
+            self.overflow.remove(&name);
         }
     }
 
@@ -104,8 +117,11 @@ impl Inside {
         let (now, Some(z), Some(overlay)) = (self.now, &mut self.zbridge, &self.overlay) else { return false };
         let (Some(to), Some(from)) = (address(bytes, 0), address(bytes, 6)) else { return false };
         let kind = &bytes[ADDRESSES..HEADER_LEN];
-        let is_control = kind == EtherType::ARP.0.to_be_bytes() || kind == zbridge_type();
-        if is_control || to.is_group() || !z.classes.contains(priority) || !overlay.vtep.may_carry(bytes) {
+        if type_of(bytes) == Some(EtherType::ARP)
+            || to.is_group()
+            || !z.classes.contains(priority)
+            || !overlay.vtep.may_carry(bytes)
+        {
             return false;
         }
         // It travels without its tag, as it would in the tunnel.
@@ -116,17 +132,16 @@ impl Inside {
         };
         let name = (domain, from, to, priority);
         // None overtakes those that wait.
-        if z.overflow.is_empty() {
-            z.offer(now, name, Cargo::Out(frame));
-        } else {
-            z.overflow.push_back((name, Cargo::Out(frame)));
+        match z.overflow.get_mut(&name) {
+            Some(waiting) => waiting.push_back(Cargo::Out(frame)),
+            None => z.offer(now, name, Cargo::Out(frame)),
         }
         true
     }
 
     /// Whether there may be something to send, and the link has room for it.
     pub fn may_run_zbridge(&self) -> bool {
-        self.zbridge.as_ref().is_some_and(|z| z.has_work() && self.link.takes().0 & z.classes.0 != 0)
+        self.zbridge.as_ref().is_some_and(|z| z.has_work(self.link.takes()))
     }
 
     /// Sends what channels have to send, while the link has room.
@@ -134,17 +149,14 @@ impl Inside {
         let Some(mut z) = self.zbridge.take() else { return };
         let now = self.now;
         z.handle_timeout(now);
-        while self.link.takes().0 & z.classes.0 == z.classes.0 {
-            if let Some(Sending { name, outgoing, .. }) = z.channels.poll_transmit(now) {
-                self.transmit(&mut z, name, outgoing.header, outgoing.frame);
-                continue;
-            }
-            let Some((name, cargo)) = z.overflow.pop_front() else { break };
-            let before = z.overflow.len();
-            z.offer(now, name, cargo);
-            if z.overflow.len() > before {
-                break;
-            }
+        for name in z.channels.take_silent() {
+            self.end(&mut z, |other| *other == name, DropReason::Unresolved);
+        }
+        loop {
+            let takes = self.link.takes();
+            let next = z.channels.poll_transmit(now, |name| takes.contains(name.3));
+            let Some(Sending { name, outgoing, .. }) = next else { break };
+            self.transmit(&mut z, name, outgoing.header, outgoing.frame);
         }
         z.timers.extend(z.channels.take_timers().map(Reverse));
         self.zbridge = Some(z);
@@ -164,8 +176,8 @@ impl Inside {
         repr.emit(&mut frame);
         let Some(overlay) = &mut self.overlay else { return };
         let mut out = Vec::new();
-        match overlay.vtep.outward(self.now, &frame, domain, priority, &mut out) {
-            Outward::Send => self.link.enqueue(self.now, priority, out.len() as u32, out),
+        match overlay.vtep.outward_of(self.now, Origin::Own, &frame, domain, priority, &mut out) {
+            Outward::Send => self.link.enqueue_of(self.now, Origin::Own, priority, out.len() as u32, out),
             // Nobody is there to begin with.
             Outward::Drop(reason, _) if is_greeting => self.end(z, |other| *other == name, reason),
             Outward::Drop(..) | Outward::Parked | Outward::Ended | Outward::Reply(_) => {}
@@ -185,12 +197,14 @@ impl Inside {
         for frame in out.iter().rev().take(unsent as usize) {
             self.link.drop_out(reason, frame.len() as u32);
         }
-        z.overflow.retain(|(name, cargo)| {
-            let stays = !so(name);
-            if let (false, Cargo::Out(frame)) = (stays, cargo) {
-                self.link.drop_out(reason, frame.len() as u32);
+        z.overflow.retain(|name, waiting| {
+            let ends = so(name);
+            for cargo in waiting.iter().filter(|_| ends) {
+                if let Cargo::Out(frame) = cargo {
+                    self.link.drop_out(reason, frame.len() as u32);
+                }
             }
-            stays
+            !ends
         });
         for at in arrived {
             let len = self.slots[at as usize].charged_bytes();
@@ -211,7 +225,7 @@ impl Inside {
         let slot = &self.slots[at as usize];
         let bytes = &slot.bytes[slot.frame.clone()];
         let (domain, priority, len) = (slot.domain, slot.priority, slot.charged_bytes());
-        let is_for_it = bytes.get(ADDRESSES..HEADER_LEN) == Some(&zbridge_type());
+        let is_for_it = type_of(bytes) == Some(zbridge::ETHERTYPE);
         let Some(mut z) = self.zbridge.take_if(|z| is_for_it || z.classes.contains(priority)) else {
             self.in_order(at);
             return;
@@ -228,7 +242,16 @@ impl Inside {
         match zbridge::Repr::parse(bytes) {
             Ok((repr, carried)) => {
                 let name = (domain, repr.destination, repr.source, priority);
-                let frame = (!carried.is_empty()).then_some(Cargo::In(at));
+                let is_data = matches!(repr.header.kind, Kind::Data { .. });
+                // ARP never travels, and what carries no whole type is no frame.
+                let arp = EtherType::ARP.0.to_be_bytes();
+                if is_data && carried.get(..2).is_none_or(|kind| kind == arp) {
+                    self.link.refuse(DropReason::Malformed, len);
+                    self.release(at);
+                    self.zbridge = Some(z);
+                    return;
+                }
+                let frame = is_data.then_some(Cargo::In(at));
                 self.take_numbered(&mut z, name, &repr.header, frame, at);
             }
             Err(Error::Checksum) => {
@@ -260,6 +283,7 @@ impl Inside {
         );
         // Who forgot everything has no credits to give for it either; and it may have been delivered.
         channels.free_unacknowledged(name, &mut |_| {});
+        z.refill(self.now, name);
         if taken.is_err() || !is_data {
             self.release(at);
         } else if !in_order.iter().any(|cargo| matches!(cargo, Cargo::In(other) if *other == at)) {
@@ -293,11 +317,6 @@ impl Inside {
         slot.bytes.copy_within(start..start + ADDRESSES, start + wrapped);
         slot.frame.start += wrapped;
     }
-}
-
-/// As it stands in a frame.
-fn zbridge_type() -> [u8; 2] {
-    sluicenet_wire::zcredit::ETHERTYPE.0.to_be_bytes()
 }
 
 pub(super) fn address(bytes: &[u8], at: usize) -> Option<MacAddress> {

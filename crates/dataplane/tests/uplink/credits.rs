@@ -160,12 +160,15 @@ fn what_a_tenant_says_in_the_name_of_its_hypervisor_goes_nowhere() {
     for message in messages {
         let forged = Repr { destination: mac(3), source: mac(1), channel: 7, message }.emit();
         until(&mut servers, |[a, _]| a.send(0, &forged));
+        // Behind a tag of its priority as well.
+        let tagged = [&forged[..12], &[0x81, 0x00, 0x60, 0x00], &forged[12..]].concat();
+        until(&mut servers, |[a, _]| a.send(0, &tagged));
     }
-    until(&mut servers, |[a, _]| a.own("credit_forged") == 5);
+    until(&mut servers, |[a, _]| a.own("forged_control") == 10);
     let (sent, seen) = slow_and_fast(&mut servers, 2_000);
     receive_the_rest(&mut servers, sent, seen);
     assert!(heard < servers[1].own("credit_messages_received"));
-    assert_eq!(servers[0].own("reserved"), 5);
+    assert_eq!(servers[0].own("reserved"), 10);
 }
 
 /// A device that loses one frame in so many of those it is given to send, or damages it.

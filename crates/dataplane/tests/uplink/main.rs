@@ -193,7 +193,7 @@ fn overlay_with(
     let to = ControllerLink::open(SocketAddrV4::new(here, UDP_PORT), SocketAddrV4::new(address(3), UDP_PORT)).unwrap();
     let mut port = Uplink::overlay(device, link(n), vtep, to);
     if let Some(credits) = stack.credits {
-        port.set_credits(credits, PrioritySet(0b1000));
+        port.set_credits(credits, PrioritySet(0b1000), 16);
     }
     if let Some(zbridge) = stack.zbridge {
         port.set_zbridge(zbridge, PrioritySet(0b1000), unguessable().unwrap());

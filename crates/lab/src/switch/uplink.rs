@@ -1,6 +1,6 @@
 //! The uplink of a switch, opened as its file describes it.
 
-use super::config::{Credits, OverlayConfig, UplinkConfig};
+use super::config::{Credits, OverlayConfig, PORTS_MAX, UplinkConfig};
 use sluicenet_dataplane::controller::{ControllerLink, first_request, unguessable};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::PacketDevice;
@@ -12,6 +12,7 @@ use sluicenet_node::vale::ValeConfig;
 use sluicenet_node::vtep::{Vtep, VtepConfig};
 use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::overlay::tunnel::TunnelConfig;
+use sluicenet_proto::time::Duration;
 use sluicenet_proto::transport::zcredit::{ReceptionConfig, TransmissionConfig};
 use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
 use sluicenet_wire::{vlan, zbridge};
@@ -51,7 +52,8 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
             let (vtep, controller) = vtep(overlay, mac, mtu)?;
             let mut uplink = Uplink::overlay(device, link, vtep, controller);
             if let Some(credits) = &overlay.credits {
-                uplink.set_credits(credit_config(credits), credits.classes);
+                let shown = (vale.slots / PORTS_MAX as u32).clamp(1, 16);
+                uplink.set_credits(credit_config(overlay, credits), credits.classes, shown);
             }
             if let Some(zbridge) = &overlay.zbridge {
                 uplink.set_zbridge(zbridge.channel, zbridge.classes, unguessable()?);
@@ -64,10 +66,14 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
 }
 
 /// Channels of this run are later than those of any run before, unless that began in the same 64 ms.
-fn credit_config(credits: &Credits) -> CreditConfig {
+fn credit_config(overlay: &OverlayConfig, credits: &Credits) -> CreditConfig {
+    let usual = ReceptionConfig::default();
+    // What zBridge sends again has a credit until it is there: longer than it takes to be given up.
+    let longest = overlay.zbridge.map_or(Duration::ZERO, |z| z.channel.timeout.saturating_mul(1 << 9));
+    let (reclaim_after, deadline) = (usual.reclaim_after.max(longest), usual.deadline.max(longest));
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     CreditConfig {
-        reception: ReceptionConfig { queue: credits.rx_queue, batch: credits.batch, ..ReceptionConfig::default() },
+        reception: ReceptionConfig { queue: credits.rx_queue, batch: credits.batch, reclaim_after, deadline, ..usual },
         transmission: TransmissionConfig { batch: credits.batch, ..TransmissionConfig::default() },
         waiting: credits.tx_queue,
         waiting_each: credits.tx_queue.div_ceil(4),

@@ -245,7 +245,10 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
                 let at = match is_full.then(|| vnic.pairs.iter().position(Pair::is_idle)).flatten() {
                     Some(at) => {
                         let old = &vnic.pairs[at];
-                        self.next_channel = later(self.next_channel, old.transmission.channel());
+                        // A number of which nobody has heard can be another's.
+                        if old.transmission.counters().requests > 0 {
+                            self.next_channel = later(self.next_channel, old.transmission.channel());
+                        }
                         vnic.by_destination.remove(&old.destination);
                         let old = core::mem::replace(&mut vnic.pairs[at], pair(self.next_channel));
                         let (channel, message) = old.transmission.close();
@@ -343,8 +346,9 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         said
     }
 
-    /// The next frame of a machine for which there is a credit, its destinations in turn. With it, sockets that may go on.
-    pub fn poll_frame(&mut self, vm: Vm) -> Option<(T, Vec<u32>)> {
+    /// The next frame of a machine for which there is a credit and that `may` be sent, its destinations in turn. With it, sockets
+    /// that may go on.
+    pub fn poll_frame(&mut self, vm: Vm, mut may: impl FnMut(&T) -> bool) -> Option<(T, Vec<u32>)> {
         let limit = self.config.waiting_each;
         let vnic = &mut self.vnics[vm];
         for _ in 0..vnic.active.len() {
@@ -358,6 +362,9 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
                 continue;
             }
             vnic.active.push_back(at);
+            if !pair.frames.front().is_some_and(&mut may) {
+                continue;
+            }
             let frame = pair.frames.pop_front()?;
             pair.transmission.on_sent();
             pair.outgoing -= 1;

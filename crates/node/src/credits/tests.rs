@@ -168,7 +168,7 @@ impl World {
         let vm = usize::from(me.vm());
         let counts = |c: &Credits| c.vnics[vm].pairs.iter().map(|p| p.frames.len()).collect::<Vec<_>>();
         let before = counts(credits);
-        let (at, freed) = credits.poll_frame(vm)?;
+        let (at, freed) = credits.poll_frame(vm, |_| true)?;
         let which = counts(credits).iter().zip(&before).position(|(now, before)| now < before)?;
         Some((at, credits.vnics[vm].pairs[which].destination, freed.len() as u32))
     }
@@ -235,9 +235,9 @@ fn a_full_destination_parks_its_own_sockets_alone() {
     let (to, channel, grant) = w.servers[1].poll_message(w.now, 0).expect("a grant");
     assert_eq!(to, me);
     w.servers[0].on_message(w.now, 0, slow, channel, &grant);
-    let (_, freed) = w.servers[0].poll_frame(0).expect("a frame");
+    let (_, freed) = w.servers[0].poll_frame(0, |_| true).expect("a frame");
     assert_eq!(freed.len(), 14);
-    assert!(w.servers[0].poll_frame(0).is_none(), "one credit, one frame");
+    assert!(w.servers[0].poll_frame(0, |_| true).is_none(), "one credit, one frame");
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn a_forgotten_destination_is_told_and_a_later_channel_begins() {
         let (whom, channel, _) = forgotten.expect("a request");
         assert_eq!((whom, channel), (to, 1));
         credits.on_message(w.now, 0, to, channel, &Message::Grant { granted: 2 });
-        assert!(credits.poll_frame(0).is_some() && credits.poll_frame(0).is_none());
+        assert!(credits.poll_frame(0, |_| true).is_some() && credits.poll_frame(0, |_| true).is_none());
     }
     assert!(credits.is_sound());
     // What waits cannot be forgotten: it is remembered beyond the limit.

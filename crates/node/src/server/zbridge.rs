@@ -101,7 +101,7 @@ impl ZBridge {
             self.made += 1;
             return Some(part);
         }
-        let Sending { name: (vm, peer, priority), outgoing, again } = self.channels.poll_transmit(now)?;
+        let Sending { name: (vm, peer, priority), outgoing, again } = self.channels.poll_transmit(now, |_| true)?;
         if let Some(copy) = outgoing.frame {
             self.made += u64::from(again);
             let mut packet = *pool.frame(copy);
@@ -175,6 +175,8 @@ impl Core {
     pub(super) fn run_zbridge_timer(&mut self, now: Instant, due: Instant, at: usize) {
         let Some(z) = self.zbridge.as_mut() else { return };
         z.channels.handle_timeout(now, due, at);
+        // A simulated machine never dies.
+        z.channels.take_silent();
     }
 
     /// A frame from the wire goes to its channel; what that delivers waits for room in the vSwitch.

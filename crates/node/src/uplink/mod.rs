@@ -40,6 +40,8 @@ pub struct Counters {
     pub dropped_in: Drops,
     /// Frames from the switch that were dropped.
     pub dropped_out: Drops,
+    /// Frames made here that were.
+    pub own_dropped: u64,
     /// Pause frames received that were in order.
     pub pauses_received: u64,
     /// Pause frames sent.
@@ -69,8 +71,17 @@ pub enum Front<'a, T> {
 
 #[derive(Clone, Debug)]
 struct Queue<F> {
-    frames: VecDeque<(F, u32)>,
+    frames: VecDeque<(F, u32, Origin)>,
     bytes: u64,
+}
+
+/// Whose a frame is that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The switch delivered it: it is in the switch's books.
+    Switch,
+    /// It was made here, or is a copy: it is in nobody's.
+    Own,
 }
 
 impl<F> Default for Queue<F> {
@@ -100,6 +111,8 @@ pub struct Uplink<R, T> {
     turn_in: Priority,
     next_in: Option<Priority>,
     leaving: [Queue<T>; PRIORITIES],
+    /// Of these, those made here.
+    own_leaving: usize,
     /// Classes with frames to send.
     ready: PrioritySet,
     turn_out: Priority,
@@ -138,6 +151,7 @@ impl<R: Copy, T> Uplink<R, T> {
             turn_in: 0,
             next_in: None,
             leaving: Default::default(),
+            own_leaving: 0,
             ready: PrioritySet::NONE,
             turn_out: 0,
             next_out: None,
@@ -193,6 +207,11 @@ impl<R: Copy, T> Uplink<R, T> {
     /// Frames inside that came from the link and were not shown to the switch yet, and frames that wait to be sent.
     pub fn inside(&self) -> (usize, usize) {
         (self.arrived.iter().map(|q| q.frames.len()).sum(), self.leaving.iter().map(|q| q.frames.len()).sum())
+    }
+
+    /// Frames that wait to be sent and are the switch's.
+    pub fn of_switch(&self) -> usize {
+        self.inside().1 - self.own_leaving
     }
 
     // From the link.
@@ -295,7 +314,7 @@ impl<R: Copy, T> Uplink<R, T> {
     /// A frame that has been charged is next for the switch, behind those of its class.
     pub fn show(&mut self, p: Priority, len: u32, frame: R) {
         let queue = &mut self.arrived[p as usize];
-        queue.frames.push_back((frame, len));
+        queue.frames.push_back((frame, len, Origin::Switch));
         queue.bytes += u64::from(len);
         self.shown.insert(p);
     }
@@ -321,14 +340,14 @@ impl<R: Copy, T> Uplink<R, T> {
             self.next_in = PrioritySet(self.shown.0 & !self.waiting.0).next_after(self.turn_in);
         }
         let p = self.next_in?;
-        self.arrived[p as usize].frames.front().map(|(frame, _)| (p, *frame))
+        self.arrived[p as usize].frames.front().map(|(frame, ..)| (p, *frame))
     }
 
     /// The switch took the frame shown; it stays charged.
     pub fn accept(&mut self) {
         let Some(p) = self.next_in.take() else { return };
         let queue = &mut self.arrived[p as usize];
-        if let Some((_, len)) = queue.frames.pop_front() {
+        if let Some((_, len, _)) = queue.frames.pop_front() {
             queue.bytes -= u64::from(len);
         }
         if queue.frames.is_empty() {
@@ -367,12 +386,22 @@ impl<R: Copy, T> Uplink<R, T> {
 
     /// Takes a frame of `len` bytes to be sent. The caller asks [`Uplink::takes`] first, and keeps what exceeds it bounded.
     pub fn enqueue(&mut self, now: Instant, p: Priority, len: u32, frame: T) {
+        self.enqueue_of(now, Origin::Switch, p, len, frame);
+    }
+
+    /// The same of whoever it is.
+    pub fn enqueue_of(&mut self, now: Instant, origin: Origin, p: Priority, len: u32, frame: T) {
         if self.watchdog.storms().contains(p) {
-            self.counters.dropped_out.count(DropReason::Watchdog, u64::from(len + FCS));
+            if origin == Origin::Switch {
+                self.counters.dropped_out.count(DropReason::Watchdog, u64::from(len + FCS));
+            } else {
+                self.counters.own_dropped += 1;
+            }
             return;
         }
+        self.own_leaving += usize::from(origin == Origin::Own);
         let queue = &mut self.leaving[p as usize];
-        queue.frames.push_back((frame, len));
+        queue.frames.push_back((frame, len, origin));
         queue.bytes += u64::from(len);
         self.ready.insert(p);
         self.watchdog.on_waiting(now, p);
@@ -413,7 +442,7 @@ impl<R: Copy, T> Uplink<R, T> {
             self.next_out = self.may_send().next_after(self.turn_out);
         }
         let p = self.next_out?;
-        self.leaving[p as usize].frames.front().map(|(frame, _)| Front::Frame(frame))
+        self.leaving[p as usize].frames.front().map(|(frame, ..)| Front::Frame(frame))
     }
 
     fn make_control(&mut self, now: Instant) {
@@ -442,7 +471,8 @@ impl<R: Copy, T> Uplink<R, T> {
         } else {
             let p = self.next_out.take()?;
             let queue = &mut self.leaving[p as usize];
-            let (frame, len) = queue.frames.pop_front()?;
+            let (frame, len, origin) = queue.frames.pop_front()?;
+            self.own_leaving -= usize::from(origin == Origin::Own);
             queue.bytes -= u64::from(len);
             let more = !queue.frames.is_empty();
             if !more {
@@ -490,8 +520,14 @@ impl<R: Copy, T> Uplink<R, T> {
 
     fn give_up(&mut self, p: Priority) {
         let queue = core::mem::take(&mut self.leaving[p as usize]);
-        let bytes = queue.bytes + queue.frames.len() as u64 * u64::from(FCS);
-        self.counters.dropped_out.count_many(DropReason::Watchdog, queue.frames.len() as u64, bytes);
+        for (_, len, origin) in &queue.frames {
+            if *origin == Origin::Switch {
+                self.counters.dropped_out.count(DropReason::Watchdog, u64::from(len + FCS));
+            } else {
+                self.counters.own_dropped += 1;
+                self.own_leaving -= 1;
+            }
+        }
         self.ready.remove(p);
         self.choose_again();
     }

@@ -11,6 +11,7 @@
 //! - ARP never travels: requests are answered from the mapping, where the station is on another server; what a station of this
 //!   server is asked it answers itself. No other frame for a group travels either.
 
+use crate::uplink::Origin;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -107,7 +108,7 @@ pub enum Inward {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<C> {
     /// A frame for the tunnel is to be sent, with all its headers.
-    Send(Vec<u8>, Priority),
+    Send(Vec<u8>, Priority, Origin),
     /// A frame for a station of this server may go to the switch.
     Deliver(C),
     /// A frame for the switch is dropped.
@@ -120,7 +121,7 @@ pub enum Event<C> {
 
 #[derive(Clone, Debug)]
 enum Parked<C> {
-    Out(Vec<u8>, Priority),
+    Out(Vec<u8>, Priority, Origin),
     /// Of which server it came; whether the receive buffer alone bounds it.
     In(C, Ipv4Addr, bool),
     Arp(neighbours::Request, Priority),
@@ -231,6 +232,19 @@ impl<C> Vtep<C> {
         priority: Priority,
         out: &mut Vec<u8>,
     ) -> Outward {
+        self.outward_of(now, Origin::Switch, frame, domain, priority, out)
+    }
+
+    /// The same of whoever it is. One that was made here waits for an answer as others do, and is dropped without a word.
+    pub fn outward_of(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        frame: &[u8],
+        domain: u16,
+        priority: Priority,
+        out: &mut Vec<u8>,
+    ) -> Outward {
         let Some(vni) = self.tunnel.network(domain) else { return Outward::Drop(DropReason::NoRoute, None) };
         let (Some(destination), Some(source)) = (mac_at(frame, 0), mac_at(frame, 6)) else {
             return Outward::Drop(DropReason::Malformed, None);
@@ -248,7 +262,7 @@ impl<C> Vtep<C> {
         let question = Question { vni, by: By::Mac(destination) };
         match self.cache.lookup(now, question) {
             Found::Known(mapping) => self.send(now, frame, &mapping, priority, out),
-            Found::Asked => match self.wait(question, || Parked::Out(frame.to_vec(), priority)) {
+            Found::Asked => match self.wait(question, || Parked::Out(frame.to_vec(), priority, origin)) {
                 true => Outward::Parked,
                 false => Outward::Drop(DropReason::Unresolved, None),
             },
@@ -378,9 +392,11 @@ impl<C> Vtep<C> {
 
     /// Frames of tenants here that are parked.
     pub fn parked_out(&self) -> usize {
-        let parked = self.parked.values().flatten().filter(|p| !matches!(p, Parked::In(..))).count();
+        let of_tenant = |p: &&Parked<C>| !matches!(p, Parked::In(..) | Parked::Out(_, _, Origin::Own));
+        let parked = self.parked.values().flatten().filter(of_tenant).count();
         // Those whose waiting has ended, and that nobody asked for yet.
-        parked + self.events.iter().filter(|e| matches!(e, Event::Send(..) | Event::DropOut(..))).count()
+        parked
+            + self.events.iter().filter(|e| matches!(e, Event::Send(_, _, Origin::Switch) | Event::DropOut(..))).count()
     }
 
     /// A datagram that is said to be the controller's. [`Vtep::poll_event`] is to be asked before anything else is done.
@@ -449,10 +465,11 @@ impl<C> Vtep<C> {
             }
             (Parked::In(cargo, ..), Some(_)) => Event::Drop(cargo, DropReason::ForgedSource),
             (Parked::In(cargo, ..), None) => Event::Drop(cargo, DropReason::Unresolved),
-            (Parked::Out(frame, priority), Some(mapping)) => {
+            (Parked::Out(frame, priority, origin), Some(mapping)) => {
                 let mut out = Vec::new();
                 match self.send(now, &frame, mapping, priority, &mut out) {
-                    Outward::Send => Event::Send(out, priority),
+                    Outward::Send => Event::Send(out, priority, origin),
+                    Outward::Drop(..) if origin == Origin::Own => return,
                     Outward::Drop(reason, told) => {
                         self.events.extend(told.map(|told| Event::Reply(told, domain, priority)));
                         Event::DropOut(reason, frame.len() as u32)
@@ -460,7 +477,8 @@ impl<C> Vtep<C> {
                     Outward::Parked | Outward::Ended | Outward::Reply(_) => unreachable!("it is sent or dropped"),
                 }
             }
-            (Parked::Out(frame, _), None) => Event::DropOut(DropReason::Unresolved, frame.len() as u32),
+            (Parked::Out(_, _, Origin::Own), None) => return,
+            (Parked::Out(frame, ..), None) => Event::DropOut(DropReason::Unresolved, frame.len() as u32),
             (Parked::Arp(request, priority), Some(mapping)) => match self.answer(&request, mapping) {
                 Outward::Reply(frame) => Event::Reply(frame, domain, priority),
                 _ => return,

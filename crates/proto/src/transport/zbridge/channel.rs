@@ -102,8 +102,8 @@ pub struct Channel<F> {
     candidate: Option<Candidate>,
     sender: Sender<F>,
     receiver: Receiver<F>,
-    /// What was in the retransmission buffer when the other end had forgotten everything.
-    unacknowledged: bool,
+    /// Frames at the front of the retransmission buffer that had been sent when the other end forgot everything.
+    unacknowledged: usize,
     /// Something to say at once.
     due: Option<(Kind, u32, u32)>,
     /// When it speaks again by itself.
@@ -133,7 +133,7 @@ impl<F: Clone> Channel<F> {
             own,
             peer: 0,
             candidate: None,
-            unacknowledged: false,
+            unacknowledged: 0,
             due: None,
             deadline: Instant::MAX,
             tries: 0,
@@ -167,7 +167,7 @@ impl<F: Clone> Channel<F> {
     }
     /// Whether a frame is taken.
     pub fn has_room(&self) -> bool {
-        self.sender.has_room() && !self.unacknowledged
+        self.sender.has_room() && self.unacknowledged == 0
     }
 
     /// Takes a frame that is to be sent.
@@ -175,7 +175,7 @@ impl<F: Clone> Channel<F> {
     /// # Errors
     /// When the retransmission buffer is full, or what was in it has to be [taken](Channel::take_unacknowledged) first.
     pub fn send(&mut self, now: Instant, frame: F) -> Result<(), Full<F>> {
-        if self.unacknowledged {
+        if self.unacknowledged > 0 {
             return Err(Full(frame));
         }
         self.sender.push(frame)?;
@@ -188,9 +188,13 @@ impl<F: Clone> Channel<F> {
     /// What had been sent to the other end, and perhaps delivered there, when that forgot everything: to be sent again, in this order,
     /// or freed. Nothing new is sent before.
     pub fn take_unacknowledged(&mut self) -> Option<impl Iterator<Item = F> + use<F>> {
-        let frames = self.unacknowledged.then(|| self.sender.take());
-        self.unacknowledged = false;
-        frames
+        let sent = core::mem::take(&mut self.unacknowledged);
+        (sent > 0).then(|| self.sender.take_first(sent).into_iter())
+    }
+
+    /// Times it asked since it heard anything of the other end.
+    pub fn unheard(&self) -> u32 {
+        self.tries
     }
 
     /// Nobody speaks to the other end any more: `free` gets what was sent and not acknowledged, what was not sent, and what came before
@@ -198,7 +202,7 @@ impl<F: Clone> Channel<F> {
     pub fn end(&mut self, free: &mut impl FnMut(F)) {
         self.receiver.give_up(free);
         self.sender.take().for_each(free);
-        (self.state, self.unacknowledged, self.candidate, self.due) = (State::Idle, false, None, None);
+        (self.state, self.unacknowledged, self.candidate, self.due) = (State::Idle, 0, None, None);
         (self.deadline, self.asks) = (Instant::MAX, false);
     }
 
@@ -382,7 +386,8 @@ impl<F: Clone> Channel<F> {
     /// The other end has forgotten everything: another connection, with another number, and the caller decides about what was sent.
     fn forget(&mut self, free: &mut impl FnMut(F)) {
         self.receiver.give_up(free);
-        self.unacknowledged |= self.sender.len() > 0;
+        // What had been sent to who began anew before, and was not taken, is in front of it.
+        self.unacknowledged = self.unacknowledged.max(self.sender.in_flight());
         let own = match self.candidate {
             Some(candidate) => candidate.own,
             None => number(&mut self.random),
@@ -413,7 +418,7 @@ impl<F: Clone> Channel<F> {
         if core::mem::take(&mut self.asks) {
             return Some(self.outgoing(Kind::Ask, self.sender.next(), None));
         }
-        if self.unacknowledged {
+        if self.unacknowledged > 0 {
             return None;
         }
         let (number, frame, again) = self.sender.poll()?;

@@ -54,6 +54,12 @@ impl<F: Clone> Sender<F> {
         Ok(())
     }
 
+    /// Takes the first so many frames, of which none has been sent.
+    pub(super) fn take_first(&mut self, frames: usize) -> VecDeque<F> {
+        debug_assert_eq!(self.sent, 0);
+        self.slots.drain(..frames).map(|slot| slot.frame).collect()
+    }
+
     /// The next frame to send: what is missing before what is new. Says whether it was sent before.
     pub(super) fn poll(&mut self) -> Option<(SeqNumber, F, bool)> {
         while let Some(number) = self.again.pop_front() {
