@@ -254,13 +254,13 @@ impl Inside {
                 let frame = is_data.then_some(Cargo::In(at));
                 self.take_numbered(&mut z, name, &repr.header, frame, at);
             }
-            Err(Error::Checksum) => {
+            // Another protocol of this type: a message about credits, which is checked there.
+            Err(Error::Unsupported) if self.zcredit.is_some() => self.in_order(at),
+            Err(_) => {
                 z.damaged += 1;
                 self.link.refuse(DropReason::BadCrc, len);
                 self.release(at);
             }
-            // Another protocol of this type: a message about credits.
-            Err(_) => self.in_order(at),
         }
         self.zbridge = Some(z);
     }

@@ -332,3 +332,20 @@ fn what_waits_for_or_at_a_station_that_leaves_is_dropped_by_name() {
         server.engine.ledger();
     }
 }
+
+/// What the hypervisor says by itself is in nobody's books: on a quiet server it would outweigh all that was ever delivered.
+#[test]
+fn a_frame_for_nobody_leaves_the_books_right() {
+    let address = network();
+    let (device, _neighbour) = Local::pair().unwrap();
+    let mut server = with_credits(1, device, &address);
+    assert!(server.send(0, &frame(1, 50, 0, 100)));
+    let start = Instant::now();
+    while server.own("unresolved") == 0 || server.own("credit_unsent") > 0 {
+        assert!(start.elapsed().as_secs() < 60, "it still waits");
+        server.engine.turn();
+        server.engine.ledger();
+        assert!(server.engine.report(UPLINK).unwrap().counters.delivered <= 1);
+    }
+    assert_eq!(server.own("unresolved"), 1, "the frame itself, and nothing that was said for it");
+}

@@ -147,7 +147,7 @@ fn a_frame_waits_for_the_answer_and_arrives_in_order() {
         .events(0)
         .into_iter()
         .map(|event| match event {
-            Event::Send(bytes, 3) => bytes,
+            Event::Send(bytes, 3, _) => bytes,
             other => panic!("{other:?}"),
         })
         .collect();
