@@ -1,5 +1,8 @@
 //! A host: its port, its lock, and the thread that takes in what nobody waits for.
 
+#[cfg(test)]
+mod tests;
+
 use crate::attach::Attachment;
 use crate::core::{BUFFERS_MIN, Core, Counters, Socket};
 use crate::{Attempt, Config, LightDatagram, Ready, TcplightListener, TcplightStream, Watch};

@@ -210,6 +210,14 @@ impl Core {
         let mss = usize::from(self.config.mtu) + ethernet::HEADER_LEN - SEGMENT_HEADERS;
         let (mut sent, mut at, mut within) = (0, 0, 0);
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        if total > 0 && self.conn(id).machine.wants_transmit() {
+            // What had no buffer yet goes first: the answer to a SYN carries no data.
+            self.transmit(id);
+            if self.conn(id).machine.wants_transmit() {
+                self.starve(Socket::Stream(id));
+                return None;
+            }
+        }
         while sent < total {
             let conn = self.conn(id);
             let most = (conn.machine.room().min(mss as u64)) as usize;
