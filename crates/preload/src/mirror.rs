@@ -40,6 +40,7 @@ struct Shown {
     always: bool,
     edge: bool,
     news: u32,
+    room: u32,
 }
 
 impl Ends {
@@ -114,6 +115,7 @@ impl Ends {
         let ready = shown.latest;
         let (own, app) = (self.own.as_raw_fd(), self.app.as_raw_fd());
         let news = std::mem::replace(&mut shown.news, ready.news) != ready.news;
+        let room = std::mem::replace(&mut shown.room, ready.room) != ready.room;
         if ready.readable && (!shown.readable || (shown.edge && news)) {
             put(own, &[0]);
             shown.readable = true;
@@ -127,6 +129,10 @@ impl Ends {
         } else if !ready.writable && !shown.full {
             put(app, &FILLING);
             shown.full = true;
+        } else if ready.writable && shown.edge && room {
+            // Who was refused, and could try again before that was shown, waits for an edge.
+            put(app, &FILLING);
+            drain(own);
         }
         if ready.peer_closed && !std::mem::replace(&mut shown.ended, true) {
             // SAFETY: a descriptor of ours.

@@ -39,6 +39,7 @@ pub(crate) struct Conn {
     /// Why it is gone, for whoever asks first.
     pub error: Option<Errno>,
     pub starved: bool,
+    pub room: u32,
     pub due: bool,
     /// When it was begun, or closed by its program.
     pub since: Instant,
@@ -68,7 +69,14 @@ impl Conn {
             closed: gone,
             error: self.error.is_some(),
             news: self.news,
+            room: self.room,
         }
+    }
+
+    /// Who found no buffer may try again.
+    pub fn retry(&mut self) {
+        self.starved = false;
+        self.room = self.room.wrapping_add(1);
     }
 
     pub fn is_opening(&self) -> bool {
@@ -99,6 +107,7 @@ impl Core {
             shut_write: false,
             error: None,
             starved: false,
+            room: 0,
             due: false,
             since: self.now,
             heard: self.now,

@@ -3,15 +3,15 @@
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
-use super::{BATCH, Shared};
-use crate::Config;
-use crate::core::Core;
-use common::{Raw, Switch, ip, mac, until};
+use super::{BATCH, Patience, Shared};
+use crate::core::{Core, Socket};
+use crate::{Config, Ready};
+use common::{PATIENCE, Raw, Switch, ip, mac, until};
 use sluicenet_dataplane::shm::Client;
 use sluicenet_wire::tcplight::{Flags, Repr};
 use std::io::IoSlice;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Where the host listens, and how far the program lets it send.
@@ -97,4 +97,53 @@ fn the_answer_to_a_syn_that_had_no_buffer_goes_before_the_bytes() {
     let bytes: usize = of_last.iter().map(|(_, payload)| payload.len()).sum();
     assert_eq!((sent.unwrap().unwrap(), bytes), (5_000, 5_000));
     assert!(came.iter().all(|(s, payload)| !s.flags.contains(Flags::SYN) || payload.is_empty()));
+}
+
+/// A stream that has not tried to send, beside one that has taken all buffers.
+fn one_without_buffers(shared: &Shared, raw: &mut Raw) -> usize {
+    open(shared, raw, 1);
+    open(shared, raw, 2);
+    let (first, second) = (accept(shared), accept(shared));
+    fill(shared, first);
+    second
+}
+
+/// Sends, and has all buffers come back after the second time there was none: when nothing is tried again before the call is finished.
+fn send_as_buffers_come(shared: &Shared, raw: &mut Raw, id: usize, patience: Patience) -> std::io::Result<usize> {
+    let mut refused = 0;
+    shared.wait(Socket::Stream(id), patience, |core| {
+        let done = core.send(id, &[IoSlice::new(b"late")]);
+        refused += u32::from(done.is_none());
+        if done.is_none() && refused == 2 {
+            drain(raw);
+        }
+        done
+    })
+}
+
+#[test]
+fn who_waits_for_buffers_does_not_miss_those_that_come_before_it_sleeps() {
+    let switch = Switch::start();
+    let (shared, mut raw) = host_and_raw(&switch);
+    let id = one_without_buffers(&shared, &mut raw);
+    let start = Instant::now();
+    let sent = send_as_buffers_come(&shared, &mut raw, id, Patience::Until(Some(PATIENCE)));
+    assert_eq!(sent.unwrap(), 4);
+    assert!(start.elapsed() < PATIENCE / 2);
+}
+
+#[test]
+fn who_was_refused_is_told_of_buffers_that_come_before_the_call_returns() {
+    let switch = Switch::start();
+    let (shared, mut raw) = host_and_raw(&switch);
+    let id = one_without_buffers(&shared, &mut raw);
+    let told = Arc::new(Mutex::new(Vec::<Ready>::new()));
+    let tell = told.clone();
+    shared
+        .call(|core| core.set_watch(Socket::Stream(id), Some(Box::new(move |ready| tell.lock().unwrap().push(ready)))));
+    assert!(told.lock().unwrap()[0].writable, "it has not tried");
+    let refused = send_as_buffers_come(&shared, &mut raw, id, Patience::Nonblocking);
+    assert_eq!(common::errno(refused), rustix::io::Errno::AGAIN);
+    let told = told.lock().unwrap();
+    assert!(told.len() > 1 && told.last().unwrap().writable, "{told:?}");
 }
