@@ -69,6 +69,21 @@ impl Ends {
         self.app.as_raw_fd()
     }
 
+    /// Puts the program's end in the place of what a descriptor is, with the same flags.
+    pub fn put_at(&self, fd: RawFd) -> Result<(), i32> {
+        // SAFETY: descriptors, and no memory.
+        unsafe {
+            let status = kernel::fcntl(fd, libc::F_GETFL, 0);
+            let cloexec = kernel::fcntl(fd, libc::F_GETFD, 0) & libc::FD_CLOEXEC != 0;
+            if kernel::dup3(self.app(), fd, if cloexec { libc::O_CLOEXEC } else { 0 }) < 0 {
+                return Err(errno());
+            }
+            kernel::fcntl(fd, libc::F_SETFL, (status & libc::O_NONBLOCK) as usize);
+            self.nonblocking.store(status & libc::O_NONBLOCK != 0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     fn shown(&self) -> MutexGuard<'_, Shown> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
