@@ -121,7 +121,15 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t)
     let light = address.zip(wanted()).filter(|(to, wanted)| wanted.reaches(*to.ip()));
     // SAFETY: the caller's arguments, for a socket that is the kernel's.
     let of_kernel = || unsafe { kernel::connect(fd, to, len) };
+    // SAFETY: the caller's address.
+    let is_none = unsafe { address::is_none(to, len) };
     let connected = match (sock, light) {
+        (Some(sock), _) if is_none && matches!(sock.kind, Kind::Datagram(_)) => {
+            if let Kind::Datagram(datagram) = &sock.kind {
+                datagram.connect(None);
+            }
+            Ok(())
+        }
         (Some(sock), light) => connect_light(sock, light.map(|(to, _)| to)),
         (None, None) => return of_kernel(),
         (None, Some((to, wanted))) => {
@@ -140,7 +148,7 @@ fn connect_light(sock: Arc<Sock>, to: Option<SocketAddrV4>) -> Result<(), i32> {
     let to = to.ok_or(libc::ENETUNREACH);
     match &sock.kind {
         Kind::Datagram(datagram) => {
-            datagram.connect(to.ok());
+            datagram.connect(Some(to?));
             Ok(())
         }
         Kind::Bound(at) if sock.is_stream => {
