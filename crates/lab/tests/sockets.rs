@@ -446,6 +446,18 @@ fn what_cannot_be_is_said() {
     let done = place.command("p1", 1, "python3", &["-c", connect]).env("SLUICENET_ADDRESS", "10.1.0").output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(said.contains("SLUICENET_ADDRESS=10.1.0: an address with its prefix is expected"), "{said}");
+    // Datagrams to the light network never go by the kernel's, and those of a light socket nowhere else.
+    let datagrams = "import ctypes, errno, socket\ndef code(f, *a):\n    try:\n        return f(*a)\n    except OSError as e:\n        return errno.errorcode[e.errno]\n\
+        d = lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+        print(code(d().sendto, b'x', ('10.1.0.9', 9)), code(d().sendmsg, [b'x'], [], 0, ('10.1.0.9', 9)), code(d().connect, ('10.1.0.9', 9)))\n\
+        s = d()\nprint(code(s.connect, ('10.1.0.9', 9)), code(s.connect, ('127.0.0.1', 9)), code(s.getpeername))\n\
+        none = ctypes.create_string_buffer(16)\n\
+        print(ctypes.CDLL(None).connect(s.fileno(), none, 16), code(s.getpeername))\n";
+    let done = place.run("nosuchport", 1, "python3", &["-c", datagrams]);
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert_eq!(said.lines().next(), Some("ENETDOWN ENETDOWN ENETDOWN"), "{said}");
+    let said = place.answer("p1", 1, "python3", &["-c", datagrams]);
+    assert_eq!(said, "1 1 None\nNone ENETUNREACH ('10.1.0.9', 9)\n0 ENOTCONN\n");
     // A child that uses what its parent has opened.
     let inherited = "import os, socket\nl = socket.create_server(('10.1.0.1', 0))\na = socket.create_connection(l.getsockname())\n\
         if os.fork() == 0:\n    try:\n        a.send(b'x')\n    except OSError as e:\n        print(e.errno == 95, flush=True)\n    os._exit(0)\n\

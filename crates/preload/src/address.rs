@@ -1,6 +1,6 @@
 //! Addresses as C programs have them.
 
-use libc::{AF_INET, sockaddr, sockaddr_in, socklen_t};
+use libc::{AF_INET, AF_UNSPEC, sa_family_t, sockaddr, sockaddr_in, socklen_t};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 const LEN: usize = size_of::<sockaddr_in>();
@@ -17,6 +17,19 @@ pub unsafe fn read(address: *const sockaddr, len: socklen_t) -> Option<SocketAdd
     let address = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
     let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
     (i32::from(address.sin_family) == AF_INET).then_some(SocketAddrV4::new(ip, u16::from_be(address.sin_port)))
+}
+
+/// Whether what is at a pointer is no address, by which a socket is disconnected.
+///
+/// # Safety
+/// As for [`read`].
+pub unsafe fn is_none(address: *const sockaddr, len: socklen_t) -> bool {
+    if address.is_null() || (len as usize) < size_of::<sa_family_t>() {
+        return false;
+    }
+    // SAFETY: there are as many bytes, wherever they are aligned.
+    let family = unsafe { address.cast::<sa_family_t>().read_unaligned() };
+    i32::from(family) == AF_UNSPEC
 }
 
 /// Puts an address where a program wants it, as much of it as there is room for, and its whole length.

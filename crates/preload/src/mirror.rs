@@ -40,6 +40,7 @@ struct Shown {
     always: bool,
     edge: bool,
     news: u32,
+    room: u32,
 }
 
 impl Ends {
@@ -66,6 +67,21 @@ impl Ends {
     /// The library's copy of the program's end.
     pub fn app(&self) -> RawFd {
         self.app.as_raw_fd()
+    }
+
+    /// Puts the program's end in the place of what a descriptor is, with the same flags.
+    pub fn put_at(&self, fd: RawFd) -> Result<(), i32> {
+        // SAFETY: descriptors, and no memory.
+        unsafe {
+            let status = kernel::fcntl(fd, libc::F_GETFL, 0);
+            let cloexec = kernel::fcntl(fd, libc::F_GETFD, 0) & libc::FD_CLOEXEC != 0;
+            if kernel::dup3(self.app(), fd, if cloexec { libc::O_CLOEXEC } else { 0 }) < 0 {
+                return Err(errno());
+            }
+            kernel::fcntl(fd, libc::F_SETFL, (status & libc::O_NONBLOCK) as usize);
+            self.nonblocking.store(status & libc::O_NONBLOCK != 0, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn shown(&self) -> MutexGuard<'_, Shown> {
@@ -114,6 +130,7 @@ impl Ends {
         let ready = shown.latest;
         let (own, app) = (self.own.as_raw_fd(), self.app.as_raw_fd());
         let news = std::mem::replace(&mut shown.news, ready.news) != ready.news;
+        let room = std::mem::replace(&mut shown.room, ready.room) != ready.room;
         if ready.readable && (!shown.readable || (shown.edge && news)) {
             put(own, &[0]);
             shown.readable = true;
@@ -127,6 +144,10 @@ impl Ends {
         } else if !ready.writable && !shown.full {
             put(app, &FILLING);
             shown.full = true;
+        } else if ready.writable && shown.edge && room {
+            // Who was refused, and could try again before that was shown, waits for an edge.
+            put(app, &FILLING);
+            drain(own);
         }
         if ready.peer_closed && !std::mem::replace(&mut shown.ended, true) {
             // SAFETY: a descriptor of ours.

@@ -7,7 +7,7 @@ use libc::{c_int, c_void, socklen_t};
 use light::{LightDatagram, TcplightListener, TcplightStream};
 use std::net::SocketAddrV4;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering};
 
 /// What it is.
 pub enum Kind {
@@ -39,6 +39,10 @@ pub struct Options {
     pub linger: AtomicI32,
     /// Whether it was being connected when `connect` returned, and `connect` has not said since what came of it.
     pub connecting: AtomicBool,
+    /// Whether `connect` has said that nothing came of it, so that it can be connected anew.
+    pub failed: AtomicBool,
+    /// The port it was bound to before it was connected; 0 where none.
+    pub bound_port: AtomicU16,
 }
 
 impl Sock {
@@ -54,6 +58,21 @@ impl Sock {
         new.watch();
         table::replace(self, &new);
         new
+    }
+
+    /// Every descriptor of this stream, which came to nothing, becomes a socket that can be connected, on a new pair: the old one
+    /// says for ever that it is hung up.
+    pub fn begin_anew(self: &Arc<Sock>, address: SocketAddrV4) -> Result<Arc<Sock>, i32> {
+        let ends = Ends::new()?;
+        for (fd, _) in table::all().iter().filter(|(_, sock)| Arc::ptr_eq(sock, self)) {
+            ends.put_at(*fd)?;
+        }
+        let Sock { is_stream, options, .. } = &**self;
+        options.failed.store(false, Ordering::Relaxed);
+        let new = Arc::new(Sock { kind: Kind::Bound(address), ends, is_stream: *is_stream, options: options.clone() });
+        new.watch();
+        drop(table::replace(self, &new));
+        Ok(new)
     }
 
     /// What a child of this process has.
@@ -176,16 +195,7 @@ pub fn adopt(fd: c_int, is_stream: bool, kind: Kind) -> Result<Arc<Sock>, i32> {
     let timeout = |name| option::<[i64; 2]>(fd, name).map_or(0, milliseconds);
     options.receive_timeout.store(timeout(libc::SO_RCVTIMEO), Ordering::Relaxed);
     options.send_timeout.store(timeout(libc::SO_SNDTIMEO), Ordering::Relaxed);
-    // SAFETY: descriptors, and no memory.
-    unsafe {
-        let status = kernel::fcntl(fd, libc::F_GETFL, 0);
-        let cloexec = kernel::fcntl(fd, libc::F_GETFD, 0) & libc::FD_CLOEXEC != 0;
-        if kernel::dup3(ends.app(), fd, if cloexec { libc::O_CLOEXEC } else { 0 }) < 0 {
-            return Err(kernel::errno());
-        }
-        kernel::fcntl(fd, libc::F_SETFL, (status & libc::O_NONBLOCK) as usize);
-        ends.nonblocking.store(status & libc::O_NONBLOCK != 0, Ordering::Relaxed);
-    }
+    ends.put_at(fd)?;
     let sock = Arc::new(Sock { kind, ends, is_stream, options: Arc::new(options) });
     sock.watch();
     drop(table::set(fd, Some(sock.clone())));

@@ -85,6 +85,9 @@ pub fn send(sock: &Sock, mut from: &mut [IoSlice<'_>], flags: c_int, to: Option<
     }
 }
 
+/// A socket that sends, and where to, if the call says that.
+pub type Sender = (Arc<Sock>, Option<SocketAddrV4>);
+
 /// What a call received.
 pub struct Got {
     /// Bytes in the program's memory, and of the datagram.
@@ -135,22 +138,23 @@ pub fn receive(sock: &Sock, into: &mut [IoSliceMut<'_>], flags: c_int) -> Result
     }
 }
 
-/// The light socket of a descriptor, also one that becomes light because its datagram goes to the light network.
+/// The light socket of a descriptor, also one that becomes light because its datagram goes to the light network; `None` for one of the
+/// kernel's.
 ///
 /// # Safety
 /// `to` has to be an address of so many bytes, or null.
-pub unsafe fn sender(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<(Arc<Sock>, Option<SocketAddrV4>)> {
+pub unsafe fn sender(fd: c_int, to: *const sockaddr, len: socklen_t) -> Result<Option<Sender>, i32> {
     // SAFETY: the caller says so.
     let to = unsafe { address::read(to, len) };
     if let Some(sock) = table::get(fd) {
-        return Some((sock, to));
+        return Ok(Some((sock, to)));
     }
-    let wanted = wanted()?;
-    let light = to.filter(|to| wanted.reaches(*to.ip()))?;
-    if can_be_light(fd) != Some(false) {
-        return None;
+    match to.zip(wanted()).filter(|(to, wanted)| wanted.reaches(*to.ip())) {
+        Some((light, wanted)) if can_be_light(fd) == Some(false) => {
+            Ok(Some((adopt_datagram(fd, wanted, 0)?, Some(light))))
+        }
+        _ => Ok(None),
     }
-    Some((adopt_datagram(fd, wanted, 0).ok()?, Some(light)))
 }
 
 /// # Safety

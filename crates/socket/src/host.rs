@@ -1,5 +1,8 @@
 //! A host: its port, its lock, and the thread that takes in what nobody waits for.
 
+#[cfg(test)]
+mod tests;
+
 use crate::attach::Attachment;
 use crate::core::{BUFFERS_MIN, Core, Counters, Socket};
 use crate::{Attempt, Config, LightDatagram, Ready, TcplightListener, TcplightStream, Watch};
@@ -213,6 +216,7 @@ impl Shared {
             core.pump(BATCH);
             answer = f(&mut core);
         }
+        let mut seen = core.changes(socket);
         core.finish();
         let Patience::Until(patience) = patience else { return answer.unwrap_or(Err(Errno::AGAIN.into())) };
         let until = patience.map(|patience| Instant::now() + patience);
@@ -225,16 +229,20 @@ impl Shared {
                 return Err(Errno::AGAIN.into());
             }
             let Some(waiting) = core.waiting(socket) else { return Err(Errno::BADF.into()) };
-            waiting.waiters += 1;
-            let changed = waiting.changed.clone();
-            core = match left {
-                Some(left) => changed.wait_timeout(core, left).unwrap_or_else(PoisonError::into_inner).0,
-                None => changed.wait(core).unwrap_or_else(PoisonError::into_inner),
-            };
-            if let Some(waiting) = core.waiting(socket) {
-                waiting.waiters -= 1;
+            // What came while the last call was finished, such as buffers, is told to nobody again.
+            if waiting.changes == seen {
+                waiting.waiters += 1;
+                let changed = waiting.changed.clone();
+                core = match left {
+                    Some(left) => changed.wait_timeout(core, left).unwrap_or_else(PoisonError::into_inner).0,
+                    None => changed.wait(core).unwrap_or_else(PoisonError::into_inner),
+                };
+                if let Some(waiting) = core.waiting(socket) {
+                    waiting.waiters -= 1;
+                }
             }
             answer = f(&mut core);
+            seen = core.changes(socket);
             core.finish();
         }
     }

@@ -20,6 +20,10 @@
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
 
+// What tests of the inside share with those of the outside names the crate.
+#[cfg(test)]
+extern crate self as sluicenet_socket;
+
 pub mod attach;
 mod config;
 mod core;

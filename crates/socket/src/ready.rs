@@ -15,6 +15,9 @@ pub struct Ready {
     pub error: bool,
     /// Grows, and wraps, with all that comes to be read or accepted.
     pub news: u32,
+    /// Grows, and wraps, each time that who found no buffer to send with, or nobody to send to, may try again: that may have come so
+    /// soon that nobody saw it not `writable`.
+    pub room: u32,
 }
 
 /// Told what a socket is ready for, at once and whenever that changes. It is called with the host's lock held, and must

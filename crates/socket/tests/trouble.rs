@@ -124,6 +124,40 @@ fn a_killed_host_ends_its_streams_with_the_right_error() {
 }
 
 #[test]
+fn nobody_keeps_a_dead_host_alive_by_speaking_in_its_name() {
+    let switch = Switch::start();
+    let a = switch.host_with(1, |config| config.dead_after = Duration::from_millis(800));
+    let b = switch.host(2);
+    let listener = b.listen(80, 10).unwrap();
+    let stream = a.connect(at(2, 80)).unwrap();
+    let accepted = listener.accept().unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(8)));
+    switch.unplug(2);
+    // ARP of station 2, as it says, in frames of station 3.
+    let mut raw = Raw::new(&switch, 3);
+    let mut claim = vec![0; 60];
+    claim[..6].copy_from_slice(&mac(1).0);
+    claim[6..12].copy_from_slice(&mac(3).0);
+    claim[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);
+    claim[22..28].copy_from_slice(&mac(2).0);
+    claim[28..32].copy_from_slice(&ip(2).octets());
+    claim[32..38].copy_from_slice(&mac(1).0);
+    claim[38..42].copy_from_slice(&ip(1).octets());
+    let before = a.counters().received;
+    let read = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| (&stream).read(&mut [0; 1]));
+        while !reader.is_finished() {
+            raw.send(&claim);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        reader.join().unwrap()
+    });
+    assert_eq!((errno(read), a.counters().dead), (Errno::TIMEDOUT, 1));
+    assert!(a.counters().received >= before + 10, "it has heard them");
+    drop(accepted);
+}
+
+#[test]
 fn a_host_that_was_started_anew_does_not_have_the_streams_of_the_old_one() {
     let switch = Switch::start();
     let a = switch.host_with(1, |config| config.dead_after = Duration::from_secs(2));

@@ -121,8 +121,16 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t)
     let light = address.zip(wanted()).filter(|(to, wanted)| wanted.reaches(*to.ip()));
     // SAFETY: the caller's arguments, for a socket that is the kernel's.
     let of_kernel = || unsafe { kernel::connect(fd, to, len) };
+    // SAFETY: the caller's address.
+    let is_none = unsafe { address::is_none(to, len) };
     let connected = match (sock, light) {
-        (Some(sock), light) => connect_light(&sock, light.map(|(to, _)| to)),
+        (Some(sock), _) if is_none && matches!(sock.kind, Kind::Datagram(_)) => {
+            if let Kind::Datagram(datagram) = &sock.kind {
+                datagram.connect(None);
+            }
+            Ok(())
+        }
+        (Some(sock), light) => connect_light(sock, light.map(|(to, _)| to)),
         (None, None) => return of_kernel(),
         (None, Some((to, wanted))) => {
             let sock = match can_be_light(fd) {
@@ -130,39 +138,47 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t)
                 Some(true) => adopt(fd, true, Kind::Bound(SocketAddrV4::new(wanted.address, 0))),
                 Some(false) => adopt_datagram(fd, wanted, 0),
             };
-            sock.and_then(|sock| connect_light(&sock, Some(to)))
+            sock.and_then(|sock| connect_light(sock, Some(to)))
         }
     };
     answer(connected.map(|()| 0)) as c_int
 }
 
-fn connect_light(sock: &Arc<Sock>, to: Option<SocketAddrV4>) -> Result<(), i32> {
+fn connect_light(sock: Arc<Sock>, to: Option<SocketAddrV4>) -> Result<(), i32> {
     let to = to.ok_or(libc::ENETUNREACH);
     match &sock.kind {
         Kind::Datagram(datagram) => {
-            datagram.connect(to.ok());
+            datagram.connect(Some(to?));
             Ok(())
         }
         Kind::Bound(at) if sock.is_stream => {
             let host = process::host(wanted().ok_or(libc::ENETDOWN)?)?;
             let port = (at.port() != 0).then_some(at.port());
             let stream = host.connect_from(port, to?).map_err(|e| number(&e))?;
+            sock.options.bound_port.store(at.port(), Ordering::Relaxed);
+            sock.options.connecting.store(true, Ordering::Relaxed);
             let sock = sock.become_kind(Kind::Stream(stream));
             if !sock.may_wait(0) {
-                sock.options.connecting.store(true, Ordering::Relaxed);
                 return Err(libc::EINPROGRESS);
             }
             finish_connect(&sock)
         }
         Kind::Stream(stream) if stream.is_opening() => {
             if sock.may_wait(0) {
-                finish_connect(sock)
+                finish_connect(&sock)
             } else {
                 Err(libc::EALREADY)
             }
         }
         // Whoever asks by `connect` what came of it is told so, once.
-        Kind::Stream(_) if sock.options.connecting.swap(false, Ordering::Relaxed) => finish_connect(sock),
+        Kind::Stream(_) if sock.options.connecting.load(Ordering::Relaxed) => finish_connect(&sock),
+        Kind::Stream(stream) if sock.options.failed.load(Ordering::Relaxed) => {
+            let port = sock.options.bound_port.load(Ordering::Relaxed);
+            let anew = sock.begin_anew(SocketAddrV4::new(*stream.local_addr().ip(), port))?;
+            // With the old stream its port is free.
+            drop(sock);
+            connect_light(anew, Some(to?))
+        }
         Kind::Stream(_) => Err(libc::EISCONN),
         _ => Err(libc::EOPNOTSUPP),
     }
@@ -173,12 +189,19 @@ fn finish_connect(sock: &Sock) -> Result<(), i32> {
     let Kind::Stream(stream) = &sock.kind else { return Ok(()) };
     let opened = || match stream.is_opening() {
         true => Err(std::io::ErrorKind::WouldBlock.into()),
-        false => stream.take_error().map_or(Ok(()), Err),
+        false => Ok(()),
     };
     match sock.patiently(true, libc::POLLOUT, opened) {
-        Err(libc::EAGAIN) => Err(libc::EINPROGRESS),
-        done => done,
+        Err(libc::EAGAIN) => return Err(libc::EINPROGRESS),
+        waited => waited?,
     }
+    sock.options.connecting.store(false, Ordering::Relaxed);
+    if !stream.ready().closed {
+        return Ok(());
+    }
+    // As the kernel has it where SO_ERROR has told the reason already: it is gone all the same.
+    sock.options.failed.store(true, Ordering::Relaxed);
+    Err(stream.take_error().map_or(libc::ECONNABORTED, |e| number(&e)))
 }
 
 /// # Safety

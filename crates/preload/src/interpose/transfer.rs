@@ -55,9 +55,10 @@ pub unsafe extern "C" fn sendto(
     // SAFETY: the caller's address.
     match unsafe { sender(fd, to, to_len) } {
         // SAFETY: the caller's memory.
-        Some((sock, to)) => answer(send_light(&sock, &mut [unsafe { bytes(from, len) }], flags, to)),
+        Ok(Some((sock, to))) => answer(send_light(&sock, &mut [unsafe { bytes(from, len) }], flags, to)),
+        Err(e) => fail(e),
         // SAFETY: the caller's arguments.
-        None => unsafe { kernel::sendto(fd, from, len, flags, to, to_len) },
+        Ok(None) => unsafe { kernel::sendto(fd, from, len, flags, to, to_len) },
     }
 }
 
@@ -73,11 +74,12 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     // SAFETY: the caller's address.
     match unsafe { sender(fd, m.msg_name.cast(), m.msg_namelen) } {
         // SAFETY: the caller's memory.
-        Some((sock, to)) => answer(
+        Ok(Some((sock, to))) => answer(
             unsafe { to_send(m.msg_iov, m.msg_iovlen) }.and_then(|mut from| send_light(&sock, &mut from, flags, to)),
         ),
+        Err(e) => fail(e),
         // SAFETY: the caller's arguments.
-        None => unsafe { kernel::sendmsg(fd, message, flags) },
+        Ok(None) => unsafe { kernel::sendmsg(fd, message, flags) },
     }
 }
 

@@ -39,6 +39,7 @@ pub(crate) struct Conn {
     /// Why it is gone, for whoever asks first.
     pub error: Option<Errno>,
     pub starved: bool,
+    pub room: u32,
     pub due: bool,
     /// When it was begun, or closed by its program.
     pub since: Instant,
@@ -68,7 +69,14 @@ impl Conn {
             closed: gone,
             error: self.error.is_some(),
             news: self.news,
+            room: self.room,
         }
+    }
+
+    /// Who found no buffer may try again.
+    pub fn retry(&mut self) {
+        self.starved = false;
+        self.room = self.room.wrapping_add(1);
     }
 
     pub fn is_opening(&self) -> bool {
@@ -99,6 +107,7 @@ impl Core {
             shut_write: false,
             error: None,
             starved: false,
+            room: 0,
             due: false,
             since: self.now,
             heard: self.now,
@@ -210,6 +219,14 @@ impl Core {
         let mss = usize::from(self.config.mtu) + ethernet::HEADER_LEN - SEGMENT_HEADERS;
         let (mut sent, mut at, mut within) = (0, 0, 0);
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        if total > 0 && self.conn(id).machine.wants_transmit() {
+            // What had no buffer yet goes first: the answer to a SYN carries no data.
+            self.transmit(id);
+            if self.conn(id).machine.wants_transmit() {
+                self.starve(Socket::Stream(id));
+                return None;
+            }
+        }
         while sent < total {
             let conn = self.conn(id);
             let most = (conn.machine.room().min(mss as u64)) as usize;

@@ -22,6 +22,7 @@ pub(crate) struct Datagram {
     pub port: u16,
     pub waiting: Waiting,
     pub starved: bool,
+    room: u32,
     pub peer: Option<SocketAddrV4>,
     pub error: Option<Errno>,
     pub shut_read: bool,
@@ -39,8 +40,15 @@ impl Datagram {
             writable: !self.starved,
             error: self.error.is_some(),
             news: self.news,
+            room: self.room,
             ..Ready::default()
         }
+    }
+
+    /// Who found no buffer, or had to wait for a socket or a neighbour, may try again.
+    pub fn retry(&mut self) {
+        self.starved = false;
+        self.room = self.room.wrapping_add(1);
     }
 
     fn put(&mut self, from: SocketAddrV4, payload: &[u8]) {
@@ -77,6 +85,7 @@ impl Core {
             port,
             waiting: Waiting::default(),
             starved: false,
+            room: 0,
             peer: None,
             error: None,
             shut_read: false,
@@ -242,7 +251,7 @@ impl Core {
     pub(super) fn unpark(&mut self) {
         for id in std::mem::take(&mut self.parked) {
             if let Some(datagram) = self.datagrams.get_mut(id) {
-                datagram.starved = false;
+                datagram.retry();
                 self.touch(Socket::Datagram(id));
             }
         }

@@ -75,6 +75,8 @@ pub(crate) struct Waiting {
     pub changed: Arc<Condvar>,
     pub waiters: u32,
     pub watch: Option<crate::Watch>,
+    /// Grows, and wraps, each time that those who wait are told.
+    pub changes: u32,
     last: crate::Ready,
     touched: bool,
 }
@@ -175,6 +177,11 @@ impl Core {
         }
     }
 
+    /// How often those who wait at a socket were told something.
+    pub fn changes(&mut self, socket: Socket) -> u32 {
+        self.waiting(socket).map_or(0, |waiting| waiting.changes)
+    }
+
     /// What a socket is ready for.
     pub fn ready(&self, socket: Socket) -> crate::Ready {
         if self.down && !matches!(socket, Socket::Stream(_)) {
@@ -186,6 +193,7 @@ impl Core {
                 closed: true,
                 error: true,
                 news: 0,
+                room: 0,
             };
         }
         match socket {
@@ -336,6 +344,7 @@ impl Core {
             let ready = self.ready(socket);
             let Some(waiting) = self.waiting(socket) else { continue };
             waiting.touched = false;
+            waiting.changes = waiting.changes.wrapping_add(1);
             if waiting.waiters > 0 {
                 waiting.changed.notify_all();
             }
@@ -364,10 +373,8 @@ impl Core {
         if !self.starved.is_empty() && self.client.sendable(self.plenty()).is_ok_and(|n| n >= self.plenty()) {
             for socket in std::mem::take(&mut self.starved) {
                 match socket {
-                    Socket::Stream(id) => self.conns.get_mut(id).into_iter().for_each(|conn| conn.starved = false),
-                    Socket::Datagram(id) => {
-                        self.datagrams.get_mut(id).into_iter().for_each(|datagram| datagram.starved = false);
-                    }
+                    Socket::Stream(id) => self.conns.get_mut(id).into_iter().for_each(Conn::retry),
+                    Socket::Datagram(id) => self.datagrams.get_mut(id).into_iter().for_each(Datagram::retry),
                     Socket::Listener(_) => {}
                 }
                 self.touch(socket);

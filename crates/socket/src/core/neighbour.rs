@@ -98,7 +98,7 @@ impl Core {
         }
     }
 
-    pub(super) fn on_arp(&mut self, bytes: &[u8]) {
+    pub(super) fn on_arp(&mut self, from: MacAddress, bytes: &[u8]) {
         let Ok((said, _)) = arp::Repr::parse(bytes) else {
             self.counters.malformed += 1;
             return;
@@ -111,7 +111,8 @@ impl Core {
         if self.neighbours.contains_key(&said.sender_ip) {
             self.learn(said.sender_ip, said.sender_mac);
         }
-        if let Some(peer) = self.peers.get_mut(&said.sender_mac) {
+        // Only a station itself shows that it lives, nobody in its name.
+        if let Some(peer) = self.peers.get_mut(&from).filter(|_| said.sender_mac == from) {
             peer.heard = self.now;
         }
         // One that asks this port of the switch wants to know whether somebody is there.

@@ -65,7 +65,7 @@ impl Core {
             return Taken::Done;
         }
         match header.ethertype {
-            EtherType::ARP => self.on_arp(packet),
+            EtherType::ARP => self.on_arp(header.source, packet),
             EtherType::IPV4 if header.destination == self.mac => return self.on_packet(header.source, packet),
             _ => self.counters.elsewhere += 1,
         }

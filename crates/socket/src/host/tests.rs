@@ -1,0 +1,149 @@
+//! A host without its thread: between two calls nobody looks for buffers, so that what happens in between is the test's choice.
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+
+use super::{BATCH, Patience, Shared};
+use crate::core::{Core, Socket};
+use crate::{Config, Ready};
+use common::{PATIENCE, Raw, Switch, ip, mac, until};
+use sluicenet_dataplane::shm::Client;
+use sluicenet_wire::tcplight::{Flags, Repr};
+use std::io::IoSlice;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Where the host listens, and how far the program lets it send.
+const PORT: u16 = 80;
+const LIMIT: u32 = 1 << 30;
+/// Buffers of the host's port.
+const BUFFERS: u32 = 128;
+
+/// A host at port 1 that listens, and a program at port 2 whose frames are what it says.
+fn host_and_raw(switch: &Switch) -> (Shared, Raw) {
+    let port = switch.port(1, BUFFERS);
+    let client = Client::open(port.access.memory.try_clone().unwrap()).unwrap();
+    let (kick, wake) = (port.access.kick.try_clone().unwrap(), port.access.wake.try_clone().unwrap());
+    let core = Core::new(client, kick, wake.try_clone().unwrap(), mac(1), Config::new(ip(1), 24));
+    let shared = Shared { core: Mutex::new(core), wake, stop: AtomicBool::new(false) };
+    shared.call(|core| core.listen(PORT, 128)).unwrap();
+    (shared, Raw::new(switch, 2))
+}
+
+/// The program opens a stream; the host has taken that in.
+fn open(shared: &Shared, raw: &mut Raw, from: u16) {
+    let before = shared.lock().counters.received;
+    let syn = Repr {
+        source_port: from,
+        destination_port: PORT,
+        flags: Flags::SYN,
+        connection: from.into(),
+        offset: 0,
+        limit: LIMIT,
+    };
+    let frame = raw.segment(1, syn, &[]);
+    raw.send(&frame);
+    until("taken in", || {
+        shared.call(|core| {
+            core.pump(BATCH);
+            core.counters.received > before
+        })
+    });
+}
+
+fn accept(shared: &Shared) -> usize {
+    shared.call(|core| core.accept(PORT)).unwrap().unwrap()
+}
+
+/// Sends until the switch has given no buffer back for a while.
+fn fill(shared: &Shared, id: usize) -> usize {
+    let (mut sent, mut since) = (0, Instant::now());
+    while since.elapsed() < Duration::from_millis(300) {
+        match shared.call(|core| core.send(id, &[IoSlice::new(&[1; 1000])])) {
+            Some(n) => (sent, since) = (sent + n.unwrap(), Instant::now()),
+            None => std::thread::yield_now(),
+        }
+    }
+    sent
+}
+
+/// The program takes what it has been sent, as far as it comes soon.
+fn drain(raw: &mut Raw) -> Vec<(Repr, Vec<u8>)> {
+    std::iter::from_fn(|| raw.receive(Duration::from_millis(300))).collect()
+}
+
+#[test]
+fn the_answer_to_a_syn_that_had_no_buffer_goes_before_the_bytes() {
+    const MORE: u16 = 60;
+    let switch = Switch::start();
+    let (shared, mut raw) = host_and_raw(&switch);
+    open(&shared, &mut raw, 1);
+    let first = accept(&shared);
+    fill(&shared, first);
+    // More than there are buffers for, also with those that are kept for what the host itself has to say.
+    (2..2 + MORE).for_each(|from| open(&shared, &mut raw, from));
+    let last = (2..2 + MORE).map(|_| accept(&shared)).last().unwrap();
+    let mut came = drain(&mut raw);
+    let answers = |came: &[(Repr, Vec<u8>)]| came.iter().filter(|(s, _)| s.flags.contains(Flags::SYN)).count();
+    assert!(answers(&came) < usize::from(MORE), "some had no buffer");
+    // Nobody has looked for buffers since.
+    let sent = shared.lock().send(last, &[IoSlice::new(&[7; 5_000])]);
+    shared.lock().finish();
+    came.extend(drain(&mut raw));
+    assert_eq!(answers(&came), 1 + usize::from(MORE));
+    let of_last: Vec<_> = came.iter().filter(|(s, _)| s.destination_port == 1 + MORE).collect();
+    assert!(of_last[0].1.is_empty() && of_last[0].0.flags == Flags::SYN | Flags::ANSWER, "{:?}", of_last[0].0);
+    let bytes: usize = of_last.iter().map(|(_, payload)| payload.len()).sum();
+    assert_eq!((sent.unwrap().unwrap(), bytes), (5_000, 5_000));
+    assert!(came.iter().all(|(s, payload)| !s.flags.contains(Flags::SYN) || payload.is_empty()));
+}
+
+/// A stream that has not tried to send, beside one that has taken all buffers.
+fn one_without_buffers(shared: &Shared, raw: &mut Raw) -> usize {
+    open(shared, raw, 1);
+    open(shared, raw, 2);
+    let (first, second) = (accept(shared), accept(shared));
+    fill(shared, first);
+    second
+}
+
+/// Sends, and has all buffers come back after the second time there was none: when nothing is tried again before the call is finished.
+fn send_as_buffers_come(shared: &Shared, raw: &mut Raw, id: usize, patience: Patience) -> std::io::Result<usize> {
+    let mut refused = 0;
+    shared.wait(Socket::Stream(id), patience, |core| {
+        let done = core.send(id, &[IoSlice::new(b"late")]);
+        refused += u32::from(done.is_none());
+        if done.is_none() && refused == 2 {
+            drain(raw);
+        }
+        done
+    })
+}
+
+#[test]
+fn who_waits_for_buffers_does_not_miss_those_that_come_before_it_sleeps() {
+    let switch = Switch::start();
+    let (shared, mut raw) = host_and_raw(&switch);
+    let id = one_without_buffers(&shared, &mut raw);
+    let start = Instant::now();
+    let sent = send_as_buffers_come(&shared, &mut raw, id, Patience::Until(Some(PATIENCE)));
+    assert_eq!(sent.unwrap(), 4);
+    assert!(start.elapsed() < PATIENCE / 2);
+}
+
+#[test]
+fn who_was_refused_is_told_of_buffers_that_come_before_the_call_returns() {
+    let switch = Switch::start();
+    let (shared, mut raw) = host_and_raw(&switch);
+    let id = one_without_buffers(&shared, &mut raw);
+    let told = Arc::new(Mutex::new(Vec::<Ready>::new()));
+    let tell = told.clone();
+    shared
+        .call(|core| core.set_watch(Socket::Stream(id), Some(Box::new(move |ready| tell.lock().unwrap().push(ready)))));
+    assert!(told.lock().unwrap()[0].writable, "it has not tried");
+    let refused = send_as_buffers_come(&shared, &mut raw, id, Patience::Nonblocking);
+    assert_eq!(common::errno(refused), rustix::io::Errno::AGAIN);
+    let told = told.lock().unwrap();
+    assert!(told.len() > 1 && told.last().unwrap().writable, "{told:?}");
+}
