@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 const NOBODY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
 fuzz_target!(|bytes: &[u8]| {
-    let config = TunnelConfig { server: NOBODY, mac: MacAddress::default(), mtu: 1500 };
+    let config = TunnelConfig { server: NOBODY, mac: MacAddress::default(), mtu: 1500, reserved: 0 };
     let mut tunnel = Tunnel::new(config);
     tunnel.admit(NOBODY, MacAddress::default());
     tunnel.bind(0, 0).expect("nothing is bound yet");
