@@ -22,6 +22,15 @@ fuzz_target!(|bytes: &[u8]| {
     if tunnel.encapsulate(bytes, 0, 7, NOBODY, &mut out).is_ok() {
         assert!(matches!(tunnel.decapsulate(&mut out), Outer::Inner(inner) if inner.from == NOBODY));
     }
+    if tunnel.put_in_stream(bytes, 0, 7, NOBODY, &mut out).is_ok() {
+        assert!(tunnel.take_from_stream(&out, NOBODY).is_ok_and(|inner| inner.frame.end == out.len()));
+    }
+    if let Ok(inner) = tunnel.take_from_stream(bytes, NOBODY) {
+        assert!(inner.frame.end == bytes.len() && inner.frame.len() >= 14);
+    }
+    if let Ok(Some(heard)) = tunnel.find_segment(bytes, 0) {
+        assert!(heard.payload.end <= bytes.len() && heard.payload.len() == usize::from(heard.segment.len));
+    }
     fragmentation_needed(bytes, tunnel.inner_mtu());
     if let Ok(message) = Repr::parse(bytes) {
         assert_eq!(message.emit()[..48], bytes[..48]);

@@ -7,10 +7,12 @@ use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
+use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Datagrams taken in one go.
 const BURST: usize = 64;
@@ -144,10 +146,40 @@ impl Daemon {
     }
 }
 
-/// A server's socket to the controller.
+/// What stands in place of a server's socket to the controller where all is in one program, by its clock.
+#[derive(Clone, Debug, Default)]
+pub struct Mailbox(Arc<Mutex<Letters>>);
+
+#[derive(Debug, Default)]
+struct Letters {
+    to_controller: VecDeque<[u8; LEN]>,
+    to_server: VecDeque<[u8; LEN]>,
+}
+
+impl Mailbox {
+    fn letters(&self) -> MutexGuard<'_, Letters> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The next datagram of the server.
+    pub fn take(&self) -> Option<[u8; LEN]> {
+        self.letters().to_controller.pop_front()
+    }
+    /// A datagram for the server.
+    pub fn put(&self, datagram: [u8; LEN]) {
+        self.letters().to_server.push_back(datagram);
+    }
+}
+
+#[derive(Debug)]
+enum Way {
+    Socket(UdpSocket),
+    Within(Mailbox),
+}
+
+/// A server's way to the controller.
 #[derive(Debug)]
 pub struct ControllerLink {
-    socket: UdpSocket,
+    way: Way,
     /// Datagrams that the kernel did not take, and errors in receiving.
     failed: u64,
 }
@@ -158,17 +190,33 @@ impl ControllerLink {
         let socket = bound(server)?;
         socket.connect(controller)?;
         socket.set_nonblocking(true)?;
-        Ok(ControllerLink { socket, failed: 0 })
+        Ok(ControllerLink { way: Way::Socket(socket), failed: 0 })
+    }
+
+    /// One without a socket.
+    pub fn within(mailbox: Mailbox) -> ControllerLink {
+        ControllerLink { way: Way::Within(mailbox), failed: 0 }
     }
 
     /// Sends a datagram; one that the kernel does not take is repeated by who made it.
     pub fn send(&mut self, datagram: &[u8; LEN]) {
-        self.failed += u64::from(self.socket.send(datagram).is_err());
+        match &self.way {
+            Way::Socket(socket) => self.failed += u64::from(socket.send(datagram).is_err()),
+            Way::Within(mailbox) => mailbox.letters().to_controller.push_back(*datagram),
+        }
     }
 
     /// The next datagram; `None` when there is none.
     pub fn receive(&mut self, into: &mut [u8; LEN + 1]) -> Option<usize> {
-        match self.socket.recv(into) {
+        let socket = match &self.way {
+            Way::Socket(socket) => socket,
+            Way::Within(mailbox) => {
+                let datagram = mailbox.letters().to_server.pop_front()?;
+                into[..LEN].copy_from_slice(&datagram);
+                return Some(LEN);
+            }
+        };
+        match socket.recv(into) {
             Ok(len) => Some(len),
             Err(e) => {
                 self.failed += u64::from(e.kind() != io::ErrorKind::WouldBlock);
@@ -181,13 +229,16 @@ impl ControllerLink {
     pub fn failed(&self) -> u64 {
         self.failed
     }
-}
 
-impl AsFd for ControllerLink {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// What wakes when a datagram has come.
+    pub fn waker(&self) -> Option<BorrowedFd<'_>> {
+        match &self.way {
+            Way::Socket(socket) => Some(socket.as_fd()),
+            Way::Within(_) => None,
+        }
     }
 }
+
 /// A UDP socket at an address, which an error names.
 fn bound(address: SocketAddrV4) -> io::Result<UdpSocket> {
     UdpSocket::bind(address).map_err(|e| {

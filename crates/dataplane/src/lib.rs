@@ -9,7 +9,8 @@
 //!
 //! `unsafe` is confined to [`region`] and `vhost::memory` (mapping memory, and reaching it while somebody else may write
 //! it), `vhost::sigbus` (a signal handler for when it is gone), `kernel::sys` and [`tcp_info`] (system calls that no safer
-//! crate has), `process` (what a new process does before it is a program) and to one instruction in [`clock`].
+//! crate has), `process` (what a new process does before it is a program) and to one instruction each in [`clock`] and
+//! `crc`.
 #![deny(unsafe_code)]
 
 #[cfg(not(loom))]
@@ -18,6 +19,8 @@ mod agent;
 pub mod clock;
 #[cfg(not(loom))]
 pub mod controller;
+#[cfg(not(loom))]
+mod crc;
 #[cfg(not(loom))]
 pub mod engine;
 #[cfg(not(loom))]

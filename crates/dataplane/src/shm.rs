@@ -5,12 +5,14 @@
 //! program names empty buffers in `free`; the switch fills them and names them in `receive`. A frame that cannot be
 //! delivered keeps its buffer, so that a program that sends too fast runs out of buffers: that is the backpressure.
 
-use crate::port::{self, BrokenPort, Delivery, Descriptor, Offload, Passed};
+use crate::port::{self, Asking, BrokenPort, Delivery, Descriptor, Offload, Passed};
 use crate::region::{BUFFER_BYTES, Buffers, Region, RingCells};
 use crate::ring::{Broken, Consumer, Producer};
 use crate::sync::Ordering;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
-use sluicenet_proto::time::Instant;
+use sluicenet_node::vale::Action;
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::flow::{self, Cargo, Flow};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -26,7 +28,16 @@ const SKIPS: u32 = 64;
 
 const AT_MAGIC: usize = 0;
 const AT_BUFFERS: usize = 8;
+/// How many sockets of the program take nothing for now, and which: four UDP ports a long word.
+const AT_FULL_COUNT: usize = 16;
+const AT_FULL: usize = 64;
+/// Sockets that can be said to be full; further ones have no more than what the program takes in for them.
+pub const FULL_MAX: usize = 64;
 const AT_RINGS: usize = 256;
+const _: () = assert!(AT_FULL + 2 * FULL_MAX <= AT_RINGS);
+/// Bytes of a frame in which its UDP port is looked for: IPv4 behind a tag, with all its options.
+const HEADERS_MOST: usize = 96;
+
 /// Which of the four rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
@@ -76,9 +87,19 @@ pub struct Access {
     pub wake: OwnedFd,
 }
 
+/// A full socket of a program, for which a frame was turned away.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    udp_port: u16,
+    since: Instant,
+    /// Whether it has been full for too long to be believed.
+    ignored: bool,
+}
+
 /// The switch's end of a port.
 #[derive(Debug)]
 pub struct Port {
+    region: Arc<Region>,
     buffers: Buffers,
     send: Consumer<RingCells>,
     returned: Producer<RingCells>,
@@ -95,8 +116,14 @@ pub struct Port {
     /// The program wakes the switch, the switch the program.
     kick: OwnedFd,
     wake: OwnedFd,
+    /// Full sockets, when the turn began, and for how long one is believed to be.
+    refusals: Vec<Refusal>,
+    now: Instant,
+    detection_time: Duration,
     /// Entries that named no buffer, or a frame too short or too long.
     pub bad_entries: u64,
+    /// Times a full socket was believed no more.
+    pub sockets_ignored: u64,
 }
 
 impl Port {
@@ -111,6 +138,7 @@ impl Port {
         let access =
             Access { memory: region.file().try_clone_to_owned()?, kick: kick.try_clone()?, wake: wake.try_clone()? };
         let port = Port {
+            region: region.clone(),
             send: Consumer::new(ring(&region, buffers, Role::Send)),
             returned: Producer::new(ring(&region, buffers, Role::Returned)),
             receive: Producer::new(ring(&region, buffers, Role::Receive)),
@@ -122,9 +150,62 @@ impl Port {
             skips: SKIPS,
             kick,
             wake,
+            refusals: Vec::new(),
+            now: Instant::ZERO,
+            detection_time: Duration::from_ms(200),
             bad_entries: 0,
+            sockets_ignored: 0,
         };
         Ok((port, access))
+    }
+
+    /// Whether the program says of any socket that it is full. That is asked for each frame, or each run of them.
+    #[inline(always)]
+    pub fn has_full(&self) -> bool {
+        self.region.word(AT_FULL_COUNT).load(Ordering::Relaxed) != 0
+    }
+
+    fn is_full(&self, udp_port: u16) -> bool {
+        let count = (self.region.word(AT_FULL_COUNT).load(Ordering::Acquire) as usize).min(FULL_MAX);
+        (0..count).any(|i| {
+            let four = self.region.long(AT_FULL + 8 * (i / 4)).load(Ordering::Relaxed);
+            (four >> (16 * (i % 4))) as u16 == udp_port
+        })
+    }
+
+    /// Whether a datagram may go to the socket of the program that is at a port. One that stays full while somebody waits for the
+    /// detection time is believed no more, until it has not been full.
+    #[cold]
+    fn admits_to(&mut self, udp_port: u16) -> bool {
+        let known = self.refusals.iter().position(|refusal| refusal.udp_port == udp_port);
+        match (self.is_full(udp_port), known) {
+            (false, None) => true,
+            (false, Some(i)) => {
+                self.refusals.swap_remove(i);
+                true
+            }
+            (true, None) => {
+                // Those that nobody waits for any more.
+                if self.refusals.len() >= FULL_MAX {
+                    let mut known = std::mem::take(&mut self.refusals);
+                    known.retain(|refusal| self.is_full(refusal.udp_port));
+                    self.refusals = known;
+                }
+                let has_place = self.refusals.len() < FULL_MAX;
+                if has_place {
+                    self.refusals.push(Refusal { udp_port, since: self.now, ignored: false });
+                }
+                !has_place
+            }
+            (true, Some(i)) => {
+                let refusal = &mut self.refusals[i];
+                if !refusal.ignored && self.now.since(refusal.since) >= self.detection_time {
+                    refusal.ignored = true;
+                    self.sockets_ignored += 1;
+                }
+                refusal.ignored
+            }
+        }
     }
 
     /// Its buffers.
@@ -259,8 +340,12 @@ impl Port {
 
 impl port::Port for Port {
     #[inline(always)]
-    fn on_turn(&mut self, _now: Instant) -> Result<(), BrokenPort> {
+    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.skips = SKIPS;
+        self.now = now;
+        if !self.refusals.is_empty() && !self.has_full() {
+            self.refusals.clear();
+        }
         Ok(())
     }
     #[inline(always)]
@@ -293,6 +378,15 @@ impl port::Port for Port {
     fn max_frame(&self) -> u32 {
         BUFFER_BYTES as u32
     }
+    fn admits(&mut self, frame: Asking, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+        let mut start = [0; HEADERS_MOST];
+        let start = &mut start[..(frame.len as usize).min(HEADERS_MOST)];
+        read(start);
+        Ok(match flow::read_start(start, frame.len as usize) {
+            Cargo::Udp(Flow { destination_port, .. }) => self.admits_to(destination_port),
+            _ => true,
+        })
+    }
     fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
         if self.spare.is_empty() {
             let Some(buffer) = self.fetch_empty_buffer()? else { return Ok(false) };
@@ -322,17 +416,22 @@ impl port::Port for Port {
     fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
         fds.push(PollFd::new(&self.kick, PollFlags::IN));
     }
+    fn set_watchdog(&mut self, _action: Action, detection_time: Duration, _restoration_time: Duration) {
+        self.detection_time = detection_time;
+    }
     fn why_broken(&self) -> &'static str {
         "its program broke the rules of the rings"
     }
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
         show("bad_entries", self.bad_entries);
+        show("sockets_ignored", self.sockets_ignored);
     }
 }
 
 /// A program's end of a port.
 #[derive(Debug)]
 pub struct Client {
+    region: Arc<Region>,
     buffers: Buffers,
     send: Producer<RingCells>,
     returned: Consumer<RingCells>,
@@ -355,6 +454,7 @@ impl Client {
             return Err(wrong("a port whose memory has not the size that it says"));
         }
         let mut client = Client {
+            region: region.clone(),
             send: Producer::new(ring(&region, buffers, Role::Send)),
             returned: Consumer::new(ring(&region, buffers, Role::Returned)),
             receive: Consumer::new(ring(&region, buffers, Role::Receive)),
@@ -423,18 +523,48 @@ impl Client {
     /// Receives a frame into `into` and says how long it is; a longer one than `into` is cut off.
     #[inline(always)]
     pub fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, BrokenPort> {
+        let Some(frame) = self.receive_and_keep(into)? else { return Ok(None) };
+        self.give_back(frame.buffer)?;
+        Ok(Some(frame.len as usize))
+    }
+
+    /// The same of a frame whose buffer stays this end's until [`Client::give_back`].
+    #[inline(always)]
+    pub fn receive_and_keep(&mut self, into: &mut [u8]) -> Result<Option<Descriptor>, BrokenPort> {
         let Some(next) = self.receive.pop()? else { return Ok(None) };
-        let Descriptor { buffer, len } = from_entry(next);
-        if buffer >= self.buffers.count() || len as usize > BUFFER_BYTES {
+        let frame = from_entry(next);
+        if frame.buffer >= self.buffers.count() || frame.len as usize > BUFFER_BYTES {
             return Err(BrokenPort);
         }
-        let copied = into.len().min(len as usize);
-        self.buffers.read(buffer, &mut into[..copied]);
+        let copied = into.len().min(frame.len as usize);
+        self.buffers.read(frame.buffer, &mut into[..copied]);
+        Ok(Some(frame))
+    }
+
+    /// Gives the buffer of a frame that was kept back for the next one.
+    #[inline(always)]
+    pub fn give_back(&mut self, buffer: u32) -> Result<(), BrokenPort> {
         if self.free.known_room() == 0 && self.free.room()? == 0 {
             return Err(BrokenPort);
         }
         self.free.push(entry(buffer, 0));
-        Ok(Some(len as usize))
+        Ok(())
+    }
+
+    /// Copies the first bytes of a frame that was kept out.
+    pub fn read(&self, buffer: u32, into: &mut [u8]) {
+        self.buffers.read(buffer, into);
+    }
+
+    /// Has the switch leave datagrams for these UDP ports, the first [`FULL_MAX`] of them, with who sends them. After one was taken
+    /// out the switch has to be woken, whether it sleeps or not.
+    pub fn set_full(&mut self, udp_ports: &[u16]) {
+        let listed = &udp_ports[..udp_ports.len().min(FULL_MAX)];
+        for (i, four) in listed.chunks(4).enumerate() {
+            let long = four.iter().rev().fold(0, |long, &port| long << 16 | u64::from(port));
+            self.region.long(AT_FULL + 8 * i).store(long, Ordering::Relaxed);
+        }
+        self.region.word(AT_FULL_COUNT).store(listed.len() as u32, Ordering::Release);
     }
 
     /// Shows the switch what was done; whether it sleeps and has to be woken.

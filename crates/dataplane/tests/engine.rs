@@ -5,7 +5,7 @@ use sluicenet_dataplane::engine::{Access as Rules, Engine, Happened};
 use sluicenet_dataplane::port::{BrokenPort, Delivery, Descriptor, Offload, Port, Segmentation};
 use sluicenet_dataplane::region::{Region, RingCells};
 use sluicenet_dataplane::ring::{Cells, Producer};
-use sluicenet_dataplane::shm::{Access, Client};
+use sluicenet_dataplane::shm::{Access, Client, FULL_MAX};
 use sluicenet_dataplane::tap::Direction;
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_proto::frame::PrioritySet;
@@ -166,6 +166,63 @@ fn the_watchdog_frees_who_waits_for_a_stuck_receiver() {
     engine.ledger();
 }
 
+/// A UDP datagram to a port, as short as may be.
+fn datagram(from: usize, to: usize, udp_port: u16) -> Vec<u8> {
+    let mut bytes = [&mac(to)[..], &mac(from), &[8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]].concat();
+    bytes.extend([10, 0, 0, from as u8, 10, 0, 0, to as u8, 0, 9]);
+    bytes.extend(udp_port.to_be_bytes());
+    bytes.extend([0, 8, 0, 0]);
+    bytes.resize(60, 0);
+    bytes
+}
+
+#[test]
+fn a_datagram_to_a_full_socket_stays_with_who_sends_it() {
+    let (mut engine, mut clients) = switch(3, 64, patient());
+    let [a, b, c] = &mut clients[..] else { panic!() };
+    let mut bytes = [0; 64];
+    let mut ports = |client: &mut Client| {
+        let mut ports = Vec::new();
+        while client.receive(&mut bytes).unwrap().is_some() {
+            ports.push(u16::from_be_bytes([bytes[36], bytes[37]]));
+        }
+        let _ = client.publish();
+        ports
+    };
+    let full: Vec<u16> = (100..100 + FULL_MAX as u16).collect();
+    c.set_full(&full);
+    for port in [1, 163, 2] {
+        assert!(a.send(&datagram(0, 2, port)).unwrap());
+    }
+    assert!(b.send(&datagram(1, 2, 3)).unwrap() && b.send(&datagram(1, 2, 164)).unwrap());
+    let (_, _) = (a.publish(), b.publish());
+    for _ in 0..10 {
+        engine.turn();
+    }
+    assert_eq!(ports(c), [1, 3, 164], "what is behind one that has to wait waits, and nothing else");
+    c.set_full(&full[..63]);
+    engine.turn();
+    assert_eq!(ports(c), [163, 2]);
+}
+
+#[test]
+fn a_socket_that_stays_full_is_not_believed_for_ever() {
+    let config = ValeConfig { detection_time: Duration::from_ms(20), ..ValeConfig::default() };
+    let (mut engine, mut clients) = switch(2, 64, config);
+    let [a, b] = &mut clients[..] else { panic!() };
+    b.set_full(&[7]);
+    assert!(a.send(&datagram(0, 1, 7)).unwrap());
+    let _ = a.publish();
+    engine.turn();
+    assert_eq!(b.receive(&mut [0; 64]), Ok(None));
+    let start = std::time::Instant::now();
+    while b.receive(&mut [0; 64]) == Ok(None) {
+        assert!(start.elapsed() < std::time::Duration::from_secs(60), "held back for ever");
+        engine.turn();
+    }
+    assert!(start.elapsed() >= std::time::Duration::from_millis(15));
+}
+
 #[test]
 fn broadcasts_reach_all_and_come_back_once() {
     let (mut engine, mut clients) = switch(4, 16, patient());
@@ -236,7 +293,7 @@ fn entries_that_name_nothing_are_counted_and_skipped() {
     engine.turn();
     // The last one is a frame of zeros, for a station nobody has and from one that is no machine's.
     let report = engine.report(0).unwrap();
-    assert_eq!(report.own, [("bad_entries", 5)]);
+    assert_eq!(report.own, [("bad_entries", 5), ("sockets_ignored", 0)]);
     assert_eq!(report.counters.refused.total_frames() + report.counters.accepted, 1);
     assert!(good.send(&frame(1, 0, 1, 64)).unwrap());
     engine.ledger();

@@ -239,6 +239,17 @@ fn runs_and_sweeps_do_not_overwrite_each_other() {
 }
 
 #[test]
+fn what_only_the_simulator_has_is_refused_on_a_testbed() {
+    let dir = Dir::new("cli-world");
+    let file = dir.file("s.toml", SMALL);
+    for (words, why) in [(["--threads", "2"], "--threads: it is the simulator's"), (["-o", "d"], "-o: records are")] {
+        let run = ["run", &file, "--world", "testbed", words[0], words[1]];
+        let said = expect(2, &run).1;
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+#[test]
 fn exit_codes_are_told_and_kept() {
     let help = expect(0, &["--help"]).0;
     let readme = std::fs::read_to_string(common::repository("README.md")).unwrap();

@@ -28,7 +28,7 @@ fn address(host: u32) -> Ipv4Addr {
 fn servers() -> (Namespaces, Places, Vec<PacketDevice>) {
     let all = Namespaces::new("live", HOSTS as usize + 1);
     let fabric = &all.0[HOSTS as usize];
-    let mut places = Places::new();
+    let mut places = Places::default();
     for (h, name) in (0..HOSTS).zip(&all.0) {
         let mut lines = vec![
             format!("ip -n {fabric} link add edge{h} type veth peer name eth0 netns {name}"),
@@ -45,7 +45,7 @@ fn servers() -> (Namespaces, Places, Vec<PacketDevice>) {
             lines.push(format!("ip -n {name} neigh add {} lladdr {mac} dev eth0", address(other)));
         }
         lines.iter().for_each(|line| system(line).unwrap());
-        places.insert((h, 0), Place { namespace: Some(name.clone()), address: address(h) });
+        places.kernel.insert((h, 0), Place { namespace: Some(name.clone()), address: address(h) });
     }
     let inside = Namespace::open(fabric).unwrap();
     let devices = (0..HOSTS).map(|h| PacketDevice::open(&inside, &format!("edge{h}"), 1024).unwrap()).collect();

@@ -76,7 +76,7 @@ fn in_parts(test: &str, text: &str, places: &Places, lasts: Option<Duration>) ->
     let scenario = Scenario::parse(text, "t.toml").unwrap_or_else(|e| panic!("{e}\n{text}")).scenario;
     let dir = Dir::new(test);
     let folder = |vm: &(u32, u8)| dir.0.join(format!("{}-{}", vm.0, vm.1));
-    for vm in places.keys() {
+    for vm in places.kernel.keys() {
         std::fs::create_dir_all(folder(vm)).unwrap();
         system(&format!("mkfifo {}", folder(vm).join(Cues::WAKE).display())).unwrap();
     }
@@ -85,10 +85,10 @@ fn in_parts(test: &str, text: &str, places: &Places, lasts: Option<Duration>) ->
             let (scenario, cues) = (&scenario, Cues::new(&folder(&vm), "lo"));
             threads.spawn(move || run_part(scenario, places, vm, &cues).unwrap_or_else(|e| panic!("{vm:?}: {e}")))
         };
-        let parts: Vec<_> = places.keys().map(part).collect();
-        let tell = |word: &str| places.keys().for_each(|vm| std::fs::write(folder(vm).join(word), "").unwrap());
+        let parts: Vec<_> = places.kernel.keys().map(part).collect();
+        let tell = |word: &str| places.kernel.keys().for_each(|vm| std::fs::write(folder(vm).join(word), "").unwrap());
         let wait = |word: &str| {
-            while !places.keys().all(|vm| folder(vm).join(word).exists()) {
+            while !places.kernel.keys().all(|vm| folder(vm).join(word).exists()) {
                 assert!(!parts.iter().any(|part| part.is_finished()), "a part ended before it was told to");
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -179,13 +179,13 @@ fn what_cannot_run_is_an_error_that_says_why() {
     let pa = |more: &str| format!("{}{PA}workers = 1\nresponse = \"20 KB\"\nqueries = 3\n{more}", network(2, "cubic"));
     let places = loopback(5, 2);
     let error = |text: &str, places: &Places| attempt(text, places).unwrap_err().to_string();
-    let nobody = Places::from([((0, 0), places[&(0, 0)].clone())]);
+    let nobody = Places::from_iter([((0, 0), places.kernel[&(0, 0)].clone())]);
     assert!(error(&pa(""), &nobody).contains("VM 0 of server 1 has no place"));
     assert!(error(&pa("request = \"7 B\"\n"), &places).contains("at least 8 B"));
     let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n";
     assert!(error(&pa(flow), &places).contains("no real application for workload `flow`"));
     let mut elsewhere = places.clone();
-    elsewhere.insert((1, 0), Place { namespace: Some("sluice-not-there".into()), address: Ipv4Addr::LOCALHOST });
+    elsewhere.kernel.insert((1, 0), Place { namespace: Some("sluice-not-there".into()), address: Ipv4Addr::LOCALHOST });
     assert!(error(&pa(""), &elsewhere).contains("sluice-not-there"));
 }
 
@@ -195,7 +195,7 @@ fn bridge(test: &str, hosts: u32) -> (Namespaces, Places) {
     let bridge = &all.0[hosts as usize];
     system(&format!("ip -n {bridge} link add br0 type bridge")).unwrap();
     system(&format!("ip -n {bridge} link set br0 up")).unwrap();
-    let mut places = Places::new();
+    let mut places = Places::default();
     for (h, name) in (0..hosts).zip(&all.0) {
         for line in [
             format!("ip -n {bridge} link add p{h} type veth peer name eth0 netns {name}"),
@@ -206,7 +206,7 @@ fn bridge(test: &str, hosts: u32) -> (Namespaces, Places) {
             system(&line).unwrap();
         }
         let address = Ipv4Addr::new(10, 77, 0, h as u8 + 1);
-        places.insert((h, 0), Place { namespace: Some(name.clone()), address });
+        places.kernel.insert((h, 0), Place { namespace: Some(name.clone()), address });
     }
     (all, places)
 }

@@ -6,7 +6,7 @@ use common::netns::missing;
 use serde_json::Value;
 use std::process::Command;
 
-/// One of two senders over a shared link has a receiver that reads slowly.
+/// One of two senders over a shared link has a receiver that takes frames slowly.
 const SLOW: &str = r#"
 [scenario]
 name = "slow"
@@ -26,49 +26,124 @@ rate = "100 Mb/s"
 kind = "permutation"
 pattern = "file"
 file = "FLOWS"
-transport = "udp"
 [zcredit]
 rx_queue = 64
 [testbed]
 slowdown = 100
 response = "200 ms"
 [sweep]
+"workload.0.transport" = ["udp", "tcplight"]
 "zcredit.enabled" = [false, true]
 "#;
 
-/// Figure 5.9 between real sockets: without credits the flow beside falls to the level of the slow one, with them it does not, and the
-/// slow one's receive queue is never longer than it may be.
-#[test]
-fn a_slow_receiver_costs_the_flow_beside_nothing_where_there_are_credits() {
-    if let Some(what) = missing() {
-        println!("skipped: {what}");
-        return;
-    }
+/// Runs the flows of a scenario between real sockets.
+fn flows(name: &str, text: &str) -> Value {
     let scenarios = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/crisan2014");
-    let text = SLOW.replace("TOPOLOGY", &format!("{scenarios}/two-switches.txt"));
+    let text = text.replace("TOPOLOGY", &format!("{scenarios}/two-switches.txt"));
     let text = text.replace("FLOWS", &format!("{scenarios}/fig-5-9-flows.txt"));
-    let file = std::env::temp_dir().join(format!("sluicenet-testbed-slow-{}.toml", std::process::id()));
+    let file = std::env::temp_dir().join(format!("sluicenet-testbed-{name}-{}.toml", std::process::id()));
     std::fs::write(&file, text).unwrap();
     let mut sluicenet = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
     let run = sluicenet.args(["--quiet", "--json", "testbed", "flows"]).arg(&file).output().unwrap();
     std::fs::remove_file(&file).unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let printed: Value = serde_json::from_slice(&run.stdout).unwrap();
+    serde_json::from_slice(&run.stdout).unwrap()
+}
+
+fn nothing_is_lost(cell: &Value) {
+    for place in ["virtual_network", "physical_network", "edges"] {
+        assert_eq!(cell["lost"][place], 0, "{cell}");
+    }
+}
+
+/// One testbed at a time is all that a machine has.
+#[test]
+fn flows_run_between_the_sockets_of_their_transport() {
+    if let Some(what) = missing() {
+        println!("skipped: {what}");
+        return;
+    }
+    a_slow_receiver_costs_the_flow_beside_nothing_where_there_are_credits();
+    tcp_and_tcplight_of_one_machine_have_a_port_each();
+    in_tunnels_of_tcp_datagrams_do_not_fall_to_the_level_of_a_slow_receiver();
+}
+
+/// Figure 5.9 between real sockets: without credits the flow beside falls to the level of the slow one, with them it does not, and the
+/// slow one's receive queue is never longer than it may be; for datagrams of the kernel and for streams of light sockets.
+fn a_slow_receiver_costs_the_flow_beside_nothing_where_there_are_credits() {
+    let printed = flows("slow", SLOW);
+    for (transport, cells) in [("udp", [0, 1]), ("tcplight", [2, 3])] {
+        let [without, with] = cells.map(|cell: usize| &printed["cells"][cell]);
+        let rate = |cell: &Value, flow: usize| cell["streams"]["each"][flow]["mbps"].as_f64().unwrap();
+        let rates = [without, with].map(|cell| [rate(cell, 0), rate(cell, 1)]);
+        println!("victim and culprit, without and with credits, Mb/s, {transport}: {rates:?}");
+        let [[alone, slow], [beside, _]] = rates;
+        assert!(alone < 10.0 * slow && beside > 5.0 * alone, "{transport}: {rates:?}");
+        // 1 Mb/s of frames, and what the loop may catch up.
+        assert!(slow > 0.1 && slow < 1.2, "{transport}: {rates:?}");
+        for (cell, credits) in [(without, false), (with, true)] {
+            nothing_is_lost(cell);
+            assert_eq!(cell["credits"], credits);
+            assert_eq!(cell["streams"]["each"][0]["transport"], transport);
+            assert_eq!(cell["datagrams"][1].as_u64() > Some(0), transport == "udp");
+        }
+        let stops = [without, with].map(|cell| cell["fabric"]["stops"].as_u64().unwrap());
+        println!("times PFC stopped somebody, without and with credits: {stops:?}");
+        assert!(stops[0] > 4 * stops[1], "{stops:?}");
+        let longest = with["received_max_frames"].as_u64().unwrap();
+        assert!((1..=64).contains(&longest), "a receive queue of {longest} frames");
+    }
+}
+
+/// A flow of each, from one machine to another.
+const MIXED: &str = r#"
+[scenario]
+name = "mixed"
+parameters = "crisan2014-ch3"
+flow_control = "ZZ"
+duration = "30 ms"
+warmup = "10 ms"
+[topology]
+kind = "single-switch"
+hosts = 2
+[server]
+vms = 1
+[[workload]]
+kind = "permutation"
+pattern = "stride"
+transport = "tcp"
+[[workload]]
+kind = "permutation"
+pattern = "stride"
+transport = "tcplight"
+[testbed]
+slowdown = 100
+response = "200 ms"
+"#;
+
+fn tcp_and_tcplight_of_one_machine_have_a_port_each() {
+    let cell = &flows("mixed", MIXED)["cells"][0];
+    nothing_is_lost(cell);
+    let each: Vec<(&str, bool)> = cell["streams"]["each"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| (s["transport"].as_str().unwrap(), s["mbps"].as_f64().unwrap() > 0.0))
+        .collect();
+    assert_eq!(each, [("tcp", true), ("tcp", true), ("tcplight", true), ("tcplight", true)], "{cell}");
+}
+
+/// Figure 5.3 between real sockets: under tunnels of TCP between servers the datagrams beside a slow receiver do not fall to its level, as they
+/// do under PFC alone.
+fn in_tunnels_of_tcp_datagrams_do_not_fall_to_the_level_of_a_slow_receiver() {
+    let text = SLOW.replace("flow_control = \"ZZ\"", "hypervisor = \"pfc\"").replace("[zcredit]\nrx_queue = 64\n", "");
+    let text = text.replace("\"workload.0.transport\" = [\"udp\", \"tcplight\"]\n", "");
+    let text = text.replace("\"zcredit.enabled\" = [false, true]", "\"scenario.hypervisor\" = [\"pfc\", \"tcp\"]");
+    let printed = flows("tunnel", &text.replace("file = \"FLOWS\"", "file = \"FLOWS\"\ntransport = \"udp\""));
     let rate = |cell: usize, flow: usize| printed["cells"][cell]["streams"]["each"][flow]["mbps"].as_f64().unwrap();
     let rates = [[rate(0, 0), rate(0, 1)], [rate(1, 0), rate(1, 1)]];
-    println!("victim and culprit, without and with credits, Mb/s: {rates:?}");
-    let [[without, slow], [with, _]] = rates;
-    assert!(without < 10.0 * slow && with > 5.0 * without, "{rates:?}");
-    for (cell, credits) in [(0, false), (1, true)] {
-        let cell = &printed["cells"][cell];
-        for place in ["virtual_network", "physical_network", "edges"] {
-            assert_eq!(cell["lost"][place], 0, "{cell}");
-        }
-        assert_eq!(cell["credits"], credits);
-    }
-    let stops = [0, 1].map(|cell: usize| printed["cells"][cell]["fabric"]["stops"].as_u64().unwrap());
-    println!("times PFC stopped somebody, without and with credits: {stops:?}");
-    assert!(stops[0] > 4 * stops[1], "{stops:?}");
-    let longest = printed["cells"][1]["received_max_frames"].as_u64().unwrap();
-    assert!((1..=64).contains(&longest), "a receive queue of {longest} frames");
+    println!("victim and culprit, under PFC and in tunnels, Mb/s: {rates:?}");
+    let [[pfc, slow], [tunnel, _]] = rates;
+    assert!(pfc < 10.0 * slow && tunnel > 5.0 * pfc, "{rates:?}");
+    [0, 1].into_iter().for_each(|cell: usize| nothing_is_lost(&printed["cells"][cell]));
 }

@@ -53,6 +53,25 @@ fn figure_5_9_a_slow_receiver_stops_its_neighbour_under_pfc_alone_and_not_with_c
     assert_eq!(credits.received_max, Some(512));
 }
 
+/// The shared link is full of frames for a receiver that sixteen bursts keep busy, and paused, although they are little of it.
+#[test]
+fn low_rate_bursts_take_their_neighbours_link_under_pfc_alone_and_not_with_credits() {
+    let [pfc, credits] = [false, true].map(|enabled| {
+        let o = run("../hostile/lordma.toml", &[&format!("zcredit.enabled={enabled}")], 1, None);
+        assert_lossless(&o);
+        o
+    });
+    // Two bursts of 128 KB, 1418 B of payload in every 1538 B, in each 4 ms and the time that a round takes.
+    let times: Vec<u64> = pfc.queries.iter().filter_map(|q| q.completion_ps).collect();
+    let round = 4e-3 + times.iter().sum::<u64>() as f64 / times.len() as f64 / 1e12;
+    let taken = 2.0 * 128e3 * 8.0 / round / 1e6 * 1538.0 / 1418.0;
+    assert!(taken < 0.04 * 10_000.0, "the bursts are at a low rate: {taken} Mb/s");
+    let fair = ALONE * (1.0 - taken / 10_000.0);
+    assert!(rate(&pfc, 16, 17) < 0.8 * fair, "{} of {fair}", rate(&pfc, 16, 17));
+    assert!(rate(&credits, 16, 17) > 0.95 * fair, "{} of {fair}", rate(&credits, 16, 17));
+    assert!(pfc.pauses > 0 && credits.pauses == 0, "{} and {} pauses", pfc.pauses, credits.pauses);
+}
+
 #[test]
 fn figure_5_9_tcp_needs_no_credits_and_keeps_its_rate_with_them() {
     for enabled in [false, true] {

@@ -44,12 +44,13 @@ pub struct Channels<N, F> {
     by_name: BTreeMap<N, usize>,
     /// Places of channels that have ended.
     free: Vec<usize>,
-    /// Channels that are kept while nothing is in them.
+    /// Places for channels.
     limit: usize,
+    /// Whose a channel is, and how many each has.
+    owner: fn(&N) -> u16,
+    owned: BTreeMap<u16, usize>,
     /// Channels that may have something to send, in turn.
     active: VecDeque<usize>,
-    /// Channels that nobody answers.
-    silent: Vec<N>,
     /// Deadlines that nobody has been told of yet.
     timers: Vec<(Instant, usize)>,
     /// Counted by channels that are no more.
@@ -57,16 +58,18 @@ pub struct Channels<N, F> {
 }
 
 impl<N: Copy + Ord, F: Clone> Channels<N, F> {
-    /// None yet; beyond `limit` of them, one with nothing in it ends for each that begins.
-    pub fn new(config: ChannelConfig, limit: usize) -> Channels<N, F> {
+    /// None yet, and places for `limit`. No `owner` has more of them than are free, so that there is always one for another; whoever has
+    /// as many gets one of those back in which there is nothing, and waits where there is none.
+    pub fn new(config: ChannelConfig, limit: usize, owner: fn(&N) -> u16) -> Channels<N, F> {
         Channels {
             config,
             pairs: Vec::new(),
             by_name: BTreeMap::new(),
             free: Vec::new(),
             limit,
+            owner,
+            owned: BTreeMap::new(),
             active: VecDeque::new(),
-            silent: Vec::new(),
             timers: Vec::new(),
             before: ChannelCounters::default(),
         }
@@ -89,37 +92,55 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     }
     /// What all channels have counted.
     pub fn counters(&self) -> ChannelCounters {
-        self.by_name.values().fold(self.before, |sum, &at| add(sum, self.pairs[at].channel.counters()))
+        self.by_name.values().fold(self.before, |sum, &at| sum + self.pairs[at].channel.counters())
     }
     /// Whether one may have something to send.
     pub fn has_output(&self) -> bool {
         !self.active.is_empty()
     }
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.by_name.len()
-    }
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
-    }
-    /// Whether a channel is there.
+    /// Whether it is there.
     pub fn contains(&self, name: N) -> bool {
         self.by_name.contains_key(&name)
     }
-    /// Whether a channel takes a frame, if it is there.
+    /// Whether a channel takes a frame, or may begin with it.
     pub fn has_room(&self, name: N) -> bool {
-        self.by_name.get(&name).is_none_or(|&at| self.pairs[at].channel.has_room())
+        match self.by_name.get(&name) {
+            Some(&at) => self.pairs[at].channel.has_room(),
+            None => self.has_place(name) || self.idle(name).is_some(),
+        }
     }
 
-    /// Its channel; `random` makes the numbers of its connections, which must differ from those of any before.
-    fn pair(&mut self, name: N, random: impl FnOnce() -> Rng) -> usize {
+    fn owned(&self, owner: u16) -> usize {
+        self.owned.get(&owner).copied().unwrap_or(0)
+    }
+
+    /// Whether one may begin without another's end.
+    fn has_place(&self, name: N) -> bool {
+        self.owned((self.owner)(&name)) < self.limit - self.by_name.len()
+    }
+
+    /// The channel that ends where this one begins: of those in which there is nothing, and whose owner has no fewer, the one that was
+    /// not used for longest. What is only received by is idle between two frames.
+    fn idle(&self, name: N) -> Option<N> {
+        let own = self.owned((self.owner)(&name));
+        let is_idle = |p: &Pair<N, F>| !p.is_active && p.channel.unsent_and_in_flight() + p.channel.early() == 0;
+        let idle = self.by_name.values().map(|&at| &self.pairs[at]).filter(|&p| is_idle(p));
+        // An owner that has some has one at least: nobody's first ends for one that has more.
+        idle.filter(|p| self.owned((self.owner)(&p.name)) >= own.max(1))
+            .min_by_key(|p| (p.used, p.name))
+            .map(|p| p.name)
+    }
+
+    /// Its channel, if there is a place for it; `random` makes the numbers of its connections, which must differ from those of any before.
+    fn pair(&mut self, name: N, random: impl FnOnce() -> Rng) -> Option<usize> {
         if let Some(&at) = self.by_name.get(&name) {
-            return at;
+            return Some(at);
         }
-        if self.by_name.len() >= self.limit {
-            self.end_an_idle_one();
+        if !self.has_place(name) {
+            let idle = self.idle(name)?;
+            self.end(|other| *other == idle, &mut |_| {});
         }
+        *self.owned.entry((self.owner)(&name)).or_default() += 1;
         let channel = Channel::new(self.config, random());
         let at = match self.free.pop() {
             Some(at) => {
@@ -134,20 +155,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
             }
         };
         self.by_name.insert(name, at);
-        at
-    }
-
-    #[cold]
-    fn end_an_idle_one(&mut self) {
-        let is_idle = |c: &Channel<F>| c.unsent_and_in_flight() + c.early() == 0;
-        let idle =
-            self.by_name.values().copied().filter(|&at| is_idle(&self.pairs[at].channel) && !self.pairs[at].is_active);
-        // The one that was not used for longest: what is only received by is idle between two frames.
-        let idle = idle.min_by_key(|&at| (self.pairs[at].used, at));
-        if let Some(at) = idle {
-            let name = self.pairs[at].name;
-            self.end(|other| *other == name, &mut |_| {});
-        }
+        Some(at)
     }
 
     /// Something happened to a channel: it may have something to say, now or later.
@@ -173,9 +181,9 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     /// A frame is to be sent.
     ///
     /// # Errors
-    /// When its channel takes no more.
+    /// When its channel takes no more, or there is no place for one.
     pub fn send(&mut self, now: Instant, name: N, frame: F, random: impl FnOnce() -> Rng) -> Result<(), Full<F>> {
-        let at = self.pair(name, random);
+        let Some(at) = self.pair(name, random) else { return Err(Full(frame)) };
         self.pairs[at].used = now;
         self.pairs[at].channel.send(now, frame)?;
         self.touch(at);
@@ -224,7 +232,8 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         deliver: &mut impl FnMut(F),
         free: &mut impl FnMut(F),
     ) -> Result<(), (Option<F>, Refusal)> {
-        let at = self.pair(name, random);
+        // Who wants to begin and finds no place asks again.
+        let Some(at) = self.pair(name, random) else { return Err((frame, Refusal::Stale)) };
         self.pairs[at].used = now;
         let taken = self.pairs[at].channel.receive(now, header, frame, deliver, free);
         self.touch(at);
@@ -242,21 +251,23 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
 
     /// Ends the channels of which that is so; `free` gets their frames, those that were sent, and those that were not or wait for their turn.
     pub fn end(&mut self, mut so: impl FnMut(&N) -> bool, free: &mut impl FnMut(F)) {
-        let Channels { pairs, by_name, free: places, before, .. } = self;
+        let Channels { pairs, by_name, free: places, before, owner, owned, .. } = self;
         by_name.retain(|name, &mut at| {
             let ends = so(name);
             if ends {
-                *before = add(*before, pairs[at].channel.counters());
+                *before = *before + pairs[at].channel.counters();
                 pairs[at].channel.end(free);
                 places.push(at);
+                let of_owner = owner(name);
+                let left = owned.get(&of_owner).map_or(0, |n| n - 1);
+                if left == 0 {
+                    owned.remove(&of_owner);
+                } else {
+                    owned.insert(of_owner, left);
+                }
             }
             !ends
         });
-    }
-
-    /// Channels whose other ends have not been heard of for some nine seconds at the source's timeout.
-    pub fn take_silent(&mut self) -> Vec<N> {
-        core::mem::take(&mut self.silent)
     }
 
     /// Deadlines: each is to be [handed back](Channels::handle_timeout) when it has come.
@@ -264,30 +275,96 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         self.timers.drain(..)
     }
 
-    /// A deadline has come.
-    pub fn handle_timeout(&mut self, now: Instant, due: Instant, at: usize) {
-        if let Some(pair) = self.pairs.get_mut(at)
-            && pair.armed_at == due
-        {
-            pair.armed_at = Instant::MAX;
-            pair.channel.handle_timeout(now);
-            if pair.channel.unheard() >= SILENT {
-                self.silent.push(pair.name);
-            }
-            self.touch(at);
-        }
+    /// A deadline has come. Returns the channel whose other end has not been heard of for some nine seconds at the source's timeout.
+    pub fn handle_timeout(&mut self, now: Instant, due: Instant, at: usize) -> Option<N> {
+        let pair = self.pairs.get_mut(at).filter(|pair| pair.armed_at == due)?;
+        pair.armed_at = Instant::MAX;
+        pair.channel.handle_timeout(now);
+        let silent = (pair.channel.unheard() >= SILENT).then_some(pair.name);
+        self.touch(at);
+        silent
     }
 }
 
-fn add(a: ChannelCounters, b: ChannelCounters) -> ChannelCounters {
-    ChannelCounters {
-        sent: a.sent + b.sent,
-        resent: a.resent + b.resent,
-        delivered: a.delivered + b.delivered,
-        duplicates: a.duplicates + b.duplicates,
-        too_far: a.too_far + b.too_far,
-        stale: a.stale + b.stale,
-        timeouts: a.timeouts + b.timeouts,
-        connections: a.connections + b.connections,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicenet_proto::time::Duration;
+
+    const CONFIG: ChannelConfig =
+        ChannelConfig { buffer: 4, period: 2, timeout: Duration::from_ms(1), single_path: true };
+
+    fn send(channels: &mut Channels<(u16, u32), u64>, now: u64, name: (u16, u32)) -> bool {
+        let now = Instant::ZERO.saturating_add(Duration::from_us(now));
+        let has_room = channels.has_room(name);
+        let sent = channels.send(now, name, 1, || Rng::from_words(&[u64::from(name.1)])).is_ok();
+        assert_eq!(sent, has_room, "it is known before");
+        sent
+    }
+
+    #[test]
+    fn one_tenant_leaves_places_for_others() {
+        let mut channels: Channels<(u16, u32), u64> = Channels::new(CONFIG, 16, |name| name.0);
+        // In each of them a frame waits for an answer that never comes.
+        let had = (0..100).filter(|&k| send(&mut channels, 0, (1, k))).count();
+        assert_eq!(had, 8, "no more than are free");
+        let had = (0..100).filter(|&k| send(&mut channels, 1, (2, k))).count();
+        assert_eq!(had, 4);
+        assert!(send(&mut channels, 2, (3, 0)), "and there is one for the next");
+        assert!(!send(&mut channels, 2, (1, 100)) && send(&mut channels, 2, (1, 0)), "those that are there go on");
+        // Once some have ended there is room for as many.
+        channels.end(|name| name.0 == 1 && name.1 < 3, &mut |_| {});
+        assert!(send(&mut channels, 3, (1, 100)));
+    }
+
+    /// As the fault campaign found it (seed 334 of the uplinks): machines that read slowly held both links for longer than ten timeouts.
+    #[test]
+    fn nobody_is_silent_who_was_not_asked() {
+        let mut channels: Channels<(u16, u32), u64> = Channels::new(CONFIG, 16, |name| name.0);
+        assert!(send(&mut channels, 0, (1, 0)));
+        let mut asked = 0;
+        for round in 0..50 {
+            // For forty rounds the link does not take the class.
+            let now = Instant::ZERO.saturating_add(Duration::from_ms(100 * round));
+            while channels.poll_transmit(now, |_| round >= 40).is_some() {
+                asked += 1;
+            }
+            let timers: Vec<(Instant, usize)> = channels.take_timers().collect();
+            let now = Instant::ZERO.saturating_add(Duration::from_ms(100 * round + 90));
+            for (due, at) in timers {
+                assert!(due <= now, "no timeout is doubled further than that");
+                let silent = channels.handle_timeout(now, due, at);
+                assert_eq!(silent, (asked == SILENT).then_some((1, 0)), "{round}");
+            }
+        }
+        assert_eq!((asked, channels.counters().timeouts), (SILENT, u64::from(SILENT)));
+    }
+
+    #[test]
+    fn what_ends_for_another_is_idle_and_not_of_one_who_has_fewer() {
+        let mut channels: Channels<(u16, u32), u64> = Channels::new(CONFIG, 8, |name| name.0);
+        let greet = |channels: &mut Channels<(u16, u32), u64>, now: u64, name| {
+            let header = Header {
+                kind: sluicenet_proto::transport::zbridge::Kind::Syn,
+                connection: 0,
+                sequence: 7,
+                acknowledgement: 0,
+            };
+            let now = Instant::ZERO.saturating_add(Duration::from_us(now));
+            let random = || Rng::from_words(&[9]);
+            let taken = channels.receive(now, name, &header, None, random, &mut |_| {}, &mut |_| {}).is_ok();
+            while channels.poll_transmit(now, |_| true).is_some() {}
+            taken
+        };
+        assert!(greet(&mut channels, 0, (2, 0)));
+        for k in 0..20 {
+            assert!(greet(&mut channels, 1 + u64::from(k), (1, k)), "one of its own ends for it");
+        }
+        assert!(channels.contains((2, 0)), "though that was used longest ago");
+        assert!(channels.contains((1, 19)) && !channels.contains((1, 0)));
+        // Another tenant's first is never refused while somebody has more.
+        for tenant in 3..9 {
+            assert!(greet(&mut channels, 50, (tenant, 0)), "{tenant}");
+        }
     }
 }

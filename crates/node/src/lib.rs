@@ -19,6 +19,7 @@ pub mod pool;
 pub mod server;
 mod sockets;
 pub mod switch;
+pub mod tunnels;
 pub mod uplink;
 pub mod vale;
 pub mod vtep;

@@ -1,7 +1,7 @@
 //! The C library's own functions, which those of the same names here stand in front of.
 
 use libc::{
-    c_char, c_int, c_void, iovec, mmsghdr, msghdr, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
+    FILE, c_char, c_int, c_void, iovec, mmsghdr, msghdr, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
 };
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ macro_rules! real {
                 static FOUND: OnceLock<usize> = OnceLock::new();
                 let found = *FOUND.get_or_init(|| find(concat!(stringify!($name), "\0")));
                 // SAFETY: the C library's function of this name has this type.
-                let function: unsafe extern "C" fn($($type),*) -> $answer = unsafe { std::mem::transmute(found) };
+                let function: unsafe extern "C-unwind" fn($($type),*) -> $answer = unsafe { std::mem::transmute(found) };
                 // SAFETY: the caller's own arguments.
                 unsafe { function($($arg),*) }
             }
@@ -68,6 +68,9 @@ real! {
     select(count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set, other: *mut libc::fd_set, timeout: *mut libc::timeval) -> c_int;
     pselect(count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set, other: *mut libc::fd_set, timeout: *const libc::timespec, mask: *const sigset_t) -> c_int;
     epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut libc::epoll_event) -> c_int;
+    fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+    fclose(file: *mut FILE) -> c_int;
+    fileno(file: *mut FILE) -> c_int;
     _exit(status: c_int) -> ();
 }
 

@@ -4,6 +4,7 @@
 //! other end is shut, it says so. That is done only while somebody looks: those in `epoll` always, others while they wait.
 
 use crate::kernel::errno;
+use crate::own::Own;
 use crate::{fail, kernel};
 use light::Ready;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -12,15 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes by which the program's end is not writable: more than a quarter of the smallest send buffer there is.
 const FILLING: [u8; 1024] = [0; 1024];
-/// The library's descriptors are from here on, where the process may have so many: small numbers are the program's, above all
-/// those below 1024, which `select` takes.
-const HIGH: i32 = 1024;
 
 /// Both ends, with a copy of the program's.
 #[derive(Debug)]
 pub struct Ends {
-    own: OwnedFd,
-    app: OwnedFd,
+    own: Own,
+    app: Own,
     /// Whether calls of the program that would wait fail instead.
     pub nonblocking: AtomicBool,
     /// Whether the program's end carries attempts to connect.
@@ -53,7 +51,7 @@ impl Ends {
             return Err(errno());
         }
         // SAFETY: descriptors that are nobody else's.
-        let [own, app] = fds.map(|fd| high(unsafe { OwnedFd::from_raw_fd(fd) }));
+        let [own, app] = fds.map(|fd| Own::new(unsafe { OwnedFd::from_raw_fd(fd) }));
         let least: i32 = 1;
         // SAFETY: an option of this type; without it no more than time is lost.
         unsafe {
@@ -90,6 +88,8 @@ impl Ends {
 
     /// Told by the light socket what it is ready for.
     pub fn on_ready(&self, ready: Ready) {
+        // The host's lock is held, and this one: nobody may be cancelled here.
+        let _whole = Whole::begin();
         let mut shown = self.shown();
         shown.latest = ready;
         self.show(&mut shown);
@@ -97,6 +97,7 @@ impl Ends {
 
     /// Whoever called is going to wait for the program's end.
     pub fn look(&self) {
+        let _whole = Whole::begin();
         let mut shown = self.shown();
         shown.lookers += 1;
         self.show(&mut shown);
@@ -109,6 +110,7 @@ impl Ends {
 
     /// From now on somebody always looks.
     pub fn look_always(&self, edge: bool) {
+        let _whole = Whole::begin();
         let mut shown = self.shown();
         shown.always = true;
         shown.edge |= edge;
@@ -161,17 +163,25 @@ impl Ends {
 
     /// Waits until the light socket is ready for one of `events`, or for so many milliseconds.
     pub fn wait(&self, events: i16, milliseconds: i32) -> Result<(), i32> {
-        self.look();
+        // A thread may be cancelled here, and nowhere else in a call that waits: it holds no lock.
+        let _look = Look::at(self);
         let mut fd = libc::pollfd { fd: self.app.as_raw_fd(), events, revents: 0 };
         // SAFETY: one entry of ours.
         let polled = unsafe { kernel::poll(&raw mut fd, 1, milliseconds) };
-        let why = errno();
-        self.look_away();
         match polled {
             0 => Err(libc::EAGAIN),
             1.. => Ok(()),
-            _ => Err(why),
+            _ => Err(errno()),
         }
+    }
+
+    /// Whether there is an attempt to connect in the program's end, or a reason why none will be.
+    pub fn has_attempt(&self) -> bool {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+        let mut byte = 0u8;
+        // SAFETY: room of ours.
+        let got = unsafe { kernel::recv(self.app.as_raw_fd(), (&raw mut byte).cast(), 1, flags) };
+        got >= 0 || errno() != libc::EAGAIN
     }
 
     /// The next attempt to connect in the program's end.
@@ -195,17 +205,6 @@ impl Ends {
     }
 }
 
-/// A descriptor with a number that is not in a program's way.
-fn high(fd: OwnedFd) -> OwnedFd {
-    // SAFETY: a descriptor of ours; the copy is nobody else's.
-    unsafe {
-        match kernel::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH as usize) {
-            copy if copy >= 0 => OwnedFd::from_raw_fd(copy),
-            _ => fd,
-        }
-    }
-}
-
 fn put(fd: RawFd, bytes: &[u8]) -> isize {
     // SAFETY: bytes of ours.
     unsafe { kernel::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
@@ -215,6 +214,46 @@ fn drain(fd: RawFd) {
     let mut bytes = [0u8; 2048];
     // SAFETY: room of ours.
     while unsafe { kernel::recv(fd, bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) } == 2048 {}
+}
+
+/// Somebody waits, until this is dropped.
+struct Look<'a>(&'a Ends);
+
+impl<'a> Look<'a> {
+    fn at(ends: &'a Ends) -> Look<'a> {
+        ends.look();
+        Look(ends)
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        keeping_errno(|| self.0.look_away());
+    }
+}
+
+/// A thread is not cancelled while one of these lives: what it has locked would stay so.
+pub struct Whole(i32);
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
+}
+
+impl Whole {
+    pub fn begin() -> Whole {
+        const PTHREAD_CANCEL_DISABLE: i32 = 1;
+        let mut before = 0;
+        // SAFETY: room for a number.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
+        Whole(before)
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        // SAFETY: what was so before.
+        unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
+    }
 }
 
 /// Keeps the error number of the caller through something that may set it.

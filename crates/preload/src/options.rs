@@ -1,11 +1,42 @@
 //! Options of light sockets: those that mean something, those that change nothing here, and no others.
 
-use crate::sock::{Kind, Sock, milliseconds};
+use crate::sock::{Kind, Name, Sock, milliseconds};
 use libc::{c_int, c_void, socklen_t};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// What `getsockopt` says is the congestion control of a light stream.
 const CONGESTION: &[u8] = b"tcplight\0";
+
+/// Options that change nothing here, since a light socket is as they want it or has nothing that they could change: what was set is
+/// kept for who asks. With each, whether it is on or off and nothing else.
+pub const KEPT: [(Name, bool); 19] = [
+    ((libc::SOL_SOCKET, libc::SO_REUSEADDR), true),
+    ((libc::SOL_SOCKET, libc::SO_REUSEPORT), true),
+    ((libc::SOL_SOCKET, libc::SO_KEEPALIVE), true),
+    ((libc::SOL_SOCKET, libc::SO_OOBINLINE), true),
+    ((libc::SOL_SOCKET, libc::SO_RCVLOWAT), false),
+    ((libc::SOL_SOCKET, libc::SO_PRIORITY), false),
+    ((libc::IPPROTO_TCP, libc::TCP_NODELAY), true),
+    ((libc::IPPROTO_TCP, libc::TCP_CORK), true),
+    ((libc::IPPROTO_TCP, libc::TCP_QUICKACK), true),
+    ((libc::IPPROTO_TCP, libc::TCP_KEEPIDLE), false),
+    ((libc::IPPROTO_TCP, libc::TCP_KEEPINTVL), false),
+    ((libc::IPPROTO_TCP, libc::TCP_KEEPCNT), false),
+    ((libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT), false),
+    ((libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT), false),
+    ((libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), false),
+    ((libc::IPPROTO_IP, libc::IP_TOS), false),
+    ((libc::IPPROTO_IP, libc::IP_TTL), false),
+    ((libc::IPPROTO_IP, libc::IP_MTU_DISCOVER), false),
+    ((libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT), true),
+];
+
+/// What was set of an option that is kept; `None` for any other.
+fn kept(sock: &Sock, name: Name) -> Option<c_int> {
+    let values = sock.options.values.lock().unwrap_or_else(PoisonError::into_inner);
+    values.iter().find(|(known, _)| *known == name).map(|&(_, value)| value)
+}
 
 fn timeval(milliseconds: &AtomicI32) -> Vec<u8> {
     let all = i64::from(milliseconds.load(Ordering::Relaxed));
@@ -49,16 +80,11 @@ pub unsafe fn get(
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Ok(timeval(&sock.options.send_timeout)),
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => number(if sock.is_stream { 256 << 10 } else { 1 << 20 }),
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => number(256 << 10),
-        (libc::SOL_SOCKET, libc::SO_REUSEADDR | libc::SO_REUSEPORT | libc::SO_KEEPALIVE) => number(1),
-        (libc::SOL_SOCKET, libc::SO_BROADCAST | libc::SO_OOBINLINE | libc::SO_PRIORITY) => number(0),
-        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => number(1),
+        (libc::SOL_SOCKET, libc::SO_BROADCAST) => number(0),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => number(1_446),
-        (libc::IPPROTO_TCP, libc::TCP_CORK | libc::TCP_QUICKACK) => number(0),
         (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => Ok(CONGESTION.to_vec()),
         (libc::IPPROTO_TCP, libc::TCP_INFO) => Ok(info(sock)),
-        (libc::IPPROTO_IP, libc::IP_TOS) => number(0),
-        (libc::IPPROTO_IP, libc::IP_TTL) => number(64),
-        _ => Err(libc::ENOPROTOOPT),
+        name => kept(sock, name).map_or(Err(libc::ENOPROTOOPT), number),
     };
     let value = value?;
     if into.is_null() || len.is_null() {
@@ -118,32 +144,19 @@ pub unsafe fn set(sock: &Sock, level: c_int, name: c_int, value: *const c_void, 
             let [on, seconds] = unsafe { value.cast::<[c_int; 2]>().read_unaligned() };
             sock.options.linger.store(if on != 0 { seconds } else { -1 }, Ordering::Relaxed);
         }
-        // A light socket is as these want it, or has nothing that they could change.
-        (
-            libc::SOL_SOCKET,
-            libc::SO_REUSEADDR
-            | libc::SO_REUSEPORT
-            | libc::SO_KEEPALIVE
-            | libc::SO_RCVBUF
-            | libc::SO_SNDBUF
-            | libc::SO_RCVLOWAT
-            | libc::SO_PRIORITY
-            | libc::SO_OOBINLINE,
-        )
-        | (
-            libc::IPPROTO_TCP,
-            libc::TCP_NODELAY
-            | libc::TCP_CORK
-            | libc::TCP_QUICKACK
-            | libc::TCP_KEEPIDLE
-            | libc::TCP_KEEPINTVL
-            | libc::TCP_KEEPCNT
-            | libc::TCP_USER_TIMEOUT
-            | libc::TCP_DEFER_ACCEPT
-            | libc::TCP_NOTSENT_LOWAT,
-        )
-        | (libc::IPPROTO_IP, libc::IP_TOS | libc::IP_TTL | libc::IP_MTU_DISCOVER | libc::IP_BIND_ADDRESS_NO_PORT) => {}
-        _ => return Err(libc::ENOPROTOOPT),
+        (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) => {}
+        name => {
+            let (_, is_switch) = KEPT.iter().find(|(known, _)| *known == name).ok_or(libc::ENOPROTOOPT)?;
+            if (len as usize) < size_of::<c_int>() {
+                return Err(libc::EINVAL);
+            }
+            // SAFETY: there are as many bytes.
+            let value = unsafe { value.cast::<c_int>().read_unaligned() };
+            let value = if *is_switch { c_int::from(value != 0) } else { value };
+            let mut values = sock.options.values.lock().unwrap_or_else(PoisonError::into_inner);
+            values.retain(|(known, _)| *known != name);
+            values.push((name, value));
+        }
     }
     Ok(0)
 }

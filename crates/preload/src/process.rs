@@ -1,12 +1,19 @@
 //! This process: its host, made when the first light socket needs it.
 
 use crate::environment::{Wanted, say};
+use crate::interpose::files;
+use crate::mirror::Whole;
+use crate::own;
 use crate::spin::Spin;
 use light::attach::{Attachment, attach};
 use light::{Config, Host};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long the end of a process waits for whoever opens its host.
+const LOCKED_FOR: Duration = Duration::from_secs(2);
 
 /// It is locked while the host is opened, and across a fork.
 pub static HOST: Spin<Option<Host>> = Spin::new(None);
@@ -33,6 +40,7 @@ pub fn owns_memory() -> bool {
 
 /// The host of this process.
 pub fn host(wanted: &Wanted) -> Result<Host, i32> {
+    let _whole = Whole::begin();
     HOST.with(|host| {
         if host.is_none() {
             *host = Some(open(wanted)?);
@@ -43,6 +51,7 @@ pub fn host(wanted: &Wanted) -> Result<Host, i32> {
 
 fn open(wanted: &Wanted) -> Result<Host, i32> {
     let (port, index) = take_port(wanted)?;
+    let port = port.with_numbers_from(own::least());
     let mut config = Config::new(wanted.address, wanted.prefix);
     config.answers = index == 0;
     config.mtu = wanted.mtu.unwrap_or(config.mtu);
@@ -51,6 +60,7 @@ fn open(wanted: &Wanted) -> Result<Host, i32> {
         say(&format!("port {}: {e}", wanted.ports[index]));
         libc::ENETDOWN
     })?;
+    opened.descriptors().iter().for_each(|&fd| own::set_own(fd, true));
     // SAFETY: a function of ours that takes nothing.
     unsafe { libc::atexit(at_exit) };
     Ok(opened)
@@ -89,6 +99,7 @@ pub fn leave() {
     // SAFETY: the thread that forked holds the lock.
     if let Some(host) = unsafe { HOST.with_held(Option::take) } {
         if let Some(connection) = host.connection() {
+            own::set_own(connection.as_raw_fd(), false);
             // SAFETY: the child's copy of a descriptor that nothing of the child uses any more.
             unsafe { crate::kernel::close(connection.as_raw_fd()) };
         }
@@ -99,6 +110,7 @@ pub fn leave() {
 }
 
 extern "C" fn at_exit() {
+    files::flush();
     end();
 }
 
@@ -107,7 +119,18 @@ pub fn end() {
     if !owns_memory() || ENDED.swap(true, Ordering::Relaxed) {
         return;
     }
-    if let Some(host) = HOST.with(|host| host.clone()) {
+    // A handler of a signal that ends the process may have interrupted whoever holds the lock.
+    let until = Instant::now() + LOCKED_FOR;
+    while !HOST.try_lock() {
+        if Instant::now() >= until {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    // SAFETY: the lock is held.
+    let host = unsafe { HOST.with_held(|host| host.clone()) };
+    HOST.unlock();
+    if let Some(host) = host {
         host.end();
         // Its last handle would end it once more, and wait for a thread that is not there any more at the end of a process.
         std::mem::forget(host);

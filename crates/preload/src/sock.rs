@@ -2,12 +2,13 @@
 
 use crate::environment::Wanted;
 use crate::mirror::Ends;
-use crate::{kernel, number, process, table};
+use crate::{kernel, number, options, process, registered, table};
 use libc::{c_int, c_void, socklen_t};
 use light::{LightDatagram, TcplightListener, TcplightStream};
 use std::net::SocketAddrV4;
-use std::sync::Arc;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What it is.
 pub enum Kind {
@@ -43,6 +44,25 @@ pub struct Options {
     pub failed: AtomicBool,
     /// The port it was bound to before it was connected; 0 where none.
     pub bound_port: AtomicU16,
+    /// Values of those that change nothing here, for who asks.
+    pub values: Mutex<Vec<(Name, c_int)>>,
+}
+
+/// The level and the name of an option.
+pub type Name = (c_int, c_int);
+
+impl Options {
+    /// What a connection has of its listener's, as in the kernel.
+    fn of_accepted(&self) -> Options {
+        let copy = |value: &AtomicI32| AtomicI32::new(value.load(Ordering::Relaxed));
+        Options {
+            receive_timeout: copy(&self.receive_timeout),
+            send_timeout: copy(&self.send_timeout),
+            linger: copy(&self.linger),
+            values: Mutex::new(self.values.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            ..Options::default()
+        }
+    }
 }
 
 impl Sock {
@@ -66,6 +86,7 @@ impl Sock {
         let ends = Ends::new()?;
         for (fd, _) in table::all().iter().filter(|(_, sock)| Arc::ptr_eq(sock, self)) {
             ends.put_at(*fd)?;
+            look_again(*fd, &ends);
         }
         let Sock { is_stream, options, .. } = &**self;
         options.failed.store(false, Ordering::Relaxed);
@@ -157,13 +178,23 @@ impl Drop for Sock {
     }
 }
 
+/// A descriptor is one end of another pair now: whoever looked by `epoll` looks at that.
+fn look_again(fd: c_int, ends: &Ends) {
+    if let Some(edge) = registered::redo(fd) {
+        ends.look_always(edge);
+    }
+}
+
 /// An option of a kernel's socket.
 fn option<T: Default>(fd: c_int, name: c_int) -> Option<T> {
+    option_at(fd, (libc::SOL_SOCKET, name))
+}
+
+fn option_at<T: Default>(fd: c_int, (level, name): Name) -> Option<T> {
     let mut value = T::default();
     let mut len = size_of::<T>() as socklen_t;
     // SAFETY: room for a value of this size.
-    let got =
-        unsafe { kernel::getsockopt(fd, libc::SOL_SOCKET, name, (&raw mut value).cast::<c_void>(), &raw mut len) };
+    let got = unsafe { kernel::getsockopt(fd, level, name, (&raw mut value).cast::<c_void>(), &raw mut len) };
     (got == 0 && len as usize == size_of::<T>()).then_some(value)
 }
 
@@ -195,38 +226,56 @@ pub fn adopt(fd: c_int, is_stream: bool, kind: Kind) -> Result<Arc<Sock>, i32> {
     let timeout = |name| option::<[i64; 2]>(fd, name).map_or(0, milliseconds);
     options.receive_timeout.store(timeout(libc::SO_RCVTIMEO), Ordering::Relaxed);
     options.send_timeout.store(timeout(libc::SO_SNDTIMEO), Ordering::Relaxed);
+    let kept = options::KEPT.iter().filter(|(name, _)| is_stream || name.0 != libc::IPPROTO_TCP);
+    *options.values.lock().unwrap_or_else(PoisonError::into_inner) =
+        kept.filter_map(|&(name, _)| Some((name, option_at(fd, name)?))).collect();
     ends.put_at(fd)?;
     let sock = Arc::new(Sock { kind, ends, is_stream, options: Arc::new(options) });
     sock.watch();
     drop(table::set(fd, Some(sock.clone())));
+    look_again(fd, &sock.ends);
     Ok(sock)
 }
 
-/// A descriptor of its own for a stream that was accepted.
-pub fn present(stream: TcplightStream, flags: c_int) -> Result<c_int, i32> {
-    let ends = Ends::new()?;
-    let command = if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-    // SAFETY: descriptors, and no memory.
-    let fd = unsafe { kernel::fcntl(ends.app(), command, 0) };
-    if fd < 0 {
-        return Err(kernel::errno());
+/// A descriptor for a stream that is still to be accepted; closed again where none is.
+pub struct Place {
+    ends: Arc<Ends>,
+    fd: OwnedFd,
+}
+
+impl Place {
+    /// One with the flags of `accept4`.
+    pub fn new(flags: c_int) -> Result<Place, i32> {
+        let ends = Ends::new()?;
+        let command = if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+        // SAFETY: descriptors, and no memory.
+        let fd = unsafe { kernel::fcntl(ends.app(), command, 0) };
+        if fd < 0 {
+            return Err(kernel::errno());
+        }
+        // SAFETY: a descriptor that nobody else has.
+        let place = Place { ends, fd: unsafe { OwnedFd::from_raw_fd(fd) } };
+        if fd as usize >= table::FDS {
+            return Err(libc::EMFILE);
+        }
+        if flags & libc::SOCK_NONBLOCK != 0 {
+            // SAFETY: the descriptor made just now.
+            unsafe { kernel::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK as usize) };
+            place.ends.nonblocking.store(true, Ordering::Relaxed);
+        }
+        Ok(place)
     }
-    if fd as usize >= table::FDS {
-        // SAFETY: the descriptor made just now.
-        unsafe { kernel::close(fd) };
-        return Err(libc::EMFILE);
+
+    /// The descriptor, which is from now on this stream's, of a listener with these options.
+    pub fn present(self, stream: TcplightStream, options: &Options) -> c_int {
+        let options = options.of_accepted();
+        let Place { ends, fd } = self;
+        let sock = Arc::new(Sock { kind: Kind::Stream(stream), ends, is_stream: true, options: Arc::new(options) });
+        sock.watch();
+        let fd = fd.into_raw_fd();
+        drop(table::set(fd, Some(sock)));
+        fd
     }
-    if flags & libc::SOCK_NONBLOCK != 0 {
-        // SAFETY: as above.
-        unsafe { kernel::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK as usize) };
-        ends.nonblocking.store(true, Ordering::Relaxed);
-    }
-    let options = Options::default();
-    options.linger.store(-1, Ordering::Relaxed);
-    let sock = Arc::new(Sock { kind: Kind::Stream(stream), ends, is_stream: true, options: Arc::new(options) });
-    sock.watch();
-    drop(table::set(fd, Some(sock)));
-    Ok(fd)
 }
 
 /// Milliseconds of seconds and microseconds; what is too long is for ever.

@@ -23,6 +23,11 @@ impl<T> Spin<T> {
         }
     }
 
+    /// Takes the lock if nobody has it.
+    pub fn try_lock(&self) -> bool {
+        !self.held.swap(true, Ordering::Acquire)
+    }
+
     /// Gives it back, in the child of a fork, too.
     pub fn unlock(&self) {
         self.held.store(false, Ordering::Release);

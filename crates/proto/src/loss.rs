@@ -56,11 +56,15 @@ pub enum DropReason {
     StrayFragment,
     /// Its receiver's hypervisor has granted no credit for it.
     NoCredit,
+    /// In a TCP tunnel whose connection ended before the other server, which may have it all the same, acknowledged it; or nobody answers.
+    TunnelEnded,
+    /// Between machines that may not talk to each other.
+    Denied,
 }
 
 impl DropReason {
     /// Every reason, in the order of the records.
-    pub const ALL: [DropReason; 24] = [
+    pub const ALL: [DropReason; 26] = [
         DropReason::SwitchBuffer,
         DropReason::HeadroomExceeded,
         DropReason::VswitchUplink,
@@ -85,6 +89,8 @@ impl DropReason {
         DropReason::NoSocket,
         DropReason::StrayFragment,
         DropReason::NoCredit,
+        DropReason::TunnelEnded,
+        DropReason::Denied,
     ];
     /// How many there are.
     pub const COUNT: usize = DropReason::ALL.len();
@@ -116,6 +122,8 @@ impl DropReason {
             DropReason::NoSocket => "no_socket",
             DropReason::StrayFragment => "stray_fragment",
             DropReason::NoCredit => "no_credit",
+            DropReason::TunnelEnded => "tunnel_ended",
+            DropReason::Denied => "denied",
         }
     }
 

@@ -7,7 +7,7 @@ use sluicenet_wire::ethernet::MacAddress;
 use std::io::{self, ErrorKind, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -31,6 +31,16 @@ impl Attachment {
     /// A port of a switch in this process.
     pub fn local(access: shm::Access, mac: Option<MacAddress>) -> Attachment {
         Attachment { access, mac, ip: None, connection: None }
+    }
+
+    /// The same on descriptors with numbers from `least` on, as far as there are any: what [`Host::open`](crate::Host::open) makes of
+    /// them has larger ones still. For programs that count on theirs.
+    #[must_use]
+    pub fn with_numbers_from(self, least: RawFd) -> Attachment {
+        let high = |fd: OwnedFd| rustix::io::fcntl_dupfd_cloexec(&fd, least).unwrap_or(fd);
+        let Attachment { access: shm::Access { memory, kick, wake }, mac, ip, connection } = self;
+        let access = shm::Access { memory: high(memory), kick: high(kick), wake: high(wake) };
+        Attachment { access, mac, ip, connection: connection.map(|stream| high(stream.into()).into()) }
     }
 
     /// What is closed when the switch ends.

@@ -9,13 +9,13 @@ use crate::{Attempt, Config, LightDatagram, Ready, TcplightListener, TcplightStr
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
-use sluicenet_dataplane::shm::Client;
+use sluicenet_dataplane::shm::{self, Client};
 use sluicenet_wire::ethernet::MacAddress;
 use std::io;
 use std::net::SocketAddrV4;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,7 @@ pub(crate) struct Owner {
     thread: Option<JoinHandle<()>>,
     /// The connection that makes the port ours, closed after the last word was said.
     attachment: Arc<Attachment>,
+    descriptors: Vec<RawFd>,
 }
 
 impl Host {
@@ -58,7 +59,15 @@ impl Host {
             let why = "a prefix has at most 32 bits, an MTU is 576 to 2034, and nobody is dead within 100 ms";
             return Err(invalid(why.to_owned()));
         }
-        let client = Client::open(port.access.memory.try_clone()?)?;
+        let shm::Access { memory, kick, wake } = &port.access;
+        let mut descriptors: Vec<RawFd> = [memory, kick, wake].map(AsRawFd::as_raw_fd).to_vec();
+        descriptors.extend(port.connection().map(|connection| connection.as_raw_fd()));
+        let mut copy = |of: &OwnedFd| -> io::Result<OwnedFd> {
+            let copy = rustix::io::fcntl_dupfd_cloexec(of, of.as_raw_fd())?;
+            descriptors.push(copy.as_raw_fd());
+            Ok(copy)
+        };
+        let client = Client::open(copy(memory)?)?;
         if 2 * client.half() < BUFFERS_MIN {
             return Err(invalid(format!("a port of {} buffers: light sockets take {BUFFERS_MIN}", 2 * client.half())));
         }
@@ -66,14 +75,14 @@ impl Host {
         if config.receive_buffer == 0 || config.receive_buffer > 1 << 30 || mac.is_group() {
             return Err(invalid("a receive buffer of 1 byte to 1 GiB, and the address of one station".to_owned()));
         }
-        let (kick, wake) = (port.access.kick.try_clone()?, port.access.wake.try_clone()?);
-        let core = Core::new(client, kick, wake.try_clone()?, mac, config);
+        let (kick, wake, wake_of_core) = (copy(kick)?, copy(wake)?, copy(wake)?);
+        let core = Core::new(client, kick, wake_of_core, mac, config);
         let shared = Arc::new(Shared { core: Mutex::new(core), wake, stop: AtomicBool::new(false) });
         let attachment = Arc::new(port);
         let (of_thread, watched) = (shared.clone(), attachment.clone());
         let thread =
             std::thread::Builder::new().name("sluicenet-host".into()).spawn(move || of_thread.run(&watched))?;
-        Ok(Host(Arc::new(Owner { shared, thread: Some(thread), attachment })))
+        Ok(Host(Arc::new(Owner { shared, thread: Some(thread), attachment, descriptors })))
     }
 
     /// Its MAC address.
@@ -149,6 +158,11 @@ impl Host {
     /// therefore has to close it.
     pub fn connection(&self) -> Option<BorrowedFd<'_>> {
         self.0.attachment.connection()
+    }
+
+    /// The numbers of all descriptors it has open, as long as it lives.
+    pub fn descriptors(&self) -> &[RawFd] {
+        &self.0.descriptors
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -291,11 +305,22 @@ impl Shared {
     /// Says the last words, and waits until the switch has them.
     fn end(&self) {
         let until = Instant::now() + ENDS_IN;
-        self.call(Core::end_streams);
+        let mut said = false;
         loop {
-            let flushed = self.call(|core| {
+            // Who holds the lock may have been interrupted by a handler of a signal, which ends the process: this is its thread then.
+            let locked = match self.core.try_lock() {
+                Ok(core) => Some(core),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            let flushed = locked.is_some_and(|mut core| {
+                if !std::mem::replace(&mut said, true) {
+                    core.end_streams();
+                }
                 core.pump(BATCH);
-                core.is_flushed()
+                let flushed = core.is_flushed();
+                core.finish();
+                flushed
             });
             if flushed || Instant::now() >= until {
                 return;

@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{Switch, at, errno, until};
+use common::{Raw, Switch, at, errno, until};
 use rustix::io::Errno;
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
 
 #[test]
 fn none_is_lost_however_slow_the_reader() {
@@ -49,7 +50,61 @@ fn none_is_lost_however_slow_the_reader() {
 }
 
 #[test]
-fn a_socket_that_nobody_reads_holds_the_others_back_for_so_long_and_no_longer() {
+fn a_full_socket_is_in_nobodys_way_but_its_senders() {
+    let switch = Switch::start();
+    let a = switch.host(1);
+    let b = switch.host_with(2, |config| {
+        config.datagram_buffer = 100_000;
+        config.stall = None;
+    });
+    let (slow, other) = (b.bind_datagram(1).unwrap(), b.bind_datagram(2).unwrap());
+    let listener = b.listen(80, 1).unwrap();
+    let socket = a.bind_datagram(0).unwrap();
+    socket.set_nonblocking(true);
+    // Until nothing goes any more, for so long that the receiver has looked.
+    let (mut sent, mut since) = (0u64, Instant::now());
+    while since.elapsed() < Duration::from_millis(300) {
+        match socket.send_to(&[&sent.to_le_bytes()[..], &[0; 900]].concat(), at(2, 1)) {
+            Ok(_) => (sent, since) = (sent + 1, Instant::now()),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    assert!(b.counters().received < 90, "more than its buffer has room for: {:?}", b.counters());
+    // One that has to ask for the address first.
+    let c = switch.host(3);
+    let said = c.bind_datagram(0).unwrap();
+    said.send_to(b"beside", at(2, 2)).unwrap();
+    assert_eq!(other.recv_from(&mut [0; 10]).unwrap().0, 6);
+    let stream = c.connect(at(2, 80)).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    let bytes = vec![7; 1 << 20];
+    std::thread::scope(|scope| {
+        scope.spawn(|| (&stream).write_all(&bytes).unwrap());
+        let mut got = vec![0; bytes.len()];
+        (&accepted).read_exact(&mut got).unwrap();
+        assert!(got == bytes);
+    });
+    (&accepted).write_all(b"back").unwrap();
+    (&stream).read_exact(&mut [0; 4]).unwrap();
+    // And all of it is there, in order, and more once it is read.
+    socket.set_nonblocking(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in sent..sent + 1_000 {
+                socket.send_to(&[&n.to_le_bytes()[..], &[0; 900]].concat(), at(2, 1)).unwrap();
+            }
+        });
+        for n in 0..sent + 1_000 {
+            let mut number = [0; 8];
+            slow.recv_from(&mut number).unwrap();
+            assert_eq!(u64::from_le_bytes(number), n);
+        }
+    });
+    assert_eq!((switch.dropped(), b.counters().stalled), (0, 0));
+}
+
+#[test]
+fn a_socket_that_nobody_reads_holds_its_senders_back_for_so_long_and_no_longer() {
     let switch = Switch::start();
     let a = switch.host(1);
     let b = switch.host_with(2, |config| {
@@ -62,11 +117,11 @@ fn a_socket_that_nobody_reads_holds_the_others_back_for_so_long_and_no_longer() 
     for _ in 0..sent {
         socket.send_to(&[0; 936], at(2, 1)).unwrap();
     }
+    let start = Instant::now();
     socket.send_to(b"behind", at(2, 2)).unwrap();
-    let start = std::time::Instant::now();
     assert_eq!(other.recv_from(&mut [0; 10]).unwrap(), (6, socket.local_addr()));
+    until("lost", || b.counters().stalled == sent - 10);
     assert!(start.elapsed() >= Duration::from_millis(200), "held back first: {:?}", start.elapsed());
-    assert_eq!(b.counters().stalled, sent - 10);
     // What it had room for is there, and once it reads it loses nothing again.
     for _ in 0..10 {
         stuck.recv_from(&mut [0; 1]).unwrap();
@@ -80,6 +135,36 @@ fn a_socket_that_nobody_reads_holds_the_others_back_for_so_long_and_no_longer() 
         assert_eq!(byte, [i]);
     }
     assert_eq!(switch.dropped(), 0);
+}
+
+#[test]
+fn what_waits_for_a_socket_that_is_closed_is_for_the_next_one_at_its_port() {
+    const DATAGRAMS: u64 = 60;
+    let switch = Switch::start();
+    let mut raw = Raw::new(&switch, 1);
+    let b = switch.host_with(2, |config| {
+        config.datagram_buffer = 1_000;
+        config.stall = None;
+    });
+    let first = b.bind_datagram(1).unwrap();
+    // Beside the one that is connected, another one has its port.
+    first.connect(Some(at(1, 5)));
+    let second = b.bind_datagram(1).unwrap();
+    for n in 0..DATAGRAMS {
+        let frame = raw.datagram(2, 5, 1, &n.to_le_bytes());
+        assert!(raw.client.send(&frame).unwrap());
+    }
+    // All at once: nobody could say that it is full.
+    raw.publish();
+    until("there", || b.counters().received == DATAGRAMS);
+    let fits = 1_000 / (8 + 64);
+    drop(first);
+    for n in fits..DATAGRAMS {
+        let mut number = [0; 8];
+        second.recv_from(&mut number).unwrap();
+        assert_eq!(u64::from_le_bytes(number), n);
+    }
+    assert_eq!((switch.dropped(), b.counters().no_socket), (0, 0));
 }
 
 #[test]

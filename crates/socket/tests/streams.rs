@@ -204,7 +204,8 @@ fn without_blocking() {
     opened.set_watch(None);
     let seen = seen.lock().unwrap();
     assert!(seen.windows(2).all(|two| two[0] != two[1]), "told of changes only: {seen:?}");
-    assert!(!seen[0].writable && seen.iter().any(|r| r.writable) && seen.last().unwrap().readable, "{seen:?}");
+    // Whether it saw it opening hangs on who was first.
+    assert!(seen.iter().any(|r| r.writable) && seen.last().unwrap().readable, "{seen:?}");
 }
 
 #[test]

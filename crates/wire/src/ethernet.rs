@@ -6,6 +6,8 @@ use crate::Error;
 
 /// Bytes of destination, source and type.
 pub const HEADER_LEN: usize = 14;
+/// Bytes of destination and source.
+pub const ADDRESSES_LEN: usize = 12;
 /// Bytes of the frame check sequence.
 pub const FCS_LEN: usize = 4;
 /// Shortest frame without its check sequence (minFrameSize of 64 bytes less 4); shorter ones are padded.
@@ -70,18 +72,13 @@ impl Repr {
     /// Reads the header of a frame without its check sequence; returns what follows, padding included.
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
         let (header, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(Error::Truncated)?;
-        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *header;
-        let ethertype = EtherType(u16::from_be_bytes([t0, t1]));
+        let (destination, source) = addresses(bytes).ok_or(Error::Truncated)?;
+        let ethertype = EtherType(u16::from_be_bytes([header[12], header[13]]));
         // Below 1536 the field is a length (802.3, 3.2.6): an LLC frame, which nothing here sends.
         if ethertype.0 < 0x0600 {
             return Err(Error::Unsupported);
         }
-        let repr = Repr {
-            destination: MacAddress([d0, d1, d2, d3, d4, d5]),
-            source: MacAddress([s0, s1, s2, s3, s4, s5]),
-            ethertype,
-        };
-        Ok((repr, rest))
+        Ok((Repr { destination, source, ethertype }, rest))
     }
 
     /// Writes the header into the first [`HEADER_LEN`] bytes; panics when there are fewer.
@@ -89,6 +86,21 @@ impl Repr {
         bytes[0..6].copy_from_slice(&self.destination.0);
         bytes[6..12].copy_from_slice(&self.source.0);
         bytes[12..14].copy_from_slice(&self.ethertype.0.to_be_bytes());
+    }
+}
+
+/// Destination and source of a frame with a whole header, whatever it carries.
+pub fn addresses(frame: &[u8]) -> Option<(MacAddress, MacAddress)> {
+    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, _, _] = *frame.first_chunk::<HEADER_LEN>()?;
+    Some((MacAddress([d0, d1, d2, d3, d4, d5]), MacAddress([s0, s1, s2, s3, s4, s5])))
+}
+
+/// What a frame carries, behind one tag: a type, or a length.
+pub fn inner_type(frame: &[u8]) -> Option<EtherType> {
+    let at = |at: usize| Some(EtherType(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?])));
+    match at(ADDRESSES_LEN)? {
+        EtherType::VLAN => at(ADDRESSES_LEN + crate::vlan::TAG_LEN),
+        other => Some(other),
     }
 }
 

@@ -15,7 +15,7 @@ pub mod agent;
 pub mod arp;
 pub mod checksum;
 pub mod controller;
-mod crc;
+pub mod crc;
 mod error;
 pub mod ethernet;
 pub mod flow;
@@ -26,6 +26,7 @@ pub mod pfc;
 #[cfg(test)]
 mod random;
 pub mod seq;
+pub mod stream;
 pub mod tcp;
 pub mod tcplight;
 pub mod udp;

@@ -17,7 +17,7 @@
 //!
 //! Numbers are big-endian. The frame that is carried has the same source and destination.
 
-use crate::ethernet::{self, HEADER_LEN, MacAddress};
+use crate::ethernet::{self, ADDRESSES_LEN, HEADER_LEN, MacAddress};
 pub use crate::zcredit::ETHERTYPE;
 use crate::{Error, crc};
 
@@ -113,6 +113,11 @@ impl Repr {
     /// Another type, magic, version or kind, or a nack of too many ranges, is [`Error::Unsupported`]; bytes that are not those that
     /// were sent are [`Error::Checksum`].
     pub fn parse(bytes: &[u8]) -> Result<(Repr, &[u8]), Error> {
+        Repr::parse_by(bytes, crc::of)
+    }
+
+    /// The same by another way to [`crc::of`].
+    pub fn parse_by(bytes: &[u8], sum: impl FnOnce([&[u8]; 2]) -> u32) -> Result<(Repr, &[u8]), Error> {
         let (ethernet, rest) = ethernet::Repr::parse(bytes)?;
         if ethernet.ethertype != ETHERTYPE {
             return Err(Error::Unsupported);
@@ -122,7 +127,7 @@ impl Repr {
             return Err(Error::Unsupported);
         }
         let word = |at: usize| u32::from_be_bytes([fields[at], fields[at + 1], fields[at + 2], fields[at + 3]]);
-        if word(16) != crc::of_all_but(bytes, CHECKSUM_AT) {
+        if word(16) != sum(crc::all_but(bytes, CHECKSUM_AT)) {
             return Err(Error::Checksum);
         }
         let kind = match fields[1] & 0xF {
@@ -155,6 +160,14 @@ impl Repr {
     /// # Panics
     /// When it has another length.
     pub fn emit(&self, frame: &mut [u8]) {
+        self.emit_by(frame, crc::of);
+    }
+
+    /// The same by another way to [`crc::of`].
+    ///
+    /// # Panics
+    /// As [`Repr::emit`].
+    pub fn emit_by(&self, frame: &mut [u8], sum: impl FnOnce([&[u8]; 2]) -> u32) {
         assert_eq!(frame.len(), self.len(frame.len().saturating_sub(HEADER_LEN + OVERHEAD)));
         let (destination, source) = (self.destination, self.source);
         ethernet::Repr { destination, source, ethertype: ETHERTYPE }.emit(frame);
@@ -179,9 +192,21 @@ impl Repr {
                 place[4..].copy_from_slice(&range.1.to_be_bytes());
             }
         }
-        let sum = crc::of_all_but(frame, CHECKSUM_AT);
+        let sum = sum(crc::all_but(frame, CHECKSUM_AT));
         frame[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
     }
+}
+
+/// Takes the header out of a frame that carries another: the addresses stand right before what is carried then. Returns how many bytes
+/// there are no more of at its front.
+///
+/// # Panics
+/// When it is shorter than its header.
+pub fn unwrap(frame: &mut [u8]) -> usize {
+    let behind = HEADER_LEN + OVERHEAD;
+    let front = behind - ADDRESSES_LEN;
+    frame[..behind].copy_within(..ADDRESSES_LEN, front);
+    front
 }
 
 fn parse_ranges(count: u8, bytes: &[u8]) -> Result<Ranges, Error> {
@@ -246,6 +271,19 @@ mod tests {
             },
             |bytes| Repr::parse(bytes).is_ok(),
         );
+    }
+
+    #[test]
+    fn what_is_carried_is_taken_out_as_it_was_put_in() {
+        let mut frame = std::vec![0; 60];
+        let (destination, source) = (MacAddress::local(2), MacAddress::local(1));
+        ethernet::Repr { destination, source, ethertype: ethernet::EtherType::IPV4 }.emit(&mut frame);
+        (14..60).for_each(|at| frame[at] = at as u8);
+        let header = Header { kind: Kind::Data { ack_request: true }, connection: 1, sequence: 2, acknowledgement: 3 };
+        let mut sent = emitted(&Repr { destination, source, header }, &frame[ADDRESSES_LEN..]);
+        assert_eq!(sent.len(), frame.len() + GROWTH);
+        let front = unwrap(&mut sent);
+        assert_eq!(sent[front..], frame);
     }
 
     #[test]

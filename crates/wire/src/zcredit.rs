@@ -7,7 +7,8 @@
 //! 18  version, 1                                              1
 //! 19  kind: 1 request, 2 grant, 3 probe, 4 reset, 5 close     1
 //! 20  channel                                                 4
-//! 24  request: wanted; grant: granted; close: spent           4
+//! 24  request: wanted; grant: granted; close: spent;         4
+//!     reset: last
 //! 28  request: spent;                  close: returned        4
 //! 32  request: granted                                        4
 //! 36  request: returned                                       4
@@ -57,7 +58,10 @@ pub enum Message {
     /// From who receives data: where are you?
     Probe,
     /// From who receives data: this channel is none here; begin another.
-    Reset,
+    Reset {
+        /// A channel that is remembered: another is later than it, modulo 2^32.
+        last: u32,
+    },
     /// From who sends data: there will be no more.
     Close {
         /// Credits it had spent on frames, or returned.
@@ -95,14 +99,14 @@ impl Repr {
             return Err(Error::Unsupported);
         }
         let word = |at: usize| u32::from_be_bytes([fields[at], fields[at + 1], fields[at + 2], fields[at + 3]]);
-        if word(26) != crc::of_all_but(bytes, CHECKSUM_AT) {
+        if word(26) != crc::of(crc::all_but(bytes, CHECKSUM_AT)) {
             return Err(Error::Checksum);
         }
         let message = match fields[5] {
             REQUEST => Message::Request { wanted: word(10), spent: word(14), granted: word(18), returned: word(22) },
             GRANT => Message::Grant { granted: word(10) },
             PROBE => Message::Probe,
-            RESET => Message::Reset,
+            RESET => Message::Reset { last: word(10) },
             CLOSE => Message::Close { spent: word(10), returned: word(14) },
             _ => return Err(Error::Unsupported),
         };
@@ -119,7 +123,7 @@ impl Repr {
             Message::Request { wanted, spent, granted, returned } => (REQUEST, [wanted, spent, granted, returned]),
             Message::Grant { granted } => (GRANT, [granted, 0, 0, 0]),
             Message::Probe => (PROBE, [0; 4]),
-            Message::Reset => (RESET, [0; 4]),
+            Message::Reset { last } => (RESET, [last, 0, 0, 0]),
             Message::Close { spent, returned } => (CLOSE, [spent, returned, 0, 0]),
         };
         fields[..4].copy_from_slice(&MAGIC);
@@ -128,7 +132,7 @@ impl Repr {
         for (at, word) in words.iter().enumerate() {
             fields[10 + 4 * at..14 + 4 * at].copy_from_slice(&word.to_be_bytes());
         }
-        let sum = crc::of_all_but(&frame, CHECKSUM_AT);
+        let sum = crc::of(crc::all_but(&frame, CHECKSUM_AT));
         frame[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
         frame
     }
@@ -146,7 +150,7 @@ mod tests {
             0 => Message::Request { wanted: a, spent: b, granted: c, returned: d },
             1 => Message::Grant { granted: a },
             2 => Message::Probe,
-            3 => Message::Reset,
+            3 => Message::Reset { last: a },
             _ => Message::Close { spent: a, returned: b },
         };
         let (destination, source) = (MacAddress(random.array()), MacAddress(random.array()));
@@ -186,7 +190,7 @@ mod tests {
             let mut other = frame;
             other[at] = value;
             assert!(Repr::parse(&other).is_err(), "byte {at}");
-            let sum = crc::of_all_but(&other, CHECKSUM_AT);
+            let sum = crc::of(crc::all_but(&other, CHECKSUM_AT));
             other[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
             assert_eq!(Repr::parse(&other), Err(Error::Unsupported), "byte {at}");
         }

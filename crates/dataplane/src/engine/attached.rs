@@ -1,6 +1,7 @@
 //! A port that somebody is or was at, and the frames of it that are in the switch.
 
 use super::head::{put_head, run_mask};
+use super::pace::Pace;
 use super::report::Access;
 use crate::port::{BrokenPort, Descriptor, Passed, Port};
 use crate::shm;
@@ -94,6 +95,8 @@ pub(super) struct Attached {
     pub(super) blocked: bool,
     /// Segments that have been delivered of the frame that is next for it, by class: of one that is cut on the way.
     pub(super) cut: [u32; 8],
+    /// How fast it takes frames, where that is bounded; what is for it waits in the switch then.
+    pub(super) pace: Option<Pace>,
     /// How much had changed in the switch when its next frame was found to have to wait for a receiver.
     pub(super) waits_since: Option<u64>,
     /// The port that does not admit its next frame.

@@ -9,6 +9,7 @@ mod attached;
 mod finish;
 mod head;
 mod offer;
+mod pace;
 mod report;
 mod run;
 mod turn;
@@ -19,12 +20,14 @@ use crate::shm;
 use crate::tap::Tap;
 use crate::vhost;
 use attached::{Attached, Kind, Lent};
+use pace::Pace;
 pub use report::{Access, Event, Happened, PlugError, PortReport};
 use sluicenet_node::vale::{Action, Counters, Vale, ValeConfig};
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::units::Rate;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -136,7 +139,9 @@ impl Engine {
     /// Makes a port in shared memory with `buffers` of them (a power of two from 2 to 65,536); nobody may be at it.
     pub fn plug_shm(&mut self, k: usize, name: &str, buffers: u32) -> io::Result<shm::Access> {
         self.check_vacant(k)?;
-        let (port, access) = shm::Port::create(name, buffers)?;
+        let (mut port, access) = shm::Port::create(name, buffers)?;
+        let (action, detection_time, restoration_time) = self.vale.watchdog();
+        port.set_watchdog(action, detection_time, restoration_time);
         self.attach(k, name, Kind::Shm(port), Access::default());
         Ok(access)
     }
@@ -178,6 +183,7 @@ impl Engine {
             waits_since: None,
             turned_away_by: None,
             cut: [0; 8],
+            pace: None,
         };
         self.ports[k] = Some(attached);
         self.upto = self.upto.max(k + 1);
@@ -191,6 +197,16 @@ impl Engine {
         let Some(attached) = self.ports[k].as_mut() else { return false };
         attached.access = access;
         attached.settle();
+        true
+    }
+
+    /// Has frames go to port `k` no faster than at `rate`, which counts their bytes and check sequences; whether anybody is there.
+    pub fn set_rate(&mut self, k: usize, rate: Option<Rate>) -> bool {
+        self.changes += 1;
+        let Some(attached) = self.ports[k].as_mut() else { return false };
+        if attached.pace.map(|pace| pace.rate()) != rate {
+            attached.pace = rate.map(Pace::new);
+        }
         true
     }
 
@@ -309,6 +325,7 @@ impl Engine {
             bytes_to: attached.bytes_to,
             own,
             isolated: self.vale.is_isolated(k),
+            rate: attached.pace.map(|pace| pace.rate()),
             output: std::array::from_fn(|p| self.vale.output_len(k, p as Priority)),
             input: std::array::from_fn(|p| self.vale.input_len(k, p as Priority)),
             lent: attached.kind.get().lent(),

@@ -2,6 +2,7 @@
 
 use sluicenet_node::vale::Counters;
 use sluicenet_proto::frame::Priority;
+use sluicenet_proto::units::Rate;
 use std::io;
 use std::net::Ipv4Addr;
 
@@ -33,6 +34,8 @@ pub struct PortReport {
     pub own: Vec<(&'static str, u64)>,
     /// Whether the watchdog keeps everything from it.
     pub isolated: bool,
+    /// How fast it takes frames, where that is bounded.
+    pub rate: Option<Rate>,
     /// Frames that wait at its output, by class.
     pub output: [u32; 8],
     /// Frames that were handed to it and wait inside it for its other side.

@@ -5,6 +5,7 @@ use super::attached::{Attached, Kind, Lent};
 use super::report::Happened;
 use crate::port::{BrokenPort, Offload};
 use rustix::event::{PollFd, Timespec};
+use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::{Duration, Instant};
 use std::io;
@@ -165,6 +166,11 @@ impl Engine {
             let now = self.now();
             for deadline in present().filter_map(|a| a.kind.get().poll_timeout()) {
                 wait = Duration(wait.0.min(deadline.0.saturating_sub(now.0)));
+            }
+            for k in (0..self.ports.len()).filter(|&k| self.vale.is_ready(k, PrioritySet::ALL)) {
+                if let Some(pace) = self.ports[k].as_ref().and_then(|a| a.pace) {
+                    wait = Duration(wait.0.min(pace.next().0.saturating_sub(now.0)));
+                }
             }
             let timeout = Timespec { tv_sec: 0, tv_nsec: (wait.0 / 1_000) as i64 };
             let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.ports.len() + 1);

@@ -121,9 +121,12 @@ impl Engine {
             match vale.route(now, j, &header) {
                 Route::To(k) => {
                     if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
-                        if let Kind::Other(receiver) = &mut to.kind
-                            && to.present
-                        {
+                        let asks = match &to.kind {
+                            Kind::Other(_) => to.present,
+                            Kind::Shm(receiver) => receiver.has_full(),
+                            Kind::Vhost(_) => false,
+                        };
+                        if asks {
                             let read = |into: &mut [u8]| {
                                 call!(&from.kind, read(frame.buffer, into));
                                 put_head(head, into);
@@ -135,7 +138,7 @@ impl Engine {
                                 len: frame.len,
                             };
                             // That it is broken is found when it is its turn.
-                            if !receiver.admits(asking, &read).unwrap_or(true) {
+                            if !call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
                                 let before = from.turned_away_by.replace(k);
                                 if !vale.hold_back(j, k, header.priority, before != Some(k)) {
                                     taken += 1;
@@ -152,7 +155,11 @@ impl Engine {
                             }
                             from.turned_away_by = None;
                         }
-                        if vale.is_clear(k)
+                        // What holds for one frame to a full socket does not hold for the next one.
+                        let alike = !(asks && matches!(to.kind, Kind::Shm(_)));
+                        let clear = vale.is_clear(k) & to.pace.is_none();
+                        if clear
+                            && alike
                             && let Some(run) = pass_run(from, to, head, (BURST - taken) as u32)
                         {
                             let run = run?;
@@ -165,7 +172,7 @@ impl Engine {
                             }
                         }
                         if !(matches!(to.kind, Kind::Shm(_)) && from.plain & to.tap.is_none()) {
-                            match offer(vale.is_clear(k), from, to, lent, &header, scratch) {
+                            match offer(clear, from, to, lent, &header, scratch) {
                                 Offered::Delivered => {
                                     vale.pass(j, k, 1);
                                     taken += 1;
@@ -232,6 +239,9 @@ impl Engine {
             return Ok(0);
         }
         while let Some(to) = ports[k].as_mut().filter(|a| a.present) {
+            if to.pace.is_some_and(|pace| pace.next() > now) {
+                break;
+            }
             let takes = call!(&mut to.kind, takes());
             if !vale.is_ready(k, takes) {
                 break;
@@ -274,6 +284,9 @@ impl Engine {
                 vale.take(now, k, priority);
                 vale.spoil(k, DropReason::TooBig);
                 to.capture_lost(from, frame, DropReason::TooBig);
+            }
+            if let Some(pace) = ports[k].as_mut().and_then(|to| to.pace.as_mut()) {
+                pace.on_frame(now, frame.len());
             }
             Engine::give_back(ports, frame);
             delivered += 1;

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 /// A server's end of its link. It never blocks.
 pub trait Device {
     /// Hands over frames, without their check sequences, that the server sent: as many as there are, or as many as the device
-    /// sees fit for one time; says how many.
+    /// sees fit for one time, 32 at least; says how many.
     ///
     /// # Errors
     /// The device is gone.

@@ -100,6 +100,16 @@ impl Namespace {
         Ok(())
     }
 
+    /// Switches IPv6 off for devices that are made here from now on: nobody looks for neighbours or routers, and nothing but an
+    /// experiment's own frames goes over them.
+    pub fn silence(&self) -> Result<(), KernelError> {
+        let write = |of: &str| {
+            let name = format!("net/ipv6/conf/{of}/disable_ipv6");
+            if Path::new("/proc/sys").join(&name).exists() { set_sysctl(&name, "1") } else { Ok(()) }
+        };
+        self.enter(|| ["default", "all"].into_iter().try_for_each(write))?
+    }
+
     /// Runs `inside` in the namespace, on a thread of its own; sockets it opens stay there.
     pub fn enter<T: Send>(&self, inside: impl FnOnce() -> T + Send) -> Result<T, KernelError> {
         on_a_thread(|| {

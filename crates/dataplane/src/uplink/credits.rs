@@ -2,30 +2,35 @@
 //! here for credits of the station it is for, and what comes for them waits here, in the receive queue of each, until the switch takes
 //! it. Neither is in the buffers that flow control watches: a station that takes nothing pauses no link.
 
-use super::inside::{Charge, Inside, type_of};
-use super::zbridge::address;
-use sluicenet_node::credits::{CreditConfig, Credits, Vm};
+use super::inside::{Charge, Inside};
+use sluicenet_node::credits::{Cleared, CreditConfig, Credits, Vm};
 use sluicenet_node::uplink::Origin;
 use sluicenet_node::vtep::Outward;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
-use sluicenet_wire::ethernet::{EtherType, MacAddress};
+use sluicenet_wire::ethernet::{EtherType, MacAddress, addresses, inner_type};
 use sluicenet_wire::zcredit::{self, Message};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// A station wherever it is: its tenant's number on this server, and its address.
 type Station = (u16, MacAddress);
 
 /// Frames of a station before it is another's turn.
 const BURST: u32 = 8;
+/// Turns of all stations one after the other: frames that go to the device together cost less than one by one.
+const ROUNDS: u32 = 8;
 /// Requests to a station that nobody answers, over some two seconds, before what waits for it is given up.
 const SILENT: u32 = 25;
+
+/// Others that are told when a station leaves, whether the link has room or not: the rest ask, in a while.
+const LAST_WORDS: usize = 256;
 
 /// A frame that waits for a credit.
 #[derive(Debug)]
 pub(super) struct Unsent {
-    bytes: Vec<u8>,
+    bytes: Arc<[u8]>,
     domain: u16,
     priority: Priority,
 }
@@ -57,6 +62,8 @@ pub(super) struct CreditCounters {
 pub(super) struct ZCredit {
     /// The classes in which credits are needed.
     pub classes: PrioritySet,
+    /// Stations whose turns are longer.
+    weights: BTreeMap<Station, u32>,
     /// Frames of a station that the switch may have at a time, so that all of them fit its queue for the uplink.
     shown: u32,
     credits: Credits<Station, Unsent, u32>,
@@ -79,9 +86,10 @@ pub(super) struct ZCredit {
 }
 
 impl ZCredit {
-    pub fn new(config: CreditConfig, classes: PrioritySet, shown: u32) -> ZCredit {
+    pub fn new(config: CreditConfig, classes: PrioritySet, shown: u32, weights: BTreeMap<Station, u32>) -> ZCredit {
         ZCredit {
             classes,
+            weights,
             shown: shown.max(1),
             credits: Credits::new(config, 0),
             places: BTreeMap::new(),
@@ -120,16 +128,16 @@ impl ZCredit {
         self.places.insert(station, vm);
     }
 
-    /// It is here no longer: its frames, those unsent and those it had not taken.
-    fn remove(&mut self, station: Station) -> (Vec<Unsent>, Vec<u32>) {
-        let Some(vm) = self.places.remove(&station) else { return Default::default() };
+    /// It is here no longer.
+    fn remove(&mut self, station: Station) -> Option<Cleared<Station, Unsent, u32>> {
+        let vm = self.places.remove(&station)?;
         let machine = &mut self.machines[vm];
         *machine = Machine { generation: machine.generation.wrapping_add(1), ..Machine::default() };
         self.listed.retain(|&other| other != vm);
         self.waiting.retain(|&other| other != vm);
         self.blocked.retain(|&other| other != vm);
         self.free.push(vm);
-        self.credits.clear(vm)
+        Some(self.credits.clear(vm))
     }
 
     /// Whether one more frame of a station here may wait for another.
@@ -216,14 +224,19 @@ impl ZCredit {
 }
 
 impl Inside {
-    /// A station lives here from now on, or no longer.
+    /// A station lives here from now on, or no longer. The tunnel has to know it still: it has its last words to say.
     pub fn settle(&mut self, station: Station, here: bool) {
         let Some(z) = &mut self.zcredit else { return };
         if here {
             z.add(station);
             return;
         }
-        let (unsent, received) = z.remove(station);
+        let class = z.credits.config().priority;
+        let Some(Cleared { unsent, received, last_words }) = z.remove(station) else { return };
+        for (to, channel, message) in last_words.into_iter().take(LAST_WORDS) {
+            // Nobody waits for the answer.
+            let _ = self.say(station, to.1, channel, message, class);
+        }
         for frame in unsent {
             self.link.drop_out(DropReason::PortGone, frame.bytes.len() as u32);
         }
@@ -238,16 +251,16 @@ impl Inside {
     /// the tunnel itself answers do not wait.
     pub fn wait_for_credit(&mut self, bytes: &[u8], domain: u16, priority: Priority) -> bool {
         let (Some(z), Some(overlay)) = (&mut self.zcredit, &self.overlay) else { return false };
-        let (Some(to), Some(from)) = (address(bytes, 0), address(bytes, 6)) else { return false };
+        let Some((to, from)) = addresses(bytes) else { return false };
         let is_bound = z.classes.contains(priority) && !to.is_group();
         let Some(&vm) = z.places.get(&(domain, from)).filter(|_| is_bound) else { return false };
         // Both end here, and need no credit.
-        if type_of(bytes) == Some(EtherType::ARP) || !overlay.vtep.may_carry(bytes) {
+        if inner_type(bytes) == Some(EtherType::ARP) || !overlay.vtep.may_carry(bytes) {
             return false;
         }
         let to = (domain, to);
         z.credits.on_launch(vm, to);
-        z.credits.hold(vm, to, Unsent { bytes: bytes.to_vec(), domain, priority });
+        z.credits.hold(vm, to, Unsent { bytes: bytes.into(), domain, priority });
         true
     }
 
@@ -263,9 +276,9 @@ impl Inside {
             self.link.show(priority, len, at);
             return;
         };
-        let is_message = type_of(bytes) == Some(zcredit::ETHERTYPE);
-        let message = zcredit::Repr::parse(bytes).ok();
-        let (Some(to), Some(from)) = (address(bytes, 0), address(bytes, 6)) else {
+        let is_message = inner_type(bytes) == Some(zcredit::ETHERTYPE);
+        let message = is_message.then(|| zcredit::Repr::parse(bytes).ok()).flatten();
+        let Some((to, from)) = addresses(bytes) else {
             self.link.refuse(DropReason::Malformed, len);
             self.release(at);
             return;
@@ -273,7 +286,13 @@ impl Inside {
         let place = z.places.get(&(domain, to)).copied();
         if let Some(told) = message {
             match place {
-                Some(vm) => z.credits.on_message(now, vm, (domain, from), told.channel, &told.message),
+                Some(vm) => {
+                    let from = (domain, from);
+                    if let (Message::Request { .. }, Some(&weight)) = (&told.message, z.weights.get(&from)) {
+                        z.credits.set_weight(now, vm, from, weight);
+                    }
+                    z.credits.on_message(now, vm, from, told.channel, &told.message);
+                }
                 None => z.counters.strays += 1,
             }
             self.release(at);
@@ -291,11 +310,7 @@ impl Inside {
                     let generation = z.machines[vm].generation;
                     let was =
                         std::mem::replace(&mut self.slots[at as usize].charged, Charge::Credit { vm, generation });
-                    if matches!(was, Charge::Buffer(_)) {
-                        self.link.release(priority, len);
-                    } else {
-                        self.link.release_beside(priority, len);
-                    }
+                    self.discharge(was, priority);
                 }
                 Err(at) => {
                     self.link.refuse(DropReason::NoCredit, len);
@@ -311,7 +326,7 @@ impl Inside {
 
     /// Whether there may be something to say or to send, and the link has room for it.
     pub fn may_run_credits(&self) -> bool {
-        let takes = self.link.takes();
+        let takes = self.takes();
         self.zcredit.as_ref().is_some_and(|z| {
             let unblocked = !z.blocked.is_empty() && takes.0 & !z.took.0 != 0;
             (z.has_work() || unblocked) && takes.contains(z.credits.config().priority)
@@ -324,25 +339,30 @@ impl Inside {
         let now = self.now;
         z.handle_timeout(now);
         let class = z.credits.config().priority;
-        let takes = self.link.takes();
+        let takes = self.takes();
         if takes.0 & !z.took.0 != 0 {
             z.blocked.drain(..).for_each(|vm| z.credits.wake(vm));
         }
         z.took = takes;
         let mut ready = std::mem::take(&mut z.ready);
-        let mut from = 0;
-        while let Some(vm) = z.credits.next_ready(from) {
-            ready.push(vm);
-            from = vm + 1;
-        }
-        let first = ready.partition_point(|&vm| vm < z.turn);
-        ready.rotate_left(first);
-        for vm in ready.drain(..) {
-            if self.link.takes().contains(class) {
-                z.turn = vm + 1;
-                self.run_station(&mut z, vm, class);
-            } else {
-                z.credits.wake(vm);
+        for _ in 0..ROUNDS {
+            let mut from = 0;
+            while let Some(vm) = z.credits.next_ready(from) {
+                ready.push(vm);
+                from = vm + 1;
+            }
+            let first = ready.partition_point(|&vm| vm < z.turn);
+            ready.rotate_left(first);
+            for vm in ready.drain(..) {
+                if self.takes().contains(class) {
+                    z.turn = vm + 1;
+                    self.run_station(&mut z, vm, class);
+                } else {
+                    z.credits.wake(vm);
+                }
+            }
+            if !z.has_work() || !self.takes().contains(class) {
+                break;
             }
         }
         z.ready = ready;
@@ -354,7 +374,7 @@ impl Inside {
         let Some((domain, me)) = z.machines[vm].station else { return };
         let mut sent = 0;
         loop {
-            if sent >= BURST || !self.link.takes().contains(class) {
+            if sent >= BURST || !self.takes().contains(class) {
                 z.credits.wake(vm);
                 return;
             }
@@ -364,7 +384,7 @@ impl Inside {
                 }
                 continue;
             }
-            let takes = self.link.takes();
+            let takes = self.takes();
             let mut is_blocked = false;
             let next = z.credits.poll_frame(vm, |frame: &Unsent| {
                 let may = takes.contains(frame.priority);
@@ -378,7 +398,7 @@ impl Inside {
                 }
             }
             let Some((frame, _)) = next else { break };
-            self.send(&frame.bytes, frame.domain, frame.priority);
+            self.send(&frame.bytes, Some(&frame.bytes), frame.domain, frame.priority);
             sent += 1;
         }
         while let Some(to) = z.credits.silent(vm, SILENT) {
@@ -399,10 +419,11 @@ impl Inside {
         class: Priority,
     ) -> Result<(), DropReason> {
         let frame = zcredit::Repr { destination: to, source: me, channel, message }.emit();
+        let mut out = self.memory();
         let Some(overlay) = &mut self.overlay else { return Ok(()) };
-        let mut out = Vec::new();
         match overlay.vtep.outward_of(self.now, Origin::Own, &frame, domain, class, &mut out) {
             Outward::Send => self.link.enqueue_of(self.now, Origin::Own, class, out.len() as u32, out),
+            Outward::Into(server) => self.put_in_stream(server, out, Origin::Own),
             Outward::Drop(reason, _) => return Err(reason),
             Outward::Parked | Outward::Ended | Outward::Reply(_) => {}
         }

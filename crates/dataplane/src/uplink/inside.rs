@@ -1,19 +1,21 @@
 //! What the frames of an uplink go through: the receive buffer and the tunnel.
 
 use super::credits::ZCredit;
+use super::tcp_tunnels::TcpTunnels;
 use super::zbridge::ZBridge;
 use crate::controller::ControllerLink;
 use sluicenet_node::credits::Vm;
-use sluicenet_node::uplink::{self, Link};
+use sluicenet_node::uplink::{self, Link, Origin};
 use sluicenet_node::vtep::{Event, Inward, Outward, Vtep};
-use sluicenet_proto::frame::Priority;
+use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::tunnel::Inner;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
-use sluicenet_wire::ethernet::{EtherType, HEADER_LEN};
+use sluicenet_wire::ethernet::{ADDRESSES_LEN, EtherType, HEADER_LEN, inner_type};
 use sluicenet_wire::{vlan, zcredit};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Longest frame that a tenant may offer to the tunnel, so that its sender can be told what fits: what IP can say, and a tag.
 pub(super) const LONGEST: u32 = 65_535 + (HEADER_LEN + vlan::TAG_LEN) as u32;
@@ -21,9 +23,11 @@ pub(super) const LONGEST: u32 = 65_535 + (HEADER_LEN + vlan::TAG_LEN) as u32;
 /// Answers to tenants that wait for the switch to take them.
 const ANSWERS: u32 = 256;
 
-/// Where the addresses of a frame end, and a tag behind them.
-const ADDRESSES: usize = 12;
-const BEHIND_TAG: usize = ADDRESSES + vlan::TAG_LEN;
+/// Frames whose memory is kept for others: those of a few turns.
+const SPARE: usize = 1024;
+
+/// Where a tag behind the addresses of a frame ends.
+const BEHIND_TAG: usize = ADDRESSES_LEN + vlan::TAG_LEN;
 
 /// How often the controller's socket is looked at, while nothing is due.
 const CONSULT_EVERY: Duration = Duration::from_us(20);
@@ -51,7 +55,7 @@ impl Slot {
     /// Bytes it is or was charged to the receive buffer.
     pub fn charged_bytes(&self) -> u32 {
         match self.charged {
-            Charge::Buffer(len) | Charge::Beside(len) | Charge::Early(len) => len,
+            Charge::Buffer(len) | Charge::Beside(len) | Charge::Early(len) | Charge::Stream(len) => len,
             Charge::Answer | Charge::Credit { .. } => 0,
         }
     }
@@ -67,6 +71,8 @@ pub(super) enum Charge {
     Buffer(u32),
     /// The buffer of its channel, in which it waits for those before it: in the receive buffer it would be in their way.
     Early(u32),
+    /// What may be out of a stream between servers.
+    Stream(u32),
     /// It was early, and is charged beside the receive buffer now.
     Beside(u32),
     /// The receive queue of a station, and the how manieth that was at its place.
@@ -89,6 +95,7 @@ pub(super) struct Inside {
     pub overlay: Option<Overlay>,
     pub zcredit: Option<ZCredit>,
     pub zbridge: Option<ZBridge>,
+    pub tcp_tunnels: Option<TcpTunnels>,
     /// What is shown to the switch now.
     shown: Option<Shown>,
     /// Of both kinds, the one that was shown last.
@@ -96,6 +103,8 @@ pub(super) struct Inside {
     pub slots: Vec<Slot>,
     free: Vec<u32>,
     answers: u32,
+    /// Memory of frames that have left, for the next ones.
+    spare: Vec<Vec<u8>>,
     pub now: Instant,
     pub counters: Counters,
 }
@@ -121,13 +130,28 @@ impl Inside {
             overlay,
             zcredit: None,
             zbridge: None,
+            tcp_tunnels: None,
             shown: None,
             last: None,
             slots: Vec::new(),
             free: Vec::new(),
             answers: 0,
+            spare: Vec::new(),
             now: Instant::ZERO,
             counters: Counters::default(),
+        }
+    }
+
+    /// Memory for a frame, empty.
+    pub fn memory(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// A frame has left: its memory is the next one's.
+    pub fn reuse(&mut self, mut bytes: Vec<u8>) {
+        if self.spare.len() < SPARE {
+            bytes.clear();
+            self.spare.push(bytes);
         }
     }
 
@@ -145,9 +169,9 @@ impl Inside {
         }
         let Some(overlay) = &mut self.overlay else {
             // In the switch a frame's domain and class are known without its tag; a second one is its sender's.
-            let bytes = match frame.get(ADDRESSES..BEHIND_TAG) {
+            let bytes = match frame.get(ADDRESSES_LEN..BEHIND_TAG) {
                 Some([0x81, 0x00, ..]) if frame.len() >= HEADER_LEN + vlan::TAG_LEN => {
-                    [&frame[..ADDRESSES], &frame[BEHIND_TAG..]].concat()
+                    [&frame[..ADDRESSES_LEN], &frame[BEHIND_TAG..]].concat()
                 }
                 _ => frame.to_vec(),
             };
@@ -157,10 +181,16 @@ impl Inside {
             }
             return;
         };
-        let mut bytes = frame.to_vec();
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.extend_from_slice(frame);
         let (inner, asked) = match overlay.vtep.inward(self.now, &mut bytes) {
             Inward::Deliver(inner) => (inner, None),
             Inward::Ask(inner, station) => (inner, Some(station)),
+            Inward::Segment(heard) => {
+                self.segment(priority, len, &heard, &bytes);
+                self.reuse(bytes);
+                return;
+            }
             Inward::Other => {
                 self.counters.other += 1;
                 return;
@@ -192,7 +222,7 @@ impl Inside {
         Some(self.keep(Slot { charged: Charge::Buffer(len), ..slot }))
     }
 
-    fn keep(&mut self, slot: Slot) -> u32 {
+    pub fn keep(&mut self, slot: Slot) -> u32 {
         match self.free.pop() {
             Some(at) => {
                 self.slots[at as usize] = slot;
@@ -209,10 +239,21 @@ impl Inside {
     pub fn release(&mut self, at: u32) {
         let slot = std::mem::take(&mut self.slots[at as usize]);
         self.free.push(at);
-        match slot.charged {
-            Charge::Buffer(len) => self.link.release(slot.priority, len),
-            Charge::Beside(len) => self.link.release_beside(slot.priority, len),
+        self.reuse(slot.bytes);
+        self.discharge(slot.charged, slot.priority);
+    }
+
+    /// What bounded a frame bounds it no longer.
+    pub fn discharge(&mut self, charged: Charge, priority: Priority) {
+        match charged {
+            Charge::Buffer(len) => self.link.release(priority, len),
+            Charge::Beside(len) => self.link.release_beside(priority, len),
             Charge::Early(_) => {}
+            Charge::Stream(_) => {
+                if let Some(z) = &mut self.tcp_tunnels {
+                    z.departed();
+                }
+            }
             Charge::Credit { vm, generation } => {
                 if let Some(z) = &mut self.zcredit {
                     z.departed(self.now, vm, generation);
@@ -300,23 +341,32 @@ impl Inside {
 
     // From the switch.
 
+    /// Classes of which it takes frames.
+    pub fn takes(&self) -> PrioritySet {
+        match &self.tcp_tunnels {
+            Some(z) if z.takes() => PrioritySet::ALL,
+            Some(_) => PrioritySet::NONE,
+            None => self.link.takes(),
+        }
+    }
+
     /// A frame of the switch.
     pub fn leave(&mut self, bytes: &[u8], domain: u16, priority: Priority) {
         let has_control = self.zcredit.is_some() || self.zbridge.is_some();
-        if has_control && type_of(bytes) == Some(zcredit::ETHERTYPE) {
+        if has_control && inner_type(bytes) == Some(zcredit::ETHERTYPE) {
             // What servers say to each other no tenant says.
             self.counters.forged += 1;
             self.link.drop_out(DropReason::Reserved, bytes.len() as u32);
             return;
         }
         if !self.wait_for_credit(bytes, domain, priority) {
-            self.send(bytes, domain, priority);
+            self.send(bytes, None, domain, priority);
         }
     }
 
-    /// It goes to the link, through the tunnel where there is one.
-    pub fn send(&mut self, bytes: &[u8], domain: u16, priority: Priority) {
-        if self.number(bytes, domain, priority) {
+    /// It goes to the link, through the tunnel where there is one; `kept` is the same in memory that can be kept.
+    pub fn send(&mut self, bytes: &[u8], kept: Option<&Arc<[u8]>>, domain: u16, priority: Priority) {
+        if self.number(bytes, kept, domain, priority) {
             return;
         }
         let Some(overlay) = &mut self.overlay else {
@@ -324,9 +374,10 @@ impl Inside {
             self.link.enqueue(self.now, priority, bytes.len() as u32, bytes);
             return;
         };
-        let mut out = Vec::new();
+        let mut out = self.spare.pop().unwrap_or_default();
         match overlay.vtep.outward(self.now, bytes, domain, priority, &mut out) {
             Outward::Send => self.link.enqueue(self.now, priority, out.len() as u32, out),
+            Outward::Into(server) => self.put_in_stream(server, out, Origin::Switch),
             Outward::Parked | Outward::Ended => {}
             Outward::Reply(answer) => self.answer(answer, domain, priority),
             Outward::Drop(reason, told) => {
@@ -376,6 +427,7 @@ impl Inside {
             Event::Send(bytes, p, origin) => {
                 self.link.enqueue_of(self.now, origin, p, bytes.len() as u32, bytes);
             }
+            Event::Into(bytes, server, origin) => self.put_in_stream(server, bytes, origin),
             Event::Deliver(at) => self.arrived(at),
             Event::Drop(at, reason) => {
                 let len = self.slots[at as usize].charged_bytes();
@@ -388,18 +440,9 @@ impl Inside {
     }
 }
 
-/// What a frame carries, behind one tag.
-pub(super) fn type_of(frame: &[u8]) -> Option<EtherType> {
-    let at = |at: usize| Some(EtherType(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?)));
-    match at(ADDRESSES)? {
-        EtherType::VLAN => at(BEHIND_TAG),
-        other => Some(other),
-    }
-}
-
 /// The priority and VLAN of a frame's tag, or 0 and 0.
 fn tag(frame: &[u8]) -> (Priority, u16) {
-    match frame.get(ADDRESSES..BEHIND_TAG) {
+    match frame.get(ADDRESSES_LEN..BEHIND_TAG) {
         Some(&[0x81, 0x00, a, b]) => (a >> 5, u16::from_be_bytes([a & 0x0F, b])),
         _ => (0, 0),
     }
@@ -408,7 +451,7 @@ fn tag(frame: &[u8]) -> (Priority, u16) {
 /// A frame with a tag of its class and domain; without one where both are 0 and it had none.
 fn with_tag(frame: &[u8], domain: u16, priority: Priority) -> Vec<u8> {
     let control = (u16::from(priority) << 13 | domain & 0x0FFF).to_be_bytes();
-    let is_tagged = frame.get(ADDRESSES..HEADER_LEN) == Some(&EtherType::VLAN.0.to_be_bytes());
+    let is_tagged = frame.get(ADDRESSES_LEN..HEADER_LEN) == Some(&EtherType::VLAN.0.to_be_bytes());
     if is_tagged && frame.len() >= HEADER_LEN + vlan::TAG_LEN {
         let mut bytes = frame.to_vec();
         // The drop eligible bit is its sender's.
@@ -419,5 +462,5 @@ fn with_tag(frame: &[u8], domain: u16, priority: Priority) -> Vec<u8> {
     if control == [0, 0] || frame.len() < HEADER_LEN {
         return frame.to_vec();
     }
-    [&frame[..ADDRESSES], &EtherType::VLAN.0.to_be_bytes(), &control, &frame[ADDRESSES..]].concat()
+    [&frame[..ADDRESSES_LEN], &EtherType::VLAN.0.to_be_bytes(), &control, &frame[ADDRESSES_LEN..]].concat()
 }

@@ -11,6 +11,7 @@
 mod credits;
 mod inside;
 mod report;
+mod tcp_tunnels;
 mod zbridge;
 
 use crate::controller::ControllerLink;
@@ -28,12 +29,20 @@ use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::transport::zbridge::ChannelConfig;
 use sluicenet_wire::ethernet::MacAddress;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
+pub use tcp_tunnels::TcpTunnelConfig;
+use tcp_tunnels::TcpTunnels;
 use zbridge::ZBridge;
 
-/// Batches taken from the device in a turn, at most.
+/// Batches taken from the device in a turn, at most; one with fewer frames was all there was.
 const BATCHES: usize = 16;
+const WHOLE_BATCH: usize = 32;
+
+/// How soon a device at which nothing was is looked at again while other ports keep the switch busy: a look is a system call, and takes
+/// longer than a turn. Far below what either end of a link may take to answer.
+const LOOK_AGAIN: Duration = Duration::from_us(5);
 
 /// A device that took nothing is tried again after so long.
 const TRY_AGAIN: Duration = Duration::from_us(500);
@@ -46,6 +55,8 @@ pub struct Uplink<D> {
     lent: u32,
     /// The device took nothing when it was tried last.
     refused: bool,
+    /// When nothing was there for the last time, and there has been nothing since.
+    looked_in_vain: Option<Instant>,
 }
 
 impl<D: Device> Uplink<D> {
@@ -60,13 +71,20 @@ impl<D: Device> Uplink<D> {
     }
 
     /// What tenants send each other through the tunnel in these classes needs credits, and so it must at all servers of the overlay.
-    /// The switch has `shown` frames of a station at a time: those of all of them have to fit one of its queues.
+    /// The switch has `shown` frames of a station at a time: those of all of them have to fit one of its queues. Stations, by their
+    /// tenant's number here, have turns so many times as long in `weights`.
     ///
     /// # Panics
     /// Without an overlay.
-    pub fn set_credits(&mut self, config: CreditConfig, classes: PrioritySet, shown: u32) {
+    pub fn set_credits(
+        &mut self,
+        config: CreditConfig,
+        classes: PrioritySet,
+        shown: u32,
+        weights: BTreeMap<(u16, MacAddress), u32>,
+    ) {
         assert!(self.inside.overlay.is_some(), "credits are given to stations of an overlay");
-        self.inside.zcredit = Some(ZCredit::new(config, classes, shown));
+        self.inside.zcredit = Some(ZCredit::new(config, classes, shown, weights));
     }
 
     /// What tenants send each other through the tunnel in these classes is sent again where it is lost, and so it must at all servers of
@@ -79,13 +97,27 @@ impl<D: Device> Uplink<D> {
         self.inside.zbridge = Some(ZBridge::new(config, classes, rng));
     }
 
+    /// What tenants send each other is the bytes of a TCP connection between two servers, and so it must be at all servers of the overlay.
+    ///
+    /// # Panics
+    /// Without an overlay.
+    pub fn set_tcp_tunnels(&mut self, config: TcpTunnelConfig, rng: Rng) {
+        let overlay = self.inside.overlay.as_mut().expect("tunnels are between servers of an overlay");
+        self.inside.tcp_tunnels = Some(tcp_tunnels::set_up(&mut overlay.vtep, config, rng));
+    }
+
     fn new(device: D, link: Link, overlay: Option<Overlay>) -> Uplink<D> {
-        Uplink { device, inside: Inside::new(link, overlay), lent: 0, refused: false }
+        Uplink { device, inside: Inside::new(link, overlay), lent: 0, refused: false, looked_in_vain: None }
     }
 
     /// The flow-controlled link.
     pub fn link(&self) -> &uplink::Uplink<u32, Vec<u8>> {
         &self.inside.link
+    }
+
+    /// Whether all credits are somebody's, and no receive queue was ever longer than it may be.
+    pub fn credits_are_sound(&self) -> bool {
+        self.inside.zcredit.as_ref().is_none_or(|z| z.credits().is_sound())
     }
 
     fn transmit(&mut self) -> io::Result<()> {
@@ -100,7 +132,9 @@ impl<D: Device> Uplink<D> {
                 *refused = true;
                 break;
             }
-            inside.link.sent(inside.now);
+            if let Some(bytes) = inside.link.sent(inside.now) {
+                inside.reuse(bytes);
+            }
         }
         device.flush()
     }
@@ -108,12 +142,19 @@ impl<D: Device> Uplink<D> {
 
 impl<D: Device + Send> Port for Uplink<D> {
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
-        let Uplink { device, inside, .. } = self;
+        let Uplink { device, inside, looked_in_vain, .. } = self;
         inside.now = now;
         inside.new_turn();
-        for _ in 0..BATCHES {
-            if device.receive(&mut |frame| inside.arrive(frame)).map_err(|_| BrokenPort)? == 0 {
-                break;
+        if looked_in_vain.is_none_or(|at| now.since(at) >= LOOK_AGAIN) {
+            *looked_in_vain = Some(now);
+            for _ in 0..BATCHES {
+                let frames = device.receive(&mut |frame| inside.arrive(frame)).map_err(|_| BrokenPort)?;
+                if frames > 0 {
+                    *looked_in_vain = None;
+                }
+                if frames < WHOLE_BATCH {
+                    break;
+                }
             }
         }
         // What has come is read first: a pause that was renewed while nobody looked has not run out.
@@ -121,6 +162,7 @@ impl<D: Device + Send> Port for Uplink<D> {
         inside.consult();
         inside.run_credits();
         inside.run_zbridge();
+        inside.run_tunnels();
         self.transmit().map_err(|_| BrokenPort)
     }
 
@@ -169,7 +211,7 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn takes(&mut self) -> PrioritySet {
-        self.inside.link.takes()
+        self.inside.takes()
     }
 
     fn max_frame(&self) -> u32 {
@@ -193,7 +235,7 @@ impl<D: Device + Send> Port for Uplink<D> {
     fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
         // Room is a matter of the class, see `takes`; but where a class is full and the device is what takes nothing, the port as a
         // whole is stuck.
-        Ok(!self.refused || self.inside.link.takes() == PrioritySet::ALL)
+        Ok(!self.refused || self.inside.takes() == PrioritySet::ALL)
     }
 
     fn deliver(&mut self, frame: &Delivery<'_>) {
@@ -203,22 +245,24 @@ impl<D: Device + Send> Port for Uplink<D> {
     fn publish(&mut self) -> Result<(), BrokenPort> {
         self.inside.run_credits();
         self.inside.run_zbridge();
+        self.inside.run_tunnels();
         self.transmit().map_err(|_| BrokenPort)
     }
 
     fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
-        let idle =
-            (blocked || !self.inside.has_frame()) && !self.inside.may_run_credits() && !self.inside.may_run_zbridge();
+        let may_run = self.inside.may_run_credits() || self.inside.may_run_zbridge() || self.inside.may_run_tunnels();
+        let idle = (blocked || !self.inside.has_frame()) && !may_run;
         Ok(idle && (self.refused || self.inside.link.front(self.inside.now).is_none()))
     }
 
-    fn wake_up(&mut self) {}
+    fn wake_up(&mut self) {
+        self.looked_in_vain = None;
+    }
 
     fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
         self.device.wakers(self.refused, fds);
-        if let Some(overlay) = &self.inside.overlay {
-            fds.push(PollFd::new(&overlay.controller, PollFlags::IN));
-        }
+        let controller = self.inside.overlay.as_ref().and_then(|overlay| overlay.controller.waker());
+        fds.extend(controller.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -230,7 +274,8 @@ impl<D: Device + Send> Port for Uplink<D> {
         let overlay = self.inside.overlay.as_ref().and_then(|o| o.vtep.poll_timeout());
         let credits = self.inside.zcredit.as_ref().and_then(ZCredit::poll_timeout);
         let zbridge = self.inside.zbridge.as_ref().and_then(ZBridge::poll_timeout);
-        [link, overlay, credits, zbridge].into_iter().flatten().min()
+        let tunnels = self.inside.tcp_tunnels.as_ref().and_then(TcpTunnels::poll_timeout);
+        [link, overlay, credits, zbridge, tunnels].into_iter().flatten().min()
     }
 
     fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
@@ -241,15 +286,17 @@ impl<D: Device + Send> Port for Uplink<D> {
     fn announce(&mut self, now: Instant, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {
         let Some(overlay) = &mut self.inside.overlay else { return };
         self.inside.now = now;
+        let station = (domain, MacAddress(mac));
         if here {
             // A domain that is no network of the overlay stays on this server.
-            let _ = overlay.vtep.add_station(now, domain, MacAddress(mac), address);
-        } else {
-            overlay.vtep.remove_station(now, domain, MacAddress(mac));
+            let _ = overlay.vtep.add_station(now, domain, station.1, address);
         }
-        self.inside.settle((domain, MacAddress(mac)), here);
+        self.inside.settle(station, here);
         if !here {
-            self.inside.end_channels_of((domain, MacAddress(mac)));
+            self.inside.end_channels_of(station);
+            if let Some(overlay) = &mut self.inside.overlay {
+                overlay.vtep.remove_station(now, domain, station.1);
+            }
         }
     }
 
@@ -257,6 +304,8 @@ impl<D: Device + Send> Port for Uplink<D> {
         let Some(overlay) = &mut self.inside.overlay else { return };
         change.expelled.iter().for_each(|&server| overlay.vtep.expel(server));
         change.admitted.iter().for_each(|&(server, next_hop)| overlay.vtep.admit(server, MacAddress(next_hop)));
+        self.inside.expel(&change.expelled);
+        let Some(overlay) = &mut self.inside.overlay else { return };
         for &(domain, vni) in &change.bound {
             // Whoever asks has seen to it that neither is bound to another.
             let bound = overlay.vtep.bind(domain, vni);
@@ -271,15 +320,17 @@ impl<D: Device + Send> Port for Uplink<D> {
     fn held(&self) -> u32 {
         let (arrived, leaving) = self.inside.link.inside();
         let credits = self.inside.zcredit.as_ref().map_or(0, |z| z.credits().queued());
-        let unsent = self.inside.zbridge.as_ref().map_or(0, |z| z.unsent() + z.copies());
-        (arrived + leaving) as u32 + (credits + unsent) as u32
+        let unsent = self.inside.zbridge.as_ref().map_or(0, |z| z.unsent() + z.channels.copies());
+        let streams = self.inside.tcp_tunnels.as_ref().map_or(0, |z| z.unsent() + z.unacknowledged());
+        (arrived + leaving) as u32 + (credits + unsent + streams) as u32
     }
 
     fn inside(&self) -> port::Inside {
         let counters = self.inside.link.counters();
         let parked = self.inside.overlay.as_ref().map_or(0, |o| o.vtep.parked_out());
         let unsent = self.inside.zcredit.as_ref().map_or(0, ZCredit::unsent)
-            + self.inside.zbridge.as_ref().map_or(0, ZBridge::unsent);
+            + self.inside.zbridge.as_ref().map_or(0, ZBridge::unsent)
+            + self.inside.tcp_tunnels.as_ref().map_or(0, |z| z.unsent() + z.unacknowledged());
         let waiting = (self.inside.link.of_switch() + parked) as u32 + unsent as u32;
         port::Inside { refused: counters.dropped_in, lost: counters.dropped_out, waiting }
     }

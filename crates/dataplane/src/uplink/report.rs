@@ -65,7 +65,7 @@ impl Inside {
             show("controller_unreachable", overlay.controller.failed());
         }
         if let Some(z) = &self.zbridge {
-            let channels = z.counters();
+            let channels = z.channels.counters();
             show("zbridge_sent", channels.sent);
             show("zbridge_resent", channels.resent);
             show("zbridge_delivered", channels.delivered);
@@ -74,9 +74,24 @@ impl Inside {
             show("zbridge_stale", channels.stale);
             show("zbridge_timeouts", channels.timeouts);
             show("zbridge_connections", channels.connections);
-            show("zbridge_damaged", z.damaged());
+            show("zbridge_damaged", z.damaged);
             show("zbridge_unsent", z.unsent());
-            show("zbridge_copies", z.copies());
+            show("zbridge_copies", z.channels.copies());
+        }
+        if let Some(z) = &self.tcp_tunnels {
+            let (tcp, (sent, received), (outward, inward)) = (z.counters(), z.frames(), z.bytes());
+            show("tcp_tunnel_sent", sent);
+            show("tcp_tunnel_received", received);
+            show("tcp_tunnel_unacknowledged", z.unacknowledged());
+            show("tcp_tunnel_unsent", z.unsent());
+            show("tcp_tunnel_bytes_out", outward);
+            show("tcp_tunnel_bytes_in", inward);
+            show("tcp_tunnel_segments_sent", tcp.segments_sent);
+            show("tcp_tunnel_segments_received", tcp.segments_received);
+            show("tcp_tunnel_resent", tcp.resent);
+            show("tcp_tunnel_timeouts", tcp.timeouts);
+            show("tcp_tunnel_ended", tcp.ended);
+            show("tcp_tunnel_broken", tcp.broken);
         }
         if let Some(z) = &self.zcredit {
             let (said, heard) = z.credits().messages();

@@ -2,7 +2,8 @@
 //! acknowledged and sent again where the network lost or damaged it; what comes is put in order before anybody sees it. Below credits:
 //! their messages are safe against loss by themselves and do not come here.
 
-use super::inside::{Charge, Inside, type_of};
+use super::inside::{Charge, Inside};
+use crate::crc;
 use sluicenet_node::channels::{Channels, Sending};
 use sluicenet_node::uplink::Origin;
 use sluicenet_node::vtep::Outward;
@@ -10,8 +11,8 @@ use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::Instant;
-use sluicenet_proto::transport::zbridge::{ChannelConfig, ChannelCounters, Kind};
-use sluicenet_wire::ethernet::{EtherType, HEADER_LEN, MacAddress};
+use sluicenet_proto::transport::zbridge::{ChannelConfig, Kind};
+use sluicenet_wire::ethernet::{ADDRESSES_LEN, EtherType, HEADER_LEN, MacAddress, addresses, inner_type};
 use sluicenet_wire::{Error, vlan, zbridge};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -20,13 +21,11 @@ use std::sync::Arc;
 /// A channel: the tenant's number on this server, its own machine, the other one, and the class.
 type Name = (u16, MacAddress, MacAddress, Priority);
 
-/// Channels that are kept while nothing is in them.
+/// Channels of all tenants; none has more than are free.
 const CHANNELS: usize = 4096;
-/// Where the addresses of a frame end.
-const ADDRESSES: usize = 12;
 
 #[derive(Clone, Debug)]
-enum Cargo {
+pub(super) enum Cargo {
     /// A frame of a tenant, from its first byte to its last.
     Out(Arc<[u8]>),
     /// A frame for one, by its place.
@@ -37,38 +36,30 @@ enum Cargo {
 #[derive(Debug)]
 pub(super) struct ZBridge {
     classes: PrioritySet,
-    channels: Channels<Name, Cargo>,
+    pub channels: Channels<Name, Cargo>,
     /// Frames whose channels took no more, in their order.
     overflow: BTreeMap<Name, VecDeque<Cargo>>,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     rng: Rng,
     /// Frames that are not as they were sent.
-    damaged: u64,
+    pub damaged: u64,
+    /// Kept for its memory: a frame on its way into the tunnel.
+    frame: Vec<u8>,
 }
 
 impl ZBridge {
     pub fn new(config: ChannelConfig, classes: PrioritySet, rng: Rng) -> ZBridge {
         ZBridge {
             classes,
-            channels: Channels::new(config, CHANNELS),
+            channels: Channels::new(config, CHANNELS, |name| name.0),
             overflow: BTreeMap::new(),
             timers: BinaryHeap::new(),
             rng,
             damaged: 0,
+            frame: Vec::new(),
         }
     }
 
-    pub fn counters(&self) -> ChannelCounters {
-        self.channels.counters()
-    }
-    /// Frames that were not as they were sent.
-    pub fn damaged(&self) -> u64 {
-        self.damaged
-    }
-    /// Copies of frames that were sent and not acknowledged.
-    pub fn copies(&self) -> u64 {
-        self.channels.copies()
-    }
     /// Frames that wait to be sent for the first time.
     pub fn unsent(&self) -> u64 {
         self.channels.unsent() + self.overflow.values().map(|q| q.len() as u64).sum::<u64>()
@@ -103,21 +94,26 @@ impl ZBridge {
         }
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
+    /// Looks at what is due. Returns a channel that nobody answers; then there may be more.
+    fn handle_timeout(&mut self, now: Instant) -> Option<Name> {
         while let Some(&Reverse((due, at))) = self.timers.peek().filter(|timer| timer.0.0 <= now) {
             self.timers.pop();
-            self.channels.handle_timeout(now, due, at);
+            let silent = self.channels.handle_timeout(now, due, at);
+            if silent.is_some() {
+                return silent;
+            }
         }
+        None
     }
 }
 
 impl Inside {
-    /// A frame for the tunnel: whether a channel takes it.
-    pub fn number(&mut self, bytes: &[u8], domain: u16, priority: Priority) -> bool {
+    /// A frame for the tunnel, and the same in memory that can be kept, if it is: whether a channel takes it.
+    pub fn number(&mut self, bytes: &[u8], kept: Option<&Arc<[u8]>>, domain: u16, priority: Priority) -> bool {
         let (now, Some(z), Some(overlay)) = (self.now, &mut self.zbridge, &self.overlay) else { return false };
-        let (Some(to), Some(from)) = (address(bytes, 0), address(bytes, 6)) else { return false };
-        let kind = &bytes[ADDRESSES..HEADER_LEN];
-        if type_of(bytes) == Some(EtherType::ARP)
+        let Some((to, from)) = addresses(bytes) else { return false };
+        let kind = &bytes[ADDRESSES_LEN..HEADER_LEN];
+        if inner_type(bytes) == Some(EtherType::ARP)
             || to.is_group()
             || !z.classes.contains(priority)
             || !overlay.vtep.may_carry(bytes)
@@ -126,9 +122,9 @@ impl Inside {
         }
         // It travels without its tag, as it would in the tunnel.
         let frame: Arc<[u8]> = if kind == EtherType::VLAN.0.to_be_bytes() {
-            [&bytes[..ADDRESSES], &bytes[ADDRESSES + vlan::TAG_LEN..]].concat().into()
+            [&bytes[..ADDRESSES_LEN], &bytes[ADDRESSES_LEN + vlan::TAG_LEN..]].concat().into()
         } else {
-            bytes.into()
+            kept.map_or_else(|| bytes.into(), Arc::clone)
         };
         let name = (domain, from, to, priority);
         // None overtakes those that wait.
@@ -148,8 +144,10 @@ impl Inside {
     pub fn run_zbridge(&mut self) {
         let Some(mut z) = self.zbridge.take() else { return };
         let now = self.now;
-        z.handle_timeout(now);
-        for name in z.channels.take_silent() {
+        // Those that found no place for their channel.
+        let waiting: Vec<Name> = z.overflow.keys().copied().filter(|&name| !z.channels.contains(name)).collect();
+        waiting.into_iter().for_each(|name| z.refill(now, name));
+        while let Some(name) = z.handle_timeout(now) {
             self.end(&mut z, |other| *other == name, DropReason::Unresolved);
         }
         loop {
@@ -165,22 +163,23 @@ impl Inside {
     fn transmit(&mut self, z: &mut ZBridge, name: Name, header: zbridge::Header, cargo: Option<Cargo>) {
         let (domain, source, destination, priority) = name;
         let carried = match &cargo {
-            Some(Cargo::Out(frame)) => &frame[ADDRESSES..],
+            Some(Cargo::Out(frame)) => &frame[ADDRESSES_LEN..],
             _ => &[],
         };
         let is_greeting = header.kind == Kind::Syn;
         let repr = zbridge::Repr { destination, source, header };
-        let mut frame = vec![0; repr.len(carried.len())];
-        let len = frame.len();
-        frame[len - carried.len()..].copy_from_slice(carried);
-        repr.emit(&mut frame);
+        let len = repr.len(carried.len());
+        let mut out = self.memory();
         let Some(overlay) = &mut self.overlay else { return };
-        let mut out = Vec::new();
-        match overlay.vtep.outward_of(self.now, Origin::Own, &frame, domain, priority, &mut out) {
+        // All of it is written: what was in it before is not seen.
+        z.frame.resize(len, 0);
+        z.frame[len - carried.len()..].copy_from_slice(carried);
+        repr.emit_by(&mut z.frame, crc::of);
+        match overlay.vtep.outward_of(self.now, Origin::Own, &z.frame, domain, priority, &mut out) {
             Outward::Send => self.link.enqueue_of(self.now, Origin::Own, priority, out.len() as u32, out),
             // Nobody is there to begin with.
             Outward::Drop(reason, _) if is_greeting => self.end(z, |other| *other == name, reason),
-            Outward::Drop(..) | Outward::Parked | Outward::Ended | Outward::Reply(_) => {}
+            Outward::Drop(..) | Outward::Parked | Outward::Ended | Outward::Reply(_) | Outward::Into(_) => {}
         }
     }
 
@@ -225,7 +224,7 @@ impl Inside {
         let slot = &self.slots[at as usize];
         let bytes = &slot.bytes[slot.frame.clone()];
         let (domain, priority, len) = (slot.domain, slot.priority, slot.charged_bytes());
-        let is_for_it = type_of(bytes) == Some(zbridge::ETHERTYPE);
+        let is_for_it = inner_type(bytes) == Some(zbridge::ETHERTYPE);
         let Some(mut z) = self.zbridge.take_if(|z| is_for_it || z.classes.contains(priority)) else {
             self.in_order(at);
             return;
@@ -239,7 +238,7 @@ impl Inside {
             self.zbridge = Some(z);
             return;
         }
-        match zbridge::Repr::parse(bytes) {
+        match zbridge::Repr::parse_by(bytes, crc::of) {
             Ok((repr, carried)) => {
                 let name = (domain, repr.destination, repr.source, priority);
                 let is_data = matches!(repr.header.kind, Kind::Data { .. });
@@ -268,7 +267,8 @@ impl Inside {
     fn take_numbered(&mut self, z: &mut ZBridge, name: Name, header: &zbridge::Header, frame: Option<Cargo>, at: u32) {
         let is_data = frame.is_some();
         if is_data {
-            self.unwrap(at);
+            let slot = &mut self.slots[at as usize];
+            slot.frame.start += zbridge::unwrap(&mut slot.bytes[slot.frame.clone()]);
         }
         let (mut in_order, mut of_no_use) = (Vec::new(), Vec::new());
         let ZBridge { channels, rng, .. } = z;
@@ -309,16 +309,4 @@ impl Inside {
             }
         }
     }
-
-    /// Takes zBridge's header out of a frame.
-    fn unwrap(&mut self, at: u32) {
-        let slot = &mut self.slots[at as usize];
-        let (start, wrapped) = (slot.frame.start, HEADER_LEN + zbridge::OVERHEAD - ADDRESSES);
-        slot.bytes.copy_within(start..start + ADDRESSES, start + wrapped);
-        slot.frame.start += wrapped;
-    }
-}
-
-pub(super) fn address(bytes: &[u8], at: usize) -> Option<MacAddress> {
-    bytes.get(..HEADER_LEN)?[at..at + 6].try_into().ok().map(MacAddress)
 }

@@ -1,9 +1,8 @@
 //! zBridge between the stations of two servers over a link that loses, damages and forgets: nothing lost, nothing twice, all in order.
 
-use super::credits::{Kept, Leaky, config, of_one_class};
+use super::credits::{Leaky, config, of_one_class};
 use super::*;
 use sluicenet_proto::rng::Rng;
-use std::sync::Mutex;
 
 fn channel() -> ChannelConfig {
     ChannelConfig { buffer: 256, period: 16, timeout: Duration::from_ms(2), single_path: true }
@@ -15,7 +14,7 @@ fn reliable(
     address: &impl Fn(u8) -> Ipv4Addr,
     credits: bool,
 ) -> Server {
-    let stack = Stack { zbridge: Some(channel()), credits: credits.then(config) };
+    let stack = Stack { zbridge: Some(channel()), credits: credits.then(config), ..Stack::default() };
     overlay_with(n, device, address, of_one_class, stack)
 }
 
@@ -102,27 +101,19 @@ fn a_good_link_sends_nothing_again_and_a_frame_that_does_not_fit_is_answered() {
 fn a_server_that_starts_again_is_connected_to_again() {
     let address = network();
     let _controller = controller(&address);
-    let (a, b) = Local::pair().unwrap();
-    let devices = [a, b].map(|device| Arc::new(Mutex::new(device)));
+    let devices = kept();
     let new = |n: usize| reliable(n, Kept(devices[n - 1].clone()), &address, true);
     let mut servers = [new(1), new(2)];
     ask_first(&mut servers);
     let mut number = 0;
-    for again in [1, 0] {
+    for again in [2, 1] {
         for _ in 0..1_000 {
             let [a, b] = &mut servers;
             number += u64::from(a.send(0, &frame(1, 3, number, 100)));
             a.engine.turn();
             b.engine.turn();
         }
-        let [a, b] = servers;
-        servers = if again == 1 {
-            drop(b);
-            [a, new(2)]
-        } else {
-            drop(a);
-            [new(1), b]
-        };
+        servers = start_again(servers, again, new);
         let (mut seen, mut last) = (0, None);
         until(&mut servers, |[a, b]| {
             number += u64::from(a.send(0, &frame(1, 3, number, 100)));

@@ -1,5 +1,6 @@
-//! How fast it is: the simulator on fat trees, the switch between ports; and what switches lose under overload.
+//! How fast it is: the simulator on fat trees, the switch between ports; what switches lose under overload, and what zFabric survives.
 
+pub mod faults;
 pub mod ft;
 pub mod local;
 pub mod overload;
@@ -7,3 +8,4 @@ pub mod ovs;
 pub mod ports;
 pub mod sockets;
 pub mod tcp;
+mod transfer;

@@ -1,21 +1,20 @@
 //! What segmentation offload is worth to TCP between two tenants in namespaces: the same switch with it, without it, and from a
 //! tenant with to one without, in turns.
 
-use super::local::cpu_time;
+use super::transfer::{Moved, transfer};
 use serde::Serialize;
-use sluicenet_dataplane::engine::{Access, Engine};
+use sluicenet_dataplane::engine::{Access, Engine, PortReport};
 use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::lan::{DEVICE, Lan, Wiring};
 use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
 use sluicenet_dataplane::kernel::valve::{ValveConfig, ValvePort};
 use sluicenet_dataplane::port::Port;
 use sluicenet_node::vale::ValeConfig;
-use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// By what the tenants are at the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -76,19 +75,6 @@ pub struct Figures {
 
 const PORT: u16 = 7000;
 
-impl Way {
-    /// Adds what came out of another turn, the rates, too.
-    pub(super) fn add(&mut self, other: &Way) {
-        self.gbps += other.gbps;
-        self.bytes += other.bytes;
-        self.cpu_s += other.cpu_s;
-        self.machine_s += other.machine_s;
-        self.frames += other.frames;
-        self.resent += other.resent;
-        self.lost += other.lost;
-    }
-}
-
 /// Measures it; ends early when `stop` is raised.
 ///
 /// # Errors
@@ -99,10 +85,16 @@ pub fn run(what: &Tcp, stop: &AtomicBool) -> io::Result<Figures> {
     // Closer together than whatever else the machine does changes.
     for _ in 0..what.turns {
         for (way, offload) in ways.iter_mut().zip(offloads) {
-            way.add(&once(what, offload, PrioritySet::ALL, stop)?);
+            let turn = once(what, offload, stop)?;
+            way.gbps += turn.gbps / f64::from(what.turns);
+            way.bytes += turn.bytes;
+            way.cpu_s += turn.cpu_s;
+            way.machine_s += turn.machine_s;
+            way.frames += turn.frames;
+            way.resent += turn.resent;
+            way.lost += turn.lost;
         }
     }
-    ways.iter_mut().for_each(|way| way.gbps /= f64::from(what.turns));
     let [plain, offload, mixed] = ways;
     Ok(Figures { kind: what.kind, plain, offload, mixed, ratio: offload.gbps / plain.gbps })
 }
@@ -121,10 +113,10 @@ fn open(kind: Kind, lan: &Lan, i: usize, offload: bool) -> Result<Box<dyn Port>,
     })
 }
 
-/// One turn over a switch that loses nothing of those classes.
-pub(super) fn once(what: &Tcp, offload: [bool; 2], lossless: PrioritySet, stop: &AtomicBool) -> io::Result<Way> {
+/// One turn.
+fn once(what: &Tcp, offload: [bool; 2], stop: &AtomicBool) -> io::Result<Way> {
     let lan = Lan::create(&format!("tcp-{}", std::process::id()), 2, Wiring::Bare)?;
-    let vale = ValeConfig { detection_time: sluicenet_proto::time::Duration::MAX, lossless, ..ValeConfig::default() };
+    let vale = ValeConfig { detection_time: sluicenet_proto::time::Duration::MAX, ..ValeConfig::default() };
     let mut engine = Engine::new(2, vale);
     for (i, offload) in offload.into_iter().enumerate() {
         let port = open(what.kind, &lan, i, offload)?;
@@ -135,92 +127,42 @@ pub(super) fn once(what: &Tcp, offload: [bool; 2], lossless: PrioritySet, stop: 
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let running = scope.spawn(|| engine.run(&end).map(|()| engine));
-        let moved = connect(what, &lan).and_then(|streams| transfer(streams, what.time, stop));
+        let moved = connect(&lan, what.streams).and_then(|s| transfer(s, what.time, None, || Ok(0.0), stop));
         let resent = resent(&lan);
         end.store(true, Ordering::Relaxed);
         let engine = running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let mut way = Way { resent: resent?, ..moved? };
+        let Moved { gbps, bytes, cpu_s, machine_s, .. } = moved?;
+        let mut way = Way { gbps, bytes, cpu_s, machine_s, resent: resent?, ..Way::default() };
         for k in 0..2 {
             let report = engine.report(k).unwrap_or_default();
             way.frames += report.counters.delivered;
-            // What IPv6 tells all its neighbours now and then is none of the experiment's.
-            let flooded = report.counters.dropped.frames(DropReason::FloodNoRoom);
-            let edge = report.own.iter().filter(|(n, _)| n.starts_with("edge_") && *n != "edge_softnet");
-            way.lost += report.counters.dropped.total_frames() - flooded + edge.map(|(_, n)| n).sum::<u64>();
+            way.lost += lost(&report);
         }
         Ok(way)
     })
 }
 
+/// Frames lost at a port and between it and its sockets, as far as anybody counts them.
+pub(super) fn lost(report: &PortReport) -> u64 {
+    // What IPv6 tells all its neighbours now and then is none of the experiment's.
+    let flooded = report.counters.dropped.frames(DropReason::FloodNoRoom);
+    let edge = report.own.iter().filter(|(n, _)| n.starts_with("edge_") && *n != "edge_softnet");
+    report.counters.dropped.total_frames() - flooded + edge.map(|(_, n)| n).sum::<u64>()
+}
+
 /// Connections between the two tenants.
-fn connect(what: &Tcp, lan: &Lan) -> io::Result<Vec<(TcpStream, TcpStream)>> {
+pub(super) fn connect(lan: &Lan, count: u32) -> io::Result<Vec<(TcpStream, TcpStream)>> {
     let listener = lan.tenant(1).enter(|| TcpListener::bind(Lan::socket(1, PORT)))??;
     let mut streams = Vec::new();
-    for _ in 0..what.streams {
+    for _ in 0..count {
         let stream = lan.tenant(0).enter(|| TcpStream::connect(Lan::socket(1, PORT)))??;
         streams.push((stream, listener.accept()?.0));
     }
     Ok(streams)
 }
 
-/// Sends over streams for so long, as fast as they go; what was received meanwhile, and what it cost.
-pub(super) fn transfer<S: Read + Write + Send>(
-    streams: Vec<(S, S)>,
-    time: Duration,
-    stop: &AtomicBool,
-) -> io::Result<Way> {
-    let (received, done) = (AtomicU64::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let mut connections = Vec::new();
-        for (mut stream, mut peer) in streams {
-            let (received, done) = (&received, &done);
-            connections.push(scope.spawn(move || -> io::Result<()> {
-                let block = vec![7; 1 << 17];
-                while !done.load(Ordering::Relaxed) {
-                    stream.write_all(&block)?;
-                }
-                Ok(())
-            }));
-            connections.push(scope.spawn(move || {
-                let mut block = vec![0; 1 << 18];
-                loop {
-                    match peer.read(&mut block)? {
-                        0 => return Ok(()),
-                        n => received.fetch_add(n as u64, Ordering::Relaxed),
-                    };
-                }
-            }));
-        }
-        let started = Instant::now();
-        let before = (received.load(Ordering::Relaxed), cpu_time().as_secs_f64(), machine_seconds()?);
-        while started.elapsed() < time && !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let bytes = received.load(Ordering::Relaxed) - before.0;
-        let (cpu_s, machine_s) = (cpu_time().as_secs_f64() - before.1, machine_seconds()? - before.2);
-        let gbps = 8.0 * bytes as f64 / started.elapsed().as_secs_f64() / 1e9;
-        done.store(true, Ordering::Relaxed);
-        for connection in connections {
-            connection.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        }
-        Ok(Way { gbps, bytes, cpu_s, machine_s, ..Way::default() })
-    })
-}
-
-/// Seconds for which the cores of this machine were busy.
-fn machine_seconds() -> io::Result<f64> {
-    /// Ticks a second in `/proc/stat`, on every system of Linux.
-    const TICKS: f64 = 100.0;
-    let text = std::fs::read_to_string("/proc/stat")?;
-    let all: Vec<f64> = text.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
-    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = all[..] else {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "/proc/stat does not begin with the time of all cores"));
-    };
-    Ok((user + nice + system + irq + softirq) / TICKS)
-}
-
 /// Segments that the sender's TCP sent again.
-fn resent(lan: &Lan) -> io::Result<u64> {
+pub(super) fn resent(lan: &Lan) -> io::Result<u64> {
     let text = lan.tenant(0).enter(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))??;
     let mut lines = text.lines().filter(|l| l.starts_with("Tcp:")).map(str::split_whitespace);
     let (names, values) = (lines.next(), lines.next());

@@ -10,7 +10,7 @@ use sluicenet_node::door::PortId;
 use sluicenet_node::guest::Transport;
 use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_node::packet::{Address, FlowKey, Framing, IP_LIGHT_BYTES, IP_TCP_BYTES, IP_UDP_BYTES, Packet};
-use sluicenet_proto::frame::HostId;
+use sluicenet_proto::frame::{HostId, Priority};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use std::collections::BTreeMap;
@@ -75,14 +75,23 @@ pub struct Ideal {
     /// In a tree, whether every root can be on the way of a message.
     over_all_roots: bool,
     ways: Mutex<BTreeMap<Ends, Arc<[Way]>>>,
+    /// Of frames of the lossy vNICs, which are of another priority and carry less.
+    lossy: Option<(Priority, Box<Ideal>)>,
 }
 
 impl Ideal {
     pub(super) fn new(scenario: &Scenario, plan: Arc<Plan>, links: &[Direction]) -> Ideal {
+        let growth = scenario.zbridge.growth();
+        let lossy = scenario.server.lossy_vnic.map(|p| (p, Box::new(Ideal::of(scenario, plan.clone(), links, 0))));
+        Ideal { lossy, ..Ideal::of(scenario, plan, links, growth) }
+    }
+
+    /// Where frames between servers are `growth` longer than in the overlay.
+    fn of(scenario: &Scenario, plan: Arc<Plan>, links: &[Direction], growth: u64) -> Ideal {
         let mtu = scenario.host_mtu().as_bytes();
         let timestamps = if scenario.tcp.timestamps { 12 } else { 0 };
         let tunnel = if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() } else { 0 };
-        let encapsulation = tunnel + scenario.zbridge.growth();
+        let encapsulation = tunnel + growth;
         let roots = plan.tree().map_or(0, |t| t.switches_at(t.levels()));
         Ideal {
             roots_alike: plan.external() == 0 || plan.external() >= roots,
@@ -104,7 +113,13 @@ impl Ideal {
             vm: scenario.server.virtual_network.then_some((scenario.vswitch.vm_rate, encapsulation)),
             by_destination: scenario.topology.routing == Routing::DModK,
             ways: Mutex::new(BTreeMap::new()),
+            lossy: None,
         }
+    }
+
+    /// That of frames of a priority.
+    pub fn of_priority(&self, priority: Priority) -> &Ideal {
+        self.lossy.as_ref().filter(|(p, _)| *p == priority).map_or(self, |(_, ideal)| ideal)
     }
 
     /// Time for `bytes` from one host to another, over the fastest of the ways that the routing can take.

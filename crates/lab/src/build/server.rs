@@ -1,18 +1,17 @@
 //! Servers and external hosts as the scenario wants them.
 
 use super::{Plan, framing, lossless, quantum, watermarks};
-use crate::scenario::{Congestion, InitialWindow, Queueing, Routing, Scenario, Weight, WhenFull, ZCredit};
+use crate::scenario::{Congestion, InitialWindow, Party, Queueing, Routing, Scenario, Weight, WhenFull, ZCredit};
 use sluicenet_node::adapter::{self, AdapterConfig};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::link::Direction;
 use sluicenet_node::packet::Address;
-use sluicenet_node::server::{ServerConfig, TunnelConfig, VirtualConfig, WhenFull as NodeWhenFull};
+use sluicenet_node::server::{Access, LossyVnics, ServerConfig, TunnelConfig, VirtualConfig, WhenFull as NodeWhenFull};
 use sluicenet_proto::cee::pfc::Watermarks;
-use sluicenet_proto::frame::{HostId, PrioritySet};
+use sluicenet_proto::frame::{HostId, Priority, PrioritySet};
+use sluicenet_proto::overlay::policy;
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::Duration;
-use sluicenet_proto::transport::zbridge::ChannelConfig;
-use sluicenet_proto::transport::zcredit::{ReceptionConfig, TransmissionConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,6 +42,7 @@ pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Directio
     let mut known: BTreeMap<Likeness, Arc<ServerConfig>> = BTreeMap::new();
     let of_machine = |w: &Weight| (Address::new(w.host, w.vm as u8), w.weight);
     let weights: Arc<Weights> = Arc::new(scenario.zcredit.weight.iter().map(of_machine).collect());
+    let access = (!scenario.policy.is_empty()).then(|| Arc::new(access(scenario, external_from)));
     let by_host = (0..plan.hosts())
         .map(|host| {
             let first = plan.link_index(host, 0);
@@ -53,11 +53,17 @@ pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Directio
             let inside = host < external_from;
             let likeness = of_host.iter().map(|(out, into)| (out.rate.as_bps(), into.latency.0, out.pause_latency.0));
             let slow = scenario.vswitch.slow.iter().filter(|slow| slow.host == host);
-            let slow: Vec<(u8, u64)> = slow.map(|slow| (slow.vm as u8, slow.rate.ps_per_byte_q16())).collect();
+            // Both vNICs of a machine are as slow as it is.
+            let vnics = if scenario.server.lossy_vnic.is_some() { 2 } else { 1 };
+            let vnics = |vm: u32| (0..vnics).map(move |n| (vm + n * scenario.server.vms) as u8);
+            let slow = slow.flat_map(|s| vnics(s.vm).map(|vnic| (vnic, s.rate.ps_per_byte_q16())));
+            let slow: Vec<(u8, u64)> = slow.collect();
             let key = (likeness.collect(), inside, slow.clone());
             known
                 .entry(key)
-                .or_insert_with(|| Arc::new(server_config(scenario, &of_host, inside, (slow, &weights))))
+                .or_insert_with(|| {
+                    Arc::new(server_config(scenario, &of_host, (inside, external_from), (slow, &weights), &access))
+                })
                 .clone()
         })
         .collect();
@@ -68,8 +74,9 @@ pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Directio
 fn server_config(
     scenario: &Scenario,
     links: &[(&Direction, &Direction)],
-    inside: bool,
+    (inside, outside): (bool, HostId),
     (slow, weights): (Vec<(u8, u64)>, &Arc<Weights>),
+    access: &Option<Arc<Access>>,
 ) -> ServerConfig {
     let a = &scenario.adapter;
     let buffer = a.buffer.as_bytes() as u32;
@@ -85,6 +92,8 @@ fn server_config(
             Queueing::Fifo => adapter::Queueing::Fifo,
         },
         lossless: lossless(scenario),
+        // A host outside has one vNIC, and one buffer.
+        apart: scenario.server.lossy_vnic.filter(|_| inside).map_or(PrioritySet::NONE, |p| PrioritySet(1 << p)),
         quanta: scenario.pfc.quanta,
         quantum: links.iter().map(|(out, _)| quantum(out.rate)).collect(),
         marks: marks.expect("a host has a link"),
@@ -95,9 +104,16 @@ fn server_config(
         lossless: scenario.vswitch.lossless,
         vm_ps_per_byte_q16: scenario.vswitch.vm_rate.ps_per_byte_q16(),
         slow,
-        credits: scenario.zcredit.enabled.then(|| credits(&scenario.zcredit, lossless(scenario))),
+        credits: scenario.zcredit.enabled.then(|| {
+            let ZCredit { rx_queue, tx_queue, batch, .. } = scenario.zcredit;
+            CreditConfig::new(rx_queue, tx_queue, batch, PrioritySet(1 << first_class(scenario)))
+        }),
         weights: weights.clone(),
-        zbridge: scenario.zbridge.enabled.then(|| channel(scenario)),
+        // All of a pair's frames take one way unless each is given its own.
+        zbridge: scenario
+            .zbridge
+            .enabled
+            .then(|| scenario.zbridge.channel(scenario.topology.routing != Routing::Random)),
         tunnel: scenario.overlay.tcp.then(|| tunnel(scenario)),
         encapsulation: if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() as u16 } else { 0 },
     });
@@ -119,43 +135,46 @@ fn server_config(
             WhenFull::Drop => NodeWhenFull::Drop,
         },
         virtual_network,
+        lossy_vnics: scenario.server.lossy_vnic.map(|priority| LossyVnics {
+            priority,
+            machines: scenario.server.vms as u8,
+            outside,
+        }),
+        access: access.clone(),
         adapter: Arc::new(adapter),
         seed: scenario.seed,
     }
 }
 
-fn credits(z: &ZCredit, lossless: PrioritySet) -> CreditConfig {
-    CreditConfig {
-        reception: ReceptionConfig { queue: z.rx_queue, batch: z.batch, ..ReceptionConfig::default() },
-        transmission: TransmissionConfig { batch: z.batch, ..TransmissionConfig::default() },
-        waiting: z.tx_queue,
-        // One slow destination takes no more than a quarter of what all may have.
-        waiting_each: z.tx_queue.div_ceil(4),
-        // A simulated machine forgets nobody.
-        destinations: usize::MAX,
-        first_channel: 1,
-        // They are of a class that is held back, where there is one.
-        priority: lossless.iter().next().unwrap_or(0),
-    }
+/// Who may talk to whom.
+fn access(scenario: &Scenario, outside: HostId) -> Access {
+    let machine = |host: u32, vm: u32| Address::new(host, vm as u8);
+    let party = |party: Party| match party {
+        Party::Tenant(number) => policy::Party::Tenant(number),
+        Party::Machine(host, vm) => policy::Party::Machine(machine(host, vm)),
+        Party::Outside => policy::Party::Outside,
+    };
+    let numbered = (0..).zip(&scenario.policy.tenant);
+    let tenants =
+        numbered.flat_map(|(n, tenant)| tenant.machines.iter().map(move |&(host, vm)| (machine(host, vm), n)));
+    let rules =
+        scenario.policy.rule.iter().map(|rule| policy::Rule { between: rule.between.map(party), allow: rule.allow });
+    Access { policy: policy::Policy::new(tenants.collect(), rules.collect()), outside }
+}
+
+/// The class of what hypervisors say to each other: one that is held back, where there is one, and never that of lossy vNICs.
+fn first_class(scenario: &Scenario) -> Priority {
+    let lossy = scenario.server.lossy_vnic.map_or(PrioritySet::NONE, |p| PrioritySet(1 << p));
+    let others = PrioritySet(!lossy.0);
+    lossless(scenario).iter().next().or_else(|| others.iter().next()).unwrap_or(0)
 }
 
 fn tunnel(scenario: &Scenario) -> TunnelConfig {
     let mtu = scenario.framing.mtu.as_bytes() as u16;
     TunnelConfig {
         tcp: tcp_config(scenario, mtu),
-        priority: lossless(scenario).iter().next().unwrap_or(0),
+        priority: first_class(scenario),
         max_frame: u32::from(framing(scenario).frame_len(mtu)),
-    }
-}
-
-fn channel(scenario: &Scenario) -> ChannelConfig {
-    let z = &scenario.zbridge;
-    ChannelConfig {
-        buffer: z.buffer,
-        period: z.period,
-        timeout: z.timeout,
-        // All of a pair's frames take one way unless each is given its own.
-        single_path: scenario.topology.routing != Routing::Random,
     }
 }
 

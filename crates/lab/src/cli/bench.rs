@@ -1,6 +1,7 @@
 //! `bench`: how fast the simulator and the switch are.
 
 use super::failure::Failure;
+use super::faults::FaultsArgs;
 use super::files::Scratch;
 use super::overload::{OverloadArgs, SweepArgs};
 use super::table::{Table, count, short};
@@ -8,7 +9,7 @@ use super::{Global, interrupt, output};
 use crate::bench::ft::{self, FatTree};
 use crate::bench::local;
 use crate::bench::ports::{self, Ports};
-use crate::bench::sockets::{self, Class, Guest, Sockets};
+use crate::bench::sockets::{self, Guest, Hypervisor, NAP_FRAMES, Pair, Placement, Ratio, Sockets, Spread};
 use crate::bench::tcp::{self, Tcp};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,8 +36,11 @@ enum What {
     Overload(OverloadArgs),
     /// TCP between two tenants, with segmentation offload and without
     Tcp(TcpArgs),
-    /// A long transfer between two machines of a switch over kernel TCP and over light sockets: throughput and processor time
+    /// A long transfer between two machines, of one server and of two, by what its programs use and what is between servers: throughput
+    /// and processor time
     Sockets(SocketsArgs),
+    /// zFabric under faults of every kind, by seed: what was done to it, and whether a rule was broken
+    Faults(FaultsArgs),
     /// `overload` at rates that rise step by step: how much is received, and lost, over which switch
     LossSweep(SweepArgs),
     /// What a guest is told to do
@@ -67,6 +71,21 @@ struct SocketsArgs {
     /// Turns in which each pair is measured
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     turns: u32,
+    /// How long the receiver sleeps after every 100 frames; several with commas between are measured one by one
+    #[arg(long, value_name = "US", value_delimiter = ',', default_value = "0",
+          value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    delay: Vec<u64>,
+    /// Only machines that are so placed; commas between several
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Placement::Servers, Placement::Hairpin])]
+    placement: Vec<Placement>,
+    /// Only programs that use this; commas between several
+    #[arg(long, value_enum, value_delimiter = ',',
+          default_values_t = [Guest::Tcp, Guest::TcpOffload, Guest::Tcplight, Guest::Udp])]
+    guest: Vec<Guest>,
+    /// Only over this; commas between several
+    #[arg(long, value_enum, value_delimiter = ',',
+          default_values_t = [Hypervisor::Lossy, Hypervisor::Pfc, Hypervisor::Tcp, Hypervisor::Zfabric])]
+    hypervisor: Vec<Hypervisor>,
     #[command(flatten)]
     time: Seconds,
 }
@@ -171,6 +190,7 @@ impl Bench {
             What::Tcp(tcp) => tcp.main(global),
             What::Sockets(sockets) => sockets.main(global),
             What::LossSweep(sweep) => sweep.main(global),
+            What::Faults(faults) => faults.main(global),
             What::Tenant(tenant) => tenant.main(),
             What::Latency(time) => local(local::latency(time.get(), interrupt::flag()), global),
             What::Idle(idle) => local(local::idle(idle.ports.into(), idle.time.get()), global),
@@ -268,36 +288,32 @@ impl TcpArgs {
 
 impl SocketsArgs {
     fn main(self, global: Global) -> Result<(), Failure> {
-        let what = Sockets { time: self.time.get(), turns: self.turns, streams: self.streams };
+        let scratch = Scratch::new()?;
+        let what = Sockets {
+            time: self.time.get(),
+            turns: self.turns,
+            streams: self.streams,
+            delays: self.delay.iter().map(|&us| Duration::from_micros(us)).collect(),
+            placements: self.placement,
+            guests: self.guest,
+            hypervisors: self.hypervisor,
+            scratch: scratch.path().to_owned(),
+        };
         let f = sockets::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
+        if f.pairs.is_empty() {
+            return Err(Failure::Input("TCPlight has nothing against loss: it does not go over lossy switches".into()));
+        }
         if global.json {
             output::json(&f);
         } else {
-            let mut t =
-                Table::new(2, ["programs", "switch", "Gb/s", "CPU s/GB", "all cores s/GB", "sent again", "lost"]);
-            for pair in &f.pairs {
-                let guest = match pair.guest {
-                    Guest::Tcp => "TCP",
-                    Guest::TcpOffload => "TCP, offloads",
-                    Guest::Tcplight => "TCPlight",
-                };
-                let switch = match pair.switch {
-                    Class::Lossy => "lossy",
-                    Class::Lossless => "lossless",
-                };
-                let [gbps, cpu, machine] =
-                    [pair.gbps, pair.cpu_s_per_gb, pair.machine_s_per_gb].map(|figure| format!("{figure:.2}"));
-                t.row([guest, switch, &gbps, &cpu, &machine, &count(pair.resent), &count(pair.lost)]);
-            }
-            output::print(&t.text());
-            for (over, i) in [("TCP", 0), ("TCP, offloads", 1)] {
-                output::print(&format!(
-                    "TCPlight over {over}, lossy: {:.2} times the throughput, {:.2} times less CPU\n",
-                    f.throughput_ratio[i], f.cpu_ratio[i]
-                ));
+            for &delay in &self.delay {
+                for &placement in &what.placements {
+                    let pairs = f.pairs.iter().filter(|p| p.placement == placement && p.delay_us == delay);
+                    output::print(&place(placement, delay, pairs));
+                }
             }
         }
-        let lossless = f.pairs.iter().filter(|pair| pair.switch == Class::Lossless);
+        let lossless = f.pairs.iter().filter(|pair| pair.hypervisor != Hypervisor::Lossy);
         if lossless.map(|pair| pair.lost).sum::<u64>() > 0 {
             return Err(Failure::Failed("frames were lost in a lossless class".into()));
         }
@@ -305,6 +321,66 @@ impl SocketsArgs {
             return Err(Failure::Interrupted("the figures are of the part that was run".into()));
         }
         Ok(())
+    }
+}
+
+/// The pairs of one place and one delay.
+fn place<'a>(placement: Placement, delay: u64, pairs: impl Iterator<Item = &'a Pair>) -> String {
+    let titles = [
+        match placement {
+            Placement::Servers => "between two servers",
+            Placement::Hairpin => "within one server",
+        },
+        "Gb/s",
+        "(min max)",
+        "CPU s/GB",
+        "(min max)",
+        "switches",
+        "all cores",
+        "resent",
+        "lost",
+        "TCP x",
+        "less CPU",
+        "offloads x",
+        "less CPU",
+    ];
+    let mut t = Table::new(1, titles);
+    let range = |s: Spread| format!("{:.2} {:.2}", s.min, s.max);
+    let median = |s: Spread| format!("{:.2}", s.median);
+    let ratio = |r: Option<Ratio>| r.map_or([String::new(), String::new()], |r| [r.throughput, r.less_cpu].map(median));
+    for pair in pairs {
+        let guest = match pair.guest {
+            Guest::Tcp => "TCP",
+            Guest::TcpOffload => "TCP, offloads",
+            Guest::Tcplight => "TCPlight",
+            Guest::Udp => "UDP",
+        };
+        let hypervisor = match pair.hypervisor {
+            Hypervisor::Lossy => "Lossy",
+            Hypervisor::Pfc => "PFC",
+            Hypervisor::Tcp => "TCP",
+            Hypervisor::Zfabric => "zFabric",
+        };
+        let (tcp, offload) = (ratio(pair.over_tcp), ratio(pair.over_tcp_offload));
+        t.row([
+            &format!("{guest} + {hypervisor}"),
+            &median(pair.gbps),
+            &range(pair.gbps),
+            &median(pair.cpu_s_per_gb),
+            &range(pair.cpu_s_per_gb),
+            &median(pair.switch_s_per_gb),
+            &median(pair.machine_s_per_gb),
+            &count(pair.resent),
+            &count(pair.lost),
+            &tcp[0],
+            &tcp[1],
+            &offload[0],
+            &offload[1],
+        ]);
+    }
+    match delay {
+        0 => t.text(),
+        _ => format!("the receiver sleeps {delay} us after every {NAP_FRAMES} frames\n{}", t.text()),
     }
 }
 

@@ -11,6 +11,7 @@ mod demo;
 mod diff;
 mod doctor;
 mod failure;
+mod faults;
 mod figures;
 mod files;
 mod interrupt;

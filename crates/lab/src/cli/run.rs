@@ -25,7 +25,7 @@ pub(super) struct Run {
     /// Where it is run: simulated, or between real sockets on this machine, as root (`sluicenet testbed pa|flows` for all variants)
     #[arg(long, value_enum, default_value_t = World::Simulated)]
     world: World,
-    /// Threads; the result is the same on any number of them
+    /// Threads of the simulator; the result is the same on any number of them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
     /// Replace a result that is in DIR
@@ -63,6 +63,11 @@ impl Run {
             if self.output.is_some() {
                 return Err(Failure::Input(
                     "-o: records are the simulator's; a testbed's figures are printed, --json has all of them".into(),
+                ));
+            }
+            if self.threads != 1 {
+                return Err(Failure::Input(
+                    "--threads: it is the simulator's; on a testbed each program has the threads that it needs".into(),
                 ));
             }
             return super::testbed::run_base(&self.file, &loaded, global);

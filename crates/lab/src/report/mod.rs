@@ -4,6 +4,7 @@
 //! flows; a section without data is left out. Every number is computed here from the records, none is passed in.
 
 mod charts;
+pub mod courses;
 pub(crate) mod explain;
 mod findings;
 pub(crate) mod format;

@@ -166,6 +166,7 @@ fn flows_without_an_end_have_rates_and_no_times() {
         dst_vm: 0,
         transport: "<udp>".into(),
         mbps,
+        course_mbps: Vec::new(),
     };
     let runs = [("false", 94.4), ("true", 8987.7)].map(|(credits, victim)| {
         let mut input = incast();
@@ -178,6 +179,7 @@ fn flows_without_an_end_have_rates_and_no_times() {
             min_mbps: 94.4,
             max_mbps: victim,
             jain: 0.5,
+            interval_ms: None,
             each: (0..20).map(|i| stream(i, if i == 0 { victim } else { 96.9 })).collect(),
         };
         input

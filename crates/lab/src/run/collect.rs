@@ -1,7 +1,7 @@
 //! From what happened to rows: the same rows in the same order whatever the number of threads.
 
 use super::capture::Capture;
-use super::streams::{Mark, Streams};
+use super::streams::{Course, Mark, Streams};
 use super::{FlowTotals, ZBridgeTotals};
 use crate::build::{Ideal, Plan};
 use crate::records::{
@@ -45,7 +45,7 @@ pub fn received_max(engine: &Engine<HostApps>) -> Option<u32> {
 /// What zBridge did on all servers, where there is one.
 pub fn zbridge(engine: &Engine<HostApps>) -> Option<ZBridgeTotals> {
     let counters = servers(engine).filter_map(|(_, s)| Some(s.core().zbridge()?.counters()));
-    counters.map(ZBridgeTotals::from).reduce(|a, b| a + b)
+    counters.reduce(|a, b| a + b).map(ZBridgeTotals::from)
 }
 
 /// Drops of switches and of servers.
@@ -169,6 +169,7 @@ pub struct Collector {
     warmup: Instant,
     /// Where flows without an end stood when the warm-up was over.
     mark: Option<Mark>,
+    course: Option<Course>,
     sums: HashMap<u64, QuerySums>,
     /// Queries that ended in the epoch before: the last of their flows is known one lookahead later.
     ended: Vec<QueryRecord>,
@@ -201,6 +202,7 @@ impl Collector {
             fct_ps: Vec::new(),
             warmup: Instant(s.warmup.as_ps()),
             mark: None,
+            course: Course::of(s),
             sums: HashMap::new(),
             ended: Vec::new(),
             queries: Vec::new(),
@@ -234,6 +236,9 @@ impl Collector {
         self.write_queries(ended)?;
         if self.mark.is_none() && self.warmup > Instant::ZERO && self.now >= self.warmup {
             self.mark = Some(Mark::new(self.now, &open_flows(engine, self.now)));
+        }
+        if let Some(course) = self.course.as_mut().filter(|course| course.is_due(self.now)) {
+            course.take(self.now, &open_flows(engine, self.now));
         }
         let pauses: Vec<PauseRow> = epoch.pauses.iter().filter_map(|(n, p)| self.pause(*n, p)).collect();
         self.capture.write(epoch.captured, epoch.now)?;
@@ -297,7 +302,7 @@ impl Collector {
 
     fn flow_row(&self, f: &FlowRecord) -> FlowRow {
         let bytes = Some(f.bytes).filter(|&b| b < ENDLESS);
-        let ideal = bytes.map(|b| self.ideal.time(f.src.host(), f.dst.host(), b, f.transport));
+        let ideal = bytes.map(|b| self.ideal.of_priority(f.priority).time(f.src.host(), f.dst.host(), b, f.transport));
         let fct = f.end.map(|end| end.since(f.start));
         FlowRow {
             flow_id: f.id,
@@ -417,7 +422,10 @@ impl Collector {
         let last = last_news(&mut engine, now);
         self.write_flows(&last)?;
         let open = open_flows(&engine, now);
-        let streams = Streams::of(&open, self.mark.as_ref(), now);
+        if let Some(course) = &mut self.course {
+            course.finish(now, &open);
+        }
+        let streams = Streams::of(&open, self.mark.as_ref(), self.course.as_ref(), now);
         self.write_flows(&open)?;
         self.write_queries(ended)?;
         let mut unfinished: Vec<QueryRow> = servers(&engine)

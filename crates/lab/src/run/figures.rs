@@ -58,19 +58,6 @@ impl From<ChannelCounters> for ZBridgeTotals {
     }
 }
 
-impl core::ops::Add for ZBridgeTotals {
-    type Output = ZBridgeTotals;
-    fn add(self, other: ZBridgeTotals) -> ZBridgeTotals {
-        ZBridgeTotals {
-            sent: self.sent + other.sent,
-            resent: self.resent + other.resent,
-            delivered: self.delivered + other.delivered,
-            duplicates: self.duplicates + other.duplicates,
-            timeouts: self.timeouts + other.timeouts,
-        }
-    }
-}
-
 /// Microseconds of picoseconds, to a whole picosecond: what lies below is the arithmetic's and no measurement.
 pub fn us(ps: f64) -> f64 {
     ps.round() / 1e6

@@ -24,7 +24,7 @@ use sluicenet_sim::audit::{self, Totals};
 use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-pub use streams::{Stream, Streams};
+pub use streams::{INTERVALS, Stream, Streams, mbps};
 pub use sweep::{Configuration, FlowsBeside, SweepRun, SweepSummary, configurations};
 
 /// Picoseconds of a second.

@@ -85,8 +85,10 @@ pub(super) const RESEQUENCING_TIMEOUT: Duration = Duration::from_ms(1);
 pub(super) fn server(set: ParameterSet) -> Server {
     match set {
         // Slide 19: an HLA, an MLA, a worker and a background machine on each.
-        ParameterSet::Crisan2014Ch3 => Server { vms: 4, virtual_network: true },
-        ParameterSet::Crisan2014Ch2 | ParameterSet::Plain => Server { vms: 1, virtual_network: false },
+        ParameterSet::Crisan2014Ch3 => Server { vms: 4, virtual_network: true, lossy_vnic: None },
+        ParameterSet::Crisan2014Ch2 | ParameterSet::Plain => {
+            Server { vms: 1, virtual_network: false, lossy_vnic: None }
+        }
     }
 }
 

@@ -11,19 +11,27 @@ use sluicenet_proto::time::Duration;
 /// Shorter, and senders do nothing but ask.
 const ZBRIDGE_TIMEOUT_MIN: Duration = Duration::from_us(1);
 
+/// What can be done about hosts outside.
+const OUTSIDE: &str = "set topology.external_hosts = 0, or give machines a second vNIC for them by server.lossy_vnic";
+
 /// `[zcredit]`; `fixed` is what `hypervisor` says of it.
-pub(super) fn zcredit(s: &Section<'_>, fixed: Option<bool>, server: &Server, counts: Counts) -> Result<ZCredit> {
+pub(super) fn zcredit(
+    s: &Section<'_>,
+    fixed: Option<bool>,
+    (server, policy): (&Server, &Policy),
+    counts: Counts,
+) -> Result<ZCredit> {
     let enabled = of_stack(s, fixed)?.unwrap_or(defaults::zcredit().enabled);
-    let z = ZCredit { enabled, weight: weights(s, server, counts)?, ..credit_numbers(s)? };
+    let z = ZCredit { enabled, weight: weights(s, (server, policy), counts)?, ..credit_numbers(s)? };
     if z.enabled && !server.virtual_network {
         return Err(s
             .error("enabled", "credits are between virtual machines, and there is no virtual network")
             .hint("set server.virtual_network = true"));
     }
-    if z.enabled && counts.external > 0 {
+    if z.enabled && counts.external > 0 && server.lossy_vnic.is_none() {
         let message =
             format!("{} hosts are external: they have no hypervisor, and nobody there grants", counts.external);
-        return Err(s.error("enabled", message).hint("set topology.external_hosts = 0"));
+        return Err(s.error("enabled", message).hint(OUTSIDE));
     }
     Ok(z)
 }
@@ -50,10 +58,10 @@ pub(super) fn zbridge(s: &Section<'_>, fixed: Option<bool>, server: &Server, cou
             .error("enabled", "zBridge stands between virtual switches, and there is no virtual network")
             .hint("set server.virtual_network = true"));
     }
-    if z.enabled && counts.external > 0 {
+    if z.enabled && counts.external > 0 && server.lossy_vnic.is_none() {
         let message =
             format!("{} hosts are external: they have no hypervisor, and nobody there answers", counts.external);
-        return Err(s.error("enabled", message).hint("set topology.external_hosts = 0"));
+        return Err(s.error("enabled", message).hint(OUTSIDE));
     }
     Ok(z)
 }
@@ -77,16 +85,29 @@ pub(crate) fn channel_numbers(s: &Section<'_>) -> Result<ZBridge> {
 }
 
 /// `[[zcredit.weight]]`.
-fn weights(s: &Section<'_>, server: &Server, counts: Counts) -> Result<Vec<Weight>> {
+fn weights(s: &Section<'_>, (server, policy): (&Server, &Policy), counts: Counts) -> Result<Vec<Weight>> {
     let mut weights: Vec<Weight> = Vec::new();
+    let mut named = std::collections::BTreeSet::new();
     for (table, span) in s.tables("weight")? {
         let t = Section::new(s.doc, &keys::WEIGHT, table, Some(span))?;
-        let (host, vm) = machine(&t, server, counts)?;
-        if weights.iter().any(|w| (w.host, w.vm) == (host, vm)) {
-            return Err(t.error("host", "this machine stands here twice"));
-        }
         let weight = t.count_u32("weight", 1..=1 << 16)?.ok_or_else(|| t.missing("weight"))?;
-        weights.push(Weight { host, vm, weight });
+        let machines = match t.text("tenant")? {
+            None => vec![machine(&t, server, counts)?],
+            Some(_) if t.has("host") || t.has("vm") => {
+                return Err(t.error("tenant", "a tenant is all of its machines: `host` and `vm` say which alone"));
+            }
+            Some(name) => match policy.tenant.iter().find(|tenant| tenant.name == name) {
+                Some(tenant) => tenant.machines.clone(),
+                None => return Err(t.error("tenant", "no [[policy.tenant]] has this name")),
+            },
+        };
+        for (host, vm) in machines {
+            if !named.insert((host, vm)) {
+                let message = format!("machine {vm} of host {host} stands here twice");
+                return Err(t.error_at(&["host", "tenant"], message));
+            }
+            weights.push(Weight { host, vm, weight });
+        }
     }
     Ok(weights)
 }
@@ -96,7 +117,7 @@ pub(super) fn tunnel(
     s: &Section<'_>,
     overlay: Overlay,
     fixed: Option<bool>,
-    (zbridge, counts): (&ZBridge, Counts),
+    (zbridge, server, counts): (&ZBridge, &Server, Counts),
 ) -> Result<Overlay> {
     let given = s.choice("transport", &[("udp", false), ("tcp", true)])?;
     if let (Some(given), Some(fixed)) = (given, fixed)
@@ -117,9 +138,9 @@ pub(super) fn tunnel(
             .error("transport", "TCP between servers sends again what is lost, and so does zBridge")
             .hint("set zbridge.enabled = false"));
     }
-    if tcp && counts.external > 0 {
+    if tcp && counts.external > 0 && server.lossy_vnic.is_none() {
         let message = format!("{} hosts are external: they have no hypervisor, and no tunnel", counts.external);
-        return Err(s.error("transport", message).hint("set topology.external_hosts = 0"));
+        return Err(s.error("transport", message).hint(OUTSIDE));
     }
     Ok(Overlay { tcp, ..overlay })
 }

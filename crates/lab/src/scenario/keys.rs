@@ -1,5 +1,6 @@
 //! Every key a scenario may hold: the one table that readers, hints and the JSON schema share.
 
+use super::model::Transport;
 use Kind::*;
 
 /// What a key's value is.
@@ -63,8 +64,11 @@ pub(crate) const PLANNED_MAX: u64 = 1 << 22;
 /// Queries of an aggregator in two tiers: 32 bits of their number count them.
 pub(crate) const QUERIES_MAX: u64 = u32::MAX as u64;
 const PRIORITY: Key = k("priority", Count(0, 7), "the frames' priority, 0 to 7; 0 where absent");
-const TRANSPORT: Key = k("transport", Choice(&["tcp", "udp", "tcplight"]), "what carries the flows; tcp where absent");
-const STREAMS: Key = k("transport", Choice(&["tcp", "tcplight"]), "what carries the messages; tcp where absent");
+const TCP_NAME: &str = Transport::Tcp.name();
+const LIGHT_NAME: &str = Transport::TcpLight.name();
+const TRANSPORT: Key =
+    k("transport", Choice(&[TCP_NAME, Transport::Udp.name(), LIGHT_NAME]), "what carries the flows; tcp where absent");
+const STREAMS: Key = k("transport", Choice(&[TCP_NAME, LIGHT_NAME]), "what carries the messages; tcp where absent");
 const START: Key = k("start", Duration, "when the first flow starts; 0 where absent");
 const CHASSIS: Key = k("chassis", Count(1, 8), "the level whose subtrees are chassis; 1 where absent");
 const UDP_RATE: Key = k("rate", Rate, "at which rate datagrams are offered; as fast as they leave where absent");
@@ -85,6 +89,7 @@ pub(crate) static ROOT: Spec = Spec {
         k("vswitch", Table(&VSWITCH), VSWITCH.doc),
         k("zcredit", Table(&ZCREDIT), ZCREDIT.doc),
         k("zbridge", Table(&ZBRIDGE), ZBRIDGE.doc),
+        k("policy", Table(&POLICY), POLICY.doc),
         k("overlay", Table(&OVERLAY), OVERLAY.doc),
         k("framing", Table(&FRAMING), FRAMING.doc),
         k("tcp", Table(&TCP), TCP.doc),
@@ -180,7 +185,7 @@ pub(crate) static PFC: Spec = Spec {
     doc: "priority flow control (802.1Qbb) on every physical link",
     keys: &[
         k("enabled", Bool, "whether the physical network is lossless"),
-        k("lossless", Counts, "the lossless priorities; all where absent"),
+        k("lossless", Counts, "the lossless priorities; all but server.lossy_vnic where absent"),
         k("xoff", Size, "pause when an input's occupancy reaches this"),
         k("xon", Size, "resume when it is back at this"),
         k("headroom", OrWord(&Size, &["auto"]), "room above xoff for what still arrives; auto: by the link"),
@@ -209,6 +214,11 @@ pub(crate) static SERVER: Spec = Spec {
     keys: &[
         k("vms", Count(1, 63), "virtual machines on each"),
         k("virtual_network", Bool, "whether a virtual switch stands between them and the adapter"),
+        k(
+            "lossy_vnic",
+            Count(0, 7),
+            "the priority of a second vNIC of each machine, over a lossy stack; machines have one vNIC where absent",
+        ),
     ],
 };
 
@@ -253,9 +263,39 @@ pub(crate) static WEIGHT: Spec = Spec {
     name: "weight",
     doc: "a machine's share of what a receiver grants",
     keys: &[
+        k("tenant", Text, "a tenant, each of whose machines is meant, in place of host and vm"),
         k("host", Count(0, HOST_MAX), "its server"),
         k("vm", Count(0, 62), "its number there; 0 where absent"),
         k("weight", Count(1, 1 << 16), "the length of its turns, in those of a machine that is not named"),
+    ],
+};
+
+pub(crate) static POLICY: Spec = Spec {
+    name: "policy",
+    doc: "which machines may talk to each other",
+    keys: &[
+        k("tenant", Tables(&[&TENANT]), "whose machines are whose"),
+        k("rule", Tables(&[&RULE]), "what holds between two of them; the first that names both ends decides"),
+    ],
+};
+
+pub(crate) static TENANT: Spec = Spec {
+    name: "tenant",
+    doc: "the machines of a tenant",
+    keys: &[
+        k("name", Text, "what it is called"),
+        k("hosts", Hosts, "servers with machines of it: a count (the first hosts) or a list; all where absent"),
+        k("vms", Counts, "the numbers of these machines on each of them; all where absent"),
+    ],
+};
+
+pub(crate) static RULE: Spec = Spec {
+    name: "rule",
+    doc: "what holds between two parties, in both directions",
+    keys: &[
+        k("party", Text, "a tenant's name, a machine as \"host 3 vm 1\", or outside: the hosts outside"),
+        k("peer", Text, "the other one"),
+        k("allow", Bool, "whether they may talk"),
     ],
 };
 

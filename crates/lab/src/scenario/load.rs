@@ -15,7 +15,7 @@ use super::sweep::{self, Variant};
 use super::tree::Document;
 use super::units::Bytes;
 use super::workloads::World;
-use super::{hypervisors, keys, sections, topology, workloads};
+use super::{hypervisors, keys, policy, sections, topology, workloads};
 
 /// The largest scenario file read: larger ones are refused before reading.
 pub const SCENARIO_BYTES_MAX: u64 = 16 << 20;
@@ -175,7 +175,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     if duration.is_some_and(|d| warmup >= d) {
         return Err(s.error("warmup", "the warm-up is not shorter than the run: nothing would count"));
     }
-    let server = sections::server(&root.section("server", &keys::SERVER)?, set)?;
+    let s_server = root.section("server", &keys::SERVER)?;
+    let server = sections::server(&s_server, set)?;
     if flow_control.is_some_and(FlowControl::virtual_lossless) && !server.virtual_network {
         return Err(s
             .error_at(&["flow_control", "hypervisor"], "it says a lossless virtual network, and there is none")
@@ -210,14 +211,21 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     }
     let smallest = of_file.iter().map(|b| b.map_or(switch.buffer, |b| b.1)).min().unwrap_or(switch.buffer);
     let physical = flow_control.map(FlowControl::physical_lossless);
-    let pfc = sections::pfc(&root.section("pfc", &keys::PFC)?, set, physical, smallest)?;
+    let pfc = sections::pfc(&root.section("pfc", &keys::PFC)?, set, physical, (smallest, &server))?;
     let s_vswitch = root.section("vswitch", &keys::VSWITCH)?;
     let vswitch = sections::vswitch(&s_vswitch, flow_control.map(FlowControl::virtual_lossless), &server, counts)?;
-    let zcredit = hypervisors::zcredit(&root.section("zcredit", &keys::ZCREDIT)?, zfabric, &server, counts)?;
+    if server.lossy_vnic.is_some() && !vswitch.lossless {
+        return Err(s_server
+            .error("lossy_vnic", "the virtual switches are lossy, so that both vNICs of a machine would be")
+            .hint("set scenario.flow_control = \"ZZ\", or scenario.hypervisor"));
+    }
+    let policy = policy::policy(&root.section("policy", &keys::POLICY)?, &server, counts)?;
+    let s_zcredit = root.section("zcredit", &keys::ZCREDIT)?;
+    let zcredit = hypervisors::zcredit(&s_zcredit, zfabric, (&server, &policy), counts)?;
     let s_overlay = root.section("overlay", &keys::OVERLAY)?;
     let tunnel = hypervisor.map(|stack| stack == Hypervisor::Tcp);
     let overlay = sections::overlay(&s_overlay, (server.virtual_network, &zbridge), (&s_framing, &framing))?;
-    let overlay = hypervisors::tunnel(&s_overlay, overlay, tunnel, (&zbridge, counts))?;
+    let overlay = hypervisors::tunnel(&s_overlay, overlay, tunnel, (&zbridge, &server, counts))?;
     let losses = Losses::of(&server, &vswitch, &pfc, &adapter, &topology, zbridge.enabled || overlay.tcp);
     let world = World { topology: &topology, counts, server: &server, duration, losses };
     let tables = root.tables("workload")?;
@@ -257,6 +265,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         vswitch,
         zcredit,
         zbridge,
+        policy,
         overlay,
         framing,
         workloads,

@@ -10,6 +10,8 @@ pub(super) struct Losses {
     any: Option<(&'static str, &'static str)>,
     /// Priorities whose frames are dropped where there is no room.
     lossy: u8,
+    /// The priority of the lossy vNICs, a bit.
+    lossy_vnic: u8,
 }
 
 impl Losses {
@@ -27,13 +29,14 @@ impl Losses {
             Shape::Hpcc { file } => file.content.links.iter().any(|link| link.packet_error_rate > 0.0),
             _ => rates.into_iter().any(|rate| rate > 0.0),
         };
+        let lossy_vnic = server.lossy_vnic.map_or(0, |p| 1 << p);
         let any = if server.virtual_network && !vswitch.lossless {
             Some(("virtual switches drop frames", "set vswitch.lossless = true"))
         } else if !server.virtual_network && adapter.when_full == WhenFull::Drop {
             Some(("adapters drop frames", "set adapter.when_full = \"stop\""))
         } else if repaired {
             // What is lost or out of order between servers is put right there.
-            return Losses { any: None, lossy: 0 };
+            return Losses { any: None, lossy: 0, lossy_vnic };
         } else if damages {
             Some(("links damage frames", "set bit_error_rate = 0, or zbridge.enabled = true"))
         } else if topology.routing == Routing::Random {
@@ -41,7 +44,7 @@ impl Losses {
         } else {
             None
         };
-        Losses { any, lossy: if pfc.enabled { !pfc.lossless } else { u8::MAX } }
+        Losses { any, lossy: if pfc.enabled { !pfc.lossless } else { u8::MAX }, lossy_vnic }
     }
 
     /// Refuses a workload of these priorities, a bit each.
@@ -49,6 +52,12 @@ impl Losses {
         let lossy = || {
             ("switches drop frames of its priority", "set scenario.flow_control = \"ZZ\", or zbridge.enabled = true")
         };
+        if self.lossy_vnic & priorities != 0 {
+            let message = "TCPlight sends nothing again, and frames of this priority go by the lossy vNICs";
+            return Err(s
+                .error_at(&["transport", "priority"], message)
+                .hint("give it another priority, or use transport = \"tcp\""));
+        }
         let Some((what, hint)) = self.any.or_else(|| (self.lossy & priorities != 0).then(lossy)) else { return Ok(()) };
         let message = format!("TCPlight sends nothing again and puts nothing in order, and here {what}");
         Err(s.error("transport", message).hint(format!("{hint}, or use transport = \"tcp\"")))

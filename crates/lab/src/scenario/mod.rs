@@ -9,7 +9,7 @@
 //! | `tree`, `section`, `places` | where every value was written |
 //! | `units`, `distribution` | quantities |
 //! | `defaults` | the three sets of parameters |
-//! | `topology`, `sections`, `hypervisors`, `workloads`, `losses`, `distributions` | what each section means, and what they mean together |
+//! | `topology`, `sections`, `hypervisors`, `policy`, `workloads`, `losses`, `distributions` | what each section means, and what they mean together |
 //! | `load`, `files`, `sweep` | files, overrides, variants |
 
 mod defaults;
@@ -23,10 +23,10 @@ mod load;
 mod losses;
 mod model;
 mod places;
+mod policy;
 pub(crate) mod schema;
 pub(crate) mod section;
 mod sections;
-pub(crate) use hypervisors::{channel_numbers, credit_numbers};
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -38,6 +38,7 @@ mod workloads;
 pub use distribution::Distribution;
 pub use error::{Diagnostic, Error, Result, Warning};
 pub use files::Input;
+pub(crate) use hypervisors::{channel_numbers, credit_numbers};
 pub use load::{Loaded, SCENARIO_BYTES_MAX};
 pub use model::*;
 pub use places::Places;

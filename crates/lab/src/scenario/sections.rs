@@ -12,6 +12,8 @@ use sluicenet_proto::time::Duration;
 /// How long samples wait in memory, and how many may.
 const EPOCH: Duration = Duration::from_us(500);
 const SAMPLES_MAX: u64 = 1 << 22;
+/// Machines of a server with two vNICs each: as many ports and two uplinks are what a virtual switch has.
+const VMS_OF_TWO: u32 = 31;
 /// Bytes the smallest and the largest IP packet may have.
 const MTU_RANGE: core::ops::RangeInclusive<u64> = 128..=65_535;
 
@@ -28,15 +30,26 @@ pub(super) fn switch(s: &Section<'_>, set: ParameterSet) -> Result<Switch> {
 }
 
 /// `[pfc]`; `fixed` is what `flow_control` says of the physical network.
-pub(super) fn pfc(s: &Section<'_>, set: ParameterSet, fixed: Option<bool>, buffer: Bytes) -> Result<Pfc> {
+pub(super) fn pfc(
+    s: &Section<'_>,
+    set: ParameterSet,
+    fixed: Option<bool>,
+    (buffer, server): (Bytes, &Server),
+) -> Result<Pfc> {
     let d = defaults::pfc(set);
+    let lossy = server.lossy_vnic.map_or(0, |p| 1u8 << p);
     let deadlock = [("refuse", Deadlock::Refuse), ("warn", Deadlock::Warn), ("ignore", Deadlock::Ignore)];
     let lossless = match s.counts("lossless", 0..=7)? {
         Some(list) if list.is_empty() => {
             return Err(s.error("lossless", "no priority is lossless").hint("write enabled = false instead"));
         }
+        Some(list) if list.iter().any(|p| lossy >> p & 1 != 0) => {
+            return Err(s
+                .error("lossless", "the priority of the lossy vNICs (server.lossy_vnic) is in this list")
+                .hint("take it out, or give those vNICs another"));
+        }
         Some(list) => list.iter().fold(0u8, |mask, p| mask | 1 << p),
-        None => d.lossless,
+        None => d.lossless & !lossy,
     };
     let headroom = match s.get("headroom") {
         Some(Node { value: Value::Text(t), .. }) if t == "auto" => None,
@@ -112,10 +125,24 @@ pub(super) fn adapter(
 
 pub(super) fn server(s: &Section<'_>, set: ParameterSet) -> Result<Server> {
     let d = defaults::server(set);
-    Ok(Server {
+    let server = Server {
         vms: s.count_u32("vms", 1..=63)?.unwrap_or(d.vms),
         virtual_network: s.bool("virtual_network")?.unwrap_or(d.virtual_network),
-    })
+        lossy_vnic: s.count("lossy_vnic", 0..=7)?.map(|p| p as u8),
+    };
+    if server.lossy_vnic.is_none() {
+        return Ok(server);
+    }
+    if !server.virtual_network {
+        return Err(s
+            .error("lossy_vnic", "there is no virtual network, so that no machine has a vNIC")
+            .hint("set server.virtual_network = true"));
+    }
+    if server.vms > VMS_OF_TWO {
+        let message = format!("{} machines with two vNICs each are more than a virtual switch has ports", server.vms);
+        return Err(s.error_at(&["vms", "lossy_vnic"], message).expected(format!("at most {VMS_OF_TWO}")));
+    }
+    Ok(server)
 }
 
 /// `[vswitch]`; `fixed` is what `flow_control` says of the virtual network.

@@ -95,7 +95,7 @@ fn priority(s: &Section<'_>) -> Result<u8> {
 
 /// What carries the flows of a workload of these priorities, a bit each.
 fn transport(s: &Section<'_>, world: &World<'_>, priorities: u8) -> Result<Transport> {
-    let choices = [("tcp", Transport::Tcp), ("udp", Transport::Udp), ("tcplight", Transport::TcpLight)];
+    let choices = Transport::ALL.map(|t| (t.name(), t));
     let transport = s.choice("transport", &choices)?.unwrap_or(Transport::Tcp);
     if transport == Transport::TcpLight {
         world.losses.check(s, priorities)?;
@@ -123,7 +123,37 @@ fn host(s: &Section<'_>, name: &str, world: &World<'_>) -> Result<u32> {
     if n >= u64::from(endpoints) {
         return Err(s.error(name, format!("there is no host {n}: the network has {endpoints}, counted from 0")));
     }
+    reach(s, name, [n as u32], world)?;
     Ok(n as u32)
+}
+
+/// Refuses hosts outside where machines are reached from there by their second vNICs, and these frames would go by the first ones.
+fn reach(s: &Section<'_>, name: &str, hosts: impl IntoIterator<Item = u32>, world: &World<'_>) -> Result<()> {
+    reach_by(s, name, (hosts, priority(s)?), world)
+}
+
+fn reach_by(
+    s: &Section<'_>,
+    name: &str,
+    (hosts, priority): (impl IntoIterator<Item = u32>, u8),
+    world: &World<'_>,
+) -> Result<()> {
+    let Some(lossy) = world.server.lossy_vnic else { return Ok(()) };
+    if priority == lossy {
+        return Ok(());
+    }
+    let Some(outside) = hosts.into_iter().find(|&host| host >= world.counts.hosts) else { return Ok(()) };
+    let message = format!("host {outside} is external: machines talk to it by their lossy vNICs alone");
+    Err(s.error(name, message).hint(format!("set priority = {lossy}")))
+}
+
+fn named(hosts: &Hosts) -> impl Iterator<Item = u32> {
+    let list = match hosts {
+        Hosts::List(list) => list.as_slice(),
+        // A count is of the network's own.
+        Hosts::Count(_) => &[],
+    };
+    list.iter().copied()
 }
 
 fn chassis(s: &Section<'_>, world: &World<'_>) -> Result<u32> {
@@ -161,6 +191,9 @@ fn partition_aggregate(s: &Section<'_>, world: &World<'_>, files: &mut Files) ->
         Layout::Crisan2014Ch4 => Connections::Persistent,
         Layout::Crisan2014Ch2 => Connections::New,
     };
+    if layout == Layout::Crisan2014Ch2 {
+        reach(s, "layout", [world.counts.hosts], world)?;
+    }
     let (queries, warmup_queries) = queries(s, world, keys::PLANNED_MAX)?;
     let inter_arrival: Distribution<Duration> = distributions::required(s, "inter_arrival", files)?;
     if let (None, Some(duration)) = (queries, world.duration) {
@@ -252,12 +285,13 @@ fn partition_aggregate_2(s: &Section<'_>, world: &World<'_>, files: &mut Files) 
             }
         }
     }
-    let named = match &aggregators {
-        Hosts::Count(n) => *n as usize,
-        Hosts::List(list) => list.len(),
-    };
-    if named > AGGREGATORS_MAX {
-        return Err(s.error("aggregators", format!("{named} aggregators: at most {AGGREGATORS_MAX}")));
+    let count = aggregators.len();
+    if count > AGGREGATORS_MAX {
+        return Err(s.error("aggregators", format!("{count} aggregators: at most {AGGREGATORS_MAX}")));
+    }
+    if !among_vms {
+        reach(s, "aggregators", named(&aggregators), world)?;
+        reach(s, "workers", named(&workers), world)?;
     }
     let (queries, warmup_queries) = queries(s, world, keys::QUERIES_MAX)?;
     let inter_arrival: Option<Distribution<Duration>> = distributions::read(s, "inter_arrival", files)?;
@@ -306,6 +340,7 @@ fn background(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<B
 /// Hosts of which none is the one they send to.
 fn hosts_but(s: &Section<'_>, name: &str, receiver: u32, world: &World<'_>) -> Result<Hosts> {
     let senders = hosts(s, name, &world.counts)?.ok_or_else(|| s.missing(name))?;
+    reach(s, name, named(&senders), world)?;
     match &senders {
         Hosts::List(list) if list.contains(&receiver) => {
             return Err(s.error(name, format!("host {receiver} sends to itself: it is the receiver")));
@@ -406,6 +441,15 @@ fn permutation(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<
         Some(node) if matches!(&node.value, Value::Text(_)) => return Err(s.wrong(node, "0 to 7, or \"per-host\"")),
         _ => Priority::Fixed(priority(s)?),
     };
+    if let Pattern::File(file) = &pattern {
+        for pair in file.content.iter() {
+            let p = match priority {
+                Priority::Fixed(p) => p,
+                Priority::PerHost => (pair.0 % 8) as u8,
+            };
+            reach_by(s, "file", ([pair.0, pair.1], p), world)?;
+        }
+    }
     let transport = match priority {
         Priority::Fixed(p) => transport(s, world, 1 << p)?,
         Priority::PerHost => transport(s, world, u8::MAX)?,
@@ -516,6 +560,21 @@ fn flow_file(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Fl
         (None, FlowFileContent::Htsim { .. }) => 1,
         (None, FlowFileContent::Hpcc { .. }) => u8::MAX,
     };
+    let by = |own: u8| priority.unwrap_or(own);
+    match &content {
+        FlowFileContent::Hpcc { file } if !matches!(world.topology.shape, Shape::Hpcc { .. }) => {
+            for f in &file.content.flows {
+                reach_by(s, "file", ([f.src, f.dst], by(f.priority & 7)), world)?;
+            }
+        }
+        // A graph has no hosts outside.
+        FlowFileContent::Hpcc { .. } => {}
+        FlowFileContent::Htsim { file } => {
+            for c in &file.content.connections {
+                reach_by(s, "file", ([c.src, c.dst], by(0)), world)?;
+            }
+        }
+    }
     Ok(FlowFile { content, transport: transport(s, world, priorities)?, priority })
 }
 

@@ -525,6 +525,7 @@ impl Daemon {
 fn settle(engine: &mut Engine, k: usize, config: &PortConfig) -> io::Result<()> {
     engine.forget(k);
     engine.set_access(k, config.access);
+    engine.set_rate(k, config.rate);
     announce(engine, config, true);
     match config.mac {
         // Without a place in the table, others could take its address.

@@ -27,5 +27,5 @@ mod opened;
 pub mod privileges;
 mod reload;
 pub mod status;
-mod uplink;
+pub(crate) mod uplink;
 pub mod watch;

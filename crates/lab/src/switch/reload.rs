@@ -66,6 +66,7 @@ fn networks_change(old: &OverlayConfig, new: &OverlayConfig) -> Result<OverlayCh
         ("overlay.key", new.key == old.key),
         ("[zcredit]", new.credits == old.credits),
         ("[zbridge]", new.zbridge == old.zbridge),
+        ("[tcp_tunnel]", new.tcp_tunnel == old.tcp_tunnel),
     ])?;
     // Its machines are made known under its number, and others' frames are on their way to them.
     if let Some((tenant, vni)) = old.networks.iter().find(|network| !new.networks.contains(network)) {

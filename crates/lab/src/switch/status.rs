@@ -95,6 +95,9 @@ pub struct PortStatus {
     pub tenant: Option<u16>,
     /// The priority of all its frames, where given.
     pub priority: Option<u8>,
+    /// How fast the machine at it is given frames, where that is bounded, in bits a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_bps: Option<u64>,
     /// Whether the watchdog keeps everything from it.
     pub isolated: bool,
     /// Frames accepted from it; one that is flooded counts once for each port it goes to.
@@ -235,6 +238,7 @@ impl Snapshot {
             ip: access.address.map(|a| a.to_string()),
             tenant: access.domain,
             priority: access.priority,
+            rate_bps: report.rate.map(|rate| rate.as_bps()),
             isolated: report.isolated,
             accepted: report.counters.accepted,
             delivered: report.counters.delivered,

@@ -1,11 +1,11 @@
 //! The uplink of a switch, opened as its file describes it.
 
-use super::config::{Credits, OverlayConfig, PORTS_MAX, UplinkConfig};
+use super::config::{Credits, OverlayConfig, PORTS_MAX, TcpTunnel, UplinkConfig};
 use sluicenet_dataplane::controller::{ControllerLink, first_request, unguessable};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_dataplane::port::Port;
-use sluicenet_dataplane::uplink::Uplink;
+use sluicenet_dataplane::uplink::{TcpTunnelConfig, Uplink};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::uplink::Link;
 use sluicenet_node::vale::ValeConfig;
@@ -13,7 +13,7 @@ use sluicenet_node::vtep::{Vtep, VtepConfig};
 use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::overlay::tunnel::TunnelConfig;
 use sluicenet_proto::time::Duration;
-use sluicenet_proto::transport::zcredit::{ReceptionConfig, TransmissionConfig};
+use sluicenet_proto::transport::zcredit::ReceptionConfig;
 use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
 use sluicenet_wire::{vlan, zbridge};
 use std::io;
@@ -53,10 +53,17 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
             let mut uplink = Uplink::overlay(device, link, vtep, controller);
             if let Some(credits) = &overlay.credits {
                 let shown = (vale.slots / PORTS_MAX as u32).clamp(1, 16);
-                uplink.set_credits(credit_config(overlay, credits), credits.classes, shown);
+                let weights =
+                    credits.weights.iter().map(|&((tenant, mac), weight)| ((tenant, MacAddress(mac)), weight));
+                uplink.set_credits(credit_config(overlay, credits), credits.classes, shown, weights.collect());
             }
             if let Some(zbridge) = &overlay.zbridge {
                 uplink.set_zbridge(zbridge.channel, zbridge.classes, unguessable()?);
+            }
+            if let Some(tunnel) = &overlay.tcp_tunnel {
+                let tcp = tunnel.tcp(u16::try_from(mtu).unwrap_or(u16::MAX));
+                let tcp = tcp.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, format!("[tcp_tunnel]: {e}")))?;
+                uplink.set_tcp_tunnels(TcpTunnelConfig { tcp, priority: tunnel.priority }, unguessable()?);
             }
             uplink
         }
@@ -67,19 +74,22 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
 
 /// Channels of this run are later than those of any run before, unless that began in the same 64 ms.
 fn credit_config(overlay: &OverlayConfig, credits: &Credits) -> CreditConfig {
-    let usual = ReceptionConfig::default();
-    // What zBridge sends again has a credit until it is there: longer than it takes to be given up.
+    let Credits { rx_queue, tx_queue, batch, classes, .. } = *credits;
+    let usual = CreditConfig::new(rx_queue, tx_queue, batch, classes);
+    // What zBridge or TCP sends again has a credit until it is there: longer than it takes to be given up.
     let longest = overlay.zbridge.map_or(Duration::ZERO, |z| z.channel.timeout.saturating_mul(1 << 9));
-    let (reclaim_after, deadline) = (usual.reclaim_after.max(longest), usual.deadline.max(longest));
+    let longest = longest.max(overlay.tcp_tunnel.as_ref().map_or(Duration::ZERO, |_| TcpTunnel::GIVE_UP_AT_MOST));
+    let ReceptionConfig { reclaim_after, deadline, .. } = usual.reception;
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     CreditConfig {
-        reception: ReceptionConfig { queue: credits.rx_queue, batch: credits.batch, reclaim_after, deadline, ..usual },
-        transmission: TransmissionConfig { batch: credits.batch, ..TransmissionConfig::default() },
-        waiting: credits.tx_queue,
-        waiting_each: credits.tx_queue.div_ceil(4),
+        reception: ReceptionConfig {
+            reclaim_after: reclaim_after.max(longest),
+            deadline: deadline.max(longest),
+            ..usual.reception
+        },
         destinations: DESTINATIONS,
         first_channel: (since.as_millis() / 64) as u32,
-        priority: credits.classes.iter().next().unwrap_or(0),
+        ..usual
     }
 }
 

@@ -1,7 +1,7 @@
 //! The files of a testbed's programs: what `sluicenet switch` and `sluicenet controller` read.
 
 use super::{Plan, Server, Tenant};
-use crate::scenario::{FlowControl, TenantKind};
+use crate::scenario::{FlowControl, SlowVm, TenantKind};
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::controller::entropy;
 use sluicenet_proto::frame::PrioritySet;
@@ -126,12 +126,15 @@ pub struct MadeTenant {
     pub vm: u8,
     /// Its address.
     pub address: Ipv4Addr,
+    /// Whether it is a namespace or a guest, and not a port for light sockets alone.
+    pub kernel: bool,
 }
 
 impl Made {
     /// Of a plan.
     pub fn of(plan: &Plan, place: &Place) -> Made {
-        let tenant = |t: &Tenant| MadeTenant { name: t.namespace.clone(), vm: t.vm, address: t.address };
+        let tenant =
+            |t: &Tenant| MadeTenant { name: t.namespace.clone(), vm: t.vm, address: t.address, kernel: t.has_kernel() };
         let server = |s: &Server| MadeServer {
             namespace: s.namespace.clone(),
             uplink: s.uplink.into(),
@@ -188,7 +191,7 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
          [[network]]\ntenant = {TENANT}\nvni = {VNI}\n",
         host = server.host,
         control = place.control(server).display(),
-        ports = (server.tenants.len() + 1).max(2),
+        ports = (server.tenants.iter().map(Tenant::ports).sum::<usize>() + 1).max(2),
         slots = s.vswitch.slots.min(1 << 16),
         detection = plan.watchdog[0].0,
         restoration = plan.watchdog[1].0,
@@ -204,19 +207,68 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
     if s.zcredit.enabled {
         let z = &s.zcredit;
         let _ = write!(text, "[zcredit]\nrx_queue = {}\nbatch = {}\ntx_queue = {}\n", z.rx_queue, z.batch, z.tx_queue);
+        for w in &z.weight {
+            let machine =
+                plan.servers.iter().flat_map(|s| &s.tenants).find(|t| (t.host, t.vm.into()) == (w.host, w.vm));
+            // One of the scenario's machines that has no place in the testbed sends nothing either.
+            let Some(tenant) = machine else { continue };
+            // Its light sockets are at a port of their own where it has both kinds.
+            let beside = tenant.light().map(|light| light.mac).filter(|&other| other != tenant.mac);
+            for station in [tenant.mac].into_iter().chain(beside) {
+                let _ = write!(
+                    text,
+                    "[[zcredit.weight]]\ntenant = {TENANT}\nmac = \"{}\"\nweight = {}\n",
+                    mac(station),
+                    w.weight
+                );
+            }
+        }
     }
     if s.zbridge.enabled {
         let z = &s.zbridge;
         let _ =
             write!(text, "[zbridge]\nperiod = {}\nbuffer = {}\ntimeout = \"{} ps\"\n", z.period, z.buffer, z.timeout.0);
     }
+    if s.overlay.tcp {
+        let t = &s.tcp;
+        let max_buffer = if t.auto_buffer { t.max_buffer } else { t.buffer };
+        let _ = write!(
+            text,
+            "[tcp_tunnel]\ncongestion = {}\nbuffer = \"{} B\"\nmax_buffer = \"{} B\"\nrto_base = \"{} ps\"\n\
+             rto_min = \"{} ps\"\nrto_slop = \"{} ps\"\nnagle = {}\n",
+            serde_json::json!(t.congestion),
+            t.buffer.as_bytes(),
+            max_buffer.as_bytes(),
+            t.rto_base.0,
+            t.rto_min.0,
+            t.rto_slop.0,
+            t.nagle,
+        );
+    }
     for other in plan.servers.iter().filter(|o| o.host != server.host) {
         // Writing to a string cannot fail.
         let _ = write!(text, "[[server]]\naddress = \"{}\"\nmac = \"{}\"\n", other.address, mac(other.mac));
     }
+    let slow = |tenant: &Tenant| {
+        let of = |slow: &&SlowVm| slow.host == tenant.host && slow.vm == u32::from(tenant.vm);
+        s.vswitch.slow.iter().find(of).map_or(String::new(), |slow| format!("rate = \"{} b/s\"\n", slow.rate.as_bps()))
+    };
+    let port = |text: &mut String, name: &str, station: MacAddress, address: Ipv4Addr| {
+        let station = mac(station);
+        let _ =
+            write!(text, "[[port]]\nname = \"{name}\"\ntenant = {TENANT}\nmac = \"{station}\"\nip = \"{address}\"\n");
+    };
     for tenant in &server.tenants {
-        let _ = write!(text, "[[port]]\nname = \"t{}\"\ntenant = {TENANT}\n", tenant.vm);
-        let _ = write!(text, "mac = \"{}\"\nip = \"{}\"\n", mac(tenant.mac), tenant.address);
+        if let Some(light) = tenant.light() {
+            port(&mut text, &light.name, light.mac, light.address);
+            text.push_str("kind = \"shm\"\n");
+            text.push_str(&slow(tenant));
+        }
+        if !tenant.has_kernel() {
+            continue;
+        }
+        port(&mut text, &format!("t{}", tenant.vm), tenant.mac, tenant.address);
+        text.push_str(&slow(tenant));
         let _ = match plan.tenants {
             TenantKind::Namespaces => write!(
                 text,

@@ -225,7 +225,8 @@ impl Live {
 
     fn wait_for_switch(&mut self, server: &Server) -> io::Result<()> {
         let control = self.place.control(server);
-        let ports = server.tenants.len() + 1;
+        // A port in shared memory is there once a program is.
+        let ports = server.tenants.iter().filter(|t| t.has_kernel()).count() + 1;
         let is_there = |status: &Status| status.ports.iter().filter(|p| p.number.is_some()).count() == ports;
         // A port that could not be opened will not be.
         let absent = |status: &Status| status.ports.iter().any(|p| p.absent.is_some());
@@ -405,7 +406,7 @@ fn make_server(plan: &Plan, server: &Server, fabric: &Namespace) -> io::Result<(
     if plan.has_guests() {
         return Ok(());
     }
-    for tenant in &server.tenants {
+    for tenant in server.tenants.iter().filter(|t| t.has_kernel()) {
         let namespace = Namespace::create(&tenant.namespace)?;
         let device = format!("t{}", tenant.vm);
         let veth = Veth { switch: &inside, switch_device: &device, tenant: &namespace, tenant_device: TENANT_DEVICE };

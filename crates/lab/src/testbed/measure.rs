@@ -137,6 +137,13 @@ pub struct FlowsCell {
     pub simulated: Option<Streams>,
 }
 
+impl FlowsCell {
+    /// What tells it from others.
+    pub fn name(&self) -> &str {
+        if self.variant.is_empty() { &self.flow_control } else { &self.variant }
+    }
+}
+
 /// Builds a testbed, has its applications `run`, counts, removes it.
 fn in_testbed<T>(
     plan: &Plan,

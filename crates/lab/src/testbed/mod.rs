@@ -12,6 +12,7 @@ pub mod files;
 pub mod flows;
 pub mod guest;
 pub mod iperf;
+mod light;
 pub mod live;
 pub mod measure;
 mod origin;
@@ -21,7 +22,8 @@ mod program;
 pub mod remains;
 mod slowed;
 
+pub use light::LightPlace;
 pub use origin::Origin;
-pub use plan::{Application, PREFIX, Plan, Server, Tenant};
+pub use plan::{Application, LightPort, PREFIX, Plan, Server, Sockets, Tenant};
 pub use program::Program;
 pub use slowed::slowed;

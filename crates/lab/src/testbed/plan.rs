@@ -5,14 +5,17 @@ use super::slowed;
 use crate::build;
 use crate::formats::HpccLink;
 use crate::scenario::{
-    FlowControl, FramingKind, LINK_RATE_MIN, Link, Result, Scenario, Shape, TenantKind, Transport, VirtualSwitch,
-    Workload,
+    FlowControl, FramingKind, LINK_RATE_MIN, Link, Result, Scenario, Shape, SlowVm, TenantKind, Transport,
+    VirtualSwitch, Workload,
 };
+use crate::switch::config::PORTS_MAX;
+use crate::workload::two_tier::{self, Vm};
 use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 use sluicenet_wire::ethernet::MacAddress;
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 /// Servers a testbed may have.
@@ -23,10 +26,38 @@ const DELAY_MAX: Duration = Duration::from_secs(1_000);
 const WATCHDOG_MAX: Duration = Duration::from_secs(3_600);
 /// A guest that is emulated beside others may stand still for so long, and its network with it.
 const GUEST_QUIET: Duration = Duration::from_secs(10);
+/// What light sockets' addresses have more than the kernel's of the same machine: machines of a server have fewer than that.
+const BESIDE: u8 = 0x80;
+/// What a light socket takes ahead of its reader at most.
+const LIGHT_BUFFER_MAX: u64 = 1 << 30;
+/// The largest IP packet of a light socket: a buffer of a port in shared memory less the header of Ethernet.
+const LIGHT_MTU_MAX: u32 = 2034;
 /// What every namespace of a testbed is called at first: `sluicenet clean` removes those and no others.
 pub const PREFIX: &str = "sluice-";
 
-/// A virtual machine: a namespace or a guest.
+/// Which sockets the programs of a machine have, and so which ports of its server's switch it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sockets {
+    /// The kernel's: a port to a namespace or a guest.
+    Kernel,
+    /// Light ones: a port in shared memory.
+    Light,
+    /// Both: a port of each kind, with an address each.
+    Both,
+}
+
+/// The port in shared memory of a machine with light sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LightPort {
+    /// Its name at the switch.
+    pub name: String,
+    /// Its address in the overlay.
+    pub address: Ipv4Addr,
+    /// Its station there.
+    pub mac: MacAddress,
+}
+
+/// A virtual machine: a namespace or a guest, a port for light sockets, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// Its server.
@@ -39,6 +70,35 @@ pub struct Tenant {
     pub address: Ipv4Addr,
     /// Its station there.
     pub mac: MacAddress,
+    /// What its programs have.
+    pub sockets: Sockets,
+}
+
+impl Tenant {
+    /// Whether it has the kernel's sockets: a namespace, or a guest.
+    pub fn has_kernel(&self) -> bool {
+        self.sockets != Sockets::Light
+    }
+
+    /// How many ports of its server's switch it has.
+    pub fn ports(&self) -> usize {
+        usize::from(self.has_kernel()) + usize::from(self.light().is_some())
+    }
+
+    /// Its port for light sockets, where it has one: with an address of its own where the kernel has the machine's.
+    pub fn light(&self) -> Option<LightPort> {
+        let own = |bit: u8| {
+            let [a, b, c, d] = self.address.octets();
+            let mut mac = self.mac;
+            mac.0[5] |= bit;
+            LightPort { name: format!("l{}", self.vm), address: Ipv4Addr::new(a, b, c, d | bit), mac }
+        };
+        match self.sockets {
+            Sockets::Kernel => None,
+            Sockets::Light => Some(own(0)),
+            Sockets::Both => Some(own(BESIDE)),
+        }
+    }
 }
 
 /// A virtualised server.
@@ -73,25 +133,27 @@ pub enum Application {
 
 impl Application {
     fn of(scenario: &Scenario) -> Result<Application> {
-        if scenario.workloads.iter().any(|w| matches!(w, Workload::Permutation(_))) {
+        let is_flows = |w: &Workload| match w {
+            Workload::Permutation(_) => true,
+            Workload::Flow(w) => w.bytes.is_none(),
+            _ => false,
+        };
+        if scenario.workloads.iter().any(is_flows) {
             super::flows::flows(scenario)?;
             return Ok(Application::Flows);
         }
         for w in &scenario.workloads {
             match w {
-                Workload::PartitionAggregate2(w) if w.transport == Transport::Tcp => {}
-                Workload::PartitionAggregate2(_) => {
-                    return Err(scenario.places.error("workload", "the testbed's queries are TCP's"));
-                }
-                Workload::Background(w) if w.transport == Transport::Tcp => {}
+                Workload::PartitionAggregate2(_) => {}
+                Workload::Background(w) if w.transport.connects() => {}
                 Workload::Background(_) => {
-                    return Err(scenario.places.error("workload", "the testbed's background flows are TCP's"));
+                    return Err(scenario.places.error("workload", "the testbed's background flows are streams"));
                 }
                 other => {
                     let kind = other.kind();
                     let message = format!("the testbed has no real application for workload `{kind}`");
                     return Err(scenario.places.error("workload", message).hint(
-                        "it runs partition-aggregate-2 (Crisan 2014, 4.5.1: the prototype's two tiers) and background, or permutation",
+                        "it runs partition-aggregate-2 (Crisan 2014, 4.5.1: the prototype's two tiers) and background, or permutation and flow without an end",
                     ));
                 }
             }
@@ -171,19 +233,22 @@ impl Plan {
                 return Err(e.expected(format!("scenario.flow_control = \"ZZ\" or \"ZL\", or no [{name}]")));
             }
         }
-        if scenario.overlay.tcp {
-            let message = "the testbed's servers have tunnels of datagrams: only simulated ones have TCP's";
-            return Err(scenario.places.error("overlay.transport", message).expected("\"udp\""));
+        if scenario.overlay.tcp && scenario.testbed.switch == VirtualSwitch::Bridge {
+            let e = scenario.places.error("overlay.transport", "a Linux bridge has no tunnels");
+            return Err(e.expected("testbed.switch = \"zvale\", or \"udp\""));
         }
-        if scenario.zcredit.enabled && !scenario.zcredit.weight.is_empty() {
-            let e = scenario.places.error("zcredit.weight", "real servers give all machines equal turns");
-            return Err(e.expected("no [[zcredit.weight]]"));
+        if !scenario.policy.is_empty() {
+            let e = scenario.places.error("policy", "a testbed's machines are all of one tenant");
+            return Err(e.expected("no [policy]"));
+        }
+        if scenario.server.lossy_vnic.is_some() {
+            let e = scenario.places.error("server.lossy_vnic", "a testbed's machines have one vNIC");
+            return Err(e.expected("no lossy_vnic"));
         }
         let application = Application::of(scenario)?;
-        if application == Application::Queries && !scenario.vswitch.slow.is_empty() {
-            let message =
-                "the programs that answer queries read as fast as they can: only those of flows can be slow to receive";
-            return Err(scenario.places.error("vswitch.slow", message).expected("no [[vswitch.slow]]"));
+        if scenario.testbed.switch == VirtualSwitch::Bridge && !scenario.vswitch.slow.is_empty() {
+            let e = scenario.places.error("vswitch.slow", "the ports of a Linux bridge have no rate");
+            return Err(e.expected("testbed.switch = \"zvale\", or no [[vswitch.slow]]"));
         }
         if guests && application == Application::Flows {
             let e = scenario.places.error("testbed.tenants", "flows are run between namespaces");
@@ -206,6 +271,38 @@ impl Plan {
                 .expected(format!("links of at least {rate} b/s, delays of at most {delay} s")));
         }
         let network = build::Plan::new(&slow)?;
+        let sockets = sockets(&slow, application, counts.hosts)?;
+        let light = sockets.values().any(|has| has[1]);
+        if light && guests {
+            let e = scenario
+                .places
+                .error("testbed.tenants", "TCPlight is run between light sockets, which guests have none of");
+            return Err(e.expected("\"namespaces\", or another `transport`"));
+        }
+        if light && scenario.testbed.switch == VirtualSwitch::Bridge {
+            let e = scenario.places.error("testbed.switch", "a Linux bridge has no ports for light sockets");
+            return Err(e.expected("\"zvale\", or another `transport`"));
+        }
+        let both = |slow: &&SlowVm| sockets.get(&(slow.host, slow.vm as u8)) == Some(&[true, true]);
+        if let Some(both) = slow.vswitch.slow.iter().find(both) {
+            let why = format!(
+                "VM {} of server {} has ports for the kernel's sockets and for light ones, which do not share a rate",
+                both.vm, both.host
+            );
+            return Err(scenario
+                .places
+                .error("vswitch.slow", why)
+                .expected("flows of TCPlight, or none, to a slow machine"));
+        }
+        let tenant_mtu = slow.host_mtu().as_bytes() as u32;
+        if light && tenant_mtu > LIGHT_MTU_MAX {
+            let message = format!("packets of {tenant_mtu} B: those of light sockets have at most {LIGHT_MTU_MAX}");
+            return refuse("overlay.mtu", message);
+        }
+        if light && slow.tcplight.buffer.as_bytes() > LIGHT_BUFFER_MAX {
+            let e = scenario.places.error("tcplight.buffer", "more than a light socket takes ahead of its reader");
+            return Err(e.expected("1 GiB at most"));
+        }
         let mut servers = Vec::new();
         for host in 0..network.hosts() {
             if network.host(host).len() > 1 {
@@ -216,7 +313,15 @@ impl Plan {
             }
             let rate = network.rate(host, 0);
             let vms = if host < counts.hosts { slow.server.vms as u8 } else { 1 };
-            servers.push(server(host, vms, rate));
+            let server = server(host, vms, rate, &sockets);
+            let ports = 1 + server.tenants.iter().map(Tenant::ports).sum::<usize>();
+            if ports > PORTS_MAX {
+                let why = format!(
+                    "a switch of {ports} ports at server {host}, whose machines have TCPlight beside TCP or UDP: at most {PORTS_MAX}"
+                );
+                return refuse("server.vms", why);
+            }
+            servers.push(server);
         }
         Ok(Plan {
             fabric: format!("{PREFIX}fabric"),
@@ -230,7 +335,7 @@ impl Plan {
                 let slowed = time.saturating_mul(scenario.testbed.slowdown).min(WATCHDOG_MAX);
                 if guests { slowed.max(GUEST_QUIET) } else { slowed }
             }),
-            tenant_mtu: slow.host_mtu().as_bytes() as u32,
+            tenant_mtu,
             mtu: slow.framing.mtu.as_bytes() as u32,
             scenario: slow,
         })
@@ -269,13 +374,55 @@ impl Plan {
 
     /// Every namespace there is to be.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
-        let tenants = self.tenants().filter(|_| !self.has_guests()).map(|t| t.namespace.as_str());
+        let tenants = self.tenants().filter(|t| !self.has_guests() && t.has_kernel()).map(|t| t.namespace.as_str());
         let servers = self.servers.iter().map(|s| s.namespace.as_str());
         std::iter::once(self.fabric.as_str()).chain(servers).chain(tenants)
     }
 }
 
-fn server(host: HostId, vms: u8, rate: Rate) -> Server {
+/// Whether a machine has the kernel's sockets, and whether light ones.
+type Has = [bool; 2];
+
+/// What the machines that have part in the workloads need.
+fn sockets(scenario: &Scenario, application: Application, hosts: u32) -> Result<BTreeMap<Vm, Has>> {
+    let mut all: BTreeMap<Vm, Has> = BTreeMap::new();
+    let mut needs = |vm: Vm, transport: Transport| {
+        all.entry(vm).or_default()[usize::from(transport == Transport::TcpLight)] = true;
+    };
+    if application == Application::Flows {
+        for flow in super::flows::flows(scenario)? {
+            [flow.from, flow.to].into_iter().for_each(|vm| needs(vm, flow.transport));
+        }
+        return Ok(all);
+    }
+    for (number, workload) in scenario.workloads.iter().enumerate() {
+        let (transport, priority) = match workload {
+            Workload::PartitionAggregate2(w) => {
+                let (aggregators, workers) = two_tier::roles(scenario, w, hosts);
+                aggregators.into_iter().chain(workers).for_each(|vm| needs(vm, w.transport));
+                (w.transport, w.priority)
+            }
+            Workload::Background(w) => {
+                (0..hosts).for_each(|host| needs((host, w.vm as u8), w.transport));
+                (w.transport, w.priority)
+            }
+            _ => continue,
+        };
+        no_priority(scenario, number, transport, priority)?;
+    }
+    Ok(all)
+}
+
+/// Refuses what light sockets cannot say.
+pub(super) fn no_priority(scenario: &Scenario, number: usize, transport: Transport, priority: u8) -> Result<()> {
+    if transport == Transport::TcpLight && priority != 0 {
+        let message = "light sockets send at priority 0";
+        return Err(scenario.places.error(&format!("workload.{number}"), message).expected("no `priority`"));
+    }
+    Ok(())
+}
+
+fn server(host: HostId, vms: u8, rate: Rate, sockets: &BTreeMap<Vm, Has>) -> Server {
     // Below SERVERS_MAX and 64: every number fits its byte.
     let (high, low) = ((host >> 8) as u8, host as u8);
     let namespace = format!("{PREFIX}s{host}");
@@ -285,6 +432,11 @@ fn server(host: HostId, vms: u8, rate: Rate) -> Server {
         namespace: format!("{namespace}-t{vm}"),
         address: Ipv4Addr::new(10, high, low, vm + 1),
         mac: MacAddress::local(1 << 31 | host << 8 | u32::from(vm)),
+        sockets: match sockets.get(&(host, vm)) {
+            Some([true, true]) => Sockets::Both,
+            Some([false, true]) => Sockets::Light,
+            _ => Sockets::Kernel,
+        },
     };
     Server {
         host,
@@ -301,6 +453,7 @@ fn server(host: HostId, vms: u8, rate: Rate) -> Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testbed::files;
     use std::collections::BTreeSet;
 
     fn plan(text: &str) -> Result<Plan> {
@@ -346,7 +499,11 @@ mod tests {
         let lossy = TREE.replace("ZZ", "LL");
         let bridge = "[testbed]\nswitch = \"bridge\"\n";
         for (text, line, expected) in [
-            (format!("{TREE}{PA}{slow}"), "[[vswitch.slow]]", "no [[vswitch.slow]]"),
+            (
+                format!("{lossy}{PA}{slow}{bridge}"),
+                "[[vswitch.slow]]",
+                "testbed.switch = \"zvale\", or no [[vswitch.slow]]",
+            ),
             (format!("{lossy}{PA}{credits}{bridge}"), "enabled = true", "testbed.switch = \"zvale\", or no [zcredit]"),
             (
                 format!("{lossy}{PA}{credits}"),
@@ -361,6 +518,51 @@ mod tests {
             assert_eq!((d.file.as_str(), d.line as usize), ("t.toml", at), "{d:#?}");
             assert_eq!(d.expected, expected, "{d:#?}");
         }
+    }
+
+    #[test]
+    fn machines_have_the_sockets_that_their_flows_need() {
+        let stride = |transport: &str| {
+            format!("[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\ntransport = \"{transport}\"\n")
+        };
+        let head = "flow_control = \"ZZ\"\nduration = \"1 s\"\n[topology]\nkind = \"single-switch\"\nhosts = 3\n[server]\nvms = 2\n";
+        let light = plan(&format!("{head}{}", stride("tcplight"))).unwrap();
+        let of = |p: &Plan, vm| p.tenant(1, vm).unwrap().sockets;
+        // Nobody runs anything on the second machines.
+        assert_eq!((of(&light, 0), of(&light, 1)), (Sockets::Light, Sockets::Kernel));
+        assert_eq!(light.namespaces().count(), 1 + 3 + 3);
+        let own = light.tenant(1, 0).unwrap();
+        assert_eq!(own.light().map(|l| (l.address, l.mac)), Some((own.address, own.mac)));
+        let both = plan(&format!("{head}{}{}", stride("tcplight"), stride("udp"))).unwrap();
+        assert_eq!(of(&both, 0), Sockets::Both);
+        let all =
+            both.tenants().flat_map(|t| [Some((t.address, t.mac)), t.light().map(|l| (l.address, l.mac))]).flatten();
+        let (addresses, stations): (BTreeSet<_>, BTreeSet<_>) = all.unzip();
+        assert_eq!((addresses.len(), stations.len()), (9, 9));
+        // Both of a machine's stations weigh what it does.
+        let weight = "[zcredit]\nenabled = true\n[[zcredit.weight]]\nhost = 1\nweight = 4\n";
+        let p = plan(&format!("{head}{}{}{weight}", stride("tcplight"), stride("udp"))).unwrap();
+        let file = files::switch(&p, &p.servers[1], &files::Place::of_the_machine());
+        let own = p.tenant(1, 0).unwrap();
+        for mac in [own.mac, own.light().unwrap().mac].map(|mac| mac.0.map(|b| format!("{b:02x}")).join(":")) {
+            assert!(file.contains(&format!("mac = \"{mac}\"\nweight = 4\n")), "{mac} in\n{file}");
+        }
+        let slow = "[[vswitch.slow]]\nhost = 1\nrate = \"100 Mb/s\"\n";
+        let e = plan(&format!("{head}{}{}{slow}", stride("tcplight"), stride("udp"))).unwrap_err().to_string();
+        assert!(e.contains("VM 0 of server 1") && e.contains("do not share a rate"), "{e}");
+        assert!(plan(&format!("{head}{}{slow}", stride("tcplight"))).is_ok());
+        let e = plan(&format!("{head}{}priority = 3\n", stride("tcplight"))).unwrap_err().to_string();
+        assert!(e.contains("light sockets send at priority 0"), "{e}");
+        let e =
+            plan(&format!("{head}[overlay]\nmtu = \"2035 B\"\n[framing]\nmtu = \"9000 B\"\n{}", stride("tcplight")))
+                .unwrap_err()
+                .to_string();
+        assert!(e.contains("those of light sockets have at most 2034"), "{e}");
+        let query = PA.replace("workers = 7", "workers = 2") + "transport = \"tcplight\"\n";
+        let queries = plan(&format!("{head}{query}")).unwrap();
+        assert!(queries.tenants().filter(|t| t.sockets == Sockets::Light).count() == 3);
+        let e = plan(&format!("{head}{query}[testbed]\ntenants = \"guests\"\n")).unwrap_err().to_string();
+        assert!(e.contains("which guests have none of"), "{e}");
     }
 
     #[test]
@@ -384,7 +586,7 @@ mod tests {
         let refused = |text: &str| plan(text).unwrap_err().to_string();
         let background = "[[workload]]\nkind = \"background\"\nflow_size = \"1 KB\"\ninter_arrival = \"1 ms\"\n";
         let e = refused(&format!("{TREE}{PA}{background}transport = \"udp\"\n"));
-        assert!(e.contains("t.toml") && e.contains("TCP"), "{e}");
+        assert!(e.contains("t.toml") && e.contains("background flows are streams"), "{e}");
         let e = refused(&format!("{TREE}{PA}[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n"));
         assert!(e.contains("no real application for workload `flow`") && e.contains("partition-aggregate-2"), "{e}");
         let e = refused(&format!("{TREE}{PA}[framing]\nkind = \"ppp\"\n"));

@@ -42,7 +42,12 @@ pub fn bound(scenario: &Scenario, plan: &Plan, ideal: &Ideal) -> Option<Duration
     scenario.workloads.iter().find_map(|w| match w {
         Workload::Incast(w) => {
             let senders = senders(plan.hosts() - plan.external(), w);
-            Some(ideal.many_to_one(&senders, w.receiver, w.bytes.as_bytes(), carried(w.transport)))
+            Some(ideal.of_priority(w.priority).many_to_one(
+                &senders,
+                w.receiver,
+                w.bytes.as_bytes(),
+                carried(w.transport),
+            ))
         }
         _ => None,
     })

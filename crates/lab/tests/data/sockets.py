@@ -4,9 +4,11 @@ Run as `sockets.py IP`, in a process that has that address.
 """
 
 import array
+import ctypes
 import errno
 import fcntl
 import os
+import resource
 import select
 import signal
 import socket
@@ -101,6 +103,17 @@ tried("send unconnected", s.send, b"x")
 tried("recv unconnected", s.recv, 1)
 tried("peer of none", s.getpeername)
 
+# Without a number left nobody is accepted, and nobody is turned away.
+a = socket.create_connection(listener.getsockname())
+select.select([listener], [], [], 5)
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (os.dup(0), limits[1]))
+tried("no number left", listener.accept)
+resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+b, _ = listener.accept()
+a.sendall(b"patient")
+show("accepted after all", b.recv(10))
+
 # Types and options.
 a, b = pair()
 show("type", a.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE) == socket.SOCK_STREAM, socket.socket(fileno=os.dup(a.fileno())).family)
@@ -114,6 +127,44 @@ a.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
 a.settimeout(0.05)
 tried("python's timeout", a.recv, 1)
 a.settimeout(None)
+
+s = socket.socket()
+names = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+    (socket.SOL_SOCKET, socket.SO_REUSEADDR),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+    (socket.IPPROTO_IP, socket.IP_TOS),
+]
+for (level, name), value in zip(names, (1, 0, 5, 77, 16)):
+    s.setsockopt(level, name, value)
+listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+s.connect(listener.getsockname())
+select.select([listener], [], [], 5)
+c, _ = listener.accept()
+show("options set before", [s.getsockopt(*name) for name in names])
+show("options of the listener", [c.getsockopt(*name) for name in names[:4]])
+s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
+show("option unset", s.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+tried("option too short", s.setsockopt, socket.IPPROTO_TCP, socket.TCP_NODELAY, b"x")
+
+# Numbers: those of a program are the smallest, and what it closes beside them is not in use.
+before = os.dup(0)
+s = socket.create_connection(listener.getsockname())
+after = os.dup(0)
+show("numbers", s.fileno() - before, after - s.fileno())
+os.close(before)
+os.close(after)
+os.closerange(500, 60_000)
+for fd in range(500, 3_000):
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+select.select([listener], [], [], 5)
+c, _ = listener.accept()
+s.sendall(b"after all was closed")
+show("still there", c.recv(100))
 
 # Bytes.
 a.sendall(b"0123456789")
@@ -154,6 +205,34 @@ b.recv(10)
 show("all read", len(epoll.poll(0)))
 a.send(b"z")
 show("edge anew", len(epoll.poll(5)), b.recv(10))
+epoll.close()
+# Put there before they are anything.
+epoll = select.epoll()
+s, late = socket.socket(), socket.socket()
+epoll.register(s, select.EPOLLIN)
+epoll.register(late, 0)
+epoll.modify(late, select.EPOLLIN | select.EPOLLET)
+late.bind((IP, 0))
+late.listen()
+s.connect(late.getsockname())
+c, _ = until(epoll, [select.EPOLLIN]) and late.accept()
+show("bound later", until(epoll, []))
+c.send(b"x")
+show("connected later", until(epoll, [select.EPOLLIN]), s.recv(10))
+epoll.unregister(s)
+c.send(b"y")
+show("no more", len(epoll.poll(0.1)), s.recv(10))
+s = socket.socket()
+s.setblocking(False)
+epoll.register(s, select.EPOLLIN)
+s.connect_ex(nobody)
+until(epoll, [select.EPOLLIN | select.EPOLLERR | select.EPOLLHUP])
+s.connect_ex(nobody)
+s.setblocking(True)
+s.connect(late.getsockname())
+c, _ = late.accept()
+c.send(b"z")
+show("connected anew", until(epoll, [select.EPOLLIN]), s.recv(10))
 epoll.close()
 b.setblocking(False)
 sent = 0
@@ -209,6 +288,37 @@ fd = os.dup2(b.fileno(), 300)
 show("number", fd, os.fstat(300).st_mode & 0o170000 == 0o140000)
 os.close(300)
 
+# FILE *
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+for function in libc.fclose, libc.fflush, libc.fileno:
+    function.argtypes = [ctypes.c_void_p]
+libc.fputs.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+libc.fgets.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p]
+a, b = pair()
+fd = a.detach()
+file = libc.fdopen(fd, b"r+")
+show("file", libc.fputs(b"a line\n", file) >= 0, libc.fflush(file), b.recv(100))
+b.sendall(b"one\ntwo\n")
+line = ctypes.create_string_buffer(100)
+show("its number", libc.fileno(file) == fd)
+show("lines", [libc.fgets(line, 100, file) and line.value for _ in range(2)])
+show("closed as a file", libc.fclose(file), b.recv(100))
+tried("its number is free", os.fstat, fd)
+a, b = pair()
+file = libc.fdopen(a.fileno(), b"r")
+libc.fdopen.argtypes = [ctypes.c_int, ctypes.c_char_p]
+tried("no mode", lambda: libc.fdopen(b.fileno(), b"?"))
+# A thread that is cancelled while it waits for a byte of one.
+thread, came = ctypes.c_ulong(), ctypes.c_void_p()
+libc.pthread_cancel.argtypes = [ctypes.c_ulong]
+libc.pthread_join.argtypes = [ctypes.c_ulong, ctypes.c_void_p]
+assert libc.pthread_create(ctypes.byref(thread), None, libc.fgetc, ctypes.c_void_p(file)) == 0
+time.sleep(0.1)
+show("cancelled", libc.pthread_cancel(thread), libc.pthread_join(thread, ctypes.byref(came)), came.value == 2**64 - 1)
+a.sendall(b"goes on")
+show("after that", b.recv(100), b.send(b"!"), a.recv(10))
+
 # Processes: the child accepts, and so does the parent.
 listener = socket.create_server((IP, 0))
 child = os.fork()
@@ -229,6 +339,15 @@ b, _ = listener.accept()
 select.select([], [a], [], 5)
 a.send(b"to the parent")
 show("parent", b.recv(100))
+child = os.fork()
+if child == 0:
+    # What is written to a file and not flushed goes when the process ends.
+    s = socket.create_connection(listener.getsockname())
+    file = libc.fdopen(s.detach(), b"w")
+    libc.fputs(b"last words", file)
+    libc.exit(3)
+b, _ = listener.accept()
+show("at the end", b.recv(100, socket.MSG_WAITALL), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 show("others", os.popen("echo ran").read().strip(), a.getpeername() == listener.getsockname())
 
 # Datagrams.

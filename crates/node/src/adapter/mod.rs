@@ -42,6 +42,8 @@ pub struct AdapterConfig {
     pub queueing: Queueing,
     /// Priorities under flow control.
     pub lossless: PrioritySet,
+    /// Priorities that have a transmit buffer of their own, of the same size: none of the two can fill that of the other.
+    pub apart: PrioritySet,
     /// Pause time sent with XOFF, in quanta.
     pub quanta: u16,
     /// Time of one pause quantum on each link.
@@ -72,8 +74,9 @@ struct Several {
 #[repr(C)]
 pub struct Adapter {
     config: Arc<AdapterConfig>,
-    /// Bytes in the transmit queues.
+    /// Bytes in the transmit queues, and those of them in a buffer apart.
     used: u32,
+    used_apart: u32,
     max_used: u32,
     /// Received frames that the host has no room for.
     stalled: VecDeque<Handle>,
@@ -110,6 +113,7 @@ impl Adapter {
             prepares: several.is_some() || config.resequencing.is_some(),
             config,
             used: 0,
+            used_apart: 0,
             max_used: 0,
             stalled: VecDeque::new(),
             several,
@@ -130,7 +134,11 @@ impl Adapter {
     /// Free bytes of the transmit buffer.
     #[inline(always)]
     pub fn room(&self) -> u32 {
-        self.config.buffer - self.used
+        self.config.buffer - (self.used - self.used_apart)
+    }
+    /// Free bytes of the transmit buffer apart.
+    pub fn room_apart(&self) -> u32 {
+        self.config.buffer - self.used_apart
     }
     /// Most bytes that ever waited for a link.
     pub fn max_used(&self, port: PortId) -> u32 {
@@ -223,7 +231,12 @@ impl Adapter {
     pub fn enqueue<F: Serial>(&mut self, pool: &mut Pool<F>, at: Handle) -> Result<(), Full<Handle>> {
         let frame = pool.frame(at);
         let len = frame.len();
-        if len > self.room() {
+        if self.config.apart.contains(frame.priority()) {
+            if len > self.room_apart() {
+                return Err(Full(at));
+            }
+            self.used_apart += len;
+        } else if len > self.room() {
             return Err(Full(at));
         }
         self.frames += 1;
@@ -287,7 +300,7 @@ impl Adapter {
         }
         let at = self.only.pop(pool)?;
         self.frames -= 1;
-        self.used -= pool.frame(at).len();
+        self.leave(pool.frame(at));
         Some(at)
     }
 
@@ -306,8 +319,17 @@ impl Adapter {
         link.used -= len;
         link.frames_out += 1;
         self.frames -= 1;
-        self.used -= len;
+        self.leave(pool.frame(at));
         Some(at)
+    }
+
+    /// A frame leaves the transmit buffer.
+    #[inline(always)]
+    fn leave<F: Frame>(&mut self, frame: &F) {
+        self.used -= frame.len();
+        if self.used_apart > 0 && self.config.apart.contains(frame.priority()) {
+            self.used_apart -= frame.len();
+        }
     }
 
     /// The frame that will probably be sent next over a link.

@@ -13,6 +13,7 @@ fn config(queueing: Queueing, resequencing: Option<Duration>) -> Arc<AdapterConf
         buffer: 10_000,
         queueing,
         lossless: PrioritySet::ALL,
+        apart: PrioritySet::NONE,
         quanta: 100,
         quantum: alloc::vec![Duration(51_200)],
         marks: Watermarks { xoff: 5_000, xon: 3_000, capacity: 8_000 },
@@ -38,6 +39,25 @@ fn destinations_take_turns() {
     let mut woke = PortSet::default();
     a.wake(&mut woke);
     assert!(woke.is_empty() && a.room() == 10_000);
+}
+
+#[test]
+fn a_class_with_a_buffer_of_its_own_is_not_stopped_by_the_others_nor_stops_them() {
+    let mut apart = (*config(Queueing::Voq, None)).clone();
+    apart.apart = PrioritySet(2);
+    let (mut a, mut pool) = (Adapter::new(Arc::new(apart), None), Pool::default());
+    for priority in [0, 1] {
+        // 10,000 B hold ten frames of 1,000 B.
+        for n in 0..10 {
+            let at = pool.insert(&frame(7, n, priority));
+            a.enqueue(&mut pool, at).unwrap();
+        }
+        let at = pool.insert(&frame(7, 10, priority));
+        assert!(a.enqueue(&mut pool, at).is_err(), "{priority}");
+    }
+    assert_eq!((a.room(), a.room_apart(), a.used(0)), (0, 0, 20_000));
+    while a.poll_transmit(Instant(0), 0, &mut pool).is_some() {}
+    assert_eq!((a.room(), a.room_apart(), a.used(0)), (10_000, 10_000, 0));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use sluicenet_proto::frame::Priority;
+use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::transport::zcredit::{Message, Reception, ReceptionConfig, Transmission, TransmissionConfig};
 
@@ -29,6 +29,23 @@ pub struct CreditConfig {
     pub priority: Priority,
 }
 
+impl CreditConfig {
+    /// For receive queues of `rx_queue` frames, granted `batch` at a time, and `tx_queue` frames that wait. Nobody is forgotten. Messages
+    /// are of a class that is held back, where there is one.
+    pub fn new(rx_queue: u32, tx_queue: u32, batch: u32, lossless: PrioritySet) -> CreditConfig {
+        CreditConfig {
+            reception: ReceptionConfig { queue: rx_queue, batch, ..ReceptionConfig::default() },
+            transmission: TransmissionConfig { batch, ..TransmissionConfig::default() },
+            waiting: tx_queue,
+            // One slow destination takes no more than a quarter of what all may have.
+            waiting_each: tx_queue.div_ceil(4),
+            destinations: usize::MAX,
+            first_channel: 1,
+            priority: lossless.iter().next().unwrap_or(0),
+        }
+    }
+}
+
 /// A machine of this server, by its place.
 pub type Vm = usize;
 
@@ -48,6 +65,18 @@ impl<A, T> Pair<A, T> {
     fn is_idle(&self) -> bool {
         self.outgoing == 0 && self.parked.is_empty() && !self.is_active
     }
+}
+
+/// What is left of a machine that is gone.
+#[derive(Debug)]
+pub struct Cleared<A, T, R> {
+    /// Frames that waited for credits.
+    pub unsent: Vec<T>,
+    /// Those it had not taken.
+    pub received: Vec<R>,
+    /// What to say in its name, and whom to: credits it had come back at once, and nobody waits for any of its own. Whoever does not hear
+    /// it asks, in a while.
+    pub last_words: Vec<(A, u32, Message)>,
 }
 
 /// What stands between a machine and the switch.
@@ -115,23 +144,27 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         self.vnics.len() - 1
     }
 
-    /// A machine is gone; another may have its place. Its frames: those that waited for credits, and those it had not taken. Its
-    /// channels are ended by those at their other ends, who ask and hear nothing of them.
-    pub fn clear(&mut self, vm: Vm) -> (Vec<T>, Vec<R>) {
+    /// A machine is gone; another may have its place.
+    pub fn clear(&mut self, vm: Vm) -> Cleared<A, T, R> {
         let vnic = &mut self.vnics[vm];
-        let mut unsent = Vec::new();
+        let (mut unsent, mut last_words) = (Vec::new(), Vec::from(core::mem::take(&mut vnic.last_words)));
         for pair in vnic.pairs.drain(..) {
             self.next_channel = later(self.next_channel, pair.transmission.channel());
             unsent.extend(pair.frames);
+            if pair.transmission.counters().requests > 0 {
+                let (channel, message) = pair.transmission.close();
+                last_words.push((pair.destination, channel, message));
+            }
         }
         self.waiting -= unsent.len() as u64;
         let received = vnic.rx.drain(..).collect();
         vnic.by_destination.clear();
         vnic.active.clear();
-        vnic.last_words.clear();
         (vnic.outgoing, vnic.armed_at) = (0, Instant::MAX);
-        vnic.reception = Reception::new(self.config.reception);
-        (unsent, received)
+        let reception = core::mem::replace(&mut vnic.reception, Reception::new(self.config.reception));
+        last_words.extend(reception.close());
+        self.made += last_words.len() as u64;
+        Cleared { unsent, received, last_words }
     }
 
     /// How they were set up.
@@ -323,7 +356,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
                 self.vnics[vm].reception.receive(now, from, channel, message);
                 self.wake(vm);
             }
-            Message::Grant { .. } | Message::Probe | Message::Reset => {
+            Message::Grant { .. } | Message::Probe | Message::Reset { .. } => {
                 // Nobody is asked who never sent there.
                 if self.vnics[vm].by_destination.contains_key(&from) {
                     self.pair(vm, from).transmission.receive(channel, message);

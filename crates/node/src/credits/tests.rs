@@ -1,7 +1,7 @@
 //! Servers whose messages are lost, doubled and late and whose frames are lost, by seed: no queue is ever too long, no frame waits for
 //! ever, no socket either.
 
-use super::CreditConfig;
+use super::{Cleared, CreditConfig};
 use crate::packet::{Address, Packet};
 use crate::pool::{Handle, Pool};
 use alloc::collections::BTreeMap;
@@ -282,7 +282,7 @@ fn who_is_gone_leaves_nothing_and_who_comes_begins_anew() {
     credits.hold(0, to, w.pool.insert(&Packet::default()));
     credits.on_message(w.now, 0, from, 7, &Message::Request { wanted: 9, spent: 7, granted: 7, returned: 0 });
     credits.receive(w.now, 0, from, w.pool.insert(&Packet::default())).expect("a credit");
-    let (unsent, received) = credits.clear(0);
+    let Cleared { unsent, received, .. } = credits.clear(0);
     assert_eq!((unsent.len(), received.len(), credits.queued()), (1, 1, 0));
     unsent.into_iter().chain(received).for_each(|at| w.pool.release(at));
     assert!(credits.is_sound() && credits.poll_message(w.now, 0).is_none());
@@ -292,6 +292,39 @@ fn who_is_gone_leaves_nothing_and_who_comes_begins_anew() {
     credits.on_launch(0, to);
     credits.hold(0, to, frame);
     assert!(matches!(credits.poll_message(w.now, 0), Some((_, 2, Message::Request { .. }))));
+}
+
+/// Neither who waits for credits of one who is gone, nor who waits for those that it had, waits for a time to run out.
+#[test]
+fn last_words_free_what_the_dead_had_and_what_was_asked_of_them() {
+    let mut w = World::new(1, 0);
+    let [dead, other, third] = [(0, 0), (1, 0), (2, 0)].map(|(host, vm)| Address::new(host, vm));
+    let bring = |w: &mut World, host: usize, from: Address, said: (Address, u32, Message)| {
+        let (to, channel, message) = said;
+        assert_eq!((to.host() as usize, to.vm()), (host, 0));
+        w.servers[host].on_message(w.now, 0, from, channel, &message);
+    };
+    // It has credits for all of a queue, and is asked for one itself.
+    (0..CONFIG.waiting_each).for_each(|_| w.offer(dead, other));
+    let said = w.servers[0].poll_message(w.now, 0).unwrap();
+    bring(&mut w, 1, dead, said);
+    let said = w.servers[1].poll_message(w.now, 0).unwrap();
+    bring(&mut w, 0, other, said);
+    assert_eq!(w.servers[1].reception(0).promised(), CONFIG.waiting_each);
+    w.offer(third, dead);
+    let said = w.servers[2].poll_message(w.now, 0).unwrap();
+    bring(&mut w, 0, third, said);
+    let Cleared { unsent, last_words, .. } = w.servers[0].clear(0);
+    assert_eq!((unsent.len(), last_words.len()), (CONFIG.waiting_each as usize, 2));
+    for said in last_words {
+        bring(&mut w, said.0.host() as usize, dead, said);
+    }
+    assert_eq!((w.servers[1].reception(0).promised(), w.servers[1].reception(0).free()), (0, QUEUE));
+    // The other one asks anew, wherever that is now.
+    let (to, channel, message) = w.servers[2].poll_message(w.now, 0).unwrap();
+    assert_eq!((to, channel), (dead, 2));
+    assert!(matches!(message, Message::Request { wanted: 3, spent: 2, .. }), "{message:?}");
+    assert!(w.servers.iter().all(Credits::is_sound));
 }
 
 #[test]

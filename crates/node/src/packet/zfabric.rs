@@ -54,7 +54,7 @@ impl Packet {
             Message::Request { wanted, spent, granted, returned } => (0, [wanted, spent, granted, returned]),
             Message::Grant { granted } => (1, [granted, 0, 0, 0]),
             Message::Probe => (2, [0; 4]),
-            Message::Reset => (3, [0; 4]),
+            Message::Reset { last } => (3, [last, 0, 0, 0]),
             Message::Close { spent, returned } => (4, [spent, returned, 0, 0]),
         };
         Packet {
@@ -79,7 +79,7 @@ impl Packet {
             0 => Message::Request { wanted: a, spent: b, granted: c, returned: d },
             1 => Message::Grant { granted: a },
             2 => Message::Probe,
-            3 => Message::Reset,
+            3 => Message::Reset { last: a },
             _ => Message::Close { spent: a, returned: b },
         };
         (self.seq, message)

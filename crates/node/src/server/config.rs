@@ -7,6 +7,8 @@ use crate::packet::{Address, Framing};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use sluicenet_proto::frame::{HostId, Priority};
+use sluicenet_proto::overlay::policy::Policy;
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::transport::zbridge::ChannelConfig;
@@ -18,6 +20,49 @@ pub enum WhenFull {
     Stop,
     /// It sends all the same and the adapter drops, as a device queue without backpressure does.
     Drop,
+}
+
+/// A second vNIC of every machine, over a lossy stack beside the first one's (Crisan 2014, Table 5.2): it has an address, ports and queues
+/// of its own, and is all that hosts outside of the virtual network can reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LossyVnics {
+    /// The priority of its frames.
+    pub priority: Priority,
+    /// Machines of a server: their first vNICs have the numbers below, their second ones those from here on.
+    pub machines: u8,
+    /// The first host outside, which has one vNIC.
+    pub outside: HostId,
+}
+
+impl LossyVnics {
+    /// The second vNIC of a machine, whichever of its two this is; of a host outside its only one.
+    pub fn second(&self, a: Address) -> Address {
+        if a.host() >= self.outside || a.vm() >= self.machines {
+            return a;
+        }
+        Address::new(a.host(), a.vm() + self.machines)
+    }
+
+    /// A machine by its first vNIC, whichever of its two this is.
+    pub fn machine(&self, a: Address) -> Address {
+        let is_second = a.host() < self.outside && (self.machines..2 * self.machines).contains(&a.vm());
+        if is_second { Address::new(a.host(), a.vm() - self.machines) } else { a }
+    }
+
+    /// Whether an address is one that the lossy stack serves.
+    #[inline]
+    pub fn serves(&self, a: Address) -> bool {
+        a.host() >= self.outside || a.vm() >= self.machines
+    }
+}
+
+/// Who may talk to whom; machines are named by their first vNICs.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// What holds between machines.
+    pub policy: Policy<Address>,
+    /// The first host outside.
+    pub outside: HostId,
 }
 
 /// The virtual network of a server.
@@ -81,6 +126,10 @@ pub struct ServerConfig {
     pub when_full: WhenFull,
     /// The virtual network, if there is one.
     pub virtual_network: Option<VirtualConfig>,
+    /// The second vNICs of machines, where they have any.
+    pub lossy_vnics: Option<LossyVnics>,
+    /// Who may talk to whom, where not all may.
+    pub access: Option<Arc<Access>>,
     /// The adapter.
     pub adapter: Arc<AdapterConfig>,
     /// Seed of the run.

@@ -64,7 +64,7 @@ impl Core {
     /// Every machine's receive queue takes what the vSwitch has for it, and every machine whose port is free its next frame.
     pub(super) fn run_credit_ports(&mut self, now: Instant, pool: &mut Pool<Packet>) {
         let Some(mut credits) = self.credits.take() else { return };
-        let mut ready = self.vm_ready & ((1u64 << self.guests.len()) - 1);
+        let mut ready = self.vm_ready & ((1u64 << self.machines) - 1);
         while ready != 0 {
             let vm = ready.trailing_zeros() as usize;
             ready &= ready - 1;

@@ -128,7 +128,7 @@ impl<A: App> Device<Packet> for Server<A> {
         if core.vswitch.is_some() {
             let has_output =
                 || core.zbridge().is_some_and(ZBridge::has_output) || core.tunnels().is_some_and(Tunnels::has_output);
-            if core.bridge_ready || has_output() {
+            if core.bridge_ready || core.lossy_ready || has_output() {
                 core.settle_virtual(now, pool);
             }
         } else if core.blocked != 0 {

@@ -50,8 +50,8 @@ impl Core {
     pub(super) fn has_room(&self, vm: usize) -> bool {
         match &self.vswitch {
             Some(v) => match &self.credits {
-                Some(credits) => credits.has_room(vm),
-                None => v.input_room(vm) > self.guests[vm].tx.len() as u32,
+                Some(credits) if vm < self.machines => credits.has_room(vm),
+                _ => v.input_room(vm) > self.guests[vm].tx.len() as u32,
             },
             None => self.config.when_full == WhenFull::Drop || self.adapter.room() >= self.reserved + self.max_frame,
         }
@@ -64,7 +64,7 @@ impl Core {
             let guest = &mut self.guests[vm];
             let index = guest.ready.pop_front()?;
             let Some(s) = guest.sockets.get_mut(index) else { continue };
-            if self.credits.as_mut().is_some_and(|c| c.parks(vm, s.flow.dst, index)) {
+            if vm < self.machines && self.credits.as_mut().is_some_and(|c| c.parks(vm, s.flow.dst, index)) {
                 continue;
             }
             match &mut s.body {
@@ -139,7 +139,10 @@ impl Core {
         };
         match &self.config.virtual_network {
             Some(v) => {
-                if let Some(credits) = &mut self.credits {
+                if vm < self.machines
+                    && self.may_pass(packet)
+                    && let Some(credits) = &mut self.credits
+                {
                     credits.on_launch(vm, packet.dst());
                 }
                 let guest = &mut self.guests[vm];
@@ -205,7 +208,12 @@ impl Core {
     pub(super) fn leave_tx(&mut self, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
         let packet = pool.frame(at);
         let (len, kind) = (packet.len(), packet.kind());
-        if let Some(credits) = &mut self.credits {
+        // A host outside has no hypervisor: what it may send is the other end's to say.
+        if self.vswitch.is_some() && !self.may_pass(packet) {
+            self.drop(pool, DropReason::Denied, at);
+        } else if vm < self.machines
+            && let Some(credits) = &mut self.credits
+        {
             credits.hold(vm, packet.dst(), at);
         } else if self.vswitch.is_some() {
             let port = self.output_of(packet);

@@ -17,7 +17,7 @@ mod virtual_network;
 mod zbridge;
 
 pub use app::{App, Event, Open, QueryRecord};
-pub use config::{ServerConfig, VirtualConfig, WhenFull};
+pub use config::{Access, LossyVnics, ServerConfig, VirtualConfig, WhenFull};
 pub use credits::Credits;
 pub use device::Server;
 pub use tunnel::{HYPERVISOR, TunnelConfig, Tunnels};
@@ -127,6 +127,10 @@ pub struct Core {
     zbridge: Option<Box<ZBridge>>,
     tunnels: Option<Box<Tunnels>>,
     bridge_ready: bool,
+    /// The same of the bridge of second vNICs.
+    lossy_ready: bool,
+    /// Machines: the number of the first of their second vNICs, each of which is a guest of its own here.
+    machines: usize,
     vm_ready: u64,
     /// VMs whose busy port has a deadline in `due`.
     port_waits: u64,
@@ -141,10 +145,16 @@ pub struct Core {
 
 impl Core {
     fn new(id: HostId, vms: u8, config: Arc<ServerConfig>, router: Option<Router>) -> Core {
-        let n = vms as usize;
-        let vswitch = config.virtual_network.as_ref().map(|v| VSwitch::new(n + 1, v.slots, v.lossless));
+        let machines = vms as usize;
+        let lossy = config.lossy_vnics.is_some() && config.virtual_network.is_some();
+        let n = if lossy { 2 * machines } else { machines };
+        let vswitch = config.virtual_network.as_ref().map(|v| match lossy {
+            // Two ports to the network, as each machine has two: the first of them and of the machines' hold back.
+            true => VSwitch::mixed(n + 2, v.slots, if v.lossless { ((1 << machines) - 1) | (1 << n) } else { 0 }),
+            false => VSwitch::new(n + 1, v.slots, v.lossless),
+        });
         let credits = config.virtual_network.as_ref().and_then(|v| v.credits);
-        let credits = credits.map(|config| Box::new(Credits::new(config, n)));
+        let credits = credits.map(|config| Box::new(Credits::new(config, machines)));
         let bridging = config.virtual_network.as_ref().and_then(|v| v.zbridge);
         let zbridge = bridging.map(|channel| Box::new(ZBridge::new(channel, config.seed, id)));
         let tunnel = config.virtual_network.as_ref().and_then(|v| v.tunnel.as_ref());
@@ -158,6 +168,8 @@ impl Core {
             adapter: Adapter::new(config.adapter.clone(), router),
             // Every consumer starts asleep, so that the first frame wakes it.
             bridge_ready: true,
+            lossy_ready: lossy,
+            machines,
             vm_ready: u64::MAX,
             vswitch,
             credits,
@@ -195,7 +207,7 @@ impl Core {
     }
     /// Number of VMs.
     pub fn vms(&self) -> u8 {
-        self.guests.len() as u8
+        self.machines as u8
     }
     /// The seed of the run.
     pub fn seed(&self) -> u64 {
@@ -264,8 +276,12 @@ impl Core {
         }
     }
 
-    /// Opens a connection, or finds it open already.
+    /// Opens a connection, or finds it open already; of the priority of the second vNICs, between these.
     pub fn open(&mut self, now: Instant, flow: FlowKey, priority: Priority, how: Open) -> SocketId {
+        let flow = match &self.config.lossy_vnics {
+            Some(v) if v.priority == priority => FlowKey { src: v.second(flow.src), dst: v.second(flow.dst), ..flow },
+            _ => flow,
+        };
         debug_assert_eq!(flow.src.host(), self.id);
         let vm = flow.src.vm();
         if let Some(index) = self.guests[vm as usize].sockets.find(&flow) {

@@ -77,7 +77,7 @@ impl Core {
                     || self.zbridge().is_some_and(ZBridge::has_work)
                     || self.tunnels().is_some_and(Tunnels::has_work)
             };
-            if v.has_wakes() || self.bridge_ready || ready != 0 || waits() {
+            if v.has_wakes() || self.bridge_ready || self.lossy_ready || ready != 0 || waits() {
                 self.settle_virtual(now, pool);
             }
         }

@@ -1,9 +1,9 @@
 //! Between the guests and the adapter: the vSwitch, the ports of the VMs, the tunnel bridge.
 
 use super::zbridge::passes;
-use super::{Core, DEADLINES, PORT_FREE, ZBridge};
+use super::{Access, Core, DEADLINES, LossyVnics, PORT_FREE, ZBridge};
 use crate::door::PortId;
-use crate::packet::Packet;
+use crate::packet::{Address, Packet};
 use crate::pool::{Handle, Pool};
 use crate::switch::{Cause, PauseEvent};
 use sluicenet_proto::frame::Frame;
@@ -20,7 +20,9 @@ impl Core {
             let Some(v) = self.vswitch.as_mut() else { return };
             let wakes = v.take_wakes();
             self.bridge_ready |= wakes.receivers >> uplink & 1 != 0;
+            self.lossy_ready |= wakes.receivers >> (uplink + 1) & 1 != 0;
             let vms = (1u64 << uplink) - 1;
+            let first = (1u64 << self.machines) - 1;
             // A VM whose port is still busy is not asleep: it asks again when the port is free.
             self.vm_ready |= wakes.receivers & vms;
             if self.zbridge.is_some() {
@@ -32,7 +34,13 @@ impl Core {
             } else if self.bridge_ready {
                 self.run_bridge(pool);
             }
+            if self.lossy_ready {
+                self.run_lossy_bridge(pool);
+            }
             if self.credits.is_some() {
+                if self.vm_ready & vms & !first != 0 {
+                    self.run_vm_ports(now, pool, vms & !first);
+                }
                 self.run_credit_ports(now, pool);
                 self.run_credits(now, pool);
                 // Sockets that waited because too much did.
@@ -40,7 +48,7 @@ impl Core {
                     self.pull_all(now, pool);
                 }
             } else if self.vm_ready & vms != 0 {
-                self.run_vm_ports(now, pool);
+                self.run_vm_ports(now, pool, vms);
             }
             if self.adapter.stalled().is_some() {
                 self.run_stalled(now, pool);
@@ -74,9 +82,27 @@ impl Core {
         }
     }
 
-    /// Every VM whose port is free takes its next frame.
-    pub(super) fn run_vm_ports(&mut self, now: Instant, pool: &mut Pool<Packet>) {
-        let mut ready = self.vm_ready & ((1u64 << self.guests.len()) - 1);
+    /// The same of second vNICs: what is for a host outside goes as it is.
+    fn run_lossy_bridge(&mut self, pool: &mut Pool<Packet>) {
+        let uplink = self.guests.len() + 1;
+        let outer = self.encapsulation();
+        while self.lossy_ready && self.adapter.room_apart() >= self.max_frame {
+            let Some(at) = self.take_from_vswitch(pool, uplink) else {
+                self.lossy_ready = false;
+                return;
+            };
+            let packet = pool.frame_mut(at);
+            if outer > 0 && self.config.lossy_vnics.is_some_and(|v| packet.dst().host() < v.outside) {
+                packet.encapsulate(ecn_in(packet.ecn()), outer);
+            }
+            self.enter_adapter(pool, at);
+            self.lossy_ready = !self.vswitch.as_mut().is_some_and(|v| v.sleep_if_empty(uplink));
+        }
+    }
+
+    /// Every one of these VMs whose port is free takes its next frame.
+    pub(super) fn run_vm_ports(&mut self, now: Instant, pool: &mut Pool<Packet>, vms: u64) {
+        let mut ready = self.vm_ready & vms;
         while ready != 0 {
             let vm = ready.trailing_zeros() as usize;
             ready &= ready - 1;
@@ -119,18 +145,28 @@ impl Core {
 
     /// The vSwitch port towards a packet's destination.
     pub(super) fn output_of(&self, packet: &Packet) -> usize {
-        let vms = self.guests.len();
-        if packet.dst().host() == self.id { packet.dst().vm() as usize } else { vms }
+        if packet.dst().host() == self.id {
+            return packet.dst().vm() as usize;
+        }
+        self.uplink_of(packet.src().vm() as usize)
+    }
+
+    /// The vSwitch port towards other servers, for a vNIC.
+    fn uplink_of(&self, vnic: usize) -> usize {
+        self.guests.len() + usize::from(vnic >= self.machines)
     }
 
     pub(super) fn enter_vswitch(&mut self, pool: &mut Pool<Packet>, input: usize, output: usize, at: Handle) {
         let uplink = self.guests.len();
-        if output > uplink {
+        if output > self.uplink_of(uplink - 1) {
             return self.drop(pool, DropReason::NoRoute, at);
+        }
+        if input >= uplink && !self.may_pass(pool.frame(at)) {
+            return self.drop(pool, DropReason::Denied, at);
         }
         let Some(v) = self.vswitch.as_mut() else { return };
         let drops = &mut self.drops;
-        let mut dropped = |k, at| count_in_vswitch(drops, pool, k == uplink, at);
+        let mut dropped = |k, at| count_in_vswitch(drops, pool, k >= uplink, at);
         if v.send(input, output, at, &mut dropped).is_err() {
             // Every sender asks for room before it launches a packet.
             unreachable!("a vSwitch input queue overflowed");
@@ -140,11 +176,20 @@ impl Core {
     pub(super) fn take_from_vswitch(&mut self, pool: &mut Pool<Packet>, port: usize) -> Option<Handle> {
         let uplink = self.guests.len();
         let drops = &mut self.drops;
-        self.vswitch.as_mut()?.receive(port, &mut |k, at| count_in_vswitch(drops, pool, k == uplink, at))
+        self.vswitch.as_mut()?.receive(port, &mut |k, at| count_in_vswitch(drops, pool, k >= uplink, at))
     }
 
     pub(super) fn accept_virtual(&mut self, now: Instant, pool: &mut Pool<Packet>, at: Handle) {
         let uplink = self.guests.len();
+        let packet = pool.frame(at);
+        if !self.may_pass(packet) {
+            // Before anything is kept or answered.
+            return self.drop(pool, DropReason::Denied, at);
+        }
+        if packet.dst().vm() as usize >= self.machines {
+            // Where nothing is held back nothing waits.
+            return self.decapsulate_into_vswitch(pool, at);
+        }
         let is_stopped = self.zbridge().is_some_and(ZBridge::is_stopped);
         let room = !is_stopped && self.vswitch.as_ref().is_some_and(|v| v.input_room(uplink) > 0);
         if room && self.adapter.stalled().is_none() || passes(pool.frame(at)) {
@@ -197,7 +242,25 @@ impl Core {
             }
         }
         let vm = packet.dst().vm() as usize;
-        self.enter_vswitch(pool, self.guests.len(), vm, at);
+        self.enter_vswitch(pool, self.uplink_of(vm), vm, at);
+    }
+
+    /// Whether who sent a packet may talk to its destination: first vNICs with each other, second ones and hosts outside with each other,
+    /// and machines as the policy says.
+    #[inline(always)]
+    pub(super) fn may_pass(&self, packet: &Packet) -> bool {
+        let of_one_stack = |v: &LossyVnics| v.serves(packet.src()) == v.serves(packet.dst());
+        self.config.lossy_vnics.as_ref().is_none_or(of_one_stack)
+            && self.config.access.as_ref().is_none_or(|access| self.allows(access, packet))
+    }
+
+    #[inline(never)]
+    fn allows(&self, access: &Access, packet: &Packet) -> bool {
+        let machine = |a: Address| {
+            let first = self.config.lossy_vnics.map_or(a, |v| v.machine(a));
+            (a.host() < access.outside).then_some(first)
+        };
+        access.policy.allows(machine(packet.src()), machine(packet.dst()))
     }
 }
 

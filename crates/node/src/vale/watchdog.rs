@@ -66,6 +66,11 @@ impl<F: Copy> Vale<F> {
         matches!(self.ports[k].health, Health::Isolated(_))
     }
 
+    /// What becomes of a port that takes nothing, after how long, and for how long it has to take something again.
+    pub fn watchdog(&self) -> (Action, Duration, Duration) {
+        (self.config.action, self.config.detection_time, self.config.restoration_time)
+    }
+
     /// Changes the watchdog while traffic runs; what is isolated stays so until it moves.
     pub fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
         self.config.action = action;

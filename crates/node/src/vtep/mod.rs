@@ -11,6 +11,7 @@
 //! - ARP never travels: requests are answered from the mapping, where the station is on another server; what a station of this
 //!   server is asked it answers itself. No other frame for a group travels either.
 
+use crate::tunnels::PORT;
 use crate::uplink::Origin;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -23,7 +24,7 @@ use sluicenet_proto::overlay::mapping::{By, Mapping, Question, StationId};
 use sluicenet_proto::overlay::neighbours::{self, Asked};
 use sluicenet_proto::overlay::registrar::{Lost, Registrar};
 use sluicenet_proto::overlay::seal::{Key, Refused};
-use sluicenet_proto::overlay::tunnel::{Inner, NotBound, Outer, Tunnel, TunnelConfig, fragmentation_needed};
+use sluicenet_proto::overlay::tunnel::{Heard, Inner, NotBound, Outer, Tunnel, TunnelConfig, fragmentation_needed};
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::Instant;
 use sluicenet_wire::controller::LEN;
@@ -81,6 +82,8 @@ pub struct VtepCounters {
 pub enum Outward {
     /// It is to be sent, as it stands in the buffer that was given.
     Send,
+    /// It goes into the [stream](Vtep::use_streams) to this server, as it stands in the buffer.
+    Into(Ipv4Addr),
     /// It waits for the controller; [`Vtep::poll_event`] says how that ends.
     Parked,
     /// It ends here, having done what it was for.
@@ -98,6 +101,8 @@ pub enum Inward {
     Deliver(Inner),
     /// It would be, but its sender has to be asked about: [`Vtep::park`] it.
     Ask(Inner, StationId),
+    /// It is a segment of the stream from another server; its frames [come in by themselves](Vtep::inward_of_stream).
+    Segment(Heard),
     /// It is nothing of the tunnel.
     Other,
     /// It must be dropped.
@@ -109,6 +114,8 @@ pub enum Inward {
 pub enum Event<C> {
     /// A frame for the tunnel is to be sent, with all its headers.
     Send(Vec<u8>, Priority, Origin),
+    /// A frame goes into the stream to a server.
+    Into(Vec<u8>, Ipv4Addr, Origin),
     /// A frame for a station of this server may go to the switch.
     Deliver(C),
     /// A frame for the switch is dropped.
@@ -132,6 +139,8 @@ enum Parked<C> {
 pub struct Vtep<C> {
     config: VtepConfig,
     tunnel: Tunnel,
+    /// Whether servers speak to each other in streams.
+    streams: bool,
     cache: Cache,
     registrar: Registrar,
     key: Key,
@@ -153,6 +162,7 @@ impl<C> Vtep<C> {
         let server = config.tunnel.server;
         Vtep {
             tunnel: Tunnel::new(config.tunnel.clone()),
+            streams: false,
             cache: Cache::new(config.cache, server, rng),
             registrar: Registrar::new(server, first_request),
             key,
@@ -165,6 +175,16 @@ impl<C> Vtep<C> {
             counters: VtepCounters::default(),
             config,
         }
+    }
+
+    /// Servers speak to each other in streams from now on, a TCP connection between two, and not in datagrams.
+    pub fn use_streams(&mut self) {
+        self.streams = true;
+    }
+
+    /// The tunnel.
+    pub fn tunnel(&self) -> &Tunnel {
+        &self.tunnel
     }
 
     /// What it counted.
@@ -275,10 +295,15 @@ impl<C> Vtep<C> {
             // It should be here, and is not.
             return Outward::Drop(DropReason::NoRoute, None);
         }
-        match self.tunnel.encapsulate(frame, to.station.vni, priority, to.location, out) {
-            Ok(()) => {
+        let (vni, server) = (to.station.vni, to.location);
+        let sent = match self.streams {
+            true => self.tunnel.put_in_stream(frame, vni, priority, server, out).map(|()| Outward::Into(server)),
+            false => self.tunnel.encapsulate(frame, vni, priority, server, out).map(|()| Outward::Send),
+        };
+        match sent {
+            Ok(sent) => {
                 self.counters.encapsulated += 1;
-                Outward::Send
+                sent
             }
             Err(DropReason::TooBig) => {
                 let new = || Bucket::new(TOLD_PER_SECOND, TOLD_AT_ONCE);
@@ -325,11 +350,32 @@ impl<C> Vtep<C> {
 
     /// A frame from the link, its check sequence gone; what the tunnel changes of it is changed in place.
     pub fn inward(&mut self, now: Instant, frame: &mut [u8]) -> Inward {
-        let inner = match self.tunnel.decapsulate(frame) {
-            Outer::Inner(inner) => inner,
-            Outer::Other => return Inward::Other,
-            Outer::Drop(reason) => return Inward::Drop(reason),
-        };
+        if self.streams {
+            match self.tunnel.find_segment(frame, PORT) {
+                Ok(Some(heard)) => return Inward::Segment(heard),
+                Ok(None) => {}
+                Err(reason) => return Inward::Drop(reason),
+            }
+        }
+        match self.tunnel.decapsulate(frame) {
+            // All servers of an overlay speak in streams, or none does.
+            Outer::Inner(_) if self.streams => Inward::Drop(DropReason::Malformed),
+            Outer::Inner(inner) => self.inward_of(now, inner, frame),
+            Outer::Other => Inward::Other,
+            Outer::Drop(reason) => Inward::Drop(reason),
+        }
+    }
+
+    /// A frame as it stood in the stream from another server.
+    pub fn inward_of_stream(&mut self, now: Instant, bytes: &[u8], from: Ipv4Addr) -> Inward {
+        match self.tunnel.take_from_stream(bytes, from) {
+            Ok(inner) => self.inward_of(now, inner, bytes),
+            Err(reason) => Inward::Drop(reason),
+        }
+    }
+
+    /// What came out of a tunnel: whether its sender lives where it comes from.
+    fn inward_of(&mut self, now: Instant, inner: Inner, frame: &[u8]) -> Inward {
         let bytes = &frame[inner.frame.clone()];
         let (Some(destination), Some(mac)) = (mac_at(bytes, 0), mac_at(bytes, 6)) else {
             return Inward::Drop(DropReason::Malformed);
@@ -394,9 +440,11 @@ impl<C> Vtep<C> {
     pub fn parked_out(&self) -> usize {
         let of_tenant = |p: &&Parked<C>| !matches!(p, Parked::In(..) | Parked::Out(_, _, Origin::Own));
         let parked = self.parked.values().flatten().filter(of_tenant).count();
+        let of_switch = |e: &&Event<C>| {
+            matches!(e, Event::Send(_, _, Origin::Switch) | Event::Into(_, _, Origin::Switch) | Event::DropOut(..))
+        };
         // Those whose waiting has ended, and that nobody asked for yet.
-        parked
-            + self.events.iter().filter(|e| matches!(e, Event::Send(_, _, Origin::Switch) | Event::DropOut(..))).count()
+        parked + self.events.iter().filter(|e| of_switch(e)).count()
     }
 
     /// A datagram that is said to be the controller's. [`Vtep::poll_event`] is to be asked before anything else is done.
@@ -469,6 +517,7 @@ impl<C> Vtep<C> {
                 let mut out = Vec::new();
                 match self.send(now, &frame, mapping, priority, &mut out) {
                     Outward::Send => Event::Send(out, priority, origin),
+                    Outward::Into(server) => Event::Into(out, server, origin),
                     Outward::Drop(..) if origin == Origin::Own => return,
                     Outward::Drop(reason, told) => {
                         self.events.extend(told.map(|told| Event::Reply(told, domain, priority)));

@@ -3,14 +3,21 @@
 use crate::environment::say;
 use crate::mirror::keeping_errno;
 use crate::sock::{Kind, Sock};
-use crate::{answer, kernel, process, table};
+use crate::{answer, kernel, own, process, registered, table};
 use libc::{c_int, c_ulong};
 use std::sync::atomic::Ordering;
 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    if own::is_own(fd) {
+        // What a program that closes all numbers there may be has not opened.
+        return answer(Err(libc::EBADF)) as c_int;
+    }
+    if process::owns_memory() {
+        registered::forget(fd);
+    }
     // The child of a vfork closes its own copies, and leaves the memory of its parent alone.
     let sock = if table::is_light(fd) && process::owns_memory() { table::set(fd, None) } else { None };
     // SAFETY: the caller's argument.
@@ -24,27 +31,46 @@ fn forget(first: u32, last: u32) {
     if process::owns_memory() {
         let gone = table::all().into_iter().filter(|(fd, _)| (first..=last).contains(&(*fd as u32)));
         keeping_errno(|| gone.for_each(|(fd, _)| drop(table::set(fd, None))));
+        (first..=last.min(table::FDS as u32 - 1)).for_each(|fd| registered::forget(fd as c_int));
     }
 }
 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
     if flags as u32 & libc::CLOSE_RANGE_CLOEXEC == 0 {
         forget(first, last);
     }
-    // SAFETY: the caller's arguments.
-    unsafe { kernel::close_range(first, last, flags) }
+    if first > last {
+        // SAFETY: the caller's arguments.
+        return unsafe { kernel::close_range(first, last, flags) };
+    }
+    // SAFETY: parts of what the caller has closed.
+    let all =
+        own::others(first, last).into_iter().map(|(first, last)| unsafe { kernel::close_range(first, last, flags) });
+    all.min().unwrap_or(0)
 }
 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn closefrom(first: c_int) {
-    forget(first.max(0) as u32, u32::MAX);
-    // SAFETY: the caller's argument.
-    unsafe { kernel::closefrom(first) }
+pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    let first = first.max(0) as u32;
+    forget(first, u32::MAX);
+    for (first, last) in own::others(first, u32::MAX) {
+        // SAFETY: parts of what the caller has closed.
+        unsafe {
+            if last == u32::MAX {
+                kernel::closefrom(first as c_int);
+            } else if kernel::close_range(first, last, 0) != 0 {
+                // An old kernel does not have that call.
+                for fd in first..=last {
+                    kernel::close(fd as c_int);
+                }
+            }
+        }
+    }
 }
 
 /// A descriptor is a copy of another one now.
@@ -52,6 +78,7 @@ fn copied(from: c_int, to: c_int) -> c_int {
     if to < 0 || to == from || !process::owns_memory() {
         return to;
     }
+    registered::forget(to);
     let sock = table::get(from);
     if sock.is_some() && to as usize >= table::FDS {
         say("a copy of a light socket has too large a number: it stays the kernel's");
@@ -63,7 +90,7 @@ fn copied(from: c_int, to: c_int) -> c_int {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     // SAFETY: the caller's argument.
     copied(fd, unsafe { kernel::dup(fd) })
 }
@@ -71,7 +98,10 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
+    if own::is_own(to) {
+        return answer(Err(libc::EBADF)) as c_int;
+    }
     // SAFETY: the caller's arguments.
     copied(fd, unsafe { kernel::dup2(fd, to) })
 }
@@ -79,7 +109,10 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    if own::is_own(to) {
+        return answer(Err(libc::EBADF)) as c_int;
+    }
     // SAFETY: the caller's arguments.
     copied(fd, unsafe { kernel::dup3(fd, to, flags) })
 }
@@ -87,7 +120,7 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the caller's arguments.
     let answer = unsafe { kernel::fcntl(fd, command, argument) };
     match command {
@@ -105,7 +138,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe { fcntl(fd, command, argument) }
 }
@@ -113,7 +146,7 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     let Some(sock) = table::get(fd) else {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::ioctl(fd, request, argument) };
@@ -155,7 +188,7 @@ fn readable(sock: &Sock) -> usize {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn _exit(status: c_int) -> ! {
+pub unsafe extern "C-unwind" fn _exit(status: c_int) -> ! {
     process::end();
     // SAFETY: the caller's argument.
     unsafe { kernel::_exit(status) };
@@ -165,7 +198,7 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
+pub unsafe extern "C-unwind" fn _Exit(status: c_int) -> ! {
     // SAFETY: the caller's argument.
     unsafe { _exit(status) }
 }

@@ -1,7 +1,7 @@
 //! From an address to a connection.
 
 use crate::environment::wanted;
-use crate::sock::{Kind, Sock, adopt, adopt_datagram, can_be_light, present};
+use crate::sock::{Kind, Place, Sock, adopt, adopt_datagram, can_be_light};
 use crate::{address, answer, kernel, number, options, process, table};
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4};
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     if table::is_light(fd) {
         return answer(Err(libc::EINVAL)) as c_int;
     }
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, len: socklen_t) ->
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let Some(sock) = table::get(fd) else {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::listen(fd, backlog) };
@@ -62,7 +62,7 @@ fn begin_to_listen(sock: &Arc<Sock>, backlog: c_int) -> Result<(), i32> {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe { accept4(fd, from, len, 0) }
 }
@@ -70,16 +70,12 @@ pub unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, len: *mut sockle
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn accept4(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
     let Some(sock) = table::get(fd) else {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::accept4(fd, from, len, flags) };
     };
-    let accepted = next_connection(&sock).and_then(|stream| {
-        let peer = stream.peer_addr();
-        present(stream, flags).map(|fd| (fd, peer))
-    });
-    match accepted {
+    match accept_next(&sock, flags) {
         Ok((fd, peer)) => {
             // SAFETY: the caller's room.
             unsafe { address::write(peer, from, len) };
@@ -89,22 +85,44 @@ pub unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, len: *mut sockl
     }
 }
 
+/// Accepts a connection once there is all that it takes to have it: one that was accepted and then cannot be had would be lost.
+fn accept_next(sock: &Sock, flags: c_int) -> Result<(c_int, SocketAddrV4), i32> {
+    loop {
+        sock.patiently(sock.may_wait(0), libc::POLLIN, || match has_connection(sock) {
+            true => Ok(()),
+            false => Err(std::io::Error::from_raw_os_error(libc::EAGAIN)),
+        })?;
+        let place = Place::new(flags)?;
+        match next_connection(sock) {
+            // Somebody else was faster.
+            Err(libc::EAGAIN) if sock.may_wait(0) => {}
+            next => {
+                let stream = next?;
+                let peer = stream.peer_addr();
+                return Ok((place.present(stream, &sock.options), peer));
+            }
+        }
+    }
+}
+
+/// Whether `next_connection` has something to say.
+fn has_connection(sock: &Sock) -> bool {
+    match &sock.kind {
+        Kind::Listener(listener, _) if !sock.ends.diverted.load(Ordering::Relaxed) => listener.ready().readable,
+        Kind::Listener(..) | Kind::Attempts(_) => sock.ends.has_attempt(),
+        _ => true,
+    }
+}
+
+/// The next connection, if there is one.
 fn next_connection(sock: &Sock) -> Result<light::TcplightStream, i32> {
     match &sock.kind {
-        Kind::Listener(listener, _) if !sock.ends.diverted.load(Ordering::Relaxed) => sock
-            .patiently(sock.may_wait(0), libc::POLLIN, || {
-                if sock.ends.diverted.load(Ordering::Relaxed) {
-                    // Another thread has forked.
-                    return Err(std::io::Error::from_raw_os_error(libc::EINTR));
-                }
-                listener.accept()
-            })
-            .map(|(stream, _)| stream),
+        Kind::Listener(listener, _) if !sock.ends.diverted.load(Ordering::Relaxed) => {
+            listener.accept().map(|(stream, _)| stream).map_err(|e| number(&e))
+        }
         Kind::Listener(..) | Kind::Attempts(_) => {
-            let next = || sock.ends.next_attempt().map_err(std::io::Error::from_raw_os_error);
-            let attempt = sock.patiently(sock.may_wait(0), libc::POLLIN, next)?;
             let host = process::host(wanted().ok_or(libc::ENETDOWN)?)?;
-            host.take_attempt(attempt).map_err(|e| number(&e))
+            host.take_attempt(sock.ends.next_attempt()?).map_err(|e| number(&e))
         }
         Kind::Bound(_) | Kind::Stream(_) => Err(libc::EINVAL),
         Kind::Datagram(_) | Kind::Foreign => Err(libc::EOPNOTSUPP),
@@ -114,7 +132,7 @@ fn next_connection(sock: &Sock) -> Result<light::TcplightStream, i32> {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the caller's address.
     let address = unsafe { address::read(to, len) };
     let sock = table::get(fd);
@@ -207,7 +225,7 @@ fn finish_connect(sock: &Sock) -> Result<(), i32> {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let Some(sock) = table::get(fd) else {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::shutdown(fd, how) };
@@ -231,7 +249,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockname(fd: c_int, into: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn getsockname(fd: c_int, into: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let Some(sock) = table::get(fd) else {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::getsockname(fd, into, len) };
@@ -250,7 +268,7 @@ pub unsafe extern "C" fn getsockname(fd: c_int, into: *mut sockaddr, len: *mut s
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getpeername(fd: c_int, into: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn getpeername(fd: c_int, into: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let Some(sock) = table::get(fd) else {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::getpeername(fd, into, len) };
@@ -270,7 +288,7 @@ pub unsafe extern "C" fn getpeername(fd: c_int, into: *mut sockaddr, len: *mut s
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockopt(
+pub unsafe extern "C-unwind" fn getsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -288,7 +306,7 @@ pub unsafe extern "C" fn getsockopt(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn setsockopt(
+pub unsafe extern "C-unwind" fn setsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,

@@ -32,7 +32,7 @@ fn length(got: &Got, flags: c_int) -> usize {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     let Some(sock) = table::get(fd) else {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::send(fd, from, len, flags) };
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn send(fd: c_int, from: *const c_void, len: size_t, flags
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendto(
+pub unsafe extern "C-unwind" fn sendto(
     fd: c_int,
     from: *const c_void,
     len: size_t,
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn sendto(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     if message.is_null() {
         return fail(libc::EFAULT);
     }
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: u32, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: u32, flags: c_int) -> c_int {
     if !table::is_light(fd) {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::sendmmsg(fd, messages, count, flags) };
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: u32,
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recv(fd: c_int, into: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn recv(fd: c_int, into: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     let Some(sock) = table::get(fd) else {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::recv(fd, into, len, flags) };
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn recv(fd: c_int, into: *mut c_void, len: size_t, flags: 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvfrom(
+pub unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
     into: *mut c_void,
     len: size_t,
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn recvfrom(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     let Some(sock) = table::get(fd).filter(|_| !message.is_null()) else {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::recvmsg(fd, message, flags) };
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmmsg(
+pub unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: u32,
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn recvmmsg(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
     if !table::is_light(fd) {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::read(fd, into, len) };
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn read(fd: c_int, into: *mut c_void, len: size_t) -> ssiz
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
     if !table::is_light(fd) {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::write(fd, from, len) };
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> s
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn readv(fd: c_int, into: *const iovec, count: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn readv(fd: c_int, into: *const iovec, count: c_int) -> ssize_t {
     let Some(sock) = table::get(fd) else {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::readv(fd, into, count) };
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn readv(fd: c_int, into: *const iovec, count: c_int) -> s
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn writev(fd: c_int, from: *const iovec, count: c_int) -> ssize_t {
     let Some(sock) = table::get(fd) else {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::writev(fd, from, count) };
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
     let Some(sock) = table::get(out) else {
         // SAFETY: the caller's arguments.
         return unsafe { kernel::sendfile(out, from, offset, count) };
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut off_t, c
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile64(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn sendfile64(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
     // SAFETY: the caller's arguments; offsets are of 64 bits in either.
     unsafe { sendfile(out, from, offset, count) }
 }
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn sendfile64(out: c_int, from: c_int, offset: *mut off_t,
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splice(
+pub unsafe extern "C-unwind" fn splice(
     from: c_int,
     from_at: *mut i64,
     to: c_int,
@@ -290,7 +290,7 @@ pub unsafe extern "C" fn splice(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __read_chk(fd: c_int, into: *mut c_void, len: size_t, size: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn __read_chk(fd: c_int, into: *mut c_void, len: size_t, size: size_t) -> ssize_t {
     check(len, size);
     // SAFETY: the caller's arguments.
     unsafe { read(fd, into, len) }
@@ -299,7 +299,13 @@ pub unsafe extern "C" fn __read_chk(fd: c_int, into: *mut c_void, len: size_t, s
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recv_chk(fd: c_int, into: *mut c_void, len: size_t, size: size_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn __recv_chk(
+    fd: c_int,
+    into: *mut c_void,
+    len: size_t,
+    size: size_t,
+    flags: c_int,
+) -> ssize_t {
     check(len, size);
     // SAFETY: the caller's arguments.
     unsafe { recv(fd, into, len, flags) }
@@ -308,7 +314,7 @@ pub unsafe extern "C" fn __recv_chk(fd: c_int, into: *mut c_void, len: size_t, s
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recvfrom_chk(
+pub unsafe extern "C-unwind" fn __recvfrom_chk(
     fd: c_int,
     into: *mut c_void,
     len: size_t,

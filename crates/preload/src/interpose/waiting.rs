@@ -2,13 +2,13 @@
 
 use crate::mirror::keeping_errno;
 use crate::wait::Looking;
-use crate::{kernel, table};
+use crate::{kernel, registered, table};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe {
         let _looking = Looking::at_entries(fds, count as usize);
@@ -19,7 +19,7 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(
+pub unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn ppoll(
 /// # Safety
 /// As the C library's, of programs compiled with -D_FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, size: size_t) -> c_int {
+pub unsafe extern "C-unwind" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, size: size_t) -> c_int {
     check(count, size);
     // SAFETY: the caller's arguments.
     unsafe { poll(fds, count, timeout) }
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_
 /// # Safety
 /// As the C library's, of programs compiled with -D_FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __ppoll_chk(
+pub unsafe extern "C-unwind" fn __ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -66,7 +66,7 @@ fn check(count: nfds_t, size: size_t) {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn select(
+pub unsafe extern "C-unwind" fn select(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn select(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
+pub unsafe extern "C-unwind" fn pselect(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn pselect(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+pub unsafe extern "C-unwind" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     if operation != libc::EPOLL_CTL_DEL
         && let Some(sock) = table::get(fd)
     {
@@ -111,5 +111,11 @@ pub unsafe extern "C" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, ev
         keeping_errno(|| sock.ends.look_always(edge));
     }
     // SAFETY: the caller's arguments.
-    unsafe { kernel::epoll_ctl(epoll, operation, fd, event) }
+    let done = unsafe { kernel::epoll_ctl(epoll, operation, fd, event) };
+    if done == 0 {
+        // SAFETY: the caller's event, which the kernel has read.
+        let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+        keeping_errno(|| registered::note(epoll, operation, fd, event));
+    }
+    done
 }

@@ -7,6 +7,7 @@ pub mod controller;
 pub mod fib;
 pub mod mapping;
 pub mod neighbours;
+pub mod policy;
 pub mod registrar;
 pub mod seal;
 pub mod tunnel;

@@ -58,7 +58,8 @@ pub struct VSwitch<F> {
     free: u32,
     in_use: u32,
     slots: u32,
-    lossless: bool,
+    /// Outputs that hold frames back, one bit each.
+    lossless: u64,
     /// Inputs at which frames wait for an output that is full.
     waiting_inputs: u64,
     /// Frames waiting at input `j` for output `k`, at `j * ports + k`.
@@ -68,6 +69,11 @@ pub struct VSwitch<F> {
 impl<F: Copy> VSwitch<F> {
     /// A switch of `ports` (1 to 64) with `slots` frames in each queue.
     pub fn new(ports: usize, slots: u32, lossless: bool) -> VSwitch<F> {
+        VSwitch::mixed(ports, slots, if lossless { u64::MAX } else { 0 })
+    }
+
+    /// The same, of which only these outputs are lossless, one bit each.
+    pub fn mixed(ports: usize, slots: u32, lossless: u64) -> VSwitch<F> {
         assert!((1..=64).contains(&ports) && slots > 0);
         VSwitch {
             ports: alloc::vec![Port { waits_for: 0, input_len: 0, output: List::EMPTY, turn: 0 }; ports],
@@ -250,7 +256,7 @@ impl<F: Copy> VSwitch<F> {
     #[inline]
     fn forward_one(&mut self, j: usize, k: usize) -> Option<Option<F>> {
         let full = self.ports[k].output.len >= self.slots;
-        if full && self.lossless {
+        if full && self.lossless >> k & 1 != 0 {
             return None;
         }
         let list = &mut self.waiting[j * self.ports.len() + k];
@@ -363,6 +369,22 @@ mod tests {
         s.send(1, 2, 8, &mut no_drop).unwrap();
         assert_eq!(s.take_wakes(), Wakes::default());
         assert_eq!((s.receive(2, &mut no_drop), s.receive(2, &mut no_drop)), (Some(7), Some(8)));
+    }
+
+    #[test]
+    fn lossless_and_lossy_outputs_stand_side_by_side() {
+        // Inputs 0 and 1 send to output 2, which holds back, and to 3, which does not.
+        let mut s = VSwitch::mixed(4, 2, 1 << 2);
+        let mut lost = Vec::new();
+        for f in 0..4 {
+            s.send(0, 2, f, &mut no_drop).unwrap();
+            s.send(1, 3, 10 + f, &mut |k, f| lost.push((k, f))).unwrap();
+        }
+        assert_eq!((s.input_room(0), s.input_room(1), s.queued()), (0, 2, 6));
+        assert_eq!(lost, [(3, 12), (3, 13)]);
+        assert_eq!(s.send(0, 2, 4, &mut no_drop), Err(Full(4)));
+        let mut took = |k| core::iter::from_fn(|| s.receive(k, &mut no_drop)).collect::<Vec<u32>>();
+        assert_eq!((took(2), took(3)), (alloc::vec![0, 1, 2, 3], alloc::vec![10, 11]));
     }
 
     #[test]

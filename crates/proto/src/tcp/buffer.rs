@@ -4,7 +4,7 @@ use super::open::MAX_FIELD;
 use super::types::State;
 use super::{Config, Tcp};
 use crate::time::Instant;
-use sluicenet_wire::tcp::Segment;
+use sluicenet_wire::tcp::{Flags, Segment};
 
 /// Steps in which adaptive buffers grow (FreeBSD 9, net.inet.tcp.sendbuf_inc and recvbuf_inc).
 const SEND_STEP: u32 = 8 * 1024;
@@ -42,6 +42,25 @@ impl Tcp {
     #[inline]
     pub fn readable(&self) -> u64 {
         (self.rcv_nxt - u64::from(self.fin_received)).saturating_sub(self.rcv_read)
+    }
+
+    /// Where in the peer's stream the payload of a segment stands, which has to be near what was received last; nothing while the
+    /// peer's numbers are not known.
+    pub fn offset_of(&self, seg: &Segment) -> Option<u64> {
+        if self.state <= State::SynSent {
+            return None;
+        }
+        let seq = seg.seq.0.wrapping_add(u32::from(seg.flags.contains(Flags::SYN)));
+        let ahead = i64::from(seq.wrapping_sub(self.irs.wrapping_add(self.rcv_nxt as u32)) as i32);
+        self.rcv_nxt.checked_add_signed(ahead)?.checked_sub(1)
+    }
+
+    /// Up to where the peer's stream is here without a gap from `offset` on, in order or out of it; `offset` where its byte is missing.
+    pub fn received_upto(&self, offset: u64) -> u64 {
+        if offset < self.bytes_received() {
+            return self.bytes_received();
+        }
+        self.reassembly.end_of(offset + 1).map_or(offset, |end| end - 1)
     }
 
     /// The application reads up to `max` bytes; returns how many there were. It may make a window update due.

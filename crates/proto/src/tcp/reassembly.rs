@@ -34,6 +34,12 @@ impl Reassembly {
         self.runs.get(at).is_some_and(|r| r.start <= start && end <= r.end)
     }
 
+    /// The end of the run that has this position.
+    pub(super) fn end_of(&self, at: u64) -> Option<u64> {
+        let run = self.runs.get(self.runs.partition_point(|r| r.end <= at))?;
+        (run.start <= at).then_some(run.end)
+    }
+
     /// Adds the segment `[start, end)`; false if the queue is full and it must be dropped.
     pub(super) fn insert(&mut self, start: u64, end: u64, limit: u16) -> bool {
         self.stamp = self.stamp.wrapping_add(1);

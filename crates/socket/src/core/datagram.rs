@@ -1,5 +1,6 @@
-//! Datagrams that are not lost: a socket without room holds back what comes behind, and so, in time, who sends it.
+//! Datagrams that are not lost: what a socket has no room for waits (`full.rs`), and in time who sends it.
 
+use super::full::Fullness;
 use super::receive::Taken;
 use super::{Core, Socket, Waiting};
 use crate::Ready;
@@ -10,7 +11,6 @@ use sluicenet_wire::{ipv4, udp};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::Instant;
 
 /// What a datagram counts in its socket's buffer besides its bytes.
 const OVERHEAD: usize = 64;
@@ -29,8 +29,7 @@ pub(crate) struct Datagram {
     news: u32,
     queue: VecDeque<Received>,
     bytes: usize,
-    /// Its program has not read for too long: what comes is lost.
-    stalled: bool,
+    pub(super) fullness: Fullness,
 }
 
 impl Datagram {
@@ -51,7 +50,17 @@ impl Datagram {
         self.room = self.room.wrapping_add(1);
     }
 
-    fn put(&mut self, from: SocketAddrV4, payload: &[u8]) {
+    /// Whether a datagram of so many bytes fits into a buffer of `buffer`, or is the only one.
+    pub(super) fn has_room(&self, len: usize, buffer: usize) -> bool {
+        self.queue.is_empty() || self.bytes + len + OVERHEAD <= buffer
+    }
+
+    /// What its buffer holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn put(&mut self, from: SocketAddrV4, payload: &[u8]) {
         self.news = self.news.wrapping_add(1);
         self.bytes += payload.len() + OVERHEAD;
         self.queue.push_back((from, payload.into()));
@@ -63,10 +72,17 @@ impl Datagram {
     }
 }
 
-/// A frame that its socket has no room for, and since when.
-pub(super) struct Held {
-    frame: Vec<u8>,
-    since: Instant,
+/// Who a frame's datagram is from, for which port it is, and what it says.
+pub(super) fn parse(frame: &[u8]) -> Option<(SocketAddrV4, u16, &[u8])> {
+    let (_, packet) = ethernet::Repr::parse(frame).ok()?;
+    let (ip, bytes) = ipv4::Repr::parse(packet).ok()?;
+    parse_packet(&ip, bytes)
+}
+
+fn parse_packet<'a>(ip: &ipv4::Repr, bytes: &'a [u8]) -> Option<(SocketAddrV4, u16, &'a [u8])> {
+    let pseudo = PseudoHeader { source: ip.source, destination: ip.destination };
+    let (header, payload) = udp::Repr::parse(bytes, &pseudo).ok()?;
+    Some((SocketAddrV4::new(ip.source, header.source_port), header.destination_port, payload))
 }
 
 impl Core {
@@ -92,7 +108,7 @@ impl Core {
             news: 0,
             queue: VecDeque::new(),
             bytes: 0,
-            stalled: false,
+            fullness: Fullness::default(),
         };
         let id = self.datagrams.insert(datagram);
         self.datagram_ports.entry(port).or_default().push(id);
@@ -117,13 +133,14 @@ impl Core {
 
     /// The program has done with a socket; what it did not read is gone with it.
     pub fn unbind(&mut self, id: usize) {
-        if let Some(datagram) = self.datagrams.remove(id)
-            && let Some(ids) = self.datagram_ports.get_mut(&datagram.port)
-        {
-            ids.retain(|&other| other != id);
-            if ids.is_empty() {
-                self.datagram_ports.remove(&datagram.port);
+        if let Some(datagram) = self.datagrams.remove(id) {
+            if let Some(ids) = self.datagram_ports.get_mut(&datagram.port) {
+                ids.retain(|&other| other != id);
+                if ids.is_empty() {
+                    self.datagram_ports.remove(&datagram.port);
+                }
             }
+            self.release(id, datagram.fullness);
         }
         self.unpark();
         self.rouse();
@@ -135,72 +152,35 @@ impl Core {
         datagram.shut_read = true;
         datagram.queue.clear();
         datagram.bytes = 0;
+        let fullness = std::mem::take(&mut datagram.fullness);
+        self.release(id, fullness);
         self.unpark();
         self.touch(Socket::Datagram(id));
         self.rouse();
     }
 
     pub(super) fn on_datagram(&mut self, ip: &ipv4::Repr, bytes: &[u8]) -> Taken {
-        let pseudo = PseudoHeader { source: ip.source, destination: ip.destination };
-        let Ok((header, payload)) = udp::Repr::parse(bytes, &pseudo) else {
+        let Some((from, port, payload)) = parse_packet(ip, bytes) else {
             self.counters.malformed += 1;
             return Taken::Done;
         };
-        let from = SocketAddrV4::new(ip.source, header.source_port);
-        let room = self.config.datagram_buffer as usize;
-        let Some(id) = self.datagram_for(from, header.destination_port) else {
+        let Some(id) = self.datagram_for(from, port) else {
             self.counters.no_socket += 1;
             return Taken::Done;
         };
+        let room = self.config.datagram_buffer as usize;
         let datagram = self.datagram_mut(id);
-        if datagram.bytes + payload.len() + OVERHEAD > room && !datagram.queue.is_empty() {
-            if !datagram.stalled {
-                return Taken::NoRoom;
+        if !datagram.takes(payload.len(), room) {
+            if !datagram.fullness.stalled {
+                return Taken::NoRoom(id);
             }
             self.counters.stalled += 1;
             return Taken::Done;
         }
         datagram.put(from, payload);
+        self.look_how_full(id);
         self.touch(Socket::Datagram(id));
         Taken::Done
-    }
-
-    /// Keeps a frame that its socket has no room for.
-    pub(super) fn hold(&mut self, frame: &[u8]) {
-        self.held = Some(Held { frame: frame.to_vec(), since: self.now });
-        self.rouse();
-    }
-
-    /// Tries again what is held back; whether nothing is any more.
-    pub(super) fn retry_held(&mut self) -> bool {
-        let Some(held) = self.held.take() else { return true };
-        if self.take(&held.frame) == Taken::Done {
-            return true;
-        }
-        if self.config.stall.is_some_and(|stall| self.now.duration_since(held.since) >= stall) {
-            self.give_up_on(&held.frame);
-            self.take(&held.frame);
-            return true;
-        }
-        self.held = Some(held);
-        false
-    }
-
-    /// When the frame that is held back is given up.
-    pub(super) fn held_until(&self) -> Option<Instant> {
-        Some(self.held.as_ref()?.since + self.config.stall?)
-    }
-
-    /// The socket that a frame is for loses what comes until its program reads.
-    fn give_up_on(&mut self, frame: &[u8]) {
-        let at = ethernet::HEADER_LEN;
-        if let Ok((ip, bytes)) = ipv4::Repr::parse(&frame[at..])
-            && let Some(&[s0, s1, d0, d1]) = bytes.first_chunk()
-            && let from = SocketAddrV4::new(ip.source, u16::from_be_bytes([s0, s1]))
-            && let Some(id) = self.datagram_for(from, u16::from_be_bytes([d0, d1]))
-        {
-            self.datagram_mut(id).stalled = true;
-        }
     }
 
     /// The next datagram of a socket; `None` when there is none. With `peek` it stays.
@@ -229,7 +209,7 @@ impl Core {
         if !peek {
             datagram.bytes -= len + OVERHEAD;
             datagram.queue.pop_front();
-            datagram.stalled = false;
+            self.refill(id);
             self.touch(Socket::Datagram(id));
             self.unpark();
             if self.held.is_some() {
@@ -284,7 +264,7 @@ impl Core {
         header.emit(&mut frame[ethernet::HEADER_LEN + ipv4::HEADER_LEN..], Some(&pseudo));
         if *to.ip() == self.config.address {
             self.put_headers(&mut frame, self.mac, *to.ip(), ipv4::Protocol::UDP, udp::HEADER_LEN + len);
-            if self.take(&frame) == Taken::NoRoom {
+            if self.take(&frame) != Taken::Done {
                 self.park(id);
                 return None;
             }

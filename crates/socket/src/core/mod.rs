@@ -6,6 +6,7 @@
 
 mod conn;
 mod datagram;
+mod full;
 mod listen;
 mod neighbour;
 mod receive;
@@ -20,7 +21,7 @@ pub use listen::{Attempt, Divert};
 use neighbour::Neighbour;
 use rustix::io::Errno;
 use slab::Slab;
-use sluicenet_dataplane::port::BrokenPort;
+use sluicenet_dataplane::port::{BrokenPort, Descriptor};
 use sluicenet_dataplane::shm::Client;
 use sluicenet_proto::transport::tcplight::Segment;
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
@@ -120,8 +121,13 @@ pub(crate) struct Core {
     /// Datagram sockets whose programs want to send, and wait for a socket of this host or for a neighbour's address.
     parked: Vec<usize>,
     touched: Vec<Socket>,
-    /// A datagram that its socket has no room for; nothing behind it is taken in.
-    held: Option<datagram::Held>,
+    /// Datagram sockets for which the switch holds senders back, and the frames that wait for them in the port's memory.
+    pressed: Vec<usize>,
+    aside: u32,
+    /// A frame, and the socket it is for, that may not wait so: nothing behind it is taken in.
+    held: Option<(Descriptor, usize)>,
+    /// Whoever was held back by the switch may go on: it has to look, also where it sleeps.
+    wakes_switch: bool,
     /// The host's thread has to look again: something has a deadline, or waits for buffers.
     rouse: bool,
     /// When timers were last looked at, and when they are next.
@@ -156,7 +162,10 @@ impl Core {
             starved: Vec::new(),
             parked: Vec::new(),
             touched: Vec::new(),
+            pressed: Vec::new(),
+            aside: 0,
             held: None,
+            wakes_switch: false,
             rouse: false,
             looked: now,
             look_at: now,
@@ -329,7 +338,7 @@ impl Core {
             self.take(&frame);
         }
         self.send_due();
-        if !self.down && self.client.publish() {
+        if !self.down && (self.client.publish() | std::mem::take(&mut self.wakes_switch)) {
             let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
         }
         self.tell();

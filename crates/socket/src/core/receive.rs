@@ -16,25 +16,25 @@ use std::time::Instant;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     Done,
-    /// Its socket has no room for it.
-    NoRoom,
+    /// This datagram socket has no room for it.
+    NoRoom(usize),
 }
 
 impl Core {
     /// Takes in what has come, at most so many frames; whether that was all there is.
     pub fn pump(&mut self, frames: u32) -> bool {
         self.now = Instant::now();
+        self.find_stalled();
         if self.down || !self.retry_held() {
             return true;
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut all = false;
         for _ in 0..frames {
-            match self.client.receive(&mut scratch) {
-                Ok(Some(len)) => {
+            match self.client.receive_and_keep(&mut scratch) {
+                Ok(Some(frame)) => {
                     self.counters.received += 1;
-                    if self.take(&scratch[..len]) == Taken::NoRoom {
-                        self.hold(&scratch[..len]);
+                    if !self.take_in(frame, &scratch[..frame.len as usize]) {
                         all = true;
                         break;
                     }

@@ -56,8 +56,8 @@ impl Core {
             self.looked = self.now;
             self.look_at = self.now + if soon { every.min(LOOK_SOON) } else { every };
         }
-        let waiting = self.conns.len() > 0 || self.held.is_some() || self.awaits_neighbours();
-        let until = self.held_until().map_or(self.look_at, |until| until.min(self.look_at));
+        let waiting = self.conns.len() > 0 || !self.pressed.is_empty() || self.awaits_neighbours();
+        let until = self.stalled_at().map_or(self.look_at, |until| until.min(self.look_at));
         waiting.then(|| until.saturating_duration_since(self.now))
     }
 

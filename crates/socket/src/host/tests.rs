@@ -147,3 +147,14 @@ fn who_was_refused_is_told_of_buffers_that_come_before_the_call_returns() {
     let told = told.lock().unwrap();
     assert!(told.len() > 1 && told.last().unwrap().writable, "{told:?}");
 }
+
+#[test]
+fn who_ends_with_the_lock_held_does_not_wait_for_itself_for_ever() {
+    let switch = Switch::start();
+    let (shared, _raw) = host_and_raw(&switch);
+    // As a handler of a signal does that ends the process in the middle of a call.
+    let held = shared.lock();
+    shared.end();
+    drop(held);
+    shared.end();
+}

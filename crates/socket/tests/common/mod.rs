@@ -8,8 +8,9 @@ use sluicenet_node::vale::ValeConfig;
 use sluicenet_proto::time::Duration as Time;
 use sluicenet_socket::attach::Attachment;
 use sluicenet_socket::{Config, Host};
+use sluicenet_wire::checksum::PseudoHeader;
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
-use sluicenet_wire::{ipv4, tcplight};
+use sluicenet_wire::{ipv4, tcplight, udp};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -132,22 +133,40 @@ impl Raw {
         }
     }
 
-    /// A segment for a host.
-    pub fn segment(&self, to: u8, header: tcplight::Repr, payload: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![0; 54];
+    /// A UDP datagram for a host.
+    pub fn datagram(&self, to: u8, from_port: u16, to_port: u16, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = self.packet(to, ipv4::Protocol::UDP, udp::HEADER_LEN + payload.len());
+        bytes.extend_from_slice(&[0; udp::HEADER_LEN]);
+        bytes.extend_from_slice(payload);
+        let header = udp::Repr { source_port: from_port, destination_port: to_port };
+        let pseudo = PseudoHeader { source: ip(self.n), destination: ip(to) };
+        header.emit(&mut bytes[34..], Some(&pseudo));
+        bytes
+    }
+
+    /// The headers of Ethernet and IPv4 in front of so many bytes for a host.
+    fn packet(&self, to: u8, protocol: ipv4::Protocol, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; 34];
         ethernet::Repr { destination: mac(to), source: mac(self.n), ethertype: EtherType::IPV4 }.emit(&mut bytes);
         let packet = ipv4::Repr {
             source: ip(self.n),
             destination: ip(to),
-            protocol: tcplight::PROTOCOL,
+            protocol,
             dscp: 0,
             ecn: ipv4::Ecn::NotEct,
             identification: 0,
             dont_fragment: true,
             ttl: 64,
-            payload_len: (20 + payload.len()) as u16,
+            payload_len: len as u16,
         };
         packet.emit(&mut bytes[14..]);
+        bytes
+    }
+
+    /// A segment for a host.
+    pub fn segment(&self, to: u8, header: tcplight::Repr, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = self.packet(to, tcplight::PROTOCOL, tcplight::HEADER_LEN + payload.len());
+        bytes.resize(34 + tcplight::HEADER_LEN, 0);
         header.emit(&mut bytes[34..]);
         bytes.extend_from_slice(payload);
         bytes

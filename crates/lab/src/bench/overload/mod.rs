@@ -274,7 +274,7 @@ impl Rig {
             Switch::Ovs => Wiring::Checksummed,
         };
         let lan = Lan::create(tag, SENDERS + 1, wiring)?;
-        (0..=SENDERS).map(|i| lan.tenant(i)).chain([lan.switch()]).try_for_each(namespaces::silence)?;
+        (0..=SENDERS).map(|i| lan.tenant(i)).chain([lan.switch()]).try_for_each(Namespace::silence)?;
         let devices: Vec<_> = (0..=SENDERS).map(|i| lan.veth(i).switch_device.to_owned()).collect();
         let under = match setup.switch {
             Switch::Ours => {
@@ -294,7 +294,7 @@ impl Rig {
 
     fn in_guests(setup: &Setup, nic: Nic, tag: &str) -> Result<Rig, OverloadError> {
         let namespace = SwitchNamespace::create(tag)?;
-        namespaces::silence(&namespace.0)?;
+        namespace.0.silence()?;
         let devices: Vec<_> = (0..=SENDERS).map(guests::tap).collect();
         let (who, under) = match (setup.switch, nic) {
             (Switch::Ours, Nic::Virtio) => {

@@ -5,22 +5,13 @@ use super::{OverloadError, SENDERS, SINK};
 use sluicenet_dataplane::kernel::edge;
 use sluicenet_dataplane::kernel::lan::{DEVICE, Lan};
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
-use sluicenet_dataplane::kernel::netns::Namespace;
 use std::io;
-use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// When nothing more comes for so long, what is missing is lost.
 const QUIET: Duration = Duration::from_millis(500);
-
-/// Nothing but the experiment's frames: nobody looks for neighbours or routers.
-pub fn silence(namespace: &Namespace) -> Result<(), OverloadError> {
-    let file = |of: &str| format!("/proc/sys/net/ipv6/conf/{of}/disable_ipv6");
-    let write = |of: &str| if Path::new(&file(of)).exists() { std::fs::write(file(of), "1") } else { Ok(()) };
-    Ok(namespace.enter(|| ["default", "all"].into_iter().try_for_each(write))??)
-}
 
 /// One exchange; it ends early when `stop` is raised.
 pub fn exchange(lan: &Lan, load: &Load, stop: &AtomicBool) -> Result<(Vec<Sent>, Received), OverloadError> {

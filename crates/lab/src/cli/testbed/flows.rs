@@ -1,33 +1,48 @@
 //! `testbed flows`: the flows without an end of every variant of a scenario, between the tenants of a testbed.
 
 use super::variants::{self, OnTestbed, Printed, Told, verdict};
-use crate::cli::Global;
 use crate::cli::failure::Failure;
 use crate::cli::table::{Table, count};
+use crate::cli::{Global, files};
+use crate::report::courses::{self, Run};
 use crate::testbed::Application;
 use crate::testbed::live::Progress;
 use crate::testbed::measure::{FlowsCell, measure_flows};
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Flows {
     #[command(flatten)]
     told: Told,
+    /// Draw how fast the flows are while time goes by, beside the simulated ones with --simulate
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
 }
 
 impl Flows {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         let (variants, simulate) = self.told.variants()?;
-        flows(&variants, simulate, global)
+        flows(&variants, simulate, self.plot.as_deref(), global)
     }
 }
 
 /// Runs variants of a scenario of flows, and prints what they came to.
-pub fn flows(variants: &[OnTestbed], simulate: bool, global: Global) -> Result<(), Failure> {
+pub fn flows(variants: &[OnTestbed], simulate: bool, plot: Option<&Path>, global: Global) -> Result<(), Failure> {
+    let name = variants.first().map_or(String::new(), |v| v.plan.scenario.name.clone());
     let run = |cell: &OnTestbed, progress: Progress<'_>| {
         measure_flows(&cell.plan, &cell.label, &cell.origin, simulate, progress)
     };
     let cells = variants::measure(variants, Application::Flows, global, run, |printed| table(printed, simulate))?;
+    if let Some(file) = plot {
+        files::write(file, &courses::svg(&name, &cells.iter().map(drawn).collect::<Vec<_>>()))?;
+    }
     verdict(cells.iter().map(|c| (c.flow_control.as_str(), c.lost.total())))
+}
+
+/// A variant in the picture.
+fn drawn(cell: &FlowsCell) -> Run<'_> {
+    let simulated = cell.simulated.iter().map(|streams| ("simulated", streams));
+    Run { name: cell.name(), panels: simulated.chain([("between real sockets", &cell.streams)]).collect() }
 }
 
 fn table(printed: &Printed<FlowsCell>, simulate: bool) -> String {
@@ -41,11 +56,11 @@ fn table(printed: &Printed<FlowsCell>, simulate: bool) -> String {
         vec!["variant", "together", "Jain", "lost virtual", "physical", "edges", "pauses", "longest receive queue"],
     );
     for cell in &printed.cells {
-        let name = if cell.variant.is_empty() { &cell.flow_control } else { &cell.variant };
+        let name = cell.name();
         for (i, s) in cell.streams.each.iter().enumerate() {
             let [from, to] =
                 [(s.src_host, s.src_vm), (s.dst_host, s.dst_vm)].map(|(host, vm)| format!("s{host}-t{vm}"));
-            let label = if i == 0 { name.clone() } else { String::new() };
+            let label = if i == 0 { name } else { "" }.to_owned();
             let mut row = vec![label, s.transport.clone(), from, to, format!("{:.2}", s.mbps)];
             if simulate {
                 let simulated = cell.simulated.as_ref().and_then(|all| all.each.get(i));
@@ -54,7 +69,7 @@ fn table(printed: &Printed<FlowsCell>, simulate: bool) -> String {
             flows.row(row);
         }
         all.row(vec![
-            name.clone(),
+            name.to_owned(),
             format!("{:.2} Mb/s", cell.streams.total_mbps),
             format!("{:.3}", cell.streams.jain),
             count(cell.lost.virtual_network),

@@ -27,7 +27,7 @@ impl Iperf {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         let mut live = Live::find().map_err(failed)?;
         let made = live.made().map_err(failed)?;
-        let tenants: Vec<&str> = made.tenants().map(|t| t.name.as_str()).collect();
+        let tenants: Vec<&str> = made.tenants().filter(|t| t.kernel).map(|t| t.name.as_str()).collect();
         let whole = |name: &str| {
             let full = if name.starts_with(PREFIX) { name.to_owned() } else { format!("{PREFIX}{name}") };
             if tenants.contains(&full.as_str()) {

@@ -121,7 +121,7 @@ pub(super) fn run_base(file: &Path, loaded: &Loaded, global: Global) -> Result<(
     let cells = variants::cells(file, loaded, false)?;
     match cells[0].plan.application {
         Application::Queries => pa::queries(&cells, false, global),
-        Application::Flows => flows::flows(&cells, false, global),
+        Application::Flows => flows::flows(&cells, false, None, global),
     }
 }
 
@@ -169,9 +169,16 @@ impl Up {
         if global.json {
             let list: Vec<_> = tenants
                 .iter()
-                .map(|t| {
+                .flat_map(|t| {
                     let kind = if plan.has_guests() { "guest" } else { "namespace" };
-                    serde_json::json!({ kind: t.namespace, "address": t.address, "server": t.host })
+                    let server = t.host;
+                    let kernel = t
+                        .has_kernel()
+                        .then(|| serde_json::json!({ kind: t.namespace, "address": t.address, "server": server }));
+                    let light = t.light().map(
+                        |light| serde_json::json!({ "port": light.name, "address": light.address, "server": server }),
+                    );
+                    kernel.into_iter().chain(light)
                 })
                 .collect();
             output::json(&serde_json::json!({ "servers": plan.servers.len(), "tenants": list }));
@@ -179,9 +186,17 @@ impl Up {
         }
         let mut t = Table::new(2, ["tenant", "address"]);
         for tenant in &tenants {
-            t.row([tenant.namespace.clone(), tenant.address.to_string()]);
+            if tenant.has_kernel() {
+                t.row([tenant.namespace.clone(), tenant.address.to_string()]);
+            }
+            if let Some(light) = tenant.light() {
+                t.row([
+                    format!("port {} of server {}, for light sockets", light.name, tenant.host),
+                    light.address.to_string(),
+                ]);
+            }
         }
-        let hint = tenants.first().map_or(String::new(), |t| {
+        let hint = tenants.iter().find(|t| t.has_kernel()).map_or(String::new(), |t| {
             let enter = match plan.has_guests() {
                 true => format!("to have one do this: sluicenet testbed sh {} ip addr\n", t.namespace),
                 false => format!("to be one of them:  ip netns exec {} bash\n", t.namespace),

@@ -78,14 +78,14 @@ fn table(printed: &Printed<Cell>, simulate: bool) -> String {
     }
     let late = printed.cells.iter().map(|c| c.fabric.late_share).fold(0.0, f64::max);
     format!(
-        "\n  {}: {} servers, {} {}, links of {:.0} Mb/s; queries between the sockets of {}\n\n{}\n  \
+        "\n  {}: {} servers, {} {}, links of {:.0} Mb/s; queries between {}\n\n{}\n  \
          at most {:.2} % of the fabric's events were later than the time of a frame\n",
         printed.scenario,
         printed.servers,
         printed.tenants,
         if printed.guests { "guests" } else { "tenants" },
         printed.link_bps as f64 / 1e6,
-        if printed.guests { "their own kernels' TCP" } else { "the kernel's own TCP" },
+        if printed.guests { "the sockets of their own kernels' TCP" } else { "real sockets" },
         t.text(),
         late * 100.0
     )

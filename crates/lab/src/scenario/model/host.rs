@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use sluicenet_proto::time::Duration;
+use sluicenet_proto::transport::zbridge::ChannelConfig;
 use sluicenet_proto::units::Rate;
 
 use crate::scenario::units::{Bytes, canonical};
@@ -51,6 +52,9 @@ pub struct Server {
     pub vms: u32,
     /// Whether a virtual switch stands between them and the adapter.
     pub virtual_network: bool,
+    /// The priority of a second vNIC of each machine, over a lossy stack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lossy_vnic: Option<u8>,
 }
 
 /// A virtual machine that is slow to receive.
@@ -107,6 +111,10 @@ pub struct ZBridge {
 }
 
 impl ZBridge {
+    /// How each channel is set up; see [`ChannelConfig::single_path`].
+    pub fn channel(&self, single_path: bool) -> ChannelConfig {
+        ChannelConfig { buffer: self.buffer, period: self.period, timeout: self.timeout, single_path }
+    }
     /// Bytes by which it makes a frame between servers longer.
     pub fn growth(&self) -> u64 {
         if self.enabled { sluicenet_wire::zbridge::GROWTH as u64 } else { 0 }

@@ -2,6 +2,7 @@
 
 mod host;
 mod network;
+mod policy;
 mod record;
 mod testbed;
 mod workload;
@@ -13,6 +14,7 @@ pub use host::{
 pub use network::{
     BufferPolicy, Counts, Deadlock, Forwarding, Framing, FramingKind, Link, Pfc, Routing, Shape, Switch, Topology,
 };
+pub use policy::{Party, Policy, Rule, Tenant};
 pub use record::{PortSelector, Record};
 pub use testbed::{TenantKind, Testbed, VirtualSwitch};
 pub use workload::{
@@ -128,6 +130,9 @@ pub struct Scenario {
     pub zcredit: ZCredit,
     /// Reliability between servers; without effect unless `server.virtual_network`.
     pub zbridge: ZBridge,
+    /// Which machines may talk to each other; all of them where there is nothing.
+    #[serde(skip_serializing_if = "Policy::is_empty")]
+    pub policy: Policy,
     /// The overlay tunnels; without effect unless `server.virtual_network`.
     pub overlay: Overlay,
     /// What a frame costs on the wire.

@@ -22,6 +22,18 @@ pub enum Transport {
 }
 
 impl Transport {
+    /// All of them.
+    pub const ALL: [Transport; 3] = [Transport::Tcp, Transport::Udp, Transport::TcpLight];
+
+    /// As in a file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+            Transport::Udp => "udp",
+            Transport::TcpLight => "tcplight",
+        }
+    }
+
     /// Whether it is that of flows of old.
     pub(crate) fn is_tcp(&self) -> bool {
         *self == Transport::Tcp

@@ -114,8 +114,50 @@ fn bases() -> Vec<(String, Vec<String>)> {
         shape("kind = \"htsim\"\nfile = \"small.topo\"\n"),
         (HOTSPOT.into(), Vec::new()),
         (ZFABRIC.into(), Vec::new()),
+        (TENANTS.into(), Vec::new()),
     ]
 }
+
+const TENANTS: &str = r#"
+[scenario]
+duration = "100 us"
+parameters = "crisan2014-ch3"
+hypervisor = "zfabric"
+[topology]
+kind = "xgft"
+m = [2, 2]
+w = [1, 1]
+external_hosts = 1
+[server]
+vms = 2
+lossy_vnic = 1
+[[policy.tenant]]
+name = "red"
+hosts = [0, 1]
+vms = [0]
+[[policy.tenant]]
+name = "blue"
+vms = [1]
+[[policy.rule]]
+party = "red"
+peer = "blue"
+allow = true
+[[zcredit.weight]]
+tenant = "red"
+weight = 2
+[[workload]]
+kind = "flow"
+src = 0
+dst = 2
+transport = "tcplight"
+[[workload]]
+kind = "flow"
+src = 0
+src_vm = 1
+dst = 4
+transport = "udp"
+priority = 1
+"#;
 
 const ZFABRIC: &str = r#"
 [scenario]

@@ -17,6 +17,7 @@ pub(crate) static ROOT: Spec = Spec {
         k("server", Tables(&[&SERVER]), SERVER.doc),
         k("zcredit", Table(&ZCREDIT), ZCREDIT.doc),
         k("zbridge", Table(&ZBRIDGE), ZBRIDGE.doc),
+        k("tcp_tunnel", Table(&TCP_TUNNEL), TCP_TUNNEL.doc),
     ],
 };
 
@@ -91,6 +92,11 @@ pub(super) static PORT: Spec = Spec {
         k("ip", Text, "the only IPv4 address it may send from; any where absent"),
         k("tenant", Count(0, 4095), "the broadcast domain of all its frames; each frame's VLAN where absent"),
         k("priority", Count(0, 7), "the priority of all its frames; each frame's 802.1Q tag where absent"),
+        k(
+            "rate",
+            Rate,
+            "how fast the machine at it is given frames, with their check sequences; as fast as it takes them where absent",
+        ),
         k("buffers", Count(2, 1 << 16), "shm: buffers, a power of two; 1024 where absent"),
         k("socket", Text, "vhost-user: the socket the switch listens at, `server=off` in QEMU"),
         k("connect", Text, "vhost-user: the socket QEMU listens at, instead"),
@@ -180,6 +186,17 @@ pub(super) static ZCREDIT: Spec = Spec {
             Count(1, 1 << 16),
             "frames of a machine that may wait for credits, a quarter of them for one other; 1024 where absent",
         ),
+        k("weight", Tables(&[&WEIGHT]), WEIGHT.doc),
+    ],
+};
+
+pub(super) static WEIGHT: Spec = Spec {
+    name: "weight",
+    doc: "a machine, wherever it is, that is granted more by those of this server where several wait",
+    keys: &[
+        k("tenant", Count(0, 4095), "its tenant's number here"),
+        k("mac", Text, "its address"),
+        k("weight", Count(1, 1 << 16), "the length of its turns, in those of a machine that is not named"),
     ],
 };
 
@@ -199,5 +216,21 @@ pub(super) static ZBRIDGE: Spec = Spec {
             "frames of a pair that are kept until they are acknowledged: two periods at least; 4096 or four periods, the more, where absent",
         ),
         k("timeout", Duration, "how long a sender waits before it asks what has arrived; 27 ms where absent"),
+    ],
+};
+
+pub(super) static TCP_TUNNEL: Spec = Spec {
+    name: "tcp_tunnel",
+    doc: "TCP between servers of the overlay in place of datagrams: one connection between two, whose bytes are all frames of their \
+          machines; at all servers or at none",
+    keys: &[
+        k("priority", Count(0, 7), "the class of its segments; the first lossless one of [uplink], or 0, where absent"),
+        k("congestion", Choice(&["newreno", "cubic", "vegas"]), "the congestion control; newreno where absent"),
+        k("buffer", Size, "send and receive buffer of a connection at its start; 128 KB where absent"),
+        k("max_buffer", Size, "the most either grows to; 256 KB or `buffer`, the more, where absent"),
+        k("rto_base", Duration, "the timeout before there is a measurement; 20 ms where absent"),
+        k("rto_min", Duration, "the shortest timeout; 2 ms where absent"),
+        k("rto_slop", Duration, "added to every computed timeout; 20 ms where absent"),
+        k("nagle", Bool, "whether small segments wait while others are on their way; false where absent"),
     ],
 };

@@ -3,14 +3,16 @@
 mod checks;
 mod keys;
 mod port;
+mod tcp_tunnel;
 
 pub(crate) use keys::ROOT;
 pub use port::{PortConfig, PortKind, port_from_words};
+pub use tcp_tunnel::TcpTunnel;
 
 use crate::scenario::section::Section;
 use crate::scenario::tree::Document;
 use crate::scenario::{Error, Result, ZCredit};
-use keys::{NETWORK, OVERLAY, SERVER, SWITCH, UPLINK, WATCHDOG, ZBRIDGE, ZCREDIT};
+use keys::{NETWORK, OVERLAY, SERVER, SWITCH, UPLINK, WATCHDOG, WEIGHT, ZBRIDGE, ZCREDIT};
 use port::{checked_name, port};
 use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_proto::frame::PrioritySet;
@@ -102,6 +104,8 @@ pub struct OverlayConfig {
     pub credits: Option<Credits>,
     /// Reliability between them.
     pub zbridge: Option<Reliability>,
+    /// TCP between servers.
+    pub tcp_tunnel: Option<TcpTunnel>,
 }
 
 /// Reliability between machines of the overlay.
@@ -114,7 +118,7 @@ pub struct Reliability {
 }
 
 /// Credits between machines of the overlay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credits {
     /// Frames that a machine's receive queue holds.
     pub rx_queue: u32,
@@ -124,6 +128,8 @@ pub struct Credits {
     pub tx_queue: u32,
     /// Priorities in which frames need credits.
     pub classes: PrioritySet,
+    /// Machines, by tenant and address, whose turns are longer, and how much.
+    pub weights: Vec<((u16, [u8; 6]), u32)>,
 }
 
 /// How the log is written.
@@ -248,7 +254,7 @@ fn vale_config(root: &Section<'_>, switch: &Section<'_>, ports: usize) -> Result
 fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<UplinkConfig>> {
     let section = root.section("uplink", &UPLINK)?;
     if !root.has("uplink") {
-        for name in ["overlay", "network", "server", "zcredit", "zbridge"] {
+        for name in ["overlay", "network", "server", "zcredit", "zbridge", "tcp_tunnel"] {
             if root.has(name) {
                 return Err(root.error(name, format!("[{name}] without [uplink]")));
             }
@@ -270,19 +276,19 @@ fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<U
         lossless,
         buffer: section.buffer("buffer")?.map(|bytes| bytes.as_bytes() as u32),
         overlay: match root.has("overlay") {
-            true => Some(overlay(root, vale, path)?),
-            false if root.has("zcredit") || root.has("zbridge") => {
-                let name = if root.has("zcredit") { "zcredit" } else { "zbridge" };
-                return Err(
-                    root.error(name, format!("[{name}] without [overlay]: it is between machines of an overlay"))
-                );
+            true => Some(overlay(root, vale, lossless, path)?),
+            false => {
+                if let Some(name) = ["zcredit", "zbridge", "tcp_tunnel"].into_iter().find(|name| root.has(name)) {
+                    let message = format!("[{name}] without [overlay]: it is between machines of an overlay");
+                    return Err(root.error(name, message));
+                }
+                None
             }
-            false => None,
         },
     }))
 }
 
-fn credits(root: &Section<'_>, vale: &ValeConfig) -> Result<Option<Credits>> {
+fn credits(root: &Section<'_>, vale: &ValeConfig, networks: &[(u16, u32)]) -> Result<Option<Credits>> {
     let section = root.section("zcredit", &ZCREDIT)?;
     if !root.has("zcredit") {
         return Ok(None);
@@ -292,7 +298,21 @@ fn credits(root: &Section<'_>, vale: &ValeConfig) -> Result<Option<Credits>> {
         return Err(root.error("zcredit", why));
     }
     let ZCredit { rx_queue, batch, tx_queue, .. } = crate::scenario::credit_numbers(&section)?;
-    Ok(Some(Credits { rx_queue, batch, tx_queue, classes: vale.lossless }))
+    let mut weights: Vec<((u16, [u8; 6]), u32)> = Vec::new();
+    for (table, span) in section.tables("weight")? {
+        let t = Section::new(section.doc, &WEIGHT, table, Some(span))?;
+        let tenant = t.count("tenant", 0..=4095)?.ok_or_else(|| t.missing("tenant"))? as u16;
+        if networks.iter().all(|network| network.0 != tenant) {
+            let why = format!("no network of the overlay is that of tenant {tenant}: its machines have no credits");
+            return Err(t.error("tenant", why).expected("the tenant of a [[network]]"));
+        }
+        let machine = (tenant, mac(&t, t.text("mac")?.ok_or_else(|| t.missing("mac"))?)?);
+        if weights.iter().any(|w| w.0 == machine) {
+            return Err(t.error("mac", "this machine stands here twice"));
+        }
+        weights.push((machine, t.count_u32("weight", 1..=1 << 16)?.ok_or_else(|| t.missing("weight"))?));
+    }
+    Ok(Some(Credits { rx_queue, batch, tx_queue, classes: vale.lossless, weights }))
 }
 
 fn zbridge(root: &Section<'_>, vale: &ValeConfig) -> Result<Option<Reliability>> {
@@ -300,15 +320,18 @@ fn zbridge(root: &Section<'_>, vale: &ValeConfig) -> Result<Option<Reliability>>
     if !root.has("zbridge") {
         return Ok(None);
     }
-    let z = crate::scenario::channel_numbers(&section)?;
+    if vale.lossless.is_empty() {
+        let why = "no priority of [switch] is lossless: frames that wait for their turn would be dropped before it";
+        return Err(root.error("zbridge", why));
+    }
     // A tunnel's frames of one pair of machines have one pair of ports, and so one way.
-    let channel = ChannelConfig { buffer: z.buffer, period: z.period, timeout: z.timeout, single_path: true };
+    let channel = crate::scenario::channel_numbers(&section)?.channel(true);
     Ok(Some(Reliability { channel, classes: vale.lossless }))
 }
 
-fn overlay(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<OverlayConfig> {
+fn overlay(root: &Section<'_>, vale: &ValeConfig, lossless: PrioritySet, path: &Path) -> Result<OverlayConfig> {
     let section = root.section("overlay", &OVERLAY)?;
-    let (credits, zbridge) = (credits(root, vale)?, zbridge(root, vale)?);
+    let tcp_tunnel = tcp_tunnel::read(root, lossless)?;
     let wanted = |name: &str| section.text(name)?.ok_or_else(|| section.missing(name));
     let (mut networks, mut servers): (Vec<(u16, u32)>, Vec<_>) = (Vec::new(), Vec::new());
     for (table, span) in root.tables("network")? {
@@ -320,6 +343,7 @@ fn overlay(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Overlay
         }
         networks.push((tenant, vni));
     }
+    let (credits, zbridge) = (credits(root, vale, &networks)?, zbridge(root, vale)?);
     for (table, span) in root.tables("server")? {
         let server = Section::new(section.doc, &SERVER, table, Some(span))?;
         let next_hop = server.text("mac")?.ok_or_else(|| server.missing("mac"))?;
@@ -340,6 +364,7 @@ fn overlay(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Overlay
         servers,
         credits,
         zbridge,
+        tcp_tunnel,
     })
 }
 

@@ -10,6 +10,7 @@ use crate::scenario::{Error, Result};
 use rustix::thread::CapabilitySet;
 use sluicenet_dataplane::engine::Access;
 use sluicenet_dataplane::vhost::Socket;
+use sluicenet_proto::units::Rate;
 
 /// A port as the file describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct PortConfig {
     pub mac: Option<[u8; 6]>,
     /// What it may send.
     pub access: Access,
+    /// How fast it takes frames, at most.
+    pub rate: Option<Rate>,
 }
 
 /// Over what frames move.
@@ -186,7 +189,7 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
         priority: section.count("priority", 0..=7)?.map(|n| n as u8),
         address,
     };
-    Ok(PortConfig { name, kind, mac, access })
+    Ok(PortConfig { name, kind, mac, access, rate: section.positive("rate")? })
 }
 
 /// A key that a port of this kind has no use for is a mistake.

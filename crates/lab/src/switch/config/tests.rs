@@ -1,6 +1,7 @@
 use super::*;
 use sluicenet_dataplane::engine::Access;
 use sluicenet_dataplane::vhost::Socket;
+use sluicenet_proto::units::Rate;
 
 fn parse(text: &str) -> Result<Config> {
     Config::parse(Path::new("vs.toml"), text)
@@ -25,6 +26,7 @@ fn a_file_says_what_the_switch_is() {
         ip = "10.0.0.1"
         tenant = 7
         priority = 3
+        rate = "2 Mb/s"
         "#,
     )
     .unwrap();
@@ -34,9 +36,11 @@ fn a_file_says_what_the_switch_is() {
     assert_eq!(config.vale.restoration_time, Time::from_ms(200));
     let access = Access { domain: Some(7), priority: Some(3), address: Some(Ipv4Addr::new(10, 0, 0, 1)) };
     let kind = PortKind::Shm { buffers: 1024 };
-    let port = PortConfig { name: "vm1".into(), kind, mac: Some([2, 0, 0, 0, 0, 10]), access };
+    let port =
+        PortConfig { name: "vm1".into(), kind, mac: Some([2, 0, 0, 0, 0, 10]), access, rate: Some(Rate::mbps(2)) };
     assert_eq!(config.ports, std::slice::from_ref(&port));
-    let words = ["kind=shm", "mac=02:00:00:00:00:0a", "ip=10.0.0.1", "tenant=7", "priority=3"].map(str::to_owned);
+    let words = ["kind=shm", "mac=02:00:00:00:00:0a", "ip=10.0.0.1", "tenant=7", "priority=3", "rate=2 Mb/s"]
+        .map(str::to_owned);
     assert_eq!(port_from_words("vm1", &words).unwrap(), port);
     let words = ["kind=vhost-user", "socket=vm2.sock", "agent=true"].map(str::to_owned);
     let kind = PortKind::VhostUser { socket: Socket::Listen("vm2.sock".into()), agent: true };
@@ -46,6 +50,9 @@ fn a_file_says_what_the_switch_is() {
 const VETH: &str = "[[port]]\nname = \"a\"\nkind = \"veth\"\ntenant_netns = \"red1\"\n";
 const UPLINK: &str = "[uplink]\ndevice = \"up0\"\nmac = \"02:00:00:00:01:01\"\nrate = \"1 Gb/s\"\n[overlay]\n\
     address = \"172.16.0.1\"\ncontroller = \"172.17.0.1:49789\"\nkey = \"key\"\n";
+
+const NETWORK: &str = "[[network]]\ntenant = 7\nvni = 5\n";
+const WEIGHT: &str = "[[zcredit.weight]]\ntenant = 7\nmac = \"02:00:00:00:00:0a\"\n";
 
 #[test]
 fn what_is_no_text_is_refused_with_its_line() {
@@ -108,6 +115,8 @@ fn what_is_wrong_is_refused_with_its_line() {
         ),
         (&format!("{port}mac = \"01:00:00:00:00:01\""), 4, "a group of machines"),
         (&format!("{port}ip = \"10.0.0\""), 4, "no IPv4 address"),
+        (&format!("{port}rate = 2"), 4, "needs a unit"),
+        (&format!("{port}rate = \"0 b/s\""), 4, "cannot be 0"),
         (&format!("{port}buffers = 1000"), 4, "not a power of two"),
         ("[switch]\nmetrics = \"here\"", 2, "no address to listen at"),
         ("[switch]\nlog = \"xml\"", 2, "json"),
@@ -123,9 +132,23 @@ fn what_is_wrong_is_refused_with_its_line() {
         (&format!("{UPLINK}[zcredit]\nrx_queue = 0"), 10, "out of range"),
         (&format!("{UPLINK}[zcredit]\nrx_queue = 4\nbatch = 5"), 11, "does not fit a receive queue of 4"),
         (&format!("[switch]\nlossless = []\n{UPLINK}[zcredit]"), 11, "no priority of [switch] is lossless"),
+        (
+            &format!("{UPLINK}{WEIGHT}[[network]]\ntenant = 8\nvni = 5"),
+            10,
+            "no network of the overlay is that of tenant 7",
+        ),
+        (&format!("{UPLINK}[zcredit]\n{WEIGHT}weight = 2\n{WEIGHT}{NETWORK}"), 16, "this machine stands here twice"),
+        (&format!("{UPLINK}{WEIGHT}weight = 0\n{NETWORK}"), 12, "out of range"),
         ("[zcredit]\nrx_queue = 8", 1, "[zcredit] without [uplink]"),
         (&format!("{UPLINK}[zbridge]\nperiod = 8\nbuffer = 15"), 11, "less than two periods"),
+        (&format!("[switch]\nlossless = []\n{UPLINK}[zbridge]"), 11, "no priority of [switch] is lossless"),
         ("[zbridge]\nperiod = 8", 1, "[zbridge] without [uplink]"),
+        ("[tcp_tunnel]\nnagle = true", 1, "[tcp_tunnel] without [uplink]"),
+        (&format!("{UPLINK}[zbridge]\n[tcp_tunnel]"), 10, "so does zBridge"),
+        (&format!("{UPLINK}[tcp_tunnel]\nbuffer = \"2 KB\""), 9, "must hold two segments"),
+        (&format!("{UPLINK}[tcp_tunnel]\nbuffer = \"20 KB\"\nmax_buffer = \"10 KB\""), 9, "not exceed max_buffer"),
+        (&format!("{UPLINK}[tcp_tunnel]\npriority = 8"), 10, "out of range"),
+        (&format!("{UPLINK}[tcp_tunnel]\nbufer = \"2 MB\""), 10, "unknown key `bufer`"),
         (
             "[uplink]\ndevice = \"u\"\nmac = \"02:00:00:00:00:01\"\nrate = \"1 Gb/s\"\n[zcredit]",
             5,

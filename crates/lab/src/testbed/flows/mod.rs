@@ -1,18 +1,18 @@
 //! Flows without an end between real sockets: who sends to whom as the simulated permutation says it, at full speed, and how fast each
-//! of them is. A machine that is slow to receive is one whose programs read slowly.
+//! of them is.
 
 mod ends;
 
 use super::Plan;
-use super::pa::{PaError, Place, Places, kernel_name};
-use crate::run::{Stream, Streams};
+use super::light::Hosts;
+use super::pa::{Namespaces, PaError, Places, Style, kernel_name};
+use super::plan::no_priority;
+use crate::run::{INTERVALS, Stream, Streams, mbps};
 use crate::scenario::{Scenario, Transport, Workload};
 use crate::workload::permutation_pairs;
-use ends::{Ends, Pace};
+use ends::Ends;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::units::Rate;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 const NAP: Duration = Duration::from_millis(50);
 /// The port of the first flow's receiver.
 const FIRST_PORT: u16 = 5001;
+/// Flows that one program can have: each is two threads, two sockets and a port.
+pub const FLOWS_MAX: usize = 1024;
+const _: () = assert!(FIRST_PORT as usize + FLOWS_MAX <= u16::MAX as usize);
 
 /// A flow.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,25 +58,39 @@ pub fn flows(scenario: &Scenario) -> crate::scenario::Result<Vec<Flow>> {
     let mut all = Vec::new();
     for (number, workload) in scenario.workloads.iter().enumerate() {
         let refuse = |why: String| Err(scenario.places.error(&format!("workload.{number}"), why));
-        let Workload::Permutation(w) = workload else {
-            return refuse(format!("workload `{}` is no set of flows without an end", workload.kind()));
+        let (own, finite, later) = match workload {
+            Workload::Permutation(w) => {
+                let flow = |(host, vm, to)| Flow {
+                    from: (host, vm),
+                    to: (to, 0),
+                    transport: w.transport,
+                    rate: w.rate,
+                    priority: w.priority_of(host),
+                };
+                let pairs = permutation_pairs(scenario, number as u8, w);
+                let own: Vec<Flow> = pairs.into_iter().map(flow).collect();
+                (own, w.bytes.is_some(), w.start.as_ps() != 0 || w.stagger.as_ps() != 0)
+            }
+            Workload::Flow(w) => {
+                let (from, to) = ((w.src, w.src_vm as u8), (w.dst, w.dst_vm as u8));
+                let own = Flow { from, to, transport: w.transport, rate: w.rate, priority: w.priority };
+                (vec![own], w.bytes.is_some(), w.start.as_ps() != 0)
+            }
+            other => return refuse(format!("workload `{}` is no set of flows without an end", other.kind())),
         };
-        if w.bytes.is_some() || w.start.as_ps() != 0 || w.stagger.as_ps() != 0 {
+        if finite || later {
             return refuse(
                 "the testbed's flows begin at once and have no end: no `bytes`, `start` or `stagger`".into(),
             );
         }
-        if !matches!(w.transport, Transport::Tcp | Transport::Udp) {
-            return refuse("the testbed's flows are TCP's or datagrams".into());
+        let sum = all.len() + own.len();
+        if sum > FLOWS_MAX {
+            return refuse(format!("{sum} flows between real sockets: at most {FLOWS_MAX}"));
         }
-        let pairs = permutation_pairs(scenario, number as u8, w);
-        all.extend(pairs.into_iter().map(|(host, vm, to)| Flow {
-            from: (host, vm),
-            to: (to, 0),
-            transport: w.transport,
-            rate: w.rate,
-            priority: w.priority_of(host),
-        }));
+        for flow in own {
+            no_priority(scenario, number, flow.transport, flow.priority)?;
+            all.push(flow);
+        }
     }
     Ok(all)
 }
@@ -89,24 +106,24 @@ pub fn run(plan: &Plan, places: &Places, stop: &AtomicBool) -> Result<Outcome, P
         return Err(PaError::Workload("flows without an end need scenario.duration".into()));
     };
     let [warmup, duration] = [scenario.warmup, duration].map(|d| Duration::from_nanos(d.as_ps() / 1000));
-    let slow: BTreeMap<(HostId, u8), Arc<Pace>> =
-        scenario.vswitch.slow.iter().map(|slow| ((slow.host, slow.vm as u8), Arc::new(Pace::new(slow.rate)))).collect();
-    let place = |vm: (HostId, u8)| -> Result<&Place, PaError> {
-        places.get(&vm).ok_or_else(|| PaError::Workload(format!("VM {} of server {} has no place", vm.1, vm.0)))
-    };
     let over = AtomicBool::new(false);
     std::thread::scope(|threads| {
         // A thread of its own makes the sockets: it goes through namespaces, which its maker must not find itself in.
         let opened = threads
             .spawn(|| {
-                let style = |flow: &Flow| ends::style(kernel_name(scenario.tcp.congestion), scenario.tcp.nagle, flow);
-                let mut makers = ends::Makers::new()?;
+                let (congestion, nagle) = (kernel_name(scenario.tcp.congestion), scenario.tcp.nagle);
+                let (mut namespaces, mut hosts) = (Namespaces::new()?, Hosts::new(&places.light));
                 flows
                     .iter()
                     .enumerate()
                     .map(|(i, flow)| {
                         let port = FIRST_PORT + i as u16;
-                        makers.open(flow, place(flow.from)?, place(flow.to)?, port, style(flow))
+                        let style = Style { congestion, nagle, priority: flow.priority };
+                        if flow.transport == Transport::TcpLight {
+                            return Ends::open_light(&mut hosts, flow, port);
+                        }
+                        let (from, to) = (places.kernel(flow.from)?, places.kernel(flow.to)?);
+                        Ends::open(&mut namespaces, flow, from, to, port, style)
                     })
                     .collect::<Result<Vec<Ends>, PaError>>()
             })
@@ -117,7 +134,7 @@ pub fn run(plan: &Plan, places: &Places, stop: &AtomicBool) -> Result<Outcome, P
             .into_iter()
             .zip(&flows)
             .flat_map(|(ends, flow)| {
-                let [sender, receiver] = ends.split(flow, slow.get(&flow.to).cloned(), plan.tenant_mtu);
+                let [sender, receiver] = ends.split(flow, plan.tenant_mtu);
                 [(sender, &over), (receiver, &over)].map(|(end, over)| threads.spawn(move || end.run(over)))
             })
             .collect();
@@ -128,25 +145,44 @@ pub fn run(plan: &Plan, places: &Places, stop: &AtomicBool) -> Result<Outcome, P
             }
         };
         let start = Instant::now();
-        wait(start + warmup);
-        let (marked, before) = (Instant::now(), received());
-        wait(start + duration);
-        let (measured, after) = (marked.elapsed(), received());
+        let interval = duration / INTERVALS;
+        let (mut courses, mut mark) = (vec![Vec::new(); flows.len()], None);
+        let (mut last, mut seen) = (start, vec![0; flows.len()]);
+        for end in (1..=INTERVALS).map(|n| start + interval * n) {
+            if mark.is_none() && start + warmup < end {
+                wait(start + warmup);
+                mark = Some((Instant::now(), received()));
+            }
+            wait(end);
+            let (now, all) = (Instant::now(), received());
+            for ((course, all), seen) in courses.iter_mut().zip(&all).zip(&seen) {
+                course.push(mbps(all - seen, now.duration_since(last).as_secs_f64().max(1e-9)));
+            }
+            (last, seen) = (now, all);
+            if now < end {
+                break;
+            }
+        }
+        let (marked, before) = mark.unwrap_or((start, vec![0; flows.len()]));
+        let (measured, after) = (last.duration_since(marked), seen);
         over.store(true, Ordering::SeqCst);
         for worker in workers {
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
-        let each = flows.iter().zip(before.iter().zip(after)).map(|(flow, (before, after))| Stream {
+        let seconds = measured.as_secs_f64().max(1e-9);
+        let rates = before.iter().zip(after).zip(courses);
+        let each = flows.iter().zip(rates).map(|(flow, ((before, after), course_mbps))| Stream {
             src_host: flow.from.0,
             src_vm: flow.from.1,
             dst_host: flow.to.0,
             dst_vm: flow.to.1,
-            transport: if flow.transport == Transport::Tcp { "tcp" } else { "udp" }.into(),
-            mbps: ((after - before) as f64 * 8.0 / measured.as_secs_f64()).round() / 1e6,
+            transport: flow.transport.name().into(),
+            mbps: mbps(after - before, seconds),
+            course_mbps,
         });
         let sum = |of: &dyn Fn(&ends::Counts) -> u64| counts.iter().map(|c| of(c)).sum();
         Ok(Outcome {
-            streams: Streams::new(each.collect()),
+            streams: Streams::new(each.collect(), Some(interval.as_secs_f64() * 1e3)),
             datagrams: [
                 sum(&|c| c.datagrams_sent.load(Ordering::Relaxed)),
                 sum(&|c| c.datagrams_received.load(Ordering::Relaxed)),
@@ -170,13 +206,12 @@ mod tests {
         Plan::new(&Scenario::parse(&text, "t.toml").unwrap().scenario)
     }
 
-    /// Over loopback, all machines in one namespace: nobody is held back, and a slow one is as slow as it is said to be.
+    /// Over loopback, all machines in one namespace: nobody is held back.
     #[test]
-    fn each_flow_is_measured_and_a_slow_machine_reads_slowly() {
+    fn each_flow_is_measured() {
         for transport in ["udp", "tcp"] {
             let plan = plan(&format!(
-                "[[vswitch.slow]]\nhost = 1\nrate = \"2 Mb/s\"\n\
-                 [[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nstride = 1\ntransport = \"{transport}\"\n"
+                "[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nstride = 1\ntransport = \"{transport}\"\n"
             ))
             .unwrap();
             let place = |n: u32| Place { namespace: None, address: Ipv4Addr::new(127, 0, 9, n as u8 + 1) };
@@ -185,11 +220,36 @@ mod tests {
             let s = &outcome.streams;
             assert_eq!((s.count, s.each.len()), (4, 4));
             assert_eq!((s.each[1].src_host, s.each[1].dst_host, s.each[1].transport.as_str()), (1, 2, transport));
-            let slow = s.each[0].mbps;
-            assert!(slow > 0.0 && slow < 2.5, "{slow} of the slow machine, {transport}");
-            assert!(s.each[1..].iter().all(|f| f.mbps > 2.5), "{s:?}");
+            assert!(s.each.iter().all(|f| f.mbps > 0.0 && f.course_mbps.len() == 50), "{s:?}");
+            assert_eq!(s.interval_ms, Some(12.0));
             assert_eq!(outcome.datagrams[1] > 0, transport == "udp");
         }
+    }
+
+    #[test]
+    fn a_flow_by_itself_is_one_beside_those_of_a_permutation() {
+        let all = plan(
+            "[[workload]]\nkind = \"flow\"\nsrc = 3\ndst = 1\ntransport = \"udp\"\nrate = \"1 Mb/s\"\n\
+             [[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nstride = 1\n",
+        );
+        let all = flows(&all.unwrap().scenario).unwrap();
+        let one = Flow { from: (3, 0), to: (1, 0), transport: Transport::Udp, rate: Some(Rate::mbps(1)), priority: 0 };
+        assert_eq!((all.len(), &all[0]), (5, &one));
+    }
+
+    #[test]
+    fn more_flows_than_a_program_can_have_are_refused_before_there_are_sockets() {
+        let workload = "[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nstride = 1\n";
+        let hosts = |n: usize| {
+            let text = format!(
+                "[scenario]\nduration = \"1 s\"\n[topology]\nkind = \"single-switch\"\nhosts = {n}\n{workload}"
+            );
+            flows(&Scenario::parse(&text, "t.toml").unwrap().scenario)
+        };
+        assert_eq!(hosts(FLOWS_MAX).unwrap().len(), FLOWS_MAX);
+        let refused = hosts(FLOWS_MAX + 1).unwrap_err();
+        assert!(refused.to_string().contains("1025 flows between real sockets: at most 1024"), "{refused}");
+        assert_eq!((refused.diagnostic().file.as_str(), refused.diagnostic().line), ("t.toml", 6));
     }
 
     #[test]

@@ -28,6 +28,17 @@ pub(super) struct Pa {
     pub kept: BTreeMap<(HostId, Vm), usize>,
 }
 
+impl App {
+    /// Whether it runs between light sockets.
+    pub fn is_light(&self) -> bool {
+        let transport = match self {
+            App::Pa(pa) => pa.workload.transport,
+            App::Background { workload, .. } => workload.transport,
+        };
+        transport == Transport::TcpLight
+    }
+}
+
 /// The application of the workload of this number, in a network with so many `hosts`.
 pub(super) fn app(scenario: &Scenario, plan: &Plan, hosts: u32, number: u8, w: &Workload) -> Result<App, PaError> {
     match w {
@@ -42,7 +53,7 @@ pub(super) fn app(scenario: &Scenario, plan: &Plan, hosts: u32, number: u8, w: &
             let finished = 0;
             Ok(App::Pa(Pa { workload, aggregators, workers, rng, started, finished, kept }))
         }
-        Workload::Background(w) if w.transport == Transport::Tcp => {
+        Workload::Background(w) if w.transport.connects() => {
             let settings = Arc::new(w.clone());
             let draws = |h| (h, background::Draws::new(scenario.seed, number, plan, h, &settings));
             Ok(App::Background { workload: w.clone(), draws: (0..hosts).map(draws).collect() })

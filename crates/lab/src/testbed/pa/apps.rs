@@ -1,20 +1,23 @@
 //! All applications of all tenants on one thread, or what one tenant has of them.
 
 use super::app::{App, Pa, app};
-use super::connections::{Connection, LISTENER, PORTS, Role, Trouble};
+use super::connections::{BACKLOG, Connection, DOORBELL, LISTENER, Listener, PORTS, Role, Trouble};
+use super::doorbell::Doorbell;
 use super::part::{Answer, Cues, Part, own_edges, own_edges_since};
 use super::sockets::{Namespaces, Style};
 use super::{CONNECT_TIME, Outcome, PaError, Place, Places, Query, kernel_name};
 use crate::build::Plan;
 use crate::scenario::{Connections, Scenario};
+use crate::testbed::light::Hosts;
 use crate::workload::named;
 use crate::workload::two_tier::Vm;
 use rustix::event::epoll::{self, EventFlags};
 use sluicenet_proto::frame::HostId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -50,7 +53,10 @@ pub(super) struct World<'a> {
     pub namespaces: Namespaces,
     pub apps: Vec<App>,
     pub epoll: OwnedFd,
-    pub listeners: Vec<(TcpListener, usize)>,
+    /// Light sockets, and what they tell.
+    pub hosts: Hosts<'a>,
+    pub doorbell: Arc<Doorbell>,
+    pub listeners: Vec<(Listener, usize)>,
     pub connections: Vec<Option<Connection>>,
     pub free: Vec<usize>,
     /// Connections that were opened here, by both of their ends.
@@ -117,7 +123,9 @@ impl Drop for World<'_> {
     /// A program that is just being started has a copy of every socket for a moment, in which the next run may want to listen.
     fn drop(&mut self) {
         for (listener, _) in &self.listeners {
-            let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
+            if let Listener::Kernel(listener) = listener {
+                let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
+            }
         }
     }
 }
@@ -129,14 +137,17 @@ impl<'a> World<'a> {
         let apps = (0u8..).zip(&scenario.workloads).map(|(number, w)| app(scenario, &plan, hosts, number, w));
         let apps = apps.collect::<Result<_, PaError>>()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| PaError::io("epoll", &e.into()))?;
+        let doorbell = Doorbell::new()?;
         let congestion = kernel_name(scenario.tcp.congestion);
-        Ok(World {
+        let world = World {
             scenario,
             places,
             here,
             namespaces: Namespaces::new()?,
             apps,
             epoll,
+            hosts: Hosts::new(&places.light),
+            doorbell,
             listeners: Vec::new(),
             connections: Vec::new(),
             free: Vec::new(),
@@ -148,7 +159,9 @@ impl<'a> World<'a> {
             over: false,
             outcome: Outcome { congestion, ..Outcome::default() },
             answers: Vec::new(),
-        })
+        };
+        world.watch(&*world.doorbell, DOORBELL, EventFlags::IN)?;
+        Ok(world)
     }
 
     fn is_here(&self, vm: Vm) -> bool {
@@ -220,10 +233,6 @@ impl<'a> World<'a> {
         Style { congestion: self.outcome.congestion, nagle: self.scenario.tcp.nagle, priority }
     }
 
-    pub(super) fn place(&self, host: HostId, vm: u8) -> Result<&'a Place, PaError> {
-        self.places.get(&(host, vm)).ok_or_else(|| PaError::Workload(format!("VM {vm} of server {host} has no place")))
-    }
-
     /// All that others connect to.
     fn listen(&mut self) -> Result<(), PaError> {
         for app in 0..self.apps.len() {
@@ -232,9 +241,19 @@ impl<'a> World<'a> {
                 App::Background { workload, draws } => draws.keys().map(|&h| (h, workload.vm as u8)).collect(),
             };
             for (host, vm) in vms.into_iter().filter(|&vm| self.is_here(vm)).collect::<Vec<_>>() {
-                let listener = self.namespaces.listen(self.place(host, vm)?, PORTS + app as u16, self.style(app))?;
-                let number = LISTENER + self.listeners.len() as u64;
-                self.watch(&listener, number, EventFlags::IN)?;
+                let (port, number) = (PORTS + app as u16, LISTENER + self.listeners.len() as u64);
+                let listener = if self.apps[app].is_light() {
+                    let failed = |e| PaError::io("listening at a light socket", &e);
+                    let listener = self.hosts.host((host, vm))?.listen(port, BACKLOG).map_err(failed)?;
+                    listener.set_nonblocking(true);
+                    listener.set_watch(Some(self.doorbell.watch(number)));
+                    Listener::Light(listener)
+                } else {
+                    let place = self.places.kernel((host, vm))?;
+                    let listener = self.namespaces.listen(place, port, self.style(app))?;
+                    self.watch(&listener, number, EventFlags::IN)?;
+                    Listener::Kernel(listener)
+                };
                 self.listeners.push((listener, app));
             }
         }
@@ -402,7 +421,8 @@ impl<'a> World<'a> {
 
     /// `TCPTimeouts`, `RetransSegs` and `TCPLossProbes` of all namespaces there are tenants in.
     fn counters(&mut self) -> Result<[u64; 3], PaError> {
-        let one_of_each: BTreeMap<&Option<String>, &Place> = self.places.values().map(|p| (&p.namespace, p)).collect();
+        let all = self.places.kernel.values();
+        let one_of_each: BTreeMap<&Option<String>, &Place> = all.map(|p| (&p.namespace, p)).collect();
         let mut all = [0; 3];
         for place in one_of_each.into_values() {
             all[0] += self.namespaces.counter(place, "TcpExt", "TCPTimeouts")?;

@@ -4,15 +4,16 @@ use super::PaError;
 use super::app::App;
 use super::apps::World;
 use super::part::Answer;
-use super::sockets::verify;
+use super::sockets::{Stream, verify};
 use super::stream::{Brought, Incoming, NUMBER_BYTES, Outgoing};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use sluicenet_dataplane::tcp_info::tcp_info;
 use sluicenet_proto::frame::HostId;
+use sluicenet_socket::TcplightListener;
 use std::io::ErrorKind;
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::{SocketAddrV4, TcpListener};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ pub(super) enum Role {
 }
 
 pub(super) struct Connection {
-    pub stream: TcpStream,
+    pub stream: Stream,
     pub role: Role,
     pub out: Outgoing,
     pub into: Incoming,
@@ -42,8 +43,17 @@ pub(super) struct Connection {
 /// Timeouts, where the kernel counts them, and retransmissions.
 pub(super) type Trouble = (Option<u32>, u32);
 
-/// Above the numbers of connections stand those of listeners.
+/// What connections come to.
+pub(super) enum Listener {
+    Kernel(TcpListener),
+    Light(TcplightListener),
+}
+
+/// Above the numbers of connections stand those of listeners, and above these that of the doorbell.
 pub(super) const LISTENER: u64 = 1 << 32;
+pub(super) const DOORBELL: u64 = 1 << 33;
+/// Connections to a light socket that may wait to be accepted: as many as it can have.
+pub(super) const BACKLOG: usize = 4096;
 
 impl World<'_> {
     pub(super) fn watch(&self, source: impl AsFd, number: u64, flags: EventFlags) -> Result<(), PaError> {
@@ -57,21 +67,36 @@ impl World<'_> {
         to: (HostId, u8),
         role: Role,
     ) -> Result<usize, PaError> {
-        let to = SocketAddrV4::new(self.place(to.0, to.1)?.address, PORTS + app as u16);
-        let stream = self.namespaces.connect(self.place(from.0, from.1)?, to, self.style(app))?;
+        let port = PORTS + app as u16;
+        let (stream, to) = if self.apps[app].is_light() {
+            let to = SocketAddrV4::new(self.hosts.host(to)?.address(), port);
+            let from = self.hosts.host(from)?;
+            let what = || format!("a stream from {} to {to}", from.address());
+            let stream = from.connect_from(None, to).map_err(|e| PaError::io(&what(), &e))?;
+            stream.set_nonblocking(true);
+            (Stream::Light(stream), to)
+        } else {
+            let to = SocketAddrV4::new(self.places.kernel(to)?.address, port);
+            (Stream::Kernel(self.namespaces.connect(self.places.kernel(from)?, to, self.style(app))?), to)
+        };
         let local = stream.local_addr().map_err(|e| PaError::io("the address of a socket", &e))?;
         let at = self.add(stream, role)?;
         self.opened.insert((local, to.into()), at);
         Ok(at)
     }
 
-    pub(super) fn add(&mut self, stream: TcpStream, role: Role) -> Result<usize, PaError> {
+    fn add(&mut self, stream: Stream, role: Role) -> Result<usize, PaError> {
         let at = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() - 1
         });
         // Told of each change once: a connection is read and written until it would block.
-        self.watch(&stream, at as u64, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)?;
+        match &stream {
+            Stream::Kernel(stream) => {
+                self.watch(stream, at as u64, EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)?;
+            }
+            Stream::Light(stream) => stream.set_watch(Some(self.doorbell.watch(at as u64))),
+        }
         let (out, into) = Default::default();
         self.connections[at] = Some(Connection { stream, role, out, into, peer: None, open: false, answers: None });
         Ok(at)
@@ -83,7 +108,9 @@ impl World<'_> {
         for c in connections.filter_map(|at| self.connections[at].as_ref()) {
             let other = c.peer.and_then(|p| self.connections[p].as_ref());
             for end in [Some(c), other].into_iter().flatten() {
-                let info = tcp_info(&end.stream).unwrap_or_default();
+                // Light sockets have no timers of their own.
+                let Stream::Kernel(stream) = &end.stream else { continue };
+                let info = tcp_info(stream).unwrap_or_default();
                 all.0 = all.0.zip(info.timeouts).map(|(sum, n)| sum + u32::from(n));
                 all.1 += info.retransmitted;
             }
@@ -114,17 +141,28 @@ impl World<'_> {
         }
         for event in events {
             let (number, flags) = (event.data.u64(), event.flags);
-            if number >= LISTENER {
-                self.accept((number - LISTENER) as usize)?;
+            if number == DOORBELL {
+                for number in self.doorbell.clone().take() {
+                    self.serve_one(number, true, true)?;
+                }
                 continue;
             }
-            let at = number as usize;
-            if flags.contains(EventFlags::OUT) {
-                self.write(at)?;
-            }
-            if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
-                self.read(at)?;
-            }
+            let comes = flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+            self.serve_one(number, comes, flags.contains(EventFlags::OUT))?;
+        }
+        Ok(())
+    }
+
+    fn serve_one(&mut self, number: u64, comes: bool, goes: bool) -> Result<(), PaError> {
+        if number >= LISTENER {
+            return self.accept((number - LISTENER) as usize);
+        }
+        let at = number as usize;
+        if goes {
+            self.write(at)?;
+        }
+        if comes {
+            self.read(at)?;
         }
         Ok(())
     }
@@ -133,16 +171,21 @@ impl World<'_> {
         loop {
             let (socket, app) = &self.listeners[listener];
             let app = *app;
-            let (stream, from) = match socket.accept() {
+            let accepted = match socket {
+                Listener::Kernel(socket) => socket.accept().map(|(stream, from)| (Stream::Kernel(stream), from)),
+                Listener::Light(socket) => socket.accept().map(|(stream, from)| (Stream::Light(stream), from.into())),
+            };
+            let (stream, from) = match accepted {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(e) => return Err(PaError::io("a connection that comes in", &e)),
             };
             let local = stream.local_addr().map_err(|e| PaError::io("the address of a socket", &e))?;
-            stream.set_nonblocking(true).map_err(|e| PaError::io("a connection that comes in", &e))?;
-            let style = self.style(app);
-            self.namespaces.prepare(&stream, style)?;
+            stream.set_nonblocking().map_err(|e| PaError::io("a connection that comes in", &e))?;
+            if let Stream::Kernel(stream) = &stream {
+                self.namespaces.prepare(stream, self.style(app))?;
+            }
             let role = match &self.apps[app] {
                 App::Pa(_) => Role::Answers { app },
                 App::Background { .. } => Role::Sinks,
@@ -161,16 +204,29 @@ impl World<'_> {
 
     pub(super) fn write(&mut self, at: usize) -> Result<(), PaError> {
         let Some(c) = &mut self.connections[at] else { return Ok(()) };
-        if !c.open {
-            match rustix::net::sockopt::socket_error(&c.stream) {
-                Ok(Ok(())) if c.stream.peer_addr().is_ok() => {
-                    c.open = true;
-                    verify(&c.stream, self.outcome.congestion).map_err(|ran| PaError::Congestion {
+        if !c.open
+            && let Stream::Light(stream) = &c.stream
+        {
+            if stream.is_opening() {
+                return Ok(());
+            }
+            if let Some(e) = stream.take_error() {
+                return Err(PaError::io("a connection", &e));
+            }
+            c.open = true;
+        }
+        if !c.open
+            && let Stream::Kernel(stream) = &c.stream
+        {
+            match rustix::net::sockopt::socket_error(stream) {
+                Ok(Ok(())) if stream.peer_addr().is_ok() => {
+                    verify(stream, self.outcome.congestion).map_err(|ran| PaError::Congestion {
                         wanted: self.outcome.congestion,
                         ran,
                         namespace: "of an open connection".into(),
                         allowed: String::new(),
                     })?;
+                    c.open = true;
                 }
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(e)) | Err(e) => return Err(PaError::io("a connection", &e.into())),
@@ -180,7 +236,7 @@ impl World<'_> {
         c.out.send(&mut c.stream).map_err(|e| PaError::io("sending", &e))?;
         if had && c.out.is_empty() && matches!(c.role, Role::Sends { .. }) {
             // The sink reads to the end of it.
-            c.stream.shutdown(std::net::Shutdown::Write).map_err(|e| PaError::io("the end of a flow", &e))?;
+            c.stream.end_writing().map_err(|e| PaError::io("the end of a flow", &e))?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 mod app;
 mod apps;
 mod connections;
+mod doorbell;
 mod guests;
 mod part;
 mod sockets;
@@ -13,9 +14,9 @@ mod stream;
 pub use guests::run_in_guests;
 pub use part::{Cues, Part, own_edges, sum_of, together};
 pub use sockets::Place;
-pub(super) use sockets::{Namespaces, Style};
+pub(super) use sockets::{Namespaces, Stream, Style};
 
-use super::{Plan, Tenant};
+use super::{LightPlace, LightPort, Plan, Tenant, files};
 use crate::records::stats::{mean_over_seeds, percentile};
 use crate::scenario::{Congestion, Scenario};
 use serde::Serialize;
@@ -26,12 +27,44 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Where every VM is, by server and number there.
-pub type Places = BTreeMap<(HostId, u8), Place>;
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// Those with the kernel's sockets.
+    pub kernel: BTreeMap<(HostId, u8), Place>,
+    /// Those with light sockets.
+    pub light: BTreeMap<(HostId, u8), LightPlace>,
+}
 
-/// The places of a testbed's tenants: their namespaces, or, seen from one of its guests, their addresses.
+impl FromIterator<((HostId, u8), Place)> for Places {
+    fn from_iter<I: IntoIterator<Item = ((HostId, u8), Place)>>(all: I) -> Places {
+        Places { kernel: all.into_iter().collect(), light: BTreeMap::new() }
+    }
+}
+
+impl Places {
+    /// Where the kernel's sockets of a VM are.
+    pub(super) fn kernel(&self, vm: (HostId, u8)) -> Result<&Place, PaError> {
+        let nowhere = || PaError::Workload(format!("VM {} of server {} has no place", vm.1, vm.0));
+        self.kernel.get(&vm).ok_or_else(nowhere)
+    }
+}
+
+/// The places of a testbed's tenants: their namespaces, or, seen from one of its guests, their addresses; their ports for light sockets.
 pub fn places(plan: &Plan) -> Places {
     let namespace = |t: &Tenant| (!plan.has_guests()).then(|| t.namespace.clone());
-    plan.tenants().map(|t| ((t.host, t.vm), Place { namespace: namespace(t), address: t.address })).collect()
+    let kernel = |t: &Tenant| t.has_kernel().then(|| Place { namespace: namespace(t), address: t.address });
+    let files = files::Place::of_the_machine();
+    let light = |t: &Tenant| {
+        let LightPort { name: port, address, .. } = t.light()?;
+        let control = files.control(&plan.servers[t.host as usize]);
+        // A plan has no larger ones.
+        let (mtu, receive_buffer) = (plan.tenant_mtu as u16, plan.scenario.tcplight.buffer.as_bytes() as u32);
+        Some(LightPlace { control, port, address, mtu, receive_buffer })
+    };
+    Places {
+        kernel: plan.tenants().filter_map(|t| Some(((t.host, t.vm), kernel(t)?))).collect(),
+        light: plan.tenants().filter_map(|t| Some(((t.host, t.vm), light(t)?))).collect(),
+    }
 }
 
 /// Why an application did not run to its end.
@@ -65,7 +98,7 @@ pub enum PaError {
 }
 
 impl PaError {
-    pub(super) fn io(what: &str, e: &io::Error) -> PaError {
+    pub(in crate::testbed) fn io(what: &str, e: &io::Error) -> PaError {
         PaError::Io { what: what.into(), why: e.to_string() }
     }
 }
@@ -88,7 +121,7 @@ impl std::fmt::Display for PaError {
 impl std::error::Error for PaError {}
 
 /// How long connections that are to be kept may take to be opened.
-const CONNECT_TIME: Duration = Duration::from_secs(30);
+pub(super) const CONNECT_TIME: Duration = Duration::from_secs(30);
 
 /// A query that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,13 @@
 use super::PaError;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use sluicenet_socket::TcplightStream;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// Where named namespaces are.
 const NAMESPACES: &str = "/run/netns";
@@ -32,6 +35,88 @@ pub(in crate::testbed) struct Style {
     pub nagle: bool,
     /// 0 to 7; goes into the packets as a class selector (RFC 2474, 4.2.2).
     pub priority: u8,
+}
+
+/// A connection, whoever's socket it is.
+pub(in crate::testbed) enum Stream {
+    Kernel(TcpStream),
+    Light(TcplightStream),
+}
+
+impl Stream {
+    /// Has calls that would wait fail instead.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Stream::Kernel(stream) => stream.set_nonblocking(true),
+            Stream::Light(stream) => {
+                stream.set_nonblocking(true);
+                Ok(())
+            }
+        }
+    }
+
+    /// Nothing more is written.
+    pub fn end_writing(&self) -> io::Result<()> {
+        match self {
+            Stream::Kernel(stream) => stream.shutdown(Shutdown::Write),
+            Stream::Light(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// This end of it.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Stream::Kernel(stream) => stream.local_addr(),
+            Stream::Light(stream) => Ok(stream.local_addr().into()),
+        }
+    }
+
+    /// The other end.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Stream::Kernel(stream) => stream.peer_addr(),
+            Stream::Light(stream) => Ok(stream.peer_addr().into()),
+        }
+    }
+
+    /// How long reading and writing may block.
+    pub fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Stream::Kernel(stream) => {
+                stream.set_read_timeout(Some(timeout))?;
+                stream.set_write_timeout(Some(timeout))
+            }
+            Stream::Light(stream) => {
+                stream.set_read_timeout(Some(timeout));
+                stream.set_write_timeout(Some(timeout));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Kernel(stream) => stream.read(into),
+            Stream::Light(stream) => (&*stream).read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Kernel(stream) => stream.write(from),
+            Stream::Light(stream) => (&*stream).write(from),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Kernel(stream) => stream.flush(),
+            Stream::Light(stream) => (&*stream).flush(),
+        }
+    }
 }
 
 /// The thread's way between namespaces.

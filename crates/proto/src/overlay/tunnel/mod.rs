@@ -4,8 +4,10 @@
 //! own 802.1Q tag: the outer one has its priority, the VNI its domain.
 
 mod inner;
+mod stream;
 mod too_big;
 
+pub use stream::Heard;
 pub use too_big::fragmentation_needed;
 
 use super::bridge::{ENCAPSULATION_BYTES, ecn_in, ecn_out};
@@ -177,30 +179,12 @@ impl Tunnel {
         out: &mut Vec<u8>,
     ) -> Result<(), DropReason> {
         let inner = self.check(frame)?;
-        let next_hop = *self.servers.get(&to).ok_or(DropReason::UnknownServer)?;
         let inner_len = ethernet::HEADER_LEN + inner.packet.len();
-        out.clear();
-        out.resize(OUTER, 0);
-        let (header, rest) = out.split_at_mut(ethernet::HEADER_LEN);
-        ethernet::Repr { destination: next_hop, source: self.config.mac, ethertype: EtherType::VLAN }.emit(header);
-        let (tag, rest) = rest.split_at_mut(vlan::TAG_LEN);
-        vlan::Repr { priority, drop_eligible: false, vid: 0, ethertype: EtherType::IPV4 }.emit(tag);
-        let (ip, rest) = rest.split_at_mut(ipv4::HEADER_LEN);
         let datagram_len = udp::HEADER_LEN + vxlan::HEADER_LEN + inner_len;
-        ipv4::Repr {
-            source: self.config.server,
-            destination: to,
-            protocol: Protocol::UDP,
-            // The class selector of the priority (RFC 2474, 4.2.2), for routers on the way.
-            dscp: priority << 3,
-            ecn: ecn_in(inner.ecn()),
-            identification: 0,
-            // "VTEPs MUST NOT fragment" (RFC 7348, 4.3).
-            dont_fragment: true,
-            ttl: TTL,
-            payload_len: datagram_len as u16,
-        }
-        .emit(ip);
+        out.clear();
+        out.reserve(OUTER + inner_len);
+        out.resize(OUTER, 0);
+        let rest = self.outer(to, Protocol::UDP, priority, ecn_in(inner.ecn()), datagram_len, out)?;
         vxlan::Repr { vni }.emit(&mut rest[udp::HEADER_LEN..]);
         out.extend_from_slice(inner.addresses);
         out.extend_from_slice(&inner.ethertype.0.to_be_bytes());
@@ -209,6 +193,39 @@ impl Tunnel {
         let source_port = FIRST_SOURCE_PORT | (inner.flow_hash() as u16 & !FIRST_SOURCE_PORT);
         udp::Repr { source_port, destination_port: vxlan::UDP_PORT }.emit(datagram, None);
         Ok(())
+    }
+
+    /// Writes Ethernet, 802.1Q and IPv4 in front of a datagram of `len` bytes for another server; returns what is behind them.
+    fn outer<'a>(
+        &self,
+        to: Ipv4Addr,
+        protocol: Protocol,
+        priority: Priority,
+        ecn: Ecn,
+        len: usize,
+        out: &'a mut [u8],
+    ) -> Result<&'a mut [u8], DropReason> {
+        let next_hop = *self.servers.get(&to).ok_or(DropReason::UnknownServer)?;
+        let (header, rest) = out.split_at_mut(ethernet::HEADER_LEN);
+        ethernet::Repr { destination: next_hop, source: self.config.mac, ethertype: EtherType::VLAN }.emit(header);
+        let (tag, rest) = rest.split_at_mut(vlan::TAG_LEN);
+        vlan::Repr { priority, drop_eligible: false, vid: 0, ethertype: EtherType::IPV4 }.emit(tag);
+        let (ip, rest) = rest.split_at_mut(ipv4::HEADER_LEN);
+        ipv4::Repr {
+            source: self.config.server,
+            destination: to,
+            protocol,
+            // The class selector of the priority (RFC 2474, 4.2.2), for routers on the way.
+            dscp: priority << 3,
+            ecn,
+            identification: 0,
+            // "VTEPs MUST NOT fragment" (RFC 7348, 4.3).
+            dont_fragment: true,
+            ttl: TTL,
+            payload_len: len as u16,
+        }
+        .emit(ip);
+        Ok(rest)
     }
 
     /// Takes a received frame apart. The ECN field of what is inside becomes what RFC 6040 says.
@@ -223,7 +240,8 @@ impl Tunnel {
         }
     }
 
-    fn find_inner(&self, frame: &[u8]) -> Result<Option<(Inner, Ecn)>, DropReason> {
+    /// A datagram of a protocol for this server, behind its IPv4 header: its class, that header, and where it begins in the frame.
+    fn datagram<'a>(&self, frame: &'a [u8], protocol: Protocol) -> Result<Option<Datagram<'a>>, DropReason> {
         let Ok((header, mut rest)) = ethernet::Repr::parse(frame) else { return Ok(None) };
         let (mut ethertype, mut priority) = (header.ethertype, 0);
         if ethertype == EtherType::VLAN {
@@ -234,13 +252,21 @@ impl Tunnel {
             return Ok(None);
         }
         // Before the header is believed: is it a datagram for this server at all?
-        let (Some(protocol), Some(destination)) = (rest.get(9), rest.get(16..20)) else {
+        let (Some(of), Some(destination)) = (rest.get(9), rest.get(16..20)) else {
             return Err(DropReason::Malformed);
         };
-        if *protocol != Protocol::UDP.0 || destination != self.config.server.octets() {
+        if *of != protocol.0 || destination != self.config.server.octets() {
             return Ok(None);
         }
-        let (ip, datagram) = ipv4::Repr::parse(rest).map_err(|_| DropReason::Malformed)?;
+        let (ip, payload) = ipv4::Repr::parse(rest).map_err(|_| DropReason::Malformed)?;
+        let start = frame.len() - rest.len() + usize::from(rest[0] & 0x0F) * 4;
+        Ok(Some(Datagram { priority, ip, payload, start }))
+    }
+
+    fn find_inner(&self, frame: &[u8]) -> Result<Option<(Inner, Ecn)>, DropReason> {
+        let Some(Datagram { priority, ip, payload: datagram, start }) = self.datagram(frame, Protocol::UDP)? else {
+            return Ok(None);
+        };
         if datagram.get(2..4).is_some_and(|port| port != vxlan::UDP_PORT.to_be_bytes()) {
             return Ok(None);
         }
@@ -250,7 +276,16 @@ impl Tunnel {
         if !self.servers.contains_key(&ip.source) {
             return Err(DropReason::UnknownServer);
         }
-        let domain = self.domain(tunnel.vni).ok_or(DropReason::UnknownVni)?;
+        let domain = self.domain_of(tunnel.vni, inside)?;
+        // It ends where the datagram does; padding of a short outer frame is not of it.
+        let start = start + udp::HEADER_LEN + vxlan::HEADER_LEN;
+        let range = start..start + inside.len();
+        Ok(Some((Inner { frame: range, from: ip.source, vni: tunnel.vni, domain, priority }, ip.ecn)))
+    }
+
+    /// The domain of a frame that came out of a tunnel, which has to be one that a server sends through it.
+    fn domain_of(&self, vni: u32, inside: &[u8]) -> Result<u16, DropReason> {
+        let domain = self.domain(vni).ok_or(DropReason::UnknownVni)?;
         // "Decapsulated frames with an inner VLAN tag should be discarded" (RFC 7348, 6.1).
         let inner = Untagged::of(inside)?;
         if inner.was_tagged {
@@ -259,12 +294,17 @@ impl Tunnel {
         if inner.is_tunnel() {
             return Err(DropReason::NestedTunnel);
         }
-        // It ends where the datagram does; padding of a short outer frame is not of it.
-        let ip_header_len = usize::from(rest[0] & 0x0F) * 4;
-        let start = frame.len() - rest.len() + ip_header_len + udp::HEADER_LEN + vxlan::HEADER_LEN;
-        let range = start..start + inside.len();
-        Ok(Some((Inner { frame: range, from: ip.source, vni: tunnel.vni, domain, priority }, ip.ecn)))
+        Ok(domain)
     }
+}
+
+/// A datagram for this server.
+struct Datagram<'a> {
+    priority: Priority,
+    ip: ipv4::Repr,
+    payload: &'a [u8],
+    /// Where `payload` begins in the frame.
+    start: usize,
 }
 
 /// Gives the inner packet the ECN field that it leaves the tunnel with.

@@ -287,3 +287,43 @@ fn a_domain_and_a_network_belong_to_each_other_only() {
     let good = frame(10, Ecn::NotEct, 80);
     assert_eq!(a.encapsulate(&good, VNI, 0, THERE, &mut Vec::new()), Err(DropReason::UnknownServer));
 }
+
+#[test]
+fn a_stream_has_frames_without_their_tags_and_segments_between_servers_alone() {
+    use sluicenet_wire::tcp::{Flags, Segment};
+    let (a, b) = ends();
+    let plain = frame(100, Ecn::NotEct, 2_000);
+    let mut out = Vec::new();
+    a.put_in_stream(&tagged(&plain, 5 << 13 | 77), VNI, 3, THERE, &mut out).unwrap();
+    let inner = b.take_from_stream(&out, HERE).unwrap();
+    assert_eq!((&out[inner.frame.clone()], inner.from, inner.domain, inner.priority), (&plain[..], HERE, 9, 3));
+    // What no datagram of the tunnel carries no stream does.
+    let nested = frame(100, Ecn::NotEct, vxlan::UDP_PORT);
+    assert_eq!(a.put_in_stream(&nested, VNI, 3, THERE, &mut out), Err(DropReason::NestedTunnel));
+    assert_eq!(a.put_in_stream(&plain, VNI, 3, Ipv4Addr::LOCALHOST, &mut out), Err(DropReason::UnknownServer));
+    a.put_in_stream(&plain, VNI + 1, 3, THERE, &mut out).unwrap();
+    assert_eq!(b.take_from_stream(&out, HERE), Err(DropReason::UnknownVni));
+    out.truncate(12);
+    assert!(b.take_from_stream(&out, HERE).is_err());
+
+    let segment = Segment { len: 5, flags: Flags::ACK, timestamps: Some((1, 2)), ..Segment::default() };
+    let fill = |into: &mut [u8]| into.copy_from_slice(b"bytes");
+    let sent = a.segment(THERE, 50_000, segment, true, 3, fill).unwrap();
+    let heard = b.find_segment(&sent, 50_000).unwrap().unwrap();
+    assert_eq!((heard.from, heard.segment, heard.ce), (HERE, segment, false));
+    assert_eq!(&sent[heard.payload], b"bytes");
+    assert_eq!(a.segment(HERE, 50_000, segment, true, 3, fill), Err(DropReason::UnknownServer));
+    // Of another port, for another server, of nobody, damaged.
+    assert_eq!(b.find_segment(&sent, 50_001), Ok(None));
+    assert_eq!(a.find_segment(&sent, 50_000), Ok(None));
+    let stranger = tunnel(THERE, Ipv4Addr::LOCALHOST);
+    assert_eq!(stranger.find_segment(&sent, 50_000), Err(DropReason::UnknownServer));
+    for at in [18 + 20, 18 + 20 + 14, sent.len() - 1] {
+        let mut damaged = sent.clone();
+        damaged[at] ^= 0x04;
+        assert!(matches!(b.find_segment(&damaged, 50_000), Err(DropReason::BadCrc) | Ok(None)), "{at}");
+    }
+    // Datagrams are no segments, and segments no datagrams.
+    assert_eq!(b.find_segment(&encapsulated(&plain), 50_000), Ok(None));
+    assert_eq!(b.decapsulate(&mut sent.clone()), Outer::Other);
+}

@@ -16,7 +16,7 @@ pub struct ChannelConfig {
     pub buffer: u32,
     /// Every so many frames an acknowledgement is asked for (`P`).
     pub period: u32,
-    /// It is asked for where nothing was sent for so long, too; long enough that nothing is sent twice.
+    /// It is asked for where a frame was sent and nothing heard for so long, too; long enough that nothing is sent twice.
     pub timeout: Duration,
     /// All frames take one path each way: what is missing is said at once.
     pub single_path: bool,
@@ -48,6 +48,22 @@ pub struct ChannelCounters {
     pub timeouts: u64,
     /// Connections that were confirmed by both ends.
     pub connections: u64,
+}
+
+impl core::ops::Add for ChannelCounters {
+    type Output = ChannelCounters;
+    fn add(self, other: ChannelCounters) -> ChannelCounters {
+        ChannelCounters {
+            sent: self.sent + other.sent,
+            resent: self.resent + other.resent,
+            delivered: self.delivered + other.delivered,
+            duplicates: self.duplicates + other.duplicates,
+            too_far: self.too_far + other.too_far,
+            stale: self.stale + other.stale,
+            timeouts: self.timeouts + other.timeouts,
+            connections: self.connections + other.connections,
+        }
+    }
 }
 
 /// Why a frame was not taken: it has to be freed.
@@ -104,13 +120,14 @@ pub struct Channel<F> {
     receiver: Receiver<F>,
     /// Frames at the front of the retransmission buffer that had been sent when the other end forgot everything.
     unacknowledged: usize,
-    /// Something to say at once.
+    /// An answer to what was heard. What the end says by itself is not among them: it would take the place of an answer that waits.
     due: Option<(Kind, u32, u32)>,
     /// When it speaks again by itself.
     deadline: Instant,
     /// Times it did since something was heard.
     tries: u32,
-    asks: bool,
+    /// It speaks by itself: greets, answers again, or asks.
+    speaks: bool,
     counters: ChannelCounters,
 }
 
@@ -137,7 +154,7 @@ impl<F: Clone> Channel<F> {
             due: None,
             deadline: Instant::MAX,
             tries: 0,
-            asks: false,
+            speaks: false,
             counters: ChannelCounters::default(),
         }
     }
@@ -203,12 +220,11 @@ impl<F: Clone> Channel<F> {
         self.receiver.give_up(free);
         self.sender.take().for_each(free);
         (self.state, self.unacknowledged, self.candidate, self.due) = (State::Idle, 0, None, None);
-        (self.deadline, self.asks) = (Instant::MAX, false);
+        (self.deadline, self.speaks) = (Instant::MAX, false);
     }
 
     fn greet(&mut self, now: Instant) {
-        self.state = State::Greeting;
-        self.due = Some((Kind::Syn, 0, self.own));
+        (self.state, self.speaks) = (State::Greeting, true);
         self.arm(now);
     }
 
@@ -232,14 +248,18 @@ impl<F: Clone> Channel<F> {
     ) -> Result<(), (Option<F>, Refusal)> {
         match header.kind {
             Kind::Syn => return self.on_greeting(now, header.sequence),
-            Kind::SynAck => return self.on_answer(now, header),
+            Kind::SynAck => return self.on_answer(header),
             Kind::Reset => {
-                if self.state == State::Connected && header.sequence == self.peer {
-                    self.forget(free);
-                    self.greet(now);
-                    return Ok(());
+                let is_known = matches!(self.state, State::Answered | State::Connected);
+                if !is_known || header.sequence != self.peer {
+                    return self.stale(frame);
                 }
-                return self.stale(frame);
+                self.forget(free);
+                (self.state, self.deadline) = (State::Idle, Instant::MAX);
+                if self.sender.len() > 0 {
+                    self.greet(now);
+                }
+                return Ok(());
             }
             Kind::Data { .. } | Kind::Ask | Kind::Ack | Kind::Nack(_) => {}
         }
@@ -250,20 +270,21 @@ impl<F: Clone> Channel<F> {
         }
         let is_known = matches!(self.state, State::Answered | State::Connected);
         if !is_known || header.connection != self.own {
-            if !is_known && self.due.is_none() && header.connection != 0 {
-                // It speaks to somebody who was here before.
+            if self.due.is_none() && header.connection != 0 {
+                // It speaks to somebody who was here before, or took an answer for the last that was another's: said also by who is
+                // connected, or two that are each connected to somebody else would wait for ever.
                 self.due = Some((Kind::Reset, 0, header.connection));
             }
             return self.stale(frame);
         }
-        self.confirm(now);
+        self.confirm();
         let Some(acknowledged) = self.sender.acknowledge(SeqNumber(header.acknowledgement), free) else {
             return self.stale(frame);
         };
-        self.tries = 0;
-        if self.sender.len() == 0 {
+        let was_patient = core::mem::take(&mut self.tries) > 0;
+        if self.sender.in_flight() == 0 {
             self.deadline = Instant::MAX;
-        } else if acknowledged > 0 {
+        } else if acknowledged > 0 || was_patient {
             self.arm(now);
         }
         match header.kind {
@@ -327,7 +348,6 @@ impl<F: Clone> Channel<F> {
         match self.state {
             State::Idle | State::Greeting => {
                 self.connect_to(self.own, peer);
-                self.state = State::Answered;
                 self.arm(now);
                 self.answer(self.own, peer);
             }
@@ -349,8 +369,12 @@ impl<F: Clone> Channel<F> {
     }
 
     /// The other end answers what began here.
-    fn on_answer(&mut self, now: Instant, header: &Header) -> Result<(), (Option<F>, Refusal)> {
+    fn on_answer(&mut self, header: &Header) -> Result<(), (Option<F>, Refusal)> {
         if header.connection != self.own {
+            if self.due.is_none() {
+                // It waits for somebody who was here before, and would for ever.
+                self.due = Some((Kind::Reset, 0, header.connection));
+            }
             return self.stale(None);
         }
         match self.state {
@@ -359,28 +383,25 @@ impl<F: Clone> Channel<F> {
             State::Answered | State::Connected if header.sequence == self.peer => {}
             _ => return self.stale(None),
         }
-        self.confirm(now);
+        self.confirm();
         self.receiver.ask();
         Ok(())
     }
 
     /// Both ends know both numbers.
-    fn confirm(&mut self, now: Instant) {
+    fn confirm(&mut self) {
         if self.state != State::Connected {
-            self.state = State::Connected;
+            (self.state, self.speaks) = (State::Connected, false);
             self.counters.connections += 1;
             self.tries = 0;
             self.deadline = Instant::MAX;
-            if self.sender.len() > 0 {
-                self.arm(now);
-            }
         }
     }
 
     fn connect_to(&mut self, own: u32, peer: u32) {
         (self.own, self.peer, self.candidate) = (own, peer, None);
         self.receiver = Receiver::new(self.config.buffer as usize, SeqNumber(peer));
-        self.state = State::Answered;
+        (self.state, self.speaks) = (State::Answered, false);
     }
 
     /// The other end has forgotten everything: another connection, with another number, and the caller decides about what was sent.
@@ -399,12 +420,17 @@ impl<F: Clone> Channel<F> {
             let pushed = self.sender.push(frame);
             assert!(pushed.is_ok(), "there was room for it");
         });
-        (self.tries, self.asks) = (0, false);
+        (self.tries, self.speaks) = (0, false);
     }
 
     /// What to send to the other end next.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing<F>> {
-        if let Some((kind, connection, sequence)) = self.due.take() {
+        let said = self.due.take().or_else(|| match self.state {
+            State::Greeting if core::mem::take(&mut self.speaks) => Some((Kind::Syn, 0, self.own)),
+            State::Answered if core::mem::take(&mut self.speaks) => Some((Kind::SynAck, self.peer, self.own)),
+            _ => None,
+        });
+        if let Some((kind, connection, sequence)) = said {
             let acknowledgement = 0;
             return Some(Outgoing { header: Header { kind, connection, sequence, acknowledgement }, frame: None });
         }
@@ -415,7 +441,7 @@ impl<F: Clone> Channel<F> {
             let kind = if missing == Ranges::default() { Kind::Ack } else { Kind::Nack(missing) };
             return Some(self.outgoing(kind, self.sender.next(), None));
         }
-        if core::mem::take(&mut self.asks) {
+        if core::mem::take(&mut self.speaks) {
             return Some(self.outgoing(Kind::Ask, self.sender.next(), None));
         }
         if self.unacknowledged > 0 {
@@ -425,7 +451,10 @@ impl<F: Clone> Channel<F> {
         let ack_request = !again && self.sender.asks(self.config.period);
         self.counters.sent += u64::from(!again);
         self.counters.resent += u64::from(again);
-        self.arm(now);
+        // Whichever happens first (5.3.4): a frame that does not ask puts nothing off, or the timer of a slow flow never ran out.
+        if ack_request || self.deadline == Instant::MAX {
+            self.arm(now);
+        }
         Some(self.outgoing(Kind::Data { ack_request }, number, Some(frame)))
     }
 
@@ -448,23 +477,12 @@ impl<F: Clone> Channel<F> {
             self.deadline = Instant::MAX;
             return;
         }
-        self.tries = self.tries.saturating_add(1);
-        self.counters.timeouts += 1;
-        match self.state {
-            State::Idle => {}
-            State::Greeting => {
-                self.due = Some((Kind::Syn, 0, self.own));
-                self.arm(now);
-            }
-            State::Answered => {
-                self.answer(self.own, self.peer);
-                self.arm(now);
-            }
-            State::Connected => {
-                self.asks = true;
-                self.arm(now);
-            }
+        // What the link has not let go yet nobody can have answered.
+        if !core::mem::replace(&mut self.speaks, true) {
+            self.tries = self.tries.saturating_add(1);
+            self.counters.timeouts += 1;
         }
+        self.arm(now);
     }
 }
 

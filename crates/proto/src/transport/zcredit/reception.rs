@@ -217,6 +217,12 @@ impl<S: Copy + Ord> Reception<S> {
         promised == self.promised && self.queued + promised <= room && self.queued_max <= room
     }
 
+    /// Its VM is gone: what to tell whom, so that nobody goes on waiting for it or keeps credits of it.
+    pub fn close(self) -> impl Iterator<Item = (S, u32, Message)> {
+        let channels = self.sources.into_iter().filter_map(|s| Some((s.name, s.channel?.number)));
+        channels.map(|(name, number)| (name, number, Message::Reset { last: number }))
+    }
+
     /// Sources have turns in the proportion of their weights: 1 unless said otherwise, at least 1.
     pub fn set_weight(&mut self, now: Instant, source: S, weight: u32) {
         let at = self.place(now, source);
@@ -251,7 +257,7 @@ impl<S: Copy + Ord> Reception<S> {
         self.counters.without_credit += 1;
         let source = at.map(|at| &self.sources[at]);
         let Some((name, ended)) = source.and_then(|s| Some((s.name, s.ended?))) else { return Err(NoCredit) };
-        self.say(name, ended, Message::Reset);
+        self.say(name, ended, Message::Reset { last: ended });
         if self.free() == 0 {
             return Err(NoCredit);
         }
@@ -280,7 +286,7 @@ impl<S: Copy + Ord> Reception<S> {
                 self.on_request(now, source, channel, [wanted, spent, granted].map(SeqNumber), returned);
             }
             Message::Close { spent, returned } => self.on_close(now, source, channel, SeqNumber(spent), returned),
-            Message::Grant { .. } | Message::Probe | Message::Reset => self.counters.absurd += 1,
+            Message::Grant { .. } | Message::Probe | Message::Reset { .. } => self.counters.absurd += 1,
         }
         self.serve(now);
     }
@@ -293,7 +299,10 @@ impl<S: Copy + Ord> Reception<S> {
         match known {
             Some(0) => {}
             Some(..0) => {
+                // Late, or of one whose clock was set back: that learns it, and begins later than what is remembered.
                 self.counters.stale += 1;
+                let last = self.sources[at].channel.map_or(number, |c| c.number);
+                self.say(name, number, Message::Reset { last });
                 return;
             }
             // A later one, or the first that is heard of.
@@ -307,7 +316,7 @@ impl<S: Copy + Ord> Reception<S> {
             }
             // It began with somebody who was here before, or was ended here.
             Some(1..) | None => {
-                self.say(name, number, Message::Reset);
+                self.say(name, number, Message::Reset { last: number });
                 return;
             }
         }
@@ -551,7 +560,7 @@ impl<S: Copy + Ord> Reception<S> {
                     self.counters.revoked += u64::from(c.outstanding());
                     self.end_channel(now, at);
                     self.sources[at].ended = Some(number);
-                    self.say(name, number, Message::Reset);
+                    self.say(name, number, Message::Reset { last: number });
                 } else {
                     self.say(name, number, Message::Probe);
                 }

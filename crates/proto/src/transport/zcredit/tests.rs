@@ -254,6 +254,24 @@ fn a_sender_that_was_restarted_takes_a_later_number() {
     assert_eq!((later.credits(), r.promised()), (9, 9));
 }
 
+/// One whose clock was set back between two lives, or that lived half the numbers ago.
+#[test]
+fn a_sender_that_comes_back_with_an_earlier_number_learns_it() {
+    for earlier in [4, 5_u32.wrapping_sub(1 << 20), 5_u32.wrapping_sub((1 << 31) - 1)] {
+        let (mut t, mut r) = (sender(5), Reception::new(SMALL));
+        t.on_arrival();
+        talk(ms(0), &mut t, &mut r, 1);
+        t.on_sent();
+        r.on_frame(ms(0), 1).unwrap();
+        r.on_departure(ms(0));
+        let mut again = sender(earlier);
+        (0..3).for_each(|_| again.on_arrival());
+        assert_eq!(talk(ms(1), &mut again, &mut r, 1), 4, "a request, a word about it, and a round trip");
+        assert_eq!((again.channel(), again.credits(), again.counters().resets), (6, 3, 1));
+        assert_eq!(r.free(), 7);
+    }
+}
+
 /// As [`talk`], where the receiver may have something to say about another channel.
 fn talk_only(now: Instant, t: &mut Transmission, r: &mut Reception<u8>) {
     while let Some((channel, message)) = t.poll_message(now) {
@@ -288,7 +306,7 @@ fn absurd_words_change_nothing() {
         Message::Close { spent: 4, returned: 4 },
         Message::Grant { granted: 9 },
         Message::Probe,
-        Message::Reset,
+        Message::Reset { last: 7 },
     ];
     for (at, message) in absurd.iter().enumerate() {
         r.receive(ms(0), 1, 1, message);

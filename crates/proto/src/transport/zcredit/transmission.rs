@@ -154,7 +154,7 @@ impl Transmission {
             _ if channel != self.channel => self.counters.stale += 1,
             Message::Grant { granted } => self.on_grant(SeqNumber(granted)),
             Message::Probe => self.speak = true,
-            Message::Reset => self.begin_anew(),
+            Message::Reset { last } => self.begin_anew(last),
             // From one who sends: of no concern here.
             Message::Request { .. } | Message::Close { .. } => self.counters.absurd += 1,
         }
@@ -184,9 +184,11 @@ impl Transmission {
         }
     }
 
-    fn begin_anew(&mut self) {
+    /// Another channel, later than this one and than `last`, which the receiver remembers.
+    fn begin_anew(&mut self, last: u32) {
         let (config, waiting, counters) = (self.config, self.waiting, self.counters);
-        *self = Transmission::new(config, self.channel.wrapping_add(1));
+        let later = if SeqNumber(last) > SeqNumber(self.channel) { last } else { self.channel };
+        *self = Transmission::new(config, later.wrapping_add(1));
         (self.waiting, self.wanted, self.counters) = (waiting, self.wanted + waiting, counters);
         self.counters.resets += 1;
         // The receiver has to learn of it, or what it keeps for the last one stays where it is.

@@ -1,0 +1,305 @@
+//! TCP tunnels at an uplink ([`sluicenet_node::tunnels`]): what tenants send to those of another server are the bytes of one connection
+//! with it, in real segments between the servers' addresses.
+//!
+//! Frames of a stream are bounded by its buffers and not by the receive buffer of a class: a segment leaves that at once. So many frames at
+//! most are out of their streams and wait for the switch; while they do no stream is read, and windows close.
+
+use super::inside::{Charge, Inside, Slot};
+use sluicenet_node::tunnels::{Bytes, PORT, TunnelCounters, Tunnels};
+use sluicenet_node::uplink::Origin;
+use sluicenet_node::vtep::{Inward, Vtep};
+use sluicenet_proto::frame::Priority;
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::overlay::tunnel::Heard;
+use sluicenet_proto::rng::Rng;
+use sluicenet_proto::tcp::{self, Tcp};
+use sluicenet_proto::time::Instant;
+use sluicenet_wire::stream;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::net::Ipv4Addr;
+
+/// Frames that are out of their streams and wait for the switch.
+const SHOWN: u32 = 64;
+
+/// What tunnels are set up with.
+#[derive(Clone, Debug)]
+pub struct TcpTunnelConfig {
+    /// Their TCP.
+    pub tcp: tcp::Config,
+    /// Class of its segments.
+    pub priority: Priority,
+}
+
+/// The tunnels of an uplink.
+#[derive(Debug)]
+pub(super) struct TcpTunnels {
+    tunnels: Tunnels<Ipv4Addr, Bytes>,
+    priority: Priority,
+    /// Bytes of the longest frame in a stream.
+    max_frame: u32,
+    /// Frames whose tunnels take no more, and those that came after them: nothing is taken from the switch meanwhile.
+    held: VecDeque<(Ipv4Addr, Vec<u8>, Origin)>,
+    /// Of these, those of the switch.
+    held_of_switch: usize,
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    rng: Rng,
+    shown: u32,
+    /// Frames of the switch that went into streams, and frames that came out of them.
+    sent: u64,
+    received: u64,
+}
+
+impl TcpTunnels {
+    pub fn new(config: TcpTunnelConfig, max_frame: u32, rng: Rng) -> TcpTunnels {
+        TcpTunnels {
+            tunnels: Tunnels::new(config.tcp),
+            priority: config.priority,
+            max_frame,
+            held: VecDeque::new(),
+            held_of_switch: 0,
+            timers: BinaryHeap::new(),
+            rng,
+            shown: 0,
+            sent: 0,
+            received: 0,
+        }
+    }
+
+    pub fn counters(&self) -> TunnelCounters {
+        self.tunnels.counters()
+    }
+    /// Frames of the switch that went into streams, and frames that came out of them.
+    pub fn frames(&self) -> (u64, u64) {
+        (self.sent, self.received)
+    }
+    /// Frames of the switch that are in streams and not acknowledged.
+    pub fn unacknowledged(&self) -> u64 {
+        self.tunnels.carriers().map(|bytes| bytes.unacknowledged() as u64).sum()
+    }
+    /// Frames of the switch that wait for room in their streams.
+    pub fn unsent(&self) -> u64 {
+        self.held_of_switch as u64
+    }
+    /// Bytes kept: of what was sent and not acknowledged, and of what came and was not read.
+    pub fn bytes(&self) -> (u64, u64) {
+        self.tunnels.carriers().map(Bytes::held).fold((0, 0), |sum, b| (sum.0 + b.0 as u64, sum.1 + b.1 as u64))
+    }
+    /// Whether a frame may be taken from the switch.
+    pub fn takes(&self) -> bool {
+        self.held.is_empty()
+    }
+    /// Whether there is something to do, where segments can be sent or cannot.
+    pub fn has_work(&self, may_send: bool) -> bool {
+        self.tunnels.has_ended()
+            || may_send && self.tunnels.has_output()
+            || self.shown < SHOWN && self.tunnels.has_unread()
+    }
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.peek().map(|timer| timer.0.0)
+    }
+    /// A frame that was out of its stream has left.
+    pub fn departed(&mut self) {
+        self.shown -= 1;
+    }
+
+    /// The tunnel to a server.
+    fn to(&mut self, server: Ipv4Addr) -> usize {
+        self.tunnels.find(server).unwrap_or_else(|| {
+            let tcp = Tcp::listen(self.tunnels.tcp(), self.rng.next_u64() as u32, None);
+            self.tunnels.add(server, tcp, Bytes::new(self.max_frame))
+        })
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&Reverse((due, at))) = self.timers.peek().filter(|timer| timer.0.0 <= now) {
+            self.timers.pop();
+            self.tunnels.handle_timeout(now, due, at);
+        }
+    }
+
+    /// Puts a frame into the stream to a server, where it has room or the server is silent: then the frame comes back.
+    fn put(&mut self, now: Instant, server: Ipv4Addr, bytes: Vec<u8>, origin: Origin) -> Result<(), Vec<u8>> {
+        let at = self.to(server);
+        let iss = self.rng.next_u64() as u32;
+        self.tunnels.open(now, at, || iss);
+        if self.tunnels.is_silent(at) {
+            return Err(bytes);
+        }
+        self.sent += u64::from(origin == Origin::Switch);
+        self.tunnels.send(now, at, (bytes, origin));
+        Ok(())
+    }
+
+    fn has_room(&mut self, server: Ipv4Addr) -> bool {
+        let at = self.to(server);
+        self.tunnels.has_room(at)
+    }
+}
+
+impl Inside {
+    /// A frame for the stream to a server, as it stands in it.
+    pub fn put_in_stream(&mut self, server: Ipv4Addr, bytes: Vec<u8>, origin: Origin) {
+        let Some(z) = &mut self.tcp_tunnels else { return };
+        z.held_of_switch += usize::from(origin == Origin::Switch);
+        z.held.push_back((server, bytes, origin));
+        self.fill_streams();
+    }
+
+    /// Frames go into their streams, in the order in which they came, until one has no room.
+    fn fill_streams(&mut self) {
+        let (now, Some(z)) = (self.now, &mut self.tcp_tunnels) else { return };
+        while let Some((server, bytes, origin)) = z.held.pop_front() {
+            if !z.has_room(server) {
+                z.held.push_front((server, bytes, origin));
+                return;
+            }
+            z.held_of_switch -= usize::from(origin == Origin::Switch);
+            if let Err(bytes) = z.put(now, server, bytes, origin) {
+                give_up(&mut self.link, origin, frame_len(&bytes));
+            }
+        }
+    }
+
+    /// A segment of the stream from another server, in a frame of `len` bytes.
+    pub fn segment(&mut self, priority: Priority, len: u32, heard: &Heard, frame: &[u8]) {
+        let now = self.now;
+        if self.link.charge(now, priority, len).is_err() {
+            return;
+        }
+        self.link.release(priority, len);
+        let Some(z) = &mut self.tcp_tunnels else { return };
+        let at = z.to(heard.from);
+        z.tunnels.receive(now, at, &heard.segment, &frame[heard.payload.clone()], heard.ce);
+    }
+
+    /// Whether there may be something to be done for streams.
+    pub fn may_run_tunnels(&self) -> bool {
+        self.tcp_tunnels.as_ref().is_some_and(|z| z.has_work(self.link.takes().contains(z.priority)))
+    }
+
+    /// Sends what streams have to send, while the link has room, and takes out of them what has come, while the switch takes it.
+    pub fn run_tunnels(&mut self) {
+        let Some(z) = &mut self.tcp_tunnels else { return };
+        z.handle_timeout(self.now);
+        loop {
+            self.fill_streams();
+            self.read_streams();
+            let sent = self.send_segments();
+            let ended = self.begin_anew();
+            if !sent && !ended {
+                break;
+            }
+        }
+        if let Some(z) = &mut self.tcp_tunnels {
+            z.timers.extend(z.tunnels.take_timers().map(Reverse));
+        }
+    }
+
+    fn send_segments(&mut self) -> bool {
+        let (now, Some(z), Some(overlay)) = (self.now, &mut self.tcp_tunnels, &self.overlay) else { return false };
+        let mut any = false;
+        while self.link.takes().contains(z.priority) {
+            let Some((at, sent)) = z.tunnels.poll_transmit(now) else { break };
+            any = true;
+            let (server, bytes) = z.tunnels.peer(at);
+            let fill = |into: &mut [u8]| bytes.copy_to(sent.offset, into);
+            // One that is no longer of the overlay is not spoken to.
+            let tunnel = overlay.vtep.tunnel();
+            if let Ok(frame) = tunnel.segment(server, PORT, sent.segment, sent.ect, z.priority, fill) {
+                self.link.enqueue_of(now, Origin::Own, z.priority, frame.len() as u32, frame);
+            }
+        }
+        any
+    }
+
+    /// What was in connections that have ended is dropped by name.
+    fn begin_anew(&mut self) -> bool {
+        let Some(z) = &mut self.tcp_tunnels else { return false };
+        let mut any = false;
+        while let Some(at) = z.tunnels.poll_ended() {
+            any = true;
+            let iss = z.rng.next_u64() as u32;
+            let ended = z.tunnels.renew(at, iss, Bytes::new(z.max_frame));
+            for frame in ended.into_unacknowledged() {
+                give_up(&mut self.link, frame.origin, frame.len);
+            }
+        }
+        any
+    }
+
+    fn read_streams(&mut self) {
+        let now = self.now;
+        let mut turn = 0;
+        loop {
+            let (Some(z), Some(overlay)) = (&mut self.tcp_tunnels, &mut self.overlay) else { return };
+            if z.shown >= SHOWN {
+                return;
+            }
+            let Some((at, bytes)) = z.tunnels.poll_frame(now, &mut turn) else { return };
+            z.received += 1;
+            let from = z.tunnels.peer(at).0;
+            let len = frame_len(&bytes);
+            let (inner, asked) = match overlay.vtep.inward_of_stream(now, &bytes, from) {
+                Inward::Deliver(inner) => (inner, None),
+                Inward::Ask(inner, station) => (inner, Some(station)),
+                Inward::Drop(reason) => {
+                    self.link.refuse(reason, len);
+                    continue;
+                }
+                Inward::Other | Inward::Segment(_) => unreachable!("a frame of a stream is a tenant's or dropped"),
+            };
+            z.shown += 1;
+            let (domain, priority) = (inner.domain, inner.priority);
+            let slot = self.keep(Slot { bytes, frame: inner.frame, domain, priority, charged: Charge::Stream(len) });
+            match (asked, &mut self.overlay) {
+                (Some(station), Some(overlay)) => {
+                    // What is out of its stream is bounded.
+                    if let Err(reason) = overlay.vtep.park(now, station, from, slot, true) {
+                        self.link.refuse(reason, len);
+                        self.release(slot);
+                    }
+                }
+                _ => self.arrived(slot),
+            }
+        }
+    }
+
+    /// Servers that are no longer of the overlay.
+    pub fn expel(&mut self, servers: &[Ipv4Addr]) {
+        let Some(z) = &mut self.tcp_tunnels else { return };
+        for &server in servers {
+            if let Some(at) = z.tunnels.find(server) {
+                z.tunnels.abort(at);
+            }
+        }
+        let (mut kept, link) = (VecDeque::new(), &mut self.link);
+        for (server, bytes, origin) in z.held.drain(..) {
+            if servers.contains(&server) {
+                z.held_of_switch -= usize::from(origin == Origin::Switch);
+                give_up(link, origin, frame_len(&bytes));
+            } else {
+                kept.push_back((server, bytes, origin));
+            }
+        }
+        z.held = kept;
+    }
+}
+
+/// A frame that is in a stream no longer, or never was.
+fn give_up<R: Copy, T>(link: &mut sluicenet_node::uplink::Uplink<R, T>, origin: Origin, len: u32) {
+    if origin == Origin::Switch {
+        link.drop_out(DropReason::TunnelEnded, len);
+    }
+}
+
+/// Servers of the overlay speak in streams from now on.
+pub(super) fn set_up(vtep: &mut Vtep<u32>, config: TcpTunnelConfig, rng: Rng) -> TcpTunnels {
+    vtep.use_streams();
+    TcpTunnels::new(config, vtep.tunnel().max_in_stream(), rng)
+}
+
+/// Bytes of a frame without what stands in front of it in a stream.
+fn frame_len(bytes: &[u8]) -> u32 {
+    (bytes.len() - stream::HEADER_LEN) as u32
+}

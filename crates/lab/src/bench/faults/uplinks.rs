@@ -1,0 +1,496 @@
+//! Two servers' uplinks back to back: tunnel, credits, channels and pauses as a switch has them, without a socket or a clock. Two tenants
+//! whose machines have the same addresses, on each server two machines of each.
+
+use super::wire::Faults;
+use super::{Broken, Stream, Tally, Wire};
+use rustix::event::PollFd;
+use sluicenet_dataplane::controller::{ControllerLink, Mailbox};
+use sluicenet_dataplane::fabric::Device;
+use sluicenet_dataplane::port::{Asking, Delivery, Offload, Port};
+use sluicenet_dataplane::uplink::Uplink;
+use sluicenet_node::credits::CreditConfig;
+use sluicenet_node::uplink::Link;
+use sluicenet_node::vtep::{Vtep, VtepConfig};
+use sluicenet_proto::frame::PrioritySet;
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::overlay::controller::{Controller, ControllerConfig};
+use sluicenet_proto::overlay::seal::Key;
+use sluicenet_proto::overlay::tunnel::TunnelConfig;
+use sluicenet_proto::rng::Rng;
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::transport::zbridge::ChannelConfig;
+use sluicenet_proto::units::Rate;
+use sluicenet_wire::ethernet::{self, EtherType, HEADER_LEN, MacAddress};
+use sluicenet_wire::ipv4::{self, Ecn, Protocol};
+use sluicenet_wire::{zbridge, zcredit};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The class that needs credits and is numbered.
+const CLASS: u8 = 3;
+const LOSSLESS: PrioritySet = PrioritySet(1 << CLASS);
+/// Tenants: the domain on a server, and the network, which no flipped bit makes that of the other.
+const TENANTS: [(u16, u32); 2] = [(10, 700), (11, 0x5A_5A5A)];
+const MACHINES: usize = 4;
+/// Frames that a machine may wait with, and that one may have in its port.
+const TX_QUEUE: u32 = 64;
+const SHOWN: u32 = 8;
+const FOREVER: Duration = Duration::from_ms(3_600_000);
+/// Faults end after so many steps, and everything has to after so many more.
+const STEPS: u32 = 1_500;
+const STEPS_MAX: u32 = 200_000;
+
+/// Frames from and to a server.
+#[derive(Clone, Debug, Default)]
+struct Cable(Arc<Mutex<[VecDeque<Vec<u8>>; 2]>>);
+
+impl Cable {
+    /// What it is sent, and what it sends.
+    fn ends(&self) -> MutexGuard<'_, [VecDeque<Vec<u8>>; 2]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Device for Cable {
+    fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+        let frames = std::mem::take(&mut self.ends()[0]);
+        frames.iter().for_each(|frame| take(frame));
+        Ok(frames.len())
+    }
+    fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        self.ends()[1].push_back(frame.to_vec());
+        Ok(true)
+    }
+    fn wakers<'a>(&'a self, _for_room: bool, _fds: &mut Vec<PollFd<'a>>) {}
+    fn counters(&self, _show: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+/// A machine: its tenant, and its number there.
+type Machine = (usize, usize);
+
+struct Server {
+    port: Uplink<Cable>,
+    cable: Cable,
+    mailbox: Mailbox,
+    /// Frames that the switch has for its machines.
+    received: BTreeMap<Machine, VecDeque<u32>>,
+}
+
+impl Server {
+    fn own(&self, name: &str) -> u64 {
+        let mut value = 0;
+        self.port.counters(&mut |n, v| value += if n == name { v } else { 0 });
+        value
+    }
+}
+
+/// What a seed says of the stack.
+struct Stack {
+    seed: u64,
+    rx_queue: u32,
+    credits: bool,
+    zbridge: Option<ChannelConfig>,
+}
+
+fn address(server: usize) -> Ipv4Addr {
+    Ipv4Addr::new(172, 16, 0, server as u8 + 1)
+}
+fn mac(machine: usize) -> MacAddress {
+    MacAddress::local(machine as u32 + 1)
+}
+fn ip(machine: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, machine as u8 + 1)
+}
+/// On which server a machine lives.
+fn home(machine: usize) -> usize {
+    machine / 2
+}
+
+impl Stack {
+    fn server(&self, n: usize, life: u64, cable: Cable, rng: &mut Rng) -> Result<Server, Broken> {
+        let hub = |n| MacAddress::local(100 + n as u32);
+        let link = Link::new(hub(n), Rate::gbps(1), 1_600, Duration::from_us(200), LOSSLESS, 150_000)
+            .map_err(|e| format!("a link: {e:?}"))?;
+        let reserved = if self.zbridge.is_some() { zbridge::GROWTH as u16 } else { 0 };
+        let tunnel = TunnelConfig { server: address(n), mac: hub(n), mtu: 1_500, reserved };
+        let key = Key::new(&[n as u8 + 1; 32]);
+        let words = Rng::from_words(&[self.seed, n as u64, life, 1]);
+        let mut vtep = Vtep::new(VtepConfig::new(tunnel), key, words, (life + 1) << 32);
+        for (domain, vni) in TENANTS {
+            vtep.bind(domain, vni).map_err(|e| format!("a network: {e}"))?;
+        }
+        vtep.admit(address(1 - n), hub(1 - n));
+        let mailbox = Mailbox::default();
+        let link = Link { detection_time: FOREVER, ..link };
+        let mut port = Uplink::overlay(cable.clone(), link, vtep, ControllerLink::within(mailbox.clone()));
+        if self.credits {
+            // A restarted server's clock may have been set back.
+            let first_channel = [u32::MAX - rng.below(100) as u32, rng.next_u64() as u32][rng.below(2) as usize];
+            let usual = CreditConfig::new(self.rx_queue, TX_QUEUE, 4.min(self.rx_queue), LOSSLESS);
+            let mut config = CreditConfig { first_channel, ..usual };
+            if let Some(z) = self.zbridge {
+                // What is sent again needs its credit until it is there.
+                let longest = z.timeout.saturating_mul(1 << 9);
+                config.reception.reclaim_after = config.reception.reclaim_after.max(longest);
+                config.reception.deadline = config.reception.deadline.max(longest);
+            }
+            port.set_credits(config, LOSSLESS, SHOWN, BTreeMap::new());
+        }
+        if let Some(zbridge) = self.zbridge {
+            port.set_zbridge(zbridge, LOSSLESS, Rng::from_words(&[self.seed, n as u64, life, 2]));
+        }
+        Ok(Server { port, cable, mailbox, received: BTreeMap::new() })
+    }
+}
+
+/// A datagram of which every byte is known.
+fn frame(from: usize, to: usize, number: u64) -> Vec<u8> {
+    let len = 64 + (number as usize).wrapping_mul(37) % 700;
+    let mut frame: Vec<u8> = (0..len).map(|at| number.wrapping_add(at as u64) as u8).collect();
+    ethernet::Repr { destination: mac(to), source: mac(from), ethertype: EtherType::IPV4 }.emit(&mut frame);
+    let header = ipv4::Repr {
+        source: ip(from),
+        destination: ip(to),
+        protocol: Protocol(99),
+        dscp: 0,
+        ecn: Ecn::NotEct,
+        identification: 0,
+        dont_fragment: true,
+        ttl: 64,
+        payload_len: (len - NUMBER_AT) as u16,
+    };
+    header.emit(&mut frame[HEADER_LEN..]);
+    frame[NUMBER_AT..NUMBER_AT + 8].copy_from_slice(&number.to_le_bytes());
+    frame
+}
+const NUMBER_AT: usize = HEADER_LEN + 20;
+
+struct World {
+    now: Instant,
+    rng: Rng,
+    stack: Stack,
+    servers: Vec<Server>,
+    controller: Controller,
+    /// Frames for each server.
+    wires: [Wire<Vec<u8>>; 2],
+    faults: Faults,
+    /// Frames of which bits are flipped, in a thousand.
+    flipped: u64,
+    streams: BTreeMap<(usize, usize, usize), Stream>,
+    /// Frames may be missing: a server started again, or nothing sends them again.
+    gaps: bool,
+    stuck: Option<Machine>,
+}
+
+pub(super) fn run(seed: u64, tally: &mut Tally) -> Result<(), Broken> {
+    let mut rng = Rng::from_words(&[seed, 0x0BB]);
+    let (credits, reliable) = [(true, true), (true, true), (false, true), (true, false)][rng.below(4) as usize];
+    let period = 1 + rng.below(32) as u32;
+    let channel = ChannelConfig {
+        buffer: period * (2 + rng.below(8) as u32),
+        period,
+        timeout: Duration::from_ms(2),
+        single_path: true,
+    };
+    let faults = Faults::any(&mut rng);
+    let zbridge = reliable.then_some(ChannelConfig { single_path: faults.overtaken == 0, ..channel });
+    let stack = Stack { seed, rx_queue: 4 + rng.below(60) as u32, credits, zbridge };
+    let mut controller = Controller::new(ControllerConfig::default(), 1);
+    (0..2).for_each(|n| controller.admit(address(n), Key::new(&[n as u8 + 1; 32])));
+    let servers = (0..2).map(|n| stack.server(n, 0, Cable::default(), &mut rng)).collect::<Result<_, _>>()?;
+    let mut world = World {
+        now: Instant::ZERO,
+        flipped: if reliable { [0, 10, 100][rng.below(3) as usize] } else { 0 },
+        // Without credits nobody may take nothing: the link stands still for all.
+        stuck: (credits && rng.below(3) == 0).then(|| (rng.below(2) as usize, rng.below(4) as usize)),
+        rng,
+        stack,
+        servers,
+        controller,
+        wires: [Wire::new(), Wire::new()],
+        faults,
+        streams: BTreeMap::new(),
+        gaps: !reliable && faults.lost > 0,
+    };
+    (0..2).for_each(|n| world.announce(n));
+    world.meet(tally)?;
+    world.trouble(tally)?;
+    world.settle(tally)?;
+    for (&(tenant, from, to), stream) in &world.streams {
+        tally.sent += stream.sent;
+        tally.received += stream.received;
+        if stream.received < stream.sent && !world.gaps {
+            let dropped = world.servers.iter().flat_map(Server::dropped).collect::<Vec<_>>();
+            let (came, of) = (stream.received, stream.sent);
+            return Err(format!("tenant {tenant}: {came} of {of} from {from} to {to} came; dropped {dropped:?}"));
+        }
+    }
+    Ok(())
+}
+
+impl World {
+    fn announce(&mut self, n: usize) {
+        for machine in (0..MACHINES).filter(|&m| home(m) == n) {
+            for (domain, _) in TENANTS {
+                self.servers[n].port.announce(self.now, domain, mac(machine).0, ip(machine), true);
+            }
+        }
+    }
+
+    /// All know of each other before anything goes wrong: what is sent to nobody is dropped by name.
+    fn meet(&mut self, tally: &mut Tally) -> Result<(), Broken> {
+        let (faults, flipped) = (std::mem::take(&mut self.faults), std::mem::take(&mut self.flipped));
+        for _ in 0..100 {
+            self.turn(tally)?;
+            self.now += Duration::from_us(50);
+        }
+        (self.faults, self.flipped) = (faults, flipped);
+        Ok(())
+    }
+
+    fn trouble(&mut self, tally: &mut Tally) -> Result<(), Broken> {
+        let restarts = self.rng.below(2) == 0;
+        let forges = self.rng.below(2) == 0;
+        for _ in 0..STEPS {
+            for _ in 0..4 {
+                self.send();
+            }
+            if forges && self.rng.below(8) == 0 {
+                self.forge(tally);
+            }
+            if restarts && self.rng.below(800) == 0 {
+                self.restart(tally)?;
+            }
+            self.turn(tally)?;
+            let pause = if self.rng.below(300) == 0 { 20_000 } else { self.rng.below(100) };
+            self.now += Duration::from_us(1 + pause);
+        }
+        Ok(())
+    }
+
+    /// Nothing goes wrong any more: everything that can has to come, and then what is for who took nothing.
+    fn settle(&mut self, tally: &mut Tally) -> Result<(), Broken> {
+        (self.faults, self.flipped) = (Faults::default(), 0);
+        for step in 0.. {
+            self.turn(tally)?;
+            let waits = |world: &World| {
+                let incomplete = |(&(tenant, _, to), stream): (&(usize, usize, usize), &Stream)| {
+                    Some((tenant, to)) != world.stuck && stream.next < stream.sent
+                };
+                world.streams.iter().any(incomplete)
+            };
+            if !self.gaps && self.stuck.is_some() && !waits(self) {
+                self.stuck = None;
+            }
+            if self.gaps && step > 2_000 {
+                self.stuck = None;
+            }
+            let is_idle =
+                self.servers.iter().all(|s| s.port.held() == 0 && s.received.values().all(VecDeque::is_empty));
+            if self.stuck.is_none() && is_idle && self.wires.iter().all(|w| w.next().is_none()) {
+                return Ok(());
+            }
+            if step > STEPS_MAX {
+                let held: Vec<u32> = self.servers.iter().map(|s| s.port.held()).collect();
+                let missing: Vec<_> = self.streams.iter().filter(|(_, s)| s.next < s.sent).collect();
+                return Err(format!("no end: {held:?} held, missing {missing:?}, {:?} stuck", self.stuck));
+            }
+            let timers = self.servers.iter().filter_map(|s| s.port.poll_timeout());
+            let next = timers.chain(self.wires.iter().filter_map(Wire::next)).min();
+            let soon = self.now + Duration::from_us(20);
+            let late = self.now + Duration::from_ms(100);
+            self.now = next.unwrap_or(late).clamp(soon, late);
+        }
+        Ok(())
+    }
+
+    /// A machine has a frame for one on the other server, if there is room.
+    fn send(&mut self) {
+        let (tenant, from) = (self.rng.below(2) as usize, self.rng.below(MACHINES as u64) as usize);
+        let to = 2 * (1 - home(from)) + self.rng.below(2) as usize;
+        let stream = self.streams.entry((tenant, from, to)).or_default();
+        let bytes = frame(from, to, stream.sent);
+        if self.servers[home(from)].offer(tenant, &bytes) {
+            stream.sent += 1;
+        }
+    }
+
+    /// A machine speaks as a hypervisor does, of itself or in another's name.
+    fn forge(&mut self, tally: &mut Tally) {
+        tally.count("forged");
+        let rng = &mut self.rng;
+        let (tenant, from, to) = (rng.below(2) as usize, rng.below(4) as usize, rng.below(4) as usize);
+        let mut word = || [rng.next_u64() as u32, u32::MAX, rng.below(100) as u32][rng.below(3) as usize];
+        let [channel, a, b, c, d] = std::array::from_fn(|_| word());
+        let (destination, source) = (mac(to), mac(from));
+        let bytes = if a % 2 == 0 {
+            let message = match b % 4 {
+                0 => zcredit::Message::Request { wanted: a, spent: b, granted: c, returned: d },
+                1 => zcredit::Message::Grant { granted: a },
+                2 => zcredit::Message::Reset { last: a },
+                _ => zcredit::Message::Close { spent: a, returned: b },
+            };
+            zcredit::Repr { destination, source, channel, message }.emit().to_vec()
+        } else {
+            let kind =
+                [zbridge::Kind::Syn, zbridge::Kind::Reset, zbridge::Kind::Ask, zbridge::Kind::Ack][b as usize % 4];
+            let header = zbridge::Header { kind, connection: channel, sequence: c, acknowledgement: d };
+            let repr = zbridge::Repr { destination, source, header };
+            let mut bytes = vec![0; repr.len(0)];
+            repr.emit(&mut bytes);
+            bytes.resize(60, 0);
+            bytes
+        };
+        let _ = self.servers[home(from)].offer(tenant, &bytes);
+    }
+
+    fn restart(&mut self, tally: &mut Tally) -> Result<(), Broken> {
+        tally.count("restarts");
+        self.gaps = true;
+        let n = self.rng.below(2) as usize;
+        let life = tally.faults["restarts"];
+        let cable = self.servers[n].cable.clone();
+        cable.ends().iter_mut().for_each(VecDeque::clear);
+        self.servers[n] = self.stack.server(n, life, cable, &mut self.rng)?;
+        self.announce(n);
+        Ok(())
+    }
+
+    /// Everything that is there moves once.
+    fn turn(&mut self, tally: &mut Tally) -> Result<(), Broken> {
+        let World { now, rng, servers, wires, streams, controller, .. } = self;
+        let (now, gaps) = (*now, self.gaps);
+        controller.handle_timeout(now);
+        for (n, server) in servers.iter_mut().enumerate() {
+            while let Some(frame) = wires[n].due(now) {
+                server.cable.ends()[0].push_back(frame);
+            }
+            while let Some(datagram) = server.mailbox.take() {
+                if let Some(answer) = controller.handle(now, address(n), &datagram) {
+                    server.mailbox.put(answer);
+                }
+            }
+        }
+        while let Some((to, datagram)) = controller.poll_transmit(now) {
+            servers[usize::from(to.octets()[3]) - 1].mailbox.put(datagram);
+        }
+        for (n, server) in servers.iter_mut().enumerate() {
+            server.port.on_turn(now).map_err(|_| "a port is broken")?;
+            server.switch()?;
+            // Machines take their frames, now and then.
+            for (&machine, frames) in &mut server.received {
+                if Some(machine) == self.stuck || rng.below(4) == 0 {
+                    continue;
+                }
+                let Some(buffer) = frames.pop_front() else { continue };
+                let mut bytes = vec![0; 2_048];
+                let class = server.port.priority(buffer);
+                server.port.read(buffer, &mut bytes);
+                server.port.give_back(buffer);
+                if class != Some(CLASS) {
+                    // The bits that were flipped made it a frame of a class in which nothing is promised.
+                    continue;
+                }
+                let from = usize::from(bytes[11]).wrapping_sub(1);
+                let number = u64::from_le_bytes(bytes[NUMBER_AT..NUMBER_AT + 8].try_into().unwrap_or_default());
+                let is_known = from < MACHINES && streams.contains_key(&(machine.0, from, machine.1));
+                let sent = frame(from, machine.1, number);
+                if !is_known || bytes[..sent.len()] != sent {
+                    return Err(format!("a frame for {machine:?} is not as it was sent"));
+                }
+                streams.entry((machine.0, from, machine.1)).or_default().on_arrival(number, gaps)?;
+            }
+            server.port.publish().map_err(|_| "a port is broken")?;
+            let sent = std::mem::take(&mut server.cable.ends()[1]);
+            for mut frame in sent {
+                let is_control = sluicenet_node::uplink::Uplink::<u32, Vec<u8>>::is_control(&frame);
+                if self.flipped > 0 && rng.below(1_000) < self.flipped {
+                    tally.count("bits flipped");
+                    // Pauses have no checksum but the frame's own, which is what the device looks at.
+                    if is_control {
+                        continue;
+                    }
+                    for _ in 0..1 + rng.below(3) {
+                        let bit = rng.below(frame.len() as u64 * 8) as usize;
+                        frame[bit / 8] ^= 1 << (bit % 8);
+                    }
+                }
+                // Without channels, frames are lost and no more; messages are, as everything is.
+                let is_message = frame.windows(4).any(|bytes| bytes == b"slzc");
+                let faults = match self.stack.zbridge {
+                    None if !is_message => Faults { lost: self.faults.lost, ..Faults::default() },
+                    _ => self.faults,
+                };
+                wires[1 - n].send(now, frame, faults, rng, tally);
+            }
+            server.check(&self.stack)?;
+        }
+        Ok(())
+    }
+}
+
+impl Server {
+    /// Frames by why they were dropped.
+    fn dropped(&self) -> Vec<(&'static str, u64)> {
+        let inside = self.port.inside();
+        let of = |r: DropReason| (r.name(), inside.refused.frames(r) + inside.lost.frames(r));
+        DropReason::ALL.into_iter().map(of).filter(|d| d.1 > 0).collect()
+    }
+
+    /// Whether there was room for a frame of a machine.
+    fn offer(&mut self, tenant: usize, bytes: &[u8]) -> bool {
+        let (domain, priority) = (TENANTS[tenant].0, CLASS);
+        let asking = Asking { from: tenant, domain, priority, len: bytes.len() as u32 };
+        let read = |into: &mut [u8]| {
+            let len = into.len().min(bytes.len());
+            into[..len].copy_from_slice(&bytes[..len]);
+        };
+        let admits = self.port.takes().contains(priority) && matches!(self.port.admits(asking, &read), Ok(true));
+        if admits {
+            let offload = Offload::default();
+            self.port.deliver(&Delivery { bytes, offload, domain, priority, from: tenant });
+        }
+        admits
+    }
+
+    /// What the switch does with frames from the link.
+    fn switch(&mut self) -> Result<(), Broken> {
+        while let Some(next) = self.port.next_frame().map_err(|_| "a port is broken")? {
+            let domain = self.port.domain(next.buffer);
+            let mut bytes = [0; HEADER_LEN];
+            self.port.read(next.buffer, &mut bytes);
+            let tenant = TENANTS.iter().position(|t| Some(t.0) == domain).ok_or("a frame of no tenant")?;
+            let machine = (tenant, usize::from(bytes[5]).wrapping_sub(1));
+            let frames = self.received.entry(machine).or_default();
+            if frames.len() < 16 {
+                self.port.accept();
+                frames.push_back(next.buffer);
+            } else if !self.port.hold() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, stack: &Stack) -> Result<(), Broken> {
+        if !self.port.credits_are_sound() {
+            return Err("credits that are nobody's".into());
+        }
+        let longest = self.own("credit_queued_max");
+        if longest > u64::from(stack.rx_queue) {
+            return Err(format!("a receive queue of {longest} frames of {}", stack.rx_queue));
+        }
+        // Of four machines here, towards two each.
+        let unsent = self.own("credit_unsent");
+        if unsent > 4 * u64::from(TX_QUEUE) {
+            return Err(format!("{unsent} frames wait for credits"));
+        }
+        let copies = self.own("zbridge_copies");
+        if copies > stack.zbridge.map_or(0, |z| 8 * u64::from(z.buffer)) {
+            return Err(format!("{copies} frames are not acknowledged"));
+        }
+        Ok(())
+    }
+}

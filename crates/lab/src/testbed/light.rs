@@ -1,0 +1,55 @@
+//! Light sockets of a testbed's machines, all in the application's process: it is at the machines' ports of their servers' switches.
+
+use super::Plan;
+use super::pa::PaError;
+use crate::workload::two_tier::Vm;
+use sluicenet_socket::{Config, Host, attach};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+/// Where the light sockets of a machine are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LightPlace {
+    /// The control socket of its server's switch.
+    pub control: PathBuf,
+    /// Its port there.
+    pub port: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Its largest IP packet.
+    pub mtu: u16,
+    /// How far ahead of its reader a stream's sender may be, in bytes.
+    pub receive_buffer: u32,
+}
+
+/// The machines whose ports were taken into use.
+pub(super) struct Hosts<'a> {
+    places: &'a BTreeMap<Vm, LightPlace>,
+    open: BTreeMap<Vm, Host>,
+}
+
+impl<'a> Hosts<'a> {
+    pub fn new(places: &'a BTreeMap<Vm, LightPlace>) -> Hosts<'a> {
+        Hosts { places, open: BTreeMap::new() }
+    }
+
+    /// A machine, at its port from now on.
+    pub fn host(&mut self, vm: Vm) -> Result<&Host, PaError> {
+        use std::collections::btree_map::Entry;
+        let place = self.places.get(&vm);
+        let place = place.ok_or_else(|| {
+            PaError::Workload(format!("VM {} of server {} has no port for light sockets", vm.1, vm.0))
+        })?;
+        Ok(match self.open.entry(vm) {
+            Entry::Occupied(host) => host.into_mut(),
+            Entry::Vacant(vacant) => {
+                let failed = |e| PaError::io(&format!("port {} of server {}", place.port, vm.0), &e);
+                let port = attach::attach(&place.control, &place.port).map_err(failed)?;
+                let LightPlace { mtu, receive_buffer, .. } = *place;
+                let config = Config { mtu, receive_buffer, ..Config::new(place.address, Plan::OVERLAY_PREFIX) };
+                vacant.insert(Host::open(port, config).map_err(failed)?)
+            }
+        })
+    }
+}

@@ -1,0 +1,362 @@
+//! TCP tunnels of a server (Crisan 2014, 5.2.3): all frames from the machines of one server to those of another are the bytes of one TCP
+//! connection of their hypervisors, whatever their own transport is.
+//!
+//! - A frame goes into a tunnel when all bytes of the one before it have found room in the send buffer: one that finds none stops the
+//!   port it came from.
+//! - Frames are taken out while the vSwitch has room for them; where it has none the connection is not read, and its window closes.
+//! - Who has something to say opens; both may at once. A connection that ended is not mended: what was in it and not acknowledged is
+//!   handed back, and the next frame opens another. One that the other end forgot, because it was started again, ends so.
+//! - A server that did not answer is silent until it does: whoever waited for it would stop all others.
+//!
+//! Both worlds have this box: between the vSwitch and the adapter of simulated servers, whose segments carry no bytes, and between the
+//! switch and the link of real ones. `N` names a server; a [`Carrier`] is what carries the bytes.
+
+mod bytes;
+
+pub use bytes::{Bytes, Unacknowledged};
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use sluicenet_proto::tcp::{self, End, State, Tcp, Transmit};
+use sluicenet_proto::time::Instant;
+use sluicenet_wire::tcp::Segment;
+
+/// The port of both ends; there is one connection between two servers.
+pub const PORT: u16 = 50_000;
+
+/// A stream that cannot be read on: what stands in it is no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;
+
+/// What carries the bytes of a tunnel, both ways: TCP itself knows positions only.
+pub trait Carrier {
+    /// A frame that goes in.
+    type Frame;
+    /// One that comes out.
+    type Arrived;
+    /// What has to be told beside the segments.
+    type Beside;
+
+    /// A frame goes into the stream; how many bytes it takes there.
+    fn put(&mut self, frame: Self::Frame) -> (u64, Self::Beside);
+    /// The other end has these first bytes of the stream.
+    fn acknowledged(&mut self, upto: u64);
+    /// Bytes of the other end's stream have come, from this offset on.
+    fn store(&mut self, offset: u64, bytes: &[u8]);
+    /// Bytes that the next frame takes, once it is whole among the first `readable` that were not taken yet.
+    ///
+    /// # Errors
+    /// When no frame begins there.
+    fn next(&self, readable: u64) -> Result<Option<u64>, Broken>;
+    /// Takes out the frame of so many bytes that [`Carrier::next`] found.
+    fn take(&mut self, len: u64) -> Self::Arrived;
+}
+
+/// What tunnels counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunnelCounters {
+    /// Segments sent.
+    pub segments_sent: u64,
+    /// Segments received.
+    pub segments_received: u64,
+    /// Segments sent again.
+    pub resent: u64,
+    /// Timeouts.
+    pub timeouts: u64,
+    /// Connections that ended.
+    pub ended: u64,
+    /// Streams in which something stood that is no frame.
+    pub broken: u64,
+}
+
+#[derive(Debug)]
+struct Peer<N, C> {
+    name: N,
+    tcp: Tcp,
+    carrier: C,
+    /// Bytes of the last frame that the send buffer had no room for.
+    pending: u64,
+    is_active: bool,
+    is_silent: bool,
+    /// The deadline that stands in the timers.
+    armed_at: Instant,
+}
+
+/// A server's tunnels.
+#[derive(Debug)]
+pub struct Tunnels<N, C> {
+    tcp: tcp::Config,
+    peers: Vec<Peer<N, C>>,
+    by_name: BTreeMap<N, usize>,
+    /// Those that may have something to send, in turn.
+    active: VecDeque<usize>,
+    /// Those that may have frames to be read.
+    unread: Vec<usize>,
+    /// Those whose connections ended.
+    ended: Vec<usize>,
+    /// Deadlines that nobody has been told of yet.
+    timers: Vec<(Instant, usize)>,
+    /// Counted by connections that are no more, and beside them.
+    before: TunnelCounters,
+}
+
+impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
+    /// None yet.
+    pub fn new(tcp: tcp::Config) -> Tunnels<N, C> {
+        Tunnels {
+            tcp,
+            peers: Vec::new(),
+            by_name: BTreeMap::new(),
+            active: VecDeque::new(),
+            unread: Vec::new(),
+            ended: Vec::new(),
+            timers: Vec::new(),
+            before: TunnelCounters::default(),
+        }
+    }
+
+    /// The parameters of their TCP.
+    pub fn tcp(&self) -> &tcp::Config {
+        &self.tcp
+    }
+    /// The place of the tunnel to a server.
+    pub fn find(&self, name: N) -> Option<usize> {
+        self.by_name.get(&name).copied()
+    }
+    /// The server a tunnel leads to, and what carries its bytes.
+    pub fn peer(&self, at: usize) -> (N, &C) {
+        (self.peers[at].name, &self.peers[at].carrier)
+    }
+    /// What carries the bytes of one.
+    pub fn carrier_mut(&mut self, at: usize) -> &mut C {
+        &mut self.peers[at].carrier
+    }
+    /// What carries the bytes of each.
+    pub fn carriers(&self) -> impl Iterator<Item = &C> {
+        self.peers.iter().map(|peer| &peer.carrier)
+    }
+    /// Whether one may have something to send.
+    pub fn has_output(&self) -> bool {
+        !self.active.is_empty()
+    }
+    /// Whether one may have frames to be read.
+    pub fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+    /// Whether a tunnel takes another frame.
+    pub fn has_room(&self, at: usize) -> bool {
+        self.peers[at].pending == 0
+    }
+    /// Whether the server did not answer when it was spoken to last.
+    pub fn is_silent(&self, at: usize) -> bool {
+        self.peers[at].is_silent
+    }
+    /// What all of them have counted.
+    pub fn counters(&self) -> TunnelCounters {
+        self.peers.iter().fold(self.before, |sum, peer| add(sum, &peer.tcp))
+    }
+
+    /// The tunnel to another server, with a connection that is open or waits to be opened.
+    pub fn add(&mut self, name: N, tcp: Tcp, carrier: C) -> usize {
+        let at = self.peers.len();
+        self.by_name.insert(name, at);
+        self.peers.push(Peer {
+            name,
+            tcp,
+            carrier,
+            pending: 0,
+            is_active: false,
+            is_silent: false,
+            armed_at: Instant::MAX,
+        });
+        at
+    }
+
+    /// Opens the connection unless it is open, or on its way to be.
+    pub fn open(&mut self, now: Instant, at: usize, iss: impl FnOnce() -> u32) {
+        if self.peers[at].tcp.state() == State::Listen {
+            self.peers[at].tcp = Tcp::connect(&self.tcp, now, iss(), None);
+            self.touch(at);
+        }
+    }
+
+    /// Something happened to a tunnel: it may have something to say, now or later.
+    fn touch(&mut self, at: usize) {
+        let peer = &mut self.peers[at];
+        if !core::mem::replace(&mut peer.is_active, true) {
+            self.active.push_back(at);
+        }
+        self.arm(at);
+    }
+
+    fn arm(&mut self, at: usize) {
+        let peer = &mut self.peers[at];
+        // One that is too early costs a look; setting it anew with every segment would cost more.
+        if let Some(due) = peer.tcp.poll_timeout()
+            && due < peer.armed_at
+        {
+            peer.armed_at = due;
+            self.timers.push((due, at));
+        }
+    }
+
+    /// A frame goes into its tunnel, which [has room](Tunnels::has_room); what is to be told beside its bytes.
+    pub fn send(&mut self, now: Instant, at: usize, frame: C::Frame) -> C::Beside {
+        let peer = &mut self.peers[at];
+        assert_eq!(peer.pending, 0, "a frame goes in when the one before it is in");
+        let (len, beside) = peer.carrier.put(frame);
+        peer.pending = len;
+        self.push(now, at);
+        beside
+    }
+
+    /// Moves what is left of a frame into the send buffer.
+    fn push(&mut self, now: Instant, at: usize) {
+        let peer = &mut self.peers[at];
+        if peer.pending > 0 {
+            peer.pending -= peer.tcp.send(&self.tcp, now, peer.pending);
+        }
+        self.touch(at);
+    }
+
+    /// What to send next, and through which tunnel.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<(usize, Transmit)> {
+        while let Some(at) = self.active.pop_front() {
+            let peer = &mut self.peers[at];
+            let Some(sent) = peer.tcp.poll_transmit(&self.tcp, now) else {
+                peer.is_active = false;
+                if peer.tcp.state() == State::Closed && !self.ended.contains(&at) {
+                    self.ended.push(at);
+                }
+                self.arm(at);
+                continue;
+            };
+            self.active.push_back(at);
+            return Some((at, sent));
+        }
+        None
+    }
+
+    /// A segment came through a tunnel, with these bytes where segments carry any.
+    pub fn receive(&mut self, now: Instant, at: usize, segment: &Segment, bytes: &[u8], ce: bool) {
+        let peer = &mut self.peers[at];
+        if peer.tcp.state() == State::Closed {
+            // It begins anew when what came through it has been read: who opens it tries again.
+            return;
+        }
+        let offset = if bytes.is_empty() { None } else { peer.tcp.offset_of(segment) };
+        let here = |tcp: &Tcp, offset: u64| tcp.received_upto(offset).min(offset + bytes.len() as u64);
+        let before = offset.map(|offset| here(&peer.tcp, offset));
+        let heard = peer.tcp.receive(&self.tcp, now, segment, ce);
+        if let (Some(offset), Some(before)) = (offset, before) {
+            // Of bytes that came before, those count that came first; what TCP does not take is not kept, either.
+            let after = here(&peer.tcp, offset);
+            if after > before {
+                peer.carrier.store(before, &bytes[(before - offset) as usize..(after - offset) as usize]);
+            }
+        }
+        peer.carrier.acknowledged(peer.tcp.bytes_acked());
+        peer.is_silent &= peer.tcp.state() < State::Established;
+        if heard.peer_closed() {
+            // No server closes a tunnel: it is somebody else, and what may still be read is not a server's.
+            peer.tcp.abort();
+        }
+        self.push(now, at);
+        if heard.readable() && !self.unread.contains(&at) {
+            self.unread.push(at);
+        }
+    }
+
+    /// The next frame whose bytes are all here and its tunnel, of each one in turn: `turn` says whose, from 0 on.
+    pub fn poll_frame(&mut self, now: Instant, turn: &mut usize) -> Option<(usize, C::Arrived)> {
+        while !self.unread.is_empty() {
+            *turn %= self.unread.len();
+            let at = self.unread[*turn];
+            let read = self.read(now, at);
+            // Its window may have opened.
+            self.touch(at);
+            if let Some(frame) = read {
+                *turn += 1;
+                return Some((at, frame));
+            }
+            self.unread.remove(*turn);
+        }
+        None
+    }
+
+    fn read(&mut self, now: Instant, at: usize) -> Option<C::Arrived> {
+        let peer = &mut self.peers[at];
+        match peer.carrier.next(peer.tcp.readable()) {
+            Ok(len) => {
+                let len = len?;
+                let read = peer.tcp.recv(&self.tcp, now, len);
+                assert_eq!(read, len, "what is readable can be read");
+                Some(peer.carrier.take(len))
+            }
+            Err(Broken) => {
+                self.before.broken += 1;
+                peer.tcp.abort();
+                None
+            }
+        }
+    }
+
+    /// Whether a connection has ended and nobody was told.
+    pub fn has_ended(&self) -> bool {
+        self.ended.iter().any(|at| !self.unread.contains(at))
+    }
+
+    /// The next tunnel whose connection has ended, all that came through it read: it is to be [begun anew](Tunnels::renew).
+    pub fn poll_ended(&mut self) -> Option<usize> {
+        let next = self.ended.iter().position(|at| !self.unread.contains(at))?;
+        Some(self.ended.swap_remove(next))
+    }
+
+    /// Ends a connection from this side.
+    pub fn abort(&mut self, at: usize) {
+        self.peers[at].tcp.abort();
+        self.touch(at);
+    }
+
+    /// Begins a tunnel anew; what carried it holds what was in it.
+    pub fn renew(&mut self, at: usize, iss: u32, carrier: C) -> C {
+        let peer = &mut self.peers[at];
+        let ended = core::mem::replace(&mut peer.tcp, Tcp::listen(&self.tcp, iss, None));
+        peer.is_silent |= ended.end() == End::TimedOut;
+        self.before = add(self.before, &ended);
+        self.before.ended += 1;
+        (peer.pending, peer.armed_at) = (0, Instant::MAX);
+        core::mem::replace(&mut peer.carrier, carrier)
+    }
+
+    /// Deadlines: each is to be [handed back](Tunnels::handle_timeout) when it has come.
+    pub fn take_timers(&mut self) -> impl Iterator<Item = (Instant, usize)> + '_ {
+        self.timers.drain(..)
+    }
+
+    /// A deadline has come.
+    pub fn handle_timeout(&mut self, now: Instant, due: Instant, at: usize) {
+        let peer = &mut self.peers[at];
+        if peer.armed_at == due {
+            peer.armed_at = Instant::MAX;
+            if peer.tcp.poll_timeout().is_some_and(|at| at <= now) {
+                peer.tcp.handle_timeout(&self.tcp, now);
+            }
+            self.touch(at);
+        }
+    }
+}
+
+fn add(sum: TunnelCounters, tcp: &Tcp) -> TunnelCounters {
+    let stats = tcp.stats();
+    TunnelCounters {
+        segments_sent: sum.segments_sent + u64::from(stats.segments_sent),
+        segments_received: sum.segments_received + u64::from(stats.segments_received),
+        resent: sum.resent + u64::from(stats.retransmissions),
+        timeouts: sum.timeouts + u64::from(stats.timeouts),
+        ..sum
+    }
+}
+
+#[cfg(test)]
+mod tests;

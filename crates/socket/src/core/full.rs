@@ -1,0 +1,214 @@
+//! Datagram sockets that are full, or soon will be: what has come for them waits in the port's memory, and the switch leaves what
+//! follows with who sends it. So a slow program is in nobody's way but its senders'.
+
+use super::Core;
+use super::datagram::{Datagram, parse};
+use super::receive::Taken;
+use sluicenet_dataplane::port::Descriptor;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// The part of the buffers to receive with that waiting datagrams leave: one in so many.
+const KEPT: u32 = 8;
+
+/// How full a socket is.
+#[derive(Default)]
+pub(super) struct Fullness {
+    state: State,
+    /// Frames in the port's memory that it has no room for, in order.
+    aside: VecDeque<Descriptor>,
+    /// What it has no room for is lost, until its program reads.
+    pub stalled: bool,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Free,
+    /// The switch leaves what comes with who sends it; since then, its program has read nothing.
+    Pressed(Instant),
+    /// It has read nothing for too long: nobody is held back for it.
+    Overdue,
+}
+
+impl Datagram {
+    /// Whether a datagram of so many bytes may be put into a buffer of `buffer` now: none goes before those that wait.
+    pub(super) fn takes(&self, len: usize, buffer: usize) -> bool {
+        self.fullness.aside.is_empty() && self.has_room(len, buffer)
+    }
+}
+
+impl Core {
+    /// A socket has taken a datagram: beyond half of its buffer the next ones are left with who sends them. What is on its way
+    /// meanwhile has the other half.
+    pub(super) fn look_how_full(&mut self, id: usize) {
+        let half = self.config.datagram_buffer as usize / 2;
+        if self.datagrams.get(id).is_some_and(|d| d.bytes() > half && d.fullness.state == State::Free) {
+            self.press(id);
+        }
+    }
+
+    /// From now on its program has to read.
+    fn press(&mut self, id: usize) {
+        let now = Instant::now();
+        if let Some(datagram) = self.datagrams.get_mut(id) {
+            datagram.fullness.state = State::Pressed(now);
+            self.pressed.push(id);
+            self.list_full();
+            self.rouse();
+        }
+    }
+
+    /// Nobody is held back any more for a socket.
+    fn relieve(&mut self, id: usize, state: State) {
+        if let Some(datagram) = self.datagrams.get_mut(id) {
+            datagram.fullness.state = state;
+        }
+        self.pressed.retain(|&other| other != id);
+        self.list_full();
+        self.wakes_switch = true;
+    }
+
+    /// Tells the switch which sockets are full.
+    fn list_full(&mut self) {
+        let ports: Vec<u16> = self.pressed.iter().filter_map(|&id| Some(self.datagrams.get(id)?.port)).collect();
+        self.client.set_full(&ports);
+    }
+
+    /// Takes in a frame that is in the port's memory; whether what comes behind it may be, too.
+    pub(super) fn take_in(&mut self, frame: Descriptor, bytes: &[u8]) -> bool {
+        match self.take(bytes) {
+            Taken::Done => self.done_with(frame),
+            Taken::NoRoom(id) if self.may_set_aside(id) => self.set_aside(id, frame),
+            Taken::NoRoom(id) => {
+                self.held = Some((frame, id));
+                self.rouse();
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether a socket may have one more frame where it is: as many as are left for others, so that the first one has no more than
+    /// half of the buffers.
+    fn may_set_aside(&self, id: usize) -> bool {
+        let left = self.client.half().saturating_sub(self.aside);
+        let own = self.datagrams.get(id).map_or(0, |datagram| datagram.fullness.aside.len() as u32);
+        left > self.client.half() / KEPT && own < left
+    }
+
+    fn set_aside(&mut self, id: usize, frame: Descriptor) {
+        let Some(datagram) = self.datagrams.get_mut(id) else { return };
+        datagram.fullness.aside.push_back(frame);
+        self.aside += 1;
+        if !matches!(datagram.fullness.state, State::Pressed(_)) {
+            self.press(id);
+        }
+    }
+
+    /// The switch may fill its buffer again.
+    fn done_with(&mut self, frame: Descriptor) {
+        if self.client.give_back(frame.buffer).is_err() {
+            self.fail();
+        }
+    }
+
+    /// Does something with a frame in the port's memory, of which it gets a copy.
+    fn with_copy<R>(&mut self, frame: Descriptor, f: impl FnOnce(&mut Core, &[u8]) -> R) -> R {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let bytes = &mut scratch[..frame.len as usize];
+        self.client.read(frame.buffer, bytes);
+        let answer = f(self, bytes);
+        self.scratch = scratch;
+        answer
+    }
+
+    /// Tries again the frame that there was no place for; whether none is held any more.
+    pub(super) fn retry_held(&mut self) -> bool {
+        let Some((frame, _)) = self.held.take() else { return true };
+        self.with_copy(frame, |core, bytes| core.take_in(frame, bytes))
+    }
+
+    /// The program has read: what waits is taken in as far as there is room.
+    pub(super) fn refill(&mut self, id: usize) {
+        let now = Instant::now();
+        let Some(datagram) = self.datagrams.get_mut(id) else { return };
+        match &mut datagram.fullness.state {
+            State::Free => return,
+            State::Pressed(since) => *since = now,
+            state @ State::Overdue => {
+                *state = State::Free;
+                datagram.fullness.stalled = false;
+                return;
+            }
+        }
+        let buffer = self.config.datagram_buffer as usize;
+        while let Some(frame) = self.datagrams.get(id).and_then(|datagram| datagram.fullness.aside.front().copied()) {
+            let went = self.with_copy(frame, |core, bytes| {
+                // It was whole when it came.
+                let Some((from, _, payload)) = parse(bytes) else { return true };
+                let datagram = core.datagram_mut(id);
+                let has_room = datagram.has_room(payload.len(), buffer);
+                if has_room {
+                    datagram.put(from, payload);
+                }
+                has_room
+            });
+            if !went {
+                break;
+            }
+            self.datagram_mut(id).fullness.aside.pop_front();
+            self.aside -= 1;
+            self.done_with(frame);
+        }
+        let datagram = self.datagram_mut(id);
+        if datagram.fullness.aside.is_empty() && datagram.bytes() <= buffer / 4 {
+            self.relieve(id, State::Free);
+        }
+    }
+
+    /// A socket takes no more: what waits for it is for another one at its port, or for nobody.
+    pub(super) fn release(&mut self, id: usize, fullness: Fullness) {
+        if matches!(fullness.state, State::Pressed(_)) {
+            self.relieve(id, State::Free);
+        }
+        for frame in fullness.aside {
+            self.aside -= 1;
+            match self.with_copy(frame, |core, bytes| core.take(bytes)) {
+                Taken::Done => self.done_with(frame),
+                // It has its place already.
+                Taken::NoRoom(other) => self.set_aside(other, frame),
+            }
+        }
+    }
+
+    /// Gives up on sockets whose programs have read nothing for too long: what waits for them is lost. One that nothing waits for
+    /// may be filled first.
+    pub(super) fn find_stalled(&mut self) {
+        let Some(stall) = self.config.stall.filter(|_| !self.pressed.is_empty()) else { return };
+        for id in self.pressed.clone() {
+            let holds = self.held.is_some_and(|(_, of)| of == id);
+            let Some(Datagram { fullness, .. }) = self.datagrams.get_mut(id) else { continue };
+            let State::Pressed(since) = fullness.state else { continue };
+            if self.now.saturating_duration_since(since) < stall {
+                continue;
+            }
+            let lost = std::mem::take(&mut fullness.aside);
+            fullness.stalled = holds || !lost.is_empty();
+            self.relieve(id, State::Overdue);
+            self.counters.stalled += lost.len() as u64;
+            self.aside -= lost.len() as u32;
+            lost.into_iter().for_each(|frame| self.done_with(frame));
+        }
+    }
+
+    /// When the next one is given up.
+    pub(super) fn stalled_at(&self) -> Option<Instant> {
+        let stall = self.config.stall?;
+        let since = self.pressed.iter().filter_map(|&id| match self.datagrams.get(id)?.fullness.state {
+            State::Pressed(since) => Some(since),
+            State::Free | State::Overdue => None,
+        });
+        Some(since.min()? + stall)
+    }
+}
