@@ -136,18 +136,19 @@ fn once(what: &Tcp, offload: [bool; 2], stop: &AtomicBool) -> io::Result<Way> {
         for k in 0..2 {
             let report = engine.report(k).unwrap_or_default();
             way.frames += report.counters.delivered;
-            way.lost += lost(&report);
+            way.lost += lost(&report).map(|(_, frames)| frames).sum::<u64>();
         }
         Ok(way)
     })
 }
 
-/// Frames lost at a port and between it and its sockets, as far as anybody counts them.
-pub(super) fn lost(report: &PortReport) -> u64 {
+/// Frames lost at a port and between it and its sockets, as far as anybody counts them, and why.
+pub(super) fn lost(report: &PortReport) -> impl Iterator<Item = (&'static str, u64)> {
     // What IPv6 tells all its neighbours now and then is none of the experiment's.
-    let flooded = report.counters.dropped.frames(DropReason::FloodNoRoom);
-    let edge = report.own.iter().filter(|(n, _)| n.starts_with("edge_") && *n != "edge_softnet");
-    report.counters.dropped.total_frames() - flooded + edge.map(|(_, n)| n).sum::<u64>()
+    let reasons = DropReason::ALL.into_iter().filter(|&reason| reason != DropReason::FloodNoRoom);
+    let dropped = reasons.map(|reason| (reason.name(), report.counters.dropped.frames(reason)));
+    let edge = report.own.iter().filter(|(name, _)| name.starts_with("edge_") && *name != "edge_softnet");
+    dropped.chain(edge.copied()).filter(|&(_, frames)| frames > 0)
 }
 
 /// Connections between the two tenants.

@@ -314,14 +314,33 @@ impl SocketsArgs {
             }
         }
         let lossless = f.pairs.iter().filter(|pair| pair.hypervisor != Hypervisor::Lossy);
-        if lossless.map(|pair| pair.lost).sum::<u64>() > 0 {
-            return Err(Failure::Failed("frames were lost in a lossless class".into()));
+        let lost: Vec<String> = lossless
+            .flat_map(|pair| pair.lost_at.iter().map(move |(at, frames)| format!("{}: {at} {frames}", stack(pair))))
+            .collect();
+        if !lost.is_empty() {
+            return Err(Failure::Failed(format!("frames were lost in a lossless class: {}", lost.join("; "))));
         }
         if interrupt::raised() {
             return Err(Failure::Interrupted("the figures are of the part that was run".into()));
         }
         Ok(())
     }
+}
+
+fn stack(pair: &Pair) -> String {
+    let guest = match pair.guest {
+        Guest::Tcp => "TCP",
+        Guest::TcpOffload => "TCP, offloads",
+        Guest::Tcplight => "TCPlight",
+        Guest::Udp => "UDP",
+    };
+    let hypervisor = match pair.hypervisor {
+        Hypervisor::Lossy => "Lossy",
+        Hypervisor::Pfc => "PFC",
+        Hypervisor::Tcp => "TCP",
+        Hypervisor::Zfabric => "zFabric",
+    };
+    format!("{guest} + {hypervisor}")
 }
 
 /// The pairs of one place and one delay.
@@ -349,21 +368,9 @@ fn place<'a>(placement: Placement, delay: u64, pairs: impl Iterator<Item = &'a P
     let median = |s: Spread| format!("{:.2}", s.median);
     let ratio = |r: Option<Ratio>| r.map_or([String::new(), String::new()], |r| [r.throughput, r.less_cpu].map(median));
     for pair in pairs {
-        let guest = match pair.guest {
-            Guest::Tcp => "TCP",
-            Guest::TcpOffload => "TCP, offloads",
-            Guest::Tcplight => "TCPlight",
-            Guest::Udp => "UDP",
-        };
-        let hypervisor = match pair.hypervisor {
-            Hypervisor::Lossy => "Lossy",
-            Hypervisor::Pfc => "PFC",
-            Hypervisor::Tcp => "TCP",
-            Hypervisor::Zfabric => "zFabric",
-        };
         let (tcp, offload) = (ratio(pair.over_tcp), ratio(pair.over_tcp_offload));
         t.row([
-            &format!("{guest} + {hypervisor}"),
+            &stack(pair),
             &median(pair.gbps),
             &range(pair.gbps),
             &median(pair.cpu_s_per_gb),

@@ -8,6 +8,7 @@ use super::transfer::{Moved, Naps, transfer};
 use machines::Machines;
 use serde::Serialize;
 use servers::Servers;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -95,8 +96,11 @@ pub struct Ratio {
     pub less_cpu: Spread,
 }
 
+/// Frames by where and why they were lost.
+pub type Lost = BTreeMap<String, u64>;
+
 /// What came out of one pair.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Pair {
     /// Where the machines were.
     pub placement: Placement,
@@ -118,6 +122,8 @@ pub struct Pair {
     pub resent: u64,
     /// Frames lost for good.
     pub lost: u64,
+    /// The same, by where and why.
+    pub lost_at: Lost,
     /// Beside TCP over lossy switches, in the same place and as slow a receiver; if that was measured.
     pub over_tcp: Option<Ratio>,
     /// The same beside TCP with its offloads.
@@ -168,11 +174,11 @@ struct Case {
 }
 
 /// What one turn of it brought.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Turn {
     moved: Moved,
     resent: u64,
-    lost: u64,
+    lost: Lost,
 }
 
 /// Measures it; ends early when `stop` is raised.
@@ -205,7 +211,8 @@ pub fn run(what: &Sockets, stop: &AtomicBool) -> io::Result<Figures> {
             switch_s_per_gb: per_gb(|m| m.part_s),
             machine_s_per_gb: per_gb(|m| m.machine_s),
             resent: own.iter().map(|t| t.resent).sum(),
-            lost: own.iter().map(|t| t.lost).sum(),
+            lost: own.iter().flat_map(|t| t.lost.values()).sum(),
+            lost_at: sum(own.iter().map(|t| &t.lost)),
             over_tcp: beside(Guest::Tcp),
             over_tcp_offload: beside(Guest::TcpOffload),
         }
@@ -231,6 +238,14 @@ fn cases(what: &Sockets) -> Vec<Case> {
         }
     }
     cases
+}
+
+fn sum<'a>(turns: impl Iterator<Item = &'a Lost>) -> Lost {
+    let mut sum = Lost::new();
+    for (at, frames) in turns.flatten() {
+        *sum.entry(at.clone()).or_default() += frames;
+    }
+    sum
 }
 
 fn per_gb(seconds: f64, moved: &Moved) -> f64 {

@@ -1,7 +1,7 @@
 //! Two servers, a switch each, joined by a link with an overlay over it, and its controller.
 
 use super::super::tcp;
-use super::Hypervisor;
+use super::{Hypervisor, Lost};
 use crate::switch::config::Config;
 use crate::switch::uplink;
 use rustix::time::{ClockId, clock_gettime};
@@ -11,6 +11,7 @@ use sluicenet_dataplane::kernel::lan::{Lan, Wiring};
 use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_node::vale::ValeConfig;
+use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::bridge::ENCAPSULATION_BYTES;
 use sluicenet_proto::overlay::controller::ControllerConfig;
 use sluicenet_proto::overlay::seal::Key;
@@ -172,13 +173,21 @@ impl Servers {
     }
 
     /// Frames lost for good, as far as anybody counts them: what the link lost zBridge and tunnels send again.
-    pub fn lost(&self) -> u64 {
-        let on_the_link = match self.hypervisor {
-            Hypervisor::Lossy | Hypervisor::Pfc => self.own("rx_socket_drops"),
-            Hypervisor::Tcp | Hypervisor::Zfabric => 0,
-        };
-        let in_switches = self.reports().map(|report| tcp::lost(&report) + report.counters.refused.total_frames());
-        on_the_link + in_switches.sum::<u64>()
+    pub fn lost(&self) -> Lost {
+        let is_final = matches!(self.hypervisor, Hypervisor::Lossy | Hypervisor::Pfc);
+        let mut lost = Lost::new();
+        for (n, engine) in self.engines.iter().enumerate() {
+            for report in (0..=MACHINES).filter_map(|k| engine.report(k)) {
+                let on_the_link = report.own.iter().filter(|(name, _)| is_final && *name == "rx_socket_drops");
+                let refused = DropReason::ALL.map(|reason| (reason.name(), report.counters.refused.frames(reason)));
+                for (why, frames) in tcp::lost(&report).chain(on_the_link.copied()).chain(refused) {
+                    if frames > 0 {
+                        *lost.entry(format!("server {n}, {}: {why}", report.name)).or_default() += frames;
+                    }
+                }
+            }
+        }
+        lost
     }
 }
 
