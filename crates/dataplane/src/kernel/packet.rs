@@ -2,10 +2,12 @@
 
 use super::error::{KernelError, Tried};
 use super::inbox::{Inbox, take_from_inbox};
+use super::landing::Landing;
 use super::link::Links;
 use super::netns::Namespace;
 use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN};
-use super::sys::{self, BATCH};
+use super::segments::{FRAMES, HEADERS, Run};
+use super::sys::{self, BATCH, HEADER_BYTES, Header};
 use crate::fabric::Device;
 use crate::port::{BrokenPort, Delivery, Inside, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
@@ -53,13 +55,46 @@ pub(super) fn not_sent(e: &io::Error) -> NotSent {
     }
 }
 
+/// What was received; nothing where the device is switched off, which is said once: it may come back.
+fn unless_off<T: Default>(received: io::Result<T>) -> io::Result<T> {
+    match received {
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::NETDOWN) => Ok(T::default()),
+        other => other,
+    }
+}
+
+/// Frames that are looked at to be sent in one system call: four of the longest runs.
+const AT_ONCE: usize = 4 * FRAMES;
+
+/// For how many flushes at most a device that took no run gets single frames.
+const REST_MOST: u32 = 4096;
+
+/// What crosses a device in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pieces {
+    /// Frames, as they are on the wire.
+    Frames,
+    /// Runs of tunnel frames that the kernel, the device or whoever receives them cuts; where the kernel cannot, frames. With `sends`
+    /// off they are taken in only.
+    Runs {
+        /// Whether they are sent, too.
+        sends: bool,
+    },
+}
+
 /// Frames in and out of a device, in batches, and what was lost.
 #[derive(Debug)]
 pub struct PacketDevice {
     socket: OwnedFd,
     inbox: Inbox,
+    /// Where runs may come: the socket has a header in front of each frame, both ways.
+    landing: Option<Landing>,
     outbox: Pool,
     waiting: VecDeque<u32>,
+    sends_runs: bool,
+    /// Flushes for which a device that took no run gets none, and for how many after the next.
+    rest: u32,
+    next_rest: u32,
     mtu: u32,
     counters: PacketCounters,
     drops: Cell<u64>,
@@ -78,25 +113,49 @@ pub struct PacketCounters {
     pub too_long: u64,
     /// Times the device took no more.
     pub device_full: u64,
-    /// Frames the kernel threw away because they were not fetched in time.
+    /// What the kernel threw away because it was not fetched in time; a run is one.
     pub socket_drops: u64,
+    /// Runs of several frames received.
+    pub runs_received: u64,
+    /// Runs of several frames the device took.
+    pub runs_sent: u64,
+    /// Runs it did not take, while it took their frames.
+    pub runs_refused: u64,
 }
 
 impl PacketDevice {
     /// The device `name` of a namespace, with `buffers` for frames in each direction.
     pub fn open(namespace: &Namespace, name: &str, buffers: u32) -> Result<PacketDevice, KernelError> {
-        let (socket, link) = namespace.enter(|| {
+        PacketDevice::open_for(namespace, name, buffers, Pieces::Frames)
+    }
+
+    /// The same, for `pieces`.
+    pub fn open_for(
+        namespace: &Namespace,
+        name: &str,
+        buffers: u32,
+        pieces: Pieces,
+    ) -> Result<PacketDevice, KernelError> {
+        let (socket, link, runs) = namespace.enter(|| {
             let link = Links::open()?.get(name)?;
-            let socket = sys::packet_socket()
-                .and_then(|fd| open(fd, link.index))
-                .tried(|| format!("a packet socket at {name}"))?;
-            Ok::<_, KernelError>((socket, link))
+            let opened = sys::packet_socket().and_then(|fd| {
+                let headers = |fd: &OwnedFd| sys::set_option(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1);
+                let runs = pieces != Pieces::Frames && headers(&fd).is_ok();
+                open(fd, link.index).map(|fd| (fd, runs))
+            });
+            let (socket, runs) = opened.tried(|| format!("a packet socket at {name}"))?;
+            Ok::<_, KernelError>((socket, link, runs))
         })??;
+        let longest = link.mtu + HEADER_LEN as u32;
         Ok(PacketDevice {
             socket,
-            inbox: Inbox::new(Pool::new(buffers, link.mtu + HEADER_LEN as u32)),
-            outbox: Pool::new(buffers, link.mtu + HEADER_LEN as u32),
+            inbox: Inbox::new(Pool::new(if runs { 0 } else { buffers }, longest)),
+            landing: runs.then(|| Landing::new(longest as usize)),
+            outbox: Pool::new(buffers, longest),
             waiting: VecDeque::new(),
+            sends_runs: runs && pieces == Pieces::Runs { sends: true },
+            rest: 0,
+            next_rest: 1,
             mtu: link.mtu,
             counters: PacketCounters::default(),
             drops: Cell::new(0),
@@ -110,6 +169,13 @@ impl PacketDevice {
 
     /// Receives a batch of frames; how many there were.
     pub fn receive(&mut self, each: &mut impl FnMut(&[u8])) -> io::Result<usize> {
+        if let Some(landing) = &mut self.landing {
+            let landed = unless_off(landing.receive(self.socket.as_fd(), each))?;
+            self.counters.received += (landed.frames + landed.bad) as u64;
+            self.counters.bad += landed.bad as u64;
+            self.counters.runs_received += landed.runs as u64;
+            return Ok(landed.frames + landed.bad);
+        }
         let n = self.fetch()?;
         while self.inbox.next_frame().is_some() {
             let Some(frame) = self.inbox.accept() else { break };
@@ -120,11 +186,7 @@ impl PacketDevice {
     }
 
     fn fetch(&mut self) -> io::Result<usize> {
-        let fetched = match self.inbox.receive(self.socket.as_fd(), false, |_| true) {
-            // Said once when a device is switched off; it may come back.
-            Err(e) if Errno::from_io_error(&e) == Some(Errno::NETDOWN) => Fetched::default(),
-            other => other?,
-        };
+        let fetched: Fetched = unless_off(self.inbox.receive(self.socket.as_fd(), false, |_| true))?;
         self.counters.received += fetched.frames as u64;
         self.counters.bad += fetched.bad as u64;
         Ok(fetched.frames)
@@ -145,13 +207,28 @@ impl PacketDevice {
     /// Hands the device what waits, as much as it takes; how many frames that were.
     pub fn flush(&mut self) -> io::Result<usize> {
         let mut sent = 0;
+        let mut runs = self.sends_runs && self.rest == 0;
+        if !self.waiting.is_empty() {
+            self.rest = self.rest.saturating_sub(1);
+        }
+        // The frames of a run that was not taken, while they are tried one by one.
+        let mut refused = 0;
         while !self.waiting.is_empty() {
-            match self.outbox.send(self.socket.as_fd(), false, self.waiting.iter().copied()) {
+            let (first, taken) = self.hand_over(runs && refused == 0);
+            match taken {
                 Ok(n) => {
                     self.waiting.drain(..n).for_each(|buffer| self.outbox.release(buffer));
                     sent += n;
+                    if refused > 0 {
+                        // The frames go where the run did not.
+                        self.counters.runs_refused += 1;
+                        (self.rest, self.next_rest) = (self.next_rest, (2 * self.next_rest).min(REST_MOST));
+                        (refused, runs) = (0, false);
+                    }
                 }
                 Err(e) => match not_sent(&e) {
+                    NotSent::Gone => return Err(e),
+                    _ if first > 1 => refused = first,
                     NotSent::Full => {
                         self.counters.device_full += 1;
                         break;
@@ -160,12 +237,72 @@ impl PacketDevice {
                         self.counters.too_long += 1;
                         self.waiting.pop_front().into_iter().for_each(|buffer| self.outbox.release(buffer));
                     }
-                    NotSent::Gone => return Err(e),
                 },
             }
         }
         self.counters.sent += sent as u64;
         Ok(sent)
+    }
+
+    /// Hands the device some of what waits, in `runs` or frame by frame: the frames of the first piece, and how many were taken. An
+    /// error is about the first piece.
+    fn hand_over(&mut self, runs: bool) -> (usize, io::Result<usize>) {
+        if self.landing.is_none() {
+            return (1, self.outbox.send(self.socket.as_fd(), false, self.waiting.iter().copied()));
+        }
+        let outbox = &self.outbox;
+        let mut pieces = [Run::new(&[]); BATCH];
+        let mut count = 0;
+        let mut first: &[u8] = &[];
+        for &buffer in self.waiting.iter().take(AT_ONCE) {
+            let frame = outbox.frame(buffer);
+            if runs && count > 0 && pieces[count - 1].takes(first, frame) {
+                continue;
+            }
+            if count == BATCH {
+                break;
+            }
+            (pieces[count], first) = (Run::new(frame), frame);
+            count += 1;
+        }
+        let pieces = &pieces[..count];
+        let mut heads: [(Header, [u8; HEADERS]); BATCH] = [([0; 12], [0; HEADERS]); BATCH];
+        let mut at = 0;
+        for (run, head) in pieces.iter().zip(&mut heads) {
+            if run.frames > 1 {
+                *head = run.headers(outbox.frame(self.waiting[at]));
+            }
+            at += run.frames;
+        }
+        let mut slices = [io::IoSlice::new(&[]); 2 * BATCH + AT_ONCE];
+        let mut counts = [0; BATCH];
+        let (mut used, mut at) = (0, 0);
+        for ((run, (header, own)), count) in pieces.iter().zip(&heads).zip(&mut counts) {
+            let before = used;
+            let mut push = |bytes| {
+                slices[used] = io::IoSlice::new(bytes);
+                used += 1;
+            };
+            push(&header[..HEADER_BYTES]);
+            let payload = if run.frames > 1 { run.payload() } else { 0 };
+            if payload > 0 {
+                push(&own[..payload]);
+            }
+            self.waiting.range(at..at + run.frames).for_each(|&buffer| push(&outbox.frame(buffer)[payload..]));
+            at += run.frames;
+            *count = used - before;
+        }
+        let taken = sys::send_scattered(self.socket.as_fd(), &slices[..used], &counts[..count]);
+        let first = pieces.first().map_or(0, |run| run.frames);
+        let taken = taken.map(|n| {
+            let sent_runs = pieces[..n].iter().filter(|run| run.frames > 1).count();
+            self.counters.runs_sent += sent_runs as u64;
+            if sent_runs > 0 {
+                self.next_rest = 1;
+            }
+            pieces[..n].iter().map(|run| run.frames).sum()
+        });
+        (first, taken)
     }
 
     /// Frames that wait for the device.
@@ -215,6 +352,10 @@ impl Device for PacketDevice {
         show("tx_too_long", counters.too_long);
         show("tx_full", counters.device_full);
         show("rx_socket_drops", counters.socket_drops);
+        show("segmentation", self.sends_runs.into());
+        show("rx_runs", counters.runs_received);
+        show("tx_runs", counters.runs_sent);
+        show("tx_runs_refused", counters.runs_refused);
     }
 }
 

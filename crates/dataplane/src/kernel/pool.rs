@@ -12,11 +12,11 @@ use std::os::fd::BorrowedFd;
 /// Bytes an 802.1Q tag takes, which the kernel hands over beside the frame.
 pub(super) const TAG_LEN: usize = 4;
 /// Where in a frame it belongs.
-const TAG_AT: usize = 12;
+pub(super) const TAG_AT: usize = 12;
 /// Bytes of an Ethernet header.
 pub(super) const HEADER_LEN: usize = 14;
 /// Bytes of the longest frame that is left to be cut: what IPv4 can say, and its Ethernet header.
-const LARGEST: usize = 65_535 + HEADER_LEN;
+pub(super) const LARGEST: usize = 65_535 + HEADER_LEN;
 
 /// Buffers for frames, and larger ones for those that their sender left to be cut into segments.
 #[derive(Debug)]

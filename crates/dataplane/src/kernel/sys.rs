@@ -240,6 +240,25 @@ pub(super) fn send(fd: BorrowedFd<'_>, wait: Wait, frames: &[&[u8]], headers: Op
     check(n.into()).map(|n| n as usize)
 }
 
+/// Sends up to [`BATCH`] messages, of as many of the `pieces` each as `counts` says, in order; how many were taken. An error is about
+/// the first.
+pub(super) fn send_scattered(fd: BorrowedFd<'_>, pieces: &[io::IoSlice<'_>], counts: &[usize]) -> io::Result<usize> {
+    // SAFETY: all zero is a valid value of this plain structure.
+    let mut messages: [libc::mmsghdr; BATCH] = unsafe { zeroed() };
+    let mut rest = pieces;
+    for (message, &count) in messages.iter_mut().zip(counts) {
+        let (own, others) = rest.split_at(count);
+        rest = others;
+        // An `IoSlice` is an `iovec` of what is only read.
+        message.msg_hdr.msg_iov = own.as_ptr().cast_mut().cast();
+        message.msg_hdr.msg_iovlen = count;
+    }
+    let count = counts.len().min(BATCH) as u32;
+    // SAFETY: the first `count` messages point at pieces that are alive, and these at bytes that are only read.
+    let n = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
+    check(n.into()).map(|n| n as usize)
+}
+
 /// One poll of the receive queue whose number the socket has. What the socket itself receives is of no interest.
 pub(super) fn busy_poll(fd: BorrowedFd<'_>) {
     let mut byte = MaybeUninit::<u8>::uninit();

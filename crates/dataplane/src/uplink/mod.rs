@@ -36,8 +36,8 @@ pub use tcp_tunnels::TcpTunnelConfig;
 use tcp_tunnels::TcpTunnels;
 use zbridge::ZBridge;
 
-/// Batches taken from the device in a turn, at most; one with fewer frames was all there was.
-const BATCHES: usize = 16;
+/// Frames after which no more are taken from the device in a turn; a batch with fewer than a whole one was all there was.
+const FRAMES: usize = 1024;
 const WHOLE_BATCH: usize = 32;
 
 /// How soon a device at which nothing was is looked at again while other ports keep the switch busy: a look is a system call, and takes
@@ -147,7 +147,8 @@ impl<D: Device + Send> Port for Uplink<D> {
         inside.new_turn();
         if looked_in_vain.is_none_or(|at| now.since(at) >= LOOK_AGAIN) {
             *looked_in_vain = Some(now);
-            for _ in 0..BATCHES {
+            let mut taken = 0;
+            while taken < FRAMES {
                 let frames = device.receive(&mut |frame| inside.arrive(frame)).map_err(|_| BrokenPort)?;
                 if frames > 0 {
                     *looked_in_vain = None;
@@ -155,6 +156,7 @@ impl<D: Device + Send> Port for Uplink<D> {
                 if frames < WHOLE_BATCH {
                     break;
                 }
+                taken += frames;
             }
         }
         // What has come is read first: a pause that was renewed while nobody looked has not run out.

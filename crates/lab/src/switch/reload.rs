@@ -49,6 +49,7 @@ fn uplink_change(old: &UplinkConfig, new: &UplinkConfig) -> Result<OverlayChange
         ("uplink.response", new.response == old.response),
         ("uplink.lossless", new.lossless == old.lossless),
         ("uplink.buffer", new.buffer == old.buffer),
+        ("uplink.segmentation", new.segmentation == old.segmentation),
         ("[overlay]", new.overlay.is_some() == old.overlay.is_some()),
     ])?;
     match (&old.overlay, &new.overlay) {

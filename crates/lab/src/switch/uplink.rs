@@ -3,7 +3,7 @@
 use super::config::{Credits, OverlayConfig, PORTS_MAX, TcpTunnel, UplinkConfig};
 use sluicenet_dataplane::controller::{ControllerLink, first_request, unguessable};
 use sluicenet_dataplane::kernel::netns::Namespace;
-use sluicenet_dataplane::kernel::packet::PacketDevice;
+use sluicenet_dataplane::kernel::packet::{PacketDevice, Pieces};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::uplink::{TcpTunnelConfig, Uplink};
 use sluicenet_node::credits::CreditConfig;
@@ -24,6 +24,8 @@ use std::time::SystemTime;
 const BUFFERS: u32 = 8192;
 /// Destinations of a machine whose channels are kept while it sends them nothing.
 const DESTINATIONS: usize = 1024;
+/// Bytes of the longest run that a device takes in one piece.
+const RUN: u32 = 64 << 10;
 /// Receive buffer of a priority beyond what flow control takes.
 const BEYOND: u32 = 64 << 10;
 
@@ -36,7 +38,8 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
         Some(name) => Namespace::open(name)?,
         None => Namespace::current()?,
     };
-    let device = PacketDevice::open(&namespace, &config.device, BUFFERS)?;
+    let pieces = Pieces::Runs { sends: config.segmentation };
+    let device = PacketDevice::open_for(&namespace, &config.device, BUFFERS, pieces)?;
     let mtu = device.mtu();
     let max_frame = mtu + (HEADER_LEN + vlan::TAG_LEN + FCS_LEN) as u32;
     let mac = MacAddress(config.mac);
@@ -46,6 +49,7 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
         None => make(0).or_else(|least| make(u32::try_from(least.needs).unwrap_or(u32::MAX - BEYOND) + BEYOND)),
     };
     let link = link.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+    let link = if config.segmentation { link.with_bursts(RUN) } else { link };
     let mut uplink = match &config.overlay {
         None => Uplink::trunk(device, link),
         Some(overlay) => {

@@ -13,6 +13,8 @@ const GAP: u32 = 20;
 /// What a link sends in this time waits for it at most of a class under flow control, and so many bytes at least.
 const TRANSMITS: Duration = Duration::from_ms(1);
 const TRANSMIT_LEAST: u32 = 64 << 10;
+/// What goes to a device at once takes the link this part of what either end may take to answer, at most.
+const AHEAD: u64 = 16;
 /// A receiver that takes this part of the link's speed is slow, not stuck.
 const SLOWEST: u64 = 50;
 
@@ -37,6 +39,9 @@ pub struct Link {
     pub quanta: u16,
     /// How far this end may fall behind the link and catch up: as long as its loop may take to come round.
     pub catch_up: Duration,
+    /// How far it may be ahead of the link, with frames that a device takes at once: they are at the neighbour later, as if it had answered
+    /// later.
+    pub ahead: Duration,
     /// A class that has frames and was paused for so long is in a storm; see [`Link::patience`].
     pub detection_time: Duration,
     /// A storm is over when no pause came for so long.
@@ -100,9 +105,16 @@ impl Link {
             transmit: u32::try_from(rate.bytes_in(TRANSMITS)).unwrap_or(u32::MAX).max(TRANSMIT_LEAST).min(buffer),
             quanta: u16::MAX,
             catch_up: response,
+            ahead: Duration::ZERO,
             detection_time: DETECTION_TIME.max(patience(response)),
             restoration_time: RESTORATION_TIME,
         })
+    }
+
+    /// Up to `bytes` may go to the device at once, as far as the time that this takes the link is little beside what either end may take
+    /// to answer.
+    pub fn with_bursts(self, bytes: u32) -> Link {
+        Link { ahead: self.rate.time_for(bytes.into()).min(Duration(self.catch_up.0 / AHEAD)), ..self }
     }
 
     /// The least time after which a pause is a storm. Until a neighbour obeys it sends for as long as either end may take to answer,

@@ -427,12 +427,12 @@ impl<R: Copy, T> Uplink<R, T> {
         if self.signal.is_due() {
             self.make_control(now);
         }
-        if now < self.free_at {
+        if now.saturating_add(self.link.ahead) < self.free_at {
             return None;
         }
         let has_something = self.control.is_some() || !self.may_send().is_empty();
         if has_something && self.is_idle {
-            self.free_at = now;
+            self.free_at = self.free_at.max(now);
         }
         self.is_idle = !has_something;
         if let Some((_, bytes)) = &self.control {

@@ -372,6 +372,30 @@ fn what_it_had_nothing_to_send_in_it_does_not_make_up_for() {
 }
 
 #[test]
+fn a_burst_goes_at_once_and_counts_as_sent_at_the_links_speed() {
+    let slow = Link { transmit: 10_000_000, catch_up: Duration::from_ms(20), ..link(200_000) };
+    let mut end: End = Uplink::new(slow.with_bursts(64 << 10));
+    let send = |end: &mut End, now| core::iter::from_fn(|| end.front(now).is_some().then(|| end.sent(now))).count();
+    (0..9_000).for_each(|n| end.enqueue(us(0), 3, 1_514, (n, 1_514)));
+    // 64 KB take 524 us, a frame 12.304.
+    assert_eq!(send(&mut end, us(0)), 43);
+    assert_eq!(send(&mut end, us(1)), 0);
+    assert_eq!(send(&mut end, us(524)), 43);
+    let later: usize = (525..10_525).map(|t| send(&mut end, us(t))).sum();
+    assert!((812..=814).contains(&later), "{later}");
+    // To be idle for a moment does not begin a burst anew.
+    let mut end: End = Uplink::new(slow.with_bursts(64 << 10));
+    let bursts = (0..100).map(|t| {
+        (0..5).for_each(|n| end.enqueue(us(t), 3, 1_514, (n, 1_514)));
+        send(&mut end, us(t))
+    });
+    assert!((50..=52).contains(&bursts.sum::<usize>()));
+    // Little beside the time to answer.
+    let quick = link(200_000).with_bursts(64 << 10);
+    assert_eq!(quick.ahead, Duration(RESPONSE.0 / 16));
+}
+
+#[test]
 fn the_neighbours_response_is_seen() {
     let mut end: End = Uplink::new(link(200_000));
     let mut told = 0;

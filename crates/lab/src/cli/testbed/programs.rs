@@ -13,7 +13,7 @@ use crate::testbed::pa::{self, Cues};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use sluicenet_dataplane::fabric::{self, Runner};
 use sluicenet_dataplane::kernel::netns::Namespace;
-use sluicenet_dataplane::kernel::packet::PacketDevice;
+use sluicenet_dataplane::kernel::packet::{PacketDevice, Pieces};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,8 +54,8 @@ impl Fabric {
         }
         let fabric = fabric::Fabric::new(&spec).map_err(Failure::input)?;
         let inside = Namespace::open(&plan.fabric).map_err(|e| Failure::Failed(e.to_string()))?;
-        let devices: Result<Vec<_>, _> =
-            plan.servers.iter().map(|s| PacketDevice::open(&inside, &s.edge, EDGE_BUFFERS)).collect();
+        let edge = |name| PacketDevice::open_for(&inside, name, EDGE_BUFFERS, Pieces::Runs { sends: true });
+        let devices: Result<Vec<_>, _> = plan.servers.iter().map(|s| edge(&s.edge)).collect();
         let mut runner = Runner::new(fabric, devices.map_err(|e| Failure::Failed(e.to_string()))?);
         // A word on the way interrupts it for a moment.
         let (wake, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));

@@ -133,6 +133,11 @@ pub(super) static UPLINK: Spec = Spec {
         k("response", Duration, "how long either end may take to obey a pause; 20 ms where absent"),
         k("lossless", Counts, "priorities under flow control; those of [switch] where absent"),
         k("buffer", Size, "receive buffer of a priority; room for flow control and 64 KB where absent"),
+        k(
+            "segmentation",
+            Bool,
+            "whether runs of tunnel frames go to the device in one piece, for it or the kernel to cut; true where absent; false where who is at the other end of a veth reads raw frames",
+        ),
     ],
 };
 

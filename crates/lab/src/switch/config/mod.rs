@@ -79,6 +79,8 @@ pub struct UplinkConfig {
     pub lossless: PrioritySet,
     /// Receive buffer of a priority, in bytes.
     pub buffer: Option<u32>,
+    /// Whether runs of tunnel frames go to the device in one piece.
+    pub segmentation: bool,
     /// What makes it more than a trunk.
     pub overlay: Option<OverlayConfig>,
 }
@@ -275,6 +277,7 @@ fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<U
         response: section.positive("response")?.unwrap_or(RESPONSE),
         lossless,
         buffer: section.buffer("buffer")?.map(|bytes| bytes.as_bytes() as u32),
+        segmentation: section.bool("segmentation")?.unwrap_or(true),
         overlay: match root.has("overlay") {
             true => Some(overlay(root, vale, lossless, path)?),
             false => {

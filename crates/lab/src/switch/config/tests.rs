@@ -143,6 +143,11 @@ fn what_is_wrong_is_refused_with_its_line() {
         (&format!("{UPLINK}[zbridge]\nperiod = 8\nbuffer = 15"), 11, "less than two periods"),
         (&format!("[switch]\nlossless = []\n{UPLINK}[zbridge]"), 11, "no priority of [switch] is lossless"),
         ("[zbridge]\nperiod = 8", 1, "[zbridge] without [uplink]"),
+        (
+            "[uplink]\ndevice = \"u\"\nmac = \"02:00:00:00:00:01\"\nrate = \"1 Gb/s\"\nsegmentation = 1",
+            5,
+            "an integer where true or false should be",
+        ),
         ("[tcp_tunnel]\nnagle = true", 1, "[tcp_tunnel] without [uplink]"),
         (&format!("{UPLINK}[zbridge]\n[tcp_tunnel]"), 10, "so does zBridge"),
         (&format!("{UPLINK}[tcp_tunnel]\nbuffer = \"2 KB\""), 9, "must hold two segments"),
