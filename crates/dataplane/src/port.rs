@@ -234,6 +234,15 @@ pub trait Port: Send {
     /// A station with an address is at a port of this switch, or no longer is: what a port that leads elsewhere makes known.
     fn announce(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
 
+    /// A station that nobody has named has shown itself at a port of this switch, with its address or 0.0.0.0, or is gone: what a port that
+    /// leads elsewhere makes known as far as that is nobody else's.
+    fn learn(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
+
+    /// Bytes of the largest IP packet that goes through it to wherever it leads; `None` where nothing behind it is told that.
+    fn mtu(&self) -> Option<u32> {
+        None
+    }
+
     /// What becomes of one of several receivers behind the port that takes nothing for the detection time, and when it is over.
     fn set_watchdog(&mut self, _action: Action, _detection_time: Duration, _restoration_time: Duration) {}
 

@@ -92,8 +92,8 @@ pub struct Access {
 struct Refusal {
     udp_port: u16,
     since: Instant,
-    /// Whether it has been full for too long to be believed.
-    ignored: bool,
+    /// Whether it has been full for the detection time.
+    stuck: bool,
 }
 
 /// The switch's end of a port.
@@ -119,10 +119,13 @@ pub struct Port {
     /// Full sockets, when the turn began, and for how long one is believed to be.
     refusals: Vec<Refusal>,
     now: Instant,
+    action: Action,
     detection_time: Duration,
     /// Entries that named no buffer, or a frame too short or too long.
     pub bad_entries: u64,
-    /// Times a full socket was believed no more.
+    /// Times a socket was full for the detection time while somebody waited, and times it was believed no more for that.
+    pub sockets_stuck: u64,
+    /// The second of these.
     pub sockets_ignored: u64,
 }
 
@@ -152,8 +155,10 @@ impl Port {
             wake,
             refusals: Vec::new(),
             now: Instant::ZERO,
+            action: Action::Drop,
             detection_time: Duration::from_ms(200),
             bad_entries: 0,
+            sockets_stuck: 0,
             sockets_ignored: 0,
         };
         Ok((port, access))
@@ -174,7 +179,7 @@ impl Port {
     }
 
     /// Whether a datagram may go to the socket of the program that is at a port. One that stays full while somebody waits for the
-    /// detection time is believed no more, until it has not been full.
+    /// detection time is found stuck, and, where the watchdog drops, believed no more, until it has not been full.
     #[cold]
     fn admits_to(&mut self, udp_port: u16) -> bool {
         let known = self.refusals.iter().position(|refusal| refusal.udp_port == udp_port);
@@ -193,17 +198,19 @@ impl Port {
                 }
                 let has_place = self.refusals.len() < FULL_MAX;
                 if has_place {
-                    self.refusals.push(Refusal { udp_port, since: self.now, ignored: false });
+                    self.refusals.push(Refusal { udp_port, since: self.now, stuck: false });
                 }
                 !has_place
             }
             (true, Some(i)) => {
                 let refusal = &mut self.refusals[i];
-                if !refusal.ignored && self.now.since(refusal.since) >= self.detection_time {
-                    refusal.ignored = true;
-                    self.sockets_ignored += 1;
+                let late = self.now.since(refusal.since) >= self.detection_time;
+                if !refusal.stuck && late && self.action != Action::Off {
+                    refusal.stuck = true;
+                    self.sockets_stuck += 1;
+                    self.sockets_ignored += u64::from(self.action == Action::Drop);
                 }
-                refusal.ignored
+                refusal.stuck && self.action == Action::Drop
             }
         }
     }
@@ -416,7 +423,8 @@ impl port::Port for Port {
     fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
         fds.push(PollFd::new(&self.kick, PollFlags::IN));
     }
-    fn set_watchdog(&mut self, _action: Action, detection_time: Duration, _restoration_time: Duration) {
+    fn set_watchdog(&mut self, action: Action, detection_time: Duration, _restoration_time: Duration) {
+        self.action = action;
         self.detection_time = detection_time;
     }
     fn why_broken(&self) -> &'static str {
@@ -424,6 +432,7 @@ impl port::Port for Port {
     }
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {
         show("bad_entries", self.bad_entries);
+        show("sockets_stuck", self.sockets_stuck);
         show("sockets_ignored", self.sockets_ignored);
     }
 }

@@ -7,7 +7,7 @@ use sluicenet_dataplane::region::{Region, RingCells};
 use sluicenet_dataplane::ring::{Cells, Producer};
 use sluicenet_dataplane::shm::{Access, Client, FULL_MAX};
 use sluicenet_dataplane::tap::Direction;
-use sluicenet_node::vale::ValeConfig;
+use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Duration;
@@ -224,6 +224,37 @@ fn a_socket_that_stays_full_is_not_believed_for_ever() {
 }
 
 #[test]
+fn a_full_socket_is_waited_for_where_the_watchdog_does_not_drop() {
+    for (action, stuck) in [(Action::Alert, 1), (Action::Off, 0)] {
+        let config = ValeConfig { action, detection_time: Duration::from_ms(1), ..ValeConfig::default() };
+        let (mut engine, mut clients) = switch(2, 64, config);
+        let [a, b] = &mut clients[..] else { panic!() };
+        b.set_full(&[7]);
+        assert!(a.send(&datagram(0, 1, 7)).unwrap());
+        let _ = a.publish();
+        let own = |engine: &Engine| engine.report(1).unwrap().own;
+        let start = std::time::Instant::now();
+        // Many times the detection time, and until it was found stuck, where it is to be.
+        while start.elapsed().as_millis() < 30 || own(&engine)[1] != ("sockets_stuck", stuck) {
+            assert!(start.elapsed().as_secs() < 60, "{action:?}: {:?}", own(&engine));
+            engine.turn();
+            assert_eq!(b.receive(&mut [0; 64]), Ok(None), "{action:?}");
+        }
+        assert_eq!(own(&engine)[1..], [("sockets_stuck", stuck), ("sockets_ignored", 0)]);
+        // One that is told to drop meanwhile drops, and whoever reads has it.
+        if action == Action::Alert {
+            b.set_full(&[]);
+        } else {
+            engine.set_watchdog(Action::Drop, Duration::from_ms(1), Duration::from_ms(1));
+        }
+        while b.receive(&mut [0; 64]) == Ok(None) {
+            assert!(start.elapsed().as_secs() < 60, "held back for ever");
+            engine.turn();
+        }
+    }
+}
+
+#[test]
 fn broadcasts_reach_all_and_come_back_once() {
     let (mut engine, mut clients) = switch(4, 16, patient());
     for number in 0..1_000 {
@@ -293,7 +324,7 @@ fn entries_that_name_nothing_are_counted_and_skipped() {
     engine.turn();
     // The last one is a frame of zeros, for a station nobody has and from one that is no machine's.
     let report = engine.report(0).unwrap();
-    assert_eq!(report.own, [("bad_entries", 5), ("sockets_ignored", 0)]);
+    assert_eq!(report.own, [("bad_entries", 5), ("sockets_stuck", 0), ("sockets_ignored", 0)]);
     assert_eq!(report.counters.refused.total_frames() + report.counters.accepted, 1);
     assert!(good.send(&frame(1, 0, 1, 64)).unwrap());
     engine.ledger();

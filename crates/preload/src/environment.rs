@@ -1,7 +1,7 @@
 //! What the environment says: which port of which switch, and with what address.
 
 use std::net::Ipv4Addr;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
 /// What is wanted of this library.
@@ -35,15 +35,29 @@ impl Wanted {
 
 /// What is wanted, if anything is. What makes no sense is said on stderr, once, and then nothing is light.
 pub fn wanted() -> Option<&'static Wanted> {
-    static WANTED: OnceLock<Option<Wanted>> = OnceLock::new();
-    let read = || match parse(|name| std::env::var(name).ok()) {
-        Ok(wanted) => wanted,
-        Err(why) => {
-            say(&why);
-            None
+    // Without a lock, which would be taken for ever in what another thread forks meanwhile: one of those who ask at once is believed.
+    static WANTED: AtomicPtr<Option<Wanted>> = AtomicPtr::new(std::ptr::null_mut());
+    let mut known = WANTED.load(Ordering::Acquire);
+    if known.is_null() {
+        let (wanted, wrong) = match parse(|name| std::env::var(name).ok()) {
+            Ok(wanted) => (wanted, None),
+            Err(why) => (None, Some(why)),
+        };
+        let read = Box::into_raw(Box::new(wanted));
+        match WANTED.compare_exchange(known, read, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                known = read;
+                wrong.iter().for_each(|why| say(why));
+            }
+            Err(others) => {
+                known = others;
+                // SAFETY: made just now, and seen by nobody.
+                drop(unsafe { Box::from_raw(read) });
+            }
         }
-    };
-    WANTED.get_or_init(read).as_ref()
+    }
+    // SAFETY: made once, and there for good.
+    unsafe { &*known }.as_ref()
 }
 
 /// Says something on stderr.

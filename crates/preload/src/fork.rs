@@ -4,8 +4,10 @@
 //! processes have, and whichever accepts first has the connection, at its own port of the switch.
 
 use crate::interpose::files;
-use crate::sock::Sock;
-use crate::{process, registered, table};
+use crate::mirror::Ends;
+use crate::sock::{Options, Sock};
+use crate::{process, registered, relay, table};
+use std::sync::Arc;
 
 /// Has the C library call what follows.
 pub fn register() {
@@ -22,19 +24,46 @@ unsafe extern "C" fn before() {
     table::SOCKS.lock();
     registered::REGISTERED.lock();
     files::FILES.lock();
+    for_sockets(|ends| ends.shown.lock(), |options| options.values.lock());
+}
+
+/// Does something with what each light socket has locks in, behind which no other one is taken. The table has to be held.
+fn for_sockets(with_ends: impl Fn(&Ends), with_options: impl Fn(&Options)) {
+    // SAFETY: this thread holds it, or the one that this was forked from did.
+    unsafe {
+        table::SOCKS.with_held(|socks| {
+            // Several descriptors may be one socket.
+            let mut all: Vec<&Arc<Sock>> = socks.iter().flatten().collect();
+            all.sort_unstable_by_key(|sock| Arc::as_ptr(&sock.ends));
+            all.dedup_by_key(|sock| Arc::as_ptr(&sock.ends));
+            all.iter().for_each(|sock| with_ends(&sock.ends));
+            let mut all: Vec<&Arc<Sock>> = socks.iter().flatten().collect();
+            all.sort_unstable_by_key(|sock| Arc::as_ptr(&sock.options));
+            all.dedup_by_key(|sock| Arc::as_ptr(&sock.options));
+            all.iter().for_each(|sock| with_options(&sock.options));
+        });
+    }
+}
+
+fn unlock_sockets() {
+    for_sockets(|ends| ends.shown.unlock(), |options| options.values.unlock());
 }
 
 unsafe extern "C" fn in_parent() {
+    unlock_sockets();
     files::FILES.unlock();
     registered::REGISTERED.unlock();
     table::SOCKS.unlock();
     process::HOST.unlock();
+    relay::begin();
 }
 
 unsafe extern "C" fn in_child() {
+    unlock_sockets();
     files::FILES.unlock();
     registered::REGISTERED.unlock();
-    table::inherit(|sock: &std::sync::Arc<Sock>| sock.inherited());
+    table::inherit(|sock: &Arc<Sock>| sock.inherited());
+    relay::forget();
     process::leave();
     table::SOCKS.unlock();
     process::HOST.unlock();

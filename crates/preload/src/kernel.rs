@@ -3,15 +3,20 @@
 use libc::{
     FILE, c_char, c_int, c_void, iovec, mmsghdr, msghdr, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
 };
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Functions found behind this library, each when it is first called.
 macro_rules! real {
     ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
         $(
             pub unsafe fn $name($($arg: $type),*) -> $answer {
-                static FOUND: OnceLock<usize> = OnceLock::new();
-                let found = *FOUND.get_or_init(|| find(concat!(stringify!($name), "\0")));
+                // Two threads may look for it at once; a lock of theirs would be taken for ever in what is forked meanwhile.
+                static FOUND: AtomicUsize = AtomicUsize::new(0);
+                let mut found = FOUND.load(Ordering::Relaxed);
+                if found == 0 {
+                    found = find(concat!(stringify!($name), "\0"));
+                    FOUND.store(found, Ordering::Relaxed);
+                }
                 // SAFETY: the C library's function of this name has this type.
                 let function: unsafe extern "C-unwind" fn($($type),*) -> $answer = unsafe { std::mem::transmute(found) };
                 // SAFETY: the caller's own arguments.
@@ -71,6 +76,7 @@ real! {
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     fclose(file: *mut FILE) -> c_int;
     fileno(file: *mut FILE) -> c_int;
+    freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE;
     _exit(status: c_int) -> ();
 }
 

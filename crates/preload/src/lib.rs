@@ -18,6 +18,7 @@ mod options;
 mod own;
 mod process;
 mod registered;
+mod relay;
 mod sock;
 mod spin;
 mod table;

@@ -5,17 +5,18 @@
 
 use crate::kernel::errno;
 use crate::own::Own;
+use crate::relay::{self, Waiting};
+use crate::spin::Spin;
 use crate::{fail, kernel};
 use light::Ready;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes by which the program's end is not writable: more than a quarter of the smallest send buffer there is.
 const FILLING: [u8; 1024] = [0; 1024];
 
 /// Both ends, with a copy of the program's.
-#[derive(Debug)]
 pub struct Ends {
     own: Own,
     app: Own,
@@ -23,11 +24,12 @@ pub struct Ends {
     pub nonblocking: AtomicBool,
     /// Whether the program's end carries attempts to connect.
     pub diverted: AtomicBool,
-    shown: Mutex<Shown>,
+    /// Held across a fork: the host's thread, which the child has not, may be just here.
+    pub shown: Spin<Shown>,
 }
 
-#[derive(Debug, Default)]
-struct Shown {
+#[derive(Default)]
+pub struct Shown {
     latest: Ready,
     readable: bool,
     full: bool,
@@ -59,7 +61,7 @@ impl Ends {
             kernel::setsockopt(app.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, value, size_of::<i32>() as u32);
         }
         let (nonblocking, diverted) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Arc::new(Ends { own, app, nonblocking, diverted, shown: Mutex::default() }))
+        Ok(Arc::new(Ends { own, app, nonblocking, diverted, shown: Spin::new(Shown::default()) }))
     }
 
     /// The library's copy of the program's end.
@@ -82,47 +84,47 @@ impl Ends {
         Ok(())
     }
 
-    fn shown(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Told by the light socket what it is ready for.
     pub fn on_ready(&self, ready: Ready) {
         // The host's lock is held, and this one: nobody may be cancelled here.
         let _whole = Whole::begin();
-        let mut shown = self.shown();
-        shown.latest = ready;
-        self.show(&mut shown);
+        self.shown.with(|shown| {
+            shown.latest = ready;
+            self.show(shown);
+        });
     }
 
     /// Whoever called is going to wait for the program's end.
     pub fn look(&self) {
         let _whole = Whole::begin();
-        let mut shown = self.shown();
-        shown.lookers += 1;
-        self.show(&mut shown);
+        self.shown.with(|shown| {
+            shown.lookers += 1;
+            self.show(shown);
+        });
     }
 
     /// It does not any more.
     pub fn look_away(&self) {
-        self.shown().lookers -= 1;
+        self.shown.with(|shown| shown.lookers -= 1);
     }
 
     /// From now on somebody always looks.
     pub fn look_always(&self, edge: bool) {
         let _whole = Whole::begin();
-        let mut shown = self.shown();
-        shown.always = true;
-        shown.edge |= edge;
-        self.show(&mut shown);
+        self.shown.with(|shown| {
+            shown.always = true;
+            shown.edge |= edge;
+            self.show(shown);
+        });
     }
 
     /// From now on the program's end carries attempts to connect, which wake whoever waits for it.
     pub fn divert(&self) {
-        let _shown = self.shown();
-        if !self.diverted.swap(true, Ordering::Relaxed) {
-            drain(self.app.as_raw_fd());
-        }
+        self.shown.with(|_| {
+            if !self.diverted.swap(true, Ordering::Relaxed) {
+                drain(self.app.as_raw_fd());
+            }
+        });
     }
 
     fn show(&self, shown: &mut Shown) {
@@ -184,19 +186,14 @@ impl Ends {
         got >= 0 || errno() != libc::EAGAIN
     }
 
-    /// The next attempt to connect in the program's end.
-    pub fn next_attempt(&self) -> Result<light::Attempt, i32> {
-        let mut bytes = [0; light::Attempt::BYTES];
-        // SAFETY: room of ours.
-        let got =
-            unsafe { kernel::recv(self.app.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
-        match usize::try_from(got) {
-            // The process that listened is gone.
-            Ok(0) => Err(libc::EINVAL),
-            Ok(light::Attempt::BYTES) => Ok(light::Attempt::from_bytes(&bytes)),
-            Ok(_) => Err(libc::ECONNABORTED),
-            Err(_) => Err(errno()),
-        }
+    /// The next attempt to connect in the program's end, or connection.
+    pub fn next_attempt(&self) -> Result<Waiting, i32> {
+        relay::take(self.app.as_raw_fd())
+    }
+
+    /// Puts a connection that is open already into the program's end, as a kernel's socket; whether there was room.
+    pub fn put_open(&self, peer: std::net::SocketAddrV4, socket: RawFd) -> bool {
+        relay::put(self.own.as_raw_fd(), peer, socket)
     }
 
     /// Puts an attempt to connect into the program's end; whether there was room.

@@ -2,7 +2,6 @@
 
 use crate::sock::{Kind, Name, Sock, milliseconds};
 use libc::{c_int, c_void, socklen_t};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// What `getsockopt` says is the congestion control of a light stream.
@@ -34,8 +33,7 @@ pub const KEPT: [(Name, bool); 19] = [
 
 /// What was set of an option that is kept; `None` for any other.
 fn kept(sock: &Sock, name: Name) -> Option<c_int> {
-    let values = sock.options.values.lock().unwrap_or_else(PoisonError::into_inner);
-    values.iter().find(|(known, _)| *known == name).map(|&(_, value)| value)
+    sock.options.values.with(|values| values.iter().find(|(known, _)| *known == name).map(|&(_, value)| value))
 }
 
 fn timeval(milliseconds: &AtomicI32) -> Vec<u8> {
@@ -153,9 +151,10 @@ pub unsafe fn set(sock: &Sock, level: c_int, name: c_int, value: *const c_void, 
             // SAFETY: there are as many bytes.
             let value = unsafe { value.cast::<c_int>().read_unaligned() };
             let value = if *is_switch { c_int::from(value != 0) } else { value };
-            let mut values = sock.options.values.lock().unwrap_or_else(PoisonError::into_inner);
-            values.retain(|(known, _)| *known != name);
-            values.push((name, value));
+            sock.options.values.with(|values| {
+                values.retain(|(known, _)| *known != name);
+                values.push((name, value));
+            });
         }
     }
     Ok(0)

@@ -67,7 +67,7 @@ fn open(wanted: &Wanted) -> Result<Host, i32> {
 }
 
 /// Has a thread that is begun in `f` get no signals: a program's are for its own threads, which may be waiting for them.
-fn without_signals<R>(f: impl FnOnce() -> R) -> R {
+pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: sets of ours, filled before they are used.
     let before = unsafe {
         let (mut all, mut before) = std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>();

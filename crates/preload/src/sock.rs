@@ -2,13 +2,14 @@
 
 use crate::environment::Wanted;
 use crate::mirror::Ends;
-use crate::{kernel, number, options, process, registered, table};
+use crate::spin::Spin;
+use crate::{kernel, number, options, process, registered, relay, table};
 use libc::{c_int, c_void, socklen_t};
 use light::{LightDatagram, TcplightListener, TcplightStream};
 use std::net::SocketAddrV4;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// What it is.
 pub enum Kind {
@@ -31,7 +32,7 @@ pub struct Sock {
 }
 
 /// What was set by `setsockopt` and means something here.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Options {
     /// Milliseconds for which reading and writing wait; 0 for ever.
     pub receive_timeout: AtomicI32,
@@ -44,8 +45,8 @@ pub struct Options {
     pub failed: AtomicBool,
     /// The port it was bound to before it was connected; 0 where none.
     pub bound_port: AtomicU16,
-    /// Values of those that change nothing here, for who asks.
-    pub values: Mutex<Vec<(Name, c_int)>>,
+    /// Values of those that change nothing here, for who asks. Held across a fork.
+    pub values: Spin<Vec<(Name, c_int)>>,
 }
 
 /// The level and the name of an option.
@@ -59,7 +60,7 @@ impl Options {
             receive_timeout: copy(&self.receive_timeout),
             send_timeout: copy(&self.send_timeout),
             linger: copy(&self.linger),
-            values: Mutex::new(self.values.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            values: Spin::new(self.values.with(|values| values.clone())),
             ..Options::default()
         }
     }
@@ -135,7 +136,9 @@ impl Sock {
         if !self.ends.diverted.load(Ordering::Relaxed) {
             self.ends.divert();
             let ends = self.ends.clone();
-            listener.divert(Box::new(move |attempt| ends.put_attempt(attempt)));
+            let open = listener.divert(Box::new(move |attempt| ends.put_attempt(attempt)));
+            // Those that are open already cannot move to another process's port: they go on by way of this one.
+            open.into_iter().for_each(|stream| relay::offer(&self.ends, stream));
         }
     }
 
@@ -227,8 +230,8 @@ pub fn adopt(fd: c_int, is_stream: bool, kind: Kind) -> Result<Arc<Sock>, i32> {
     options.receive_timeout.store(timeout(libc::SO_RCVTIMEO), Ordering::Relaxed);
     options.send_timeout.store(timeout(libc::SO_SNDTIMEO), Ordering::Relaxed);
     let kept = options::KEPT.iter().filter(|(name, _)| is_stream || name.0 != libc::IPPROTO_TCP);
-    *options.values.lock().unwrap_or_else(PoisonError::into_inner) =
-        kept.filter_map(|&(name, _)| Some((name, option_at(fd, name)?))).collect();
+    let kept = kept.filter_map(|&(name, _)| Some((name, option_at(fd, name)?))).collect();
+    options.values.with(|values| *values = kept);
     ends.put_at(fd)?;
     let sock = Arc::new(Sock { kind, ends, is_stream, options: Arc::new(options) });
     sock.watch();
@@ -264,6 +267,23 @@ impl Place {
             place.ends.nonblocking.store(true, Ordering::Relaxed);
         }
         Ok(place)
+    }
+
+    /// The descriptor, which is from now on a kernel's socket.
+    pub fn present_socket(self, socket: &OwnedFd) -> Result<c_int, i32> {
+        // SAFETY: descriptors, and no memory.
+        unsafe {
+            let (cloexec, status) =
+                (kernel::fcntl(self.fd.as_raw_fd(), libc::F_GETFD, 0), self.ends.nonblocking.load(Ordering::Relaxed));
+            let flags = if cloexec & libc::FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
+            if kernel::dup3(socket.as_raw_fd(), self.fd.as_raw_fd(), flags) < 0 {
+                return Err(kernel::errno());
+            }
+            if status {
+                kernel::fcntl(self.fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK as usize);
+            }
+        }
+        Ok(self.fd.into_raw_fd())
     }
 
     /// The descriptor, which is from now on this stream's, of a listener with these options.

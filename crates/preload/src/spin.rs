@@ -11,6 +11,12 @@ pub struct Spin<T> {
 // SAFETY: `inner` is reached only by whoever set `held`.
 unsafe impl<T: Send> Sync for Spin<T> {}
 
+impl<T: Default> Default for Spin<T> {
+    fn default() -> Spin<T> {
+        Spin::new(T::default())
+    }
+}
+
 impl<T> Spin<T> {
     pub const fn new(inner: T) -> Spin<T> {
         Spin { held: AtomicBool::new(false), inner: UnsafeCell::new(inner) }

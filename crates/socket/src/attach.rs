@@ -24,13 +24,15 @@ pub struct Attachment {
     pub mac: Option<MacAddress>,
     /// The only IPv4 address it may send from.
     pub ip: Option<Ipv4Addr>,
+    /// Bytes of the largest IP packet that reaches machines of other servers; none where the switch leads to none.
+    pub mtu: Option<u16>,
     connection: Option<UnixStream>,
 }
 
 impl Attachment {
     /// A port of a switch in this process.
     pub fn local(access: shm::Access, mac: Option<MacAddress>) -> Attachment {
-        Attachment { access, mac, ip: None, connection: None }
+        Attachment { access, mac, ip: None, mtu: None, connection: None }
     }
 
     /// The same on descriptors with numbers from `least` on, as far as there are any: what [`Host::open`](crate::Host::open) makes of
@@ -38,9 +40,9 @@ impl Attachment {
     #[must_use]
     pub fn with_numbers_from(self, least: RawFd) -> Attachment {
         let high = |fd: OwnedFd| rustix::io::fcntl_dupfd_cloexec(&fd, least).unwrap_or(fd);
-        let Attachment { access: shm::Access { memory, kick, wake }, mac, ip, connection } = self;
+        let Attachment { access: shm::Access { memory, kick, wake }, mac, ip, mtu, connection } = self;
         let access = shm::Access { memory: high(memory), kick: high(kick), wake: high(wake) };
-        Attachment { access, mac, ip, connection: connection.map(|stream| high(stream.into()).into()) }
+        Attachment { access, mac, ip, mtu, connection: connection.map(|stream| high(stream.into()).into()) }
     }
 
     /// What is closed when the switch ends.
@@ -76,7 +78,10 @@ pub fn attach(path: &Path, name: &str) -> io::Result<Attachment> {
     let [memory, kick, wake] = <[OwnedFd; 3]>::try_from(fds).map_err(|_| not_an_answer())?;
     let mac = answer["mac"].as_str().map(|text| parse_mac(text).ok_or_else(not_an_answer)).transpose()?;
     let ip = answer["ip"].as_str().map(|text| text.parse().map_err(|_| not_an_answer())).transpose()?;
-    Ok(Attachment { access: shm::Access { memory, kick, wake }, mac, ip, connection: Some(stream) })
+    // Switches that do not say it leave it to whoever attaches.
+    let mtu = answer.get("mtu").map(|mtu| mtu.as_u64().ok_or_else(not_an_answer)).transpose()?;
+    let mtu = mtu.map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX));
+    Ok(Attachment { access: shm::Access { memory, kick, wake }, mac, ip, mtu, connection: Some(stream) })
 }
 
 /// Six bytes in hexadecimal with colons between them.

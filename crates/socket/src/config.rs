@@ -15,7 +15,8 @@ pub struct Config {
     pub mac: Option<MacAddress>,
     /// Whether it answers who looks for the address. Of several hosts with one address only one may.
     pub answers: bool,
-    /// Bytes of the largest IP packet: 1500 where frames go on to machines and links, up to 2034 between ports in shared memory.
+    /// Bytes of the largest IP packet, at most what the switch says that reaches other servers: 1500 where frames go on to machines and
+    /// links, up to 2034 between ports in shared memory.
     pub mtu: u16,
     /// Bytes a stream takes in before its program reads them: as far as the other end may be ahead.
     pub receive_buffer: u32,

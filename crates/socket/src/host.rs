@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const BATCH: u32 = 128;
 /// How long a host that ends waits for the switch to take what it said last.
 const ENDS_IN: Duration = Duration::from_secs(2);
+/// What every host takes (RFC 791, 3.1).
+const MTU_LEAST: u16 = 576;
 
 /// A port of a switch with an address; copies are the same host. It ends, and the port is given up, with the last of them
 /// and of its sockets.
@@ -50,14 +52,25 @@ impl Host {
     /// # Errors
     /// When the memory is not a port's, has too few buffers, the file of the switch gives the port another address, or the
     /// system has no thread left.
-    pub fn open(port: Attachment, config: Config) -> io::Result<Host> {
+    pub fn open(port: Attachment, mut config: Config) -> io::Result<Host> {
         let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         if let Some(ip) = port.ip.filter(|&ip| ip != config.address) {
             return Err(invalid(format!("the switch lets this port send from {ip} only, not from {}", config.address)));
         }
-        if config.prefix > 32 || !(576..=2034).contains(&config.mtu) || config.dead_after < Duration::from_millis(100) {
+        if config.prefix > 32
+            || !(MTU_LEAST..=2034).contains(&config.mtu)
+            || config.dead_after < Duration::from_millis(100)
+        {
             let why = "a prefix has at most 32 bits, an MTU is 576 to 2034, and nobody is dead within 100 ms";
             return Err(invalid(why.to_owned()));
+        }
+        if let Some(told) = port.mtu.filter(|&told| told < config.mtu) {
+            if told < MTU_LEAST {
+                return Err(invalid(format!(
+                    "packets to other servers have at most {told} bytes: light sockets take {MTU_LEAST}"
+                )));
+            }
+            config.mtu = told;
         }
         let shm::Access { memory, kick, wake } = &port.access;
         let mut descriptors: Vec<RawFd> = [memory, kick, wake].map(AsRawFd::as_raw_fd).to_vec();
@@ -78,6 +91,8 @@ impl Host {
         let (kick, wake, wake_of_core) = (copy(kick)?, copy(wake)?, copy(wake)?);
         let core = Core::new(client, kick, wake_of_core, mac, config);
         let shared = Arc::new(Shared { core: Mutex::new(core), wake, stop: AtomicBool::new(false) });
+        // Whoever waits for it, and the overlay, learn that it is there (as kernels say with `arp_notify`).
+        shared.call(Core::announce);
         let attachment = Arc::new(port);
         let (of_thread, watched) = (shared.clone(), attachment.clone());
         let thread =
@@ -93,6 +108,11 @@ impl Host {
     /// Its address.
     pub fn address(&self) -> std::net::Ipv4Addr {
         self.shared().lock().config.address
+    }
+
+    /// Bytes of its largest IP packet.
+    pub fn mtu(&self) -> u16 {
+        self.shared().lock().config.mtu
     }
 
     /// What happened to frames.

@@ -47,10 +47,11 @@ impl TcplightListener {
         self.0.host.shared().call(|core| core.set_backlog(self.0.port, backlog));
     }
 
-    /// Has somebody else take attempts to connect from now on, for [`Host::take_attempt`] of a host of this address. Those who
-    /// wait to be accepted already are refused.
-    pub fn divert(&self, divert: Divert) {
-        self.0.host.shared().call(|core| core.divert(self.0.port, divert));
+    /// Has somebody else take attempts to connect from now on, for [`Host::take_attempt`] of a host of this address. Returns the streams
+    /// that wait to be accepted already.
+    pub fn divert(&self, divert: Divert) -> Vec<TcplightStream> {
+        let waiting = self.0.host.shared().call(|core| core.divert(self.0.port, divert));
+        waiting.into_iter().map(|id| TcplightStream::new(self.0.host.clone(), id)).collect()
     }
 
     /// Whether accepting fails with `EAGAIN` when it would wait.

@@ -320,8 +320,13 @@ fn another_host_of_the_address_accepts() {
     let listener = master.listen(80, 1).unwrap();
     let early = client.connect(at(2, 80)).unwrap();
     let (attempts, attempted) = std::sync::mpsc::sync_channel(2);
-    listener.divert(Box::new(move |attempt| attempts.try_send(attempt).is_ok()));
-    assert_eq!(errno((&early).read(&mut [0; 1])), Errno::CONNRESET, "it was not accepted before");
+    (&early).write_all(b"early").unwrap();
+    let waited = listener.divert(Box::new(move |attempt| attempts.try_send(attempt).is_ok()));
+    let [waited] = &waited[..] else { panic!("what waited to be accepted is handed out: {waited:?}") };
+    let mut said = [0; 5];
+    { waited }.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"early");
+    send_and_check(waited, &early, 500_000);
     let streams: Vec<_> = (0..3).map(|_| client.connect_from(None, at(2, 80)).unwrap()).collect();
     until("the third one refused", || streams.iter().any(|stream| stream.ready().error));
     for host in [&worker, &master] {

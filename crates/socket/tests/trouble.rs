@@ -7,6 +7,9 @@ use rustix::io::Errno;
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::Duration as Time;
+use sluicenet_socket::{Config, Host};
+use sluicenet_wire::arp;
+use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::tcplight::{Flags, Repr};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -174,6 +177,95 @@ fn a_host_that_was_started_anew_does_not_have_the_streams_of_the_old_one() {
     drop((new, served, listener));
 }
 
+/// An overlay answers ARP for stations elsewhere, whether they live or not.
+#[test]
+fn a_stream_is_what_shows_that_a_host_lives_and_not_what_answers_arp() {
+    let switch = Switch::start();
+    let dead_after = Duration::from_millis(800);
+    let (host, stream, mut raw, data) = open_with(&switch, |config| config.dead_after = dead_after);
+    stream.set_read_timeout(Some(common::PATIENCE));
+    let mut claim = vec![0; 60];
+    ethernet::Repr { destination: mac(1), source: mac(2), ethertype: EtherType::ARP }.emit(&mut claim);
+    let said = arp::Repr {
+        operation: arp::Operation::Reply,
+        sender_mac: mac(2),
+        sender_ip: ip(2),
+        target_mac: mac(1),
+        target_ip: ip(1),
+    };
+    said.emit(&mut claim[14..]);
+    // As long as what it asks by the stream is answered it is there.
+    let start = Instant::now();
+    let mut probes = 0;
+    while start.elapsed() < 3 * dead_after {
+        if let Some((asked, _)) = raw.receive(Duration::from_millis(20)) {
+            assert_eq!((asked.flags, asked.connection), (Flags::default(), 77));
+            let answer = raw.segment(1, Repr { flags: Flags::ANSWER, ..data }, &[]);
+            raw.send(&answer);
+            probes += 1;
+        }
+    }
+    assert!(probes > 2 && !stream.ready().closed, "{probes}");
+    // And it answers.
+    let probe = raw.segment(1, Repr { limit: 0, ..data }, &[]);
+    raw.send(&probe);
+    while raw.receive(common::PATIENCE).unwrap().0.flags != Flags::ANSWER {}
+    let read = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| (&stream).read(&mut [0; 1]));
+        while !reader.is_finished() {
+            raw.send(&claim);
+            while raw.receive(Duration::from_millis(10)).is_some() {}
+        }
+        reader.join().unwrap()
+    });
+    assert_eq!((errno(read), host.counters().dead), (Errno::TIMEDOUT, 1));
+}
+
+#[test]
+fn a_host_announces_itself_with_its_address_if_it_answers_for_it() {
+    let switch = Switch::start();
+    let mut raw = Raw::new(&switch, 9);
+    for (n, answers) in [(1, true), (2, false)] {
+        let _host = switch.host_with(n, |config| config.answers = answers);
+        // Once more a while later: who had the address before may not have been given up yet.
+        for _ in 0..2 {
+            let mut bytes = [0; 2048];
+            let start = Instant::now();
+            let len = loop {
+                if let Some(len) = raw.client.receive(&mut bytes).unwrap() {
+                    break len;
+                }
+                assert!(start.elapsed() < common::PATIENCE);
+                raw.publish();
+            };
+            let (header, packet) = ethernet::Repr::parse(&bytes[..len]).unwrap();
+            let (said, _) = arp::Repr::parse(packet).unwrap();
+            assert_eq!((header.destination, header.source, said.sender_mac), (MacAddress::BROADCAST, mac(n), mac(n)));
+            let own = if answers { ip(n) } else { std::net::Ipv4Addr::UNSPECIFIED };
+            assert_eq!((said.operation, said.sender_ip, said.target_ip), (arp::Operation::Request, own, ip(n)));
+        }
+    }
+}
+
+#[test]
+fn the_largest_packet_is_what_the_switch_leaves_or_less() {
+    let switch = Switch::start();
+    let open = |n, told, wanted| {
+        let mut port = switch.port(n, 1024);
+        port.mtu = told;
+        Host::open(port, Config { mtu: wanted, ..Config::new(ip(n), 24) })
+    };
+    let host = open(1, Some(1424), 1500).unwrap();
+    assert_eq!(host.mtu(), 1424);
+    let socket = host.bind_datagram(1).unwrap();
+    assert_eq!(errno(socket.send_to(&[0; 1424 - 27], at(2, 1))), Errno::MSGSIZE);
+    assert!(socket.send_to(&[0; 1424 - 28], at(2, 1)).is_ok());
+    assert_eq!(open(2, Some(1424), 1000).unwrap().mtu(), 1000);
+    assert_eq!(open(3, Some(9000), 1500).unwrap().mtu(), 1500);
+    assert_eq!(open(4, None, 2034).unwrap().mtu(), 2034);
+    assert!(open(5, Some(500), 1500).is_err());
+}
+
 #[test]
 fn a_broken_port_ends_everything() {
     let switch = Switch::start();
@@ -195,7 +287,14 @@ fn a_broken_port_ends_everything() {
 
 /// A connection of a raw program to a host, open.
 fn open(switch: &Switch) -> (sluicenet_socket::Host, sluicenet_socket::TcplightStream, Raw, Repr) {
-    let host = switch.host(1);
+    open_with(switch, |_| ())
+}
+
+fn open_with(
+    switch: &Switch,
+    change: impl FnOnce(&mut Config),
+) -> (sluicenet_socket::Host, sluicenet_socket::TcplightStream, Raw, Repr) {
+    let host = switch.host_with(1, change);
     let listener = host.listen(80, 1).unwrap();
     let mut raw = Raw::new(switch, 2);
     let (flags, connection) = (Flags::SYN, 77);

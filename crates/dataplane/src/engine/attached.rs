@@ -1,6 +1,7 @@
 //! A port that somebody is or was at, and the frames of it that are in the switch.
 
 use super::head::{put_head, run_mask};
+use super::learn::Known;
 use super::pace::Pace;
 use super::report::Access;
 use crate::port::{BrokenPort, Descriptor, Passed, Port};
@@ -99,6 +100,9 @@ pub(super) struct Attached {
     pub(super) pace: Option<Pace>,
     /// How much had changed in the switch when its next frame was found to have to wait for a receiver.
     pub(super) waits_since: Option<u64>,
+    /// Stations that were given to it, and those that have shown themselves at it.
+    pub(super) given: Vec<([u8; 6], u16)>,
+    pub(super) known: Vec<Known>,
     /// The port that does not admit its next frame.
     pub(super) turned_away_by: Option<usize>,
 }

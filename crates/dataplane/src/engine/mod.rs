@@ -8,6 +8,7 @@
 mod attached;
 mod finish;
 mod head;
+mod learn;
 mod offer;
 mod pace;
 mod report;
@@ -182,6 +183,8 @@ impl Engine {
             blocked: false,
             waits_since: None,
             turned_away_by: None,
+            given: Vec::new(),
+            known: Vec::new(),
             cut: [0; 8],
             pace: None,
         };
@@ -231,6 +234,7 @@ impl Engine {
     /// that was given to it.
     pub fn unplug(&mut self, k: usize) {
         self.changes += 1;
+        self.unlearn(k);
         let Engine { vale, ports, dropped, .. } = self;
         if let Some(attached) = ports[k].as_mut().filter(|a| a.present) {
             attached.present = false;
@@ -254,7 +258,11 @@ impl Engine {
     pub fn give(&mut self, mac: [u8; 6], domain: u16, k: usize) -> bool {
         let now = self.now();
         self.changes += 1;
-        self.vale.give(now, Station::new(mac, domain), k)
+        let room = self.vale.give(now, Station::new(mac, domain), k);
+        if let Some(attached) = self.ports[k].as_mut().filter(|_| room) {
+            attached.given.push((mac, domain));
+        }
+        room
     }
 
     /// Keeps a station for a port at which nobody is yet: what comes for it is dropped. Whether the table had room.
@@ -287,6 +295,14 @@ impl Engine {
                 port.change_overlay(change);
             }
         }
+        if !change.bound.is_empty() {
+            self.tell_again();
+        }
+    }
+
+    /// Bytes of the largest IP packet that goes wherever a port leads; `None` where none leads elsewhere.
+    pub fn mtu(&self) -> Option<u32> {
+        self.ports.iter().flatten().filter(|a| a.present).filter_map(|a| a.kind.get().mtu()).min()
     }
 
     /// Learns which machine is at port `k` before it sends anything, if the port knows.
@@ -303,6 +319,10 @@ impl Engine {
     /// Forgets the stations behind port `k`.
     pub fn forget(&mut self, k: usize) {
         self.changes += 1;
+        self.unlearn(k);
+        if let Some(attached) = &mut self.ports[k] {
+            attached.given.clear();
+        }
         self.vale.forget(k);
     }
 

@@ -207,6 +207,7 @@ impl Engine {
                     from.accept(frame, head, None);
                 }
                 Route::All => {
+                    Engine::hear(ports, now, j, frame, head, &header);
                     let members = members(ports, header.destination.domain());
                     let copies = vale.flood(now, j, header.priority, lent, members);
                     let Some(from) = &mut ports[j] else { return Ok(taken) };

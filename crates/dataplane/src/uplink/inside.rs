@@ -12,7 +12,7 @@ use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::tunnel::Inner;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
-use sluicenet_wire::ethernet::{ADDRESSES_LEN, EtherType, HEADER_LEN, inner_type};
+use sluicenet_wire::ethernet::{ADDRESSES_LEN, EtherType, HEADER_LEN, MacAddress, inner_type};
 use sluicenet_wire::{vlan, zcredit};
 use std::ops::Range;
 use std::sync::Arc;
@@ -213,6 +213,26 @@ impl Inside {
                 }
             }
             _ => self.arrived(slot),
+        }
+    }
+
+    /// A station is here from now on, or is gone, which `tell` says to the tunnel: first, or when its last words are said.
+    pub fn house(
+        &mut self,
+        now: Instant,
+        station: (u16, MacAddress),
+        here: bool,
+        tell: impl FnOnce(&mut Vtep<u32>, MacAddress),
+    ) {
+        self.now = now;
+        if !here {
+            self.settle(station, false);
+            self.end_channels_of(station);
+        }
+        let Some(overlay) = &mut self.overlay else { return };
+        tell(&mut overlay.vtep, station.1);
+        if here {
+            self.settle(station, true);
         }
     }
 

@@ -28,7 +28,8 @@ use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::transport::zbridge::ChannelConfig;
-use sluicenet_wire::ethernet::MacAddress;
+use sluicenet_wire::ethernet::{HEADER_LEN, MacAddress};
+use sluicenet_wire::vlan;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
@@ -286,20 +287,26 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn announce(&mut self, now: Instant, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {
-        let Some(overlay) = &mut self.inside.overlay else { return };
-        self.inside.now = now;
-        let station = (domain, MacAddress(mac));
-        if here {
-            // A domain that is no network of the overlay stays on this server.
-            let _ = overlay.vtep.add_station(now, domain, station.1, address);
-        }
-        self.inside.settle(station, here);
-        if !here {
-            self.inside.end_channels_of(station);
-            if let Some(overlay) = &mut self.inside.overlay {
-                overlay.vtep.remove_station(now, domain, station.1);
-            }
-        }
+        // A domain that is no network of the overlay stays on this server.
+        self.inside.house(now, (domain, MacAddress(mac)), here, |vtep, mac| match here {
+            true => drop(vtep.add_station(now, domain, mac, address)),
+            false => vtep.remove_station(now, domain, mac),
+        });
+    }
+
+    fn learn(&mut self, now: Instant, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {
+        self.inside.house(now, (domain, MacAddress(mac)), here, |vtep, mac| {
+            vtep.learn_station(now, domain, mac, address, here);
+        });
+        // The controller hears of it before any other server sees a frame of it, and asks.
+        self.inside.consult();
+    }
+
+    fn mtu(&self) -> Option<u32> {
+        Some(match &self.inside.overlay {
+            Some(overlay) => overlay.vtep.inner_mtu().into(),
+            None => self.inside.link.link().max_frame.saturating_sub((HEADER_LEN + vlan::TAG_LEN) as u32),
+        })
     }
 
     fn change_overlay(&mut self, change: &OverlayChange) {

@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 
 mod credits;
+mod learned;
 mod tcp_tunnels;
 mod zbridge;
 

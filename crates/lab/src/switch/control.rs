@@ -213,6 +213,9 @@ fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
                 if let Some(ip) = attached.ip() {
                     answer["ip"] = ip.to_string().into();
                 }
+                if let Some(mtu) = attached.mtu() {
+                    answer["mtu"] = mtu.into();
+                }
                 say(stream, &answer, &fds)?;
                 // The port is the program's until it closes the connection.
                 stream.set_read_timeout(None)?;

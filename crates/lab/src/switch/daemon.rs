@@ -86,6 +86,7 @@ pub struct Attached<'a> {
     access: shm::Access,
     mac: Option<[u8; 6]>,
     ip: Option<Ipv4Addr>,
+    mtu: Option<u32>,
 }
 
 impl Attached<'_> {
@@ -97,6 +98,11 @@ impl Attached<'_> {
     /// The only IPv4 address it may send from.
     pub fn ip(&self) -> Option<Ipv4Addr> {
         self.ip
+    }
+
+    /// Bytes of the largest IP packet that reaches other servers.
+    pub fn mtu(&self) -> Option<u32> {
+        self.mtu
     }
 
     /// Memory, kick, wake.
@@ -267,7 +273,10 @@ impl Daemon {
             }
             Request::AddPort { name, settings } => port_from_words(&name, &settings)
                 .map_err(|e| format!("port {name:?}: {}", e.sentence()))
-                .and_then(|port| self.add(port).map(|()| format!("port {name} added"))),
+                .and_then(|port| {
+                    self.add(PortConfig { further: port.is_further(&self.configs()), ..port })
+                        .map(|()| format!("port {name} added"))
+                }),
             Request::DelPort { name } => self.remove(&name).map(|()| format!("port {name} removed")),
             Request::Reload => {
                 let outcome = self.reload();
@@ -416,19 +425,19 @@ impl Daemon {
         }
         let config = port.config.clone();
         let (mac, ip) = (config.mac, config.access.address);
-        let access = self
+        let (access, mtu) = self
             .remote
-            .run(move |engine| -> io::Result<shm::Access> {
+            .run(move |engine| -> io::Result<(shm::Access, Option<u32>)> {
                 let k = engine.vacant_port().ok_or(io::Error::other("every port of the switch is in use"))?;
                 let access = engine.plug_shm(k, &config.name, buffers)?;
                 settle(engine, k, &config).inspect_err(|_| engine.unplug(k))?;
-                Ok(access)
+                Ok((access, engine.mtu()))
             })
             .and_then(|made| made)
             .map_err(|e| e.to_string())?;
         port.attached = true;
         info!(port = name, "port attached");
-        Ok(Attached { daemon: self, name: name.to_owned(), id: port.id, access, mac, ip })
+        Ok(Attached { daemon: self, name: name.to_owned(), id: port.id, access, mac, ip, mtu })
     }
 
     /// Reads the file again and does what differs.
@@ -557,7 +566,8 @@ fn station(config: &PortConfig) -> Option<([u8; 6], u16)> {
 
 /// Tells those who lead elsewhere who is at a port, or no longer is.
 fn announce(engine: &mut Engine, config: &PortConfig, here: bool) {
-    if let (Some(mac), Some(address)) = (config.mac, config.access.address) {
+    if let (Some(mac), Some(own)) = (config.mac, config.access.address) {
+        let address = if config.further { Ipv4Addr::UNSPECIFIED } else { own };
         engine.announce(config.access.domain.unwrap_or(0), mac, address, here);
     }
 }

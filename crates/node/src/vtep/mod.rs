@@ -231,6 +231,18 @@ impl<C> Vtep<C> {
         vni.is_some()
     }
 
+    /// A station that nobody has named has shown itself here, or is gone; whether its domain is a network. It takes nothing from anybody
+    /// ([`Registrar::learn`]).
+    pub fn learn_station(&mut self, now: Instant, domain: u16, mac: MacAddress, ip: Ipv4Addr, here: bool) -> bool {
+        let vni = self.tunnel.network(domain);
+        match vni.map(|vni| StationId { vni, mac }) {
+            Some(station) if here => self.registrar.learn(now, station, ip),
+            Some(station) => self.registrar.unlearn(now, station),
+            None => {}
+        }
+        vni.is_some()
+    }
+
     /// A station lives here no longer.
     pub fn remove_station(&mut self, now: Instant, domain: u16, mac: MacAddress) {
         if let Some(vni) = self.tunnel.network(domain) {

@@ -1,16 +1,21 @@
 //! `FILE *` of light sockets: those that `fdopen` makes read and write by the calls here, since the C library's own go past them.
 
-use super::descriptors::close;
-use super::transfer::{recv, send};
+use super::descriptors::{close, dup3};
+use super::transfer::{read, write};
 use crate::mirror::keeping_errno;
 use crate::spin::Spin;
 use crate::{fail, kernel, process, registered, table};
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
+use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Those there are, by their address, with their descriptors.
 pub static FILES: Spin<Vec<(usize, c_int)>> = Spin::new(Vec::new());
+/// What a `FILE` is for, in its first word (glibc's `_IO_NO_READS`, `_IO_NO_WRITES`, `_IO_IS_APPENDING`, part of its ABI).
+const NO_READS: c_int = 0x4;
+const NO_WRITES: c_int = 0x8;
+const IS_APPENDING: c_int = 0x1000;
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The C library's `cookie_io_functions_t`.
@@ -18,23 +23,39 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 struct CookieFunctions {
     read: unsafe extern "C-unwind" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
     write: unsafe extern "C-unwind" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
-    seek: Option<unsafe extern "C-unwind" fn(*mut c_void, *mut i64, c_int) -> c_int>,
+    seek: unsafe extern "C-unwind" fn(*mut c_void, *mut i64, c_int) -> c_int,
     close: unsafe extern "C-unwind" fn(*mut c_void) -> c_int,
 }
 
 unsafe extern "C-unwind" {
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: CookieFunctions) -> *mut FILE;
+    fn __fpurge(file: *mut FILE);
 }
 
 unsafe extern "C-unwind" fn read_cookie(cookie: *mut c_void, into: *mut c_char, len: size_t) -> ssize_t {
     // SAFETY: the C library's own memory.
-    unsafe { recv(cookie as usize as c_int, into.cast(), len, 0) }
+    unsafe { read(cookie as usize as c_int, into.cast(), len) }
 }
 
 unsafe extern "C-unwind" fn write_cookie(cookie: *mut c_void, from: *const c_char, len: size_t) -> ssize_t {
     // Nothing written is how a failure is told here.
     // SAFETY: as above.
-    unsafe { send(cookie as usize as c_int, from.cast(), len, 0) }.max(0)
+    unsafe { write(cookie as usize as c_int, from.cast(), len) }.max(0)
+}
+
+unsafe extern "C-unwind" fn seek_cookie(cookie: *mut c_void, offset: *mut i64, whence: c_int) -> c_int {
+    let fd = cookie as usize as c_int;
+    if table::is_light(fd) {
+        return fail(libc::ESPIPE) as c_int;
+    }
+    // What `freopen` has put in its place. SAFETY: the C library's own number.
+    let at = unsafe { libc::lseek(fd, *offset, whence) };
+    if at < 0 {
+        return -1;
+    }
+    // SAFETY: as above.
+    unsafe { *offset = at };
+    0
 }
 
 unsafe extern "C-unwind" fn close_cookie(cookie: *mut c_void) -> c_int {
@@ -55,7 +76,7 @@ pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut F
         fail(libc::EINVAL);
         return null_mut();
     }
-    let functions = CookieFunctions { read: read_cookie, write: write_cookie, seek: None, close: close_cookie };
+    let functions = CookieFunctions { read: read_cookie, write: write_cookie, seek: seek_cookie, close: close_cookie };
     // SAFETY: functions of ours, that take a number for a cookie.
     let file = unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) };
     if !file.is_null() {
@@ -112,6 +133,85 @@ pub unsafe extern "C-unwind" fn fclose(file: *mut FILE) -> c_int {
     let closed = unsafe { kernel::fclose(file) };
     keeping_errno(|| drop(sock));
     closed
+}
+
+/// A mode of `fopen`: flags for `open`, whether it reads and whether it writes.
+fn flags_of(mode: &[u8]) -> Option<(c_int, bool, bool)> {
+    let both = mode.contains(&b'+');
+    let (flags, reads, writes) = match mode.first()? {
+        b'r' => (0, true, both),
+        b'w' => (libc::O_CREAT | libc::O_TRUNC, both, true),
+        b'a' => (libc::O_CREAT | libc::O_APPEND, both, true),
+        _ => return None,
+    };
+    let way = match (reads, writes) {
+        (true, true) => libc::O_RDWR,
+        (true, false) => libc::O_RDONLY,
+        _ => libc::O_WRONLY,
+    };
+    let once = if mode.contains(&b'x') { libc::O_EXCL } else { 0 };
+    let cloexec = if mode.contains(&b'e') { libc::O_CLOEXEC } else { 0 };
+    Some((flags | way | once | cloexec, reads, writes))
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
+    let Some(fd) = descriptor(file) else {
+        // The C library closes the number past us, as in `fclose`.
+        // SAFETY: the caller's argument.
+        let fd = if file.is_null() { -1 } else { keeping_errno(|| unsafe { kernel::fileno(file) }) };
+        let sock = if table::is_light(fd) && process::owns_memory() { table::set(fd, None) } else { None };
+        registered::forget(fd);
+        // SAFETY: the caller's arguments.
+        let opened = unsafe { kernel::freopen(path, mode, file) };
+        keeping_errno(|| drop(sock));
+        return opened;
+    };
+    // SAFETY: the caller's file, and texts; those that `open` and `dup3` take.
+    unsafe {
+        // The C library leaves a file alone that is none of its own kind: what is behind this one is put in its place.
+        libc::fflush(file);
+        let opened = if path.is_null() || mode.is_null() {
+            // There is no path to a socket.
+            Err(if mode.is_null() { libc::EINVAL } else { libc::ENXIO })
+        } else {
+            flags_of(CStr::from_ptr(mode).to_bytes()).ok_or(libc::EINVAL).and_then(|(flags, reads, writes)| {
+                let opened = libc::open(path, flags, 0o666);
+                if opened < 0 { Err(kernel::errno()) } else { Ok((opened, flags & libc::O_CLOEXEC, reads, writes)) }
+            })
+        };
+        let put = opened.and_then(|(opened, cloexec, reads, writes)| {
+            let put = dup3(opened, fd, cloexec);
+            let why = kernel::errno();
+            kernel::close(opened);
+            if put < 0 { Err(why) } else { Ok((reads, writes)) }
+        });
+        match put {
+            Ok((reads, writes)) => {
+                __fpurge(file);
+                libc::clearerr(file);
+                let flags = file.cast::<c_int>();
+                *flags &= !(NO_READS | NO_WRITES | IS_APPENDING);
+                *flags |= if reads { 0 } else { NO_READS } | if writes { 0 } else { NO_WRITES };
+                file
+            }
+            Err(why) => {
+                fclose(file);
+                fail(why);
+                null_mut()
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
+    // SAFETY: the caller's arguments.
+    unsafe { freopen(path, mode, file) }
 }
 
 /// The process ends: what waits in them to be written goes while there is somebody to write to.

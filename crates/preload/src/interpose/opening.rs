@@ -1,10 +1,12 @@
 //! From an address to a connection.
 
 use crate::environment::wanted;
+use crate::relay::Waiting;
 use crate::sock::{Kind, Place, Sock, adopt, adopt_datagram, can_be_light};
 use crate::{address, answer, kernel, number, options, process, table};
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -97,9 +99,13 @@ fn accept_next(sock: &Sock, flags: c_int) -> Result<(c_int, SocketAddrV4), i32> 
             // Somebody else was faster.
             Err(libc::EAGAIN) if sock.may_wait(0) => {}
             next => {
-                let stream = next?;
-                let peer = stream.peer_addr();
-                return Ok((place.present(stream, &sock.options), peer));
+                return match next? {
+                    Next::Stream(stream) => {
+                        let peer = stream.peer_addr();
+                        Ok((place.present(stream, &sock.options), peer))
+                    }
+                    Next::Relayed(peer, socket) => Ok((place.present_socket(&socket)?, peer)),
+                };
             }
         }
     }
@@ -114,15 +120,25 @@ fn has_connection(sock: &Sock) -> bool {
     }
 }
 
+/// A connection to be accepted.
+enum Next {
+    Stream(light::TcplightStream),
+    /// One that the process that listened goes on having, and what leads there.
+    Relayed(SocketAddrV4, OwnedFd),
+}
+
 /// The next connection, if there is one.
-fn next_connection(sock: &Sock) -> Result<light::TcplightStream, i32> {
+fn next_connection(sock: &Sock) -> Result<Next, i32> {
     match &sock.kind {
         Kind::Listener(listener, _) if !sock.ends.diverted.load(Ordering::Relaxed) => {
-            listener.accept().map(|(stream, _)| stream).map_err(|e| number(&e))
+            listener.accept().map(|(stream, _)| Next::Stream(stream)).map_err(|e| number(&e))
         }
         Kind::Listener(..) | Kind::Attempts(_) => {
             let host = process::host(wanted().ok_or(libc::ENETDOWN)?)?;
-            host.take_attempt(sock.ends.next_attempt()?).map_err(|e| number(&e))
+            match sock.ends.next_attempt()? {
+                Waiting::Attempt(attempt) => host.take_attempt(attempt).map(Next::Stream).map_err(|e| number(&e)),
+                Waiting::Open(peer, socket) => Ok(Next::Relayed(peer, socket)),
+            }
         }
         Kind::Bound(_) | Kind::Stream(_) => Err(libc::EINVAL),
         Kind::Datagram(_) | Kind::Foreign => Err(libc::EOPNOTSUPP),

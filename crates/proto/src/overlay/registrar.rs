@@ -1,7 +1,7 @@
 //! A server's side of the mapping: it tells the controller which stations live on it, again and again, until the controller
 //! says that they live elsewhere.
 
-use super::controller::RETRANSMIT;
+use super::controller::{MODEST, RETRANSMIT};
 use super::mapping::StationId;
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,6 +24,8 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Local {
     ip: Ipv4Addr,
+    /// Whether it takes nothing from anybody.
+    modest: bool,
     state: State,
     /// When it is told again, and how long after that.
     at: Instant,
@@ -73,7 +75,27 @@ impl Registrar {
 
     /// A station lives here from now on; `ip` is 0.0.0.0 when it has none.
     pub fn add(&mut self, now: Instant, station: StationId, ip: Ipv4Addr) {
-        self.set(station, Local { ip, state: State::Claim(0), at: now, wait: RETRANSMIT, request: None });
+        self.claim(now, station, ip, false);
+    }
+
+    /// A station that nobody has named has shown itself here: it is claimed [modestly](MODEST), unless it was named. One that the
+    /// controller gave to another server, or whose address it did, is claimed again.
+    pub fn learn(&mut self, now: Instant, station: StationId, ip: Ipv4Addr) {
+        let known = self.stations.get(&station).filter(|l| l.state != State::Leave);
+        if known.is_none_or(|l| l.modest && l.ip != ip) {
+            self.claim(now, station, ip, true);
+        }
+    }
+
+    /// A station that was [learned](Registrar::learn) no longer lives here.
+    pub fn unlearn(&mut self, now: Instant, station: StationId) {
+        if self.stations.get(&station).is_some_and(|l| l.modest) {
+            self.remove(now, station);
+        }
+    }
+
+    fn claim(&mut self, now: Instant, station: StationId, ip: Ipv4Addr, modest: bool) {
+        self.set(station, Local { ip, modest, state: State::Claim(0), at: now, wait: RETRANSMIT, request: None });
     }
 
     /// A station no longer lives here.
@@ -109,6 +131,7 @@ impl Registrar {
         let wait = Duration(local.wait.0 * 2).min(SLOWEST);
         self.set(station, Local { at: now + local.wait, wait, request: Some(self.request), ..local });
         let (kind, version) = match local.state {
+            State::Claim(_) if local.modest => (Kind::Register, MODEST),
             State::Claim(version) => (Kind::Register, version),
             State::Leave => (Kind::Unregister, 0),
         };

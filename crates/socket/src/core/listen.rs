@@ -146,15 +146,17 @@ impl Core {
         Some(id)
     }
 
-    /// Has somebody else take attempts to connect from now on; those who wait already are refused.
-    pub fn divert(&mut self, port: u16, divert: Divert) {
-        let Some(listener) = self.listeners.get_mut(&port) else { return };
+    /// Has somebody else take attempts to connect from now on; those who wait already are returned as accepted.
+    pub fn divert(&mut self, port: u16, divert: Divert) -> VecDeque<usize> {
+        let Some(listener) = self.listeners.get_mut(&port) else { return VecDeque::new() };
         listener.divert = Some(divert);
-        for id in std::mem::take(&mut listener.queue) {
-            self.conn_mut(id).waits_at = None;
-            self.close(id, true);
+        let waiting = std::mem::take(&mut listener.queue);
+        for &id in &waiting {
+            let conn = self.conn_mut(id);
+            (conn.held, conn.waits_at) = (true, None);
         }
         self.touch(Socket::Listener(port));
+        waiting
     }
 
     /// Opens the stream of an attempt to connect that a listener of this address has diverted.

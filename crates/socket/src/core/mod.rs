@@ -133,6 +133,9 @@ pub(crate) struct Core {
     /// When timers were last looked at, and when they are next.
     looked: Instant,
     look_at: Instant,
+    /// How often it says once more that it is there, and when next.
+    announcements: u32,
+    announce_at: Instant,
 }
 
 impl Core {
@@ -169,6 +172,8 @@ impl Core {
             rouse: false,
             looked: now,
             look_at: now,
+            announcements: neighbour::ANNOUNCEMENTS,
+            announce_at: now,
         }
     }
 

@@ -16,6 +16,10 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 const ASK_FOR: Duration = Duration::from_secs(3);
 /// After so long it asks again whether that is still so.
 const FRESH_FOR: Duration = Duration::from_secs(60);
+/// How often a host that begins says that it is there, and how long apart (RFC 5227, 2.3, which has two): the overlay's controller may
+/// not have heard yet that who had the address before is gone.
+pub(super) const ANNOUNCEMENTS: u32 = 3;
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(2);
 /// Datagrams that wait for a neighbour's address.
 const PENDING_MAX: usize = 64;
 
@@ -98,6 +102,21 @@ impl Core {
         }
     }
 
+    /// Says that the host is there, with its address, or without it where it does not answer for that.
+    pub fn announce(&mut self) {
+        self.announcements -= 1;
+        self.announce_at = Instant::now() + ANNOUNCE_EVERY;
+        self.say(arp::Operation::Request, MacAddress::default(), self.config.address, MacAddress::BROADCAST);
+    }
+
+    /// Says it again when that is due, and when it is next.
+    pub(super) fn announced_at(&mut self) -> Option<Instant> {
+        if self.announcements > 0 && self.now >= self.announce_at {
+            self.announce();
+        }
+        (self.announcements > 0).then_some(self.announce_at)
+    }
+
     pub(super) fn on_arp(&mut self, from: MacAddress, bytes: &[u8]) {
         let Ok((said, _)) = arp::Repr::parse(bytes) else {
             self.counters.malformed += 1;
@@ -111,8 +130,8 @@ impl Core {
         if self.neighbours.contains_key(&said.sender_ip) {
             self.learn(said.sender_ip, said.sender_mac);
         }
-        // Only a station itself shows that it lives, nobody in its name.
-        if let Some(peer) = self.peers.get_mut(&from).filter(|_| said.sender_mac == from) {
+        // Only a station itself shows that it lives, nobody in its name; and an overlay answers in the name of the dead.
+        if let Some(peer) = self.peers.get_mut(&from).filter(|peer| said.sender_mac == from && peer.open.is_none()) {
             peer.heard = self.now;
         }
         // One that asks this port of the switch wants to know whether somebody is there.
@@ -196,7 +215,7 @@ impl Core {
         self.neighbours.retain(|_, neighbour| neighbour.mac != Some(mac) || !neighbour.pending.is_empty());
     }
 
-    /// Asks a host to show that it lives.
+    /// Asks a host with which no stream is open yet to show that it lives.
     pub(super) fn ask_whether_alive(&mut self, ip: Ipv4Addr, mac: MacAddress) {
         self.say(arp::Operation::Request, mac, ip, mac);
     }

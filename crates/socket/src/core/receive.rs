@@ -184,7 +184,21 @@ impl Core {
         if self.conns.get(id).is_some_and(|conn| conn.machine.wants_transmit()) {
             self.transmit(id);
         }
+        if heard.asked {
+            self.answer_probe(id);
+        }
         self.free_if_over(id);
+    }
+
+    /// Says that the stream is here; who asked and is not answered for want of a buffer asks again.
+    fn answer_probe(&mut self, id: usize) {
+        let Some(conn) = self.conns.get(id) else { return };
+        if let Some(answer) = conn.machine.answer_probe()
+            && self.client.sendable(1).is_ok_and(|n| n > 0)
+        {
+            let key = self.conn(id).key;
+            self.send_segment(&key, &answer, &[]);
+        }
     }
 
     /// Answers a segment of a connection there is not.

@@ -16,6 +16,8 @@ const LINGER: Duration = Duration::from_secs(60);
 pub(super) struct Peer {
     streams: u32,
     ip: Ipv4Addr,
+    /// A stream to it that is open, as far as was seen when it was last looked for: that says whether the host lives.
+    pub open: Option<usize>,
     pub heard: Instant,
     asked: Instant,
 }
@@ -24,7 +26,7 @@ impl Core {
     /// A stream goes to a host.
     pub(super) fn know(&mut self, mac: MacAddress) {
         let now = self.now;
-        let first = Peer { streams: 0, ip: Ipv4Addr::UNSPECIFIED, heard: now, asked: now };
+        let first = Peer { streams: 0, ip: Ipv4Addr::UNSPECIFIED, open: None, heard: now, asked: now };
         self.peers.entry(mac).or_insert(first).streams += 1;
     }
 
@@ -58,7 +60,8 @@ impl Core {
         }
         let waiting = self.conns.len() > 0 || !self.pressed.is_empty() || self.awaits_neighbours();
         let until = self.stalled_at().map_or(self.look_at, |until| until.min(self.look_at));
-        waiting.then(|| until.saturating_duration_since(self.now))
+        let until = waiting.then_some(until).into_iter().chain(self.announced_at()).min();
+        until.map(|until| until.saturating_duration_since(self.now))
     }
 
     /// Attempts to connect that go on for too long, and streams that nobody holds any more.
@@ -82,12 +85,14 @@ impl Core {
         if self.held.is_some() || now.duration_since(self.looked) > 3 * every {
             self.peers.values_mut().for_each(|peer| peer.heard = now);
         }
+        self.peers.values_mut().for_each(|peer| peer.open = None);
         let mut probes = Vec::new();
         for id in self.conns.ids() {
             let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.resolved) else { continue };
             if let Some(peer) = self.peers.get_mut(&conn.key.mac) {
                 peer.heard = peer.heard.max(conn.heard);
                 peer.ip = *conn.key.peer.ip();
+                peer.open = conn.machine.probe().map(|_| id).or(peer.open);
             }
             // A host that was started anew lives, and does not have the stream.
             let quiet = now.duration_since(conn.heard.max(conn.probed)) >= dead_after / 2;
@@ -99,21 +104,31 @@ impl Core {
                 probes.push((conn.key, probe));
             }
         }
+        let own = self.mac;
+        let quiet = |peer: &Peer, least: Duration| now.duration_since(peer.heard) >= least;
+        let (mut urgent, mut asked) = (Vec::new(), Vec::new());
+        for (&mac, peer) in self.peers.iter_mut().filter(|(mac, peer)| **mac != own && quiet(peer, every)) {
+            if now.duration_since(peer.asked) < every {
+                continue;
+            }
+            peer.asked = now;
+            // An overlay answers ARP in the name of the dead, and of another port that has the address; a stream only its end does.
+            match peer.open.and_then(|id| self.conns.get(id)) {
+                Some(conn) => urgent.extend(conn.machine.probe().map(|probe| (conn.key, probe))),
+                None => asked.push((peer.ip, mac)),
+            }
+        }
+        for (key, probe) in urgent {
+            if self.client.sendable(1).is_ok_and(|n| n > 0) {
+                self.send_segment(&key, &probe, &[]);
+            }
+        }
         for (key, probe) in probes {
             if !self.has_buffers() {
                 break;
             }
             self.send_segment(&key, &probe, &[]);
         }
-        let own = self.mac;
-        let quiet = |peer: &Peer, least: Duration| now.duration_since(peer.heard) >= least;
-        let asked: Vec<(Ipv4Addr, MacAddress)> = (self.peers.iter_mut())
-            .filter(|(mac, peer)| **mac != own && quiet(peer, every) && now.duration_since(peer.asked) >= every)
-            .map(|(&mac, peer)| {
-                peer.asked = now;
-                (peer.ip, mac)
-            })
-            .collect();
         for (ip, mac) in asked {
             self.ask_whether_alive(ip, mac);
         }

@@ -170,7 +170,8 @@ impl Config {
         let mut vale = vale_config(&root, &switch, ports_max)?;
         let mut ports: Vec<PortConfig> = Vec::new();
         for (table, span) in root.tables("port")? {
-            let port = port(&doc, table, span)?;
+            let mut port = port(&doc, table, span)?;
+            port.further = port.is_further(&ports);
             if ports.iter().any(|p| p.name == port.name) {
                 return Err(doc.error(span, format!("two ports are called `{}`", port.name)));
             }

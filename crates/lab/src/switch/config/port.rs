@@ -23,8 +23,18 @@ pub struct PortConfig {
     pub mac: Option<[u8; 6]>,
     /// What it may send.
     pub access: Access,
+    /// Whether a port before it has its `ip`: a process more of that machine, which nobody looks for by the address.
+    pub further: bool,
     /// How fast it takes frames, at most.
     pub rate: Option<Rate>,
+}
+
+impl PortConfig {
+    /// Whether one of these has its `ip`, in its tenant.
+    pub fn is_further(&self, before: &[PortConfig]) -> bool {
+        let place = |port: &PortConfig| (port.access.domain.unwrap_or(0), port.access.address);
+        self.access.address.is_some() && before.iter().any(|other| place(other) == place(self))
+    }
 }
 
 /// Over what frames move.
@@ -189,7 +199,7 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
         priority: section.count("priority", 0..=7)?.map(|n| n as u8),
         address,
     };
-    Ok(PortConfig { name, kind, mac, access, rate: section.positive("rate")? })
+    Ok(PortConfig { name, kind, mac, access, further: false, rate: section.positive("rate")? })
 }
 
 /// A key that a port of this kind has no use for is a mistake.

@@ -36,8 +36,14 @@ fn a_file_says_what_the_switch_is() {
     assert_eq!(config.vale.restoration_time, Time::from_ms(200));
     let access = Access { domain: Some(7), priority: Some(3), address: Some(Ipv4Addr::new(10, 0, 0, 1)) };
     let kind = PortKind::Shm { buffers: 1024 };
-    let port =
-        PortConfig { name: "vm1".into(), kind, mac: Some([2, 0, 0, 0, 0, 10]), access, rate: Some(Rate::mbps(2)) };
+    let port = PortConfig {
+        name: "vm1".into(),
+        kind,
+        mac: Some([2, 0, 0, 0, 0, 10]),
+        access,
+        further: false,
+        rate: Some(Rate::mbps(2)),
+    };
     assert_eq!(config.ports, std::slice::from_ref(&port));
     let words = ["kind=shm", "mac=02:00:00:00:00:0a", "ip=10.0.0.1", "tenant=7", "priority=3", "rate=2 Mb/s"]
         .map(str::to_owned);

@@ -6,6 +6,8 @@
 //!   controller (`epoch`) keeps writes to an earlier one out.
 //! - All changes are counted in one row (`version`): of two mappings of a station the one with the higher version is newer.
 //! - A station moves at most ten times a second; who claimed it last has it.
+//! - A *modest* claim, for a station that no file names, takes nothing from anybody, and its address is whoever's who claims that by
+//!   right.
 
 use super::mapping::{Mapping, StationId};
 use super::seal::{Key, Refused};
@@ -16,6 +18,9 @@ use sluicenet_wire::controller::{Kind, LEN, Repr, Status};
 
 /// Time between transmissions of a change that nobody confirmed: the request RTO of Crisan 2014, Table 3.1.
 pub const RETRANSMIT: Duration = Duration::from_ms(10);
+
+/// The version in a [`Kind::Register`] by which a server claims a station modestly, each time: no change ever has it.
+pub const MODEST: u64 = u64::MAX;
 
 /// Transmissions of a change before the controller gives up; who missed all of them asks again when its mapping is old.
 const TRIES: u8 = 10;
@@ -85,6 +90,8 @@ struct Entry {
     mapping: Mapping,
     /// When it came to be where it is; none, if it has not moved yet.
     moved_at: Option<Instant>,
+    /// Whether it was claimed modestly.
+    modest: bool,
     /// Servers that asked, and are told of changes.
     asked: BTreeSet<Ipv4Addr>,
 }
@@ -243,18 +250,34 @@ impl Controller {
                 return Err(Status::Full);
             }
         }
+        let moved_at = if is_move && known.is_some() { Some(now) } else { known.and_then(|e| e.moved_at) };
+        let as_before = !is_move && known.is_some_and(|e| e.mapping.ip == message.ip);
+        let modest = message.version == MODEST;
         let has_ip = !message.ip.is_unspecified();
-        if has_ip && self.by_ip.get(&(station.vni, message.ip)).is_some_and(|&s| s != station) {
-            return Err(Status::Conflict);
+        let holder = self.by_ip.get(&(station.vni, message.ip)).copied().filter(|&s| has_ip && s != station);
+        if let Some(holder) = holder {
+            let gives_way = self.stations.get(&holder).is_some_and(|e| e.modest);
+            if modest || !gives_way {
+                return Err(Status::Conflict);
+            }
+            self.take_off(now, holder);
         }
         self.counters.registered += 1;
         self.counters.moved += u64::from(is_move && !lives.is_unspecified());
-        if !is_move && known.is_some_and(|e| e.mapping.ip == message.ip) {
-            return Ok(());
+        if !as_before {
+            self.change(now, station, message.ip, message.server, moved_at);
         }
-        let moved_at = if is_move && known.is_some() { Some(now) } else { known.and_then(|e| e.moved_at) };
-        self.change(now, station, message.ip, message.server, moved_at);
+        if let Some(entry) = self.stations.get_mut(&station) {
+            entry.modest = modest;
+        }
         Ok(())
+    }
+
+    /// A station lives nowhere from now on.
+    fn take_off(&mut self, now: Instant, station: StationId) {
+        let moved_at = self.stations.get(&station).and_then(|e| e.moved_at);
+        self.change(now, station, Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED, moved_at);
+        self.gone.insert((now + MOVES_APART, station));
     }
 
     fn unregister(&mut self, now: Instant, station: StationId, server: Ipv4Addr) -> Result<(), Status> {
@@ -262,10 +285,8 @@ impl Controller {
         if entry.mapping.location != server {
             return if entry.mapping.location.is_unspecified() { Ok(()) } else { Err(Status::Moved) };
         }
-        let moved_at = entry.moved_at;
         self.counters.unregistered += 1;
-        self.change(now, station, Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED, moved_at);
-        self.gone.insert((now + MOVES_APART, station));
+        self.take_off(now, station);
         Ok(())
     }
 
@@ -299,7 +320,7 @@ impl Controller {
         let mut hear = old.map(|e| e.asked).unwrap_or_default();
         // Who is told that a station went away forgets it, and asks again.
         let asked = if location.is_unspecified() { BTreeSet::new() } else { hear.clone() };
-        self.stations.insert(station, Entry { mapping, moved_at, asked });
+        self.stations.insert(station, Entry { mapping, moved_at, modest: false, asked });
         hear.insert(lived);
         for server in hear.into_iter().filter(|s| !s.is_unspecified()) {
             self.tell(now, server, mapping);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::overlay::cache::{Cache, CacheConfig, Found};
 use crate::overlay::mapping::{By, Question};
-use crate::overlay::registrar::{Lost, Registrar};
+use crate::overlay::registrar::{Lost, RENEW, Registrar};
 use crate::rng::Rng;
 use alloc::vec::Vec;
 use sluicenet_wire::ethernet::MacAddress;
@@ -368,6 +368,55 @@ fn a_renewal_takes_nothing_from_who_has_the_station_now() {
     assert_eq!(w.host(1).lost, [(station(5), Lost::Moved)]);
     assert_eq!(w.host(2).lost, []);
     assert_eq!(w.counters().moved, 1);
+}
+
+#[test]
+fn a_modest_claim_takes_nothing_and_gives_way() {
+    let home = |w: &World, n: u32| {
+        let entry = w.controller.as_ref()?.stations.get(&station(n))?;
+        Some(entry.mapping.location).filter(|location| !location.is_unspecified())
+    };
+    let mut w = World::new(2);
+    w.add(1, 1);
+    w.run(ms(50));
+    // A station of that name, and one with that address, show themselves elsewhere: neither has them.
+    let learn = |w: &mut World, host: u32, n: u32, address: u32| {
+        let now = w.now;
+        w.host(host).registrar.learn(now, station(n), ip(address));
+        w.run(ms(50));
+    };
+    learn(&mut w, 2, 1, 1);
+    learn(&mut w, 2, 9, 1);
+    assert_eq!(w.host(2).lost, [(station(1), Lost::Moved), (station(9), Lost::Conflict)]);
+    assert_eq!(home(&w, 1), Some(server(1)));
+    // What nobody has it gets, keeps by renewing it, and by a controller that starts anew.
+    learn(&mut w, 2, 2, 2);
+    assert_eq!(home(&w, 2), Some(server(2)));
+    w.controller = Some(controller(12, 2));
+    w.run(RENEW + RENEW);
+    assert_eq!((home(&w, 2), w.host(2).registrar.station(station(2))), (Some(server(2)), Some(ip(2))));
+    // Said again it is the same; with another address it has that.
+    learn(&mut w, 2, 2, 2);
+    learn(&mut w, 2, 2, 5);
+    assert_eq!(w.host(2).registrar.station(station(2)), Some(ip(5)));
+    let now = w.now;
+    w.host(1).registrar.add(now, station(3), ip(5));
+    w.run(ms(50));
+    assert_eq!(w.host(1).lost, [], "who has the address by right gets it");
+    assert_eq!((home(&w, 3), home(&w, 2)), (Some(server(1)), None));
+    w.run(RENEW);
+    assert_eq!(w.host(2).lost.last(), Some(&(station(2), Lost::Conflict)));
+    // So does who names the station.
+    learn(&mut w, 2, 4, 4);
+    let now = w.now;
+    w.host(1).registrar.add(now, station(4), ip(4));
+    w.run(ms(200));
+    assert_eq!(home(&w, 4), Some(server(1)));
+    // And nobody takes from that what it learned to be gone.
+    w.host(1).registrar.unlearn(now, station(4));
+    w.run(ms(200));
+    assert_eq!(home(&w, 4), Some(server(1)));
+    assert_eq!(w.controller.as_ref().unwrap().stations(), 3);
 }
 
 #[test]

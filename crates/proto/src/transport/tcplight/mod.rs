@@ -64,6 +64,8 @@ pub struct Received {
     pub peer_closed: bool,
     /// It is gone.
     pub closed: bool,
+    /// The other end asks whether somebody is there: to be [answered](Stream::answer_probe).
+    pub asked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,12 +178,16 @@ impl Stream {
     pub fn room(&self) -> u64 {
         if self.state == State::Open { self.may_send - self.sent } else { 0 }
     }
-    /// A segment that says nothing new: of one end that has the connection it changes nothing, one that has it no more
-    /// [refuses](Stream::refuse) it.
+    /// A segment that says nothing new and asks whether somebody is there: at an end that has the connection it changes nothing, and
+    /// that [answers](Stream::answer_probe) it; one that has it no more [refuses](Stream::refuse) it.
     pub fn probe(&self) -> Option<Segment> {
         let (offset, limit) = (self.sent as u32, self.received as u32);
         let probe = Segment { connection: self.connection, offset, limit, ..Segment::default() };
         (self.state == State::Open && self.due == Flags::default()).then_some(probe)
+    }
+    /// What an end that has the connection says to a [probe](Stream::probe). It is none itself.
+    pub fn answer_probe(&self) -> Option<Segment> {
+        self.probe().map(|probe| Segment { flags: Flags::ANSWER, ..probe })
     }
     /// Bytes that were written and not sent.
     pub fn pending(&self) -> u64 {
@@ -306,6 +312,8 @@ impl Stream {
         let (sent, may_send) = (self.sent, self.may_send);
         self.may_send = self.may_send.max(sent.saturating_add_signed(ahead(segment.limit, sent)));
         heard.writable = self.may_send > may_send;
+        // What has no payload is said for the sake of its limit, which is above all that was sent; or of its flags.
+        heard.asked = segment.flags == Flags::default() && segment.len == 0 && ahead(segment.limit, sent) <= 0;
         self.take_payload(segment, heard)
     }
 

@@ -191,7 +191,10 @@ fn a_probe_changes_nothing_and_finds_out_whether_there_is_still_somebody() {
         let probes = [a.probe().unwrap(), b.probe().unwrap()];
         let before = (a.room(), b.room(), a.bytes(), b.bytes());
         let heard = [b.receive(&probes[0]).unwrap(), a.receive(&probes[1]).unwrap()];
-        assert!(heard.iter().all(|h| !h.writable && !h.closed && h.fresh == 0));
+        assert!(heard.iter().all(|h| h.asked && !h.writable && !h.closed && h.fresh == 0));
+        let answers = [a.answer_probe().unwrap(), b.answer_probe().unwrap()];
+        let heard = [b.receive(&answers[0]).unwrap(), a.receive(&answers[1]).unwrap()];
+        assert!(heard.iter().all(|h| *h == super::Received::default()), "which asks nothing and says nothing else");
         assert_eq!((a.room(), b.room(), a.bytes(), b.bytes()), before);
         assert!(a.poll_transmit(1_000).is_none() && b.poll_transmit(1_000).is_none(), "nothing to answer");
     }
