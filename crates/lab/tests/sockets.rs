@@ -439,7 +439,8 @@ fn nginx_with_two_workers() {
     assert!(nginx.0.wait().unwrap().success());
 }
 
-/// Two servers of an overlay, joined by a veth pair, and its controller. Ports have no addresses in their files.
+/// Two servers of an overlay, joined by a veth pair, and its controller. Ports have no addresses in their files, or those of the first
+/// server have a station each and one IPv4 address, where they are `named`.
 struct Overlay {
     switches: [Running; 2],
     folder: Dir,
@@ -448,7 +449,7 @@ struct Overlay {
 }
 
 impl Overlay {
-    fn new(name: &str) -> Overlay {
+    fn new(name: &str, named: bool) -> Overlay {
         library();
         let folder = Dir::new(&format!("sockets-{name}"));
         let namespaces = Namespaces::new(name, 2);
@@ -475,9 +476,14 @@ impl Overlay {
         let switches = [1, 2].map(|n| {
             let other = 3 - n;
             let key = folder.path(&format!("s{n}.key"));
-            let ports: String = (1..=4)
-                .map(|p| format!("[[port]]\nname = \"p{p}\"\nkind = \"shm\"\ntenant = 7\nbuffers = 2048\n"))
-                .collect();
+            let port = |p: u8| {
+                let own = match named && n == 1 {
+                    true => format!("mac = \"02:00:00:00:00:0{p}\"\nip = \"10.1.0.1\"\n"),
+                    false => String::new(),
+                };
+                format!("[[port]]\nname = \"p{p}\"\nkind = \"shm\"\ntenant = 7\nbuffers = 2048\n{own}")
+            };
+            let ports: String = (1..=4).map(port).collect();
             let file = format!(
                 "[uplink]\ndevice = \"u{n}\"\nnetns = \"{link}\"\nmac = \"02:00:00:00:01:0{n}\"\nrate = \"1 Gb/s\"\n\
                  [overlay]\naddress = \"172.16.0.1{n}\"\ncontroller = \"172.16.0.1:49789\"\ncontroller_netns = \"{control}\"\n\
@@ -522,29 +528,29 @@ impl Overlay {
     }
 }
 
-#[test]
-fn nginx_with_two_workers_over_an_overlay() {
+/// What those tests lack here, if anything.
+fn lacks_overlay() -> bool {
     if let Some(what) = netns::missing() {
         println!("SKIPPED: {what}");
-        return;
+        return true;
     }
-    if !has("nginx") || !has("curl") || !has("python3") {
-        return;
-    }
-    let place = Overlay::new("overlay");
-    let content = file_of(&place.folder, "large", 20_000_000);
-    std::fs::write(place.folder.0.join("small"), "small\n").unwrap();
+    !has("nginx") || !has("curl") || !has("python3")
+}
+
+fn start_nginx(place: &Overlay) -> Started {
     let config = nginx_config(&place.folder);
     let folder = place.folder.0.display().to_string();
-    let start_nginx = || {
-        let mut command = place.command(0, "p1,p2,p3,p4", "nginx", &["-p", &folder, "-c", &config]);
-        let log = std::fs::File::create(place.folder.0.join("nginx.log")).unwrap();
-        Started(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
-    };
-    // It has the largest packet that both tunnel and reliability leave.
-    assert_eq!(place.switches[1].attach("p4").0.mtu, Some(1424));
-    let nginx = start_nginx();
-    // Nobody has named it, and it has sent nobody anything.
+    let mut command = place.command(0, "p1,p2,p3,p4", "nginx", &["-p", &folder, "-c", &config]);
+    let log = std::fs::File::create(place.folder.0.join("nginx.log")).unwrap();
+    Started(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
+}
+
+/// An nginx at the first server, of which both workers have served the second one.
+fn nginx_serves(place: &Overlay) -> Started {
+    let content = file_of(&place.folder, "large", 20_000_000);
+    std::fs::write(place.folder.0.join("small"), "small\n").unwrap();
+    let nginx = start_nginx(place);
+    // It has sent nobody anything.
     place.until(1, "p1", "curl", &["-s", "-o", "got", "http://10.1.0.1:8080/large"]);
     assert!(std::fs::read(place.folder.0.join("got")).unwrap() == content, "other bytes");
     let start = Instant::now();
@@ -554,9 +560,28 @@ fn nginx_with_two_workers_over_an_overlay() {
         assert!(place.run(1, "p1", "curl", &[&args[..], &urls].concat()).status.success());
         assert!(start.elapsed() < PATIENCE, "one worker serves all");
     }
-    for reason in ["forged_source", "too_big", "headroom_exceeded", "no_credit"] {
+    for reason in ["forged_source", "too_big", "headroom_exceeded", "no_credit", "stations_lost"] {
         assert_eq!(place.dropped(reason), 0, "{reason}");
     }
+    nginx
+}
+
+#[test]
+fn nginx_with_two_workers_whose_ports_are_named_over_an_overlay() {
+    if !lacks_overlay() {
+        drop(nginx_serves(&Overlay::new("named", true)));
+    }
+}
+
+#[test]
+fn nginx_with_two_workers_over_an_overlay() {
+    if lacks_overlay() {
+        return;
+    }
+    let place = Overlay::new("overlay", false);
+    // It has the largest packet that both tunnel and reliability leave.
+    assert_eq!(place.switches[1].attach("p4").0.mtu, Some(1424));
+    let nginx = nginx_serves(&place);
     // A connection on which nobody says anything, longer than the dead are given, is still there.
     let idle = "import http.client, time\nc = http.client.HTTPConnection('10.1.0.1', 8080)\n\
         for pause in (5, 0):\n    c.request('GET', '/small')\n    s = c.sock\n    print(c.getresponse().read().decode().strip(), flush=True)\n\
@@ -574,7 +599,7 @@ fn nginx_with_two_workers_over_an_overlay() {
     assert!(waiting.0.wait().unwrap().success());
     // One that is started anew is found, too, though it is another station.
     drop(nginx);
-    let _nginx = start_nginx();
+    let _nginx = start_nginx(&place);
     let done = place.until(1, "p1", "curl", &["-s", "http://10.1.0.1:8080/small"]);
     assert_eq!(done.stdout, b"small\n");
 }

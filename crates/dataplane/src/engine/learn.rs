@@ -60,13 +60,14 @@ impl Engine {
         if mac != bytes[6..12] || said.sender_mac.is_group() || !is_address {
             return;
         }
-        let has_it = |address| from.access.address.is_none_or(|own| own == address);
         let is_given = from.given.is_empty() || from.given.contains(&(mac, domain));
         let of_other = |port: &Attached| {
             port.present && port.access.address == Some(address) && port.access.domain.unwrap_or(domain) == domain
         };
         let is_taken = || (0..ports.len()).any(|k| k != j && ports[k].as_ref().is_some_and(of_other));
-        if !is_given || !(address.is_unspecified() || has_it(address) && !is_taken()) {
+        // Ports to which a file gives the same address are processes of one machine.
+        let may_have_it = || from.access.address.map_or_else(|| !is_taken(), |own| own == address);
+        if !is_given || !(address.is_unspecified() || may_have_it()) {
             return;
         }
         let is_it = |known: &Known| (known.domain, known.mac) == (domain, mac);

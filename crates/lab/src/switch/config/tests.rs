@@ -53,6 +53,16 @@ fn a_file_says_what_the_switch_is() {
     assert_eq!(port_from_words("vm2", &words).unwrap().kind, kind);
 }
 
+#[test]
+fn the_first_of_several_ports_with_an_address_is_found_by_it() {
+    let port = |name: &str, more: &str| format!("[[port]]\nname = \"{name}\"\nkind = \"shm\"\n{more}\n");
+    let own = "ip = \"10.0.0.1\"\ntenant = 7";
+    let other = "ip = \"10.0.0.1\"\ntenant = 8";
+    let file = [port("a", own), port("b", own), port("c", other), port("d", "tenant = 7"), port("e", "tenant = 7")];
+    let config = parse(&file.concat()).unwrap();
+    assert_eq!(config.ports.iter().map(|p| p.further).collect::<Vec<_>>(), [false, true, false, false, false]);
+}
+
 const VETH: &str = "[[port]]\nname = \"a\"\nkind = \"veth\"\ntenant_netns = \"red1\"\n";
 const UPLINK: &str = "[uplink]\ndevice = \"up0\"\nmac = \"02:00:00:00:01:01\"\nrate = \"1 Gb/s\"\n[overlay]\n\
     address = \"172.16.0.1\"\ncontroller = \"172.17.0.1:49789\"\nkey = \"key\"\n";
