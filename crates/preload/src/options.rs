@@ -76,8 +76,8 @@ pub unsafe fn get(
         }
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => Ok(timeval(&sock.options.receive_timeout)),
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Ok(timeval(&sock.options.send_timeout)),
-        (libc::SOL_SOCKET, libc::SO_RCVBUF) => number(if sock.is_stream { 256 << 10 } else { 1 << 20 }),
-        (libc::SOL_SOCKET, libc::SO_SNDBUF) => number(256 << 10),
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => number(1 << 20),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => number(if sock.is_stream { 1 << 20 } else { 256 << 10 }),
         (libc::SOL_SOCKET, libc::SO_BROADCAST) => number(0),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => number(1_446),
         (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => Ok(CONGESTION.to_vec()),

@@ -42,7 +42,7 @@ impl Config {
             mac: None,
             answers: true,
             mtu: 1500,
-            receive_buffer: 256 << 10,
+            receive_buffer: 1 << 20,
             datagram_buffer: 1 << 20,
             streams: 16_384,
             connect_timeout: Duration::from_secs(30),

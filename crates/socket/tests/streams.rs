@@ -186,7 +186,7 @@ fn without_blocking() {
             Ok(n) => sent += n,
             Err(e) => {
                 assert_eq!(errno::<()>(Err(e)), Errno::AGAIN);
-                if sent == 256 << 10 {
+                if sent == 1 << 20 {
                     break;
                 }
                 until("writable", || opened.ready().writable);
@@ -237,16 +237,16 @@ fn one_that_nobody_reads_stops_itself_and_no_other() {
     let stuck = || accepted[0].readable_bytes();
     until("full", || {
         sent += (&streams[0]).write(&[1; 4096]).unwrap_or(0);
-        stuck() == 256 << 10
+        stuck() == 1 << 20
     });
-    assert_eq!(sent, 256 << 10, "no more than its receiver takes");
+    assert_eq!(sent, 1 << 20, "no more than its receiver takes");
     streams[0].set_nonblocking(false);
     streams[0].set_write_timeout(Some(Duration::from_millis(50)));
     assert_eq!(errno((&streams[0]).write(b"x")), Errno::AGAIN);
     // Another one of the same hosts, both ways.
     send_and_check(&streams[1], &accepted[1], 10_000_000);
     send_and_check(&accepted[1], &streams[1], 10_000_000);
-    assert_eq!((stuck(), switch.dropped()), (256 << 10, 0));
+    assert_eq!((stuck(), switch.dropped()), (1 << 20, 0));
 }
 
 #[test]

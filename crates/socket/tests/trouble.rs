@@ -302,7 +302,7 @@ fn open_with(
     let frame = raw.segment(1, syn, &[]);
     raw.send(&frame);
     let (answer, _) = raw.receive(common::PATIENCE).unwrap();
-    assert_eq!((answer.flags, answer.connection, answer.limit), (Flags::SYN | Flags::ANSWER, 77, 256 << 10));
+    assert_eq!((answer.flags, answer.connection, answer.limit), (Flags::SYN | Flags::ANSWER, 77, 1 << 20));
     let (stream, peer) = listener.accept().unwrap();
     assert_eq!(peer, at(2, 5));
     (host, stream, raw, Repr { flags: Flags::default(), ..syn })
@@ -357,7 +357,7 @@ fn more_than_is_allowed_ends_it() {
     let switch = Switch::start();
     let (_host, stream, mut raw, data) = open(&switch);
     let mut offset = 0;
-    while offset <= 256 << 10 {
+    while offset <= 1 << 20 {
         let frame = raw.segment(1, Repr { offset, ..data }, &[0; 1400]);
         raw.send(&frame);
         offset += 1400;
@@ -365,7 +365,7 @@ fn more_than_is_allowed_ends_it() {
     until("ended", || stream.ready().closed);
     let mut bytes = Vec::new();
     assert_eq!(errno((&stream).read_to_end(&mut bytes)), Errno::PROTO);
-    assert!(bytes.len() <= 256 << 10, "{} bytes", bytes.len());
+    assert!(bytes.len() <= 1 << 20, "{} bytes", bytes.len());
     let reset = std::iter::from_fn(|| raw.receive(Duration::from_secs(5))).find(|(s, _)| s.flags == Flags::RESET);
     assert_eq!(reset.unwrap().0.connection, 77);
 }
@@ -457,5 +457,5 @@ fn the_watchdog_does_not_find_a_host_whose_program_sleeps() {
     }
     let mut bytes = vec![0; sent];
     (&accepted).read_exact(&mut bytes).unwrap();
-    assert_eq!((sent, switch.dropped()), (256 << 10, 0));
+    assert_eq!((sent, switch.dropped()), (1 << 20, 0));
 }

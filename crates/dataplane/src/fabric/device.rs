@@ -19,6 +19,22 @@ pub trait Device {
     /// The device is gone.
     fn send(&mut self, frame: &[u8]) -> io::Result<bool>;
 
+    /// Whether [`Device::keep`] takes a frame now.
+    fn keeps(&self) -> bool {
+        false
+    }
+
+    /// Takes a frame to be sent as [`Device::send`] does, with its memory, so that it need not be copied; what has been sent comes back from
+    /// [`Device::spare`]. The frame, where the device does not keep frames or has no room.
+    fn keep(&mut self, frame: Vec<u8>) -> Result<(), Vec<u8>> {
+        Err(frame)
+    }
+
+    /// Memory of a frame that was kept and has been sent.
+    fn spare(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Sends what [`Device::send`] took and kept, where it keeps frames to send many at once.
     ///
     /// # Errors

@@ -66,6 +66,9 @@ fn unless_off<T: Default>(received: io::Result<T>) -> io::Result<T> {
 /// Frames that are looked at to be sent in one system call: four of the longest runs.
 const AT_ONCE: usize = 4 * FRAMES;
 
+/// Frames that are kept in the memory in which they came, at most, until the device takes them.
+const KEEPS: usize = 1024;
+
 /// For how many flushes at most a device that took no run gets single frames.
 const REST_MOST: u32 = 4096;
 
@@ -90,7 +93,9 @@ pub struct PacketDevice {
     /// Where runs may come: the socket has a header in front of each frame, both ways.
     landing: Option<Landing>,
     outbox: Pool,
-    waiting: VecDeque<u32>,
+    waiting: VecDeque<Waiting>,
+    /// Memory of frames that were kept and have been sent.
+    spare: Vec<Vec<u8>>,
     sends_runs: bool,
     /// Flushes for which a device that took no run gets none, and for how many after the next.
     rest: u32,
@@ -98,6 +103,31 @@ pub struct PacketDevice {
     mtu: u32,
     counters: PacketCounters,
     drops: Cell<u64>,
+}
+
+/// A frame to be sent.
+#[derive(Debug)]
+enum Waiting {
+    /// In a buffer here.
+    Copy(u32),
+    /// In the memory in which it came.
+    Kept(Vec<u8>),
+}
+
+impl Waiting {
+    fn frame<'a>(&'a self, outbox: &'a Pool) -> &'a [u8] {
+        match self {
+            Waiting::Copy(buffer) => outbox.frame(*buffer),
+            Waiting::Kept(frame) => frame,
+        }
+    }
+
+    fn copy(&self) -> Option<u32> {
+        match self {
+            Waiting::Copy(buffer) => Some(*buffer),
+            Waiting::Kept(_) => None,
+        }
+    }
 }
 
 /// What happened at a device.
@@ -153,6 +183,7 @@ impl PacketDevice {
             landing: runs.then(|| Landing::new(longest as usize)),
             outbox: Pool::new(buffers, longest),
             waiting: VecDeque::new(),
+            spare: Vec::new(),
             sends_runs: runs && pieces == Pieces::Runs { sends: true },
             rest: 0,
             next_rest: 1,
@@ -200,7 +231,7 @@ impl PacketDevice {
     /// Takes a frame to be sent by [`PacketDevice::flush`]; whether there was room for it.
     pub fn send(&mut self, frame: &[u8]) -> bool {
         let Some(buffer) = self.outbox.store(frame, Offload::NONE) else { return false };
-        self.waiting.push_back(buffer);
+        self.waiting.push_back(Waiting::Copy(buffer));
         true
     }
 
@@ -217,7 +248,7 @@ impl PacketDevice {
             let (first, taken) = self.hand_over(runs && refused == 0);
             match taken {
                 Ok(n) => {
-                    self.waiting.drain(..n).for_each(|buffer| self.outbox.release(buffer));
+                    (0..n).for_each(|_| self.done());
                     sent += n;
                     if refused > 0 {
                         // The frames go where the run did not.
@@ -235,7 +266,7 @@ impl PacketDevice {
                     }
                     NotSent::TooLong => {
                         self.counters.too_long += 1;
-                        self.waiting.pop_front().into_iter().for_each(|buffer| self.outbox.release(buffer));
+                        self.done();
                     }
                 },
             }
@@ -248,14 +279,16 @@ impl PacketDevice {
     /// error is about the first piece.
     fn hand_over(&mut self, runs: bool) -> (usize, io::Result<usize>) {
         if self.landing.is_none() {
-            return (1, self.outbox.send(self.socket.as_fd(), false, self.waiting.iter().copied()));
+            // Without headers in front of frames none are kept.
+            let copies = self.waiting.iter().map_while(Waiting::copy);
+            return (1, self.outbox.send(self.socket.as_fd(), false, copies));
         }
         let outbox = &self.outbox;
         let mut pieces = [Run::new(&[]); BATCH];
         let mut count = 0;
         let mut first: &[u8] = &[];
-        for &buffer in self.waiting.iter().take(AT_ONCE) {
-            let frame = outbox.frame(buffer);
+        for waiting in self.waiting.iter().take(AT_ONCE) {
+            let frame = waiting.frame(outbox);
             if runs && count > 0 && pieces[count - 1].takes(first, frame) {
                 continue;
             }
@@ -270,7 +303,7 @@ impl PacketDevice {
         let mut at = 0;
         for (run, head) in pieces.iter().zip(&mut heads) {
             if run.frames > 1 {
-                *head = run.headers(outbox.frame(self.waiting[at]));
+                *head = run.headers(self.waiting[at].frame(outbox));
             }
             at += run.frames;
         }
@@ -288,7 +321,7 @@ impl PacketDevice {
             if payload > 0 {
                 push(&own[..payload]);
             }
-            self.waiting.range(at..at + run.frames).for_each(|&buffer| push(&outbox.frame(buffer)[payload..]));
+            self.waiting.range(at..at + run.frames).for_each(|waiting| push(&waiting.frame(outbox)[payload..]));
             at += run.frames;
             *count = used - before;
         }
@@ -303,6 +336,15 @@ impl PacketDevice {
             pieces[..n].iter().map(|run| run.frames).sum()
         });
         (first, taken)
+    }
+
+    /// The first that waits has been sent, or never will be.
+    fn done(&mut self) {
+        match self.waiting.pop_front() {
+            Some(Waiting::Copy(buffer)) => self.outbox.release(buffer),
+            Some(Waiting::Kept(frame)) => self.spare.push(frame),
+            None => {}
+        }
     }
 
     /// Frames that wait for the device.
@@ -333,6 +375,22 @@ impl Device for PacketDevice {
 
     fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
         Ok(PacketDevice::send(self, frame))
+    }
+
+    fn keeps(&self) -> bool {
+        self.landing.is_some() && self.waiting.len() < KEEPS
+    }
+
+    fn keep(&mut self, frame: Vec<u8>) -> Result<(), Vec<u8>> {
+        if !Device::keeps(self) {
+            return Err(frame);
+        }
+        self.waiting.push_back(Waiting::Kept(frame));
+        Ok(())
+    }
+
+    fn spare(&mut self) -> Option<Vec<u8>> {
+        self.spare.pop()
     }
 
     fn flush(&mut self) -> io::Result<()> {

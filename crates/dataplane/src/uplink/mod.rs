@@ -127,6 +127,11 @@ impl<D: Device> Uplink<D> {
         while let Some(front) = inside.link.front(inside.now) {
             let taken = match front {
                 Front::Pause(bytes) => device.send(bytes),
+                Front::Frame(_) if device.keeps() => {
+                    let kept = inside.link.sent(inside.now).and_then(|bytes| device.keep(bytes).err());
+                    debug_assert!(kept.is_none(), "it said that it keeps one");
+                    continue;
+                }
                 Front::Frame(bytes) => device.send(bytes),
             };
             if !taken? {
@@ -137,7 +142,11 @@ impl<D: Device> Uplink<D> {
                 inside.reuse(bytes);
             }
         }
-        device.flush()
+        device.flush()?;
+        while let Some(bytes) = device.spare() {
+            inside.reuse(bytes);
+        }
+        Ok(())
     }
 }
 

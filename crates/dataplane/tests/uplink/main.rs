@@ -443,6 +443,19 @@ fn over_a_cable(pieces: [Pieces; 2]) {
     let mut servers = [overlay(1, device("a", pieces[0]), &address), overlay(2, device("b", pieces[1]), &address)];
     ask_first(&mut servers);
     overload(&mut servers);
+    // What the link could have sent while nobody looked goes at once, and where runs are sent in one piece.
+    (0..10).for_each(|n| assert!(servers[0].send(1, &frame(2, 4, n, 100))));
+    servers[0].engine.turn();
+    std::thread::sleep(std::time::Duration::from_millis(1));
+    servers[0].engine.turn();
+    let mut seen = 0;
+    until(&mut servers, |[_, b]| {
+        while let Some(number) = b.number(1) {
+            assert_eq!(number, seen);
+            seen += 1;
+        }
+        seen == 10
+    });
     let [tunnelled, arrived] = [servers[0].own("encapsulated"), servers[1].own("decapsulated")];
     assert!(tunnelled > 1_000 && tunnelled == arrived, "{tunnelled} {arrived}");
     // Each class of the tunnel has kept its priority on the wire.
