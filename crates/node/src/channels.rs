@@ -8,11 +8,15 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use sluicenet_proto::loss::Full;
 use sluicenet_proto::rng::Rng;
-use sluicenet_proto::time::Instant;
+use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::transport::zbridge::{Channel, ChannelConfig, ChannelCounters, Header, Outgoing, Refusal};
 
-/// Times a channel asks and hears nothing before its other end counts as gone, where somebody wants to know.
+/// Times a channel asks and hears nothing before somebody should find out whether its other end is still there.
 const SILENT: u32 = 10;
+
+/// Channels that may be ending at a time to make room for others, and how often one more is looked for: all of them are looked at.
+const CLOSING: usize = 32;
+const LOOK_AGAIN: Duration = Duration::from_us(100);
 
 #[derive(Debug)]
 struct Pair<N, F> {
@@ -49,6 +53,9 @@ pub struct Channels<N, F> {
     /// Whose a channel is, and how many each has.
     owner: fn(&N) -> u16,
     owned: BTreeMap<u16, usize>,
+    /// Channels that would end because their place is needed, and when one was looked for last.
+    closing: Vec<usize>,
+    looked: Option<Instant>,
     /// Channels that may have something to send, in turn.
     active: VecDeque<usize>,
     /// Deadlines that nobody has been told of yet.
@@ -59,7 +66,8 @@ pub struct Channels<N, F> {
 
 impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     /// None yet, and places for `limit`. No `owner` has more of them than are free, so that there is always one for another; whoever has
-    /// as many gets one of those back in which there is nothing, and waits where there is none.
+    /// as many waits until one has ended in which there was nothing. That takes both its ends: one that ended alone would leave the
+    /// other with frames that nobody knows to have arrived.
     pub fn new(config: ChannelConfig, limit: usize, owner: fn(&N) -> u16) -> Channels<N, F> {
         Channels {
             config,
@@ -69,6 +77,8 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
             limit,
             owner,
             owned: BTreeMap::new(),
+            closing: Vec::new(),
+            looked: None,
             active: VecDeque::new(),
             timers: Vec::new(),
             before: ChannelCounters::default(),
@@ -102,11 +112,11 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     pub fn contains(&self, name: N) -> bool {
         self.by_name.contains_key(&name)
     }
-    /// Whether a channel takes a frame, or may begin with it.
-    pub fn has_room(&self, name: N) -> bool {
+    /// Whether a channel takes a frame, or may begin with it. Where it may not for want of a place, one is made.
+    pub fn has_room(&mut self, now: Instant, name: N) -> bool {
         match self.by_name.get(&name) {
             Some(&at) => self.pairs[at].channel.has_room(),
-            None => self.has_place(name) || self.idle(name).is_some(),
+            None => self.has_place(now, name),
         }
     }
 
@@ -114,31 +124,50 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         self.owned.get(&owner).copied().unwrap_or(0)
     }
 
-    /// Whether one may begin without another's end.
-    fn has_place(&self, name: N) -> bool {
-        self.owned((self.owner)(&name)) < self.limit - self.by_name.len()
+    /// Whether one may begin. Where it may not, one that is idle is asked to end.
+    fn has_place(&mut self, now: Instant, name: N) -> bool {
+        let has = self.owned((self.owner)(&name)) < self.limit - self.by_name.len();
+        if !has {
+            self.make_place(now, name);
+        }
+        has
     }
 
-    /// The channel that ends where this one begins: of those in which there is nothing, and whose owner has no fewer, the one that was
-    /// not used for longest. What is only received by is idle between two frames.
-    fn idle(&self, name: N) -> Option<N> {
+    /// Of the channels in which there is nothing, and whose owner has no fewer, the one that was not used for longest would end. What is
+    /// only received by is idle between two frames.
+    fn make_place(&mut self, now: Instant, name: N) {
+        let Channels { pairs, closing, .. } = self;
+        closing.retain(|&at| pairs[at].channel.is_closing());
+        if closing.len() >= CLOSING || self.looked.is_some_and(|at| now.since(at) < LOOK_AGAIN) {
+            return;
+        }
+        self.looked = Some(now);
         let own = self.owned((self.owner)(&name));
-        let is_idle = |p: &Pair<N, F>| !p.is_active && p.channel.unsent_and_in_flight() + p.channel.early() == 0;
-        let idle = self.by_name.values().map(|&at| &self.pairs[at]).filter(|&p| is_idle(p));
+        let idle = self.by_name.values().filter(|&&at| {
+            let channel = &self.pairs[at].channel;
+            channel.is_empty() && !channel.is_closing()
+        });
         // An owner that has some has one at least: nobody's first ends for one that has more.
-        idle.filter(|p| self.owned((self.owner)(&p.name)) >= own.max(1))
-            .min_by_key(|p| (p.used, p.name))
-            .map(|p| p.name)
+        let of_many = idle.filter(|&&at| self.owned((self.owner)(&self.pairs[at].name)) >= own.max(1));
+        let oldest = of_many.min_by_key(|&&at| (self.pairs[at].used, self.pairs[at].name)).copied();
+        let Some(at) = oldest else { return };
+        let pair = &mut self.pairs[at];
+        pair.channel.close(now);
+        // One that is not connected yet is tried again when others were.
+        pair.used = now;
+        if pair.channel.is_closing() {
+            self.closing.push(at);
+            self.touch(at);
+        }
     }
 
     /// Its channel, if there is a place for it; `random` makes the numbers of its connections, which must differ from those of any before.
-    fn pair(&mut self, name: N, random: impl FnOnce() -> Rng) -> Option<usize> {
+    fn pair(&mut self, now: Instant, name: N, random: impl FnOnce() -> Rng) -> Option<usize> {
         if let Some(&at) = self.by_name.get(&name) {
             return Some(at);
         }
-        if !self.has_place(name) {
-            let idle = self.idle(name)?;
-            self.end(|other| *other == idle, &mut |_| {});
+        if !self.has_place(now, name) {
+            return None;
         }
         *self.owned.entry((self.owner)(&name)).or_default() += 1;
         let channel = Channel::new(self.config, random());
@@ -156,6 +185,15 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         };
         self.by_name.insert(name, at);
         Some(at)
+    }
+
+    /// The place of a channel of which nothing is left is free.
+    fn free_if_over(&mut self, at: usize) {
+        let Channels { pairs, by_name, .. } = self;
+        if pairs[at].channel.is_over() && by_name.get(&pairs[at].name) == Some(&at) {
+            let name = pairs[at].name;
+            self.end_one(name, &mut |_| {});
+        }
     }
 
     /// Something happened to a channel: it may have something to say, now or later.
@@ -183,7 +221,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     /// # Errors
     /// When its channel takes no more, or there is no place for one.
     pub fn send(&mut self, now: Instant, name: N, frame: F, random: impl FnOnce() -> Rng) -> Result<(), Full<F>> {
-        let Some(at) = self.pair(name, random) else { return Err(Full(frame)) };
+        let Some(at) = self.pair(now, name, random) else { return Err(Full(frame)) };
         self.pairs[at].used = now;
         self.pairs[at].channel.send(now, frame)?;
         self.touch(at);
@@ -207,6 +245,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
             let resent = pair.channel.counters().resent;
             let Some(outgoing) = pair.channel.poll_transmit(now) else {
                 pair.is_active = false;
+                self.free_if_over(at);
                 continue;
             };
             let (name, again) = (pair.name, pair.channel.counters().resent > resent);
@@ -233,7 +272,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         free: &mut impl FnMut(F),
     ) -> Result<(), (Option<F>, Refusal)> {
         // Who wants to begin and finds no place asks again.
-        let Some(at) = self.pair(name, random) else { return Err((frame, Refusal::Stale)) };
+        let Some(at) = self.pair(now, name, random) else { return Err((frame, Refusal::Stale)) };
         self.pairs[at].used = now;
         let taken = self.pairs[at].channel.receive(now, header, frame, deliver, free);
         self.touch(at);
@@ -251,23 +290,23 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
 
     /// Ends the channels of which that is so; `free` gets their frames, those that were sent, and those that were not or wait for their turn.
     pub fn end(&mut self, mut so: impl FnMut(&N) -> bool, free: &mut impl FnMut(F)) {
-        let Channels { pairs, by_name, free: places, before, owner, owned, .. } = self;
-        by_name.retain(|name, &mut at| {
-            let ends = so(name);
-            if ends {
-                *before = *before + pairs[at].channel.counters();
-                pairs[at].channel.end(free);
-                places.push(at);
-                let of_owner = owner(name);
-                let left = owned.get(&of_owner).map_or(0, |n| n - 1);
-                if left == 0 {
-                    owned.remove(&of_owner);
-                } else {
-                    owned.insert(of_owner, left);
-                }
-            }
-            !ends
-        });
+        let ending: Vec<N> = self.by_name.keys().copied().filter(|name| so(name)).collect();
+        ending.into_iter().for_each(|name| self.end_one(name, free));
+    }
+
+    /// The same of one.
+    pub fn end_one(&mut self, name: N, free: &mut impl FnMut(F)) {
+        let Some(at) = self.by_name.remove(&name) else { return };
+        let channel = &mut self.pairs[at].channel;
+        channel.end(free);
+        self.before = self.before + channel.counters();
+        self.free.push(at);
+        let owner = (self.owner)(&name);
+        let left = self.owned(owner) - 1;
+        match left {
+            0 => self.owned.remove(&owner),
+            _ => self.owned.insert(owner, left),
+        };
     }
 
     /// Deadlines: each is to be [handed back](Channels::handle_timeout) when it has come.
@@ -275,7 +314,8 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         self.timers.drain(..)
     }
 
-    /// A deadline has come. Returns the channel whose other end has not been heard of for some nine seconds at the source's timeout.
+    /// A deadline has come. Returns the channel whose other end has not been heard of for some nine seconds at the source's timeout, and
+    /// again whenever it asks from then on: it may be gone, or held up. What was sent to it stays until somebody [says](Channels::end).
     pub fn handle_timeout(&mut self, now: Instant, due: Instant, at: usize) -> Option<N> {
         let pair = self.pairs.get_mut(at).filter(|pair| pair.armed_at == due)?;
         pair.armed_at = Instant::MAX;
@@ -296,7 +336,7 @@ mod tests {
 
     fn send(channels: &mut Channels<(u16, u32), u64>, now: u64, name: (u16, u32)) -> bool {
         let now = Instant::ZERO.saturating_add(Duration::from_us(now));
-        let has_room = channels.has_room(name);
+        let has_room = channels.has_room(now, name);
         let sent = channels.send(now, name, 1, || Rng::from_words(&[u64::from(name.1)])).is_ok();
         assert_eq!(sent, has_room, "it is known before");
         sent
@@ -340,31 +380,111 @@ mod tests {
         assert_eq!((asked, channels.counters().timeouts), (SILENT, u64::from(SILENT)));
     }
 
+    /// Two servers' channels, next to each other.
+    struct Servers {
+        now: Instant,
+        ends: [Channels<(u16, u32), u64>; 2],
+        delivered: [Vec<u64>; 2],
+        numbers: u64,
+    }
+
+    impl Servers {
+        fn new(limits: [usize; 2]) -> Servers {
+            let ends = limits.map(|limit| Channels::new(CONFIG, limit, |name: &(u16, u32)| name.0));
+            Servers { now: Instant::ZERO, ends, delivered: Default::default(), numbers: 0 }
+        }
+
+        fn send(&mut self, from: usize, name: (u16, u32), frame: u64) -> bool {
+            self.numbers += 1;
+            let number = self.numbers;
+            self.ends[from].send(self.now, name, frame, || Rng::from_words(&[number])).is_ok()
+        }
+
+        /// Until nobody has anything to say.
+        fn drive(&mut self) {
+            while self.ends.iter().any(Channels::has_output) {
+                for from in [0, 1] {
+                    let Some(sent) = self.ends[from].poll_transmit(self.now, |_| true) else { continue };
+                    let Servers { ends, delivered, numbers, now } = self;
+                    *numbers += 1;
+                    let (header, frame) = (sent.outgoing.header, sent.outgoing.frame);
+                    let random = || Rng::from_words(&[*numbers]);
+                    let has = &mut delivered[1 - from];
+                    let _ = ends[1 - from].receive(
+                        *now,
+                        sent.name,
+                        &header,
+                        frame,
+                        random,
+                        &mut |frame| has.push(frame),
+                        &mut |_| {},
+                    );
+                    ends[1 - from].free_unacknowledged(sent.name, &mut |frame| panic!("{frame} is given up"));
+                }
+            }
+        }
+
+        fn wait(&mut self) {
+            self.now += Duration::from_ms(2);
+            for end in &mut self.ends {
+                let timers: Vec<(Instant, usize)> = end.take_timers().collect();
+                for (due, at) in timers {
+                    end.handle_timeout(self.now, due, at);
+                }
+            }
+            self.drive();
+        }
+    }
+
     #[test]
     fn what_ends_for_another_is_idle_and_not_of_one_who_has_fewer() {
-        let mut channels: Channels<(u16, u32), u64> = Channels::new(CONFIG, 8, |name| name.0);
-        let greet = |channels: &mut Channels<(u16, u32), u64>, now: u64, name| {
-            let header = Header {
-                kind: sluicenet_proto::transport::zbridge::Kind::Syn,
-                connection: 0,
-                sequence: 7,
-                acknowledgement: 0,
-            };
-            let now = Instant::ZERO.saturating_add(Duration::from_us(now));
-            let random = || Rng::from_words(&[9]);
-            let taken = channels.receive(now, name, &header, None, random, &mut |_| {}, &mut |_| {}).is_ok();
-            while channels.poll_transmit(now, |_| true).is_some() {}
-            taken
-        };
-        assert!(greet(&mut channels, 0, (2, 0)));
+        let mut w = Servers::new([8, usize::MAX]);
+        assert!(w.send(1, (2, 0), 0));
+        w.drive();
         for k in 0..20 {
-            assert!(greet(&mut channels, 1 + u64::from(k), (1, k)), "one of its own ends for it");
+            // One of its own ends for it, at both ends and after a while.
+            assert!(w.send(1, (1, k), u64::from(k)));
+            (0..6).for_each(|_| w.wait());
+            assert!(w.ends[0].contains((1, k)), "{k}");
         }
-        assert!(channels.contains((2, 0)), "though that was used longest ago");
-        assert!(channels.contains((1, 19)) && !channels.contains((1, 0)));
-        // Another tenant's first is never refused while somebody has more.
+        assert_eq!(w.delivered[0].len(), 21);
+        assert!(w.ends[0].contains((2, 0)), "though that was used longest ago");
+        assert!(!w.ends[0].contains((1, 0)) && !w.ends[1].contains((1, 0)));
         for tenant in 3..9 {
-            assert!(greet(&mut channels, 50, (tenant, 0)), "{tenant}");
+            // Another tenant's first is never refused while somebody has more.
+            assert!(w.send(1, (tenant, 0), 0));
+            (0..6).for_each(|_| w.wait());
+            assert!(w.ends[0].contains((tenant, 0)), "{tenant}");
         }
+        assert_eq!(w.ends.each_ref().map(|end| end.counters().given_up), [0, 0]);
+    }
+
+    /// More channels than places, all of them in use by turns, both ways.
+    #[test]
+    fn whoever_ends_for_another_loses_nothing() {
+        let mut w = Servers::new([6, 7]);
+        let mut rng = Rng::from_words(&[7]);
+        let (mut sent, mut refused) = ([0, 0], 0);
+        for _ in 0..4_000 {
+            let (from, k) = (rng.below(2) as usize, rng.below(12) as u32);
+            let name = (k as u16 % 2, k);
+            match w.send(from, name, sent[from]) {
+                true => sent[from] += 1,
+                false => refused += 1,
+            }
+            if rng.below(3) > 0 {
+                w.drive();
+            }
+            if rng.below(3) == 0 {
+                w.wait();
+            }
+        }
+        (0..2_000).for_each(|_| w.wait());
+        for from in [0, 1] {
+            let mut got = w.delivered[1 - from].clone();
+            got.sort_unstable();
+            assert_eq!(got, (0..sent[from]).collect::<Vec<u64>>(), "each once");
+        }
+        assert!(sent[0] > 100 && sent[1] > 100 && refused > 100, "{sent:?} {refused}");
     }
 }

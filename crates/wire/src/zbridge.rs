@@ -4,7 +4,7 @@
 //!  0  destination, source, type 0x88B6                                        14
 //! 14  0x5A                                                                     1
 //! 15  version, 1, in the high half; kind in the low one:                       1
-//!     1 data, 2 ask, 3 ack, 4 nack, 5 syn, 6 syn-ack, 7 reset
+//!     1 data, 2 ask, 3 ack, 4 nack, 5 syn, 6 syn-ack, 7 reset, 8 close, 9 keep
 //! 16  flags: 1 an acknowledgement is asked for                                 1
 //! 17  nack: ranges behind the header                                           1
 //! 18  connection: the number that who gets this has given it                   4
@@ -37,6 +37,8 @@ const NACK: u8 = 4;
 const SYN: u8 = 5;
 const SYN_ACK: u8 = 6;
 const RESET: u8 = 7;
+const CLOSE: u8 = 8;
+const KEEP: u8 = 9;
 const ACK_REQUEST: u8 = 1;
 const CHECKSUM_AT: usize = HEADER_LEN + 16;
 
@@ -81,6 +83,10 @@ pub enum Kind {
     SynAck,
     /// There is no connection here of the number that stands as the sequence number.
     Reset,
+    /// Its sender would end the connection, and has nothing to send: a [`Kind::Reset`] agrees. The sequence number counts its attempts.
+    Close,
+    /// The attempt of that number is refused, and always will be: there is something under way.
+    Keep,
 }
 
 /// A header.
@@ -138,6 +144,8 @@ impl Repr {
             SYN => Kind::Syn,
             SYN_ACK => Kind::SynAck,
             RESET => Kind::Reset,
+            CLOSE => Kind::Close,
+            KEEP => Kind::Keep,
             _ => return Err(Error::Unsupported),
         };
         let header = Header { kind, connection: word(4), sequence: word(8), acknowledgement: word(12) };
@@ -181,6 +189,8 @@ impl Repr {
             Kind::Syn => (SYN, 0, 0),
             Kind::SynAck => (SYN_ACK, 0, 0),
             Kind::Reset => (RESET, 0, 0),
+            Kind::Close => (CLOSE, 0, 0),
+            Kind::Keep => (KEEP, 0, 0),
         };
         fields[..4].copy_from_slice(&[MAGIC, VERSION << 4 | number, flags, ranges]);
         fields[4..8].copy_from_slice(&connection.to_be_bytes());
@@ -229,7 +239,7 @@ mod tests {
     use std::vec::Vec;
 
     fn any(random: &mut random::Random) -> (Repr, Vec<u8>) {
-        let kind = match random.below(7) {
+        let kind = match random.below(9) {
             0 => Kind::Data { ack_request: random.bool() },
             1 => Kind::Ask,
             2 => Kind::Ack,
@@ -242,6 +252,8 @@ mod tests {
             }
             4 => Kind::Syn,
             5 => Kind::SynAck,
+            6 => Kind::Close,
+            7 => Kind::Keep,
             _ => Kind::Reset,
         };
         let mut word = || random.u64() as u32;

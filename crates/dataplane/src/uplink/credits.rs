@@ -21,7 +21,7 @@ type Station = (u16, MacAddress);
 const BURST: u32 = 8;
 /// Turns of all stations one after the other: frames that go to the device together cost less than one by one.
 const ROUNDS: u32 = 8;
-/// Requests to a station that nobody answers, over some two seconds, before what waits for it is given up.
+/// Requests to a station that nobody answers, over some two seconds, before the controller is asked whether it is still there.
 const SILENT: u32 = 25;
 
 /// Others that are told when a station leaves, whether the link has room or not: the rest ask, in a while.
@@ -401,9 +401,10 @@ impl Inside {
             self.send(&frame.bytes, Some(&frame.bytes), frame.domain, frame.priority);
             sent += 1;
         }
-        while let Some(to) = z.credits.silent(vm, SILENT) {
-            z.counters.silent += 1;
-            self.give_up(z, vm, to, DropReason::NoCredit);
+        if let Some(overlay) = &mut self.overlay {
+            for to in z.credits.silent(vm, SILENT) {
+                z.counters.silent += u64::from(overlay.vtep.doubt(now, to.0, to.1));
+            }
         }
         if let Some(at) = z.credits.arm(vm) {
             z.deadline = z.deadline.min(at);
@@ -425,7 +426,7 @@ impl Inside {
             Outward::Send => self.link.enqueue_of(self.now, Origin::Own, class, out.len() as u32, out),
             Outward::Into(server) => self.put_in_stream(server, out, Origin::Own),
             Outward::Drop(reason, _) => return Err(reason),
-            Outward::Parked | Outward::Ended | Outward::Reply(_) => {}
+            Outward::NotNow | Outward::Parked | Outward::Ended | Outward::Reply(_) => {}
         }
         Ok(())
     }

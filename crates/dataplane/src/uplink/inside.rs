@@ -398,7 +398,7 @@ impl Inside {
         match overlay.vtep.outward(self.now, bytes, domain, priority, &mut out) {
             Outward::Send => self.link.enqueue(self.now, priority, out.len() as u32, out),
             Outward::Into(server) => self.put_in_stream(server, out, Origin::Switch),
-            Outward::Parked | Outward::Ended => {}
+            Outward::NotNow | Outward::Parked | Outward::Ended => {}
             Outward::Reply(answer) => self.answer(answer, domain, priority),
             Outward::Drop(reason, told) => {
                 self.link.drop_out(reason, bytes.len() as u32);

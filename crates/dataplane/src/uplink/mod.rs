@@ -67,7 +67,8 @@ impl<D: Device> Uplink<D> {
     }
 
     /// The uplink of an overlay, whose tunnels have the link's address.
-    pub fn overlay(device: D, link: Link, vtep: Vtep<u32>, controller: ControllerLink) -> Uplink<D> {
+    pub fn overlay(device: D, link: Link, mut vtep: Vtep<u32>, controller: ControllerLink) -> Uplink<D> {
+        vtep.hold(link.lossless);
         Uplink::new(device, link, Some(Overlay { vtep, controller, consulted: None }))
     }
 
@@ -231,17 +232,16 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn admits(&mut self, frame: Asking, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
-        let (zcredit, zbridge) = (&self.inside.zcredit, &self.inside.zbridge);
-        if zcredit.is_none() && zbridge.is_none() {
-            return Ok(true);
-        }
+        let Inside { overlay: Some(overlay), zcredit, zbridge, now, .. } = &mut self.inside else { return Ok(true) };
         let mut addresses = [0; 12];
         read(&mut addresses);
         let [to, from] = [0, 6].map(|at| MacAddress(std::array::from_fn(|i| addresses[at + i])));
         let class = frame.priority;
         let has_credits = |z: &ZCredit| !z.classes.contains(class) || z.has_room((frame.domain, from), to);
-        let has_channel = |z: &ZBridge| z.has_room((frame.domain, from, to, class));
-        Ok(zcredit.as_ref().is_none_or(has_credits) && zbridge.as_ref().is_none_or(has_channel))
+        let has_channel = |z: &mut ZBridge| z.has_room(*now, (frame.domain, from, to, class));
+        Ok(overlay.vtep.admits(*now, frame.domain, to, class)
+            && zcredit.as_ref().is_none_or(has_credits)
+            && zbridge.as_mut().is_none_or(has_channel))
     }
 
     fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {

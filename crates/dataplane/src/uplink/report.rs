@@ -62,6 +62,7 @@ impl Inside {
             show("cache_evicted", cache.evicted);
             show("cache_changed", cache.changed);
             show("cache_stale", cache.stale);
+            show("parked_on", vtep.parked_on);
             show("controller_unreachable", overlay.controller.failed());
         }
         if let Some(z) = &self.zbridge {
@@ -75,6 +76,8 @@ impl Inside {
             show("zbridge_timeouts", channels.timeouts);
             show("zbridge_connections", channels.connections);
             show("zbridge_damaged", z.damaged);
+            show("zbridge_given_up", channels.given_up);
+            show("zbridge_silent", z.silent);
             show("zbridge_unsent", z.unsent());
             show("zbridge_copies", z.channels.copies());
         }

@@ -43,6 +43,8 @@ pub(super) struct ZBridge {
     rng: Rng,
     /// Frames that are not as they were sent.
     pub damaged: u64,
+    /// Times the controller was asked whether somebody who does not answer is still there.
+    pub silent: u64,
     /// Kept for its memory: a frame on its way into the tunnel.
     frame: Vec<u8>,
 }
@@ -56,6 +58,7 @@ impl ZBridge {
             timers: BinaryHeap::new(),
             rng,
             damaged: 0,
+            silent: 0,
             frame: Vec::new(),
         }
     }
@@ -65,8 +68,8 @@ impl ZBridge {
         self.channels.unsent() + self.overflow.values().map(|q| q.len() as u64).sum::<u64>()
     }
     /// Whether a channel takes another frame.
-    pub fn has_room(&self, name: Name) -> bool {
-        !self.classes.contains(name.3) || !self.overflow.contains_key(&name) && self.channels.has_room(name)
+    pub fn has_room(&mut self, now: Instant, name: Name) -> bool {
+        !self.classes.contains(name.3) || !self.overflow.contains_key(&name) && self.channels.has_room(now, name)
     }
     pub fn has_work(&self, takes: PrioritySet) -> bool {
         self.channels.has_output_of(|name| takes.contains(name.3))
@@ -84,7 +87,7 @@ impl ZBridge {
 
     /// What waited for its channel goes there as far as that has room again.
     fn refill(&mut self, now: Instant, name: Name) {
-        while self.channels.has_room(name)
+        while self.channels.has_room(now, name)
             && let Some(cargo) = self.overflow.get_mut(&name).and_then(VecDeque::pop_front)
         {
             self.offer(now, name, cargo);
@@ -147,8 +150,10 @@ impl Inside {
         // Those that found no place for their channel.
         let waiting: Vec<Name> = z.overflow.keys().copied().filter(|&name| !z.channels.contains(name)).collect();
         waiting.into_iter().for_each(|name| z.refill(now, name));
-        while let Some(name) = z.handle_timeout(now) {
-            self.end(&mut z, |other| *other == name, DropReason::Unresolved);
+        while let Some((domain, _, to, _)) = z.handle_timeout(now) {
+            // It may be held up, and all that was sent to it arrive yet.
+            let asked = self.overlay.as_mut().is_some_and(|overlay| overlay.vtep.doubt(now, domain, to));
+            z.silent += u64::from(asked);
         }
         loop {
             let takes = self.link.takes();
@@ -166,7 +171,6 @@ impl Inside {
             Some(Cargo::Out(frame)) => &frame[ADDRESSES_LEN..],
             _ => &[],
         };
-        let is_greeting = header.kind == Kind::Syn;
         let repr = zbridge::Repr { destination, source, header };
         let len = repr.len(carried.len());
         let mut out = self.memory();
@@ -177,9 +181,9 @@ impl Inside {
         repr.emit_by(&mut z.frame, crc::of);
         match overlay.vtep.outward_of(self.now, Origin::Own, &z.frame, domain, priority, &mut out) {
             Outward::Send => self.link.enqueue_of(self.now, Origin::Own, priority, out.len() as u32, out),
-            // Nobody is there to begin with.
-            Outward::Drop(reason, _) if is_greeting => self.end(z, |other| *other == name, reason),
-            Outward::Drop(..) | Outward::Parked | Outward::Ended | Outward::Reply(_) | Outward::Into(_) => {}
+            // Nobody is there, or nobody is here who may say this.
+            Outward::Drop(reason, _) => self.end(z, |other| *other == name, reason),
+            Outward::NotNow | Outward::Parked | Outward::Ended | Outward::Reply(_) | Outward::Into(_) => {}
         }
     }
 
@@ -281,7 +285,7 @@ impl Inside {
             &mut |cargo| in_order.push(cargo),
             &mut |cargo| of_no_use.push(cargo),
         );
-        // Who forgot everything has no credits to give for it either; and it may have been delivered.
+        // Who forgot everything has no credits to give for it either; and it may have been delivered. The channel counts it.
         channels.free_unacknowledged(name, &mut |_| {});
         z.refill(self.now, name);
         if taken.is_err() || !is_data {

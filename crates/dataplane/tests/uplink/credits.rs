@@ -377,6 +377,7 @@ fn frames_for_a_station_that_leaves_elsewhere_are_given_up_at_once() {
 #[test]
 fn a_frame_for_nobody_leaves_the_books_right() {
     let address = network();
+    let _controller = controller(&address);
     let (device, _neighbour) = Local::pair().unwrap();
     let mut server = with_credits(1, device, &address);
     assert!(server.send(0, &frame(1, 50, 0, 100)));

@@ -184,10 +184,9 @@ fn a_server_that_starts_again_is_opened_to_again() {
                 assert!(last < Some(number), "in order, each once");
                 (seen, last) = (seen + 1, Some(number));
             }
-            seen > 1_000
+            // Whose other end began anew knows it, sooner or later than what it had before is read.
+            seen > 1_000 && [a, b][1 - again].own("tcp_tunnel_ended") > 0
         });
-        // Whose other end began anew knows it.
-        assert!(servers[1 - again].own("tcp_tunnel_ended") > 0);
         servers.iter().for_each(|server| _ = server.engine.ledger());
     }
 }

@@ -336,14 +336,14 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         (pair.frames.drain(..).collect(), core::mem::take(&mut pair.parked))
     }
 
-    /// A destination of a machine that has been asked so many times and more, and was not heard of: it may have gone.
-    pub fn silent(&self, vm: Vm, times: u32) -> Option<A> {
+    /// Destinations of a machine that have been asked so many times and more, and were not heard of: they may have gone.
+    pub fn silent(&self, vm: Vm, times: u32) -> impl Iterator<Item = A> {
         let vnic = &self.vnics[vm];
-        let silent = |&at: &usize| {
+        let silent = move |&at: &usize| {
             let p = &vnic.pairs[at];
             (!p.frames.is_empty() && p.transmission.unheard() >= times).then_some(p.destination)
         };
-        vnic.active.iter().find_map(silent)
+        vnic.active.iter().filter_map(silent)
     }
 
     // What is said.

@@ -334,12 +334,12 @@ fn what_waits_for_one_who_is_silent_can_be_withdrawn() {
     w.offer(me, to);
     w.servers[0].poll_message(w.now, 0).expect("a request");
     let mut tries = 0;
-    while w.servers[0].silent(0, 5).is_none() {
+    while w.servers[0].silent(0, 5).next().is_none() {
         w.now = w.now.saturating_add(Duration::from_ms(1));
         tries += u32::from(w.servers[0].poll_message(w.now, 0).is_some());
     }
-    assert_eq!((tries, w.servers[0].silent(0, 5)), (5, Some(to)));
+    assert_eq!((tries, w.servers[0].silent(0, 5).next()), (5, Some(to)));
     let (unsent, parked) = w.servers[0].withdraw(0, to);
     assert_eq!((unsent.len(), parked.len(), w.servers[0].queued()), (1, 0, 0));
-    assert!(w.servers[0].is_sound() && w.servers[0].silent(0, 1).is_none());
+    assert!(w.servers[0].is_sound() && w.servers[0].silent(0, 1).next().is_none());
 }

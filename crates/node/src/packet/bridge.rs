@@ -19,6 +19,8 @@ const NACK: u8 = 2;
 const SYN: u8 = 3;
 const SYN_ACK: u8 = 4;
 const RESET: u8 = 5;
+const CLOSE: u8 = 6;
+const KEEP: u8 = 7;
 
 impl Packet {
     /// Puts the packet behind a header of [`Says::Data`].
@@ -72,6 +74,8 @@ impl Packet {
             Says::Syn => (SYN, Ranges::default()),
             Says::SynAck => (SYN_ACK, Ranges::default()),
             Says::Reset => (RESET, Ranges::default()),
+            Says::Close => (CLOSE, Ranges::default()),
+            Says::Keep => (KEEP, Ranges::default()),
         };
         let named: Vec<(u32, u32)> = ranges.as_slice().to_vec();
         let header = *header;
@@ -117,6 +121,8 @@ impl Packet {
             }
             SYN => Says::Syn,
             SYN_ACK => Says::SynAck,
+            CLOSE => Says::Close,
+            KEEP => Says::Keep,
             _ => Says::Reset,
         };
         Header { kind, connection: self.extra[0], sequence: self.seq, acknowledgement: self.ack }
@@ -179,7 +185,7 @@ mod tests {
         let made = |kind| -> Vec<Packet> {
             Packet::bridge_frames(src, dst, &Header { kind, ..HEADER }, 3, Framing::ETHERNET).collect()
         };
-        for kind in [Says::Ask, Says::Ack, Says::Syn, Says::SynAck, Says::Reset] {
+        for kind in [Says::Ask, Says::Ack, Says::Syn, Says::SynAck, Says::Reset, Says::Close, Says::Keep] {
             let [packet] = made(kind)[..] else { panic!("one frame") };
             assert_eq!((packet.bridge_header(), packet.len), (Header { kind, ..HEADER }, 64));
         }

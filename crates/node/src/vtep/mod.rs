@@ -1,8 +1,10 @@
 //! The overlay's end in a server (VTEP): the tunnel, the cache of who lives where, the stations of this server, and the frames
 //! that wait for the controller's answer (Crisan 2014, 3.2.3, figure 3.2).
 //!
-//! - A frame for a station whose server is not known is parked until the controller says. A tenant has so many parked frames;
-//!   beyond that, and when nobody knows the station, frames are dropped by name. One tenant's unknown stations stall nobody.
+//! - A frame for a station whose server is not known is parked until the controller says. A tenant has so many parked frames. What
+//!   is more stays with who sends it in a lossless class ([`Vtep::admits`]), and is dropped by name in another. The same where the
+//!   controller is silent: in a lossless class what nobody can be asked about waits until somebody can. Only what the controller says
+//!   it does not know is dropped. One tenant's unknown stations stall nobody else.
 //! - A frame that came through the tunnel from a station of which nobody knows yet where it lives is parked in the receive
 //!   buffer of its class. In a lossless class that is all that bounds it, so that nothing is lost: the class may be paused until
 //!   the answer comes or the question is given up. Nothing waits for a controller that is known to be silent.
@@ -13,26 +15,29 @@
 
 use crate::tunnels::PORT;
 use crate::uplink::Origin;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
-use sluicenet_proto::frame::Priority;
+use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::bucket::Bucket;
-use sluicenet_proto::overlay::cache::{Cache, CacheConfig, CacheCounters, Found};
+use sluicenet_proto::overlay::cache::{Answer, Cache, CacheConfig, CacheCounters, Found};
 use sluicenet_proto::overlay::mapping::{By, Mapping, Question, StationId};
 use sluicenet_proto::overlay::neighbours::{self, Asked};
 use sluicenet_proto::overlay::registrar::{Lost, Registrar};
 use sluicenet_proto::overlay::seal::{Key, Refused};
 use sluicenet_proto::overlay::tunnel::{Heard, Inner, NotBound, Outer, Tunnel, TunnelConfig, fragmentation_needed};
 use sluicenet_proto::rng::Rng;
-use sluicenet_proto::time::Instant;
+use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
 use sluicenet_wire::ethernet::MacAddress;
 
 /// "Fragmentation needed" to a tenant in a second, and at once: as Linux limits them to a peer.
 const TOLD_PER_SECOND: u64 = 10;
 const TOLD_AT_ONCE: u64 = 6;
+
+/// How soon what nobody could be asked about is looked up again.
+const INSIST: Duration = Duration::from_ms(10);
 
 /// How a server's end is set up.
 #[derive(Clone, Debug)]
@@ -65,6 +70,8 @@ pub struct VtepCounters {
     pub parked: u64,
     /// Frames dropped because their tenant had too many waiting.
     pub parked_full: u64,
+    /// Times a controller that said nothing left frames of a lossless class waiting on.
+    pub parked_on: u64,
     /// ARP requests answered.
     pub arp_answered: u64,
     /// ARP messages that ended here: announcements, replies, requests for stations of this server.
@@ -86,6 +93,8 @@ pub enum Outward {
     Into(Ipv4Addr),
     /// It waits for the controller; [`Vtep::poll_event`] says how that ends.
     Parked,
+    /// It was made here, and nobody can be asked about its destination now.
+    NotNow,
     /// It ends here, having done what it was for.
     Ended,
     /// It ends here, and this is the answer to its sender.
@@ -141,10 +150,17 @@ pub struct Vtep<C> {
     tunnel: Tunnel,
     /// Whether servers speak to each other in streams.
     streams: bool,
+    /// Classes in which a frame waits for as long as nobody can be asked about its station.
+    lossless: PrioritySet,
     cache: Cache,
     registrar: Registrar,
     key: Key,
     parked: BTreeMap<Question, VecDeque<Parked<C>>>,
+    /// Of these, the ones that are looked up again at a time.
+    insists: BTreeSet<Question>,
+    insists_at: Instant,
+    /// Somebody was not admitted, and may be then.
+    admits_at: Option<Instant>,
     /// Parked frames that count as their tenant's, and all of these.
     of_tenant: BTreeMap<u32, usize>,
     shared: usize,
@@ -163,10 +179,14 @@ impl<C> Vtep<C> {
         Vtep {
             tunnel: Tunnel::new(config.tunnel.clone()),
             streams: false,
+            lossless: PrioritySet::NONE,
             cache: Cache::new(config.cache, server, rng),
             registrar: Registrar::new(server, first_request),
             key,
             parked: BTreeMap::new(),
+            insists: BTreeSet::new(),
+            insists_at: Instant::MAX,
+            admits_at: None,
             of_tenant: BTreeMap::new(),
             shared: 0,
             total: 0,
@@ -180,6 +200,11 @@ impl<C> Vtep<C> {
     /// Servers speak to each other in streams from now on, a TCP connection between two, and not in datagrams.
     pub fn use_streams(&mut self) {
         self.streams = true;
+    }
+
+    /// A frame of these classes waits from now on for as long as nobody can be asked about its station.
+    pub fn hold(&mut self, lossless: PrioritySet) {
+        self.lossless = lossless;
     }
 
     /// The tunnel.
@@ -255,6 +280,31 @@ impl<C> Vtep<C> {
         self.registrar.poll_lost()
     }
 
+    /// Whether a frame of a class for a station that is not here should be handed over now: one of a lossless class that would have to
+    /// wait, and finds no room for that, waits with who sends it.
+    pub fn admits(&mut self, now: Instant, domain: u16, destination: MacAddress, priority: Priority) -> bool {
+        if !self.lossless.contains(priority) || destination.is_group() {
+            return true;
+        }
+        let Some(vni) = self.tunnel.network(domain) else { return true };
+        let again = match self.cache.would_find(now, Question { vni, by: By::Mac(destination) }) {
+            Found::Known(_) | Found::Unknown => return true,
+            Found::Asked if self.has_room(vni) => return true,
+            Found::Asked | Found::Silent | Found::Limited => now + INSIST,
+        };
+        self.admits_at = Some(self.admits_at.map_or(again, |at| at.min(again)));
+        false
+    }
+
+    /// A station that somebody should have heard of is silent: the controller is asked whether it is still there, once a second. What
+    /// it no longer knows [is dropped](Outward::Drop) from then on. Whether it is asked now.
+    pub fn doubt(&mut self, now: Instant, domain: u16, mac: MacAddress) -> bool {
+        let Some(vni) = self.tunnel.network(domain) else { return false };
+        let asked = self.cache.counters().misses;
+        self.cache.doubt(now, StationId { vni, mac });
+        self.cache.counters().misses > asked
+    }
+
     /// A frame of a station of this server for one that is not here. With [`Outward::Send`] it stands in `out`.
     pub fn outward(
         &mut self,
@@ -293,12 +343,29 @@ impl<C> Vtep<C> {
         }
         let question = Question { vni, by: By::Mac(destination) };
         match self.cache.lookup(now, question) {
-            Found::Known(mapping) => self.send(now, frame, &mapping, priority, out),
-            Found::Asked => match self.wait(question, || Parked::Out(frame.to_vec(), priority, origin)) {
-                true => Outward::Parked,
-                false => Outward::Drop(DropReason::Unresolved, None),
-            },
-            Found::Unknown | Found::Limited => Outward::Drop(DropReason::Unresolved, None),
+            // None overtakes those that wait.
+            Found::Known(mapping) if self.total == 0 || !self.parked.contains_key(&question) => {
+                self.send(now, frame, &mapping, priority, out)
+            }
+            Found::Unknown => Outward::Drop(DropReason::Unresolved, None),
+            found if origin == Origin::Switch && self.lossless.contains(priority) => {
+                // It was admitted: what is more than there is room for is no more than the switch had on its way here.
+                self.keep(question, true, Parked::Out(frame.to_vec(), priority, origin));
+                if found != Found::Asked {
+                    self.insist(now, question);
+                }
+                Outward::Parked
+            }
+            found @ (Found::Asked | Found::Known(_))
+                if self.wait(question, || Parked::Out(frame.to_vec(), priority, origin)) =>
+            {
+                if found != Found::Asked {
+                    self.insist(now, question);
+                }
+                Outward::Parked
+            }
+            _ if origin == Origin::Own => Outward::NotNow,
+            _ => Outward::Drop(DropReason::Unresolved, None),
         }
     }
 
@@ -346,7 +413,7 @@ impl<C> Vtep<C> {
                 true => Outward::Parked,
                 false => Outward::Drop(DropReason::Unresolved, None),
             },
-            Found::Unknown | Found::Limited => Outward::Drop(DropReason::Unresolved, None),
+            Found::Unknown | Found::Silent | Found::Limited => Outward::Drop(DropReason::Unresolved, None),
         }
     }
 
@@ -406,7 +473,7 @@ impl<C> Vtep<C> {
             Found::Known(_) if self.cache.doubt(now, station) => Inward::Ask(inner, station),
             Found::Known(_) => Inward::Drop(DropReason::ForgedSource),
             Found::Asked => Inward::Ask(inner, station),
-            Found::Unknown | Found::Limited => Inward::Drop(DropReason::Unresolved),
+            Found::Unknown | Found::Silent | Found::Limited => Inward::Drop(DropReason::Unresolved),
         }
     }
 
@@ -426,26 +493,56 @@ impl<C> Vtep<C> {
         }
         let parked = || Parked::In(cargo, from, lossless);
         if lossless {
-            self.counters.parked += 1;
-            self.total += 1;
-            self.parked.entry(question).or_default().push_back(parked());
+            self.keep(question, false, parked());
             return Ok(());
         }
         if self.wait(question, parked) { Ok(()) } else { Err(DropReason::Unresolved) }
     }
 
+    /// Whether a tenant may have another frame parked.
+    fn has_room(&self, vni: u32) -> bool {
+        let of_tenant = self.of_tenant.get(&vni).copied().unwrap_or(0);
+        of_tenant < self.config.parked_per_tenant && self.shared < self.config.parked
+    }
+
     fn wait(&mut self, question: Question, frame: impl FnOnce() -> Parked<C>) -> bool {
-        let of_tenant = self.of_tenant.entry(question.vni).or_default();
-        if *of_tenant >= self.config.parked_per_tenant || self.shared >= self.config.parked {
-            self.counters.parked_full += 1;
-            return false;
+        let has_room = self.has_room(question.vni);
+        match has_room {
+            true => self.keep(question, true, frame()),
+            false => self.counters.parked_full += 1,
         }
-        *of_tenant += 1;
-        self.shared += 1;
+        has_room
+    }
+
+    /// Parks a frame that counts as its tenant's, or is bounded otherwise.
+    fn keep(&mut self, question: Question, counts: bool, frame: Parked<C>) {
+        if counts {
+            *self.of_tenant.entry(question.vni).or_default() += 1;
+            self.shared += 1;
+        }
         self.total += 1;
         self.counters.parked += 1;
-        self.parked.entry(question).or_default().push_back(frame());
-        true
+        self.parked.entry(question).or_default().push_back(frame);
+    }
+
+    /// It is looked up again in a while, for those that wait for it.
+    fn insist(&mut self, now: Instant, question: Question) {
+        if self.insists.is_empty() {
+            self.insists_at = now + INSIST;
+        }
+        self.insists.insert(question);
+    }
+
+    /// What nobody could be asked about is looked up again.
+    fn look_again(&mut self, now: Instant) {
+        for question in core::mem::take(&mut self.insists) {
+            match self.cache.lookup(now, question) {
+                Found::Asked => {}
+                Found::Silent | Found::Limited => self.insist(now, question),
+                Found::Known(mapping) => self.end_wait(now, question, Answer::Known(mapping)),
+                Found::Unknown => self.end_wait(now, question, Answer::Unknown),
+            }
+        }
     }
 
     /// Frames of tenants here that are parked.
@@ -488,12 +585,18 @@ impl<C> Vtep<C> {
     /// When [`Vtep::handle_timeout`] and [`Vtep::poll_control`] have something to do.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let now = self.cache.wants_transmit().then_some(Instant::ZERO);
-        [now, self.cache.poll_timeout(), self.registrar.poll_timeout()].into_iter().flatten().min()
+        let insists = (!self.insists.is_empty()).then_some(self.insists_at);
+        let timers = [now, insists, self.admits_at, self.cache.poll_timeout(), self.registrar.poll_timeout()];
+        timers.into_iter().flatten().min()
     }
 
     /// Repeats and gives up what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.cache.handle_timeout(now);
+        self.admits_at = self.admits_at.filter(|&at| now < at);
+        if !self.insists.is_empty() && self.insists_at <= now {
+            self.look_again(now);
+        }
     }
 
     /// The next frame whose waiting ended.
@@ -502,17 +605,37 @@ impl<C> Vtep<C> {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            let (question, mapping) = self.cache.poll_resolved()?;
-            let frames = self.parked.remove(&question).unwrap_or_default();
-            let shared = frames.iter().filter(|f| !matches!(f, Parked::In(_, _, true))).count();
-            self.total -= frames.len();
-            self.shared -= shared;
-            if let Some(of_tenant) = self.of_tenant.get_mut(&question.vni) {
-                *of_tenant -= shared;
+            let (question, answer) = self.cache.poll_resolved()?;
+            self.end_wait(now, question, answer);
+        }
+    }
+
+    /// A question has ended, and so has waiting for it; unless nobody said anything, and it is of a lossless class.
+    fn end_wait(&mut self, now: Instant, question: Question, answer: Answer) {
+        let mut frames = self.parked.remove(&question).unwrap_or_default();
+        if answer == Answer::Silent {
+            let lossless = self.lossless;
+            let waits_on = |parked: &Parked<C>| match parked {
+                Parked::Out(_, priority, Origin::Switch) => lossless.contains(*priority),
+                _ => false,
+            };
+            let (kept, given_up): (VecDeque<_>, VecDeque<_>) = frames.into_iter().partition(waits_on);
+            frames = given_up;
+            if !kept.is_empty() {
+                self.counters.parked_on += 1;
+                self.parked.insert(question, kept);
+                self.insist(now, question);
             }
-            for parked in frames {
-                self.resolve(now, question.vni, mapping.as_ref(), parked);
-            }
+        }
+        let shared = frames.iter().filter(|f| !matches!(f, Parked::In(_, _, true))).count();
+        self.total -= frames.len();
+        self.shared -= shared;
+        if let Some(of_tenant) = self.of_tenant.get_mut(&question.vni) {
+            *of_tenant -= shared;
+        }
+        let mapping = answer.mapping();
+        for parked in frames {
+            self.resolve(now, question.vni, mapping.as_ref(), parked);
         }
     }
 
@@ -535,7 +658,9 @@ impl<C> Vtep<C> {
                         self.events.extend(told.map(|told| Event::Reply(told, domain, priority)));
                         Event::DropOut(reason, frame.len() as u32)
                     }
-                    Outward::Parked | Outward::Ended | Outward::Reply(_) => unreachable!("it is sent or dropped"),
+                    Outward::Parked | Outward::NotNow | Outward::Ended | Outward::Reply(_) => {
+                        unreachable!("it is sent or dropped")
+                    }
                 }
             }
             (Parked::Out(_, _, Origin::Own), None) => return,

@@ -385,3 +385,111 @@ fn hostile_23_a_forged_controller_is_not_heard() {
     assert_eq!(w.ends[0].counters().0.control_forged + w.ends[0].counters().0.control_refused, refused + 1, "a replay");
     assert_eq!(w.events(0), []);
 }
+
+/// What an end says of frames of a lossless class, and what becomes of them.
+#[test]
+fn in_a_lossless_class_what_nobody_can_be_asked_about_waits() {
+    let mut w = World::new();
+    w.ends[0].hold(PrioritySet(1 << 3));
+    w.alive = false;
+    let mut parked = 0;
+    while w.ends[0].admits(w.now, 5, mac(2), 3) {
+        assert_eq!(w.outward(0, &frame(1, 2, parked, false), 5).0, Outward::Parked);
+        parked += 1;
+    }
+    assert_eq!(parked, 256, "the rest stays with who sends it");
+    assert!(
+        w.ends[0].admits(w.now, 5, mac(2), 4) && w.ends[0].admits(w.now, 6, mac(2), 3),
+        "others do not wait for it"
+    );
+    // What the switch had on its way when the last was admitted.
+    assert_eq!(w.outward(0, &frame(1, 2, parked, false), 5).0, Outward::Parked);
+    // A frame of another class is given up when the question is.
+    let lossy = |w: &mut World| w.ends[0].outward(w.now, &frame(1, 9, 1, false), 5, 4, &mut Vec::new());
+    assert_eq!(lossy(&mut w), Outward::Drop(DropReason::Unresolved, None), "its tenant has no room");
+    for _ in 0..300 {
+        w.pass(10);
+        assert_eq!(w.events(0), []);
+    }
+    assert_eq!((w.ends[0].waiting(), w.ends[0].parked_out()), (257, 257));
+    assert!(w.ends[0].counters().0.parked_on > 1 && w.ends[0].counters().1.silent > 1);
+    let due = w.ends[0].poll_timeout().unwrap();
+    assert!(due.since(w.now) <= Duration::from_ms(10), "whoever sleeps until then looks in time");
+    w.alive = true;
+    for _ in 0..1_000 {
+        w.pass(1);
+        if !w.ends[0].events.is_empty() || w.ends[0].waiting() == 0 {
+            break;
+        }
+    }
+    // They go in their order, and none overtakes them.
+    let lens: Vec<usize> = w
+        .events(0)
+        .iter()
+        .map(|event| match event {
+            Event::Send(bytes, 3, Origin::Switch) => bytes.len(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(lens.windows(2).all(|pair| pair[1] == pair[0] + 1) && lens.len() == 257);
+    assert!(w.ends[0].admits(w.now, 5, mac(2), 3));
+    assert_eq!((w.outward(0, &frame(1, 2, 0, false), 5).0, w.ends[0].waiting()), (Outward::Send, 0));
+}
+
+#[test]
+fn what_the_controller_does_not_know_is_dropped_in_a_lossless_class_too() {
+    let mut w = World::new();
+    w.ends[0].hold(PrioritySet(1 << 3));
+    assert!(w.ends[0].admits(w.now, 5, mac(9), 3));
+    assert_eq!(w.outward(0, &frame(1, 9, 1, false), 5).0, Outward::Parked);
+    w.exchange();
+    assert_eq!(w.events(0), [Event::DropOut(DropReason::Unresolved, 35)]);
+    assert!(w.ends[0].admits(w.now, 5, mac(9), 3), "to be dropped");
+    assert_eq!(w.outward(0, &frame(1, 9, 1, false), 5).0, Outward::Drop(DropReason::Unresolved, None));
+}
+
+/// Who asks too much waits until it may ask again, and is told to look then.
+#[test]
+fn who_asks_too_much_waits() {
+    let mut w = World::new();
+    w.ends[0].hold(PrioritySet(1 << 3));
+    let mut refused = 0;
+    for n in 0..200 {
+        while !w.ends[0].admits(w.now, 5, mac(1_000 + n), 3) {
+            refused += 1;
+            let due = w.ends[0].poll_timeout().unwrap();
+            assert!(due > w.now && due.since(w.now) <= Duration::from_ms(10));
+            w.now = due;
+            w.exchange();
+        }
+        assert_eq!(w.outward(0, &frame(1, 1_000 + n, 1, false), 5).0, Outward::Parked);
+        w.exchange();
+    }
+    assert!(refused > 0);
+    assert_eq!((w.events(0).len(), w.ends[0].counters().1.limited), (200, 0));
+}
+
+/// A station that was moved away without a word: what is asked once more tells.
+#[test]
+fn a_doubt_ends_what_the_controller_does_not_know() {
+    let mut w = World::new();
+    w.tunnelled(1, 2);
+    w.pass(1_500);
+    assert!(w.ends[0].doubt(w.now, 5, mac(2)) && !w.ends[0].doubt(w.now, 5, mac(2)), "once a second");
+    w.exchange();
+    assert_eq!(w.outward(0, &frame(1, 2, 1, false), 5).0, Outward::Send, "it is still there");
+    w.ends[1].remove_station(w.now, 5, mac(2));
+    // The news is lost.
+    for _ in 0..300 {
+        w.now += Duration::from_ms(1);
+        while let Some(datagram) = w.ends[1].poll_control(w.now) {
+            w.controller.handle(w.now, server(2), &datagram);
+        }
+        while w.controller.poll_transmit(w.now).is_some() {}
+    }
+    assert_eq!(w.outward(0, &frame(1, 2, 1, false), 5).0, Outward::Send);
+    w.now += Duration::from_secs(1);
+    assert!(w.ends[0].doubt(w.now, 5, mac(2)));
+    w.exchange();
+    assert_eq!(w.outward(0, &frame(1, 2, 1, false), 5).0, Outward::Drop(DropReason::Unresolved, None));
+}

@@ -18,12 +18,16 @@ impl Bucket {
         Bucket { apart, burst: Duration(apart.0 * burst), taken: Instant::ZERO }
     }
 
+    /// Whether there is one.
+    pub fn has(&self, now: Instant) -> bool {
+        (self.taken.max(now) + self.apart).since(now) <= self.burst
+    }
+
     /// Takes one; whether there was one.
     pub fn take(&mut self, now: Instant) -> bool {
-        let taken = self.taken.max(now) + self.apart;
-        let there = taken.since(now) <= self.burst;
+        let there = self.has(now);
         if there {
-            self.taken = taken;
+            self.taken = self.taken.max(now) + self.apart;
         }
         there
     }

@@ -56,12 +56,35 @@ impl Default for CacheConfig {
 pub enum Found {
     /// The station lives there.
     Known(Mapping),
-    /// The controller was asked, and does not know it or said nothing.
+    /// The controller was asked, and does not know it.
     Unknown,
+    /// The controller was asked a moment ago, and said nothing.
+    Silent,
     /// The controller is being asked: [`Cache::poll_resolved`] will tell.
     Asked,
     /// The tenant asks too much.
     Limited,
+}
+
+/// How a question ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The station lives there.
+    Known(Mapping),
+    /// The controller does not know it.
+    Unknown,
+    /// The controller said nothing.
+    Silent,
+}
+
+impl Answer {
+    /// The mapping, where there is one.
+    pub fn mapping(self) -> Option<Mapping> {
+        match self {
+            Answer::Known(mapping) => Some(mapping),
+            Answer::Unknown | Answer::Silent => None,
+        }
+    }
 }
 
 /// What a cache counted.
@@ -105,6 +128,14 @@ struct Open {
     at: Option<Instant>,
 }
 
+/// A question without a mapping for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Failure {
+    /// Until when it is not asked again.
+    until: Instant,
+    silent: bool,
+}
+
 #[derive(Clone, Debug)]
 struct Tenant {
     bucket: Bucket,
@@ -113,7 +144,7 @@ struct Tenant {
     queue: VecDeque<Question>,
     /// Its mappings in the order of their arrival.
     entries: BTreeMap<u64, MacAddress>,
-    failures: BTreeMap<By, Instant>,
+    failures: BTreeMap<By, Failure>,
     /// Failures in the order of their arrival.
     failed: VecDeque<(By, Instant)>,
 }
@@ -142,7 +173,7 @@ pub struct Cache {
     requests: BTreeMap<u64, Question>,
     due: BTreeSet<(Instant, Question)>,
     confirmations: VecDeque<Repr>,
-    resolved: VecDeque<(Question, Option<Mapping>)>,
+    resolved: VecDeque<(Question, Answer)>,
     counters: CacheCounters,
 }
 
@@ -211,10 +242,31 @@ impl Cache {
             return Found::Asked;
         }
         let tenant = self.tenant(question.vni);
-        if tenant.failures.get(&question.by).is_some_and(|&until| now < until) {
-            return Found::Unknown;
+        let failure = tenant.failures.get(&question.by).copied().filter(|failure| now < failure.until);
+        match failure {
+            Some(Failure { silent: false, .. }) => Found::Unknown,
+            // It may have spoken since.
+            Some(_) if self.is_silent(now) => Found::Silent,
+            _ if self.ask(now, question) => Found::Asked,
+            _ => Found::Limited,
         }
-        if self.ask(now, question) { Found::Asked } else { Found::Limited }
+    }
+
+    /// How [`Cache::lookup`] would end; nothing is asked or counted.
+    pub fn would_find(&self, now: Instant, question: Question) -> Found {
+        if let Some(mapping) = self.peek(question) {
+            return Found::Known(mapping);
+        }
+        if self.open.contains_key(&question) {
+            return Found::Asked;
+        }
+        let Some(tenant) = self.tenants.get(&question.vni) else { return Found::Asked };
+        match tenant.failures.get(&question.by).filter(|failure| now < failure.until) {
+            Some(Failure { silent: false, .. }) => Found::Unknown,
+            Some(_) if self.is_silent(now) => Found::Silent,
+            _ if tenant.open < self.config.open && tenant.bucket.has(now) => Found::Asked,
+            _ => Found::Limited,
+        }
     }
 
     /// Asks about a mapping that does not agree with what was seen, unless that was done a moment ago; whether it is being
@@ -279,19 +331,24 @@ impl Cache {
         self.tenant(question.vni).open -= 1;
     }
 
-    fn fail(&mut self, now: Instant, question: Question) {
+    fn fail(&mut self, now: Instant, question: Question, silent: bool) {
         let most = self.config.failures;
         let until = now + UNKNOWN_FOR;
         let tenant = self.tenant(question.vni);
-        tenant.failures.insert(question.by, until);
+        tenant.failures.insert(question.by, Failure { until, silent });
         tenant.failed.push_back((question.by, until));
         while tenant.failed.len() > most || tenant.failed.front().is_some_and(|(_, until)| *until <= now) {
             let Some((by, until)) = tenant.failed.pop_front() else { break };
-            if tenant.failures.get(&by) == Some(&until) {
+            if tenant.failures.get(&by).is_some_and(|failure| failure.until == until) {
                 tenant.failures.remove(&by);
             }
         }
-        self.resolved.push_back((question, self.peek(question)));
+        let answer = match self.peek(question) {
+            Some(mapping) => Answer::Known(mapping),
+            None if silent => Answer::Silent,
+            None => Answer::Unknown,
+        };
+        self.resolved.push_back((question, answer));
     }
 
     /// The next message to the controller that is due.
@@ -354,7 +411,7 @@ impl Cache {
                 self.counters.silent += 1;
                 self.silent_until = now + UNKNOWN_FOR;
                 self.close(question);
-                self.fail(now, question);
+                self.fail(now, question, true);
             }
         }
     }
@@ -393,7 +450,7 @@ impl Cache {
                 self.close(question);
                 self.heard_of(now, message.epoch);
                 let mapping = self.keep(now, Mapping::of(message));
-                self.resolved.push_back((question, Some(mapping)));
+                self.resolved.push_back((question, Answer::Known(mapping)));
             }
             Status::Unknown => {
                 self.close(question);
@@ -408,7 +465,7 @@ impl Cache {
                         self.forget(known.station);
                     }
                 }
-                self.fail(now, question);
+                self.fail(now, question, false);
             }
             // Said by no controller that follows the document: asked again, and given up in the end.
             _ => self.counters.stale += 1,
@@ -493,8 +550,8 @@ impl Cache {
         }
     }
 
-    /// The next question that is answered: where the station lives, or that nobody says.
-    pub fn poll_resolved(&mut self) -> Option<(Question, Option<Mapping>)> {
+    /// The next question that ended.
+    pub fn poll_resolved(&mut self) -> Option<(Question, Answer)> {
         self.resolved.pop_front()
     }
 }

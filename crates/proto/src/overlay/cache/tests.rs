@@ -53,9 +53,9 @@ fn miss_time(flood: u32) -> u64 {
             let Some((_, message)) = answers.pop_front() else { break };
             cache.handle(us(now), &message);
         }
-        while let Some((question, mapping)) = cache.poll_resolved() {
+        while let Some((question, ended)) = cache.poll_resolved() {
             if question.vni == 1 {
-                assert!(mapping.is_some());
+                assert!(ended.mapping().is_some());
                 total += now - waiting.take().unwrap();
             }
         }
@@ -173,8 +173,8 @@ fn a_slow_controller_is_asked_again_and_answers_count_once() {
             let Some((_, message)) = answers.pop_front() else { break };
             cache.handle(now, &message);
         }
-        while let Some((question, mapping)) = cache.poll_resolved() {
-            resolved.push((ms, question, mapping.map(|m| m.location)));
+        while let Some((question, ended)) = cache.poll_resolved() {
+            resolved.push((ms, question, ended.mapping().map(|m| m.location)));
         }
     }
     assert_eq!(resolved, [(25, question(1, 5), Some(THERE))]);

@@ -128,8 +128,8 @@ impl World {
             let messages =
                 core::iter::from_fn(|| host.cache.poll_transmit(now).or_else(|| host.registrar.poll_transmit(now)));
             out.extend(messages.map(|m| (host.address, CONTROLLER, key(host.address).seal(&m))));
-            while let Some((question, mapping)) = host.cache.poll_resolved() {
-                host.resolved.push((question, mapping.map(|m| m.location)));
+            while let Some((question, answer)) = host.cache.poll_resolved() {
+                host.resolved.push((question, answer.mapping().map(|m| m.location)));
             }
             host.lost.extend(core::iter::from_fn(|| host.registrar.poll_lost()));
         }
@@ -240,7 +240,7 @@ fn a_question_is_repeated_every_10_ms() {
     assert!(times.windows(2).all(|t| t[1].since(t[0]) == ms(10)), "{times:?}");
     assert_eq!(w.host(1).resolved, [(by_mac(1), None)]);
     // A dead controller is not asked again at once.
-    assert_eq!(w.lookup(1, by_mac(1)), Found::Unknown);
+    assert_eq!(w.lookup(1, by_mac(1)), Found::Silent);
     w.run(ms(1_000));
     assert_eq!(w.lookup(1, by_mac(1)), Found::Asked);
 }

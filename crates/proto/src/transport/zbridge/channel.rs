@@ -48,6 +48,8 @@ pub struct ChannelCounters {
     pub timeouts: u64,
     /// Connections that were confirmed by both ends.
     pub connections: u64,
+    /// Sent to who forgot everything before acknowledging it, or unacknowledged when the channel ended: perhaps delivered.
+    pub given_up: u64,
 }
 
 impl core::ops::Add for ChannelCounters {
@@ -62,6 +64,7 @@ impl core::ops::Add for ChannelCounters {
             stale: self.stale + other.stale,
             timeouts: self.timeouts + other.timeouts,
             connections: self.connections + other.connections,
+            given_up: self.given_up + other.given_up,
         }
     }
 }
@@ -120,6 +123,13 @@ pub struct Channel<F> {
     receiver: Receiver<F>,
     /// Frames at the front of the retransmission buffer that had been sent when the other end forgot everything.
     unacknowledged: usize,
+    /// The attempt to end it that waits for an answer, and how many there were.
+    closing: Option<u32>,
+    attempts: u32,
+    /// Attempts of the other end that were refused: up to this one.
+    refused: u32,
+    /// A refusal that is to be said.
+    refuses: Option<u32>,
     /// An answer to what was heard. What the end says by itself is not among them: it would take the place of an answer that waits.
     due: Option<(Kind, u32, u32)>,
     /// When it speaks again by itself.
@@ -151,6 +161,10 @@ impl<F: Clone> Channel<F> {
             peer: 0,
             candidate: None,
             unacknowledged: 0,
+            closing: None,
+            attempts: 0,
+            refused: 0,
+            refuses: None,
             due: None,
             deadline: Instant::MAX,
             tries: 0,
@@ -159,9 +173,8 @@ impl<F: Clone> Channel<F> {
         }
     }
 
-    /// Its first connection has this number.
-    #[cfg(test)]
-    pub(super) fn begin_at(&mut self, own: u32) {
+    /// Its first connection has this number: for whoever wants to see it wrap.
+    pub fn begin_at(&mut self, own: u32) {
         self.own = own;
         self.sender = Sender::new(self.config.buffer as usize, SeqNumber(own));
     }
@@ -184,15 +197,37 @@ impl<F: Clone> Channel<F> {
     }
     /// Whether a frame is taken.
     pub fn has_room(&self) -> bool {
-        self.sender.has_room() && self.unacknowledged == 0
+        self.sender.has_room() && self.unacknowledged == 0 && self.closing.is_none()
+    }
+    /// Whether it keeps no frame, in either direction.
+    pub fn is_empty(&self) -> bool {
+        self.sender.len() == 0 && self.unacknowledged == 0 && self.receiver.early() == 0
+    }
+    /// Whether nothing is left of it: no connection, no frame, nothing to say.
+    pub fn is_over(&self) -> bool {
+        self.state == State::Idle && self.due.is_none() && self.is_empty()
+    }
+    /// Whether it [would end](Channel::close).
+    pub fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    /// Would end, where nothing is under way: the other end, which may have sent something, is asked. It takes no frames until that has
+    /// refused, or agreed and the channel [is over](Channel::is_over).
+    pub fn close(&mut self, now: Instant) {
+        if self.state == State::Connected && self.is_empty() && self.closing.is_none() {
+            self.attempts = self.attempts.wrapping_add(1);
+            (self.closing, self.speaks) = (Some(self.attempts), true);
+            self.arm(now);
+        }
     }
 
     /// Takes a frame that is to be sent.
     ///
     /// # Errors
-    /// When the retransmission buffer is full, or what was in it has to be [taken](Channel::take_unacknowledged) first.
+    /// When the retransmission buffer is full, what was in it has to be [taken](Channel::take_unacknowledged) first, or it would end.
     pub fn send(&mut self, now: Instant, frame: F) -> Result<(), Full<F>> {
-        if self.unacknowledged > 0 {
+        if self.unacknowledged > 0 || self.closing.is_some() {
             return Err(Full(frame));
         }
         self.sender.push(frame)?;
@@ -206,6 +241,7 @@ impl<F: Clone> Channel<F> {
     /// or freed. Nothing new is sent before.
     pub fn take_unacknowledged(&mut self) -> Option<impl Iterator<Item = F> + use<F>> {
         let sent = core::mem::take(&mut self.unacknowledged);
+        self.counters.given_up += sent as u64;
         (sent > 0).then(|| self.sender.take_first(sent).into_iter())
     }
 
@@ -218,7 +254,9 @@ impl<F: Clone> Channel<F> {
     /// its turn.
     pub fn end(&mut self, free: &mut impl FnMut(F)) {
         self.receiver.give_up(free);
+        self.counters.given_up += self.sender.in_flight().max(self.unacknowledged) as u64;
         self.sender.take().for_each(free);
+        self.closing = None;
         (self.state, self.unacknowledged, self.candidate, self.due) = (State::Idle, 0, None, None);
         (self.deadline, self.speaks) = (Instant::MAX, false);
     }
@@ -251,17 +289,17 @@ impl<F: Clone> Channel<F> {
             Kind::SynAck => return self.on_answer(header),
             Kind::Reset => {
                 let is_known = matches!(self.state, State::Answered | State::Connected);
+                if self.candidate.is_some_and(|c| c.peer == header.sequence) {
+                    self.candidate = None;
+                    return Ok(());
+                }
                 if !is_known || header.sequence != self.peer {
                     return self.stale(frame);
                 }
-                self.forget(free);
-                (self.state, self.deadline) = (State::Idle, Instant::MAX);
-                if self.sender.len() > 0 {
-                    self.greet(now);
-                }
+                self.end_connection(now, free);
                 return Ok(());
             }
-            Kind::Data { .. } | Kind::Ask | Kind::Ack | Kind::Nack(_) => {}
+            Kind::Data { .. } | Kind::Ask | Kind::Ack | Kind::Nack(_) | Kind::Close | Kind::Keep => {}
         }
         if let Some(candidate) = self.candidate.filter(|c| c.own == header.connection) {
             // It was really the other end that began anew.
@@ -282,7 +320,9 @@ impl<F: Clone> Channel<F> {
             return self.stale(frame);
         };
         let was_patient = core::mem::take(&mut self.tries) > 0;
-        if self.sender.in_flight() == 0 {
+        if self.closing.is_some() {
+            // Asked again in its time.
+        } else if self.sender.in_flight() == 0 {
             self.deadline = Instant::MAX;
         } else if acknowledged > 0 || was_patient {
             self.arm(now);
@@ -303,8 +343,33 @@ impl<F: Clone> Channel<F> {
                 let Some(frame) = frame else { return self.stale(None) };
                 self.on_data(SeqNumber(header.sequence), ack_request, frame, deliver)
             }
+            Kind::Close => {
+                self.on_close(now, SeqNumber(header.sequence), free);
+                Ok(())
+            }
+            Kind::Keep => {
+                if self.closing == Some(header.sequence) {
+                    (self.closing, self.speaks, self.deadline) = (None, false, Instant::MAX);
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
+    }
+
+    /// The other end has nothing to send, and would forget this one. An attempt that was refused once is refused always: what was sent
+    /// after that refusal may be under way when a copy of the attempt comes.
+    fn on_close(&mut self, now: Instant, attempt: SeqNumber, free: &mut impl FnMut(F)) {
+        if self.is_empty() && attempt > SeqNumber(self.refused) {
+            let number = self.own;
+            self.end_connection(now, free);
+            self.due = Some((Kind::Reset, 0, number));
+            return;
+        }
+        if attempt > SeqNumber(self.refused) {
+            self.refused = attempt.0;
+        }
+        self.refuses = Some(attempt.0);
     }
 
     fn on_data(
@@ -353,11 +418,11 @@ impl<F: Clone> Channel<F> {
             }
             State::Answered | State::Connected if peer == self.peer => self.answer(self.own, peer),
             State::Answered | State::Connected => {
-                let own = match self.candidate.filter(|c| c.peer == peer) {
-                    Some(candidate) => candidate.own,
-                    None => number(&mut self.random),
-                };
-                self.candidate = Some(Candidate { peer, own });
+                // The one that was answered first: it may have begun to send. If it is an old one, its other end says so, and the next
+                // greeting is answered.
+                let random = &mut self.random;
+                let Candidate { peer, own } =
+                    *self.candidate.get_or_insert_with(|| Candidate { peer, own: number(random) });
                 self.answer(own, peer);
             }
         }
@@ -400,8 +465,25 @@ impl<F: Clone> Channel<F> {
 
     fn connect_to(&mut self, own: u32, peer: u32) {
         (self.own, self.peer, self.candidate) = (own, peer, None);
+        (self.closing, self.attempts, self.refused, self.refuses) = (None, 0, 0, None);
         self.receiver = Receiver::new(self.config.buffer as usize, SeqNumber(peer));
         (self.state, self.speaks) = (State::Answered, false);
+    }
+
+    /// The other end has forgotten this connection. If it has begun another, that is the one: what it was answered has a number in it
+    /// that nobody else must be given.
+    fn end_connection(&mut self, now: Instant, free: &mut impl FnMut(F)) {
+        let candidate = self.candidate;
+        self.forget(free);
+        if let Some(candidate) = candidate {
+            self.connect_to(candidate.own, candidate.peer);
+            self.arm(now);
+            return;
+        }
+        (self.state, self.deadline) = (State::Idle, Instant::MAX);
+        if self.sender.len() > 0 {
+            self.greet(now);
+        }
     }
 
     /// The other end has forgotten everything: another connection, with another number, and the caller decides about what was sent.
@@ -420,7 +502,7 @@ impl<F: Clone> Channel<F> {
             let pushed = self.sender.push(frame);
             assert!(pushed.is_ok(), "there was room for it");
         });
-        (self.tries, self.speaks) = (0, false);
+        (self.tries, self.speaks, self.closing, self.refuses) = (0, false, None, None);
     }
 
     /// What to send to the other end next.
@@ -441,8 +523,15 @@ impl<F: Clone> Channel<F> {
             let kind = if missing == Ranges::default() { Kind::Ack } else { Kind::Nack(missing) };
             return Some(self.outgoing(kind, self.sender.next(), None));
         }
+        if let Some(attempt) = self.refuses.take() {
+            return Some(self.outgoing(Kind::Keep, SeqNumber(attempt), None));
+        }
         if core::mem::take(&mut self.speaks) {
-            return Some(self.outgoing(Kind::Ask, self.sender.next(), None));
+            let (kind, sequence) = match self.closing {
+                Some(attempt) => (Kind::Close, SeqNumber(attempt)),
+                None => (Kind::Ask, self.sender.next()),
+            };
+            return Some(self.outgoing(kind, sequence, None));
         }
         if self.unacknowledged > 0 {
             return None;
@@ -473,7 +562,8 @@ impl<F: Clone> Channel<F> {
         if now < self.deadline {
             return;
         }
-        if self.state == State::Idle || self.state == State::Connected && self.sender.in_flight() == 0 {
+        let is_quiet = self.sender.in_flight() == 0 && self.closing.is_none();
+        if self.state == State::Idle || self.state == State::Connected && is_quiet {
             self.deadline = Instant::MAX;
             return;
         }

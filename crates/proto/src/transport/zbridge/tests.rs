@@ -343,6 +343,13 @@ fn an_old_or_forged_greeting_changes_nothing() {
         let answer = pair.b.poll_transmit(us(0)).unwrap();
         assert_eq!((answer.header.kind, answer.header.connection), (Kind::SynAck, sequence));
         assert_eq!(pair.bring_a(answer), Err((None, Refusal::Stale)), "who did not greet does not confirm");
+        // Until the other end has said so, no other greeting is answered: the first may have been a good one.
+        let other = Header { kind: Kind::Syn, connection: 0, sequence: 5, acknowledgement: 0 };
+        pair.bring_b(Outgoing { header: other, frame: None }).unwrap();
+        assert_eq!(pair.b.poll_transmit(us(0)).unwrap().header.connection, sequence);
+        let reset = pair.a.poll_transmit(us(0)).unwrap();
+        assert_eq!((reset.header.kind, reset.header.sequence), (Kind::Reset, sequence));
+        pair.bring_b(reset).unwrap();
     }
     pair.send(4..8);
     pair.drive(|_| false);
@@ -496,4 +503,107 @@ fn campaign(seed: u64) {
 #[test]
 fn nothing_is_lost_twice_or_out_of_order_whatever_the_wires_do() {
     (0..2_000).for_each(campaign);
+}
+
+#[test]
+fn an_idle_channel_ends_at_both_ends() {
+    let mut pair = Pair::new();
+    pair.send(0..4);
+    pair.drive(|_| false);
+    pair.a.close(pair.now);
+    assert!(!pair.a.is_closing(), "what it sent is not acknowledged");
+    pair.now = pair.a.poll_timeout().unwrap();
+    pair.a.handle_timeout(pair.now);
+    pair.drive(|_| false);
+    // The attempt is lost, and repeated.
+    pair.a.close(pair.now);
+    assert!(pair.a.is_closing() && !pair.a.has_room() && pair.a.send(pair.now, 9).is_err());
+    pair.drive(|sent| sent.header.kind == Kind::Close);
+    assert!(pair.a.is_closing() && !pair.b.is_over());
+    pair.now = pair.a.poll_timeout().unwrap();
+    pair.a.handle_timeout(pair.now);
+    pair.drive(|_| false);
+    assert!(pair.a.is_over() && pair.b.is_over());
+    assert_eq!((pair.a.poll_timeout(), pair.b.poll_timeout()), (None, None));
+    // And begins anew.
+    pair.send(4..6);
+    pair.drive(|_| false);
+    assert_eq!((&pair.delivered[..], pair.a.counters().given_up), (&[0, 1, 2, 3, 4, 5][..], 0));
+}
+
+/// A copy of an attempt that was refused comes when the other end has nothing any more, and new frames are on their way to it.
+#[test]
+fn what_was_refused_once_is_refused_for_good() {
+    let mut pair = Pair::new();
+    pair.send(0..1);
+    pair.drive(|_| false);
+    pair.now = pair.a.poll_timeout().unwrap();
+    pair.a.handle_timeout(pair.now);
+    pair.drive(|_| false);
+    pair.b.send(pair.now, 70).unwrap();
+    let late = pair.b.poll_transmit(pair.now).unwrap();
+    pair.a.close(pair.now);
+    let attempt = pair.a.poll_transmit(pair.now).unwrap();
+    assert_eq!(attempt.header.kind, Kind::Close);
+    pair.bring_b(attempt.clone()).unwrap();
+    let refusal = pair.b.poll_transmit(pair.now).unwrap();
+    assert_eq!((refusal.header.kind, refusal.header.sequence), (Kind::Keep, attempt.header.sequence));
+    pair.bring_a(refusal).unwrap();
+    assert!(!pair.a.is_closing());
+    let mut has = Vec::new();
+    let Pair { a, b, now, .. } = &mut pair;
+    a.receive(*now, &late.header, late.frame, &mut |f| has.push(f), &mut |_| {}).unwrap();
+    assert_eq!(has, [70]);
+    // The other end learns that it arrived, and is idle; a copy of the attempt ends nothing.
+    *now = b.poll_timeout().unwrap();
+    b.handle_timeout(*now);
+    pair.drive(|_| false);
+    assert!(pair.b.is_empty());
+    pair.send(1..2);
+    let data = pair.a.poll_transmit(pair.now).unwrap();
+    pair.bring_b(attempt).unwrap();
+    pair.bring_b(data).unwrap();
+    assert_eq!((pair.delivered.len(), pair.b.is_over()), (2, false));
+    // A new attempt is another matter.
+    pair.now = pair.a.poll_timeout().unwrap();
+    pair.a.handle_timeout(pair.now);
+    pair.drive(|_| false);
+    pair.a.close(pair.now);
+    pair.drive(|_| false);
+    assert!(pair.a.is_over() && pair.b.is_over());
+}
+
+/// Both would end at once, and frames come at once after that.
+#[test]
+fn both_may_end_it_at_once() {
+    for delayed in [false, true] {
+        let mut pair = Pair::new();
+        pair.send(0..1);
+        pair.drive(|_| false);
+        pair.now = pair.a.poll_timeout().unwrap();
+        pair.a.handle_timeout(pair.now);
+        pair.drive(|_| false);
+        pair.a.close(pair.now);
+        pair.b.close(pair.now);
+        let (a, b) = (pair.a.poll_transmit(pair.now).unwrap(), pair.b.poll_transmit(pair.now).unwrap());
+        pair.bring_b(a).unwrap();
+        if delayed {
+            // This end has agreed, and begins anew before the other's attempt is there.
+            pair.b.send(pair.now, 70).unwrap();
+        }
+        pair.bring_a(b).unwrap();
+        let mut has = Vec::new();
+        for _ in 0..20 {
+            let Pair { a, b, now, .. } = &mut pair;
+            if let Some(sent) = b.poll_transmit(*now) {
+                let _ = a.receive(*now, &sent.header, sent.frame, &mut |f| has.push(f), &mut |_| {});
+            }
+            if let Some(sent) = a.poll_transmit(*now) {
+                let _ = b.receive(*now, &sent.header, sent.frame, &mut |_| {}, &mut |_| {});
+            }
+        }
+        assert_eq!(has, if delayed { &[70][..] } else { &[] });
+        assert_eq!(pair.b.is_over(), !delayed, "{:?}", pair.b);
+        assert_eq!(pair.a.counters().given_up + pair.b.counters().given_up, 0);
+    }
 }

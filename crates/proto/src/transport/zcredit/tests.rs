@@ -325,6 +325,27 @@ fn absurd_words_change_nothing() {
     assert_eq!(t.counters().absurd + t.counters().stale, 5);
 }
 
+/// As the fault campaign found it (seed 2005 of the uplinks): one that was started again takes the number it had, and the receiver goes
+/// on with totals that the new one cannot have.
+#[test]
+fn who_comes_back_with_its_old_number_takes_another() {
+    let (mut t, mut r) = (sender(1), Reception::new(SMALL));
+    (0..3).for_each(|_| t.on_arrival());
+    talk(ms(0), &mut t, &mut r, 1);
+    for _ in 0..3 {
+        t.on_sent();
+        r.on_frame(ms(0), 1).unwrap();
+        r.on_departure(ms(0));
+    }
+    t = sender(1);
+    t.on_arrival();
+    talk(ms(1), &mut t, &mut r, 1);
+    assert_eq!((t.channel(), t.credits(), t.counters().absurd), (2, 1, 1));
+    t.on_sent();
+    r.on_frame(ms(1), 1).unwrap();
+    assert!(r.is_sound());
+}
+
 #[test]
 fn names_are_bounded() {
     let mut r = Reception::new(SMALL);

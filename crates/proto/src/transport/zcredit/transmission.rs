@@ -164,6 +164,10 @@ impl Transmission {
     fn on_grant(&mut self, granted: SeqNumber) {
         if granted > self.wanted {
             self.counters.absurd += 1;
+            if self.is_blocked() {
+                // It remembers one who had this number before, and would answer this one with that one's totals for ever.
+                self.begin_anew(self.channel);
+            }
         } else if granted > self.granted {
             (self.granted, self.tries) = (granted, 0);
             self.give_back();
