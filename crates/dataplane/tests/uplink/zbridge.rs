@@ -3,6 +3,7 @@
 use super::credits::{Leaky, config, of_one_class};
 use super::*;
 use sluicenet_proto::rng::Rng;
+use sluicenet_proto::transport::zcredit::ReceptionConfig;
 
 fn channel() -> ChannelConfig {
     ChannelConfig { buffer: 256, period: 16, timeout: Duration::from_ms(2), single_path: true }
@@ -14,6 +15,12 @@ fn reliable(
     address: &impl Fn(u8) -> Ipv4Addr,
     credits: bool,
 ) -> Server {
+    // On a machine that does something else meanwhile a frame is sent again late; nobody takes its credit before.
+    let config = || {
+        let (usual, minute) = (config(), Duration::from_secs(60));
+        let reception = ReceptionConfig { reclaim_after: minute, deadline: minute, ..usual.reception };
+        CreditConfig { reception, ..usual }
+    };
     let stack = Stack { zbridge: Some(channel()), credits: credits.then(config), ..Stack::default() };
     overlay_with(n, device, address, of_one_class, stack)
 }

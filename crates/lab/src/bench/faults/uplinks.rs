@@ -253,13 +253,13 @@ impl World {
 
     /// What should have come has, and what is missing is accounted for.
     fn account(&self) -> Result<(), Broken> {
-        let dropped = || self.servers.iter().flat_map(Server::dropped).collect::<Vec<_>>();
+        let all_dropped = || self.servers.iter().flat_map(|server| dropped(&server.port)).collect::<Vec<_>>();
         for (&(tenant, from, to), stream) in &self.streams {
             if stream.next < stream.sent && !self.gaps && stream.sent > stream.excused {
                 let (next, of) = (stream.next, stream.sent);
                 return Err(format!(
                     "tenant {tenant}: {next} to {of} from {from} to {to} did not come: {:?}",
-                    dropped()
+                    all_dropped()
                 ));
             }
         }
@@ -437,7 +437,8 @@ impl World {
                 }
                 let stream = streams.entry((machine.0, from, machine.1)).or_default();
                 let came = stream.on_arrival(number, gaps);
-                came.map_err(|e| format!("from {from} to {machine:?}: {e}; {stream:?}"))?;
+                let dropped = || dropped(&server.port);
+                came.map_err(|e| format!("from {from} to {machine:?}: {e}; {stream:?}; dropped {:?}", dropped()))?;
             }
             server.port.publish().map_err(|_| "a port is broken")?;
             let sent = std::mem::take(&mut server.cable.ends()[1]);
@@ -468,19 +469,19 @@ impl World {
     }
 }
 
+/// Frames by why an uplink dropped them.
+fn dropped(port: &Uplink<Cable>) -> Vec<(&'static str, u64)> {
+    let inside = port.inside();
+    let of = |r: DropReason| (r.name(), inside.refused.frames(r) + inside.lost.frames(r));
+    DropReason::ALL.into_iter().map(of).filter(|d| d.1 > 0).collect()
+}
+
 impl Server {
     /// All that its uplink counted.
     fn counted(&self) -> Vec<(&'static str, u64)> {
         let mut counted = Vec::new();
         self.port.counters(&mut |name, value| counted.extend((value > 0).then_some((name, value))));
         counted
-    }
-
-    /// Frames by why they were dropped.
-    fn dropped(&self) -> Vec<(&'static str, u64)> {
-        let inside = self.port.inside();
-        let of = |r: DropReason| (r.name(), inside.refused.frames(r) + inside.lost.frames(r));
-        DropReason::ALL.into_iter().map(of).filter(|d| d.1 > 0).collect()
     }
 
     /// Whether there was room for a frame of a machine.
