@@ -15,7 +15,8 @@ const CLASS: u8 = 3;
 const LONGEST: usize = 14 + 1_446;
 
 fn tcp() -> tcp::Config {
-    tcp::Config { connection_cache: false, syn_retries: 4, max_retries: 6, ..tcp::Config::crisan2014_tuned() }
+    // Ten in a row are lost once in many millions of runs, at one in ten either way.
+    tcp::Config { connection_cache: false, syn_retries: 4, max_retries: 10, ..tcp::Config::crisan2014_tuned() }
 }
 
 pub fn config() -> TcpTunnelConfig {
