@@ -13,15 +13,9 @@ fn reliable(
     n: usize,
     device: impl Device + Send + 'static,
     address: &impl Fn(u8) -> Ipv4Addr,
-    credits: bool,
+    credits: Option<CreditConfig>,
 ) -> Server {
-    // On a machine that does something else meanwhile a frame is sent again late; nobody takes its credit before.
-    let config = || {
-        let (usual, minute) = (config(), Duration::from_secs(60));
-        let reception = ReceptionConfig { reclaim_after: minute, deadline: minute, ..usual.reception };
-        CreditConfig { reception, ..usual }
-    };
-    let stack = Stack { zbridge: Some(channel()), credits: credits.then(config), ..Stack::default() };
+    let stack = Stack { zbridge: Some(channel()), credits, ..Stack::default() };
     overlay_with(n, device, address, of_one_class, stack)
 }
 
@@ -31,7 +25,13 @@ fn over_a_bad_link(damages: bool, credits: bool) {
     let _controller = controller(&address);
     let (a, b) = Local::pair().unwrap();
     let bad = |device, seed| Leaky { device, rng: Rng::from_words(&[seed]), one_in: 10, lost: 0, damages };
-    let mut servers = [reliable(1, bad(a, 3), &address, credits), reliable(2, bad(b, 4), &address, credits)];
+    // On a machine that does something else meanwhile a frame is sent again late; nobody takes its credit before.
+    let with = || {
+        let (usual, minute) = (config(), Duration::from_secs(60));
+        let reception = ReceptionConfig { reclaim_after: minute, deadline: minute, ..usual.reception };
+        credits.then_some(CreditConfig { reception, ..usual })
+    };
+    let mut servers = [reliable(1, bad(a, 3), &address, with()), reliable(2, bad(b, 4), &address, with())];
     ask_first(&mut servers);
     let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
     until(&mut servers, |[a, b]| {
@@ -79,7 +79,7 @@ fn a_good_link_sends_nothing_again_and_a_frame_that_does_not_fit_is_answered() {
     let address = network();
     let _controller = controller(&address);
     let (a, b) = Local::pair().unwrap();
-    let mut servers = [reliable(1, a, &address, false), reliable(2, b, &address, false)];
+    let mut servers = [reliable(1, a, &address, None), reliable(2, b, &address, None)];
     ask_first(&mut servers);
     let (mut sent, mut seen) = (0, 0);
     until(&mut servers, |[a, b]| {
@@ -109,7 +109,7 @@ fn a_server_that_starts_again_is_connected_to_again() {
     let address = network();
     let _controller = controller(&address);
     let devices = kept();
-    let new = |n: usize| reliable(n, Kept(devices[n - 1].clone()), &address, true);
+    let new = |n: usize| reliable(n, Kept(devices[n - 1].clone()), &address, Some(config()));
     let mut servers = [new(1), new(2)];
     ask_first(&mut servers);
     let mut number = 0;
