@@ -202,10 +202,23 @@ pub trait Port: Send {
         offload.is_none()
     }
 
-    /// Whether a frame, of which `read` copies the first bytes, may be queued for the port. One that may not stays with its
-    /// sender's port, so that it is in nobody's way but its sender's: what a port says that has room, but not for this one.
+    /// Whether a frame, of which `read` copies the first bytes, may be queued for the port. One that may not waits in its sender's
+    /// buffer, as far as there are [places](Port::places), so that it is in nobody's way but of those behind it for the same receiver:
+    /// what a port says that has room, but not for this one.
     fn admits(&mut self, _frame: Asking, _read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
         Ok(true)
+    }
+
+    /// Which part of its receiver a frame is for, where it [admits](Port::admits) frames for some parts and not for others: frames for
+    /// one part stay in their order, whatever becomes of those for another.
+    fn part(&self, _frame: Asking, _read: &dyn Fn(&mut [u8])) -> u64 {
+        0
+    }
+
+    /// How many of the port's buffers frames may have that wait in the switch for receivers that do not admit them; what goes beyond
+    /// waits as the next frame of the port, with all behind it.
+    fn places(&self) -> u32 {
+        0
     }
 
     /// Makes sure of room for a frame of `len` bytes with `offload`, which it keeps until [`Port::deliver`]; whether there is.

@@ -345,6 +345,14 @@ impl Port {
     }
 }
 
+/// What a frame is for, by its first bytes.
+fn flow_of(frame: Asking, read: &dyn Fn(&mut [u8])) -> Cargo {
+    let mut start = [0; HEADERS_MOST];
+    let start = &mut start[..(frame.len as usize).min(HEADERS_MOST)];
+    read(start);
+    flow::read_start(start, frame.len as usize)
+}
+
 impl port::Port for Port {
     #[inline(always)]
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
@@ -386,13 +394,20 @@ impl port::Port for Port {
         BUFFER_BYTES as u32
     }
     fn admits(&mut self, frame: Asking, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
-        let mut start = [0; HEADERS_MOST];
-        let start = &mut start[..(frame.len as usize).min(HEADERS_MOST)];
-        read(start);
-        Ok(match flow::read_start(start, frame.len as usize) {
+        Ok(match flow_of(frame, read) {
             Cargo::Udp(Flow { destination_port, .. }) => self.admits_to(destination_port),
             _ => true,
         })
+    }
+    fn part(&self, frame: Asking, read: &dyn Fn(&mut [u8])) -> u64 {
+        match flow_of(frame, read) {
+            Cargo::Udp(Flow { destination_port, .. }) => u64::from(destination_port) + 1,
+            _ => 0,
+        }
+    }
+    fn places(&self) -> u32 {
+        // The other half is to receive with.
+        self.buffers.count() / 2
     }
     fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
         if self.spare.is_empty() {

@@ -176,19 +176,26 @@ fn datagram(from: usize, to: usize, udp_port: u16) -> Vec<u8> {
     bytes
 }
 
+/// The UDP ports and numbers of what a program gets.
+fn datagrams(client: &mut Client) -> Vec<(u16, u64)> {
+    let (mut got, mut bytes) = (Vec::new(), [0; 64]);
+    while client.receive(&mut bytes).unwrap().is_some() {
+        got.push((u16::from_be_bytes([bytes[36], bytes[37]]), u64::from_le_bytes(bytes[44..52].try_into().unwrap())));
+    }
+    let _ = client.publish();
+    got
+}
+fn numbered(from: usize, to: usize, udp_port: u16, number: u64) -> Vec<u8> {
+    let mut bytes = datagram(from, to, udp_port);
+    bytes[44..52].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
 #[test]
-fn a_datagram_to_a_full_socket_stays_with_who_sends_it() {
+fn a_datagram_to_a_full_socket_waits_and_nothing_else_does() {
     let (mut engine, mut clients) = switch(3, 64, patient());
     let [a, b, c] = &mut clients[..] else { panic!() };
-    let mut bytes = [0; 64];
-    let mut ports = |client: &mut Client| {
-        let mut ports = Vec::new();
-        while client.receive(&mut bytes).unwrap().is_some() {
-            ports.push(u16::from_be_bytes([bytes[36], bytes[37]]));
-        }
-        let _ = client.publish();
-        ports
-    };
+    let ports = |client: &mut Client| datagrams(client).into_iter().map(|(port, _)| port).collect::<Vec<u16>>();
     let full: Vec<u16> = (100..100 + FULL_MAX as u16).collect();
     c.set_full(&full);
     for port in [1, 163, 2] {
@@ -199,10 +206,84 @@ fn a_datagram_to_a_full_socket_stays_with_who_sends_it() {
     for _ in 0..10 {
         engine.turn();
     }
-    assert_eq!(ports(c), [1, 3, 164], "what is behind one that has to wait waits, and nothing else");
+    assert_eq!(ports(c), [1, 2, 3, 164]);
+    let report = engine.report(0).unwrap();
+    assert_eq!((report.waits_for, report.lent, report.input[0], engine.queued()), (1 << 2, 1, 1, 1));
     c.set_full(&full[..63]);
     engine.turn();
-    assert_eq!(ports(c), [163, 2]);
+    assert_eq!(ports(c), [163]);
+    assert_eq!((engine.ledger(), engine.queued()), ((5, 5, 0), 0));
+}
+
+#[test]
+fn who_sends_to_one_that_admits_nothing_reaches_another_one() {
+    let (mut engine, mut clients) = switch(4, 64, patient());
+    clients[2].set_full(&[7]);
+    let (mut sent, mut got) = ([0; 2], Vec::new());
+    // As many as one may have to wait, of 32, and whatever goes to the other.
+    for turn in 0..2_000 {
+        if sent[0] < 16 && turn % 2 == 0 {
+            assert!(clients[0].send(&numbered(0, 2, 7, sent[0])).unwrap());
+            sent[0] += 1;
+        }
+        assert!(clients[0].send(&numbered(0, 3, 7, sent[1])).unwrap(), "nothing is in its way");
+        sent[1] += 1;
+        let _ = clients[0].publish();
+        engine.turn();
+        got.extend(datagrams(&mut clients[3]));
+    }
+    assert_eq!(got, (0..2_000).map(|number| (7, number)).collect::<Vec<_>>());
+    assert_eq!((engine.queued(), engine.report(0).unwrap().lent), (16, 16));
+    // One more waits as the next frame of the port, and what is behind it, too.
+    assert!(clients[0].send(&numbered(0, 2, 7, 16)).unwrap() && clients[0].send(&numbered(0, 3, 7, 2_000)).unwrap());
+    // Who has sent nothing so far has places of its own.
+    assert!(clients[1].send(&numbered(1, 2, 7, 100)).unwrap());
+    let _ = (clients[0].publish(), clients[1].publish());
+    for _ in 0..10 {
+        engine.turn();
+    }
+    assert_eq!((datagrams(&mut clients[3]), datagrams(&mut clients[2])), (vec![], vec![]));
+    assert_eq!((engine.queued(), engine.report(0).unwrap().counters.held_back), (17, 1));
+    clients[2].set_full(&[]);
+    for _ in 0..10 {
+        engine.turn();
+    }
+    let (mine, others): (Vec<_>, Vec<_>) = datagrams(&mut clients[2]).into_iter().partition(|&(_, n)| n < 100);
+    assert_eq!((mine, others), ((0..17).map(|number| (7, number)).collect(), vec![(7, 100)]));
+    assert_eq!(datagrams(&mut clients[3]), [(7, 2_000)]);
+    assert_eq!((engine.ledger(), engine.queued()), ((2_019, 2_019, 0), 0));
+}
+
+#[test]
+fn lines_end_with_their_receiver_and_not_with_their_sender() {
+    for receiver_leaves in [true, false] {
+        let (mut engine, mut clients) = switch(3, 64, patient());
+        clients[2].set_full(&[7]);
+        for number in 0..5 {
+            assert!(clients[0].send(&numbered(0, 2, 7, number)).unwrap());
+        }
+        let _ = clients[0].publish();
+        engine.turn();
+        assert_eq!((engine.ledger(), engine.queued()), ((5, 0, 0), 5));
+        if receiver_leaves {
+            engine.unplug(2);
+            assert_eq!((engine.ledger(), engine.queued()), ((5, 0, 5), 0));
+            assert_eq!(engine.gone().dropped.frames(DropReason::PortGone), 5);
+            assert_eq!((clients[0].sendable(32).unwrap(), engine.report(0).unwrap().lent), (27, 0), "not shown yet");
+            engine.turn();
+            assert_eq!(clients[0].sendable(32).unwrap(), 32);
+        } else {
+            engine.unplug(0);
+            engine.turn();
+            assert!(!engine.report(0).unwrap().present && engine.queued() == 5);
+            clients[2].set_full(&[]);
+            engine.turn();
+            engine.turn();
+            assert_eq!(datagrams(&mut clients[2]), (0..5).map(|number| (7, number)).collect::<Vec<_>>());
+            assert!(engine.report(0).is_none());
+            assert_eq!((engine.ledger(), engine.queued()), ((5, 5, 0), 0));
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod attached;
 mod finish;
 mod head;
 mod learn;
+mod lines;
 mod offer;
 mod pace;
 mod report;

@@ -4,7 +4,6 @@ use super::SCRATCH_BYTES;
 use super::attached::{Attached, Lent, call};
 use super::head::{is_from, put_head, tag};
 use crate::port::{Delivery, Port, Segmentation};
-use sluicenet_node::vale::Header;
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::loss::DropReason;
 
@@ -22,14 +21,14 @@ pub(super) fn offer(
     from: &mut Attached,
     to: &mut Attached,
     lent: Lent,
-    header: &Header,
+    priority: Priority,
     scratch: &mut [u8],
 ) -> Offered {
     if !fits(from, to, lent) {
         to.capture_lost(from, lent, DropReason::TooBig);
         return Offered::Never(DropReason::TooBig);
     }
-    if !clear || !to.present || !call!(&mut to.kind, takes()).contains(header.priority) {
+    if !clear || !to.present || !call!(&mut to.kind, takes()).contains(priority) {
         return Offered::NotNow;
     }
     let offload = call!(&from.kind, offload(lent.buffer));
@@ -40,7 +39,7 @@ pub(super) fn offer(
     if !call!(&mut to.kind, reserve(lent.len(), &offload)).unwrap_or(false) {
         return Offered::NotNow;
     }
-    match hand_over(from, to, lent, header.priority, scratch) {
+    match hand_over(from, to, lent, priority, scratch) {
         Ok(()) => Offered::Delivered,
         Err(reason) => Offered::Never(reason),
     }

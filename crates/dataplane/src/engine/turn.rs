@@ -7,14 +7,14 @@ use super::head::{admit, header, members, put_head};
 use super::offer::{Offered, fits, hand_over, offer};
 use super::run::WATCH_EVERY;
 use crate::port::{Asking, BrokenPort, Port};
-use sluicenet_node::vale::Route;
+use sluicenet_node::vale::{Route, Way};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
 use std::sync::atomic::{Ordering, fence};
 
 /// Frames taken from a port before it is the next one's turn.
-const BURST: usize = 64;
+pub(super) const BURST: usize = 64;
 
 impl Engine {
     /// One turn: takes what ports send and delivers what has room. Returns the number of frames that moved.
@@ -30,6 +30,10 @@ impl Engine {
             if call!(&mut attached.kind, on_turn(now)).is_err() {
                 self.broken(k);
             }
+        }
+        // Before what comes now for the same receivers.
+        if self.vale.begin_round() > 0 {
+            moved += self.serve_lines(now);
         }
         // Who was turned away for a receiver is the first to be asked when there is room, and the next one after that.
         let (first, upto) = (self.first, self.upto);
@@ -121,11 +125,13 @@ impl Engine {
             match vale.route(now, j, &header) {
                 Route::To(k) => {
                     if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
-                        let asks = match &to.kind {
-                            Kind::Other(_) => to.present,
-                            Kind::Shm(receiver) => receiver.has_full(),
-                            Kind::Vhost(_) => false,
-                        };
+                        let in_line = vale.lines_of(j) >> k & 1 != 0;
+                        let asks = in_line
+                            | match &to.kind {
+                                Kind::Other(_) => to.present,
+                                Kind::Shm(receiver) => receiver.has_full(),
+                                Kind::Vhost(_) => false,
+                            };
                         if asks {
                             let read = |into: &mut [u8]| {
                                 call!(&from.kind, read(frame.buffer, into));
@@ -137,8 +143,29 @@ impl Engine {
                                 priority: header.priority,
                                 len: frame.len,
                             };
+                            let mut way = Way {
+                                from: j,
+                                to: k,
+                                priority: header.priority,
+                                destination: header.destination,
+                                source: header.source,
+                                part: 0,
+                            };
+                            if in_line {
+                                way.part = call!(&to.kind, part(asking, &read));
+                            }
                             // That it is broken is found when it is its turn.
-                            if !call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
+                            let behind = in_line && vale.has_line(&way);
+                            if behind || !call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
+                                if !in_line {
+                                    way.part = call!(&to.kind, part(asking, &read));
+                                }
+                                if vale.wait(way, lent, call!(&from.kind, places())) {
+                                    from.turned_away_by = None;
+                                    from.accept(frame, head, None);
+                                    taken += 1;
+                                    continue;
+                                }
                                 let before = from.turned_away_by.replace(k);
                                 if !vale.hold_back(j, k, header.priority, before != Some(k)) {
                                     taken += 1;
@@ -172,7 +199,7 @@ impl Engine {
                             }
                         }
                         if !(matches!(to.kind, Kind::Shm(_)) && from.plain & to.tap.is_none()) {
-                            match offer(clear, from, to, lent, &header, scratch) {
+                            match offer(clear, from, to, lent, header.priority, scratch) {
                                 Offered::Delivered => {
                                     vale.pass(j, k, 1);
                                     taken += 1;

@@ -148,6 +148,12 @@ impl Inbox {
         self.pool.offload(buffer)
     }
 
+    /// How many of the frames that were taken may wait for receivers that do not admit them: half of the buffers of the scarcer kind, so
+    /// that what others send is received meanwhile.
+    pub fn places(&self) -> u32 {
+        self.pool.scarcer() / 2
+    }
+
     /// A frame that was taken is done with.
     pub fn give_back(&mut self, buffer: u32) {
         self.lent -= 1;
@@ -212,6 +218,10 @@ macro_rules! take_from_inbox {
 
         fn lent(&self) -> u32 {
             self.$($inbox).+.lent()
+        }
+
+        fn places(&self) -> u32 {
+            self.$($inbox).+.places()
         }
     };
 }

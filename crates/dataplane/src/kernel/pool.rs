@@ -80,6 +80,11 @@ impl Pool {
         self.large.free.len() as u32
     }
 
+    /// Buffers there are of the kind of which there are fewer.
+    pub fn scarcer(&self) -> u32 {
+        if self.large.count > 0 { self.small.count.min(self.large.count) } else { self.small.count }
+    }
+
     /// Buffers with a frame, and large ones.
     pub fn used(&self) -> (u32, u32) {
         (self.small.count - self.free(), self.large.count - self.free_large())

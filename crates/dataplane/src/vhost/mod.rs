@@ -350,6 +350,10 @@ impl crate::port::Port for Port {
         self.guest.lent()
     }
 
+    fn places(&self) -> u32 {
+        self.guest.places()
+    }
+
     #[inline]
     fn max_frame(&self) -> u32 {
         self.guest.max_frame()

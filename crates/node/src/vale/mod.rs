@@ -5,6 +5,7 @@
 //! every frame back, to deliver it or to free it.
 //!
 //! - A frame for one station waits until there is room, in a lossless class; in a lossy one it is dropped by name.
+//! - A frame whose receiver is one of several behind a port, and is not [admitted](Vale::wait) there now, waits in a line of that receiver's.
 //! - A frame for all of them stalls nobody: a copy for a port without room is given up by name.
 //! - A port that has frames and takes none for the detection time is isolated: what waits for it, and what comes for it, is
 //!   dropped by name until it has shown room for the restoration time.
@@ -12,14 +13,17 @@
 
 mod config;
 mod flood;
+mod lines;
 mod watchdog;
 
 #[cfg(test)]
 mod tests;
 
 pub use config::{Action, ValeConfig};
+pub use lines::Way;
 
 use alloc::vec::Vec;
+use lines::Lines;
 use sluicenet_proto::frame::{PRIORITIES, Priority, PrioritySet};
 use sluicenet_proto::loss::{DropReason, Drops, Full};
 use sluicenet_proto::overlay::fib::{Fib, Learned, NOBODY, Station};
@@ -105,6 +109,7 @@ pub struct Vale<F> {
     fib: Fib,
     ports: Vec<PortState>,
     classes: Vec<VSwitch<F>>,
+    lines: Lines<F>,
     /// At ports whose number others have now, and for stations at whose ports nobody is.
     before: Counters,
 }
@@ -128,6 +133,7 @@ impl<F: Copy> Vale<F> {
             ),
             ports: alloc::vec![port; ports],
             classes: (0..PRIORITIES as Priority).map(class).collect(),
+            lines: Lines::new(ports),
             before: Counters::default(),
             config,
         }
@@ -242,6 +248,61 @@ impl<F: Copy> Vale<F> {
             ports[k].health = Health::Moving(Some(now));
         }
         Ok(())
+    }
+
+    /// The ports behind which frames of port `j` wait in a line, one bit each.
+    #[inline(always)]
+    pub fn lines_of(&self, j: Port) -> u64 {
+        self.lines.of(j)
+    }
+
+    /// Whether others are in a line before a frame.
+    pub fn has_line(&self, way: &Way) -> bool {
+        self.lines.has(way)
+    }
+
+    /// A frame waits in the line of its receiver, who has no more of the sender's `places` than are free; whether it does. In a lossy class
+    /// none waits.
+    #[cold]
+    pub fn wait(&mut self, way: Way, frame: F, places: u32) -> bool {
+        let waits = self.config.lossless.contains(way.priority) && self.lines.push(way, frame, places);
+        self.ports[way.from].counters.accepted += u64::from(waits);
+        waits
+    }
+
+    /// A round begins in which each line has its turn; how many there are.
+    #[inline(always)]
+    pub fn begin_round(&self) -> usize {
+        self.lines.begin_round()
+    }
+
+    /// The first frame of the line whose turn it is. It stays there until [`Vale::leave_line`].
+    pub fn first_in_line(&self) -> Option<(Way, F)> {
+        self.lines.front()
+    }
+
+    /// It leaves the line, to be [passed](Vale::pass), [queued](Vale::queue) or [turned away](Vale::turn_away) as one that was not seen
+    /// before.
+    pub fn leave_line(&mut self) {
+        if let Some((way, _)) = self.lines.front() {
+            self.lines.pop();
+            self.ports[way.from].counters.accepted -= 1;
+        }
+    }
+
+    /// It is the next line's turn; whether frames of the one that had it `went`.
+    pub fn next_line(&mut self, went: bool) {
+        self.lines.next(went);
+    }
+
+    /// The round is over.
+    pub fn end_round(&mut self) {
+        self.lines.end_round();
+    }
+
+    /// Whether one more frame of class `p` may wait for an output at the input of port `j`.
+    pub fn has_room(&self, j: Port, p: Priority) -> bool {
+        self.classes[p as usize].input_room(j) > 0
     }
 
     /// Port `k` does not admit a frame of port `j` now, for whose receiver behind it enough waits: whether the frame waits with its
@@ -365,6 +426,10 @@ impl<F: Copy> Vale<F> {
                 free(frame);
             });
         }
+        self.lines.drain(k, &mut |frame| {
+            port.counters.dropped.count(reason, 1);
+            free(frame);
+        });
     }
 
     /// Frames of class `p` that wait at the output of port `k`.
@@ -372,14 +437,14 @@ impl<F: Copy> Vale<F> {
         self.classes[p as usize].output_len(k)
     }
 
-    /// Frames of class `p` that wait at the input of port `j` because their output is full.
+    /// Frames of class `p` that wait at the input of port `j` because their output is full, or in a line.
     pub fn input_len(&self, j: Port, p: Priority) -> u32 {
-        self.config.slots - self.classes[p as usize].input_room(j)
+        self.config.slots - self.classes[p as usize].input_room(j) + self.lines.input_len(j, p)
     }
 
-    /// The ports whose full outputs frames of port `j` wait for, one bit each.
+    /// The ports whose full outputs frames of port `j` wait for, and those behind which they wait in a line, one bit each.
     pub fn waits_for(&self, j: Port) -> u64 {
-        self.classes.iter().fold(0, |all, class| all | class.waits_for(j))
+        self.classes.iter().fold(self.lines.of(j), |all, class| all | class.waits_for(j))
     }
 
     /// What went through port `k`.
@@ -394,7 +459,7 @@ impl<F: Copy> Vale<F> {
 
     /// Frames that wait, a copy for each port.
     pub fn queued(&self) -> u64 {
-        self.classes.iter().map(|c| u64::from(c.queued())).sum()
+        self.classes.iter().map(|c| u64::from(c.queued())).sum::<u64>() + u64::from(self.lines.len())
     }
 
     /// Frames accepted, delivered, dropped for a port: accepted = delivered + dropped + [queued](Vale::queued).

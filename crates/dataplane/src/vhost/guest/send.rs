@@ -212,6 +212,11 @@ impl Guest {
         self.lent
     }
 
+    /// How many of them may wait for receivers that do not admit them: what is in the rest of its first queue is looked at meanwhile.
+    pub fn places(&self) -> u32 {
+        self.tx[0].as_ref().map_or(0, |tx| u32::from(tx.queue.setup.ring.size()) / 2)
+    }
+
     pub(super) fn evacuate(&mut self, pair: usize) {
         for buffer in 0..self.slots.len() {
             let slot = &mut self.slots[buffer];

@@ -1,0 +1,76 @@
+//! Frames that wait in lines for receivers behind a port, once those are admitted there.
+
+use super::Engine;
+use super::attached::{Kind, call};
+use super::head::put_head;
+use super::offer::{Offered, offer};
+use super::turn::BURST;
+use crate::port::{Asking, Port};
+use sluicenet_proto::time::Instant;
+
+impl Engine {
+    /// Each line has its turn. Returns the number of frames that moved.
+    #[cold]
+    pub(super) fn serve_lines(&mut self, now: Instant) -> usize {
+        let mut moved = 0;
+        for _ in 0..self.vale.begin_round() {
+            let mut went = 0;
+            while went < BURST && self.serve_first(now) {
+                went += 1;
+            }
+            self.vale.next_line(went > 0);
+            moved += went;
+        }
+        self.vale.end_round();
+        Engine::give_back_dropped(&mut self.ports, &mut self.dropped);
+        moved
+    }
+
+    /// Passes on the first frame of the line whose turn it is; whether it went.
+    fn serve_first(&mut self, now: Instant) -> bool {
+        let Engine { vale, ports, dropped, scratch, .. } = self;
+        let Some((way, lent)) = vale.first_in_line() else { return false };
+        let (j, k, priority) = (way.from, way.to, way.priority);
+        let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) else {
+            unreachable!("a frame of nobody, or for nobody")
+        };
+        let read = |into: &mut [u8]| {
+            call!(&from.kind, read(lent.buffer, into));
+            put_head(lent.head, into);
+        };
+        let asking = Asking { from: j, domain: way.destination.domain(), priority, len: lent.len() };
+        // That it is broken is found when it is its turn.
+        if !call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
+            return false;
+        }
+        if !(matches!(to.kind, Kind::Shm(_)) && from.plain & to.tap.is_none()) {
+            let clear = vale.is_clear(k) & to.pace.is_none();
+            let reason = match offer(clear, from, to, lent, priority, scratch) {
+                Offered::Delivered => None,
+                Offered::Never(reason) => Some(reason),
+                Offered::NotNow => return self.queue_first(now),
+            };
+            vale.leave_line();
+            match reason {
+                None => vale.pass(j, k, 1),
+                Some(reason) => drop(vale.turn_away(j, k, reason)),
+            }
+            dropped.push(lent);
+            return true;
+        }
+        self.queue_first(now)
+    }
+
+    /// Queues the first frame of the line whose turn it is for its port, if there is room.
+    fn queue_first(&mut self, now: Instant) -> bool {
+        let Engine { vale, dropped, .. } = self;
+        let Some((way, lent)) = vale.first_in_line() else { return false };
+        if !vale.has_room(way.from, way.priority) {
+            return false;
+        }
+        vale.leave_line();
+        let queued = vale.queue(now, way.from, way.to, way.priority, lent, &mut |frame| dropped.push(frame));
+        debug_assert!(queued.is_ok(), "it has room");
+        true
+    }
+}
