@@ -463,6 +463,9 @@ pub struct Client {
     free: Producer<RingCells>,
     /// Buffers to send with.
     stock: Vec<u32>,
+    /// The number under which the frame in a buffer was sent, and how many there are of each.
+    under: Vec<u16>,
+    outstanding: Vec<u32>,
 }
 
 impl Client {
@@ -485,6 +488,8 @@ impl Client {
             free: Producer::new(ring(&region, buffers, Role::Free)),
             buffers: Buffers::new(&region, buffers_at(buffers), buffers),
             stock: (0..buffers / 2).collect(),
+            under: vec![0; buffers as usize],
+            outstanding: Vec::new(),
         };
         for buffer in buffers / 2..buffers {
             client.free.push(entry(buffer, 0));
@@ -501,6 +506,10 @@ impl Client {
             if buffer >= self.buffers.count() || self.stock.len() >= self.buffers.count() as usize {
                 return Err(BrokenPort);
             }
+            let number = std::mem::take(&mut self.under[buffer as usize]);
+            if number != 0 {
+                self.outstanding[usize::from(number)] -= 1;
+            }
             self.stock.push(buffer);
         }
         self.returned.publish();
@@ -516,19 +525,44 @@ impl Client {
     /// Sends a frame whose bytes are those of `parts`, one behind the other; `false` as for [`Client::send`].
     #[inline(always)]
     pub fn send_parts(&mut self, parts: &[&[u8]]) -> Result<bool, BrokenPort> {
+        Ok(self.send_and_name(parts)?.is_some())
+    }
+
+    /// The same of one that counts under a number, other than 0, until its buffer comes back: so a program can tell what each of those it
+    /// sends to keeps of its buffers.
+    pub fn send_parts_under(&mut self, number: u16, parts: &[&[u8]]) -> Result<bool, BrokenPort> {
+        let Some(buffer) = self.send_and_name(parts)? else { return Ok(false) };
+        if number != 0 {
+            let at = usize::from(number);
+            if self.outstanding.len() <= at {
+                self.outstanding.resize(at + 1, 0);
+            }
+            self.under[buffer as usize] = number;
+            self.outstanding[at] += 1;
+        }
+        Ok(true)
+    }
+
+    /// Buffers that were sent under a number and have not come back, as far as was looked.
+    pub fn outstanding(&self, number: u16) -> u32 {
+        self.outstanding.get(usize::from(number)).copied().unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn send_and_name(&mut self, parts: &[&[u8]]) -> Result<Option<u32>, BrokenPort> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         assert!(FRAME_BYTES.contains(&len), "a frame of {len} bytes");
         if self.sendable(1)? == 0 {
-            return Ok(false);
+            return Ok(None);
         }
-        let Some(buffer) = self.stock.pop() else { return Ok(false) };
+        let Some(buffer) = self.stock.pop() else { return Ok(None) };
         let mut at = 0;
         for part in parts {
             self.buffers.write_at(buffer, at, part);
             at += part.len();
         }
         self.send.push(entry(buffer, len as u32));
-        Ok(true)
+        Ok(Some(buffer))
     }
 
     /// How many frames can be sent now; buffers that came back are only looked for when there are fewer than `enough`.

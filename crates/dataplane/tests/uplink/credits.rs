@@ -113,6 +113,47 @@ fn a_slow_station_is_in_nobodys_way_where_there_are_credits() {
     assert!(with > 5 * without && with > 5 * slow, "with them it does not: {with} {without} {slow}");
 }
 
+/// The station of one port sends to a slow and to a fast one elsewhere, and has no more of its buffers under way to either than are free.
+#[test]
+fn one_port_sends_to_a_fast_station_past_what_waits_for_a_slow_one() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [with_credits(1, a, &address), with_credits(2, b, &address)];
+    ask_first(&mut servers);
+    let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
+    let mut waited = 0;
+    for turn in 0..60_000 {
+        let [a, b] = &mut servers;
+        for (k, to) in [(0, 3), (1, 4)] {
+            let client = &mut a.clients[0];
+            let free = client.sendable(u32::MAX).unwrap();
+            if client.outstanding(k as u16 + 1) < free {
+                let bytes = frame(1, to, sent[k], 100 + turn % 1_300);
+                sent[k] += u64::from(client.send_parts_under(k as u16 + 1, &[&bytes]).unwrap());
+                let _ = client.publish();
+            }
+        }
+        a.engine.turn();
+        b.engine.turn();
+        waited = waited.max(a.engine.report(0).unwrap().input[usize::from(CLASS)]);
+        while let Some(number) = b.number(1) {
+            assert_eq!(number, seen[1], "in order, each once");
+            seen[1] += 1;
+        }
+        if turn % 50 == 0
+            && let Some(number) = b.number(0)
+        {
+            assert_eq!(number, seen[0], "in order, each once");
+            seen[0] += 1;
+        }
+    }
+    println!("one port: slow and fast had {seen:?}, {waited} frames waited at it at most");
+    assert!(waited > 1 && servers[0].engine.report(0).unwrap().counters.held_back == 0);
+    assert!(seen[0] > 1_000 && seen[1] > 20 * seen[0], "{seen:?}");
+    receive_the_rest(&mut servers, sent, seen);
+}
+
 /// Two stations of a server send to one elsewhere, which is slower than both: one of them has turns three times as long.
 #[test]
 fn shares_of_a_slow_station_follow_the_weights() {

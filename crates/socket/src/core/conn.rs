@@ -223,7 +223,7 @@ impl Core {
             // What had no buffer yet goes first: the answer to a SYN carries no data.
             self.transmit(id);
             if self.conn(id).machine.wants_transmit() {
-                self.starve(Socket::Stream(id));
+                self.starve(Socket::Stream(id), self.conn(id).key.mac);
                 return None;
             }
         }
@@ -233,8 +233,9 @@ impl Core {
             if most == 0 {
                 break;
             }
-            if conn.key.mac != self.mac && !self.has_buffers() {
-                self.starve(Socket::Stream(id));
+            let mac = conn.key.mac;
+            if mac != self.mac && !self.has_buffers_for(mac) {
+                self.starve(Socket::Stream(id), mac);
                 break;
             }
             let mut parts: [&[u8]; PARTS_MAX] = [&[]; PARTS_MAX];

@@ -281,8 +281,8 @@ impl Core {
                 self.park(id);
                 return None;
             }
-        } else if !self.has_buffers() || !self.send_frame(destination, &[&frame]) {
-            self.starve(Socket::Datagram(id));
+        } else if !self.has_buffers_for(destination) || !self.send_frame(destination, &[&frame]) {
+            self.starve(Socket::Datagram(id), destination);
             return None;
         }
         Some(Ok(len))

@@ -12,6 +12,7 @@ mod neighbour;
 mod receive;
 mod slab;
 mod timers;
+mod ways;
 
 use crate::config::Config;
 use conn::{Conn, Key};
@@ -32,6 +33,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar};
 use std::time::Instant;
+use ways::Ways;
 
 /// Buffers that streams' data and datagrams leave for what the host has to say itself.
 const RESERVE: u32 = 8;
@@ -116,8 +118,7 @@ pub(crate) struct Core {
     /// Streams that have something to say and had no buffer for it.
     due: VecDeque<usize>,
     refusals: VecDeque<(Key, Segment)>,
-    /// Sockets whose programs want to send and had no buffer for it.
-    starved: Vec<Socket>,
+    ways: Ways,
     /// Datagram sockets whose programs want to send, and wait for a socket of this host or for a neighbour's address.
     parked: Vec<usize>,
     touched: Vec<Socket>,
@@ -162,7 +163,7 @@ impl Core {
             loopback: VecDeque::new(),
             due: VecDeque::new(),
             refusals: VecDeque::new(),
-            starved: Vec::new(),
+            ways: Ways::default(),
             parked: Vec::new(),
             touched: Vec::new(),
             pressed: Vec::new(),
@@ -243,22 +244,6 @@ impl Core {
         self.rouse = true;
     }
 
-    /// Who wanted to send and had no buffer is told when there are some.
-    fn starve(&mut self, socket: Socket) {
-        let starved = match socket {
-            Socket::Stream(id) => self.conns.get_mut(id).map(|conn| &mut conn.starved),
-            Socket::Datagram(id) => self.datagrams.get_mut(id).map(|datagram| &mut datagram.starved),
-            Socket::Listener(_) => None,
-        };
-        if let Some(starved) = starved
-            && !std::mem::replace(starved, true)
-        {
-            self.starved.push(socket);
-            self.touch(socket);
-            self.rouse();
-        }
-    }
-
     /// Whether there are buffers for data.
     fn has_buffers(&mut self) -> bool {
         match self.client.sendable(RESERVE + 1) {
@@ -270,18 +255,14 @@ impl Core {
         }
     }
 
-    /// Buffers there have to be before those who wait for some are told: a part of all, so that they are not told for each.
-    fn plenty(&self) -> u32 {
-        RESERVE + self.client.half() / 8
-    }
-
     /// Sends a frame whose bytes are those of `parts`; whether there was a buffer.
     fn send_frame(&mut self, to: MacAddress, parts: &[&[u8]]) -> bool {
         if to == self.mac {
             self.loopback.push_back(parts.concat());
             return true;
         }
-        match self.client.send_parts(parts) {
+        let way = self.way(to);
+        match self.client.send_parts_under(way, parts) {
             Ok(sent) => {
                 self.counters.sent += u64::from(sent);
                 sent
@@ -384,16 +365,7 @@ impl Core {
                 self.transmit(id);
             }
         }
-        if !self.starved.is_empty() && self.client.sendable(self.plenty()).is_ok_and(|n| n >= self.plenty()) {
-            for socket in std::mem::take(&mut self.starved) {
-                match socket {
-                    Socket::Stream(id) => self.conns.get_mut(id).into_iter().for_each(Conn::retry),
-                    Socket::Datagram(id) => self.datagrams.get_mut(id).into_iter().for_each(Datagram::retry),
-                    Socket::Listener(_) => {}
-                }
-                self.touch(socket);
-            }
-        }
+        self.tell_starved();
     }
 
     /// Goes to sleep until the switch brings something, or buffers that somebody waits for; whether it may.
@@ -405,8 +377,9 @@ impl Core {
             // What holds everything back is looked at again when its time is up, or its socket was read.
             return true;
         }
-        let enough = match (self.starved.is_empty(), self.due.is_empty() && self.refusals.is_empty()) {
-            (false, _) => self.plenty(),
+        let enough = match (!self.ways.is_starved(), self.due.is_empty() && self.refusals.is_empty()) {
+            // Whatever comes back may be of the host that somebody waits for.
+            (false, _) => u32::MAX,
             (true, false) => 1,
             (true, true) => 0,
         };
