@@ -104,6 +104,61 @@ fn a_full_socket_is_in_nobodys_way_but_its_senders() {
 }
 
 #[test]
+fn who_waits_for_one_receiver_reaches_another() {
+    let switch = Switch::start();
+    let (a, c) = (switch.host(1), switch.host(3));
+    let b = switch.host_with(2, |config| {
+        config.datagram_buffer = 100_000;
+        config.stall = None;
+    });
+    let (slow, other) = (b.bind_datagram(1).unwrap(), c.bind_datagram(1).unwrap());
+    let listener = c.listen(80, 1).unwrap();
+    let socket = a.bind_datagram(0).unwrap();
+    socket.set_nonblocking(true);
+    let (mut sent, mut since) = (0u64, Instant::now());
+    while since.elapsed() < Duration::from_millis(300) {
+        match socket.send_to(&[&sent.to_le_bytes()[..], &[0; 900]].concat(), at(2, 1)) {
+            Ok(_) => (sent, since) = (sent + 1, Instant::now()),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    assert_eq!(errno(socket.send_to(b"one more", at(2, 1))), Errno::AGAIN);
+    // What one host has is not shown to another of its sockets as a lack of room.
+    let beside = a.bind_datagram(0).unwrap();
+    for n in 0..10_000u64 {
+        beside.send_to(&n.to_le_bytes(), at(3, 1)).unwrap();
+        let mut number = [0; 8];
+        other.recv_from(&mut number).unwrap();
+        assert_eq!(u64::from_le_bytes(number), n);
+    }
+    let stream = a.connect(at(3, 80)).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    let bytes = vec![7; 4 << 20];
+    std::thread::scope(|scope| {
+        scope.spawn(|| (&stream).write_all(&bytes).unwrap());
+        let mut got = vec![0; bytes.len()];
+        (&accepted).read_exact(&mut got).unwrap();
+        assert!(got == bytes);
+    });
+    assert_eq!(errno(socket.send_to(b"one more", at(2, 1))), Errno::AGAIN);
+    // Who waits is told once the receiver reads.
+    socket.set_nonblocking(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in sent..sent + 2_000 {
+                socket.send_to(&[&n.to_le_bytes()[..], &[0; 900]].concat(), at(2, 1)).unwrap();
+            }
+        });
+        for n in 0..sent + 2_000 {
+            let mut number = [0; 8];
+            slow.recv_from(&mut number).unwrap();
+            assert_eq!(u64::from_le_bytes(number), n);
+        }
+    });
+    assert_eq!((switch.dropped(), b.counters().stalled), (0, 0));
+}
+
+#[test]
 fn a_socket_that_nobody_reads_holds_its_senders_back_for_so_long_and_no_longer() {
     let switch = Switch::start();
     let a = switch.host(1);
