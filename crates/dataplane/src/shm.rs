@@ -506,14 +506,22 @@ impl Client {
             if buffer >= self.buffers.count() || self.stock.len() >= self.buffers.count() as usize {
                 return Err(BrokenPort);
             }
-            let number = std::mem::take(&mut self.under[buffer as usize]);
-            if number != 0 {
-                self.outstanding[usize::from(number)] -= 1;
+            if !self.outstanding.is_empty() {
+                self.count_back(buffer);
             }
             self.stock.push(buffer);
         }
         self.returned.publish();
         Ok(())
+    }
+
+    /// A buffer that may have been sent under a number is back.
+    #[inline(never)]
+    fn count_back(&mut self, buffer: u32) {
+        let number = std::mem::take(&mut self.under[buffer as usize]);
+        if number != 0 {
+            self.outstanding[usize::from(number)] -= 1;
+        }
     }
 
     /// Sends a frame; `false` when there is no buffer: the switch holds them all back.
