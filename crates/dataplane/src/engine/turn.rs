@@ -6,8 +6,8 @@ use super::finish::{Finished, finish};
 use super::head::{admit, header, members, put_head};
 use super::offer::{Offered, fits, hand_over, offer};
 use super::run::WATCH_EVERY;
-use crate::port::{Asking, BrokenPort, Port};
-use sluicenet_node::vale::{Route, Way};
+use crate::port::{Asking, BrokenPort, Descriptor, Port};
+use sluicenet_node::vale::{Header, Route, Vale, Way};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
@@ -133,54 +133,20 @@ impl Engine {
                                 Kind::Vhost(_) => false,
                             };
                         if asks {
-                            let read = |into: &mut [u8]| {
-                                call!(&from.kind, read(frame.buffer, into));
-                                put_head(head, into);
-                            };
-                            let asking = Asking {
-                                from: j,
-                                domain: header.destination.domain(),
-                                priority: header.priority,
-                                len: frame.len,
-                            };
-                            let mut way = Way {
-                                from: j,
-                                to: k,
-                                priority: header.priority,
-                                destination: header.destination,
-                                source: header.source,
-                                part: 0,
-                            };
-                            if in_line {
-                                way.part = call!(&to.kind, part(asking, &read));
-                            }
-                            // That it is broken is found when it is its turn.
-                            let behind = in_line && vale.has_line(&way);
-                            if behind || !call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
-                                if !in_line {
-                                    way.part = call!(&to.kind, part(asking, &read));
-                                }
-                                if vale.wait(way, lent, call!(&from.kind, places())) {
-                                    from.turned_away_by = None;
-                                    from.accept(frame, head, None);
+                            match ask(vale, from, to, lent, frame, &header, (j, k)) {
+                                Asked::Admitted => {}
+                                Asked::Taken => {
                                     taken += 1;
                                     continue;
                                 }
-                                let before = from.turned_away_by.replace(k);
-                                if !vale.hold_back(j, k, header.priority, before != Some(k)) {
-                                    taken += 1;
-                                    from.accept(frame, head, Some(DropReason::VswitchVm));
-                                    call!(&mut from.kind, give_back(frame.buffer));
-                                    continue;
+                                Asked::Held { others } => {
+                                    *turned_away |= 1 << j;
+                                    if others {
+                                        continue;
+                                    }
+                                    return Ok(taken);
                                 }
-                                from.blocked = true;
-                                *turned_away |= 1 << j;
-                                if call!(&mut from.kind, hold()) {
-                                    continue;
-                                }
-                                return Ok(taken);
                             }
-                            from.turned_away_by = None;
                         }
                         // What holds for one frame to a full socket does not hold for the next one.
                         let alike = !(asks && matches!(to.kind, Kind::Shm(_)));
@@ -349,4 +315,57 @@ impl Engine {
             Engine::give_back(ports, frame);
         }
     }
+}
+
+/// What becomes of a frame whose receiver is asked.
+enum Asked {
+    /// It may be delivered or queued.
+    Admitted,
+    /// It waits in a line, or was dropped.
+    Taken,
+    /// It stays the next of its port in its class; whether the port has others.
+    Held { others: bool },
+}
+
+/// Whether a frame may go on to the port that it is for, and what becomes of it otherwise.
+#[inline(never)]
+fn ask(
+    vale: &mut Vale<Lent>,
+    from: &mut Attached,
+    to: &mut Attached,
+    lent: Lent,
+    frame: Descriptor,
+    header: &Header,
+    (j, k): (usize, usize),
+) -> Asked {
+    let head = lent.head;
+    let read = |into: &mut [u8]| {
+        call!(&from.kind, read(frame.buffer, into));
+        put_head(head, into);
+    };
+    let Header { destination, source, priority, .. } = *header;
+    let asking = Asking { from: j, domain: destination.domain(), priority, len: frame.len };
+    let way = |to: &Attached| {
+        let part = call!(&to.kind, part(asking, &read));
+        Way { from: j, to: k, priority, destination, source, part }
+    };
+    let in_line = vale.lines_of(j) >> k & 1 != 0 && vale.has_line(&way(to));
+    // That it is broken is found when it is its turn.
+    if !in_line && call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
+        from.turned_away_by = None;
+        return Asked::Admitted;
+    }
+    if vale.wait(way(to), lent, call!(&from.kind, places())) {
+        from.turned_away_by = None;
+        from.accept(frame, head, None);
+        return Asked::Taken;
+    }
+    let before = from.turned_away_by.replace(k);
+    if !vale.hold_back(j, k, priority, before != Some(k)) {
+        from.accept(frame, head, Some(DropReason::VswitchVm));
+        call!(&mut from.kind, give_back(frame.buffer));
+        return Asked::Taken;
+    }
+    from.blocked = true;
+    Asked::Held { others: call!(&mut from.kind, hold()) }
 }
