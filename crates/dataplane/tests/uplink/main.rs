@@ -294,6 +294,17 @@ fn until(servers: &mut [Server; 2], mut done: impl FnMut(&mut [Server; 2]) -> bo
     }
 }
 
+/// The first station is told that a frame did not fit, and what does.
+fn is_told(servers: &mut [Server; 2], mtu: u16) {
+    until(servers, |[a, _]| {
+        // An answer to a repeated request may still be there.
+        let Some(told) = a.receive(0).filter(|f| f[12..14] == EtherType::IPV4.0.to_be_bytes()) else { return false };
+        let (_, payload) = ipv4::Repr::parse(&told[14..]).unwrap();
+        assert_eq!(TooBig::parse(payload).unwrap().0.mtu, mtu);
+        true
+    });
+}
+
 /// Overload from server 1 to a slow station and to a fast one of another class at server 2: nothing is lost, and the fast one
 /// never waits for the slow one.
 fn overload(servers: &mut [Server; 2]) {
@@ -388,13 +399,7 @@ fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
     assert_eq!(servers[0].own("encapsulated"), servers[1].own("decapsulated"));
     // A frame that does not fit is answered.
     servers[0].send(0, &frame(1, 3, 0, 1_500 + 14));
-    until(&mut servers, |[a, _]| {
-        // An answer to a repeated request may still be there.
-        let Some(told) = a.receive(0).filter(|f| f[12..14] == EtherType::IPV4.0.to_be_bytes()) else { return false };
-        let (_, payload) = ipv4::Repr::parse(&told[14..]).unwrap();
-        assert_eq!(TooBig::parse(payload).unwrap().0.mtu, 1446);
-        true
-    });
+    is_told(&mut servers, 1446);
     assert_eq!(servers[0].own("too_big"), 1);
     // The controller dies: who is known is still reached, and what is for who is not waits until somebody knows.
     assert_eq!(controller.stop(), 4);

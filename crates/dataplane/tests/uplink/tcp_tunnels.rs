@@ -143,12 +143,7 @@ fn who_takes_nothing_stops_the_tunnel_and_loses_nothing() {
     servers[0].send(0, &frame(1, 3, 77, LONGEST));
     until(&mut servers, |[_, b]| b.number(0) == Some(77));
     servers[0].send(0, &frame(1, 3, 0, LONGEST + 1));
-    until(&mut servers, |[a, _]| {
-        let Some(told) = a.receive(0).filter(|f| f[12..14] == EtherType::IPV4.0.to_be_bytes()) else { return false };
-        let (_, payload) = ipv4::Repr::parse(&told[14..]).unwrap();
-        assert_eq!(TooBig::parse(payload).unwrap().0.mtu, 1446);
-        true
-    });
+    is_told(&mut servers, 1446);
 }
 
 /// Each of two servers starts again while frames are on their way: what it had is gone, what was on its way to it is dropped by name, and
@@ -157,27 +152,19 @@ fn who_takes_nothing_stops_the_tunnel_and_loses_nothing() {
 fn a_server_that_starts_again_is_opened_to_again() {
     let address = network();
     let _controller = controller(&address);
-    let (a, b) = Local::pair().unwrap();
-    let devices = [a, b].map(|device| Arc::new(Mutex::new(device)));
+    let devices = kept();
     let new = |n: usize| tunnelled(n, Kept(devices[n - 1].clone()), &address);
     let mut servers = [new(1), new(2)];
     ask_first(&mut servers);
     let mut number = 0;
-    for again in [1, 0] {
+    for again in [2, 1] {
         for _ in 0..1_000 {
             let [a, b] = &mut servers;
             number += u64::from(a.send(0, &frame(1, 3, number, 100)));
             a.engine.turn();
             b.engine.turn();
         }
-        let [a, b] = servers;
-        servers = if again == 1 {
-            drop(b);
-            [a, new(2)]
-        } else {
-            drop(a);
-            [new(1), b]
-        };
+        servers = start_again(servers, again, new);
         let (mut seen, mut last) = (0, None);
         until(&mut servers, |[a, b]| {
             number += u64::from(a.send(0, &frame(1, 3, number, 100)));
@@ -186,7 +173,7 @@ fn a_server_that_starts_again_is_opened_to_again() {
                 (seen, last) = (seen + 1, Some(number));
             }
             // Whose other end began anew knows it, sooner or later than what it had before is read.
-            seen > 1_000 && [a, b][1 - again].own("tcp_tunnel_ended") > 0
+            seen > 1_000 && [b, a][again - 1].own("tcp_tunnel_ended") > 0
         });
         servers.iter().for_each(|server| _ = server.engine.ledger());
     }
@@ -333,8 +320,7 @@ fn what_is_no_frame_resets_the_connection_and_what_is_no_servers_is_refused() {
 fn a_server_that_does_not_answer_holds_nobody_for_ever() {
     let address = network();
     let _controller = controller(&address);
-    let (a, b) = Local::pair().unwrap();
-    let devices = [a, b].map(|device| Arc::new(Mutex::new(device)));
+    let devices = kept();
     let mut servers =
         [tunnelled(1, Kept(devices[0].clone()), &address), tunnelled(2, Kept(devices[1].clone()), &address)];
     ask_first(&mut servers);

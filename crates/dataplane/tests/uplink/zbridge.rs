@@ -95,12 +95,7 @@ fn a_good_link_sends_nothing_again_and_a_frame_that_does_not_fit_is_answered() {
     until(&mut servers, |[a, _]| a.own("zbridge_copies") == 0);
     assert_eq!((servers[0].own("zbridge_resent"), servers[1].own("zbridge_duplicates")), (0, 0));
     servers[0].send(0, &frame(1, 3, 0, 14 + 1_425));
-    until(&mut servers, |[a, _]| {
-        let Some(told) = a.receive(0).filter(|f| f[12..14] == EtherType::IPV4.0.to_be_bytes()) else { return false };
-        let (_, payload) = ipv4::Repr::parse(&told[14..]).unwrap();
-        assert_eq!(TooBig::parse(payload).unwrap().0.mtu, 1424);
-        true
-    });
+    is_told(&mut servers, 1424);
 }
 
 /// Each of two servers starts again while frames are on their way: what it had is gone, and what comes after that arrives.

@@ -233,22 +233,16 @@ impl Cache {
 
     /// Where a station lives; asks the controller when that is not known. The network must be one of this server's.
     pub fn lookup(&mut self, now: Instant, question: Question) -> Found {
-        if let Some(mapping) = self.peek(question) {
-            self.counters.hits += 1;
-            self.refresh(now, mapping.station);
-            return Found::Known(mapping);
-        }
-        if self.open.contains_key(&question) {
-            return Found::Asked;
-        }
-        let tenant = self.tenant(question.vni);
-        let failure = tenant.failures.get(&question.by).copied().filter(|failure| now < failure.until);
-        match failure {
-            Some(Failure { silent: false, .. }) => Found::Unknown,
-            // It may have spoken since.
-            Some(_) if self.is_silent(now) => Found::Silent,
-            _ if self.ask(now, question) => Found::Asked,
-            _ => Found::Limited,
+        match self.would_find(now, question) {
+            Found::Known(mapping) => {
+                self.counters.hits += 1;
+                self.refresh(now, mapping.station);
+                Found::Known(mapping)
+            }
+            Found::Asked if self.open.contains_key(&question) => Found::Asked,
+            Found::Asked | Found::Limited if self.ask(now, question) => Found::Asked,
+            Found::Asked | Found::Limited => Found::Limited,
+            found @ (Found::Unknown | Found::Silent) => found,
         }
     }
 
