@@ -2,6 +2,8 @@
 
 pub mod dependency;
 pub mod divide;
+pub mod fat_tree;
+pub mod hierarchy;
 pub mod table;
 pub mod tree;
 pub mod xgft;
