@@ -10,6 +10,7 @@ extern crate alloc;
 pub mod agent;
 pub mod cee;
 pub mod frame;
+pub mod hedera;
 pub mod loss;
 pub mod overlay;
 pub mod rng;

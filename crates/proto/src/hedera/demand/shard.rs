@@ -1,0 +1,309 @@
+//! Some of the hosts: their flows by source and by destination, and the two passes over them.
+
+use super::{Board, Host, LINK, Pair};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Of a pair by source, beside its destination.
+pub(super) const CONVERGED: u32 = 1 << 31;
+
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    /// The pair's other end, with [`CONVERGED`] at its source.
+    other: u32,
+    flows: u32,
+}
+
+/// Pairs by the host at one of their ends.
+#[derive(Debug, Default)]
+struct Lists {
+    /// Where each host's pairs begin, and an end.
+    begins: Vec<u32>,
+    pairs: Vec<Ends>,
+    /// Where each host's flows begin, and an end.
+    flow_begins: Vec<u32>,
+    /// Other end of each flow.
+    others: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shard {
+    hosts: Range<usize>,
+    by_source: Lists,
+    /// Which flow that was given each one by source is, and its pair.
+    given: Vec<u32>,
+    pair_of: Vec<u32>,
+    /// Pairs that have not converged stand first.
+    by_destination: Lists,
+    /// By destination: how many have not.
+    open: Vec<u32>,
+    /// By destination: flows that have.
+    converged_flows: Vec<u32>,
+    /// By host: a pair's other end and where that pair is, while pairs are made.
+    seen: Vec<u64>,
+    /// Shares of the pairs of the destination at hand.
+    shares: Vec<u32>,
+    flows: usize,
+}
+
+impl Lists {
+    /// Counts become places: where the next flow of each host goes.
+    fn places(&mut self) {
+        let mut sum = 0;
+        for begin in &mut self.flow_begins {
+            sum += core::mem::replace(begin, sum);
+        }
+        self.others.resize(sum as usize, 0);
+    }
+
+    /// The place of the next flow of a host.
+    #[inline(always)]
+    fn put(&mut self, host: usize, other: u32) -> usize {
+        let at = self.flow_begins[host] as usize;
+        self.flow_begins[host] += 1;
+        self.others[at] = other;
+        at
+    }
+
+    /// Makes one pair of flows with the same ends.
+    fn pair(&mut self, seen: &mut [u64], mut each: impl FnMut(u32)) {
+        seen.fill(0);
+        self.begins.clear();
+        self.pairs.clear();
+        let mut begin = 0;
+        // Places have moved on to where the next host's flows begin.
+        for (host, &end) in self.flow_begins[..self.flow_begins.len() - 1].iter().enumerate() {
+            self.begins.push(self.pairs.len() as u32);
+            for &other in &self.others[begin..end as usize] {
+                let last = seen[other as usize];
+                let mut pair = last as u32;
+                if (last >> 32) as usize == host + 1 {
+                    self.pairs[pair as usize].flows += 1;
+                } else {
+                    pair = self.pairs.len() as u32;
+                    seen[other as usize] = (host as u64 + 1) << 32 | pair as u64;
+                    self.pairs.push(Ends { other, flows: 1 });
+                }
+                each(pair);
+            }
+            begin = end as usize;
+        }
+        self.begins.push(self.pairs.len() as u32);
+    }
+
+    fn of(&self, host: usize) -> Range<usize> {
+        self.begins[host] as usize..self.begins[host + 1] as usize
+    }
+
+    fn state_bytes(&self) -> usize {
+        let words = self.begins.capacity() + self.flow_begins.capacity() + self.others.capacity();
+        words * size_of::<u32>() + self.pairs.capacity() * size_of::<Ends>()
+    }
+}
+
+impl Shard {
+    pub(super) fn new(hosts: Range<usize>, all: usize) -> Shard {
+        Shard {
+            hosts,
+            by_source: Lists::default(),
+            given: Vec::new(),
+            pair_of: Vec::new(),
+            by_destination: Lists::default(),
+            open: Vec::new(),
+            converged_flows: Vec::new(),
+            seen: vec![0; all],
+            shares: Vec::new(),
+            flows: 0,
+        }
+    }
+
+    pub(super) fn hosts(&self) -> Range<usize> {
+        self.hosts.clone()
+    }
+
+    /// The flows from and to the hosts of this shard.
+    pub(super) fn fill(&mut self, flows: &[(Host, Host)]) {
+        assert!(flows.len() < u32::MAX as usize);
+        let (first, hosts) = (self.hosts.start as u32, self.hosts.len());
+        for lists in [&mut self.by_source, &mut self.by_destination] {
+            lists.flow_begins.clear();
+            lists.flow_begins.resize(hosts + 1, 0);
+        }
+        // Who is of another shard is counted at the end, where it does no harm to those before.
+        let own = |host: Host| (host.wrapping_sub(first) as usize).min(hosts);
+        for &(src, dst) in flows {
+            self.by_source.flow_begins[own(src)] += 1;
+            self.by_destination.flow_begins[own(dst)] += 1;
+        }
+        for lists in [&mut self.by_source, &mut self.by_destination] {
+            lists.flow_begins[hosts] = 0;
+            lists.places();
+        }
+        self.flows = self.by_source.others.len();
+        self.given.resize(self.flows, 0);
+        for (flow, &(src, dst)) in flows.iter().enumerate() {
+            if own(src) < hosts {
+                let at = self.by_source.put(own(src), dst);
+                self.given[at] = flow as u32;
+            }
+            if own(dst) < hosts {
+                self.by_destination.put(own(dst), src);
+            }
+        }
+        self.pair_of.clear();
+        self.by_source.pair(&mut self.seen, |pair| self.pair_of.push(pair));
+        self.by_destination.pair(&mut self.seen, |_| {});
+        self.open.clear();
+        self.open.extend(self.by_destination.begins.windows(2).map(|b| b[1] - b[0]));
+        self.converged_flows.clear();
+        self.converged_flows.resize(hosts, 0);
+    }
+
+    /// EST-SRC when nothing has converged yet: one share for each flow.
+    pub(super) fn first_shares(&mut self, board: &Board) -> bool {
+        let mut begin = 0;
+        for (host, &end) in self.by_source.flow_begins[..self.hosts.len()].iter().enumerate() {
+            if end > begin {
+                board.shares[self.hosts.start + host].store(LINK / (end - begin), Relaxed);
+            }
+            begin = end;
+        }
+        for host in 0..self.hosts.len() {
+            if !self.by_destination.of(host).is_empty() {
+                board.destinations.set((self.hosts.start + host) as u32);
+            }
+        }
+        self.flows > 0
+    }
+
+    /// EST-SRC of those sources that have a flow which converged, or whose level fell, in the round before.
+    pub(super) fn sources(&mut self, board: &Board, round: u32) -> bool {
+        let (first, lists) = (self.hosts.start, &mut self.by_source);
+        let mut changed = false;
+        board.sources.take(self.hosts.clone(), |host| {
+            let share = board.shares[host].load(Relaxed);
+            let own = lists.of(host - first);
+            let pairs = &mut lists.pairs[own];
+            let (mut converged_demand, mut open) = (0u64, 0u64);
+            for pair in pairs.iter_mut() {
+                let at_destination = board.levels[(pair.other & !CONVERGED) as usize].load(Relaxed);
+                let (cut, level) = ((at_destination >> 32) as u32, at_destination as u32);
+                let converges = cut + 1 == round && share >= level;
+                pair.other |= converges as u32 * CONVERGED;
+                let is_converged = (pair.other >> 31) as u64;
+                converged_demand += is_converged * pair.flows as u64 * level as u64;
+                open += (1 - is_converged) * pair.flows as u64;
+            }
+            if open == 0 {
+                return;
+            }
+            let equal = ((LINK as u64 - converged_demand) / open) as u32;
+            if equal != share {
+                changed = true;
+                board.shares[host].store(equal, Relaxed);
+                pairs.iter().filter(|p| p.other & CONVERGED == 0).for_each(|p| board.destinations.set(p.other));
+            }
+        });
+        changed
+    }
+
+    /// EST-DST of those destinations to which a share rose in this round.
+    pub(super) fn destinations(&mut self, board: &Board, round: u32) -> bool {
+        let Shard { hosts, by_destination: lists, open, converged_flows, shares, .. } = self;
+        let mut changed = false;
+        board.destinations.take(hosts.clone(), |host| {
+            let own = host - hosts.start;
+            let all = lists.of(own);
+            let pairs = &mut lists.pairs[all];
+            let (open, converged) = (&mut open[own], &mut converged_flows[own]);
+            let level = board.levels[host].load(Relaxed) as u32;
+            shares.clear();
+            let asking = &pairs[..*open as usize];
+            shares.extend(asking.iter().map(|p| board.shares[p.other as usize].load(Relaxed)));
+            let (mut demand, mut flows) = (*converged as u64 * level as u64, *converged as u64);
+            for (pair, &share) in asking.iter().zip(&*shares) {
+                demand += pair.flows as u64 * share as u64;
+                flows += pair.flows as u64;
+            }
+            if demand <= LINK as u64 {
+                return;
+            }
+            // Flows that have converged are never below the level: shares rise, so that it falls.
+            let mut equal = (LINK as u64 / flows) as u32;
+            loop {
+                let (mut limited, mut rest) = (0u64, *converged as u64);
+                for (pair, &share) in asking.iter().zip(&*shares) {
+                    let is_limited = (share < equal) as u64;
+                    limited += is_limited * pair.flows as u64 * share as u64;
+                    rest += (1 - is_limited) * pair.flows as u64;
+                }
+                let next = ((LINK as u64 - limited) / rest) as u32;
+                if next == equal {
+                    break;
+                }
+                equal = next;
+            }
+            if equal != level {
+                pairs[*open as usize..].iter().for_each(|p| board.sources.set(p.other));
+            }
+            changed = true;
+            board.levels[host].store((round as u64) << 32 | equal as u64, Relaxed);
+            for at in (0..*open as usize).rev() {
+                if shares[at] >= equal {
+                    *open -= 1;
+                    *converged += pairs[at].flows;
+                    board.sources.set(pairs[at].other);
+                    pairs.swap(at, *open as usize);
+                }
+            }
+        });
+        changed
+    }
+
+    pub(super) fn flows(&self) -> usize {
+        self.flows
+    }
+
+    fn demand(board: &Board, src: usize, pair: Ends) -> (u32, bool) {
+        let share = board.shares[src].load(Relaxed);
+        let at_destination = board.levels[(pair.other & !CONVERGED) as usize].load(Relaxed);
+        let (cut, level) = ((at_destination >> 32) as u32, at_destination as u32);
+        // What converged in the last round its source was not told of.
+        let is_converged = pair.other & CONVERGED != 0 || cut == board.rounds.load(Relaxed) && share >= level;
+        (if is_converged { level } else { share }, is_converged)
+    }
+
+    pub(super) fn pairs<'a>(&'a self, board: &'a Board) -> impl Iterator<Item = Pair> + 'a {
+        let hosts = 0..self.by_source.begins.len().saturating_sub(1);
+        hosts.flat_map(move |host| {
+            self.by_source.pairs[self.by_source.of(host)].iter().map(move |&pair| {
+                let src = self.hosts.start + host;
+                let (demand, converged) = Shard::demand(board, src, pair);
+                Pair { src: src as u32, dst: pair.other & !CONVERGED, flows: pair.flows, demand, converged }
+            })
+        })
+    }
+
+    pub(super) fn demands(&self, board: &Board, out: &mut [u32]) {
+        let mut begin = 0;
+        for (host, &end) in self.by_source.flow_begins.iter().take(self.hosts.len()).enumerate() {
+            for at in begin..end as usize {
+                let pair = self.by_source.pairs[self.pair_of[at] as usize];
+                out[self.given[at] as usize] = Shard::demand(board, self.hosts.start + host, pair).0;
+            }
+            begin = end as usize;
+        }
+    }
+
+    pub(super) fn state_bytes(&self) -> usize {
+        let words = self.given.capacity()
+            + self.pair_of.capacity()
+            + self.open.capacity()
+            + self.converged_flows.capacity()
+            + self.shares.capacity();
+        let lists = self.by_source.state_bytes() + self.by_destination.state_bytes();
+        lists + words * size_of::<u32>() + self.seen.capacity() * size_of::<u64>()
+    }
+}

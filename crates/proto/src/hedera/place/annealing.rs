@@ -1,0 +1,582 @@
+//! Simulated Annealing (Al-Fares 2012, figure 4.3 and 4.2.4): a core for each destination host, swapped between hosts of a pod.
+
+#[cfg(test)]
+mod tests;
+
+use crate::hedera::demand::Pair;
+use crate::hedera::tree::{Faults, Link, POD_HOSTS_MAX, Path, Tree};
+use crate::hedera::{Host, LINK};
+use crate::rng::Rng;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A link in the units of its load: sums are exact, so that the energy does not drift from what it stands for.
+const UNIT: i32 = 1 << 20;
+
+// All hosts of a pod on one link.
+const _: () = assert!(POD_HOSTS_MAX as i64 * (UNIT as i64) <= i32::MAX as i64);
+
+/// Hosts up to which `c` is half of T0: what was found best for a cluster of 16 (4.2.4, 4).
+const SMALL_HOSTS: u32 = 16;
+
+/// Below this exponent e^x is less than half of the smallest number that is drawn.
+const LEAST_EXPONENT: f64 = -38.0;
+
+/// What one run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Steps until it ended, as many as were asked for or until nothing was exceeded any more.
+    pub iterations: u32,
+    /// Swaps that were kept.
+    pub accepted: u32,
+    /// Exceeded capacity over all links before, in links.
+    pub initial_energy: f64,
+    /// That of the best state, which is kept.
+    pub energy: f64,
+}
+
+/// Flows to a host from below one edge switch.
+#[derive(Clone, Copy, Debug)]
+struct Inflow {
+    edge: u16,
+    pod: u16,
+    weight: i32,
+}
+
+/// All that a host receives, in units of load.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    /// From below other edge switches.
+    edges: i32,
+    /// Of these, from other pods.
+    pods: i32,
+}
+
+/// The state that is carried from one round of scheduling to the next, and the memory of a round.
+///
+/// A pod has a *place* for each of its hosts, and a place has a core: in a fat-tree each core of the tree once. Hosts swap
+/// places.
+#[derive(Clone, Debug)]
+pub struct Annealing {
+    tree: Tree,
+    /// By host: its place.
+    place_of: Vec<u32>,
+    /// By place: its host.
+    host_at: Vec<u32>,
+    /// By place: its core; within a pod by aggregation switch.
+    core_at: Vec<u16>,
+    /// By pod and position of an aggregation switch: the first place whose core is above it; and an end.
+    reached_by: Vec<u32>,
+    aggregation_of: Vec<u16>,
+    /// What was down when places were last given their cores.
+    avoided: Faults,
+    /// Load less capacity of links from edge to aggregation switches, by edge switch and position, and of those back.
+    edge_up: Vec<i32>,
+    edge_down: Vec<i32>,
+    /// The same of links between aggregation switches and cores, by core and pod.
+    core_up: Vec<i32>,
+    core_down: Vec<i32>,
+    energy: i64,
+    begins: Vec<u32>,
+    inflows: Vec<Inflow>,
+    totals: Vec<Total>,
+    /// What a swap would take from one way and give to the other, by edge switch and by pod; zero between two tries.
+    edge_net: Vec<i32>,
+    pod_net: Vec<i32>,
+    /// By edge switch: the destination for which it was last seen, and where its inflow is.
+    seen: Vec<(u32, u32)>,
+    best: Best,
+}
+
+/// The way back to the best state.
+#[derive(Clone, Debug, Default)]
+struct Best {
+    /// Swaps since.
+    swaps: Vec<(Host, Host)>,
+    /// Its places, once there were more swaps than hosts.
+    places: Vec<u32>,
+}
+
+/// Two hosts of one pod whose cores are swapped.
+#[derive(Clone, Copy, Debug)]
+struct Swap {
+    hosts: [Host; 2],
+    cores: [usize; 2],
+    aggregations: [usize; 2],
+    edges: [usize; 2],
+    pod: usize,
+}
+
+#[inline(always)]
+fn over(load: i32) -> i32 {
+    load.max(0)
+}
+
+/// By how much more two links are exceeded when `net` moves from the first to the second.
+#[inline(always)]
+fn moved(from: i32, to: i32, net: i32) -> i64 {
+    (over(from - net) - over(from) + over(to + net) - over(to)) as i64
+}
+
+impl Annealing {
+    /// Each host of a pod has a core of its own, if there are as many; those of an edge switch are spread over the aggregation
+    /// switches.
+    pub fn new(tree: Tree) -> Annealing {
+        let (hosts, per_pod, cores) = (tree.hosts() as usize, tree.hosts_per_pod(), tree.cores());
+        let mut annealing = Annealing {
+            tree,
+            place_of: vec![0; hosts],
+            host_at: vec![0; hosts],
+            core_at: vec![0; hosts],
+            reached_by: vec![0; (tree.pods * (tree.aggregations_per_pod + 1)) as usize],
+            aggregation_of: (0..cores).map(|c| tree.aggregation_of(c) as u16).collect(),
+            avoided: Faults::new(tree),
+            edge_up: vec![0; (tree.edges() * tree.aggregations_per_pod) as usize],
+            edge_down: vec![0; (tree.edges() * tree.aggregations_per_pod) as usize],
+            core_up: vec![0; (tree.pods * cores) as usize],
+            core_down: vec![0; (tree.pods * cores) as usize],
+            energy: 0,
+            begins: vec![0; hosts + 1],
+            inflows: Vec::new(),
+            totals: vec![Total::default(); hosts],
+            edge_net: vec![0; tree.edges() as usize],
+            pod_net: vec![0; tree.pods as usize],
+            seen: Vec::new(),
+            best: Best::default(),
+        };
+        for pod in 0..tree.pods {
+            let assigned = (0..per_pod).map(|host| {
+                let (edge, index) = (host / tree.hosts_per_edge, host % tree.hosts_per_edge);
+                let position = (index + edge / tree.cores_per_aggregation) % tree.aggregations_per_pod;
+                (tree.core(position, edge % tree.cores_per_aggregation), pod * per_pod + host)
+            });
+            let assigned = assigned.collect();
+            annealing.assign(pod, assigned);
+        }
+        annealing
+    }
+
+    /// The core by which a host receives.
+    pub fn core_of(&self, dst: Host) -> u32 {
+        self.core_at[self.place_of[dst as usize] as usize] as u32
+    }
+
+    /// The path of all flows from one host to another, whether its links carry frames or not.
+    pub fn path(&self, src: Host, dst: Host) -> Path {
+        let (from, to) = (self.tree.edge_of(src), self.tree.edge_of(dst));
+        let core = self.core_of(dst);
+        if from == to {
+            Path::Edge
+        } else if self.tree.pod_of_edge(from) == self.tree.pod_of_edge(to) {
+            Path::Aggregation(self.aggregation_of[core as usize])
+        } else {
+            Path::Core(core as u16)
+        }
+    }
+
+    /// Looks for cores on which the flows exceed links by less, from the best state of the last run on.
+    pub fn run(
+        &mut self,
+        pairs: impl Iterator<Item = Pair>,
+        faults: &Faults,
+        iterations: u32,
+        rng: &mut Rng,
+    ) -> Outcome {
+        if self.avoided != *faults {
+            self.avoid(faults);
+            self.avoided.clone_from(faults);
+        }
+        self.fill(pairs);
+        self.load(faults);
+        let initial = self.energy;
+        let mut outcome = Outcome { initial_energy: links(initial), ..Outcome::default() };
+        self.best.begin();
+        let mut best = initial;
+        // c = 0.5 T0 or 1000 T0, and an energy in links.
+        let factor = if self.tree.hosts() <= SMALL_HOSTS { 0.5 } else { 1_000.0 };
+        let scale = -factor * iterations as f64 / UNIT as f64;
+        // The figure counts down to T = 0, at which P has no value: nothing is done there.
+        for temperature in (1..=iterations).rev() {
+            // No state has less.
+            if best == 0 {
+                break;
+            }
+            outcome.iterations += 1;
+            let Some(swap) = self.neighbour(rng) else { continue };
+            if !faults.is_empty() && !self.keeps_reach(&swap, faults) {
+                continue;
+            }
+            let change = self.try_swap(&swap);
+            if change > 0 {
+                let exponent = scale * change as f64 / temperature as f64;
+                if exponent < LEAST_EXPONENT || libm::exp(exponent) <= rng.unit_f64() {
+                    continue;
+                }
+            }
+            self.swap(&swap, change);
+            outcome.accepted += 1;
+            if self.energy < best {
+                best = self.energy;
+                self.best.begin();
+            } else {
+                self.best.on_swap(swap.hosts, &self.place_of);
+            }
+        }
+        self.best.restore(&mut self.place_of);
+        for (host, &place) in self.place_of.iter().enumerate() {
+            self.host_at[place as usize] = host as u32;
+        }
+        outcome.energy = links(best);
+        outcome
+    }
+
+    /// Memory held, in bytes.
+    pub fn state_bytes(&self) -> usize {
+        let loads = 2 * (self.edge_up.capacity() + self.core_up.capacity()) * size_of::<i32>();
+        let hosts = (self.place_of.len() * 2 + self.begins.len()) * size_of::<u32>()
+            + self.core_at.len() * size_of::<u16>()
+            + self.totals.len() * size_of::<Total>();
+        let switches = self.reached_by.len() * size_of::<u32>()
+            + self.aggregation_of.len() * size_of::<u16>()
+            + self.avoided.state_bytes()
+            + (self.edge_net.len() + self.pod_net.len()) * size_of::<i32>()
+            + self.seen.capacity() * size_of::<(u32, u32)>();
+        let best =
+            self.best.swaps.capacity() * size_of::<(Host, Host)>() + self.best.places.capacity() * size_of::<u32>();
+        loads + hosts + switches + best + self.inflows.capacity() * size_of::<Inflow>()
+    }
+
+    /// Gives a pod's hosts their cores.
+    fn assign(&mut self, pod: u32, mut assigned: Vec<(u32, Host)>) {
+        let t = self.tree;
+        assigned.sort_unstable_by_key(|&(core, host)| (t.aggregation_of(core), core, host));
+        let first = pod * t.hosts_per_pod();
+        for (place, &(core, host)) in (first..).zip(&assigned) {
+            self.place_of[host as usize] = place;
+            self.host_at[place as usize] = host;
+            self.core_at[place as usize] = core as u16;
+        }
+        let begins = (pod * (t.aggregations_per_pod + 1)) as usize;
+        for a in 0..=t.aggregations_per_pod {
+            let before = assigned.partition_point(|&(core, _)| t.aggregation_of(core) < a);
+            self.reached_by[begins + a as usize] = first + before as u32;
+        }
+    }
+
+    /// After links went down or came up: hosts that their core does not reach get another of their pod's, and as few of them
+    /// share one as can be.
+    fn avoid(&mut self, faults: &Faults) {
+        let t = self.tree;
+        for pod in 0..t.pods {
+            let first = pod * t.hosts_per_pod();
+            let mut cores: Vec<u32> = (first..first + t.hosts_per_pod()).map(|host| self.core_of(host)).collect();
+            let mut sharing = vec![0u32; t.cores() as usize];
+            cores.iter().for_each(|&core| sharing[core as usize] += 1);
+            // Of an edge switch, by the position of the aggregation switch.
+            let mut under = vec![0u32; (t.edges_per_pod * t.aggregations_per_pod) as usize];
+            let slot = |host: Host, core: u32| {
+                (t.edge_of(host) % t.edges_per_pod * t.aggregations_per_pod + t.aggregation_of(core)) as usize
+            };
+            (first..).zip(&cores).for_each(|(host, &core)| under[slot(host, core)] += 1);
+            let has_moved = |cores: &mut [u32], sharing: &mut [u32], under: &mut [u32]| {
+                let mut has_moved = false;
+                for (host, own) in (first..).zip(cores) {
+                    let reached = (0..t.cores()).filter(|&core| reaches(&t, faults, core, host));
+                    let least = reached.min_by_key(|&core| (sharing[core as usize], under[slot(host, core)], core));
+                    let Some(core) = least else { continue };
+                    let is_cut_off = !reaches(&t, faults, *own, host);
+                    if is_cut_off || sharing[*own as usize] > sharing[core as usize] + 1 {
+                        for (core, sign) in [(*own, -1), (core, 1)] {
+                            sharing[core as usize] = sharing[core as usize].wrapping_add_signed(sign);
+                            under[slot(host, core)] = under[slot(host, core)].wrapping_add_signed(sign);
+                        }
+                        (*own, has_moved) = (core, true);
+                    }
+                }
+                has_moved
+            };
+            // Each move after the first round brings the numbers that share a core closer together.
+            while has_moved(&mut cores, &mut sharing, &mut under) {}
+            self.assign(pod, cores.into_iter().zip(first..).collect());
+        }
+    }
+
+    /// The flows by destination; those below one edge switch pass no link that could be chosen.
+    fn fill(&mut self, pairs: impl Iterator<Item = Pair>) {
+        let t = self.tree;
+        let mut flows: Vec<(Host, u16, i32)> = Vec::new();
+        self.begins.fill(0);
+        let mut pods = vec![[0i64; 2]; t.pods as usize];
+        for pair in pairs {
+            let (edge, weight) =
+                (t.edge_of(pair.src), (pair.flows as u64 * pair.demand as u64 / (LINK as u64 / UNIT as u64)) as i64);
+            if edge == t.edge_of(pair.dst) {
+                continue;
+            }
+            pods[t.pod_of_edge(edge) as usize][0] += weight;
+            pods[t.pod_of(pair.dst) as usize][1] += weight;
+            flows.push((pair.dst, edge as u16, weight as i32));
+            self.begins[pair.dst as usize] += 1;
+        }
+        assert!(
+            pods.iter().flatten().all(|&sum| sum <= POD_HOSTS_MAX as i64 * UNIT as i64),
+            "demands exceed the hosts' links"
+        );
+        let mut sum = 0;
+        for begin in &mut self.begins {
+            sum += core::mem::replace(begin, sum);
+        }
+        self.inflows.clear();
+        self.inflows.resize(flows.len(), Inflow { edge: 0, pod: 0, weight: 0 });
+        for (dst, edge, weight) in flows {
+            let at = &mut self.begins[dst as usize];
+            let pod = t.pod_of_edge(edge as u32) as u16;
+            self.inflows[*at as usize] = Inflow { edge, pod, weight };
+            *at += 1;
+        }
+        // What comes from below one edge switch to one host is one inflow. Begins have moved on by one host.
+        self.seen.clear();
+        self.seen.resize(t.edges() as usize, (u32::MAX, 0));
+        let (mut from, mut to) = (0, 0);
+        for dst in 0..t.hosts() {
+            let end = core::mem::replace(&mut self.begins[dst as usize], to as u32) as usize;
+            let mut total = Total::default();
+            let own = t.pod_of(dst) as u16;
+            for at in from..end {
+                let inflow = self.inflows[at];
+                total.edges += inflow.weight;
+                total.pods += if inflow.pod == own { 0 } else { inflow.weight };
+                let seen = &mut self.seen[inflow.edge as usize];
+                if seen.0 == dst {
+                    self.inflows[seen.1 as usize].weight += inflow.weight;
+                } else {
+                    *seen = (dst, to as u32);
+                    self.inflows[to] = inflow;
+                    to += 1;
+                }
+            }
+            self.totals[dst as usize] = total;
+            from = end;
+        }
+        self.begins[t.hosts() as usize] = to as u32;
+        self.inflows.truncate(to);
+    }
+
+    /// Loads and energy of the state as it is.
+    fn load(&mut self, faults: &Faults) {
+        let t = self.tree;
+        for loads in [&mut self.edge_up, &mut self.edge_down, &mut self.core_up, &mut self.core_down] {
+            loads.fill(-UNIT);
+        }
+        // A link that is down has no capacity.
+        if !faults.is_empty() {
+            for (index, edge, aggregation) in (0..t.edges())
+                .flat_map(|e| (0..t.aggregations_per_pod).map(move |a| (e * t.aggregations_per_pod + a, e, a)))
+            {
+                if !faults.carries(Link::Edge { edge, aggregation }) {
+                    self.edge_up[index as usize] = 0;
+                    self.edge_down[index as usize] = 0;
+                }
+            }
+            for (core, pod) in (0..t.cores()).flat_map(|core| (0..t.pods).map(move |pod| (core, pod))) {
+                if !faults.carries(Link::Core { pod, core }) {
+                    self.core_up[(core * t.pods + pod) as usize] = 0;
+                    self.core_down[(core * t.pods + pod) as usize] = 0;
+                }
+            }
+        }
+        let n = t.aggregations_per_pod as usize;
+        for dst in 0..t.hosts() {
+            let (core, pod, edge) = (self.core_of(dst) as usize, t.pod_of(dst), t.edge_of(dst) as usize);
+            let aggregation = self.aggregation_of[core] as usize;
+            let row = core * t.pods as usize;
+            for inflow in &self.inflows[self.begins[dst as usize] as usize..self.begins[dst as usize + 1] as usize] {
+                self.edge_up[inflow.edge as usize * n + aggregation] += inflow.weight;
+                self.core_up[row + inflow.pod as usize] += if inflow.pod as u32 == pod { 0 } else { inflow.weight };
+            }
+            self.edge_down[edge * n + aggregation] += self.totals[dst as usize].edges;
+            self.core_down[row + pod as usize] += self.totals[dst as usize].pods;
+        }
+        let links = self.edge_up.iter().chain(&self.edge_down).chain(&self.core_up).chain(&self.core_down);
+        self.energy = links.map(|&load| over(load) as i64).sum();
+    }
+
+    /// NEIGHBOR(): one of the three generators of 4.2.4, each as likely; none if it has no two hosts.
+    #[inline(always)]
+    fn neighbour(&self, rng: &mut Rng) -> Option<Swap> {
+        let t = &self.tree;
+        let draw = |rng: &mut Rng, n: u32| rng.below(n as u64) as u32;
+        let (first, among, by_place) = match draw(rng, 6) {
+            // Of a pod.
+            0 | 1 => (draw(rng, t.pods) * t.hosts_per_pod(), t.hosts_per_pod(), false),
+            // That reach their cores by an aggregation switch.
+            5 => {
+                let (pod, a) = (draw(rng, t.pods), draw(rng, t.aggregations_per_pod));
+                let at = (pod * (t.aggregations_per_pod + 1) + a) as usize;
+                (self.reached_by[at], self.reached_by[at + 1] - self.reached_by[at], true)
+            }
+            // Of an edge switch, or that reach their cores by it, which is the same.
+            _ => (draw(rng, t.edges()) * t.hosts_per_edge, t.hosts_per_edge, false),
+        };
+        if among < 2 {
+            return None;
+        }
+        let a = draw(rng, among);
+        let b = (a + 1 + draw(rng, among - 1)) % among;
+        let hosts = match by_place {
+            true => [a, b].map(|n| self.host_at[(first + n) as usize]),
+            false => [first + a, first + b],
+        };
+        Some(self.between(hosts))
+    }
+
+    /// Whether both hosts are reached by each other's core.
+    fn keeps_reach(&self, swap: &Swap, faults: &Faults) -> bool {
+        let [a, b] = swap.cores.map(|core| core as u32);
+        reaches(&self.tree, faults, b, swap.hosts[0]) && reaches(&self.tree, faults, a, swap.hosts[1])
+    }
+
+    #[inline(always)]
+    fn between(&self, hosts: [Host; 2]) -> Swap {
+        let cores = hosts.map(|host| self.core_of(host) as usize);
+        Swap {
+            hosts,
+            cores,
+            aggregations: cores.map(|core| self.aggregation_of[core] as usize),
+            edges: hosts.map(|host| self.tree.edge_of(host) as usize),
+            pod: self.tree.pod_of(hosts[0]) as usize,
+        }
+    }
+
+    #[inline(always)]
+    fn inflows_of(begins: &[u32], host: Host) -> core::ops::Range<usize> {
+        begins[host as usize] as usize..begins[host as usize + 1] as usize
+    }
+
+    /// By how much the energy would change. Only links that flows to the two hosts pass are looked at.
+    #[inline(always)]
+    fn try_swap(&mut self, swap: &Swap) -> i64 {
+        if swap.cores[0] == swap.cores[1] {
+            return 0;
+        }
+        match swap.aggregations[0] == swap.aggregations[1] {
+            true => self.change_of::<false>(swap),
+            false => self.change_of::<true>(swap),
+        }
+    }
+
+    /// `EDGES`: links between edge and aggregation switches change, too.
+    #[inline(always)]
+    fn change_of<const EDGES: bool>(&mut self, swap: &Swap) -> i64 {
+        let Annealing {
+            tree, begins, inflows, edge_up, edge_down, core_up, core_down, edge_net, pod_net, totals, ..
+        } = self;
+        let (n, pods, own) = (tree.aggregations_per_pod as usize, tree.pods as usize, swap.pod);
+        let of = swap.hosts.map(|host| &inflows[Annealing::inflows_of(begins, host)]);
+        for (inflows, sign) in of.iter().zip([1, -1]) {
+            for inflow in *inflows {
+                if EDGES {
+                    edge_net[inflow.edge as usize] += sign * inflow.weight;
+                }
+                pod_net[inflow.pod as usize] += sign * inflow.weight;
+            }
+        }
+        // The pod of both: its flows to itself pass no core.
+        pod_net[own] = 0;
+        let rows = swap.cores.map(|core| core * pods);
+        let [a, b] = swap.aggregations;
+        let mut change = 0;
+        for inflow in of.into_iter().flatten() {
+            if EDGES {
+                let net = core::mem::take(&mut edge_net[inflow.edge as usize]);
+                let row = inflow.edge as usize * n;
+                change += moved(edge_up[row + a], edge_up[row + b], net);
+            }
+            let pod = inflow.pod as usize;
+            let net = core::mem::take(&mut pod_net[pod]);
+            change += moved(core_up[rows[0] + pod], core_up[rows[1] + pod], net);
+        }
+        let [first, second] = swap.hosts.map(|host| totals[host as usize]);
+        change += moved(core_down[rows[0] + own], core_down[rows[1] + own], first.pods - second.pods);
+        if EDGES {
+            let [x, y] = swap.edges.map(|edge| edge * n);
+            if x == y {
+                change += moved(edge_down[x + a], edge_down[x + b], first.edges - second.edges);
+            } else {
+                change += moved(edge_down[x + a], edge_down[x + b], first.edges);
+                change += moved(edge_down[y + b], edge_down[y + a], second.edges);
+            }
+        }
+        change
+    }
+
+    /// Moves flows and hosts.
+    fn swap(&mut self, swap: &Swap, change: i64) {
+        let (n, pods, own) = (self.tree.aggregations_per_pod as usize, self.tree.pods as usize, swap.pod);
+        for (side, &host) in swap.hosts.iter().enumerate() {
+            let ([from, to], [a, b]) = match side {
+                0 => (swap.cores, swap.aggregations),
+                _ => ([swap.cores[1], swap.cores[0]], [swap.aggregations[1], swap.aggregations[0]]),
+            };
+            for inflow in &self.inflows[Annealing::inflows_of(&self.begins, host)] {
+                let row = inflow.edge as usize * n;
+                self.edge_up[row + a] -= inflow.weight;
+                self.edge_up[row + b] += inflow.weight;
+                let pod = inflow.pod as usize;
+                let weight = if pod == own { 0 } else { inflow.weight };
+                self.core_up[from * pods + pod] -= weight;
+                self.core_up[to * pods + pod] += weight;
+            }
+            let total = self.totals[host as usize];
+            self.edge_down[swap.edges[side] * n + a] -= total.edges;
+            self.edge_down[swap.edges[side] * n + b] += total.edges;
+            self.core_down[from * pods + own] -= total.pods;
+            self.core_down[to * pods + own] += total.pods;
+        }
+        let [x, y] = swap.hosts.map(|host| host as usize);
+        self.place_of.swap(x, y);
+        self.host_at[self.place_of[x] as usize] = x as u32;
+        self.host_at[self.place_of[y] as usize] = y as u32;
+        self.energy += change;
+    }
+}
+
+/// Whether what comes down from a core gets to a host.
+fn reaches(tree: &Tree, faults: &Faults, core: u32, host: Host) -> bool {
+    faults.carries(Link::Core { pod: tree.pod_of(host), core })
+        && faults.carries(Link::Edge { edge: tree.edge_of(host), aggregation: tree.aggregation_of(core) })
+}
+
+fn links(energy: i64) -> f64 {
+    energy as f64 / UNIT as f64
+}
+
+impl Best {
+    /// The state at hand is the best.
+    fn begin(&mut self) {
+        self.swaps.clear();
+        self.places.clear();
+    }
+
+    /// Two hosts have swapped places since.
+    fn on_swap(&mut self, hosts: [Host; 2], place_of: &[u32]) {
+        if !self.places.is_empty() {
+            return;
+        }
+        self.swaps.push((hosts[0], hosts[1]));
+        if self.swaps.len() > place_of.len() {
+            let mut places = place_of.to_vec();
+            self.restore(&mut places);
+            self.places = places;
+        }
+    }
+
+    fn restore(&mut self, place_of: &mut [u32]) {
+        if !self.places.is_empty() {
+            place_of.copy_from_slice(&self.places);
+        }
+        for (a, b) in self.swaps.drain(..).rev() {
+            place_of.swap(a as usize, b as usize);
+        }
+    }
+}
