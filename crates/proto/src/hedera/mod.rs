@@ -2,7 +2,9 @@
 //! 2012, chapter 4).
 
 pub mod demand;
+pub mod detect;
 pub mod place;
+pub mod scheduler;
 pub mod tree;
 
 /// A host's link: demands and reservations are whole numbers of its 2^-30th parts, so that sums are exact in any order.

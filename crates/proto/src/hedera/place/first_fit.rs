@@ -8,11 +8,10 @@ use alloc::vec::Vec;
 /// Set in what is reserved on a link that is down: nothing fits there.
 const DOWN: u32 = 1 << 31;
 
-// What fits leaves the sum below this mark, and a further flow of a whole link does not reach it.
-const _: () = assert!(LINK + LINK <= DOWN);
+const _: () = assert!(LINK < DOWN);
 
 /// What is reserved on each direction of each link, in parts of [`LINK`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstFit {
     tree: Tree,
     /// Between edge and aggregation switches, by edge switch and position.
@@ -38,6 +37,7 @@ impl FirstFit {
 
     /// Reserves the first path, aggregation switch by aggregation switch, on which a flow of `rate` fits; a flow of a whole link fits on empty ones.
     pub fn place(&mut self, src: Host, dst: Host, rate: u32) -> Option<Path> {
+        assert!(rate <= LINK);
         let path = self.find(src, dst, rate)?;
         self.change(src, dst, path, |reserved| *reserved += rate);
         Some(path)
@@ -45,8 +45,9 @@ impl FirstFit {
 
     /// Reserves a path that is known, if the flow fits there.
     pub fn reserve(&mut self, src: Host, dst: Host, path: Path, rate: u32) -> bool {
+        assert!(rate <= LINK);
         let mut fits = true;
-        self.change(src, dst, path, |reserved| fits &= *reserved + rate <= LINK);
+        self.change(src, dst, path, |reserved| fits &= *reserved <= LINK - rate);
         if fits {
             self.change(src, dst, path, |reserved| *reserved += rate);
         }
@@ -93,7 +94,7 @@ impl FirstFit {
         if from == to {
             return Some(Path::Edge);
         }
-        let fits = |(up, down): (&u32, &u32)| (up + rate <= LINK) & (down + rate <= LINK);
+        let fits = |(up, down): (&u32, &u32)| (*up <= LINK - rate) & (*down <= LINK - rate);
         let row = |at: u32, len: u32| (at * len) as usize..((at + 1) * len) as usize;
         let n = t.aggregations_per_pod;
         let up = &self.edge_up[row(from, n)];
