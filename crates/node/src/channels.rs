@@ -279,6 +279,32 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         taken
     }
 
+    /// Whether it has a connection.
+    pub fn is_connected(&self, name: N) -> bool {
+        self.by_name.get(&name).is_some_and(|&at| self.pairs[at].channel.is_connected())
+    }
+
+    /// Whether its [connection has ended](Channel::take_ended) since this was asked last.
+    pub fn take_ended(&mut self, name: N) -> bool {
+        self.by_name.get(&name).is_some_and(|&at| self.pairs[at].channel.take_ended())
+    }
+
+    /// [Asks](Channel::inquire) its other end; `false` where it has no connection.
+    pub fn inquire(&mut self, now: Instant, name: N) -> bool {
+        let Some(&at) = self.by_name.get(&name) else { return false };
+        let asks = self.pairs[at].channel.inquire(now);
+        if asks {
+            self.touch(at);
+        }
+        asks
+    }
+
+    /// What it has never sent, in its order: it is not here any more.
+    pub fn take_unsent(&mut self, name: N) -> impl Iterator<Item = F> + use<N, F> {
+        let pair = self.by_name.get(&name).map(|&at| &mut self.pairs[at]);
+        pair.map(|pair| pair.channel.take_unsent()).into_iter().flatten()
+    }
+
     /// What was sent to who forgot everything is not sent again: `free` gets it.
     pub fn free_unacknowledged(&mut self, name: N, free: &mut impl FnMut(F)) {
         let Some(&at) = self.by_name.get(&name) else { return };

@@ -3,7 +3,8 @@
 //! it. Neither is in the buffers that flow control watches: a station that takes nothing pauses no link.
 
 use super::inside::{Charge, Inside};
-use sluicenet_node::credits::{Cleared, CreditConfig, Credits, Vm};
+use super::zbridge::ZBridge;
+use sluicenet_node::credits::{Cleared, CreditConfig, Credits, Told, Vm};
 use sluicenet_node::uplink::Origin;
 use sluicenet_node::vtep::Outward;
 use sluicenet_proto::frame::{Priority, PrioritySet};
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// A station wherever it is: its tenant's number on this server, and its address.
-type Station = (u16, MacAddress);
+pub(super) type Station = (u16, MacAddress);
 
 /// Frames of a station before it is another's turn.
 const BURST: u32 = 8;
@@ -30,9 +31,9 @@ const LAST_WORDS: usize = 256;
 /// A frame that waits for a credit.
 #[derive(Debug)]
 pub(super) struct Unsent {
-    bytes: Arc<[u8]>,
-    domain: u16,
-    priority: Priority,
+    pub bytes: Arc<[u8]>,
+    pub domain: u16,
+    pub priority: Priority,
 }
 
 #[derive(Debug, Default)]
@@ -110,6 +111,12 @@ impl ZCredit {
         &self.credits
     }
 
+    /// Those of a station here, where a class needs any.
+    pub fn of(&mut self, own: Station, class: Priority) -> Option<(&mut Credits<Station, Unsent, u32>, Vm)> {
+        let vm = *self.places.get(&own)?;
+        self.classes.contains(class).then_some((&mut self.credits, vm))
+    }
+
     /// Frames that wait to be sent.
     pub fn unsent(&self) -> u64 {
         self.credits.waiting()
@@ -144,6 +151,25 @@ impl ZCredit {
     pub fn has_room(&self, from: Station, to: MacAddress) -> bool {
         let Some(&vm) = self.places.get(&from) else { return true };
         self.credits.has_room(vm) && self.credits.has_room_for(vm, (from.0, to))
+    }
+
+    /// What a message changed concerns the channels between two stations.
+    fn settle_with(&mut self, zbridge: &mut ZBridge, now: Instant, vm: Vm, own: Station, peer: Station, told: Told) {
+        if told == Told::BeganAnew {
+            for name in zbridge.names(own, peer).filter(|name| self.classes.contains(name.3)) {
+                let frames = zbridge.take_unsent(name).into_iter();
+                let unsent = frames.map(|bytes| Unsent { bytes, domain: own.0, priority: name.3 });
+                self.credits.restore(vm, peer, unsent.collect());
+            }
+        } else if told == Told::Keeps {
+            let mut connected = false;
+            for name in zbridge.names(own, peer) {
+                connected |= zbridge.channels.inquire(now, name);
+            }
+            if !connected {
+                self.credits.expect_nothing(now, vm, peer);
+            }
+        }
     }
 
     fn list(&mut self, vm: Vm) {
@@ -291,7 +317,12 @@ impl Inside {
                     if let (Message::Request { .. }, Some(&weight)) = (&told.message, z.weights.get(&from)) {
                         z.credits.set_weight(now, vm, from, weight);
                     }
-                    z.credits.on_message(now, vm, from, told.channel, &told.message);
+                    let told = z.credits.on_message(now, vm, from, told.channel, &told.message);
+                    if told != Told::Nothing
+                        && let Some(zbridge) = &mut self.zbridge
+                    {
+                        z.settle_with(zbridge, now, vm, (domain, to), from, told);
+                    }
                 }
                 None => z.counters.strays += 1,
             }

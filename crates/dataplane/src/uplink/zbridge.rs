@@ -2,6 +2,7 @@
 //! acknowledged and sent again where the network lost or damaged it; what comes is put in order before anybody sees it. Below credits:
 //! their messages are safe against loss by themselves and do not come here.
 
+use super::credits::{Station, Unsent};
 use super::inside::{Charge, Inside};
 use crate::crc;
 use sluicenet_node::channels::{Channels, Sending};
@@ -83,6 +84,18 @@ impl ZBridge {
         if let Err(full) = channels.send(now, name, cargo, || Rng::from_words(&[rng.next_u64()])) {
             overflow.entry(name).or_default().push_front(full.0);
         }
+    }
+
+    /// Frames on their way to a station that have never been sent, in their order: they are here no longer.
+    pub fn take_unsent(&mut self, name: Name) -> Vec<Arc<[u8]>> {
+        let unsent = self.channels.take_unsent(name);
+        let waiting = self.overflow.remove(&name).into_iter().flatten();
+        let of = |cargo| if let Cargo::Out(frame) = cargo { Some(frame) } else { None };
+        unsent.chain(waiting).filter_map(of).collect()
+    }
+    /// The channels between two stations.
+    pub fn names(&self, (domain, own): Station, (_, other): Station) -> impl Iterator<Item = Name> + use<> {
+        self.classes.iter().map(move |class| (domain, own, other, class))
     }
 
     /// What waited for its channel goes there as far as that has room again.
@@ -182,7 +195,10 @@ impl Inside {
         match overlay.vtep.outward_of(self.now, Origin::Own, &z.frame, domain, priority, &mut out) {
             Outward::Send => self.link.enqueue_of(self.now, Origin::Own, priority, out.len() as u32, out),
             // Nobody is there, or nobody is here who may say this.
-            Outward::Drop(reason, _) => self.end(z, |other| *other == name, reason),
+            Outward::Drop(reason, _) => {
+                self.end(z, |other| *other == name, reason);
+                self.on_disconnected(z, name);
+            }
             Outward::NotNow | Outward::Parked | Outward::Ended | Outward::Reply(_) | Outward::Into(_) => {}
         }
     }
@@ -258,7 +274,11 @@ impl Inside {
                 self.take_numbered(&mut z, name, &repr.header, frame, at);
             }
             // Another protocol of this type: a message about credits, which is checked there.
-            Err(Error::Unsupported) if self.zcredit.is_some() => self.in_order(at),
+            Err(Error::Unsupported) if self.zcredit.is_some() => {
+                self.zbridge = Some(z);
+                self.in_order(at);
+                return;
+            }
             Err(_) => {
                 z.damaged += 1;
                 self.link.refuse(DropReason::BadCrc, len);
@@ -266,6 +286,22 @@ impl Inside {
             }
         }
         self.zbridge = Some(z);
+    }
+
+    /// A connection has ended. What was not sent by it waits for credits of whoever is there now, and credits that were promised for what
+    /// was are free.
+    fn on_disconnected(&mut self, z: &mut ZBridge, name: Name) {
+        let (domain, own, other, class) = name;
+        let (own, other) = ((domain, own), (domain, other));
+        let Some((credits, vm)) = self.zcredit.as_mut().and_then(|c| c.of(own, class)) else { return };
+        let frames = z.take_unsent(name);
+        // Those of other classes are those of the last end, too: they are asked, and the last one to hear it is the last to end.
+        let mut all = true;
+        for sibling in z.names(own, other) {
+            all &= sibling == name || !z.channels.inquire(self.now, sibling);
+        }
+        let unsent = frames.into_iter().map(|bytes| Unsent { bytes, domain, priority: class });
+        credits.on_disconnected(self.now, vm, other, unsent.collect(), all);
     }
 
     fn take_numbered(&mut self, z: &mut ZBridge, name: Name, header: &zbridge::Header, frame: Option<Cargo>, at: u32) {
@@ -287,6 +323,9 @@ impl Inside {
         );
         // Who forgot everything has no credits to give for it either; and it may have been delivered. The channel counts it.
         channels.free_unacknowledged(name, &mut |_| {});
+        if channels.take_ended(name) {
+            self.on_disconnected(z, name);
+        }
         z.refill(self.now, name);
         if taken.is_err() || !is_data {
             self.release(at);

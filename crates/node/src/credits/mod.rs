@@ -49,6 +49,20 @@ impl CreditConfig {
 /// A machine of this server, by its place.
 pub type Vm = usize;
 
+/// Words of machines about channels that ended which wait to be said, at a time.
+const LAST_WORDS: usize = 256;
+
+/// What a message changed that concerns those below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Nothing.
+    Nothing,
+    /// The receiver ended the channel: what was sent in it and is still here may have no credit there.
+    BeganAnew,
+    /// The sender began another channel: credits are kept for what may be under way by a connection, if there still is one.
+    Keeps,
+}
+
 #[derive(Debug)]
 struct Pair<A, T> {
     destination: A,
@@ -349,21 +363,76 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     // What is said.
 
     /// A message for a machine, from another.
-    pub fn on_message(&mut self, now: Instant, vm: Vm, from: A, channel: u32, message: &Message) {
+    pub fn on_message(&mut self, now: Instant, vm: Vm, from: A, channel: u32, message: &Message) -> Told {
         self.consumed += 1;
         match message {
             Message::Request { .. } | Message::Close { .. } => {
-                self.vnics[vm].reception.receive(now, from, channel, message);
+                let reception = &mut self.vnics[vm].reception;
+                let last = reception.channel(from).map(|c| c.0);
+                reception.receive(now, from, channel, message);
+                let keeps = reception.channel(from).is_some_and(|(channel, keeps)| keeps && last != Some(channel));
                 self.wake(vm);
+                if keeps { Told::Keeps } else { Told::Nothing }
             }
             Message::Grant { .. } | Message::Probe | Message::Reset { .. } => {
                 // Nobody is asked who never sent there.
-                if self.vnics[vm].by_destination.contains_key(&from) {
-                    self.pair(vm, from).transmission.receive(channel, message);
-                    self.activate(vm, from);
+                if !self.vnics[vm].by_destination.contains_key(&from) {
+                    return Told::Nothing;
                 }
+                let transmission = &mut self.pair(vm, from).transmission;
+                let last = transmission.channel();
+                transmission.receive(channel, message);
+                let told = if transmission.channel() == last { Told::Nothing } else { Told::BeganAnew };
+                self.activate(vm, from);
+                told
             }
         }
+    }
+
+    /// Frames for which credits of a channel that has ended were spent come back from below unsent, and wait for others.
+    pub fn restore(&mut self, vm: Vm, to: A, frames: Vec<T>) {
+        let count = frames.len() as u32;
+        if count > 0 {
+            self.put_back(vm, to, frames).on_restored(count);
+            self.activate(vm, to);
+        }
+    }
+
+    /// The connection between a machine and another has ended: nothing that was sent by it, in either direction, is delivered any more, and
+    /// neither end's credits are worth anything to the next one. These frames come back from it unsent. `all` says that nothing goes between
+    /// them by another.
+    pub fn on_disconnected(&mut self, now: Instant, vm: Vm, peer: A, frames: Vec<T>, all: bool) {
+        let count = frames.len() as u32;
+        if count > 0 || self.vnics[vm].by_destination.contains_key(&peer) {
+            let said = self.put_back(vm, peer, frames).on_disconnected(count, all);
+            let vnic = &mut self.vnics[vm];
+            vnic.last_words.extend(said.map(|(channel, message)| (peer, channel, message)));
+            // Whoever is not told finds out, in a while.
+            if vnic.last_words.len() > LAST_WORDS {
+                vnic.last_words.pop_front();
+            }
+            self.activate(vm, peer);
+        }
+        if all {
+            self.expect_nothing(now, vm, peer);
+        }
+    }
+
+    /// Nothing comes from a machine by any connection that there was: what is kept for it is free.
+    pub fn expect_nothing(&mut self, now: Instant, vm: Vm, from: A) {
+        self.vnics[vm].reception.on_disconnected(now, from);
+        self.wake(vm);
+    }
+
+    /// Frames that have been sent are in front of those that wait.
+    fn put_back(&mut self, vm: Vm, to: A, frames: Vec<T>) -> &mut Transmission {
+        let count = frames.len() as u32;
+        self.waiting += u64::from(count);
+        self.vnics[vm].outgoing += count;
+        let pair = self.pair(vm, to);
+        pair.outgoing += count;
+        frames.into_iter().rev().for_each(|frame| pair.frames.push_front(frame));
+        &mut pair.transmission
     }
 
     /// The next thing that a machine's hypervisor says.

@@ -1,13 +1,15 @@
 //! Servers whose messages are lost, doubled and late and whose frames are lost, by seed: no queue is ever too long, no frame waits for
 //! ever, no socket either.
 
-use super::{Cleared, CreditConfig};
+use super::{Cleared, CreditConfig, Told};
+use crate::channels::{Channels, Sending};
 use crate::packet::{Address, Packet};
 use crate::pool::{Handle, Pool};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::transport::zbridge::ChannelConfig;
 use sluicenet_proto::transport::zcredit::{Message, ReceptionConfig, TransmissionConfig};
 
 type Credits = super::Credits<Address, Handle>;
@@ -113,7 +115,9 @@ impl World {
             let credits = &mut self.servers[to.host() as usize];
             let vm = usize::from(to.vm());
             match what {
-                Passing::Said(channel, message) => credits.on_message(self.now, vm, from, channel, &message),
+                Passing::Said(channel, message) => {
+                    credits.on_message(self.now, vm, from, channel, &message);
+                }
                 Passing::Frame(at) => {
                     credits.receive(self.now, vm, from, at).expect("nobody sends without a credit");
                 }
@@ -342,4 +346,149 @@ fn what_waits_for_one_who_is_silent_can_be_withdrawn() {
     let (unsent, parked) = w.servers[0].withdraw(0, to);
     assert_eq!((unsent.len(), parked.len(), w.servers[0].queued()), (1, 0, 0));
     assert!(w.servers[0].is_sound() && w.servers[0].silent(0, 1).next().is_none());
+}
+
+/// A server of one machine, with channels below its credits, as an uplink has them.
+struct End {
+    credits: super::Credits<u8, u64>,
+    channels: Channels<u8, u64>,
+    received: Vec<u64>,
+    without_credit: u32,
+}
+
+impl End {
+    fn new(first_channel: u32) -> End {
+        let config = ChannelConfig { buffer: 8, period: 2, timeout: Duration::from_ms(27), single_path: true };
+        End {
+            credits: super::Credits::new(CreditConfig { first_channel, waiting: 99, waiting_each: 99, ..CONFIG }, 1),
+            channels: Channels::new(config, 16, |_| 0),
+            received: Vec::new(),
+            without_credit: 0,
+        }
+    }
+
+    fn offer(&mut self, frames: core::ops::Range<u64>) {
+        for frame in frames {
+            self.credits.on_launch(0, 0);
+            self.credits.hold(0, 0, frame);
+        }
+    }
+
+    fn hear(&mut self, now: Instant, channel: u32, message: &Message) {
+        match self.credits.on_message(now, 0, 0, channel, message) {
+            Told::BeganAnew => {
+                let unsent = self.channels.take_unsent(0).collect();
+                self.credits.restore(0, 0, unsent);
+            }
+            Told::Keeps if !self.channels.inquire(now, 0) => self.credits.expect_nothing(now, 0, 0),
+            _ => {}
+        }
+    }
+
+    fn receive(&mut self, now: Instant, sent: Sending<u8, u64>, random: u64) {
+        let mut in_order = Vec::new();
+        let (header, frame) = (sent.outgoing.header, sent.outgoing.frame);
+        let random = || Rng::from_words(&[random]);
+        let _ = self.channels.receive(now, 0, &header, frame, random, &mut |f| in_order.push(f), &mut |_| {});
+        self.channels.free_unacknowledged(0, &mut |_| {});
+        if self.channels.take_ended(0) {
+            let unsent = self.channels.take_unsent(0).collect();
+            self.credits.on_disconnected(now, 0, 0, unsent, true);
+        }
+        for frame in in_order {
+            self.without_credit += u32::from(self.credits.receive(now, 0, 0, frame).is_err());
+        }
+    }
+
+    /// Frames with credits go into the channel while it has room.
+    fn spend(&mut self, now: Instant, random: u64) {
+        while self.channels.has_room(now, 0)
+            && let Some((frame, _)) = self.credits.poll_frame(0, |_| true)
+        {
+            assert!(self.channels.send(now, 0, frame, || Rng::from_words(&[random])).is_ok());
+        }
+    }
+
+    fn take(&mut self, now: Instant) {
+        while let Some(frame) = self.credits.take(0) {
+            self.received.push(frame);
+            self.credits.on_departure(now, 0);
+        }
+    }
+}
+
+/// Says what there is to be said about credits, to and fro.
+fn agree(now: Instant, a: &mut End, b: &mut End) {
+    loop {
+        let said = [a.credits.poll_message(now, 0), b.credits.poll_message(now, 0)];
+        let [from_a, from_b] = &said;
+        from_a.iter().for_each(|(_, channel, message)| b.hear(now, *channel, message));
+        from_b.iter().for_each(|(_, channel, message)| a.hear(now, *channel, message));
+        if said == [None, None] {
+            return;
+        }
+    }
+}
+
+/// Everything that can come does; `life` makes the numbers of connections.
+fn settle(now: Instant, a: &mut End, b: &mut End, life: u64) {
+    for _ in 0..100 {
+        agree(now, a, b);
+        a.spend(now, 2 * life);
+        b.take(now);
+        let [from_a, from_b] = [&mut *a, &mut *b].map(|end| end.channels.poll_transmit(now, |_| true));
+        from_a.into_iter().for_each(|sent| b.receive(now, sent, 2 * life + 1));
+        from_b.into_iter().for_each(|sent| a.receive(now, sent, 2 * life));
+    }
+}
+
+/// As the fault campaign found it (seed 569 of the uplinks): frames that had left for a server with its credits, and had not been sent when
+/// it started again, came with the credits of others, so that long after it one of these had none.
+#[test]
+fn what_was_not_sent_before_a_receiver_starts_again_waits_for_its_new_credits() {
+    for connected in [false, true] {
+        let now = Instant::ZERO;
+        let (mut a, mut b) = (End::new(5), End::new(9));
+        let first = if connected { 20 } else { 0 };
+        a.offer(0..first);
+        settle(now, &mut a, &mut b, 0);
+        assert_eq!((b.received.len() as u64, b.without_credit), (first, 0));
+        // Its credits are spent, and what they were spent on has not left.
+        a.offer(first..first + 20);
+        agree(now, &mut a, &mut b);
+        a.spend(now, 0);
+        let waiting = a.credits.waiting();
+        assert!(waiting < 20, "{waiting}");
+        b = End::new(70);
+        a.offer(first + 20..first + 40);
+        settle(now, &mut a, &mut b, 1);
+        // What the channel had sent may have arrived; what it had not has, and everything behind it.
+        let lost = 40 - b.received.len() as u64;
+        let all: Vec<u64> = (first + lost..first + 40).collect();
+        assert_eq!((&b.received, b.without_credit), (&all, 0), "connected: {connected}");
+        assert!(lost <= if connected { 8 } else { 0 }, "{lost}");
+        assert!(a.credits.is_sound() && b.credits.is_sound());
+        assert_eq!(b.credits.reception(0).promised(), 0);
+    }
+}
+
+/// The other way round: what the sender had been promised is free when its first word comes, and one round trip of the channel.
+#[test]
+fn a_sender_that_starts_again_finds_the_whole_queue() {
+    let now = Instant::ZERO;
+    let (mut a, mut b) = (End::new(5), End::new(9));
+    a.offer(0..20);
+    settle(now, &mut a, &mut b, 0);
+    a.offer(20..60);
+    agree(now, &mut a, &mut b);
+    assert_eq!(b.credits.reception(0).promised(), QUEUE);
+    a = End::new(70);
+    a.offer(0..40);
+    agree(now, &mut a, &mut b);
+    assert_eq!((b.credits.reception(0).promised(), a.credits.waiting()), (QUEUE, 40), "all may be on its way");
+    assert!(a.credits.poll_frame(0, |_| true).is_none());
+    settle(now, &mut a, &mut b, 1);
+    assert_eq!(b.received.len(), 60);
+    assert_eq!((b.credits.reception(0).promised(), b.without_credit), (0, 0));
+    assert!(b.credits.reception(0).counters().lost > 0 && b.credits.is_sound());
 }

@@ -79,6 +79,7 @@ impl Core {
                         // Every time: a source that was idle for long may have been forgotten.
                         credits.set_weight(now, vm, from, weight);
                     }
+                    // A simulated server forgets nobody: its connections last.
                     credits.on_message(now, vm, from, channel, &message);
                 } else if let Err(at) = credits.receive(now, vm, from, at) {
                     self.drop(pool, DropReason::NoCredit, at);

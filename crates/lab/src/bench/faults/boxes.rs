@@ -65,7 +65,9 @@ pub(super) fn run(seed: u64, tally: &mut Tally) -> Result<(), Broken> {
         while let Some((from, to, what)) = wire.due(now) {
             let (credits, vm) = (&mut servers[to / VMS], to % VMS);
             match what {
-                Passing::Said(channel, message) => credits.on_message(now, vm, from, channel, &message),
+                Passing::Said(channel, message) => {
+                    credits.on_message(now, vm, from, channel, &message);
+                }
                 Passing::Frame(frame) => {
                     if credits.receive(now, vm, from, frame).is_err() {
                         if !lost {

@@ -202,26 +202,11 @@ pub(super) fn run(seed: u64, tally: &mut Tally) -> Result<(), Broken> {
     let faults = Faults::any(&mut rng);
     let zbridge = reliable.then_some(ChannelConfig { single_path: faults.overtaken == 0, ..channel });
     let stack = Stack { seed, rx_queue: 4 + rng.below(60) as u32, credits, zbridge };
-    let mut controller = Controller::new(ControllerConfig::default(), 1);
-    (0..2).for_each(|n| controller.admit(address(n), Key::new(&[n as u8 + 1; 32])));
-    let servers = (0..2).map(|n| stack.server(n, 0, Cable::default(), &mut rng)).collect::<Result<_, _>>()?;
-    let mut world = World {
-        now: Instant::ZERO,
-        flipped: if reliable { [0, 10, 100][rng.below(3) as usize] } else { 0 },
-        // Without credits nobody may take nothing: the link stands still for all.
-        stuck: (credits && rng.below(3) == 0).then(|| (rng.below(2) as usize, rng.below(4) as usize)),
-        rng,
-        stack,
-        servers,
-        controller,
-        wires: [Wire::new(), Wire::new()],
-        faults,
-        streams: BTreeMap::new(),
-        gaps: !reliable && faults.lost > 0,
-        restarted: false,
-        forged: 0,
-    };
-    (0..2).for_each(|n| world.announce(n));
+    let mut world = World::new(stack, rng, faults)?;
+    let rng = &mut world.rng;
+    world.flipped = if reliable { [0, 10, 100][rng.below(3) as usize] } else { 0 };
+    // Without credits nobody may take nothing: the link stands still for all.
+    world.stuck = (credits && rng.below(3) == 0).then(|| (rng.below(2) as usize, rng.below(4) as usize));
     let done = world.meet(tally).and_then(|()| world.trouble(tally)).and_then(|()| world.settle(tally));
     for stream in world.streams.values() {
         tally.sent += stream.sent;
@@ -232,6 +217,30 @@ pub(super) fn run(seed: u64, tally: &mut Tally) -> Result<(), Broken> {
 }
 
 impl World {
+    /// Two servers and their controller, and nothing wrong but the wires.
+    fn new(stack: Stack, mut rng: Rng, faults: Faults) -> Result<World, Broken> {
+        let mut controller = Controller::new(ControllerConfig::default(), 1);
+        (0..2).for_each(|n| controller.admit(address(n), Key::new(&[n as u8 + 1; 32])));
+        let servers = (0..2).map(|n| stack.server(n, 0, Cable::default(), &mut rng)).collect::<Result<_, _>>()?;
+        let mut world = World {
+            now: Instant::ZERO,
+            gaps: stack.zbridge.is_none() && faults.lost > 0,
+            rng,
+            stack,
+            servers,
+            controller,
+            wires: [Wire::new(), Wire::new()],
+            faults,
+            flipped: 0,
+            streams: BTreeMap::new(),
+            restarted: false,
+            forged: 0,
+            stuck: None,
+        };
+        (0..2).for_each(|n| world.announce(n));
+        Ok(world)
+    }
+
     fn announce(&mut self, n: usize) {
         for machine in (0..MACHINES).filter(|&m| home(m) == n) {
             for (domain, _) in TENANTS {
@@ -374,9 +383,13 @@ impl World {
     }
 
     fn restart(&mut self, tally: &mut Tally) -> Result<(), Broken> {
+        let n = self.rng.below(2) as usize;
+        self.restart_one(n, tally)
+    }
+
+    fn restart_one(&mut self, n: usize, tally: &mut Tally) -> Result<(), Broken> {
         tally.count("restarts");
         self.restarted = true;
-        let n = self.rng.below(2) as usize;
         // What it had is gone, and what others had sent to it or send until they hear of it: no more than they have credits and buffers for.
         let under_way = self.stack.rx_queue + self.stack.zbridge.map_or(0, |z| z.buffer);
         for (tenant, from) in (0..TENANTS.len()).flat_map(|t| (0..MACHINES).map(move |m| (t, m))) {
@@ -527,9 +540,10 @@ impl Server {
         if longest > u64::from(stack.rx_queue) {
             return Err(format!("a receive queue of {longest} frames of {}", stack.rx_queue));
         }
-        // Of four machines here, towards two each.
+        // Of four machines here, towards two each, from which what was not sent comes back where a connection ended.
         let unsent = self.own("credit_unsent");
-        if unsent > 4 * u64::from(TX_QUEUE) {
+        let restored = stack.zbridge.map_or(0, |z| stack.rx_queue + z.buffer);
+        if unsent > 4 * u64::from(TX_QUEUE + 2 * restored) {
             return Err(format!("{unsent} frames wait for credits"));
         }
         let copies = self.own("zbridge_copies");
@@ -537,5 +551,56 @@ impl Server {
             return Err(format!("{copies} frames are not acknowledged"));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two servers that have met, without faults, whose machines may be sent eight frames at a time.
+    fn quiet(seed: u64, tally: &mut Tally) -> World {
+        let channel = ChannelConfig { buffer: 32, period: 8, timeout: Duration::from_ms(2), single_path: true };
+        let stack = Stack { seed, rx_queue: 8, credits: true, zbridge: Some(channel) };
+        let mut world = World::new(stack, Rng::from_words(&[seed]), Faults::default()).unwrap();
+        world.meet(tally).unwrap();
+        world
+    }
+
+    impl World {
+        /// So many turns of 50 us, in which machine 0 sends to machine 2 as much as it can. Returns the numbers that came first and last.
+        fn flow(&mut self, tally: &mut Tally, turns: u32) -> Stream {
+            for _ in 0..turns {
+                let stream = self.streams.entry((0, 0, 2)).or_default();
+                let bytes = frame(0, 2, stream.sent);
+                stream.sent += u64::from(self.servers[0].offer(0, &bytes));
+                self.turn(tally).unwrap();
+                self.now += Duration::from_us(50);
+            }
+            self.streams[&(0, 0, 2)]
+        }
+    }
+
+    /// All that a machine may be sent is promised to one that starts again. The time that a frame may be under way, after which credits
+    /// come back by themselves, is more than a second here, and 13.8 s as servers are set up.
+    #[test]
+    fn a_server_that_starts_again_is_granted_credits_within_two_timeouts() {
+        for seed in 0..50 {
+            let mut tally = Tally::default();
+            let mut world = quiet(seed, &mut tally);
+            world.flow(&mut tally, 100 + seed as u32);
+            world.faults = Faults { lost: 1_000, ..Faults::default() };
+            world.flow(&mut tally, 20);
+            world.faults = Faults::default();
+            let before = world.streams[&(0, 0, 2)];
+            assert!(before.sent - before.next >= 8, "all credits were spent in vain: {before:?}");
+            let start = world.now;
+            world.restart_one(0, &mut tally).unwrap();
+            let sent = world.flow(&mut tally, 0).sent;
+            while world.flow(&mut tally, 1).next <= sent + 8 {
+                let waited = world.now.since(start);
+                assert!(waited < Duration::from_ms(4), "seed {seed}: {waited:?}");
+            }
+        }
     }
 }

@@ -138,6 +138,10 @@ pub struct Channel<F> {
     tries: u32,
     /// It speaks by itself: greets, answers again, or asks.
     speaks: bool,
+    /// It asks whether the other end is still the one it was, though nothing is under way.
+    inquires: bool,
+    /// A connection has ended since that was looked at.
+    has_ended: bool,
     counters: ChannelCounters,
 }
 
@@ -169,6 +173,8 @@ impl<F: Clone> Channel<F> {
             deadline: Instant::MAX,
             tries: 0,
             speaks: false,
+            inquires: false,
+            has_ended: false,
             counters: ChannelCounters::default(),
         }
     }
@@ -207,6 +213,14 @@ impl<F: Clone> Channel<F> {
     pub fn is_over(&self) -> bool {
         self.state == State::Idle && self.due.is_none() && self.is_empty()
     }
+    /// Whether there is a connection: what was sent by it may be delivered yet.
+    pub fn is_connected(&self) -> bool {
+        matches!(self.state, State::Answered | State::Connected)
+    }
+    /// Whether a connection has ended since this was asked last: nothing that was sent by it is delivered any more, at either end.
+    pub fn take_ended(&mut self) -> bool {
+        core::mem::take(&mut self.has_ended)
+    }
     /// Whether it [would end](Channel::close).
     pub fn is_closing(&self) -> bool {
         self.closing.is_some()
@@ -220,6 +234,17 @@ impl<F: Clone> Channel<F> {
             (self.closing, self.speaks) = (Some(self.attempts), true);
             self.arm(now);
         }
+    }
+
+    /// Asks whether the other end is still the one it was, until it says so or that it is not: its [connection
+    /// ends](Channel::take_ended) then. `false` where there is no connection.
+    pub fn inquire(&mut self, now: Instant) -> bool {
+        // One that is not confirmed is answered again and again as it is.
+        if self.state == State::Connected && !core::mem::replace(&mut self.inquires, true) {
+            self.speaks = true;
+            self.arm(now);
+        }
+        self.is_connected()
     }
 
     /// Takes a frame that is to be sent.
@@ -245,6 +270,11 @@ impl<F: Clone> Channel<F> {
         (sent > 0).then(|| self.sender.take_first(sent).into_iter())
     }
 
+    /// Those that have never been sent, in their order; they are not here any more.
+    pub fn take_unsent(&mut self) -> impl Iterator<Item = F> + use<F> {
+        self.sender.take_unsent(self.unacknowledged).into_iter()
+    }
+
     /// Times it asked since it heard anything of the other end.
     pub fn unheard(&self) -> u32 {
         self.tries
@@ -258,7 +288,7 @@ impl<F: Clone> Channel<F> {
         self.sender.take().for_each(free);
         self.closing = None;
         (self.state, self.unacknowledged, self.candidate, self.due) = (State::Idle, 0, None, None);
-        (self.deadline, self.speaks) = (Instant::MAX, false);
+        (self.deadline, self.speaks, self.inquires) = (Instant::MAX, false, false);
     }
 
     fn greet(&mut self, now: Instant) {
@@ -320,7 +350,10 @@ impl<F: Clone> Channel<F> {
             return self.stale(frame);
         };
         let was_patient = core::mem::take(&mut self.tries) > 0;
-        if self.closing.is_some() {
+        if matches!(header.kind, Kind::Ack | Kind::Nack(_)) {
+            self.inquires = false;
+        }
+        if self.closing.is_some() || self.inquires {
             // Asked again in its time.
         } else if self.sender.in_flight() == 0 {
             self.deadline = Instant::MAX;
@@ -464,7 +497,7 @@ impl<F: Clone> Channel<F> {
     }
 
     fn connect_to(&mut self, own: u32, peer: u32) {
-        (self.own, self.peer, self.candidate) = (own, peer, None);
+        (self.own, self.peer, self.candidate, self.inquires) = (own, peer, None, false);
         (self.closing, self.attempts, self.refused, self.refuses) = (None, 0, 0, None);
         self.receiver = Receiver::new(self.config.buffer as usize, SeqNumber(peer));
         (self.state, self.speaks) = (State::Answered, false);
@@ -503,6 +536,7 @@ impl<F: Clone> Channel<F> {
             assert!(pushed.is_ok(), "there was room for it");
         });
         (self.tries, self.speaks, self.closing, self.refuses) = (0, false, None, None);
+        (self.inquires, self.has_ended) = (false, true);
     }
 
     /// What to send to the other end next.
@@ -562,7 +596,7 @@ impl<F: Clone> Channel<F> {
         if now < self.deadline {
             return;
         }
-        let is_quiet = self.sender.in_flight() == 0 && self.closing.is_none();
+        let is_quiet = self.sender.in_flight() == 0 && self.closing.is_none() && !self.inquires;
         if self.state == State::Idle || self.state == State::Connected && is_quiet {
             self.deadline = Instant::MAX;
             return;

@@ -60,6 +60,11 @@ impl<F: Clone> Sender<F> {
         self.slots.drain(..frames).map(|slot| slot.frame).collect()
     }
 
+    /// Takes those that have not been sent, but for the first `kept`.
+    pub(super) fn take_unsent(&mut self, kept: usize) -> VecDeque<F> {
+        self.slots.drain(self.sent.max(kept)..).map(|slot| slot.frame).collect()
+    }
+
     /// The next frame to send: what is missing before what is new. Says whether it was sent before.
     pub(super) fn poll(&mut self) -> Option<(SeqNumber, F, bool)> {
         while let Some(number) = self.again.pop_front() {

@@ -333,6 +333,59 @@ fn who_was_restarted_gets_what_was_not_acknowledged_again_if_the_caller_wants() 
 }
 
 #[test]
+fn who_inquires_learns_in_a_round_trip_whether_the_other_end_is_still_the_one_it_was() {
+    let mut pair = Pair::new();
+    assert!(!pair.b.inquire(us(0)), "nobody is there");
+    pair.send(0..20);
+    pair.drive(|_| false);
+    pair.now = pair.a.poll_timeout().unwrap();
+    pair.a.handle_timeout(pair.now);
+    pair.drive(|_| false);
+    assert_eq!((pair.b.poll_timeout(), pair.b.in_flight()), (None, 0));
+    assert!(pair.b.inquire(pair.now) && pair.b.inquire(pair.now));
+    pair.drive(|_| false);
+    assert!(!pair.b.take_ended() && pair.b.is_connected(), "it is");
+    assert_eq!((pair.b.poll_transmit(pair.now), pair.b.poll_timeout()), (None, None), "and is not asked again");
+    pair.a = end(3);
+    pair.b.inquire(pair.now);
+    // The question is lost, and asked again.
+    assert_eq!(kind(pair.b.poll_transmit(pair.now)), Some(Kind::Ask));
+    pair.now = pair.b.poll_timeout().unwrap();
+    pair.b.handle_timeout(pair.now);
+    pair.drive(|_| false);
+    assert!(pair.b.take_ended() && !pair.b.is_connected() && !pair.b.take_ended());
+    assert_eq!(pair.b.poll_timeout(), None);
+    pair.send(20..22);
+    pair.drive(|_| false);
+    assert_eq!(pair.delivered, (0..22).collect::<Vec<u64>>());
+}
+
+#[test]
+fn what_was_never_sent_can_be_taken_back() {
+    let mut pair = Pair::new();
+    pair.send(0..20);
+    pair.drive(|_| false);
+    pair.b = end(3);
+    pair.send(20..24);
+    pair.now = pair.a.poll_timeout().unwrap();
+    pair.a.handle_timeout(pair.now);
+    // The question and what it sends until it hears the answer.
+    assert_eq!(kind(pair.a.poll_transmit(pair.now)), Some(Kind::Ask));
+    let sent = pair.a.poll_transmit(pair.now).unwrap();
+    assert_eq!(sent.frame, Some(20));
+    assert!(pair.bring_b(sent).is_err());
+    let reset = pair.b.poll_transmit(pair.now).unwrap();
+    pair.bring_a(reset).unwrap();
+    assert!(pair.a.take_ended());
+    assert_eq!(pair.a.take_unsent().collect::<Vec<u64>>(), [21, 22, 23]);
+    assert_eq!(pair.a.take_unacknowledged().unwrap().collect::<Vec<u64>>(), [16, 17, 18, 19, 20]);
+    pair.delivered.clear();
+    pair.send(21..24);
+    pair.drive(|_| false);
+    assert_eq!(pair.delivered, [21, 22, 23]);
+}
+
+#[test]
 fn an_old_or_forged_greeting_changes_nothing() {
     let mut pair = Pair::new();
     pair.send(0..4);

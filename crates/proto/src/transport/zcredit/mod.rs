@@ -15,9 +15,16 @@
 //! that were spent on frames which never came are free again after [`ReceptionConfig::reclaim_after`]; those of somebody who
 //! spends none and returns none, whether dead or greedy, are taken back at the [`ReceptionConfig::deadline`] and its channel is
 //! ended. Frames that were sent for them just then still have their room, for as long as one may be on its way.
+//!
+//! **Credits are of a connection**, where the layer below has any and says that one has ended ([`Reception::on_disconnected`],
+//! [`Transmission::on_disconnected`]): nothing that was sent by it arrives any more, so that what was promised for it is free, and nothing
+//! that was promised to its ends before is spent by the next one.
 
 mod reception;
 mod transmission;
+
+/// A receive queue is shorter than this, in frames, and so less is promised at a time.
+const QUEUE_MAX: u32 = 1 << 24;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Who receives: Algorithm 5.2.
 
-use super::Message;
+use super::{Message, QUEUE_MAX};
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -90,6 +90,8 @@ struct Channel {
     missing: Option<(SeqNumber, Instant)>,
     /// What had been granted when it had settled all before, and when that was.
     mark: Option<(SeqNumber, Instant)>,
+    /// A frame of it came by the connection that there is: it is of that connection's other end.
+    is_connected: bool,
 }
 
 impl Channel {
@@ -104,6 +106,7 @@ impl Channel {
             spent: from,
             missing: None,
             mark: None,
+            is_connected: false,
         }
     }
     /// Credits that it may spend.
@@ -131,6 +134,8 @@ struct Source<S> {
     /// Credits of channels that have ended, whose frames may still be on their way, and until when.
     late: u32,
     late_until: Instant,
+    /// All of those channels were of the connection that there is.
+    late_connected: bool,
     /// What is left of its turn.
     turn: u32,
     is_waiting: bool,
@@ -173,7 +178,7 @@ pub struct Reception<S> {
 impl<S: Copy + Ord> Reception<S> {
     /// An empty queue that nobody sends to.
     pub fn new(config: ReceptionConfig) -> Reception<S> {
-        assert!(config.batch >= 1 && config.batch <= config.queue && config.queue < 1 << 24 && config.sources >= 1);
+        assert!(config.batch >= 1 && config.batch <= config.queue && config.queue < QUEUE_MAX && config.sources >= 1);
         Reception {
             config,
             sources: Vec::new(),
@@ -243,7 +248,7 @@ impl<S: Copy + Ord> Reception<S> {
         match &mut source.channel {
             // What was sent first comes first.
             _ if source.late > 0 => source.late -= 1,
-            Some(c) if c.outstanding() > 0 => c.settled = c.settled + 1,
+            Some(c) if c.outstanding() > 0 => (c.settled, c.is_connected) = (c.settled + 1, true),
             _ => return self.without_credit(Some(at)),
         }
         self.promised -= 1;
@@ -279,6 +284,29 @@ impl<S: Copy + Ord> Reception<S> {
         self.serve(now);
     }
 
+    /// Nothing comes any more by the connection that a source's frames came by. What was promised for them is free, and the channel of
+    /// which some came has ended: if its other end lives, it has heard of this, too, and begins another. A channel of which none has come
+    /// may be of whoever is there now.
+    pub fn on_disconnected(&mut self, now: Instant, name: S) {
+        let Some(&at) = self.by_name.get(&name) else { return };
+        if core::mem::take(&mut self.sources[at].late_connected) {
+            self.give_up_late(at);
+        }
+        let source = &mut self.sources[at];
+        if let Some(c) = source.channel.take_if(|c| c.is_connected) {
+            (source.ended, source.is_due) = (Some(c.number), false);
+            self.promised -= c.outstanding();
+            self.counters.lost += u64::from(c.outstanding());
+        }
+        self.serve(now);
+    }
+
+    /// A source's channel, and whether credits are kept for frames of those before, which cannot come if the connection has ended.
+    pub fn channel(&self, name: S) -> Option<(u32, bool)> {
+        let source = &self.sources[*self.by_name.get(&name)?];
+        Some((source.channel.as_ref()?.number, source.late_connected))
+    }
+
     /// What a source's hypervisor says. Who it is from, the layer below has seen to.
     pub fn receive(&mut self, now: Instant, source: S, channel: u32, message: &Message) {
         match *message {
@@ -302,6 +330,13 @@ impl<S: Copy + Ord> Reception<S> {
                 // Late, or of one whose clock was set back: that learns it, and begins later than what is remembered.
                 self.counters.stale += 1;
                 let last = self.sources[at].channel.map_or(number, |c| c.number);
+                self.say(name, number, Message::Reset { last });
+                return;
+            }
+            // What its last one was ended with it has not heard, or it says this again after that.
+            None if self.sources[at].ended.is_some_and(|last| SeqNumber(number) <= SeqNumber(last)) => {
+                self.counters.stale += 1;
+                let last = self.sources[at].ended.unwrap_or(number);
                 self.say(name, number, Message::Reset { last });
                 return;
             }
@@ -381,6 +416,7 @@ impl<S: Copy + Ord> Reception<S> {
         let source = &mut self.sources[at];
         let Some(c) = source.channel.take() else { return };
         if c.outstanding() > 0 {
+            source.late_connected = c.is_connected && (source.late == 0 || source.late_connected);
             source.late += c.outstanding();
             source.late_until = now.saturating_add(self.config.reclaim_after);
         }
@@ -399,6 +435,7 @@ impl<S: Copy + Ord> Reception<S> {
             channel: None,
             late: 0,
             late_until: Instant::ZERO,
+            late_connected: false,
             turn: 0,
             is_waiting: false,
             is_due: false,
@@ -434,7 +471,9 @@ impl<S: Copy + Ord> Reception<S> {
 
     /// Frames of channels that have ended do not come any more.
     fn give_up_late(&mut self, at: usize) {
-        let late = core::mem::take(&mut self.sources[at].late);
+        let source = &mut self.sources[at];
+        source.late_connected = false;
+        let late = core::mem::take(&mut source.late);
         self.promised -= late;
         self.counters.lost += u64::from(late);
     }

@@ -254,6 +254,81 @@ fn a_sender_that_was_restarted_takes_a_later_number() {
     assert_eq!((later.credits(), r.promised()), (9, 9));
 }
 
+/// Those of one that spent some and started again, whether its next word comes before the end of the connection is heard of or after.
+#[test]
+fn credits_of_a_connection_that_ended_are_free_at_once() {
+    for word_first in [true, false] {
+        let (mut t, mut r) = (sender(5), Reception::new(SMALL));
+        (0..10).for_each(|_| t.on_arrival());
+        talk(ms(0), &mut t, &mut r, 1);
+        t.on_sent();
+        r.on_frame(ms(0), 1).unwrap();
+        r.on_departure(ms(0));
+        let mut again = sender(900);
+        (0..10).for_each(|_| again.on_arrival());
+        if word_first {
+            talk_only(ms(1), &mut again, &mut r);
+            assert_eq!((again.credits(), r.channel(1)), (1, Some((900, true))), "nine may be under way");
+        }
+        r.on_disconnected(ms(2), 1);
+        talk_only(ms(2), &mut again, &mut r);
+        assert_eq!((again.credits(), r.free(), r.counters().lost), (10, 0, 9), "word first: {word_first}");
+        assert!(r.is_sound());
+        // None of them has come by the connection that there is now: that this ends says nothing of them.
+        r.on_disconnected(ms(3), 1);
+        assert_eq!(r.promised(), 10);
+        again.on_sent();
+        r.on_frame(ms(4), 1).unwrap();
+        r.on_disconnected(ms(5), 1);
+        assert_eq!((r.promised(), r.queued()), (0, 1));
+    }
+}
+
+/// Whoever lost a connection, with a receiver that lives: its words about the last channel are answered with a number to begin after.
+#[test]
+fn who_goes_on_with_credits_of_a_connection_that_ended_is_told() {
+    let (mut t, mut r) = (sender(5), Reception::new(SMALL));
+    (0..2).for_each(|_| t.on_arrival());
+    talk(ms(0), &mut t, &mut r, 1);
+    t.on_sent();
+    r.on_frame(ms(0), 1).unwrap();
+    r.on_disconnected(ms(1), 1);
+    // Also one that says the first word of that channel once more, or of one before.
+    for channel in [5, 4] {
+        let first = Message::Request { wanted: channel + 3, spent: channel, granted: channel, returned: 0 };
+        r.receive(ms(1), 1, channel, &first);
+        assert_eq!(r.poll_message(), Some((1, channel, Message::Reset { last: 5 })));
+    }
+    (0..4).for_each(|_| t.on_arrival());
+    talk(ms(2), &mut t, &mut r, 1);
+    assert_eq!((t.channel(), t.credits(), t.waiting()), (6, 5, 5));
+}
+
+#[test]
+fn frames_that_come_back_wait_for_credits_of_whoever_is_there_now() {
+    let (mut t, mut r) = (sender(1), Reception::new(SMALL));
+    (0..10).for_each(|_| t.on_arrival());
+    talk(ms(0), &mut t, &mut r, 1);
+    (0..7).for_each(|_| t.on_sent());
+    // Two of seven came, two were lost with the connection, and three had not been sent by it.
+    (0..2).for_each(|_| r.on_frame(ms(0), 1).unwrap());
+    let (channel, last) = t.on_disconnected(3, true).unwrap();
+    assert_eq!((t.waiting(), t.credits(), t.channel()), (6, 0, 2));
+    // The same receiver knows what has come, and nothing else is under way.
+    r.receive(ms(1), 1, channel, &last);
+    assert_eq!((r.promised(), r.queued()), (0, 2));
+    talk(ms(1), &mut t, &mut r, 1);
+    assert_eq!((t.credits(), r.promised()), (6, 6));
+    // A new one has promised nothing.
+    r = Reception::new(SMALL);
+    let (channel, last) = t.on_disconnected(0, true).unwrap();
+    r.receive(ms(2), 1, channel, &last);
+    talk(ms(2), &mut t, &mut r, 1);
+    assert_eq!((t.credits(), r.promised(), t.channel()), (6, 6, 3));
+    (0..6).for_each(|_| t.on_sent());
+    assert_eq!(t.on_disconnected(0, true), None, "nobody has anything to give back");
+}
+
 /// One whose clock was set back between two lives, or that lived half the numbers ago.
 #[test]
 fn a_sender_that_comes_back_with_an_earlier_number_learns_it() {

@@ -1,6 +1,6 @@
 //! Who sends: Algorithm 5.1.
 
-use super::Message;
+use super::{Message, QUEUE_MAX};
 use crate::time::{Duration, Instant};
 use sluicenet_wire::seq::SeqNumber;
 
@@ -136,6 +136,31 @@ impl Transmission {
         assert!(frames <= self.waiting);
         self.waiting -= frames;
         self.give_back();
+    }
+
+    /// So many frames that were sent come back and wait again, in front of those that do. The channel that they were sent in has ended,
+    /// and their credits with it.
+    pub fn on_restored(&mut self, frames: u32) {
+        self.waiting += frames;
+        let needed = self.spent + self.waiting;
+        if needed > self.wanted {
+            self.wanted = needed;
+        }
+    }
+
+    /// The connection by which frames went, and credits for them were promised, has ended, and so many of its frames come back and wait
+    /// again. Whoever is there now may have promised nothing: another channel begins. What to say about the last one, of which nothing
+    /// comes any more where `all` its frames went that way. Nothing where none of its frames or credits is left.
+    pub fn on_disconnected(&mut self, restored: u32, all: bool) -> Option<(u32, Message)> {
+        if restored == 0 && self.waiting == 0 && self.credits() == 0 {
+            return None;
+        }
+        self.waiting += restored;
+        // The receiver counts what has come; earlier than this nothing can be promised.
+        let spent = if all { self.granted - QUEUE_MAX } else { self.spent };
+        let said = (self.channel, Message::Close { spent: spent.0, returned: self.returned });
+        self.begin_anew(self.channel);
+        Some(said)
     }
 
     /// Its VM is gone, and so are all its frames: what to say last.
