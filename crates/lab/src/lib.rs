@@ -6,6 +6,7 @@
 pub mod bench;
 pub mod build;
 pub mod cli;
+pub mod fabric;
 pub mod formats;
 pub mod records;
 pub mod report;

@@ -73,7 +73,7 @@ fn frames(ports: &[PortRow], host: u32) -> (Vec<u64>, Vec<u64>) {
 #[test]
 fn nothing_is_lost_twice_or_out_of_order_over_several_links() {
     let shapes = [("[4, 4]", "[2, 2]", 16), ("[4]", "[2]", 4), ("[3, 2, 2]", "[3, 1, 2]", 12)];
-    let routings = ["d-mod-k", "s-mod-k", "hash", "random", "two-level"];
+    let routings = ["d-mod-k", "s-mod-k", "hash", "random", "hash-destination", "two-level"];
     for ((m, w, hosts), routing) in shapes.into_iter().flat_map(|shape| routings.map(|routing| (shape, routing))) {
         let mut loads = String::new();
         for receiver in [0, hosts - 1] {
@@ -209,7 +209,7 @@ fn two_links_halve_the_bound_of_an_incast_and_the_incast() {
 
 #[test]
 fn external_hosts_are_reached_over_the_links_that_lead_there() {
-    for routing in ["d-mod-k", "s-mod-k", "hash", "random", "two-level"] {
+    for routing in ["d-mod-k", "s-mod-k", "hash", "random", "hash-destination", "two-level"] {
         let loads =
             incast("[0, 1, 2, 3, 16, 17, 18]", 9, "20 KB", "tcp") + &incast("[0, 5, 10, 15]", 17, "20 KB", "tcp");
         let text = lossless("[4, 4]", "[2, 2]", routing, &loads).replace("routing =", "external_hosts = 5\nrouting =");

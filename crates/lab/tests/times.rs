@@ -123,7 +123,7 @@ fn hosts_of_a_graph_are_measured_against_their_own_links() {
 #[test]
 fn nothing_is_faster_than_its_ideal_in_a_tree_with_external_hosts_and_links_of_several_speeds() {
     // With external hosts at faster links some roots have to store what others cut through.
-    for routing in ["d-mod-k", "s-mod-k", "hash", "two-level"] {
+    for routing in ["d-mod-k", "s-mod-k", "hash", "hash-destination", "two-level"] {
         let text = format!(
             r#"
             [scenario]

@@ -93,6 +93,7 @@ fn policy(routing: Routing) -> Policy {
         Routing::SModK => Policy::SModK,
         Routing::Random => Policy::Random,
         Routing::Hash => Policy::Hash,
+        Routing::HashDestination => Policy::HashDestination,
         Routing::TwoLevel => Policy::TwoLevel,
     }
 }

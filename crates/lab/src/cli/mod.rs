@@ -10,6 +10,7 @@ mod controller;
 mod demo;
 mod diff;
 mod doctor;
+mod fabric;
 mod failure;
 mod faults;
 mod figures;
@@ -88,6 +89,8 @@ enum Verb {
     Top(top::Top),
     /// A scenario between real tenants on this machine, joined by its fabric in real time
     Testbed(testbed::Testbed),
+    /// A fat-tree from its number: counts, tables, cost, cables, exports
+    Fabric(fabric::Fabric),
     /// Remove what a killed testbed or test left: processes, namespaces, files
     Clean,
     /// What this machine has of what sluicenet can use
@@ -131,6 +134,7 @@ pub fn main() -> ExitCode {
         Verb::Agent(v) => v.main(global),
         Verb::Top(v) => v.main(global),
         Verb::Testbed(v) => v.main(global),
+        Verb::Fabric(v) => v.main(global),
         Verb::Clean => testbed::clean_up(global),
         Verb::Doctor => doctor::main(global),
         Verb::Schema => schema::main(),

@@ -152,7 +152,7 @@ pub(crate) static TOPOLOGY: Spec = Spec {
         k("external_hosts", Count(0, HOST_MAX), "client ports at the top level's switches; 0 where absent"),
         k(
             "routing",
-            Choice(&["d-mod-k", "s-mod-k", "random", "hash", "two-level"]),
+            Choice(&["d-mod-k", "s-mod-k", "random", "hash", "hash-destination", "two-level"]),
             "which of several paths a frame takes; d-mod-k in trees, hash in other graphs where absent",
         ),
     ],

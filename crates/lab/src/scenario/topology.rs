@@ -236,13 +236,14 @@ fn routing(s: &Section<'_>, shape: &Shape) -> Result<Routing> {
         ("s-mod-k", Routing::SModK),
         ("random", Routing::Random),
         ("hash", Routing::Hash),
+        ("hash-destination", Routing::HashDestination),
         ("two-level", Routing::TwoLevel),
     ];
     let chosen = s.choice("routing", &choices)?;
     let fits = match (shape, chosen) {
         (_, None) | (Shape::Xgft { .. }, _) => true,
         (Shape::Htsim { .. }, Some(r)) => r != Routing::TwoLevel,
-        (Shape::Hpcc { .. }, Some(r)) => matches!(r, Routing::Random | Routing::Hash),
+        (Shape::Hpcc { .. }, Some(r)) => matches!(r, Routing::Random | Routing::Hash | Routing::HashDestination),
     };
     if !fits {
         return Err(s

@@ -18,10 +18,13 @@ pub enum Policy {
     DModK,
     /// By digits of the source (Crisan 2014, 2.3.2).
     SModK,
-    /// Anew for every frame (Crisan 2014, 2.3.3); needs resequencing at the destination.
+    /// Anew for every frame (Crisan 2014, 2.3.3), which is Valiant load balancing per packet; needs resequencing at the destination.
     Random,
-    /// By a hash of the flow (Crisan 2014, 2.3.4).
+    /// By a hash of the flow (Crisan 2014, 2.3.4): ECMP, to which Valiant load balancing per flow is "effectively equivalent"
+    /// (Al-Fares 2012, 2.2.1). Draws of different switches are independent, so that a flow goes by a random core.
     Hash,
+    /// By a hash of the destination alone, as ECMP is in Hedera's testbed (Al-Fares 2012, 4.4).
+    HashDestination,
     /// The two-level tables of a fat-tree: host index under its edge switch plus own position (Al-Fares 2012, 3.1).
     TwoLevel,
 }

@@ -48,6 +48,7 @@ impl TableRouter {
             (1, _) => 0,
             (_, Policy::DModK | Policy::TwoLevel) => dst % ways,
             (_, Policy::SModK) => frame.source() % ways,
+            (_, Policy::HashDestination) => self.pick(mix64(dst as u64), ways),
             (_, Policy::Hash) => self.pick(frame.flow_hash(), ways),
             (_, Policy::Random) => self.pick(frame.frame_hash(), ways),
         };

@@ -88,6 +88,7 @@ impl TreeRouter {
             _ if self.leads_down(dst) => self.down(dst),
             Policy::DModK => self.first_up + self.up_by_digit(dst),
             Policy::TwoLevel => self.first_up + self.up_by_index(dst),
+            Policy::HashDestination => self.first_up + self.pick(mix64(dst as u64)),
             Policy::SModK | Policy::Hash | Policy::Random => return ASK,
         };
         u8::try_from(port).unwrap_or(ASK)
@@ -175,6 +176,7 @@ impl TreeRouter {
             Policy::DModK => self.up_by_digit(dst),
             Policy::SModK => self.up_by_digit(frame.source()),
             Policy::TwoLevel => self.up_by_index(dst),
+            Policy::HashDestination => self.pick(mix64(dst as u64)),
             Policy::Hash => self.pick(frame.flow_hash()),
             Policy::Random => self.pick(frame.frame_hash()),
         }
@@ -234,7 +236,8 @@ mod tests {
         }
     }
 
-    const POLICIES: [Policy; 5] = [Policy::DModK, Policy::SModK, Policy::Random, Policy::Hash, Policy::TwoLevel];
+    const POLICIES: [Policy; 6] =
+        [Policy::DModK, Policy::SModK, Policy::Random, Policy::Hash, Policy::HashDestination, Policy::TwoLevel];
 
     /// The link a frame leaves its host by, the switches it passes, and the link it arrives by.
     fn walk(tree: &Xgft, policy: Policy, probe: &Probe, roots: &[SwitchName]) -> (u16, Vec<SwitchName>, u16) {
@@ -347,6 +350,31 @@ mod tests {
             of_frames[walk(&tree, Policy::Random, &Probe { flow: 0, ..probe }, &[]).0 as usize] += 1;
         }
         assert!(of_flows.iter().chain(&of_frames).all(|&n| (900..1_100).contains(&n)), "{of_flows:?} {of_frames:?}");
+    }
+
+    #[test]
+    fn a_hash_of_the_destination_spreads_hosts_over_all_roots_and_flows_to_one_over_none() {
+        let tree = Xgft::fat_tree(8).unwrap();
+        let mut roots = [0u32; 16];
+        for dst in 16..128 {
+            let probe = |flow| Probe { src: 0, dst, flow, frame: flow };
+            let root = walk(&tree, Policy::HashDestination, &probe(1), &[]).1[2].position;
+            assert!((2..20).all(|f| walk(&tree, Policy::HashDestination, &probe(f), &[]).1[2].position == root));
+            roots[root as usize] += 1;
+        }
+        assert!(roots.iter().all(|&n| (1..20).contains(&n)), "{roots:?}");
+    }
+
+    #[test]
+    fn flows_by_a_hash_go_over_all_cores_alike_as_if_each_had_drawn_one() {
+        // Valiant load balancing per flow (Al-Fares 2012, 2.2.1): 16 cores, 16,000 flows.
+        let tree = Xgft::fat_tree(8).unwrap();
+        let mut cores = [0u32; 16];
+        for flow in 0..16_000 {
+            let probe = Probe { src: 0, dst: 64, flow: mix64(flow), frame: 0 };
+            cores[walk(&tree, Policy::Hash, &probe, &[]).1[2].position as usize] += 1;
+        }
+        assert!(cores.iter().all(|&n| (880..1_120).contains(&n)), "{cores:?}");
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub enum Routing {
     Random,
     /// By a hash of the flow (ECMP).
     Hash,
+    /// By a hash of the destination alone (ECMP as in Hedera's testbed).
+    HashDestination,
     /// Al-Fares's deterministic table: up port = (host's index under its edge + own position) mod up ports.
     TwoLevel,
 }

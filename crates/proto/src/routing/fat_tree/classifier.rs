@@ -88,30 +88,27 @@ impl FlowClassifier {
     /// IncomingPacket: the upward port for a packet of `len_bytes`, out of those that can be used; none if there are none.
     pub fn handle_packet(&mut self, flow: FlowKey, len_bytes: u32, usable: UpPorts) -> Option<u16> {
         let usable = usable.and(UpPorts::first(self.ports.len() as u32));
-        let port = match self.flows.get(&flow) {
-            Some(f) if usable.contains(f.port) => f.port,
-            Some(_) => {
-                let port = self.least_loaded(usable)?;
-                self.reassign(flow, port);
-                self.counters.evaded += 1;
-                port
-            }
-            None if self.flows.len() >= self.flows_max => {
-                self.counters.unclassified += 1;
-                return nth(usable, mix64(flow));
-            }
-            None => {
-                let port = self.least_loaded(usable)?;
-                self.flows.insert(flow, Flow { port, last_bytes: 0, now_bytes: 0, silent_periods: 0 });
-                self.ports[port as usize].flows += 1;
-                port
-            }
-        };
+        let bytes = u64::from(len_bytes);
         if let Some(f) = self.flows.get_mut(&flow) {
-            f.now_bytes += u64::from(len_bytes);
+            f.now_bytes += bytes;
             f.silent_periods = 0;
-            self.ports[port as usize].bytes += u64::from(len_bytes);
+            self.ports[f.port as usize].bytes += bytes;
+            if usable.contains(f.port) {
+                return Some(f.port);
+            }
+            let port = self.least_loaded(usable)?;
+            self.reassign(flow, port);
+            self.counters.evaded += 1;
+            return Some(port);
         }
+        if self.flows.len() >= self.flows_max {
+            self.counters.unclassified += 1;
+            return nth(usable, mix64(flow));
+        }
+        let port = self.least_loaded(usable)?;
+        self.flows.insert(flow, Flow { port, last_bytes: 0, now_bytes: bytes, silent_periods: 0 });
+        self.ports[port as usize].bytes += bytes;
+        self.ports[port as usize].flows += 1;
         Some(port)
     }
 

@@ -165,14 +165,30 @@ pub fn first_match(entries: &[TcamEntry], to: Ipv4Addr) -> Option<u16> {
 }
 
 impl FatTree {
-    /// The port that `switch`, whose table is `table`, sends to a host by: an edge switch switches what is for its own subnet.
-    pub fn forward(self, switch: Switch, table: &TwoLevelTable, to: Ipv4Addr) -> Option<u16> {
-        if let (Switch::Edge { pod, at }, Some(host)) = (switch, self.host_at(to))
-            && self.subnet_of(host) == self.subnet(pod, at)
-        {
-            return Some((host % self.half()) as u16);
+    /// Whose traffic a switch must not send up, whatever the suffixes say: an edge switch's own subnet, an upper switch's own pod.
+    /// Of what the tables of figures 3.5 to 3.7 have no terminating prefix for there, 10.2.2.2 say, the core would send back
+    /// down what the upper switch sends up, for ever.
+    pub fn own_prefix(self, switch: Switch) -> Option<(Ipv4Addr, u8)> {
+        match switch {
+            Switch::Edge { pod, at } => Some((Ipv4Addr::new(10, pod, at, 0), 24)),
+            Switch::Aggregation { pod, .. } => Some((Ipv4Addr::new(10, pod, 0, 0), 16)),
+            Switch::Core { .. } => None,
         }
-        table.lookup(to)
+    }
+
+    /// The port that `switch`, whose table is `table`, sends by: an edge switch switches what is for its own subnet, and nobody
+    /// sends up what is not there.
+    pub fn forward(self, switch: Switch, table: &TwoLevelTable, to: Ipv4Addr) -> Option<u16> {
+        let port = match (switch, self.host_at(to)) {
+            (Switch::Edge { pod, at }, Some(host)) if self.subnet_of(host) == self.subnet(pod, at) => {
+                return Some((host % self.half()) as u16);
+            }
+            _ => table.lookup(to)?,
+        };
+        let own = self
+            .own_prefix(switch)
+            .is_some_and(|(address, length)| (address.to_bits() ^ to.to_bits()) & prefix_mask(length) == 0);
+        (!own || u32::from(port) < self.half()).then_some(port)
     }
 }
 
@@ -309,6 +325,35 @@ mod tests {
         upper.sort_unstable();
         upper.dedup();
         assert_eq!(upper.len(), 4);
+    }
+
+    #[test]
+    fn what_nobody_has_is_dropped_and_does_not_go_round() {
+        let tree = FatTree::new(4).unwrap();
+        let tables = tables(tree);
+        // 10.2.2.2 has the suffix of a host and the subnet of an upper switch: its pod sends it up, the core down again.
+        let stranger = ip("10.2.2.2");
+        assert_eq!((table(4, "10.4.1.1").lookup(stranger), table(4, "10.2.2.1").lookup(stranger)), (Some(2), Some(2)));
+        let mut rng = Rng::from_words(&[3, 6]);
+        let below = |rng: &mut Rng, n| rng.below(n) as u8;
+        for case in 0..20_000 {
+            let to = match case {
+                0 => stranger,
+                _ => Ipv4Addr::new(10, below(&mut rng, 6), below(&mut rng, 6), below(&mut rng, 6)),
+            };
+            let mut at = tree.switches().nth(rng.below(20) as usize).unwrap();
+            for passed in 0.. {
+                assert!(passed < 6, "{to} goes round");
+                let Some(port) = tree.forward(at, &tables[tree.index(at) as usize], to) else { break };
+                match tree.peer(at, port) {
+                    Peer::Switch(next, _) => at = next,
+                    Peer::Host(host) => {
+                        assert_eq!(tree.host_at(to), Some(host));
+                        break;
+                    }
+                }
+            }
+        }
     }
 
     #[derive(Clone, Copy)]

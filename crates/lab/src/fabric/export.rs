@@ -1,0 +1,165 @@
+//! A fat-tree for other tools: Open vSwitch's commands, and a containerlab topology.
+
+use super::tables::SwitchTable;
+use serde::Serialize;
+use sluicenet_proto::frame::HostId;
+use sluicenet_proto::routing::fat_tree::{FatTree, Peer, Switch};
+use std::fmt::Write;
+
+/// The image of hosts where none is said: small, with `ping` and `ip`.
+pub const HOST_IMAGE: &str = "alpine:3";
+
+/// A switch's name as a bridge: e0-1, a0-1, and c1-2 for 10.k.1.2.
+pub fn bridge(switch: Switch) -> String {
+    match switch {
+        Switch::Edge { pod, at } => format!("e{pod}-{at}"),
+        Switch::Aggregation { pod, at } => format!("a{pod}-{at}"),
+        Switch::Core { row, column } => format!("c{}-{}", row + 1, column + 1),
+    }
+}
+
+/// A device at a bridge, at most 12 letters of Linux's 15: OpenFlow's port 3 of e0-1 is e0-1p3.
+pub fn device(switch: Switch, port: u16) -> String {
+    format!("{}p{}", bridge(switch), port + 1)
+}
+
+/// A host's name: h0-1-2 for 10.0.1.2.
+pub fn host(tree: FatTree, host: HostId) -> String {
+    let [_, pod, at, id] = tree.host_address(host).map(|a| a.octets()).unwrap_or_default();
+    format!("h{pod}-{at}-{id}")
+}
+
+/// The commands that make a switch a bridge of Open vSwitch with its table: a program and its arguments a line, separated by
+/// blanks, for no shell to read. They can be run again.
+pub fn ovs(tree: FatTree, switch: Switch) -> Vec<String> {
+    let name = bridge(switch);
+    let mut lines =
+        vec![format!("ovs-vsctl --may-exist add-br {name} -- set Bridge {name} protocols=OpenFlow13 fail_mode=secure")];
+    for port in 0..tree.k() as u16 {
+        let device = device(switch, port);
+        let number = port + 1;
+        lines.push(format!(
+            "ovs-vsctl --may-exist add-port {name} {device} -- set Interface {device} ofport_request={number}"
+        ));
+    }
+    lines.push(format!("ovs-ofctl -O OpenFlow13 del-flows {name}"));
+    let flows = SwitchTable::new(tree, switch).flows();
+    lines.extend(flows.iter().map(|flow| format!("ovs-ofctl -O OpenFlow13 add-flow {name} {flow}")));
+    lines
+}
+
+/// A node of a containerlab topology.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Node {
+    /// Its name.
+    #[serde(skip)]
+    pub name: String,
+    /// `ovs-bridge` or `linux`.
+    pub kind: &'static str,
+    /// Of a host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// What a host runs when it is there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exec: Vec<String>,
+}
+
+/// The nodes, switches first.
+pub fn nodes(tree: FatTree, image: &str) -> impl Iterator<Item = Node> {
+    let switch = |s| Node { name: bridge(s), kind: "ovs-bridge", image: None, exec: Vec::new() };
+    let of_host = move |h| {
+        let address = tree.host_address(h).map(|a| a.to_string()).unwrap_or_default();
+        // All hosts are on the link: switches go by the destination of packets and of ARP, and leave stations as they are.
+        let exec = vec![format!("ip address add {address}/8 dev eth1")];
+        Node { name: host(tree, h), kind: "linux", image: Some(image.to_owned()), exec }
+    };
+    let hosts: Vec<Node> = (0..tree.hosts()).map(of_host).collect();
+    tree.switches().map(switch).chain(hosts)
+}
+
+/// The links, by their lower ends first, each as the two ends' `node:device`.
+pub fn links(tree: FatTree) -> impl Iterator<Item = [String; 2]> {
+    let end = |s, port| format!("{}:{}", bridge(s), device(s, port));
+    tree.switches().flat_map(move |s| {
+        let ports = if matches!(s, Switch::Core { .. }) { 0 } else { tree.k() as u16 };
+        (0..ports).filter_map(move |port| match tree.peer(s, port) {
+            Peer::Host(h) => Some([format!("{}:eth1", host(tree, h)), end(s, port)]),
+            Peer::Switch(peer, at) if port >= tree.half() as u16 => Some([end(s, port), end(peer, at)]),
+            Peer::Switch(..) => None,
+        })
+    })
+}
+
+/// The topology as YAML. What is in quotes is free of quotes and backslashes: names and addresses of this file, and an image that
+/// was checked by [`image_is_plain`].
+pub fn containerlab_yaml(tree: FatTree, image: &str) -> String {
+    let mut out = format!("name: fat-tree-{}\ntopology:\n  nodes:\n", tree.k());
+    for node in nodes(tree, image) {
+        let _ = write!(out, "    {}:\n      kind: {}\n", node.name, node.kind);
+        if let Some(image) = &node.image {
+            let _ = writeln!(out, "      image: \"{image}\"");
+        }
+        if !node.exec.is_empty() {
+            out += "      exec:\n";
+        }
+        for command in &node.exec {
+            let _ = writeln!(out, "        - \"{command}\"");
+        }
+    }
+    out += "  links:\n";
+    for [a, b] in links(tree) {
+        let _ = writeln!(out, "    - endpoints: [\"{a}\", \"{b}\"]");
+    }
+    out
+}
+
+/// The same as a value: JSON is YAML, too.
+pub fn containerlab_json(tree: FatTree, image: &str) -> serde_json::Value {
+    let nodes: serde_json::Map<String, serde_json::Value> =
+        nodes(tree, image).map(|n| (n.name.clone(), serde_json::to_value(&n).unwrap_or_default())).collect();
+    let links: Vec<_> = links(tree).map(|ends| serde_json::json!({ "endpoints": ends })).collect();
+    serde_json::json!({ "name": format!("fat-tree-{}", tree.k()), "topology": { "nodes": nodes, "links": links } })
+}
+
+/// Whether an image's name has nothing but what such names have.
+pub fn image_is_plain(image: &str) -> bool {
+    !image.is_empty() && image.len() <= 255 && image.chars().all(|c| c.is_ascii_alphanumeric() || "._-/:@".contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn twenty_switches_sixteen_hosts_and_every_device_once() {
+        let tree = FatTree::new(4).unwrap();
+        let yaml = containerlab_yaml(tree, HOST_IMAGE);
+        assert_eq!((yaml.matches("kind: ovs-bridge").count(), yaml.matches("kind: linux").count()), (20, 16));
+        assert_eq!(yaml.matches("endpoints").count(), 48);
+        let ends: Vec<String> = links(tree).flatten().collect();
+        assert_eq!(ends.iter().collect::<BTreeSet<_>>().len(), 96);
+        assert!(yaml.contains("    - endpoints: [\"h0-1-2:eth1\", \"e0-1:e0-1p1\"]\n"), "{yaml}");
+        // Port 3 of 10.0.2.1, from 1, is core 10.4.1.1.
+        assert!(yaml.contains("    - endpoints: [\"a0-0:a0-0p3\", \"c1-1:c1-1p1\"]\n"), "{yaml}");
+        assert_eq!(containerlab_json(tree, HOST_IMAGE)["topology"]["links"].as_array().unwrap().len(), 48);
+        let longest = tree_device_longest();
+        assert!(longest <= 15, "Linux has room for 15 letters: {longest}");
+    }
+
+    fn tree_device_longest() -> usize {
+        let last = [Switch::Aggregation { pod: 253, at: 126 }, Switch::Core { row: 126, column: 126 }];
+        last.map(|s| device(s, 253).len()).into_iter().max().unwrap()
+    }
+
+    #[test]
+    fn commands_need_no_shell() {
+        let tree = FatTree::new(6).unwrap();
+        let lines: Vec<String> = tree.switches().flat_map(|s| ovs(tree, s)).collect();
+        assert!(lines.iter().all(|l| l.starts_with("ovs-vsctl ") || l.starts_with("ovs-ofctl ")));
+        let plain = |l: &String| l.chars().all(|c| c.is_ascii_alphanumeric() || " .,:=/_-".contains(c));
+        assert!(lines.iter().all(plain));
+        assert_eq!(lines.iter().filter(|l| l.contains("add-port")).count(), 45 * 6);
+        assert!(!image_is_plain("a\"b") && !image_is_plain("") && image_is_plain("ghcr.io/x/y:1@sha256:00"));
+    }
+}
