@@ -9,6 +9,7 @@ pub mod deadlock;
 mod engine;
 mod event;
 mod far;
+pub mod flow_level;
 pub mod pcapng;
 mod shard;
 mod visit;

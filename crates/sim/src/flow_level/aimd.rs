@@ -1,0 +1,194 @@
+//! TCP's slow start and AIMD, tick by tick and without packets (Al-Fares 2012, 4.3.5).
+
+use sluicenet_proto::rng::Rng;
+
+#[derive(Clone, Debug)]
+struct Flow {
+    path: Box<[u32]>,
+    limit: f64,
+    rate: f64,
+    in_slow_start: bool,
+    is_live: bool,
+}
+
+/// Rates that grow and halve, in bits per second.
+#[derive(Clone, Debug)]
+pub struct Aimd {
+    capacity: Vec<f64>,
+    load: Vec<f64>,
+    flows: Vec<Flow>,
+    free: Vec<u32>,
+    /// The flows there are, in the order of the last tick.
+    order: Vec<u32>,
+    /// What a flow in congestion avoidance adds in a tick, and what one begins with: a segment a round trip.
+    step: f64,
+    rng: Rng,
+}
+
+impl Aimd {
+    /// Links with these capacities in bits per second; a tick is a round trip, in which a flow adds `step` bits per second.
+    pub fn new(capacities: impl IntoIterator<Item = f64>, step: f64, seed: u64) -> Aimd {
+        let capacity: Vec<f64> = capacities.into_iter().collect();
+        Aimd {
+            load: vec![0.0; capacity.len()],
+            capacity,
+            flows: Vec::new(),
+            free: Vec::new(),
+            order: Vec::new(),
+            step,
+            rng: Rng::from_words(&[seed, u64::from_be_bytes(*b"aimdtick")]),
+        }
+    }
+
+    /// A flow over these links that can use `limit` bits per second at most; it begins with the next tick.
+    pub fn add(&mut self, path: &[u32], limit: f64) -> u32 {
+        let state = Flow { path: path.into(), limit, rate: 0.0, in_slow_start: true, is_live: true };
+        let flow = match self.free.pop() {
+            Some(flow) => {
+                self.flows[flow as usize] = state;
+                flow
+            }
+            None => {
+                self.flows.push(state);
+                self.flows.len() as u32 - 1
+            }
+        };
+        self.order.push(flow);
+        flow
+    }
+
+    /// Takes a flow out.
+    pub fn remove(&mut self, flow: u32) {
+        self.add_to_load(flow, -1.0);
+        let f = &mut self.flows[flow as usize];
+        (f.is_live, f.rate) = (false, 0.0);
+        // Its number is another's when the next tick has forgotten it.
+    }
+
+    /// Sends a flow over other links, as fast as before where these have room.
+    pub fn reroute(&mut self, flow: u32, path: &[u32]) {
+        self.add_to_load(flow, -1.0);
+        self.flows[flow as usize].path = path.into();
+        let room = self.room(flow).max(0.0);
+        let f = &mut self.flows[flow as usize];
+        f.rate = f.rate.min(room);
+        self.add_to_load(flow, 1.0);
+    }
+
+    /// Changes what a link carries; 0 while it is down.
+    pub fn set_capacity(&mut self, link: u32, capacity: f64) {
+        self.capacity[link as usize] = capacity;
+    }
+
+    /// The rate of a flow, bits per second.
+    pub fn rate(&self, flow: u32) -> f64 {
+        self.flows[flow as usize].rate
+    }
+
+    /// What crosses a link, bits per second.
+    pub fn load(&self, link: u32) -> f64 {
+        self.load[link as usize]
+    }
+
+    /// The links of a flow, in order.
+    pub fn path(&self, flow: u32) -> impl Iterator<Item = u32> + '_ {
+        self.flows[flow as usize].path.iter().copied()
+    }
+
+    /// A round trip passes; `changed` is called with each flow whose rate is another than before.
+    pub fn tick(&mut self, mut changed: impl FnMut(u32, f64)) {
+        let mut order = std::mem::take(&mut self.order);
+        order.retain(|&flow| {
+            let is_live = self.flows[flow as usize].is_live;
+            if !is_live {
+                self.free.push(flow);
+            }
+            is_live
+        });
+        for i in (1..order.len()).rev() {
+            order.swap(i, self.rng.below(i as u64 + 1) as usize);
+        }
+        // Sums of what was added and taken away would drift.
+        self.load.fill(0.0);
+        order.iter().for_each(|&flow| self.add_to_load(flow, 1.0));
+        for &flow in &order {
+            let room = self.room(flow);
+            let f = &mut self.flows[flow as usize];
+            let before = f.rate;
+            let after = if room <= 0.0 && before > 0.0 {
+                f.in_slow_start = false;
+                before / 2.0
+            } else {
+                let more = if f.in_slow_start && before > 0.0 { before } else { self.step };
+                (before + more.min(room.max(0.0))).min(f.limit)
+            };
+            // A link that is down carries nothing; who comes back begins anew.
+            let is_down = f.path.iter().any(|&l| self.capacity[l as usize] <= 0.0);
+            f.in_slow_start |= is_down;
+            f.rate = if is_down { 0.0 } else { after };
+            let by = f.rate - before;
+            if by != 0.0 {
+                f.path.iter().for_each(|&l| self.load[l as usize] += by);
+                changed(flow, f.rate);
+            }
+        }
+        self.order = order;
+    }
+
+    /// The least that the links of a flow have left.
+    fn room(&self, flow: u32) -> f64 {
+        let left = self.flows[flow as usize].path.iter().map(|&l| self.capacity[l as usize] - self.load[l as usize]);
+        left.fold(f64::INFINITY, f64::min)
+    }
+
+    fn add_to_load(&mut self, flow: u32, times: f64) {
+        let f = &self.flows[flow as usize];
+        f.path.iter().for_each(|&l| self.load[l as usize] += times * f.rate);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_start_doubles_until_the_path_is_full_and_then_rates_halve_and_add() {
+        let mut a = Aimd::new([1_000.0], 100.0, 1);
+        let flow = a.add(&[0], f64::INFINITY);
+        let mut course = Vec::new();
+        for _ in 0..12 {
+            a.tick(|_, _| ());
+            course.push(a.rate(flow));
+        }
+        let saw = [100.0, 200.0, 400.0, 800.0, 1_000.0, 500.0, 600.0, 700.0, 800.0, 900.0, 1_000.0, 500.0];
+        assert_eq!(course, saw);
+        a.set_capacity(0, 0.0);
+        a.tick(|_, _| ());
+        assert_eq!(a.rate(flow), 0.0);
+        a.set_capacity(0, 1_000.0);
+        (0..2).for_each(|_| a.tick(|_, _| ()));
+        assert_eq!(a.rate(flow), 200.0);
+    }
+
+    #[test]
+    fn in_the_long_run_flows_over_one_link_have_alike() {
+        let mut a = Aimd::new([1_000.0, 300.0], 10.0, 3);
+        let flows: Vec<u32> = (0..3).map(|_| a.add(&[0], f64::INFINITY)).collect();
+        let (held, gone) = (a.add(&[0, 1], 50.0), a.add(&[0], f64::INFINITY));
+        let mut sums = [0.0; 3];
+        for tick in 0..61_000 {
+            a.tick(|_, _| ());
+            assert!(a.load(0) <= 1_000.0 + 1e-6 && a.rate(held) <= 50.0);
+            if tick == 500 {
+                a.remove(gone);
+            }
+            if tick >= 1_000 {
+                flows.iter().zip(&mut sums).for_each(|(&f, sum)| *sum += a.rate(f) / 60_000.0);
+            }
+        }
+        let (least, most) = sums.iter().fold((f64::INFINITY, 0.0f64), |(l, m), &s| (l.min(s), m.max(s)));
+        assert!(least > 0.9 * most && sums.iter().sum::<f64>() > 650.0, "{sums:?}");
+        let next = a.add(&[1], f64::INFINITY);
+        assert_eq!((next, a.rate(next)), (gone, 0.0));
+    }
+}
