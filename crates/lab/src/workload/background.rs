@@ -5,7 +5,7 @@ use crate::build::Plan;
 use crate::scenario::{Background, Transport};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
-use sluicenet_node::server::Core;
+use sluicenet_node::server::Io;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
@@ -80,11 +80,11 @@ pub(crate) fn maker(cx: &Context<'_>, w: &Background) -> Maker {
 }
 
 impl Server {
-    fn schedule(&mut self, now: Instant, io: &mut Core) {
+    fn schedule(&mut self, now: Instant, io: &mut dyn Io) {
         io.wake_at(now.saturating_add(self.draws.pause()), named(self.number, 0));
     }
 
-    fn start_flow(&mut self, now: Instant, io: &mut Core) {
+    fn start_flow(&mut self, now: Instant, io: &mut dyn Io) {
         let Some((dst, bytes)) = self.draws.flow() else { return };
         let s = self.settings.clone();
         let port = service(self.number, 0);
@@ -102,7 +102,7 @@ impl Server {
 }
 
 impl Share for Server {
-    fn handle(&mut self, now: Instant, io: &mut Core, heard: Heard) {
+    fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         match heard {
             Heard::Start => self.schedule(now, io),
             Heard::Wake { .. } => {

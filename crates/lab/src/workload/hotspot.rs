@@ -7,7 +7,7 @@ use super::{Context, HOTSPOT, Heard, Maker, Share, connect, kept, named, service
 use crate::scenario::{Hosts, Hotspot, Phase};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
-use sluicenet_node::server::Core;
+use sluicenet_node::server::Io;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::{Duration, Instant};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn next(phases: &[Phase], message: u64, sent: u64, offset: f64) -> Option<Instan
 }
 
 impl Server {
-    fn schedule(&mut self, now: Instant, io: &mut Core) {
+    fn schedule(&mut self, now: Instant, io: &mut dyn Io) {
         let s = &self.shared.settings;
         match next(&s.phases, s.message.as_bytes(), self.sent, self.offset) {
             Some(at) => io.wake_at(at.max(now), named(self.shared.number, 0)),
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    fn send(&mut self, now: Instant, io: &mut Core) {
+    fn send(&mut self, now: Instant, io: &mut dyn Io) {
         let shared = self.shared.clone();
         let s = &shared.settings;
         let port = service(shared.number, 0);
@@ -81,7 +81,7 @@ impl Server {
 }
 
 impl Share for Server {
-    fn handle(&mut self, now: Instant, io: &mut Core, heard: Heard) {
+    fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         match heard {
             Heard::Start => self.schedule(now, io),
             Heard::Wake { .. } => {

@@ -5,7 +5,7 @@ use crate::build::{Ideal, Plan};
 use crate::scenario::{Connections, Hosts, Incast, Scenario, Workload};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
-use sluicenet_node::server::{Core, QueryRecord};
+use sluicenet_node::server::{Io, QueryRecord};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::time::{Duration, Instant};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Server {
         self.started.as_ps() < self.shared.warmup.as_ps()
     }
 
-    fn send(&mut self, now: Instant, io: &mut Core, round: u64) {
+    fn send(&mut self, now: Instant, io: &mut dyn Io, round: u64) {
         let shared = self.shared.clone();
         let s = &shared.settings;
         let port = service(shared.number, 0);
@@ -104,7 +104,7 @@ impl Server {
 }
 
 impl Share for Server {
-    fn handle(&mut self, now: Instant, io: &mut Core, heard: Heard) {
+    fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         let shared = self.shared.clone();
         match heard {
             Heard::Start if !self.is_receiver() => {

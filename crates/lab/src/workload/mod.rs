@@ -16,7 +16,7 @@ pub use incast::bound as incast_bound;
 pub(crate) use planned::permutation_pairs;
 use sluicenet_node::guest::SocketId;
 use sluicenet_node::packet::{Address, FlowKey};
-use sluicenet_node::server::{App, Core, Event, Open, QueryRecord};
+use sluicenet_node::server::{App, Event, Io, Open, QueryRecord};
 use sluicenet_proto::frame::{HostId, Priority};
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::units::Rate;
@@ -94,7 +94,7 @@ pub struct OpenQuery {
 /// A workload's share of one server.
 pub(crate) trait Share: Send {
     /// Something happened.
-    fn handle(&mut self, now: Instant, io: &mut Core, heard: Heard);
+    fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard);
     /// Pieces of finite work that are not done: queries, rounds, flows.
     fn remaining(&self) -> u64;
     /// Queries that ended since the last call.
@@ -127,7 +127,7 @@ impl HostApps {
 }
 
 impl App for HostApps {
-    fn handle(&mut self, now: Instant, io: &mut Core, event: Event) {
+    fn handle(&mut self, now: Instant, io: &mut dyn Io, event: Event) {
         let (workload, heard) = match event {
             Event::Wake { token: START } => {
                 for share in self.shares.iter_mut().flatten() {
@@ -270,7 +270,7 @@ pub(crate) fn service(workload: u8, role: u8) -> u16 {
 /// Opens a connection, or finds the one that is kept open.
 pub(crate) fn connect(
     now: Instant,
-    io: &mut Core,
+    io: &mut dyn Io,
     (src, dst): (Address, Address),
     (sport, dport): (u16, u16),
     priority: Priority,

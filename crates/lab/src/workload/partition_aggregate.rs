@@ -8,7 +8,7 @@ use super::{
 use crate::scenario::{Connections, Layout, PartitionAggregate, Transport};
 use sluicenet_node::guest::{FlowLabel, SocketId};
 use sluicenet_node::packet::Address;
-use sluicenet_node::server::{Core, QueryRecord};
+use sluicenet_node::server::{Io, QueryRecord};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
@@ -127,13 +127,13 @@ impl Server {
         named(self.shared.number, (kind as u64) << KIND_SHIFT | query)
     }
 
-    fn say(&self, now: Instant, io: &mut Core, socket: SocketId, kind: u8, query: u64) {
+    fn say(&self, now: Instant, io: &mut dyn Io, socket: SocketId, kind: u8, query: u64) {
         let label = FlowLabel { kind, query: Some(named(self.shared.number, query)) };
         io.send(now, socket, self.shared.message, self.tag(kind, query), label);
     }
 
     /// The connection from a VM here to a VM there, for messages of `role`.
-    fn connection(&mut self, now: Instant, io: &mut Core, from: u8, to: Address, role: u8) -> SocketId {
+    fn connection(&mut self, now: Instant, io: &mut dyn Io, from: u8, to: Address, role: u8) -> SocketId {
         let shared = &self.shared;
         let (sport, how) = match shared.connections {
             Connections::Persistent => (service(shared.number, role), kept(shared.transport, None)),
@@ -143,14 +143,14 @@ impl Server {
         connect(now, io, ends, (sport, service(shared.number, role)), shared.priority, how)
     }
 
-    fn schedule(&self, io: &mut Core) {
+    fn schedule(&self, io: &mut dyn Io) {
         if let Some(&(at, _)) = self.arrivals().get(self.next) {
             io.wake_at(at, named(self.shared.number, 0));
         }
     }
 
     /// A client's query reaches this HLA: one MLA of each chassis is asked.
-    fn ask_mlas(&mut self, now: Instant, io: &mut Core, query: u64) {
+    fn ask_mlas(&mut self, now: Instant, io: &mut dyn Io, query: u64) {
         let shared = self.shared.clone();
         let mut rng = Rng::from_words(&[shared.seed, 0x4d4c_4153, shared.number as u64, query]);
         self.queries.insert(query, Query { start: now, missing: shared.chassis.len() as u32 });
@@ -162,7 +162,7 @@ impl Server {
     }
 
     /// A subquery reaches this MLA: the workers of its chassis are asked.
-    fn ask_workers(&mut self, now: Instant, io: &mut Core, reply_to: SocketId, query: u64) {
+    fn ask_workers(&mut self, now: Instant, io: &mut dyn Io, reply_to: SocketId, query: u64) {
         let shared = self.shared.clone();
         let chassis = shared.chassis[shared.chassis_of[self.host as usize] as usize].clone();
         let workers: Vec<HostId> = match shared.layout {
@@ -179,14 +179,14 @@ impl Server {
         }
     }
 
-    fn answer_hla(&mut self, now: Instant, io: &mut Core, query: u64) {
+    fn answer_hla(&mut self, now: Instant, io: &mut dyn Io, query: u64) {
         if let Some(s) = self.subqueries.remove(&query) {
             self.say(now, io, s.reply_to, AGGREGATE, query);
         }
     }
 
     /// Whoever asked on a connection of its own closes it when the answer is there.
-    fn hang_up(&self, now: Instant, io: &mut Core, socket: SocketId) {
+    fn hang_up(&self, now: Instant, io: &mut dyn Io, socket: SocketId) {
         if self.shared.connections == Connections::New {
             io.close(now, socket);
         }
@@ -198,7 +198,7 @@ impl Server {
 }
 
 impl Share for Server {
-    fn handle(&mut self, now: Instant, io: &mut Core, heard: Heard) {
+    fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         match heard {
             Heard::Start => self.schedule(io),
             Heard::Wake { .. } => {

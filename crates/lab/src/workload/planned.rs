@@ -7,7 +7,7 @@ use crate::formats::{ConnectionMatrix, Start, TriggerKind};
 use crate::scenario::{Flow, FlowFile, FlowFileContent, Pattern, Permutation, Poisson, Scenario, Transport, Warning};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
-use sluicenet_node::server::Core;
+use sluicenet_node::server::Io;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
@@ -106,13 +106,13 @@ impl Server {
         self.shared.by_host.get(&self.host).map_or(&[], Vec::as_slice)
     }
 
-    fn schedule(&self, io: &mut Core) {
+    fn schedule(&self, io: &mut dyn Io) {
         if let Some(at) = self.mine().get(self.next).and_then(|&i| self.shared.flows[i as usize].start) {
             io.wake_at(at, named(self.shared.number, 0));
         }
     }
 
-    fn start(&mut self, now: Instant, io: &mut Core, index: u32) {
+    fn start(&mut self, now: Instant, io: &mut dyn Io, index: u32) {
         let shared = self.shared.clone();
         let f = &shared.flows[index as usize];
         let port = service(shared.number, 0);
@@ -129,7 +129,7 @@ impl Server {
     }
 
     /// A trigger is activated here or at the host that counts for it.
-    fn activate(&mut self, now: Instant, io: &mut Core, trigger: u32) {
+    fn activate(&mut self, now: Instant, io: &mut dyn Io, trigger: u32) {
         let shared = self.shared.clone();
         let t = &shared.triggers[trigger as usize];
         if t.owner != self.host {
@@ -154,14 +154,14 @@ impl Server {
         }
     }
 
-    fn tell(&self, now: Instant, io: &mut Core, to: HostId, what: u64, index: u32) {
+    fn tell(&self, now: Instant, io: &mut dyn Io, to: HostId, what: u64, index: u32) {
         let words = [named(self.shared.number, what), index as u64, 0];
         io.tell(now, Address::new(self.host, 0), Address::new(to, 0), words);
     }
 }
 
 impl Share for Server {
-    fn handle(&mut self, now: Instant, io: &mut Core, heard: Heard) {
+    fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         match heard {
             Heard::Start => self.schedule(io),
             Heard::Wake { .. } => {

@@ -6,7 +6,7 @@ use super::{
 use crate::scenario::{Connections, Distribution, Hosts, PartitionAggregate2, Scenario, Transport};
 use sluicenet_node::guest::{FlowLabel, SocketId};
 use sluicenet_node::packet::Address;
-use sluicenet_node::server::{Core, QueryRecord};
+use sluicenet_node::server::{Io, QueryRecord};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
@@ -110,7 +110,7 @@ pub(crate) fn maker(cx: &Context<'_>, w: &PartitionAggregate2) -> Maker {
 }
 
 impl Server {
-    fn ask(&mut self, now: Instant, io: &mut Core) {
+    fn ask(&mut self, now: Instant, io: &mut dyn Io) {
         let Some(aggregator) = self.aggregator.filter(|_| self.started < self.shared.queries) else { return };
         let shared = self.shared.clone();
         let query = aggregator << COUNT_BITS | self.started;
@@ -129,12 +129,12 @@ impl Server {
         self.schedule(now, io);
     }
 
-    fn say(&self, now: Instant, io: &mut Core, socket: SocketId, kind: u8, query: u64, bytes: u64) {
+    fn say(&self, now: Instant, io: &mut dyn Io, socket: SocketId, kind: u8, query: u64, bytes: u64) {
         let tag = named(self.shared.number, (kind as u64) << KIND_SHIFT | query);
         io.send(now, socket, bytes, tag, FlowLabel { kind, query: Some(named(self.shared.number, query)) });
     }
 
-    fn schedule(&mut self, now: Instant, io: &mut Core) {
+    fn schedule(&mut self, now: Instant, io: &mut dyn Io) {
         if let Some(d) = &self.shared.inter_arrival
             && self.started < self.shared.queries
         {
@@ -149,7 +149,7 @@ impl Server {
 }
 
 impl Share for Server {
-    fn handle(&mut self, now: Instant, io: &mut Core, heard: Heard) {
+    fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         match heard {
             Heard::Start if self.aggregator.is_some() => match self.shared.inter_arrival {
                 Some(_) => self.schedule(now, io),

@@ -1,10 +1,9 @@
 //! What applications do and hear.
 
-use super::Core;
-use crate::guest::SocketId;
-use crate::packet::Address;
+use crate::guest::{FlowLabel, SocketId};
+use crate::packet::{Address, FlowKey};
 use alloc::vec::Vec;
-use sluicenet_proto::frame::HostId;
+use sluicenet_proto::frame::{HostId, Priority};
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::units::Rate;
 
@@ -58,10 +57,25 @@ pub enum Event {
     },
 }
 
+/// What an application can do at its server, in whichever world it runs.
+pub trait Io {
+    /// Opens a connection, or finds it open already; of the priority of the second vNICs, between these.
+    fn open(&mut self, now: Instant, flow: FlowKey, priority: Priority, how: Open) -> SocketId;
+    /// Writes a message of `bytes` to a socket; the receiving application hears of it by `tag` when all has arrived.
+    /// Returns the flow's number in the records.
+    fn send(&mut self, now: Instant, socket: SocketId, bytes: u64, tag: u64, label: FlowLabel) -> u64;
+    /// Closes a connection when everything written has been confirmed.
+    fn close(&mut self, now: Instant, socket: SocketId);
+    /// Says something to the applications of another VM; it arrives one lookahead later. `words[2]` below 2^50.
+    fn tell(&mut self, now: Instant, from: Address, to: Address, words: [u64; 3]);
+    /// Asks for [`Event::Wake`] at `at`.
+    fn wake_at(&mut self, at: Instant, token: u64);
+}
+
 /// The applications of one server.
 pub trait App: Send {
     /// Something happened; answers go through `io`.
-    fn handle(&mut self, now: Instant, io: &mut Core, event: Event);
+    fn handle(&mut self, now: Instant, io: &mut dyn Io, event: Event);
     /// Whether the application has seen query `query` end, for records; called when rows are collected.
     fn take_queries(&mut self) -> Vec<QueryRecord> {
         Vec::new()

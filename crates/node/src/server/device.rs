@@ -1,6 +1,6 @@
 //! The server as the world sees it.
 
-use super::{App, Core, DEADLINES, ServerConfig, Tunnels, ZBridge};
+use super::{App, Core, DEADLINES, Io, ServerConfig, Tunnels, ZBridge};
 use crate::door::{Device, PortId, PortSet, Step, Wires};
 use crate::guest::Guest;
 use crate::packet::{Kind, Packet};

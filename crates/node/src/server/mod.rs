@@ -16,7 +16,7 @@ mod up;
 mod virtual_network;
 mod zbridge;
 
-pub use app::{App, Event, Open, QueryRecord};
+pub use app::{App, Event, Io, Open, QueryRecord};
 pub use config::{Access, LossyVnics, ServerConfig, VirtualConfig, WhenFull};
 pub use credits::Credits;
 pub use device::Server;
@@ -276,91 +276,10 @@ impl Core {
         }
     }
 
-    /// Opens a connection, or finds it open already; of the priority of the second vNICs, between these.
-    pub fn open(&mut self, now: Instant, flow: FlowKey, priority: Priority, how: Open) -> SocketId {
-        let flow = match &self.config.lossy_vnics {
-            Some(v) if v.priority == priority => FlowKey { src: v.second(flow.src), dst: v.second(flow.dst), ..flow },
-            _ => flow,
-        };
-        debug_assert_eq!(flow.src.host(), self.id);
-        let vm = flow.src.vm();
-        if let Some(index) = self.guests[vm as usize].sockets.find(&flow) {
-            return SocketId { vm, index };
-        }
-        let body = match how {
-            Open::Established => {
-                Body::Tcp(Tcp::established(&self.config.tcp, now, self.iss(&flow), self.iss(&flow.reverse())))
-            }
-            Open::Handshake => {
-                let cache = self.guests[vm as usize].cache.get(&flow.dst);
-                Body::Tcp(Tcp::connect(&self.config.tcp, now, self.iss(&flow), cache))
-            }
-            Open::LightEstablished | Open::LightHandshake => Body::Light(Some(self.light_stream(&flow, how))),
-            Open::Datagrams(rate) => {
-                Body::Udp(rate.map_or_else(UdpSender::new, UdpSender::paced), UdpReceiver::default())
-            }
-        };
-        let index = self.guests[vm as usize].sockets.insert(Socket::new(flow, body, priority));
-        let id = SocketId { vm, index };
-        if matches!(how, Open::Handshake | Open::LightHandshake) {
-            self.refresh(now, id);
-        }
-        id
-    }
-
     /// Initial sequence number: from the seed and the connection's own names, as RFC 6528 makes it from a secret.
     fn iss(&self, flow: &FlowKey) -> u32 {
         let ports = (flow.sport as u64) << 16 | flow.dport as u64;
         hash_words(&[self.config.seed, (flow.src.to_bits() as u64) << 32 | flow.dst.to_bits() as u64, ports]) as u32
-    }
-
-    /// Writes a message of `bytes` to a socket; the receiving application hears of it by `tag` when all has arrived.
-    /// Returns the flow's number in the records.
-    pub fn send(&mut self, now: Instant, socket: SocketId, bytes: u64, tag: u64, label: FlowLabel) -> u64 {
-        let id = (self.id as u64) << 40 | self.flow_count;
-        self.flow_count += 1;
-        let Some(s) = self.guests[socket.vm as usize].sockets.get_mut(socket.index) else { return id };
-        let (begin, end) = (s.written, s.written + bytes);
-        s.written = end;
-        s.pending += bytes;
-        let before = s.before(s.paused(now, &self.adapter));
-        s.outbox.push_back(Outgoing { id, label, tag, start: now, begin, end, before });
-        let (flow, priority) = (s.flow, s.priority);
-        let how = match &s.body {
-            Body::Udp(..) => DATAGRAMS,
-            // A connection in its first handshake was announced by nobody: the SYN itself will open it.
-            Body::Tcp(tcp) if tcp.state() == tcp::State::SynSent => 0,
-            Body::Tcp(_) => ESTABLISHED,
-            Body::Light(Some(stream)) if stream.is_open() => LIGHT | ESTABLISHED,
-            Body::Light(_) => LIGHT,
-        };
-        debug_assert!(begin <= NOTE_WORD);
-        let third = begin | how | (priority as u64) << PRIORITY_SHIFT;
-        self.post(now, note(flow, Topic::Announce, [end, tag, third]));
-        self.fill(now, socket);
-        self.refresh(now, socket);
-        id
-    }
-
-    /// Closes a connection when everything written has been confirmed.
-    pub fn close(&mut self, now: Instant, socket: SocketId) {
-        if let Some(s) = self.guests[socket.vm as usize].sockets.get_mut(socket.index) {
-            s.closing = true;
-        }
-        self.fill(now, socket);
-        self.refresh(now, socket);
-    }
-
-    /// Says something to the applications of another VM; it arrives one lookahead later. `words[2]` below 2^50.
-    pub fn tell(&mut self, now: Instant, from: Address, to: Address, words: [u64; 3]) {
-        debug_assert!(words[2] <= NOTE_WORD);
-        let flow = FlowKey { src: from, dst: to, sport: 0, dport: 0 };
-        self.post(now, note(flow, Topic::App, words));
-    }
-
-    /// Asks for [`Event::Wake`] at `at`.
-    pub fn wake_at(&mut self, at: Instant, token: u64) {
-        self.timers.push(Reverse((at, APP_TIMER, token)));
     }
 
     /// Pauses sent since the last call.
@@ -423,6 +342,83 @@ impl Core {
     fn drop(&mut self, pool: &mut Pool<Packet>, reason: DropReason, at: Handle) {
         self.drops.count(reason, pool.frame(at).len() as u64);
         pool.release(at);
+    }
+}
+
+impl Io for Core {
+    fn open(&mut self, now: Instant, flow: FlowKey, priority: Priority, how: Open) -> SocketId {
+        let flow = match &self.config.lossy_vnics {
+            Some(v) if v.priority == priority => FlowKey { src: v.second(flow.src), dst: v.second(flow.dst), ..flow },
+            _ => flow,
+        };
+        debug_assert_eq!(flow.src.host(), self.id);
+        let vm = flow.src.vm();
+        if let Some(index) = self.guests[vm as usize].sockets.find(&flow) {
+            return SocketId { vm, index };
+        }
+        let body = match how {
+            Open::Established => {
+                Body::Tcp(Tcp::established(&self.config.tcp, now, self.iss(&flow), self.iss(&flow.reverse())))
+            }
+            Open::Handshake => {
+                let cache = self.guests[vm as usize].cache.get(&flow.dst);
+                Body::Tcp(Tcp::connect(&self.config.tcp, now, self.iss(&flow), cache))
+            }
+            Open::LightEstablished | Open::LightHandshake => Body::Light(Some(self.light_stream(&flow, how))),
+            Open::Datagrams(rate) => {
+                Body::Udp(rate.map_or_else(UdpSender::new, UdpSender::paced), UdpReceiver::default())
+            }
+        };
+        let index = self.guests[vm as usize].sockets.insert(Socket::new(flow, body, priority));
+        let id = SocketId { vm, index };
+        if matches!(how, Open::Handshake | Open::LightHandshake) {
+            self.refresh(now, id);
+        }
+        id
+    }
+
+    fn send(&mut self, now: Instant, socket: SocketId, bytes: u64, tag: u64, label: FlowLabel) -> u64 {
+        let id = (self.id as u64) << 40 | self.flow_count;
+        self.flow_count += 1;
+        let Some(s) = self.guests[socket.vm as usize].sockets.get_mut(socket.index) else { return id };
+        let (begin, end) = (s.written, s.written + bytes);
+        s.written = end;
+        s.pending += bytes;
+        let before = s.before(s.paused(now, &self.adapter));
+        s.outbox.push_back(Outgoing { id, label, tag, start: now, begin, end, before });
+        let (flow, priority) = (s.flow, s.priority);
+        let how = match &s.body {
+            Body::Udp(..) => DATAGRAMS,
+            // A connection in its first handshake was announced by nobody: the SYN itself will open it.
+            Body::Tcp(tcp) if tcp.state() == tcp::State::SynSent => 0,
+            Body::Tcp(_) => ESTABLISHED,
+            Body::Light(Some(stream)) if stream.is_open() => LIGHT | ESTABLISHED,
+            Body::Light(_) => LIGHT,
+        };
+        debug_assert!(begin <= NOTE_WORD);
+        let third = begin | how | (priority as u64) << PRIORITY_SHIFT;
+        self.post(now, note(flow, Topic::Announce, [end, tag, third]));
+        self.fill(now, socket);
+        self.refresh(now, socket);
+        id
+    }
+
+    fn close(&mut self, now: Instant, socket: SocketId) {
+        if let Some(s) = self.guests[socket.vm as usize].sockets.get_mut(socket.index) {
+            s.closing = true;
+        }
+        self.fill(now, socket);
+        self.refresh(now, socket);
+    }
+
+    fn tell(&mut self, now: Instant, from: Address, to: Address, words: [u64; 3]) {
+        debug_assert!(words[2] <= NOTE_WORD);
+        let flow = FlowKey { src: from, dst: to, sport: 0, dport: 0 };
+        self.post(now, note(flow, Topic::App, words));
+    }
+
+    fn wake_at(&mut self, at: Instant, token: u64) {
+        self.timers.push(Reverse((at, APP_TIMER, token)));
     }
 }
 

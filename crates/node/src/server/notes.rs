@@ -1,6 +1,6 @@
 //! Notes between servers: what an application's header would say, and when a message has arrived.
 
-use super::{Core, Event, Open};
+use super::{Core, Event, Io, Open};
 use crate::guest::{DATAGRAMS, ESTABLISHED, Incoming, LIGHT, NOTE_WORD, PRIORITY_SHIFT, SocketId, Topic, topic};
 use crate::packet::{FlowKey, Kind, Packet};
 use alloc::vec::Vec;
