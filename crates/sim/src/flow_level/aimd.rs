@@ -1,10 +1,11 @@
 //! TCP's slow start and AIMD, tick by tick and without packets (Al-Fares 2012, 4.3.5).
 
+use super::Crossing;
 use sluicenet_proto::rng::Rng;
 
 #[derive(Clone, Debug)]
 struct Flow {
-    path: Box<[u32]>,
+    path: Box<[Crossing]>,
     limit: f64,
     rate: f64,
     in_slow_start: bool,
@@ -41,7 +42,7 @@ impl Aimd {
     }
 
     /// A flow over these links that can use `limit` bits per second at most; it begins with the next tick.
-    pub fn add(&mut self, path: &[u32], limit: f64) -> u32 {
+    pub fn add(&mut self, path: &[Crossing], limit: f64) -> u32 {
         let state = Flow { path: path.into(), limit, rate: 0.0, in_slow_start: true, is_live: true };
         let flow = match self.free.pop() {
             Some(flow) => {
@@ -66,7 +67,7 @@ impl Aimd {
     }
 
     /// Sends a flow over other links, as fast as before where these have room.
-    pub fn reroute(&mut self, flow: u32, path: &[u32]) {
+    pub fn reroute(&mut self, flow: u32, path: &[Crossing]) {
         self.add_to_load(flow, -1.0);
         self.flows[flow as usize].path = path.into();
         let room = self.room(flow).max(0.0);
@@ -91,7 +92,7 @@ impl Aimd {
     }
 
     /// The links of a flow, in order.
-    pub fn path(&self, flow: u32) -> impl Iterator<Item = u32> + '_ {
+    pub fn path(&self, flow: u32) -> impl Iterator<Item = Crossing> + '_ {
         self.flows[flow as usize].path.iter().copied()
     }
 
@@ -123,27 +124,27 @@ impl Aimd {
                 (before + more.min(room.max(0.0))).min(f.limit)
             };
             // A link that is down carries nothing; who comes back begins anew.
-            let is_down = f.path.iter().any(|&l| self.capacity[l as usize] <= 0.0);
+            let is_down = f.path.iter().any(|c| self.capacity[c.link as usize] <= 0.0);
             f.in_slow_start |= is_down;
             f.rate = if is_down { 0.0 } else { after };
             let by = f.rate - before;
             if by != 0.0 {
-                f.path.iter().for_each(|&l| self.load[l as usize] += by);
+                f.path.iter().for_each(|c| self.load[c.link as usize] += c.share * by);
                 changed(flow, f.rate);
             }
         }
         self.order = order;
     }
 
-    /// The least that the links of a flow have left.
+    /// What the links of a flow have left for it.
     fn room(&self, flow: u32) -> f64 {
-        let left = self.flows[flow as usize].path.iter().map(|&l| self.capacity[l as usize] - self.load[l as usize]);
-        left.fold(f64::INFINITY, f64::min)
+        let left = |c: &Crossing| (self.capacity[c.link as usize] - self.load[c.link as usize]) / c.share;
+        self.flows[flow as usize].path.iter().map(left).fold(f64::INFINITY, f64::min)
     }
 
     fn add_to_load(&mut self, flow: u32, times: f64) {
         let f = &self.flows[flow as usize];
-        f.path.iter().for_each(|&l| self.load[l as usize] += times * f.rate);
+        f.path.iter().for_each(|c| self.load[c.link as usize] += times * c.share * f.rate);
     }
 }
 
@@ -151,10 +152,14 @@ impl Aimd {
 mod tests {
     use super::*;
 
+    fn whole(links: &[u32]) -> Vec<Crossing> {
+        links.iter().map(|&link| Crossing { link, share: 1.0 }).collect()
+    }
+
     #[test]
     fn slow_start_doubles_until_the_path_is_full_and_then_rates_halve_and_add() {
         let mut a = Aimd::new([1_000.0], 100.0, 1);
-        let flow = a.add(&[0], f64::INFINITY);
+        let flow = a.add(&whole(&[0]), f64::INFINITY);
         let mut course = Vec::new();
         for _ in 0..12 {
             a.tick(|_, _| ());
@@ -173,8 +178,8 @@ mod tests {
     #[test]
     fn in_the_long_run_flows_over_one_link_have_alike() {
         let mut a = Aimd::new([1_000.0, 300.0], 10.0, 3);
-        let flows: Vec<u32> = (0..3).map(|_| a.add(&[0], f64::INFINITY)).collect();
-        let (held, gone) = (a.add(&[0, 1], 50.0), a.add(&[0], f64::INFINITY));
+        let flows: Vec<u32> = (0..3).map(|_| a.add(&whole(&[0]), f64::INFINITY)).collect();
+        let (held, gone) = (a.add(&whole(&[0, 1]), 50.0), a.add(&whole(&[0]), f64::INFINITY));
         let mut sums = [0.0; 3];
         for tick in 0..61_000 {
             a.tick(|_, _| ());
@@ -188,7 +193,7 @@ mod tests {
         }
         let (least, most) = sums.iter().fold((f64::INFINITY, 0.0f64), |(l, m), &s| (l.min(s), m.max(s)));
         assert!(least > 0.9 * most && sums.iter().sum::<f64>() > 650.0, "{sums:?}");
-        let next = a.add(&[1], f64::INFINITY);
+        let next = a.add(&whole(&[1]), f64::INFINITY);
         assert_eq!((next, a.rate(next)), (gone, 0.0));
     }
 }

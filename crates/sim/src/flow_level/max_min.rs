@@ -17,9 +17,19 @@ const OWN: u32 = u32::MAX;
 /// Marks a flow among the links of the order in which rates are settled.
 const FLOW: u64 = 1 << 32;
 
+/// A link on a flow's way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Crossing {
+    /// The link.
+    pub link: u32,
+    /// What part of the flow's rate crosses it: less than 1 where a flow is spread over several.
+    pub share: f64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Hop {
     link: u32,
+    share: f64,
     /// Where the flow stands among the link's members.
     place: u32,
 }
@@ -29,6 +39,7 @@ struct Member {
     flow: u32,
     /// Which of the flow's hops this link is.
     hop: u32,
+    share: f64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -41,8 +52,9 @@ struct Link {
     round: u64,
     /// What those outside of the round leave.
     residual: f64,
-    /// Flows of the round that have no rate yet.
+    /// Flows of the round that have no rate yet, and what their shares add up to.
     open: u32,
+    open_shares: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -82,7 +94,7 @@ impl MaxMin {
 
     /// A flow over these links, none of them twice, that can use `limit` bits per second at most. Its number is that of a flow
     /// that was removed, if there is one.
-    pub fn add(&mut self, path: &[u32], limit: f64) -> u32 {
+    pub fn add(&mut self, path: &[Crossing], limit: f64) -> u32 {
         let state = Flow {
             hops: Box::default(),
             limit,
@@ -115,7 +127,7 @@ impl MaxMin {
     }
 
     /// Sends a flow over other links.
-    pub fn reroute(&mut self, flow: u32, path: &[u32]) {
+    pub fn reroute(&mut self, flow: u32, path: &[Crossing]) {
         self.leave(flow);
         self.enter(flow, path);
     }
@@ -133,22 +145,22 @@ impl MaxMin {
 
     /// What crosses a link, bits per second.
     pub fn load(&self, link: u32) -> f64 {
-        self.links[link as usize].members.iter().map(|m| self.flows[m.flow as usize].rate).sum()
+        self.links[link as usize].members.iter().map(|m| m.share * self.flows[m.flow as usize].rate).sum()
     }
 
     /// The links of a flow, in order.
-    pub fn path(&self, flow: u32) -> impl Iterator<Item = u32> + '_ {
-        self.flows[flow as usize].hops.iter().map(|h| h.link)
+    pub fn path(&self, flow: u32) -> impl Iterator<Item = Crossing> + '_ {
+        self.flows[flow as usize].hops.iter().map(|h| Crossing { link: h.link, share: h.share })
     }
 
-    fn enter(&mut self, flow: u32, path: &[u32]) {
-        let hops = path.iter().zip(0..).map(|(&link, hop)| {
+    fn enter(&mut self, flow: u32, path: &[Crossing]) {
+        let hops = path.iter().zip(0..).map(|(&Crossing { link, share }, hop)| {
             let members = &mut self.links[link as usize].members;
-            members.push(Member { flow, hop });
-            Hop { link, place: members.len() as u32 - 1 }
+            members.push(Member { flow, hop, share });
+            Hop { link, share, place: members.len() as u32 - 1 }
         });
         self.flows[flow as usize].hops = hops.collect();
-        path.iter().for_each(|&link| self.change(link));
+        path.iter().for_each(|c| self.change(c.link));
         self.new_flows.push(flow);
     }
 
@@ -230,7 +242,7 @@ impl MaxMin {
             let (mut load, mut fastest, mut held) = (0.0, 0.0f64, f64::INFINITY);
             for m in &l.members {
                 let f = &self.flows[m.flow as usize];
-                load += f.rate;
+                load += m.share * f.rate;
                 fastest = fastest.max(f.rate);
                 if rated > 0 && f.round == self.round && f.bottleneck == link {
                     held = held.min(f.rate);
@@ -253,17 +265,18 @@ impl MaxMin {
     fn rate_chosen(&mut self) {
         for &link in &self.touched {
             let l = &mut self.links[link as usize];
-            (l.residual, l.open) = (l.capacity, 0);
+            (l.residual, l.open, l.open_shares) = (l.capacity, 0, 0.0);
             for m in &l.members {
                 let f = &self.flows[m.flow as usize];
                 if f.round == self.round {
                     l.open += 1;
+                    l.open_shares += m.share;
                 } else {
-                    l.residual -= f.rate;
+                    l.residual -= m.share * f.rate;
                 }
             }
             if l.open > 0 {
-                self.order.push(Reverse((share(l).to_bits(), link as u64)));
+                self.order.push(Reverse((level(l).to_bits(), link as u64)));
             }
         }
         for &flow in &self.chosen {
@@ -273,7 +286,7 @@ impl MaxMin {
                 self.order.push(Reverse((f.limit.to_bits(), FLOW | flow as u64)));
             }
         }
-        // A share only grows while others with less are settled: the least one that is still true is final.
+        // A level only rises while flows below it are settled: the least one that is still true is final.
         while let Some(Reverse((bits, what))) = self.order.pop() {
             if what & FLOW != 0 {
                 self.settle_at((what ^ FLOW) as u32, f64::from_bits(bits), OWN);
@@ -284,7 +297,7 @@ impl MaxMin {
             if l.open == 0 {
                 continue;
             }
-            let now = share(l);
+            let now = level(l);
             if now > f64::from_bits(bits) {
                 self.order.push(Reverse((now.to_bits(), what)));
                 continue;
@@ -304,15 +317,17 @@ impl MaxMin {
         (f.rate, f.bottleneck) = (rate, bottleneck);
         for hop in &f.hops {
             let l = &mut self.links[hop.link as usize];
-            l.residual -= rate;
+            l.residual -= hop.share * rate;
+            l.open_shares -= hop.share;
             l.open -= 1;
         }
     }
 }
 
-/// What each flow without a rate has of a link, at least 0 also where others have taken more than there is.
-fn share(l: &Link) -> f64 {
-    l.residual.max(0.0) / l.open as f64
+/// The rate at which the flows without one fill a link, at least 0 also where others have taken more than there is.
+fn level(l: &Link) -> f64 {
+    // What is left of a sum of shares by taking them away again can be nothing or less.
+    l.residual.max(0.0) / l.open_shares.max(f64::MIN_POSITIVE)
 }
 
 #[cfg(test)]
@@ -321,24 +336,28 @@ mod tests {
     use sluicenet_proto::rng::Rng;
 
     /// All flows filled together from nothing, as the definition has it.
-    fn from_nothing(capacities: &[f64], flows: &[(Vec<u32>, f64)]) -> Vec<f64> {
+    fn from_nothing(capacities: &[f64], flows: &[(Vec<Crossing>, f64)]) -> Vec<f64> {
         let mut rates = vec![None; flows.len()];
         while rates.iter().any(Option::is_none) {
-            let open_at = |link: u32, rates: &[Option<f64>]| {
-                flows.iter().zip(rates).filter(|((path, _), r)| r.is_none() && path.contains(&link)).count()
+            let share =
+                |path: &[Crossing], link: u32| path.iter().filter(|c| c.link == link).map(|c| c.share).sum::<f64>();
+            let open_at = |link: u32, rates: &[Option<f64>]| -> f64 {
+                let open = flows.iter().zip(rates).filter(|(_, r)| r.is_none());
+                open.map(|((path, _), _)| share(path, link)).sum()
             };
             let left = |link: u32, rates: &[Option<f64>]| {
-                let used = flows.iter().zip(rates).filter(|((path, _), _)| path.contains(&link));
-                capacities[link as usize] - used.filter_map(|(_, r)| *r).sum::<f64>()
+                let used = flows.iter().zip(rates).map(|((path, _), r)| share(path, link) * r.unwrap_or(0.0));
+                capacities[link as usize] - used.sum::<f64>()
             };
-            let of_links = (0..capacities.len() as u32).filter(|&l| open_at(l, &rates) > 0);
+            let of_links = (0..capacities.len() as u32).filter(|&l| open_at(l, &rates) > 0.0);
             let level = of_links
-                .map(|l| left(l, &rates).max(0.0) / open_at(l, &rates) as f64)
+                .map(|l| left(l, &rates).max(0.0) / open_at(l, &rates))
                 .chain(flows.iter().zip(&rates).filter(|(_, r)| r.is_none()).map(|((_, limit), _)| *limit))
                 .fold(f64::INFINITY, f64::min);
             let now = rates.clone();
             for (i, (path, limit)) in flows.iter().enumerate() {
-                let is_held = |&l: &u32| left(l, &now).max(0.0) / open_at(l, &now) as f64 <= level * (1.0 + 1e-12);
+                let is_held =
+                    |c: &Crossing| left(c.link, &now).max(0.0) / open_at(c.link, &now) <= level * (1.0 + 1e-12);
                 if now[i].is_none() && (*limit <= level || path.iter().any(is_held)) {
                     rates[i] = Some(level);
                 }
@@ -347,10 +366,24 @@ mod tests {
         rates.into_iter().map(Option::unwrap).collect()
     }
 
+    fn whole(links: &[u32]) -> Vec<Crossing> {
+        links.iter().map(|&link| Crossing { link, share: 1.0 }).collect()
+    }
+
+    #[test]
+    fn a_flow_that_is_spread_has_a_part_of_each_link() {
+        let mut m = MaxMin::new([10.0, 3.0]);
+        let half = [0, 1].map(|link| Crossing { link, share: 0.5 });
+        let (spread, other) = (m.add(&half, f64::INFINITY), m.add(&whole(&[0]), f64::INFINITY));
+        m.settle(|_, _| ());
+        assert_eq!((m.rate(spread), m.rate(other), m.load(0), m.load(1)), (6.0, 7.0, 10.0, 3.0));
+    }
+
     #[test]
     fn one_link_is_divided_and_what_one_leaves_is_the_others() {
         let mut m = MaxMin::new([10.0, 4.0]);
-        let (a, b, c) = (m.add(&[0], f64::INFINITY), m.add(&[0, 1], f64::INFINITY), m.add(&[1], 1.0));
+        let (a, b, c) =
+            (m.add(&whole(&[0]), f64::INFINITY), m.add(&whole(&[0, 1]), f64::INFINITY), m.add(&whole(&[1]), 1.0));
         let mut said = Vec::new();
         m.settle(|flow, rate| said.push((flow, rate)));
         said.sort_by_key(|s| s.0);
@@ -372,7 +405,7 @@ mod tests {
             let links = 2 + rng.below(14) as usize;
             let mut capacities: Vec<f64> = (0..links).map(|_| (1 + rng.below(10)) as f64 * 1e9).collect();
             let mut m = MaxMin::new(capacities.iter().copied());
-            let mut live: Vec<(u32, Vec<u32>, f64)> = Vec::new();
+            let mut live: Vec<(u32, Vec<Crossing>, f64)> = Vec::new();
             for _ in 0..120 {
                 for _ in 0..1 + rng.below(2) {
                     let path = |rng: &mut Rng| {
@@ -380,7 +413,8 @@ mod tests {
                             (0..1 + rng.below(5)).map(|_| rng.below(links as u64) as u32).collect();
                         path.sort_unstable();
                         path.dedup();
-                        path
+                        let share = |rng: &mut Rng| [1.0, 0.5, 0.25][rng.below(3) as usize];
+                        path.iter().map(|&link| Crossing { link, share: share(rng) }).collect::<Vec<_>>()
                     };
                     match rng.below(8) {
                         0 | 1 if !live.is_empty() => {

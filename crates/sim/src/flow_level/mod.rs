@@ -7,7 +7,7 @@ mod aimd;
 mod max_min;
 
 pub use aimd::Aimd;
-pub use max_min::MaxMin;
+pub use max_min::{Crossing, MaxMin};
 
 use sluicenet_proto::time::{Duration, Instant};
 use std::cmp::Reverse;
@@ -109,7 +109,7 @@ impl FlowLevel {
 
     /// A flow begins: over these links, `bits` long (endless where absent), at `limit` bits per second at most. Its number is
     /// free again when it has ended.
-    pub fn start(&mut self, path: &[u32], bits: Option<u64>, limit: f64) -> u32 {
+    pub fn start(&mut self, path: &[Crossing], bits: Option<u64>, limit: f64) -> u32 {
         let flow = match &mut self.rates {
             Rates::MaxMin(m) => m.add(path, limit),
             Rates::Aimd { aimd, .. } => aimd.add(path, limit),
@@ -144,7 +144,7 @@ impl FlowLevel {
     }
 
     /// Sends a flow over other links from now on.
-    pub fn reroute(&mut self, flow: u32, path: &[u32]) {
+    pub fn reroute(&mut self, flow: u32, path: &[Crossing]) {
         match &mut self.rates {
             Rates::MaxMin(m) => m.reroute(flow, path),
             Rates::Aimd { aimd, .. } => aimd.reroute(flow, path),
@@ -182,7 +182,7 @@ impl FlowLevel {
     }
 
     /// The links of a flow that is there, in order.
-    pub fn path(&self, flow: u32) -> Vec<u32> {
+    pub fn path(&self, flow: u32) -> Vec<Crossing> {
         match &self.rates {
             Rates::MaxMin(m) => m.path(flow).collect(),
             Rates::Aimd { aimd, .. } => aimd.path(flow).collect(),
@@ -270,6 +270,10 @@ mod tests {
     use super::*;
     use sluicenet_proto::rng::Rng;
 
+    fn whole(links: &[u32]) -> Vec<Crossing> {
+        links.iter().map(|&link| Crossing { link, share: 1.0 }).collect()
+    }
+
     fn seconds(s: f64) -> Instant {
         Instant((s * PS_PER_S as f64) as u64)
     }
@@ -288,8 +292,10 @@ mod tests {
     #[test]
     fn who_is_left_takes_what_who_ends_leaves() {
         let mut w = FlowLevel::new(Rates::MaxMin(MaxMin::new([1e9])));
-        let (a, b) =
-            (w.start(&[0], Some(1_000_000_000), f64::INFINITY), w.start(&[0], Some(500_000_000), f64::INFINITY));
+        let (a, b) = (
+            w.start(&whole(&[0]), Some(1_000_000_000), f64::INFINITY),
+            w.start(&whole(&[0]), Some(500_000_000), f64::INFINITY),
+        );
         assert_eq!(ends(&mut w), [(b, 1.0), (a, 1.5)]);
         assert_eq!(w.delivered_bits(a), 1e9);
     }
@@ -297,14 +303,14 @@ mod tests {
     #[test]
     fn a_flow_over_a_link_that_is_down_waits_and_one_that_is_sent_around_does_not() {
         let mut w = FlowLevel::new(Rates::MaxMin(MaxMin::new([1e9, 1e9, 1e9])));
-        let waits = w.start(&[0, 1], Some(1_000_000_000), f64::INFINITY);
+        let waits = w.start(&whole(&[0, 1]), Some(1_000_000_000), f64::INFINITY);
         w.advance(seconds(0.25), |_, _| ());
         w.set_capacity(1, 0.0);
         assert_eq!(w.poll_timeout(), Instant::MAX);
         w.advance(seconds(0.5), |_, _| ());
-        let around = w.start(&[0, 1], Some(1_000_000_000), f64::INFINITY);
+        let around = w.start(&whole(&[0, 1]), Some(1_000_000_000), f64::INFINITY);
         w.advance(seconds(0.6), |_, _| ());
-        w.reroute(around, &[0, 2]);
+        w.reroute(around, &whole(&[0, 2]));
         w.advance(seconds(1.0), |_, _| ());
         assert_eq!((w.delivered_bits(waits), w.delivered_bits(around)), (0.25e9, 0.4e9));
         w.set_capacity(1, 1e9);
@@ -331,13 +337,13 @@ mod tests {
                     w.advance(arrival, |w, f| delivered += w.delivered_bits(f));
                     let bits = 1 + rng.below(3_000_000);
                     let first = rng.below(links) as u32;
-                    w.start(&[first, (first + 1) % links as u32], Some(bits), f64::INFINITY);
+                    w.start(&whole(&[first, (first + 1) % links as u32]), Some(bits), f64::INFINITY);
                     (offered, number) = (offered + bits as f64, number + 1);
                 } else {
                     w.advance(at, |w, f| delivered += w.delivered_bits(f));
                 }
             }
-            assert!((offered - delivered as f64).abs() < 1e-3, "{offered} {delivered}");
+            assert!((offered - delivered).abs() < 1e-3, "{offered} {delivered}");
         }
     }
 }
