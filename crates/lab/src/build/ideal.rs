@@ -58,6 +58,15 @@ enum Ends {
 /// many unlike links can have, are taken together as one that is as fast as the fastest of them on each link.
 const WAYS_MAX: usize = 64;
 
+/// Bits of a message's frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bits {
+    /// At the port of a virtual machine.
+    pub port: u64,
+    /// On a link, gaps, preambles and tunnel headers among them.
+    pub link: u64,
+}
+
 /// Times in an empty network, remembered for all pairs of hosts whose ways are alike.
 pub struct Ideal {
     plan: Arc<Plan>,
@@ -120,6 +129,17 @@ impl Ideal {
     /// That of frames of a priority.
     pub fn of_priority(&self, priority: Priority) -> &Ideal {
         self.lossy.as_ref().filter(|(p, _)| *p == priority).map_or(self, |(_, ideal)| ideal)
+    }
+
+    /// What a message of `bytes` takes.
+    pub fn bits_on(&self, bytes: u64, transport: Transport) -> Bits {
+        let t = transport as usize;
+        let full = self.max_payload[t];
+        let frames = bytes.div_ceil(full).max(1);
+        let len = |payload: u64| self.framing.frame_len(self.header[t] + payload as u16) as u64;
+        let port = (frames - 1) * len(full) + len(bytes - (frames - 1) * full);
+        let extra = self.vm.map_or(0, |(_, encapsulation)| encapsulation) + self.framing.overhead() as u64;
+        Bits { port: 8 * port, link: 8 * (port + frames * extra) }
     }
 
     /// Time for `bytes` from one host to another, over the fastest of the ways that the routing can take.

@@ -5,7 +5,7 @@ mod links;
 mod server;
 mod topology;
 
-pub use ideal::Ideal;
+pub use ideal::{Bits, Ideal};
 pub use links::{LinkKind, link_kinds};
 pub use topology::{Attachment, Plan, SwitchPlan};
 
@@ -170,6 +170,29 @@ impl<'a> Network<'a> {
         };
         (0..self.plan.switches()[i].ports.len()).map(of_port).collect()
     }
+}
+
+/// What a run without packets needs of a scenario.
+pub struct Outline {
+    /// The network.
+    pub plan: Arc<Plan>,
+    /// What the applications call their flows, and how the run ends.
+    pub workloads: Workloads,
+    /// Times in an empty network.
+    pub ideal: Ideal,
+    /// What a user should know before the run.
+    pub warnings: Vec<Warning>,
+}
+
+/// The network of a scenario and what runs on it, without its boxes.
+///
+/// # Errors
+/// As [`Network::new`].
+pub fn outline(scenario: &Scenario) -> Result<Outline> {
+    let Network { plan, links, mut warnings, .. } = Network::new(scenario)?;
+    let workloads = Workloads::new(scenario, &plan);
+    warnings.extend(workloads.warnings().iter().cloned());
+    Ok(Outline { ideal: Ideal::new(scenario, plan.clone(), &links), plan, workloads, warnings })
 }
 
 /// Builds the world of a scenario.

@@ -12,6 +12,7 @@ use sluicenet_proto::routing::xgft::{SwitchName, Xgft};
 use sluicenet_proto::routing::{Policy, Router};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 /// One end of a link.
@@ -185,6 +186,20 @@ impl Plan {
     pub fn peer(&self, node: NodeId, port: PortId) -> (NodeId, PortId) {
         let a = self.attachment(node, port);
         (a.peer, a.peer_port)
+    }
+    /// Ports of a box.
+    pub fn ports(&self, node: NodeId) -> usize {
+        match node.checked_sub(self.hosts()) {
+            None => self.hosts.of(node).len(),
+            Some(s) => self.switches[s as usize].ports.len(),
+        }
+    }
+    /// Who decides where a box sends frames; nobody at a host with one link.
+    pub fn router(&self, node: NodeId) -> Option<Cow<'_, Router>> {
+        match node.checked_sub(self.hosts()) {
+            None => self.host_router(node).map(Cow::Owned),
+            Some(s) => Some(Cow::Borrowed(&self.switches[s as usize].router)),
+        }
     }
     /// Speed of a port.
     pub fn rate(&self, node: NodeId, port: PortId) -> Rate {

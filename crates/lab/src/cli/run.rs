@@ -25,6 +25,9 @@ pub(super) struct Run {
     /// Where it is run: simulated, or between real sockets on this machine, as root (`sluicenet testbed pa|flows` for all variants)
     #[arg(long, value_enum, default_value_t = World::Simulated)]
     world: World,
+    /// What is simulated; as the scenario says (scenario.level) where absent
+    #[arg(long, value_enum)]
+    level: Option<Level>,
     /// Threads of the simulator; the result is the same on any number of them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
@@ -43,9 +46,23 @@ enum World {
     Testbed,
 }
 
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Level {
+    /// Every packet
+    Packet,
+    /// The rates of flows
+    Flow,
+}
+
 impl Run {
     pub fn main(self, global: Global) -> Result<(), Failure> {
-        let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
+        let level = self.level.map(|level| match level {
+            Level::Packet => "scenario.level=packet".to_owned(),
+            Level::Flow => "scenario.level=flow".to_owned(),
+        });
+        let overrides: Vec<String> = self.overrides.all().into_iter().chain(level).collect();
+        let loaded = Scenario::load_with(&self.file, &overrides)?;
         warn(&loaded, global);
         let variants = loaded.expand_sweep()?.len();
         if variants > 1 && !global.quiet {

@@ -1,14 +1,12 @@
 //! From what happened to rows: the same rows in the same order whatever the number of threads.
 
+use super::ZBridgeTotals;
 use super::capture::Capture;
-use super::streams::{Course, Mark, Streams};
-use super::{FlowTotals, ZBridgeTotals};
+use super::messages::{Messages, Seen};
 use crate::build::{Ideal, Plan};
-use crate::records::{
-    DropRow, FlowRow, PauseRow, PortRow, QueryRow, QueueRow, RecordError, RecordWriter, Status, TcpRow, Text,
-};
+use crate::records::{DropRow, PauseRow, PortRow, QueueRow, RecordError, RecordWriter, Status, TcpRow, Text};
 use crate::scenario::{Hosts, Record, Scenario};
-use crate::workload::{ENDLESS, HostApps, KINDS, workload_of};
+use crate::workload::HostApps;
 use sluicenet_node::door::PortId;
 use sluicenet_node::guest::{FlowRecord, Transport};
 use sluicenet_node::link::NodeId;
@@ -66,14 +64,6 @@ pub fn drops(engine: &Engine<HostApps>) -> (Drops, Drops) {
 
 fn servers(engine: &Engine<HostApps>) -> impl Iterator<Item = (NodeId, &sluicenet_node::server::Server<HostApps>)> {
     (0..engine.nodes() as NodeId).filter_map(|n| engine.node(n).as_server().map(|s| (n, s)))
-}
-
-/// What the flows of a query add up to.
-#[derive(Clone, Copy, Debug, Default)]
-struct QuerySums {
-    flows: u32,
-    timeouts: u32,
-    retransmissions: u32,
 }
 
 /// A pause that has not ended.
@@ -145,10 +135,7 @@ fn tcp_row(now: Instant, flow: FlowKey, tcp: &Tcp) -> TcpRow {
 
 /// What a run leaves in memory.
 pub struct Collected {
-    pub queries: Vec<QueryRow>,
-    pub flows: FlowTotals,
-    pub fct_ps: Vec<u64>,
-    pub streams: Streams,
+    pub seen: Seen,
     pub pauses: u64,
 }
 
@@ -156,7 +143,7 @@ pub struct Collected {
 pub struct Collector {
     record: Record,
     plan: Arc<Plan>,
-    ideal: Ideal,
+    messages: Messages,
     writer: Option<RecordWriter>,
     capture: Capture,
     tcp: Option<TcpSampling>,
@@ -164,16 +151,8 @@ pub struct Collector {
     wire_overhead: u64,
     now: Instant,
     epochs: u64,
-    flows: FlowTotals,
-    fct_ps: Vec<u64>,
-    warmup: Instant,
-    /// Where flows without an end stood when the warm-up was over.
-    mark: Option<Mark>,
-    course: Option<Course>,
-    sums: HashMap<u64, QuerySums>,
     /// Queries that ended in the epoch before: the last of their flows is known one lookahead later.
     ended: Vec<QueryRecord>,
-    queries: Vec<QueryRow>,
     pauses: u64,
     open: BTreeMap<(NodeId, PortId, Priority), OpenPause>,
     scratch: Vec<FlowRecord>,
@@ -193,19 +172,12 @@ impl Collector {
             names: (0..plan.nodes() as NodeId).map(|n| Text::from(plan.name(n))).collect(),
             wire_overhead: s.framing.gap_bytes(),
             plan,
-            ideal,
+            messages: Messages::new(s, Arc::new(ideal)),
             writer,
             capture,
             now: Instant::ZERO,
             epochs: 0,
-            flows: FlowTotals::default(),
-            fct_ps: Vec::new(),
-            warmup: Instant(s.warmup.as_ps()),
-            mark: None,
-            course: Course::of(s),
-            sums: HashMap::new(),
             ended: Vec::new(),
-            queries: Vec::new(),
             pauses: 0,
             open: BTreeMap::new(),
             scratch: Vec::new(),
@@ -230,16 +202,11 @@ impl Collector {
             }
         }
         scratch.sort_unstable_by_key(|f| (f.end.unwrap_or(Instant::MAX), f.id));
-        self.write_flows(&scratch)?;
+        self.messages.write_flows(&mut self.writer, &scratch)?;
         scratch.clear();
         self.scratch = scratch;
-        self.write_queries(ended)?;
-        if self.mark.is_none() && self.warmup > Instant::ZERO && self.now >= self.warmup {
-            self.mark = Some(Mark::new(self.now, &open_flows(engine, self.now)));
-        }
-        if let Some(course) = self.course.as_mut().filter(|course| course.is_due(self.now)) {
-            course.take(self.now, &open_flows(engine, self.now));
-        }
+        self.messages.write_queries(&mut self.writer, ended)?;
+        self.messages.at(self.now, || open_flows(engine, self.now));
         let pauses: Vec<PauseRow> = epoch.pauses.iter().filter_map(|(n, p)| self.pause(*n, p)).collect();
         self.capture.write(epoch.captured, epoch.now)?;
         if let Some(w) = &mut self.writer {
@@ -265,96 +232,6 @@ impl Collector {
                 self.capture.flush()?;
             }
         }
-        Ok(())
-    }
-
-    fn write_flows(&mut self, flows: &[FlowRecord]) -> Result<(), RecordError> {
-        for f in flows {
-            self.flows.started += 1;
-            self.flows.finished += f.end.is_some() as u64;
-            self.flows.timeouts += f.timeouts as u64;
-            self.flows.retransmissions += f.retransmissions as u64;
-            if let Some(query) = f.label.query {
-                let sums = self.sums.entry(query).or_default();
-                sums.flows += 1;
-                sums.timeouts += f.timeouts;
-                sums.retransmissions += f.retransmissions;
-            } else if f.start < self.warmup {
-                self.flows.warmup_alone += 1;
-            } else {
-                self.flows.timeouts_alone += f.timeouts as u64;
-                self.flows.retransmissions_alone += f.retransmissions as u64;
-                match f.end {
-                    Some(end) => self.fct_ps.push(end.since(f.start).as_ps()),
-                    None => self.flows.open_alone += 1,
-                }
-            }
-        }
-        if !self.record.flows || self.writer.is_none() {
-            return Ok(());
-        }
-        let rows: Vec<FlowRow> = flows.iter().map(|f| self.flow_row(f)).collect();
-        match &mut self.writer {
-            Some(w) => w.write(&rows),
-            None => Ok(()),
-        }
-    }
-
-    fn flow_row(&self, f: &FlowRecord) -> FlowRow {
-        let bytes = Some(f.bytes).filter(|&b| b < ENDLESS);
-        let ideal = bytes.map(|b| self.ideal.of_priority(f.priority).time(f.src.host(), f.dst.host(), b, f.transport));
-        let fct = f.end.map(|end| end.since(f.start));
-        FlowRow {
-            flow_id: f.id,
-            kind: KINDS[f.label.kind as usize].into(),
-            transport: f.transport.name().into(),
-            src_host: f.src.host(),
-            src_vm: f.src.vm(),
-            dst_host: f.dst.host(),
-            dst_vm: f.dst.vm(),
-            priority: f.priority,
-            bytes,
-            start_ps: f.start.as_ps(),
-            fct_ps: fct.map(|d| d.as_ps()),
-            delivered_bytes: f.delivered,
-            ideal_ps: ideal.map(|d| d.as_ps()),
-            slowdown: fct.zip(ideal).map(|(d, ideal)| d.as_ps() as f64 / ideal.as_ps().max(1) as f64),
-            timeouts: f.timeouts,
-            retransmissions: f.retransmissions,
-            timeout_wait_ps: f.timeout_wait.as_ps(),
-            queueing_ps: f.queueing.as_ps(),
-            paused_ps: f.paused.as_ps(),
-            query_id: f.label.query,
-        }
-    }
-
-    fn write_queries(&mut self, mut ended: Vec<QueryRecord>) -> Result<(), RecordError> {
-        ended.sort_unstable_by_key(|q| (q.end, q.id));
-        let rows: Vec<QueryRow> = ended
-            .iter()
-            .map(|q| {
-                let sums = self.sums.remove(&q.id).unwrap_or_default();
-                QueryRow {
-                    query_id: q.id,
-                    workload: workload_of(q.id),
-                    aggregator_host: q.aggregator,
-                    start_ps: q.start.as_ps(),
-                    completion_ps: Some(q.end.since(q.start).as_ps()),
-                    flows: sums.flows,
-                    timeouts: sums.timeouts,
-                    retransmissions: sums.retransmissions,
-                    warmup: q.warmup,
-                }
-            })
-            .collect();
-        self.add_queries(rows)
-    }
-
-    fn add_queries(&mut self, rows: Vec<QueryRow>) -> Result<(), RecordError> {
-        if let Some(w) = self.writer.as_mut().filter(|_| self.record.queries) {
-            w.write(&rows)?;
-        }
-        self.queries.extend(rows);
         Ok(())
     }
 
@@ -420,33 +297,10 @@ impl Collector {
     ) -> Result<Collected, RecordError> {
         let ended = std::mem::take(&mut self.ended);
         let last = last_news(&mut engine, now);
-        self.write_flows(&last)?;
+        self.messages.write_flows(&mut self.writer, &last)?;
         let open = open_flows(&engine, now);
-        if let Some(course) = &mut self.course {
-            course.finish(now, &open);
-        }
-        let streams = Streams::of(&open, self.mark.as_ref(), self.course.as_ref(), now);
-        self.write_flows(&open)?;
-        self.write_queries(ended)?;
-        let mut unfinished: Vec<QueryRow> = servers(&engine)
-            .flat_map(|(n, s)| s.app().open_queries().into_iter().map(move |q| (n, q)))
-            .map(|(n, q)| {
-                let sums = self.sums.get(&q.id).copied().unwrap_or_default();
-                QueryRow {
-                    query_id: q.id,
-                    workload: workload_of(q.id),
-                    aggregator_host: n,
-                    start_ps: q.start.as_ps(),
-                    completion_ps: None,
-                    flows: sums.flows,
-                    timeouts: sums.timeouts,
-                    retransmissions: sums.retransmissions,
-                    warmup: q.warmup,
-                }
-            })
-            .collect();
-        unfinished.sort_unstable_by_key(|q| q.query_id);
-        self.add_queries(unfinished)?;
+        let unfinished = servers(&engine).flat_map(|(n, s)| s.app().open_queries().into_iter().map(move |q| (n, q)));
+        let seen = self.messages.finish(&mut self.writer, now, ended, &open, unfinished)?;
         let pauses: Vec<PauseRow> = self.open.iter().map(|(&key, o)| self.pause_row(key, o, None)).collect();
         self.capture.finish(now)?;
         let mut writer = self.writer.take();
@@ -469,7 +323,7 @@ impl Collector {
         if let Some(w) = writer {
             w.finish(status)?;
         }
-        Ok(Collected { queries: self.queries, flows: self.flows, fct_ps: self.fct_ps, streams, pauses })
+        Ok(Collected { seen, pauses })
     }
 
     /// The rows of the ports of box `n`, and of what it dropped.

@@ -4,6 +4,8 @@ mod capture;
 mod collect;
 mod describe;
 mod figures;
+mod flow_level;
+mod messages;
 mod streams;
 mod sweep;
 
@@ -12,7 +14,7 @@ use crate::records::{
     Existing, Found, Input, Options as RecordOptions, QueryRow, RecordError, RecordWriter, RunInfo, RunLog, Status,
     claim, lock, sha256_hex,
 };
-use crate::scenario::{self, Quantity, Scenario, Warning};
+use crate::scenario::{self, Level, Quantity, Scenario, Warning};
 use crate::workload;
 use collect::Collector;
 pub use describe::{WORK, WORLD};
@@ -145,6 +147,37 @@ pub struct FlowTotals {
 }
 
 impl Outcome {
+    /// Of a run that ended so, with nothing counted yet.
+    fn new(end: RunEnd, now: Instant, warnings: Vec<Warning>) -> Outcome {
+        Outcome {
+            end,
+            now,
+            hops: 0,
+            totals: Totals::default(),
+            switch_drops: Drops::default(),
+            server_drops: Drops::default(),
+            queries: Vec::new(),
+            flows: FlowTotals::default(),
+            flow_fct_ps: Vec::new(),
+            incast_bound: None,
+            streams: Streams::default(),
+            received_max: None,
+            zbridge: None,
+            pauses: 0,
+            violations: 0,
+            deadlock: None,
+            tcp_bytes: 0,
+            cpu_s: 0.0,
+            wall_s: 0.0,
+            warnings,
+        }
+    }
+
+    fn take(&mut self, seen: messages::Seen) {
+        (self.queries, self.flows) = (seen.queries, seen.flows);
+        (self.flow_fct_ps, self.streams) = (seen.fct_ps, seen.streams);
+    }
+
     /// Frames dropped for want of room in the virtual network.
     pub fn virtual_losses(&self) -> u64 {
         VIRTUAL_LOSSES.iter().map(|&r| self.server_drops.frames(r)).sum()
@@ -287,7 +320,10 @@ fn few_frames_a_window(s: &Scenario, plan: &build::Plan, window: Duration, threa
 /// Runs a scenario. `Ok(None)` when the same result is already there and was to be kept.
 pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError> {
     let s = &job.scenario;
-    let built = build::build(s).map_err(RunError::Build)?;
+    let built = match s.level {
+        Level::Packet => Network::Packets(build::build(s).map_err(RunError::Build)?),
+        Level::Flow => Network::Flows(flow_level::outline(s).map_err(RunError::Build)?),
+    };
     let _lock;
     let writer = match &options.out {
         None => None,
@@ -301,7 +337,61 @@ pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError>
             Some(RecordWriter::create(dir, info, record).map_err(RunError::Place)?)
         }
     };
-    execute(job, built, writer, options).map(Some)
+    match built {
+        Network::Packets(built) => execute(job, built, writer, options),
+        Network::Flows(outline) => without_packets(job, outline, writer, options),
+    }
+    .map(Some)
+}
+
+/// What is run.
+// One of them, once a run.
+#[allow(clippy::large_enum_variant)]
+enum Network {
+    Packets(Built),
+    Flows(build::Outline),
+}
+
+fn without_packets(
+    job: &Job,
+    outline: build::Outline,
+    writer: Option<RecordWriter>,
+    options: Options<'_>,
+) -> Result<Outcome, RunError> {
+    let s = &job.scenario;
+    let build::Outline { plan, workloads, ideal, warnings } = outline;
+    let incast_bound = workload::incast_bound(s, &plan, &ideal);
+    let apps: Vec<_> = (0..plan.hosts()).map(|host| workloads.apps(host)).collect();
+    let total = apps.iter().map(workload::HostApps::remaining).sum();
+    let (cpu, wall) = (thread_cpu_seconds(), std::time::Instant::now());
+    let until = s.duration.map(|d| Instant(d.as_ps()));
+    let progress = options.progress;
+    let ends = flow_level::Ends {
+        until,
+        is_finite: workloads.is_finite(),
+        interrupt: options.interrupt,
+        progress: &mut |now, remaining| progress(&Progress { now, until, remaining, total, hops: 0 }),
+    };
+    let ended = flow_level::run(s, (plan, ideal), apps, writer, ends)?;
+    let mut outcome = Outcome {
+        incast_bound,
+        tcp_bytes: ended.tcp_bytes,
+        cpu_s: thread_cpu_seconds() - cpu,
+        wall_s: wall.elapsed().as_secs_f64(),
+        ..Outcome::new(ended.end, ended.now, warnings)
+    };
+    outcome.take(ended.seen);
+    keep(job, &outcome, options.out.as_deref(), 1)?;
+    Ok(outcome)
+}
+
+/// Keeps the log of a run and its figures beside its records.
+fn keep(job: &Job, outcome: &Outcome, out: Option<&Path>, threads: usize) -> Result<(), RunError> {
+    if let Some(dir) = out {
+        write_log(dir, outcome, threads)?;
+        Figures::of(job, outcome).save(dir)?;
+    }
+    Ok(())
 }
 
 fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Options<'_>) -> Result<Outcome, RunError> {
@@ -371,39 +461,24 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
         _ => Status::Complete,
     };
     let mut outcome = Outcome {
-        end,
-        now,
         hops: engine.hops(),
         totals,
         switch_drops,
         server_drops,
-        queries: Vec::new(),
-        flows: FlowTotals::default(),
-        flow_fct_ps: Vec::new(),
         incast_bound,
-        streams: Streams::default(),
         received_max: collect::received_max(&engine),
         zbridge: collect::zbridge(&engine),
-        pauses: 0,
         violations,
         deadlock,
         tcp_bytes: collect::tcp_bytes(&engine),
-        cpu_s: 0.0,
-        wall_s: 0.0,
-        warnings,
+        ..Outcome::new(end, now, warnings)
     };
     let collected = collector.finish(engine, now, status)?;
     // What is recorded at the end belongs to the run as well.
     (outcome.cpu_s, outcome.wall_s) = (clock() - cpu, wall.elapsed().as_secs_f64());
-    outcome.queries = collected.queries;
-    outcome.flows = collected.flows;
-    outcome.flow_fct_ps = collected.fct_ps;
     outcome.pauses = collected.pauses;
-    outcome.streams = collected.streams;
-    if let Some(dir) = &options.out {
-        write_log(dir, &outcome, options.threads)?;
-        Figures::of(job, &outcome).save(dir)?;
-    }
+    outcome.take(collected.seen);
+    keep(job, &outcome, options.out.as_deref(), options.threads)?;
     Ok(outcome)
 }
 

@@ -209,5 +209,13 @@ pub(super) fn testbed() -> Testbed {
     }
 }
 
+/// Exact, and the quicker of the two. Al-Fares 2012, 4.3.5: a network with a round trip of 100 us, in which 15 MB/s are a segment.
+pub(super) fn flow_level() -> FlowLevel {
+    FlowLevel { rates: SharedRates::MaxMin, tick: Duration::from_us(100) }
+}
+
+/// A step is a frame a tick: below this it is more than links carry.
+pub(super) const TICK_MIN: Duration = Duration::from_us(1);
+
 /// Rows of a part file: a few MiB of a table.
 pub(super) const PART_ROWS: u32 = 1 << 20;

@@ -95,6 +95,7 @@ pub(crate) static ROOT: Spec = Spec {
         k("tcp", Table(&TCP), TCP.doc),
         k("udp", Table(&UDP), UDP.doc),
         k("tcplight", Table(&TCPLIGHT), TCPLIGHT.doc),
+        k("flow_level", Table(&FLOW_LEVEL), FLOW_LEVEL.doc),
         k("workload", Tables(&WORKLOADS), "who sends what to whom"),
         k("record", Table(&RECORD), RECORD.doc),
         k("testbed", Table(&TESTBED), TESTBED.doc),
@@ -126,6 +127,20 @@ pub(crate) static SCENARIO: Spec = Spec {
             Choice(&["lossy", "pfc", "tcp", "zfabric"]),
             "what the hypervisors put under the machines' transports (Crisan 2014, 5.4.1), in place of flow_control",
         ),
+        k(
+            "level",
+            Choice(&["packet", "flow"]),
+            "whether packets or the rates of flows are simulated; packet where absent",
+        ),
+    ],
+};
+
+pub(crate) static FLOW_LEVEL: Spec = Spec {
+    name: "flow_level",
+    doc: "the rates of flows, where scenario.level is flow",
+    keys: &[
+        k("rates", Choice(&["max-min", "aimd"]), "max-min fair, or TCP's slow start and AIMD by ticks"),
+        k("tick", Duration, "aimd: a round trip, in which a flow's rate grows by a frame of framing.mtu"),
     ],
 };
 

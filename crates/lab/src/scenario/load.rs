@@ -175,6 +175,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     if duration.is_some_and(|d| warmup >= d) {
         return Err(s.error("warmup", "the warm-up is not shorter than the run: nothing would count"));
     }
+    let levels = [("packet", Level::Packet), ("flow", Level::Flow)];
+    let level = s.choice("level", &levels)?.unwrap_or(Level::Packet);
     let s_server = root.section("server", &keys::SERVER)?;
     let server = sections::server(&s_server, set)?;
     if flow_control.is_some_and(FlowControl::virtual_lossless) && !server.virtual_network {
@@ -252,6 +254,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         duration,
         warmup,
         parameters: set,
+        level,
+        flow_level: sections::flow_level(&root.section("flow_level", &keys::FLOW_LEVEL)?)?,
         tcp: sections::tcp(&s_tcp, set)?,
         udp: sections::udp(&root.section("udp", &keys::UDP)?, set)?,
         tcplight: sections::tcplight(&root.section("tcplight", &keys::TCPLIGHT)?, set)?,

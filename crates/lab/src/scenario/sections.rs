@@ -402,6 +402,18 @@ pub(super) fn testbed(s: &Section<'_>) -> Result<Testbed> {
     })
 }
 
+pub(super) fn flow_level(s: &Section<'_>) -> Result<FlowLevel> {
+    let d = defaults::flow_level();
+    let kinds = [("max-min", SharedRates::MaxMin), ("aimd", SharedRates::Aimd)];
+    let tick: Duration = s.positive("tick")?.unwrap_or(d.tick);
+    if tick < defaults::TICK_MIN {
+        return Err(s
+            .error("tick", "in so short a round trip a frame is more than links carry")
+            .expected("at least 1 us"));
+    }
+    Ok(FlowLevel { rates: s.choice("rates", &kinds)?.unwrap_or(d.rates), tick })
+}
+
 /// Refuses samples so close that what waits to be written would not fit into memory.
 fn check_samples(s: &Section<'_>, name: &str, interval: Duration, sampled: u64) -> Result<()> {
     let count = u128::from(sampled) * u128::from(EPOCH.as_ps()) / u128::from(interval.as_ps());

@@ -133,6 +133,12 @@ pub enum Application {
 
 impl Application {
     fn of(scenario: &Scenario) -> Result<Application> {
+        if !scenario.level.is_packet() {
+            return Err(scenario
+                .places
+                .error("scenario.level", "a testbed has packets")
+                .hint("set scenario.level = \"packet\""));
+        }
         let is_flows = |w: &Workload| match w {
             Workload::Permutation(_) => true,
             Workload::Flow(w) => w.bytes.is_none(),

@@ -81,6 +81,11 @@ impl Aimd {
         self.capacity[link as usize] = capacity;
     }
 
+    /// What a link carries, bits per second.
+    pub fn capacity(&self, link: u32) -> f64 {
+        self.capacity[link as usize]
+    }
+
     /// The rate of a flow, bits per second.
     pub fn rate(&self, flow: u32) -> f64 {
         self.flows[flow as usize].rate

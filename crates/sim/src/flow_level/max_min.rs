@@ -138,6 +138,11 @@ impl MaxMin {
         self.change(link);
     }
 
+    /// What a link carries, bits per second.
+    pub fn capacity(&self, link: u32) -> f64 {
+        self.links[link as usize].capacity
+    }
+
     /// The rate of a flow, as of the last [`MaxMin::settle`].
     pub fn rate(&self, flow: u32) -> f64 {
         self.flows[flow as usize].rate

@@ -161,6 +161,14 @@ impl FlowLevel {
         self.is_changed = true;
     }
 
+    /// What a link carries, in bits per second.
+    pub fn capacity(&self, link: u32) -> f64 {
+        match &self.rates {
+            Rates::MaxMin(m) => m.capacity(link),
+            Rates::Aimd { aimd, .. } => aimd.capacity(link),
+        }
+    }
+
     /// Bits that a flow has delivered until now; of one that ended, until its number is another's.
     pub fn delivered_bits(&self, flow: u32) -> f64 {
         let f = &self.flows[flow as usize];

@@ -97,6 +97,43 @@ impl FlowControl {
     }
 }
 
+/// How the rates of flows come to be where there are no packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SharedRates {
+    /// Max-min fair at every instant.
+    MaxMin,
+    /// TCP's slow start and AIMD, round trip by round trip (Al-Fares 2012, 4.3.5).
+    Aimd,
+}
+
+/// The rates of flows where there are no packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FlowLevel {
+    /// Who makes them.
+    pub rates: SharedRates,
+    /// A round trip of `aimd`.
+    #[serde(serialize_with = "canonical")]
+    pub tick: Duration,
+}
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Every packet.
+    Packet,
+    /// The rates of flows.
+    Flow,
+}
+
+impl Level {
+    /// Whether packets are simulated.
+    pub fn is_packet(&self) -> bool {
+        *self == Level::Packet
+    }
+}
+
 /// A scenario: all that a run depends on but the program itself.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scenario {
@@ -114,6 +151,11 @@ pub struct Scenario {
     pub warmup: Duration,
     /// The set of defaults it started from.
     pub parameters: ParameterSet,
+    /// Whether packets or the rates of flows are simulated.
+    #[serde(skip_serializing_if = "Level::is_packet")]
+    pub level: Level,
+    /// The rates of flows; without effect unless `level` is flow.
+    pub flow_level: FlowLevel,
     /// The network's shape and its links.
     pub topology: Topology,
     /// Every switch.

@@ -115,8 +115,27 @@ fn bases() -> Vec<(String, Vec<String>)> {
         (HOTSPOT.into(), Vec::new()),
         (ZFABRIC.into(), Vec::new()),
         (TENANTS.into(), Vec::new()),
+        (FLOW_LEVEL.into(), Vec::new()),
     ]
 }
+
+const FLOW_LEVEL: &str = r#"
+[scenario]
+duration = "10 ms"
+level = "flow"
+[flow_level]
+rates = "aimd"
+tick = "100 us"
+[topology]
+kind = "fat-tree"
+k = 4
+routing = "random"
+[[workload]]
+kind = "permutation"
+pattern = "stride"
+stride = 4
+bytes = "1 MB"
+"#;
 
 const TENANTS: &str = r#"
 [scenario]
