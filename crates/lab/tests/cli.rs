@@ -146,6 +146,10 @@ fn the_other_verbs() {
         assert!(figures[key].is_number(), "{key}: {figures}");
     }
     assert_eq!(figures["drops"], 0);
+    let figures = json(0, &["bench", "hedera", "--k", "4", "--flows", "30", "--turns", "1"]);
+    for key in ["demand_ms", "demand_1_ms", "annealing_ms", "placement_us", "state_bytes"] {
+        assert!(figures[key].is_number(), "{key}: {figures}");
+    }
     let found = json(0, &["doctor"]);
     assert!(found.as_array().unwrap().iter().any(|f| f["name"] == "cores"), "{found}");
     let schema: Value = serde_json::from_str(&expect(0, &["schema"]).0).unwrap();

@@ -115,6 +115,9 @@ fn bad_input_is_one_clear_error_and_leaves_nothing() {
     assert!(expect(2, &["report", &dir.path("")]).1.contains("holds no result"));
     assert!(expect(2, &["bench", "ft", "--k", "4", "--perm", &dir.path("absent"), "--ms", "1"]).1.contains("absent"));
     assert!(expect(2, &["bench", "ft", "--k", "4", "--perm", "x", "--ms", "nan"]).1.contains("--ms"));
+    for (k, why) in [("5", "even"), ("0", "even"), ("4294967294", "90 is the most")] {
+        assert!(expect(2, &["bench", "hedera", "--k", k, "--flows", "10"]).1.contains(why));
+    }
 }
 
 #[cfg(unix)]

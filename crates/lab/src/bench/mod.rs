@@ -1,7 +1,9 @@
-//! How fast it is: the simulator on fat trees, the switch between ports; what switches lose under overload, and what zFabric survives.
+//! How fast it is: the simulator on fat trees, the switch between ports, what schedules flows; what switches lose under overload, and what
+//! zFabric survives.
 
 pub mod faults;
 pub mod ft;
+pub mod hedera;
 pub mod local;
 pub mod overload;
 pub mod ovs;

@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use super::faults::FaultsArgs;
 use super::files::Scratch;
+use super::hedera::HederaArgs;
 use super::overload::{OverloadArgs, SweepArgs};
 use super::table::{Table, count, short};
 use super::{Global, interrupt, output};
@@ -41,6 +42,8 @@ enum What {
     Sockets(SocketsArgs),
     /// zFabric under faults of every kind, by seed: what was done to it, and whether a rule was broken
     Faults(FaultsArgs),
+    /// How long Hedera computes: demands of elephants, and paths for them
+    Hedera(HederaArgs),
     /// `overload` at rates that rise step by step: how much is received, and lost, over which switch
     LossSweep(SweepArgs),
     /// What a guest is told to do
@@ -191,6 +194,7 @@ impl Bench {
             What::Sockets(sockets) => sockets.main(global),
             What::LossSweep(sweep) => sweep.main(global),
             What::Faults(faults) => faults.main(global),
+            What::Hedera(hedera) => hedera.main(global),
             What::Tenant(tenant) => tenant.main(),
             What::Latency(time) => local(local::latency(time.get(), interrupt::flag()), global),
             What::Idle(idle) => local(local::idle(idle.ports.into(), idle.time.get()), global),

@@ -15,6 +15,7 @@ mod failure;
 mod faults;
 mod figures;
 mod files;
+mod hedera;
 mod interrupt;
 mod output;
 mod overload;

@@ -21,10 +21,7 @@ use shard::Shard;
 /// by one unit a round. What a round leaves exceeds no link.
 pub const ROUNDS_MAX: u32 = 1_000;
 
-/// Hosts whose marks share a further mark, so that a pass steps over those at which nothing changed.
-const GROUP: usize = 64;
-
-/// The flows between two hosts.
+/// The flows between two hosts, or 2,047 of them where they are more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// Who sends.
@@ -63,37 +60,23 @@ struct Board {
 
 /// Hosts to be looked at.
 #[derive(Debug)]
-struct Marks {
-    hosts: Vec<AtomicBool>,
-    groups: Vec<AtomicBool>,
-}
+struct Marks(Vec<AtomicBool>);
 
 impl Marks {
     fn new(hosts: usize) -> Marks {
-        let flags = |n| core::iter::repeat_with(|| AtomicBool::new(false)).take(n).collect();
-        Marks { hosts: flags(hosts), groups: flags(hosts.div_ceil(GROUP)) }
+        Marks(core::iter::repeat_with(|| AtomicBool::new(false)).take(hosts).collect())
     }
 
     #[inline(always)]
-    fn set(&self, host: Host) {
-        self.hosts[host as usize].store(true, Relaxed);
-        self.groups[host as usize / GROUP].store(true, Relaxed);
+    fn set(&self, host: usize) {
+        self.0[host].store(true, Relaxed);
     }
 
-    /// Takes the marks of some hosts, beginning with a whole group.
     fn take(&self, hosts: core::ops::Range<usize>, mut each: impl FnMut(usize)) {
-        for begin in hosts.clone().step_by(GROUP) {
-            let group = &self.groups[begin / GROUP];
-            if !group.load(Relaxed) {
-                continue;
-            }
-            group.store(false, Relaxed);
-            let end = hosts.end.min(begin + GROUP);
-            for (host, mark) in self.hosts[begin..end].iter().enumerate() {
-                if mark.load(Relaxed) {
-                    mark.store(false, Relaxed);
-                    each(begin + host);
-                }
+        for (host, mark) in hosts.clone().zip(&self.0[hosts]) {
+            if mark.load(Relaxed) {
+                mark.store(false, Relaxed);
+                each(host);
             }
         }
     }
@@ -109,7 +92,7 @@ pub struct Worker<'a> {
 impl Estimator {
     /// For flows between so many hosts, in as many parts as can be worked on at once.
     pub fn new(hosts: u32, workers: usize) -> Estimator {
-        assert!(workers > 0 && hosts < shard::CONVERGED);
+        assert!(workers > 0 && hosts <= shard::HOSTS_MAX);
         let n = hosts as usize;
         let board = Board {
             shares: core::iter::repeat_with(|| AtomicU32::new(0)).take(n).collect(),
@@ -119,8 +102,7 @@ impl Estimator {
             changed: Default::default(),
             rounds: AtomicU32::new(0),
         };
-        let groups = n.div_ceil(GROUP);
-        let begin = |worker: usize| (groups * worker / workers * GROUP).min(n);
+        let begin = |worker: usize| n * worker / workers;
         Estimator { board, shards: (0..workers).map(|w| Shard::new(begin(w)..begin(w + 1), n)).collect() }
     }
 
@@ -164,7 +146,7 @@ impl Estimator {
     /// Memory held, in bytes.
     pub fn state_bytes(&self) -> usize {
         let hosts = self.board.shares.len();
-        let board = hosts * (size_of::<AtomicU32>() + size_of::<AtomicU64>()) + 2 * (hosts + hosts.div_ceil(GROUP));
+        let board = hosts * (size_of::<AtomicU32>() + size_of::<AtomicU64>()) + 2 * hosts;
         board + self.shards.iter().map(Shard::state_bytes).sum::<usize>()
     }
 }

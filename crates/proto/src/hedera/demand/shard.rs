@@ -6,22 +6,43 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Of a pair by source, beside its destination.
-pub(super) const CONVERGED: u32 = 1 << 31;
+/// Hosts there may be: numbers of 20 bits.
+pub(super) const HOSTS_MAX: u32 = 1 << 20;
 
+/// Flows of one entry; where two hosts have more they have several.
+pub(super) const FLOWS_MAX: u32 = (1 << 11) - 1;
+
+/// A pair in the list of one of its ends, in one word, since an estimate is a matter of how many of them a cache holds: the
+/// other end, whether it has converged (where its source looks), and how many flows it has.
 #[derive(Clone, Copy, Debug)]
-struct Ends {
-    /// The pair's other end, with [`CONVERGED`] at its source.
-    other: u32,
-    flows: u32,
+struct Entry(u32);
+
+impl Entry {
+    const CONVERGED: u32 = HOSTS_MAX;
+    const FLOW: u32 = 2 * HOSTS_MAX;
+
+    #[inline(always)]
+    fn other(self) -> usize {
+        (self.0 % HOSTS_MAX) as usize
+    }
+    #[inline(always)]
+    fn is_converged(self) -> bool {
+        self.0 & Entry::CONVERGED != 0
+    }
+    #[inline(always)]
+    fn flows(self) -> u32 {
+        self.0 / Entry::FLOW
+    }
 }
+
+const _: () = assert!(FLOWS_MAX == u32::MAX / Entry::FLOW);
 
 /// Pairs by the host at one of their ends.
 #[derive(Debug, Default)]
 struct Lists {
     /// Where each host's pairs begin, and an end.
     begins: Vec<u32>,
-    pairs: Vec<Ends>,
+    pairs: Vec<Entry>,
     /// Where each host's flows begin, and an end.
     flow_begins: Vec<u32>,
     /// Other end of each flow.
@@ -43,7 +64,7 @@ pub(super) struct Shard {
     converged_flows: Vec<u32>,
     /// By host: a pair's other end and where that pair is, while pairs are made.
     seen: Vec<u64>,
-    /// Shares of the pairs of the destination at hand.
+    /// Shares of the pairs of the destination at hand, as many as any has.
     shares: Vec<u32>,
     flows: usize,
 }
@@ -79,12 +100,12 @@ impl Lists {
             for &other in &self.others[begin..end as usize] {
                 let last = seen[other as usize];
                 let mut pair = last as u32;
-                if (last >> 32) as usize == host + 1 {
-                    self.pairs[pair as usize].flows += 1;
+                if (last >> 32) as usize == host + 1 && self.pairs[pair as usize].flows() < FLOWS_MAX {
+                    self.pairs[pair as usize].0 += Entry::FLOW;
                 } else {
                     pair = self.pairs.len() as u32;
                     seen[other as usize] = (host as u64 + 1) << 32 | pair as u64;
-                    self.pairs.push(Ends { other, flows: 1 });
+                    self.pairs.push(Entry(other | Entry::FLOW));
                 }
                 each(pair);
             }
@@ -99,7 +120,7 @@ impl Lists {
 
     fn state_bytes(&self) -> usize {
         let words = self.begins.capacity() + self.flow_begins.capacity() + self.others.capacity();
-        words * size_of::<u32>() + self.pairs.capacity() * size_of::<Ends>()
+        words * size_of::<u32>() + self.pairs.capacity() * size_of::<Entry>()
     }
 }
 
@@ -159,6 +180,8 @@ impl Shard {
         self.open.extend(self.by_destination.begins.windows(2).map(|b| b[1] - b[0]));
         self.converged_flows.clear();
         self.converged_flows.resize(hosts, 0);
+        let most = self.open.iter().copied().max().unwrap_or(0);
+        self.shares.resize(most as usize, 0);
     }
 
     /// EST-SRC when nothing has converged yet: one share for each flow.
@@ -172,7 +195,7 @@ impl Shard {
         }
         for host in 0..self.hosts.len() {
             if !self.by_destination.of(host).is_empty() {
-                board.destinations.set((self.hosts.start + host) as u32);
+                board.destinations.set(self.hosts.start + host);
             }
         }
         self.flows > 0
@@ -186,24 +209,24 @@ impl Shard {
             let share = board.shares[host].load(Relaxed);
             let own = lists.of(host - first);
             let pairs = &mut lists.pairs[own];
-            let (mut converged_demand, mut open) = (0u64, 0u64);
+            let (mut converged_demand, mut open) = (0u64, 0u32);
             for pair in pairs.iter_mut() {
-                let at_destination = board.levels[(pair.other & !CONVERGED) as usize].load(Relaxed);
+                let at_destination = board.levels[pair.other()].load(Relaxed);
                 let (cut, level) = ((at_destination >> 32) as u32, at_destination as u32);
                 let converges = cut + 1 == round && share >= level;
-                pair.other |= converges as u32 * CONVERGED;
-                let is_converged = (pair.other >> 31) as u64;
-                converged_demand += is_converged * pair.flows as u64 * level as u64;
-                open += (1 - is_converged) * pair.flows as u64;
+                pair.0 |= converges as u32 * Entry::CONVERGED;
+                let converged_flows = if pair.is_converged() { pair.flows() } else { 0 };
+                converged_demand += converged_flows as u64 * level as u64;
+                open += pair.flows() - converged_flows;
             }
             if open == 0 {
                 return;
             }
-            let equal = ((LINK as u64 - converged_demand) / open) as u32;
+            let equal = (LINK - converged_demand as u32) / open;
             if equal != share {
                 changed = true;
                 board.shares[host].store(equal, Relaxed);
-                pairs.iter().filter(|p| p.other & CONVERGED == 0).for_each(|p| board.destinations.set(p.other));
+                pairs.iter().filter(|p| !p.is_converged()).for_each(|p| board.destinations.set(p.other()));
             }
         });
         changed
@@ -218,43 +241,42 @@ impl Shard {
             let all = lists.of(own);
             let pairs = &mut lists.pairs[all];
             let (open, converged) = (&mut open[own], &mut converged_flows[own]);
-            let level = board.levels[host].load(Relaxed) as u32;
-            shares.clear();
             let asking = &pairs[..*open as usize];
-            shares.extend(asking.iter().map(|p| board.shares[p.other as usize].load(Relaxed)));
-            let (mut demand, mut flows) = (*converged as u64 * level as u64, *converged as u64);
-            for (pair, &share) in asking.iter().zip(&*shares) {
-                demand += pair.flows as u64 * share as u64;
-                flows += pair.flows as u64;
+            let level = board.levels[host].load(Relaxed) as u32;
+            let (mut demand, mut flows) = (*converged as u64 * level as u64, *converged);
+            for (pair, at) in asking.iter().zip(shares.iter_mut()) {
+                *at = board.shares[pair.other()].load(Relaxed);
+                demand += pair.flows() as u64 * *at as u64;
+                flows += pair.flows();
             }
             if demand <= LINK as u64 {
                 return;
             }
             // Flows that have converged are never below the level: shares rise, so that it falls.
-            let mut equal = (LINK as u64 / flows) as u32;
+            let mut equal = LINK / flows;
             loop {
-                let (mut limited, mut rest) = (0u64, *converged as u64);
+                let (mut limited, mut rest) = (0u64, flows);
                 for (pair, &share) in asking.iter().zip(&*shares) {
-                    let is_limited = (share < equal) as u64;
-                    limited += is_limited * pair.flows as u64 * share as u64;
-                    rest += (1 - is_limited) * pair.flows as u64;
+                    let limited_flows = if share < equal { pair.flows() } else { 0 };
+                    limited += limited_flows as u64 * share as u64;
+                    rest -= limited_flows;
                 }
-                let next = ((LINK as u64 - limited) / rest) as u32;
+                let next = (LINK - limited as u32) / rest;
                 if next == equal {
                     break;
                 }
                 equal = next;
             }
             if equal != level {
-                pairs[*open as usize..].iter().for_each(|p| board.sources.set(p.other));
+                pairs[*open as usize..].iter().for_each(|p| board.sources.set(p.other()));
             }
             changed = true;
             board.levels[host].store((round as u64) << 32 | equal as u64, Relaxed);
             for at in (0..*open as usize).rev() {
                 if shares[at] >= equal {
                     *open -= 1;
-                    *converged += pairs[at].flows;
-                    board.sources.set(pairs[at].other);
+                    *converged += pairs[at].flows();
+                    board.sources.set(pairs[at].other());
                     pairs.swap(at, *open as usize);
                 }
             }
@@ -266,12 +288,12 @@ impl Shard {
         self.flows
     }
 
-    fn demand(board: &Board, src: usize, pair: Ends) -> (u32, bool) {
+    fn demand(board: &Board, src: usize, pair: Entry) -> (u32, bool) {
         let share = board.shares[src].load(Relaxed);
-        let at_destination = board.levels[(pair.other & !CONVERGED) as usize].load(Relaxed);
+        let at_destination = board.levels[pair.other()].load(Relaxed);
         let (cut, level) = ((at_destination >> 32) as u32, at_destination as u32);
         // What converged in the last round its source was not told of.
-        let is_converged = pair.other & CONVERGED != 0 || cut == board.rounds.load(Relaxed) && share >= level;
+        let is_converged = pair.is_converged() || cut == board.rounds.load(Relaxed) && share >= level;
         (if is_converged { level } else { share }, is_converged)
     }
 
@@ -281,7 +303,7 @@ impl Shard {
             self.by_source.pairs[self.by_source.of(host)].iter().map(move |&pair| {
                 let src = self.hosts.start + host;
                 let (demand, converged) = Shard::demand(board, src, pair);
-                Pair { src: src as u32, dst: pair.other & !CONVERGED, flows: pair.flows, demand, converged }
+                Pair { src: src as u32, dst: pair.other() as u32, flows: pair.flows(), demand, converged }
             })
         })
     }
