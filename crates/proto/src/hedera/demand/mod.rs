@@ -58,13 +58,21 @@ struct Board {
     rounds: AtomicU32,
 }
 
-/// Hosts to be looked at.
+impl Board {
+    /// A place beyond all hosts, with every bit of their numbers: who is combined with it is nobody.
+    #[inline(always)]
+    fn nobody(&self) -> usize {
+        self.destinations.0.len() - 1
+    }
+}
+
+/// Hosts to be looked at, up to a power of two, and nobody at the end.
 #[derive(Debug)]
 struct Marks(Vec<AtomicBool>);
 
 impl Marks {
     fn new(hosts: usize) -> Marks {
-        Marks(core::iter::repeat_with(|| AtomicBool::new(false)).take(hosts).collect())
+        Marks(core::iter::repeat_with(|| AtomicBool::new(false)).take((hosts + 1).next_power_of_two()).collect())
     }
 
     #[inline(always)]
@@ -146,7 +154,7 @@ impl Estimator {
     /// Memory held, in bytes.
     pub fn state_bytes(&self) -> usize {
         let hosts = self.board.shares.len();
-        let board = hosts * (size_of::<AtomicU32>() + size_of::<AtomicU64>()) + 2 * hosts;
+        let board = hosts * (size_of::<AtomicU32>() + size_of::<AtomicU64>()) + 2 * self.board.destinations.0.len();
         board + self.shards.iter().map(Shard::state_bytes).sum::<usize>()
     }
 }

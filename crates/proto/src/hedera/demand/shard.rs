@@ -35,6 +35,12 @@ impl Entry {
     }
 }
 
+/// All bits or none: what a number of flows is cut with where a branch would be guessed wrong every other time.
+#[inline(always)]
+fn mask(is: bool) -> u32 {
+    (is as u32).wrapping_neg()
+}
+
 const _: () = assert!(FLOWS_MAX == u32::MAX / Entry::FLOW);
 
 /// Pairs by the host at one of their ends.
@@ -66,6 +72,8 @@ pub(super) struct Shard {
     seen: Vec<u64>,
     /// Shares of the pairs of the destination at hand, as many as any has.
     shares: Vec<u32>,
+    /// Pairs of it that converge, as many.
+    leaving: Vec<Entry>,
     flows: usize,
 }
 
@@ -136,6 +144,7 @@ impl Shard {
             converged_flows: Vec::new(),
             seen: vec![0; all],
             shares: Vec::new(),
+            leaving: Vec::new(),
             flows: 0,
         }
     }
@@ -182,6 +191,7 @@ impl Shard {
         self.converged_flows.resize(hosts, 0);
         let most = self.open.iter().copied().max().unwrap_or(0);
         self.shares.resize(most as usize, 0);
+        self.leaving.resize(most as usize, Entry(0));
     }
 
     /// EST-SRC when nothing has converged yet: one share for each flow.
@@ -215,7 +225,7 @@ impl Shard {
                 let (cut, level) = ((at_destination >> 32) as u32, at_destination as u32);
                 let converges = cut + 1 == round && share >= level;
                 pair.0 |= converges as u32 * Entry::CONVERGED;
-                let converged_flows = if pair.is_converged() { pair.flows() } else { 0 };
+                let converged_flows = pair.flows() & mask(pair.is_converged());
                 converged_demand += converged_flows as u64 * level as u64;
                 open += pair.flows() - converged_flows;
             }
@@ -226,7 +236,9 @@ impl Shard {
             if equal != share {
                 changed = true;
                 board.shares[host].store(equal, Relaxed);
-                pairs.iter().filter(|p| !p.is_converged()).for_each(|p| board.destinations.set(p.other()));
+                pairs
+                    .iter()
+                    .for_each(|p| board.destinations.set(p.other() | p.is_converged() as usize * board.nobody()));
             }
         });
         changed
@@ -234,7 +246,7 @@ impl Shard {
 
     /// EST-DST of those destinations to which a share rose in this round.
     pub(super) fn destinations(&mut self, board: &Board, round: u32) -> bool {
-        let Shard { hosts, by_destination: lists, open, converged_flows, shares, .. } = self;
+        let Shard { hosts, by_destination: lists, open, converged_flows, shares, leaving, .. } = self;
         let mut changed = false;
         board.destinations.take(hosts.clone(), |host| {
             let own = host - hosts.start;
@@ -257,7 +269,7 @@ impl Shard {
             loop {
                 let (mut limited, mut rest) = (0u64, flows);
                 for (pair, &share) in asking.iter().zip(&*shares) {
-                    let limited_flows = if share < equal { pair.flows() } else { 0 };
+                    let limited_flows = pair.flows() & mask(share < equal);
                     limited += limited_flows as u64 * share as u64;
                     rest -= limited_flows;
                 }
@@ -272,14 +284,20 @@ impl Shard {
             }
             changed = true;
             board.levels[host].store((round as u64) << 32 | equal as u64, Relaxed);
-            for at in (0..*open as usize).rev() {
-                if shares[at] >= equal {
-                    *open -= 1;
-                    *converged += pairs[at].flows();
-                    board.sources.set(pairs[at].other());
-                    pairs.swap(at, *open as usize);
-                }
+            let (mut left, mut gone) = (0, 0);
+            for at in 0..*open as usize {
+                let (pair, is_left) = (pairs[at], shares[at] < equal);
+                pairs[left] = pair;
+                leaving[gone] = pair;
+                left += is_left as usize;
+                gone += !is_left as usize;
             }
+            for (pair, place) in leaving[..gone].iter().zip(&mut pairs[left..]) {
+                *place = *pair;
+                *converged += pair.flows();
+                board.sources.set(pair.other());
+            }
+            *open = left as u32;
         });
         changed
     }
@@ -324,7 +342,8 @@ impl Shard {
             + self.pair_of.capacity()
             + self.open.capacity()
             + self.converged_flows.capacity()
-            + self.shares.capacity();
+            + self.shares.capacity()
+            + self.leaving.capacity();
         let lists = self.by_source.state_bytes() + self.by_destination.state_bytes();
         lists + words * size_of::<u32>() + self.seen.capacity() * size_of::<u64>()
     }
