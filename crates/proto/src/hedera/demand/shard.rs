@@ -238,7 +238,7 @@ impl Shard {
                 board.shares[host].store(equal, Relaxed);
                 pairs
                     .iter()
-                    .for_each(|p| board.destinations.set(p.other() | p.is_converged() as usize * board.nobody()));
+                    .for_each(|p| board.destinations.set(p.other() | (p.is_converged() as usize * board.nobody())));
             }
         });
         changed
