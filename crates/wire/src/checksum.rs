@@ -38,23 +38,28 @@ pub(crate) struct Sum(u64);
 impl Sum {
     /// Adds bytes in pairs; only the last call may have an odd number of them.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
-        let pairs = bytes.chunks_exact(2);
-        let last = pairs.remainder();
-        for pair in pairs {
-            self.0 += u16::from_be_bytes([pair[0], pair[1]]) as u64;
-        }
+        // In any order of bytes it is the same sum, its own bytes in that order (RFC 1071, 2); and four bytes are two pairs that are
+        // added to each other when it is folded.
+        let (words, rest) = bytes.as_chunks();
+        let sum = words.iter().fold(0, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)));
+        self.0 += u64::from(u16::from_be(fold(sum)));
+        let (pairs, last) = rest.as_chunks();
+        self.0 += pairs.iter().map(|pair| u64::from(u16::from_be_bytes(*pair))).sum::<u64>();
         if let [byte] = last {
-            self.0 += (*byte as u64) << 8;
+            self.0 += u64::from(*byte) << 8;
         }
     }
 
     pub(crate) fn checksum(&self) -> u16 {
-        let mut sum = self.0;
-        while sum > 0xFFFF {
-            sum = (sum & 0xFFFF) + (sum >> 16);
-        }
-        !(sum as u16)
+        !fold(self.0)
     }
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xFFFF {
+        sum = (sum & 0xFFFF) + (sum >> 16);
+    }
+    sum as u16
 }
 
 #[cfg(test)]
@@ -66,5 +71,19 @@ mod tests {
         // RFC 1071, 3: the sum of these bytes is ddf2.
         assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
         assert_eq!(checksum(&[0x00, 0x01, 0xf2]), !0xf201);
+    }
+
+    #[test]
+    fn it_is_the_sum_of_all_pairs() {
+        crate::random::check(|random| {
+            let len = random.below(200) as usize;
+            let bytes = random.bytes(len);
+            let pairs = bytes.chunks(2).map(|p| u64::from(p[0]) << 8 | p.get(1).map_or(0, |&b| u64::from(b)));
+            let mut sum: u64 = pairs.sum();
+            while sum > 0xFFFF {
+                sum = (sum & 0xFFFF) + (sum >> 16);
+            }
+            assert_eq!(checksum(&bytes), !(sum as u16));
+        });
     }
 }

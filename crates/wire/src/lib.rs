@@ -21,6 +21,7 @@ pub mod ethernet;
 pub mod flow;
 pub mod icmp;
 pub mod ipv4;
+pub mod join;
 pub mod offload;
 pub mod pfc;
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! Memory for frames between the kernel and the switch.
 
+use super::packet::{NotSent, not_sent};
 use super::sys::{self, BATCH, Header, Place, Received, Wait};
 use crate::agent::Agent;
-use crate::port::Offload;
-use crate::vhost::header::{self, CSUM, HOST_TSO4, HOST_TSO6};
+use crate::port::{Offload, Segmentation};
+use crate::vhost::header::{self, CSUM, HOST_TSO4, HOST_TSO6, TCP_CHECKSUM};
 use sluicenet_proto::time::Instant;
+use sluicenet_wire::join::{HEADERS_MAX, Joiner};
+use sluicenet_wire::offload::Network;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -17,6 +20,9 @@ pub(super) const TAG_AT: usize = 12;
 pub(super) const HEADER_LEN: usize = 14;
 /// Bytes of the longest frame that is left to be cut: what IPv4 can say, and its Ethernet header.
 pub(super) const LARGEST: usize = 65_535 + HEADER_LEN;
+
+/// Frames that are looked at to be sent in one system call where some can go in one piece: four of the longest.
+pub(super) const TOGETHER: usize = 4 * 45;
 
 /// Buffers for frames, and larger ones for those that their sender left to be cut into segments.
 #[derive(Debug)]
@@ -295,6 +301,76 @@ impl Pool {
         Ok(Fetched { frames: n, bad, unwanted })
     }
 
+    /// Sends the frames in `buffers` with headers in front, [`TOGETHER`] at most, to who takes what is left to be cut: segments of a TCP
+    /// stream that follow each other go in one piece. An error is about the first.
+    pub fn send_joined(&self, fd: BorrowedFd<'_>, buffers: &[u32]) -> io::Result<Sent> {
+        let mut pieces = [(Joiner::new(&[]), 0); BATCH];
+        let (mut count, mut first, mut verified) = (0, &[][..], false);
+        for (at, &buffer) in buffers.iter().enumerate().take(TOGETHER) {
+            let (frame, offload) = (self.frame(buffer), self.offload(buffer));
+            let is_verified = offload.verified;
+            if count > 0 && offload.is_none() && pieces[count - 1].0.takes(first, frame, (verified, is_verified)) {
+                continue;
+            }
+            if count == BATCH {
+                break;
+            }
+            // What is left to be done to a frame alone, is said of it alone.
+            pieces[count] = (Joiner::new(if offload.is_none() { frame } else { &[] }), at);
+            (first, verified) = (frame, is_verified);
+            count += 1;
+        }
+        let pieces = &pieces[..count];
+        let mut heads: [(Header, [u8; HEADERS_MAX]); BATCH] = [([0; 12], [0; HEADERS_MAX]); BATCH];
+        for (&(joiner, at), (header, own)) in pieces.iter().zip(&mut heads) {
+            let (first, last) = (buffers[at], buffers[at + joiner.frames() - 1]);
+            let offload = if joiner.frames() > 1 { whole(&joiner) } else { self.offload(first) };
+            *header = header::emit(&offload, 0);
+            if joiner.frames() > 1 {
+                joiner.emit(self.frame(first), self.frame(last), own);
+            }
+        }
+        let mut slices = [io::IoSlice::new(&[]); 2 * BATCH + TOGETHER];
+        let mut counts = [0; BATCH];
+        let mut used = 0;
+        for ((&(joiner, at), (header, own)), count) in pieces.iter().zip(&heads).zip(&mut counts) {
+            let before = used;
+            let mut push = |bytes| {
+                slices[used] = io::IoSlice::new(bytes);
+                used += 1;
+            };
+            push(&header[..sys::HEADER_BYTES]);
+            let payload = if joiner.frames() > 1 { joiner.headers() } else { 0 };
+            if payload > 0 {
+                push(&own[..payload]);
+            }
+            buffers[at..at + joiner.frames()].iter().for_each(|&buffer| push(&self.frame(buffer)[payload..]));
+            *count = used - before;
+        }
+        match sys::send_scattered(fd, &slices[..used], &counts[..count]) {
+            Ok(n) => {
+                let taken = &pieces[..n];
+                let frames = taken.iter().map(|(joiner, _)| joiner.frames()).sum();
+                let joined = taken.iter().filter(|(joiner, _)| joiner.frames() > 1).count();
+                Ok(Sent { frames, joined, full: n < count })
+            }
+            // It may take the first of them alone.
+            Err(e)
+                if not_sent(&e) == NotSent::TooLong
+                    && pieces.first().is_some_and(|(joiner, _)| joiner.frames() > 1) =>
+            {
+                self.send_each(fd, buffers)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The same frame by frame, [`BATCH`] at most.
+    pub fn send_each(&self, fd: BorrowedFd<'_>, buffers: &[u32]) -> io::Result<Sent> {
+        let frames = self.send(fd, true, buffers.iter().copied())?;
+        Ok(Sent { frames, joined: 0, full: frames < buffers.len().min(BATCH) })
+    }
+
     /// Sends the frames in `buffers`, [`BATCH`] at most; how many were taken. An error is about the first.
     pub fn send(&self, fd: BorrowedFd<'_>, headers: bool, buffers: impl Iterator<Item = u32>) -> io::Result<usize> {
         let mut frames: [&[u8]; BATCH] = [&[]; BATCH];
@@ -311,6 +387,32 @@ impl Pool {
     }
 }
 
+/// What is left to be done to segments that were put together.
+fn whole(joiner: &Joiner) -> Offload {
+    let segmentation = match joiner.network() {
+        Network::V4 => Segmentation::Tcp4,
+        Network::V6 => Segmentation::Tcp6,
+    };
+    Offload {
+        checksum: Some((joiner.transport() as u16, TCP_CHECKSUM)),
+        segmentation,
+        segment: joiner.segment() as u16,
+        headers: joiner.headers() as u16,
+        verified: false,
+    }
+}
+
+/// What became of frames that were sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// Those that were taken.
+    pub frames: usize,
+    /// What they were put together to, of several each.
+    pub joined: usize,
+    /// More were offered, and there was no room for them.
+    pub full: bool,
+}
+
 /// The first 16 bytes of a frame, as [`Port::head`](crate::port::Port::head) has them.
 pub(super) fn head_of(frame: &[u8]) -> [u64; 2] {
     let mut bytes = [0; 16];
@@ -323,6 +425,9 @@ pub(super) fn head_of(frame: &[u8]) -> [u64; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluicenet_wire::checksum::checksum;
+    use sluicenet_wire::offload::{Cutter, finish_checksum};
+    use std::os::fd::{AsFd, OwnedFd};
 
     #[test]
     fn frames_come_back_as_they_were_stored() {
@@ -352,16 +457,91 @@ mod tests {
         assert_eq!((pool.free(), pool.free_large()), (1, 1));
     }
 
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let (family, kind) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET);
+        rustix::net::socketpair(family, kind, rustix::net::SocketFlags::NONBLOCK, None).unwrap()
+    }
+
+    /// A segment of 100 bytes of a stream, the `k`-th, with right checksums.
+    fn segment(port: u8, k: u32) -> Vec<u8> {
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+        frame.extend([0x45, 0, 0, 140, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([1, port, 0, 80, 0, 0, 0, 0, 0, 0, 0, 9, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+        frame[38..42].copy_from_slice(&(100 * k).to_be_bytes());
+        frame.extend([k as u8; 100]);
+        let sum = checksum(&frame[14..34]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        let pseudo = !checksum(&[&frame[26..34], &[0, 6, 0, 120]].concat());
+        frame[50..52].copy_from_slice(&pseudo.to_be_bytes());
+        finish_checksum(&mut frame, 34, 16).unwrap();
+        frame
+    }
+
+    #[test]
+    fn segments_of_a_stream_go_in_one_piece_and_nothing_else_does() {
+        let (ours, theirs) = pair();
+        let mut pool = Pool::with_large(16, 200, 4);
+        let mut damaged = segment(1, 6);
+        damaged[100] ^= 1;
+        let left = Offload { checksum: Some((34, 16)), ..Offload::NONE };
+        let verified = Offload { verified: true, ..Offload::NONE };
+        let buffers: Vec<u32> = [
+            (vec![9; 60], Offload::NONE),
+            (segment(1, 1), Offload::NONE),
+            (segment(1, 2), verified),
+            (segment(1, 3), Offload::NONE),
+            (segment(2, 4), Offload::NONE),
+            (segment(1, 4), Offload::NONE),
+            (segment(1, 5), left),
+            (damaged.clone(), Offload::NONE),
+            (segment(1, 7), Offload::NONE),
+            (segment(1, 8), Offload::NONE),
+        ]
+        .into_iter()
+        .map(|(frame, offload)| pool.store(&frame, offload).unwrap())
+        .collect();
+        let sent = pool.send_joined(ours.as_fd(), &buffers).unwrap();
+        assert_eq!(sent, Sent { frames: 10, joined: 2, full: false });
+        let mut found = Vec::new();
+        let mut bytes = [0; 2_000];
+        while let Ok(len) = rustix::io::read(&theirs, &mut bytes) {
+            let (head, frame) = bytes[..len].split_at(sys::HEADER_BYTES);
+            match head[1] {
+                0 => found.push((head[0], frame.to_vec())),
+                kind => {
+                    assert_eq!((head[0], kind, head[2], head[4], head[6], head[8]), (1, 1, 54, 100, 34, 16));
+                    let cutter = Cutter::new(frame, Network::V4, 34, 100).unwrap();
+                    for k in 0..cutter.count() {
+                        let mut one = vec![0; cutter.len(k)];
+                        cutter.emit(k, false, &mut one);
+                        // Where a frame must not be fragmented the identification says nothing.
+                        one[18..20].fill(0);
+                        one[24..26].fill(0);
+                        let sum = checksum(&one[14..34]);
+                        one[24..26].copy_from_slice(&sum.to_be_bytes());
+                        found.push((2, one));
+                    }
+                }
+            }
+        }
+        let expected = [
+            (0, vec![9; 60]),
+            (2, segment(1, 1)),
+            (2, segment(1, 2)),
+            (2, segment(1, 3)),
+            (0, segment(2, 4)),
+            (0, segment(1, 4)),
+            (1, segment(1, 5)),
+            (0, damaged),
+            (2, segment(1, 7)),
+            (2, segment(1, 8)),
+        ];
+        assert_eq!(found, expected, "in their order, each once");
+    }
+
     #[test]
     fn frames_from_a_device_go_where_they_have_room() {
-        let (ours, theirs) = rustix::net::socketpair(
-            rustix::net::AddressFamily::UNIX,
-            rustix::net::SocketType::SEQPACKET,
-            rustix::net::SocketFlags::NONBLOCK,
-            None,
-        )
-        .unwrap();
-        use std::os::fd::AsFd;
+        let (ours, theirs) = pair();
         let mut pool = Pool::with_large(2, 60, 1);
         let frame = |len: usize| -> Vec<u8> { (0..len).map(|i| (i * 7) as u8).collect() };
         let send = |header: [u8; 10], len| rustix::io::write(&theirs, &[&header[..], &frame(len)].concat()).unwrap();

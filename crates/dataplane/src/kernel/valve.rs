@@ -30,7 +30,7 @@ use super::listening::Learned;
 pub use super::listening::Listening;
 use super::netlink::Netlink;
 use super::packet::{NotSent, not_sent};
-use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN};
+use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN, TOGETHER};
 use super::stage::{Found, Frame, Host, Sender, Stage};
 use super::sys::{self, BATCH};
 use super::truesize::TrueSize;
@@ -143,6 +143,7 @@ struct Counters {
     empty_polls: u64,
     bad: u64,
     whole_sent: u64,
+    joined_sent: u64,
     device_full: u64,
     shut: u64,
     sleeps: u64,
@@ -345,23 +346,29 @@ impl ValvePort {
 
     /// Hands over what sockets have room for.
     fn pump(&mut self) -> Result<(), BrokenPort> {
-        let ValvePort { kernel, outbox, stage, candidates, counters, now, device_again, .. } = self;
+        let ValvePort { kernel, outbox, stage, candidates, counters, now, device_again, offload, .. } = self;
+        let most = if *offload { TOGETHER } else { BATCH };
         if device_again.is_some_and(|again| *now < again) {
             return Ok(());
         }
         *device_again = None;
         for _ in 0..stage.places() {
-            let offered = stage.offer(*now, kernel, BATCH, candidates, &mut |buffer| outbox.release(buffer));
+            let offered = stage.offer(*now, kernel, most, candidates, &mut |buffer| outbox.release(buffer));
             let Some(place) = offered.map_err(|_| BrokenPort)? else { break };
             if candidates.is_empty() {
                 continue;
             }
-            match outbox.send(kernel.socket.as_fd(), true, candidates.iter().copied()) {
-                Ok(n) => {
-                    counters.sent += n as u64;
-                    let all = n == candidates.len();
-                    stage.sent(place, n, &mut |buffer| outbox.release(buffer));
-                    if !all {
+            let socket = kernel.socket.as_fd();
+            let sent = match offload {
+                true => outbox.send_joined(socket, candidates),
+                false => outbox.send_each(socket, candidates),
+            };
+            match sent {
+                Ok(sent) => {
+                    counters.sent += sent.frames as u64;
+                    counters.joined_sent += sent.joined as u64;
+                    stage.sent(place, sent.frames, &mut |buffer| outbox.release(buffer));
+                    if sent.full {
                         counters.device_full += 1;
                         *device_again = Some(now.saturating_add(DEVICE_AGAIN));
                         break;
@@ -541,6 +548,7 @@ impl Port for ValvePort {
         show("sent", c.sent);
         show("whole_received", self.inbox.whole());
         show("whole_sent", c.whole_sent);
+        show("joined_sent", c.joined_sent);
         show("polls", c.polls);
         show("empty_polls", c.empty_polls);
         show("shut", c.shut);

@@ -65,7 +65,7 @@ const GSO_TCPV6: u8 = 4;
 /// Headers in front of those that may be cut: Ethernet and IPv4.
 const LEAST_TCP_AT: u16 = 34;
 /// Where a TCP header has its checksum and its own length.
-const TCP_CHECKSUM: u16 = 16;
+pub const TCP_CHECKSUM: u16 = 16;
 const TCP_OFFSET: u32 = 12;
 
 /// Segments that a frame may be left to be cut into: of 64 KB, those of the smallest size that Linux sends (`tcp_min_snd_mss`, 48

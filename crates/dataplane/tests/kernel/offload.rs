@@ -93,6 +93,8 @@ fn segments_arrive_whatever_the_two_ends_take() {
         [Valve { offload: on }, Valve { offload: on }],
         [Tap { offload: on }, Tap { offload: on }],
         [Valve { offload: on }, Tap { offload: on }],
+        [Valve { offload: on }, Valve { offload: off }],
+        [Valve { offload: off }, Valve { offload: on }],
         [Valve { offload: on }, Tap { offload: off }],
         [Tap { offload: on }, Valve { offload: off }],
         [Valve { offload: off }, Tap { offload: off }],
@@ -109,6 +111,14 @@ fn segments_arrive_whatever_the_two_ends_take() {
             let whole = ["whole_received", "whole_sent"].map(|name| switch.counter(i, name) > 0);
             // Nobody is given what it does not take, and what it takes is not cut.
             assert_eq!(whole, [end.offloads(), end.offloads() && ends[1 - i].offloads()], "{ends:?} {i}");
+            // Segments that come one by one go in one piece to who takes that, and to nobody else.
+            match (end, ends[1 - i]) {
+                (Valve { offload: false }, _) => assert_eq!(switch.counter(i, "joined_sent"), 0, "{ends:?} {i}"),
+                (Valve { .. }, Valve { offload: false }) => {
+                    assert!(switch.counter(i, "joined_sent") > 0, "{ends:?} {i}")
+                }
+                _ => {}
+            }
             assert_eq!(switch.counter(i, "bad_frames"), 0, "{ends:?} {i}");
             assert_eq!(switch.counter(i, "too_long"), 0, "{ends:?} {i}");
         }
