@@ -31,7 +31,7 @@ const LAST_WORDS: usize = 256;
 /// A frame that waits for a credit.
 #[derive(Debug)]
 pub(super) struct Unsent {
-    pub bytes: Arc<[u8]>,
+    pub bytes: Arc<Vec<u8>>,
     pub domain: u16,
     pub priority: Priority,
 }
@@ -285,8 +285,10 @@ impl Inside {
             return false;
         }
         let to = (domain, to);
+        let bytes = self.copy(bytes);
+        let Some(z) = &mut self.zcredit else { return false };
         z.credits.on_launch(vm, to);
-        z.credits.hold(vm, to, Unsent { bytes: bytes.into(), domain, priority });
+        z.credits.hold(vm, to, Unsent { bytes, domain, priority });
         true
     }
 
@@ -430,6 +432,7 @@ impl Inside {
             }
             let Some((frame, _)) = next else { break };
             self.send(&frame.bytes, Some(&frame.bytes), frame.domain, frame.priority);
+            self.free(frame.bytes);
             sent += 1;
         }
         if let Some(overlay) = &mut self.overlay {
@@ -453,7 +456,7 @@ impl Inside {
         let frame = zcredit::Repr { destination: to, source: me, channel, message }.emit();
         let mut out = self.memory();
         let Some(overlay) = &mut self.overlay else { return Ok(()) };
-        match overlay.vtep.outward_of(self.now, Origin::Own, &frame, domain, class, &mut out) {
+        match overlay.vtep.outward_of(self.now, Origin::Own, [&frame, &[]], domain, class, &mut out) {
             Outward::Send => self.link.enqueue_of(self.now, Origin::Own, class, out.len() as u32, out),
             Outward::Into(server) => self.put_in_stream(server, out, Origin::Own),
             Outward::Drop(reason, _) => return Err(reason),

@@ -23,8 +23,8 @@ pub(super) const LONGEST: u32 = 65_535 + (HEADER_LEN + vlan::TAG_LEN) as u32;
 /// Answers to tenants that wait for the switch to take them.
 const ANSWERS: u32 = 256;
 
-/// Frames whose memory is kept for others: those of a few turns.
-const SPARE: usize = 1024;
+/// Frames whose memory is kept for others: those of a few turns, and those that one acknowledgement frees.
+const SPARE: usize = 4096;
 
 /// Where a tag behind the addresses of a frame ends.
 const BEHIND_TAG: usize = ADDRESSES_LEN + vlan::TAG_LEN;
@@ -93,8 +93,9 @@ enum Shown {
 pub(super) struct Inside {
     pub link: uplink::Uplink<u32, Vec<u8>>,
     pub overlay: Option<Overlay>,
-    pub zcredit: Option<ZCredit>,
-    pub zbridge: Option<ZBridge>,
+    /// Both are taken out while they run: a pointer then.
+    pub zcredit: Option<Box<ZCredit>>,
+    pub zbridge: Option<Box<ZBridge>>,
     pub tcp_tunnels: Option<TcpTunnels>,
     /// What is shown to the switch now.
     shown: Option<Shown>,
@@ -105,6 +106,8 @@ pub(super) struct Inside {
     answers: u32,
     /// Memory of frames that have left, for the next ones.
     spare: Vec<Vec<u8>>,
+    /// That of copies, which nobody else has.
+    spare_copies: Vec<Arc<Vec<u8>>>,
     pub now: Instant,
     pub counters: Counters,
 }
@@ -137,6 +140,7 @@ impl Inside {
             free: Vec::new(),
             answers: 0,
             spare: Vec::new(),
+            spare_copies: Vec::new(),
             now: Instant::ZERO,
             counters: Counters::default(),
         }
@@ -152,6 +156,22 @@ impl Inside {
         if self.spare.len() < SPARE {
             bytes.clear();
             self.spare.push(bytes);
+        }
+    }
+
+    /// A copy of a frame, in memory that can be kept and sent from more than once.
+    pub fn copy(&mut self, bytes: &[u8]) -> Arc<Vec<u8>> {
+        let mut copy = self.spare_copies.pop().unwrap_or_default();
+        let Some(memory) = Arc::get_mut(&mut copy) else { return Arc::new(bytes.to_vec()) };
+        memory.clear();
+        memory.extend_from_slice(bytes);
+        copy
+    }
+
+    /// One that was kept is kept no longer.
+    pub fn free(&mut self, mut kept: Arc<Vec<u8>>) {
+        if self.spare_copies.len() < SPARE && Arc::get_mut(&mut kept).is_some() {
+            self.spare_copies.push(kept);
         }
     }
 
@@ -300,7 +320,7 @@ impl Inside {
 
     /// The next frame for the switch; it stays the next until it is accepted or held.
     pub fn next_frame(&mut self) -> Option<u32> {
-        let credited = self.zcredit.as_ref().and_then(ZCredit::front);
+        let credited = self.zcredit.as_ref().and_then(|z| z.front());
         if self.shown.is_none() {
             let of_link = self.link.next_frame().is_some();
             self.shown = match (of_link, credited.is_some()) {
@@ -327,7 +347,7 @@ impl Inside {
         match self.last {
             Some(Shown::OfLink) => self.link.accept(),
             Some(Shown::Credited) => {
-                if let Some((at, vm, generation)) = self.zcredit.as_mut().and_then(ZCredit::accept) {
+                if let Some((at, vm, generation)) = self.zcredit.as_mut().and_then(|z| z.accept()) {
                     self.slots[at as usize].charged = Charge::Credit { vm, generation };
                 }
             }
@@ -384,8 +404,8 @@ impl Inside {
         }
     }
 
-    /// It goes to the link, through the tunnel where there is one; `kept` is the same in memory that can be kept.
-    pub fn send(&mut self, bytes: &[u8], kept: Option<&Arc<[u8]>>, domain: u16, priority: Priority) {
+    /// It goes to the link, through the tunnel where there is one; `kept` is the same in memory that can be kept, which waited for a credit.
+    pub fn send(&mut self, bytes: &[u8], kept: Option<&Arc<Vec<u8>>>, domain: u16, priority: Priority) {
         if self.number(bytes, kept, domain, priority) {
             return;
         }

@@ -86,7 +86,7 @@ impl<D: Device> Uplink<D> {
         weights: BTreeMap<(u16, MacAddress), u32>,
     ) {
         assert!(self.inside.overlay.is_some(), "credits are given to stations of an overlay");
-        self.inside.zcredit = Some(ZCredit::new(config, classes, shown, weights));
+        self.inside.zcredit = Some(Box::new(ZCredit::new(config, classes, shown, weights)));
     }
 
     /// What tenants send each other through the tunnel in these classes is sent again where it is lost, and so it must at all servers of
@@ -96,7 +96,7 @@ impl<D: Device> Uplink<D> {
     /// Without an overlay.
     pub fn set_zbridge(&mut self, config: ChannelConfig, classes: PrioritySet, rng: Rng) {
         assert!(self.inside.overlay.is_some(), "channels are between stations of an overlay");
-        self.inside.zbridge = Some(ZBridge::new(config, classes, rng));
+        self.inside.zbridge = Some(Box::new(ZBridge::new(config, classes, rng)));
     }
 
     /// What tenants send each other is the bytes of a TCP connection between two servers, and so it must be at all servers of the overlay.
@@ -240,8 +240,8 @@ impl<D: Device + Send> Port for Uplink<D> {
         let has_credits = |z: &ZCredit| !z.classes.contains(class) || z.has_room((frame.domain, from), to);
         let has_channel = |z: &mut ZBridge| z.has_room(*now, (frame.domain, from, to, class));
         Ok(overlay.vtep.admits(*now, frame.domain, to, class)
-            && zcredit.as_ref().is_none_or(has_credits)
-            && zbridge.as_mut().is_none_or(has_channel))
+            && zcredit.as_deref().is_none_or(has_credits)
+            && zbridge.as_deref_mut().is_none_or(has_channel))
     }
 
     fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
@@ -284,8 +284,8 @@ impl<D: Device + Send> Port for Uplink<D> {
             .poll_timeout()
             .map(|at| if self.refused { at.max(self.inside.now + TRY_AGAIN) } else { at });
         let overlay = self.inside.overlay.as_ref().and_then(|o| o.vtep.poll_timeout());
-        let credits = self.inside.zcredit.as_ref().and_then(ZCredit::poll_timeout);
-        let zbridge = self.inside.zbridge.as_ref().and_then(ZBridge::poll_timeout);
+        let credits = self.inside.zcredit.as_ref().and_then(|z| z.poll_timeout());
+        let zbridge = self.inside.zbridge.as_ref().and_then(|z| z.poll_timeout());
         let tunnels = self.inside.tcp_tunnels.as_ref().and_then(TcpTunnels::poll_timeout);
         [link, overlay, credits, zbridge, tunnels].into_iter().flatten().min()
     }
@@ -346,8 +346,8 @@ impl<D: Device + Send> Port for Uplink<D> {
     fn inside(&self) -> port::Inside {
         let counters = self.inside.link.counters();
         let parked = self.inside.overlay.as_ref().map_or(0, |o| o.vtep.parked_out());
-        let unsent = self.inside.zcredit.as_ref().map_or(0, ZCredit::unsent)
-            + self.inside.zbridge.as_ref().map_or(0, ZBridge::unsent)
+        let unsent = self.inside.zcredit.as_ref().map_or(0, |z| z.unsent())
+            + self.inside.zbridge.as_ref().map_or(0, |z| z.unsent())
             + self.inside.tcp_tunnels.as_ref().map_or(0, |z| z.unsent() + z.unacknowledged());
         let waiting = (self.inside.link.of_switch() + parked) as u32 + unsent as u32;
         port::Inside { refused: counters.dropped_in, lost: counters.dropped_out, waiting }

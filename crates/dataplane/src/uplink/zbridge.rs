@@ -28,7 +28,7 @@ const CHANNELS: usize = 4096;
 #[derive(Clone, Debug)]
 pub(super) enum Cargo {
     /// A frame of a tenant, from its first byte to its last.
-    Out(Arc<[u8]>),
+    Out(Arc<Vec<u8>>),
     /// A frame for one, by its place.
     In(u32),
 }
@@ -46,8 +46,10 @@ pub(super) struct ZBridge {
     pub damaged: u64,
     /// Times the controller was asked whether somebody who does not answer is still there.
     pub silent: u64,
-    /// Kept for its memory: a frame on its way into the tunnel.
-    frame: Vec<u8>,
+    /// Kept for their memory: what a channel says, and what it delivers and frees.
+    said: Vec<u8>,
+    in_order: Vec<Cargo>,
+    of_no_use: Vec<Cargo>,
 }
 
 impl ZBridge {
@@ -60,7 +62,9 @@ impl ZBridge {
             rng,
             damaged: 0,
             silent: 0,
-            frame: Vec::new(),
+            said: Vec::new(),
+            in_order: Vec::new(),
+            of_no_use: Vec::new(),
         }
     }
 
@@ -87,7 +91,7 @@ impl ZBridge {
     }
 
     /// Frames on their way to a station that have never been sent, in their order: they are here no longer.
-    pub fn take_unsent(&mut self, name: Name) -> Vec<Arc<[u8]>> {
+    pub fn take_unsent(&mut self, name: Name) -> Vec<Arc<Vec<u8>>> {
         let unsent = self.channels.take_unsent(name);
         let waiting = self.overflow.remove(&name).into_iter().flatten();
         let of = |cargo| if let Cargo::Out(frame) = cargo { Some(frame) } else { None };
@@ -100,6 +104,9 @@ impl ZBridge {
 
     /// What waited for its channel goes there as far as that has room again.
     fn refill(&mut self, now: Instant, name: Name) {
+        if self.overflow.is_empty() {
+            return;
+        }
         while self.channels.has_room(now, name)
             && let Some(cargo) = self.overflow.get_mut(&name).and_then(VecDeque::pop_front)
         {
@@ -125,23 +132,25 @@ impl ZBridge {
 
 impl Inside {
     /// A frame for the tunnel, and the same in memory that can be kept, if it is: whether a channel takes it.
-    pub fn number(&mut self, bytes: &[u8], kept: Option<&Arc<[u8]>>, domain: u16, priority: Priority) -> bool {
-        let (now, Some(z), Some(overlay)) = (self.now, &mut self.zbridge, &self.overlay) else { return false };
+    pub fn number(&mut self, bytes: &[u8], kept: Option<&Arc<Vec<u8>>>, domain: u16, priority: Priority) -> bool {
+        let (now, Some(z), Some(overlay)) = (self.now, &self.zbridge, &self.overlay) else { return false };
         let Some((to, from)) = addresses(bytes) else { return false };
         let kind = &bytes[ADDRESSES_LEN..HEADER_LEN];
-        if inner_type(bytes) == Some(EtherType::ARP)
-            || to.is_group()
-            || !z.classes.contains(priority)
-            || !overlay.vtep.may_carry(bytes)
-        {
+        if !z.classes.contains(priority) {
+            return false;
+        }
+        // What waited for a credit was looked at before that.
+        let is_for_one = || inner_type(bytes) != Some(EtherType::ARP) && !to.is_group();
+        if kept.is_none() && !(is_for_one() && overlay.vtep.may_carry(bytes)) {
             return false;
         }
         // It travels without its tag, as it would in the tunnel.
-        let frame: Arc<[u8]> = if kind == EtherType::VLAN.0.to_be_bytes() {
-            [&bytes[..ADDRESSES_LEN], &bytes[ADDRESSES_LEN + vlan::TAG_LEN..]].concat().into()
+        let frame = if kind == EtherType::VLAN.0.to_be_bytes() {
+            Arc::new([&bytes[..ADDRESSES_LEN], &bytes[ADDRESSES_LEN + vlan::TAG_LEN..]].concat())
         } else {
-            kept.map_or_else(|| bytes.into(), Arc::clone)
+            kept.map_or_else(|| self.copy(bytes), Arc::clone)
         };
+        let Some(z) = &mut self.zbridge else { return false };
         let name = (domain, from, to, priority);
         // None overtakes those that wait.
         match z.overflow.get_mut(&name) {
@@ -180,19 +189,24 @@ impl Inside {
 
     fn transmit(&mut self, z: &mut ZBridge, name: Name, header: zbridge::Header, cargo: Option<Cargo>) {
         let (domain, source, destination, priority) = name;
-        let carried = match &cargo {
-            Some(Cargo::Out(frame)) => &frame[ADDRESSES_LEN..],
-            _ => &[],
-        };
         let repr = zbridge::Repr { destination, source, header };
-        let len = repr.len(carried.len());
         let mut out = self.memory();
         let Some(overlay) = &mut self.overlay else { return };
-        // All of it is written: what was in it before is not seen.
-        z.frame.resize(len, 0);
-        z.frame[len - carried.len()..].copy_from_slice(carried);
-        repr.emit_by(&mut z.frame, crc::of);
-        match overlay.vtep.outward_of(self.now, Origin::Own, &z.frame, domain, priority, &mut out) {
+        let mut head = [0; zbridge::HEAD];
+        let frame: [&[u8]; 2] = match &cargo {
+            Some(Cargo::Out(frame)) => {
+                let carried = &frame[ADDRESSES_LEN..];
+                repr.emit_head(&mut head, carried, crc::of);
+                [&head, carried]
+            }
+            _ => {
+                // All of it is written: what was in it before is not seen.
+                z.said.resize(repr.len(0), 0);
+                repr.emit_by(&mut z.said, crc::of);
+                [&z.said, &[]]
+            }
+        };
+        match overlay.vtep.outward_of(self.now, Origin::Own, frame, domain, priority, &mut out) {
             Outward::Send => self.link.enqueue_of(self.now, Origin::Own, priority, out.len() as u32, out),
             // Nobody is there, or nobody is here who may say this.
             Outward::Drop(reason, _) => {
@@ -200,6 +214,9 @@ impl Inside {
                 self.on_disconnected(z, name);
             }
             Outward::NotNow | Outward::Parked | Outward::Ended | Outward::Reply(_) | Outward::Into(_) => {}
+        }
+        if let Some(Cargo::Out(frame)) = cargo {
+            self.free(frame);
         }
     }
 
@@ -310,8 +327,7 @@ impl Inside {
             let slot = &mut self.slots[at as usize];
             slot.frame.start += zbridge::unwrap(&mut slot.bytes[slot.frame.clone()]);
         }
-        let (mut in_order, mut of_no_use) = (Vec::new(), Vec::new());
-        let ZBridge { channels, rng, .. } = z;
+        let ZBridge { channels, rng, in_order, of_no_use, .. } = z;
         let taken = channels.receive(
             self.now,
             name,
@@ -329,19 +345,22 @@ impl Inside {
         z.refill(self.now, name);
         if taken.is_err() || !is_data {
             self.release(at);
-        } else if !in_order.iter().any(|cargo| matches!(cargo, Cargo::In(other) if *other == at)) {
+        } else if !z.in_order.iter().any(|cargo| matches!(cargo, Cargo::In(other) if *other == at)) {
             let (priority, len) = (name.3, self.slots[at as usize].charged_bytes());
             self.slots[at as usize].charged = Charge::Early(len);
             self.link.release(priority, len);
         }
-        for cargo in of_no_use {
-            if let Cargo::In(at) = cargo {
-                let len = self.slots[at as usize].charged_bytes();
-                self.link.refuse(DropReason::PortGone, len);
-                self.release(at);
+        for cargo in z.of_no_use.drain(..) {
+            match cargo {
+                Cargo::In(at) => {
+                    let len = self.slots[at as usize].charged_bytes();
+                    self.link.refuse(DropReason::PortGone, len);
+                    self.release(at);
+                }
+                Cargo::Out(frame) => self.free(frame),
             }
         }
-        for cargo in in_order {
+        for cargo in z.in_order.drain(..) {
             if let Cargo::In(at) = cargo {
                 let slot = &mut self.slots[at as usize];
                 if let Charge::Early(len) = slot.charged {

@@ -278,7 +278,7 @@ fn what_is_no_frame_resets_the_connection_and_what_is_no_servers_is_refused() {
     *damaged.last_mut().unwrap() ^= 1;
     // A datagram of the tunnel that this server does not speak.
     let mut datagram = Vec::new();
-    stranger.tunnel.encapsulate(&frame(3, 1, 0, 60), VNI, CLASS, address(1), &mut datagram).unwrap();
+    stranger.tunnel.encapsulate([&frame(3, 1, 0, 60), &[]], VNI, CLASS, address(1), &mut datagram).unwrap();
     for (frame, counted) in [(&of_other, "unknown_server"), (&damaged, "bad_crc"), (&datagram, "malformed")] {
         let before = server.own(counted);
         assert!(stranger.device.send(frame).unwrap());

@@ -314,29 +314,30 @@ impl<C> Vtep<C> {
         priority: Priority,
         out: &mut Vec<u8>,
     ) -> Outward {
-        self.outward_of(now, Origin::Switch, frame, domain, priority, out)
+        self.outward_of(now, Origin::Switch, [frame, &[]], domain, priority, out)
     }
 
-    /// The same of whoever it is. One that was made here waits for an answer as others do, and is dropped without a word.
+    /// The same of whoever it is, in two pieces, of which the first has all headers. One that was made here waits for an answer as others
+    /// do, and is dropped without a word.
     pub fn outward_of(
         &mut self,
         now: Instant,
         origin: Origin,
-        frame: &[u8],
+        frame: [&[u8]; 2],
         domain: u16,
         priority: Priority,
         out: &mut Vec<u8>,
     ) -> Outward {
         let Some(vni) = self.tunnel.network(domain) else { return Outward::Drop(DropReason::NoRoute, None) };
-        let (Some(destination), Some(source)) = (mac_at(frame, 0), mac_at(frame, 6)) else {
+        let (Some(destination), Some(source)) = (mac_at(frame[0], 0), mac_at(frame[0], 6)) else {
             return Outward::Drop(DropReason::Malformed, None);
         };
         let from = StationId { vni, mac: source };
         let Some(address) = self.registrar.station(from) else {
             return Outward::Drop(DropReason::ForgedSource, None);
         };
-        if neighbours::arp_of(frame).is_some() {
-            return self.arp(now, frame, from, address, priority);
+        if neighbours::arp_of(frame[0]).is_some() {
+            return self.arp(now, frame[0], from, address, priority);
         }
         if destination.is_group() {
             return Outward::Drop(DropReason::NoRoute, None);
@@ -350,14 +351,14 @@ impl<C> Vtep<C> {
             Found::Unknown => Outward::Drop(DropReason::Unresolved, None),
             found if origin == Origin::Switch && self.lossless.contains(priority) => {
                 // It was admitted: what is more than there is room for is no more than the switch had on its way here.
-                self.keep(question, true, Parked::Out(frame.to_vec(), priority, origin));
+                self.keep(question, true, Parked::Out(frame.concat(), priority, origin));
                 if found != Found::Asked {
                     self.insist(now, question);
                 }
                 Outward::Parked
             }
             found @ (Found::Asked | Found::Known(_))
-                if self.wait(question, || Parked::Out(frame.to_vec(), priority, origin)) =>
+                if self.wait(question, || Parked::Out(frame.concat(), priority, origin)) =>
             {
                 if found != Found::Asked {
                     self.insist(now, question);
@@ -369,7 +370,14 @@ impl<C> Vtep<C> {
         }
     }
 
-    fn send(&mut self, now: Instant, frame: &[u8], to: &Mapping, priority: Priority, out: &mut Vec<u8>) -> Outward {
+    fn send(
+        &mut self,
+        now: Instant,
+        frame: [&[u8]; 2],
+        to: &Mapping,
+        priority: Priority,
+        out: &mut Vec<u8>,
+    ) -> Outward {
         if to.location == self.tunnel.server() {
             // It should be here, and is not.
             return Outward::Drop(DropReason::NoRoute, None);
@@ -388,7 +396,7 @@ impl<C> Vtep<C> {
                 let new = || Bucket::new(TOLD_PER_SECOND, TOLD_AT_ONCE);
                 let may_tell = self.told.entry(to.station.vni).or_insert_with(new).take(now);
                 let mtu = self.tunnel.inner_mtu();
-                let answer = may_tell.then(|| fragmentation_needed(frame, mtu)).flatten();
+                let answer = may_tell.then(|| fragmentation_needed(&frame.concat(), mtu)).flatten();
                 self.counters.too_big_told += u64::from(answer.is_some());
                 Outward::Drop(DropReason::TooBig, answer)
             }
@@ -650,7 +658,7 @@ impl<C> Vtep<C> {
             (Parked::In(cargo, ..), None) => Event::Drop(cargo, DropReason::Unresolved),
             (Parked::Out(frame, priority, origin), Some(mapping)) => {
                 let mut out = Vec::new();
-                match self.send(now, &frame, mapping, priority, &mut out) {
+                match self.send(now, [&frame, &[]], mapping, priority, &mut out) {
                     Outward::Send => Event::Send(out, priority, origin),
                     Outward::Into(server) => Event::Into(out, server, origin),
                     Outward::Drop(..) if origin == Origin::Own => return,

@@ -154,13 +154,14 @@ impl Tunnel {
 
     /// Whether a frame may go through a tunnel, wherever to.
     pub fn may_carry(&self, frame: &[u8]) -> bool {
-        self.check(frame).is_ok()
+        self.check(frame, 0).is_ok()
     }
 
-    fn check<'a>(&self, frame: &'a [u8]) -> Result<Untagged<'a>, DropReason> {
+    /// A frame that goes on for `rest` bytes.
+    fn check<'a>(&self, frame: &'a [u8], rest: usize) -> Result<Untagged<'a>, DropReason> {
         let inner = Untagged::of(frame)?;
         let around = if inner.ethertype == zbridge::ETHERTYPE { self.config.reserved } else { 0 };
-        if inner.packet.len() > usize::from(self.inner_mtu().saturating_add(around)) {
+        if inner.packet.len() + rest > usize::from(self.inner_mtu().saturating_add(around)) {
             return Err(DropReason::TooBig);
         }
         if inner.is_tunnel() {
@@ -169,26 +170,28 @@ impl Tunnel {
         Ok(inner)
     }
 
-    /// Puts a tenant's frame into `out`, with all headers of the tunnel in front. `Err` says why it must be dropped.
+    /// Puts a tenant's frame into `out`, with all headers of the tunnel in front. It comes in two pieces, of which the first has all its
+    /// headers. `Err` says why it must be dropped.
     pub fn encapsulate(
         &self,
-        frame: &[u8],
+        [frame, rest]: [&[u8]; 2],
         vni: u32,
         priority: Priority,
         to: Ipv4Addr,
         out: &mut Vec<u8>,
     ) -> Result<(), DropReason> {
-        let inner = self.check(frame)?;
-        let inner_len = ethernet::HEADER_LEN + inner.packet.len();
+        let inner = self.check(frame, rest.len())?;
+        let inner_len = ethernet::HEADER_LEN + inner.packet.len() + rest.len();
         let datagram_len = udp::HEADER_LEN + vxlan::HEADER_LEN + inner_len;
         out.clear();
         out.reserve(OUTER + inner_len);
         out.resize(OUTER, 0);
-        let rest = self.outer(to, Protocol::UDP, priority, ecn_in(inner.ecn()), datagram_len, out)?;
-        vxlan::Repr { vni }.emit(&mut rest[udp::HEADER_LEN..]);
+        let datagram = self.outer(to, Protocol::UDP, priority, ecn_in(inner.ecn()), datagram_len, out)?;
+        vxlan::Repr { vni }.emit(&mut datagram[udp::HEADER_LEN..]);
         out.extend_from_slice(inner.addresses);
         out.extend_from_slice(&inner.ethertype.0.to_be_bytes());
         out.extend_from_slice(inner.packet);
+        out.extend_from_slice(rest);
         let datagram = &mut out[OUTER - udp::HEADER_LEN - vxlan::HEADER_LEN..];
         let source_port = FIRST_SOURCE_PORT | (inner.flow_hash() as u16 & !FIRST_SOURCE_PORT);
         udp::Repr { source_port, destination_port: vxlan::UDP_PORT }.emit(datagram, None);

@@ -28,26 +28,28 @@ pub struct Heard {
 }
 
 impl Tunnel {
-    /// Puts a tenant's frame into `out` as it stands in the stream to a server. `Err` says why it must be dropped.
+    /// Puts a tenant's frame, in two pieces as [`Tunnel::encapsulate`] takes it, into `out` as it stands in the stream to a server. `Err`
+    /// says why it must be dropped.
     pub fn put_in_stream(
         &self,
-        frame: &[u8],
+        [frame, rest]: [&[u8]; 2],
         vni: u32,
         priority: Priority,
         to: Ipv4Addr,
         out: &mut Vec<u8>,
     ) -> Result<(), DropReason> {
-        let inner = self.check(frame)?;
+        let inner = self.check(frame, rest.len())?;
         if !self.has_server(to) {
             return Err(DropReason::UnknownServer);
         }
-        let len = (ethernet::HEADER_LEN + inner.packet.len()) as u32;
+        let len = (ethernet::HEADER_LEN + inner.packet.len() + rest.len()) as u32;
         out.clear();
         out.resize(stream::HEADER_LEN, 0);
         stream::Repr { len, priority, vni }.emit(out);
         out.extend_from_slice(inner.addresses);
         out.extend_from_slice(&inner.ethertype.0.to_be_bytes());
         out.extend_from_slice(inner.packet);
+        out.extend_from_slice(rest);
         Ok(())
     }
 

@@ -52,7 +52,7 @@ fn tagged(frame: &[u8], tci: u16) -> Vec<u8> {
 
 fn encapsulated(frame: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    ends().0.encapsulate(frame, VNI, 3, THERE, &mut out).unwrap();
+    ends().0.encapsulate([frame, &[]], VNI, 3, THERE, &mut out).unwrap();
     out
 }
 
@@ -143,7 +143,7 @@ fn ecn_of_ipv6_crosses_too() {
 fn what_does_not_belong_into_the_tunnel_is_dropped_by_name() {
     let (a, _) = ends();
     let mut out = Vec::new();
-    let mut sent = |frame: &[u8], to| a.encapsulate(frame, VNI, 0, to, &mut out);
+    let mut sent = |frame: &[u8], to| a.encapsulate([frame, &[]], VNI, 0, to, &mut out);
     let good = frame(10, Ecn::NotEct, 80);
     assert_eq!(sent(&good, THERE), Ok(()));
     assert_eq!(sent(&good, Ipv4Addr::new(192, 0, 2, 99)), Err(DropReason::UnknownServer));
@@ -235,7 +235,7 @@ fn mutated_frames_never_panic_and_never_leave_their_bounds() {
             Outer::Drop(_) => seen[2] += 1,
         }
         let mut out = Vec::new();
-        let _ = b.encapsulate(&bytes, VNI, 7, HERE, &mut out);
+        let _ = b.encapsulate([&bytes, &[]], VNI, 7, HERE, &mut out);
         fragmentation_needed(&bytes, 1446);
     }
     assert!(seen.iter().all(|&n| n > 1_000), "{seen:?}");
@@ -269,7 +269,7 @@ fn an_underlay_that_carries_no_more_than_headers_carries_nothing() {
     for mtu in [0, 53, 54, 68] {
         let mut narrow = Tunnel::new(TunnelConfig { server: HERE, mac: MacAddress::local(1), mtu, reserved: 0 });
         narrow.admit(THERE, MacAddress::local(2));
-        let sent = narrow.encapsulate(&frame(0, Ecn::NotEct, 80), VNI, 0, THERE, &mut Vec::new());
+        let sent = narrow.encapsulate([&frame(0, Ecn::NotEct, 80), &[]], VNI, 0, THERE, &mut Vec::new());
         assert_eq!(sent, Err(DropReason::TooBig), "{mtu}");
     }
 }
@@ -285,7 +285,7 @@ fn a_domain_and_a_network_belong_to_each_other_only() {
     assert_eq!((a.network(5), a.domain(VNI), a.inner_mtu()), (Some(VNI), Some(5), 1446));
     a.expel(THERE);
     let good = frame(10, Ecn::NotEct, 80);
-    assert_eq!(a.encapsulate(&good, VNI, 0, THERE, &mut Vec::new()), Err(DropReason::UnknownServer));
+    assert_eq!(a.encapsulate([&good, &[]], VNI, 0, THERE, &mut Vec::new()), Err(DropReason::UnknownServer));
 }
 
 #[test]
@@ -294,14 +294,14 @@ fn a_stream_has_frames_without_their_tags_and_segments_between_servers_alone() {
     let (a, b) = ends();
     let plain = frame(100, Ecn::NotEct, 2_000);
     let mut out = Vec::new();
-    a.put_in_stream(&tagged(&plain, 5 << 13 | 77), VNI, 3, THERE, &mut out).unwrap();
+    a.put_in_stream([&tagged(&plain, 5 << 13 | 77), &[]], VNI, 3, THERE, &mut out).unwrap();
     let inner = b.take_from_stream(&out, HERE).unwrap();
     assert_eq!((&out[inner.frame.clone()], inner.from, inner.domain, inner.priority), (&plain[..], HERE, 9, 3));
     // What no datagram of the tunnel carries no stream does.
     let nested = frame(100, Ecn::NotEct, vxlan::UDP_PORT);
-    assert_eq!(a.put_in_stream(&nested, VNI, 3, THERE, &mut out), Err(DropReason::NestedTunnel));
-    assert_eq!(a.put_in_stream(&plain, VNI, 3, Ipv4Addr::LOCALHOST, &mut out), Err(DropReason::UnknownServer));
-    a.put_in_stream(&plain, VNI + 1, 3, THERE, &mut out).unwrap();
+    assert_eq!(a.put_in_stream([&nested, &[]], VNI, 3, THERE, &mut out), Err(DropReason::NestedTunnel));
+    assert_eq!(a.put_in_stream([&plain, &[]], VNI, 3, Ipv4Addr::LOCALHOST, &mut out), Err(DropReason::UnknownServer));
+    a.put_in_stream([&plain, &[]], VNI + 1, 3, THERE, &mut out).unwrap();
     assert_eq!(b.take_from_stream(&out, HERE), Err(DropReason::UnknownVni));
     out.truncate(12);
     assert!(b.take_from_stream(&out, HERE).is_err());
