@@ -366,8 +366,13 @@ fn place<'a>(placement: Placement, delay: u64, pairs: impl Iterator<Item = &'a P
         "less CPU",
         "offloads x",
         "less CPU",
+        "disturbed",
     ];
     let mut t = Table::new(1, titles);
+    let turns = |pair: &Pair| match pair.disturbed() {
+        0 => String::new(),
+        n => format!("{n} of {}", pair.single.len()),
+    };
     let range = |s: Spread| format!("{:.2} {:.2}", s.min, s.max);
     let median = |s: Spread| format!("{:.2}", s.median);
     let ratio = |r: Option<Ratio>| r.map_or([String::new(), String::new()], |r| [r.throughput, r.less_cpu].map(median));
@@ -387,6 +392,7 @@ fn place<'a>(placement: Placement, delay: u64, pairs: impl Iterator<Item = &'a P
             &tcp[1],
             &offload[0],
             &offload[1],
+            &turns(pair),
         ]);
     }
     match delay {

@@ -96,6 +96,44 @@ pub struct Ratio {
     pub less_cpu: Spread,
 }
 
+/// All cores' time over the turn's own from which on something else was on the machine: what the kernel does for it in its own threads,
+/// and ticks of 10 ms in which cores are counted, are less.
+const DISTURBED: f64 = 1.15;
+
+/// What came out of one turn of a pair; see [`Pair`].
+#[derive(Clone, Debug, Serialize)]
+pub struct Single {
+    /// Payload received.
+    pub gbps: f64,
+    /// Processor seconds of programs and switches for each gigabyte received.
+    pub cpu_s_per_gb: f64,
+    /// Of these, the switches'.
+    pub switch_s_per_gb: f64,
+    /// The same of all cores, whoever they worked for.
+    pub machine_s_per_gb: f64,
+    /// Segments and frames that were sent again.
+    pub resent: u64,
+    /// Frames lost for good.
+    pub lost: u64,
+    /// Something else was on the machine.
+    pub disturbed: bool,
+}
+
+impl Single {
+    fn of(turn: &Turn) -> Single {
+        let m = &turn.moved;
+        Single {
+            gbps: m.gbps,
+            cpu_s_per_gb: per_gb(m.cpu_s, m),
+            switch_s_per_gb: per_gb(m.part_s, m),
+            machine_s_per_gb: per_gb(m.machine_s, m),
+            resent: turn.resent,
+            lost: turn.lost.values().sum(),
+            disturbed: m.machine_s > DISTURBED * m.cpu_s,
+        }
+    }
+}
+
 /// Frames by where and why they were lost.
 pub type Lost = BTreeMap<String, u64>;
 
@@ -128,6 +166,15 @@ pub struct Pair {
     pub over_tcp: Option<Ratio>,
     /// The same beside TCP with its offloads.
     pub over_tcp_offload: Option<Ratio>,
+    /// Each turn, in their order.
+    pub single: Vec<Single>,
+}
+
+impl Pair {
+    /// Turns beside which something else was on the machine.
+    pub fn disturbed(&self) -> usize {
+        self.single.iter().filter(|turn| turn.disturbed).count()
+    }
 }
 
 /// What was measured.
@@ -215,6 +262,7 @@ pub fn run(what: &Sockets, stop: &AtomicBool) -> io::Result<Figures> {
             lost_at: sum(own.iter().map(|t| &t.lost)),
             over_tcp: beside(Guest::Tcp),
             over_tcp_offload: beside(Guest::TcpOffload),
+            single: own.iter().map(Single::of).collect(),
         }
     });
     Ok(Figures {

@@ -23,6 +23,17 @@ fn a_ratio_is_taken_turn_by_turn() {
 }
 
 #[test]
+fn a_turn_beside_something_else_is_seen() {
+    let beside = |machine_s| {
+        let moved = Moved { gbps: 8.0, cpu_s: 2.0, machine_s, bytes: 1_000_000_000, ..Moved::default() };
+        Single::of(&Turn { moved, lost: [("here".to_owned(), 3), ("there".to_owned(), 4)].into(), resent: 5 })
+    };
+    let quiet = beside(2.2);
+    assert_eq!((quiet.cpu_s_per_gb, quiet.machine_s_per_gb, quiet.lost, quiet.resent), (2.0, 2.2, 7, 5));
+    assert!(!quiet.disturbed && beside(2.4).disturbed);
+}
+
+#[test]
 fn what_is_left_out_is_not_measured() {
     let what = |guests: &[Guest], hypervisors: &[Hypervisor]| Sockets {
         time: Duration::ZERO,
