@@ -281,6 +281,11 @@ pub trait Port: Send {
         false
     }
 
+    /// Whether what it counts of frames inside it adds up, which only a fault of this program can change.
+    fn is_sound(&self) -> bool {
+        true
+    }
+
     /// What became of frames that are in no queue of the switch, and reached nobody.
     fn inside(&self) -> Inside {
         Inside::default()

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::world::Node;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::Kind;
-use sluicenet_node::server::{App, Credits};
+use sluicenet_node::server::{App, Credits, Tunnels};
 
 /// A box whose books do not balance: an error of this program, never of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,10 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
     let nodes = engine.nodes();
     let mut flying = vec![0u64; nodes];
     let (mut flying_data, mut no_data, mut copies) = (0, 0, 0);
+    // Of frames in tunnels between servers, which their boxes count as delivered when they go in: put in, and still to come out.
+    let (mut put, mut in_tunnels) = (0, 0);
     for (node, _, packet) in engine.in_flight() {
+        in_tunnels += u64::from(packet.kind() == Kind::Tunnelled);
         flying[node as usize] += !matches!(packet.kind(), Kind::Note | Kind::Tunnelled) as u64;
         match packet.kind() {
             Kind::Pause | Kind::Note | Kind::Tunnelled => no_data += 1,
@@ -75,6 +78,8 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
                 totals.dropped += l.dropped;
                 totals.inside += l.queued;
                 copies += l.copies;
+                let (sent, taken, waiting) = s.core().tunnels().map_or((0, 0, 0), Tunnels::inside);
+                (put, in_tunnels) = (put + sent, in_tunnels + taken + waiting);
                 totals.pauses += s.core().adapter().control_out();
                 let adapter = s.core().adapter();
                 let sent = l.to_wire + adapter.control_out();
@@ -103,6 +108,10 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
     }
     if totals.sent != totals.delivered + totals.dropped + totals.inside {
         wrong.push(Imbalance { node: NodeId::MAX, books: format!("the whole: {totals:?}") });
+    }
+    if put != in_tunnels {
+        let books = format!("{put} frames went into tunnels, {in_tunnels} came out or are in them");
+        wrong.push(Imbalance { node: NodeId::MAX, books });
     }
     // Each frame has one owner: one that nobody owns was lost without a name, one with two owners would come twice.
     let owned = totals.inside + no_data + copies;

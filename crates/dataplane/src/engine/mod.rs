@@ -400,6 +400,8 @@ impl Engine {
         let mut waiting = self.vale.queued();
         for k in 0..self.ports.len() {
             let inside = self.inside_of(k);
+            let is_sound = self.ports[k].as_ref().is_none_or(|attached| attached.kind.get().is_sound());
+            assert!(is_sound, "the books of port {k} do not balance inside");
             // A port cannot hold and lose more than it was handed.
             assert!(inside.undelivered() <= self.vale.counters(k).delivered, "the books of a port do not balance");
             delivered -= inside.undelivered();

@@ -117,11 +117,6 @@ impl<D: Device> Uplink<D> {
         &self.inside.link
     }
 
-    /// Whether all credits are somebody's, and no receive queue was ever longer than it may be.
-    pub fn credits_are_sound(&self) -> bool {
-        self.inside.zcredit.as_ref().is_none_or(|z| z.credits().is_sound())
-    }
-
     fn transmit(&mut self) -> io::Result<()> {
         let Uplink { device, inside, refused, .. } = self;
         *refused = false;
@@ -351,6 +346,12 @@ impl<D: Device + Send> Port for Uplink<D> {
             + self.inside.tcp_tunnels.as_ref().map_or(0, |z| z.unsent() + z.unacknowledged());
         let waiting = (self.inside.link.of_switch() + parked) as u32 + unsent as u32;
         port::Inside { refused: counters.dropped_in, lost: counters.dropped_out, waiting }
+    }
+
+    /// Whether all credits are somebody's, no receive queue was ever longer than it may be, and no frame is missing in a stream.
+    fn is_sound(&self) -> bool {
+        self.inside.zcredit.as_ref().is_none_or(|z| z.credits().is_sound())
+            && self.inside.tcp_tunnels.as_ref().is_none_or(TcpTunnels::is_sound)
     }
 
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64)) {

@@ -83,8 +83,12 @@ impl Inside {
         }
         if let Some(z) = &self.tcp_tunnels {
             let (tcp, (sent, received), (outward, inward)) = (z.counters(), z.frames(), z.bytes());
+            let (said, heard) = z.messages();
+            show("tcp_tunnel_servers", z.servers() as u64);
             show("tcp_tunnel_sent", sent);
             show("tcp_tunnel_received", received);
+            show("tcp_tunnel_messages_sent", said);
+            show("tcp_tunnel_messages_received", heard);
             show("tcp_tunnel_unacknowledged", z.unacknowledged());
             show("tcp_tunnel_unsent", z.unsent());
             show("tcp_tunnel_bytes_out", outward);

@@ -13,8 +13,9 @@ use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::tunnel::Heard;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::tcp::{self, Tcp};
-use sluicenet_proto::time::Instant;
-use sluicenet_wire::stream;
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::ethernet::inner_type;
+use sluicenet_wire::{stream, zcredit};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::Ipv4Addr;
@@ -29,6 +30,8 @@ pub struct TcpTunnelConfig {
     pub tcp: tcp::Config,
     /// Class of its segments.
     pub priority: Priority,
+    /// For how long a server may answer nothing before it is given up (RFC 9293, 3.10.8): nothing is taken from the switch meanwhile.
+    pub user_timeout: Duration,
 }
 
 /// The tunnels of an uplink.
@@ -45,15 +48,20 @@ pub(super) struct TcpTunnels {
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     rng: Rng,
     shown: u32,
-    /// Frames of the switch that went into streams, and frames that came out of them.
+    /// Frames of machines that went into streams, and that came out of them.
     sent: u64,
     received: u64,
+    /// The same of what servers say of credits.
+    messages: (u64, u64),
+    /// Frames of machines that streams which are no more had delivered, and that were lost with them.
+    acknowledged: u64,
+    given_up: u64,
 }
 
 impl TcpTunnels {
     pub fn new(config: TcpTunnelConfig, max_frame: u32, rng: Rng) -> TcpTunnels {
         TcpTunnels {
-            tunnels: Tunnels::new(config.tcp),
+            tunnels: Tunnels::new(config.tcp, config.user_timeout),
             priority: config.priority,
             max_frame,
             held: VecDeque::new(),
@@ -63,15 +71,33 @@ impl TcpTunnels {
             shown: 0,
             sent: 0,
             received: 0,
+            messages: (0, 0),
+            acknowledged: 0,
+            given_up: 0,
         }
     }
 
     pub fn counters(&self) -> TunnelCounters {
         self.tunnels.counters()
     }
-    /// Frames of the switch that went into streams, and frames that came out of them.
+    /// Frames of machines that went into streams, and that came out of them.
     pub fn frames(&self) -> (u64, u64) {
         (self.sent, self.received)
+    }
+    /// The same of what servers say of credits.
+    pub fn messages(&self) -> (u64, u64) {
+        self.messages
+    }
+    /// Servers that there is a stream with.
+    pub fn servers(&self) -> usize {
+        self.tunnels.servers()
+    }
+    /// Whether each frame of a machine that went into a stream was delivered, given up, or is in it, and those that wait for theirs are
+    /// the ones that are counted.
+    pub fn is_sound(&self) -> bool {
+        let acknowledged = self.acknowledged + self.tunnels.carriers().map(Bytes::acknowledged).sum::<u64>();
+        let held = self.held.iter().filter(|frame| frame.2 == Origin::Switch).count();
+        self.sent == acknowledged + self.given_up + self.unacknowledged() && held == self.held_of_switch
     }
     /// Frames of the switch that are in streams and not acknowledged.
     pub fn unacknowledged(&self) -> u64 {
@@ -127,8 +153,25 @@ impl TcpTunnels {
             return Err(bytes);
         }
         self.sent += u64::from(origin == Origin::Switch);
+        self.messages.0 += u64::from(origin == Origin::Own);
         self.tunnels.send(now, at, (bytes, origin));
         Ok(())
+    }
+
+    /// A frame came out of its stream.
+    fn count(&mut self, bytes: &[u8]) {
+        let is_message = inner_type(&bytes[stream::HEADER_LEN..]) == Some(zcredit::ETHERTYPE);
+        self.messages.1 += u64::from(is_message);
+        self.received += u64::from(!is_message);
+    }
+
+    /// A stream has ended: what was in it is dropped by name.
+    fn lose<R: Copy, T>(&mut self, link: &mut sluicenet_node::uplink::Uplink<R, T>, ended: Bytes) {
+        self.acknowledged += ended.acknowledged();
+        self.given_up += ended.unacknowledged() as u64;
+        for frame in ended.into_unacknowledged() {
+            give_up(link, frame.origin, frame.len);
+        }
     }
 
     fn has_room(&mut self, server: Ipv4Addr) -> bool {
@@ -148,14 +191,17 @@ impl Inside {
 
     /// Frames go into their streams, in the order in which they came, until one has no room.
     fn fill_streams(&mut self) {
-        let (now, Some(z)) = (self.now, &mut self.tcp_tunnels) else { return };
+        let (now, Some(z), Some(overlay)) = (self.now, &mut self.tcp_tunnels, &self.overlay) else { return };
         while let Some((server, bytes, origin)) = z.held.pop_front() {
-            if !z.has_room(server) {
+            // What was on its way to one that is gone makes no place for it.
+            let is_known = overlay.vtep.tunnel().has_server(server);
+            if is_known && !z.has_room(server) {
                 z.held.push_front((server, bytes, origin));
                 return;
             }
             z.held_of_switch -= usize::from(origin == Origin::Switch);
-            if let Err(bytes) = z.put(now, server, bytes, origin) {
+            let lost = if is_known { z.put(now, server, bytes, origin).err() } else { Some(bytes) };
+            if let Some(bytes) = lost {
                 give_up(&mut self.link, origin, frame_len(&bytes));
             }
         }
@@ -221,9 +267,7 @@ impl Inside {
             any = true;
             let iss = z.rng.next_u64() as u32;
             let ended = z.tunnels.renew(at, iss, Bytes::new(z.max_frame));
-            for frame in ended.into_unacknowledged() {
-                give_up(&mut self.link, frame.origin, frame.len);
-            }
+            z.lose(&mut self.link, ended);
         }
         any
     }
@@ -237,7 +281,7 @@ impl Inside {
                 return;
             }
             let Some((at, bytes)) = z.tunnels.poll_frame(now, &mut turn) else { return };
-            z.received += 1;
+            z.count(&bytes);
             let from = z.tunnels.peer(at).0;
             let len = frame_len(&bytes);
             let (inner, asked) = match overlay.vtep.inward_of_stream(now, &bytes, from) {
@@ -270,7 +314,13 @@ impl Inside {
         let Some(z) = &mut self.tcp_tunnels else { return };
         for &server in servers {
             if let Some(at) = z.tunnels.find(server) {
-                z.tunnels.abort(at);
+                // It knows of these that they are here.
+                while let Some(bytes) = z.tunnels.poll_frame_of(self.now, at) {
+                    z.count(&bytes);
+                    self.link.refuse(DropReason::UnknownServer, frame_len(&bytes));
+                }
+                let ended = z.tunnels.remove(at, Bytes::new(z.max_frame));
+                z.lose(&mut self.link, ended);
             }
         }
         let (mut kept, link) = (VecDeque::new(), &mut self.link);

@@ -67,7 +67,8 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
             if let Some(tunnel) = &overlay.tcp_tunnel {
                 let tcp = tunnel.tcp(u16::try_from(mtu).unwrap_or(u16::MAX));
                 let tcp = tcp.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, format!("[tcp_tunnel]: {e}")))?;
-                uplink.set_tcp_tunnels(TcpTunnelConfig { tcp, priority: tunnel.priority }, unguessable()?);
+                let TcpTunnel { priority, user_timeout, .. } = *tunnel;
+                uplink.set_tcp_tunnels(TcpTunnelConfig { tcp, priority, user_timeout }, unguessable()?);
             }
             uplink
         }
@@ -82,7 +83,7 @@ fn credit_config(overlay: &OverlayConfig, credits: &Credits) -> CreditConfig {
     let usual = CreditConfig::new(rx_queue, tx_queue, batch, classes);
     // What zBridge or TCP sends again has a credit until it is there: longer than it takes to be given up.
     let longest = overlay.zbridge.map_or(Duration::ZERO, |z| z.channel.timeout.saturating_mul(1 << 9));
-    let longest = longest.max(overlay.tcp_tunnel.as_ref().map_or(Duration::ZERO, |_| TcpTunnel::GIVE_UP_AT_MOST));
+    let longest = longest.max(overlay.tcp_tunnel.as_ref().map_or(Duration::ZERO, TcpTunnel::give_up_at_most));
     let ReceptionConfig { reclaim_after, deadline, .. } = usual.reception;
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     CreditConfig {

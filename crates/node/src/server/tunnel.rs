@@ -11,7 +11,7 @@ use alloc::collections::BTreeMap;
 use core::cmp::Reverse;
 use sluicenet_proto::frame::{Frame, HostId, Priority};
 use sluicenet_proto::tcp::{self, Tcp};
-use sluicenet_proto::time::Instant;
+use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::ipv4::Ecn;
 
 /// The number of a machine that stands for its server's hypervisor.
@@ -79,17 +79,25 @@ pub struct Tunnels {
     held: Option<(Handle, usize)>,
     made: u64,
     consumed: u64,
+    /// Frames that went into tunnels here, and that came out.
+    put: u64,
+    taken: u64,
 }
 
 impl Tunnels {
     pub(super) fn new(config: TunnelConfig) -> Tunnels {
-        let tunnels = tunnels::Tunnels::new(config.tcp.clone());
-        Tunnels { config, tunnels, held: None, made: 0, consumed: 0 }
+        // A simulated server never dies: who is silent is heard of again.
+        let tunnels = tunnels::Tunnels::new(config.tcp.clone(), Duration::MAX);
+        Tunnels { config, tunnels, held: None, made: 0, consumed: 0, put: 0, taken: 0 }
     }
 
     /// Frames that left a tunnel and segments that entered the network here, and the other way round.
     pub fn frames(&self) -> (u64, u64) {
         (self.made, self.consumed)
+    }
+    /// Frames that went into tunnels here, that came out here, and that have been announced and are not out yet.
+    pub fn inside(&self) -> (u64, u64, u64) {
+        (self.put, self.taken, self.tunnels.carriers().map(|notes| notes.inbound.len() as u64).sum())
     }
     /// Frames that wait for their tunnel.
     pub fn queued(&self) -> u64 {
@@ -111,6 +119,7 @@ impl Tunnels {
         let packet = *pool.frame(frame);
         pool.release(frame);
         self.consumed += 1;
+        self.put += 1;
         Some(self.tunnels.send(now, at, packet))
     }
 }
@@ -206,6 +215,7 @@ impl Core {
             let Some(t) = self.tunnels.as_mut() else { return };
             let Some((_, packet)) = t.tunnels.poll_frame(now, &mut turn) else { return };
             t.made += 1;
+            t.taken += 1;
             let at = pool.insert(&packet);
             self.enter_vswitch(pool, uplink, packet.dst().vm() as usize, at);
         }

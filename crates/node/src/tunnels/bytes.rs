@@ -27,8 +27,9 @@ pub struct Bytes {
     /// Where in the stream `outward` begins.
     outward_from: u64,
     frames: VecDeque<Unacknowledged>,
-    /// Of these, those of the switch.
+    /// Of these, those of the switch; and its frames that the other end has.
     of_switch: usize,
+    acknowledged: u64,
     inward: VecDeque<u8>,
     /// Where in the other end's stream `inward` begins.
     inward_from: u64,
@@ -43,6 +44,7 @@ impl Bytes {
             outward_from: 0,
             frames: VecDeque::new(),
             of_switch: 0,
+            acknowledged: 0,
             inward: VecDeque::new(),
             inward_from: 0,
         }
@@ -51,6 +53,11 @@ impl Bytes {
     /// Frames of the switch that the other end does not have whole.
     pub fn unacknowledged(&self) -> usize {
         self.of_switch
+    }
+
+    /// Frames of the switch that the other end has.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
     }
 
     /// Bytes that are kept: what was put in, and what came.
@@ -99,6 +106,7 @@ impl Carrier for Bytes {
         self.outward_from += gone;
         while let Some(frame) = self.frames.front().filter(|frame| frame.end <= self.outward_from) {
             self.of_switch -= usize::from(frame.origin == Origin::Switch);
+            self.acknowledged += u64::from(frame.origin == Origin::Switch);
             self.frames.pop_front();
         }
     }

@@ -6,7 +6,9 @@
 //! - Frames are taken out while the vSwitch has room for them; where it has none the connection is not read, and its window closes.
 //! - Who has something to say opens; both may at once. A connection that ended is not mended: what was in it and not acknowledged is
 //!   handed back, and the next frame opens another. One that the other end forgot, because it was started again, ends so.
-//! - A server that did not answer is silent until it does: whoever waited for it would stop all others.
+//! - A server that did not answer is silent until it does: whoever waited for it would stop all others. How long it may leave anything
+//!   unanswered is a time (the user timeout of RFC 9293, 3.10.8), and not a number of retransmissions: each of these may wait for
+//!   a minute. One that answers and takes nothing is not given up: it stops its tunnel, and nothing is lost.
 //!
 //! Both worlds have this box: between the vSwitch and the adapter of simulated servers, whose segments carry no bytes, and between the
 //! switch and the link of real ones. `N` names a server; a [`Carrier`] is what carries the bytes.
@@ -18,8 +20,8 @@ pub use bytes::{Bytes, Unacknowledged};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use sluicenet_proto::tcp::{self, End, State, Tcp, Transmit};
-use sluicenet_proto::time::Instant;
-use sluicenet_wire::tcp::Segment;
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_wire::tcp::{Flags, Segment};
 
 /// The port of both ends; there is one connection between two servers.
 pub const PORT: u16 = 50_000;
@@ -69,6 +71,23 @@ pub struct TunnelCounters {
     pub broken: u64,
 }
 
+/// Something was sent that nobody has answered.
+#[derive(Clone, Copy, Debug)]
+struct Unanswered {
+    since: Instant,
+    /// When it was looked at last. A time in which the link took nothing, or nobody looked at it here, does not count.
+    looked: Instant,
+}
+
+impl Unanswered {
+    fn new(now: Instant) -> Unanswered {
+        Unanswered { since: now, looked: now }
+    }
+}
+
+/// So often it is looked at until a server is given up.
+const LOOKS: u64 = 4;
+
 #[derive(Debug)]
 struct Peer<N, C> {
     name: N,
@@ -78,6 +97,7 @@ struct Peer<N, C> {
     pending: u64,
     is_active: bool,
     is_silent: bool,
+    unanswered: Option<Unanswered>,
     /// The deadline that stands in the timers.
     armed_at: Instant,
 }
@@ -86,8 +106,12 @@ struct Peer<N, C> {
 #[derive(Debug)]
 pub struct Tunnels<N, C> {
     tcp: tcp::Config,
+    /// For how long a server may answer nothing.
+    user_timeout: Duration,
     peers: Vec<Peer<N, C>>,
     by_name: BTreeMap<N, usize>,
+    /// Places of tunnels to servers that are gone.
+    free: Vec<usize>,
     /// Those that may have something to send, in turn.
     active: VecDeque<usize>,
     /// Those that may have frames to be read.
@@ -101,12 +125,14 @@ pub struct Tunnels<N, C> {
 }
 
 impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
-    /// None yet.
-    pub fn new(tcp: tcp::Config) -> Tunnels<N, C> {
+    /// None yet. A server that answers nothing for so long is given up.
+    pub fn new(tcp: tcp::Config, user_timeout: Duration) -> Tunnels<N, C> {
         Tunnels {
             tcp,
+            user_timeout,
             peers: Vec::new(),
             by_name: BTreeMap::new(),
+            free: Vec::new(),
             active: VecDeque::new(),
             unread: Vec::new(),
             ended: Vec::new(),
@@ -130,6 +156,10 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
     /// What carries the bytes of one.
     pub fn carrier_mut(&mut self, at: usize) -> &mut C {
         &mut self.peers[at].carrier
+    }
+    /// Servers that there is a tunnel to.
+    pub fn servers(&self) -> usize {
+        self.by_name.len()
     }
     /// What carries the bytes of each.
     pub fn carriers(&self) -> impl Iterator<Item = &C> {
@@ -158,18 +188,42 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
 
     /// The tunnel to another server, with a connection that is open or waits to be opened.
     pub fn add(&mut self, name: N, tcp: Tcp, carrier: C) -> usize {
-        let at = self.peers.len();
-        self.by_name.insert(name, at);
-        self.peers.push(Peer {
+        let peer = Peer {
             name,
             tcp,
             carrier,
             pending: 0,
             is_active: false,
             is_silent: false,
+            unanswered: None,
             armed_at: Instant::MAX,
-        });
+        };
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.peers[at] = peer;
+                at
+            }
+            None => {
+                self.peers.push(peer);
+                self.peers.len() - 1
+            }
+        };
+        self.by_name.insert(name, at);
         at
+    }
+
+    /// A server is gone, and nothing is said to it any more: its place is free for another, with `empty` in it until then. What carried
+    /// the tunnel holds what was in it.
+    pub fn remove(&mut self, at: usize, empty: C) -> C {
+        let carrier = self.renew(at, 0, empty);
+        self.peers[at].is_active = false;
+        self.by_name.remove(&self.peers[at].name);
+        self.active.retain(|&other| other != at);
+        self.unread.retain(|&other| other != at);
+        self.ended.retain(|&other| other != at);
+        self.timers.retain(|timer| timer.1 != at);
+        self.free.push(at);
+        carrier
     }
 
     /// Opens the connection unless it is open, or on its way to be.
@@ -190,9 +244,12 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
     }
 
     fn arm(&mut self, at: usize) {
+        let user_timeout = self.user_timeout;
         let peer = &mut self.peers[at];
+        let look = peer.unanswered.filter(|_| user_timeout != Duration::MAX);
+        let look = look.map(|unanswered| unanswered.looked + Duration(user_timeout.0 / LOOKS));
         // One that is too early costs a look; setting it anew with every segment would cost more.
-        if let Some(due) = peer.tcp.poll_timeout()
+        if let Some(due) = peer.tcp.poll_timeout().into_iter().chain(look).min()
             && due < peer.armed_at
         {
             peer.armed_at = due;
@@ -231,6 +288,9 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
                 self.arm(at);
                 continue;
             };
+            if sent.segment.len > 0 || sent.segment.flags.contains(Flags::SYN) {
+                peer.unanswered.get_or_insert(Unanswered::new(now));
+            }
             self.active.push_back(at);
             return Some((at, sent));
         }
@@ -247,7 +307,13 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         let offset = if bytes.is_empty() { None } else { peer.tcp.offset_of(segment) };
         let here = |tcp: &Tcp, offset: u64| tcp.received_upto(offset).min(offset + bytes.len() as u64);
         let before = offset.map(|offset| here(&peer.tcp, offset));
+        let acked = peer.tcp.bytes_acked();
         let heard = peer.tcp.receive(&self.tcp, now, segment, ce);
+        // What it has, or that it has no room.
+        let is_answered = peer.tcp.is_answered();
+        if peer.tcp.state() >= State::Established && (is_answered || peer.tcp.bytes_acked() > acked) {
+            peer.unanswered = (!is_answered).then_some(Unanswered::new(now));
+        }
         if let (Some(offset), Some(before)) = (offset, before) {
             // Of bytes that came before, those count that came first; what TCP does not take is not kept, either.
             let after = here(&peer.tcp, offset);
@@ -284,6 +350,11 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         None
     }
 
+    /// The next frame whose bytes are all here, of one tunnel.
+    pub fn poll_frame_of(&mut self, now: Instant, at: usize) -> Option<C::Arrived> {
+        self.read(now, at)
+    }
+
     fn read(&mut self, now: Instant, at: usize) -> Option<C::Arrived> {
         let peer = &mut self.peers[at];
         match peer.carrier.next(peer.tcp.readable()) {
@@ -312,12 +383,6 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         Some(self.ended.swap_remove(next))
     }
 
-    /// Ends a connection from this side.
-    pub fn abort(&mut self, at: usize) {
-        self.peers[at].tcp.abort();
-        self.touch(at);
-    }
-
     /// Begins a tunnel anew; what carried it holds what was in it.
     pub fn renew(&mut self, at: usize, iss: u32, carrier: C) -> C {
         let peer = &mut self.peers[at];
@@ -325,7 +390,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         peer.is_silent |= ended.end() == End::TimedOut;
         self.before = add(self.before, &ended);
         self.before.ended += 1;
-        (peer.pending, peer.armed_at) = (0, Instant::MAX);
+        (peer.pending, peer.armed_at, peer.unanswered) = (0, Instant::MAX, None);
         core::mem::replace(&mut peer.carrier, carrier)
     }
 
@@ -339,7 +404,17 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         let peer = &mut self.peers[at];
         if peer.armed_at == due {
             peer.armed_at = Instant::MAX;
-            if peer.tcp.poll_timeout().is_some_and(|at| at <= now) {
+            let each = Duration(self.user_timeout.0 / LOOKS);
+            if let Some(unanswered) = peer.unanswered.as_mut().filter(|u| now.since(u.looked) >= each) {
+                if peer.is_active || now.since(due) >= each {
+                    unanswered.since += now.since(unanswered.looked);
+                }
+                unanswered.looked = now;
+            }
+            if peer.unanswered.is_some_and(|u| now.since(u.since) >= self.user_timeout) {
+                (peer.is_silent, peer.unanswered) = (true, None);
+                peer.tcp.abort();
+            } else if peer.tcp.poll_timeout().is_some_and(|at| at <= now) {
                 peer.tcp.handle_timeout(&self.tcp, now);
             }
             self.touch(at);

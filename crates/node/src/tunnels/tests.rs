@@ -11,9 +11,10 @@ use std::vec;
 
 const CABLE: Duration = Duration::from_us(100);
 const MAX_FRAME: u32 = 1460;
+const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn config() -> tcp::Config {
-    tcp::Config { max_retries: 4, syn_retries: 4, ..tcp::Config::crisan2014_tuned() }
+    tcp::Config { max_retries: u8::MAX, syn_retries: u8::MAX, ..tcp::Config::crisan2014_tuned() }
 }
 
 /// A frame that carries a number.
@@ -29,6 +30,7 @@ fn number_of(bytes: &[u8]) -> u64 {
 }
 
 struct End {
+    name: u8,
     tunnels: Tunnels<u8, Bytes>,
     timers: Vec<(Instant, usize)>,
     /// Frames that were lost with connections.
@@ -37,10 +39,14 @@ struct End {
 
 impl End {
     fn new(other: u8, iss: u32) -> End {
-        let mut tunnels = Tunnels::new(config());
+        End::with(config(), other, iss)
+    }
+
+    fn with(config: tcp::Config, other: u8, iss: u32) -> End {
+        let mut tunnels = Tunnels::new(config, USER_TIMEOUT);
         let tcp = Tcp::listen(tunnels.tcp(), iss, None);
         tunnels.add(other, tcp, Bytes::new(MAX_FRAME));
-        End { tunnels, timers: Vec::new(), lost: 0 }
+        End { name: 1 - other, tunnels, timers: Vec::new(), lost: 0 }
     }
 
     fn send(&mut self, now: Instant, number: u64, len: usize) -> bool {
@@ -132,6 +138,17 @@ impl World {
             self.step();
         }
         panic!("{sent:?} sent, {seen:?} seen");
+    }
+}
+
+impl World {
+    /// The first end gives up what it has said, at its time and no other.
+    fn until_given_up(&mut self, since: Instant) {
+        while self.ends[0].lost == 0 {
+            self.step();
+            assert!(self.now.since(since) <= USER_TIMEOUT + Duration::from_us(500), "it still waits");
+        }
+        assert!(self.now.since(since) >= USER_TIMEOUT);
     }
 }
 
@@ -248,12 +265,7 @@ fn a_server_that_does_not_answer_is_given_up_and_silent_until_it_does() {
     let mut w = World::new();
     w.cut = true;
     assert!(w.ends[0].send(w.now, 0, 60));
-    let mut steps = 0;
-    while w.ends[0].lost == 0 {
-        w.step();
-        steps += 1;
-        assert!(steps < 100_000, "given up some time");
-    }
+    w.until_given_up(Instant::ZERO);
     assert!(w.ends[0].tunnels.is_silent(0));
     w.cut = false;
     let now = w.now;
@@ -261,6 +273,105 @@ fn a_server_that_does_not_answer_is_given_up_and_silent_until_it_does() {
     (0..1_000).for_each(|_| w.step());
     assert!(!w.ends[0].tunnels.is_silent(0));
     w.both_ways(10);
+}
+
+/// However long a timeout has become, and whatever has been acknowledged before.
+#[test]
+fn the_time_until_a_server_is_given_up_is_that_and_no_number_of_timeouts() {
+    let rto = |max| tcp::RtoConfig { min: max, base: max, max, slop: Duration::ZERO };
+    for max in [Duration::from_ms(1), Duration::from_ms(300), Duration::from_secs(60)] {
+        let mut w = World::new();
+        for end in &mut w.ends {
+            *end = End::with(tcp::Config { rto: rto(max), delayed_ack: None, ..config() }, 1 - end.name, 100);
+        }
+        w.both_ways(50);
+        (0..1_000).for_each(|_| w.step());
+        w.cut = true;
+        let since = w.now;
+        assert!(w.ends[0].send(since, 99, 60));
+        w.until_given_up(since);
+    }
+}
+
+/// What the link does not let go nobody can answer, and who stood still has not looked for an answer.
+#[test]
+fn nobody_is_given_up_who_was_not_heard() {
+    let mut w = World::new();
+    w.both_ways(50);
+    let now = w.now;
+    assert!(w.ends[0].send(now, 99, 60));
+    w.step();
+    // Nobody looks for a while.
+    w.now += USER_TIMEOUT.saturating_mul(2);
+    w.step();
+    assert!(w.ends[0].send(w.now, 100, 60));
+    // Time passes, and the link takes nothing.
+    let until = w.now + USER_TIMEOUT.saturating_mul(3);
+    while w.now < until {
+        let World { now, ends, .. } = &mut w;
+        ends[0].timers.extend(ends[0].tunnels.take_timers());
+        let due: Vec<_> = ends[0].timers.extract_if(.., |timer| timer.0 <= *now).collect();
+        due.into_iter().for_each(|(due, at)| ends[0].tunnels.handle_timeout(*now, due, at));
+        *now += Duration::from_ms(1);
+    }
+    (0..10_000).for_each(|_| w.step());
+    assert_eq!((w.ends[1].read(w.now), w.ends[1].read(w.now)), (Some(99), Some(100)));
+    assert_eq!((w.ends[0].lost, w.ends[0].tunnels.counters().ended), (0, 0));
+}
+
+#[test]
+fn who_answers_and_takes_nothing_is_not_given_up() {
+    let mut w = World::new();
+    let mut sent = 0;
+    // Ten times as long as one who does not answer.
+    while w.now < Instant::ZERO.saturating_add(USER_TIMEOUT.saturating_mul(10)) {
+        sent += u64::from(w.ends[0].send(w.now, sent, 1_000));
+        w.step();
+    }
+    assert_eq!((w.ends[0].lost, w.ends[0].tunnels.counters().ended), (0, 0));
+    let mut seen = 0;
+    while seen < sent {
+        assert!(w.now < Instant::ZERO.saturating_add(USER_TIMEOUT.saturating_mul(20)), "{seen} of {sent}");
+        while let Some(number) = w.ends[1].read(w.now) {
+            assert_eq!(number, seen);
+            seen += 1;
+        }
+        w.step();
+    }
+}
+
+#[test]
+fn who_is_gone_leaves_its_place_to_another() {
+    let mut w = World::new();
+    w.both_ways(20);
+    let now = w.now;
+    // With frames in it that are not acknowledged, and others that are not read.
+    (0..3).for_each(|number| assert!(w.ends[0].send(now, number, 100)));
+    (0..3).for_each(|number| assert!(w.ends[1].send(now, number, 100)));
+    (0..10).for_each(|_| w.step());
+    w.cut = true;
+    assert!(w.ends[0].send(w.now, 3, 100));
+    w.step();
+    let End { tunnels, .. } = &mut w.ends[0];
+    let (before, held) = (tunnels.counters(), tunnels.peer(0).1.unacknowledged());
+    let carrier = tunnels.remove(0, Bytes::new(MAX_FRAME));
+    assert!(held > 0 && carrier.into_unacknowledged().count() == held);
+    assert_eq!((tunnels.find(1), tunnels.counters().ended), (None, before.ended + 1));
+    assert_eq!(tunnels.counters().segments_sent, before.segments_sent, "what it counted stays");
+    assert!(!tunnels.has_output() && !tunnels.has_unread() && !tunnels.has_ended());
+    for name in 2..100 {
+        let tcp = Tcp::listen(tunnels.tcp(), 7, None);
+        let at = tunnels.add(name, tcp, Bytes::new(MAX_FRAME));
+        assert_eq!(at, 0, "one place for one after the other");
+        tunnels.open(now, at, || 3);
+        assert!(tunnels.poll_transmit(now).is_some());
+        assert_eq!(tunnels.remove(at, Bytes::new(MAX_FRAME)).into_unacknowledged().count(), 0);
+    }
+    // Old deadlines are nobody's.
+    let timers: Vec<_> = w.ends[0].timers.drain(..).collect();
+    let End { tunnels, .. } = &mut w.ends[0];
+    timers.into_iter().for_each(|(due, at)| tunnels.handle_timeout(due, due, at));
+    assert!(tunnels.poll_transmit(now).is_none());
 }
 
 /// Segments that nobody sent, of any kind: whatever they do to the connection, no buffer grows beyond its bounds and none panics.

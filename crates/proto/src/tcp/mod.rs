@@ -239,6 +239,10 @@ impl Tcp {
             Mode::Fast | Mode::Loss => self.pipe,
         }
     }
+    /// Whether all that was sent is acknowledged, but for a probe of a window that is closed.
+    pub fn is_answered(&self) -> bool {
+        self.snd_nxt == self.snd_una
+    }
     /// What the next connection to the same host starts from; `None` before the first RTT sample.
     pub fn cache_entry(&self) -> Option<CacheEntry> {
         self.rtt.sampled().then(|| CacheEntry {

@@ -533,7 +533,7 @@ impl Server {
     }
 
     fn check(&self, stack: &Stack) -> Result<(), Broken> {
-        if !self.port.credits_are_sound() {
+        if !self.port.is_sound() {
             return Err("credits that are nobody's".into());
         }
         let longest = self.own("credit_queued_max");

@@ -237,5 +237,10 @@ pub(super) static TCP_TUNNEL: Spec = Spec {
         k("rto_min", Duration, "the shortest timeout; 2 ms where absent"),
         k("rto_slop", Duration, "added to every computed timeout; 20 ms where absent"),
         k("nagle", Bool, "whether small segments wait while others are on their way; false where absent"),
+        k(
+            "user_timeout",
+            Duration,
+            "how long a server may answer nothing before what it has not acknowledged is dropped, at least a second; 5 s where absent",
+        ),
     ],
 };

@@ -9,8 +9,9 @@ use sluicenet_proto::time::Duration;
 use sluicenet_wire::ipv4;
 use sluicenet_wire::tcp::HEADER_LEN;
 
-/// Somebody who answers nothing is given up after so long at least: until then the switch waits for him.
-const GIVE_UP: Duration = Duration::from_secs(5);
+/// Somebody who answers nothing is given up after so long where nothing else is said: until then the switch waits for him. RFC 9293, 3.8.3 asks
+/// for 100 s at least, of connections that cross the world.
+const USER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Segments a reassembly queue holds: what a buffer of 1 MB may have out of order.
 const REASSEMBLY: u16 = 1_024;
 
@@ -19,14 +20,17 @@ const REASSEMBLY: u16 = 1_024;
 pub struct TcpTunnel {
     /// Class of its segments.
     pub priority: Priority,
+    /// How long a server may answer nothing.
+    pub user_timeout: Duration,
     /// Its parameters but for the segments' size.
     tcp: tcp::Config,
 }
 
 impl TcpTunnel {
-    /// The longest that a frame may be in a stream whose other end answers nothing: timeouts double, and are longer than the shortest where
-    /// round trips are.
-    pub const GIVE_UP_AT_MOST: Duration = Duration(4 * GIVE_UP.0);
+    /// The longest that a frame may be in a stream whose other end answers nothing, with room for what is in front of it.
+    pub fn give_up_at_most(&self) -> Duration {
+        self.user_timeout.saturating_mul(4)
+    }
 
     /// Its parameters over a link with that MTU.
     ///
@@ -70,20 +74,23 @@ pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<T
         congestion: s.choice("congestion", &algorithms)?.unwrap_or(d.congestion),
         reassembly_limit: REASSEMBLY,
         connection_cache: false,
-        syn_retries: retries(rto.base),
-        max_retries: retries(floor),
+        // It is a time that counts.
+        syn_retries: u8::MAX,
+        max_retries: u8::MAX,
         ..d
     };
+    let user_timeout = s.quantity("user_timeout")?.unwrap_or(USER_TIMEOUT);
+    if user_timeout < Duration::from_secs(1) {
+        return Err(
+            s.error("user_timeout", "must be a second at least: a link that is held back answers nothing meanwhile")
+        );
+    }
     let tunnel = TcpTunnel {
         priority: s.count("priority", 0..=7)?.map_or(lossless.iter().next().unwrap_or(0), |p| p as Priority),
+        user_timeout,
         tcp,
     };
     // The smallest Ethernet; a larger one is looked at when the device is opened.
     tunnel.tcp(1500).map_err(|e| root.error("tcp_tunnel", e.to_string()))?;
     Ok(Some(tunnel))
-}
-
-/// Retransmissions, each after twice the time of the one before, that take [`GIVE_UP`].
-fn retries(timeout: Duration) -> u8 {
-    (0..16).find(|&n| timeout.saturating_mul((1 << (n + 1)) - 1) >= GIVE_UP).unwrap_or(16)
 }

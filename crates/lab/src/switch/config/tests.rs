@@ -169,6 +169,7 @@ fn what_is_wrong_is_refused_with_its_line() {
         (&format!("{UPLINK}[tcp_tunnel]\nbuffer = \"2 KB\""), 9, "must hold two segments"),
         (&format!("{UPLINK}[tcp_tunnel]\nbuffer = \"20 KB\"\nmax_buffer = \"10 KB\""), 9, "not exceed max_buffer"),
         (&format!("{UPLINK}[tcp_tunnel]\npriority = 8"), 10, "out of range"),
+        (&format!("{UPLINK}[tcp_tunnel]\nuser_timeout = \"10 ms\""), 10, "a second at least"),
         (&format!("{UPLINK}[tcp_tunnel]\nbufer = \"2 MB\""), 10, "unknown key `bufer`"),
         (
             "[uplink]\ndevice = \"u\"\nmac = \"02:00:00:00:00:01\"\nrate = \"1 Gb/s\"\n[zcredit]",

@@ -111,7 +111,8 @@ impl Tunnel {
         Ok(Some(Heard { from: ip.source, segment: repr.segment, payload, ce: ip.ecn == Ecn::Ce }))
     }
 
-    fn has_server(&self, server: Ipv4Addr) -> bool {
+    /// Whether that is a server of the overlay.
+    pub fn has_server(&self, server: Ipv4Addr) -> bool {
         self.servers.contains_key(&server)
     }
 }
