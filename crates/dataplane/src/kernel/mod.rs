@@ -19,6 +19,7 @@ pub mod link;
 pub mod load;
 pub mod netns;
 pub mod packet;
+pub mod segments;
 pub mod socket;
 pub mod tap;
 
@@ -32,7 +33,6 @@ mod landing;
 mod listening;
 mod netlink;
 mod pool;
-mod segments;
 mod stage;
 mod sys;
 mod truesize;

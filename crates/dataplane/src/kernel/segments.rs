@@ -17,11 +17,11 @@ const UDP: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
 
 /// Bytes of the headers in front of a payload: Ethernet, a tag, IPv4 without options, UDP.
-pub(super) const HEADERS: usize = ETHERNET + TAG + IP + UDP;
+pub const HEADERS: usize = ETHERNET + TAG + IP + UDP;
 /// Bytes of a run behind its Ethernet header and tag: what IPv4 can say.
 const LONGEST: usize = 65_535;
 /// Frames of a run: the kernel makes 64 of one at most (`UDP_MAX_SEGMENTS` before Linux 6.10), and counts the Ethernet header as payload.
-pub(super) const FRAMES: usize = 63;
+pub const FRAMES: usize = 63;
 /// The most that is cut out of one that was received (`UDP_MAX_SEGMENTS` since).
 const FRAMES_RECEIVED: usize = 128;
 
@@ -49,7 +49,7 @@ fn ip_at(frame: &[u8]) -> Option<usize> {
 
 /// A run of frames in the making.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub struct Run {
     /// Where the IPv4 header of the first is, and its payload; 0 of what goes by itself.
     ip: usize,
     payload: usize,
@@ -136,7 +136,7 @@ fn settle(headers: &mut [u8], ip: usize, udp: usize, identification: u16) {
 }
 
 /// How many bytes of payload each frame of a run has, by the kernel's header; `None` of what is no run of datagrams.
-pub(super) fn segment(header: &Header) -> Option<usize> {
+pub fn segment(header: &Header) -> Option<usize> {
     (header[1] == GSO_UDP_L4).then(|| usize::from(u16::from_le_bytes([header[4], header[5]])))
 }
 
@@ -149,7 +149,7 @@ pub(super) fn is_whole(header: &Header) -> bool {
 /// nothing was handed on.
 ///
 /// A frame's headers are written in front of its payload over what has been handed on, so that no payload moves.
-pub(super) fn cut(run: &mut [u8], segment: usize, longest: usize, each: &mut impl FnMut(&[u8])) -> Option<usize> {
+pub fn cut(run: &mut [u8], segment: usize, longest: usize, each: &mut impl FnMut(&[u8])) -> Option<usize> {
     let ip = ip_at(run)?;
     let payload = ip + IP + UDP;
     let bytes = run.len() - payload;
