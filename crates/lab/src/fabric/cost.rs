@@ -95,7 +95,7 @@ impl Comparison {
             k,
             networks,
             fat_tree_hosts_max: u64::from(tree.hosts()),
-            hierarchical_hosts_max: upper * (upper / 2) * share,
+            hierarchical_hosts_max: (upper * (upper / 2)).saturating_mul(share),
         })
     }
 }

@@ -18,7 +18,7 @@ pub struct Demand {
     pub uplink_rate: Rate,
     /// Ports of an aggregation or core switch.
     pub upper_ports: u32,
-    /// By how much hosts may send more than the uplinks of their switch take, in thousandths: 1,000 is 1:1.
+    /// By how much hosts may send more than reaches the top, in thousandths: 1,000 is 1:1.
     pub oversubscription_milli: u32,
 }
 
@@ -29,12 +29,12 @@ pub struct Hierarchy {
     pub edges: u64,
     /// Uplinks of each; none where there is one switch.
     pub uplinks: u32,
-    /// Aggregation switches, half of whose ports lead up; none where one core has ports for all uplinks.
+    /// Aggregation switches; none where one core has ports for all uplinks.
     pub aggregations: u64,
     /// Core switches.
     pub cores: u64,
-    /// What all hosts of an edge switch send, in thousandths of what its uplinks take; more than was asked for where the switch
-    /// has too few uplinks.
+    /// What all hosts send, in thousandths of what reaches the top of it; more than was asked for where edge switches have too
+    /// few uplinks.
     pub oversubscription_milli: u32,
 }
 
@@ -64,7 +64,8 @@ impl core::fmt::Display for HierarchyError {
 }
 
 impl Hierarchy {
-    /// The smallest tree for a demand.
+    /// The smallest tree for a demand: edge switches have as few uplinks as it allows, and what is then left to be oversubscribed is so
+    /// in the aggregation layer, of whose ports accordingly fewer lead up than down.
     ///
     /// # Errors
     /// A demand that no tree of two upper layers meets.
@@ -80,17 +81,26 @@ impl Hierarchy {
         let offered = u128::from(d.edge_ports.min(d.hosts.min(u64::from(u32::MAX)) as u32)) * u128::from(host) * 1_000;
         let needed = offered.div_ceil(u128::from(d.oversubscription_milli) * u128::from(uplink));
         let uplinks = needed.min(u128::from(d.edge_uplinks)) as u32;
-        let actual = offered / (u128::from(uplinks) * u128::from(uplink));
         let total = edges.saturating_mul(u64::from(uplinks));
-        let (ports, half) = (u64::from(d.upper_ports), u64::from(d.upper_ports / 2));
+        let ports = u64::from(d.upper_ports);
+        let carried = u128::from(uplinks) * u128::from(uplink);
+        let may_be_sent = (carried * u128::from(d.oversubscription_milli)).max(offered);
+        let up = (u128::from(ports) * offered).div_ceil(offered + may_be_sent) as u64;
+        let down = ports - up;
         // Every aggregation switch has a link to every core, which has `ports` of them at most.
-        let most = ports * half;
+        let most = ports * down;
         let (aggregations, cores) = match total {
             _ if edges == 1 => (0, 0),
             t if t <= ports => (0, 1),
             t if t > most => return Err(HierarchyError::TooManyUplinks { needed: t, most }),
-            t => (t.div_ceil(half), (t.div_ceil(half) * half).div_ceil(ports)),
+            t => (t.div_ceil(down), (t.div_ceil(down) * up).div_ceil(ports)),
         };
+        let (sent, reaches) = match aggregations {
+            0 => (offered, carried),
+            // Odd numbers of ports have one more up than down.
+            _ => (offered * u128::from(down.max(up)), carried * u128::from(up)),
+        };
+        let actual = if edges == 1 { 1_000 } else { (sent + reaches / 2) / reaches };
         let uplinks = if edges == 1 { 0 } else { uplinks };
         let oversubscription_milli = actual.min(u128::from(u32::MAX)) as u32;
         Ok(Hierarchy { edges, uplinks, aggregations, cores, oversubscription_milli })
@@ -124,7 +134,15 @@ mod tests {
     #[test]
     fn oversubscription_takes_fewer_uplinks_and_never_exceeds_what_was_asked_for() {
         let tree = |milli| Hierarchy::new(&Demand { oversubscription_milli: milli, ..GIGE }).unwrap();
-        assert_eq!([3_000, 7_000].map(|m| (tree(m).uplinks, tree(m).oversubscription_milli)), [(2, 2_400), (1, 4_800)]);
+        let of = |milli| {
+            (tree(milli).uplinks, tree(milli).aggregations, tree(milli).cores, tree(milli).oversubscription_milli)
+        };
+        // 48 hosts at two uplinks are 2.4:1, 71 ports down and 57 up make the rest.
+        assert_eq!(of(3_000), (2, 17, 8, 2_989));
+        assert_eq!(of(7_000), (1, 8, 4, 6_792));
+        for milli in (1_200..20_000).step_by(100) {
+            assert!(tree(milli).oversubscription_milli <= milli, "{milli} {:?}", tree(milli));
+        }
         assert!(tree(3_000).aggregations < tree(1_000).aggregations);
         let small = Hierarchy::new(&Demand { hosts: 480, ..GIGE }).unwrap();
         assert_eq!((small.edges, small.aggregations, small.cores), (10, 0, 1));
@@ -146,7 +164,7 @@ mod tests {
         };
         let t = Hierarchy::new(&demand).unwrap();
         assert_eq!((t.edges, t.uplinks, t.aggregations, t.cores), (4, 1, 0, 1));
-        assert_eq!(t.oversubscription_milli, 3_599);
+        assert_eq!(t.oversubscription_milli, 3_600);
         // As a scenario has it: `kind = "xgft"`, these m and w, and `[[topology.level]]` with the rate of level 2.
         let shape = Xgft::new(&[4, 4], &[1, 1]).unwrap();
         assert_eq!((shape.leaves(), shape.switches_at(1), shape.switches_at(2)), (16, 4, 1));
