@@ -7,11 +7,13 @@
 //! Everything that comes from the other side is hostile: a port checks it on a private copy before it shows it.
 
 use rustix::event::PollFd;
+use sluicenet_node::gate::StationPolicy;
 use sluicenet_node::vale::Action;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::Drops;
 use sluicenet_proto::time::{Duration, Instant};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 /// A frame that the other side sends, in one of the port's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,6 +260,9 @@ pub trait Port: Send {
 
     /// What becomes of one of several receivers behind the port that takes nothing for the detection time, and when it is over.
     fn set_watchdog(&mut self, _action: Action, _detection_time: Duration, _restoration_time: Duration) {}
+
+    /// Which stations may talk to each other; what a port that leads elsewhere drops when it comes in all the same.
+    fn set_policy(&mut self, _policy: Option<Arc<StationPolicy>>) {}
 
     /// Servers or networks of the overlay that a port leads into have changed.
     fn change_overlay(&mut self, _change: &OverlayChange) {}

@@ -12,6 +12,7 @@ pub mod channels;
 pub mod credits;
 pub mod door;
 mod due;
+pub mod gate;
 pub mod guest;
 pub mod link;
 pub mod packet;

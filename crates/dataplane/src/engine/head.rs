@@ -1,9 +1,9 @@
 //! What is read of a frame's first bytes, and who a frame is for.
 
-use super::attached::Attached;
+use super::attached::{Attached, Lent};
 use super::report::Access;
 use crate::port::{Descriptor, Port};
-use sluicenet_node::vale::Header;
+use sluicenet_node::vale::{Header, Vale};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
 use std::net::Ipv4Addr;
@@ -15,6 +15,16 @@ pub(super) fn members(ports: &[Option<Attached>], domain: u16) -> u64 {
         port.as_ref().is_some_and(|a| a.present && a.access.domain.is_none_or(|own| own == domain))
     };
     (0..ports.len()).filter(|&k| is_member(&ports[k])).fold(0, |members, k| members | 1 << k)
+}
+
+/// Of these ports, those at which somebody may hear a frame for all: one with an address of the file is no more than that.
+#[cold]
+pub(super) fn audience(vale: &mut Vale<Lent>, ports: &[Option<Attached>], header: &Header, members: u64) -> u64 {
+    let given = |k: usize| ports[k].as_ref().map_or(&[][..], |a| &a.given);
+    let mut hears = |k: usize| {
+        given(k).is_empty() || vale.may_hear(header, given(k).iter().map(|&(mac, domain)| Station::new(mac, domain)))
+    };
+    (0..ports.len()).filter(|&k| members >> k & 1 != 0 && hears(k)).fold(0, |all, k| all | 1 << k)
 }
 
 /// Puts what was decided about in place of a frame's first bytes, as far as it has them.

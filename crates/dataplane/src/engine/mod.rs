@@ -24,6 +24,7 @@ use crate::vhost;
 use attached::{Attached, Kind, Lent};
 use pace::Pace;
 pub use report::{Access, Event, Happened, PlugError, PortReport};
+use sluicenet_node::gate::StationPolicy;
 use sluicenet_node::vale::{Action, Counters, Vale, ValeConfig};
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::loss::DropReason;
@@ -32,6 +33,7 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
 use std::io;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Events that may wait for whoever reads them; what they tell is counted at the ports in any case.
@@ -287,6 +289,18 @@ impl Engine {
                 port.announce(now, domain, mac, address, here);
             }
         }
+    }
+
+    /// Says which stations may talk to each other, to every port that leads elsewhere, too; all may where nothing is said. What waits
+    /// already goes on.
+    pub fn set_policy(&mut self, policy: Option<Arc<StationPolicy>>) {
+        for attached in self.ports.iter_mut().flatten().filter(|a| a.present) {
+            if let Kind::Other(port) = &mut attached.kind {
+                port.set_policy(policy.clone());
+            }
+        }
+        self.vale.set_policy(policy);
+        self.changes += 1;
     }
 
     /// Says to every port that leads elsewhere what became of its servers and networks.

@@ -3,7 +3,7 @@
 use super::Engine;
 use super::attached::{Attached, Kind, Lent, call, pass_run};
 use super::finish::{Finished, finish};
-use super::head::{admit, header, members, put_head};
+use super::head::{admit, audience, header, members, put_head};
 use super::offer::{Offered, fits, hand_over, offer};
 use super::run::WATCH_EVERY;
 use crate::port::{Asking, BrokenPort, Descriptor, Port};
@@ -202,6 +202,7 @@ impl Engine {
                 Route::All => {
                     Engine::hear(ports, now, j, frame, head, &header);
                     let members = members(ports, header.destination.domain());
+                    let members = audience(vale, ports, &header, members);
                     let copies = vale.flood(now, j, header.priority, lent, members);
                     let Some(from) = &mut ports[j] else { return Ok(taken) };
                     from.accept(frame, head, None);

@@ -5,10 +5,12 @@ use super::tcp_tunnels::TcpTunnels;
 use super::zbridge::ZBridge;
 use crate::controller::ControllerLink;
 use sluicenet_node::credits::Vm;
+use sluicenet_node::gate::Gate;
 use sluicenet_node::uplink::{self, Link, Origin};
 use sluicenet_node::vtep::{Event, Inward, Outward, Vtep};
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::overlay::tunnel::Inner;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::controller::LEN;
@@ -97,6 +99,8 @@ pub(super) struct Inside {
     pub zcredit: Option<Box<ZCredit>>,
     pub zbridge: Option<Box<ZBridge>>,
     pub tcp_tunnels: Option<TcpTunnels>,
+    /// Which stations may talk to each other, where not all may.
+    pub gate: Option<Gate>,
     /// What is shown to the switch now.
     shown: Option<Shown>,
     /// Of both kinds, the one that was shown last.
@@ -134,6 +138,7 @@ impl Inside {
             zcredit: None,
             zbridge: None,
             tcp_tunnels: None,
+            gate: None,
             shown: None,
             last: None,
             slots: Vec::new(),
@@ -220,6 +225,12 @@ impl Inside {
                 return;
             }
         };
+        if is_denied(&mut self.gate, &inner, &bytes, priority) {
+            // Before anything is kept, granted or acknowledged.
+            self.link.refuse_unseen(priority, DropReason::Denied, len);
+            self.reuse(bytes);
+            return;
+        }
         let Inner { frame, domain, from, .. } = inner;
         let Some(slot) = self.charge(Slot { bytes, frame, domain, priority, charged: Charge::Answer }, len) else {
             return;
@@ -384,8 +395,7 @@ impl Inside {
     /// Classes of which it takes frames.
     pub fn takes(&self) -> PrioritySet {
         match &self.tcp_tunnels {
-            Some(z) if z.takes() => PrioritySet::ALL,
-            Some(_) => PrioritySet::NONE,
+            Some(z) => z.takes(self.link.takes()),
             None => self.link.takes(),
         }
     }
@@ -478,6 +488,17 @@ impl Inside {
             Event::Reply(bytes, domain, p) => self.answer(bytes, domain, p),
         }
     }
+}
+
+/// Whether a frame that came out of a tunnel is between stations that may not talk to each other.
+pub(super) fn is_denied(gate: &mut Option<Gate>, inner: &Inner, bytes: &[u8], class: Priority) -> bool {
+    let Some(gate) = gate else { return false };
+    let station = |at: usize| {
+        let mac = bytes[inner.frame.clone()].get(at..at + 6)?;
+        Some(Station::new(mac.try_into().ok()?, inner.domain))
+    };
+    let (Some(to), Some(from)) = (station(0), station(6)) else { return false };
+    !gate.allows(from, to, class)
 }
 
 /// The priority and VLAN of a frame's tag, or 0 and 0.

@@ -21,6 +21,7 @@ use credits::ZCredit;
 use inside::{Inside, LONGEST, Overlay};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::credits::CreditConfig;
+use sluicenet_node::gate::{Gate, StationPolicy};
 use sluicenet_node::uplink::{self, Front, Link};
 use sluicenet_node::vale::Action;
 use sluicenet_node::vtep::Vtep;
@@ -33,6 +34,7 @@ use sluicenet_wire::vlan;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 pub use tcp_tunnels::TcpTunnelConfig;
 use tcp_tunnels::TcpTunnels;
 use zbridge::ZBridge;
@@ -99,7 +101,8 @@ impl<D: Device> Uplink<D> {
         self.inside.zbridge = Some(Box::new(ZBridge::new(config, classes, rng)));
     }
 
-    /// What tenants send each other is the bytes of a TCP connection between two servers, and so it must be at all servers of the overlay.
+    /// What tenants send each other in these classes is the bytes of a TCP connection between two servers, and so it must be at all servers of
+    /// the overlay.
     ///
     /// # Panics
     /// Without an overlay.
@@ -311,6 +314,10 @@ impl<D: Device + Send> Port for Uplink<D> {
             Some(overlay) => overlay.vtep.inner_mtu().into(),
             None => self.inside.link.link().max_frame.saturating_sub((HEADER_LEN + vlan::TAG_LEN) as u32),
         })
+    }
+
+    fn set_policy(&mut self, policy: Option<Arc<StationPolicy>>) {
+        self.inside.gate = policy.map(Gate::new);
     }
 
     fn change_overlay(&mut self, change: &OverlayChange) {

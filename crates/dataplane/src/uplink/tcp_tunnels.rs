@@ -4,11 +4,11 @@
 //! Frames of a stream are bounded by its buffers and not by the receive buffer of a class: a segment leaves that at once. So many frames at
 //! most are out of their streams and wait for the switch; while they do no stream is read, and windows close.
 
-use super::inside::{Charge, Inside, Slot};
+use super::inside::{Charge, Inside, Slot, is_denied};
 use sluicenet_node::tunnels::{Bytes, PORT, TunnelCounters, Tunnels};
 use sluicenet_node::uplink::Origin;
 use sluicenet_node::vtep::{Inward, Vtep};
-use sluicenet_proto::frame::Priority;
+use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::tunnel::Heard;
 use sluicenet_proto::rng::Rng;
@@ -32,6 +32,8 @@ pub struct TcpTunnelConfig {
     pub priority: Priority,
     /// For how long a server may answer nothing before it is given up (RFC 9293, 3.10.8): nothing is taken from the switch meanwhile.
     pub user_timeout: Duration,
+    /// Classes whose frames are in streams; those of the others are datagrams beside them.
+    pub classes: PrioritySet,
 }
 
 /// The tunnels of an uplink.
@@ -39,6 +41,7 @@ pub struct TcpTunnelConfig {
 pub(super) struct TcpTunnels {
     tunnels: Tunnels<Ipv4Addr, Bytes>,
     priority: Priority,
+    classes: PrioritySet,
     /// Bytes of the longest frame in a stream.
     max_frame: u32,
     /// Frames whose tunnels take no more, and those that came after them: nothing is taken from the switch meanwhile.
@@ -63,6 +66,7 @@ impl TcpTunnels {
         TcpTunnels {
             tunnels: Tunnels::new(config.tcp, config.user_timeout),
             priority: config.priority,
+            classes: config.classes,
             max_frame,
             held: VecDeque::new(),
             held_of_switch: 0,
@@ -111,9 +115,10 @@ impl TcpTunnels {
     pub fn bytes(&self) -> (u64, u64) {
         self.tunnels.carriers().map(Bytes::held).fold((0, 0), |sum, b| (sum.0 + b.0 as u64, sum.1 + b.1 as u64))
     }
-    /// Whether a frame may be taken from the switch.
-    pub fn takes(&self) -> bool {
-        self.held.is_empty()
+    /// Classes of which frames may be taken from the switch, where the link takes these.
+    pub fn takes(&self, link: PrioritySet) -> PrioritySet {
+        let in_streams = if self.held.is_empty() { self.classes.0 } else { 0 };
+        PrioritySet(in_streams | link.0 & !self.classes.0)
     }
     /// Whether there is something to do, where segments can be sent or cannot.
     pub fn has_work(&self, may_send: bool) -> bool {
@@ -293,6 +298,10 @@ impl Inside {
                 }
                 Inward::Other | Inward::Segment(_) => unreachable!("a frame of a stream is a tenant's or dropped"),
             };
+            if is_denied(&mut self.gate, &inner, &bytes, inner.priority) {
+                self.link.refuse(DropReason::Denied, len);
+                continue;
+            }
             z.shown += 1;
             let (domain, priority) = (inner.domain, inner.priority);
             let slot = self.keep(Slot { bytes, frame: inner.frame, domain, priority, charged: Charge::Stream(len) });
@@ -345,7 +354,7 @@ fn give_up<R: Copy, T>(link: &mut sluicenet_node::uplink::Uplink<R, T>, origin: 
 
 /// Servers of the overlay speak in streams from now on.
 pub(super) fn set_up(vtep: &mut Vtep<u32>, config: TcpTunnelConfig, rng: Rng) -> TcpTunnels {
-    vtep.use_streams();
+    vtep.use_streams(config.classes);
     TcpTunnels::new(config, vtep.tunnel().max_in_stream(), rng)
 }
 

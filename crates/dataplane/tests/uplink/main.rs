@@ -3,6 +3,7 @@
 
 mod credits;
 mod learned;
+mod policy;
 mod tcp_tunnels;
 mod zbridge;
 
@@ -14,7 +15,7 @@ use sluicenet_dataplane::kernel::link::Links;
 use sluicenet_dataplane::kernel::netns::{Namespace, may_make_namespaces};
 use sluicenet_dataplane::kernel::packet::{PacketDevice, Pieces};
 use sluicenet_dataplane::shm::Client;
-use sluicenet_dataplane::uplink::Uplink;
+use sluicenet_dataplane::uplink::{TcpTunnelConfig, Uplink};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::uplink::Link;
 use sluicenet_node::vale::{Action, ValeConfig};
@@ -116,7 +117,11 @@ struct Server {
 
 impl Server {
     fn new(n: usize, access: impl Fn(usize) -> Access) -> Server {
-        let config = ValeConfig { uplink: Some(UPLINK), detection_time: FOREVER, ..ValeConfig::default() };
+        Server::with(n, access, PrioritySet::ALL)
+    }
+
+    fn with(n: usize, access: impl Fn(usize) -> Access, lossless: PrioritySet) -> Server {
+        let config = ValeConfig { uplink: Some(UPLINK), detection_time: FOREVER, lossless, ..ValeConfig::default() };
         let mut engine = Engine::new(3, config);
         let (clients, kicks) = (0..2)
             .map(|k| {
@@ -168,11 +173,13 @@ fn overlay(n: usize, device: impl Device + Send + 'static, address: &impl Fn(u8)
 }
 
 /// What is between its stations and the tunnel.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Stack {
     credits: Option<CreditConfig>,
     zbridge: Option<ChannelConfig>,
     tcp_tunnels: bool,
+    /// Classes that hold frames back in the switch, and go through the stream of a tunnel; all where absent.
+    lossless: Option<PrioritySet>,
     weights: &'static [((u16, MacAddress), u32)],
 }
 
@@ -184,7 +191,8 @@ fn overlay_with(
     access: impl Fn(usize) -> Access,
     stack: Stack,
 ) -> Server {
-    let mut server = Server::new(n, access);
+    let lossless = stack.lossless.unwrap_or(PrioritySet::ALL);
+    let mut server = Server::with(n, access, lossless);
     let here = address(n as u8);
     let tunnel = TunnelConfig {
         server: here,
@@ -205,7 +213,8 @@ fn overlay_with(
         port.set_zbridge(zbridge, PrioritySet(0b1000), unguessable().unwrap());
     }
     if stack.tcp_tunnels {
-        port.set_tcp_tunnels(tcp_tunnels::config(), unguessable().unwrap());
+        let config = TcpTunnelConfig { classes: lossless, ..tcp_tunnels::config() };
+        port.set_tcp_tunnels(config, unguessable().unwrap());
     }
     server.engine.plug(UPLINK, "uplink", Box::new(port), Access::default()).unwrap();
     for station in [2 * n - 1, 2 * n] {

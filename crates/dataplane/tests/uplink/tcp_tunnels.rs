@@ -22,7 +22,7 @@ fn tcp() -> tcp::Config {
 }
 
 pub fn config() -> TcpTunnelConfig {
-    TcpTunnelConfig { tcp: tcp(), priority: CLASS, user_timeout: Duration::from_secs(5) }
+    TcpTunnelConfig { tcp: tcp(), priority: CLASS, user_timeout: Duration::from_secs(5), classes: PrioritySet::ALL }
 }
 
 fn tunnelled(n: usize, device: impl Device + Send + 'static, address: &impl Fn(u8) -> Ipv4Addr) -> Server {

@@ -5,7 +5,7 @@ use super::*;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::transport::zcredit::ReceptionConfig;
 
-fn channel() -> ChannelConfig {
+pub fn channel() -> ChannelConfig {
     ChannelConfig { buffer: 256, period: 16, timeout: Duration::from_ms(2), single_path: true }
 }
 

@@ -9,6 +9,7 @@
 //! - A frame for all of them stalls nobody: a copy for a port without room is given up by name.
 //! - A port that has frames and takes none for the detection time is isolated: what waits for it, and what comes for it, is
 //!   dropped by name until it has shown room for the restoration time.
+//! - A frame that the [policy](Vale::set_policy) denies is dropped where it comes in.
 //! - accepted = delivered + dropped by reason + queued, copies counted each: [`Vale::ledger`].
 
 mod config;
@@ -22,6 +23,8 @@ mod tests;
 pub use config::{Action, ValeConfig};
 pub use lines::Way;
 
+use crate::gate::{Gate, StationPolicy};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use lines::Lines;
 use sluicenet_proto::frame::{PRIORITIES, Priority, PrioritySet};
@@ -110,6 +113,8 @@ pub struct Vale<F> {
     ports: Vec<PortState>,
     classes: Vec<VSwitch<F>>,
     lines: Lines<F>,
+    /// Which stations may talk to each other, where not all may.
+    gate: Option<Gate>,
     /// At ports whose number others have now, and for stations at whose ports nobody is.
     before: Counters,
 }
@@ -134,6 +139,7 @@ impl<F: Copy> Vale<F> {
             ports: alloc::vec![port; ports],
             classes: (0..PRIORITIES as Priority).map(class).collect(),
             lines: Lines::new(ports),
+            gate: None,
             before: Counters::default(),
             config,
         }
@@ -190,6 +196,11 @@ impl<F: Copy> Vale<F> {
         if header.destination.is_group() {
             return Route::All;
         }
+        if let Some(gate) = &mut self.gate
+            && !gate.allows(header.source, header.destination, header.priority)
+        {
+            return self.refuse(j, DropReason::Denied);
+        }
         let Some(k) = self.fib.lookup(header.destination).map(|k| k as Port).or(self.config.uplink) else {
             return Route::All;
         };
@@ -202,6 +213,18 @@ impl<F: Copy> Vale<F> {
             Some(Health::Absent) => self.turn_away(j, k, DropReason::PortGone),
             None => self.give_to_nobody(j),
         }
+    }
+
+    /// Says which stations may talk to each other; all may where nothing is said. What waits already goes on.
+    pub fn set_policy(&mut self, policy: Option<Arc<StationPolicy>>) {
+        self.gate = policy.map(Gate::new);
+    }
+
+    /// Whether a frame for all, or for one that is not known, may be heard where only these stations are.
+    #[cold]
+    pub fn may_hear(&mut self, header: &Header, mut stations: impl Iterator<Item = Station>) -> bool {
+        let Some(gate) = &mut self.gate else { return true };
+        stations.any(|station| gate.allows(header.source, station, header.priority))
     }
 
     /// Whether nothing waits for port `k`: a frame may be passed to it before any other.

@@ -148,8 +148,8 @@ enum Parked<C> {
 pub struct Vtep<C> {
     config: VtepConfig,
     tunnel: Tunnel,
-    /// Whether servers speak to each other in streams.
-    streams: bool,
+    /// The classes in which servers speak to each other in streams.
+    streams: PrioritySet,
     /// Classes in which a frame waits for as long as nobody can be asked about its station.
     lossless: PrioritySet,
     cache: Cache,
@@ -178,7 +178,7 @@ impl<C> Vtep<C> {
         let server = config.tunnel.server;
         Vtep {
             tunnel: Tunnel::new(config.tunnel.clone()),
-            streams: false,
+            streams: PrioritySet::NONE,
             lossless: PrioritySet::NONE,
             cache: Cache::new(config.cache, server, rng),
             registrar: Registrar::new(server, first_request),
@@ -197,9 +197,9 @@ impl<C> Vtep<C> {
         }
     }
 
-    /// Servers speak to each other in streams from now on, a TCP connection between two, and not in datagrams.
-    pub fn use_streams(&mut self) {
-        self.streams = true;
+    /// In these classes servers speak to each other in streams from now on, a TCP connection between two, and not in datagrams.
+    pub fn use_streams(&mut self, classes: PrioritySet) {
+        self.streams = classes;
     }
 
     /// A frame of these classes waits from now on for as long as nobody can be asked about its station.
@@ -383,7 +383,7 @@ impl<C> Vtep<C> {
             return Outward::Drop(DropReason::NoRoute, None);
         }
         let (vni, server) = (to.station.vni, to.location);
-        let sent = match self.streams {
+        let sent = match self.streams.contains(priority) {
             true => self.tunnel.put_in_stream(frame, vni, priority, server, out).map(|()| Outward::Into(server)),
             false => self.tunnel.encapsulate(frame, vni, priority, server, out).map(|()| Outward::Send),
         };
@@ -437,7 +437,7 @@ impl<C> Vtep<C> {
 
     /// A frame from the link, its check sequence gone; what the tunnel changes of it is changed in place.
     pub fn inward(&mut self, now: Instant, frame: &mut [u8]) -> Inward {
-        if self.streams {
+        if !self.streams.is_empty() {
             match self.tunnel.find_segment(frame, PORT) {
                 Ok(Some(heard)) => return Inward::Segment(heard),
                 Ok(None) => {}
@@ -446,7 +446,7 @@ impl<C> Vtep<C> {
         }
         match self.tunnel.decapsulate(frame) {
             // All servers of an overlay speak in streams, or none does.
-            Outer::Inner(_) if self.streams => Inward::Drop(DropReason::Malformed),
+            Outer::Inner(inner) if self.streams.contains(inner.priority) => Inward::Drop(DropReason::Malformed),
             Outer::Inner(inner) => self.inward_of(now, inner, frame),
             Outer::Other => Inward::Other,
             Outer::Drop(reason) => Inward::Drop(reason),
@@ -456,7 +456,8 @@ impl<C> Vtep<C> {
     /// A frame as it stood in the stream from another server.
     pub fn inward_of_stream(&mut self, now: Instant, bytes: &[u8], from: Ipv4Addr) -> Inward {
         match self.tunnel.take_from_stream(bytes, from) {
-            Ok(inner) => self.inward_of(now, inner, bytes),
+            Ok(inner) if self.streams.contains(inner.priority) => self.inward_of(now, inner, bytes),
+            Ok(_) => Inward::Drop(DropReason::Malformed),
             Err(reason) => Inward::Drop(reason),
         }
     }

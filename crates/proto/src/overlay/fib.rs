@@ -26,6 +26,12 @@ impl Station {
         Station(mac & 0xffff_ffff_ffff | (domain as u64 & 0xfff) << 48)
     }
 
+    /// It as a number: as [`Station::from_number`] takes it, below its domain.
+    #[inline(always)]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
     /// Its broadcast domain.
     #[inline(always)]
     pub const fn domain(self) -> u16 {

@@ -28,7 +28,7 @@ pub struct Rule<M> {
 }
 
 /// Who may talk to whom.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy<M> {
     /// Machines by tenant; those of none are of one nameless tenant.
     tenants: BTreeMap<M, u16>,
