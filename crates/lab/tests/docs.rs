@@ -323,6 +323,10 @@ fn the_switch_has_the_keys_and_metrics_of_the_page() {
             let head = format!("{brackets}{name}{close}: {}\n\n", section["description"].as_str().unwrap_or(""));
             head + &keys(&section)
         }
+        None if what.starts_with("switch tables ") => {
+            let (name, key) = what["switch tables ".len()..].split_once('.').expect("a table of a section");
+            keys(&section(name)["properties"][key]["items"])
+        }
         None if what == "switch metrics" => {
             let row = |m: &Metric| vec![format!("`{}`", m.name), m.kind.into(), m.labels.into(), cell(m.help)];
             table(&["metric", "type", "labels", "what it is"], METRICS.iter().map(row))

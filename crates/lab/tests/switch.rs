@@ -84,6 +84,46 @@ fn ports_and_watchdog_change_while_traffic_runs() {
 }
 
 #[test]
+fn who_may_talk_to_whom_is_said_by_the_file_and_reloads() {
+    let machine = |n: u8, group: &str| {
+        format!("[[policy.machine]]\nname = \"m{n}\"\nmac = \"02:00:00:00:00:{n:02x}\"\ngroup = \"{group}\"\n")
+    };
+    let apart = format!("{TWO}{}{}", machine(10, "red"), machine(11, "blue"));
+    let running = Running::start("policy", &apart);
+    let (at_a, mut a) = running.attach("a");
+    let (_at_b, mut b) = running.attach("b");
+    let mut send = || {
+        assert!(a.send(&frame(10, 11)).unwrap());
+        if a.publish() {
+            kick(&at_a);
+        }
+    };
+    send();
+    let status = running.until("a denied frame", |s| s.ports[0].refused.get("denied") == Some(&1));
+    assert_eq!(status.ledger.delivered, 0);
+    let rule = "[[policy.rule]]\nparty = \"m10\"\npeer = \"blue\"\nallow = true\n";
+    running.write(&format!("{apart}{rule}"));
+    assert!(matches!(running.ask(Request::Reload), Answer::Ok(text) if text.ends_with("0 changed, policy changed")));
+    send();
+    running.until("an allowed frame", |s| s.ports[1].delivered == 1);
+    assert_eq!(b.receive(&mut [0; 64]).unwrap(), Some(60));
+    // Who is at a port without an address could be either of them.
+    let add = |settings: &[&str]| {
+        let settings = settings.iter().map(|&s| s.to_owned()).collect();
+        running.ask(Request::AddPort { name: "c".into(), settings })
+    };
+    assert!(matches!(add(&["kind=shm"]), Answer::Error(text) if text.contains("port c: with [policy]")));
+    assert!(matches!(add(&["kind=shm", "mac=02:00:00:00:00:0c"]), Answer::Ok(_)));
+    running.write(&format!("{apart}{rule}").replace("blue\"\nallow", "green\"\nallow"));
+    assert!(matches!(running.ask(Request::Reload), Answer::Error(text) if text.contains("nobody is called `green`")));
+    running.write(TWO);
+    assert!(matches!(running.ask(Request::Reload), Answer::Ok(text) if text.ends_with("policy changed")));
+    send();
+    running.until("all may talk to all", |s| s.ports[1].delivered == 2);
+    assert_eq!(running.status().ports[0].refused.get("denied"), Some(&1));
+}
+
+#[test]
 fn an_idle_switch_sleeps_and_stops_when_told() {
     let mut running = Running::start("idle", TWO);
     let (_at_a, _a) = running.attach("a");

@@ -2,7 +2,7 @@
 
 mod absent;
 
-use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, default_control, port_from_words};
+use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, default_control, objection, port_from_words};
 use super::control::{Answer, Request, Socket};
 use super::log::Log;
 use super::metrics;
@@ -135,6 +135,7 @@ impl Daemon {
         let (remote, events) = (engine.remote()?, engine.events());
         // A frame for a port that is not there yet would be flooded.
         engine.wait();
+        let policy = config.policy.clone();
         let mut wanted = Vec::new();
         let mut keep = if config.hotplug { privileges::TO_OPEN } else { Rights::NONE.run };
         let uplink = match &config.uplink {
@@ -203,6 +204,7 @@ impl Daemon {
         // The uplink first: its number is in the switch's table.
         let outcome = uplink
             .map_or(Ok(()), |uplink| daemon.install_uplink(uplink))
+            .and_then(|()| daemon.remote.run(move |engine| engine.set_policy(policy)))
             .and_then(|()| {
                 wanted.into_iter().try_for_each(|(port, opened)| daemon.begin(port, opened).map_err(io::Error::other))
             })
@@ -274,6 +276,7 @@ impl Daemon {
             Request::AddPort { name, settings } => port_from_words(&name, &settings)
                 .map_err(|e| format!("port {name:?}: {}", e.sentence()))
                 .and_then(|port| {
+                    self.check_policy(&port)?;
                     self.add(PortConfig { further: port.is_further(&self.configs()), ..port })
                         .map(|()| format!("port {name} added"))
                 }),
@@ -289,6 +292,16 @@ impl Daemon {
             Request::Attach { .. } | Request::Capture { .. } | Request::Stop => Err("not here".into()),
         };
         outcome.map_or_else(Answer::Error, Answer::Ok)
+    }
+
+    /// Whether a port may be one of a switch with this policy.
+    fn check_policy(&self, port: &PortConfig) -> Result<(), String> {
+        let state = self.state();
+        let Config { policy, vale, uplink, .. } = &state.config;
+        match policy.as_ref().and_then(|policy| objection(policy, port, vale, uplink.as_ref())) {
+            Some((_, why)) => Err(format!("port {}: {why}", port.name)),
+            None => Ok(()),
+        }
     }
 
     fn add(&self, port: PortConfig) -> Result<(), String> {
@@ -458,9 +471,15 @@ impl Daemon {
                 return Err(format!("port {}: {missing}; nothing was changed", wanted.name));
             }
         }
-        let vale = new.vale.clone();
+        let (vale, policy, new_policy) = (new.vale.clone(), new.policy.clone(), new.policy != old.policy);
         self.remote
-            .run(move |engine| engine.set_watchdog(vale.action, vale.detection_time, vale.restoration_time))
+            .run(move |engine| {
+                engine.set_watchdog(vale.action, vale.detection_time, vale.restoration_time);
+                // Before those who come with it are there.
+                if new_policy {
+                    engine.set_policy(policy);
+                }
+            })
             .map_err(|e| e.to_string())?;
         let (admitted, expelled, bound) = (overlay.admitted.len(), overlay.expelled.len(), overlay.bound.len());
         let (mut added, mut removed, mut changed) = (0, 0, 0);
@@ -505,6 +524,9 @@ impl Daemon {
             if count > 0 {
                 done += &format!(", {count} {what}");
             }
+        }
+        if new_policy {
+            done += ", policy changed";
         }
         Ok(done)
     }

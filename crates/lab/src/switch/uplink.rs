@@ -10,6 +10,7 @@ use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::uplink::Link;
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_node::vtep::{Vtep, VtepConfig};
+use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::overlay::seal::Key;
 use sluicenet_proto::overlay::tunnel::TunnelConfig;
 use sluicenet_proto::time::Duration;
@@ -67,8 +68,9 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
             if let Some(tunnel) = &overlay.tcp_tunnel {
                 let tcp = tunnel.tcp(u16::try_from(mtu).unwrap_or(u16::MAX));
                 let tcp = tcp.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, format!("[tcp_tunnel]: {e}")))?;
+                let classes = if vale.lossless.is_empty() { PrioritySet::ALL } else { vale.lossless };
                 let TcpTunnel { priority, user_timeout, .. } = *tunnel;
-                uplink.set_tcp_tunnels(TcpTunnelConfig { tcp, priority, user_timeout }, unguessable()?);
+                uplink.set_tcp_tunnels(TcpTunnelConfig { tcp, priority, user_timeout, classes }, unguessable()?);
             }
             uplink
         }

@@ -18,6 +18,7 @@ pub(crate) static ROOT: Spec = Spec {
         k("zcredit", Table(&ZCREDIT), ZCREDIT.doc),
         k("zbridge", Table(&ZBRIDGE), ZBRIDGE.doc),
         k("tcp_tunnel", Table(&TCP_TUNNEL), TCP_TUNNEL.doc),
+        k("policy", Table(&POLICY), POLICY.doc),
     ],
 };
 
@@ -226,8 +227,8 @@ pub(super) static ZBRIDGE: Spec = Spec {
 
 pub(super) static TCP_TUNNEL: Spec = Spec {
     name: "tcp_tunnel",
-    doc: "TCP between servers of the overlay in place of datagrams: one connection between two, whose bytes are all frames of their \
-          machines; at all servers or at none",
+    doc: "TCP between servers of the overlay in place of datagrams: one connection between two, whose bytes are the frames of their \
+          machines in lossless classes of [switch], or all where it has none; at all servers or at none",
     keys: &[
         k("priority", Count(0, 7), "the class of its segments; the first lossless one of [uplink], or 0, where absent"),
         k("congestion", Choice(&["newreno", "cubic", "vegas"]), "the congestion control; newreno where absent"),
@@ -242,5 +243,38 @@ pub(super) static TCP_TUNNEL: Spec = Spec {
             Duration,
             "how long a server may answer nothing before what it has not acknowledged is dropped, at least a second; 5 s where absent",
         ),
+    ],
+};
+
+pub(super) static POLICY: Spec = Spec {
+    name: "policy",
+    doc: "who may talk to whom: all to all without it",
+    keys: &[k("machine", Tables(&[&MACHINE]), MACHINE.doc), k("rule", Tables(&[&RULE]), RULE.doc)],
+};
+
+pub(super) static MACHINE: Spec = Spec {
+    name: "machine",
+    doc: "a machine, wherever it is, by its addresses",
+    keys: &[
+        k("mac", Text, "the address of its vNIC, or of the first where it has two"),
+        k("lossy_mac", Text, "that of its second vNIC, whose frames are of a lossy priority; this or `mac`, or both"),
+        k("tenant", Count(0, 4095), "its tenant's number here; 0 where absent"),
+        k("group", Text, "those it may talk to where no rule says otherwise; all who are in none where absent"),
+        k("name", Text, "what rules call it"),
+        k(
+            "outside",
+            Bool,
+            "whether it is a host outside, or the gateway to them, to which all may talk; false where absent",
+        ),
+    ],
+};
+
+pub(super) static RULE: Spec = Spec {
+    name: "rule",
+    doc: "what holds between two of them, whichever of the two sends; the first that names both decides",
+    keys: &[
+        k("party", Text, "a group, a machine by its name, or outside: all hosts outside"),
+        k("peer", Text, "the other one"),
+        k("allow", Bool, "whether they may talk"),
     ],
 };

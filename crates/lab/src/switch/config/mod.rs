@@ -2,10 +2,12 @@
 
 mod checks;
 mod keys;
+mod policy;
 mod port;
 mod tcp_tunnel;
 
 pub(crate) use keys::ROOT;
+pub(super) use policy::objection;
 pub use port::{PortConfig, PortKind, port_from_words};
 pub use tcp_tunnel::TcpTunnel;
 
@@ -14,6 +16,7 @@ use crate::scenario::tree::Document;
 use crate::scenario::{Error, Result, ZCredit};
 use keys::{NETWORK, OVERLAY, SERVER, SWITCH, UPLINK, WATCHDOG, WEIGHT, ZBRIDGE, ZCREDIT};
 use port::{checked_name, port};
+use sluicenet_node::gate::StationPolicy;
 use sluicenet_node::vale::{Action, ValeConfig};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration as Time;
@@ -23,6 +26,7 @@ use sluicenet_wire::controller::UDP_PORT;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// How long an end of a link may take to obey a pause where nobody says: what a program waits for a processor that it shares.
 const RESPONSE: Time = Time::from_ms(20);
@@ -60,6 +64,8 @@ pub struct Config {
     pub ports: Vec<PortConfig>,
     /// Its uplink.
     pub uplink: Option<UplinkConfig>,
+    /// Who may talk to whom; all to all where absent.
+    pub policy: Option<Arc<StationPolicy>>,
 }
 
 /// The link to other servers.
@@ -162,7 +168,7 @@ impl Config {
         let root = Section::new(&doc, &ROOT, &doc.root, None)?;
         let switch = root.section("switch", &SWITCH)?;
         let name = match switch.text("name")? {
-            Some(name) => checked_name(&switch, name)?,
+            Some(name) => checked_name(&switch, "name", name)?,
             None => path.file_stem().map_or("switch".into(), |s| s.to_string_lossy().into_owned()),
         };
         let control = checks::socket(&switch, "control")?.map_or_else(|| default_control(&name), PathBuf::from);
@@ -190,6 +196,13 @@ impl Config {
         }
         let uplink = uplink(&root, &vale, path)?;
         vale.uplink = uplink.is_some().then_some(0);
+        let policy = policy::read(&root, vale.lossless)?;
+        for (port, (table, span)) in ports.iter().zip(root.tables("port")?) {
+            let objection = policy.as_ref().and_then(|policy| objection(policy, port, &vale, uplink.as_ref()));
+            if let Some((key, why)) = objection {
+                return Err(Section::new(&doc, &keys::PORT, table, Some(span))?.error(key, why));
+            }
+        }
         let given = ports.iter().filter(|p| p.mac.is_some()).count();
         if given > vale.stations {
             return Err(switch.error("stations", format!("{given} ports have a `mac`: so many stations are needed")));
@@ -214,6 +227,7 @@ impl Config {
                 .unwrap_or(LogFormat::Text),
             ports,
             uplink,
+            policy,
         })
     }
 }
@@ -273,7 +287,7 @@ fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<U
     Ok(Some(UplinkConfig {
         device: checks::device(&section, "device")?.ok_or_else(|| missing("device"))?.to_owned(),
         netns: checks::namespace(&section, "netns")?.map(str::to_owned),
-        mac: mac(&section, section.text("mac")?.ok_or_else(|| missing("mac"))?)?,
+        mac: mac(&section, "mac", section.text("mac")?.ok_or_else(|| missing("mac"))?)?,
         rate: section.link_rate("rate")?.ok_or_else(|| missing("rate"))?,
         response: section.positive("response")?.unwrap_or(RESPONSE),
         lossless,
@@ -310,7 +324,7 @@ fn credits(root: &Section<'_>, vale: &ValeConfig, networks: &[(u16, u32)]) -> Re
             let why = format!("no network of the overlay is that of tenant {tenant}: its machines have no credits");
             return Err(t.error("tenant", why).expected("the tenant of a [[network]]"));
         }
-        let machine = (tenant, mac(&t, t.text("mac")?.ok_or_else(|| t.missing("mac"))?)?);
+        let machine = (tenant, mac(&t, "mac", t.text("mac")?.ok_or_else(|| t.missing("mac"))?)?);
         if weights.iter().any(|w| w.0 == machine) {
             return Err(t.error("mac", "this machine stands here twice"));
         }
@@ -351,7 +365,7 @@ fn overlay(root: &Section<'_>, vale: &ValeConfig, lossless: PrioritySet, path: &
     for (table, span) in root.tables("server")? {
         let server = Section::new(section.doc, &SERVER, table, Some(span))?;
         let next_hop = server.text("mac")?.ok_or_else(|| server.missing("mac"))?;
-        servers.push((ipv4(&server, "address")?, mac(&server, next_hop)?));
+        servers.push((ipv4(&server, "address")?, mac(&server, "mac", next_hop)?));
     }
     let reachable = |at: &SocketAddrV4| !at.ip().is_unspecified() && !at.ip().is_multicast() && at.port() != 0;
     let controller =
@@ -409,11 +423,11 @@ pub(super) fn key_of(section: &Section<'_>, name: &str, path: &Path) -> Result<[
     }
 }
 
-fn mac(section: &Section<'_>, text: &str) -> Result<[u8; 6]> {
+fn mac(section: &Section<'_>, key: &str, text: &str) -> Result<[u8; 6]> {
     let parts: Vec<Option<u8>> =
         text.split(':').map(|p| (p.len() == 2).then(|| u8::from_str_radix(p, 16).ok()).flatten()).collect();
     let address = <[Option<u8>; 6]>::try_from(parts).ok().filter(|parts| parts.iter().all(Option::is_some));
-    let wrong = |message: &str| Err(section.error("mac", message).expected("as 02:00:00:00:00:01"));
+    let wrong = |message: &str| Err(section.error(key, message).expected("as 02:00:00:00:00:01"));
     match address.map(|parts| parts.map(Option::unwrap_or_default)) {
         None => wrong("this is no MAC address"),
         Some([0, 0, 0, 0, 0, 0]) => wrong("this address is nobody's"),

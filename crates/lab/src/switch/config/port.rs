@@ -140,7 +140,7 @@ pub fn port_from_words(name: &str, words: &[String]) -> Result<PortConfig> {
 }
 
 fn port_of(section: &Section<'_>) -> Result<PortConfig> {
-    let name = checked_name(section, section.text("name")?.ok_or_else(|| section.missing("name"))?)?;
+    let name = checked_name(section, "name", section.text("name")?.ok_or_else(|| section.missing("name"))?)?;
     let kind = section.text("kind")?.ok_or_else(|| section.missing("kind"))?;
     only_its_own(section, kind)?;
     let owned = |text: Option<&str>| text.map(str::to_owned);
@@ -192,7 +192,7 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
         }
         _ => return Err(unknown_kind(section)),
     };
-    let mac = section.text("mac")?.map(|text| mac(section, text)).transpose()?;
+    let mac = section.text("mac")?.map(|text| mac(section, "mac", text)).transpose()?;
     let address = if section.has("ip") { Some(ipv4(section, "ip")?) } else { None };
     let access = Access {
         domain: section.count("tenant", 0..=4095)?.map(|n| n as u16),
@@ -234,12 +234,12 @@ fn unknown_kind(section: &Section<'_>) -> Error {
 }
 
 /// A name that can stand in a file's name and in a label.
-pub(super) fn checked_name(section: &Section<'_>, name: &str) -> Result<String> {
+pub(super) fn checked_name(section: &Section<'_>, key: &str, name: &str) -> Result<String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if (1..=32).contains(&name.len()) && name.chars().all(fine) && !name.starts_with(['.', '-']) {
         return Ok(name.to_owned());
     }
     Err(section
-        .error("name", "this is no name")
+        .error(key, "this is no name")
         .expected("up to 32 letters, digits, `_`, and after the first `-` and `.`"))
 }

@@ -1,6 +1,7 @@
 use super::*;
 use sluicenet_dataplane::engine::Access;
 use sluicenet_dataplane::vhost::Socket;
+use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::units::Rate;
 
 fn parse(text: &str) -> Result<Config> {
@@ -186,4 +187,93 @@ fn what_is_wrong_is_refused_with_its_line() {
         assert!(error.to_string().contains(words), "{text}: {error}");
     }
     assert!(port_from_words("x", &["kind=shm".into(), "bufers=4".into()]).is_err());
+}
+
+/// Two machines of two groups, of which one has two vNICs, and a gateway.
+const POLICY: &str = r#"
+[switch]
+lossless = [0]
+[[port]]
+name = "a"
+kind = "shm"
+mac = "02:00:00:00:00:01"
+[[port]]
+name = "a2"
+kind = "shm"
+mac = "02:00:00:00:01:01"
+priority = 1
+[[port]]
+name = "out"
+kind = "packet"
+[[policy.machine]]
+name = "db"
+group = "red"
+mac = "02:00:00:00:00:01"
+lossy_mac = "02:00:00:00:01:01"
+[[policy.machine]]
+group = "blue"
+mac = "02:00:00:00:00:02"
+[[policy.machine]]
+outside = true
+lossy_mac = "02:00:00:00:01:fe"
+[[policy.rule]]
+party = "db"
+peer = "outside"
+allow = false
+"#;
+
+#[test]
+fn a_policy_says_who_may_talk_to_whom() {
+    let station = |n: u8, low: u8| Station::new([2, 0, 0, 0, n, low], 0);
+    let config = parse(POLICY).unwrap();
+    let policy = config.policy.as_ref().unwrap();
+    for (from, to, class, may) in [
+        (station(0, 1), station(0, 2), 0, false),
+        (station(0, 2), station(0, 2), 0, true),
+        (station(0, 1), station(1, 1), 0, false),
+        (station(1, 1), station(1, 0xfe), 1, false),
+        (station(1, 3), station(1, 0xfe), 1, false),
+        (station(1, 0xfe), station(1, 0xfe), 1, true),
+    ] {
+        assert_eq!(policy.allows(from, to, class), may, "{from:?} {to:?} {class}");
+    }
+    let allowed = parse(&POLICY.replace("allow = false", "allow = true")).unwrap().policy.unwrap();
+    assert!(allowed.allows(station(1, 0xfe), station(1, 1), 1) && !allowed.allows(station(1, 0xfe), station(1, 1), 0));
+    assert!(parse("").unwrap().policy.is_none());
+    // One that says nothing has all machines in no group.
+    assert!(parse("[policy]").unwrap().policy.unwrap().allows(station(0, 1), station(0, 2), 0));
+}
+
+#[test]
+fn a_policy_that_means_nothing_is_refused_with_its_line() {
+    for (from, to, line, words) in [
+        ("group = \"red\"", "grop = \"red\"", 18, "did you mean `group`"),
+        ("group = \"red\"", "group = \"r d\"", 18, "this is no name"),
+        ("group = \"red\"", "tenant = 4096", 18, "out of range"),
+        ("name = \"db\"", "name = \"outside\"", 17, "is called something else already"),
+        ("name = \"db\"", "name = \"red\"", 16, "`red` is a group"),
+        ("group = \"blue\"", "group = \"outside\"", 16, "`outside` is a group"),
+        ("group = \"blue\"", "name = \"db\"", 22, "is called something else already"),
+        ("mac = \"02:00:00:00:00:02\"", "mac = \"02:00:00:00:01:01\"", 23, "stands here twice"),
+        ("mac = \"02:00:00:00:00:02\"", "", 21, "`mac` is missing"),
+        ("mac = \"02:00:00:00:00:02\"", "lossy_mac = \"no\"", 23, "no MAC address"),
+        ("outside = true", "outside = true\ngroup = \"red\"", 26, "of no group"),
+        ("outside = true", "outside = true\nname = \"gw\"", 26, "is called `outside`"),
+        ("peer = \"outside\"", "peer = \"host 1 vm 0\"", 29, "nobody is called `host 1 vm 0`"),
+        ("peer = \"outside\"", "", 27, "`peer` is missing"),
+        ("allow = false", "", 27, "`allow` is missing"),
+        ("lossless = [0]\n", "", 19, "every priority of [switch] is lossless"),
+        ("priority = 1\n", "", 8, "say which lossy priority"),
+        ("priority = 1\n", "priority = 0\n", 12, "priority 0 is lossless"),
+        ("kind = \"packet\"", "kind = \"shm\"", 13, "needs a `mac`"),
+    ] {
+        assert!(POLICY.contains(from), "{from}");
+        let Err(error) = parse(&POLICY.replacen(from, to, 1)) else { panic!("{from} -> {to}") };
+        let found = error.diagnostic();
+        assert!(error.to_string().contains(words), "{to}: {error}");
+        assert_eq!(found.line, line, "{from} -> {to}: {error}");
+    }
+    let rule = "[[policy.rule]]\nparty = \"red\"\npeer = \"blue\"\nallow = true\n";
+    let e = parse(&format!("{POLICY}{}", rule.repeat(4096))).unwrap_err();
+    assert!(e.to_string().contains("more rules than 4096"), "{e}");
 }
