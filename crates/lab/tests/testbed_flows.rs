@@ -66,6 +66,7 @@ fn flows_run_between_the_sockets_of_their_transport() {
     a_slow_receiver_costs_the_flow_beside_nothing_where_there_are_credits();
     tcp_and_tcplight_of_one_machine_have_a_port_each();
     in_tunnels_of_tcp_datagrams_do_not_fall_to_the_level_of_a_slow_receiver();
+    neither_vnic_of_a_machine_stops_the_other_and_policy_holds();
 }
 
 /// Figure 5.9 between real sockets: without credits the flow beside falls to the level of the slow one, with them it does not, and the
@@ -146,4 +147,28 @@ fn in_tunnels_of_tcp_datagrams_do_not_fall_to_the_level_of_a_slow_receiver() {
     let [[pfc, slow], [tunnel, _]] = rates;
     assert!(pfc < 10.0 * slow && tunnel > 5.0 * pfc, "{rates:?}");
     [0, 1].into_iter().for_each(|cell: usize| nothing_is_lost(&printed["cells"][cell]));
+}
+
+/// Table 5.2 between real sockets, short: a remote host and a server send more to the second vNIC of a machine than its link carries, while
+/// its first one has a stream of TCPlight, and datagrams of another tenant are for it.
+fn neither_vnic_of_a_machine_stops_the_other_and_policy_holds() {
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/crisan2014/table-5-2.toml"));
+    let text = text.unwrap().replace("\"300 ms\"", "\"60 ms\"").replace("\"100 ms\"", "\"20 ms\"");
+    for hypervisor in ["zfabric", "tcp"] {
+        let text = text.replace("\"zfabric\"", &format!("\"{hypervisor}\""));
+        let printed = flows("two-vnics", &format!("{text}[testbed]\nslowdown = 100\nresponse = \"200 ms\"\n"));
+        let cell = &printed["cells"][0];
+        let each = cell["streams"]["each"].as_array().unwrap();
+        let rates: Vec<f64> = each.iter().map(|s| s["mbps"].as_f64().unwrap()).collect();
+        println!("{hypervisor}: {rates:?}, {}", cell["lost"]);
+        nothing_is_lost(cell);
+        let ends = |n: usize| ["src_vm", "dst_vm"].map(|key| each[n][key].as_u64().unwrap());
+        assert_eq!((ends(0), ends(2), ends(4)), ([0, 0], [2, 2], [0, 2]));
+        // A stream of the lossless stack, and what of three vNICs' datagrams has room, beside none of the other tenant.
+        assert!(rates[0] > 0.0 && rates[2] + rates[3] + rates[4] > 0.0, "{rates:?}");
+        assert_eq!(rates[1], 0.0, "{rates:?}");
+        assert!(cell["lost"]["denied"].as_u64() > Some(100), "{cell}");
+        assert!(cell["lost"]["lossy_vnics"].as_u64() > Some(100), "{cell}");
+    }
 }

@@ -50,11 +50,14 @@ impl StationPolicy {
     }
 }
 
+/// A frame's sender, receiver and class, and whether it may be.
+type Verdict = (Station, Station, Priority, bool);
+
 /// A policy and what was asked of it last.
 #[derive(Clone, Debug)]
 pub struct Gate {
     policy: Arc<StationPolicy>,
-    verdicts: Box<[Option<(Station, Station, Priority, bool)>; VERDICTS]>,
+    verdicts: Box<[Option<Verdict>; VERDICTS]>,
 }
 
 impl Gate {

@@ -2,7 +2,7 @@
 
 mod ideal;
 mod links;
-mod server;
+pub(crate) mod server;
 mod topology;
 
 pub use ideal::{Bits, Ideal};

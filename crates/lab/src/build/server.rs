@@ -147,7 +147,7 @@ fn server_config(
 }
 
 /// Who may talk to whom.
-fn access(scenario: &Scenario, outside: HostId) -> Access {
+pub(crate) fn access(scenario: &Scenario, outside: HostId) -> Access {
     let machine = |host: u32, vm: u32| Address::new(host, vm as u8);
     let party = |party: Party| match party {
         Party::Tenant(number) => policy::Party::Tenant(number),

@@ -59,7 +59,8 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
             lossless: lossless(scenario),
             // An adapter stops its host whether or not the network behind it loses frames.
             stops_server: match scenario.adapter.when_full {
-                WhenFull::Stop => PrioritySet::ALL,
+                // Nobody waits in what lossy vNICs send.
+                WhenFull::Stop => PrioritySet(!scenario.server.lossy_vnic.map_or(0, |p| 1 << p)),
                 WhenFull::Drop => PrioritySet::NONE,
             },
             up: Watermarks { capacity: down.xoff.saturating_add(room), ..down },

@@ -1,7 +1,7 @@
 //! The files of a testbed's programs: what `sluicenet switch` and `sluicenet controller` read.
 
 use super::{Plan, Server, Tenant};
-use crate::scenario::{FlowControl, SlowVm, TenantKind};
+use crate::scenario::{FlowControl, Party, SlowVm, TenantKind};
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::controller::entropy;
 use sluicenet_proto::frame::PrioritySet;
@@ -140,7 +140,7 @@ impl Made {
             uplink: s.uplink.into(),
             edge: s.edge.clone(),
             control: place.control(s),
-            tenants: s.tenants.iter().map(tenant).collect(),
+            tenants: s.tenants.iter().filter(|t| t.machine.is_none()).map(tenant).collect(),
         };
         Made {
             guests: plan.has_guests(),
@@ -179,7 +179,8 @@ fn list(priorities: PrioritySet) -> String {
 pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
     let s = &plan.scenario;
     let physical = crate::build::lossless(s);
-    let virtual_network = if s.vswitch.lossless { PrioritySet::ALL } else { PrioritySet::NONE };
+    let lossy = s.server.lossy_vnic.map_or(0, |p| 1 << p);
+    let virtual_network = PrioritySet(if s.vswitch.lossless { !lossy } else { 0 });
     let mut text = format!(
         "# Server {host} of a testbed; made by `sluicenet testbed`.\n\
          [switch]\nname = \"s{host}\"\ncontrol = \"{control}\"\nports = {ports}\nslots = {slots}\nlossless = {virtual_network}\n\
@@ -250,7 +251,7 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
         let _ = write!(text, "[[server]]\naddress = \"{}\"\nmac = \"{}\"\n", other.address, mac(other.mac));
     }
     let slow = |tenant: &Tenant| {
-        let of = |slow: &&SlowVm| slow.host == tenant.host && slow.vm == u32::from(tenant.vm);
+        let of = |slow: &&SlowVm| slow.host == tenant.host && slow.vm == u32::from(tenant.machine.unwrap_or(tenant.vm));
         s.vswitch.slow.iter().find(of).map_or(String::new(), |slow| format!("rate = \"{} b/s\"\n", slow.rate.as_bps()))
     };
     let port = |text: &mut String, name: &str, station: MacAddress, address: Ipv4Addr| {
@@ -269,6 +270,14 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
         }
         port(&mut text, &format!("t{}", tenant.vm), tenant.mac, tenant.address);
         text.push_str(&slow(tenant));
+        if let Some(priority) = s.server.lossy_vnic.filter(|_| tenant.lossy) {
+            let _ = write!(
+                text,
+                "kind = \"packet\"\ndevice = \"t{}\"\nnetns = \"{}\"\npriority = {priority}\n",
+                tenant.vm, server.namespace
+            );
+            continue;
+        }
         let _ = match plan.tenants {
             TenantKind::Namespaces => write!(
                 text,
@@ -284,6 +293,7 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
             ),
         };
     }
+    policy(plan, &mut text);
     text
 }
 
@@ -296,6 +306,54 @@ fn controller(plan: &Plan) -> String {
         let _ = write!(text, "[[server]]\naddress = \"{}\"\nkey = \"s{}.key\"\n", server.address, server.host);
     }
     text
+}
+
+/// `[policy]` of a switch: who may talk to whom of all servers' machines, and which of their vNICs are the second ones.
+fn policy(plan: &Plan, text: &mut String) {
+    let s = &plan.scenario;
+    if s.policy.is_empty() && s.server.lossy_vnic.is_none() {
+        return;
+    }
+    let _ = writeln!(text, "[policy]");
+    let hosts = s.topology.counts().hosts;
+    // A machine's ports of both kinds are machines of the policy's, named alike.
+    let names = |t: &Tenant| {
+        let beside = t.light().filter(|light| light.mac != t.mac).map(|light| (light.mac, "-light"));
+        let own = [(t.mac, "")].into_iter().chain(beside);
+        own.map(|(mac, end)| (mac, format!("s{}-t{}{end}", t.host, t.vm))).collect::<Vec<_>>()
+    };
+    for t in plan.machines() {
+        let second = plan.servers[t.host as usize].tenants.iter().find(|other| other.machine == Some(t.vm));
+        let group = s.policy.tenant.iter().position(|of| of.machines.contains(&(t.host, t.vm.into())));
+        for (n, (station, name)) in names(t).into_iter().enumerate() {
+            let key = if t.lossy { "lossy_mac" } else { "mac" };
+            let _ = write!(text, "[[policy.machine]]\ntenant = {TENANT}\n{key} = \"{}\"\n", mac(station));
+            if t.host >= hosts {
+                text.push_str("outside = true\n");
+                continue;
+            }
+            let _ = writeln!(text, "name = \"{name}\"");
+            if let Some(group) = group {
+                let _ = writeln!(text, "group = \"tenant-{group}\"");
+            }
+            if let Some(second) = second.filter(|_| n == 0) {
+                let _ = writeln!(text, "lossy_mac = \"{}\"", mac(second.mac));
+            }
+        }
+    }
+    let parties = |party: Party| match party {
+        Party::Tenant(number) => vec![format!("tenant-{number}")],
+        Party::Machine(host, vm) => {
+            plan.tenant(host, vm as u8).map_or(Vec::new(), |t| names(t).into_iter().map(|(_, name)| name).collect())
+        }
+        Party::Outside => vec!["outside".into()],
+    };
+    for rule in &s.policy.rule {
+        let [party, peer] = rule.between.map(parties);
+        for (party, peer) in party.iter().flat_map(|a| peer.iter().map(move |b| (a, b))) {
+            let _ = write!(text, "[[policy.rule]]\nparty = \"{party}\"\npeer = \"{peer}\"\nallow = {}\n", rule.allow);
+        }
+    }
 }
 
 /// Writes all of them, with new keys.

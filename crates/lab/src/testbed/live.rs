@@ -407,13 +407,28 @@ fn make_server(plan: &Plan, server: &Server, fabric: &Namespace) -> io::Result<(
         return Ok(());
     }
     for tenant in server.tenants.iter().filter(|t| t.has_kernel()) {
-        let namespace = Namespace::create(&tenant.namespace)?;
-        let device = format!("t{}", tenant.vm);
-        let veth = Veth { switch: &inside, switch_device: &device, tenant: &namespace, tenant_device: TENANT_DEVICE };
-        veth.create(tenant.mac.0, plan.tenant_mtu)?;
+        let namespace = match plan.makes_namespace(tenant) {
+            true => Namespace::create(&tenant.namespace)?,
+            false => Namespace::open(&tenant.namespace)?,
+        };
+        let switch_device = &format!("t{}", tenant.vm);
+        let veth = Veth { switch: &inside, switch_device, tenant: &namespace, tenant_device: tenant.device };
+        let prefix = match tenant.lossy {
+            true => {
+                // Nobody is held there: what the switch does not fetch in time is lost.
+                veth.create_plain(tenant.mac.0, true)?;
+                inside.enter(|| Links::open()?.set_mtu(switch_device, plan.tenant_mtu))??;
+                namespace.enter(|| Links::open()?.set_mtu(tenant.device, plan.tenant_mtu))??;
+                Plan::LOSSY_PREFIX
+            }
+            false => {
+                veth.create(tenant.mac.0, plan.tenant_mtu)?;
+                Plan::OVERLAY_PREFIX
+            }
+        };
         namespace.enter(|| {
             let mut links = Links::open()?;
-            links.add_address(TENANT_DEVICE, IpAddr::V4(tenant.address), Plan::OVERLAY_PREFIX)?;
+            links.add_address(tenant.device, IpAddr::V4(tenant.address), prefix)?;
             Ok::<_, KernelError>(())
         })??;
     }

@@ -5,7 +5,7 @@ use super::{Origin, Plan, bridge, flows, pa};
 use crate::records::Existing;
 use crate::run::{self, Figures, Job, Options, Streams};
 use crate::scenario::FlowControl;
-use crate::switch::status::Status;
+use crate::switch::status::{PortStatus, Status};
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::fabric::Report;
 use sluicenet_proto::loss::DropReason;
@@ -70,6 +70,10 @@ pub struct Lost {
     pub edges: u64,
     /// The same, by the ports' counters.
     pub edges_by_place: BTreeMap<String, u64>,
+    /// Of what lossy vNICs send, for want of room anywhere, and in the kernel at them.
+    pub lossy_vnics: u64,
+    /// Between machines that may not talk to each other.
+    pub denied: u64,
     /// All that was dropped for any other reason, such as frames for nobody.
     pub otherwise: u64,
     /// What switches and fabric dropped, by who and why.
@@ -245,6 +249,8 @@ impl Lost {
             virtual_network: self.virtual_network.saturating_sub(before.virtual_network),
             physical_network: self.physical_network.saturating_sub(before.physical_network),
             edges: self.edges.saturating_sub(before.edges),
+            lossy_vnics: self.lossy_vnics.saturating_sub(before.lossy_vnics),
+            denied: self.denied.saturating_sub(before.denied),
             otherwise: self.otherwise.saturating_sub(before.otherwise),
             ..self
         }
@@ -270,31 +276,60 @@ impl Lost {
     }
 }
 
-/// Drops between a device and the stack.
+/// Drops between a device and the stack, and at full sockets: of all that is in a namespace, whichever device it came by.
 const SOFTNET: &str = "edge_softnet";
+const SOCKETS: &str = "edge_sockets";
+const DENIED: &str = DropReason::Denied.name();
+
+/// For want of room in classes that nothing waits in: where machines have two vNICs only the second ones are in any.
+const LOSSY_ONLY: [DropReason; 5] = [
+    DropReason::VswitchVm,
+    DropReason::VswitchUplink,
+    DropReason::AdapterTx,
+    DropReason::AdapterRx,
+    DropReason::SwitchBuffer,
+];
 
 impl Lost {
     /// What switches and a fabric have counted since they began.
     pub(super) fn of(statuses: &[Status], fabric: &FabricFigures) -> Lost {
         let is_congestion = |name: &str| DropReason::ALL.iter().any(|r| r.name() == name && r.is_congestion());
         let mut lost = Lost::default();
+        // Only lossy vNICs have such ports. What they lose is said apart.
+        let is_lossy = |port: &PortStatus| port.kind == "packet";
+        let two_vnics = statuses.iter().flat_map(|s| &s.ports).any(is_lossy);
+        let only_lossy = |name: &str| two_vnics && LOSSY_ONLY.iter().any(|r| r.name() == name);
         for port in statuses.iter().flat_map(|s| &s.ports) {
             let uplink = port.kind == "uplink";
+            if is_lossy(port) {
+                let edges = port.counters.iter().filter(|(name, _)| name.starts_with("edge_"));
+                lost.lossy_vnics += edges.map(|(_, frames)| frames).sum::<u64>();
+            }
             let mut named = |who: &str, name: &str, frames: u64| {
                 *lost.by_reason.entry(format!("{who} {name}")).or_default() += frames;
             };
             port.dropped.iter().for_each(|(name, frames)| named(&format!("{} dropped", port.kind), name, *frames));
             port.refused.iter().for_each(|(name, frames)| named(&format!("{} refused", port.kind), name, *frames));
             for (name, frames) in &port.dropped {
-                *(if is_congestion(name) { &mut lost.virtual_network } else { &mut lost.otherwise }) += frames;
+                let place = match name.as_str() {
+                    name if only_lossy(name) => &mut lost.lossy_vnics,
+                    name if is_congestion(name) => &mut lost.virtual_network,
+                    _ => &mut lost.otherwise,
+                };
+                *place += frames;
             }
             for (name, frames) in &port.refused {
                 // What came over the fabric and had no room is lost behind it.
-                *(if uplink && is_congestion(name) { &mut lost.physical_network } else { &mut lost.otherwise }) +=
-                    frames;
+                let place = match name.as_str() {
+                    DENIED => &mut lost.denied,
+                    name if only_lossy(name) => &mut lost.lossy_vnics,
+                    name if uplink && is_congestion(name) => &mut lost.physical_network,
+                    _ => &mut lost.otherwise,
+                };
+                *place += frames;
             }
             for (name, frames) in &port.counters {
-                if name.starts_with("edge_") {
+                if name.starts_with("edge_") && !is_lossy(port) {
                     let known = lost.edges_by_place.entry(name.clone()).or_default();
                     // The kernel counts this one for the whole machine, and every port shows the same.
                     *known = if name == SOFTNET { (*known).max(*frames) } else { *known + frames };
@@ -303,7 +338,15 @@ impl Lost {
         }
         for (name, frames) in &fabric.dropped {
             lost.by_reason.insert(format!("fabric {name}"), *frames);
-            *(if is_congestion(name) { &mut lost.physical_network } else { &mut lost.otherwise }) += frames;
+            let place = match name.as_str() {
+                name if only_lossy(name) => &mut lost.lossy_vnics,
+                name if is_congestion(name) => &mut lost.physical_network,
+                _ => &mut lost.otherwise,
+            };
+            *place += frames;
+        }
+        for shared in [SOFTNET, SOCKETS].into_iter().filter(|_| two_vnics) {
+            lost.lossy_vnics += lost.edges_by_place.remove(shared).unwrap_or(0);
         }
         lost.edges_by_place.retain(|_, frames| *frames > 0);
         lost.edges = lost.edges_by_place.values().sum::<u64>() + fabric.lost_at_devices;

@@ -57,12 +57,12 @@ pub struct LightPort {
     pub mac: MacAddress,
 }
 
-/// A virtual machine: a namespace or a guest, a port for light sockets, or both.
+/// A virtual machine: a namespace or a guest, a port for light sockets, or both; or the second vNIC of one (`server.lossy_vnic`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// Its server.
     pub host: HostId,
-    /// Its number there.
+    /// Its number there; second vNICs are counted on behind the machines.
     pub vm: u8,
     /// What it is called: the namespace it is, or a guest.
     pub namespace: String,
@@ -72,6 +72,12 @@ pub struct Tenant {
     pub mac: MacAddress,
     /// What its programs have.
     pub sockets: Sockets,
+    /// Its device, where it is a namespace.
+    pub device: &'static str,
+    /// Whether it is a vNIC of the stack that drops: a machine's second one, or that of a host outside.
+    pub lossy: bool,
+    /// The number of the machine whose second vNIC it is, in the machine's namespace.
+    pub machine: Option<u8>,
 }
 
 impl Tenant {
@@ -196,6 +202,9 @@ pub struct Plan {
 impl Plan {
     /// Bits of the tenants' network, 10.0.0.0.
     pub const OVERLAY_PREFIX: u8 = 8;
+    /// Bits of the network of second vNICs, 198.18.0.0 (RFC 2544: for tests of networks): each of a machine's has its own, and a socket with
+    /// an address of either its device.
+    pub const LOSSY_PREFIX: u8 = 15;
     /// Bits of the servers' network, 172.16.0.0.
     pub const UNDERLAY_PREFIX: u8 = 12;
 
@@ -243,13 +252,19 @@ impl Plan {
             let e = scenario.places.error("overlay.transport", "a Linux bridge has no tunnels");
             return Err(e.expected("testbed.switch = \"zvale\", or \"udp\""));
         }
-        if !scenario.policy.is_empty() {
-            let e = scenario.places.error("policy", "a testbed's machines are all of one tenant");
-            return Err(e.expected("no [policy]"));
+        if !scenario.policy.is_empty() && scenario.testbed.switch == VirtualSwitch::Bridge {
+            let e = scenario.places.error("policy", "a Linux bridge lets all machines talk to all");
+            return Err(e.expected("testbed.switch = \"zvale\", or no [policy]"));
         }
-        if scenario.server.lossy_vnic.is_some() {
-            let e = scenario.places.error("server.lossy_vnic", "a testbed's machines have one vNIC");
-            return Err(e.expected("no lossy_vnic"));
+        if let Some(lossy) = scenario.server.lossy_vnic {
+            let refuse =
+                |why: &str, expected: &str| Err(scenario.places.error("server.lossy_vnic", why).expected(expected));
+            if guests {
+                return refuse("guests have one vNIC", "testbed.tenants = \"namespaces\", or no lossy_vnic");
+            }
+            if lossy == 0 {
+                return refuse("what real sockets send by first vNICs is of priority 0", "a priority from 1 to 7");
+            }
         }
         let application = Application::of(scenario)?;
         if scenario.testbed.switch == VirtualSwitch::Bridge && !scenario.vswitch.slow.is_empty() {
@@ -319,11 +334,11 @@ impl Plan {
             }
             let rate = network.rate(host, 0);
             let vms = if host < counts.hosts { slow.server.vms as u8 } else { 1 };
-            let server = server(host, vms, rate, &sockets);
+            let server = server(host, (vms, host < counts.hosts), rate, &sockets, slow.server.lossy_vnic.is_some());
             let ports = 1 + server.tenants.iter().map(Tenant::ports).sum::<usize>();
             if ports > PORTS_MAX {
                 let why = format!(
-                    "a switch of {ports} ports at server {host}, whose machines have TCPlight beside TCP or UDP: at most {PORTS_MAX}"
+                    "a switch of {ports} ports at server {host}, whose machines have two vNICs, or TCPlight beside TCP or UDP: at most {PORTS_MAX}"
                 );
                 return refuse("server.vms", why);
             }
@@ -373,6 +388,17 @@ impl Plan {
         self.servers.iter().flat_map(|s| &s.tenants)
     }
 
+    /// All machines: tenants that are no second vNICs of others.
+    pub fn machines(&self) -> impl Iterator<Item = &Tenant> {
+        self.tenants().filter(|t| t.machine.is_none())
+    }
+
+    /// Whether it is the first of its machine that is in the machine's namespace.
+    pub fn makes_namespace(&self, t: &Tenant) -> bool {
+        let before = t.machine.and_then(|vm| self.tenant(t.host, vm));
+        t.has_kernel() && !before.is_some_and(Tenant::has_kernel)
+    }
+
     /// Whether tenants are guests.
     pub fn has_guests(&self) -> bool {
         self.tenants == TenantKind::Guests
@@ -380,7 +406,8 @@ impl Plan {
 
     /// Every namespace there is to be.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
-        let tenants = self.tenants().filter(|t| !self.has_guests() && t.has_kernel()).map(|t| t.namespace.as_str());
+        let tenants = self.tenants().filter(|t| !self.has_guests() && self.makes_namespace(t));
+        let tenants = tenants.map(|t| t.namespace.as_str());
         let servers = self.servers.iter().map(|s| s.namespace.as_str());
         std::iter::once(self.fabric.as_str()).chain(servers).chain(tenants)
     }
@@ -415,6 +442,10 @@ fn sockets(scenario: &Scenario, application: Application, hosts: u32) -> Result<
             _ => continue,
         };
         no_priority(scenario, number, transport, priority)?;
+        if scenario.server.lossy_vnic == Some(priority) {
+            let message = "the testbed's queries and background flows are between first vNICs";
+            return Err(scenario.places.error(&format!("workload.{number}"), message).expected("another `priority`"));
+        }
     }
     Ok(all)
 }
@@ -428,15 +459,27 @@ pub(super) fn no_priority(scenario: &Scenario, number: usize, transport: Transpo
     Ok(())
 }
 
-fn server(host: HostId, vms: u8, rate: Rate, sockets: &BTreeMap<Vm, Has>) -> Server {
+/// A server with so many machines that is `inside` of the virtual network, and second vNICs where machines have `two`; a host outside has
+/// one then, which is lossy.
+fn server(host: HostId, (vms, inside): (u8, bool), rate: Rate, sockets: &BTreeMap<Vm, Has>, two: bool) -> Server {
     // Below SERVERS_MAX and 64: every number fits its byte.
     let (high, low) = ((host >> 8) as u8, host as u8);
     let namespace = format!("{PREFIX}s{host}");
+    let second = |vm: u8| two && inside && vm >= vms;
+    let lossy = |vm: u8| two && (!inside || vm >= vms);
     let tenant = |vm: u8| Tenant {
         host,
         vm,
-        namespace: format!("{namespace}-t{vm}"),
-        address: Ipv4Addr::new(10, high, low, vm + 1),
+        namespace: format!("{namespace}-t{}", if second(vm) { vm - vms } else { vm }),
+        // At most 256 servers: `high` is 0.
+        address: if lossy(vm) {
+            Ipv4Addr::new(198, 18 + high, low, vm + 1)
+        } else {
+            Ipv4Addr::new(10, high, low, vm + 1)
+        },
+        device: if second(vm) { "eth1" } else { "eth0" },
+        lossy: lossy(vm),
+        machine: second(vm).then(|| vm - vms),
         mac: MacAddress::local(1 << 31 | host << 8 | u32::from(vm)),
         sockets: match sockets.get(&(host, vm)) {
             Some([true, true]) => Sockets::Both,
@@ -451,7 +494,7 @@ fn server(host: HostId, vms: u8, rate: Rate, sockets: &BTreeMap<Vm, Has>) -> Ser
         address: Ipv4Addr::new(172, 16, high + 1, low),
         mac: MacAddress::local(host + 1),
         rate,
-        tenants: (0..vms).map(tenant).collect(),
+        tenants: (0..if two && inside { 2 * vms } else { vms }).map(tenant).collect(),
         namespace,
     }
 }
@@ -488,6 +531,92 @@ mod tests {
         // What is longer than 15 characters is no name of a device.
         assert!(p.servers.iter().all(|s| s.edge.len() <= 15 && s.rate == Rate::mbps(100)));
         assert!(p.tenant(8, 0).is_none() && p.tenant(0, 4).is_none());
+    }
+
+    fn table_5_2(settings: &[&str]) -> Result<Plan> {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/crisan2014/table-5-2.toml");
+        let settings: Vec<String> = settings.iter().map(|s| s.to_string()).collect();
+        Plan::new(&Scenario::load_with(file, &settings).unwrap().scenario)
+    }
+
+    #[test]
+    fn a_machine_with_two_vnics_is_one_namespace_with_a_port_for_each() {
+        let p = table_5_2(&[]).unwrap();
+        // Two machines of four servers, two vNICs each, and a remote host with one.
+        assert_eq!((p.tenants().count(), p.machines().count(), p.servers.len()), (4 * 4 + 1, 4 * 2 + 1, 5));
+        let [first, second] = [0, 2].map(|vm| p.tenant(2, vm).unwrap());
+        assert_eq!((first.namespace.as_str(), first.device, first.lossy), ("sluice-s2-t0", "eth0", false));
+        assert_eq!((second.namespace.as_str(), second.device, second.lossy), ("sluice-s2-t0", "eth1", true));
+        assert_eq!(second.address, Ipv4Addr::new(198, 18, 2, 3));
+        let outside = p.tenant(4, 0).unwrap();
+        assert_eq!((outside.device, outside.lossy, outside.machine), ("eth0", true, None));
+        let names: Vec<&str> = p.namespaces().collect();
+        assert_eq!(names.len(), names.iter().collect::<BTreeSet<_>>().len());
+        // The fabric, servers, and each machine: one whose first vNIC is of light sockets alone has its second one in it.
+        assert_eq!(names.len(), 1 + 5 + 4 * 2 + 1);
+        let flows = crate::testbed::flows::flows(&p.scenario).unwrap();
+        let ends: Vec<_> = flows.iter().map(|f| (f.from, f.to, f.rate)).collect();
+        let vnic = Some(p.scenario.vswitch.vm_rate);
+        assert_eq!(ends[0], ((0, 0), (2, 0), None));
+        assert_eq!(
+            (ends[2], ends[4], ends[5]),
+            (((1, 2), (2, 2), vnic), ((4, 0), (2, 2), vnic), ((2, 2), (4, 0), None))
+        );
+        // In slow motion, as all else: the first link's rate is 10 Gb/s.
+        assert_eq!(ends[1].2.map(|rate| rate.as_bps() * 10), Some(p.servers[0].rate.as_bps()));
+    }
+
+    #[test]
+    fn every_switch_knows_all_machines_and_which_vnics_are_lossy() {
+        let p = table_5_2(&[]).unwrap();
+        for server in &p.servers {
+            let file = files::switch(&p, server, &files::Place::of_the_machine());
+            assert!(file.contains("slots = 1024\nlossless = [0, 2, 3, 4, 5, 6, 7]\n"), "{file}");
+            assert_eq!(file.matches("[[policy.machine]]").count(), 9, "{file}");
+            assert_eq!(
+                (file.matches("lossy_mac = ").count(), file.matches("outside = true").count()),
+                (9, 1),
+                "{file}"
+            );
+            let ports = if server.host == 4 { 1 } else { 2 };
+            assert_eq!(file.matches("kind = \"packet\"").count(), ports, "{file}");
+            assert_eq!(file.matches("priority = 1\n").count(), ports, "{file}");
+        }
+        let rule = |party: &str| {
+            let rule = format!("policy.rule=[{{ party = \"{party}\", peer = \"outside\", allow = false }}]");
+            let p = table_5_2(&[&rule, "workload.5.src=3"]).unwrap();
+            files::switch(&p, &p.servers[0], &files::Place::of_the_machine())
+        };
+        assert!(rule("blue").contains("[[policy.rule]]\nparty = \"tenant-1\"\npeer = \"outside\"\nallow = false\n"));
+        assert!(rule("host 1 vm 1").contains("party = \"s1-t1\"\npeer = \"outside\""));
+    }
+
+    #[test]
+    fn what_two_vnics_cannot_be_on_a_testbed_is_refused() {
+        let refused = |settings: &[&str], words: &str| {
+            let Err(e) = table_5_2(settings) else { panic!("{settings:?}") };
+            assert!(e.to_string().contains(words), "{settings:?}: {e}");
+        };
+        refused(&["testbed.tenants=guests"], "guests have one vNIC");
+        let bridge = ["testbed.switch=bridge", "scenario.hypervisor=lossy", "server.lossy_vnic=1"];
+        assert!(
+            Scenario::load_with(
+                concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/crisan2014/table-5-2.toml"),
+                &bridge.map(str::to_owned)
+            )
+            .is_err()
+        );
+        refused(&["workload.1.transport=tcp"], "never connect");
+        refused(&["workload.0.src_vm=1"], "never connect");
+        let priorities: Vec<String> = (2..6).map(|n| format!("workload.{n}.priority=0")).collect();
+        let mut zero: Vec<&str> = priorities.iter().map(String::as_str).collect();
+        zero.extend([
+            "server.lossy_vnic=0",
+            "workload.0.priority=2",
+            "workload.0.transport=udp",
+            "workload.1.priority=2",
+        ]);
+        refused(&zero, "is of priority 0");
     }
 
     #[test]

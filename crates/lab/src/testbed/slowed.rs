@@ -39,6 +39,7 @@ pub fn slowed(scenario: &Scenario) -> Scenario {
             Workload::PartitionAggregate2(w) => w.inter_arrival = w.inter_arrival.as_ref().map(|d| d.times(by)),
             Workload::Background(w) => w.inter_arrival = w.inter_arrival.times(by),
             Workload::Permutation(w) => w.rate = w.rate.map(|rate| Rate((rate.as_bps() / by).max(1))),
+            Workload::Flow(w) => w.rate = w.rate.map(|rate| Rate((rate.as_bps() / by).max(1))),
             // Their times are those of files and phases; a plan refuses them.
             _ => {}
         }

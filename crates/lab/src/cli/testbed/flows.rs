@@ -53,7 +53,18 @@ fn table(printed: &Printed<FlowsCell>, simulate: bool) -> String {
     let mut flows = Table::new(4, head);
     let mut all = Table::new(
         1,
-        vec!["variant", "together", "Jain", "lost virtual", "physical", "edges", "pauses", "longest receive queue"],
+        vec![
+            "variant",
+            "together",
+            "Jain",
+            "lost virtual",
+            "physical",
+            "edges",
+            "lossy vNICs",
+            "denied",
+            "pauses",
+            "longest receive queue",
+        ],
     );
     for cell in &printed.cells {
         let name = cell.name();
@@ -75,6 +86,8 @@ fn table(printed: &Printed<FlowsCell>, simulate: bool) -> String {
             count(cell.lost.virtual_network),
             count(cell.lost.physical_network),
             count(cell.lost.edges),
+            count(cell.lost.lossy_vnics),
+            count(cell.lost.denied),
             count(cell.fabric.stops),
             cell.received_max_frames.map_or("-".into(), |frames| format!("{} frames", count(frames))),
         ]);

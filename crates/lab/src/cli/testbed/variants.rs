@@ -102,7 +102,7 @@ pub fn measure<C: Serialize>(
     let printed = Printed {
         scenario: plan.scenario.name.clone(),
         servers: plan.servers.len(),
-        tenants: plan.tenants().count(),
+        tenants: plan.machines().count(),
         guests: plan.has_guests(),
         link_bps: plan.servers.first().map_or(0, |s| s.rate.as_bps()),
         cells: done,

@@ -7,10 +7,12 @@ use super::Plan;
 use super::light::Hosts;
 use super::pa::{Namespaces, PaError, Places, Style, kernel_name};
 use super::plan::no_priority;
+use crate::build::server::access;
 use crate::run::{INTERVALS, Stream, Streams, mbps};
 use crate::scenario::{Scenario, Transport, Workload};
 use crate::workload::permutation_pairs;
 use ends::Ends;
+use sluicenet_node::packet::Address;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::units::Rate;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +26,7 @@ const FIRST_PORT: u16 = 5001;
 pub const FLOWS_MAX: usize = 1024;
 const _: () = assert!(FIRST_PORT as usize + FLOWS_MAX <= u16::MAX as usize);
 
-/// A flow.
+/// A flow, between two vNICs: those of a priority of `server.lossy_vnic` are between second ones, numbered behind the machines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// The server and the machine that send.
@@ -89,10 +91,40 @@ pub fn flows(scenario: &Scenario) -> crate::scenario::Result<Vec<Flow>> {
         }
         for flow in own {
             no_priority(scenario, number, flow.transport, flow.priority)?;
-            all.push(flow);
+            connects(scenario, number, &flow)?;
+            all.push(by_vnics(scenario, flow));
         }
     }
     Ok(all)
+}
+
+/// Refuses a connection that policy forbids: it is never opened, and the run would not begin.
+fn connects(scenario: &Scenario, number: usize, flow: &Flow) -> crate::scenario::Result<()> {
+    if scenario.policy.is_empty() || flow.transport == Transport::Udp {
+        return Ok(());
+    }
+    let outside = scenario.topology.counts().hosts;
+    let access = access(scenario, outside);
+    let machine = |(host, vm)| (host < outside).then(|| Address::new(host, vm));
+    match access.policy.allows(machine(flow.from), machine(flow.to)) {
+        true => Ok(()),
+        false => {
+            let message = "these machines may not talk to each other, so that their sockets never connect";
+            Err(scenario.places.error(&format!("workload.{number}"), message).expected("transport = \"udp\""))
+        }
+    }
+}
+
+/// The flow between the vNICs that its priority chooses. Datagrams that nobody holds back leave no faster than a vNIC sends.
+fn by_vnics(scenario: &Scenario, flow: Flow) -> Flow {
+    if scenario.server.lossy_vnic != Some(flow.priority) {
+        return flow;
+    }
+    let outside = scenario.topology.counts().hosts;
+    let second = |(host, vm)| if host < outside { (host, vm + scenario.server.vms as u8) } else { (host, vm) };
+    let is_datagrams = flow.transport == Transport::Udp;
+    let rate = flow.rate.or(is_datagrams.then_some(scenario.vswitch.vm_rate));
+    Flow { from: second(flow.from), to: second(flow.to), rate, ..flow }
 }
 
 /// Runs the flows of a plan for as long as its scenario says.
