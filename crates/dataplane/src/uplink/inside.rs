@@ -193,6 +193,10 @@ impl Inside {
             return;
         }
         let Some(overlay) = &mut self.overlay else {
+            if is_denied(&mut self.gate, vid, frame, priority) {
+                self.link.refuse_unseen(priority, DropReason::Denied, len);
+                return;
+            }
             // In the switch a frame's domain and class are known without its tag; a second one is its sender's.
             let bytes = match frame.get(ADDRESSES_LEN..BEHIND_TAG) {
                 Some([0x81, 0x00, ..]) if frame.len() >= HEADER_LEN + vlan::TAG_LEN => {
@@ -225,7 +229,7 @@ impl Inside {
                 return;
             }
         };
-        if is_denied(&mut self.gate, &inner, &bytes, priority) {
+        if is_denied(&mut self.gate, inner.domain, &bytes[inner.frame.clone()], priority) {
             // Before anything is kept, granted or acknowledged.
             self.link.refuse_unseen(priority, DropReason::Denied, len);
             self.reuse(bytes);
@@ -490,15 +494,14 @@ impl Inside {
     }
 }
 
-/// Whether a frame that came out of a tunnel is between stations that may not talk to each other.
-pub(super) fn is_denied(gate: &mut Option<Gate>, inner: &Inner, bytes: &[u8], class: Priority) -> bool {
+/// Whether a frame that came in is between stations that may not talk to each other.
+pub(super) fn is_denied(gate: &mut Option<Gate>, domain: u16, frame: &[u8], class: Priority) -> bool {
     let Some(gate) = gate else { return false };
-    let station = |at: usize| {
-        let mac = bytes[inner.frame.clone()].get(at..at + 6)?;
-        Some(Station::new(mac.try_into().ok()?, inner.domain))
-    };
-    let (Some(to), Some(from)) = (station(0), station(6)) else { return false };
-    !gate.allows(from, to, class)
+    let station = |at: usize| Some(Station::new(frame.get(at..at + 6)?.try_into().ok()?, domain));
+    match (station(0), station(6)) {
+        (Some(to), Some(from)) => !to.is_group() && !gate.allows(from, to, class),
+        _ => false,
+    }
 }
 
 /// The priority and VLAN of a frame's tag, or 0 and 0.

@@ -298,7 +298,7 @@ impl Inside {
                 }
                 Inward::Other | Inward::Segment(_) => unreachable!("a frame of a stream is a tenant's or dropped"),
             };
-            if is_denied(&mut self.gate, &inner, &bytes, inner.priority) {
+            if is_denied(&mut self.gate, inner.domain, &bytes[inner.frame.clone()], inner.priority) {
                 self.link.refuse(DropReason::Denied, len);
                 continue;
             }

@@ -65,6 +65,9 @@ fn what_policy_denies_is_dropped_where_it_enters_the_switch_and_asks_for_nothing
         until(&mut servers, |[a, _]| denied(a, 0) == 20);
         assert_eq!(servers[0].own("credit_messages_sent"), asked, "{stack:?}");
         assert_eq!(servers[1].own("decapsulated"), 0);
+        // Who asks for one is answered by the switch all the same.
+        servers[0].send(0, &request(1, 4));
+        until(&mut servers, |[a, _]| a.receive(0).is_some_and(|f| f[6..12] == mac(4).0));
         // Its own tenant's is reached, and is the next thing that comes.
         servers[0].send(0, &frame(1, 3, 77, 100));
         until(&mut servers, |[_, b]| b.number(0) == Some(77));
@@ -106,6 +109,28 @@ fn what_a_hypervisor_sends_all_the_same_is_dropped_where_it_arrives_and_answered
             None => false,
         });
         servers[1].engine.ledger();
+    }
+}
+
+#[test]
+fn over_a_trunk_a_denied_frame_is_dropped_at_either_end_too() {
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [(1, a), (2, b)].map(|(n, device)| {
+        let mut server = Server::new(n, access);
+        let port = Uplink::trunk(device, link(n));
+        server.engine.plug(UPLINK, "uplink", Box::new(port), Access::default()).unwrap();
+        server
+    });
+    servers[1].engine.set_policy(Some(two_tenants(vec![])));
+    servers[0].send(0, &frame(1, 4, 5, 100));
+    until(&mut servers, |[_, b]| denied(b, UPLINK) == 1);
+    servers[0].engine.set_policy(Some(two_tenants(vec![])));
+    servers[0].send(0, &frame(1, 4, 6, 100));
+    until(&mut servers, |[a, _]| denied(a, 0) == 1);
+    servers[0].send(1, &frame(2, 4, 7, 100));
+    until(&mut servers, |[_, b]| b.number(1) == Some(7));
+    for server in &servers {
+        server.engine.ledger();
     }
 }
 

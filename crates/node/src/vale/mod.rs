@@ -9,7 +9,7 @@
 //! - A frame for all of them stalls nobody: a copy for a port without room is given up by name.
 //! - A port that has frames and takes none for the detection time is isolated: what waits for it, and what comes for it, is
 //!   dropped by name until it has shown room for the restoration time.
-//! - A frame that the [policy](Vale::set_policy) denies is dropped where it comes in.
+//! - A frame that the [policy](Vale::set_policy) denies is dropped where it comes in; an uplink asks by itself, before it keeps anything.
 //! - accepted = delivered + dropped by reason + queued, copies counted each: [`Vale::ledger`].
 
 mod config;
@@ -197,6 +197,7 @@ impl<F: Copy> Vale<F> {
             return Route::All;
         }
         if let Some(gate) = &mut self.gate
+            && self.config.uplink != Some(j)
             && !gate.allows(header.source, header.destination, header.priority)
         {
             return self.refuse(j, DropReason::Denied);
