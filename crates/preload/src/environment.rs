@@ -17,6 +17,8 @@ pub struct Wanted {
     pub any: bool,
     pub mtu: Option<u16>,
     pub dead_after: Option<Duration>,
+    /// Bytes that all streams of a process take ahead of their readers.
+    pub memory: Option<u64>,
 }
 
 impl Wanted {
@@ -89,6 +91,7 @@ fn parse(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Wanted>, St
     };
     let mtu = number("SLUICENET_MTU")?.map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX));
     let dead_after = number("SLUICENET_DEAD_AFTER_MS")?.map(Duration::from_millis);
+    let memory = number("SLUICENET_MEMORY_MB")?.map(|mb| mb.saturating_mul(1_000_000));
     let ports: Vec<String> = ports.split(',').map(|port| port.trim().to_owned()).collect();
-    Ok(Some(Wanted { control, ports, address: ip, prefix, any, mtu, dead_after }))
+    Ok(Some(Wanted { control, ports, address: ip, prefix, any, mtu, dead_after, memory }))
 }

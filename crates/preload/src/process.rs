@@ -56,6 +56,7 @@ fn open(wanted: &Wanted) -> Result<Host, i32> {
     config.answers = index == 0;
     config.mtu = wanted.mtu.unwrap_or(config.mtu);
     config.dead_after = wanted.dead_after.unwrap_or(config.dead_after);
+    config.memory = wanted.memory.unwrap_or(config.memory);
     let opened = without_signals(|| Host::open(port, config)).map_err(|e| {
         say(&format!("port {}: {e}", wanted.ports[index]));
         libc::ENETDOWN

@@ -18,8 +18,11 @@ pub struct Config {
     /// Bytes of the largest IP packet, at most what the switch says that reaches other servers: 1500 where frames go on to machines and
     /// links, up to 2034 between ports in shared memory.
     pub mtu: u16,
-    /// Bytes a stream takes in before its program reads them: as far as the other end may be ahead.
+    /// Bytes a stream takes in before its program reads them: as far as the other end may be ahead, where `memory` has room.
     pub receive_buffer: u32,
+    /// Bytes that all streams together take in before their programs read them. Half of it is shared among all that there may be, so that each can go
+    /// on; the rest has who reads. At least 4 KiB for each of `streams` count.
+    pub memory: u64,
     /// Bytes of datagrams a socket takes in before its program reads them, each counted with 64 more.
     pub datagram_buffer: u32,
     /// Streams there may be, those nobody has accepted yet among them.
@@ -43,6 +46,7 @@ impl Config {
             answers: true,
             mtu: 1500,
             receive_buffer: 1 << 20,
+            memory: 512 << 20,
             datagram_buffer: 1 << 20,
             streams: 16_384,
             connect_timeout: Duration::from_secs(30),

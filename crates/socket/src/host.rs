@@ -117,7 +117,7 @@ impl Host {
 
     /// What happened to frames.
     pub fn counters(&self) -> Counters {
-        self.shared().lock().counters
+        self.shared().lock().counters()
     }
 
     /// Opens a stream and waits until it is open.

@@ -47,7 +47,10 @@ impl<'a> Hosts<'a> {
                 let failed = |e| PaError::io(&format!("port {} of server {}", place.port, vm.0), &e);
                 let port = attach::attach(&place.control, &place.port).map_err(failed)?;
                 let LightPlace { mtu, receive_buffer, .. } = *place;
-                let config = Config { mtu, receive_buffer, ..Config::new(place.address, Plan::OVERLAY_PREFIX) };
+                let usual = Config::new(place.address, Plan::OVERLAY_PREFIX);
+                // As simulated ones each has its own: the streams are the scenario's, and no stranger's.
+                let memory = 2 * usual.streams as u64 * u64::from(receive_buffer);
+                let config = Config { mtu, receive_buffer, memory, ..usual };
                 vacant.insert(Host::open(port, config).map_err(failed)?)
             }
         })

@@ -48,6 +48,8 @@ pub(crate) struct Conn {
     pub probed: Instant,
     /// The port of the listener that it waits at to be accepted.
     pub waits_at: Option<u16>,
+    /// What it has of the memory that streams share.
+    pub counted: u64,
 }
 
 impl Conn {
@@ -113,6 +115,7 @@ impl Core {
             heard: self.now,
             probed: self.now,
             waits_at: None,
+            counted: 0,
         }
     }
 
@@ -143,10 +146,11 @@ impl Core {
             })?,
         };
         self.now = Instant::now();
-        let machine = Stream::connect(random(), self.config.receive_buffer);
+        let machine = Stream::connect(random(), self.memory.first());
         let key = Key { mac: MacAddress::BROADCAST, peer, local };
         let conn = Conn { resolved: false, held: true, ..self.new_conn(machine, key) };
         let id = self.conns.insert(conn);
+        self.count(id);
         self.outgoing.insert((peer, local), id);
         let own = *peer.ip() == self.config.address;
         if own && (self.config.answers || self.listeners.contains_key(&peer.port())) {
@@ -313,9 +317,11 @@ impl Core {
         if !peek {
             conn.received.drain(..copied);
             conn.machine.read(copied as u64);
-            if conn.received.is_empty() && conn.received.capacity() > 64 << 10 && conn.machine.is_peer_closed() {
+            let most = if conn.machine.is_peer_closed() { 0 } else { u64::from(conn.machine.buffer()) };
+            if conn.received.is_empty() && conn.received.capacity() as u64 > most.max(64 << 10) {
                 conn.received = VecDeque::new();
             }
+            self.widen(id);
             self.transmit(id);
             self.touch(Socket::Stream(id));
         }
@@ -331,9 +337,11 @@ impl Core {
         if matches!(how, Shutdown::Read | Shutdown::Both) {
             conn.shut_read = true;
             let rest = conn.received.len() as u64;
-            conn.received.clear();
+            conn.received = VecDeque::new();
             conn.machine.read(rest);
+            self.count(id);
         }
+        let conn = self.conn_mut(id);
         if matches!(how, Shutdown::Write | Shutdown::Both) && !std::mem::replace(&mut conn.shut_write, true) {
             conn.machine.close();
         }
@@ -347,6 +355,7 @@ impl Core {
         let conn = self.conn_mut(id);
         conn.machine.abort();
         conn.received = VecDeque::new();
+        self.count(id);
         self.transmit(id);
         self.touch(Socket::Stream(id));
     }
@@ -390,6 +399,7 @@ impl Core {
             conn.machine.close();
         }
         conn.received = VecDeque::new();
+        self.count(id);
         self.transmit(id);
         self.free_if_over(id);
         self.rouse();
@@ -404,6 +414,7 @@ impl Core {
             while conn.machine.poll_transmit(1).is_some() {}
             conn.error = Some(why);
         }
+        self.count(id);
         self.touch(Socket::Stream(id));
         self.drop_if_waiting(id);
         self.free_if_over(id);
@@ -420,6 +431,7 @@ impl Core {
 
     pub(super) fn free(&mut self, id: usize) {
         let Some(conn) = self.conns.remove(id) else { return };
+        self.memory.release(conn.counted);
         if self.by_key.get(&conn.key) == Some(&id) {
             self.by_key.remove(&conn.key);
             self.forget(conn.key.mac);

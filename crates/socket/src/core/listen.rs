@@ -127,6 +127,7 @@ impl Core {
             return self.refuse(key, syn);
         };
         self.conn_mut(id).waits_at = Some(key.local);
+        self.count(id);
         if let Some(listener) = self.listeners.get_mut(&key.local) {
             listener.queue.push_back(id);
             listener.news = listener.news.wrapping_add(1);
@@ -137,7 +138,7 @@ impl Core {
 
     /// The stream that a segment opens, if it does open one.
     fn open_accepted(&mut self, key: Key, syn: &Segment) -> Option<usize> {
-        let machine = Stream::accept(syn, self.config.receive_buffer)?;
+        let machine = Stream::accept(syn, self.memory.first())?;
         let mut conn = self.new_conn(machine, key);
         conn.opened = true;
         let id = self.conns.insert(conn);
@@ -173,6 +174,7 @@ impl Core {
         }
         let id = self.open_accepted(key, &syn).ok_or(Errno::CONNABORTED)?;
         self.conn_mut(id).held = true;
+        self.count(id);
         self.transmit(id);
         self.look_soon();
         Ok(id)

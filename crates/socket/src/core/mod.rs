@@ -8,6 +8,7 @@ mod conn;
 mod datagram;
 mod full;
 mod listen;
+mod memory;
 mod neighbour;
 mod receive;
 mod slab;
@@ -19,6 +20,7 @@ use conn::{Conn, Key};
 use datagram::Datagram;
 use listen::Listener;
 pub use listen::{Attempt, Divert};
+use memory::Memory;
 use neighbour::Neighbour;
 use rustix::io::Errno;
 use slab::Slab;
@@ -70,6 +72,8 @@ pub struct Counters {
     pub dead: u64,
     /// Datagrams that were sent to addresses nobody answered for.
     pub unresolved: u64,
+    /// Bytes that streams have not read and that may still come for them, beyond what each of them has without asking: now.
+    pub promised: u64,
 }
 
 /// Who waits at a socket, and who is told.
@@ -104,6 +108,7 @@ pub(crate) struct Core {
     wake: OwnedFd,
     scratch: Box<[u8]>,
     conns: Slab<Conn>,
+    memory: Memory,
     by_key: HashMap<Key, usize>,
     /// Those this host opened, by who they go to and the port here.
     outgoing: HashMap<(SocketAddrV4, u16), usize>,
@@ -141,7 +146,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub fn new(client: Client, kick: OwnedFd, wake: OwnedFd, mac: MacAddress, config: Config) -> Core {
-        let now = Instant::now();
+        let (now, memory) = (Instant::now(), Memory::new(&config));
         Core {
             config,
             mac,
@@ -153,6 +158,7 @@ impl Core {
             wake,
             scratch: vec![0; 2048].into_boxed_slice(),
             conns: Slab::default(),
+            memory,
             by_key: HashMap::new(),
             outgoing: HashMap::new(),
             listeners: HashMap::new(),
@@ -176,6 +182,11 @@ impl Core {
             announcements: neighbour::ANNOUNCEMENTS,
             announce_at: now,
         }
+    }
+
+    /// What happened, and what is promised now.
+    pub fn counters(&self) -> Counters {
+        Counters { promised: self.memory.beyond(), ..self.counters }
     }
 
     /// An error where nothing goes any more.

@@ -153,11 +153,14 @@ impl Core {
         let now = self.now;
         let conn = self.conns.get_mut(id).expect("by its key");
         conn.heard = now;
-        if heard.fresh > 0 {
-            if conn.held && !conn.shut_read || conn.waits_at.is_some() {
-                conn.received.extend(&payload[payload.len() - heard.fresh as usize..]);
-                conn.news = conn.news.wrapping_add(1);
-            } else if conn.held {
+        let fresh = &payload[payload.len() - heard.fresh as usize..];
+        let is_read = conn.held && !conn.shut_read || conn.waits_at.is_some();
+        if is_read && !fresh.is_empty() {
+            self.keep(id, fresh);
+        }
+        let conn = self.conns.get_mut(id).expect("by its key");
+        if heard.fresh > 0 && !is_read {
+            if conn.held {
                 conn.machine.read(heard.fresh.into());
             } else {
                 // Nobody will ever read that: the other end has to know.
@@ -176,6 +179,9 @@ impl Core {
         }
         if heard.connected || conn.machine.is_open() {
             conn.opened = true;
+        }
+        if heard.closed || heard.peer_closed {
+            self.count(id);
         }
         self.touch(Socket::Stream(id));
         if heard.closed {

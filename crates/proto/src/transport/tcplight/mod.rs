@@ -189,6 +189,23 @@ impl Stream {
     pub fn answer_probe(&self) -> Option<Segment> {
         self.probe().map(|probe| Segment { flags: Flags::ANSWER, ..probe })
     }
+    /// Lets the other end be so many bytes ahead from now on. What it was allowed already stays so: a smaller buffer is one when enough was read.
+    pub fn set_buffer(&mut self, buffer: u32) {
+        assert!((1..=BUFFER_MAX).contains(&buffer));
+        self.buffer = buffer;
+    }
+    /// Bytes that the other end may be ahead.
+    pub fn buffer(&self) -> u32 {
+        self.buffer
+    }
+    /// The most bytes that may have to be kept for the application before it reads again: those that it has not read, and those that may
+    /// still come.
+    pub fn promised(&self) -> u64 {
+        match self.fin_received || self.state == State::Closed {
+            true => self.readable(),
+            false => self.limit() - self.read,
+        }
+    }
     /// Bytes that were written and not sent.
     pub fn pending(&self) -> u64 {
         self.written - self.sent
@@ -230,11 +247,11 @@ impl Stream {
     }
 
     fn limit(&self) -> u64 {
-        self.read + u64::from(self.buffer)
+        self.allowed.max(self.read + u64::from(self.buffer))
     }
 
     /// Whether the other end has to hear that it may send more: that it has room for half a buffer which it does not know of.
-    fn owes_limit(&self) -> bool {
+    pub fn owes_limit(&self) -> bool {
         !self.fin_received && self.limit() - self.allowed >= u64::from(self.buffer / 2 + self.buffer % 2)
     }
 
