@@ -19,6 +19,16 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
+/// Fails where a file could not be written so, before anything is done for what it is to hold; leaves nothing behind, and what is there alone.
+pub(super) fn can_write(path: &Path) -> Result<(), Failure> {
+    let temporary = path.with_extension("tmp");
+    let fail = |e: std::io::Error| Failure::Failed(format!("{}: cannot write: {e}", path.display()));
+    if path.is_dir() {
+        return Err(fail(std::io::ErrorKind::IsADirectory.into()));
+    }
+    fs::write(&temporary, "").and_then(|()| fs::remove_file(&temporary)).map_err(fail)
+}
+
 /// A directory that is gone when this is.
 pub(super) struct Scratch(PathBuf);
 

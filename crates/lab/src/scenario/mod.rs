@@ -43,6 +43,7 @@ pub use load::{Loaded, SCENARIO_BYTES_MAX};
 pub use model::*;
 pub use places::Places;
 pub use schema::json_schema;
+pub(crate) use sections::{delayed_ack, initial_window};
 pub use sweep::{CONGESTION_KEY, FLOW_CONTROL_KEY, VARIANTS_MAX, Variant, folder_name};
 pub(crate) use units::closest;
 pub use units::{BUFFER_MAX, BYTES_MAX, Bytes, DURATION_MAX, LINK_RATE_MIN, Quantity, RATE_MAX, UnitError};

@@ -27,6 +27,23 @@ impl Places {
         let span = find(&document.root, key).or_else(|| find(&document.root, "topology"));
         document.error(span.unwrap_or(Span::START), message)
     }
+
+    /// File and line of a dotted key that is given.
+    pub(crate) fn line_of(&self, key: &str) -> Option<(String, u32)> {
+        let document = self.0.as_ref()?;
+        Some(document.line_of(exact(&document.root, key)?))
+    }
+}
+
+/// Where a dotted key is given, whole.
+fn exact(root: &Table, key: &str) -> Option<Span> {
+    let (section, name) = key.rsplit_once('.')?;
+    let mut table = root;
+    for part in section.split('.') {
+        let Value::Table(inner) = &table.get(part)?.node.value else { return None };
+        table = inner;
+    }
+    Some(table.get(name)?.key_span)
 }
 
 /// Where the longest part of a dotted key that is given stands.

@@ -259,19 +259,6 @@ pub(super) fn tcp(s: &Section<'_>, set: ParameterSet) -> Result<Tcp> {
     }
     let d = defaults::tcp(set, preset.unwrap_or(TcpPreset::Tuned));
     let congestion = [("newreno", Congestion::NewReno), ("cubic", Congestion::Cubic), ("vegas", Congestion::Vegas)];
-    let delayed_ack = match s.get("delayed_ack") {
-        Some(Node { value: Value::Text(t), .. }) if t == "off" => None,
-        Some(_) => s.positive("delayed_ack")?,
-        None => d.delayed_ack,
-    };
-    let initial_window = match s.get("initial_window") {
-        Some(Node { value: Value::Text(t), .. }) if t == "rfc3390" => InitialWindow::Rfc3390,
-        Some(node @ Node { value: Value::Text(_), .. }) => {
-            return Err(s.wrong(node, "\"rfc3390\" or a number of segments"));
-        }
-        Some(node) => InitialWindow::Segments(s.count_of(node, "initial_window", 1..=255)? as u32),
-        None => d.initial_window,
-    };
     let t = Tcp {
         congestion: s.choice("congestion", &congestion)?.unwrap_or(d.congestion),
         rto_base: s.positive("rto_base")?.unwrap_or(d.rto_base),
@@ -284,10 +271,10 @@ pub(super) fn tcp(s: &Section<'_>, set: ParameterSet) -> Result<Tcp> {
         auto_buffer: s.bool("auto_buffer")?.unwrap_or(d.auto_buffer),
         tx_delay: s.quantity("tx_delay")?.unwrap_or(d.tx_delay),
         rx_delay: s.quantity("rx_delay")?.unwrap_or(d.rx_delay),
-        delayed_ack,
+        delayed_ack: delayed_ack(s)?.unwrap_or(d.delayed_ack),
         ack_every: s.count_u32("ack_every", 1..=64)?.unwrap_or(d.ack_every),
         reassembly_limit: s.count_u32("reassembly_limit", 1..=65_535)?.unwrap_or(d.reassembly_limit),
-        initial_window,
+        initial_window: initial_window(s)?.unwrap_or(d.initial_window),
         sack: s.bool("sack")?.unwrap_or(d.sack),
         timestamps: s.bool("timestamps")?.unwrap_or(d.timestamps),
         window_scaling: s.bool("window_scaling")?.unwrap_or(d.window_scaling),
@@ -300,6 +287,24 @@ pub(super) fn tcp(s: &Section<'_>, set: ParameterSet) -> Result<Tcp> {
     };
     check_tcp(s, &t)?;
     Ok(t)
+}
+
+/// How long an acknowledgement may wait, if it is said: a time, or `off`.
+pub(crate) fn delayed_ack(s: &Section<'_>) -> Result<Option<Option<Duration>>> {
+    match s.get("delayed_ack") {
+        Some(Node { value: Value::Text(t), .. }) if t == "off" => Ok(Some(None)),
+        _ => Ok(s.positive("delayed_ack")?.map(Some)),
+    }
+}
+
+/// How much a connection may send at its start, if it is said.
+pub(crate) fn initial_window(s: &Section<'_>) -> Result<Option<InitialWindow>> {
+    match s.get("initial_window") {
+        None => Ok(None),
+        Some(Node { value: Value::Text(t), .. }) if t == "rfc3390" => Ok(Some(InitialWindow::Rfc3390)),
+        Some(node @ Node { value: Value::Text(_), .. }) => Err(s.wrong(node, "\"rfc3390\" or a number of segments")),
+        Some(node) => Ok(Some(InitialWindow::Segments(s.count_of(node, "initial_window", 1..=255)? as u32))),
+    }
 }
 
 fn check_tcp(s: &Section<'_>, t: &Tcp) -> Result<()> {

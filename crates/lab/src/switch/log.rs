@@ -83,6 +83,7 @@ const SOCKETS_ISOLATED: &str = "sockets_isolated";
 const STORMS: &str = "storms_detected";
 const LATE: &str = "late_frames";
 const RUN_OUT: &str = "pauses_run_out";
+const SILENT: &str = "cache_silent";
 
 impl Seen {
     fn say(&mut self, status: &Status) {
@@ -93,6 +94,7 @@ impl Seen {
             match counter {
                 SOCKETS_ISOLATED => warn!(port, sockets = new, total, "sockets isolated"),
                 STORMS => warn!(port, classes = new, total, "pause storm"),
+                SILENT => warn!(port, questions = new, total, "controller silent"),
                 RUN_OUT => warn!(port, pauses = new, total, "pause ran out"),
                 LATE => warn!(port, frames = new, total, "neighbour slow to pause"),
                 place => warn!(port, place, frames = new, total, "frames lost beside the switch"),
@@ -110,7 +112,7 @@ impl Seen {
         let mut now = BTreeMap::new();
         for port in &status.ports {
             let of = |name| port.counters.get(name).map(|n| ((port.name.clone(), name), *n));
-            now.extend([SOCKETS_ISOLATED, STORMS, LATE, RUN_OUT].into_iter().chain(LOST_BESIDE).filter_map(of));
+            now.extend([SOCKETS_ISOLATED, STORMS, LATE, RUN_OUT, SILENT].into_iter().chain(LOST_BESIDE).filter_map(of));
         }
         let before = std::mem::replace(&mut self.counters, now);
         let new = |(key, total): (&(String, &'static str), &u64)| {

@@ -1,12 +1,15 @@
 //! The files of a testbed's programs: what `sluicenet switch` and `sluicenet controller` read.
 
 use super::{Plan, Server, Tenant};
-use crate::scenario::{FlowControl, Party, SlowVm, TenantKind};
+use crate::scenario::{BUFFER_MAX, FlowControl, InitialWindow, Party, TenantKind};
 use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::controller::entropy;
+use sluicenet_node::uplink::Link;
 use sluicenet_proto::frame::PrioritySet;
+use sluicenet_proto::time::Duration;
 use sluicenet_wire::controller::UDP_PORT;
-use sluicenet_wire::ethernet::MacAddress;
+use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
+use sluicenet_wire::vlan::TAG_LEN;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -23,6 +26,9 @@ const SERVERS_PORT: u16 = UDP_PORT + 1;
 /// The number of all tenants' broadcast domain, and of its network: machines of one testbed are of one tenant.
 const TENANT: u16 = 1;
 const VNI: u32 = 5001;
+
+/// Frames that a queue of a real switch holds at most.
+const SLOTS_MAX: u32 = 1 << 16;
 
 /// Where a testbed keeps its files.
 #[derive(Clone, Debug)]
@@ -175,6 +181,19 @@ fn list(priorities: PrioritySet) -> String {
     format!("[{}]", all.join(", "))
 }
 
+/// The receive buffer of a class at a server's uplink, in bytes: beside what flow control takes, the vSwitch's queue and the adapter's buffer,
+/// since a frame stands in it until its machine has it.
+fn receive_buffer(plan: &Plan, server: &Server, lossless: PrioritySet) -> u32 {
+    let s = &plan.scenario;
+    let max_frame = plan.mtu + (HEADER_LEN + TAG_LEN + FCS_LEN) as u32;
+    let none = Link::new(server.mac, server.rate, max_frame, s.testbed.response, lossless, 0);
+    let flow_control = none.err().map_or(0, |least| least.needs);
+    let queue = u64::from(s.vswitch.slots.min(SLOTS_MAX)) * u64::from(max_frame);
+    u32::try_from(flow_control + queue + s.adapter.buffer.as_bytes())
+        .unwrap_or(u32::MAX)
+        .min(BUFFER_MAX.as_bytes() as u32)
+}
+
 /// The file of a server's switch.
 pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
     let s = &plan.scenario;
@@ -186,14 +205,14 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
          [switch]\nname = \"s{host}\"\ncontrol = \"{control}\"\nports = {ports}\nslots = {slots}\nlossless = {virtual_network}\n\
          [watchdog]\naction = \"alert\"\ndetection_time = \"{detection} ps\"\nrestoration_time = \"{restoration} ps\"\n\
          [uplink]\ndevice = \"{uplink}\"\nnetns = \"{netns}\"\nmac = \"{mac}\"\nrate = \"{rate} b/s\"\n\
-         response = \"{response} ps\"\nlossless = {physical}\n\
+         response = \"{response} ps\"\nlossless = {physical}\nbuffer = \"{buffer} B\"\n\
          [overlay]\naddress = \"{address}\"\ncontroller = \"{CONTROLLER}:{UDP_PORT}\"\nlisten = {SERVERS_PORT}\n\
          controller_netns = \"{CONTROL}\"\nkey = \"s{host}.key\"\n\
          [[network]]\ntenant = {TENANT}\nvni = {VNI}\n",
         host = server.host,
         control = place.control(server).display(),
         ports = (server.tenants.iter().map(Tenant::ports).sum::<usize>() + 1).max(2),
-        slots = s.vswitch.slots.min(1 << 16),
+        slots = s.vswitch.slots.min(SLOTS_MAX),
         detection = plan.watchdog[0].0,
         restoration = plan.watchdog[1].0,
         virtual_network = list(virtual_network),
@@ -203,6 +222,7 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
         rate = server.rate.as_bps(),
         response = s.testbed.response.0,
         physical = list(physical),
+        buffer = receive_buffer(plan, server, physical),
         address = server.address,
     );
     if s.zcredit.enabled {
@@ -232,28 +252,47 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
     }
     if s.overlay.tcp {
         let t = &s.tcp;
+        text.push_str("[tcp_tunnel]\n");
         let max_buffer = if t.auto_buffer { t.max_buffer } else { t.buffer };
-        let _ = write!(
-            text,
-            "[tcp_tunnel]\ncongestion = {}\nbuffer = \"{} B\"\nmax_buffer = \"{} B\"\nrto_base = \"{} ps\"\n\
-             rto_min = \"{} ps\"\nrto_slop = \"{} ps\"\nnagle = {}\n",
-            serde_json::json!(t.congestion),
-            t.buffer.as_bytes(),
-            max_buffer.as_bytes(),
-            t.rto_base.0,
-            t.rto_min.0,
-            t.rto_slop.0,
-            t.nagle,
-        );
+        let ps = |d: Duration| format!("\"{} ps\"", d.0);
+        let window = match t.initial_window {
+            InitialWindow::Rfc3390 => "\"rfc3390\"".into(),
+            InitialWindow::Segments(n) => n.to_string(),
+        };
+        let congestion = serde_json::json!(t.congestion).to_string();
+        // What is left, the connection cache and the latencies of a stack, the simulator's tunnels have not, either.
+        for (key, value) in [
+            ("congestion", congestion),
+            ("buffer", format!("\"{} B\"", t.buffer.as_bytes())),
+            ("max_buffer", format!("\"{} B\"", max_buffer.as_bytes())),
+            ("rto_base", ps(t.rto_base)),
+            ("rto_min", ps(t.rto_min)),
+            ("rto_slop", ps(t.rto_slop)),
+            ("rto_max", ps(t.rto_max)),
+            ("tick", ps(t.tick)),
+            ("delayed_ack", t.delayed_ack.map_or("\"off\"".into(), ps)),
+            ("ack_every", t.ack_every.to_string()),
+            ("reassembly_limit", t.reassembly_limit.to_string()),
+            ("initial_window", window),
+            ("sack", t.sack.to_string()),
+            ("timestamps", t.timestamps.to_string()),
+            ("window_scaling", t.window_scaling.to_string()),
+            ("ecn", t.ecn.to_string()),
+            ("limited_transmit", t.limited_transmit.to_string()),
+            ("prr", t.prr.to_string()),
+            ("restart_after_idle", t.restart_after_idle.to_string()),
+            ("nagle", t.nagle.to_string()),
+        ] {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{key} = {value}");
+        }
     }
     for other in plan.servers.iter().filter(|o| o.host != server.host) {
         // Writing to a string cannot fail.
         let _ = write!(text, "[[server]]\naddress = \"{}\"\nmac = \"{}\"\n", other.address, mac(other.mac));
     }
-    let slow = |tenant: &Tenant| {
-        let of = |slow: &&SlowVm| slow.host == tenant.host && slow.vm == u32::from(tenant.machine.unwrap_or(tenant.vm));
-        s.vswitch.slow.iter().find(of).map_or(String::new(), |slow| format!("rate = \"{} b/s\"\n", slow.rate.as_bps()))
-    };
+    let rate =
+        |tenant: &Tenant| tenant.rate.map_or(String::new(), |rate| format!("rate = \"{} b/s\"\n", rate.as_bps()));
     let port = |text: &mut String, name: &str, station: MacAddress, address: Ipv4Addr| {
         let station = mac(station);
         let _ =
@@ -263,13 +302,13 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
         if let Some(light) = tenant.light() {
             port(&mut text, &light.name, light.mac, light.address);
             text.push_str("kind = \"shm\"\n");
-            text.push_str(&slow(tenant));
+            text.push_str(&rate(tenant));
         }
         if !tenant.has_kernel() {
             continue;
         }
         port(&mut text, &format!("t{}", tenant.vm), tenant.mac, tenant.address);
-        text.push_str(&slow(tenant));
+        text.push_str(&rate(tenant));
         if let Some(priority) = s.server.lossy_vnic.filter(|_| tenant.lossy) {
             let _ = write!(
                 text,

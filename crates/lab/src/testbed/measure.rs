@@ -1,7 +1,7 @@
 //! A scenario's applications on a testbed, one variant after the other, and the same simulated.
 
 use super::live::{Live, Progress};
-use super::{Origin, Plan, bridge, flows, pa};
+use super::{Origin, Plan, bridge, flows, pa, stack};
 use crate::records::Existing;
 use crate::run::{self, Figures, Job, Options, Streams};
 use crate::scenario::FlowControl;
@@ -12,6 +12,10 @@ use sluicenet_proto::loss::DropReason;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::AtomicBool;
+
+/// The share of a fabric's events that may be later than the time of a frame: where more are, links are no longer as fast as they are said
+/// to be, and what is measured is how fast the machine is.
+pub const LATE_MOST: f64 = 0.05;
 
 /// What a fabric says when it ends.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,6 +43,11 @@ pub struct FabricFigures {
 }
 
 impl FabricFigures {
+    /// Whether more than [`LATE_MOST`] of its events were late.
+    pub fn is_late(&self) -> bool {
+        self.late_share > LATE_MOST
+    }
+
     /// Of a fabric that has stopped.
     pub fn of(report: &Report) -> FabricFigures {
         let us = |d: sluicenet_proto::time::Duration| d.0 as f64 / 1e6;
@@ -100,6 +109,8 @@ pub struct Simulated {
 pub struct Cell {
     /// What it was: the settings of the sweep.
     pub variant: String,
+    /// What machines send by, and what is below that, as "TCPlight + zFabric".
+    pub stack: String,
     /// LL, LZ, ZL or ZZ.
     pub flow_control: String,
     /// Between real sockets.
@@ -110,6 +121,8 @@ pub struct Cell {
     pub held_back: u64,
     /// The fabric.
     pub fabric: FabricFigures,
+    /// Whether so much was late ([`LATE_MOST`]) that these are the machine's figures and not the network's.
+    pub limited_by_machine: bool,
     /// The same simulated, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Simulated>,
@@ -120,6 +133,8 @@ pub struct Cell {
 pub struct FlowsCell {
     /// What it was: the settings of the sweep.
     pub variant: String,
+    /// What machines send by, and what is below that, as "TCPlight + zFabric".
+    pub stack: String,
     /// LL, LZ, ZL or ZZ.
     pub flow_control: String,
     /// Whether frames between machines need credits.
@@ -136,9 +151,18 @@ pub struct FlowsCell {
     pub received_max_frames: Option<u64>,
     /// The fabric.
     pub fabric: FabricFigures,
+    /// Whether so much was late ([`LATE_MOST`]) that these are the machine's figures and not the network's.
+    pub limited_by_machine: bool,
     /// The same simulated, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Streams>,
+}
+
+impl Cell {
+    /// What tells it from others.
+    pub fn name(&self) -> &str {
+        if self.variant.is_empty() { &self.flow_control } else { &self.variant }
+    }
 }
 
 impl FlowsCell {
@@ -189,10 +213,12 @@ pub fn measure(plan: &Plan, label: &str, origin: &Origin, simulate: bool, progre
     let simulated = if simulate { Some(Simulated::of(&simulated(plan, stop)?)) } else { None };
     Ok(Cell {
         variant: label.to_owned(),
+        stack: stack(&plan.scenario),
         flow_control: name_of(plan.flow_control),
         figures: outcome.figures(),
         lost,
         held_back: statuses.iter().flat_map(|s| &s.ports).map(|p| p.held_back).sum(),
+        limited_by_machine: fabric.is_late(),
         fabric,
         simulated,
     })
@@ -215,6 +241,7 @@ pub fn measure_flows(
     let queues = statuses.iter().flat_map(|s| &s.ports).flat_map(|p| &p.counters);
     Ok(FlowsCell {
         variant: label.to_owned(),
+        stack: stack(&plan.scenario),
         flow_control: name_of(plan.flow_control),
         credits: plan.scenario.zcredit.enabled,
         streams: outcome.streams,
@@ -225,6 +252,7 @@ pub fn measure_flows(
             .filter(|(name, _)| name.as_str() == "credit_queued_max")
             .map(|(_, most)| *most)
             .max(),
+        limited_by_machine: fabric.is_late(),
         fabric,
         simulated: if simulate { Some(simulated(plan, stop)?.streams) } else { None },
     })

@@ -21,9 +21,11 @@ mod plan;
 mod program;
 pub mod remains;
 mod slowed;
+mod stack;
 
 pub use light::LightPlace;
 pub use origin::Origin;
 pub use plan::{Application, LightPort, PREFIX, Plan, Server, Sockets, Tenant};
 pub use program::Program;
 pub use slowed::slowed;
+pub use stack::stack;

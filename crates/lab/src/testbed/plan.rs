@@ -1,14 +1,14 @@
 //! What a testbed is made of, computed from the scenario and nothing else.
 
 use super::guest::GUESTS_MAX;
-use super::slowed;
+use super::{slowed, stack};
 use crate::build;
 use crate::formats::HpccLink;
 use crate::scenario::{
     FlowControl, FramingKind, LINK_RATE_MIN, Link, Result, Scenario, Shape, SlowVm, TenantKind, Transport,
-    VirtualSwitch, Workload,
+    VirtualSwitch, Warning, Workload,
 };
-use crate::switch::config::PORTS_MAX;
+use crate::switch::config::{PORTS_MAX, TcpTunnel};
 use crate::workload::two_tier::{self, Vm};
 use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
 use sluicenet_proto::frame::HostId;
@@ -78,6 +78,8 @@ pub struct Tenant {
     pub lossy: bool,
     /// The number of the machine whose second vNIC it is, in the machine's namespace.
     pub machine: Option<u8>,
+    /// How fast its ports give it frames: where it is slow, and where it hears machines of its own server, whose frames meet no link.
+    pub rate: Option<Rate>,
 }
 
 impl Tenant {
@@ -197,6 +199,8 @@ pub struct Plan {
     pub tenant_mtu: u32,
     /// Largest IP packet of the physical network, in bytes.
     pub mtu: u32,
+    /// What the scenario says that real machines have not.
+    pub warnings: Vec<Warning>,
 }
 
 impl Plan {
@@ -251,6 +255,16 @@ impl Plan {
         if scenario.overlay.tcp && scenario.testbed.switch == VirtualSwitch::Bridge {
             let e = scenario.places.error("overlay.transport", "a Linux bridge has no tunnels");
             return Err(e.expected("testbed.switch = \"zvale\", or \"udp\""));
+        }
+        if scenario.overlay.tcp {
+            if scenario.tcp.rto_max < TcpTunnel::RTO_MAX_LEAST {
+                let e = scenario.places.error("tcp.rto_max", "a real tunnel waits longer before it gives up");
+                let least = TcpTunnel::RTO_MAX_LEAST.as_us() / 1_000;
+                return Err(e.expected(format!("at least {least} ms")));
+            }
+            // The same TCP as in the simulator, over the physical network's packets.
+            let tcp = build::tcp_config(scenario, scenario.framing.mtu.as_bytes() as u16);
+            tcp.validate().map_err(|e| scenario.places.error("tcp", format!("a real tunnel: {e}")))?;
         }
         if !scenario.policy.is_empty() && scenario.testbed.switch == VirtualSwitch::Bridge {
             let e = scenario.places.error("policy", "a Linux bridge lets all machines talk to all");
@@ -324,6 +338,7 @@ impl Plan {
             let e = scenario.places.error("tcplight.buffer", "more than a light socket takes ahead of its reader");
             return Err(e.expected("1 GiB at most"));
         }
+        let rates = rates(&slow, application, counts.hosts)?;
         let mut servers = Vec::new();
         for host in 0..network.hosts() {
             if network.host(host).len() > 1 {
@@ -334,7 +349,8 @@ impl Plan {
             }
             let rate = network.rate(host, 0);
             let vms = if host < counts.hosts { slow.server.vms as u8 } else { 1 };
-            let server = server(host, (vms, host < counts.hosts), rate, &sockets, slow.server.lossy_vnic.is_some());
+            let shape = (vms, host < counts.hosts);
+            let server = server(host, shape, rate, &sockets, &rates, slow.server.lossy_vnic.is_some());
             let ports = 1 + server.tenants.iter().map(Tenant::ports).sum::<usize>();
             if ports > PORTS_MAX {
                 let why = format!(
@@ -358,6 +374,7 @@ impl Plan {
             }),
             tenant_mtu,
             mtu: slow.framing.mtu.as_bytes() as u32,
+            warnings: stack::not_taken(scenario),
             scenario: slow,
         })
     }
@@ -450,6 +467,25 @@ fn sockets(scenario: &Scenario, application: Application, hosts: u32) -> Result<
     Ok(all)
 }
 
+/// Machines that are given frames at a rate of their own.
+fn rates(scenario: &Scenario, application: Application, hosts: u32) -> Result<BTreeMap<Vm, Rate>> {
+    let mut all: BTreeMap<Vm, Rate> = BTreeMap::new();
+    let own = scenario.vswitch.vm_rate;
+    if application == Application::Flows {
+        let within = super::flows::flows(scenario)?.into_iter().filter(|flow| flow.from.0 == flow.to.0);
+        all.extend(within.flat_map(|flow| [(flow.from, own), (flow.to, own)]));
+    }
+    for workload in &scenario.workloads {
+        let Workload::PartitionAggregate2(w) = workload else { continue };
+        let (aggregators, workers) = two_tier::roles(scenario, w, hosts);
+        let beside = |vm: &Vm, others: &[Vm]| others.iter().any(|other| other.0 == vm.0);
+        all.extend(aggregators.iter().filter(|vm| beside(vm, &workers)).map(|&vm| (vm, own)));
+        all.extend(workers.iter().filter(|vm| beside(vm, &aggregators)).map(|&vm| (vm, own)));
+    }
+    all.extend(scenario.vswitch.slow.iter().map(|slow| ((slow.host, slow.vm as u8), slow.rate)));
+    Ok(all)
+}
+
 /// Refuses what light sockets cannot say.
 pub(super) fn no_priority(scenario: &Scenario, number: usize, transport: Transport, priority: u8) -> Result<()> {
     if transport == Transport::TcpLight && priority != 0 {
@@ -461,7 +497,14 @@ pub(super) fn no_priority(scenario: &Scenario, number: usize, transport: Transpo
 
 /// A server with so many machines that is `inside` of the virtual network, and second vNICs where machines have `two`; a host outside has
 /// one then, which is lossy.
-fn server(host: HostId, (vms, inside): (u8, bool), rate: Rate, sockets: &BTreeMap<Vm, Has>, two: bool) -> Server {
+fn server(
+    host: HostId,
+    (vms, inside): (u8, bool),
+    rate: Rate,
+    sockets: &BTreeMap<Vm, Has>,
+    rates: &BTreeMap<Vm, Rate>,
+    two: bool,
+) -> Server {
     // Below SERVERS_MAX and 64: every number fits its byte.
     let (high, low) = ((host >> 8) as u8, host as u8);
     let namespace = format!("{PREFIX}s{host}");
@@ -486,6 +529,7 @@ fn server(host: HostId, (vms, inside): (u8, bool), rate: Rate, sockets: &BTreeMa
             Some([false, true]) => Sockets::Light,
             _ => Sockets::Kernel,
         },
+        rate: rates.get(&(host, if second(vm) { vm - vms } else { vm })).copied(),
     };
     Server {
         host,
@@ -698,6 +742,77 @@ mod tests {
         assert!(queries.tenants().filter(|t| t.sockets == Sockets::Light).count() == 3);
         let e = plan(&format!("{head}{query}[testbed]\ntenants = \"guests\"\n")).unwrap_err().to_string();
         assert!(e.contains("which guests have none of"), "{e}");
+    }
+
+    /// Frames within a server meet no link: their receivers' ports have the rate that simulated ones have, slowed down like links.
+    #[test]
+    fn who_hears_machines_of_his_own_server_is_as_slow_as_the_network() {
+        let head = "flow_control = \"ZZ\"\nduration = \"1 s\"\n[topology]\nkind = \"single-switch\"\nhosts = 3\n[server]\nvms = 2\n\
+                    [testbed]\nslowdown = 100\n";
+        let rate = |p: &Plan, host, vm| p.tenant(host, vm).unwrap().rate;
+        let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 0\ndst_vm = 1\n[[workload]]\nkind = \"flow\"\nsrc = 1\ndst = 2\n";
+        let p = plan(&format!("{head}{flow}")).unwrap();
+        assert_eq!((rate(&p, 0, 0), rate(&p, 0, 1)), (Some(Rate::mbps(100)), Some(Rate::mbps(100))));
+        assert_eq!((rate(&p, 1, 0), rate(&p, 2, 0)), (None, None));
+        let file = files::switch(&p, &p.servers[0], &files::Place::of_the_machine());
+        assert_eq!(file.matches("rate = \"100000000 b/s\"").count(), 1 + 2, "{file}");
+        let slow = "[[vswitch.slow]]\nhost = 0\nvm = 1\nrate = \"1 Gb/s\"\n";
+        assert_eq!(rate(&plan(&format!("{head}{flow}{slow}")).unwrap(), 0, 1), Some(Rate::mbps(10)));
+        let query = "[[workload]]\nkind = \"partition-aggregate-2\"\namong = \"vms\"\nworkers = 3\nresponse = \"20 KB\"\nqueries = 1\n";
+        let p = plan(&format!("{head}{query}")).unwrap();
+        let [asks, beside] = [0, 1].map(|vm| rate(&p, 0, vm));
+        assert_eq!((asks, beside, rate(&p, 1, 0)), (Some(Rate::mbps(100)), Some(Rate::mbps(100)), None));
+    }
+
+    /// What a scenario says of tunnels' TCP is what the servers' switches run: the simulator's parameters, but for what is given up when.
+    #[test]
+    fn a_real_tunnel_has_the_tcp_of_the_simulated_one() {
+        use crate::switch::config::Config;
+        use sluicenet_proto::tcp;
+        let folder = std::env::temp_dir().join(format!("sluicenet-tunnel-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let key = folder.join("s0.key");
+        std::fs::write(&key, "0".repeat(64)).unwrap();
+        std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let all = "congestion = \"vegas\"\nrto_base = \"300 ms\"\nrto_min = \"40 ms\"\nrto_slop = \"7 ms\"\nrto_max = \"9 s\"\n\
+                   tick = \"3 us\"\nbuffer = \"90 KB\"\nmax_buffer = \"1 MB\"\ndelayed_ack = \"off\"\nack_every = 3\n\
+                   reassembly_limit = 77\ninitial_window = 9\nsack = false\ntimestamps = false\nwindow_scaling = false\necn = true\n\
+                   limited_transmit = false\nprr = true\nrestart_after_idle = false\nnagle = true\n";
+        for set in ["plain", "crisan2014-ch2", "crisan2014-ch3"] {
+            for keys in ["", all, "auto_buffer = false\nbuffer = \"64 KB\"\ndelayed_ack = \"1 ms\"\n"] {
+                let text = format!(
+                    "[scenario]\nparameters = \"{set}\"\nhypervisor = \"tcp\"\nduration = \"1 s\"\n[server]\nvirtual_network = true\n[overlay]\nmtu = \"1400 B\"\n\
+                     [topology]\nkind = \"single-switch\"\nhosts = 2\n[tcp]\n{keys}\
+                     [[workload]]\nkind = \"permutation\"\npattern = \"stride\"\ntransport = \"udp\"\n"
+                );
+                let plan = Plan::new(&Scenario::parse(&text, "t.toml").unwrap_or_else(|e| panic!("{e}")).scenario);
+                let plan = plan.unwrap_or_else(|e| panic!("{e}"));
+                let file = files::switch(&plan, &plan.servers[0], &files::Place::of_the_machine());
+                let config = Config::parse(&folder.join("s0.toml"), &file).unwrap_or_else(|e| panic!("{e}\n{file}"));
+                let tunnel = config.uplink.unwrap().overlay.unwrap().tcp_tunnel.unwrap();
+                let real = tunnel.tcp(plan.mtu as u16).unwrap();
+                let simulated = build::tcp_config(&plan.scenario, plan.mtu as u16);
+                let max_buffer = if simulated.auto_buffer { simulated.max_buffer } else { simulated.send_buffer };
+                let wanted = tcp::Config {
+                    max_buffer,
+                    auto_buffer: true,
+                    connection_cache: real.connection_cache,
+                    syn_retries: real.syn_retries,
+                    max_retries: real.max_retries,
+                    time_wait: real.time_wait,
+                    ..simulated
+                };
+                assert_eq!(real, wanted, "{set}, {keys}");
+                assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+            }
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+        let odd = |tcp: &str| {
+            plan(&format!("hypervisor = \"tcp\"\n{}[tcp]\n{tcp}{PA}", &TREE[TREE.find("[topology]").unwrap()..]))
+        };
+        let e = odd("rto_max = \"50 ms\"\n").unwrap_err();
+        assert!(e.to_string().contains("t.toml") && e.to_string().contains("at least 100 ms"), "{e}");
+        assert!(e.diagnostic().line > 0, "{e}");
     }
 
     #[test]

@@ -28,6 +28,9 @@ impl Flows {
 
 /// Runs variants of a scenario of flows, and prints what they came to.
 pub fn flows(variants: &[OnTestbed], simulate: bool, plot: Option<&Path>, global: Global) -> Result<(), Failure> {
+    if let Some(file) = plot {
+        files::can_write(file)?;
+    }
     let name = variants.first().map_or(String::new(), |v| v.plan.scenario.name.clone());
     let run = |cell: &OnTestbed, progress: Progress<'_>| {
         measure_flows(&cell.plan, &cell.label, &cell.origin, simulate, progress)
@@ -52,9 +55,10 @@ fn table(printed: &Printed<FlowsCell>, simulate: bool) -> String {
     }
     let mut flows = Table::new(4, head);
     let mut all = Table::new(
-        1,
+        2,
         vec![
             "variant",
+            "stack",
             "together",
             "Jain",
             "lost virtual",
@@ -81,6 +85,7 @@ fn table(printed: &Printed<FlowsCell>, simulate: bool) -> String {
         }
         all.row(vec![
             name.to_owned(),
+            cell.stack.clone(),
             format!("{:.2} Mb/s", cell.streams.total_mbps),
             format!("{:.3}", cell.streams.jain),
             count(cell.lost.virtual_network),
@@ -92,16 +97,14 @@ fn table(printed: &Printed<FlowsCell>, simulate: bool) -> String {
             cell.received_max_frames.map_or("-".into(), |frames| format!("{} frames", count(frames))),
         ]);
     }
-    let late = printed.cells.iter().map(|c| c.fabric.late_share).fold(0.0, f64::max);
     format!(
-        "\n  {}: {} servers, {} tenants, links of {:.0} Mb/s; payload between real sockets, after the warm-up\n\n{}\n{}\n  \
-         at most {:.2} % of the fabric's events were later than the time of a frame\n",
+        "\n  {}: {} servers, {} tenants, links of {:.0} Mb/s; payload between real sockets, after the warm-up\n\n{}\n{}\n{}",
         printed.scenario,
         printed.servers,
         printed.tenants,
         printed.link_bps as f64 / 1e6,
         flows.text(),
         all.text(),
-        late * 100.0
+        variants::lateness(printed.cells.iter().map(|c| (c.name(), c.stack.as_str(), &c.fabric)))
     )
 }

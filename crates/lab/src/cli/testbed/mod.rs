@@ -160,6 +160,7 @@ impl Up {
         let plan = Plan::new(&variant.scenario)?;
         let origin = Origin::new(&self.file, &loaded, Some(number));
         let say = |what: &str| if_loud(global, what);
+        variants::warn(std::iter::once(&plan), global);
         let live = Live::up(&plan, &origin, Progress { say: &say, stop: interrupt::flag() });
         live.map_err(|e| match e.kind() {
             ErrorKind::Interrupted => Failure::Interrupted(e.to_string()),

@@ -33,6 +33,7 @@ pub fn queries(variants: &[OnTestbed], simulate: bool, global: Global) -> Result
 fn table(printed: &Printed<Cell>, simulate: bool) -> String {
     let mut head = vec![
         "variant",
+        "stack",
         "mean",
         "95 %",
         "median",
@@ -47,7 +48,7 @@ fn table(printed: &Printed<Cell>, simulate: bool) -> String {
     if simulate {
         head.extend(["simulated mean", "lost virtual", "physical"]);
     }
-    let mut t = Table::new(1, head);
+    let mut t = Table::new(2, head);
     let ms = |v: Option<f64>| v.map_or("-".into(), |v| format!("{v:.2} ms"));
     for cell in &printed.cells {
         let f = &cell.figures;
@@ -59,7 +60,8 @@ fn table(printed: &Printed<Cell>, simulate: bool) -> String {
             _ => "-".into(),
         };
         let mut row = vec![
-            if cell.variant.is_empty() { cell.flow_control.clone() } else { cell.variant.clone() },
+            cell.name().to_owned(),
+            cell.stack.clone(),
             ms(f.mean_ms),
             f.mean_ci95_ms.map_or("-".into(), |v| format!("± {v:.2}")),
             ms(f.median_ms),
@@ -76,10 +78,8 @@ fn table(printed: &Printed<Cell>, simulate: bool) -> String {
         }
         t.row(row);
     }
-    let late = printed.cells.iter().map(|c| c.fabric.late_share).fold(0.0, f64::max);
     format!(
-        "\n  {}: {} servers, {} {}, links of {:.0} Mb/s; queries between {}\n\n{}\n  \
-         at most {:.2} % of the fabric's events were later than the time of a frame\n",
+        "\n  {}: {} servers, {} {}, links of {:.0} Mb/s; queries between {}\n\n{}\n{}",
         printed.scenario,
         printed.servers,
         printed.tenants,
@@ -87,6 +87,6 @@ fn table(printed: &Printed<Cell>, simulate: bool) -> String {
         printed.link_bps as f64 / 1e6,
         if printed.guests { "the sockets of their own kernels' TCP" } else { "real sockets" },
         t.text(),
-        late * 100.0
+        variants::lateness(printed.cells.iter().map(|c| (c.name(), c.stack.as_str(), &c.fabric)))
     )
 }

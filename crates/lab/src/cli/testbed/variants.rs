@@ -3,8 +3,9 @@
 use super::{failed, if_loud};
 use crate::cli::failure::Failure;
 use crate::cli::{Global, Overrides, interrupt, output};
-use crate::scenario::{Loaded, Scenario};
+use crate::scenario::{Loaded, Scenario, Warning};
 use crate::testbed::live::Progress;
+use crate::testbed::measure::{FabricFigures, LATE_MOST};
 use crate::testbed::{Application, Origin, Plan};
 use serde::Serialize;
 use std::io::{self, ErrorKind};
@@ -66,6 +67,17 @@ pub struct Printed<C> {
     pub cells: Vec<C>,
 }
 
+/// What the scenario says that real machines have not, each once.
+pub fn warn<'a>(plans: impl Iterator<Item = &'a Plan>, global: Global) {
+    let mut said: Vec<&Warning> = Vec::new();
+    for warning in plans.flat_map(|plan| &plan.warnings) {
+        if !said.contains(&warning) {
+            if_loud(global, &warning.to_string());
+            said.push(warning);
+        }
+    }
+}
+
 /// Measures variants one after the other, until somebody wants to stop, and prints what they came to.
 pub fn measure<C: Serialize>(
     variants: &[OnTestbed],
@@ -83,6 +95,7 @@ pub fn measure<C: Serialize>(
         return Err(Failure::Input(format!("{name}: it has {what}: `sluicenet testbed {with}` runs it")));
     }
     let say = |what: &str| if_loud(global, what);
+    warn(variants.iter().map(|v| &v.plan), global);
     let mut done = Vec::new();
     for (i, variant) in variants.iter().enumerate() {
         let label = if variant.label.is_empty() { &variant.plan.scenario.name } else { &variant.label };
@@ -115,6 +128,23 @@ pub fn measure<C: Serialize>(
     Ok(printed.cells)
 }
 
+/// What stands below a table: the most of the fabric's events that were late, and whose figures are not the network's, by their names and
+/// figures.
+pub fn lateness<'a>(cells: impl Iterator<Item = (&'a str, &'a str, &'a FabricFigures)> + Clone) -> String {
+    let most = cells.clone().map(|(.., fabric)| fabric.late_share).fold(0.0, f64::max);
+    let mut said =
+        format!("  at most {:.2} % of the fabric's events were later than the time of a frame\n", most * 100.0);
+    for (name, stack, fabric) in cells.filter(|(.., fabric)| fabric.is_late()) {
+        said += &format!(
+            "  {name} ({stack}): {:.1} % were, more than {:.0} %: THESE ARE THE MACHINE'S FIGURES AND NOT THE NETWORK'S; a larger \
+             testbed.slowdown, or fewer at work beside it, helps\n",
+            fabric.late_share * 100.0,
+            LATE_MOST * 100.0
+        );
+    }
+    said
+}
+
 /// Fails when it was stopped, or something was lost where nothing may be: by flow control, frames lost.
 pub fn verdict<'a>(lost: impl Iterator<Item = (&'a str, u64)>) -> Result<(), Failure> {
     if interrupt::raised() {
@@ -123,5 +153,24 @@ pub fn verdict<'a>(lost: impl Iterator<Item = (&'a str, u64)>) -> Result<(), Fai
     match lost.filter(|(flow_control, _)| *flow_control == "ZZ").map(|(_, lost)| lost).sum() {
         0u64 => Ok(()),
         lost => Err(Failure::Failed(format!("{lost} frames were lost where none may be (ZZ)"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_late_is_said_of_those_that_did() {
+        let fabric = |late_share| FabricFigures { late_share, ..FabricFigures::default() };
+        let (quiet, busy) = (fabric(0.049), fabric(0.21));
+        let said = lateness([("a", "UDP + PFC", &quiet), ("b", "TCP + zFabric", &busy)].into_iter());
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines.len(), 2, "{said}");
+        assert!(lines[0].contains("at most 21.00 %"), "{said}");
+        assert!(
+            lines[1].contains("b (TCP + zFabric): 21.0 % were") && lines[1].contains("MACHINE'S FIGURES"),
+            "{said}"
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! `[tcp_tunnel]`: what it says of the TCP between servers.
 
 use super::keys::TCP_TUNNEL;
-use crate::scenario::Result;
 use crate::scenario::section::Section;
+use crate::scenario::{Error, InitialWindow, Result, delayed_ack, initial_window};
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::tcp::{self, Algorithm, RtoConfig};
 use sluicenet_proto::time::Duration;
@@ -12,7 +12,7 @@ use sluicenet_wire::tcp::HEADER_LEN;
 /// Somebody who answers nothing is given up after so long where nothing else is said: until then the switch waits for him. RFC 9293, 3.8.3 asks
 /// for 100 s at least, of connections that cross the world.
 const USER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Segments a reassembly queue holds: what a buffer of 1 MB may have out of order.
+/// Segments a reassembly queue holds where the file does not say: what a buffer of 1 MB may have out of order.
 const REASSEMBLY: u16 = 1_024;
 
 /// TCP between servers.
@@ -27,6 +27,9 @@ pub struct TcpTunnel {
 }
 
 impl TcpTunnel {
+    /// The least that the longest timeout may be: TCP counts 255 of them.
+    pub const RTO_MAX_LEAST: Duration = Duration::from_ms(100);
+
     /// The longest that a frame may be in a stream whose other end answers nothing, with room for what is in front of it.
     pub fn give_up_at_most(&self) -> Duration {
         self.user_timeout.saturating_mul(4)
@@ -60,19 +63,40 @@ pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<T
         base: s.positive("rto_base")?.unwrap_or(d.rto.base),
         min: s.positive("rto_min")?.unwrap_or(d.rto.min),
         slop: s.quantity("rto_slop")?.unwrap_or(d.rto.slop),
-        max: d.rto.max,
+        max: s.positive("rto_max")?.unwrap_or(d.rto.max),
     };
+    if rto.max < TcpTunnel::RTO_MAX_LEAST {
+        return Err(s
+            .error("rto_max", format!("a longest timeout of {} us", rto.max.as_us()))
+            .expected(format!("at least {} ms", TcpTunnel::RTO_MAX_LEAST.as_us() / 1_000)));
+    }
     let floor = rto.floor().min(rto.base);
+    let switch = |name: &str, usual: bool| Ok::<_, Error>(s.bool(name)?.unwrap_or(usual));
     let tcp = tcp::Config {
         send_buffer,
         recv_buffer: send_buffer,
         max_buffer: s.buffer("max_buffer")?.map_or(d.max_buffer.max(send_buffer), |bytes| bytes.as_bytes() as u32),
         rto,
+        tick: s.positive("tick")?.unwrap_or(d.tick),
         // Half of the other end's shortest timeout, as the named sets have it.
-        delayed_ack: Some(Duration(floor.0 / 2)),
-        nagle: s.bool("nagle")?.unwrap_or(false),
+        delayed_ack: delayed_ack(&s)?.unwrap_or(Some(Duration(floor.0 / 2))),
+        ack_every: s.count("ack_every", 1..=64)?.map_or(d.ack_every, |n| n as u8),
+        reassembly_limit: s.count("reassembly_limit", 1..=65_535)?.map_or(REASSEMBLY, |n| n as u16),
+        initial_window: match initial_window(&s)? {
+            None => d.initial_window,
+            Some(InitialWindow::Rfc3390) => tcp::InitialWindow::Rfc3390,
+            Some(InitialWindow::Segments(n)) => tcp::InitialWindow::Segments(n as u8),
+        },
+        sack: switch("sack", d.sack)?,
+        timestamps: switch("timestamps", d.timestamps)?,
+        window_scaling: switch("window_scaling", d.window_scaling)?,
+        ecn: switch("ecn", d.ecn)?,
+        limited_transmit: switch("limited_transmit", d.limited_transmit)?,
+        prr: switch("prr", d.prr)?,
+        restart_after_idle: switch("restart_after_idle", d.restart_after_idle)?,
+        nagle: switch("nagle", false)?,
         congestion: s.choice("congestion", &algorithms)?.unwrap_or(d.congestion),
-        reassembly_limit: REASSEMBLY,
+        // Servers have one connection, which ends with one of them.
         connection_cache: false,
         // It is a time that counts.
         syn_retries: u8::MAX,

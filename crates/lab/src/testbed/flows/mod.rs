@@ -7,6 +7,7 @@ use super::Plan;
 use super::light::Hosts;
 use super::pa::{Namespaces, PaError, Places, Style, kernel_name};
 use super::plan::no_priority;
+use super::stack::kernel_buffer;
 use crate::build::server::access;
 use crate::run::{INTERVALS, Stream, Streams, mbps};
 use crate::scenario::{Scenario, Transport, Workload};
@@ -144,13 +145,14 @@ pub fn run(plan: &Plan, places: &Places, stop: &AtomicBool) -> Result<Outcome, P
         let opened = threads
             .spawn(|| {
                 let (congestion, nagle) = (kernel_name(scenario.tcp.congestion), scenario.tcp.nagle);
+                let buffer = kernel_buffer(scenario);
                 let (mut namespaces, mut hosts) = (Namespaces::new()?, Hosts::new(&places.light));
                 flows
                     .iter()
                     .enumerate()
                     .map(|(i, flow)| {
                         let port = FIRST_PORT + i as u16;
-                        let style = Style { congestion, nagle, priority: flow.priority };
+                        let style = Style { congestion, nagle, buffer, priority: flow.priority };
                         if flow.transport == Transport::TcpLight {
                             return Ends::open_light(&mut hosts, flow, port);
                         }

@@ -9,6 +9,7 @@ use super::{CONNECT_TIME, Outcome, PaError, Place, Places, Query, kernel_name};
 use crate::build::Plan;
 use crate::scenario::{Connections, Scenario};
 use crate::testbed::light::Hosts;
+use crate::testbed::stack::kernel_buffer;
 use crate::workload::named;
 use crate::workload::two_tier::Vm;
 use rustix::event::epoll::{self, EventFlags};
@@ -230,7 +231,8 @@ impl<'a> World<'a> {
             App::Pa(pa) => pa.workload.priority,
             App::Background { workload, .. } => workload.priority,
         };
-        Style { congestion: self.outcome.congestion, nagle: self.scenario.tcp.nagle, priority }
+        let (congestion, nagle) = (self.outcome.congestion, self.scenario.tcp.nagle);
+        Style { congestion, nagle, buffer: kernel_buffer(self.scenario), priority }
     }
 
     /// All that others connect to.

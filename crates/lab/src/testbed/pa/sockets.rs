@@ -33,6 +33,8 @@ pub(in crate::testbed) struct Style {
     pub congestion: &'static str,
     /// Whether short segments wait (RFC 896).
     pub nagle: bool,
+    /// Send and receive buffer, in bytes; the kernel's own where absent.
+    pub buffer: Option<u32>,
     /// 0 to 7; goes into the packets as a class selector (RFC 2474, 4.2.2).
     pub priority: u8,
 }
@@ -188,6 +190,11 @@ impl Namespaces {
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).map_err(fail)?;
         // Where a server listened a moment ago; a port for connecting is one that nobody has.
         sockopt::set_socket_reuseaddr(&socket, port != 0).map_err(fail)?;
+        // Before it is connected, or listens: the window's scale is of then.
+        if let Some(bytes) = style.buffer {
+            set_buffers(&socket, bytes as usize)
+                .map_err(|e| PaError::io(&format!("{what}: buffers of {bytes} bytes"), &e))?;
+        }
         self.prepare(&socket, style)?;
         rustix::net::bind(&socket, &SocketAddrV4::new(at.address, port)).map_err(fail)?;
         Ok(socket)
@@ -209,6 +216,21 @@ impl Namespaces {
         sockopt::set_ip_tos(socket, style.priority << 5).map_err(|e| PaError::io("IP_TOS", &e.into()))?;
         Ok(())
     }
+}
+
+/// Gives a socket buffers of that many bytes of payload: the kernel counts twice as many, its own books among them.
+fn set_buffers(socket: impl AsFd, bytes: usize) -> io::Result<()> {
+    let socket = socket.as_fd();
+    // Without the privilege to have any, no more than the system's `rmem_max` and `wmem_max`.
+    sockopt::set_socket_recv_buffer_size_force(socket, bytes)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, bytes))?;
+    sockopt::set_socket_send_buffer_size_force(socket, bytes)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(socket, bytes))?;
+    let has = sockopt::socket_recv_buffer_size(socket)?.min(sockopt::socket_send_buffer_size(socket)?);
+    if has < bytes {
+        return Err(io::Error::other(format!("this system gives {has}")));
+    }
+    Ok(())
 }
 
 /// Whether a socket runs a congestion control; what it runs otherwise.
@@ -252,7 +274,7 @@ mod tests {
     #[test]
     fn a_namespace_that_is_not_there_and_a_control_that_is_not_are_errors_that_name_them() {
         let mut all = Namespaces::new().unwrap();
-        let style = Style { congestion: "reno", nagle: false, priority: 0 };
+        let style = Style { congestion: "reno", nagle: false, buffer: Some(64_000), priority: 0 };
         let nowhere = Place { namespace: Some("sluice-nowhere".into()), address: Ipv4Addr::LOCALHOST };
         let e = all.listen(&nowhere, 0, style).unwrap_err().to_string();
         assert!(e.contains("sluice-nowhere"), "{e}");
@@ -260,6 +282,8 @@ mod tests {
         let e = all.listen(&here, 0, Style { congestion: "nosuch", ..style }).unwrap_err().to_string();
         assert!(e.contains("nosuch") && e.contains("that of this program"), "{e}");
         let listener = all.listen(&here, 0, style).unwrap();
+        let has = [sockopt::socket_recv_buffer_size(&listener), sockopt::socket_send_buffer_size(&listener)];
+        assert!(has.iter().all(|has| (64_000..=128_000).contains(has.as_ref().unwrap())), "{has:?}");
         assert!(verify(&listener, "reno").is_ok() && verify(&listener, "cubic") == Err("reno".into()));
     }
 }
