@@ -53,6 +53,12 @@ impl OfLevel {
 
 impl FaultsArgs {
     pub fn main(self, global: Global) -> Result<(), Failure> {
+        if self.seed.checked_add(self.seeds).is_none() {
+            return Err(Failure::Input(format!(
+                "--seed {} is too large for --seeds {}: they end below 2^64 - 1",
+                self.seed, self.seeds
+            )));
+        }
         let wanted = |level: &Level| self.level.as_ref().is_none_or(|name| name == level.name());
         let stop = interrupt::flag();
         let run = |level| {

@@ -11,7 +11,7 @@ use servers::Servers;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Where the two machines are.
@@ -236,16 +236,24 @@ pub fn run(what: &Sockets, stop: &AtomicBool) -> io::Result<Figures> {
     let cases = cases(what);
     let mut turns = vec![Vec::new(); cases.len()];
     // Closer together than whatever else the machine does changes.
-    for _ in 0..what.turns {
+    'turns: for _ in 0..what.turns {
         for (turns, &case) in turns.iter_mut().zip(&cases) {
-            turns.push(once(what, case, stop)?);
+            let turn = once(what, case, stop)?;
+            // One that was stopped before anything came has measured nothing.
+            if turn.moved.bytes > 0 || !stop.load(Ordering::Relaxed) {
+                turns.push(turn);
+            }
+            if stop.load(Ordering::Relaxed) {
+                break 'turns;
+            }
         }
     }
-    let pairs = cases.iter().zip(&turns).map(|(&case, own)| {
+    let reached = cases.iter().zip(&turns).filter(|(_, own)| !own.is_empty());
+    let pairs = reached.map(|(&case, own)| {
         let beside = |guest| {
             let base = Case { guest, hypervisor: Hypervisor::Lossy, ..case };
             let base = cases.iter().position(|&other| other == base)?;
-            Some(ratio(own, &turns[base]))
+            (!turns[base].is_empty()).then(|| ratio(own, &turns[base]))
         };
         let per_gb = |of: fn(&Moved) -> f64| spread(own.iter().map(|t| per_gb(of(&t.moved), &t.moved)));
         Pair {
