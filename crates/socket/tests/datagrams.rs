@@ -50,6 +50,19 @@ fn none_is_lost_however_slow_the_reader() {
     assert_eq!((switch.dropped(), c.counters().stalled), (0, 0));
 }
 
+/// Sends datagrams with a number for each to one that does not read, until nothing goes any more, for so long that the receiver has
+/// looked; how many went.
+fn until_full(socket: &LightDatagram) -> u64 {
+    let (mut sent, mut since) = (0u64, Instant::now());
+    while since.elapsed() < Duration::from_millis(300) {
+        match socket.send_to(&[&sent.to_le_bytes()[..], &[0; 900]].concat(), at(2, 1)) {
+            Ok(_) => (sent, since) = (sent + 1, Instant::now()),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    sent
+}
+
 /// Of datagrams with a number for each, `sent` are under way: the rest is sent while all of them are read, in order.
 fn all_arrive(socket: &LightDatagram, slow: &LightDatagram, sent: u64, upto: u64) {
     std::thread::scope(|scope| {
@@ -78,14 +91,7 @@ fn a_full_socket_is_in_nobodys_way_but_its_senders() {
     let listener = b.listen(80, 1).unwrap();
     let socket = a.bind_datagram(0).unwrap();
     socket.set_nonblocking(true);
-    // Until nothing goes any more, for so long that the receiver has looked.
-    let (mut sent, mut since) = (0u64, Instant::now());
-    while since.elapsed() < Duration::from_millis(300) {
-        match socket.send_to(&[&sent.to_le_bytes()[..], &[0; 900]].concat(), at(2, 1)) {
-            Ok(_) => (sent, since) = (sent + 1, Instant::now()),
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
+    let sent = until_full(&socket);
     // How many it took before the switch heard that its socket is full is a matter of the machine: its port's buffers bound them.
     assert!(b.counters().received < sent, "some are with the sender: {:?} of {sent}", b.counters());
     // One that has to ask for the address first.
@@ -122,13 +128,7 @@ fn who_waits_for_one_receiver_reaches_another() {
     let listener = c.listen(80, 1).unwrap();
     let socket = a.bind_datagram(0).unwrap();
     socket.set_nonblocking(true);
-    let (mut sent, mut since) = (0u64, Instant::now());
-    while since.elapsed() < Duration::from_millis(300) {
-        match socket.send_to(&[&sent.to_le_bytes()[..], &[0; 900]].concat(), at(2, 1)) {
-            Ok(_) => (sent, since) = (sent + 1, Instant::now()),
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
+    let sent = until_full(&socket);
     assert_eq!(errno(socket.send_to(b"one more", at(2, 1))), Errno::AGAIN);
     // What one host has is not shown to another of its sockets as a lack of room.
     let beside = a.bind_datagram(0).unwrap();

@@ -37,6 +37,20 @@ fn with_credits(n: usize, device: impl Device + Send + 'static, address: &impl F
     overlay_with(n, device, address, of_one_class, Stack { credits: Some(config()), ..Stack::default() })
 }
 
+/// The fast station of a server, its second, reads all there is, the slow one a frame in fifty turns.
+fn read_slow_and_fast(server: &mut Server, turn: usize, seen: &mut [u64; 2]) {
+    while let Some(number) = server.number(1) {
+        assert_eq!(number, seen[1], "in order, each once");
+        seen[1] += 1;
+    }
+    if turn % 50 == 0
+        && let Some(number) = server.number(0)
+    {
+        assert_eq!(number, seen[0], "in order, each once");
+        seen[0] += 1;
+    }
+}
+
 /// How many frames a slow and a fast station had while both were sent as much as there was room for.
 fn slow_and_fast(servers: &mut [Server; 2], turns: usize) -> ([u64; 2], [u64; 2]) {
     let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
@@ -47,16 +61,7 @@ fn slow_and_fast(servers: &mut [Server; 2], turns: usize) -> ([u64; 2], [u64; 2]
         }
         a.engine.turn();
         b.engine.turn();
-        while let Some(number) = b.number(1) {
-            assert_eq!(number, seen[1], "in order, each once");
-            seen[1] += 1;
-        }
-        if turn % 50 == 0
-            && let Some(number) = b.number(0)
-        {
-            assert_eq!(number, seen[0], "in order, each once");
-            seen[0] += 1;
-        }
+        read_slow_and_fast(b, turn, &mut seen);
     }
     (sent, seen)
 }
@@ -137,16 +142,7 @@ fn one_port_sends_to_a_fast_station_past_what_waits_for_a_slow_one() {
         a.engine.turn();
         b.engine.turn();
         waited = waited.max(a.engine.report(0).unwrap().input[usize::from(CLASS)]);
-        while let Some(number) = b.number(1) {
-            assert_eq!(number, seen[1], "in order, each once");
-            seen[1] += 1;
-        }
-        if turn % 50 == 0
-            && let Some(number) = b.number(0)
-        {
-            assert_eq!(number, seen[0], "in order, each once");
-            seen[0] += 1;
-        }
+        read_slow_and_fast(b, turn, &mut seen);
     }
     println!("one port: slow and fast had {seen:?}, {waited} frames waited at it at most");
     assert!(waited > 1 && servers[0].engine.report(0).unwrap().counters.held_back == 0);

@@ -4,6 +4,8 @@ pub mod dependency;
 pub mod divide;
 pub mod fat_tree;
 pub mod hierarchy;
+#[cfg(test)]
+mod probe;
 pub mod table;
 pub mod tree;
 pub mod xgft;

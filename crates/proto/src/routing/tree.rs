@@ -191,50 +191,9 @@ impl TreeRouter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{Pause, Priority};
     use crate::rng::Rng;
+    use crate::routing::probe::Probe;
     use alloc::vec;
-
-    #[derive(Clone, Copy)]
-    struct Probe {
-        src: HostId,
-        dst: HostId,
-        flow: u64,
-        frame: u64,
-    }
-
-    impl Frame for Probe {
-        fn len(&self) -> u32 {
-            64
-        }
-        fn priority(&self) -> Priority {
-            0
-        }
-        fn source(&self) -> HostId {
-            self.src
-        }
-        fn destination(&self) -> HostId {
-            self.dst
-        }
-        fn flow_hash(&self) -> u64 {
-            self.flow
-        }
-        fn frame_hash(&self) -> u64 {
-            self.frame
-        }
-        fn is_corrupt(&self) -> bool {
-            false
-        }
-        fn is_pause(&self) -> bool {
-            false
-        }
-        fn as_pause(&self) -> Option<Pause> {
-            None
-        }
-        fn from_pause(_: Pause) -> Probe {
-            unreachable!()
-        }
-    }
 
     const POLICIES: [Policy; 6] =
         [Policy::DModK, Policy::SModK, Policy::Random, Policy::Hash, Policy::HashDestination, Policy::TwoLevel];

@@ -1,6 +1,6 @@
 //! TCP's slow start and AIMD, tick by tick and without packets (Al-Fares 2012, 4.3.5).
 
-use super::Crossing;
+use super::{Crossing, place};
 use sluicenet_proto::rng::Rng;
 
 #[derive(Clone, Debug)]
@@ -44,16 +44,7 @@ impl Aimd {
     /// A flow over these links that can use `limit` bits per second at most; it begins with the next tick.
     pub fn add(&mut self, path: &[Crossing], limit: f64) -> u32 {
         let state = Flow { path: path.into(), limit, rate: 0.0, in_slow_start: true, is_live: true };
-        let flow = match self.free.pop() {
-            Some(flow) => {
-                self.flows[flow as usize] = state;
-                flow
-            }
-            None => {
-                self.flows.push(state);
-                self.flows.len() as u32 - 1
-            }
-        };
+        let flow = place(&mut self.flows, &mut self.free, state);
         self.order.push(flow);
         flow
     }
@@ -94,11 +85,6 @@ impl Aimd {
     /// What crosses a link, bits per second.
     pub fn load(&self, link: u32) -> f64 {
         self.load[link as usize]
-    }
-
-    /// The links of a flow, in order.
-    pub fn path(&self, flow: u32) -> impl Iterator<Item = Crossing> + '_ {
-        self.flows[flow as usize].path.iter().copied()
     }
 
     /// A round trip passes; `changed` is called with each flow whose rate is another than before.

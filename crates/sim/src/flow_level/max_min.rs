@@ -5,6 +5,7 @@
 //! bottleneck by it. So the flows at the changed links are rated alone, all others taken as they are; who has no bottleneck
 //! then is rated with them, until everybody has one.
 
+use super::place;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -105,16 +106,7 @@ impl MaxMin {
             is_settled: false,
             is_live: true,
         };
-        let flow = match self.free.pop() {
-            Some(flow) => {
-                self.flows[flow as usize] = state;
-                flow
-            }
-            None => {
-                self.flows.push(state);
-                self.flows.len() as u32 - 1
-            }
-        };
+        let flow = place(&mut self.flows, &mut self.free, state);
         self.enter(flow, path);
         flow
     }
@@ -151,11 +143,6 @@ impl MaxMin {
     /// What crosses a link, bits per second.
     pub fn load(&self, link: u32) -> f64 {
         self.links[link as usize].members.iter().map(|m| m.share * self.flows[m.flow as usize].rate).sum()
-    }
-
-    /// The links of a flow, in order.
-    pub fn path(&self, flow: u32) -> impl Iterator<Item = Crossing> + '_ {
-        self.flows[flow as usize].hops.iter().map(|h| Crossing { link: h.link, share: h.share })
     }
 
     fn enter(&mut self, flow: u32, path: &[Crossing]) {

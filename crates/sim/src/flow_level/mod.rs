@@ -15,6 +15,16 @@ use std::collections::BinaryHeap;
 
 const PS_PER_S: u64 = 1_000_000_000_000;
 
+/// Puts a flow where one was removed, if there is such a place; its number.
+fn place<F>(flows: &mut Vec<F>, free: &mut Vec<u32>, flow: F) -> u32 {
+    let number = free.pop().unwrap_or(flows.len() as u32);
+    match flows.get_mut(number as usize) {
+        Some(removed) => *removed = flow,
+        None => flows.push(flow),
+    }
+    number
+}
+
 /// Who says how fast flows are.
 #[derive(Clone, Debug)]
 pub enum Rates {
@@ -126,12 +136,6 @@ impl FlowLevel {
         flow
     }
 
-    /// A flow ends before it is done.
-    pub fn stop(&mut self, flow: u32) {
-        self.flows[flow as usize].settle(self.now);
-        self.remove(flow);
-    }
-
     fn remove(&mut self, flow: u32) {
         let f = &mut self.flows[flow as usize];
         (f.is_live, f.version) = (false, f.version.wrapping_add(1));
@@ -174,27 +178,6 @@ impl FlowLevel {
         let f = &self.flows[flow as usize];
         let bits = f.rate * (self.now.0 - f.since.0) as f64 / PS_PER_S as f64;
         f.done + if f.is_live { bits.min(f.left) } else { 0.0 }
-    }
-
-    /// A flow's rate as of the last change, bits per second.
-    pub fn rate(&self, flow: u32) -> f64 {
-        self.flows[flow as usize].rate
-    }
-
-    /// What crosses a link as of the last change, bits per second.
-    pub fn load(&self, link: u32) -> f64 {
-        match &self.rates {
-            Rates::MaxMin(m) => m.load(link),
-            Rates::Aimd { aimd, .. } => aimd.load(link),
-        }
-    }
-
-    /// The links of a flow that is there, in order.
-    pub fn path(&self, flow: u32) -> Vec<Crossing> {
-        match &self.rates {
-            Rates::MaxMin(m) => m.path(flow).collect(),
-            Rates::Aimd { aimd, .. } => aimd.path(flow).collect(),
-        }
     }
 
     /// When a flow ends next or rates change by themselves; after all time where neither is foreseen.

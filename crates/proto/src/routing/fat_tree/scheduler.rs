@@ -258,11 +258,6 @@ impl FlowScheduler {
         self.up.bytes() + self.down.bytes() + self.failed.bytes()
     }
 
-    /// Memory for the state of flows, without what the tree around them takes.
-    pub fn flow_state_bytes(&self) -> usize {
-        self.flows.len() * size_of::<(FlowId, Placed)>()
-    }
-
     /// First fit: by upper switch, and below each by core.
     fn search(&self, flow: FlowId) -> Option<Path> {
         let (from, to) = (self.tree.subnet_of(flow.source), self.tree.subnet_of(flow.destination));

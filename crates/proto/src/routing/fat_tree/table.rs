@@ -195,10 +195,11 @@ impl FatTree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{Frame, HostId, Pause, Priority};
+    use crate::frame::HostId;
     use crate::rng::Rng;
     use crate::routing::Policy;
     use crate::routing::fat_tree::Peer;
+    use crate::routing::probe::Probe;
     use crate::routing::tree::TreeRouter;
     use crate::routing::xgft::Xgft;
     use alloc::vec;
@@ -356,42 +357,6 @@ mod tests {
         }
     }
 
-    #[derive(Clone, Copy)]
-    struct To(HostId);
-
-    impl Frame for To {
-        fn len(&self) -> u32 {
-            64
-        }
-        fn priority(&self) -> Priority {
-            0
-        }
-        fn source(&self) -> HostId {
-            0
-        }
-        fn destination(&self) -> HostId {
-            self.0
-        }
-        fn flow_hash(&self) -> u64 {
-            0
-        }
-        fn frame_hash(&self) -> u64 {
-            0
-        }
-        fn is_corrupt(&self) -> bool {
-            false
-        }
-        fn is_pause(&self) -> bool {
-            false
-        }
-        fn as_pause(&self) -> Option<Pause> {
-            None
-        }
-        fn from_pause(_: Pause) -> To {
-            unreachable!()
-        }
-    }
-
     #[test]
     fn the_arithmetic_of_the_simulated_switches_is_what_the_tables_say() {
         let mut rng = Rng::from_words(&[3, 5]);
@@ -405,7 +370,11 @@ mod tests {
                 let router = TreeRouter::new(&x, tree.name(s), Policy::TwoLevel, 1, &[]);
                 for host in (0..tree.hosts()).step_by(if k > 8 { 31 } else { 1 }) {
                     let to = tree.host_address(host).unwrap();
-                    assert_eq!(tree.forward(s, &table, to), router.route(&To(host)), "k = {k}, {s:?}, {to}");
+                    assert_eq!(
+                        tree.forward(s, &table, to),
+                        router.route(&Probe { src: 0, dst: host, flow: 0, frame: 0 }),
+                        "k = {k}, {s:?}, {to}"
+                    );
                 }
             }
         }
