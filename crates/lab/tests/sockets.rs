@@ -727,7 +727,10 @@ fn what_cannot_be_is_said() {
     assert!(said.contains("there is no port nosuchport"), "{said}");
     let done = place.command("p1", 1, "python3", &["-c", connect]).env("SLUICENET_ADDRESS", "10.1.0").output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
-    assert!(said.contains("SLUICENET_ADDRESS=10.1.0: an address with its prefix is expected"), "{said}");
+    assert!(said.contains("SLUICENET_ADDRESS=10.1.0: an address with its prefix"), "{said}");
+    let done = place.command("p1", 1, "python3", &["-c", connect]).env("SLUICENET_MUT", "1400").output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(said.matches("SLUICENET_MUT is not read").count(), 1, "{said}");
     // Datagrams to the light network never go by the kernel's, and those of a light socket nowhere else.
     let datagrams = "import ctypes, errno, socket\ndef code(f, *a):\n    try:\n        return f(*a)\n    except OSError as e:\n        return errno.errorcode[e.errno]\n\
         d = lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\

@@ -52,11 +52,7 @@ pub fn host(wanted: &Wanted) -> Result<Host, i32> {
 fn open(wanted: &Wanted) -> Result<Host, i32> {
     let (port, index) = take_port(wanted)?;
     let port = port.with_numbers_from(own::least());
-    let mut config = Config::new(wanted.address, wanted.prefix);
-    config.answers = index == 0;
-    config.mtu = wanted.mtu.unwrap_or(config.mtu);
-    config.dead_after = wanted.dead_after.unwrap_or(config.dead_after);
-    config.memory = wanted.memory.unwrap_or(config.memory);
+    let config = Config { answers: index == 0, ..wanted.config() };
     let opened = without_signals(|| Host::open(port, config)).map_err(|e| {
         say(&format!("port {}: {e}", wanted.ports[index]));
         libc::ENETDOWN

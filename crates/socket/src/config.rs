@@ -4,6 +4,13 @@ use sluicenet_wire::ethernet::MacAddress;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+/// What every host takes (RFC 791, 3.1).
+pub(crate) const MTU_MIN: u16 = 576;
+/// A buffer of a port in shared memory less the header of Ethernet.
+const MTU_MAX: u16 = 2034;
+/// Nobody answers sooner on a machine that has other things to do.
+const DEAD_AFTER_MIN: Duration = Duration::from_millis(100);
+
 /// A host: its address, and how much it takes in.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -56,6 +63,27 @@ impl Config {
         }
     }
 
+    /// What is wrong with it, if anything: the field, and what is expected of it.
+    ///
+    /// # Errors
+    /// The first field that no host can have.
+    pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        let (ip, bits) = (u32::from(self.address), 32 - u32::from(self.prefix.min(32)));
+        let of_host = ip & ((1u64 << bits) - 1) as u32;
+        let is_one = |ip: Ipv4Addr| !(ip.octets()[0] == 0 || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast());
+        let is = |holds: bool, field, expected| if holds { Ok(()) } else { Err((field, expected)) };
+        is(self.prefix <= 32, "prefix", "at most 32 bits")?;
+        is(is_one(self.address), "address", "one host's, neither loopback nor of a group nor 0.x.x.x")?;
+        // RFC 3021: networks of two and of one have none.
+        let is_taken = bits >= 2 && (of_host == 0 || u64::from(of_host) == (1 << bits) - 1);
+        is(!is_taken, "address", "neither the first nor the last of its network, which are the network's own")?;
+        is((MTU_MIN..=MTU_MAX).contains(&self.mtu), "mtu", "576 to 2034 bytes")?;
+        is(self.dead_after >= DEAD_AFTER_MIN, "dead_after", "at least 100 ms")?;
+        is((1..=1 << 30).contains(&self.receive_buffer), "receive_buffer", "1 byte to 1 GiB")?;
+        is(self.memory > 0, "memory", "at least a byte")?;
+        is(self.mac.is_none_or(|mac| !mac.is_group()), "mac", "one station's")
+    }
+
     /// Whether an address is in the host's network.
     pub fn reaches(&self, address: Ipv4Addr) -> bool {
         let common = |ip: Ipv4Addr| u64::from(u32::from(ip)) >> (32 - u32::from(self.prefix.min(32)));
@@ -73,5 +101,31 @@ mod tests {
             |prefix, other: &str| Config::new(Ipv4Addr::new(10, 1, 0, 2), prefix).reaches(other.parse().unwrap());
         assert!(reaches(24, "10.1.0.255") && !reaches(24, "10.1.1.2"));
         assert!(reaches(0, "192.0.2.1") && reaches(32, "10.1.0.2") && !reaches(32, "10.1.0.3"));
+    }
+    #[test]
+    fn what_no_host_can_have_is_named() {
+        let wrong = |address: &str, prefix| {
+            let checked = Config::new(address.parse().unwrap(), prefix).check();
+            checked.err().map(|(field, _)| field)
+        };
+        for (address, prefix) in [("10.1.0.2", 24), ("10.1.0.0", 31), ("10.1.0.255", 32), ("10.1.1.0", 16), ("192.0.2.1", 0)] {
+            assert_eq!(wrong(address, prefix), None, "{address}/{prefix}");
+        }
+        let of_nobody = [("127.0.0.1", 8), ("0.0.0.0", 0), ("0.1.2.3", 8), ("224.0.0.1", 24), ("255.255.255.255", 32)];
+        for (address, prefix) in [("10.1.0.0", 24), ("10.1.0.255", 24), ("10.1.0.3", 30)].into_iter().chain(of_nobody) {
+            assert_eq!(wrong(address, prefix), Some("address"), "{address}/{prefix}");
+        }
+        assert_eq!(wrong("10.1.0.2", 33), Some("prefix"));
+        let with = |change: fn(&mut Config)| {
+            let mut config = Config::new(Ipv4Addr::new(10, 1, 0, 2), 24);
+            change(&mut config);
+            config.check().err().map(|(field, _)| field)
+        };
+        assert_eq!(with(|c| c.mtu = 575), Some("mtu"));
+        assert_eq!(with(|c| c.mtu = 2035), Some("mtu"));
+        assert_eq!(with(|c| c.dead_after = Duration::from_millis(99)), Some("dead_after"));
+        assert_eq!(with(|c| c.receive_buffer = 0), Some("receive_buffer"));
+        assert_eq!(with(|c| c.memory = 0), Some("memory"));
+        assert_eq!(with(|c| c.mac = Some(MacAddress([1, 0, 0, 0, 0, 1]))), Some("mac"));
     }
 }

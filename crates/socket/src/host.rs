@@ -4,6 +4,7 @@
 mod tests;
 
 use crate::attach::Attachment;
+use crate::config::MTU_MIN;
 use crate::core::{BUFFERS_MIN, Core, Counters, Socket};
 use crate::{Attempt, Config, LightDatagram, Ready, TcplightListener, TcplightStream, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -23,8 +24,6 @@ use std::time::{Duration, Instant};
 const BATCH: u32 = 128;
 /// How long a host that ends waits for the switch to take what it said last.
 const ENDS_IN: Duration = Duration::from_secs(2);
-/// What every host takes (RFC 791, 3.1).
-const MTU_LEAST: u16 = 576;
 
 /// A port of a switch with an address; copies are the same host. It ends, and the port is given up, with the last of them
 /// and of its sockets.
@@ -57,17 +56,11 @@ impl Host {
         if let Some(ip) = port.ip.filter(|&ip| ip != config.address) {
             return Err(invalid(format!("the switch lets this port send from {ip} only, not from {}", config.address)));
         }
-        if config.prefix > 32
-            || !(MTU_LEAST..=2034).contains(&config.mtu)
-            || config.dead_after < Duration::from_millis(100)
-        {
-            let why = "a prefix has at most 32 bits, an MTU is 576 to 2034, and nobody is dead within 100 ms";
-            return Err(invalid(why.to_owned()));
-        }
+        config.check().map_err(|(field, expected)| invalid(format!("{field}: {expected} is expected")))?;
         if let Some(told) = port.mtu.filter(|&told| told < config.mtu) {
-            if told < MTU_LEAST {
+            if told < MTU_MIN {
                 return Err(invalid(format!(
-                    "packets to other servers have at most {told} bytes: light sockets take {MTU_LEAST}"
+                    "packets to other servers have at most {told} bytes: light sockets take {MTU_MIN}"
                 )));
             }
             config.mtu = told;
@@ -85,8 +78,8 @@ impl Host {
             return Err(invalid(format!("a port of {} buffers: light sockets take {BUFFERS_MIN}", 2 * client.half())));
         }
         let mac = config.mac.or(port.mac).map_or_else(random_mac, Ok)?;
-        if config.receive_buffer == 0 || config.receive_buffer > 1 << 30 || mac.is_group() {
-            return Err(invalid("a receive buffer of 1 byte to 1 GiB, and the address of one station".to_owned()));
+        if mac.is_group() {
+            return Err(invalid(format!("the switch gives this port the address of a group, {mac}")));
         }
         let (kick, wake, wake_of_core) = (copy(kick)?, copy(wake)?, copy(wake)?);
         let core = Core::new(client, kick, wake_of_core, mac, config);
