@@ -100,8 +100,7 @@ fn unread<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
         return Vec::new();
     }
     let all = VARIABLES.map(|v| v.0).join(", ");
-    let mut said: Vec<String> =
-        unknown.iter().map(|name| format!("{name} is not read: there are {all}")).collect();
+    let mut said: Vec<String> = unknown.iter().map(|name| format!("{name} is not read: there are {all}")).collect();
     if !known.contains(&PORT) {
         said.push(format!("{} is set, {PORT} is not: every socket is the kernel's", known[0]));
     }
@@ -117,9 +116,8 @@ fn parse(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Wanted>, St
     if names.iter().any(String::is_empty) {
         return Err(wrong(PORT, &ports, "a port's name, or several with commas between them,"));
     }
-    let needed = |name: &str| {
-        variable(name).ok_or(format!("{PORT} is set, {name} is not: every socket is the kernel's"))
-    };
+    let needed =
+        |name: &str| variable(name).ok_or(format!("{PORT} is set, {name} is not: every socket is the kernel's"));
     let control = needed("SLUICENET_CONTROL")?;
     let address = needed("SLUICENET_ADDRESS")?;
     let with_prefix = || wrong("SLUICENET_ADDRESS", &address, "an address with its prefix, such as 10.1.0.2/24,");

@@ -70,7 +70,8 @@ impl Config {
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let (ip, bits) = (u32::from(self.address), 32 - u32::from(self.prefix.min(32)));
         let of_host = ip & ((1u64 << bits) - 1) as u32;
-        let is_one = |ip: Ipv4Addr| !(ip.octets()[0] == 0 || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast());
+        let is_one =
+            |ip: Ipv4Addr| !(ip.octets()[0] == 0 || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast());
         let is = |holds: bool, field, expected| if holds { Ok(()) } else { Err((field, expected)) };
         is(self.prefix <= 32, "prefix", "at most 32 bits")?;
         is(is_one(self.address), "address", "one host's, neither loopback nor of a group nor 0.x.x.x")?;
@@ -108,7 +109,9 @@ mod tests {
             let checked = Config::new(address.parse().unwrap(), prefix).check();
             checked.err().map(|(field, _)| field)
         };
-        for (address, prefix) in [("10.1.0.2", 24), ("10.1.0.0", 31), ("10.1.0.255", 32), ("10.1.1.0", 16), ("192.0.2.1", 0)] {
+        for (address, prefix) in
+            [("10.1.0.2", 24), ("10.1.0.0", 31), ("10.1.0.255", 32), ("10.1.1.0", 16), ("192.0.2.1", 0)]
+        {
             assert_eq!(wrong(address, prefix), None, "{address}/{prefix}");
         }
         let of_nobody = [("127.0.0.1", 8), ("0.0.0.0", 0), ("0.1.2.3", 8), ("224.0.0.1", 24), ("255.255.255.255", 32)];

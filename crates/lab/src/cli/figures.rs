@@ -12,8 +12,10 @@ const STREAMS_SHOWN: usize = 16;
 pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
     let mut out = String::new();
     let mut times = Table::new(1, ["", "finished", "unfinished", "mean", "median", "p95", "p99", "p99.9", "max"]);
+    // Flows without an end have rates, not times.
+    let endless = f.streams.count > 0;
     for (name, c) in [(f.unit(), f.queries.as_ref()), ("flows", f.flows.as_ref())] {
-        if let Some(c) = c {
+        if let Some(c) = c.filter(|c| !endless || c.finished + c.unfinished > f.streams.count) {
             let of = |us: f64| if c.finished == 0 { "–".into() } else { time(us) };
             let figures = [c.mean_us, c.p50_us, c.p95_us, c.p99_us, c.p999_us, c.max_us].map(of);
             let counts = [name.to_string(), count(c.finished), count(c.unfinished)];

@@ -105,6 +105,12 @@ impl Loaded {
         for o in overrides {
             document.set_text(o)?;
         }
+        // Whichever of the two the command line sets is set in place of the file's.
+        for (key, other) in [("hypervisor", "flow_control"), ("flow_control", "hypervisor")] {
+            if document.override_of(&format!("scenario.{key}")).is_some() {
+                document.take_from_file("scenario", other);
+            }
+        }
         let mut warnings = Vec::new();
         let mut scenario = read(&document, &mut files, &mut warnings)?;
         sweep::check(&document)?;

@@ -176,6 +176,14 @@ impl Document {
         table.get(last).map(|e| e.key_span).filter(|span| span.is_override())
     }
 
+    /// Takes a key out of a table that the file has put there.
+    pub fn take_from_file(&mut self, table: &str, key: &str) {
+        let table = self.root.entries.iter_mut().find(|e| e.key == table);
+        if let Some(Value::Table(table)) = table.map(|e| &mut e.node.value) {
+            table.entries.retain(|e| e.key != key || e.key_span.is_override());
+        }
+    }
+
     /// Puts a value at a dotted key; numbers pick an element of a list of tables, counted from 0.
     pub fn set(&mut self, parts: &[(String, Span)], node: Node) -> Result<()> {
         let fail = |doc: &Document, span: Span, message: String| Err(doc.error(span, message));

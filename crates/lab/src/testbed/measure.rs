@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sluicenet_dataplane::fabric::Report;
 use sluicenet_proto::loss::DropReason;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::sync::atomic::AtomicBool;
 
 /// The share of a fabric's events that may be later than the time of a frame: where more are, links are no longer as fast as they are said
@@ -238,6 +238,9 @@ pub fn measure_flows(
     let stop = progress.stop;
     let (outcome, statuses, fabric, lost) =
         in_testbed(plan, origin, progress, |_| Ok((flows::run(plan, &pa::places(plan), stop)?, BTreeMap::new())))?;
+    if outcome.measured.is_zero() {
+        return Err(ErrorKind::Interrupted.into());
+    }
     let queues = statuses.iter().flat_map(|s| &s.ports).flat_map(|p| &p.counters);
     Ok(FlowsCell {
         variant: label.to_owned(),

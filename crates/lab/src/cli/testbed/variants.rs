@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 /// A variant, and where it comes from.
 pub struct OnTestbed {
     pub label: String,
+    /// Whether it is run by itself (`run`), so that its figures are at the top of what is printed as JSON, as the simulator's are.
+    pub alone: bool,
     pub plan: Plan,
     pub origin: Origin,
 }
@@ -22,12 +24,18 @@ pub struct OnTestbed {
 pub fn cells(file: &Path, loaded: &Loaded, all: bool) -> Result<Vec<OnTestbed>, Failure> {
     if !all {
         let plan = Plan::new(&loaded.scenario)?;
-        return Ok(vec![OnTestbed { label: String::new(), plan, origin: Origin::new(file, loaded, None) }]);
+        return Ok(vec![OnTestbed {
+            label: String::new(),
+            alone: true,
+            plan,
+            origin: Origin::new(file, loaded, None),
+        }]);
     }
     let variants = loaded.expand_sweep()?;
     let one = |(i, v): (usize, &crate::scenario::Variant)| {
         Ok(OnTestbed {
             label: v.label.clone(),
+            alone: false,
             plan: Plan::new(&v.scenario)?,
             origin: Origin::new(file, loaded, Some(i)),
         })
@@ -65,6 +73,30 @@ pub struct Printed<C> {
     pub guests: bool,
     pub link_bps: u64,
     pub cells: Vec<C>,
+}
+
+/// What `run` prints of its one cell.
+struct Alone<'a, C> {
+    of: &'a Printed<C>,
+    one: &'a C,
+}
+
+impl<C: Serialize> Serialize for Alone<'_, C> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Flat<'a, C> {
+            scenario: &'a str,
+            servers: usize,
+            tenants: usize,
+            guests: bool,
+            link_bps: u64,
+            #[serde(flatten)]
+            one: &'a C,
+        }
+        let Printed { scenario, servers, tenants, guests, link_bps, .. } = self.of;
+        let (servers, tenants, guests, link_bps) = (*servers, *tenants, *guests, *link_bps);
+        Flat { scenario, servers, tenants, guests, link_bps, one: self.one }.serialize(serializer)
+    }
 }
 
 /// What the scenario says that real machines have not, each once.
@@ -120,10 +152,10 @@ pub fn measure<C: Serialize>(
         link_bps: plan.servers.first().map_or(0, |s| s.rate.as_bps()),
         cells: done,
     };
-    if global.json {
-        output::json(&printed);
-    } else {
-        output::print(&table(&printed));
+    match &printed.cells[..] {
+        [one] if global.json && first.alone => output::json(&Alone { of: &printed, one }),
+        _ if global.json => output::json(&printed),
+        _ => output::print(&table(&printed)),
     }
     Ok(printed.cells)
 }

@@ -295,6 +295,17 @@ fn overrides_point_into_themselves() {
     assert_eq!(set("topology.link_rate=40 Gb/s").unwrap().scenario.topology.link.rate.as_bps(), 40_000_000_000);
     assert_eq!(set("workload.0.dst=3").unwrap().scenario.workloads.len(), 1);
     assert_eq!(set("scenario.seed = 0x10").unwrap().scenario.seed, 16);
+    // One of two that exclude each other takes the other's place.
+    let stack = |of_file: &str, overrides: &[&str]| {
+        let text = format!("[scenario]\n{of_file}\n[server]\nvirtual_network = true\n{MINIMAL}");
+        let overrides: Vec<String> = overrides.iter().map(|&o| o.to_owned()).collect();
+        Scenario::parse_in(&text, "t.toml", None, &overrides)
+    };
+    let changed = stack("flow_control = \"LL\"", &["scenario.hypervisor=pfc"]).unwrap().scenario;
+    assert_eq!(changed.flow_control(), FlowControl::Zz);
+    let changed = stack("hypervisor = \"pfc\"", &["scenario.flow_control=LL"]).unwrap().scenario;
+    assert_eq!(changed.flow_control(), FlowControl::Ll);
+    assert!(stack("", &["scenario.hypervisor=pfc", "scenario.flow_control=LL"]).is_err());
     for (o, column, message) in [
         ("tcp.congestion=reno2", 16, "unknown congestion `reno2`"),
         ("tcp.congestoin=vegas", 5, "unknown key `congestoin` in [tcp]"),

@@ -49,7 +49,7 @@ pub struct Outcome {
     pub streams: Streams,
     /// Datagrams that were sent, and received, in the whole run.
     pub datagrams: [u64; 2],
-    /// How long was measured.
+    /// How long was measured; nothing where it was stopped in the warm-up.
     pub measured: Duration,
 }
 
@@ -197,7 +197,8 @@ pub fn run(plan: &Plan, places: &Places, stop: &AtomicBool) -> Result<Outcome, P
                 break;
             }
         }
-        let (marked, before) = mark.unwrap_or((start, vec![0; flows.len()]));
+        // Stopped before the warm-up was over: nothing was measured.
+        let (marked, before) = mark.filter(|(at, _)| *at >= start + warmup).unwrap_or((last, seen.clone()));
         let (measured, after) = (last.duration_since(marked), seen);
         over.store(true, Ordering::SeqCst);
         for worker in workers {
