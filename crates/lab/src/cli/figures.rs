@@ -2,7 +2,7 @@
 
 use super::table::{Table, count, percent_change, short, time};
 use crate::records::RunLog;
-use crate::run::Figures;
+use crate::run::{Completion, Figures};
 use serde::Serialize;
 
 /// Flows without an end that the table shows one by one.
@@ -14,23 +14,27 @@ pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
     let mut times = Table::new(1, ["", "finished", "unfinished", "mean", "median", "p95", "p99", "p99.9", "max"]);
     // Flows without an end have rates, not times.
     let endless = f.streams.count > 0;
-    for (name, c) in [(f.unit(), f.queries.as_ref()), ("flows", f.flows.as_ref())] {
-        if let Some(c) = c.filter(|c| !endless || c.finished + c.unfinished > f.streams.count) {
+    let has_times = |c: &&Completion| !endless || c.finished > 0 || c.unfinished > f.streams.count;
+    let timed = [(f.unit(), f.queries.as_ref().filter(has_times)), ("flows", f.flows.as_ref().filter(has_times))];
+    for (name, c) in timed {
+        if let Some(c) = c {
             let of = |us: f64| if c.finished == 0 { "–".into() } else { time(us) };
             let figures = [c.mean_us, c.p50_us, c.p95_us, c.p99_us, c.p999_us, c.max_us].map(of);
             let counts = [name.to_string(), count(c.finished), count(c.unfinished)];
             times.row(counts.into_iter().chain(figures));
         }
     }
-    out += &times.text();
-    out.push('\n');
+    if timed.iter().any(|(_, c)| c.is_some()) {
+        out += &times.text();
+        out.push('\n');
+    }
     let mut facts = Table::new(2, ["", ""]);
     let mut fact = |name: &str, value: String| facts.row([name.to_string(), value]);
     if let (Some(mean), Some(bound)) = (f.mean_round_us, f.bound_us) {
         let over = percent_change(100.0 * (mean / bound - 1.0));
         fact("line-rate bound", format!("{bound:.2} µs a round; the mean is {mean:.2} µs, {over}"));
     }
-    if f.left_out > 0 {
+    if f.left_out > f.streams.count {
         fact("left out of the times", format!("{}: the warm-up, which what follows counts in", count(f.left_out)));
     }
     for s in f.streams.each.iter().take(STREAMS_SHOWN) {
