@@ -50,11 +50,21 @@ fn library() -> &'static Path {
 struct Place {
     switch: Running,
     folder: Dir,
+    /// Whether datagrams wait for a program for as long as this machine has no time for it.
+    patient: bool,
 }
 
 impl Place {
     fn new(name: &str) -> Place {
-        let mut file = String::new();
+        Place::of(name, false)
+    }
+
+    fn patient(name: &str) -> Place {
+        Place::of(name, true)
+    }
+
+    fn of(name: &str, patient: bool) -> Place {
+        let mut file = String::from(if patient { "[watchdog]\naction = \"off\"\n" } else { "" });
         for n in 1..=6 {
             let _ = writeln!(
                 file,
@@ -65,12 +75,17 @@ impl Place {
         Place {
             switch: Running::start(&format!("sockets-{name}"), &file),
             folder: Dir::new(&format!("sockets-{name}")),
+            patient,
         }
     }
 
     /// A program whose sockets at an address of the light network are light.
     fn command(&self, ports: &str, n: u8, program: &str, args: &[&str]) -> Command {
-        light(&self.switch, &self.folder, ports, n, program, args)
+        let mut command = light(&self.switch, &self.folder, ports, n, program, args);
+        if self.patient {
+            command.env("SLUICENET_STALL_MS", "off");
+        }
+        command
     }
 
     fn start(&self, ports: &str, n: u8, program: &str, args: &[&str]) -> Started {
@@ -241,7 +256,7 @@ fn iperf3() {
     if !has("iperf3") {
         return;
     }
-    let place = Place::new("iperf3");
+    let place = Place::patient("iperf3");
     let _server = place.start("p1", 1, "iperf3", &["-s", "-B", "10.1.0.1"]);
     place.wait_for(1, 5201);
     for more in [

@@ -19,6 +19,8 @@ pub struct Wanted {
     pub dead_after: Option<Duration>,
     /// Bytes that all streams of a process take ahead of their readers.
     pub memory: Option<u64>,
+    /// How long a program may leave datagrams unread before it loses some; `None` inside: for ever.
+    pub stall: Option<Option<Duration>>,
 }
 
 impl Wanted {
@@ -33,6 +35,7 @@ impl Wanted {
         config.mtu = self.mtu.unwrap_or(config.mtu);
         config.dead_after = self.dead_after.unwrap_or(config.dead_after);
         config.memory = self.memory.unwrap_or(config.memory);
+        config.stall = self.stall.unwrap_or(config.stall);
         config
     }
 
@@ -80,7 +83,7 @@ pub fn say(what: &str) {
 }
 
 /// The variables of this library, and what those of a host's configuration are called there.
-const VARIABLES: [(&str, &str); 7] = [
+const VARIABLES: [(&str, &str); 8] = [
     (PORT, ""),
     ("SLUICENET_CONTROL", ""),
     ("SLUICENET_ADDRESS", "address"),
@@ -88,6 +91,7 @@ const VARIABLES: [(&str, &str); 7] = [
     ("SLUICENET_MTU", "mtu"),
     ("SLUICENET_DEAD_AFTER_MS", "dead_after"),
     ("SLUICENET_MEMORY_MB", "memory"),
+    ("SLUICENET_STALL_MS", ""),
 ];
 const PORT: &str = "SLUICENET_PORT";
 
@@ -138,7 +142,16 @@ fn parse(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Wanted>, St
     let mtu = number("SLUICENET_MTU")?.map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX));
     let dead_after = number("SLUICENET_DEAD_AFTER_MS")?.map(Duration::from_millis);
     let memory = number("SLUICENET_MEMORY_MB")?.map(|mb| mb.saturating_mul(1_000_000));
-    let wanted = Wanted { control, ports: names, address: ip, prefix, any, mtu, dead_after, memory };
+    let stall = match variable("SLUICENET_STALL_MS").as_deref() {
+        Some("off") => Some(None),
+        Some(text) => {
+            let ms = text.parse().ok().filter(|&ms: &u64| ms > 0);
+            let ms = ms.ok_or_else(|| wrong("SLUICENET_STALL_MS", text, "a whole number of at least 1, or off,"))?;
+            Some(Some(Duration::from_millis(ms)))
+        }
+        None => None,
+    };
+    let wanted = Wanted { control, ports: names, address: ip, prefix, any, mtu, dead_after, memory, stall };
     wanted.config().check().map_err(|(field, expected)| {
         let name = VARIABLES.iter().find(|v| v.1 == field).map_or(field, |v| v.0);
         wrong(name, &variable(name).unwrap_or_default(), expected)
@@ -156,6 +169,12 @@ mod tests {
     fn with(changed: &[(&str, &str)]) -> Result<Option<Wanted>, String> {
         let find = |all: &[(&str, &str)], name: &str| all.iter().find(|v| v.0 == name).map(|v| v.1.to_owned());
         parse(|name| find(changed, name).or_else(|| find(&GOOD, name)))
+    }
+
+    #[test]
+    fn a_stall_is_a_time_or_none() {
+        let stall = |text| with(&[("SLUICENET_STALL_MS", text)]).unwrap().unwrap().config().stall;
+        assert_eq!((stall("250"), stall("off")), (Some(Duration::from_millis(250)), None));
     }
 
     #[test]
@@ -180,6 +199,8 @@ mod tests {
             ("SLUICENET_DEAD_AFTER_MS", "5"),
             ("SLUICENET_MEMORY_MB", "0"),
             ("SLUICENET_MEMORY_MB", "much"),
+            ("SLUICENET_STALL_MS", "0"),
+            ("SLUICENET_STALL_MS", "never"),
         ] {
             let why = with(&[(name, text)]).err().unwrap_or_else(|| panic!("{name}={text} is taken"));
             assert!(why.starts_with(&format!("{name}={text}: ")), "{why}");
