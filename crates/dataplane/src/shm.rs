@@ -463,9 +463,9 @@ pub struct Client {
     free: Producer<RingCells>,
     /// Buffers to send with.
     stock: Vec<u32>,
-    /// The number under which the frame in a buffer was sent, and how many there are of each.
-    under: Vec<u16>,
-    outstanding: Vec<u32>,
+    /// The numbers under which the frame in a buffer was sent, and how many there are of each.
+    under: Vec<[u16; 2]>,
+    outstanding: [Vec<u32>; 2],
 }
 
 impl Client {
@@ -488,8 +488,8 @@ impl Client {
             free: Producer::new(ring(&region, buffers, Role::Free)),
             buffers: Buffers::new(&region, buffers_at(buffers), buffers),
             stock: (0..buffers / 2).collect(),
-            under: vec![0; buffers as usize],
-            outstanding: Vec::new(),
+            under: vec![[0; 2]; buffers as usize],
+            outstanding: [Vec::new(), Vec::new()],
         };
         for buffer in buffers / 2..buffers {
             client.free.push(entry(buffer, 0));
@@ -506,7 +506,7 @@ impl Client {
             if buffer >= self.buffers.count() || self.stock.len() >= self.buffers.count() as usize {
                 return Err(BrokenPort);
             }
-            if !self.outstanding.is_empty() {
+            if !self.outstanding[0].is_empty() {
                 self.count_back(buffer);
             }
             self.stock.push(buffer);
@@ -515,12 +515,12 @@ impl Client {
         Ok(())
     }
 
-    /// A buffer that may have been sent under a number is back.
+    /// A buffer that may have been sent under numbers is back.
     #[inline(never)]
     fn count_back(&mut self, buffer: u32) {
-        let number = std::mem::take(&mut self.under[buffer as usize]);
-        if number != 0 {
-            self.outstanding[usize::from(number)] -= 1;
+        let numbers = std::mem::take(&mut self.under[buffer as usize]);
+        for (of, number) in self.outstanding.iter_mut().zip(numbers).filter(|(_, number)| *number != 0) {
+            of[usize::from(number)] -= 1;
         }
     }
 
@@ -536,24 +536,24 @@ impl Client {
         Ok(self.send_and_name(parts)?.is_some())
     }
 
-    /// The same of one that counts under a number, other than 0, until its buffer comes back: so a program can tell what each of those it
-    /// sends to keeps of its buffers.
-    pub fn send_parts_under(&mut self, number: u16, parts: &[&[u8]]) -> Result<bool, BrokenPort> {
+    /// The same of one that counts under two numbers of two kinds, each other than 0, until its buffer comes back: so a program can tell what each
+    /// of those it sends to, and each of its sockets, keeps of its buffers.
+    pub fn send_parts_under(&mut self, numbers: [u16; 2], parts: &[&[u8]]) -> Result<bool, BrokenPort> {
         let Some(buffer) = self.send_and_name(parts)? else { return Ok(false) };
-        if number != 0 {
+        for (of, number) in self.outstanding.iter_mut().zip(numbers).filter(|(_, number)| *number != 0) {
             let at = usize::from(number);
-            if self.outstanding.len() <= at {
-                self.outstanding.resize(at + 1, 0);
+            if of.len() <= at {
+                of.resize(at + 1, 0);
             }
-            self.under[buffer as usize] = number;
-            self.outstanding[at] += 1;
+            of[at] += 1;
         }
+        self.under[buffer as usize] = numbers;
         Ok(true)
     }
 
-    /// Buffers that were sent under a number and have not come back, as far as was looked.
-    pub fn outstanding(&self, number: u16) -> u32 {
-        self.outstanding.get(usize::from(number)).copied().unwrap_or(0)
+    /// Buffers that were sent under a number of the first or of the second kind (0, 1) and have not come back, as far as was looked.
+    pub fn outstanding(&self, kind: usize, number: u16) -> u32 {
+        self.outstanding[kind].get(usize::from(number)).copied().unwrap_or(0)
     }
 
     #[inline(always)]

@@ -7,8 +7,9 @@ use rustix::io::Errno;
 use sluicenet_socket::{Ready, TcplightStream};
 use std::io::{IoSlice, Read, Write};
 use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A stream between two hosts, opened and accepted.
 fn pair(switch: &Switch) -> (TcplightStream, TcplightStream) {
@@ -160,6 +161,44 @@ fn many_at_once_each_with_its_own_bytes() {
         }
     });
     assert_eq!(switch.dropped(), 0);
+}
+
+/// One thread sends on each of four streams in turn as far as it goes: the first does not have what is there for all.
+#[test]
+fn streams_of_a_host_share_what_it_may_send() {
+    const STREAMS: usize = 4;
+    let switch = Switch::start();
+    let (client, server) = (switch.host(1), switch.host(2));
+    let listener = server.listen(7, 128).unwrap();
+    let (mut from, mut to) = (Vec::new(), Vec::new());
+    for _ in 0..STREAMS {
+        from.push(client.connect(at(2, 7)).unwrap());
+        to.push(listener.accept().unwrap().0);
+    }
+    from.iter().chain(&to).for_each(|stream| stream.set_nonblocking(true));
+    let done = AtomicBool::new(false);
+    let sent = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut bytes = vec![0; 128 << 10];
+            while !done.load(Ordering::Relaxed) {
+                to.iter().for_each(|mut stream| while stream.read(&mut bytes).is_ok() {});
+            }
+        });
+        let (bytes, mut sent) = (vec![7; 128 << 10], [0; STREAMS]);
+        let start = Instant::now();
+        while sent.iter().sum::<usize>() < 100_000_000 {
+            for (mut stream, sent) in from.iter().zip(&mut sent) {
+                while let Ok(n) = stream.write(&bytes) {
+                    *sent += n;
+                }
+            }
+            assert!(start.elapsed() < PATIENCE, "{sent:?}");
+        }
+        done.store(true, Ordering::Relaxed);
+        sent
+    });
+    let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());
+    assert!(*least * 2 > *most, "{sent:?}");
 }
 
 #[test]

@@ -133,9 +133,9 @@ fn one_port_sends_to_a_fast_station_past_what_waits_for_a_slow_one() {
         for (k, to) in [(0, 3), (1, 4)] {
             let client = &mut a.clients[0];
             let free = client.sendable(u32::MAX).unwrap();
-            if client.outstanding(k as u16 + 1) < free {
+            if client.outstanding(0, k as u16 + 1) < free {
                 let bytes = frame(1, to, sent[k], 100 + turn % 1_300);
-                sent[k] += u64::from(client.send_parts_under(k as u16 + 1, &[&bytes]).unwrap());
+                sent[k] += u64::from(client.send_parts_under([k as u16 + 1, 0], &[&bytes]).unwrap());
                 let _ = client.publish();
             }
         }

@@ -209,7 +209,7 @@ impl Core {
             let key = conn.key;
             if let Some(segment) = conn.machine.poll_transmit(1) {
                 debug_assert_eq!(segment.len, 0, "data goes when it is written");
-                self.send_segment(&key, &segment, &[]);
+                self.send_segment(None, &key, &segment, &[]);
             }
         }
         self.free_if_over(id);
@@ -238,7 +238,7 @@ impl Core {
                 break;
             }
             let mac = conn.key.mac;
-            if mac != self.mac && !self.has_buffers_for(mac) {
+            if mac != self.mac && !self.has_buffers_for(Socket::Stream(id), mac) {
                 self.starve(Socket::Stream(id), mac);
                 break;
             }
@@ -261,7 +261,7 @@ impl Core {
             conn.machine.write(len as u64);
             let key = conn.key;
             let segment = conn.machine.poll_transmit(len as u32).expect("there is room for it");
-            let went = self.send_segment(&key, &segment, &parts[..count]);
+            let went = self.send_segment(Some(Socket::Stream(id)), &key, &segment, &parts[..count]);
             if !went {
                 // The port broke: its streams are gone.
                 break;

@@ -281,7 +281,9 @@ impl Core {
                 self.park(id);
                 return None;
             }
-        } else if !self.has_buffers_for(destination) || !self.send_frame(destination, &[&frame]) {
+        } else if !self.has_buffers_for(Socket::Datagram(id), destination)
+            || !self.send_frame(Some(Socket::Datagram(id)), destination, &[&frame])
+        {
             self.starve(Socket::Datagram(id), destination);
             return None;
         }

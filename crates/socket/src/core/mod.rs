@@ -266,14 +266,14 @@ impl Core {
         }
     }
 
-    /// Sends a frame whose bytes are those of `parts`; whether there was a buffer.
-    fn send_frame(&mut self, to: MacAddress, parts: &[&[u8]]) -> bool {
+    /// Sends a frame of a socket, or of the host itself, whose bytes are those of `parts`; whether there was a buffer.
+    fn send_frame(&mut self, of: Option<Socket>, to: MacAddress, parts: &[&[u8]]) -> bool {
         if to == self.mac {
             self.loopback.push_back(parts.concat());
             return true;
         }
         let way = self.way(to);
-        match self.client.send_parts_under(way, parts) {
+        match self.client.send_parts_under([way, of.map_or(0, ways::line)], parts) {
             Ok(sent) => {
                 self.counters.sent += u64::from(sent);
                 sent
@@ -285,8 +285,8 @@ impl Core {
         }
     }
 
-    /// Sends a segment with the bytes of `payload`; whether there was a buffer.
-    fn send_segment(&mut self, key: &Key, segment: &Segment, payload: &[&[u8]]) -> bool {
+    /// Sends a segment with the bytes of `payload`, which are a socket's, if any; whether there was a buffer.
+    fn send_segment(&mut self, of: Option<Socket>, key: &Key, segment: &Segment, payload: &[&[u8]]) -> bool {
         let mut headers = [0; SEGMENT_HEADERS];
         let (front, back) = headers.split_at_mut(ethernet::HEADER_LEN + ipv4::HEADER_LEN);
         self.put_headers(
@@ -308,7 +308,7 @@ impl Core {
         let mut parts: [&[u8]; conn::PARTS_MAX + 1] = [&[]; conn::PARTS_MAX + 1];
         parts[0] = &headers;
         parts[1..=payload.len()].copy_from_slice(payload);
-        self.send_frame(key.mac, &parts[..=payload.len()])
+        self.send_frame(of, key.mac, &parts[..=payload.len()])
     }
 
     /// The headers of Ethernet and IPv4 in front of so many bytes.
@@ -368,7 +368,7 @@ impl Core {
                 break;
             }
             if let Some((key, segment)) = self.refusals.pop_front() {
-                self.send_segment(&key, &segment, &[]);
+                self.send_segment(None, &key, &segment, &[]);
             } else if let Some(id) = self.due.pop_front() {
                 if let Some(conn) = self.conns.get_mut(id) {
                     conn.due = false;

@@ -98,7 +98,7 @@ impl Core {
         ethernet::Repr { destination: to, source: self.mac, ethertype: EtherType::ARP }.emit(&mut frame);
         arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut frame[ethernet::HEADER_LEN..]);
         if to != self.mac {
-            self.send_frame(to, &[&frame]);
+            self.send_frame(None, to, &[&frame]);
         }
     }
 
@@ -160,7 +160,7 @@ impl Core {
             let Some(mac) = neighbour.mac else { return };
             let Some((_, mut frame)) = neighbour.pending.pop_front() else { return };
             frame[..6].copy_from_slice(&mac.0);
-            self.send_frame(mac, &[&frame]);
+            self.send_frame(None, mac, &[&frame]);
             self.unpark();
         }
     }

@@ -203,7 +203,7 @@ impl Core {
             && self.client.sendable(1).is_ok_and(|n| n > 0)
         {
             let key = self.conn(id).key;
-            self.send_segment(&key, &answer, &[]);
+            self.send_segment(None, &key, &answer, &[]);
         }
     }
 
@@ -212,7 +212,7 @@ impl Core {
         self.counters.refused += 1;
         let Some(refusal) = Stream::refuse(segment) else { return };
         if key.mac == self.mac || self.client.sendable(1).is_ok_and(|n| n > 0) {
-            self.send_segment(&key, &refusal, &[]);
+            self.send_segment(None, &key, &refusal, &[]);
         } else if self.refusals.len() < REFUSALS_MAX {
             self.refusals.push_back((key, refusal));
             self.rouse();

@@ -120,14 +120,14 @@ impl Core {
         }
         for (key, probe) in urgent {
             if self.client.sendable(1).is_ok_and(|n| n > 0) {
-                self.send_segment(&key, &probe, &[]);
+                self.send_segment(None, &key, &probe, &[]);
             }
         }
         for (key, probe) in probes {
             if !self.has_buffers() {
                 break;
             }
-            self.send_segment(&key, &probe, &[]);
+            self.send_segment(None, &key, &probe, &[]);
         }
         for (ip, mac) in asked {
             self.ask_whether_alive(ip, mac);

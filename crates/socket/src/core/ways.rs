@@ -1,12 +1,13 @@
 //! The port's buffers, shared among those to whom frames are sent: what one does not take now keeps buffers, and nobody's frames have
-//! more than are free. So the first has half of them, and there are always some for another.
+//! more than are free. So the first has half of them, and there are always some for another. Sockets that send to the same one share what that has:
+//! where there are several, none of them has more than twice what is left for it.
 
 use super::conn::Conn;
 use super::datagram::Datagram;
 use super::{Core, RESERVE, Socket};
 use sluicenet_dataplane::port::BrokenPort;
 use sluicenet_wire::ethernet::MacAddress;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Hosts whose frames are counted; further ones have what is left by all.
 const COUNTED_MAX: usize = 4096;
@@ -19,15 +20,28 @@ pub(super) struct Ways {
     numbers: HashMap<MacAddress, u16>,
     free: Vec<u16>,
     last: Option<(MacAddress, u16)>,
+    /// Hosts to whom several sockets wanted to send at a time when they were last told.
+    crowded: HashSet<u16>,
     /// Sockets that want to send and had no buffer for it, by the number of who it was for.
     starved: BTreeMap<u16, Starved>,
 }
 
 #[derive(Default)]
 struct Starved {
-    sockets: Vec<Socket>,
-    /// Buffers that the frames for that host had then.
+    /// Each with the buffers that its frames had then.
+    sockets: Vec<(Socket, u32)>,
+    /// Buffers that all frames for that host had then.
     out: u32,
+}
+
+/// The number under which the port counts the buffers of a socket's frames.
+pub(super) fn line(socket: Socket) -> u16 {
+    let number = match socket {
+        Socket::Stream(id) => 2 * id + 1,
+        Socket::Datagram(id) => 2 * id + 2,
+        Socket::Listener(_) => return UNCOUNTED,
+    };
+    number.try_into().unwrap_or(UNCOUNTED)
 }
 
 impl Ways {
@@ -51,7 +65,7 @@ impl Core {
                 if ways.numbers.len() == COUNTED_MAX {
                     let Ways { numbers, free, starved, .. } = ways;
                     numbers.retain(|_, number| {
-                        let is_used = client.outstanding(*number) > 0 || starved.contains_key(number);
+                        let is_used = client.outstanding(0, *number) > 0 || starved.contains_key(number);
                         if !is_used {
                             free.push(*number);
                         }
@@ -70,11 +84,11 @@ impl Core {
         number
     }
 
-    /// Whether there are buffers for data to a host.
-    pub(super) fn has_buffers_for(&mut self, mac: MacAddress) -> bool {
+    /// Whether there are buffers for data of a socket to a host.
+    pub(super) fn has_buffers_for(&mut self, socket: Socket, mac: MacAddress) -> bool {
         let way = self.way(mac);
         match self.room_under(way) {
-            Ok(room) => room > 0,
+            Ok(room) => room > 0 && self.is_within_share(socket, way, room),
             Err(BrokenPort) => {
                 self.fail();
                 false
@@ -84,9 +98,16 @@ impl Core {
 
     /// How many more buffers frames may have under a number now, beside those that are left for what the host itself has to say.
     fn room_under(&mut self, way: u16) -> Result<u32, BrokenPort> {
-        let enough = RESERVE.max(self.client.outstanding(way)) + 1;
+        let enough = RESERVE.max(self.client.outstanding(0, way)) + 1;
         let free = self.client.sendable(enough)?;
-        Ok(free.saturating_sub(RESERVE.max(self.client.outstanding(way))))
+        Ok(free.saturating_sub(RESERVE.max(self.client.outstanding(0, way))))
+    }
+
+    /// Whether a socket's frames have less than their share, where others send to the same host and so much room is left for it.
+    fn is_within_share(&self, socket: Socket, way: u16, room: u32) -> bool {
+        let own = self.client.outstanding(1, line(socket));
+        let is_alone = own >= self.client.outstanding(0, way) && !self.ways.crowded.contains(&way);
+        is_alone || own < room.saturating_mul(2)
     }
 
     /// Who wanted to send to a host and had no buffer is told when there are some.
@@ -100,9 +121,9 @@ impl Core {
             && !std::mem::replace(starved, true)
         {
             let way = self.way(mac);
-            let out = self.client.outstanding(way);
+            let [out, own] = [(0, way), (1, line(socket))].map(|(kind, number)| self.client.outstanding(kind, number));
             let those = self.ways.starved.entry(way).or_default();
-            those.sockets.push(socket);
+            those.sockets.push((socket, own));
             those.out = those.out.max(out);
             self.touch(socket);
             self.rouse();
@@ -110,7 +131,7 @@ impl Core {
     }
 
     /// Tells who wanted to send, when there is room for more than a few frames to that host, so that they are not told for each: a part of
-    /// all buffers, or of what its frames had.
+    /// all buffers, or of what its frames had; and of a share, where a quarter of what the socket's frames had has come back.
     pub(super) fn tell_starved(&mut self) {
         if !self.ways.is_starved() || self.client.sendable(u32::MAX).is_err() {
             return;
@@ -120,10 +141,28 @@ impl Core {
             from = way + 1;
             let Ok(room) = self.room_under(way) else { return };
             let was_out = self.ways.starved.get(&way).map_or(0, |those| those.out);
-            if room == 0 || (room < plenty && 2 * self.client.outstanding(way) > was_out) {
+            if room == 0 || (room < plenty && 2 * self.client.outstanding(0, way) > was_out) {
                 continue;
             }
-            for socket in self.ways.starved.remove(&way).unwrap_or_default().sockets {
+            let mut those = self.ways.starved.remove(&way).unwrap_or_default();
+            match those.sockets[..] {
+                [(one, _)] if self.client.outstanding(1, line(one)) >= self.client.outstanding(0, way) => {
+                    self.ways.crowded.remove(&way);
+                }
+                [_] => {}
+                _ => _ = self.ways.crowded.insert(way),
+            }
+            let all = std::mem::take(&mut those.sockets);
+            let (told, waiting) = all.into_iter().partition(|&(socket, was)| {
+                let own = u64::from(self.client.outstanding(1, line(socket)));
+                self.is_within_share(socket, way, room) && (4 * own <= 3 * u64::from(was) || own == 0)
+            });
+            those.sockets = waiting;
+            if !those.sockets.is_empty() {
+                self.ways.starved.insert(way, those);
+            }
+            let told: Vec<(Socket, u32)> = told;
+            for (socket, _) in told {
                 match socket {
                     Socket::Stream(id) => self.conns.get_mut(id).into_iter().for_each(Conn::retry),
                     Socket::Datagram(id) => self.datagrams.get_mut(id).into_iter().for_each(Datagram::retry),
