@@ -291,6 +291,26 @@ fn bit_errors_are_counted_at_the_adapter_and_nothing_else_is_lost() {
 }
 
 #[test]
+fn pauses_that_are_damaged_cost_no_frame_its_room() {
+    for (rate, headroom) in [("1e-7", "auto"), ("1e-6", "auto"), ("1e-5", "auto"), ("1e-6", "8500 B")] {
+        let flows: String = (0..4)
+            .map(|src| format!("[[workload]]\nkind = \"flow\"\nsrc = {src}\ndst = 4\ntransport = \"udp\"\n"))
+            .collect();
+        let text = format!(
+            "[scenario]\nduration = \"300 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 5\nbit_error_rate = {rate}\n\
+             [pfc]\nenabled = true\nheadroom = \"{headroom}\"\n{flows}"
+        );
+        let o = execute(&text, 1, None);
+        let bad = sluicenet_proto::loss::DropReason::BadCrc;
+        let damaged = o.switch_drops.frames(bad) + o.server_drops.frames(bad);
+        println!("{rate} {headroom}: {damaged} damaged, {} had no room", o.violations);
+        // Room for one XOFF alone, which is about 8 KB here, is not enough.
+        assert_eq!(o.violations > 0, headroom != "auto", "{rate}: {:?}", o.switch_drops);
+        assert_eq!(o.totals.dropped, damaged + o.violations);
+    }
+}
+
+#[test]
 fn damaged_pauses_stop_nobody() {
     let text = r#"
         [scenario]

@@ -7,7 +7,7 @@ use crate::door::{Device, PortId, PortSet, Step, Wires};
 use crate::pool::{Fifo, Handle, Pool};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use sluicenet_proto::cee::pfc::{Gate, Signal, Watermarks};
+use sluicenet_proto::cee::pfc::{Gate, Rise, Signal, Watermarks};
 use sluicenet_proto::frame::{Frame, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::routing::Router;
@@ -46,6 +46,8 @@ pub struct PortConfig {
     pub marks: Watermarks,
     /// Time of one pause quantum on this link.
     pub quantum: Duration,
+    /// After how long XON is said again, where the link damages frames.
+    pub xon_again: Option<Duration>,
 }
 
 /// What filled a receive buffer.
@@ -153,7 +155,10 @@ impl Switch {
             flow_control: if config.lossless.is_empty() {
                 Vec::new()
             } else {
-                let port = |&config| FlowControl { gate: Gate::default(), signal: Signal::default(), config };
+                let port = |&config: &PortConfig| {
+                    let signal = Signal::new(config.xon_again);
+                    FlowControl { gate: Gate::default(), signal, config }
+                };
                 ports.iter().map(port).collect()
             },
             lossless: config.lossless,
@@ -322,10 +327,12 @@ impl Switch {
             let at = self.share_at(input, p) + output as usize;
             self.share[at] += len;
             let fc = &mut self.flow_control[input as usize];
-            if bytes > fc.config.marks.xoff && fc.signal.on_rise(p, bytes, &fc.config.marks) {
+            if bytes > fc.config.marks.xoff
+                && let Some(rise) = fc.signal.on_rise(p, bytes, &fc.config.marks)
+            {
                 self.egress[input as usize].control = true;
                 woke.insert(input);
-                if self.record_pauses {
+                if self.record_pauses && rise == Rise::Stopped {
                     self.note_pause(now, input, p, true);
                 }
             }

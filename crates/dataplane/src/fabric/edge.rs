@@ -386,7 +386,7 @@ mod tests {
         told.filter(|t| t.classes.contains(p)).map(|t| t.quanta[p as usize])
     }
 
-    const MARKS: Watermarks = Watermarks { xoff: 100, xon: 50, capacity: 200 };
+    const MARKS: Watermarks = Watermarks { xoff: 100, xon: 50, capacity: 200, headroom: 100 };
 
     #[test]
     fn a_sender_is_stopped_while_either_the_receiver_or_the_buffer_says_so() {
@@ -397,14 +397,14 @@ mod tests {
         voice.pass_on(&pause(3, 700));
         assert_eq!(of(poll(&mut voice, held), 3), Some(700), "passed on as it was said");
         // The buffer fills while the receiver holds; the receiver's letting go is not passed on.
-        assert!(voice.own.on_rise(3, 101, &MARKS));
+        assert!(voice.own.on_rise(3, 101, &MARKS).is_some());
         assert_eq!(of(poll(&mut voice, held), 3), Some(quanta));
         voice.pass_on(&pause(3, 0));
         assert_eq!(poll(&mut voice, PrioritySet::NONE), None);
         assert!(voice.own.on_fall(3, 50, &MARKS));
         assert_eq!(of(poll(&mut voice, PrioritySet::NONE), 3), Some(0));
         // The buffer drains while the receiver holds: nothing is let go.
-        assert!(voice.own.on_rise(3, 101, &MARKS));
+        assert!(voice.own.on_rise(3, 101, &MARKS).is_some());
         poll(&mut voice, PrioritySet::NONE);
         voice.pass_on(&pause(3, 9));
         assert_eq!(poll(&mut voice, held), None, "a shorter pause would let it go");

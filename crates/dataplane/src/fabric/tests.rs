@@ -27,7 +27,7 @@ fn tree(m: &[u32], w: &[u32], rate: Rate, xoff: u32, response: Duration, lossles
         let (max_frame, pfc_frame) = (1542, 84);
         Headroom { rate, data_delay: LATENCY, pause_delay, max_frame, pfc_frame }.bytes() as u32
     };
-    let marks = |headroom: u32| Watermarks { xoff, xon: xoff / 2, capacity: xoff + headroom };
+    let marks = |headroom: u32| Watermarks { xoff, xon: xoff / 2, capacity: xoff + headroom, headroom };
     let quantum = quanta_time(1, rate);
     let config = EdgeConfig {
         lossless,
@@ -70,7 +70,7 @@ fn tree(m: &[u32], w: &[u32], rate: Rate, xoff: u32, response: Duration, lossles
         },
         router: Router::Tree(TreeRouter::new(&tree, *s, Policy::Hash, 1, &[])),
         ports: vec![
-            PortConfig { marks: marks(headroom(LATENCY, rate)), quantum };
+            PortConfig { marks: marks(headroom(LATENCY, rate)), quantum, xon_again: None };
             (tree.children(s.level) + tree.parents(s.level)) as usize
         ],
     };

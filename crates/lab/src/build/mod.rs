@@ -55,12 +55,37 @@ fn wire_bytes(scenario: &Scenario) -> (u32, u32) {
     (largest + overhead, PFC_FRAME_BYTES + overhead)
 }
 
-/// Headroom at the receiving end of `into`, which is stopped over `back`.
-fn headroom(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
+/// More XOFFs of one stop are damaged than there is room for at most once in so many stops.
+const STOPS: f64 = 1e12;
+/// Where one in five arrives damaged a full frame never comes whole: there is no use in room for more than this.
+const SPARE_MAX: u64 = 16;
+
+/// XOFFs of one stop for whose damage there is room, where the link that they go over damages bits.
+fn spare_pauses(back: &Direction) -> u64 {
+    if back.bit_error_rate == 0.0 {
+        return 0;
+    }
+    let bits = f64::from(8 * PFC_FRAME_BYTES);
+    let damaged = -libm::expm1(bits * libm::log1p(-back.bit_error_rate));
+    (libm::ceil(libm::log(STOPS) / -libm::log(damaged)) as u64).saturating_sub(1).clamp(1, SPARE_MAX)
+}
+
+/// What still comes after an XOFF that is heard, at the receiving end of `into`, which is stopped over `back`.
+fn under_way(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
     let (max_frame, pfc_frame) = wire_bytes(scenario);
-    let computed =
-        Headroom { rate: into.rate, data_delay: into.latency, pause_delay: back.pause_latency, max_frame, pfc_frame };
-    scenario.pfc.headroom.map_or(computed.bytes(), |b| b.as_bytes())
+    Headroom { rate: into.rate, data_delay: into.latency, pause_delay: back.pause_latency, max_frame, pfc_frame }
+        .bytes()
+}
+
+/// Room above XOFF there.
+fn headroom(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
+    let computed = under_way(scenario, into, back).saturating_mul(1 + spare_pauses(back));
+    scenario.pfc.headroom.map_or(computed, |b| b.as_bytes())
+}
+
+/// After how long XON is said again over `back`, where that damages bits: the other end would have sent something by then.
+pub(crate) fn xon_again(scenario: &Scenario, into: &Direction, back: &Direction) -> Option<Duration> {
+    (back.bit_error_rate > 0.0).then(|| into.rate.time_for(under_way(scenario, into, back)))
 }
 
 /// Refuses links that hold more than a buffer can have above XOFF.
@@ -95,10 +120,11 @@ fn check_quanta(scenario: &Scenario) -> Result<()> {
 
 /// Watermarks of a buffer with XOFF at `xoff`, at the receiving end of `into`, which is stopped over `back`.
 pub(crate) fn watermarks(scenario: &Scenario, xoff: u32, into: &Direction, back: &Direction) -> Watermarks {
-    let headroom = headroom(scenario, into, back).min(BUFFER_MAX.0) as u32;
+    let room = headroom(scenario, into, back).min(BUFFER_MAX.0) as u32;
+    let headroom = under_way(scenario, into, back).min(BUFFER_MAX.0) as u32;
     // The same distance between the two as in a switch: a hysteresis is a hysteresis.
     let span = (scenario.pfc.xoff.as_bytes() - scenario.pfc.xon.as_bytes()) as u32;
-    Watermarks { xoff, xon: xoff.saturating_sub(span), capacity: xoff.saturating_add(headroom) }
+    Watermarks { xoff, xon: xoff.saturating_sub(span), capacity: xoff.saturating_add(room), headroom }
 }
 
 pub(crate) fn lossless(scenario: &Scenario) -> PrioritySet {
@@ -166,7 +192,7 @@ impl<'a> Network<'a> {
         let of_port = |port: usize| {
             let (out, into) = self.link(node, port as u16);
             let marks = watermarks(self.scenario, self.scenario.pfc.xoff.as_bytes() as u32, into, out);
-            PortConfig { marks, quantum: quantum(out.rate) }
+            PortConfig { marks, quantum: quantum(out.rate), xon_again: xon_again(self.scenario, into, out) }
         };
         (0..self.plan.switches()[i].ports.len()).map(of_port).collect()
     }

@@ -1,6 +1,6 @@
 //! Servers and external hosts as the scenario wants them.
 
-use super::{Plan, framing, lossless, quantum, watermarks};
+use super::{Plan, framing, lossless, quantum, watermarks, xon_again};
 use crate::scenario::{Congestion, InitialWindow, Party, Queueing, Routing, Scenario, Weight, WhenFull, ZCredit};
 use sluicenet_node::adapter::{self, AdapterConfig};
 use sluicenet_node::credits::CreditConfig;
@@ -30,9 +30,9 @@ impl ServerConfigs {
     }
 }
 
-/// What makes hosts alike: of each link bits a second, picoseconds in and those of a pause out; whether they are servers; their
-/// slow VMs.
-type Likeness = (Vec<(u64, u64, u64)>, bool, Vec<(u8, u64)>);
+/// What makes hosts alike: of each link bits a second, picoseconds in and those of a pause out, the error rate's bits; whether they are
+/// servers; their slow VMs.
+type Likeness = (Vec<(u64, u64, u64, u64)>, bool, Vec<(u8, u64)>);
 
 /// How much longer a machine's turns are.
 type Weights = BTreeMap<Address, u32>;
@@ -51,7 +51,9 @@ pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Directio
                 .map(|out| (out, &links[plan.link_index(out.to.0, out.to.1)]))
                 .collect();
             let inside = host < external_from;
-            let likeness = of_host.iter().map(|(out, into)| (out.rate.as_bps(), into.latency.0, out.pause_latency.0));
+            let likeness = of_host.iter().map(|(out, into)| {
+                (out.rate.as_bps(), into.latency.0, out.pause_latency.0, out.bit_error_rate.to_bits())
+            });
             let slow = scenario.vswitch.slow.iter().filter(|slow| slow.host == host);
             // Both vNICs of a machine are as slow as it is.
             let vnics = if scenario.server.lossy_vnic.is_some() { 2 } else { 1 };
@@ -81,10 +83,11 @@ fn server_config(
     let a = &scenario.adapter;
     let buffer = a.buffer.as_bytes() as u32;
     // One receive buffer stops all links, and takes what all of them still bring.
-    let marks = links
-        .iter()
-        .map(|(out, into)| watermarks(scenario, buffer, into, out))
-        .reduce(|all, one| Watermarks { capacity: all.capacity.saturating_add(one.capacity - one.xoff), ..all });
+    let marks = links.iter().map(|(out, into)| watermarks(scenario, buffer, into, out)).reduce(|all, one| Watermarks {
+        capacity: all.capacity.saturating_add(one.capacity - one.xoff),
+        headroom: all.headroom.saturating_add(one.headroom),
+        ..all
+    });
     let adapter = AdapterConfig {
         buffer,
         queueing: match a.queueing {
@@ -96,6 +99,7 @@ fn server_config(
         apart: scenario.server.lossy_vnic.filter(|_| inside).map_or(PrioritySet::NONE, |p| PrioritySet(1 << p)),
         quanta: scenario.pfc.quanta,
         quantum: links.iter().map(|(out, _)| quantum(out.rate)).collect(),
+        xon_again: links.iter().map(|(out, into)| xon_again(scenario, into, out)).collect(),
         marks: marks.expect("a host has a link"),
         resequencing: a.resequencing,
     };

@@ -203,7 +203,11 @@ pub(crate) static PFC: Spec = Spec {
         k("lossless", Counts, "the lossless priorities; all but server.lossy_vnic where absent"),
         k("xoff", Size, "pause when an input's occupancy reaches this"),
         k("xon", Size, "resume when it is back at this"),
-        k("headroom", OrWord(&Size, &["auto"]), "room above xoff for what still arrives; auto: by the link"),
+        k(
+            "headroom",
+            OrWord(&Size, &["auto"]),
+            "room above xoff for what still arrives; auto: by the link, and by how many pauses in a row it may damage",
+        ),
         k("response", Duration, "from a PFC frame's last bit to the peer's standing still"),
         k("quanta", Count(1, 65_535), "pause time asked for, in quanta of 512 bit times"),
         k("deadlock", Choice(&["refuse", "warn", "ignore"]), "what to do about a cyclic buffer dependency"),

@@ -63,7 +63,7 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
                 WhenFull::Stop => PrioritySet(!scenario.server.lossy_vnic.map_or(0, |p| 1 << p)),
                 WhenFull::Drop => PrioritySet::NONE,
             },
-            up: Watermarks { capacity: down.xoff.saturating_add(room), ..down },
+            up: Watermarks { capacity: down.xoff.saturating_add(room), headroom: room, ..down },
             down,
             quanta: scenario.pfc.quanta,
             quantum: quantum(out.rate),
@@ -91,5 +91,11 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
 
 /// Headroom counts three largest frames, and each may have a tag.
 fn with_tags(marks: Watermarks) -> Watermarks {
-    Watermarks { capacity: marks.capacity.saturating_add(3 * vlan::TAG_LEN as u32), ..marks }
+    const TAGS: u32 = 3 * vlan::TAG_LEN as u32;
+    let rooms = (marks.capacity - marks.xoff).div_ceil(marks.headroom);
+    Watermarks {
+        capacity: marks.capacity.saturating_add(rooms.saturating_mul(TAGS)),
+        headroom: marks.headroom.saturating_add(TAGS),
+        ..marks
+    }
 }

@@ -15,7 +15,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use sluicenet_proto::cee::pfc::{Gate, Signal, Watermarks};
+use sluicenet_proto::cee::pfc::{Gate, Rise, Signal, Watermarks};
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::Full;
 use sluicenet_proto::routing::Router;
@@ -48,6 +48,8 @@ pub struct AdapterConfig {
     pub quanta: u16,
     /// Time of one pause quantum on each link.
     pub quantum: Vec<Duration>,
+    /// After how long XON is said again on each, where it damages frames.
+    pub xon_again: Vec<Option<Duration>>,
     /// Watermarks of the receive buffer; above XOFF it holds what all links still bring.
     pub marks: Watermarks,
     /// How long a frame waits for an earlier one; no resequencing without it.
@@ -108,7 +110,11 @@ impl Adapter {
     pub fn new(config: Arc<AdapterConfig>, router: Option<Router>) -> Adapter {
         let links = config.quantum.len();
         assert!(links > 0 && (links > 1) == router.is_some(), "{links} links, {router:?}");
-        let several = router.map(|router| Box::new(Several { router, links: alloc::vec![Link::default(); links] }));
+        assert_eq!(config.xon_again.len(), links);
+        let link = |&xon_again: &Option<Duration>| Link { signal: Signal::new(xon_again), ..Link::default() };
+        let several =
+            router.map(|router| Box::new(Several { router, links: config.xon_again.iter().map(link).collect() }));
+        let only = if several.is_some() { Link::default() } else { link(&config.xon_again[0]) };
         Adapter {
             prepares: several.is_some() || config.resequencing.is_some(),
             config,
@@ -119,7 +125,7 @@ impl Adapter {
             several,
             timed: false,
             frames: 0,
-            only: Link::default(),
+            only,
             early: BTreeMap::new(),
             received_bytes: [0; PRIORITIES],
             told: Vec::new(),
@@ -428,7 +434,8 @@ impl Adapter {
         self.received_bytes[p as usize] += len;
         if self.config.lossless.contains(p) {
             let (marks, bytes) = (self.config.marks, self.received_bytes[p as usize]);
-            if self.links_mut().iter_mut().fold(false, |told, l| l.signal.on_rise(p, bytes, &marks) | told) {
+            let stops = |told, l: &mut Link| l.signal.on_rise(p, bytes, &marks) == Some(Rise::Stopped) || told;
+            if self.links_mut().iter_mut().fold(false, stops) {
                 self.told.push((p, true));
             }
         }

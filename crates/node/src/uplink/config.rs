@@ -99,7 +99,7 @@ impl Link {
             rate,
             max_frame: max_frame - FCS_LEN as u32,
             lossless,
-            marks: Watermarks { xoff, xon, capacity: buffer },
+            marks: Watermarks { xoff, xon, capacity: buffer, headroom: buffer - xoff },
             buffer,
             // What is held waits with those who sent it, and nobody else's frames behind it.
             transmit: u32::try_from(rate.bytes_in(TRANSMITS)).unwrap_or(u32::MAX).max(TRANSMIT_LEAST).min(buffer),

@@ -125,6 +125,8 @@ pub struct Uplink<R, T> {
     is_idle: bool,
     /// Since when the neighbour has been told to hold each class, and the longest that it still sent then.
     told_at: [Option<Instant>; PRIORITIES],
+    /// When it was told last.
+    said_at: [Instant; PRIORITIES],
     response: Duration,
     late: u64,
     /// The neighbour is held back whatever the receive buffer holds.
@@ -159,6 +161,7 @@ impl<R: Copy, T> Uplink<R, T> {
             free_at: Instant::ZERO,
             is_idle: true,
             told_at: [None; PRIORITIES],
+            said_at: [Instant::ZERO; PRIORITIES],
             response: Duration::ZERO,
             late: 0,
             holds_back: false,
@@ -256,6 +259,10 @@ impl<R: Copy, T> Uplink<R, T> {
             let response = now.since(told);
             self.response = self.response.max(response);
             self.late += u64::from(response > self.link.catch_up);
+            // It may not have heard: the headroom is for more than it can have been slow so far.
+            if now.since(self.said_at[i]) > self.link.catch_up {
+                self.signal.tell_again(p);
+            }
         }
         let lossless = self.link.lossless.contains(p);
         let capacity = if lossless { self.link.marks.capacity } else { self.link.buffer };
@@ -466,6 +473,7 @@ impl<R: Copy, T> Uplink<R, T> {
             for p in pause.classes.iter() {
                 let told = &mut self.told_at[p as usize];
                 *told = if pause.quanta[p as usize] > 0 { told.or(Some(now)) } else { None };
+                self.said_at[p as usize] = now;
             }
             (pfc::LEN as u32, None)
         } else {

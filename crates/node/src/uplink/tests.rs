@@ -313,6 +313,31 @@ fn hostile_29_who_ignores_pauses_exceeds_the_headroom_and_is_counted() {
 }
 
 #[test]
+fn who_still_sends_when_it_should_have_answered_is_told_again() {
+    let mut end: End = Uplink::new(link(200_000));
+    while !matches!(end.front(us(0)), Some(Front::Pause(_))) {
+        end.charge(us(0), 3, 1_514).unwrap();
+    }
+    end.sent(us(0));
+    let told_at = |end: &mut End, now: Instant| {
+        end.charge(now, 3, 100).unwrap();
+        let told = matches!(end.front(now), Some(Front::Pause(_)));
+        if told {
+            end.sent(now);
+        }
+        told
+    };
+    let late = us(1) + RESPONSE;
+    assert_eq!([us(1), us(0) + RESPONSE, late].map(|now| told_at(&mut end, now)), [false, false, true]);
+    // And no sooner than it may answer that.
+    assert_eq!(
+        [late + RESPONSE, late + RESPONSE + Duration::from_us(1)].map(|now| told_at(&mut end, now)),
+        [false, true]
+    );
+    assert_eq!(end.flow_control().1.stops(), 1);
+}
+
+#[test]
 fn a_pause_frame_that_could_not_be_sent_says_the_latest() {
     let mut end: End = Uplink::new(link(200_000));
     let fill = |end: &mut End, p| {

@@ -113,24 +113,49 @@ pub struct Watermarks {
     pub xoff: u32,
     /// Occupancy at or below which it may go on.
     pub xon: u32,
-    /// XOFF plus headroom: what must never be exceeded.
+    /// XOFF plus headroom, and as much again for each XOFF whose loss there is room for: what must never be exceeded.
     pub capacity: u32,
+    /// What still comes after an XOFF that was heard, at most ([`Headroom`](super::headroom::Headroom)).
+    pub headroom: u32,
+}
+
+/// What a rise of an occupancy makes due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rise {
+    /// It crossed XOFF: the far end is to be stopped.
+    Stopped,
+    /// More came than can have been under way: the far end has not heard that it is stopped, and is told again.
+    Unheard,
 }
 
 /// What an ingress buffer tells the other end of its link.
+///
+/// Whether a pause frame arrived nobody says. Who goes on sending has not heard an XOFF: with every headroom that fills beyond the first it is
+/// told again. Who does not send may have nothing, so that where frames are damaged XON is said twice.
 #[derive(Clone, Debug, Default)]
 pub struct Signal {
     /// Classes stopped now.
     stopped: PrioritySet,
     /// Classes whose state must be told: a pause frame is due.
     due: PrioritySet,
-    /// When a running pause must be refreshed, before its quanta run out.
+    /// Classes that were let go, and told so once of two times.
+    told_once: PrioritySet,
+    /// How often the far end was to be told since each class is stopped, refreshes not counted.
+    times: [u8; PRIORITIES],
+    /// After how long XON is said again; never without it.
+    xon_again: Option<Duration>,
+    /// When a running pause must be refreshed, before its quanta run out, or an XON is said again.
     refresh_at: Option<Instant>,
     sent: u64,
     stops: u64,
 }
 
 impl Signal {
+    /// One that has told nothing. On a link that damages frames XON is said again after `xon_again`.
+    pub fn new(xon_again: Option<Duration>) -> Signal {
+        Signal { xon_again, ..Signal::default() }
+    }
+
     /// Classes stopped now.
     #[inline(always)]
     pub fn stopped(&self) -> PrioritySet {
@@ -143,16 +168,39 @@ impl Signal {
         !self.due.is_empty()
     }
 
-    /// Occupancy of class `p` rose to `bytes`; true when that crossed XOFF.
+    /// Occupancy of class `p` rose to `bytes`; whether a pause frame is due for that.
     #[inline(always)]
-    pub fn on_rise(&mut self, p: Priority, bytes: u32, marks: &Watermarks) -> bool {
-        let crossed = bytes > marks.xoff && !self.stopped.contains(p);
-        if crossed {
-            self.stops += 1;
-            self.stopped.insert(p);
+    pub fn on_rise(&mut self, p: Priority, bytes: u32, marks: &Watermarks) -> Option<Rise> {
+        if bytes <= marks.xoff {
+            return None;
+        }
+        if self.stopped.contains(p) {
+            return self.on_unheard(p, bytes, marks);
+        }
+        self.stops += 1;
+        self.stopped.insert(p);
+        self.told_once.remove(p);
+        self.due.insert(p);
+        self.times[p as usize] = 1;
+        Some(Rise::Stopped)
+    }
+
+    fn on_unheard(&mut self, p: Priority, bytes: u32, marks: &Watermarks) -> Option<Rise> {
+        let times = &mut self.times[p as usize];
+        let under_way = u64::from(*times) * u64::from(marks.headroom);
+        if u64::from(bytes) <= u64::from(marks.xoff) + under_way || *times == u8::MAX {
+            return None;
+        }
+        *times += 1;
+        self.due.insert(p);
+        Some(Rise::Unheard)
+    }
+
+    /// The far end of class `p` still sends: it is told again, if it is stopped.
+    pub fn tell_again(&mut self, p: Priority) {
+        if self.stopped.contains(p) {
             self.due.insert(p);
         }
-        crossed
     }
 
     /// Occupancy of class `p` fell to `bytes`; true when that crossed XON.
@@ -172,7 +220,7 @@ impl Signal {
             return None;
         }
         // A frame speaks of every class it must, and refreshes the others at no cost.
-        let classes = PrioritySet(self.due.0 | self.stopped.0);
+        let classes = PrioritySet(self.due.0 | self.stopped.0 | self.told_once.0);
         let mut pause = Pause { classes, quanta: [0; PRIORITIES] };
         for p in self.stopped.iter() {
             pause.quanta[p as usize] = quanta;
@@ -180,7 +228,12 @@ impl Signal {
         self.due = PrioritySet::NONE;
         self.sent += 1;
         // Half the time leaves room for the frame on the wire and the response time of the other side.
-        self.refresh_at = (!self.stopped.is_empty()).then(|| now + Duration(lasts.0 / 2));
+        let refresh_at = (!self.stopped.is_empty()).then(|| now + Duration(lasts.0 / 2));
+        let again_at = self.xon_again.and_then(|after| {
+            self.told_once = PrioritySet(classes.0 & !self.stopped.0 & !self.told_once.0);
+            (!self.told_once.is_empty()).then(|| now + after)
+        });
+        self.refresh_at = [refresh_at, again_at].into_iter().flatten().min();
         Some(pause)
     }
 
@@ -194,7 +247,7 @@ impl Signal {
         match self.refresh_at {
             Some(at) if at <= now => {
                 self.refresh_at = None;
-                self.due.0 |= self.stopped.0;
+                self.due.0 |= self.stopped.0 | self.told_once.0;
                 !self.due.is_empty()
             }
             _ => false,
@@ -216,16 +269,16 @@ impl Signal {
 mod tests {
     use super::*;
 
-    const MARKS: Watermarks = Watermarks { xoff: 97_000, xon: 80_000, capacity: 101_000 };
+    const MARKS: Watermarks = Watermarks { xoff: 97_000, xon: 80_000, capacity: 101_000, headroom: 4_000 };
 
     #[test]
     fn xoff_and_xon_are_told_once_each() {
         let mut s = Signal::default();
         let lasts = quanta_time(65_535, Rate::gbps(10));
         assert_eq!(lasts, Duration::from_ps(65_535 * 51_200));
-        assert!(!s.on_rise(3, 97_000, &MARKS));
-        assert!(s.on_rise(3, 97_001, &MARKS));
-        assert!(!s.on_rise(3, 98_000, &MARKS));
+        assert_eq!(s.on_rise(3, 97_000, &MARKS), None);
+        assert_eq!(s.on_rise(3, 97_001, &MARKS), Some(Rise::Stopped));
+        assert_eq!(s.on_rise(3, 101_000, &MARKS), None);
         let pause = s.poll(Instant(0), 65_535, lasts).unwrap();
         assert_eq!((pause.classes, pause.quanta[3]), (PrioritySet(8), 65_535));
         assert!(s.poll(Instant(0), 65_535, lasts).is_none());
@@ -248,6 +301,98 @@ mod tests {
         assert!(s.handle_timeout(refresh));
         g.receive(refresh, &s.poll(refresh, 100, lasts).unwrap(), quantum);
         assert_eq!(g.poll_timeout(), Some(refresh + lasts));
+    }
+
+    #[test]
+    fn who_still_sends_when_all_that_was_under_way_is_there_is_told_again() {
+        let mut s = Signal::default();
+        let told = |s: &mut Signal, bytes| {
+            let rise = s.on_rise(3, bytes, &MARKS);
+            (rise, s.poll(Instant(0), 9, Duration(900)).map(|pause| pause.quanta[3]))
+        };
+        assert_eq!(told(&mut s, 97_001), (Some(Rise::Stopped), Some(9)));
+        assert_eq!(told(&mut s, 101_000), (None, None));
+        assert_eq!(told(&mut s, 101_001), (Some(Rise::Unheard), Some(9)));
+        assert_eq!(told(&mut s, 105_000), (None, None));
+        assert_eq!(told(&mut s, 105_001), (Some(Rise::Unheard), Some(9)));
+        assert_eq!(s.stops(), 1);
+        // Let go, it begins anew.
+        assert!(s.on_fall(3, 80_000, &MARKS));
+        s.poll(Instant(0), 9, Duration(900));
+        assert_eq!(told(&mut s, 97_001), (Some(Rise::Stopped), Some(9)));
+        assert_eq!(told(&mut s, 101_000), (None, None));
+        // Whoever ignores it is not told for ever.
+        (0..1_000).for_each(|n| assert!(told(&mut s, 101_001 + n * 4_000).0.is_none() || n < 254));
+        assert_eq!(told(&mut s, u32::MAX), (None, None));
+    }
+
+    #[test]
+    fn where_frames_are_damaged_xon_is_said_twice_unless_it_is_no_longer_true() {
+        let after = Duration(50);
+        let lasts = Duration(900);
+        let mut s = Signal::new(Some(after));
+        let poll = |s: &mut Signal, now| s.poll(Instant(now), 9, lasts).map(|p| (p.classes, p.quanta[3]));
+        let of_3 = PrioritySet(8);
+        s.on_rise(3, 97_001, &MARKS);
+        assert_eq!((poll(&mut s, 0), s.poll_timeout()), (Some((of_3, 9)), Some(Instant(450))));
+        s.on_fall(3, 80_000, &MARKS);
+        assert_eq!((poll(&mut s, 100), s.poll_timeout()), (Some((of_3, 0)), Some(Instant(150))));
+        assert!(!s.handle_timeout(Instant(149)) && s.handle_timeout(Instant(150)));
+        assert_eq!((poll(&mut s, 150), s.poll_timeout()), (Some((of_3, 0)), None));
+        // Another class has something to say meanwhile: that says it, too.
+        s.on_rise(3, 97_001, &MARKS);
+        poll(&mut s, 200);
+        s.on_fall(3, 80_000, &MARKS);
+        poll(&mut s, 300);
+        s.on_rise(1, 97_001, &MARKS);
+        assert_eq!((poll(&mut s, 310), s.poll_timeout()), (Some((PrioritySet(0b1010), 0)), Some(Instant(760))));
+        // It is stopped again before.
+        s.on_rise(3, 97_001, &MARKS);
+        poll(&mut s, 400);
+        s.on_fall(3, 80_000, &MARKS);
+        poll(&mut s, 410);
+        s.on_rise(3, 97_001, &MARKS);
+        assert_eq!((poll(&mut s, 420), s.poll_timeout()), (Some((PrioritySet(0b1010), 9)), Some(Instant(870))));
+    }
+
+    /// Slots of a frame each: one that sends whenever it may, one that takes nothing, and a link that loses these pauses of each stop. The
+    /// most that ever stood there, in frames.
+    fn fills(marks: &Watermarks, under_way: u64, lost: u64) -> u32 {
+        const FRAME: u32 = 1_000;
+        let (mut s, mut g) = (Signal::default(), Gate::default());
+        let (mut bytes, mut heard) = (0, alloc::collections::VecDeque::new());
+        let mut pauses = 0;
+        for slot in 0..1_000 {
+            if heard.front().is_some_and(|&(at, _)| at <= slot)
+                && let Some((_, pause)) = heard.pop_front()
+            {
+                g.receive(Instant(slot), &pause, Duration(1 << 30));
+            }
+            if g.held().contains(0) {
+                continue;
+            }
+            bytes += FRAME;
+            s.on_rise(0, bytes, marks);
+            if let Some(pause) = s.poll(Instant(slot), u16::MAX, Duration::from_secs(9)) {
+                pauses += 1;
+                if pauses > lost {
+                    heard.push_back((slot + under_way, pause));
+                }
+            }
+        }
+        assert!(g.held().contains(0), "{lost}: it was never heard");
+        bytes
+    }
+
+    #[test]
+    fn room_for_so_many_lost_pauses_is_enough_for_so_many_and_for_no_more() {
+        let marks =
+            |rooms: u32| Watermarks { xoff: 20_000, xon: 9_000, capacity: 20_000 + rooms * 8_000, headroom: 8_000 };
+        for lost in 0..20 {
+            // The one that crosses, and those under way when it is heard.
+            let most = fills(&marks(lost + 1), 8, u64::from(lost));
+            assert!(most <= marks(lost + 1).capacity && most > marks(lost).capacity, "{lost}: {most}");
+        }
     }
 
     #[test]

@@ -161,7 +161,7 @@ pub struct Pfc {
     /// Resume when it is back at this.
     #[serde(serialize_with = "canonical")]
     pub xon: Bytes,
-    /// Room above XOFF for what still arrives; computed from the link where absent.
+    /// Room above XOFF for what still arrives; computed from the link, and its bit errors, where absent.
     #[serde(serialize_with = "canonical")]
     pub headroom: Option<Bytes>,
     /// From a PFC frame's last bit to the peer's standing still.
