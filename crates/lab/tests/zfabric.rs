@@ -8,7 +8,7 @@ use sluicenet_lab::run::{Outcome, Stream};
 use sluicenet_lab::scenario::Scenario;
 use sluicenet_proto::loss::DropReason;
 use std::path::{Path, PathBuf};
-use worlds::{assert_same_bytes, attempt, execute, load};
+use worlds::{assert_same_bytes, attempt, execute, flows, load};
 
 fn figure(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/crisan2014").join(name)
@@ -435,6 +435,25 @@ fn where_frames_overtake_each_other_zbridge_puts_them_in_order() {
         o.server_drops.frames(DropReason::BadCrc) > 0 && z.duplicates <= z.resent && z.resent * 10 < z.sent,
         "{z:?}"
     );
+}
+
+#[test]
+fn the_cold_start_costs_one_round_trip_and_no_more() {
+    let time = |settings: &str| {
+        let text = format!(
+            "[scenario]\nparameters = \"crisan2014-ch3\"\nflow_control = \"ZZ\"\n{settings}[topology]\nkind = \"single-switch\"\n\
+             hosts = 2\n[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1000 B\"\ntransport = \"udp\"\n"
+        );
+        let flows = flows(&text, "cold-start");
+        flows[0].fct_ps.expect("it came") as f64 / 1e6
+    };
+    let (credits, zbridge) = ("[zcredit]\nenabled = true\n", "[zbridge]\nenabled = true\n");
+    let (alone, asked, greeted) = (time(""), time(credits), time(zbridge));
+    let both = time(&format!("{credits}{zbridge}"));
+    println!("{alone} us, with credits {asked}, with zBridge {greeted}, with both {both}");
+    assert!(alone + 3.0 < asked.min(greeted));
+    // The request and the greeting are a frame each on the wire.
+    assert!(both < asked.max(greeted) + 0.2, "{both}");
 }
 
 #[test]

@@ -228,6 +228,23 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         Ok(())
     }
 
+    /// A frame will be sent: greets the other end unless that is done, or there is no place for a channel.
+    pub fn open(&mut self, now: Instant, name: N, random: impl FnOnce() -> Rng) {
+        if self.contains(name) {
+            return;
+        }
+        if let Some(at) = self.pair(now, name, random) {
+            self.pairs[at].used = now;
+            self.pairs[at].channel.open(now);
+            self.touch(at);
+        }
+    }
+
+    /// Whether what is sent by it goes at once.
+    pub fn is_open(&self, name: N) -> bool {
+        self.by_name.get(&name).is_some_and(|&at| self.pairs[at].channel.is_open())
+    }
+
     /// Whether one of those that `may` send may have something to send.
     pub fn has_output_of(&self, may: impl Fn(&N) -> bool) -> bool {
         self.active.iter().any(|&at| may(&self.pairs[at].name))
@@ -356,6 +373,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
 mod tests {
     use super::*;
     use sluicenet_proto::time::Duration;
+    use sluicenet_proto::transport::zbridge::Kind;
 
     const CONFIG: ChannelConfig =
         ChannelConfig { buffer: 4, period: 2, timeout: Duration::from_ms(1), single_path: true };
@@ -381,6 +399,32 @@ mod tests {
         // Once some have ended there is room for as many.
         channels.end(|name| name.0 == 1 && name.1 < 3, &mut |_| {});
         assert!(send(&mut channels, 3, (1, 100)));
+    }
+
+    #[test]
+    fn what_is_opened_before_there_is_a_frame_has_no_greeting_in_its_way() {
+        let mut ends: [Channels<(u16, u32), u64>; 2] =
+            core::array::from_fn(|_| Channels::new(CONFIG, 16, |name: &(u16, u32)| name.0));
+        let (now, name) = (Instant::ZERO, (1, 0));
+        let mut said = Vec::new();
+        let mut drive = |ends: &mut [Channels<(u16, u32), u64>; 2]| {
+            for from in [0, 1, 0] {
+                while let Some(sending) = ends[from].poll_transmit(now, |_| true) {
+                    let Outgoing { header, frame } = sending.outgoing;
+                    said.push(header.kind);
+                    let random = || Rng::from_words(&[2]);
+                    let _ = ends[1 - from].receive(now, name, &header, frame, random, &mut |_| {}, &mut |_| {});
+                }
+            }
+            core::mem::take(&mut said)
+        };
+        ends[0].open(now, name, || Rng::from_words(&[1]));
+        assert!(!ends[0].is_open(name));
+        assert_eq!(drive(&mut ends), [Kind::Syn, Kind::SynAck, Kind::Ack]);
+        assert!(ends[0].is_open(name));
+        ends[0].open(now, name, || panic!("it is open"));
+        assert!(send(&mut ends[0], 0, name));
+        assert_eq!(drive(&mut ends), [Kind::Data { ack_request: false }]);
     }
 
     /// As the fault campaign found it (seed 334 of the uplinks): machines that read slowly held both links for longer than ten timeouts.

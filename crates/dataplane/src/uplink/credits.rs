@@ -412,8 +412,16 @@ impl Inside {
                 return;
             }
             if let Some((to, channel, message)) = z.credits.poll_message(now, vm) {
-                if let Err(reason) = self.say((domain, me), to.1, channel, message, class) {
-                    self.give_up(z, vm, to, reason);
+                let is_request = matches!(message, Message::Request { .. });
+                let waits = z.credits.first_waiting(vm, to).map(|frame| frame.priority).filter(|_| is_request);
+                match self.say((domain, me), to.1, channel, message, class) {
+                    Ok(true) => {
+                        if let Some(class) = waits {
+                            self.open_channel((domain, me, to.1, class));
+                        }
+                    }
+                    Ok(false) => {}
+                    Err(reason) => self.give_up(z, vm, to, reason),
                 }
                 continue;
             }
@@ -445,6 +453,7 @@ impl Inside {
         }
     }
 
+    /// Says something, if where to is known; whether it is.
     fn say(
         &mut self,
         (domain, me): Station,
@@ -452,17 +461,17 @@ impl Inside {
         channel: u32,
         message: Message,
         class: Priority,
-    ) -> Result<(), DropReason> {
+    ) -> Result<bool, DropReason> {
         let frame = zcredit::Repr { destination: to, source: me, channel, message }.emit();
         let mut out = self.memory();
-        let Some(overlay) = &mut self.overlay else { return Ok(()) };
+        let Some(overlay) = &mut self.overlay else { return Ok(false) };
         match overlay.vtep.outward_of(self.now, Origin::Own, [&frame, &[]], domain, class, &mut out) {
             Outward::Send => self.link.enqueue_of(self.now, Origin::Own, class, out.len() as u32, out),
             Outward::Into(server) => self.put_in_stream(server, out, Origin::Own),
             Outward::Drop(reason, _) => return Err(reason),
-            Outward::NotNow | Outward::Parked | Outward::Ended | Outward::Reply(_) => {}
+            Outward::NotNow | Outward::Parked | Outward::Ended | Outward::Reply(_) => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Nothing reaches a station: what waits for it is dropped by name.

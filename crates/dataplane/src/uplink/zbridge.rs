@@ -160,6 +160,15 @@ impl Inside {
         true
     }
 
+    /// A frame waits for a credit that has been asked for: it need not wait for a greeting then, too.
+    pub fn open_channel(&mut self, name: Name) {
+        let (now, Some(z)) = (self.now, &mut self.zbridge) else { return };
+        let ZBridge { classes, channels, rng, .. } = &mut **z;
+        if classes.contains(name.3) {
+            channels.open(now, name, || Rng::from_words(&[rng.next_u64()]));
+        }
+    }
+
     /// Whether there may be something to send, and the link has room for it.
     pub fn may_run_zbridge(&self) -> bool {
         self.zbridge.as_ref().is_some_and(|z| z.has_work(self.link.takes()))

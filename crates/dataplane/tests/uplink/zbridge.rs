@@ -74,6 +74,50 @@ fn a_link_that_corrupts_one_frame_in_ten_changes_none() {
     over_a_bad_link(true, true);
 }
 
+/// A device that notes whose turn it was to speak: its server, each time after the other.
+struct Noted {
+    device: Local,
+    server: usize,
+    turns: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Device for Noted {
+    fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+        self.device.receive(take)
+    }
+    fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        let mut turns = self.turns.lock().unwrap();
+        if turns.last() != Some(&self.server) {
+            turns.push(self.server);
+        }
+        self.device.send(frame)
+    }
+    fn wakers<'a>(&'a self, for_room: bool, fds: &mut Vec<PollFd<'a>>) {
+        self.device.wakers(for_room, fds);
+    }
+    fn counters(&self, _show: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+#[test]
+fn the_first_frame_waits_for_credits_and_a_greeting_in_one_round_trip() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let turns = Arc::new(Mutex::new(Vec::new()));
+    let noted = |device, server| Noted { device, server, turns: turns.clone() };
+    let mut servers =
+        [reliable(1, noted(a, 1), &address, Some(config())), reliable(2, noted(b, 2), &address, Some(config()))];
+    ask_first(&mut servers);
+    turns.lock().unwrap().clear();
+    let mut sent = false;
+    until(&mut servers, |[a, b]| {
+        sent = sent || a.send(0, &frame(1, 3, 7, 100));
+        b.number(0) == Some(7)
+    });
+    assert_eq!(turns.lock().unwrap()[..3], [1, 2, 1], "asked and greeted, answered, sent");
+    assert!(turns.lock().unwrap().len() <= 4);
+}
+
 #[test]
 fn a_good_link_sends_nothing_again_and_a_frame_that_does_not_fit_is_answered() {
     let address = network();

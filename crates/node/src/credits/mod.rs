@@ -350,6 +350,12 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         (pair.frames.drain(..).collect(), core::mem::take(&mut pair.parked))
     }
 
+    /// The first of the frames of a machine that wait for a credit of this destination.
+    pub fn first_waiting(&self, vm: Vm, destination: A) -> Option<&T> {
+        let vnic = &self.vnics[vm];
+        vnic.pairs[*vnic.by_destination.get(&destination)?].frames.front()
+    }
+
     /// Destinations of a machine that have been asked so many times and more, and were not heard of: they may have gone.
     pub fn silent(&self, vm: Vm, times: u32) -> impl Iterator<Item = A> {
         let vnic = &self.vnics[vm];

@@ -8,6 +8,7 @@ use core::cmp::Reverse;
 use sluicenet_proto::frame::Frame;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_proto::transport::zcredit::Message;
 
 /// Those of a simulated server.
 pub type Credits = credits::Credits<Address, Handle>;
@@ -32,6 +33,11 @@ impl Core {
                 }
                 let (me, priority) = (Address::new(self.id, vm as u8), credits.config().priority);
                 if let Some((to, channel, message)) = credits.poll_message(now, vm) {
+                    if matches!(message, Message::Request { .. })
+                        && let Some(&at) = credits.first_waiting(vm, to)
+                    {
+                        self.open_zbridge(now, vm as u8, to, pool.frame(at).priority());
+                    }
                     let packet = Packet::credit(me, to, channel, &message, priority, self.config.framing);
                     let at = pool.insert(&packet);
                     self.enter_vswitch(pool, vm, self.output_of(&packet), at);

@@ -43,6 +43,10 @@ impl Core {
                 }
                 self.run_credit_ports(now, pool);
                 self.run_credits(now, pool);
+                // Greetings that go with requests.
+                if self.zbridge().is_some_and(ZBridge::has_output) {
+                    self.run_zbridge(now, pool);
+                }
                 // Sockets that waited because too much did.
                 if self.runnable != 0 {
                     self.pull_all(now, pool);

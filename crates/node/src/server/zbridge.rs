@@ -95,6 +95,12 @@ impl ZBridge {
         }
     }
 
+    /// Whether a frame is not numbered: a message about credits where that would have to wait for a greeting. It is safe against loss by
+    /// itself, and who asks for credits greets at the same time, so that the first frame waits for both in one round trip.
+    fn goes_beside(&self, packet: &Packet) -> bool {
+        packet.kind() == Kind::Credit && !self.channels.is_open((packet.src().vm(), packet.dst(), packet.priority()))
+    }
+
     /// The next frame for the wire, not yet in a tunnel.
     fn poll_transmit(&mut self, now: Instant, pool: &Pool<Packet>, framing: crate::packet::Framing) -> Option<Packet> {
         if let Some(part) = self.parts.pop_front() {
@@ -139,6 +145,13 @@ impl Core {
         self.zbridge.as_deref()
     }
 
+    /// A machine asks another for credits: it will send by the channel between them, if that is on another server.
+    pub(super) fn open_zbridge(&mut self, now: Instant, vm: u8, to: Address, class: Priority) {
+        let Some(z) = self.zbridge.as_mut().filter(|_| to.host() != self.id) else { return };
+        let (name, seed, host) = ((vm, to, class), z.seed, z.host);
+        z.channels.open(now, name, || ZBridge::random(seed, host, name));
+    }
+
     /// The bridge takes frames from the vSwitch, and sends what channels have to send, while the adapter has room.
     pub(super) fn run_zbridge(&mut self, now: Instant, pool: &mut Pool<Packet>) {
         let Some(mut z) = self.zbridge.take() else { return };
@@ -164,7 +177,15 @@ impl Core {
                 self.bridge_ready = false;
                 break;
             };
-            z.send(now, pool, frame);
+            if z.goes_beside(pool.frame(frame)) {
+                if outer > 0 {
+                    let packet = pool.frame_mut(frame);
+                    packet.encapsulate(ecn_in(packet.ecn()), outer);
+                }
+                self.enter_adapter(pool, frame);
+            } else {
+                z.send(now, pool, frame);
+            }
             self.bridge_ready = !self.vswitch.as_mut().is_some_and(|v| v.sleep_if_empty(uplink));
         }
         let timers = z.channels.take_timers().map(|(due, at)| Reverse((due, ZBRIDGE_TIMER, at as u64)));
@@ -183,7 +204,9 @@ impl Core {
         let Some(z) = self.zbridge.as_mut() else { return };
         let packet = pool.frame_mut(at);
         let name = (packet.dst().vm(), packet.src(), packet.priority());
-        if packet.kind() == Kind::Bridge {
+        if packet.kind() == Kind::Credit && packet.bridged().is_none() {
+            z.arrived.push_back(at);
+        } else if packet.kind() == Kind::Bridge {
             let header = packet.bridge_header();
             pool.release(at);
             z.consumed += 1;

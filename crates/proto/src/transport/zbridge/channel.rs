@@ -226,6 +226,18 @@ impl<F: Clone> Channel<F> {
         self.closing.is_some()
     }
 
+    /// Begins before there is a frame, so that the first one need not wait for an answer.
+    pub fn open(&mut self, now: Instant) {
+        if self.state == State::Idle {
+            self.greet(now);
+        }
+    }
+
+    /// Whether what is sent goes at once, and not only when the other end has answered.
+    pub fn is_open(&self) -> bool {
+        self.state == State::Connected
+    }
+
     /// Would end, where nothing is under way: the other end, which may have sent something, is asked. It takes no frames until that has
     /// refused, or agreed and the channel [is over](Channel::is_over).
     pub fn close(&mut self, now: Instant) {
