@@ -153,6 +153,7 @@ impl<D: Device + Send> Port for Uplink<D> {
     fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
         let Uplink { device, inside, looked_in_vain, .. } = self;
         inside.now = now;
+        inside.link.on_turn(now);
         inside.new_turn();
         if looked_in_vain.is_none_or(|at| now.since(at) >= LOOK_AGAIN) {
             *looked_in_vain = Some(now);
@@ -163,6 +164,7 @@ impl<D: Device + Send> Port for Uplink<D> {
                     *looked_in_vain = None;
                 }
                 if frames < WHOLE_BATCH {
+                    inside.link.on_drained();
                     break;
                 }
                 taken += frames;

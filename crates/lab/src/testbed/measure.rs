@@ -189,9 +189,14 @@ fn in_testbed<T>(
     live.down()?;
     let (statuses, fabric) = (statuses?, fabric?);
     let fabric: FabricFigures = serde_json::from_str(&fabric).map_err(io::Error::other)?;
-    let (outcome, of_guests) = outcome.map_err(io::Error::other)?;
     let mut lost = Lost::of(&statuses, &fabric);
     lost.add_bridges(of_bridges?);
+    // A stream that ends does so because of what is missing in it.
+    let (outcome, of_guests) = outcome.map_err(|e| {
+        let by_reason: Vec<String> =
+            lost.by_reason.iter().map(|(reason, frames)| format!("{frames} {reason}")).collect();
+        io::Error::other(format!("{e} (frames dropped until then: {})", by_reason.join(", ")))
+    })?;
     lost.add_guests(of_guests);
     Ok((outcome, statuses, fabric, lost))
 }

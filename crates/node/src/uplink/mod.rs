@@ -29,6 +29,9 @@ use sluicenet_wire::pfc;
 const WIRE_OVERHEAD: u32 = 8 + 12 + FCS;
 const FCS: u32 = ethernet::FCS_LEN as u32;
 
+/// What a link brought while nobody asked has room up to this, in bytes: as much as a kernel keeps for a device.
+const LATE_MOST: u64 = 64 << 20;
+
 /// What an uplink counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -131,6 +134,9 @@ pub struct Uplink<R, T> {
     late: u64,
     /// The neighbour is held back whatever the receive buffer holds.
     holds_back: bool,
+    /// When this end was asked last, and bytes of a class for which there is room beyond its buffer because that was long ago.
+    asked_at: Instant,
+    late_room: u64,
     counters: Counters,
 }
 
@@ -165,6 +171,8 @@ impl<R: Copy, T> Uplink<R, T> {
             response: Duration::ZERO,
             late: 0,
             holds_back: false,
+            asked_at: Instant::ZERO,
+            late_room: 0,
             counters: Counters::default(),
             link,
         }
@@ -219,6 +227,26 @@ impl<R: Copy, T> Uplink<R, T> {
 
     // From the link.
 
+    /// This end is asked what is to be done. If that took longer than either end may take to answer, a pause of ours may have run out and the
+    /// link brought frames all the time: they are here, and a busy machine is no reason to lose them. For those, and for what comes until
+    /// the neighbour obeys again, there is room beside the buffer of a class.
+    pub fn on_turn(&mut self, now: Instant) {
+        let away = now.since(self.asked_at);
+        self.asked_at = now;
+        if away > self.link.catch_up {
+            let came = self.link.rate.bytes_in(away).saturating_add(u64::from(self.link.marks.headroom));
+            self.late_room = self.late_room.saturating_add(came).min(LATE_MOST);
+        }
+    }
+
+    /// All that has come has been handed in.
+    pub fn on_drained(&mut self) {
+        let is_low = |p: Priority| self.charged[p as usize] <= self.link.marks.xoff;
+        if self.late_room > 0 && self.link.lossless.iter().all(is_low) {
+            self.late_room = 0;
+        }
+    }
+
     /// Whether a frame is MAC Control, which ends here: [`Uplink::control`].
     pub fn is_control(frame: &[u8]) -> bool {
         frame.get(12..14) == Some(&EtherType::MAC_CONTROL.0.to_be_bytes())
@@ -265,12 +293,15 @@ impl<R: Copy, T> Uplink<R, T> {
             }
         }
         let lossless = self.link.lossless.contains(p);
-        let capacity = if lossless { self.link.marks.capacity } else { self.link.buffer };
+        let capacity = match lossless {
+            true => u64::from(self.link.marks.capacity) + self.late_room,
+            false => self.link.buffer.into(),
+        };
         let charged = self.charged[i] + len + FCS;
         if self.watchdog.storms().contains(p) {
             return Err(self.refuse(DropReason::Watchdog, len));
         }
-        if charged > capacity {
+        if u64::from(charged) > capacity {
             let reason = if lossless { DropReason::HeadroomExceeded } else { DropReason::AdapterRx };
             return Err(self.refuse(reason, len));
         }

@@ -337,6 +337,44 @@ fn who_still_sends_when_it_should_have_answered_is_told_again() {
     assert_eq!(end.flow_control().1.stops(), 1);
 }
 
+/// As it was found on a testbed: a switch that had no processor for half a second let its pauses run out, and what had come since had no room.
+#[test]
+fn what_came_while_nobody_asked_has_room_and_no_more_than_that() {
+    let mut end: End = Uplink::new(link(200_000));
+    let xoff = end.link.marks.xoff;
+    let mut held = 0;
+    let mut fill = |end: &mut End, bytes: u64| {
+        let frames = bytes / 1_518;
+        let fitted = (0..frames).filter(|_| end.charge(end.asked_at, 3, 1_514).is_ok()).count() as u64;
+        held += fitted;
+        (frames - fitted, held)
+    };
+    end.on_turn(us(0));
+    assert_eq!(fill(&mut end, u64::from(xoff) + 2_000).0, 0);
+    assert!(matches!(end.front(us(0)), Some(Front::Pause(_))));
+    end.sent(us(0));
+    // Within its time nothing more has room.
+    end.on_turn(us(0) + RESPONSE);
+    assert!(fill(&mut end, 400_000).0 > 0);
+    // Half a second: all that the link can have brought, and what comes until the neighbour hears of it.
+    let away = Duration::from_ms(500);
+    end.on_turn(us(0) + RESPONSE + away);
+    let headroom = u64::from(end.link.marks.headroom);
+    assert_eq!(fill(&mut end, RATE.bytes_in(away)).0, 0);
+    assert!(matches!(end.front(end.asked_at), Some(Front::Pause(_))), "it is told at once");
+    assert_eq!(fill(&mut end, headroom).0, 0);
+    // Who ignores pauses gets no more.
+    end.on_turn(end.asked_at + RESPONSE);
+    end.on_drained();
+    let (lost, held) = fill(&mut end, 400_000);
+    assert!(lost > 200, "{lost}");
+    // When it has drained all is as it was.
+    (0..held).for_each(|_| end.release(3, 1_514));
+    end.on_drained();
+    let (lost, more) = fill(&mut end, 400_000);
+    assert_eq!((more - held, lost > 0), (u64::from(end.link.marks.capacity) / 1_518, true));
+}
+
 #[test]
 fn a_pause_frame_that_could_not_be_sent_says_the_latest() {
     let mut end: End = Uplink::new(link(200_000));
