@@ -19,6 +19,7 @@ pub mod packet;
 pub mod pool;
 pub mod server;
 mod sockets;
+pub mod steering;
 pub mod switch;
 pub mod tunnels;
 pub mod uplink;

@@ -5,6 +5,8 @@
 
 use crate::door::{Device, PortId, PortSet, Step, Wires};
 use crate::pool::{Fifo, Handle, Pool};
+use crate::steering::Steering;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use sluicenet_proto::cee::pfc::{Gate, Rise, Signal, Watermarks};
@@ -114,6 +116,8 @@ pub type DropLedger = BTreeMap<(PortId, Priority, DropReason), (u64, u64)>;
 #[derive(Clone, Debug)]
 pub struct Switch {
     router: Router,
+    /// What it does with flows beyond that, in a fat-tree with a control loop.
+    steering: Option<Box<Steering>>,
     lossless: PrioritySet,
     cut_through: bool,
     policy: BufferPolicy,
@@ -146,6 +150,7 @@ impl Switch {
         let share = config.lossless.iter().count() * n * n;
         Switch {
             router,
+            steering: None,
             egress: alloc::vec![Egress::default(); n],
             queues: alloc::vec![Queue::default(); n * PRIORITIES],
             ingress: alloc::vec![0; n * PRIORITIES],
@@ -175,6 +180,15 @@ impl Switch {
             pauses: Vec::new(),
             record_pauses,
         }
+    }
+
+    /// Lets it choose ports for flows beyond what its router says.
+    pub fn steer(&mut self, steering: Steering) {
+        self.steering = Some(Box::new(steering));
+    }
+    /// That part of it.
+    pub fn steering_mut(&mut self) -> Option<&mut Steering> {
+        self.steering.as_deref_mut()
     }
 
     /// Number of ports.
@@ -410,6 +424,10 @@ impl<F: Frame> Device<F> for Switch {
             self.drop(port, p, DropReason::NoRoute, len);
             pool.release(at);
             return None;
+        };
+        let output = match &mut self.steering {
+            Some(steering) => steering.route(now, port, frame, output),
+            None => output,
         };
         if frame.is_corrupt() && !self.cut_through {
             self.drop(output, p, DropReason::BadCrc, len);

@@ -7,6 +7,7 @@
 //! | `table` | two-level tables, in two steps and in TCAM order (3.1.3 to 3.1.5) |
 //! | `classifier` | the flow classifier (3.1.6, figure 3.11) |
 //! | `scheduler` | the central flow scheduler (3.1.7, 3.4.3) |
+//! | `reporter` | which flows are large, and their paths in the words of Hedera's scheduler |
 //! | `tags` | the broadcast of failures (3.1.8) |
 //! | `ports` | a set of upward ports |
 //!
@@ -15,6 +16,7 @@
 mod address;
 pub mod classifier;
 pub mod ports;
+pub mod reporter;
 pub mod scheduler;
 mod table;
 pub mod tags;

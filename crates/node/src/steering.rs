@@ -1,0 +1,208 @@
+//! How a switch of a fat-tree chooses among its upward ports for a flow, beyond what its router says of every frame: exact entries of
+//! a controller, and the flow classifier (Al-Fares 2012, 3.1.6, 3.1.7, 4.1.2). All of it is soft state: without it the router's word counts.
+
+use crate::door::PortId;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use sluicenet_proto::frame::{Frame, HostId};
+use sluicenet_proto::routing::fat_tree::classifier::{FLOWS_MAX, FlowClassifier};
+use sluicenet_proto::routing::fat_tree::ports::UpPorts;
+use sluicenet_proto::time::{Duration, Instant};
+
+/// Entries of a switch, at most: the exact-match table of the source's (Al-Fares 2012, 4.3.3, a 32K entry SRAM).
+pub const ENTRIES_MAX: usize = 1 << 15;
+
+/// A flow, as [`Frame::flow_hash`] tells it.
+pub type FlowHash = u64;
+
+/// Who assigns a flow its first port, and whether it is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assigns {
+    /// The router.
+    Router,
+    /// The least loaded port, where it stays unless the controller moves it (3.1.7).
+    LeastLoaded(Duration),
+    /// The least loaded port; at the end of each period a few flows are moved (3.1.6).
+    Classifier(Duration),
+}
+
+/// What an edge switch has counted of a flow that its hosts send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Who sends.
+    pub src: HostId,
+    /// Who receives.
+    pub dst: HostId,
+    /// Bytes so far.
+    pub bytes: u64,
+    /// When the first of them came.
+    pub since: Instant,
+    /// Bytes when its counter was read last.
+    read: u64,
+}
+
+/// The part of one switch.
+#[derive(Clone, Debug)]
+pub struct Steering {
+    /// The first upward port, and how many there are.
+    first_up: PortId,
+    ups: u16,
+    /// Hosts of the fat-tree: what goes to others is the router's alone.
+    hosts: HostId,
+    entries: BTreeMap<FlowHash, PortId>,
+    classifier: Option<Box<FlowClassifier>>,
+    moves: bool,
+    /// Of an edge switch, the flows that came from its hosts.
+    counted: Option<BTreeMap<FlowHash, Counted>>,
+}
+
+impl Steering {
+    /// Of a switch whose ports from `first_up` on lead up, in a fat-tree with so many hosts; `own` sets its first choices apart from
+    /// those of others, and `counts` is whether its other ports lead to hosts whose flows are counted.
+    pub fn new((first_up, ups): (PortId, u16), hosts: HostId, own: u32, assigns: Assigns, counts: bool) -> Steering {
+        let classifier =
+            |period| Some(Box::new(FlowClassifier::new(Instant::ZERO, ups.max(1), period, FLOWS_MAX, own)));
+        let (classifier, moves) = match assigns {
+            Assigns::Router => (None, false),
+            Assigns::LeastLoaded(period) => (classifier(period), false),
+            Assigns::Classifier(period) => (classifier(period), true),
+        };
+        let counted = counts.then(BTreeMap::new);
+        Steering { first_up, ups, hosts, entries: BTreeMap::new(), classifier, moves, counted }
+    }
+
+    /// The port for a frame that came in by `input`, where the router says `routed`.
+    #[inline]
+    pub fn route<F: Frame>(&mut self, now: Instant, input: PortId, frame: &F, routed: PortId) -> PortId {
+        let flow = frame.flow_hash();
+        if input < self.first_up
+            && let Some(counted) = &mut self.counted
+        {
+            count(counted, now, flow, frame);
+        }
+        self.steer(now, flow, frame.destination(), frame.len(), routed)
+    }
+
+    /// The port for so many bytes of a flow.
+    pub fn steer(&mut self, now: Instant, flow: FlowHash, dst: HostId, bytes: u32, routed: PortId) -> PortId {
+        if routed < self.first_up || dst >= self.hosts {
+            return routed;
+        }
+        if let Some(&port) = self.entries.get(&flow) {
+            return port;
+        }
+        let Some(classifier) = &mut self.classifier else { return routed };
+        let usable = UpPorts::first(self.ups.into());
+        if now >= classifier.poll_timeout() {
+            let moves = self.moves;
+            classifier.handle_timeout(now, |_| if moves { usable } else { UpPorts::NONE });
+        }
+        classifier.handle_packet(flow, bytes, usable).map_or(routed, |up| self.first_up + up)
+    }
+
+    /// Sends a flow by `port` from now on; by whoever assigns ports where it is none. An entry more than there is room for counts for
+    /// nothing.
+    pub fn set(&mut self, flow: FlowHash, port: Option<PortId>) {
+        match port {
+            Some(port) if self.entries.len() < ENTRIES_MAX || self.entries.contains_key(&flow) => {
+                self.entries.insert(flow, port);
+            }
+            Some(_) => {}
+            None => {
+                self.entries.remove(&flow);
+            }
+        }
+    }
+
+    /// Forgets all entries, as after the controller has been silent for too long: flows go where they would without it.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// Entries there are.
+    pub fn entries(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The counters of an edge switch, flow by flow. A flow that has not sent since the last reading is told once more and forgotten.
+    pub fn read(&mut self) -> Vec<(FlowHash, Counted)> {
+        let Some(counted) = &mut self.counted else { return Vec::new() };
+        let all = counted.iter().map(|(&flow, &c)| (flow, c)).collect();
+        counted.retain(|_, c| core::mem::replace(&mut c.read, c.bytes) != c.bytes);
+        all
+    }
+}
+
+fn count<F: Frame>(counted: &mut BTreeMap<FlowHash, Counted>, now: Instant, flow: FlowHash, frame: &F) {
+    let bytes = u64::from(frame.len());
+    if let Some(c) = counted.get_mut(&flow) {
+        c.bytes += bytes;
+    } else if counted.len() < FLOWS_MAX {
+        let (src, dst) = (frame.source(), frame.destination());
+        counted.insert(flow, Counted { src, dst, bytes, since: now, read: u64::MAX });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{Address, FlowKey, Kind, Packet};
+
+    fn frame(src: HostId, dst: HostId) -> Packet {
+        let (src, dst) = (Address::new(src, 0), Address::new(dst, 0));
+        Packet::of_flow(FlowKey { src, dst, sport: 1, dport: 2 }, Kind::Udp)
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant(Duration::from_ms(ms).0)
+    }
+
+    #[test]
+    fn entries_win_over_the_router_and_only_on_the_way_up() {
+        let mut s = Steering::new((2, 2), 16, 0, Assigns::Router, true);
+        let f = frame(0, 9);
+        assert_eq!(s.route(at(0), 0, &f, 2), 2);
+        s.set(f.flow_hash(), Some(3));
+        assert_eq!(s.route(at(0), 0, &f, 2), 3);
+        assert_eq!(s.route(at(0), 2, &f, 1), 1, "it leads down");
+        s.set(f.flow_hash(), None);
+        assert_eq!((s.route(at(0), 0, &f, 2), s.entries()), (2, 0));
+        let outside = frame(0, 16);
+        s.set(outside.flow_hash(), Some(3));
+        assert_eq!(s.route(at(0), 0, &outside, 2), 2);
+        s.clear();
+        assert_eq!(s.entries(), 0);
+    }
+
+    #[test]
+    fn what_hosts_send_is_counted_and_forgotten_when_they_are_silent() {
+        let mut s = Steering::new((2, 2), 16, 0, Assigns::Router, true);
+        let (f, len) = (frame(0, 1), u64::from(frame(0, 1).len()));
+        s.route(at(1), 0, &f, 1);
+        s.route(at(2), 0, &f, 1);
+        s.route(at(2), 3, &frame(9, 0), 0);
+        let read = s.read();
+        assert_eq!(read.len(), 1, "what comes from above is counted where it comes from");
+        let (flow, c) = read[0];
+        assert_eq!((flow, c.src, c.dst, c.bytes, c.since), (f.flow_hash(), 0, 1, 2 * len, at(1)));
+        assert_eq!((s.read().len(), s.read().len()), (1, 0));
+    }
+
+    #[test]
+    fn flows_take_the_least_loaded_port_and_are_moved_only_where_the_classifier_may() {
+        for (assigns, moved) in
+            [(Assigns::LeastLoaded(Duration::from_ms(10)), false), (Assigns::Classifier(Duration::from_ms(10)), true)]
+        {
+            let mut s = Steering::new((2, 2), 16, 0, assigns, false);
+            let mut send = |ms, flow, bytes| s.steer(at(ms), flow, 9, bytes, 2);
+            // The third shares a port with the first, which both fill, while the second ends.
+            assert_eq!([send(0, 1, 900), send(0, 2, 1_000), send(0, 3, 900)], [2, 3, 2]);
+            send(11, 1, 900);
+            send(11, 3, 900);
+            let after = send(22, 3, 900);
+            let first = send(22, 1, 900);
+            assert_eq!(after != first, moved, "{assigns:?}");
+        }
+    }
+}
