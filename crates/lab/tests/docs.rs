@@ -98,6 +98,9 @@ fn kind(schema: &Value) -> String {
     if schema["const"].is_string() {
         return format!("`{}`", schema["const"]);
     }
+    if let Some(examples) = schema["examples"].as_array() {
+        return examples.iter().map(|e| format!("`{e}`")).collect::<Vec<_>>().join(", ");
+    }
     match schema["type"].as_str() {
         Some("string") => "text".into(),
         Some("boolean") => "`true`, `false`".into(),
@@ -105,6 +108,7 @@ fn kind(schema: &Value) -> String {
         Some("number") => format!("number, {} to {}", schema["minimum"], schema["maximum"]),
         Some("array") if schema["items"]["pattern"].is_string() => "list of ports".into(),
         Some("array") if schema["items"]["type"] == "object" => "tables".into(),
+        Some("array") if schema["items"]["type"] == "array" => "lists of numbers".into(),
         Some("array") => "list of whole numbers".into(),
         _ => "table".into(),
     }
@@ -214,7 +218,9 @@ fn scenarios_have_the_keys_and_defaults_of_the_page() {
             format!("{}\n\n{}", found["description"].as_str().unwrap_or(""), keys(found))
         }
         Some(("tables", path)) => {
-            let (name, key) = path.split_once('.').unwrap();
+            let Some((name, key)) = path.split_once('.') else {
+                return keys(&schema["properties"][path]["items"]);
+            };
             let owner = workload(name).unwrap_or(&schema["properties"][name]);
             keys(&owner["properties"][key]["items"])
         }
@@ -238,7 +244,11 @@ fn scenarios_have_the_keys_and_defaults_of_the_page() {
     for name in
         schema["properties"].as_object().unwrap().keys().filter(|n| !["workload", "sweep"].contains(&n.as_str()))
     {
-        is_told(if name == "scenario" { format!("keys {name}") } else { format!("section {name}") });
+        is_told(match name.as_str() {
+            "scenario" => format!("keys {name}"),
+            "table" => format!("tables {name}"),
+            _ => format!("section {name}"),
+        });
     }
     workloads.iter().for_each(|w| is_told(format!("workload {}", w["properties"]["kind"]["const"].as_str().unwrap())));
 }

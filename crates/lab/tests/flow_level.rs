@@ -79,6 +79,25 @@ fn additive_increase_has_less_than_fair_rates_and_something_of_every_link() {
     assert!((0.7..1.0).contains(&ratio), "{ratio}");
 }
 
+/// Al-Fares 2012, 4.4.3: what a host sends is a query, and the longest the shuffle's time.
+#[test]
+fn a_shuffle_sends_all_to_all_and_as_many_at_a_time_as_it_says() {
+    for at_a_time in [1, 4] {
+        let text = format!(
+            "[topology]\nkind = \"fat-tree\"\nk = 4\nrouting = \"hash\"\n[[workload]]\nkind = \"shuffle\"\n\
+             bytes = \"200 KB\"\nat_a_time = {at_a_time}\n"
+        );
+        let [packets, flows] = both(&text);
+        // TCP waits for its timer where a window is lost.
+        for (o, most) in [(&packets, 1e12), (&flows, 20e9)] {
+            assert_eq!((o.flows.started, o.flows.finished, o.queries.len()), (240, 240, 16));
+            let longest = o.queries.iter().filter_map(|q| q.completion_ps).max().expect("they ended") as f64;
+            // 15 transfers over a link of 10 Gb/s, frames and all.
+            assert!(longest > 0.99 * 15.0 * 200e3 * 8.0 / 10e9 * 1e12 && longest < most, "{at_a_time}: {longest}");
+        }
+    }
+}
+
 #[test]
 fn all_kinds_of_workloads_end_as_they_do_with_packets() {
     let applications = "flow_control = \"ZZ\"\n[topology]\nkind = \"xgft\"\nm = [4, 4]\nw = [1, 2]\nexternal_hosts = 1\n\

@@ -95,7 +95,11 @@ fn policy(routing: Routing) -> Policy {
         Routing::Random => Policy::Random,
         Routing::Hash => Policy::Hash,
         Routing::HashDestination => Policy::HashDestination,
-        Routing::TwoLevel => Policy::TwoLevel,
+        // What has no state of its own for a flow sends it by the tables (Al-Fares 2012, 3.1.6).
+        Routing::TwoLevel | Routing::FlowClassifier | Routing::FlowScheduler => Policy::TwoLevel,
+        Routing::GlobalFirstFit | Routing::SimulatedAnnealing => Policy::Hash,
+        // There is one way.
+        Routing::NonBlocking | Routing::Hierarchical => Policy::DModK,
     }
 }
 

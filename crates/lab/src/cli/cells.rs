@@ -19,6 +19,8 @@ pub(super) struct Cell {
     pub label: String,
     /// Name of its folder.
     pub folder: String,
+    /// The swept keys, seeds among them, each with its value.
+    pub settings: Vec<(String, String)>,
     /// What is run.
     pub job: Job,
 }
@@ -47,8 +49,8 @@ pub(super) fn cells(loaded: &Loaded) -> Result<Vec<Cell>, Failure> {
         if cells.iter().any(|c| c.folder == folder) {
             folder = format!("{folder}-{}", cells.len());
         }
-        let label = v.label.clone();
-        cells.push(Cell { label, folder, job: Job::of_variant(v, inputs.clone()) });
+        let (label, settings) = (v.label.clone(), v.settings.clone());
+        cells.push(Cell { label, folder, settings, job: Job::of_variant(v, inputs.clone()) });
     }
     Ok(cells)
 }

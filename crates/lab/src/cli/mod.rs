@@ -27,6 +27,7 @@ mod schema;
 mod sweep;
 mod switch;
 mod table;
+mod tables;
 mod tenant;
 mod testbed;
 mod top;

@@ -28,9 +28,10 @@ pub(super) struct Run {
     /// What is simulated; as the scenario says (scenario.level) where absent
     #[arg(long, value_enum)]
     level: Option<Level>,
-    /// Threads of the simulator; the result is the same on any number of them
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
-    threads: u16,
+    /// Threads of the simulator, 1 where absent; of a scenario with [[table]], runs at a time, one a core where absent. The result
+    /// is the same on any number of them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
     /// Replace a result that is in DIR
     #[arg(long, conflicts_with = "resume", requires = "output")]
     force: bool,
@@ -64,6 +65,10 @@ impl Run {
         let overrides: Vec<String> = self.overrides.all().into_iter().chain(level).collect();
         let loaded = Scenario::load_with(&self.file, &overrides)?;
         warn(&loaded, global);
+        if !loaded.scenario.tables.is_empty() && self.world == World::Simulated && self.output.is_none() {
+            let workers = self.threads.map_or_else(super::cells::cores, usize::from);
+            return super::tables::main(&loaded, workers, global);
+        }
         let variants = loaded.expand_sweep()?.len();
         if variants > 1 && !global.quiet {
             let file = self.file.display();
@@ -82,7 +87,7 @@ impl Run {
                     "-o: records are the simulator's; a testbed's figures are printed, --json has all of them".into(),
                 ));
             }
-            if self.threads != 1 {
+            if self.threads.is_some_and(|n| n != 1) {
                 return Err(Failure::Input(
                     "--threads: it is the simulator's; on a testbed each program has the threads that it needs".into(),
                 ));
@@ -97,7 +102,7 @@ impl Run {
             _ => Existing::Refuse,
         };
         let options = Options {
-            threads: self.threads.into(),
+            threads: self.threads.unwrap_or(1).into(),
             out: self.output.clone(),
             existing,
             interrupt: interrupt::of_a_run(),

@@ -69,6 +69,12 @@ fn workload(s: &Scenario, workload: &Workload) -> String {
             let bytes = w.bytes.map_or("without end".into(), |b| format!("of {}", b.written()));
             format!("Permutation: every host sends one flow {bytes} to one other.")
         }
+        Workload::Shuffle(w) => format!(
+            "Shuffle: each of {} hosts sends {} to every other, {} at a time; its query ends when all has arrived.",
+            w.hosts,
+            w.bytes.written(),
+            w.at_a_time
+        ),
         Workload::Flow(w) => {
             let bytes = w.bytes.map_or("without end".into(), |b| format!("of {}", b.written()));
             format!("A flow {bytes} from host {} to host {}.", w.src, w.dst)

@@ -5,6 +5,7 @@
 //! message that nobody disturbs takes as long as at the packet level, and whatever differs is what packets do: windows, queues,
 //! pauses, losses, credits.
 
+use super::control::Control;
 use super::messages::{Messages, Seen};
 use crate::build::{self, Bits, Ideal, Outline, Plan};
 use crate::records::{RecordError, RecordWriter, Status};
@@ -14,7 +15,9 @@ use sluicenet_node::guest::{FlowLabel, FlowRecord, SocketId, Transport};
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::{Address, FlowKey, Kind, Packet};
 use sluicenet_node::server::{App, Event, Io, Open};
-use sluicenet_proto::frame::{HostId, Priority};
+use sluicenet_node::steering::Steering;
+use sluicenet_proto::frame::{Frame, HostId, Priority};
+use sluicenet_proto::hedera::detect::{FlowId, Sample};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
 use sluicenet_sim::RunEnd;
@@ -63,6 +66,21 @@ struct Connection {
     /// Messages that have left and not arrived.
     travelling: u32,
     written: u64,
+    /// Where there is a control loop.
+    steered: Steered,
+}
+
+/// What a control loop is told of a connection, and what came of it.
+#[derive(Debug, Default)]
+struct Steered {
+    /// When its first message began to leave.
+    begun: Instant,
+    /// Bytes on a wire of the messages that have left.
+    left: u64,
+    /// Bytes that switches have counted.
+    counted: u64,
+    /// The links it crosses.
+    way: Vec<Crossing>,
 }
 
 /// Something that happens at a time.
@@ -97,6 +115,14 @@ struct Network {
     first_vm_link: u32,
     ended: Vec<FlowRecord>,
     tcp_bytes: u64,
+    control: Option<Control>,
+    /// By switch; none where there is no choice.
+    steering: Vec<Option<Steering>>,
+    /// The connections that a control loop knows, by what switches tell flows apart by.
+    by_hash: HashMap<u64, u32>,
+    /// Those of them that ended since the last round.
+    over: Vec<Sample>,
+    next_round: Instant,
 }
 
 /// The network as the applications of one server see it.
@@ -133,7 +159,14 @@ impl Network {
                 Rates::Aimd { aimd: Aimd::new(capacities, segment_bps, s.seed), tick }
             }
         };
+        let control = Control::of(s, &plan);
+        let steering = |c: &Control| (0..plan.switches().len()).map(|switch| c.steering(switch)).collect();
         Network {
+            steering: control.as_ref().map_or(Vec::new(), steering),
+            next_round: Instant::ZERO + control.as_ref().map_or(Duration::ZERO, |c| c.period),
+            control,
+            by_hash: HashMap::new(),
+            over: Vec::new(),
             level: FlowLevel::new(rates),
             flow_counts: vec![0; plan.hosts() as usize],
             connections: Vec::new(),
@@ -171,6 +204,7 @@ impl Network {
             is_closing: false,
             travelling: 0,
             written: 0,
+            steered: Steered::default(),
         };
         let index = match self.free.pop() {
             Some(index) => {
@@ -200,14 +234,16 @@ impl Network {
         let Some(&message) = c.queue.front() else { return };
         let is_endless = message.bytes >= ENDLESS;
         let sizes = self.ideal.of_priority(c.priority).bits_on(message.bytes, c.transport);
-        let path = self.path(c, sizes);
+        let (flow, transport, pace) = (c.flow, c.transport, c.pace);
+        let path = self.path(now, (flow, transport), sizes);
         let bits_per_byte = sizes.link as f64 / message.bytes.max(1) as f64;
-        let limit = c.pace.map_or(f64::INFINITY, |pace| pace.as_bps() as f64 / 8.0 * bits_per_byte);
+        let limit = pace.map_or(f64::INFINITY, |pace| pace.as_bps() as f64 / 8.0 * bits_per_byte);
         let after = if is_endless {
             Duration::ZERO
         } else {
             let slowest = path.iter().map(|c| self.capacity(c)).fold(limit, f64::min);
             let fluid = Duration((sizes.link as f64 / slowest * 1e12) as u64);
+            let c = &self.connections[index as usize];
             Duration(self.alone(c, message.bytes).as_ps().saturating_sub(fluid.as_ps()))
         };
         if path.is_empty() {
@@ -217,6 +253,9 @@ impl Network {
             c.travelling += 1;
             let at = now + if is_endless { Duration::MAX } else { after };
             return self.schedule(at, Happens::Arrived { connection: index, message });
+        }
+        if self.control.is_some() {
+            self.begin_steered(now, index, path.clone());
         }
         let flow = self.level.start(&path, (!is_endless).then_some(sizes.link), limit);
         self.under_way.resize(self.under_way.len().max(flow as usize + 1), (0, Duration::ZERO, 0.0));
@@ -229,19 +268,141 @@ impl Network {
     }
 
     /// The links a connection's frames cross, and what part of them crosses each.
-    fn path(&self, c: &Connection, sizes: Bits) -> Vec<Crossing> {
-        let (src, dst) = (c.flow.src, c.flow.dst);
+    fn path(&mut self, now: Instant, (flow, transport): (FlowKey, Transport), sizes: Bits) -> Vec<Crossing> {
+        let (src, dst) = (flow.src, flow.dst);
         let mut path = self.vm_port(src, 0, sizes).into_iter().collect::<Vec<_>>();
         if src.host() != dst.host() {
-            let kind = match c.transport {
-                Transport::Tcp => Kind::Tcp,
-                Transport::Udp => Kind::Udp,
-                Transport::Light => Kind::Light,
+            let probe = probe(flow, transport);
+            let ways = match self.control.is_some() {
+                true => self.walk(now, &probe, 0),
+                false => ways(&self.plan, &probe),
             };
-            path.extend(ways(&self.plan, &Packet::of_flow(c.flow, kind)));
+            path.extend(ways);
         }
         path.extend(self.vm_port(dst, 1, sizes));
         path
+    }
+
+    /// The links that frames like `probe` cross as switches choose now; those switches count so many bytes.
+    fn walk(&mut self, now: Instant, probe: &Packet, bytes: u32) -> Vec<Crossing> {
+        let (flow, dst) = (probe.flow_hash(), probe.dst().host());
+        let mut way = Vec::new();
+        let mut node: NodeId = probe.src().host();
+        while node != dst && way.len() < HOPS_MAX {
+            let routed = match self.plan.router(node) {
+                Some(router) => router.route(probe),
+                None => Some(0),
+            };
+            let Some(routed) = routed else { break };
+            let switch = node.checked_sub(self.plan.hosts()).and_then(|s| self.steering[s as usize].as_mut());
+            let port = switch.map_or(routed, |s| s.steer(now, flow, dst, bytes, routed));
+            way.push(Crossing { link: self.plan.link_index(node, port) as u32, share: 1.0 });
+            node = self.plan.peer(node, port).0;
+        }
+        way
+    }
+
+    /// The control loop is to know a connection.
+    fn begin_steered(&mut self, now: Instant, index: u32, way: Vec<Crossing>) {
+        let Some(control) = &self.control else { return };
+        // Rounds that nobody needed were not made.
+        let period = control.period.as_ps();
+        if self.next_round <= now {
+            self.next_round = Instant((now.as_ps() / period + 1).saturating_mul(period));
+        }
+        let c = &mut self.connections[index as usize];
+        let hash = probe(c.flow, c.transport).flow_hash();
+        if self.by_hash.insert(hash, index).is_none() {
+            c.steered.begun = now;
+        }
+        c.steered.way = way;
+    }
+
+    /// Bytes on a wire that a connection has sent.
+    fn sent(&self, index: u32) -> u64 {
+        let c = &self.connections[index as usize];
+        c.steered.left + c.active.map_or(0, |flow| (self.level.delivered_bits(flow) / 8.0) as u64)
+    }
+
+    /// The switches on its way count what a connection has sent since they did last.
+    fn count(&mut self, now: Instant, index: u32) {
+        let sent = self.sent(index);
+        let c = &mut self.connections[index as usize];
+        let mut more = sent.saturating_sub(std::mem::replace(&mut c.steered.counted, sent));
+        let probe = probe(c.flow, c.transport);
+        while more > 0 {
+            let bytes = more.min(u32::MAX.into());
+            self.walk(now, &probe, bytes as u32);
+            more -= bytes;
+        }
+    }
+
+    fn sample(&self, now: Instant, index: u32) -> Sample {
+        let c = &self.connections[index as usize];
+        Sample {
+            flow: FlowId(probe(c.flow, c.transport).flow_hash()),
+            src: c.flow.src.host(),
+            dst: c.flow.dst.host(),
+            bytes: self.sent(index),
+            age: Some(now.since(c.steered.begun)),
+        }
+    }
+
+    /// When the next round is due: never while nobody sends.
+    fn round_due(&self) -> Instant {
+        if self.control.is_some() && !self.level.is_empty() { self.next_round } else { Instant::MAX }
+    }
+
+    /// A round of the control loop, if one is due: flows that are to go another way do so at once.
+    fn round(&mut self, now: Instant) {
+        if now < self.round_due() {
+            return;
+        }
+        let Some(mut control) = self.control.take() else { return };
+        self.next_round = now + control.period;
+        let active: Vec<u32> =
+            (0..self.connections.len() as u32).filter(|&c| self.connections[c as usize].active.is_some()).collect();
+        // What was sent until now is of the period that ends now.
+        let before = Instant(now.as_ps().saturating_sub(1));
+        for &index in &active {
+            if control.assigns_ports() {
+                self.count(before, index);
+            }
+            if control.reads() {
+                control.hear(now, &self.sample(now, index));
+            }
+        }
+        for sample in self.over.drain(..) {
+            control.ended(&sample);
+        }
+        let mut moved = Vec::new();
+        for (placement, entries) in control.round(now) {
+            for (switch, flow, port) in entries {
+                if let Some(steering) = &mut self.steering[switch] {
+                    steering.set(flow, port);
+                }
+            }
+            moved.extend(self.by_hash.get(&placement.flow.0));
+        }
+        if !control.reads() {
+            moved = active;
+        }
+        self.control = Some(control);
+        for index in moved {
+            self.move_flow(now, index);
+        }
+    }
+
+    /// A connection's message under way goes where switches send it now.
+    fn move_flow(&mut self, now: Instant, index: u32) {
+        let c = &self.connections[index as usize];
+        let (Some(flow), Some(message)) = (c.active, c.queue.front()) else { return };
+        let sizes = self.ideal.of_priority(c.priority).bits_on(message.bytes, c.transport);
+        let way = self.path(now, (c.flow, c.transport), sizes);
+        if way != self.connections[index as usize].steered.way {
+            self.level.reroute(flow, &way);
+            self.connections[index as usize].steered.way = way;
+        }
     }
 
     /// The port of a virtual machine, where frames have no tunnel's header yet.
@@ -256,11 +417,15 @@ impl Network {
     }
 
     /// A connection's first message has left, and is there after so long.
-    fn left(&mut self, now: Instant, (index, after, _): (u32, Duration, f64)) {
+    fn left(&mut self, now: Instant, (index, after, bits_per_byte): (u32, Duration, f64)) {
         let c = &mut self.connections[index as usize];
         c.active = None;
         let Some(message) = c.queue.pop_front() else { return };
         c.travelling += 1;
+        if self.control.is_some() {
+            c.steered.left += (message.bytes as f64 * bits_per_byte / 8.0) as u64;
+            self.count(now, index);
+        }
         self.schedule(now + after, Happens::Arrived { connection: index, message });
         self.begin(now, index);
     }
@@ -295,6 +460,9 @@ impl Network {
             return;
         }
         let (forth, back) = (c.flow, c.flow.reverse());
+        if self.control.is_some() && self.by_hash.remove(&probe(c.flow, c.transport).flow_hash()).is_some() {
+            self.over.push(self.sample(self.level.now(), index));
+        }
         self.by_key.remove(&key(&forth));
         self.free.push(index);
         if let Some(&answers) = self.by_key.get(&key(&back))
@@ -325,6 +493,16 @@ impl Network {
         open.sort_unstable_by_key(|f| f.id);
         open
     }
+}
+
+/// A frame of a flow, as switches see it.
+fn probe(flow: FlowKey, transport: Transport) -> Packet {
+    let kind = match transport {
+        Transport::Tcp => Kind::Tcp,
+        Transport::Udp => Kind::Udp,
+        Transport::Light => Kind::Light,
+    };
+    Packet::of_flow(flow, kind)
 }
 
 fn record(c: &Connection, m: &Message, end: Option<Instant>, delivered: u64) -> FlowRecord {
@@ -524,7 +702,11 @@ pub(super) fn run(
         if steps % STEPS_MAX == 0 && ends.interrupt.load(Ordering::Relaxed) {
             break RunEnd::Interrupted;
         }
-        let event = network.level.poll_timeout().min(network.agenda.peek().map_or(Instant::MAX, |Reverse(d)| d.0));
+        let event = network
+            .level
+            .poll_timeout()
+            .min(network.round_due())
+            .min(network.agenda.peek().map_or(Instant::MAX, |Reverse(d)| d.0));
         let due = if network.level.now() < warmup { next_epoch.min(warmup) } else { next_epoch };
         let now = event.min(due).min(ends.until.unwrap_or(Instant::MAX));
         if event == Instant::MAX && ends.until.is_none() {
@@ -604,4 +786,5 @@ fn step(network: &mut Network, apps: &mut [HostApps], now: Instant) {
             }
         }
     }
+    network.round(now);
 }

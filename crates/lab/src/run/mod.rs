@@ -2,6 +2,7 @@
 
 mod capture;
 mod collect;
+mod control;
 mod describe;
 mod figures;
 mod flow_level;
@@ -121,6 +122,8 @@ pub struct Outcome {
     pub cpu_s: f64,
     /// Seconds of the run phase.
     pub wall_s: f64,
+    /// Payload a second that the links of all hosts carry, in megabits.
+    pub line_mbps: f64,
     /// Warnings of the build.
     pub warnings: Vec<Warning>,
 }
@@ -169,6 +172,7 @@ impl Outcome {
             tcp_bytes: 0,
             cpu_s: 0.0,
             wall_s: 0.0,
+            line_mbps: 0.0,
             warnings,
         }
     }
@@ -361,6 +365,7 @@ fn without_packets(
     let s = &job.scenario;
     let build::Outline { plan, workloads, ideal, warnings } = outline;
     let incast_bound = workload::incast_bound(s, &plan, &ideal);
+    let line_mbps = line_mbps(s, &plan, &ideal);
     let apps: Vec<_> = (0..plan.hosts()).map(|host| workloads.apps(host)).collect();
     let total = apps.iter().map(workload::HostApps::remaining).sum();
     let (cpu, wall) = (thread_cpu_seconds(), std::time::Instant::now());
@@ -375,6 +380,7 @@ fn without_packets(
     let ended = flow_level::run(s, (plan, ideal), apps, writer, ends)?;
     let mut outcome = Outcome {
         incast_bound,
+        line_mbps,
         tcp_bytes: ended.tcp_bytes,
         cpu_s: thread_cpu_seconds() - cpu,
         wall_s: wall.elapsed().as_secs_f64(),
@@ -383,6 +389,21 @@ fn without_packets(
     outcome.take(ended.seen);
     keep(job, &outcome, options.out.as_deref(), 1)?;
     Ok(outcome)
+}
+
+/// Payload a second that the links of all hosts carry, in megabits, as the first workload's frames carry it.
+fn line_mbps(s: &Scenario, plan: &build::Plan, ideal: &build::Ideal) -> f64 {
+    const BYTES: u64 = 1_000_000_000;
+    let transport = match s.workloads.first() {
+        Some(scenario::Workload::Permutation(w)) => w.transport,
+        Some(scenario::Workload::Flow(w)) => w.transport,
+        Some(scenario::Workload::Shuffle(w)) => w.transport,
+        _ => scenario::Transport::Tcp,
+    };
+    let bits = ideal.bits_on(BYTES, workload::carried(transport)).link;
+    let hosts = 0..plan.hosts() - plan.external();
+    let rate: f64 = hosts.map(|host| plan.host_rate(host).as_bps() as f64).sum();
+    rate * (8 * BYTES) as f64 / bits as f64 / 1e6
 }
 
 /// Keeps the log of a run and its figures beside its records.
@@ -396,12 +417,22 @@ fn keep(job: &Job, outcome: &Outcome, out: Option<&Path>, threads: usize) -> Res
 
 fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Options<'_>) -> Result<Outcome, RunError> {
     let s = &job.scenario;
-    let Built { world, plan, workloads, ideal, warnings } = built;
+    let Built { mut world, plan, workloads, ideal, warnings } = built;
+    let mut control = control::Control::of(s, &plan);
+    if let Some(control) = &control {
+        control.install(&mut world, plan.hosts());
+    }
     let mut engine = Engine::new(world, options.threads).map_err(|e| RunError::Build(build::refused(s, &e)))?;
     let mut warnings = warnings;
     warnings.extend(few_frames_a_window(s, &plan, engine.window(), options.threads));
     let until = s.duration.map(|d| Instant(d.as_ps()));
+    let mut next_round = Instant::ZERO;
+    if let Some(control) = &control {
+        next_round += control.period;
+        engine.set_epoch(control.period.min(Duration::from_us(500)));
+    }
     let incast_bound = workload::incast_bound(s, &plan, &ideal);
+    let line_mbps = line_mbps(s, &plan, &ideal);
     if let Some(interval) = s.record.queues {
         let ports = plan.selected(s, "queue_ports", &s.record.queue_ports).map_err(RunError::Build)?;
         engine.sample(interval, ports);
@@ -420,6 +451,10 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
         if let Err(e) = collector.epoch(engine, epoch) {
             failure = Some(e);
             return Control::Stop;
+        }
+        if let Some(control) = control.as_mut().filter(|_| now >= next_round) {
+            control.turn(now, engine, plan.hosts());
+            next_round = now + control.period;
         }
         let remaining = collect::remaining(engine);
         progress(&Progress { now, until, remaining, total, hops });
@@ -466,6 +501,7 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
         switch_drops,
         server_drops,
         incast_bound,
+        line_mbps,
         received_max: collect::received_max(&engine),
         zbridge: collect::zbridge(&engine),
         violations,

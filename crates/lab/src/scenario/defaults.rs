@@ -217,5 +217,18 @@ pub(super) fn flow_level() -> FlowLevel {
 /// A step is a frame a tick: below this it is more than links carry.
 pub(super) const TICK_MIN: Duration = Duration::from_us(1);
 
+/// Of a control loop: the periods are the source's (Al-Fares 2012, figure 3.11 and 4.3.4), the rest ours: steps as many as the
+/// last line of its table 4.6, and a large flow one that a reply is not.
+pub(super) fn control(routing: Routing) -> Control {
+    let seconds = if matches!(routing, Routing::FlowClassifier | Routing::FlowScheduler) { 1 } else { 5 };
+    Control { period: Duration::from_secs(seconds), iterations: 10_000, large: Bytes(100_000) }
+}
+
+/// The shortest period: what takes as long as a few frames is none.
+pub(super) const PERIOD_MIN: Duration = Duration::from_us(10);
+
+/// Of a hierarchical tree (Al-Fares 2012, 3.5).
+pub(super) const OVERSUBSCRIPTION: f64 = 3.6;
+
 /// Rows of a part file: a few MiB of a table.
 pub(super) const PART_ROWS: u32 = 1 << 20;

@@ -29,6 +29,10 @@ pub(crate) enum Kind {
     Tables(&'static [&'static Spec]),
     /// Lists of values by dotted key.
     Axes,
+    /// A name, with numbers in parentheses where it takes any.
+    Pattern,
+    /// Lists of numbers, any of which may be missing.
+    Matrix,
     /// A value of this kind, or one of these words.
     OrWord(&'static Kind, &'static [&'static str]),
 }
@@ -59,6 +63,8 @@ pub(crate) const SLOWDOWN_MAX: u64 = 1_000_000;
 const HOST_MAX: u64 = (super::HOSTS_MAX - 1) as u64;
 /// Rounds and the like: what 56 bits of a message's name leave room for.
 pub(crate) const COUNT_MAX: u64 = 1 << 40;
+/// Steps of annealing: a few seconds of them.
+pub(crate) const ITERATIONS_MAX: u64 = 1 << 22;
 /// Queries that are planned before a run, and so held in memory.
 pub(crate) const PLANNED_MAX: u64 = 1 << 22;
 /// Queries of an aggregator in two tiers: 32 bits of their number count them.
@@ -82,6 +88,7 @@ pub(crate) static ROOT: Spec = Spec {
     keys: &[
         k("scenario", Table(&SCENARIO), SCENARIO.doc),
         k("topology", Table(&TOPOLOGY), TOPOLOGY.doc),
+        k("control", Table(&CONTROL), CONTROL.doc),
         k("switch", Table(&SWITCH), SWITCH.doc),
         k("pfc", Table(&PFC), PFC.doc),
         k("adapter", Table(&ADAPTER), ADAPTER.doc),
@@ -99,6 +106,7 @@ pub(crate) static ROOT: Spec = Spec {
         k("workload", Tables(&WORKLOADS), "who sends what to whom"),
         k("record", Table(&RECORD), RECORD.doc),
         k("testbed", Table(&TESTBED), TESTBED.doc),
+        k("table", Tables(&[&TABLE]), TABLE.doc),
         k("sweep", Axes, "dotted keys, each with a list of values: all combinations are run"),
     ],
 };
@@ -144,6 +152,36 @@ pub(crate) static FLOW_LEVEL: Spec = Spec {
     ],
 };
 
+pub(crate) static CONTROL: Spec = Spec {
+    name: "control",
+    doc: "the control loop, where topology.routing has one",
+    keys: &[
+        k(
+            "period",
+            Duration,
+            "time between two rounds; 1 s with flow-classifier and flow-scheduler, 5 s with the others where absent",
+        ),
+        k("iterations", Count(1, ITERATIONS_MAX), "simulated-annealing: steps of a round; 10000 where absent"),
+        k("large", Size, "flow-scheduler: bytes from which on a flow is large; 100 KB where absent"),
+    ],
+};
+
+pub(crate) static TABLE: Spec = Spec {
+    name: "table",
+    doc: "what `run` shows of all variants of the sweep, beside what a source says",
+    keys: &[
+        k("title", Text, "what stands above it"),
+        k(
+            "figure",
+            Choice(&["bandwidth", "goodput", "mean", "longest"]),
+            "what of a run is shown: in percent, GB/s, ms and ms",
+        ),
+        k("rows", Text, "the swept key of its rows; one row where absent"),
+        k("columns", Text, "the swept key of its columns"),
+        k("source", Matrix, "what the source has, row by row; \"\" where it has nothing"),
+    ],
+};
+
 pub(crate) static TOPOLOGY: Spec = Spec {
     name: "topology",
     doc: "the network's shape and its links",
@@ -164,10 +202,28 @@ pub(crate) static TOPOLOGY: Spec = Spec {
         k("link_delay", Duration, "every link's delay"),
         k("bit_error_rate", Number(0.0, 0.5), "the chance that a bit is wrong on arrival; 0 where absent"),
         k("level", Tables(&[&LEVEL]), "links of one level, where they differ"),
+        k(
+            "oversubscription",
+            Number(1.0, 1000.0),
+            "fat-tree: what a pod's hosts send over what its link upwards carries, with hierarchical routing; 3.6 where absent",
+        ),
         k("external_hosts", Count(0, HOST_MAX), "client ports at the top level's switches; 0 where absent"),
         k(
             "routing",
-            Choice(&["d-mod-k", "s-mod-k", "random", "hash", "hash-destination", "two-level"]),
+            Choice(&[
+                "d-mod-k",
+                "s-mod-k",
+                "random",
+                "hash",
+                "hash-destination",
+                "two-level",
+                "flow-classifier",
+                "flow-scheduler",
+                "global-first-fit",
+                "simulated-annealing",
+                "non-blocking",
+                "hierarchical",
+            ]),
             "which of several paths a frame takes; d-mod-k in trees, hash in other graphs where absent",
         ),
     ],
@@ -454,8 +510,8 @@ pub(crate) static TESTBED: Spec = Spec {
     ],
 };
 
-pub(crate) static WORKLOADS: [&Spec; 9] =
-    [&PA, &PA2, &BACKGROUND, &INCAST, &HOTSPOT, &PERMUTATION, &FLOW, &FLOW_FILE, &POISSON];
+pub(crate) static WORKLOADS: [&Spec; 10] =
+    [&PA, &PA2, &BACKGROUND, &INCAST, &HOTSPOT, &PERMUTATION, &SHUFFLE, &FLOW, &FLOW_FILE, &POISSON];
 
 pub(crate) static PA: Spec = Spec {
     name: "partition-aggregate",
@@ -555,7 +611,7 @@ pub(crate) static PERMUTATION: Spec = Spec {
     doc: "each host to one other",
     keys: &[
         KIND,
-        k("pattern", Choice(&["stride", "random", "file"]), "who sends to whom"),
+        k("pattern", Pattern, "who sends to whom"),
         k("stride", Count(1, HOST_MAX), "stride: host i sends to i + stride; half the hosts where absent"),
         k("file", Text, "file: lines `src dst`"),
         k("bytes", Size, "bytes of each flow; endless where absent or 0"),
@@ -566,6 +622,20 @@ pub(crate) static PERMUTATION: Spec = Spec {
         k("priority", OrWord(&Count(0, 7), &["per-host"]), "per-host: the sender's number modulo 8"),
         k("per_vm", Bool, "whether a host's flows leave from its machines in turn; from its first where absent"),
         k("first_vm", Count(0, 62), "per_vm: the first of those machines; 0 where absent"),
+    ],
+};
+
+pub(crate) static SHUFFLE: Spec = Spec {
+    name: "shuffle",
+    doc: "all to all",
+    keys: &[
+        KIND,
+        k("hosts", Count(2, HOST_MAX + 1), "who takes part: the first hosts; all where absent"),
+        k("bytes", Size, "bytes from each host to each other"),
+        k("at_a_time", Count(1, HOST_MAX + 1), "transfers of a host under way at once; 1 where absent"),
+        k("start", Duration, "when the first begin; 0 where absent"),
+        TRANSPORT,
+        PRIORITY,
     ],
 };
 

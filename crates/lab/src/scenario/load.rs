@@ -261,6 +261,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         warmup,
         parameters: set,
         level,
+        control: sections::control(&root.section("control", &keys::CONTROL)?, topology.routing)?,
+        tables: tables_of(doc, &root)?,
         flow_level: sections::flow_level(&root.section("flow_level", &keys::FLOW_LEVEL)?)?,
         tcp: sections::tcp(&s_tcp, set)?,
         udp: sections::udp(&root.section("udp", &keys::UDP)?, set)?,
@@ -284,6 +286,21 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     let tcp = crate::build::tcp_config(&scenario, scenario.host_mtu().as_bytes() as u16);
     tcp.validate().map_err(|e| s_tcp.error_at(&["buffer", "max_buffer"], e.to_string()))?;
     Ok(scenario)
+}
+
+/// Tables a scenario may show.
+const TABLES_MAX: usize = 64;
+
+fn tables_of(doc: &Document, root: &Section<'_>) -> Result<Vec<Table>> {
+    let tables = root.tables("table")?;
+    if tables.len() > TABLES_MAX {
+        return Err(root.error("table", format!("{} tables: at most {TABLES_MAX}", tables.len())));
+    }
+    let axes = sweep::lengths(doc)?;
+    tables
+        .into_iter()
+        .map(|(table, span)| sections::table(&Section::new(doc, &keys::TABLE, table, Some(span))?, &axes))
+        .collect()
 }
 
 /// The name of a scenario that gives none: its file's.

@@ -39,7 +39,7 @@ impl Losses {
             return Losses { any: None, lossy: 0, lossy_vnic };
         } else if damages {
             Some(("links damage frames", "set bit_error_rate = 0, or zbridge.enabled = true"))
-        } else if topology.routing == Routing::Random {
+        } else if topology.routing.reorders() {
             Some(("frames overtake each other", "set zbridge.enabled = true, or another topology.routing"))
         } else {
             None

@@ -9,7 +9,7 @@
 //! | `tree`, `section`, `places` | where every value was written |
 //! | `units`, `distribution` | quantities |
 //! | `defaults` | the three sets of parameters |
-//! | `topology`, `sections`, `hypervisors`, `policy`, `workloads`, `losses`, `distributions` | what each section means, and what they mean together |
+//! | `topology`, `sections`, `hypervisors`, `policy`, `workloads`, `patterns`, `losses`, `distributions` | what each section means, and what they mean together |
 //! | `load`, `files`, `sweep` | files, overrides, variants |
 
 mod defaults;
@@ -22,6 +22,7 @@ pub(crate) mod keys;
 mod load;
 mod losses;
 mod model;
+mod patterns;
 mod places;
 mod policy;
 pub(crate) mod schema;

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::keys::{DISTRIBUTIONS, Kind, ROOT, Spec};
+use super::patterns::{EXAMPLES, PATTERNS};
 use super::units::Quantity;
 
 /// A JSON schema (draft 2020-12) of scenario files, for editors that check and complete TOML.
@@ -103,6 +104,16 @@ fn of(kind: &Kind) -> Value {
         Kind::Tables(specs) => {
             let any: Vec<Value> = specs.iter().map(|s| table(s, Some(s.name))).collect();
             json!({ "type": "array", "minItems": 1, "items": { "oneOf": any } })
+        }
+        Kind::Pattern => {
+            let names: Vec<&str> = PATTERNS.iter().map(|p| p.0).collect();
+            let bare: Vec<&str> = PATTERNS.iter().map(|p| p.0).filter(|name| *name != "staggered").collect();
+            let pattern = format!("^({})\\([-+.0-9e, ]*\\)$", names.join("|"));
+            json!({ "anyOf": [{ "enum": bare }, { "type": "string", "pattern": pattern, "examples": EXAMPLES }] })
+        }
+        Kind::Matrix => {
+            let cell = json!({ "anyOf": [{ "type": "number" }, { "const": "" }] });
+            json!({ "type": "array", "items": { "type": "array", "items": cell } })
         }
         Kind::Axes => json!({ "type": "object" }),
         Kind::OrWord(kind, words) => json!({ "anyOf": [of(kind), { "enum": words }] }),

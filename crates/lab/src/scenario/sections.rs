@@ -419,6 +419,67 @@ pub(super) fn flow_level(s: &Section<'_>) -> Result<FlowLevel> {
     Ok(FlowLevel { rates: s.choice("rates", &kinds)?.unwrap_or(d.rates), tick })
 }
 
+/// `[control]`, of a routing that has one; what stands there is read and without effect where it has none.
+pub(super) fn control(s: &Section<'_>, routing: Routing) -> Result<Option<Control>> {
+    let d = defaults::control(routing);
+    let period: Duration = s.positive("period")?.unwrap_or(d.period);
+    if period < defaults::PERIOD_MIN {
+        return Err(s.error("period", "so short a period is no control loop's").expected("at least 10 us"));
+    }
+    let iterations = s.count("iterations", 1..=keys::ITERATIONS_MAX)?.map_or(d.iterations, |n| n as u32);
+    let large = s.positive("large")?.unwrap_or(d.large);
+    Ok(routing.has_control().then_some(Control { period, iterations, large }))
+}
+
+/// Rows and columns of a source's table.
+const CELLS_MAX: usize = 256;
+
+/// `[[table]]`, of which every key names an axis of the sweep: `axes`, each with how many values it has.
+pub(super) fn table(s: &Section<'_>, axes: &[(String, usize)]) -> Result<Table> {
+    let axis = |name: &str| match s.text(name)? {
+        None => Ok(None),
+        Some(key) => match axes.iter().find(|axis| axis.0 == key) {
+            Some((key, count)) => Ok(Some((key.clone(), *count))),
+            None => {
+                let shown: String = key.chars().take(60).collect();
+                let error = s.error(name, format!("`{shown}` is not varied by this scenario"));
+                Err(error.expected(axes.iter().map(|a| a.0.as_str()).collect::<Vec<_>>().join(", ")))
+            }
+        },
+    };
+    let (columns, width) = axis("columns")?.ok_or_else(|| s.missing("columns"))?;
+    let (rows, height) = axis("rows")?.map_or((None, 1), |(key, count)| (Some(key), count));
+    if rows.as_ref() == Some(&columns) {
+        return Err(s.error("rows", "rows and columns are the same axis"));
+    }
+    let mut source = Vec::new();
+    if let Some(node) = s.get("source") {
+        let Value::List(lines) = &node.value else { return Err(s.wrong(node, "a list of lists of numbers")) };
+        if lines.len() != height || height > CELLS_MAX || width > CELLS_MAX {
+            return Err(s.error("source", format!("{} rows where the sweep has {height}", lines.len())));
+        }
+        for line in lines {
+            let Value::List(cells) = &line.value else { return Err(s.wrong(line, "a list of numbers")) };
+            if cells.len() != width {
+                let message = format!("{} numbers where the sweep has {width} columns", cells.len());
+                return Err(s.doc.error(line.span, message));
+            }
+            let cell = |node: &Node| match &node.value {
+                Value::Text(t) if t.is_empty() => Ok(None),
+                _ => s.number_of(node, "source", 0.0..=1e12).map(Some),
+            };
+            source.push(cells.iter().map(cell).collect::<Result<_>>()?);
+        }
+    }
+    Ok(Table {
+        title: s.text("title")?.unwrap_or("").to_string(),
+        figure: s.choice("figure", &Figure::ALL)?.ok_or_else(|| s.missing("figure"))?,
+        rows,
+        columns,
+        source,
+    })
+}
+
 /// Refuses samples so close that what waits to be written would not fit into memory.
 fn check_samples(s: &Section<'_>, name: &str, interval: Duration, sampled: u64) -> Result<()> {
     let count = u128::from(sampled) * u128::from(EPOCH.as_ps()) / u128::from(interval.as_ps());

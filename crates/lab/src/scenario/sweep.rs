@@ -142,6 +142,11 @@ fn axes(doc: &Document) -> Result<Vec<Axis<'_>>> {
     Ok(axes)
 }
 
+/// The keys of the axes, each with how many values it has.
+pub(super) fn lengths(doc: &Document) -> Result<Vec<(String, usize)>> {
+    Ok(axes(doc)?.iter().map(|axis| (axis.key(), axis.values.len())).collect())
+}
+
 /// Keys may be quoted ("scenario.seed") or dotted (scenario.seed): both end at a list.
 fn collect<'a>(doc: &Document, table: &'a Table, path: &[(String, Span)], axes: &mut Vec<Axis<'a>>) -> Result<()> {
     for entry in &table.entries {

@@ -6,7 +6,10 @@ use super::files::Files;
 use super::keys;
 use super::model::*;
 use super::section::Section;
+use super::units::{LINK_RATE_MIN, RATE_MAX};
 use super::{HOSTS_MAX, PORTS_MAX, SWITCH_PORTS_MAX};
+use sluicenet_proto::hedera::tree::Tree;
+use sluicenet_proto::units::Rate;
 
 /// Levels of switches a tree may have.
 const LEVELS_MAX: usize = 8;
@@ -17,21 +20,24 @@ pub(super) fn read(s: &Section<'_>, set: ParameterSet, files: &mut Files) -> Res
     let kinds: Vec<(&'static str, &'static [&'static str])> = vec![
         ("xgft", &["m", "w"]),
         ("k-ary-n-tree", &["k", "n", "slimmed"]),
-        ("fat-tree", &["k"]),
+        ("fat-tree", &["k", "oversubscription"]),
         ("single-switch", &["hosts"]),
         ("hpcc", &["file"]),
         ("htsim", &["file"]),
     ];
     let choices: Vec<(&'static str, usize)> = kinds.iter().enumerate().map(|(i, k)| (k.0, i)).collect();
     let allowed = s.choice("kind", &choices)?.map_or(&[][..], |i| kinds[i].1);
-    for name in ["m", "w", "k", "n", "slimmed", "hosts", "file"] {
+    for name in ["m", "w", "k", "n", "slimmed", "hosts", "file", "oversubscription"] {
         if s.has(name) && !allowed.contains(&name) {
             return Err(s
                 .error(name, format!("`{name}` means nothing to a topology of kind \"{kind}\""))
                 .hint(format!("it takes {}", allowed.join(", "))));
         }
     }
+    let (routing, is_fat_tree) = (chosen_routing(s)?, kind == "fat-tree");
+    let stands_in = matches!(routing, Some(Routing::NonBlocking | Routing::Hierarchical));
     let shape = match kind {
+        "fat-tree" if stands_in => one_parent(fat_tree(s)?),
         "xgft" => xgft(s)?,
         "k-ary-n-tree" => k_ary_n_tree(s)?,
         "fat-tree" => fat_tree(s)?,
@@ -63,8 +69,14 @@ pub(super) fn read(s: &Section<'_>, set: ParameterSet, files: &mut Files) -> Res
         delay: s.quantity("link_delay")?.unwrap_or(default.delay),
         bit_error_rate: s.number("bit_error_rate", 0.0..=0.5)?.unwrap_or(0.0),
     };
-    let levels = levels(s, &shape, link)?;
-    let routing = routing(s, &shape)?;
+    let oversubscription = s.number("oversubscription", 1.0..=1000.0)?.unwrap_or(defaults::OVERSUBSCRIPTION);
+    let up = match routing {
+        Some(Routing::NonBlocking) => Some(1.0),
+        Some(Routing::Hierarchical) => Some(oversubscription),
+        _ => None,
+    };
+    let levels = levels(s, &shape, link, up.filter(|_| is_fat_tree))?;
+    let routing = fitting(s, &shape, routing, is_fat_tree)?;
     Ok((Topology { shape, link, levels, external_hosts: external, routing }, counts))
 }
 
@@ -201,7 +213,32 @@ fn count_xgft(m: &[u32], w: &[u32]) -> (u128, u128, u128) {
     (hosts.min(limit), switches.min(limit), ports.min(limit))
 }
 
-fn levels(s: &Section<'_>, shape: &Shape, link: Link) -> Result<Vec<Link>> {
+/// The tree of the same hosts in which every switch has one parent.
+fn one_parent(shape: Shape) -> Shape {
+    match shape {
+        Shape::Xgft { m, .. } => Shape::Xgft { w: vec![1; m.len()], m },
+        other => other,
+    }
+}
+
+/// Makes links above the first level as fast as all that is below them together, and those of the top slower by `oversubscription`.
+fn fatten(s: &Section<'_>, m: &[u32], levels: &mut [Link], oversubscription: f64) -> Result<()> {
+    let mut rate = levels[0].rate.as_bps() as f64;
+    let top = levels.len() - 1;
+    for (i, link) in levels.iter_mut().enumerate().skip(1) {
+        rate *= f64::from(m[i - 1]);
+        let of_level = if i == top { rate / oversubscription } else { rate };
+        if of_level > RATE_MAX.as_bps() as f64 {
+            let error = s.error("routing", format!("a link for all hosts of a pod would have {of_level:.0} b/s"));
+            return Err(error.expected(format!("at most {} b/s", RATE_MAX.as_bps())));
+        }
+        link.rate = Rate((of_level.round() as u64).max(LINK_RATE_MIN.as_bps()));
+    }
+    Ok(())
+}
+
+/// `up` is the oversubscription of a tree whose links upwards follow from those of its hosts.
+fn levels(s: &Section<'_>, shape: &Shape, link: Link, up: Option<f64>) -> Result<Vec<Link>> {
     let mut levels = match shape {
         Shape::Xgft { m, .. } => vec![link; m.len()],
         Shape::Hpcc { .. } => Vec::new(),
@@ -213,6 +250,7 @@ fn levels(s: &Section<'_>, shape: &Shape, link: Link) -> Result<Vec<Link>> {
         }
     };
     let mut seen = vec![false; levels.len()];
+    let mut given = Vec::new();
     for (table, span) in s.tables("level")? {
         let l = Section::new(s.doc, &keys::LEVEL, table, Some(span))?;
         let level = l.count("level", 1..=LEVELS_MAX as u64)?.ok_or_else(|| l.missing("level"))? as usize;
@@ -223,14 +261,21 @@ fn levels(s: &Section<'_>, shape: &Shape, link: Link) -> Result<Vec<Link>> {
         if core::mem::replace(&mut seen[level - 1], true) {
             return Err(l.error("level", format!("level {level} is given twice")));
         }
-        slot.rate = l.link_rate("rate")?.unwrap_or(slot.rate);
+        if let Some(rate) = l.link_rate("rate")? {
+            slot.rate = rate;
+            given.push((level - 1, rate));
+        }
         slot.delay = l.quantity("delay")?.unwrap_or(slot.delay);
         slot.bit_error_rate = l.number("bit_error_rate", 0.0..=0.5)?.unwrap_or(slot.bit_error_rate);
+    }
+    if let (Some(oversubscription), Shape::Xgft { m, .. }) = (up, shape) {
+        fatten(s, m, &mut levels, oversubscription)?;
+        given.into_iter().for_each(|(level, rate)| levels[level].rate = rate);
     }
     Ok(levels)
 }
 
-fn routing(s: &Section<'_>, shape: &Shape) -> Result<Routing> {
+fn chosen_routing(s: &Section<'_>) -> Result<Option<Routing>> {
     let choices = [
         ("d-mod-k", Routing::DModK),
         ("s-mod-k", Routing::SModK),
@@ -238,8 +283,38 @@ fn routing(s: &Section<'_>, shape: &Shape) -> Result<Routing> {
         ("hash", Routing::Hash),
         ("hash-destination", Routing::HashDestination),
         ("two-level", Routing::TwoLevel),
+        ("flow-classifier", Routing::FlowClassifier),
+        ("flow-scheduler", Routing::FlowScheduler),
+        ("global-first-fit", Routing::GlobalFirstFit),
+        ("simulated-annealing", Routing::SimulatedAnnealing),
+        ("non-blocking", Routing::NonBlocking),
+        ("hierarchical", Routing::Hierarchical),
     ];
-    let chosen = s.choice("routing", &choices)?;
+    s.choice("routing", &choices)
+}
+
+/// The routing, where the shape has it.
+fn fitting(s: &Section<'_>, shape: &Shape, chosen: Option<Routing>, is_fat_tree: bool) -> Result<Routing> {
+    if let Some(routing) = chosen
+        && (routing.has_control() || matches!(routing, Routing::NonBlocking | Routing::Hierarchical))
+    {
+        if !is_fat_tree {
+            return Err(s.error("routing", "this routing is a fat-tree's").hint("topology.kind = \"fat-tree\""));
+        }
+        let k = match shape {
+            Shape::Xgft { m, .. } => m.last().copied().unwrap_or(0),
+            _ => 0,
+        };
+        if routing.has_control()
+            && let Err(e) = Tree::fat_tree(k)
+        {
+            return Err(s.error("k", format!("no control loop for a fat-tree of {k} ports: {e:?}")).hint("at most 90"));
+        }
+        if s.has("external_hosts") && routing.has_control() {
+            return Err(s.error("external_hosts", "a fat-tree with a control loop has no external hosts"));
+        }
+        return Ok(routing);
+    }
     let fits = match (shape, chosen) {
         (_, None) | (Shape::Xgft { .. }, _) => true,
         (Shape::Htsim { .. }, Some(r)) => r != Routing::TwoLevel,

@@ -10,11 +10,11 @@ use super::files::Files;
 use super::keys;
 use super::losses::Losses;
 use super::model::*;
+use super::patterns;
 use super::section::Section;
 use super::sections::hosts;
 use super::tree::{Document, Span, Table, Value, name_hint};
 use super::units::{Bytes, DURATION_MAX};
-use crate::formats;
 
 /// What a source of a hotspot may offer in all: what a connection can count, with room to spare.
 const OFFERED_BYTES_MAX: u64 = 1 << 48;
@@ -83,6 +83,7 @@ pub(super) fn read(
         "incast" => Workload::Incast(incast(&s, world)?),
         "hotspot" => Workload::Hotspot(hotspot(&s, world)?),
         "permutation" => Workload::Permutation(permutation(&s, world, files)?),
+        "shuffle" => Workload::Shuffle(shuffle(&s, world)?),
         "flow" => Workload::Flow(flow(&s, world)?),
         "flow-file" => Workload::FlowFile(flow_file(&s, world, files)?),
         _ => Workload::Poisson(poisson(&s, world, files)?),
@@ -408,34 +409,7 @@ fn incast(s: &Section<'_>, world: &World<'_>) -> Result<Incast> {
 }
 
 fn permutation(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Permutation> {
-    let hosts = world.counts.hosts;
-    let pattern =
-        s.choice("pattern", &[("stride", 0), ("random", 1), ("file", 2)])?.ok_or_else(|| s.missing("pattern"))?;
-    for (name, owner) in [("stride", 0), ("file", 2)] {
-        if s.has(name) && pattern != owner {
-            return Err(s.error(name, format!("`{name}` means nothing to this pattern")));
-        }
-    }
-    let pattern = match pattern {
-        0 => {
-            let stride = s.count_u32("stride", 1..=u32::MAX)?.unwrap_or((hosts / 2).max(1));
-            if stride % hosts == 0 {
-                return Err(s.error("stride", format!("with a stride of {stride}, {hosts} hosts send to themselves")));
-            }
-            Pattern::Stride(stride)
-        }
-        1 => Pattern::Random,
-        _ => {
-            let path = s.text("file")?.ok_or_else(|| s.missing("file"))?;
-            let bytes = s.input("file", files.bytes(path))?;
-            let (pairs, warnings) = s.input("file", formats::parse_pairs(path, &bytes, world.counts.endpoints()))?;
-            files.warnings.extend(warnings);
-            Pattern::File(InputFile { path: path.into(), content: std::sync::Arc::new(pairs) })
-        }
-    };
-    if hosts < 2 && !matches!(pattern, Pattern::File(_)) {
-        return Err(s.error("pattern", "a permutation needs two hosts"));
-    }
+    let pattern = patterns::read(s, world, files)?;
     let priority = match s.get("priority") {
         Some(node) if matches!(&node.value, Value::Text(t) if t == "per-host") => Priority::PerHost,
         Some(node) if matches!(&node.value, Value::Text(_)) => return Err(s.wrong(node, "0 to 7, or \"per-host\"")),
@@ -480,6 +454,24 @@ fn permutation(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<
         priority,
         per_vm,
         first_vm,
+    })
+}
+
+fn shuffle(s: &Section<'_>, world: &World<'_>) -> Result<Shuffle> {
+    let all = world.counts.hosts;
+    let hosts = s.count_u32("hosts", 2..=all.max(2))?.unwrap_or(all);
+    if all < 2 {
+        return Err(s.error_here("a shuffle needs two hosts"));
+    }
+    // A host's list of those it has yet to send to.
+    planned(s, "hosts", "transfers", f64::from(hosts) * f64::from(hosts - 1))?;
+    Ok(Shuffle {
+        hosts,
+        bytes: s.positive("bytes")?.ok_or_else(|| s.missing("bytes"))?,
+        at_a_time: s.count_u32("at_a_time", 1..=super::HOSTS_MAX)?.unwrap_or(1),
+        start: s.quantity("start")?.unwrap_or(Duration::ZERO),
+        transport: transport(s, world, 1 << priority(s)?)?,
+        priority: priority(s)?,
     })
 }
 

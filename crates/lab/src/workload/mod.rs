@@ -7,7 +7,9 @@ pub(crate) mod background;
 mod hotspot;
 mod incast;
 mod partition_aggregate;
+mod patterns;
 mod planned;
+mod shuffle;
 pub(crate) mod two_tier;
 
 use crate::build::Plan;
@@ -26,7 +28,7 @@ use std::sync::Arc;
 pub const START: u64 = u64::MAX;
 
 /// What flows are for, by `FlowLabel::kind`.
-pub const KINDS: [&str; 10] = [
+pub const KINDS: [&str; 11] = [
     "flow",
     "subquery",
     "request",
@@ -37,6 +39,7 @@ pub const KINDS: [&str; 10] = [
     "permutation",
     "poisson",
     "hotspot",
+    "shuffle",
 ];
 pub(crate) const FLOW: u8 = 0;
 pub(crate) const SUBQUERY: u8 = 1;
@@ -48,6 +51,7 @@ pub(crate) const INCAST: u8 = 6;
 pub(crate) const PERMUTATION: u8 = 7;
 pub(crate) const POISSON: u8 = 8;
 pub(crate) const HOTSPOT: u8 = 9;
+pub(crate) const SHUFFLE: u8 = 10;
 
 /// Bytes an endless flow is given: more than any run can send, and short of where offsets end.
 pub(crate) const ENDLESS: u64 = 1 << 48;
@@ -188,6 +192,10 @@ impl Workloads {
                 Workload::Permutation(w) => {
                     finite |= w.bytes.is_some();
                     planned::permutation(&cx, w)
+                }
+                Workload::Shuffle(w) => {
+                    finite = true;
+                    shuffle::maker(&cx, w)
                 }
                 Workload::Flow(w) => {
                     finite |= w.bytes.is_some();

@@ -1,10 +1,11 @@
 //! Flows that are known before the run: single ones, permutations, those of a file, and Poisson arrivals.
 
 use super::{
-    Context, ENDLESS, FLOW, Heard, Maker, PERMUTATION, POISSON, Ports, Share, connect, fresh, kept, named, service,
+    Context, ENDLESS, FLOW, Heard, Maker, PERMUTATION, POISSON, Ports, Share, connect, fresh, kept, named, patterns,
+    service,
 };
 use crate::formats::{ConnectionMatrix, Start, TriggerKind};
-use crate::scenario::{Flow, FlowFile, FlowFileContent, Pattern, Permutation, Poisson, Scenario, Transport, Warning};
+use crate::scenario::{Flow, FlowFile, FlowFileContent, Permutation, Poisson, Scenario, Transport, Warning};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
 use sluicenet_node::server::Io;
@@ -215,26 +216,10 @@ pub(crate) fn single(cx: &Context<'_>, w: &Flow) -> Maker {
     maker(cx.number, vec![flow], Vec::new())
 }
 
-/// A random permutation in which nobody stays: a single cycle (Sattolo).
-fn derangement(n: u32, rng: &mut Rng) -> Vec<u32> {
-    let mut to: Vec<u32> = (0..n).collect();
-    for i in (1..n as usize).rev() {
-        to.swap(i, rng.below(i as u64) as usize);
-    }
-    to
-}
-
 /// Who sends to whom: a server and the machine of it, and the other server.
 pub(crate) fn permutation_pairs(scenario: &Scenario, number: u8, w: &Permutation) -> Vec<(HostId, u8, HostId)> {
     let n = scenario.topology.counts().hosts;
-    let pairs: Vec<(u32, u32)> = match &w.pattern {
-        Pattern::Stride(s) => (0..n).map(|i| (i, ((i as u64 + *s as u64) % n as u64) as u32)).collect(),
-        Pattern::Random => {
-            let to = derangement(n, &mut Rng::from_words(&[scenario.seed, 0x5045_524d, number as u64]));
-            (0..n).zip(to).collect()
-        }
-        Pattern::File(f) => f.content.to_vec(),
-    };
+    let pairs = patterns::pairs(&scenario.topology, (scenario.seed, number), &w.pattern);
     // Hosts outside have one machine.
     let mut begun: BTreeMap<HostId, u32> = BTreeMap::new();
     let mut machine = |src: HostId| {
@@ -242,7 +227,7 @@ pub(crate) fn permutation_pairs(scenario: &Scenario, number: u8, w: &Permutation
         *nth += 1;
         if w.per_vm && src < n { ((w.first_vm + *nth - 1) % scenario.server.vms) as u8 } else { 0 }
     };
-    pairs.into_iter().filter(|(src, dst)| src != dst).map(|(src, dst)| (src, machine(src), dst)).collect()
+    pairs.into_iter().map(|(src, dst)| (src, machine(src), dst)).collect()
 }
 
 /// Every host to one other.

@@ -4,6 +4,7 @@ mod host;
 mod network;
 mod policy;
 mod record;
+mod table;
 mod testbed;
 mod workload;
 
@@ -12,14 +13,16 @@ pub use host::{
     Weight, WhenFull, ZBridge, ZCredit,
 };
 pub use network::{
-    BufferPolicy, Counts, Deadlock, Forwarding, Framing, FramingKind, Link, Pfc, Routing, Shape, Switch, Topology,
+    Blocks, BufferPolicy, Control, Counts, Deadlock, Forwarding, Framing, FramingKind, Link, Pfc, Routing, Shape,
+    Switch, Topology,
 };
 pub use policy::{Party, Policy, Rule, Tenant};
 pub use record::{PortSelector, Record};
+pub use table::{Figure, Table};
 pub use testbed::{TenantKind, Testbed, VirtualSwitch};
 pub use workload::{
     Background, Connections, Flow, FlowFile, FlowFileContent, Hosts, Hotspot, Incast, Layout, PartitionAggregate,
-    PartitionAggregate2, Pattern, Permutation, Phase, Poisson, Priority, Transport, Workload,
+    PartitionAggregate2, Pattern, Permutation, Phase, Poisson, Priority, Shuffle, Transport, Workload,
 };
 
 use serde::Serialize;
@@ -158,6 +161,9 @@ pub struct Scenario {
     pub flow_level: FlowLevel,
     /// The network's shape and its links.
     pub topology: Topology,
+    /// The control loop, where the routing has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control: Option<Control>,
     /// Every switch.
     pub switch: Switch,
     /// Priority flow control on every physical link.
@@ -191,6 +197,9 @@ pub struct Scenario {
     pub record: Record,
     /// How it is run between real tenants; without effect on a simulation.
     pub testbed: Testbed,
+    /// What `run` shows of all variants, beside what a source says.
+    #[serde(skip)]
+    pub tables: Vec<Table>,
     /// Where the file says all this.
     #[serde(skip)]
     pub places: Places,

@@ -82,6 +82,44 @@ pub enum Routing {
     HashDestination,
     /// Al-Fares's deterministic table: up port = (host's index under its edge + own position) mod up ports.
     TwoLevel,
+    /// The least loaded port, and a few flows moved every period (Al-Fares 2012, 3.1.6).
+    FlowClassifier,
+    /// The least loaded port, and a path of its own for a large flow (Al-Fares 2012, 3.1.7).
+    FlowScheduler,
+    /// Hedera: a hash of the flow, and the first path with room for an elephant (Al-Fares 2012, 4.2.3).
+    GlobalFirstFit,
+    /// Hedera: a hash of the flow, and a core for each elephant's destination (Al-Fares 2012, 4.2.4).
+    SimulatedAnnealing,
+    /// No fat-tree but a tree whose links upwards carry all that hosts can send.
+    NonBlocking,
+    /// No fat-tree but a tree whose pods' one link upwards is oversubscribed (Al-Fares 2012, 3.5).
+    Hierarchical,
+}
+
+impl Routing {
+    /// Whether a control loop changes the paths of flows.
+    pub fn has_control(self) -> bool {
+        use Routing::*;
+        matches!(self, FlowClassifier | FlowScheduler | GlobalFirstFit | SimulatedAnnealing)
+    }
+
+    /// Whether frames of a flow can overtake each other.
+    pub fn reorders(self) -> bool {
+        self == Routing::Random || self.has_control()
+    }
+}
+
+/// The control loop of those routings that have one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Control {
+    /// Time between two rounds.
+    #[serde(serialize_with = "canonical")]
+    pub period: Duration,
+    /// Steps of annealing in a round.
+    pub iterations: u32,
+    /// Bytes from which on the flow scheduler takes a flow for large.
+    #[serde(serialize_with = "canonical")]
+    pub large: Bytes,
 }
 
 /// The network's shape and its links.
@@ -97,6 +135,35 @@ pub struct Topology {
     pub external_hosts: u32,
     /// The choice of paths.
     pub routing: Routing,
+}
+
+/// How many hosts the parts of a tree have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// Those of an edge switch.
+    pub edge: u32,
+    /// Those of a pod: all below one link of the top level.
+    pub pod: u32,
+}
+
+impl Topology {
+    /// The parts of a tree of two levels or more.
+    pub fn blocks(&self) -> Option<Blocks> {
+        let m = match &self.shape {
+            Shape::Xgft { m, .. } => m.clone(),
+            Shape::Htsim { file } => file.content.as_xgft().0,
+            Shape::Hpcc { .. } => return None,
+        };
+        let (_, below) = m.split_last()?;
+        Some(Blocks { edge: *below.first()?, pod: below.iter().product() })
+    }
+
+    /// Ports of a switch of the fat-tree (Al-Fares 2012, 3.1) whose pods and edge switches these are, of 4 or more.
+    pub fn fat_tree_k(&self) -> Option<u32> {
+        let Shape::Xgft { m, .. } = &self.shape else { return None };
+        let k = *m.last()?;
+        (k >= 4 && k % 2 == 0 && *m == [k / 2, k / 2, k]).then_some(k)
+    }
 }
 
 /// What bounds a switch's queue.

@@ -249,6 +249,21 @@ pub enum Pattern {
     Stride(u32),
     /// A random permutation in which nobody sends to itself.
     Random,
+    /// Each host to any other, whoever else sends there.
+    NonBijective,
+    /// One to one; to a host of the same edge switch or the same pod by chance (Al-Fares 2012, 3.5.2).
+    Staggered {
+        /// The chance of the same edge switch.
+        edge: f64,
+        /// The chance of the same pod, and not the same edge switch.
+        pod: f64,
+    },
+    /// One to one; two-level tables send all that comes to hosts of one ID in a pod through one core (Al-Fares 2012, 3.5.2).
+    InterPodIncoming,
+    /// One to one; the hosts of an edge switch send to hosts of one ID in other pods (Al-Fares 2012, 3.5.2).
+    SameIdOutgoing,
+    /// All to so many, drawn at random.
+    Hotspot(u32),
     /// The pairs of a file.
     File(InputFile<Vec<Pair>>),
 }
@@ -290,6 +305,25 @@ impl Permutation {
             Priority::PerHost => (host % 8) as u8,
         }
     }
+}
+
+/// All to all: each host sends to every other in an order of its own, a few at a time (Al-Fares 2012, 4.4.3).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Shuffle {
+    /// Who takes part: the first hosts.
+    pub hosts: u32,
+    /// Bytes of each transfer.
+    #[serde(serialize_with = "canonical")]
+    pub bytes: Bytes,
+    /// Transfers of a host under way at once.
+    pub at_a_time: u32,
+    /// When the first begin.
+    #[serde(serialize_with = "canonical")]
+    pub start: Duration,
+    /// What carries them.
+    pub transport: Transport,
+    /// Their priority.
+    pub priority: u8,
 }
 
 /// One flow.
@@ -380,6 +414,8 @@ pub enum Workload {
     Hotspot(Hotspot),
     /// Each to one other.
     Permutation(Permutation),
+    /// All to all.
+    Shuffle(Shuffle),
     /// One to one.
     Flow(Flow),
     /// The flows of a file.
@@ -398,6 +434,7 @@ impl Workload {
             Workload::Incast(_) => "incast",
             Workload::Hotspot(_) => "hotspot",
             Workload::Permutation(_) => "permutation",
+            Workload::Shuffle(_) => "shuffle",
             Workload::Flow(_) => "flow",
             Workload::FlowFile(_) => "flow-file",
             Workload::Poisson(_) => "poisson",
@@ -412,7 +449,8 @@ impl Workload {
             Workload::Background(_) => false,
             Workload::Permutation(w) => w.bytes.is_some(),
             Workload::Flow(w) => w.bytes.is_some(),
-            Workload::Incast(_) | Workload::Hotspot(_) | Workload::FlowFile(_) | Workload::Poisson(_) => true,
+            Workload::Incast(_) | Workload::Hotspot(_) | Workload::Shuffle(_) => true,
+            Workload::FlowFile(_) | Workload::Poisson(_) => true,
         }
     }
 }

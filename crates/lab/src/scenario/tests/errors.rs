@@ -219,6 +219,119 @@ fn workloads() {
 }
 
 #[test]
+fn patterns() {
+    const PATTERN: &str = "[topology]\nkind = \"fat-tree\"\nk = 4\n[[workload]]\nkind = \"permutation\"\n\
+        pattern = \"staggered(0.5, 0.3)\"\nbytes = \"1 KB\"\n";
+    parse(PATTERN).unwrap();
+    for (pattern, message) in [
+        ("staggred(0.5, 0.3)", "unknown pattern `staggred`"),
+        ("staggered", "needs two chances"),
+        ("staggered(0.5)", "takes 2 numbers, not 1"),
+        ("staggered(0.5, 0.6)", "more than 1 together"),
+        ("staggered(nan, 0.3)", "`nan` in a pattern"),
+        ("staggered(-0.5, 0.3)", "`-0.5` in a pattern"),
+        ("staggered(0.5, 0.3", "not closed"),
+        ("stride(0)", "`0` in a pattern"),
+        ("stride(16)", "send to themselves"),
+        ("stride(1, 2)", "takes 1 numbers, not 2"),
+        ("random(1)", "takes 0 numbers, not 1"),
+        ("hotspot(16)", "`16` in a pattern"),
+        ("hotspot()", "`` in a pattern"),
+        ("file", "`file` is missing"),
+    ] {
+        let needle = if pattern == "file" { "[[workload]]".into() } else { format!("\"{pattern}\"") };
+        expect(&PATTERN.replace("staggered(0.5, 0.3)", pattern), &needle, message);
+    }
+    for pattern in
+        ["stride", "stride(3)", "random", "non-bijective", "inter-pod-incoming", "same-id-outgoing", "hotspot"]
+    {
+        parse(&PATTERN.replace("staggered(0.5, 0.3)", pattern)).unwrap();
+    }
+    let on = |shape: &str| PATTERN.replace("kind = \"fat-tree\"\nk = 4", shape);
+    expect(&on("kind = \"single-switch\"\nhosts = 8"), "\"staggered", "this network has none");
+    let tree = on("kind = \"xgft\"\nm = [4, 4]\nw = [1, 1]");
+    parse(&tree).unwrap();
+    expect(&tree.replace("staggered(0.5, 0.3)", "same-id-outgoing"), "\"same-id", "two-level tables of a fat-tree");
+    let stride = PATTERN.replace("staggered(0.5, 0.3)\"", "stride(3)\"\nstride = 3");
+    expect(&stride, "3\nbytes", "means nothing to this pattern");
+    let shuffle =
+        "[topology]\nkind = \"fat-tree\"\nk = 4\n[[workload]]\nkind = \"shuffle\"\nhosts = 8\nbytes = \"1 KB\"\n";
+    parse(shuffle).unwrap();
+    expect(&shuffle.replace("= 8", "= 17"), "17\n", "out of range");
+    expect(&shuffle.replace("= 8", "= 1"), "1\nbytes", "out of range");
+    expect(&shuffle.replace("\"1 KB\"", "0"), "0\n", "cannot be 0");
+    expect(&shuffle.replace("k = 4", "k = 32").replace("hosts = 8\n", ""), "[[workload]]", "transfers are too many");
+}
+
+#[test]
+fn control_loops_and_what_stands_for_a_fat_tree() {
+    const CONTROL: &str = "[scenario]\nduration = \"1 s\"\n[topology]\nkind = \"fat-tree\"\nk = 4\nrouting = \"global-first-fit\"\n\
+        [control]\nperiod = \"1 ms\"\niterations = 5\nlarge = \"1 KB\"\n[[workload]]\nkind = \"permutation\"\npattern = \"random\"\n";
+    let s = parse(CONTROL).unwrap().scenario;
+    assert_eq!(s.control.map(|c| c.period), Some(sluicenet_proto::time::Duration::from_ms(1)));
+    let without = parse(&CONTROL.replace("global-first-fit", "two-level")).unwrap().scenario;
+    assert!(without.control.is_none() && !without.canonical_json().unwrap().contains("control"));
+    for (from, to, needle, message) in [
+        ("\"1 ms\"", "\"1 us\"", "\"1 us\"", "no control loop's"),
+        ("= 5", "= 0", "0\nlarge", "out of range"),
+        ("\"1 KB\"", "0", "0\n[[", "cannot be 0"),
+        ("k = 4", "k = 92", "92", "no control loop for a fat-tree of 92 ports"),
+        ("k = 4", "k = 4\nexternal_hosts = 1", "1\nrouting", "has no external hosts"),
+        (
+            "kind = \"fat-tree\"\nk = 4",
+            "kind = \"single-switch\"\nhosts = 4",
+            "\"global",
+            "this routing is a fat-tree's",
+        ),
+        (
+            "kind = \"fat-tree\"\nk = 4",
+            "kind = \"single-switch\"\nhosts = 4\noversubscription = 2",
+            "2\n",
+            "means nothing",
+        ),
+        ("k = 4", "k = 4\noversubscription = 0.5", "0.5", "out of range"),
+    ] {
+        assert!(CONTROL.contains(from), "{from}");
+        expect(&CONTROL.replacen(from, to, 1), needle, message);
+    }
+    let link = |routing: &str, level: usize| {
+        parse(&CONTROL.replace("global-first-fit", routing)).unwrap().scenario.topology.levels[level].rate.as_bps()
+    };
+    assert_eq!([0, 1, 2].map(|l| link("non-blocking", l)), [10_000_000_000, 20_000_000_000, 40_000_000_000]);
+    assert_eq!(link("hierarchical", 2), 11_111_111_111);
+    let huge = CONTROL.replace("k = 4", "k = 128").replace("global-first-fit", "non-blocking");
+    parse(&huge).unwrap();
+    expect(
+        &huge.replace("k = 128", "k = 128\nlink_rate = \"100 Gb/s\""),
+        "\"non-blocking\"",
+        "would have 409600000000000 b/s",
+    );
+}
+
+#[test]
+fn tables() {
+    const TABLE: &str = "[scenario]\nduration = \"1 s\"\n[topology]\nkind = \"fat-tree\"\nk = 4\n[[workload]]\nkind = \"permutation\"\n\
+        pattern = \"random\"\n[sweep]\n\"workload.0.pattern\" = [\"stride(1)\", \"random\"]\n\"scenario.seed\" = [1, 2]\n\
+        \"topology.routing\" = [\"hash\", \"two-level\", \"random\"]\n[[table]]\ntitle = \"T\"\nfigure = \"bandwidth\"\n\
+        rows = \"workload.0.pattern\"\ncolumns = \"topology.routing\"\nsource = [[1, 2.5, \"\"], [3, 4, 5]]\n";
+    let t = &parse(TABLE).unwrap().scenario.tables[0];
+    assert_eq!(t.source, [[Some(1.0), Some(2.5), None], [Some(3.0), Some(4.0), Some(5.0)]]);
+    for (from, to, needle, message) in [
+        ("figure = \"bandwidth\"", "figure = \"speed\"", "\"speed\"", "unknown figure"),
+        ("columns = \"topology.routing\"", "columns = \"tcp.sack\"", "\"tcp.sack\"", "is not varied"),
+        ("columns = \"topology.routing\"\n", "", "[[table]]", "`columns` is missing"),
+        ("rows = \"workload.0.pattern\"", "rows = \"topology.routing\"", "\"topology.routing\"\ncol", "the same axis"),
+        ("[3, 4, 5]]", "[3, 4]]", "[3, 4]", "2 numbers where the sweep has 3 columns"),
+        (", [3, 4, 5]]", "]", "[[1, 2.5", "1 rows where the sweep has 2"),
+        ("[3, 4, 5]]", "[3, nan, 5]]", "nan", "out of range"),
+        ("[3, 4, 5]]", "[3, \"x\", 5]]", "\"x\"", "a number"),
+    ] {
+        assert!(TABLE.contains(from), "{from}");
+        expect(&TABLE.replacen(from, to, 1), needle, message);
+    }
+}
+
+#[test]
 fn hotspots() {
     const HOTSPOT: &str = "[topology]\nkind = \"single-switch\"\nhosts = 4\n[[workload]]\nkind = \"hotspot\"\n\
         sources = [0, 1]\ndestination = 3\nmessage = \"10 KB\"\n\

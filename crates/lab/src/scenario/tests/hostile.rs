@@ -116,6 +116,7 @@ fn bases() -> Vec<(String, Vec<String>)> {
         (ZFABRIC.into(), Vec::new()),
         (TENANTS.into(), Vec::new()),
         (FLOW_LEVEL.into(), Vec::new()),
+        (CONTROL.into(), Vec::new()),
     ]
 }
 
@@ -135,6 +136,41 @@ kind = "permutation"
 pattern = "stride"
 stride = 4
 bytes = "1 MB"
+[[workload]]
+kind = "shuffle"
+hosts = 4
+bytes = "10 KB"
+at_a_time = 2
+start = "1 us"
+transport = "udp"
+priority = 1
+"#;
+
+const CONTROL: &str = r#"
+[scenario]
+duration = "10 ms"
+level = "flow"
+[topology]
+kind = "fat-tree"
+k = 4
+routing = "simulated-annealing"
+oversubscription = 3.6
+[control]
+period = "1 ms"
+iterations = 100
+large = "10 KB"
+[[workload]]
+kind = "permutation"
+pattern = "staggered(0.5, 0.3)"
+[sweep]
+"topology.routing" = ["global-first-fit", "simulated-annealing"]
+"scenario.seed" = [1, 2]
+[[table]]
+title = "Rows are seeds"
+figure = "bandwidth"
+rows = "scenario.seed"
+columns = "topology.routing"
+source = [[1.5, 2], [3, ""]]
 "#;
 
 const TENANTS: &str = r#"

@@ -122,7 +122,7 @@ fn the_schema_has_every_key() {
     assert_eq!(schema["properties"]["tcp"]["additionalProperties"], false);
     assert_eq!(schema["properties"]["switch"]["properties"]["policy"]["enum"][1], "input");
     let workloads = schema["properties"]["workload"]["items"]["oneOf"].as_array().unwrap();
-    assert_eq!(workloads.len(), 9);
+    assert_eq!(workloads.len(), 10);
     assert!(schema.to_string().len() > 10_000);
     for section in ["scenario", "topology", "pfc", "record"] {
         for (key, value) in schema["properties"][section]["properties"].as_object().unwrap() {

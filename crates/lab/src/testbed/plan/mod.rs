@@ -44,6 +44,10 @@ impl Application {
                 .error("scenario.level", "a testbed has packets")
                 .hint("set scenario.level = \"packet\""));
         }
+        if scenario.topology.routing.has_control() {
+            let error = scenario.places.error("topology.routing", "the testbed's switches have no control loop");
+            return Err(error.hint("simulated, or another routing"));
+        }
         let is_flows = |w: &Workload| match w {
             Workload::Permutation(_) => true,
             Workload::Flow(w) => w.bytes.is_none(),
