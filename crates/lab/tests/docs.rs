@@ -246,7 +246,7 @@ fn scenarios_have_the_keys_and_defaults_of_the_page() {
     {
         is_told(match name.as_str() {
             "scenario" => format!("keys {name}"),
-            "table" => format!("tables {name}"),
+            "table" | "failure" => format!("tables {name}"),
             _ => format!("section {name}"),
         });
     }

@@ -1,13 +1,17 @@
 //! How a switch of a fat-tree chooses among its upward ports for a flow, beyond what its router says of every frame: exact entries of
-//! a controller, and the flow classifier (Al-Fares 2012, 3.1.6, 3.1.7, 4.1.2). All of it is soft state: without it the router's word counts.
+//! a controller, the flow classifier, and what is out of reach (Al-Fares 2012, 3.1.6 to 3.1.8, 4.1.2). All of it is soft state: without it the
+//! router's word counts.
 
 use crate::door::PortId;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use sluicenet_proto::frame::{Frame, HostId};
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::rng::mix64;
 use sluicenet_proto::routing::fat_tree::classifier::{FLOWS_MAX, FlowClassifier};
 use sluicenet_proto::routing::fat_tree::ports::UpPorts;
+use sluicenet_proto::routing::fat_tree::tags::TagSwitch;
 use sluicenet_proto::time::{Duration, Instant};
 
 /// Entries of a switch, at most: the exact-match table of the source's (Al-Fares 2012, 4.3.3, a 32K entry SRAM).
@@ -53,6 +57,10 @@ pub struct Steering {
     entries: BTreeMap<FlowHash, PortId>,
     classifier: Option<Box<FlowClassifier>>,
     moves: bool,
+    /// What it knows of failures; nothing where there are none.
+    tags: Option<Box<TagSwitch>>,
+    /// Ports whose link carries nothing, whether it knows or not.
+    dead: BTreeSet<PortId>,
     /// Of an edge switch, the flows that came from its hosts.
     counted: Option<BTreeMap<FlowHash, Counted>>,
 }
@@ -69,42 +77,78 @@ impl Steering {
             Assigns::Classifier(period) => (classifier(period), true),
         };
         let counted = counts.then(BTreeMap::new);
-        Steering { first_up, ups, hosts, entries: BTreeMap::new(), classifier, moves, counted }
+        let (entries, dead) = (BTreeMap::new(), BTreeSet::new());
+        Steering { first_up, ups, hosts, entries, classifier, moves, tags: None, dead, counted }
     }
 
     /// The port for a frame that came in by `input`, where the router says `routed`.
+    ///
+    /// # Errors
+    /// Why there is none: no upward port reaches the destination, or nothing gets through the one that should.
     #[inline]
-    pub fn route<F: Frame>(&mut self, now: Instant, input: PortId, frame: &F, routed: PortId) -> PortId {
+    pub fn route<F: Frame>(
+        &mut self,
+        now: Instant,
+        input: PortId,
+        frame: &F,
+        routed: PortId,
+    ) -> Result<PortId, DropReason> {
         let flow = frame.flow_hash();
         if input < self.first_up
             && let Some(counted) = &mut self.counted
         {
             count(counted, now, flow, frame);
         }
-        self.steer(now, flow, frame.destination(), frame.len(), routed)
+        let port = self.steer(now, flow, frame.destination(), frame.len(), routed).ok_or(DropReason::NoRoute)?;
+        if self.dead.contains(&port) { Err(DropReason::PortGone) } else { Ok(port) }
     }
 
-    /// The port for so many bytes of a flow.
-    pub fn steer(&mut self, now: Instant, flow: FlowHash, dst: HostId, bytes: u32, routed: PortId) -> PortId {
+    /// The port for so many bytes of a flow; none where no upward port reaches its destination.
+    pub fn steer(&mut self, now: Instant, flow: FlowHash, dst: HostId, bytes: u32, routed: PortId) -> Option<PortId> {
         if routed < self.first_up || dst >= self.hosts {
-            return routed;
+            return Some(routed);
         }
-        if let Some(&port) = self.entries.get(&flow) {
-            return port;
+        let first_up = self.first_up;
+        let all = UpPorts::first(self.ups.into());
+        let usable = self.tags.as_ref().map_or(all, |tags| tags.usable(dst));
+        if let Some(&port) = self.entries.get(&flow)
+            && usable.contains(port - first_up)
+        {
+            return Some(port);
         }
-        let Some(classifier) = &mut self.classifier else { return routed };
-        let usable = UpPorts::first(self.ups.into());
+        let Some(classifier) = &mut self.classifier else {
+            if usable.contains(routed - first_up) {
+                return Some(routed);
+            }
+            let nth = ((u128::from(mix64(flow)) * u128::from(usable.count())) >> 64) as usize;
+            return usable.iter().nth(nth).map(|up| first_up + up);
+        };
         if now >= classifier.poll_timeout() {
             let moves = self.moves;
             classifier.handle_timeout(now, |_| if moves { usable } else { UpPorts::NONE });
         }
-        classifier.handle_packet(flow, bytes, usable).map_or(routed, |up| self.first_up + up)
+        classifier.handle_packet(flow, bytes, usable).map(|up| first_up + up)
     }
 
-    /// Sends a flow by `port` from now on; by whoever assigns ports where it is none. An entry more than there is room for counts for
+    /// What it knows of failures from now on.
+    pub fn know(&mut self, tags: TagSwitch) {
+        self.tags = Some(Box::new(tags));
+    }
+
+    /// A port's link carries nothing, or does again.
+    pub fn set_dead(&mut self, port: PortId, dead: bool) {
+        if dead {
+            self.dead.insert(port);
+        } else {
+            self.dead.remove(&port);
+        }
+    }
+
+    /// Sends a flow by the upward `port` from now on; by whoever assigns ports where it is none. An entry more than there is room for counts for
     /// nothing.
     pub fn set(&mut self, flow: FlowHash, port: Option<PortId>) {
         match port {
+            Some(port) if port < self.first_up => {}
             Some(port) if self.entries.len() < ENTRIES_MAX || self.entries.contains_key(&flow) => {
                 self.entries.insert(flow, port);
             }
@@ -148,6 +192,7 @@ fn count<F: Frame>(counted: &mut BTreeMap<FlowHash, Counted>, now: Instant, flow
 mod tests {
     use super::*;
     use crate::packet::{Address, FlowKey, Kind, Packet};
+    use sluicenet_proto::routing::fat_tree::FatTree;
 
     fn frame(src: HostId, dst: HostId) -> Packet {
         let (src, dst) = (Address::new(src, 0), Address::new(dst, 0));
@@ -162,15 +207,17 @@ mod tests {
     fn entries_win_over_the_router_and_only_on_the_way_up() {
         let mut s = Steering::new((2, 2), 16, 0, Assigns::Router, true);
         let f = frame(0, 9);
-        assert_eq!(s.route(at(0), 0, &f, 2), 2);
+        assert_eq!(s.route(at(0), 0, &f, 2), Ok(2));
+        s.set(f.flow_hash(), Some(1));
+        assert_eq!(s.entries(), 0, "no entry sends anything down again");
         s.set(f.flow_hash(), Some(3));
-        assert_eq!(s.route(at(0), 0, &f, 2), 3);
-        assert_eq!(s.route(at(0), 2, &f, 1), 1, "it leads down");
+        assert_eq!(s.route(at(0), 0, &f, 2), Ok(3));
+        assert_eq!(s.route(at(0), 2, &f, 1), Ok(1), "it leads down");
         s.set(f.flow_hash(), None);
-        assert_eq!((s.route(at(0), 0, &f, 2), s.entries()), (2, 0));
+        assert_eq!((s.route(at(0), 0, &f, 2), s.entries()), (Ok(2), 0));
         let outside = frame(0, 16);
         s.set(outside.flow_hash(), Some(3));
-        assert_eq!(s.route(at(0), 0, &outside, 2), 2);
+        assert_eq!(s.route(at(0), 0, &outside, 2), Ok(2));
         s.clear();
         assert_eq!(s.entries(), 0);
     }
@@ -179,14 +226,38 @@ mod tests {
     fn what_hosts_send_is_counted_and_forgotten_when_they_are_silent() {
         let mut s = Steering::new((2, 2), 16, 0, Assigns::Router, true);
         let (f, len) = (frame(0, 1), u64::from(frame(0, 1).len()));
-        s.route(at(1), 0, &f, 1);
-        s.route(at(2), 0, &f, 1);
-        s.route(at(2), 3, &frame(9, 0), 0);
+        for (ms, input, frame, routed) in [(1, 0, f, 1), (2, 0, f, 1), (2, 3, frame(9, 0), 0)] {
+            s.route(at(ms), input, &frame, routed).unwrap();
+        }
         let read = s.read();
         assert_eq!(read.len(), 1, "what comes from above is counted where it comes from");
         let (flow, c) = read[0];
         assert_eq!((flow, c.src, c.dst, c.bytes, c.since), (f.flow_hash(), 0, 1, 2 * len, at(1)));
         assert_eq!((s.read().len(), s.read().len()), (1, 0));
+    }
+
+    /// Al-Fares 2012, 3.1.8.
+    #[test]
+    fn what_is_out_of_reach_is_gone_around_and_nothing_is_sent_back_down() {
+        let tree = FatTree::new(4).unwrap();
+        for assigns in [Assigns::Router, Assigns::Classifier(Duration::from_ms(10))] {
+            let mut s = Steering::new((2, 2), 16, 0, assigns, false);
+            let f = frame(0, 9);
+            s.set(f.flow_hash(), Some(3));
+            s.set_dead(3, true);
+            assert_eq!(s.route(at(0), 0, &f, 2), Err(DropReason::PortGone), "nobody knows yet");
+            let mut tags = TagSwitch::new(tree, tree.edge(0));
+            tags.handle_link(3, false);
+            s.know(tags.clone());
+            assert_eq!(s.route(at(0), 0, &f, 3), Ok(2));
+            tags.handle_link(2, false);
+            s.know(tags.clone());
+            assert_eq!(s.route(at(0), 0, &f, 3), Err(DropReason::NoRoute));
+            tags.handle_link(3, true);
+            s.know(tags);
+            s.set_dead(3, false);
+            assert_eq!(s.route(at(0), 0, &f, 2), Ok(3), "the entry counts again");
+        }
     }
 
     #[test]
@@ -195,7 +266,7 @@ mod tests {
             [(Assigns::LeastLoaded(Duration::from_ms(10)), false), (Assigns::Classifier(Duration::from_ms(10)), true)]
         {
             let mut s = Steering::new((2, 2), 16, 0, assigns, false);
-            let mut send = |ms, flow, bytes| s.steer(at(ms), flow, 9, bytes, 2);
+            let mut send = |ms, flow, bytes| s.steer(at(ms), flow, 9, bytes, 2).unwrap();
             // The third shares a port with the first, which both fill, while the second ends.
             assert_eq!([send(0, 1, 900), send(0, 2, 1_000), send(0, 3, 900)], [2, 3, 2]);
             send(11, 1, 900);

@@ -425,9 +425,17 @@ impl<F: Frame> Device<F> for Switch {
             pool.release(at);
             return None;
         };
-        let output = match &mut self.steering {
+        let steered = match &mut self.steering {
             Some(steering) => steering.route(now, port, frame, output),
-            None => output,
+            None => Ok(output),
+        };
+        let output = match steered {
+            Ok(output) => output,
+            Err(reason) => {
+                self.drop(output, p, reason, len);
+                pool.release(at);
+                return None;
+            }
         };
         if frame.is_corrupt() && !self.cut_through {
             self.drop(output, p, DropReason::BadCrc, len);

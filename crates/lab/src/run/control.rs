@@ -2,6 +2,7 @@
 //!
 //! Whoever drives it tells what edge switches have counted, and enters what comes of it into the switches.
 
+use super::failures::Changes;
 use crate::build::Plan;
 use crate::scenario::{Routing, Scenario};
 use sluicenet_node::door::PortId;
@@ -9,12 +10,13 @@ use sluicenet_node::server::App;
 use sluicenet_node::steering::{Assigns, Steering};
 use sluicenet_proto::hedera::detect::{Detection, FlowId, Sample};
 use sluicenet_proto::hedera::scheduler::{Placement, Placer, Scheduler, Settings};
-use sluicenet_proto::hedera::tree::{Path, Tree};
+use sluicenet_proto::hedera::tree::{Link, Path, Tree};
 use sluicenet_proto::routing::fat_tree::FatTree;
 use sluicenet_proto::routing::fat_tree::reporter::LargeFlows;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_sim::Engine;
 use sluicenet_sim::world::{Node, World};
+use std::collections::BTreeSet;
 
 /// Flows that are watched for each host, at most.
 const FLOWS_OF_A_HOST_MAX: usize = 64;
@@ -30,6 +32,29 @@ enum Central {
     Hedera(Box<Scheduler>),
     /// 3.1.7.
     LargeFlows(Box<LargeFlows>),
+    /// Whoever it was has died.
+    Dead,
+}
+
+/// What makes one.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Nobody,
+    Hedera(Settings),
+    LargeFlows { fat_tree: FatTree, tree: Tree, large_bytes: u64, silence: Duration },
+}
+
+impl Kind {
+    /// One that knows nothing yet.
+    fn central(self, now: Instant) -> Central {
+        match self {
+            Kind::Nobody => Central::Nobody,
+            Kind::Hedera(settings) => Central::Hedera(Box::new(Scheduler::new(settings))),
+            Kind::LargeFlows { fat_tree, tree, large_bytes, silence } => {
+                Central::LargeFlows(Box::new(LargeFlows::new(now, fat_tree, tree, large_bytes, silence)))
+            }
+        }
+    }
 }
 
 /// An entry of a switch, by its number: the flow, and its port, or none where it is to be deleted.
@@ -40,9 +65,18 @@ pub(super) type Entry = (usize, u64, Option<PortId>);
 pub(super) struct Control {
     tree: Tree,
     assigns: Assigns,
+    kind: Kind,
     central: Central,
     /// Between two rounds.
     pub period: Duration,
+    /// When the one in the middle dies, and when another takes its place.
+    dies: Option<Instant>,
+    returns: Option<Instant>,
+    /// Since when it is dead, and whether switches are to forget what it entered.
+    dead_since: Option<Instant>,
+    forget_at: Option<Instant>,
+    /// Links that are known to be down.
+    down: BTreeSet<Link>,
 }
 
 impl Control {
@@ -59,44 +93,38 @@ impl Control {
                 idle: period.saturating_mul(SILENT_PERIODS),
                 flows_max: FLOWS_OF_A_HOST_MAX * tree.hosts() as usize,
             };
-            let settings = Settings { tree, detection, placer, period, seed: s.seed };
-            Central::Hedera(Box::new(Scheduler::new(settings)))
+            Kind::Hedera(Settings { tree, detection, placer, period, seed: s.seed })
         };
-        let (assigns, central) = match s.topology.routing {
+        let (assigns, kind) = match s.topology.routing {
             Routing::GlobalFirstFit => (Assigns::Router, hedera(Placer::FirstFit)),
             Routing::SimulatedAnnealing => {
                 (Assigns::Router, hedera(Placer::Annealing { iterations: settings.iterations }))
             }
             Routing::FlowScheduler => {
-                let (large, silence) = (settings.large.as_bytes(), period.saturating_mul(SILENT_PERIODS));
-                let flows = LargeFlows::new(Instant::ZERO, FatTree::new(k).ok()?, tree, large, silence);
-                (Assigns::LeastLoaded(period), Central::LargeFlows(Box::new(flows)))
+                let (large_bytes, silence) = (settings.large.as_bytes(), period.saturating_mul(SILENT_PERIODS));
+                let fat_tree = FatTree::new(k).ok()?;
+                (Assigns::LeastLoaded(period), Kind::LargeFlows { fat_tree, tree, large_bytes, silence })
             }
-            _ => (Assigns::Classifier(period), Central::Nobody),
+            _ => (Assigns::Classifier(period), Kind::Nobody),
         };
-        Some(Control { tree, assigns, central, period })
-    }
-
-    /// Edge and aggregation switches, which come first among a plan's.
-    fn steered(&self) -> usize {
-        (self.tree.edges() + self.tree.pods * self.tree.aggregations_per_pod) as usize
-    }
-
-    /// The part of a switch, by its number among them; cores have no choice.
-    pub fn steering(&self, switch: usize) -> Option<Steering> {
-        let t = &self.tree;
-        let is_edge = switch < t.edges() as usize;
-        let up = match is_edge {
-            true => (t.hosts_per_edge as PortId, t.aggregations_per_pod as u16),
-            false => (t.edges_per_pod as PortId, t.cores_per_aggregation as u16),
-        };
-        let counts = is_edge && self.reads();
-        (switch < self.steered()).then(|| Steering::new(up, t.hosts(), switch as u32, self.assigns, counts))
+        let at = |time: Option<Duration>| time.map(|time| Instant(time.as_ps()));
+        Some(Control {
+            tree,
+            assigns,
+            kind,
+            central: kind.central(Instant::ZERO),
+            period,
+            dies: at(settings.dies),
+            returns: at(settings.returns),
+            dead_since: None,
+            forget_at: None,
+            down: BTreeSet::new(),
+        })
     }
 
     /// Whether somebody reads what edge switches count.
     pub fn reads(&self) -> bool {
-        !matches!(self.central, Central::Nobody)
+        !matches!(self.kind, Kind::Nobody)
     }
 
     /// Whether switches assign ports by what flows send.
@@ -108,7 +136,7 @@ impl Control {
     pub fn hear(&mut self, now: Instant, sample: &Sample) {
         // A flow for which there is no room is one like any small one.
         match &mut self.central {
-            Central::Nobody => {}
+            Central::Nobody | Central::Dead => {}
             Central::Hedera(scheduler) => drop(scheduler.receive(now, sample)),
             Central::LargeFlows(flows) => drop(flows.receive(now, sample)),
         }
@@ -117,59 +145,101 @@ impl Control {
     /// A flow is over.
     pub fn ended(&mut self, sample: &Sample) {
         match &mut self.central {
-            Central::Nobody => {}
+            Central::Nobody | Central::Dead => {}
             Central::Hedera(scheduler) => scheduler.handle_ended(sample.flow),
             Central::LargeFlows(flows) => flows.handle_ended(sample),
         }
     }
 
-    /// Gives the switches of a world their parts.
-    pub fn install<A>(&self, world: &mut World<A>, hosts: u32) {
-        for (i, node) in world.nodes.iter_mut().skip(hosts as usize).enumerate() {
-            if let (Node::Switch(switch), Some(steering)) = (node, self.steering(i)) {
-                switch.steer(steering);
-            }
-        }
-    }
-
     /// A round over the switches of a world, whose first host-less box is number `hosts`.
     pub fn turn<A: App>(&mut self, now: Instant, engine: &mut Engine<A>, hosts: u32) {
-        fn of<A: App>(engine: &mut Engine<A>, switch: u32) -> Option<&mut Steering> {
-            match engine.node_mut(switch) {
-                Node::Switch(switch) => switch.steering_mut(),
-                Node::Server(_) => None,
-            }
-        }
         let edges = if self.reads() { self.tree.edges() } else { 0 };
         for edge in 0..edges {
-            let read = of(engine, hosts + edge).map_or(Vec::new(), Steering::read);
+            let mut read = of(engine, hosts + edge).map_or(Vec::new(), Steering::read);
+            // Port by port, as the flow level has its flows: who is heard first has the first choice.
+            read.sort_unstable_by_key(|(flow, c)| (c.src, c.dst, *flow));
             for (flow, c) in read {
                 let age = Some(now.since(c.since));
                 self.hear(now, &Sample { flow: FlowId(flow), src: c.src, dst: c.dst, bytes: c.bytes, age });
             }
         }
-        for (switch, flow, port) in self.round(now).into_iter().flat_map(|(_, entries)| entries) {
+        self.timeout(now);
+        self.enter(now, engine, hosts);
+        if self.forgets(now) {
+            for switch in 0..2 * self.tree.edges() {
+                if let Some(steering) = of(engine, hosts + switch) {
+                    steering.clear();
+                }
+            }
+        }
+    }
+
+    /// Enters what comes of all that was said.
+    fn enter<A: App>(&mut self, now: Instant, engine: &mut Engine<A>, hosts: u32) {
+        for (switch, flow, port) in self.placements(now).into_iter().flat_map(|(_, entries)| entries) {
             if let Some(steering) = of(engine, hosts + switch as u32) {
                 steering.set(flow, port);
             }
         }
     }
 
-    /// What is to be entered after all that was said, in order.
-    pub fn round(&mut self, now: Instant) -> Vec<(Placement, Vec<Entry>)> {
+    /// A link is known to be down, or up again: what went over it has another path at once, or none.
+    pub fn handle_link(&mut self, now: Instant, link: Link, up: bool) {
+        if up {
+            self.down.remove(&link);
+        } else {
+            self.down.insert(link);
+        }
         match &mut self.central {
-            Central::Nobody => {}
+            Central::Nobody | Central::Dead => {}
+            Central::Hedera(scheduler) => drop(scheduler.handle_link(now, link, up)),
+            Central::LargeFlows(flows) => drop(flows.handle_link(link, up)),
+        }
+    }
+
+    /// A round: all samples were told.
+    pub fn timeout(&mut self, now: Instant) {
+        if self.dead_since.is_some() && self.returns.is_some_and(|at| now >= at) {
+            (self.dead_since, self.dies, self.returns) = (None, None, None);
+            self.central = self.kind.central(now);
+            // What it does not know of is no entry of its own.
+            self.forget_at = Some(now);
+            for link in self.down.clone() {
+                self.handle_link(now, link, false);
+            }
+        }
+        match &mut self.central {
+            Central::Nobody | Central::Dead => {}
             Central::Hedera(scheduler) => scheduler.handle_timeout(now),
             Central::LargeFlows(flows) => flows.handle_timeout(now),
         }
+    }
+
+    /// Whether switches are to forget all that was entered: nobody has spoken to them for long, or somebody new does.
+    pub fn forgets(&mut self, now: Instant) -> bool {
+        self.forget_at.take_if(|at| now >= *at).is_some()
+    }
+
+    /// What is to be entered, in order; half of it where whoever says it dies over it, and of a flow in the middle the first entry alone.
+    pub fn placements(&mut self, now: Instant) -> Vec<(Placement, Vec<Entry>)> {
         let mut all = Vec::new();
         while let Some(placement) = match &mut self.central {
-            Central::Nobody => None,
+            Central::Nobody | Central::Dead => None,
             Central::Hedera(scheduler) => scheduler.poll_placement(),
             Central::LargeFlows(flows) => flows.poll_placement(),
         } {
             let entries = self.entries(&placement);
             all.push((placement, entries));
+        }
+        if self.dead_since.is_none() && self.reads() && self.dies.is_some_and(|at| now >= at) {
+            let half = all.len() / 2;
+            if let Some((_, entries)) = all.get_mut(half) {
+                entries.truncate(1);
+            }
+            all.truncate(half + 1);
+            self.central = Central::Dead;
+            self.dead_since = Some(now);
+            self.forget_at = Some(now.saturating_add(self.period.saturating_mul(SILENT_PERIODS)));
         }
         all
     }
@@ -185,5 +255,61 @@ impl Control {
             _ => None,
         };
         std::iter::once(edge).chain((0..t.aggregations_per_pod).map(|a| (of(a), p.flow.0, at(a)))).collect()
+    }
+}
+
+/// The parts of all switches of a fat-tree: what the loop needs of them, or, without one, what goes around failures.
+pub(super) fn steering(s: &Scenario, control: Option<&Control>) -> Vec<Steering> {
+    let Some(tree) = s.topology.fat_tree_k().and_then(|k| FatTree::new(k).ok()) else { return Vec::new() };
+    let (half, edges) = (tree.half() as PortId, tree.subnets());
+    let assigns = control.map_or(Assigns::Router, |c| c.assigns);
+    (0..tree.switches_total())
+        .map(|switch| {
+            // Cores have no choice.
+            let (up, assigns) =
+                if switch < 2 * edges { ((half, half), assigns) } else { ((tree.k() as PortId, 0), Assigns::Router) };
+            let counts = switch < edges && control.is_some_and(Control::reads);
+            Steering::new(up, tree.hosts(), switch, assigns, counts)
+        })
+        .collect()
+}
+
+/// Gives the switches of a world their parts.
+pub(super) fn install<A>(s: &Scenario, control: Option<&Control>, world: &mut World<A>, hosts: u32) {
+    for (node, steering) in world.nodes.iter_mut().skip(hosts as usize).zip(steering(s, control)) {
+        if let Node::Switch(switch) = node {
+            switch.steer(steering);
+        }
+    }
+}
+
+fn of<A: App>(engine: &mut Engine<A>, switch: u32) -> Option<&mut Steering> {
+    match engine.node_mut(switch) {
+        Node::Switch(switch) => switch.steering_mut(),
+        Node::Server(_) => None,
+    }
+}
+
+/// Lets the switches of a world, and whoever controls them, feel and hear what changed.
+pub(super) fn apply<A: App>(
+    changes: &Changes,
+    control: Option<&mut Control>,
+    now: Instant,
+    engine: &mut Engine<A>,
+    hosts: u32,
+) {
+    for &((switch, port), up) in &changes.carries {
+        if let Some(steering) = of(engine, hosts + switch) {
+            steering.set_dead(port, !up);
+        }
+    }
+    for (switch, tags) in &changes.informed {
+        if let Some(steering) = of(engine, hosts + switch) {
+            steering.know(tags.clone());
+        }
+    }
+    if let Some(control) = control {
+        changes.links.iter().for_each(|&(link, up)| control.handle_link(now, link, up));
+        control.enter(now, engine, hosts);
     }
 }

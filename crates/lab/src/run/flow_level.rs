@@ -5,7 +5,8 @@
 //! message that nobody disturbs takes as long as at the packet level, and whatever differs is what packets do: windows, queues,
 //! pauses, losses, credits.
 
-use super::control::Control;
+use super::control::{self, Control};
+use super::failures::Failures;
 use super::messages::{Messages, Seen};
 use crate::build::{self, Bits, Ideal, Outline, Plan};
 use crate::records::{RecordError, RecordWriter, Status};
@@ -116,8 +117,11 @@ struct Network {
     ended: Vec<FlowRecord>,
     tcp_bytes: u64,
     control: Option<Control>,
-    /// By switch; none where there is no choice.
-    steering: Vec<Option<Steering>>,
+    failures: Option<Failures>,
+    /// By switch; none at all where routers choose alone.
+    steering: Vec<Steering>,
+    /// A link that carries nothing: that of a flow which no port leads any further.
+    nowhere: u32,
     /// The connections that a control loop knows, by what switches tell flows apart by.
     by_hash: HashMap<u64, u32>,
     /// Those of them that ended since the last round.
@@ -151,6 +155,8 @@ impl Network {
             let down = first_vm_link + (slow.host * vms + slow.vm) * 2 + 1;
             capacities[down as usize] = slow.rate.as_bps() as f64;
         }
+        let nowhere = capacities.len() as u32;
+        capacities.push(0.0);
         let rates = match s.flow_level.rates {
             SharedRates::MaxMin => Rates::MaxMin(MaxMin::new(capacities)),
             SharedRates::Aimd => {
@@ -160,9 +166,12 @@ impl Network {
             }
         };
         let control = Control::of(s, &plan);
-        let steering = |c: &Control| (0..plan.switches().len()).map(|switch| c.steering(switch)).collect();
+        let failures = Failures::of(s, &plan);
+        let is_steered = control.is_some() || failures.is_some();
         Network {
-            steering: control.as_ref().map_or(Vec::new(), steering),
+            steering: if is_steered { control::steering(s, control.as_ref()) } else { Vec::new() },
+            failures,
+            nowhere,
             next_round: Instant::ZERO + control.as_ref().map_or(Duration::ZERO, |c| c.period),
             control,
             by_hash: HashMap::new(),
@@ -254,7 +263,7 @@ impl Network {
             let at = now + if is_endless { Duration::MAX } else { after };
             return self.schedule(at, Happens::Arrived { connection: index, message });
         }
-        if self.control.is_some() {
+        if self.is_steered() {
             self.begin_steered(now, index, path.clone());
         }
         let flow = self.level.start(&path, (!is_endless).then_some(sizes.link), limit);
@@ -273,7 +282,7 @@ impl Network {
         let mut path = self.vm_port(src, 0, sizes).into_iter().collect::<Vec<_>>();
         if src.host() != dst.host() {
             let probe = probe(flow, transport);
-            let ways = match self.control.is_some() {
+            let ways = match self.is_steered() {
                 true => self.walk(now, &probe, 0),
                 false => ways(&self.plan, &probe),
             };
@@ -281,6 +290,11 @@ impl Network {
         }
         path.extend(self.vm_port(dst, 1, sizes));
         path
+    }
+
+    /// Whether switches choose for flows beyond what their routers say.
+    fn is_steered(&self) -> bool {
+        !self.steering.is_empty()
     }
 
     /// The links that frames like `probe` cross as switches choose now; those switches count so many bytes.
@@ -294,8 +308,14 @@ impl Network {
                 None => Some(0),
             };
             let Some(routed) = routed else { break };
-            let switch = node.checked_sub(self.plan.hosts()).and_then(|s| self.steering[s as usize].as_mut());
-            let port = switch.map_or(routed, |s| s.steer(now, flow, dst, bytes, routed));
+            let port = match node.checked_sub(self.plan.hosts()) {
+                Some(switch) => self.steering[switch as usize].steer(now, flow, dst, bytes, routed),
+                None => Some(routed),
+            };
+            let Some(port) = port else {
+                way.push(Crossing { link: self.nowhere, share: 1.0 });
+                break;
+            };
             way.push(Crossing { link: self.plan.link_index(node, port) as u32, share: 1.0 });
             node = self.plan.peer(node, port).0;
         }
@@ -304,10 +324,10 @@ impl Network {
 
     /// The control loop is to know a connection.
     fn begin_steered(&mut self, now: Instant, index: u32, way: Vec<Crossing>) {
-        let Some(control) = &self.control else { return };
         // Rounds that nobody needed were not made.
-        let period = control.period.as_ps();
-        if self.next_round <= now {
+        if let Some(period) = self.control.as_ref().map(|c| c.period.as_ps())
+            && self.next_round <= now
+        {
             self.next_round = Instant((now.as_ps() / period + 1).saturating_mul(period));
         }
         let c = &mut self.connections[index as usize];
@@ -375,22 +395,59 @@ impl Network {
         for sample in self.over.drain(..) {
             control.ended(&sample);
         }
-        let mut moved = Vec::new();
-        for (placement, entries) in control.round(now) {
-            for (switch, flow, port) in entries {
-                if let Some(steering) = &mut self.steering[switch] {
-                    steering.set(flow, port);
-                }
-            }
-            moved.extend(self.by_hash.get(&placement.flow.0));
-        }
-        if !control.reads() {
+        control.timeout(now);
+        let placed = self.enter(now, &mut control);
+        let mut moved = if control.reads() { placed } else { active.clone() };
+        if control.forgets(now) {
+            self.steering.iter_mut().for_each(Steering::clear);
             moved = active;
         }
         self.control = Some(control);
         for index in moved {
             self.move_flow(now, index);
         }
+    }
+
+    /// Switches have the entries that a control loop wants; the connections these are for.
+    fn enter(&mut self, now: Instant, control: &mut Control) -> Vec<u32> {
+        let mut of = Vec::new();
+        for (placement, entries) in control.placements(now) {
+            for (switch, flow, port) in entries {
+                self.steering[switch].set(flow, port);
+            }
+            of.extend(self.by_hash.get(&placement.flow.0));
+        }
+        of
+    }
+
+    /// Links fail or come back, or their ends notice.
+    fn fail(&mut self, now: Instant) {
+        let Some(failures) = self.failures.as_mut().filter(|f| now >= f.due()) else { return };
+        let changes = failures.turn(now);
+        for &((switch, port), up) in &changes.carries {
+            let node = self.plan.hosts() + switch;
+            let capacity = if up { self.plan.rate(node, port).as_bps() as f64 } else { 0.0 };
+            self.level.set_capacity(self.plan.link_index(node, port) as u32, capacity);
+        }
+        if changes.informed.is_empty() {
+            return;
+        }
+        for (switch, tags) in changes.informed {
+            self.steering[switch as usize].know(tags);
+        }
+        if let Some(mut control) = self.control.take() {
+            changes.links.into_iter().for_each(|(link, up)| control.handle_link(now, link, up));
+            self.enter(now, &mut control);
+            self.control = Some(control);
+        }
+        for index in 0..self.connections.len() as u32 {
+            self.move_flow(now, index);
+        }
+    }
+
+    /// When something fails next, or is noticed.
+    fn failure_due(&self) -> Instant {
+        self.failures.as_ref().map_or(Instant::MAX, Failures::due)
     }
 
     /// A connection's message under way goes where switches send it now.
@@ -422,7 +479,7 @@ impl Network {
         c.active = None;
         let Some(message) = c.queue.pop_front() else { return };
         c.travelling += 1;
-        if self.control.is_some() {
+        if !self.steering.is_empty() {
             c.steered.left += (message.bytes as f64 * bits_per_byte / 8.0) as u64;
             self.count(now, index);
         }
@@ -460,7 +517,7 @@ impl Network {
             return;
         }
         let (forth, back) = (c.flow, c.flow.reverse());
-        if self.control.is_some() && self.by_hash.remove(&probe(c.flow, c.transport).flow_hash()).is_some() {
+        if self.is_steered() && self.by_hash.remove(&probe(c.flow, c.transport).flow_hash()).is_some() {
             self.over.push(self.sample(self.level.now(), index));
         }
         self.by_key.remove(&key(&forth));
@@ -706,6 +763,7 @@ pub(super) fn run(
             .level
             .poll_timeout()
             .min(network.round_due())
+            .min(network.failure_due())
             .min(network.agenda.peek().map_or(Instant::MAX, |Reverse(d)| d.0));
         let due = if network.level.now() < warmup { next_epoch.min(warmup) } else { next_epoch };
         let now = event.min(due).min(ends.until.unwrap_or(Instant::MAX));
@@ -786,5 +844,6 @@ fn step(network: &mut Network, apps: &mut [HostApps], now: Instant) {
             }
         }
     }
+    network.fail(now);
     network.round(now);
 }

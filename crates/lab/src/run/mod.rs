@@ -4,6 +4,7 @@ mod capture;
 mod collect;
 mod control;
 mod describe;
+mod failures;
 mod figures;
 mod flow_level;
 mod messages;
@@ -419,8 +420,9 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
     let s = &job.scenario;
     let Built { mut world, plan, workloads, ideal, warnings } = built;
     let mut control = control::Control::of(s, &plan);
-    if let Some(control) = &control {
-        control.install(&mut world, plan.hosts());
+    let mut failures = failures::Failures::of(s, &plan);
+    if control.is_some() || failures.is_some() {
+        control::install(s, control.as_ref(), &mut world, plan.hosts());
     }
     let mut engine = Engine::new(world, options.threads).map_err(|e| RunError::Build(build::refused(s, &e)))?;
     let mut warnings = warnings;
@@ -430,6 +432,10 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
     if let Some(control) = &control {
         next_round += control.period;
         engine.set_epoch(control.period.min(Duration::from_us(500)));
+    }
+    if let Some(failures) = &mut failures {
+        let changes = failures.turn(Instant::ZERO);
+        control::apply(&changes, control.as_mut(), Instant::ZERO, &mut engine, plan.hosts());
     }
     let incast_bound = workload::incast_bound(s, &plan, &ideal);
     let line_mbps = line_mbps(s, &plan, &ideal);
@@ -451,6 +457,10 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
         if let Err(e) = collector.epoch(engine, epoch) {
             failure = Some(e);
             return Control::Stop;
+        }
+        if let Some(failures) = failures.as_mut().filter(|f| now >= f.due()) {
+            let changes = failures.turn(now);
+            control::apply(&changes, control.as_mut(), now, engine, plan.hosts());
         }
         if let Some(control) = control.as_mut().filter(|_| now >= next_round) {
             control.turn(now, engine, plan.hosts());

@@ -221,8 +221,17 @@ pub(super) const TICK_MIN: Duration = Duration::from_us(1);
 /// last line of its table 4.6, and a large flow one that a reply is not.
 pub(super) fn control(routing: Routing) -> Control {
     let seconds = if matches!(routing, Routing::FlowClassifier | Routing::FlowScheduler) { 1 } else { 5 };
-    Control { period: Duration::from_secs(seconds), iterations: 10_000, large: Bytes(100_000) }
+    Control {
+        period: Duration::from_secs(seconds),
+        iterations: 10_000,
+        large: Bytes(100_000),
+        dies: None,
+        returns: None,
+    }
 }
+
+/// Until a neighbour is missed: three of BFD's messages that do not come (RFC 5880), of 10 ms each.
+pub(super) const DETECTION: Duration = Duration::from_ms(30);
 
 /// The shortest period: what takes as long as a few frames is none.
 pub(super) const PERIOD_MIN: Duration = Duration::from_us(10);

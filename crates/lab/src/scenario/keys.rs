@@ -89,6 +89,7 @@ pub(crate) static ROOT: Spec = Spec {
         k("scenario", Table(&SCENARIO), SCENARIO.doc),
         k("topology", Table(&TOPOLOGY), TOPOLOGY.doc),
         k("control", Table(&CONTROL), CONTROL.doc),
+        k("failure", Tables(&[&FAILURE]), FAILURE.doc),
         k("switch", Table(&SWITCH), SWITCH.doc),
         k("pfc", Table(&PFC), PFC.doc),
         k("adapter", Table(&ADAPTER), ADAPTER.doc),
@@ -163,6 +164,19 @@ pub(crate) static CONTROL: Spec = Spec {
         ),
         k("iterations", Count(1, ITERATIONS_MAX), "simulated-annealing: steps of a round; 10000 where absent"),
         k("large", Size, "flow-scheduler: bytes from which on a flow is large; 100 KB where absent"),
+        k("dies", Duration, "when the central scheduler dies, half of a round entered; never where absent"),
+        k("returns", Duration, "when another takes its place, which knows nothing; never where absent"),
+    ],
+};
+
+pub(crate) static FAILURE: Spec = Spec {
+    name: "failure",
+    doc: "links and switches of a fat-tree that fail while it runs",
+    keys: &[
+        k("port", Text, "a switch, or one of its ports: \"switch 2\", \"switch 2 port 5\""),
+        k("at", Duration, "from when on it carries nothing"),
+        k("until", Duration, "when it does again; never where absent"),
+        k("detection", Duration, "how long its neighbours take to notice, either; 30 ms where absent"),
     ],
 };
 

@@ -253,7 +253,18 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
             .hint("set scenario.duration"));
     }
     let s_tcp = root.section("tcp", &keys::TCP)?;
+    let failures = root.tables("failure")?;
+    if failures.len() > FAILURES_MAX {
+        return Err(root.error("failure", format!("{} failures: at most {FAILURES_MAX}", failures.len())));
+    }
+    let failures = failures
+        .into_iter()
+        .map(|(table, span)| {
+            sections::failure(&Section::new(doc, &keys::FAILURE, table, Some(span))?, (&topology, &counts))
+        })
+        .collect::<Result<_>>()?;
     let scenario = Scenario {
+        failures,
         name: s.text("name")?.map_or_else(|| stem(doc), str::to_string),
         description: s.text("description")?.unwrap_or("").to_string(),
         seed: s.count("seed", 0..=u64::MAX)?.unwrap_or(1),
@@ -288,6 +299,8 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
     Ok(scenario)
 }
 
+/// Failures of a run: each is a few events.
+const FAILURES_MAX: usize = 4096;
 /// Tables a scenario may show.
 const TABLES_MAX: usize = 64;
 

@@ -428,8 +428,49 @@ pub(super) fn control(s: &Section<'_>, routing: Routing) -> Result<Option<Contro
     }
     let iterations = s.count("iterations", 1..=keys::ITERATIONS_MAX)?.map_or(d.iterations, |n| n as u32);
     let large = s.positive("large")?.unwrap_or(d.large);
-    Ok(routing.has_control().then_some(Control { period, iterations, large }))
+    let (dies, returns): (Option<Duration>, Option<Duration>) = (s.quantity("dies")?, s.quantity("returns")?);
+    if returns.is_some() && dies.is_none_or(|dies| returns <= Some(dies)) {
+        return Err(s.error("returns", "it returns before it dies").hint("`dies` says when it does"));
+    }
+    Ok(routing.has_control().then_some(Control { period, iterations, large, dies, returns }))
 }
+
+/// `[[failure]]`, of a fat-tree of `k` ports.
+pub(super) fn failure(s: &Section<'_>, (topology, counts): (&Topology, &Counts)) -> Result<Failure> {
+    let stands_in = matches!(topology.routing, Routing::NonBlocking | Routing::Hierarchical);
+    let Some(k) = topology.fat_tree_k().filter(|&k| !stands_in && k <= FAT_TREE_PORTS_MAX && counts.external == 0)
+    else {
+        let error = s.error_here("what fails is told by the switches of a fat-tree, and this network is none");
+        return Err(error.hint("topology.kind = \"fat-tree\" of at most 254 ports, without external hosts"));
+    };
+    if topology.routing == Routing::Random {
+        let error = s.error_here("switches that choose anew for every frame go around nothing");
+        return Err(error.hint("another topology.routing"));
+    }
+    let port = s.get("port").ok_or_else(|| s.missing("port"))?;
+    let port = port_of(s, port, counts)?;
+    match port {
+        PortSelector::Host(_) => return Err(s.error("port", "a host has one link: name a switch, or a port of one")),
+        PortSelector::SwitchPort(_, port) if port >= k => {
+            return Err(s.error("port", format!("a switch has ports 0 to {}, not {port}", k - 1)));
+        }
+        // Edge switches are the first of all, and their lower ports lead to hosts.
+        PortSelector::SwitchPort(switch, port) if switch < k * k / 2 && port < k / 2 => {
+            return Err(s.error("port", "this port leads to a host: name a port between switches"));
+        }
+        _ => {}
+    }
+    let at = s.quantity("at")?.ok_or_else(|| s.missing("at"))?;
+    let until: Option<Duration> = s.quantity("until")?;
+    if until.is_some_and(|until| until <= at) {
+        return Err(s.error("until", "it is back before it fails"));
+    }
+    let detection = s.quantity("detection")?.unwrap_or(defaults::DETECTION);
+    Ok(Failure { port, at, until, detection })
+}
+
+/// Ports of the largest switch that has an address (Al-Fares 2012, 3.1.2).
+const FAT_TREE_PORTS_MAX: u32 = sluicenet_proto::routing::fat_tree::PORTS_MAX;
 
 /// Rows and columns of a source's table.
 const CELLS_MAX: usize = 256;
@@ -514,29 +555,34 @@ pub(super) fn hosts(s: &Section<'_>, name: &str, counts: &Counts) -> Result<Opti
     Ok(Some(Hosts::List(out)))
 }
 
-/// A list of ports by name: `host N`, `switch N`, `switch N port P`.
+/// A list of ports by name.
 fn ports(s: &Section<'_>, name: &str, counts: &Counts) -> Result<Vec<PortSelector>> {
-    const FORMS: &str = "\"host 3\", \"switch 2\" or \"switch 2 port 5\"";
     let Some(node) = s.get(name) else { return Ok(Vec::new()) };
     let Value::List(list) = &node.value else { return Err(s.wrong(node, "a list of ports")) };
-    let mut out = Vec::new();
-    for node in list {
-        let Value::Text(text) = &node.value else { return Err(s.wrong(node, FORMS)) };
-        let words: Vec<&str> = text.split_whitespace().take(5).collect();
-        let number = |word: &str, what: &str, count: u32| match word.parse::<u32>() {
-            Ok(n) if n < count => Ok(n),
-            Ok(n) => Err(s.doc.error(node.span, format!("there is no {what} {n}: {count} in all, counted from 0"))),
-            Err(_) => Err(s.doc.error(node.span, format!("`{text}` names no port")).expected(FORMS)),
-        };
-        out.push(match words[..] {
-            ["host", n] => PortSelector::Host(number(n, "host", counts.endpoints())?),
-            ["switch", n] => PortSelector::Switch(number(n, "switch", counts.switches)?),
-            ["switch", n, "port", p] => {
-                // Which ports a switch has is known when the network is built; a bound holds already.
-                PortSelector::SwitchPort(number(n, "switch", counts.switches)?, number(p, "port", counts.ports)?)
-            }
-            _ => return Err(s.doc.error(node.span, format!("`{text}` names no port")).expected(FORMS)),
-        });
-    }
-    Ok(out)
+    list.iter().map(|node| port_of(s, node, counts)).collect()
+}
+
+/// A port by name: `host N`, `switch N`, `switch N port P`.
+fn port_of(s: &Section<'_>, node: &Node, counts: &Counts) -> Result<PortSelector> {
+    const FORMS: &str = "\"host 3\", \"switch 2\" or \"switch 2 port 5\"";
+    let Value::Text(text) = &node.value else { return Err(s.wrong(node, FORMS)) };
+    let words: Vec<&str> = text.split_whitespace().take(5).collect();
+    let none = || {
+        let shown: String = text.chars().take(60).collect();
+        s.doc.error(node.span, format!("`{shown}` names no port")).expected(FORMS)
+    };
+    let number = |word: &str, what: &str, count: u32| match word.parse::<u32>() {
+        Ok(n) if n < count => Ok(n),
+        Ok(n) => Err(s.doc.error(node.span, format!("there is no {what} {n}: {count} in all, counted from 0"))),
+        Err(_) => Err(none()),
+    };
+    Ok(match words[..] {
+        ["host", n] => PortSelector::Host(number(n, "host", counts.endpoints())?),
+        ["switch", n] => PortSelector::Switch(number(n, "switch", counts.switches)?),
+        ["switch", n, "port", p] => {
+            // Which ports a switch has is known when the network is built; a bound holds already.
+            PortSelector::SwitchPort(number(n, "switch", counts.switches)?, number(p, "port", counts.ports)?)
+        }
+        _ => return Err(none()),
+    })
 }

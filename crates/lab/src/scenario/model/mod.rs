@@ -13,8 +13,8 @@ pub use host::{
     Weight, WhenFull, ZBridge, ZCredit,
 };
 pub use network::{
-    Blocks, BufferPolicy, Control, Counts, Deadlock, Forwarding, Framing, FramingKind, Link, Pfc, Routing, Shape,
-    Switch, Topology,
+    Blocks, BufferPolicy, Control, Counts, Deadlock, Failure, Forwarding, Framing, FramingKind, Link, Pfc, Routing,
+    Shape, Switch, Topology,
 };
 pub use policy::{Party, Policy, Rule, Tenant};
 pub use record::{PortSelector, Record};
@@ -164,6 +164,9 @@ pub struct Scenario {
     /// The control loop, where the routing has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control: Option<Control>,
+    /// What fails.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
     /// Every switch.
     pub switch: Switch,
     /// Priority flow control on every physical link.

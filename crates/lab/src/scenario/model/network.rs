@@ -5,6 +5,7 @@ use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 
 use super::InputFile;
+use super::record::PortSelector;
 use crate::formats::{HpccTopology, HtsimTopology};
 use crate::scenario::units::{Bytes, canonical};
 
@@ -109,6 +110,22 @@ impl Routing {
     }
 }
 
+/// A link, or a switch with all of its links, that carries nothing for a time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Failure {
+    /// The switch, or one of its ports.
+    pub port: PortSelector,
+    /// From when on.
+    #[serde(serialize_with = "canonical")]
+    pub at: Duration,
+    /// Until when; to the end where absent.
+    #[serde(serialize_with = "canonical")]
+    pub until: Option<Duration>,
+    /// How long its neighbours take to notice.
+    #[serde(serialize_with = "canonical")]
+    pub detection: Duration,
+}
+
 /// The control loop of those routings that have one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Control {
@@ -120,6 +137,12 @@ pub struct Control {
     /// Bytes from which on the flow scheduler takes a flow for large.
     #[serde(serialize_with = "canonical")]
     pub large: Bytes,
+    /// When the central scheduler dies, over what it is entering; never where absent.
+    #[serde(serialize_with = "canonical")]
+    pub dies: Option<Duration>,
+    /// When another takes its place, which knows nothing; never where absent.
+    #[serde(serialize_with = "canonical")]
+    pub returns: Option<Duration>,
 }
 
 /// The network's shape and its links.

@@ -275,6 +275,8 @@ fn control_loops_and_what_stands_for_a_fat_tree() {
         ("\"1 ms\"", "\"1 us\"", "\"1 us\"", "no control loop's"),
         ("= 5", "= 0", "0\nlarge", "out of range"),
         ("\"1 KB\"", "0", "0\n[[", "cannot be 0"),
+        ("= 5\n", "= 5\nreturns = \"1 s\"\n", "\"1 s\"\nlarge", "returns before it dies"),
+        ("= 5\n", "= 5\ndies = \"2 s\"\nreturns = \"1 s\"\n", "\"1 s\"\nlarge", "returns before it dies"),
         ("k = 4", "k = 92", "92", "no control loop for a fat-tree of 92 ports"),
         ("k = 4", "k = 4\nexternal_hosts = 1", "1\nrouting", "has no external hosts"),
         (
@@ -306,6 +308,38 @@ fn control_loops_and_what_stands_for_a_fat_tree() {
         "\"non-blocking\"",
         "would have 409600000000000 b/s",
     );
+}
+
+#[test]
+fn failures() {
+    const FAILURE: &str = "[scenario]\nduration = \"1 s\"\n[topology]\nkind = \"fat-tree\"\nk = 4\nrouting = \"two-level\"\n\
+        [[failure]]\nport = \"switch 0 port 2\"\nat = \"1 ms\"\nuntil = \"5 ms\"\n[[workload]]\nkind = \"permutation\"\npattern = \"random\"\n";
+    let f = &parse(FAILURE).unwrap().scenario.failures[0];
+    assert_eq!(
+        (f.at, f.detection),
+        (sluicenet_proto::time::Duration::from_ms(1), sluicenet_proto::time::Duration::from_ms(30))
+    );
+    for (from, to, needle, message) in [
+        ("switch 0 port 2", "switch 20", "\"switch 20\"", "there is no switch 20"),
+        ("switch 0 port 2", "switch 0 port 4", "\"switch 0 port 4\"", "has ports 0 to 3"),
+        ("switch 0 port 2", "switch 7 port 1", "\"switch 7 port 1\"", "leads to a host"),
+        ("switch 0 port 2", "host 3", "\"host 3\"", "a host has one link"),
+        ("switch 0 port 2", "port 3", "\"port 3\"", "names no port"),
+        ("\"5 ms\"", "\"1 ms\"", "\"1 ms\"\n[[work", "back before it fails"),
+        ("at = \"1 ms\"\n", "", "[[failure]]", "`at` is missing"),
+        ("two-level", "random", "[[failure]]", "go around nothing"),
+        ("two-level", "non-blocking", "[[failure]]", "this network is none"),
+        (
+            "kind = \"fat-tree\"\nk = 4",
+            "kind = \"xgft\"\nm = [4, 4]\nw = [1, 2]",
+            "[[failure]]",
+            "this network is none",
+        ),
+    ] {
+        assert!(FAILURE.contains(from), "{from}");
+        expect(&FAILURE.replacen(from, to, 1), needle, message);
+    }
+    parse(&FAILURE.replace("switch 0 port 2", "switch 19")).unwrap();
 }
 
 #[test]

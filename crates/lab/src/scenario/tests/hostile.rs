@@ -159,6 +159,13 @@ oversubscription = 3.6
 period = "1 ms"
 iterations = 100
 large = "10 KB"
+dies = "4 ms"
+returns = "8 ms"
+[[failure]]
+port = "switch 0 port 2"
+at = "1 ms"
+until = "5 ms"
+detection = "100 us"
 [[workload]]
 kind = "permutation"
 pattern = "staggered(0.5, 0.3)"
