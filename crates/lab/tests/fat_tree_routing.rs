@@ -109,10 +109,9 @@ fn what_fails_is_gone_around_as_soon_as_it_is_noticed() {
                 assert!(slowest > 10.0, "{level} {routing} {port}: somebody is cut off, {slowest} Mb/s");
                 let whole = bandwidth(&run(""));
                 let for_a_while = bandwidth(&run(&failure("until = \"60 ms\"\n")));
-                let lost = whole - for_a_while;
-                // What is measured begins long after: flows that a classifier moved may stand elsewhere than without a failure.
-                assert!(lost < 15.0, "{level} {routing} {port}: {whole} {for_a_while}");
-                assert!(bandwidth(&forever) < whole + 15.0);
+                // What is measured begins long after. A flow that went around stays there where nobody has a reason to move it, and may meet others.
+                let most = if routing.starts_with("flow") { 45.0 } else { 15.0 };
+                assert!(whole - for_a_while < most, "{level} {routing} {port}: {whole} {for_a_while}");
             }
         }
     }
@@ -128,8 +127,9 @@ fn frames_are_lost_for_as_long_as_nobody_has_noticed() {
         o.switch_drops.frames(sluicenet_proto::loss::DropReason::PortGone)
     };
     for routing in ROUTINGS {
-        // Two flows at most go out by a port, at 96 Mb/s, and one comes in; an epoch is half a millisecond.
-        let frames = |ms: f64| (3.0 * 96e3 * ms / 8.0 / 1538.0) as u64;
+        // Of 96 Mb/s two flows at most go out there and two come in; an epoch is half a millisecond. What stands in the queues of two
+        // cores above, of 150 KB each, is on its way there, too.
+        let frames = |ms: f64| (4.0 * 96e3 * ms / 8.0 / 1538.0 + 2.0 * 150e3 / 1538.0) as u64;
         let [short, long] = [lost(routing, "2 ms"), lost(routing, "20 ms")];
         assert!(short <= frames(3.0) && long <= frames(21.0), "{routing}: {short} {long}");
         assert!(long > short, "{routing}: {short} {long}");
