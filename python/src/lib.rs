@@ -1,8 +1,9 @@
-//! The compiled half of the Python package: scenarios in, runs done, records summed up.
+//! The compiled half of the Python package: scenarios in, runs done, records summed up, and the fat-trees of a controller.
 //!
 //! What Python sees is in `sluicenet/`; this crate only crosses the border. Its stub is `sluicenet/_native.pyi`.
 
 mod error;
+mod fat_tree;
 mod records;
 mod run;
 mod scenario;
@@ -12,6 +13,8 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _native {
+    #[pymodule_export]
+    use super::fat_tree::{Detour, Entry, Failures, FatTree, Peer, Placement, Scheduler, Switch, estimate_demands};
     #[pymodule_export]
     use super::records::{check_format, diff, is_result, report, schema, tables};
     #[pymodule_export]

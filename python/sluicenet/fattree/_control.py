@@ -1,0 +1,320 @@
+"""The controller without its connections: what switches say comes in with a time, what they are to be told out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .._native import Failures, Scheduler
+from ._entries import (
+    COOKIE_COUNTED,
+    COOKIE_NUMBER_MASK,
+    COOKIE_PLACED,
+    COOKIE_STATIC,
+    FORWARD,
+    TCP,
+    UDP,
+    FlowEntry,
+    FlowKey,
+    placed,
+    static,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    from .._native import FatTree
+
+# How flows find their way, and who places large ones; nothing where nobody does.
+ROUTINGS: dict[str, tuple[bool, str | None]] = {
+    "two-level": (False, None),
+    "ecmp": (True, None),
+    "flow-scheduler": (True, "reserve"),
+    "hedera-gff": (True, "gff"),
+    "hedera-sa": (True, "sa"),
+}
+
+# A link or switch that comes back is used when it has stayed for so long: one that flaps is down.
+HOLD_S = 1.0
+# A switch that has not been heard of for so long is gone, whatever its neighbours see of its links.
+LOST_S = 1.0
+# So long after the start nobody is missed, and for so long entries of an earlier controller may be found useful.
+START_S = 5.0
+ADOPTED_S = 3.0
+# Flows of one edge switch that are looked at; what a switch says beyond that is not.
+FLOWS_MAX = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What an edge switch has counted of a flow."""
+
+    key: FlowKey
+    bytes: int
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A switch is to have an entry; what has the same match and priority goes."""
+
+    entry: FlowEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A switch is to have no entry with this cookie."""
+
+    cookie: int
+
+
+Command = tuple[int, Add | Remove]
+
+
+class Control:
+    """Tables, placements and failures of one fat-tree. Times are in seconds from when it began."""
+
+    def __init__(
+        self,
+        tree: FatTree,
+        routing: str,
+        *,
+        link_bps: int,
+        seed: int = 0,
+        window_s: float = 0.1,
+        say: Callable[[str, Mapping[str, Any]], None] = lambda _what, _of: None,
+    ) -> None:
+        """Nothing is known of any switch; `say` hears what happens."""
+        hashes, placer = ROUTINGS[routing]
+        self.tree = tree
+        self.switches = tree.switches
+        self._say = say
+        self._bases = [self._basis(seed, s.datapath_id) if hashes else None for s in self.switches]
+        self.scheduler = (
+            Scheduler(tree, placer, link_bps=link_bps, window_s=window_s, period_s=0.1, seed=seed) if placer else None
+        )
+        self.failures = Failures(tree)
+        self.edges = [s.number for s in self.switches if s.layer == "edge"]
+        self._edge_of = {h: n for n in self.edges for h in (p.host for p in tree.peers(n)) if h is not None}
+        # By connected switch: the static entries it has, by cookie.
+        self._installed: dict[int, dict[int, FlowEntry | None]] = {}
+        # By flow: what it is, where it has entries.
+        self._placed: dict[int, tuple[FlowKey, dict[int, FlowEntry]]] = {}
+        self._keys: dict[int, FlowKey] = {}
+        self._keys_before: dict[int, FlowKey] = {}
+        # Entries for flows that an earlier controller placed, by switch, and until when they may be found useful.
+        self._adopted: dict[int, tuple[float, set[int]]] = {}
+        self._ports_down: set[tuple[int, int]] = set()
+        self._links_back: dict[tuple[int, int], float] = {}
+        self._lost: dict[int, float] = {s.number: START_S - LOST_S for s in self.switches}
+        self._back: dict[int, float] = {}
+
+    @staticmethod
+    def _basis(seed: int, datapath_id: int) -> int:
+        return (seed * 0x9E37 + datapath_id * 0x85EB + (datapath_id >> 8) * 0xC2B3) & 0xFFFF
+
+    def name(self, switch: int) -> str:
+        """As a bridge is called."""
+        return self.switches[switch].name
+
+    def connected(self, now: float, switch: int, ports: Mapping[int, bool], cookies: Iterable[int]) -> list[Command]:
+        """A switch is there, with these links up or down and these entries: some are added, others removed."""
+        known: dict[int, FlowEntry | None] = {}
+        strange: list[int] = []
+        adopted: set[int] = set()
+        for cookie in cookies:
+            kind = cookie & ~COOKIE_NUMBER_MASK
+            if kind == COOKIE_STATIC:
+                known[cookie] = None
+            elif kind == COOKIE_PLACED and self.scheduler:
+                if switch not in self._placed.get(cookie & COOKIE_NUMBER_MASK, (None, {}))[1]:
+                    adopted.add(cookie)
+            elif kind != COOKIE_COUNTED or not self.scheduler:
+                strange.append(cookie)
+        self._installed[switch] = known
+        self._adopted[switch] = (now + ADOPTED_S, adopted)
+        self._lost.pop(switch, None)
+        self._back[switch] = now + HOLD_S
+        own: list[Command] = [*self._sync(switch), *((switch, Remove(cookie)) for cookie in strange)]
+        self._say(
+            "connected",
+            {
+                "switch": self.name(switch),
+                "found": len(known) + len(adopted),
+                "added": sum(isinstance(command, Add) for _, command in own),
+                "removed": sum(isinstance(command, Remove) for _, command in own),
+            },
+        )
+        for port in range(self.tree.k):
+            own += self.port(now, switch, port, ports.get(port, False))
+        if self.scheduler:
+            self.scheduler.forgotten(switch)
+            own += self._place()
+        return own
+
+    def audited(self, switch: int, cookies: Iterable[int]) -> list[Command]:
+        """A connected switch says what stands in its forwarding table; it may have lost it and know nothing of that."""
+        installed = self._installed.get(switch)
+        if installed is None:
+            return []
+        found = set(cookies)
+        missing = [c for c, entry in installed.items() if entry and entry.table == FORWARD and c not in found]
+        placed_here = {COOKIE_PLACED | flow for flow, (_, entries) in self._placed.items() if switch in entries}
+        known = installed.keys() | placed_here | self._adopted.get(switch, (0.0, set()))[1]
+        strange = sorted(found - known)
+        commands: list[Command] = []
+        if missing:
+            self._say("restored", {"switch": self.name(switch), "missing": len(missing)})
+            # Who has lost some may have lost others, of other tables.
+            self._installed[switch] = {}
+            commands = self._sync(switch)
+            if self.scheduler:
+                self.scheduler.forgotten(switch)
+                commands += self._place()
+        return [*commands, *((switch, Remove(cookie)) for cookie in strange)]
+
+    def lost(self, now: float, switch: int) -> None:
+        """Nothing is heard of a switch any more. It forwards as it did, or is dead; which, its neighbours see."""
+        if self._installed.pop(switch, None) is not None:
+            self._lost[switch] = now
+            self._back.pop(switch, None)
+            self._say("lost", {"switch": self.name(switch)})
+
+    def port(self, now: float, switch: int, port: int, up: bool) -> list[Command]:
+        """A port's link is up or down, as its switch says."""
+        if not 0 <= port < self.tree.k:
+            return []
+        at = (switch, port)
+        if up == (at not in self._ports_down):
+            return []
+        if up:
+            self._ports_down.discard(at)
+            if self._other(at) not in self._ports_down:
+                self._links_back[at] = now + HOLD_S
+            return []
+        self._ports_down.add(at)
+        for end in (at, self._other(at)):
+            self._links_back.pop(end, None)
+        commands = self._link(now, at, up=False)
+        # Where an earlier controller's entries at this switch point nobody knows.
+        _, adopted = self._adopted.pop(switch, (0.0, set()))
+        return [*commands, *((switch, Remove(cookie)) for cookie in sorted(adopted))]
+
+    def counted(self, now: float, switch: int, flows: Iterable[Counted]) -> None:
+        """What an edge switch has counted."""
+        if not self.scheduler:
+            return
+        for n, flow in enumerate(flows):
+            if n >= FLOWS_MAX:
+                self._say("strange", {"switch": self.name(switch), "what": f"more than {FLOWS_MAX} flows"})
+                return
+            key = flow.key
+            src, dst = self.tree.host_at(key.src), self.tree.host_at(key.dst)
+            # Others' addresses, or a flow that does not begin here: nothing is placed on such a word.
+            if (
+                src is None
+                or dst is None
+                or src == dst
+                or self._edge_of[src] != switch
+                or key.protocol not in (TCP, UDP)
+            ):
+                continue
+            if self.scheduler.sample(now, key.number, src, dst, flow.bytes, flow.age_s):
+                self._keys[key.number] = key
+
+    def tick(self, now: float) -> list[Command]:
+        """Time has passed: rounds that are due, links that have stayed up, switches that are gone."""
+        commands: list[Command] = []
+        for at in [at for at, when in self._links_back.items() if when <= now]:
+            del self._links_back[at]
+            commands += self._link(now, at, up=True)
+        for switch in [s for s, when in self._lost.items() if now - when >= LOST_S]:
+            self._lost[switch] = float("inf")
+            commands += self._switch(now, switch, up=False)
+        for switch in [s for s, when in self._back.items() if when <= now]:
+            del self._back[switch]
+            commands += self._switch(now, switch, up=True)
+        for switch in [s for s, (until, _) in self._adopted.items() if until <= now]:
+            _, adopted = self._adopted.pop(switch)
+            commands += [(switch, Remove(cookie)) for cookie in sorted(adopted)]
+        if self.scheduler:
+            self.scheduler.advance(now)
+            commands += self._place()
+        return commands
+
+    def forget_unseen(self) -> None:
+        """A poll is over: flows that neither this nor the one before has seen are forgotten."""
+        self._keys_before, self._keys = self._keys, {}
+
+    def _other(self, at: tuple[int, int]) -> tuple[int, int]:
+        peer = self.tree.peers(at[0])[at[1]]
+        return at if peer.switch is None or peer.port is None else (peer.switch, peer.port)
+
+    def _link(self, now: float, at: tuple[int, int], *, up: bool) -> list[Command]:
+        if not self.failures.set_link(*at, up):
+            return []
+        self._say("link", {"switch": self.name(at[0]), "port": at[1], "up": up})
+        if self.scheduler:
+            self.scheduler.set_link(now, *at, up)
+        return self._around()
+
+    def _switch(self, now: float, switch: int, *, up: bool) -> list[Command]:
+        if not self.failures.set_switch(switch, up):
+            return []
+        self._say("switch", {"switch": self.name(switch), "up": up})
+        if self.scheduler:
+            self.scheduler.set_switch(now, switch, up)
+        return self._around()
+
+    def _around(self) -> list[Command]:
+        """Something of the network is other than it was: placements first, as large flows carry most."""
+        commands = self._place()
+        for switch in sorted(self._installed):
+            commands += self._sync(switch)
+        return commands
+
+    def _sync(self, switch: int) -> list[Command]:
+        installed = self._installed[switch]
+        entries = static(
+            self.tree, self.switches[switch], self.failures, self._bases[switch], self.scheduler is not None
+        )
+        wanted: dict[int, FlowEntry] = {entry.cookie: entry for entry in entries}
+        add: list[Command] = [(switch, Add(entry)) for cookie, entry in wanted.items() if cookie not in installed]
+        remove: list[Command] = [(switch, Remove(cookie)) for cookie in sorted(installed.keys() - wanted.keys())]
+        self._installed[switch] = dict(wanted)
+        # What is new first: at no moment a packet finds less than before.
+        return [*add, *remove]
+
+    def _place(self) -> list[Command]:
+        if not self.scheduler:
+            return []
+        commands: list[Command] = []
+        for placement in self.scheduler.placements():
+            flow = placement.flow
+            key, had = self._placed.pop(flow, (None, {}))
+            key = key or self._keys.get(flow) or self._keys_before.get(flow)
+            if key is None:
+                continue
+            hops = placement.hops or []
+            entries = {switch: placed(key, port, self.tree.k) for switch, port in hops}
+            # From the top down: when the edge switch sends it another way, that way is ready.
+            commands += [(switch, Add(entry)) for switch, entry in reversed(entries.items())]
+            commands += [(switch, Remove(entry.cookie)) for switch, entry in had.items() if switch not in entries]
+            if entries:
+                self._placed[flow] = (key, entries)
+            for switch in entries:
+                self._adopted.get(switch, (0.0, set()))[1].discard(COOKIE_PLACED | flow)
+            path = [[self.name(switch), port] for switch, port in hops] if placement.hops is not None else None
+            self._say(
+                "placed",
+                {
+                    "flow": f"{flow:#x}",
+                    "src": key.src,
+                    "dst": key.dst,
+                    "protocol": key.protocol,
+                    "ports": [key.src_port, key.dst_port],
+                    "path": path,
+                },
+            )
+        return commands

@@ -1,0 +1,270 @@
+"""The controller as a process, and switches that say what they should, or anything else."""
+
+from __future__ import annotations
+
+import json
+import queue
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytest.importorskip("os_ken", reason="os-ken is not installed: pip install 'sluicenet[fattree]'")
+
+VERSION = 4
+HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY = 0, 1, 2, 3
+FEATURES_REQUEST, FEATURES_REPLY, PORT_STATUS, FLOW_MOD = 5, 6, 12, 14
+MULTIPART_REQUEST, MULTIPART_REPLY, BARRIER_REQUEST, BARRIER_REPLY = 18, 19, 20, 21
+FLOW_STATS, PORT_DESC, MORE = 1, 13, 1
+PATIENCE_S = 60.0
+EDGE, AGGREGATION = 0x0A000001, 0x0A000201
+
+
+class Controller:
+    """The process, and what it says."""
+
+    def __init__(self, routing: str = "hedera-gff") -> None:
+        """It listens."""
+        command = [sys.executable, "-m", "sluicenet.fattree", "--listen", "127.0.0.1:0", "--routing", routing]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.lines: queue.Queue[dict[str, Any]] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        at = self.wait("listening")["at"]
+        self.address = ("127.0.0.1", int(at.rpartition(":")[2]))
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            self.lines.put(json.loads(line))
+
+    def wait(self, event: str, **of: object) -> dict[str, Any]:
+        """The next line about that; others are passed over."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            line = self.lines.get(timeout=max(until - time.monotonic(), 0.01))
+            if line["event"] == event and all(line.get(key) == value for key, value in of.items()):
+                return line
+
+    def end(self) -> None:
+        """It ends by a signal, with nothing to say."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(PATIENCE_S) == 0
+
+
+@pytest.fixture
+def controller() -> Iterator[Controller]:
+    """One that lives to the end of the test."""
+    controller = Controller()
+    try:
+        yield controller
+        assert controller.process.poll() is None, "the controller ended"
+        controller.end()
+    finally:
+        controller.process.kill()
+        controller.process.wait()
+
+
+class Switch:
+    """The other end, in bytes."""
+
+    def __init__(self, controller: Controller, datapath: int = EDGE) -> None:
+        """Connected; nothing said."""
+        self.socket = socket.create_connection(controller.address, PATIENCE_S)
+        self.datapath = datapath
+        self.flow_mods: list[bytes] = []
+
+    def send(self, kind: int, body: bytes = b"", xid: int = 0, version: int = VERSION) -> None:
+        """A message."""
+        self.throw(struct.pack("!BBHI", version, kind, 8 + len(body), xid) + body)
+
+    def throw(self, data: bytes) -> None:
+        """Bytes; an `EOFError` when the controller has hung up."""
+        try:
+            self.socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            raise EOFError from None
+
+    def read(self) -> tuple[int, int, bytes]:
+        """What the controller says: type, number, body; an `EOFError` when it has hung up."""
+        kind, length, xid = struct.unpack("!xBHI", self._exactly(8))
+        return kind, xid, self._exactly(length - 8)
+
+    def _exactly(self, count: int) -> bytes:
+        got = b""
+        while len(got) < count:
+            try:
+                part = self.socket.recv(count - len(got))
+            except ConnectionResetError:
+                part = b""
+            if not part:
+                raise EOFError
+            got += part
+        return got
+
+    def answer(self, kind: int, xid: int, body: bytes) -> None:
+        """As a switch does, with four ports and no entries."""
+        if kind == ECHO_REQUEST:
+            self.send(ECHO_REPLY, body, xid)
+        elif kind == FEATURES_REQUEST:
+            self.send(FEATURES_REPLY, struct.pack("!QIBBHII", self.datapath, 256, 254, 0, 0, 0, 0), xid)
+        elif kind == MULTIPART_REQUEST:
+            (what,) = struct.unpack_from("!H", body)
+            ports = b"".join(map(port_desc, range(1, 5))) if what == PORT_DESC else b""
+            self.send(MULTIPART_REPLY, struct.pack("!HHI", what, 0, 0) + ports, xid)
+        elif kind == BARRIER_REQUEST:
+            self.send(BARRIER_REPLY, b"", xid)
+        elif kind == FLOW_MOD:
+            self.flow_mods.append(body)
+
+    def until(self, kind: int, what: int | None = None) -> tuple[int, bytes]:
+        """Answers until the controller says that, which is left to the test."""
+        while True:
+            found, xid, body = self.read()
+            if found == kind and (what is None or struct.unpack_from("!H", body) == (what,)):
+                return xid, body
+            self.answer(found, xid, body)
+
+    def introduce(self) -> None:
+        """Up to what it is told first."""
+        self.send(HELLO)
+        xid, body = self.until(BARRIER_REQUEST)
+        self.answer(BARRIER_REQUEST, xid, body)
+
+    def hung_up(self) -> None:
+        """Reads until the other side has gone."""
+        with pytest.raises(EOFError):
+            while True:
+                self.answer(*self.read())
+
+
+def port_desc(number: int, state: int = 0) -> bytes:
+    """A port with nothing to say of itself."""
+    return struct.pack("!I4x6s2x16sIIIIIIII", number, bytes(5) + bytes([number]), b"p", 0, state, 0, 0, 0, 0, 0, 0)
+
+
+def test_a_switch_is_told_its_table_and_a_second_controller_adds_nothing(controller: Controller) -> None:
+    switch = Switch(controller)
+    switch.introduce()
+    assert controller.wait("connected", switch="e0-0")["added"] == len(switch.flow_mods) == 13
+    assert controller.wait("installed")["entries"] == 13
+    cookies = {struct.unpack_from("!Q", mod)[0] for mod in switch.flow_mods}
+    assert len(cookies) == 13 and all(cookie >> 48 == 0x51CE for cookie in cookies)
+    # A port whose link is down is said so, and is dead.
+    switch.send(PORT_STATUS, struct.pack("!B7x", 2) + port_desc(3, state=1))
+    assert controller.wait("link") == controller_line("link", switch="e0-0", port=2, up=False)
+
+
+def controller_line(event: str, **of: object) -> object:
+    """A line that says this, whenever."""
+
+    class Same:
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, dict) and other["event"] == event and of.items() <= other.items()
+
+        __hash__ = None  # type: ignore[assignment]
+
+    return Same()
+
+
+GARBAGE = {
+    "noise": random.Random(1).randbytes(4_000),
+    "a length below a header": struct.pack("!BBHI", VERSION, 10, 3, 0),
+    "an unknown type": struct.pack("!BBHI", VERSION, 99, 8, 0),
+    "another version": struct.pack("!BBHI", 1, 10, 8, 0),
+    "statistics of an unknown kind": struct.pack("!BBHIHHI", VERSION, MULTIPART_REPLY, 16, 0, 0x7777, 0, 0),
+    "a flow's statistics that are cut off": struct.pack("!BBHIHHI", VERSION, MULTIPART_REPLY, 40, 0, FLOW_STATS, 0, 0)
+    + bytes(24),
+    "a port status that is cut off": struct.pack("!BBHI", VERSION, PORT_STATUS, 12, 0) + bytes(4),
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_garbage_ends_the_connection_and_nothing_else(controller: Controller, name: str) -> None:
+    neighbour = Switch(controller, AGGREGATION)
+    neighbour.introduce()
+    controller.wait("connected", switch="a0-0")
+    switch = Switch(controller)
+    switch.introduce()
+    controller.wait("connected", switch="e0-0")
+    with pytest.raises(EOFError):
+        switch.throw(GARBAGE[name])
+        switch.hung_up()
+        raise EOFError
+    assert controller.wait("refused", switch="e0-0")["why"]
+    controller.wait("lost", switch="e0-0")
+    # It may come back, and its neighbour has not been disturbed.
+    again = Switch(controller)
+    again.introduce()
+    controller.wait("connected", switch="e0-0")
+    neighbour.until(ECHO_REQUEST)
+
+
+def test_half_a_message_and_then_nothing(controller: Controller) -> None:
+    switch = Switch(controller)
+    switch.introduce()
+    controller.wait("connected", switch="e0-0")
+    switch.socket.sendall(struct.pack("!BBHI", VERSION, MULTIPART_REPLY, 1_000, 0) + bytes(100))
+    with pytest.raises(EOFError):
+        while True:
+            switch.read()
+    controller.wait("lost", switch="e0-0")
+    # The same, and it is gone.
+    switch = Switch(controller)
+    switch.introduce()
+    controller.wait("connected", switch="e0-0")
+    switch.socket.sendall(b"\4\23\3")
+    switch.socket.close()
+    controller.wait("lost", switch="e0-0")
+
+
+def test_strangers_and_twins(controller: Controller) -> None:
+    stranger = Switch(controller, 0x0B000001)
+    stranger.send(HELLO)
+    stranger.hung_up()
+    assert "no switch of this fat-tree" in controller.wait("refused")["why"]
+    first, second = Switch(controller), Switch(controller)
+    first.introduce()
+    controller.wait("connected", switch="e0-0")
+    # A switch whose last connection is half open connects again.
+    second.introduce()
+    first.hung_up()
+    controller.wait("connected", switch="e0-0")
+    second.until(ECHO_REQUEST)
+
+
+def test_a_switch_that_goes_on_for_ever_about_its_entries(controller: Controller) -> None:
+    switch = Switch(controller)
+    switch.send(HELLO)
+    xid, _ = switch.until(MULTIPART_REQUEST, FLOW_STATS)
+    entry = struct.pack("!HBxIIHHHH4xQQQ", 56, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0) + struct.pack("!HH4x", 1, 4)
+    message = struct.pack("!HHI", FLOW_STATS, MORE, 0) + 1_000 * entry
+    with pytest.raises(EOFError):
+        while True:
+            switch.send(MULTIPART_REPLY, message, xid)
+    # As it says too much, or as it answers nothing meanwhile, whichever is first seen.
+    assert controller.wait("refused", switch="e0-0")["why"]
+
+
+def test_what_it_does_not_take() -> None:
+    for arguments, why in (
+        (["--k", "5"], "even"),
+        (["--listen", "here"], "HOST:PORT"),
+        (["--poll", "0"], "--poll"),
+        (["--routing", "magic"], "invalid choice"),
+    ):
+        command = [sys.executable, "-m", "sluicenet.fattree", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and why in done.stderr
+    taken = socket.create_server(("127.0.0.1", 0))
+    command = [sys.executable, "-m", "sluicenet.fattree", "--listen", f"127.0.0.1:{taken.getsockname()[1]}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "in use" in done.stderr
