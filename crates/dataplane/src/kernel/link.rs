@@ -221,6 +221,13 @@ impl Links {
         self.change(name, IFF_UP, |m| m)
     }
 
+    /// Switches a device off: the other end of a veth has no carrier any more.
+    pub fn down(&mut self, name: &str) -> Result<(), KernelError> {
+        let index = self.get(name)?.index;
+        let message = Message::new(RTM_NEWLINK, ACK, &ifinfo(index, 0, IFF_UP));
+        self.0.tell(message).tried(|| format!("changing the device {name}"))
+    }
+
     /// Gives a device its station.
     pub fn set_mac(&mut self, name: &str, mac: [u8; 6]) -> Result<(), KernelError> {
         self.change(name, 0, |m| m.with(IFLA_ADDRESS, &mac))

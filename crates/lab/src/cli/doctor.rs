@@ -56,7 +56,12 @@ pub(super) fn main(global: Global) -> Result<(), Failure> {
         finding("/dev/kvm", may_use("/dev/kvm"), "fast guests; without it QEMU emulates them", false),
         finding("busybox", version("busybox", &[]), "the file system of guests, from busybox-static", false),
         finding("guest kernel", guest_kernel(), "guests, from linux-image-cloud-amd64", false),
-        finding("open vswitch", version("ovs-vswitchd", &["--version"]), "bench overload --switch ovs", false),
+        finding(
+            "open vswitch",
+            version("ovs-vswitchd", &["--version"]),
+            "bench overload --switch ovs; testbed fattree",
+            false,
+        ),
         finding("ip", version("ip", &["-V"]), "tests in namespaces, from iproute2", false),
         finding("ethtool", version("ethtool", &["--version"]), "tests in namespaces", false),
         finding("iperf3", version("iperf3", &["--version"]), "traffic of your own at the switch", false),

@@ -6,6 +6,7 @@
 mod charts;
 pub mod courses;
 pub(crate) mod explain;
+pub mod fattree;
 mod findings;
 pub(crate) mod format;
 pub mod losses;

@@ -5,9 +5,12 @@
 //! scenario's physical network as the data plane runs it, [`pa`] its queries over real sockets, [`flows`] its flows without an end,
 //! [`guest`] a virtual machine. [`live`] brings a testbed up and down, with the [`files`] of its programs; [`measure`] does all of that for each
 //! variant of a scenario; [`remains`] is what killed runs left.
+//!
+//! [`fattree`] is another world: real switches in a fat-tree, and no scenario.
 
 mod bridge;
 pub mod fabric;
+pub mod fattree;
 pub mod files;
 pub mod flows;
 pub mod guest;

@@ -1,5 +1,6 @@
 //! `testbed`: a scenario between real tenants on this machine, joined by its fabric in real time.
 
+mod fattree;
 mod flows;
 mod iperf;
 mod pa;
@@ -37,6 +38,8 @@ enum What {
     Pa(pa::Pa),
     /// Flows without an end between the tenants' sockets, for every variant; builds and removes the testbed
     Flows(flows::Flows),
+    /// A fat-tree of Open vSwitches under an OpenFlow controller, and the benchmark suite on it; builds and removes it
+    Fattree(fattree::Fattree),
     /// iperf3 between two tenants of the testbed that is up
     Iperf(iperf::Iperf),
     /// Remove the testbed that is up
@@ -105,6 +108,7 @@ impl Testbed {
             What::Up(up) => up.main(global),
             What::Pa(pa) => pa.main(global),
             What::Flows(flows) => flows.main(global),
+            What::Fattree(fattree) => fattree.main(global),
             What::Iperf(iperf) => iperf.main(global),
             What::Down => down(global),
             What::Sh(sh) => sh.main(),

@@ -1,0 +1,239 @@
+//! Traffic for a while, what arrives of it while time goes by, and how soon large flows are on their new paths.
+
+use super::fault::Fault;
+use super::network::{Network, check};
+use super::pattern::{Job, Pattern};
+use super::traffic::{Traffic, Transport, reach};
+use serde::Serialize;
+use serde_json::Value;
+use sluicenet_proto::frame::HostId;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often what has arrived is written down.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Between two runs: the last one's flows are no large ones any more.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How often ports are looked at while a flow is waited for.
+const LOOK: Duration = Duration::from_millis(2);
+/// How long a flow may take to be on another path, or to be known to stay.
+const MOVE_PATIENCE: Duration = Duration::from_secs(3);
+/// Frames at a port that are of the flow, and not one that asks for an address.
+const FRAMES_MIN: u64 = 3;
+
+/// What is sent.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Who sends to whom.
+    pub pattern: Pattern,
+    /// Over what.
+    pub transport: Transport,
+    /// Bytes of each flow; without end where absent.
+    pub bytes: Option<u64>,
+    /// For how long, at most.
+    pub seconds: Duration,
+    /// Of these, those that do not count for means.
+    pub warm_up: Duration,
+    /// What happens meanwhile, in order.
+    pub faults: Vec<Fault>,
+    /// Of the pattern, of the ports flows come from, of hashes and of annealing.
+    pub seed: u64,
+}
+
+/// Rates of an interval after the other.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Course {
+    /// Ends of the intervals, in seconds from the beginning.
+    pub at_s: Vec<f64>,
+    /// All flows together.
+    pub total_mbps: Vec<f64>,
+}
+
+/// A flow.
+#[derive(Clone, Debug, Serialize)]
+pub struct FlowResult {
+    /// Who sends, by number.
+    pub src: HostId,
+    /// Who receives.
+    pub dst: HostId,
+    /// Of a program's bytes, after the warm-up.
+    pub mbps: f64,
+    /// From its first byte to its last one's arrival, of one that has an end.
+    pub seconds: Option<f64>,
+    /// Rates while time goes by.
+    pub course_mbps: Vec<f64>,
+}
+
+/// What one traffic came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// How packets found their way.
+    pub routing: String,
+    /// Who sent to whom.
+    pub pattern: String,
+    /// Over what.
+    pub transport: Transport,
+    /// Bytes of each flow that had an end.
+    pub bytes: Option<u64>,
+    /// Of the pattern and of hashes.
+    pub seed: u64,
+    /// A program's bytes, of all flows, after the warm-up.
+    pub total_mbps: f64,
+    /// What the links of all hosts carry of them.
+    pub ideal_mbps: f64,
+    /// The one of the other.
+    pub percent: f64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Every flow.
+    pub flows: Vec<FlowResult>,
+    /// All together.
+    pub course: Course,
+    /// When what happened, in seconds.
+    pub faults: Vec<(f64, String)>,
+    /// What the controller said meanwhile.
+    pub controller: Vec<Value>,
+}
+
+/// Has hosts send for a while.
+///
+/// # Errors
+/// What the network refuses; nobody can be reached; somebody wants it to end.
+pub fn measure(network: &mut Network, routing: &str, load: &Load, stop: &AtomicBool) -> io::Result<Measured> {
+    let invalid = |e: String| io::Error::new(io::ErrorKind::InvalidInput, e);
+    let jobs = load.pattern.jobs(network.tree(), load.seed).map_err(invalid)?;
+    reach(network, &jobs, stop)?;
+    std::thread::sleep(PAUSE);
+    let from = network.said(0).len();
+    let traffic = Traffic::start(network, &jobs, load.transport, load.bytes, load.seed)?;
+    let begun = Instant::now();
+    let mut faults = load.faults.iter().peekable();
+    let mut happened = Vec::new();
+    let mut marks: Vec<(f64, Vec<u64>)> = vec![(0.0, vec![0; traffic.flows.len()])];
+    let mut next = INTERVAL;
+    loop {
+        let passed = begun.elapsed();
+        if passed >= load.seconds || load.bytes.is_some() && traffic.is_done() {
+            break;
+        }
+        check(stop)?;
+        if let Some(fault) = faults.next_if(|fault| fault.after <= passed) {
+            happened.push((passed.as_secs_f64(), fault.what.to_string()));
+            fault.happen(network, routing, load.seed)?;
+            continue;
+        }
+        let wake = faults.peek().map_or(next, |fault| fault.after.min(next)).min(load.seconds);
+        std::thread::sleep(wake.saturating_sub(passed));
+        if begun.elapsed() >= next {
+            marks.push((begun.elapsed().as_secs_f64(), arrived(&traffic)));
+            next = begun.elapsed() + INTERVAL;
+        }
+    }
+    marks.push((begun.elapsed().as_secs_f64(), arrived(&traffic)));
+    let flows = traffic.flows.clone();
+    drop(traffic);
+    let hosts = f64::from(network.tree().hosts());
+    let ideal_mbps = hosts * network.settings.rate_bps as f64 / 1e6 * load.transport.goodput();
+    let last = &marks[marks.len() - 1];
+    let warm = load.warm_up.as_secs_f64();
+    let first = marks.iter().find(|(at, _)| *at >= warm && *at < last.0).unwrap_or(&marks[0]);
+    let flow = |i: usize| {
+        let course = marks.windows(2).map(|w| mbps(w[1].1[i] - w[0].1[i], w[1].0 - w[0].0)).collect();
+        let seconds = match flows[i].times() {
+            (Some(begin), Some(end)) => Some(end.saturating_duration_since(begin).as_secs_f64()),
+            _ => None,
+        };
+        let rate = mbps(last.1[i] - first.1[i], last.0 - first.0);
+        FlowResult { src: flows[i].src, dst: flows[i].dst, mbps: rate, seconds, course_mbps: course }
+    };
+    let results: Vec<FlowResult> = (0..flows.len()).map(flow).collect();
+    let total_mbps: f64 = results.iter().map(|flow| flow.mbps).sum();
+    let course = Course {
+        at_s: marks[1..].iter().map(|mark| mark.0).collect(),
+        total_mbps: (1..marks.len()).map(|k| results.iter().map(|flow| flow.course_mbps[k - 1]).sum()).collect(),
+    };
+    Ok(Measured {
+        routing: routing.into(),
+        pattern: load.pattern.to_string(),
+        transport: load.transport,
+        bytes: load.bytes,
+        seed: load.seed,
+        total_mbps,
+        ideal_mbps,
+        percent: 100.0 * total_mbps / ideal_mbps,
+        seconds: last.0,
+        flows: results,
+        course,
+        faults: happened,
+        controller: network.said(from),
+    })
+}
+
+fn arrived(traffic: &Traffic) -> Vec<u64> {
+    traffic.flows.iter().map(|flow| flow.arrived.load(Ordering::Relaxed)).collect()
+}
+
+fn mbps(bytes: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 }
+}
+
+/// A flow that was seen to change its path.
+#[derive(Clone, Debug, Serialize)]
+pub struct Seen {
+    /// Who sends.
+    pub src: HostId,
+    /// Who receives.
+    pub dst: HostId,
+    /// From its first packet to its first ones on the new path, in milliseconds. Nothing where it had that path from the beginning.
+    pub moved_ms: Option<f64>,
+}
+
+/// Has one flow after the other begin, at the full rate of its link, and sees by the counters of the switches' ports when its packets take
+/// another path: no word of the controller is believed. With what the controller said meanwhile.
+///
+/// # Errors
+/// As [`measure`].
+pub fn control_loop(
+    network: &mut Network,
+    count: u32,
+    seed: u64,
+    stop: &AtomicBool,
+) -> io::Result<(Vec<Seen>, Vec<Value>)> {
+    let tree = network.tree();
+    let from = network.said(0).len();
+    let mut upward = network.upward()?;
+    let mut seen = Vec::new();
+    for n in 0..count {
+        check(stop)?;
+        let src = n % tree.hosts();
+        let dst = (src + tree.hosts() / 2) % tree.hosts();
+        let jobs = [Job { src, to: vec![dst] }];
+        reach(network, &jobs, stop)?;
+        std::thread::sleep(PAUSE);
+        let before = upward.sent_frames()?;
+        let traffic = Traffic::start(network, &jobs, Transport::Udp, None, seed + u64::from(n))?;
+        let mut first: Vec<bool> = Vec::new();
+        let until = Instant::now() + MOVE_PATIENCE;
+        let mut moved_ms = None;
+        while Instant::now() < until && moved_ms.is_none() {
+            std::thread::sleep(LOOK);
+            let now = Instant::now();
+            let counted: Vec<u64> =
+                upward.sent_frames()?.iter().zip(&before).map(|(new, old)| new.saturating_sub(*old)).collect();
+            if first.is_empty() {
+                // Up from the edge switch and up from the aggregation switch.
+                if counted.iter().filter(|&&frames| frames >= FRAMES_MIN).count() >= 2 {
+                    first = counted.iter().map(|&frames| frames > 0).collect();
+                }
+                continue;
+            }
+            let is_new = counted.iter().zip(&first).any(|(&frames, &had)| !had && frames >= FRAMES_MIN);
+            if let (true, Some(begun)) = (is_new, traffic.flows[0].times().0) {
+                moved_ms = Some(now.saturating_duration_since(begun).as_secs_f64() * 1e3);
+            }
+        }
+        seen.push(Seen { src, dst, moved_ms });
+    }
+    Ok((seen, network.said(from)))
+}

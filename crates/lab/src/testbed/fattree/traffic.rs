@@ -1,0 +1,379 @@
+//! Traffic between hosts: TCP as fast as it goes or UDP at the rate of a link, and what of it arrives.
+
+use super::network::{Network, check};
+use super::pattern::Job;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use serde::Serialize;
+use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_proto::frame::HostId;
+use sluicenet_proto::rng::hash_words;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Where hosts receive.
+const PORT: u16 = 5001;
+/// Where they are asked whether they are there.
+const PROBE_PORT: u16 = 9;
+/// Ports flows come from: the least, and how many.
+const FROM_PORT: u16 = 10_000;
+const FROM_PORTS: u64 = 50_000;
+/// How long a thread waits for its socket before it looks whether to end.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long until everybody is reached.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A frame without its check sequence, full; and what of it is a program's, by UDP, and by TCP with timestamps.
+const FRAME_BYTES: u32 = 1_514;
+const UDP_BYTES: usize = 1_472;
+const TCP_BYTES: u32 = 1_448;
+
+/// What carries the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// As fast as it goes.
+    Tcp,
+    /// At the rate of the sender's link, whatever arrives.
+    Udp,
+}
+
+impl Transport {
+    /// What a link carries of a program's bytes at most, of its rate.
+    pub fn goodput(self) -> f64 {
+        let payload = match self {
+            Transport::Tcp => TCP_BYTES,
+            Transport::Udp => UDP_BYTES as u32,
+        };
+        f64::from(payload) / f64::from(FRAME_BYTES)
+    }
+}
+
+/// A flow that is or was.
+#[derive(Debug)]
+pub struct Flow {
+    /// Who sends.
+    pub src: HostId,
+    /// Who receives.
+    pub dst: HostId,
+    /// Bytes that have arrived.
+    pub arrived: AtomicU64,
+    /// When its first byte was sent, and when its last one had arrived.
+    pub times: Mutex<(Option<Instant>, Option<Instant>)>,
+}
+
+/// Senders and receivers at work.
+#[derive(Debug)]
+pub struct Traffic {
+    /// In the order of the jobs.
+    pub flows: Arc<Vec<Flow>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What all threads of one traffic know.
+#[derive(Clone)]
+struct Shared {
+    flows: Arc<Vec<Flow>>,
+    stop: Arc<AtomicBool>,
+    seed: u64,
+    bytes: Option<u64>,
+}
+
+impl Traffic {
+    /// Starts it. With `bytes` each flow has so many, and a host's next one begins when its last one has arrived.
+    ///
+    /// # Errors
+    /// When sockets cannot be had.
+    pub fn start(
+        network: &Network,
+        jobs: &[Job],
+        transport: Transport,
+        bytes: Option<u64>,
+        seed: u64,
+    ) -> io::Result<Traffic> {
+        let flow = |src, dst| Flow { src, dst, arrived: AtomicU64::new(0), times: Mutex::default() };
+        let flows = jobs.iter().flat_map(|job| job.to.iter().map(|&dst| flow(job.src, dst))).collect();
+        let shared = Shared { flows: Arc::new(flows), stop: Arc::default(), seed, bytes };
+        let mut traffic =
+            Traffic { flows: Arc::clone(&shared.flows), stop: Arc::clone(&shared.stop), threads: Vec::new() };
+        for host in 0..network.tree().hosts() {
+            let at = SocketAddrV4::new(network.address(host), PORT);
+            let shared = shared.clone();
+            let thread = match transport {
+                Transport::Udp => {
+                    let socket = network.host(host).enter(|| UdpSocket::bind(at))??;
+                    socket.set_read_timeout(Some(LOOK))?;
+                    std::thread::spawn(move || receive(&socket, &shared))
+                }
+                Transport::Tcp => {
+                    let listener = network.host(host).enter(|| TcpListener::bind(at))??;
+                    set_socket_timeout(&listener, Timeout::Recv, Some(LOOK))?;
+                    std::thread::spawn(move || accept(&listener, &shared))
+                }
+            };
+            traffic.threads.push(thread);
+        }
+        let mut next = 0;
+        for job in jobs {
+            let numbers = next..next + job.to.len();
+            next = numbers.end;
+            let space = Namespace::open(network.host(job.src).name())?;
+            let from = network.address(job.src);
+            let to: Vec<Ipv4Addr> = job.to.iter().map(|&dst| network.address(dst)).collect();
+            let (shared, rate_bps) = (shared.clone(), network.settings.rate_bps);
+            traffic.threads.push(std::thread::spawn(move || {
+                for (number, to) in numbers.zip(to) {
+                    let to = SocketAddrV4::new(to, PORT);
+                    let sent = match transport {
+                        Transport::Udp => send_datagrams(&shared, &space, number, from, to, rate_bps),
+                        Transport::Tcp => send_stream(&shared, &space, number, from, to),
+                    };
+                    // Whoever reads the results sees that nothing arrived; what stops a traffic is no news.
+                    if sent.is_err() && shared.is_over() {
+                        return;
+                    }
+                }
+            }));
+        }
+        Ok(traffic)
+    }
+
+    /// Whether all bytes have arrived of flows that have an end.
+    pub fn is_done(&self) -> bool {
+        self.flows.iter().all(|flow| flow.times().1.is_some())
+    }
+}
+
+impl Flow {
+    /// When it began and ended.
+    pub fn times(&self) -> (Option<Instant>, Option<Instant>) {
+        *self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self) {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).0.get_or_insert_with(Instant::now);
+    }
+
+    fn end(&self) {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).1.get_or_insert_with(Instant::now);
+    }
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The port a flow comes from: by it, switches that hash tell flows apart. With `attempt`, another one.
+    fn port(&self, number: usize, attempt: u64) -> u16 {
+        FROM_PORT + (hash_words(&[self.seed, number as u64, attempt]) % FROM_PORTS) as u16
+    }
+
+    /// A flow's number in front of its bytes says which it is.
+    fn flow(&self, head: [u8; 4]) -> Option<&Flow> {
+        self.flows.get(u32::from_be_bytes(head) as usize)
+    }
+}
+
+/// Whether a socket has only waited.
+fn waited(e: &io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+fn receive(socket: &UdpSocket, shared: &Shared) {
+    let mut buffer = [0; 2_048];
+    while !shared.is_over() {
+        let Ok(len) = socket.recv(&mut buffer) else { continue };
+        if let Some(flow) = buffer[..len].first_chunk().and_then(|head| shared.flow(*head)) {
+            flow.arrived.fetch_add(len as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+fn send_datagrams(
+    shared: &Shared,
+    space: &Namespace,
+    number: usize,
+    from: Ipv4Addr,
+    to: SocketAddrV4,
+    rate_bps: u64,
+) -> io::Result<()> {
+    let socket = space.enter(|| UdpSocket::bind((from, shared.port(number, 0))))??;
+    socket.connect(to)?;
+    let mut payload = [0; UDP_BYTES];
+    payload[..4].copy_from_slice(&(number as u32).to_be_bytes());
+    let gap = Duration::from_secs_f64(f64::from(8 * FRAME_BYTES) / rate_bps as f64);
+    let mut next = Instant::now();
+    while !shared.is_over() {
+        // What does not fit into the host's queue is dropped there, as anywhere.
+        if socket.send(&payload).is_ok() {
+            shared.flows[number].begin();
+        }
+        next += gap;
+        let now = Instant::now();
+        match next.checked_duration_since(now) {
+            Some(left) => std::thread::sleep(left),
+            // A thread that was late sends no burst.
+            None if now.duration_since(next) > 4 * gap => next = now,
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn accept(listener: &TcpListener, shared: &Shared) {
+    let mut connections = Vec::new();
+    while !shared.is_over() {
+        let Ok((stream, _)) = listener.accept() else { continue };
+        let shared = shared.clone();
+        connections.push(std::thread::spawn(move || read(stream, &shared)));
+    }
+    for connection in connections {
+        let _ = connection.join();
+    }
+}
+
+fn read(mut stream: TcpStream, shared: &Shared) {
+    let mut head = [0; 4];
+    let mut buffer = vec![0; 1 << 16];
+    if stream.set_read_timeout(Some(LOOK)).is_err() {
+        return;
+    }
+    let mut have = 0;
+    let mut flow: Option<&Flow> = None;
+    while !shared.is_over() {
+        let into = if flow.is_none() { &mut head[have..] } else { &mut buffer[..] };
+        match stream.read(into) {
+            Ok(0) => {
+                flow.map(Flow::end);
+                return;
+            }
+            Ok(len) => match flow {
+                Some(flow) => _ = flow.arrived.fetch_add(len as u64, Ordering::Relaxed),
+                None => {
+                    have += len;
+                    if have == head.len() {
+                        let Some(known) = shared.flow(head) else { return };
+                        flow = Some(known);
+                    }
+                }
+            },
+            Err(e) if waited(&e) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn send_stream(shared: &Shared, space: &Namespace, number: usize, from: Ipv4Addr, to: SocketAddrV4) -> io::Result<()> {
+    let mut attempt = 0;
+    let mut stream = loop {
+        match open(shared, space, SocketAddrV4::new(from, shared.port(number, attempt)), to) {
+            Ok(stream) => break stream,
+            Err(e) if shared.is_over() => return Err(e),
+            Err(_) => {
+                attempt += 1;
+                std::thread::sleep(LOOK);
+            }
+        }
+    };
+    let write = |stream: &mut TcpStream, mut bytes: &[u8]| {
+        while !bytes.is_empty() {
+            match stream.write(bytes) {
+                Ok(len) => bytes = &bytes[len..],
+                Err(e) if waited(&e) && !shared.is_over() => {}
+                Err(e) => return Err(e),
+            }
+            if shared.is_over() {
+                return Err(ErrorKind::Interrupted.into());
+            }
+        }
+        Ok(())
+    };
+    write(&mut stream, &(number as u32).to_be_bytes())?;
+    shared.flows[number].begin();
+    let chunk = vec![0; 1 << 14];
+    let mut left = shared.bytes.unwrap_or(u64::MAX);
+    while left > 0 {
+        let len = left.min(chunk.len() as u64);
+        write(&mut stream, &chunk[..len as usize])?;
+        if shared.bytes.is_some() {
+            left -= len;
+        }
+    }
+    stream.shutdown(Shutdown::Write)?;
+    stream.set_read_timeout(Some(LOOK))?;
+    // The receiver closes when it has everything.
+    loop {
+        match stream.read(&mut [0; 16]) {
+            Err(e) if waited(&e) && !shared.is_over() => {}
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// A connection from a port that was chosen.
+fn open(shared: &Shared, space: &Namespace, from: SocketAddrV4, to: SocketAddrV4) -> io::Result<TcpStream> {
+    let stream = space.enter(|| -> io::Result<TcpStream> {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        bind(&socket, &SocketAddr::V4(from))?;
+        Ok(TcpStream::from(socket))
+    })??;
+    stream.set_write_timeout(Some(LOOK))?;
+    while !shared.is_over() {
+        match connect(&stream, &SocketAddr::V4(to)) {
+            Ok(()) | Err(Errno::ISCONN) => return Ok(stream),
+            Err(Errno::INPROGRESS | Errno::ALREADY | Errno::AGAIN | Errno::INTR) => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Err(ErrorKind::Interrupted.into())
+}
+
+/// Has every pair find each other, by ARP and a datagram, before it counts.
+///
+/// # Errors
+/// A pair of whom nothing arrives.
+pub fn reach(network: &Network, jobs: &[Job], stop: &AtomicBool) -> io::Result<()> {
+    let socket = |host| -> io::Result<UdpSocket> {
+        let at = (network.address(host), PROBE_PORT);
+        let socket = network.host(host).enter(|| UdpSocket::bind(at))??;
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        Ok(socket)
+    };
+    let sockets = (0..network.tree().hosts()).map(socket).collect::<io::Result<Vec<_>>>()?;
+    let until = Instant::now() + PATIENCE;
+    for (src, dst) in jobs.iter().flat_map(|job| job.to.iter().map(|&dst| (job.src, dst))) {
+        let (from, to) = (network.address(src), network.address(dst));
+        loop {
+            check(stop)?;
+            if Instant::now() > until {
+                return Err(io::Error::new(ErrorKind::TimedOut, format!("nothing comes from {from} to {to}")));
+            }
+            let _ = sockets[src as usize].send_to(&from.octets(), (to, PROBE_PORT));
+            let mut buffer = [0; 64];
+            match sockets[dst as usize].recv_from(&mut buffer) {
+                // Late ones of another pair are passed over.
+                Ok((4, source)) if source.ip() == from => break,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}

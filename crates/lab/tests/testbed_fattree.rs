@@ -1,0 +1,153 @@
+//! A real fat-tree of Open vSwitches under the Python package's controller: it carries traffic, through faults, and is gone afterwards.
+
+mod command;
+mod common;
+
+use command::{expect, json, repository};
+use common::netns;
+use serde_json::Value;
+use sluicenet_dataplane::kernel::netns::named;
+use sluicenet_dataplane::remains;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A Python with the controller; says why there is none.
+fn python() -> Option<String> {
+    let python = std::env::var("SLUICENET_PYTHON").unwrap_or_else(|_| repository(".venv/bin/python"));
+    let lacks = netns::missing().or_else(|| {
+        let tools = ["ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl"];
+        tools.iter().find_map(|tool| netns::system(&format!("{tool} -V")).err())
+    });
+    let lacks = lacks.or_else(|| (!Path::new("/dev/net/tun").exists()).then(|| "no /dev/net/tun".to_owned()));
+    let lacks = lacks.or_else(|| {
+        let check = Command::new(&python).args(["-m", "sluicenet.fattree", "--check"]).output();
+        let works = check.is_ok_and(|out| out.status.success());
+        (!works).then(|| format!("{python} has no sluicenet[fattree]: `make wheel` makes one"))
+    });
+    match lacks {
+        None => Some(python),
+        Some(lacks) => {
+            eprintln!("SKIPPED: a fat-tree of Open vSwitches: {lacks}");
+            None
+        }
+    }
+}
+
+/// What the controller said of that.
+fn said<'a>(run: &'a Value, event: &str) -> Vec<&'a Value> {
+    run["controller"].as_array().unwrap().iter().filter(|line| line["event"] == event).collect()
+}
+
+/// Flows of which something arrived from one second to another.
+fn alive(run: &Value, from: f64, to: f64) -> usize {
+    let at: Vec<f64> = run["course"]["at_s"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
+    let within = |k: usize| at[k] > from && at[k] <= to;
+    let arrives = |flow: &&Value| {
+        let rates = flow["course_mbps"].as_array().unwrap();
+        rates.iter().enumerate().any(|(k, rate)| within(k) && rate.as_f64() > Some(0.0))
+    };
+    run["flows"].as_array().unwrap().iter().filter(arrives).count()
+}
+
+/// One after the other: there are two cores.
+#[test]
+fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
+    let Some(python) = python() else { return };
+    let base =
+        ["--quiet", "--json", "testbed", "fattree", "--python", &python, "--rate", "2mbit", "--transport", "udp"];
+    let run = |more: &[&str]| json(0, &[&base[..], more].concat());
+
+    // Every routing carries every flow, and the schedulers give each a path of its own.
+    let runs =
+        run(&["--seconds", "4", "--warm-up", "1", "--routing", "two-level,ecmp,flow-scheduler,hedera-gff,hedera-sa"]);
+    for run in runs.as_array().unwrap() {
+        let (routing, placed) = (run["routing"].as_str().unwrap(), said(run, "placed"));
+        assert_eq!(alive(run, 1.0, 4.5), 16, "{routing}");
+        assert_eq!(said(run, "error"), Vec::<&Value>::new(), "{routing}: a switch refused something");
+        assert_eq!(placed.is_empty(), matches!(routing, "two-level" | "ecmp"), "{routing}");
+    }
+
+    // A core dies and comes back; a link fails; all are reached again, by the controller's word, while a second is left.
+    let faults = ["--at", "3:kill:c1-1", "--at", "3:down:a1-1:0", "--at", "9:start:c1-1", "--at", "9:up:a1-1:0"];
+    let options = ["--seconds", "15", "--warm-up", "1", "--routing", "hedera-gff"];
+    let runs = run(&[&options[..], &faults].concat());
+    let one = &runs[0];
+    assert_eq!(one["faults"].as_array().unwrap().len(), 4);
+    assert_eq!((alive(one, 1.0, 3.0), alive(one, 6.0, 9.0), alive(one, 12.0, 15.5)), (16, 16, 16));
+    let downs = said(one, "link").iter().filter(|line| line["up"] == false).count();
+    assert_eq!(downs, 5, "four links of the core, and one: {:?}", said(one, "link"));
+    assert!(said(one, "connected").iter().any(|line| line["switch"] == "c1-1" && line["added"].as_u64() > Some(0)));
+
+    // A switch loses its entries and does not know it; the controller dies, a link fails meanwhile, another controller comes.
+    let faults =
+        ["--at", "2:flush:e0-0", "--at", "6:stop-controller", "--at", "7:down:e2-0:2", "--at", "10:start-controller"];
+    let runs = run(&[&options[..], &faults].concat());
+    let one = &runs[0];
+    assert!(said(one, "restored").iter().any(|line| line["switch"] == "e0-0"), "{:?}", one["controller"]);
+    assert_eq!((alive(one, 4.5, 6.0), alive(one, 13.0, 15.5)), (16, 16));
+    // Without a controller switches go on by what they have: both hosts of e2-0 send by its other port. What comes down by the dead link waits.
+    let senders = one["flows"].as_array().unwrap().iter().filter(|flow| flow["src"] == 8 || flow["src"] == 9);
+    let at: Vec<f64> = one["course"]["at_s"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
+    for flow in senders {
+        let rates = flow["course_mbps"].as_array().unwrap().iter().zip(&at);
+        let meanwhile = rates.filter(|(_, at)| (8.0..10.0).contains(*at)).filter_map(|(rate, _)| rate.as_f64());
+        assert!(meanwhile.sum::<f64>() > 0.0, "{flow}");
+    }
+    let again = said(one, "connected").iter().filter(|line| line["found"].as_u64() > Some(0)).count();
+    assert_eq!(again, 20, "the second controller finds what the first one installed");
+
+    // Transfers that end, one after the other.
+    let options =
+        ["--seconds", "120", "--pattern", "shuffle", "--bytes", "4KB", "--routing", "ecmp", "--transport", "tcp"];
+    let base: Vec<&str> = base.iter().filter(|word| !matches!(**word, "--transport" | "udp")).copied().collect();
+    let runs = json(0, &[&base[..], &options].concat());
+    let flows = runs[0]["flows"].as_array().unwrap();
+    assert_eq!((flows.len(), flows.iter().filter(|flow| flow["seconds"].is_number()).count()), (240, 240));
+    let left: Vec<String> = named().unwrap().into_iter().filter(|name| name.contains("-ft")).collect();
+    assert!(left.iter().all(|name| !name.contains(&format!("ft{}", std::process::id()))), "{left:?}");
+
+    killed_and_cleaned(&python);
+}
+
+fn killed_and_cleaned(python: &str) {
+    let mut run = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
+    run.args(["--quiet", "testbed", "fattree", "--seconds", "600", "--rate", "1mbit", "--python", python]);
+    let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = i32::try_from(run.id()).unwrap();
+    let own = || named().unwrap().into_iter().filter(|name| name.contains(&format!("-ft{pid}-"))).count();
+    let folder = format!("/run/sluicenet/fattree-{pid}");
+    let until = Instant::now() + Duration::from_secs(120);
+    while !Path::new(&folder).join("controller.sock").exists() {
+        assert!(run.try_wait().unwrap().is_none() && Instant::now() < until, "it did not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(own(), 36);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_sluicenet")).arg("clean").output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!((own(), Path::new(&folder).exists()), (0, false));
+    assert_eq!(remains::started(pid), None);
+}
+
+#[test]
+fn what_it_does_not_take_and_what_it_misses_are_told() {
+    let base = ["testbed", "fattree"];
+    for (more, why) in [
+        (["--k", "5"], "even"),
+        (["--k", "8"], "at most 6"),
+        (["--k", "2"], "too few hosts"),
+        (["--rate", "10"], "a rate"),
+        (["--pattern", "stride:16"], "send to themselves"),
+        (["--pattern", "shuffle"], "--bytes"),
+        (["--routing", "best"], "hedera-gff"),
+        (["--at", "5:kill:c9-9"], "no switch"),
+        (["--seconds", "1"], "--warm-up"),
+    ] {
+        let (_, err) = expect(2, &[&base[..], &more].concat());
+        assert!(err.contains(why), "{more:?}: {err}");
+    }
+    let (_, err) = expect(1, &[&base[..], &["--python", "/nonexistent/python"]].concat());
+    assert!(err.contains("this machine lacks") && err.contains("/nonexistent/python"), "{err}");
+}
