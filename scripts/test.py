@@ -39,8 +39,10 @@ class Count:
 def rust(count: Count) -> bool:
     """The Rust tests; whether cargo was content."""
     command = [os.environ.get("CARGO", "cargo"), "test", "--locked", "--no-fail-fast", "--", "--show-output"]
+    # The one that has the wheel and what its controller needs.
+    environment = {**os.environ, "SLUICENET_PYTHON": sys.executable}
     shown = True
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
             text = line.rstrip("\n")
             if found := RESULT.match(text):

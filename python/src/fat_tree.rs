@@ -342,10 +342,12 @@ impl Placement {
     }
 }
 
+/// A controller has one of them, so that its size is nothing.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
 enum Engine {
     /// Chapter 4.
-    Hedera(Box<Hedera>),
+    Hedera(Hedera),
     /// 3.1.7, whose edge switches find large flows as Hedera's are found.
     Reserving { detector: Detector, flows: FlowScheduler, placed: BTreeMap<u64, Reserved>, changed: Changed },
 }
@@ -408,7 +410,7 @@ impl Scheduler {
         let wide =
             Tree::fat_tree(tree.k()).map_err(|_| wrong(format!("k = {} is too large to place flows", tree.k())))?;
         let settings = Settings { tree: wide, detection, placer, period, seed };
-        Ok(Scheduler { tree, engine: Engine::Hedera(Box::new(Hedera::new(settings))) })
+        Ok(Scheduler { tree, engine: Engine::Hedera(Hedera::new(settings)) })
     }
 
     /// What an edge switch counted of a flow so far, and for how long; whether it is watched: the table may be full.
