@@ -72,6 +72,29 @@ fn low_rate_bursts_take_their_neighbours_link_under_pfc_alone_and_not_with_credi
     assert!(pfc.pauses > 0 && credits.pauses == 0, "{} and {} pauses", pfc.pauses, credits.pauses);
 }
 
+/// Two machines behind a link of 100 Mb/s and one behind 10 Gb/s send to one receiver: who spends slowly holds no more than its part.
+#[test]
+fn slow_senders_leave_a_receivers_credits_to_a_fast_one() {
+    for queue in [64, 512] {
+        let settings = ["zcredit.enabled=true".to_string(), format!("zcredit.rx_queue={queue}")];
+        let o = run("../hostile/slow-senders.toml", &settings.each_ref().map(String::as_str), 1, None);
+        assert_lossless(&o);
+        let (fast, slow) = (rate(&o, 3, 2), rate(&o, 0, 2));
+        let fair = ALONE - slow;
+        assert!(fast >= 0.95 * fair && slow >= 0.95 * ALONE / 100.0, "{queue}: {fast} of {fair}, {slow}");
+        assert!(o.received_max <= Some(queue));
+    }
+}
+
+/// Four receivers take next to nothing of what one machine sends them: the fifth has what it had without them.
+#[test]
+fn receivers_that_hardly_take_anything_stop_no_other_of_their_sender() {
+    let o = run("../hostile/stopped-receivers.toml", &[], 1, None);
+    assert_lossless(&o);
+    assert!(rate(&o, 0, 5) >= 0.95 * ALONE, "{}", rate(&o, 0, 5));
+    assert!((1..=4).all(|dst| rate(&o, 0, dst) > 0.8), "{:?}", o.streams);
+}
+
 #[test]
 fn figure_5_9_tcp_needs_no_credits_and_keeps_its_rate_with_them() {
     for enabled in [false, true] {

@@ -24,8 +24,7 @@ pub fn config() -> CreditConfig {
             ..ReceptionConfig::default()
         },
         transmission: TransmissionConfig { resync_max: Duration::from_ms(10), ..TransmissionConfig::default() },
-        waiting: 32,
-        waiting_each: 16,
+        waiting: 64,
         destinations: 64,
         // Who starts again begins with later channels.
         first_channel: STARTS.fetch_add(1, Ordering::Relaxed) << 16,

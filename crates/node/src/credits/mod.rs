@@ -17,10 +17,9 @@ pub struct CreditConfig {
     pub reception: ReceptionConfig,
     /// How a machine asks.
     pub transmission: TransmissionConfig,
-    /// Frames of a machine that may wait, and those of them for one destination: its sockets are stopped by these.
+    /// Frames of a machine that may wait: its sockets are stopped by these. One destination may have a quarter of them, and of three
+    /// quarters as many as it leaves free; the rest is for those that find nothing free there, a [few](FEW) each.
     pub waiting: u32,
-    /// See there.
-    pub waiting_each: u32,
     /// Destinations of a machine that are remembered, beyond those for which frames wait.
     pub destinations: usize,
     /// Number of the first channel: whoever begins anew takes a later one than any before, modulo 2^32.
@@ -37,8 +36,6 @@ impl CreditConfig {
             reception: ReceptionConfig { queue: rx_queue, batch, ..ReceptionConfig::default() },
             transmission: TransmissionConfig { batch, ..TransmissionConfig::default() },
             waiting: tx_queue,
-            // One slow destination takes no more than a quarter of what all may have.
-            waiting_each: tx_queue.div_ceil(4),
             destinations: usize::MAX,
             first_channel: 1,
             priority: lossless.iter().next().unwrap_or(0),
@@ -51,6 +48,9 @@ pub type Vm = usize;
 
 /// Words of machines about channels that ended which wait to be said, at a time.
 const LAST_WORDS: usize = 256;
+
+/// The part of the frames that may wait which each destination may have, however much others that take nothing have.
+const FEW: u32 = 128;
 
 /// What a message changed that concerns those below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +122,15 @@ pub struct Credits<A, T, R = T> {
     consumed: u64,
     /// Later than the number of any channel that is no more.
     next_channel: u32,
+}
+
+impl<A, T, R> Vnic<A, T, R> {
+    /// Whether one more frame may wait for a destination for which so many do.
+    #[inline(always)]
+    fn takes(&self, outgoing: u32, waiting: u32) -> bool {
+        let free = (waiting - waiting / 4).saturating_sub(self.outgoing);
+        outgoing < free.min(waiting.div_ceil(4)).max(waiting / FEW).max(1)
+    }
 }
 
 impl<A: Copy + Ord, T, R> Credits<A, T, R> {
@@ -256,15 +265,13 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     pub fn has_room_for(&self, vm: Vm, destination: A) -> bool {
         let vnic = &self.vnics[vm];
         let pair = vnic.by_destination.get(&destination).map(|&at| &vnic.pairs[at]);
-        pair.is_none_or(|p| p.outgoing < self.config.waiting_each)
+        pair.is_none_or(|p| vnic.takes(p.outgoing, self.config.waiting))
     }
     /// Whether it may not send one more to this destination: the socket waits until it may.
     pub fn parks(&mut self, vm: Vm, destination: A, socket: u32) -> bool {
-        let limit = self.config.waiting_each;
-        let pair = self.pair(vm, destination);
-        let is_full = pair.outgoing >= limit;
+        let is_full = !self.has_room_for(vm, destination);
         if is_full {
-            pair.parked.push(socket);
+            self.pair(vm, destination).parked.push(socket);
         }
         is_full
     }
@@ -457,7 +464,6 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     /// The next frame of a machine for which there is a credit and that `may` be sent, its destinations in turn. With it, sockets
     /// that may go on.
     pub fn poll_frame(&mut self, vm: Vm, mut may: impl FnMut(&T) -> bool) -> Option<(T, Vec<u32>)> {
-        let limit = self.config.waiting_each;
         let vnic = &mut self.vnics[vm];
         for _ in 0..vnic.active.len() {
             let at = vnic.active.pop_front()?;
@@ -478,7 +484,8 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
             pair.outgoing -= 1;
             vnic.outgoing -= 1;
             self.waiting -= 1;
-            let freed = if pair.outgoing < limit { core::mem::take(&mut pair.parked) } else { Vec::new() };
+            let takes = vnic.takes(vnic.pairs[at].outgoing, self.config.waiting);
+            let freed = if takes { core::mem::take(&mut vnic.pairs[at].parked) } else { Vec::new() };
             return Some((frame, freed));
         }
         None

@@ -31,7 +31,6 @@ const CONFIG: CreditConfig = CreditConfig {
     },
     transmission: TransmissionConfig { batch: 4, resync: Duration::from_ms(1), resync_max: Duration::from_ms(100) },
     waiting: 16,
-    waiting_each: 6,
     destinations: 16,
     first_channel: 1,
     priority: 0,
@@ -231,17 +230,34 @@ fn a_full_destination_parks_its_own_sockets_alone() {
     let [me, slow, other] = [(0, 0), (1, 0), (2, 0)].map(|(host, vm)| Address::new(host, vm));
     // Nothing is brought anywhere: all wait for credits.
     (0..20).for_each(|_| w.offer(me, slow));
-    assert_eq!((w.sent, w.parked), (u64::from(CONFIG.waiting_each), 14));
-    (0..3).for_each(|_| w.offer(me, other));
-    assert_eq!(w.sent, u64::from(CONFIG.waiting_each) + 3, "the other destination has room");
+    let most = u64::from(CONFIG.waiting) / 4;
+    assert_eq!((w.sent, w.parked), (most, 16));
+    (0..2).for_each(|_| w.offer(me, other));
+    assert_eq!(w.sent, most + 2, "the other destination has room");
     // With the first credit all that waited may look again.
-    w.servers[1].on_message(w.now, 0, me, 1, &Message::Request { wanted: 2, spent: 1, granted: 1, returned: 0 });
+    w.servers[1].on_message(w.now, 0, me, 1, &Message::Request { wanted: 3, spent: 1, granted: 1, returned: 0 });
     let (to, channel, grant) = w.servers[1].poll_message(w.now, 0).expect("a grant");
     assert_eq!(to, me);
     w.servers[0].on_message(w.now, 0, slow, channel, &grant);
-    let (_, freed) = w.servers[0].poll_frame(0, |_| true).expect("a frame");
-    assert_eq!(freed.len(), 14);
-    assert!(w.servers[0].poll_frame(0, |_| true).is_none(), "one credit, one frame");
+    let freed = [0, 1].map(|_| w.servers[0].poll_frame(0, |_| true).expect("a frame").1.len());
+    assert_eq!(freed, [16, 0]);
+    assert!(w.servers[0].poll_frame(0, |_| true).is_none(), "two credits, two frames");
+}
+
+/// One after the other stops: the last of nine still has room of its own, whatever those before it have.
+#[test]
+fn destinations_that_take_nothing_leave_room_for_the_next() {
+    let mut w = World::new(1, 0);
+    let me = Address::new(0, 0);
+    let taken: Vec<u64> = (0..9)
+        .map(|k| {
+            let sent = w.sent;
+            (0..20).for_each(|_| w.offer(me, Address::new(100 + k, 0)));
+            w.sent - sent
+        })
+        .collect();
+    assert_eq!(taken, [4, 4, 2, 1, 1, 1, 1, 1, 1]);
+    assert!(!w.servers[0].has_room(0) && w.servers[0].is_sound());
 }
 
 #[test]
@@ -309,17 +325,17 @@ fn last_words_free_what_the_dead_had_and_what_was_asked_of_them() {
         w.servers[host].on_message(w.now, 0, from, channel, &message);
     };
     // It has credits for all of a queue, and is asked for one itself.
-    (0..CONFIG.waiting_each).for_each(|_| w.offer(dead, other));
+    (0..CONFIG.waiting / 4).for_each(|_| w.offer(dead, other));
     let said = w.servers[0].poll_message(w.now, 0).unwrap();
     bring(&mut w, 1, dead, said);
     let said = w.servers[1].poll_message(w.now, 0).unwrap();
     bring(&mut w, 0, other, said);
-    assert_eq!(w.servers[1].reception(0).promised(), CONFIG.waiting_each);
+    assert_eq!(w.servers[1].reception(0).promised(), CONFIG.waiting / 4);
     w.offer(third, dead);
     let said = w.servers[2].poll_message(w.now, 0).unwrap();
     bring(&mut w, 0, third, said);
     let Cleared { unsent, last_words, .. } = w.servers[0].clear(0);
-    assert_eq!((unsent.len(), last_words.len()), (CONFIG.waiting_each as usize, 2));
+    assert_eq!((unsent.len(), last_words.len()), (CONFIG.waiting as usize / 4, 2));
     for said in last_words {
         bring(&mut w, said.0.host() as usize, dead, said);
     }
@@ -360,7 +376,7 @@ impl End {
     fn new(first_channel: u32) -> End {
         let config = ChannelConfig { buffer: 8, period: 2, timeout: Duration::from_ms(27), single_path: true };
         End {
-            credits: super::Credits::new(CreditConfig { first_channel, waiting: 99, waiting_each: 99, ..CONFIG }, 1),
+            credits: super::Credits::new(CreditConfig { first_channel, waiting: 99, ..CONFIG }, 1),
             channels: Channels::new(config, 16, |_| 0),
             received: Vec::new(),
             without_credit: 0,
@@ -481,12 +497,13 @@ fn a_sender_that_starts_again_finds_the_whole_queue() {
     settle(now, &mut a, &mut b, 0);
     a.offer(20..60);
     agree(now, &mut a, &mut b);
-    assert_eq!(b.credits.reception(0).promised(), QUEUE);
+    let had = b.credits.reception(0).promised();
+    assert_eq!(had, QUEUE * 2 / 3);
     a = End::new(70);
     a.offer(0..40);
     agree(now, &mut a, &mut b);
     assert_eq!((b.credits.reception(0).promised(), a.credits.waiting()), (QUEUE, 40), "all may be on its way");
-    assert!(a.credits.poll_frame(0, |_| true).is_none());
+    assert_eq!(a.credits.vnics[0].pairs[0].transmission.credits(), QUEUE - had);
     settle(now, &mut a, &mut b, 1);
     assert_eq!(b.received.len(), 60);
     assert_eq!((b.credits.reception(0).promised(), b.without_credit), (0, 0));

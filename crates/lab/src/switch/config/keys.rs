@@ -190,7 +190,7 @@ pub(super) static ZCREDIT: Spec = Spec {
         k(
             "tx_queue",
             Count(1, 1 << 16),
-            "frames of a machine that may wait for credits, a quarter of them for one other; 1024 where absent",
+            "frames of a machine that may wait for credits, for one other a quarter at most, and less where others have many; 1024 where absent",
         ),
         k("weight", Tables(&[&WEIGHT]), WEIGHT.doc),
     ],

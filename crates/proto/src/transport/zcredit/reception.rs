@@ -1,10 +1,14 @@
 //! Who receives: Algorithm 5.2.
 
+use super::share::Share;
 use super::{Message, QUEUE_MAX};
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use sluicenet_wire::seq::SeqNumber;
+
+/// What part of the frames is a source's is counted over so many times as many as the queue holds: fewer are chance.
+const ROUNDS: u32 = 4;
 
 /// A VM's receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,16 +143,30 @@ struct Source<S> {
     /// What is left of its turn.
     turn: u32,
     is_waiting: bool,
+    /// It waits for frames of its own to come, and not for room.
+    is_capped: bool,
     is_due: bool,
+    share: Share,
+    /// What it counts in the weights of all: its weight while it has credits or wants some.
+    counted: u32,
     last_heard: Instant,
     /// The last channel that was taken from it, until it begins another.
     ended: Option<u32>,
 }
 
 impl<S> Source<S> {
+    fn is_active(&self) -> bool {
+        self.channel.as_ref().is_some_and(|c| c.outstanding() > 0 || c.want() > 0)
+    }
     fn is_idle(&self) -> bool {
-        let busy = |c: &Channel| c.outstanding() > 0 || c.want() > 0;
-        self.late == 0 && !self.is_due && !self.channel.as_ref().is_some_and(busy)
+        self.late == 0 && !self.is_due && !self.is_active()
+    }
+    /// Whether what it is counted as, and where it waits, is what it wants and has.
+    fn is_sound(&self) -> bool {
+        let (want, has) = self.channel.as_ref().map_or((0, 0), |c| (c.want(), c.outstanding()));
+        let waits = want == 0 || self.is_waiting;
+        let comes_back = !self.is_capped || self.is_waiting && want > 0 && has > 0;
+        waits && comes_back && self.counted == if self.is_active() { self.weight } else { 0 }
     }
 }
 
@@ -158,8 +176,12 @@ pub struct Reception<S> {
     config: ReceptionConfig,
     sources: Vec<Source<S>>,
     by_name: BTreeMap<S, usize>,
-    /// Those that want credits, in the order of the round.
+    /// Those that want credits and may have more of them, in the order of the round.
     waiting: VecDeque<usize>,
+    /// Of those that have credits or want some.
+    weights: u64,
+    /// Frames that have come.
+    arrived: u64,
     /// Those that have to be told what they were granted.
     due: VecDeque<usize>,
     /// Other things to say.
@@ -184,6 +206,8 @@ impl<S: Copy + Ord> Reception<S> {
             sources: Vec::new(),
             by_name: BTreeMap::new(),
             waiting: VecDeque::new(),
+            weights: 0,
+            arrived: 0,
             due: VecDeque::new(),
             says: VecDeque::new(),
             queued: 0,
@@ -214,12 +238,20 @@ impl<S: Copy + Ord> Reception<S> {
     pub fn counters(&self) -> ReceptionCounters {
         self.counters
     }
-    /// Whether the queue has never held more than it may, cannot come to by what is promised, and every promise is somebody's.
+    /// Whether the queue has never held more than it may, cannot come to by what is promised, every promise is somebody's, and everybody
+    /// who wants credits is where they come from.
     pub fn is_sound(&self) -> bool {
         let outstanding = |s: &Source<S>| s.late + s.channel.as_ref().map_or(0, Channel::outstanding);
         let promised: u32 = self.sources.iter().map(outstanding).sum();
         let room = self.config.queue;
-        promised == self.promised && self.queued + promised <= room && self.queued_max <= room
+        let weights: u64 = self.sources.iter().map(|s| u64::from(s.counted)).sum();
+        let in_line = self.sources.iter().filter(|s| s.is_waiting && !s.is_capped).count();
+        promised == self.promised
+            && self.queued + promised <= room
+            && self.queued_max <= room
+            && weights == self.weights
+            && in_line == self.waiting.len()
+            && self.sources.iter().all(Source::is_sound)
     }
 
     /// Its VM is gone: what to tell whom, so that nobody goes on waiting for it or keeps credits of it.
@@ -228,11 +260,12 @@ impl<S: Copy + Ord> Reception<S> {
         channels.map(|(name, number)| (name, number, Message::Reset { last: number }))
     }
 
-    /// Sources have turns in the proportion of their weights: 1 unless said otherwise, at least 1.
+    /// Sources have turns, and may hold credits, in the proportion of their weights: 1 unless said otherwise, at least 1.
     pub fn set_weight(&mut self, now: Instant, source: S, weight: u32) {
         let at = self.place(now, source);
         if let Some(at) = at {
             self.sources[at].weight = weight.max(1);
+            self.review(at);
         }
     }
 
@@ -251,9 +284,12 @@ impl<S: Copy + Ord> Reception<S> {
             Some(c) if c.outstanding() > 0 => (c.settled, c.is_connected) = (c.settled + 1, true),
             _ => return self.without_credit(Some(at)),
         }
+        source.share.on_frame();
+        self.arrived += 1;
         self.promised -= 1;
         self.enqueue();
         self.counters.frames += 1;
+        self.review(at);
         Ok(())
     }
 
@@ -297,6 +333,7 @@ impl<S: Copy + Ord> Reception<S> {
             (source.ended, source.is_due) = (Some(c.number), false);
             self.promised -= c.outstanding();
             self.counters.lost += u64::from(c.outstanding());
+            self.leave(at);
         }
         self.serve(now);
     }
@@ -384,6 +421,7 @@ impl<S: Copy + Ord> Reception<S> {
         if wants {
             self.join(at);
         }
+        self.review(at);
         if is_behind || is_repeated {
             self.tell(at);
         }
@@ -421,6 +459,7 @@ impl<S: Copy + Ord> Reception<S> {
             source.late_until = now.saturating_add(self.config.reclaim_after);
         }
         source.is_due = false;
+        self.leave(at);
         self.look(now);
     }
 
@@ -438,7 +477,10 @@ impl<S: Copy + Ord> Reception<S> {
             late_connected: false,
             turn: 0,
             is_waiting: false,
+            is_capped: false,
             is_due: false,
+            share: Share::new(self.arrived),
+            counted: 0,
             last_heard: now,
             ended: None,
         };
@@ -469,6 +511,55 @@ impl<S: Copy + Ord> Reception<S> {
         }
     }
 
+    /// The channel of a source has ended.
+    fn leave(&mut self, at: usize) {
+        let source = &mut self.sources[at];
+        if core::mem::take(&mut source.is_capped) {
+            source.is_waiting = false;
+        }
+        self.review(at);
+    }
+
+    /// What a source has or wants is another, or its weight: it is counted, and back in the round if it may have more now. One whose turn
+    /// is not over goes on with it.
+    #[inline]
+    fn review(&mut self, at: usize) {
+        let source = &mut self.sources[at];
+        let weight = if source.is_active() { source.weight } else { 0 };
+        self.weights = self.weights - u64::from(source.counted) + u64::from(weight);
+        source.counted = weight;
+        if source.is_capped && self.allowance(at).0 > 0 {
+            let source = &mut self.sources[at];
+            source.is_capped = false;
+            match source.turn {
+                0 => self.waiting.push_back(at),
+                _ => self.waiting.push_front(at),
+            }
+        }
+    }
+
+    /// The most credits that a source may have unspent. Three quarters of the room are everybody's who has credits or wants some, by weight,
+    /// whatever he makes of them, but nobody has more of those than twice what is free (Choudhury and Hahne 1998): where some hold more than
+    /// their part still, there is room for the next. Beyond that he may have half as many as frames of his came among the last that fill
+    /// the room. Who spends slowly, since his link is slow or he has stopped, has the first and no more; who only lacks credits is quick with
+    /// those that he has, and soon has the second.
+    fn limit(&mut self, at: usize) -> u32 {
+        let (room, free) = (self.config.queue, u64::from(self.free()));
+        let source = &mut self.sources[at];
+        let weight = u64::from(source.weight);
+        let part = (3 * u64::from(room) * weight / (4 * self.weights.max(weight))).min(2 * weight * free);
+        let quick = source.share.among(ROUNDS * room, self.arrived) / (2 * ROUNDS);
+        quick.max(part as u32).max(1)
+    }
+
+    /// How many more credits a source may have by what it wants and holds, nothing where that is not worth a message; and what is.
+    fn allowance(&mut self, at: usize) -> (u32, u32) {
+        let limit = self.limit(at);
+        let (want, has) = self.sources[at].channel.as_ref().map_or((0, 0), |c| (c.want(), c.outstanding()));
+        let (more, worth) = (want.min(limit.saturating_sub(has)), self.config.batch.min(want).min(limit.div_ceil(2)));
+        (if more < worth { 0 } else { more }, worth)
+    }
+
     /// Frames of channels that have ended do not come any more.
     fn give_up_late(&mut self, at: usize) {
         let source = &mut self.sources[at];
@@ -476,6 +567,7 @@ impl<S: Copy + Ord> Reception<S> {
         let late = core::mem::take(&mut source.late);
         self.promised -= late;
         self.counters.lost += u64::from(late);
+        self.review(at);
     }
 
     fn tell(&mut self, at: usize) {
@@ -496,22 +588,29 @@ impl<S: Copy + Ord> Reception<S> {
         }
     }
 
-    /// Grants what is free, by weighted round robin among those that wait.
+    /// Grants what is free, by weighted round robin among those that wait and have not all they may.
     fn serve(&mut self, now: Instant) {
         while let Some(&at) = self.waiting.front() {
+            let (more, worth) = self.allowance(at);
             let source = &mut self.sources[at];
             let Some(c) = source.channel.as_mut().filter(|c| c.want() > 0) else {
                 source.is_waiting = false;
                 self.waiting.pop_front();
                 continue;
             };
+            if more == 0 {
+                source.is_capped = true;
+                self.waiting.pop_front();
+                continue;
+            }
             if source.turn == 0 {
                 source.turn = self.config.batch.saturating_mul(source.weight);
             }
-            let asked = c.want().min(source.turn);
+            let asked = more.min(source.turn);
             let free = self.config.queue - self.queued - self.promised;
-            // A message is worth a batch, where so many are needed.
-            if free < asked.min(self.config.batch) {
+            // Who has none is not made to wait for others' that may be long in coming.
+            let least = if c.outstanding() == 0 && self.queued == 0 { 1 } else { asked.min(worth) };
+            if free < least {
                 break;
             }
             let granted = asked.min(free);
@@ -578,17 +677,19 @@ impl<S: Copy + Ord> Reception<S> {
         if now >= self.sources[at].late_until {
             self.give_up_late(at);
         }
-        let source = &mut self.sources[at];
-        let Some(c) = &mut source.channel else { return };
+        let Some(c) = &mut self.sources[at].channel else { return };
         match c.missing {
             Some((spent, since)) if spent > c.settled && now.since(since) >= config.reclaim_after => {
                 let lost = c.give_up(spent);
                 self.promised -= lost;
                 self.counters.lost += u64::from(lost);
+                self.review(at);
             }
             Some((spent, _)) if spent > c.settled => {}
             _ => c.missing = (c.spent > c.settled).then_some((c.spent, now)),
         }
+        let source = &mut self.sources[at];
+        let Some(c) = &mut source.channel else { return };
         match c.mark {
             _ if c.outstanding() == 0 => c.mark = None,
             Some((granted, _)) if c.settled >= granted => c.mark = Some((c.granted, now)),
