@@ -10,6 +10,10 @@ use sluicenet_wire::seq::SeqNumber;
 /// What part of the frames is a source's is counted over so many times as many as the queue holds: fewer are chance.
 const ROUNDS: u32 = 4;
 
+/// A source that has spent all it had, and of which nothing has come for so long, has lost it or is held up: longer than a frame of a slow
+/// link takes, and not so long as credits are kept for those that are lost.
+const ASTRAY_AFTER: Duration = Duration::from_ms(10);
+
 /// A VM's receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceptionConfig {
@@ -147,6 +151,10 @@ struct Source<S> {
     is_capped: bool,
     is_due: bool,
     share: Share,
+    /// When a frame of it came last, or it was granted something.
+    moved_at: Instant,
+    /// Credits that it has spent without a frame for long: lost, probably, and not held against it.
+    astray: u32,
     /// What it counts in the weights of all: its weight while it has credits or wants some.
     counted: u32,
     last_heard: Instant,
@@ -285,6 +293,7 @@ impl<S: Copy + Ord> Reception<S> {
             _ => return self.without_credit(Some(at)),
         }
         source.share.on_frame();
+        source.moved_at = now;
         self.arrived += 1;
         self.promised -= 1;
         self.enqueue();
@@ -415,6 +424,9 @@ impl<S: Copy + Ord> Reception<S> {
         }
         let lost = if self.config.ordered { c.give_up(spent) } else { 0 };
         let wants = c.want() > 0;
+        if spent == c.granted && now.since(source.moved_at) >= ASTRAY_AFTER {
+            source.astray = c.outstanding();
+        }
         self.promised -= freed + lost;
         self.counters.returned += u64::from(freed);
         self.counters.lost += u64::from(lost);
@@ -480,6 +492,8 @@ impl<S: Copy + Ord> Reception<S> {
             is_capped: false,
             is_due: false,
             share: Share::new(self.arrived),
+            moved_at: now,
+            astray: 0,
             counted: 0,
             last_heard: now,
             ended: None,
@@ -542,14 +556,16 @@ impl<S: Copy + Ord> Reception<S> {
     /// whatever he makes of them, but nobody has more of those than twice what is free (Choudhury and Hahne 1998): where some hold more than
     /// their part still, there is room for the next. Beyond that he may have half as many as frames of his came among the last that fill
     /// the room. Who spends slowly, since his link is slow or he has stopped, has the first and no more; who only lacks credits is quick with
-    /// those that he has, and soon has the second.
+    /// those that he has, and soon has the second. Credits that are lost with their frames are no bound, up to as many again as his part.
     fn limit(&mut self, at: usize) -> u32 {
         let (room, free) = (self.config.queue, u64::from(self.free()));
         let source = &mut self.sources[at];
         let weight = u64::from(source.weight);
-        let part = (3 * u64::from(room) * weight / (4 * self.weights.max(weight))).min(2 * weight * free);
+        let part = 3 * u64::from(room) * weight / (4 * self.weights.max(weight));
         let quick = source.share.among(ROUNDS * room, self.arrived) / (2 * ROUNDS);
-        quick.max(part as u32).max(1)
+        let has = source.channel.as_ref().map_or(0, Channel::outstanding);
+        let astray = source.astray.min(has).min((part as u32).max(1));
+        quick.max(part.min(2 * weight * free) as u32).max(1) + astray
     }
 
     /// How many more credits a source may have by what it wants and holds, nothing where that is not worth a message; and what is.
@@ -615,6 +631,7 @@ impl<S: Copy + Ord> Reception<S> {
             }
             let granted = asked.min(free);
             c.granted = c.granted + granted;
+            source.moved_at = now;
             source.turn -= granted;
             self.promised += granted;
             self.counters.granted += u64::from(granted);
