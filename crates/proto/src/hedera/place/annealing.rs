@@ -1,5 +1,6 @@
 //! Simulated Annealing (Al-Fares 2012, figure 4.3 and 4.2.4): a core for each destination host, swapped between hosts of a pod.
 
+mod aim;
 #[cfg(test)]
 mod tests;
 
@@ -7,6 +8,7 @@ use crate::hedera::demand::Pair;
 use crate::hedera::tree::{Faults, Link, POD_HOSTS_MAX, Path, Tree};
 use crate::hedera::{Host, LINK};
 use crate::rng::Rng;
+use aim::Crowded;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -16,7 +18,8 @@ const UNIT: i32 = 1 << 20;
 // All hosts of a pod on one link.
 const _: () = assert!(POD_HOSTS_MAX as i64 * (UNIT as i64) <= i32::MAX as i64);
 
-/// Hosts up to which `c` is half of T0: what was found best for a cluster of 16 (4.2.4, 4).
+/// Hosts up to which `c` is half of T0, what was found best for a cluster of 16 (4.2.4, 4); and the three generators of the source
+/// are enough.
 const SMALL_HOSTS: u32 = 16;
 
 /// Below this exponent e^x is less than half of the smallest number that is drawn.
@@ -85,6 +88,7 @@ pub struct Annealing {
     pod_net: Vec<i32>,
     /// By edge switch: the destination for which it was last seen, and where its inflow is.
     seen: Vec<(u32, u32)>,
+    crowded: Crowded,
     best: Best,
 }
 
@@ -142,6 +146,7 @@ impl Annealing {
             edge_net: vec![0; tree.edges() as usize],
             pod_net: vec![0; tree.pods as usize],
             seen: Vec::new(),
+            crowded: Crowded::new(hosts),
             best: Best::default(),
         };
         for pod in 0..tree.pods {
@@ -195,6 +200,10 @@ impl Annealing {
         // c = 0.5 T0 or 1000 T0, and an energy in links.
         let factor = if self.tree.hosts() <= SMALL_HOSTS { 0.5 } else { 1_000.0 };
         let scale = -factor * iterations as f64 / UNIT as f64;
+        let aims = self.tree.hosts() > SMALL_HOSTS;
+        if aims {
+            self.find_crowded();
+        }
         // The figure counts down to T = 0, at which P has no value: nothing is done there.
         for temperature in (1..=iterations).rev() {
             // No state has less.
@@ -202,7 +211,8 @@ impl Annealing {
                 break;
             }
             outcome.iterations += 1;
-            let Some(swap) = self.neighbour(rng) else { continue };
+            let swap = if aims && rng.below(2) == 0 { self.aimed(rng) } else { self.neighbour(rng) };
+            let Some(swap) = swap else { continue };
             if !faults.is_empty() && !self.keeps_reach(&swap, faults) {
                 continue;
             }
@@ -215,6 +225,9 @@ impl Annealing {
             }
             self.swap(&swap, change);
             outcome.accepted += 1;
+            if aims {
+                swap.hosts.into_iter().for_each(|host| self.crowded.add(host));
+            }
             if self.energy < best {
                 best = self.energy;
                 self.best.begin();
@@ -243,7 +256,7 @@ impl Annealing {
             + self.seen.capacity() * size_of::<(u32, u32)>();
         let best =
             self.best.swaps.capacity() * size_of::<(Host, Host)>() + self.best.places.capacity() * size_of::<u32>();
-        loads + hosts + switches + best + self.inflows.capacity() * size_of::<Inflow>()
+        loads + hosts + switches + best + self.crowded.state_bytes() + self.inflows.capacity() * size_of::<Inflow>()
     }
 
     /// Gives a pod's hosts their cores.
