@@ -1,6 +1,6 @@
 //! Runs a world: windows, threads, epochs.
 
-use crate::event::MAX_WINDOW;
+use crate::event::{MAX_PLACES, MAX_WINDOW};
 use crate::shard::{MAX_LANES, Shard};
 use crate::visit::{Captured, Clockwork, Parcel};
 use crate::wire::WireSpec;
@@ -34,6 +34,8 @@ pub enum RunEnd {
     Stopped,
     /// The interrupt flag was raised.
     Interrupted,
+    /// One thread has more frames than it can name ([`Engine::set_frames_max`]); it cannot go on.
+    Full,
 }
 
 /// What happened in a stretch of simulated time; the same whatever the number of threads.
@@ -156,6 +158,18 @@ impl<A: App> Engine<A> {
         self.epoch = epoch;
     }
 
+    /// Frames there may be at once in the boxes and on the wires of each thread; 2^23 are the most.
+    pub fn set_frames_max(&mut self, frames: u32) {
+        let frames_max = frames.min(MAX_PLACES as u32);
+        self.shards.iter_mut().for_each(|shard| shard.clock.frames_max = frames_max);
+        self.clock.frames_max = frames_max;
+    }
+
+    /// As [`Engine::set_frames_max`] said.
+    pub fn frames_max(&self) -> u32 {
+        self.clock.frames_max
+    }
+
     /// Samples the queues of `ports` every `interval`.
     pub fn sample(&mut self, interval: Duration, ports: Vec<(NodeId, PortId)>) {
         self.sampling = Some((interval, ports));
@@ -241,6 +255,9 @@ impl<A: App> Engine<A> {
             let epoch_windows = (self.epoch.0 / self.clock.window).max(1);
             let stop = ((self.next / epoch_windows + 1) * epoch_windows).min(end_window);
             let samples = self.run_windows(stop);
+            if self.shards.iter().any(|shard| shard.is_full) {
+                return RunEnd::Full;
+            }
             let mut epoch =
                 Epoch { now: Instant(stop.saturating_mul(self.clock.window).min(until.0)), ..Epoch::default() };
             for s in &mut self.shards {
@@ -338,6 +355,9 @@ fn run_shard<A: App>(
         sampler.take(shard, window * clock.window, &mut samples);
         shard.sweep(window);
         if shards == 1 {
+            if shard.is_full {
+                break;
+            }
             window = shard.next_window(window);
             continue;
         }
@@ -349,7 +369,11 @@ fn run_shard<A: App>(
                 std::mem::swap(&mut *slot, &mut shard.outboxes[to]);
             }
         }
-        let next = gate.agree(me, round, shard.next_window(window));
+        // No window but the first has number 0, and nobody goes on from there.
+        let next = gate.agree(me, round, if shard.is_full { 0 } else { shard.next_window(window) });
+        if next == 0 {
+            break;
+        }
         for from in (0..shards).filter(|&from| from != me) {
             {
                 let mut slot = slots[from * shards + me].lock().unwrap_or_else(|e| e.into_inner());

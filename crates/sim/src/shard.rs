@@ -52,6 +52,8 @@ pub struct Shard<A> {
     pub captured: Vec<Captured>,
     /// Earliest window any parcel of this shard will arrive in.
     sent_min: u64,
+    /// Whether some frame's arrival could not be named: nothing happens here any more.
+    pub is_full: bool,
 }
 
 impl<A: App> Shard<A> {
@@ -98,6 +100,7 @@ impl<A: App> Shard<A> {
             pauses: Vec::new(),
             captured: Vec::new(),
             sent_min: u64::MAX,
+            is_full: false,
             nodes,
         }
     }
@@ -172,6 +175,7 @@ impl<A: App> Shard<A> {
             outboxes: &mut self.outboxes,
             captured: &mut self.captured,
             sent_min: &mut self.sent_min,
+            is_full: &mut self.is_full,
         }
     }
 
@@ -195,6 +199,9 @@ impl<A: App> Shard<A> {
     /// Sweeps window `number`: every box with something to do, in memory order.
     pub fn sweep(&mut self, number: u64) {
         self.sent_min = u64::MAX;
+        if self.is_full {
+            return;
+        }
         self.approach(number);
         let lane = number as usize & (self.clock.lanes - 1);
         if self.lanes[lane].is_empty() {
@@ -288,6 +295,7 @@ impl<A: App> Shard<A> {
                 outboxes: &mut self.outboxes,
                 captured: &mut self.captured,
                 sent_min: &mut self.sent_min,
+                is_full: &mut self.is_full,
             },
         };
         // One loop for each kind of box: inside it nothing asks again which kind it is.

@@ -23,12 +23,15 @@ pub struct Clockwork {
     /// Bytes a frame takes on the wire beyond its own.
     overhead: u32,
     seed: u64,
+    /// Frames there may be at once with one thread.
+    pub frames_max: u32,
 }
 
 impl Clockwork {
     pub fn new(window: u64, lanes: usize, overhead: u32, seed: u64) -> Clockwork {
         assert!(window > 1 && lanes.is_power_of_two());
-        Clockwork { window, magic: u64::MAX / window + 1, lanes, overhead, seed }
+        let magic = u64::MAX / window + 1;
+        Clockwork { window, magic, lanes, overhead, seed, frames_max: MAX_PLACES as u32 }
     }
     #[inline(always)]
     fn windows_in(&self, ps: u64) -> u64 {
@@ -116,6 +119,8 @@ pub struct Reach<'a> {
     pub captured: &'a mut Vec<Captured>,
     /// Earliest arrival of any parcel sent in this window.
     pub sent_min: &'a mut u64,
+    /// Whether there are more frames than the keys of events can name: nothing more can be done.
+    pub is_full: &'a mut bool,
 }
 
 impl Reach<'_> {
@@ -134,10 +139,21 @@ impl Reach<'_> {
     #[inline(always)]
     pub fn arrive(&mut self, at: u64, node: u32, port: u16, frame: Handle) {
         debug_assert!(at >= self.here.end);
+        if frame.index() >= self.clock.frames_max {
+            return self.overflow(at, node, port, frame);
+        }
         match self.lane_of(at) {
             Some((lane, time)) => self.lanes[lane].push(Entry { node, key: arrival(time, port, frame) }),
             None => self.far.push(at, node, What::Arrival(port, frame)),
         }
+    }
+
+    /// Keeps a frame whose arrival has no key where it is counted.
+    #[cold]
+    #[inline(never)]
+    fn overflow(&mut self, at: u64, node: u32, port: u16, frame: Handle) {
+        *self.is_full = true;
+        self.far.push(at, node, What::Arrival(port, frame));
     }
 
     /// An event of a box with itself: into the rest of this window, a lane, or beyond.
@@ -229,7 +245,6 @@ impl Reach<'_> {
 /// The event of a frame that arrives, or of a note.
 #[inline(always)]
 pub fn arrival(time: u64, port: u16, frame: Handle) -> Key {
-    assert!((frame.index() as usize) < MAX_PLACES, "more than {MAX_PLACES} frames at once");
     Key::new(time, if port == NOTE_PORT { Class::Note } else { Class::Arrival }, port, frame.index())
 }
 

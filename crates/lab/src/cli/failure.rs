@@ -75,7 +75,7 @@ impl From<RunError> for Failure {
             RunError::Build(e) => e.into(),
             RunError::Place(e) => Failure::input(e),
             RunError::Records(e) => e.into(),
-            RunError::Audit(_) => Failure::Failed(e.to_string()),
+            RunError::Audit(_) | RunError::Frames { .. } => Failure::Failed(e.to_string()),
         }
     }
 }

@@ -204,6 +204,13 @@ pub enum RunError {
     Records(RecordError),
     /// The books do not balance: an error of this program.
     Audit(String),
+    /// More frames at once than a thread can name, of which there are so many.
+    Frames {
+        /// The most.
+        max: u32,
+        /// When.
+        at: Instant,
+    },
 }
 
 impl core::fmt::Display for RunError {
@@ -212,6 +219,12 @@ impl core::fmt::Display for RunError {
             RunError::Build(e) => write!(f, "{e}"),
             RunError::Place(e) | RunError::Records(e) => write!(f, "{e}"),
             RunError::Audit(e) => write!(f, "frames are missing or counted twice, which is an error of sluicenet: {e}"),
+            RunError::Frames { max, at } => write!(
+                f,
+                "more than {max} frames at once at {:.3} ms, which is as many as a thread of the simulator can name: a smaller \
+                 adapter.buffer, fewer hosts, more --threads, or scenario.level = \"flow\"",
+                at.as_ps() as f64 / 1e9
+            ),
         }
     }
 }
@@ -479,6 +492,12 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
     if let Some(e) = failure {
         collector.give_up(&e);
         return Err(e.into());
+    }
+    if end == RunEnd::Full {
+        let full = RunError::Frames { max: engine.frames_max(), at: collector.now() };
+        let now = collector.now();
+        collector.finish(engine, now, Status::Failed(full.to_string()))?;
+        return Err(full);
     }
     if stuck.is_none() && s.pfc.enabled {
         stuck = deadlock::find(&engine);
