@@ -175,3 +175,35 @@ fn a_page_tells_the_world_and_a_command_that_works() {
     }
     assert!(page.contains("\u{202f}KB") && !page.contains("kB"), "one spelling of a unit");
 }
+
+/// A figure over two axes, seeds together, beside a source's.
+#[test]
+fn run_shows_the_tables_of_a_scenario() {
+    let dir = Dir::new("cli-tables");
+    let scenario = "[scenario]\nlevel = \"flow\"\nduration = \"20 ms\"\nwarmup = \"10 ms\"\n\
+                    [topology]\nkind = \"fat-tree\"\nk = 4\nlink_rate = \"1 Gb/s\"\n\
+                    [[workload]]\nkind = \"permutation\"\npattern = \"stride(4)\"\n\
+                    [sweep]\n\"workload.0.pattern\" = [\"stride(1)\", \"stride(4)\"]\n\
+                    \"topology.routing\" = [\"hash\", \"non-blocking\"]\n\"scenario.seed\" = [1, 2, 3]\n\
+                    [[table]]\ntitle = \"Strides\"\nfigure = \"bandwidth\"\nrows = \"workload.0.pattern\"\n\
+                    columns = \"topology.routing\"\nsource = [[99.5, 100.0], [50.0, 90.0]]\n";
+    let file = dir.file("strides.toml", scenario);
+    let found = json(0, &["run", &file]);
+    assert_eq!((&found["runs"], &found["level"]), (&12.into(), &"flow".into()), "{found}");
+    let cells = found["tables"][0]["cells"].as_array().unwrap();
+    let at: Vec<_> = cells.iter().map(|c| (c["row"].as_str().unwrap(), c["column"].as_str().unwrap())).collect();
+    let [one, four] = ["stride(1)", "stride(4)"];
+    assert_eq!(at, [(one, "hash"), (one, "non-blocking"), (four, "hash"), (four, "non-blocking")]);
+    let number = |cell: usize, key: &str| cells[cell][key].as_f64().unwrap();
+    for (cell, source) in [99.5, 100.0, 50.0, 90.0].into_iter().enumerate() {
+        let (mean, worst) = (number(cell, "mean"), number(cell, "worst"));
+        assert!(mean <= 100.1 && worst <= mean + 1e-9 && number(cell, "seeds") == 3.0, "{cell}: {found}");
+        assert_eq!(number(cell, "source"), source);
+        assert!((number(cell, "difference") - (mean - source)).abs() < 1e-9);
+    }
+    assert!(number(2, "mean") < 90.0 && number(3, "mean") > 99.9, "{found}");
+    let (text, _) = expect(0, &["run", &file]);
+    for part in ["Strides: bandwidth in", "3 seeds", "here", "source", "worst", "non-blocking", "12 runs"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}

@@ -10,7 +10,7 @@ use sluicenet_node::link::NodeId;
 use sluicenet_node::switch::PauseEvent;
 use sluicenet_proto::frame::{Frame, Pause};
 use sluicenet_proto::time::Instant;
-use sluicenet_sim::{Captured, Control, Engine};
+use sluicenet_sim::{Captured, Control, Engine, RunEnd};
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::{pfc, vlan};
 use std::sync::atomic::AtomicBool;
@@ -158,4 +158,21 @@ fn what_no_fabric_can_be_is_refused_with_its_place() {
     assert!(refused("[framing]\nkind = \"ppp\"\n").contains("Ethernet"));
     let e = refused("link_delay = 0\n[switch]\ndelay = 0\n");
     assert!(e.contains("has no delay") && e.contains("t.toml:5"), "{e}");
+}
+
+/// Hosts that send datagrams as fast as they can fill their adapters, and an event has so many bits for its frame's place.
+#[test]
+fn more_frames_than_can_be_named_end_a_run() {
+    let text = "[scenario]\nduration = \"2 ms\"\n[topology]\nkind = \"fat-tree\"\nk = 4\nlink_rate = \"1 Gb/s\"\nrouting = \"two-level\"\n\
+                [[workload]]\nkind = \"permutation\"\npattern = \"random\"\ntransport = \"udp\"\n";
+    let scenario = Scenario::parse(text, "t.toml").unwrap_or_else(|e| panic!("{e}")).scenario;
+    let run = |threads: usize, frames_max: u32| {
+        let mut engine = Engine::new(build::build(&scenario).unwrap().world, threads).unwrap();
+        engine.set_frames_max(frames_max);
+        engine.run(Instant(2_000_000_000), &AtomicBool::new(false), &mut |_, _| Control::Continue)
+    };
+    for threads in [1, 2, 4] {
+        assert_eq!(run(threads, 500), RunEnd::Full, "{threads} threads");
+        assert_eq!(run(threads, u32::MAX), RunEnd::Time, "{threads} threads");
+    }
 }

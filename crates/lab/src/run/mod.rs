@@ -221,7 +221,7 @@ impl core::fmt::Display for RunError {
             RunError::Audit(e) => write!(f, "frames are missing or counted twice, which is an error of sluicenet: {e}"),
             RunError::Frames { max, at } => write!(
                 f,
-                "more than {max} frames at once at {:.3} ms, which is as many as a thread of the simulator can name: a smaller \
+                "more than {max} frames at once after {:.3} ms, which is as many as a thread of the simulator can name: a smaller \
                  adapter.buffer, fewer hosts, more --threads, or scenario.level = \"flow\"",
                 at.as_ps() as f64 / 1e9
             ),
