@@ -69,7 +69,12 @@ impl Run {
             let workers = self.threads.map_or_else(super::cells::cores, usize::from);
             return super::tables::main(&loaded, workers, global);
         }
-        let variants = loaded.expand_sweep()?.len();
+        let variants = loaded.expand_sweep().map(|all| all.len()).unwrap_or_else(|e| {
+            if !global.quiet {
+                output::note(&format!("note: the scenario's base is run; its variants could not be: {e}"));
+            }
+            1
+        });
         if variants > 1 && !global.quiet {
             let file = self.file.display();
             let all = match self.world {

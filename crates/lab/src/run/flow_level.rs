@@ -713,6 +713,15 @@ pub(super) fn outline(s: &Scenario) -> scenario::Result<Outline> {
         let message = format!("there are no {key} at the flow level: nothing is recorded of them");
         outline.warnings.push(Warning { file, line, message });
     }
+    let of_waiting =
+        [("vswitch.slow", !s.vswitch.slow.is_empty()), ("zcredit", s.zcredit.enabled), ("zbridge", s.zbridge.enabled)];
+    if let Some((key, _)) = of_waiting.iter().find(|(_, is_given)| *is_given) {
+        let place = s.places.error(key, "");
+        let (file, line) = (place.diagnostic().file.clone(), place.diagnostic().line);
+        let message = "at the flow level nobody waits behind another's frames: what a slow machine does to its neighbours, with pauses or \
+                       with credits, is not in these rates";
+        outline.warnings.push(Warning { file, line, message: message.into() });
+    }
     Ok(outline)
 }
 
