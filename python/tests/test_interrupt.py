@@ -26,7 +26,9 @@ STOPS_WITHIN_S = 5.0
 
 @contextmanager
 def ctrl_c(after_s: float) -> Iterator[None]:
-    """A hand on Ctrl-C."""
+    """A hand on Ctrl-C, also where whoever started the tests has them ignore it, as a shell's background jobs do."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     start = time.monotonic()
