@@ -42,6 +42,6 @@ pub fn run(file: &str, e: LabRunError) -> PyErr {
     match e {
         LabRunError::Place(e) | LabRunError::Records(e) => records(e),
         LabRunError::Build(e) => scenario(e),
-        LabRunError::Audit(_) => RunError::new_err((format!("{file}: {e}"),)),
+        LabRunError::Audit(_) | LabRunError::Frames { .. } => RunError::new_err((format!("{file}: {e}"),)),
     }
 }
