@@ -197,8 +197,9 @@ fn streams_of_a_host_share_what_it_may_send() {
         done.store(true, Ordering::Relaxed);
         sent
     });
+    // Without shares the first of four had 26 times what the last had; what is left depends on who has a processor when.
     let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());
-    assert!(*least * 2 > *most, "{sent:?}");
+    assert!(*least * 8 > *most, "{sent:?}");
 }
 
 #[test]
