@@ -7,9 +7,8 @@ use rustix::io::Errno;
 use sluicenet_socket::{Ready, TcplightStream};
 use std::io::{IoSlice, Read, Write};
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A stream between two hosts, opened and accepted.
 fn pair(switch: &Switch) -> (TcplightStream, TcplightStream) {
@@ -163,43 +162,45 @@ fn many_at_once_each_with_its_own_bytes() {
     assert_eq!(switch.dropped(), 0);
 }
 
-/// One thread sends on each of four streams in turn as far as it goes: the first does not have what is there for all.
+/// While the switch takes nothing, two streams send as far as they go, one after the other: the first leaves something. One that sends alone for long enough has all that
+/// there is for one host.
 #[test]
 fn streams_of_a_host_share_what_it_may_send() {
-    const STREAMS: usize = 4;
     let switch = Switch::start();
     let (client, server) = (switch.host(1), switch.host(2));
     let listener = server.listen(7, 128).unwrap();
     let (mut from, mut to) = (Vec::new(), Vec::new());
-    for _ in 0..STREAMS {
+    for _ in 0..2 {
         from.push(client.connect(at(2, 7)).unwrap());
         to.push(listener.accept().unwrap().0);
     }
     from.iter().chain(&to).for_each(|stream| stream.set_nonblocking(true));
-    let done = AtomicBool::new(false);
-    let sent = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut bytes = vec![0; 128 << 10];
-            while !done.load(Ordering::Relaxed) {
-                to.iter().for_each(|mut stream| while stream.read(&mut bytes).is_ok() {});
-            }
+    let mut bytes = vec![7; 128 << 10];
+    let mut as_far_as_they_go = |streams: &[TcplightStream]| -> Vec<usize> {
+        let sent = switch.halted(|| {
+            let send = |mut stream: &TcplightStream| std::iter::from_fn(|| stream.write(&bytes).ok()).sum();
+            streams.iter().map(send).collect::<Vec<usize>>()
         });
-        let (bytes, mut sent) = (vec![7; 128 << 10], [0; STREAMS]);
-        let start = Instant::now();
-        while sent.iter().sum::<usize>() < 100_000_000 {
-            for (mut stream, sent) in from.iter().zip(&mut sent) {
-                while let Ok(n) = stream.write(&bytes) {
-                    *sent += n;
-                }
-            }
-            assert!(start.elapsed() < PATIENCE, "{sent:?}");
+        // All of it arrives, and they are told that they may go on.
+        for (mut stream, sent) in to.iter().zip(&sent) {
+            let mut left = *sent;
+            until("read", || {
+                left -= stream.read(&mut bytes).unwrap_or(0);
+                left == 0
+            });
         }
-        done.store(true, Ordering::Relaxed);
+        until("writable", || streams.iter().all(|stream| stream.ready().writable));
         sent
-    });
-    // Without shares the first of four had 26 times what the last had; what is left depends on who has a processor when.
-    let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());
-    assert!(*least * 8 > *most, "{sent:?}");
+    };
+    let both = as_far_as_they_go(&from);
+    assert!(both[0] > both[1] && both[1] > 0, "{both:?}");
+    // Three times what one may have is more than as many frames as there are buffers.
+    let alone: Vec<usize> = (0..4).map(|_| as_far_as_they_go(&from[..1])[0]).collect();
+    assert!(alone[0] == both[0] && alone[3] > both[0], "{both:?}, {alone:?}");
+    let again = as_far_as_they_go(&from);
+    assert!(again[1] == 0, "who comes beside one that is alone waits once: {again:?}");
+    let shared = as_far_as_they_go(&from);
+    assert!(shared[0] <= both[0] && shared[1] > 0, "{both:?}, {shared:?}");
 }
 
 #[test]

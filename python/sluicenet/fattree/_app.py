@@ -193,23 +193,19 @@ class Controller(app_manager.OSKenApp):
         number = self._number(datapath)
         if number is None:
             return
-        found = self._found.get(datapath)
-        if found and found[0] == msg.xid:
-            found[1].extend(stat.cookie for stat in msg.body)
-            if len(found[1]) > FOUND_MAX:
+        for asked_for in (self._found, self._audits):
+            said = asked_for.get(datapath)
+            if not said or said[0] != msg.xid:
+                continue
+            said[1].extend(stat.cookie for stat in msg.body)
+            if len(said[1]) > FOUND_MAX:
                 self._refuse(datapath, f"it says that it has more than {FOUND_MAX} entries")
             elif not more:
-                del self._found[datapath]
-                self._send(self._control.connected(self._now, number, self._ports(datapath), set(found[1])))
-            return
-        audit = self._audits.get(datapath)
-        if audit and audit[0] == msg.xid:
-            audit[1].extend(stat.cookie for stat in msg.body)
-            if len(audit[1]) > FOUND_MAX:
-                self._refuse(datapath, f"it says that it has more than {FOUND_MAX} entries")
-            elif not more:
-                del self._audits[datapath]
-                self._send(self._control.audited(number, audit[1]))
+                del asked_for[datapath]
+                if asked_for is self._found:
+                    self._send(self._control.connected(self._now, number, self._ports(datapath), set(said[1])))
+                else:
+                    self._send(self._control.audited(number, said[1]))
             return
         asked = self._xids.get(datapath)
         if not asked or asked[0] != msg.xid:

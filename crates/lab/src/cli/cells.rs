@@ -69,17 +69,28 @@ pub(super) fn run(
     quiet: bool,
 ) -> Result<Vec<Done>, Failure> {
     let user = interrupt::of_a_run();
+    each(cells, workers, quiet, |cell, i, bar| one_cell(cell, &dir.join(&cell.folder), existing, user, bar, i))
+}
+
+/// `one` of each of them, `workers` at a time, until one fails; in the order of the variants, without those that Ctrl-C prevented.
+pub(super) fn each<T: Send>(
+    cells: &[Cell],
+    workers: usize,
+    quiet: bool,
+    one: impl Fn(&Cell, usize, &Bar) -> Result<T, Failure> + Sync,
+) -> Result<Vec<T>, Failure> {
+    let user = interrupt::of_a_run();
     let bar = Bar::new(cells.len(), quiet);
     let next = AtomicUsize::new(0);
     let broken = AtomicBool::new(false);
-    let results: Mutex<Vec<Option<Result<Done, Failure>>>> = Mutex::new(cells.iter().map(|_| None).collect());
+    let results: Mutex<Vec<Option<Result<T, Failure>>>> = Mutex::new(cells.iter().map(|_| None).collect());
     std::thread::scope(|scope| {
         for _ in 0..workers.clamp(1, cells.len().max(1)) {
             scope.spawn(|| {
                 while !user.load(Ordering::SeqCst) && !broken.load(Ordering::SeqCst) {
                     let i = next.fetch_add(1, Ordering::SeqCst);
                     let Some(cell) = cells.get(i) else { break };
-                    let outcome = one_cell(cell, &dir.join(&cell.folder), existing, user, &bar, i);
+                    let outcome = one(cell, i, &bar);
                     bar.finished(i);
                     // A full disk is full for the others too.
                     broken.fetch_or(outcome.is_err(), Ordering::SeqCst);

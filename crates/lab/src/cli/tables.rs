@@ -2,7 +2,6 @@
 
 use super::cells::{self, Cell};
 use super::failure::Failure;
-use super::progress::Bar;
 use super::table::{Table as Text, count};
 use super::{Global, interrupt, output};
 use crate::records::Existing;
@@ -11,8 +10,6 @@ use crate::run::{self, Options, Outcome};
 use crate::scenario::{Figure, Loaded, Scenario, Table, Workload};
 use serde::Serialize;
 use sluicenet_sim::RunEnd;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A cell of a table: all seeds of a row and a column.
 #[derive(Debug, Serialize)]
@@ -79,48 +76,26 @@ type Values = Vec<Option<f64>>;
 
 /// The figures of each table, variant by variant, and the CPU seconds of all.
 fn values(cells: &[Cell], tables: &[Table], workers: usize, quiet: bool) -> Result<(Vec<Values>, f64), Failure> {
-    let user = interrupt::of_a_run();
-    let bar = Bar::new(cells.len(), quiet);
-    let next = AtomicUsize::new(0);
-    type One = Result<(Values, f64), Failure>;
-    let results: Mutex<Vec<Option<One>>> = Mutex::new(cells.iter().map(|_| None).collect());
-    let one = |cell: &Cell, i: usize| -> One {
+    let stopped = || Failure::Interrupted("no table is made of a part of the runs".into());
+    let done = cells::each(cells, workers, quiet, |cell, i, bar| {
         let progress = &mut |p: &run::Progress| bar.update(i, p);
-        let options = Options { threads: 1, out: None, existing: Existing::Force, interrupt: user, progress };
+        let interrupt = interrupt::of_a_run();
+        let options = Options { threads: 1, out: None, existing: Existing::Force, interrupt, progress };
         let outcome = run::run(&cell.job, options)?.ok_or_else(|| Failure::Failed("nothing was run".into()))?;
         if outcome.end == RunEnd::Interrupted {
-            return Err(Failure::Interrupted("no table is made of a part of the runs".into()));
+            return Err(stopped());
         }
         if let Some(circle) = &outcome.deadlock {
             return Err(Failure::Failed(format!("{}: deadlock: {circle}", cell.label)));
         }
-        let figures = tables.iter().map(|t| value(t.figure, &cell.job.scenario, &outcome)).collect();
+        let figures: Values = tables.iter().map(|t| value(t.figure, &cell.job.scenario, &outcome)).collect();
         Ok((figures, outcome.cpu_s))
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..workers.clamp(1, cells.len().max(1)) {
-            scope.spawn(|| {
-                while !user.load(Ordering::SeqCst) {
-                    let i = next.fetch_add(1, Ordering::SeqCst);
-                    let Some(cell) = cells.get(i) else { break };
-                    let outcome = one(cell, i);
-                    bar.finished(i);
-                    results.lock().unwrap_or_else(|e| e.into_inner())[i] = Some(outcome);
-                }
-            });
-        }
-    });
-    bar.clear();
-    let done = results.into_inner().unwrap_or_else(|e| e.into_inner());
-    let mut all = Vec::with_capacity(cells.len());
-    let mut cpu = 0.0;
-    for one in done {
-        let (figures, cpu_s) =
-            one.unwrap_or_else(|| Err(Failure::Interrupted("no table is made of a part of the runs".into())))?;
-        all.push(figures);
-        cpu += cpu_s;
+    })?;
+    if done.len() < cells.len() {
+        return Err(stopped());
     }
-    Ok((all, cpu))
+    let cpu_s = done.iter().map(|one| one.1).sum();
+    Ok((done.into_iter().map(|one| one.0).collect(), cpu_s))
 }
 
 /// A figure of a run; none where nothing of that kind was there.

@@ -1,7 +1,7 @@
 //! A picture of flows without an end while time goes by: an SVG by itself, a row of panels for each run, the simulated course beside the
 //! one between real sockets.
 
-use super::format::{escape, number_tick};
+use super::format::{COLOURS, escape, number_tick};
 use super::scale::Scale;
 use crate::run::{Stream, Streams};
 use std::fmt::Write;
@@ -14,8 +14,6 @@ pub struct Run<'a> {
     pub panels: Vec<(&'a str, &'a Streams)>,
 }
 
-/// Okabe and Ito's colours, which most people can tell apart.
-const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333333"];
 /// Size of a panel with its axes, and the plot inside it.
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 170.0;

@@ -1,12 +1,10 @@
 //! A picture of traffic over a real fat-tree while time goes by: all flows of each run together, and below it each run's flows one by one.
 
-use super::format::{escape, number_tick};
+use super::format::{COLOURS, escape, number_tick};
 use super::scale::Scale;
 use crate::testbed::fattree::Measured;
 use std::fmt::Write;
 
-/// Okabe and Ito's colours, which most people can tell apart.
-const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333333"];
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = WIDTH - 20.0;

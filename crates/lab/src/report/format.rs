@@ -1,5 +1,8 @@
 //! Numbers and text for people.
 
+/// Okabe and Ito's colours, which most people can tell apart.
+pub(super) const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333333"];
+
 /// Text that is safe inside HTML, in attributes too.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")

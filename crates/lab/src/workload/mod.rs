@@ -16,6 +16,7 @@ use crate::build::Plan;
 use crate::scenario::{Scenario, Transport, Warning, Workload};
 pub use incast::bound as incast_bound;
 pub(crate) use planned::permutation_pairs;
+pub(crate) use shuffle::shuffle_order;
 use sluicenet_node::guest::SocketId;
 use sluicenet_node::packet::{Address, FlowKey};
 use sluicenet_node::server::{App, Event, Io, Open, QueryRecord};

@@ -54,7 +54,7 @@ fn other(src: u32, n: u32, rng: &mut Rng) -> u32 {
     draw + u32::from(draw >= src)
 }
 
-fn shuffle<T>(list: &mut [T], rng: &mut Rng) {
+pub(super) fn shuffle<T>(list: &mut [T], rng: &mut Rng) {
     for i in (1..list.len()).rev() {
         list.swap(i, rng.below(i as u64 + 1) as usize);
     }

@@ -3,6 +3,7 @@
 //! What a host sends is a query of its own, which ends when all of it has arrived: so the longest query is the shuffle's time, and
 //! the mean that of a host.
 
+use super::patterns::shuffle;
 use super::{Context, Heard, Maker, OpenQuery, Ports, SHUFFLE, Share, connect, fresh, named, service};
 use crate::scenario::Shuffle;
 use sluicenet_node::guest::FlowLabel;
@@ -36,16 +37,20 @@ pub(crate) fn maker(cx: &Context<'_>, w: &Shuffle) -> Maker {
         Arc::new(Shared { number: cx.number, seed: cx.seed(), settings: w.clone(), warmup: cx.scenario.warmup });
     Box::new(move |host| {
         (host < shared.settings.hosts).then(|| {
-            let mut rng = Rng::from_words(&[shared.seed, 0x5348_5546, shared.number as u64, host as u64]);
-            let mut left: Vec<HostId> = (0..shared.settings.hosts).filter(|&h| h != host).collect();
-            for i in (1..left.len()).rev() {
-                left.swap(i, rng.below(i as u64 + 1) as usize);
-            }
+            let left = shuffle_order(shared.seed, shared.number, host, shared.settings.hosts);
             let shared = shared.clone();
             Box::new(Server { shared, host, left, under_way: 0, done: None, is_over: false, ports: Ports::default() })
                 as Box<dyn Share>
         })
     })
+}
+
+/// All others of so many hosts in the order of one of them, the first one last.
+pub(crate) fn shuffle_order(seed: u64, number: u8, host: HostId, hosts: u32) -> Vec<HostId> {
+    let mut rng = Rng::from_words(&[seed, 0x5348_5546, number as u64, host as u64]);
+    let mut others: Vec<HostId> = (0..hosts).filter(|&h| h != host).collect();
+    shuffle(&mut others, &mut rng);
+    others
 }
 
 impl Server {

@@ -273,6 +273,9 @@ impl Core {
             return true;
         }
         let way = self.way(to);
+        if let Some(socket) = of {
+            self.count_run(socket, way);
+        }
         match self.client.send_parts_under([way, of.map_or(0, ways::line)], parts) {
             Ok(sent) => {
                 self.counters.sent += u64::from(sent);

@@ -1,13 +1,13 @@
 //! The port's buffers, shared among those to whom frames are sent: what one does not take now keeps buffers, and nobody's frames have
 //! more than are free. So the first has half of them, and there are always some for another. Sockets that send to the same one share what that has:
-//! where there are several, none of them has more than twice what is left for it.
+//! none of them has more than twice what is left for it, but one that has sent as many frames in a row as there are buffers.
 
 use super::conn::Conn;
 use super::datagram::Datagram;
 use super::{Core, RESERVE, Socket};
 use sluicenet_dataplane::port::BrokenPort;
 use sluicenet_wire::ethernet::MacAddress;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 /// Hosts whose frames are counted; further ones have what is left by all.
 const COUNTED_MAX: usize = 4096;
@@ -20,8 +20,8 @@ pub(super) struct Ways {
     numbers: HashMap<MacAddress, u16>,
     free: Vec<u16>,
     last: Option<(MacAddress, u16)>,
-    /// Hosts to whom several sockets wanted to send at a time when they were last told.
-    crowded: HashSet<u16>,
+    /// By the number of a host: which socket sent to it last, by its own, and how many frames since another one did or wanted to.
+    runs: HashMap<u16, (u16, u32)>,
     /// Sockets that want to send and had no buffer for it, by the number of who it was for.
     starved: BTreeMap<u16, Starved>,
 }
@@ -103,11 +103,17 @@ impl Core {
         Ok(free.saturating_sub(RESERVE.max(self.client.outstanding(0, way))))
     }
 
-    /// Whether a socket's frames have less than their share, where others send to the same host and so much room is left for it.
+    /// Whether a socket's frames have less than their share, or nobody shares, where so much room is left for the host.
     fn is_within_share(&self, socket: Socket, way: u16, room: u32) -> bool {
-        let own = self.client.outstanding(1, line(socket));
-        let is_alone = own >= self.client.outstanding(0, way) && !self.ways.crowded.contains(&way);
-        is_alone || own < room.saturating_mul(2)
+        let run = self.ways.runs.get(&way).copied().unwrap_or_default();
+        let is_alone = run.0 == line(socket) && run.1 >= self.client.half();
+        is_alone || self.client.outstanding(1, line(socket)) < room.saturating_mul(2)
+    }
+
+    /// A frame of a socket goes to a host.
+    pub(super) fn count_run(&mut self, socket: Socket, way: u16) {
+        let run = self.ways.runs.entry(way).or_default();
+        *run = if run.0 == line(socket) { (run.0, run.1.saturating_add(1)) } else { (line(socket), 0) };
     }
 
     /// Who wanted to send to a host and had no buffer is told when there are some.
@@ -124,6 +130,10 @@ impl Core {
             let [out, own] = [(0, way), (1, line(socket))].map(|(kind, number)| self.client.outstanding(kind, number));
             let those = self.ways.starved.entry(way).or_default();
             those.sockets.push((socket, own));
+            let run = self.ways.runs.entry(way).or_default();
+            if run.0 != line(socket) {
+                run.1 = 0;
+            }
             those.out = those.out.max(out);
             self.touch(socket);
             self.rouse();
@@ -145,15 +155,8 @@ impl Core {
                 continue;
             }
             let mut those = self.ways.starved.remove(&way).unwrap_or_default();
-            match those.sockets[..] {
-                [(one, _)] if self.client.outstanding(1, line(one)) >= self.client.outstanding(0, way) => {
-                    self.ways.crowded.remove(&way);
-                }
-                [_] => {}
-                _ => _ = self.ways.crowded.insert(way),
-            }
             let all = std::mem::take(&mut those.sockets);
-            let (told, waiting) = all.into_iter().partition(|&(socket, was)| {
+            let (told, waiting): (Vec<(Socket, u32)>, _) = all.into_iter().partition(|&(socket, was)| {
                 let own = u64::from(self.client.outstanding(1, line(socket)));
                 self.is_within_share(socket, way, room) && (4 * own <= 3 * u64::from(was) || own == 0)
             });
@@ -161,7 +164,6 @@ impl Core {
             if !those.sockets.is_empty() {
                 self.ways.starved.insert(way, those);
             }
-            let told: Vec<(Socket, u32)> = told;
             for (socket, _) in told {
                 match socket {
                     Socket::Stream(id) => self.conns.get_mut(id).into_iter().for_each(Conn::retry),

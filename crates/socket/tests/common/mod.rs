@@ -75,6 +75,24 @@ impl Switch {
         Host::open(self.port(n, 1024), config).unwrap()
     }
 
+    /// What `f` comes to while the switch takes and delivers nothing.
+    pub fn halted<R>(&self, f: impl FnOnce() -> R) -> R {
+        let (halted, is_halted) = std::sync::mpsc::channel();
+        let (goes_on, may_go_on) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                self.remote.run(move |_| {
+                    let _ = halted.send(());
+                    let _ = may_go_on.recv_timeout(PATIENCE);
+                })
+            });
+            is_halted.recv_timeout(PATIENCE).expect("the switch takes commands");
+            let answer = f();
+            let _ = goes_on.send(());
+            answer
+        })
+    }
+
     /// Takes a port away, as when its program was killed.
     pub fn unplug(&self, n: u8) {
         self.remote.run(move |engine| engine.unplug(n.into())).unwrap();

@@ -30,7 +30,8 @@ pub(in crate::cli) struct Fattree {
     /// How packets find their way: ecmp, two-level, flow-scheduler, hedera-gff, hedera-sa; several one after the other
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "ecmp,hedera-gff", value_parser = routing)]
     routing: Vec<String>,
-    /// Who sends to whom: random, stride:I, staggered:SUBNET/POD, inter-pod-incoming, same-id-outgoing, hotspots, shuffle; several
+    /// Who sends to whom, as a scenario's `pattern`: random, non-bijective, stride:I, staggered:EDGE/POD, inter-pod-incoming, same-id-outgoing, hotspot:N,
+    /// or shuffle; several
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "stride:4")]
     pattern: Vec<Pattern>,
     /// TCP as fast as it goes, or UDP at the rate of the hosts' links
@@ -206,14 +207,14 @@ impl Fattree {
         let mut faults = self.faults.iter().map(fault).collect::<Result<Vec<_>, _>>()?;
         faults.sort_by_key(|fault| fault.after);
         let mut loads = Vec::new();
-        for &pattern in &self.pattern {
-            if pattern == Pattern::Shuffle && self.bytes.is_none() {
+        for pattern in &self.pattern {
+            if pattern.is_shuffle() && self.bytes.is_none() {
                 return Err(Failure::Input("a shuffle takes --bytes: its flows follow one another".into()));
             }
             for run in 0..u64::from(self.runs) {
                 let seed = self.seed.wrapping_add(run);
                 pattern.jobs(tree, seed).map_err(Failure::Input)?;
-                let (bytes, faults) = (self.bytes, faults.clone());
+                let (pattern, bytes, faults) = (pattern.clone(), self.bytes, faults.clone());
                 // Transfers are counted from their beginning to their end.
                 let warm_up = if bytes.is_some() { Duration::ZERO } else { warm_up };
                 loads.push(Load { pattern, transport, bytes, seconds, warm_up, faults, seed });

@@ -4,6 +4,7 @@ use super::fault::Fault;
 use super::network::{Network, check};
 use super::pattern::{Job, Pattern};
 use super::traffic::{Traffic, Transport, reach};
+use crate::run::mbps;
 use serde::Serialize;
 use serde_json::Value;
 use sluicenet_proto::frame::HostId;
@@ -139,12 +140,12 @@ pub fn measure(network: &mut Network, routing: &str, load: &Load, stop: &AtomicB
     let warm = load.warm_up.as_secs_f64();
     let first = marks.iter().find(|(at, _)| *at >= warm && *at < last.0).unwrap_or(&marks[0]);
     let flow = |i: usize| {
-        let course = marks.windows(2).map(|w| mbps(w[1].1[i] - w[0].1[i], w[1].0 - w[0].0)).collect();
+        let course = marks.windows(2).map(|w| mbps(w[1].1[i] - w[0].1[i], (w[1].0 - w[0].0).max(1e-9))).collect();
         let seconds = match flows[i].times() {
             (Some(begin), Some(end)) => Some(end.saturating_duration_since(begin).as_secs_f64()),
             _ => None,
         };
-        let rate = mbps(last.1[i] - first.1[i], last.0 - first.0);
+        let rate = mbps(last.1[i] - first.1[i], (last.0 - first.0).max(1e-9));
         FlowResult { src: flows[i].src, dst: flows[i].dst, mbps: rate, seconds, course_mbps: course }
     };
     let results: Vec<FlowResult> = (0..flows.len()).map(flow).collect();
@@ -172,10 +173,6 @@ pub fn measure(network: &mut Network, routing: &str, load: &Load, stop: &AtomicB
 
 fn arrived(traffic: &Traffic) -> Vec<u64> {
     traffic.flows.iter().map(|flow| flow.arrived.load(Ordering::Relaxed)).collect()
-}
-
-fn mbps(bytes: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 }
 }
 
 /// A flow that was seen to change its path.
