@@ -4,14 +4,14 @@
 //! that makes. Rates are max-min fair, or those of a model of TCP (Al-Fares 2012, 4.3.5).
 
 mod aimd;
+mod ends;
 mod max_min;
 
 pub use aimd::Aimd;
 pub use max_min::{Crossing, MaxMin};
 
+use ends::Ends;
 use sluicenet_proto::time::{Duration, Instant};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 const PS_PER_S: u64 = 1_000_000_000_000;
 
@@ -56,8 +56,6 @@ struct Progress {
     done: f64,
     since: Instant,
     rate: f64,
-    /// Told apart from ends that were foreseen at other rates.
-    version: u32,
     is_live: bool,
 }
 
@@ -81,7 +79,7 @@ impl Progress {
 pub struct FlowLevel {
     rates: Rates,
     flows: Vec<Progress>,
-    ends: BinaryHeap<Reverse<(Instant, u32, u32)>>,
+    ends: Ends,
     now: Instant,
     next_tick: Instant,
     is_changed: bool,
@@ -94,7 +92,7 @@ impl FlowLevel {
         FlowLevel {
             rates,
             flows: Vec::new(),
-            ends: BinaryHeap::new(),
+            ends: Ends::default(),
             now: Instant(0),
             next_tick: Instant(0),
             is_changed: false,
@@ -129,16 +127,15 @@ impl FlowLevel {
             self.flows.push(Progress::default());
         }
         let left = bits.map_or(f64::INFINITY, |b| b as f64);
-        let version = self.flows[at].version.wrapping_add(1);
-        self.flows[at] = Progress { left, since: self.now, version, is_live: true, ..Progress::default() };
+        self.flows[at] = Progress { left, since: self.now, is_live: true, ..Progress::default() };
         self.is_changed = true;
         self.live += 1;
         flow
     }
 
     fn remove(&mut self, flow: u32) {
-        let f = &mut self.flows[flow as usize];
-        (f.is_live, f.version) = (false, f.version.wrapping_add(1));
+        self.flows[flow as usize].is_live = false;
+        self.ends.set(flow, None);
         match &mut self.rates {
             Rates::MaxMin(m) => m.remove(flow),
             Rates::Aimd { aimd, .. } => aimd.remove(flow),
@@ -185,13 +182,7 @@ impl FlowLevel {
         self.renew();
         let ticks = matches!(self.rates, Rates::Aimd { .. }) && self.live > 0;
         let tick = if ticks { self.next_tick } else { Instant::MAX };
-        while let Some(&Reverse((at, flow, version))) = self.ends.peek() {
-            if self.flows[flow as usize].version == version {
-                return at.min(tick);
-            }
-            self.ends.pop();
-        }
-        tick
+        self.ends.first().map_or(tick, |(at, _)| at.min(tick))
     }
 
     /// Time goes on to `now`, which is not past [`FlowLevel::poll_timeout`]; `ended` is called with each flow that ends there,
@@ -200,19 +191,13 @@ impl FlowLevel {
         self.renew();
         debug_assert!(now >= self.now);
         self.now = now;
-        while let Some(&Reverse((at, flow, version))) = self.ends.peek() {
-            if at > now {
-                break;
-            }
-            self.ends.pop();
+        while let Some((_, flow)) = self.ends.first().filter(|&(at, _)| at <= now) {
             let f = &mut self.flows[flow as usize];
-            if f.version == version {
-                f.settle(now);
-                // The end is rounded up to a picosecond, and doubles err: what is left is less than a bit.
-                f.done += std::mem::take(&mut f.left);
-                self.remove(flow);
-                ended(self, flow);
-            }
+            f.settle(now);
+            // The end is rounded up to a picosecond, and doubles err: what is left is less than a bit.
+            f.done += std::mem::take(&mut f.left);
+            self.remove(flow);
+            ended(self, flow);
         }
         if let Rates::Aimd { aimd, tick } = &mut self.rates
             && self.live > 0
@@ -248,12 +233,10 @@ impl FlowLevel {
     }
 }
 
-fn change(f: &mut Progress, flow: u32, rate: f64, now: Instant, ends: &mut BinaryHeap<Reverse<(Instant, u32, u32)>>) {
+fn change(f: &mut Progress, flow: u32, rate: f64, now: Instant, ends: &mut Ends) {
     f.settle(now);
-    (f.rate, f.version) = (rate, f.version.wrapping_add(1));
-    if let Some(end) = f.end() {
-        ends.push(Reverse((end, flow, f.version)));
-    }
+    f.rate = rate;
+    ends.set(flow, f.end());
 }
 
 #[cfg(test)]

@@ -1,0 +1,106 @@
+//! When flows end at the rates they have: one foreseen end a flow, the next one first.
+
+use sluicenet_proto::time::Instant;
+
+/// Children of a place: a level of four lies in one cache line.
+const FANOUT: usize = 4;
+const NOWHERE: u32 = u32::MAX;
+
+/// A heap whose entries are found by their flow, so that an end that is put off leaves nothing behind.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ends {
+    heap: Vec<(Instant, u32)>,
+    /// By flow.
+    places: Vec<u32>,
+}
+
+impl Ends {
+    /// The next end, and whose it is: at one instant in the order of their numbers.
+    pub fn first(&self) -> Option<(Instant, u32)> {
+        self.heap.first().copied()
+    }
+
+    /// A flow ends then, or never.
+    pub fn set(&mut self, flow: u32, at: Option<Instant>) {
+        let wanted = flow as usize + 1;
+        if self.places.len() < wanted {
+            self.places.resize(wanted, NOWHERE);
+        }
+        let place = self.places[flow as usize];
+        match at {
+            Some(at) if place == NOWHERE => {
+                self.heap.push((at, flow));
+                self.rise(self.heap.len() - 1);
+            }
+            Some(at) => {
+                let before = std::mem::replace(&mut self.heap[place as usize].0, at);
+                if at < before { self.rise(place as usize) } else { self.sink(place as usize) }
+            }
+            None if place == NOWHERE => {}
+            None => {
+                self.places[flow as usize] = NOWHERE;
+                self.heap.swap_remove(place as usize);
+                if (place as usize) < self.heap.len() {
+                    self.rise(place as usize);
+                    self.sink(place as usize);
+                }
+            }
+        }
+    }
+
+    fn rise(&mut self, mut place: usize) {
+        let entry = self.heap[place];
+        while place > 0 && self.heap[(place - 1) / FANOUT] > entry {
+            self.put(place, self.heap[(place - 1) / FANOUT]);
+            place = (place - 1) / FANOUT;
+        }
+        self.put(place, entry);
+    }
+
+    fn sink(&mut self, mut place: usize) {
+        let entry = self.heap[place];
+        loop {
+            let first = place * FANOUT + 1;
+            let children = first..(first + FANOUT).min(self.heap.len());
+            let Some(least) = children.min_by_key(|&child| self.heap[child]) else { break };
+            if self.heap[least] >= entry {
+                break;
+            }
+            self.put(place, self.heap[least]);
+            place = least;
+        }
+        self.put(place, entry);
+    }
+
+    fn put(&mut self, place: usize, entry: (Instant, u32)) {
+        self.heap[place] = entry;
+        self.places[entry.1 as usize] = place as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicenet_proto::rng::Rng;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn whatever_is_put_off_or_taken_back_the_first_end_is_the_least() {
+        let mut rng = Rng::from_words(&[7]);
+        let (mut ends, mut model) = (Ends::default(), BTreeMap::new());
+        for _ in 0..20_000 {
+            let (flow, at) = (rng.below(200) as u32, Instant(rng.below(300)));
+            match rng.below(4) {
+                0 => {
+                    ends.set(flow, None);
+                    model.remove(&flow);
+                }
+                _ => {
+                    ends.set(flow, Some(at));
+                    model.insert(flow, at);
+                }
+            }
+            assert_eq!(ends.first(), model.iter().map(|(&flow, &at)| (at, flow)).min());
+        }
+    }
+}
