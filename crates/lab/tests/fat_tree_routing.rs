@@ -4,6 +4,7 @@ mod common;
 mod worlds;
 
 use sluicenet_lab::run::Outcome;
+use sluicenet_proto::loss::DropReason;
 use worlds::{assert_same_bytes, execute};
 
 /// A permutation over a fat-tree of four ports whose loops turn every 10 ms.
@@ -124,15 +125,65 @@ fn frames_are_lost_for_as_long_as_nobody_has_noticed() {
         let failure =
             format!("[[failure]]\nport = \"switch 0 port 2\"\nat = \"50 ms\"\ndetection = \"{detection}\"\n[control]");
         let o = execute(&scenario("packet", routing, "stride(4)", "").replace("[control]", &failure), 1, None);
-        o.switch_drops.frames(sluicenet_proto::loss::DropReason::PortGone)
+        o.switch_drops.frames(DropReason::PortGone)
     };
     for routing in ROUTINGS {
         // Of 96 Mb/s two flows at most go out there and two come in; an epoch is half a millisecond. What stands in the queues of two
-        // cores above, of 150 KB each, is on its way there, too.
-        let frames = |ms: f64| (4.0 * 96e3 * ms / 8.0 / 1538.0 + 2.0 * 150e3 / 1538.0) as u64;
+        // cores above, of 150 KB each, is on its way there, too, and what stands in those of both ends is lost with the link.
+        let frames = |ms: f64| (4.0 * 96e3 * ms / 8.0 / 1538.0 + 4.0 * 150e3 / 1538.0) as u64;
         let [short, long] = [lost(routing, "2 ms"), lost(routing, "20 ms")];
         assert!(short <= frames(3.0) && long <= frames(21.0), "{routing}: {short} {long}");
         assert!(long > short, "{routing}: {short} {long}");
+    }
+}
+
+/// What stands in the queue of a port whose link fails does not leave any more, and is no loss by congestion.
+#[test]
+fn a_link_takes_what_waits_for_it_along() {
+    let failure = |port: u8| {
+        format!("[[failure]]\nport = \"switch 0 port {port}\"\nat = \"200 ms\"\nuntil = \"200500 us\"\n[control]")
+    };
+    let run = |ports: &[u8]| {
+        // Two flows of an edge switch share a port, in whose queue 150 KB wait.
+        let mut text = scenario("packet", "two-level", "same-id-outgoing", "");
+        for &port in ports {
+            text = text.replacen("[control]", &failure(port), 1);
+        }
+        execute(&text, 1, None)
+    };
+    let gone = |o: &Outcome| o.switch_drops.frames(DropReason::PortGone);
+    let (whole, failed) = (run(&[]), run(&[2, 3]));
+    // Half a millisecond of two flows, and a queue.
+    let (sent, queue) = (2.0 * 92e6 * 0.5e-3 / 8.0 / 1518.0, 150e3 / 1518.0);
+    let gone_by = gone(&failed) as f64;
+    assert!(gone_by > queue - 2.0 && gone_by < queue + sent + 8.0, "{gone_by}");
+    assert_eq!(gone(&whole), 0);
+    assert!(failed.physical_losses() <= whole.physical_losses(), "they are no losses by congestion");
+}
+
+/// Links that fail and come back under pauses: a lossless class loses what was on them and nothing else.
+#[test]
+fn a_lossless_class_loses_what_a_link_takes_along_and_nothing_for_want_of_room() {
+    for (pattern, seed) in [("hotspot(2)", 1), ("hotspot(2)", 2), ("random", 3), ("same-id-outgoing", 4)] {
+        let flaps: String = (0..12)
+            .map(|i| {
+                let (switch, port) = ([0, 3, 8, 9, 16][i % 5], 2 + i % 2);
+                let port = if switch == 16 { i % 4 } else { port };
+                let (down, up) = (5 + 4 * i, 6 + 5 * i);
+                format!("[[failure]]\nport = \"switch {switch} port {port}\"\nat = \"{down} ms\"\nuntil = \"{up} ms\"\ndetection = \"2 ms\"\n")
+            })
+            .collect();
+        let text = scenario("packet", "hash", pattern, &format!("seed = {seed}"))
+            .replace("duration = \"300 ms\"\nwarmup = \"150 ms\"", "duration = \"90 ms\"")
+            .replace("transport = \"udp\"\nrate = \"92 Mb/s\"", "")
+            .replace("[control]", &format!("{flaps}[pfc]\nenabled = true\n[control]"));
+        let o = execute(&text, 1, None);
+        assert!(o.pauses > 0 && o.deadlock.is_none(), "{pattern} {seed}");
+        assert_eq!((o.violations, o.physical_losses()), (0, 0), "{pattern} {seed}");
+        assert!(o.switch_drops.frames(DropReason::PortGone) > 0, "{pattern} {seed}");
+        assert_same_bytes(&format!("lossless-failures-{seed}"), |threads, dir| {
+            drop(execute(&text, threads, Some(dir.0.clone())))
+        });
     }
 }
 

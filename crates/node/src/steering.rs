@@ -4,10 +4,9 @@
 
 use crate::door::PortId;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use sluicenet_proto::frame::{Frame, HostId};
-use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::rng::mix64;
 use sluicenet_proto::routing::fat_tree::classifier::{FLOWS_MAX, FlowClassifier};
 use sluicenet_proto::routing::fat_tree::ports::UpPorts;
@@ -59,8 +58,6 @@ pub struct Steering {
     moves: bool,
     /// What it knows of failures; nothing where there are none.
     tags: Option<Box<TagSwitch>>,
-    /// Ports whose link carries nothing, whether it knows or not.
-    dead: BTreeSet<PortId>,
     /// Of an edge switch, the flows that came from its hosts.
     counted: Option<BTreeMap<FlowHash, Counted>>,
 }
@@ -77,30 +74,19 @@ impl Steering {
             Assigns::Classifier(period) => (classifier(period), true),
         };
         let counted = counts.then(BTreeMap::new);
-        let (entries, dead) = (BTreeMap::new(), BTreeSet::new());
-        Steering { first_up, ups, hosts, entries, classifier, moves, tags: None, dead, counted }
+        Steering { first_up, ups, hosts, entries: BTreeMap::new(), classifier, moves, tags: None, counted }
     }
 
-    /// The port for a frame that came in by `input`, where the router says `routed`.
-    ///
-    /// # Errors
-    /// Why there is none: no upward port reaches the destination, or nothing gets through the one that should.
+    /// The port for a frame that came in by `input`, where the router says `routed`; none where no upward port reaches its destination.
     #[inline]
-    pub fn route<F: Frame>(
-        &mut self,
-        now: Instant,
-        input: PortId,
-        frame: &F,
-        routed: PortId,
-    ) -> Result<PortId, DropReason> {
+    pub fn route<F: Frame>(&mut self, now: Instant, input: PortId, frame: &F, routed: PortId) -> Option<PortId> {
         let flow = frame.flow_hash();
         if input < self.first_up
             && let Some(counted) = &mut self.counted
         {
             count(counted, now, flow, frame);
         }
-        let port = self.steer(now, flow, frame.destination(), frame.len(), routed).ok_or(DropReason::NoRoute)?;
-        if self.dead.contains(&port) { Err(DropReason::PortGone) } else { Ok(port) }
+        self.steer(now, flow, frame.destination(), frame.len(), routed)
     }
 
     /// The port for so many bytes of a flow; none where no upward port reaches its destination.
@@ -133,15 +119,6 @@ impl Steering {
     /// What it knows of failures from now on.
     pub fn know(&mut self, tags: TagSwitch) {
         self.tags = Some(Box::new(tags));
-    }
-
-    /// A port's link carries nothing, or does again.
-    pub fn set_dead(&mut self, port: PortId, dead: bool) {
-        if dead {
-            self.dead.insert(port);
-        } else {
-            self.dead.remove(&port);
-        }
     }
 
     /// Sends a flow by the upward `port` from now on; by whoever assigns ports where it is none. An entry more than there is room for counts for
@@ -207,17 +184,17 @@ mod tests {
     fn entries_win_over_the_router_and_only_on_the_way_up() {
         let mut s = Steering::new((2, 2), 16, 0, Assigns::Router, true);
         let f = frame(0, 9);
-        assert_eq!(s.route(at(0), 0, &f, 2), Ok(2));
+        assert_eq!(s.route(at(0), 0, &f, 2), Some(2));
         s.set(f.flow_hash(), Some(1));
         assert_eq!(s.entries(), 0, "no entry sends anything down again");
         s.set(f.flow_hash(), Some(3));
-        assert_eq!(s.route(at(0), 0, &f, 2), Ok(3));
-        assert_eq!(s.route(at(0), 2, &f, 1), Ok(1), "it leads down");
+        assert_eq!(s.route(at(0), 0, &f, 2), Some(3));
+        assert_eq!(s.route(at(0), 2, &f, 1), Some(1), "it leads down");
         s.set(f.flow_hash(), None);
-        assert_eq!((s.route(at(0), 0, &f, 2), s.entries()), (Ok(2), 0));
+        assert_eq!((s.route(at(0), 0, &f, 2), s.entries()), (Some(2), 0));
         let outside = frame(0, 16);
         s.set(outside.flow_hash(), Some(3));
-        assert_eq!(s.route(at(0), 0, &outside, 2), Ok(2));
+        assert_eq!(s.route(at(0), 0, &outside, 2), Some(2));
         s.clear();
         assert_eq!(s.entries(), 0);
     }
@@ -244,19 +221,16 @@ mod tests {
             let mut s = Steering::new((2, 2), 16, 0, assigns, false);
             let f = frame(0, 9);
             s.set(f.flow_hash(), Some(3));
-            s.set_dead(3, true);
-            assert_eq!(s.route(at(0), 0, &f, 2), Err(DropReason::PortGone), "nobody knows yet");
             let mut tags = TagSwitch::new(tree, tree.edge(0));
             tags.handle_link(3, false);
             s.know(tags.clone());
-            assert_eq!(s.route(at(0), 0, &f, 3), Ok(2));
+            assert_eq!(s.route(at(0), 0, &f, 3), Some(2));
             tags.handle_link(2, false);
             s.know(tags.clone());
-            assert_eq!(s.route(at(0), 0, &f, 3), Err(DropReason::NoRoute));
+            assert_eq!(s.route(at(0), 0, &f, 3), None);
             tags.handle_link(3, true);
             s.know(tags);
-            s.set_dead(3, false);
-            assert_eq!(s.route(at(0), 0, &f, 2), Ok(3), "the entry counts again");
+            assert_eq!(s.route(at(0), 0, &f, 2), Some(3), "the entry counts again");
         }
     }
 

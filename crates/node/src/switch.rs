@@ -3,6 +3,8 @@
 //! A frame is charged to the buffer of its input and stands in the queue of its output, per priority. A frame whose
 //! output is idle and empty passes straight through and is charged to nobody.
 
+mod link;
+
 use crate::door::{Device, PortId, PortSet, Step, Wires};
 use crate::pool::{Fifo, Handle, Pool};
 use crate::steering::Steering;
@@ -91,6 +93,8 @@ struct Egress {
     last: Priority,
     /// Whether a pause frame is due.
     control: bool,
+    /// Whether its link carries nothing.
+    is_dead: bool,
     queued_bytes: u32,
     max_bytes: u32,
 }
@@ -427,16 +431,18 @@ impl<F: Frame> Device<F> for Switch {
         };
         let steered = match &mut self.steering {
             Some(steering) => steering.route(now, port, frame, output),
-            None => Ok(output),
+            None => Some(output),
         };
-        let output = match steered {
-            Ok(output) => output,
-            Err(reason) => {
-                self.drop(output, p, reason, len);
-                pool.release(at);
-                return None;
-            }
+        let Some(output) = steered else {
+            self.drop(output, p, DropReason::NoRoute, len);
+            pool.release(at);
+            return None;
         };
+        if self.egress[output as usize].is_dead {
+            self.drop(output, p, DropReason::PortGone, len);
+            pool.release(at);
+            return None;
+        }
         if frame.is_corrupt() && !self.cut_through {
             self.drop(output, p, DropReason::BadCrc, len);
             pool.release(at);

@@ -38,7 +38,7 @@ pub enum DropReason {
     FloodNoRoom,
     /// For a port that took nothing for so long that the watchdog isolated it.
     Watchdog,
-    /// For a port that went away.
+    /// For a port that went away, or in its queue or on its link when that failed.
     PortGone,
     /// Longer than what is behind the port can take.
     TooBig,

@@ -76,6 +76,8 @@ pub struct Engine<A> {
     /// Shard and place of each box.
     place: Vec<(u16, u32)>,
     next: u64,
+    /// The first window that no epoch has had yet.
+    reached: u64,
     started: bool,
     mail: Vec<Mutex<Vec<Parcel>>>,
     sampling: Option<(Duration, Vec<(NodeId, PortId)>)>,
@@ -150,7 +152,18 @@ impl<A: App> Engine<A> {
             })
             .collect();
         let mail = (0..2 * shards.len() * shards.len()).map(|_| Mutex::new(Vec::new())).collect();
-        Ok(Engine { shards, clock, place, next: 0, started: false, mail, sampling: None, next_sample: 0, epoch: EPOCH })
+        Ok(Engine {
+            shards,
+            clock,
+            place,
+            next: 0,
+            reached: 0,
+            started: false,
+            mail,
+            sampling: None,
+            next_sample: 0,
+            epoch: EPOCH,
+        })
     }
 
     /// How often the observer is asked; what it decides is rounded to this.
@@ -229,6 +242,21 @@ impl<A: App> Engine<A> {
         self.shards.iter().flat_map(|s| s.in_flight().map(|(n, port, p)| (s.names[n as usize], port, p)))
     }
 
+    /// One direction of a link between two switches fails, or carries frames again, from where the last epoch ended: what stands in its queue
+    /// and what is on the wire is lost, by name.
+    pub fn set_link(&mut self, (node, port): (NodeId, PortId), up: bool) {
+        let (shard, n) = self.place[node as usize];
+        let shard = &mut self.shards[shard as usize];
+        shard.set_link(Instant(self.reached.saturating_mul(self.clock.window)), n as usize, port, up);
+        if self.started {
+            self.next = self.next.min(shard.first_window());
+        }
+        if !up {
+            let (shard, n, port) = shard.wires_of(n as usize)[port as usize].peer();
+            self.shards[shard as usize].cut(n as usize, port);
+        }
+    }
+
     /// Runs until nothing is left to happen, `until` is reached, or `observe` or `interrupt` stops it.
     ///
     /// `observe` is called after each stretch of simulated time; it may look at every box.
@@ -255,6 +283,7 @@ impl<A: App> Engine<A> {
             let epoch_windows = (self.epoch.0 / self.clock.window).max(1);
             let stop = ((self.next / epoch_windows + 1) * epoch_windows).min(end_window);
             let samples = self.run_windows(stop);
+            self.reached = stop;
             if self.shards.iter().any(|shard| shard.is_full) {
                 return RunEnd::Full;
             }

@@ -54,6 +54,19 @@ impl Far {
         Some((at, node, self.items[place as usize]))
     }
 
+    /// Takes out the frames on their way to a port.
+    pub fn take(&mut self, to: u32, port: u16, mut taken: impl FnMut(Handle)) {
+        let Far { heap, items, free } = self;
+        heap.retain(|&Reverse((_, node, place))| match items[place as usize] {
+            What::Arrival(its, frame) if node == to && its == port => {
+                taken(frame);
+                free.push(place);
+                false
+            }
+            _ => true,
+        });
+    }
+
     /// Everything still in it.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u32, &What)> {
         self.heap.iter().map(|r| (r.0.0, r.0.1, &self.items[r.0.2 as usize]))

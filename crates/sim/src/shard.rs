@@ -8,7 +8,7 @@ use crate::agenda::{Agenda, Entry};
 use crate::event::{Class, Key, MAX_PLACES};
 use crate::far::{Far, What};
 use crate::visit::{Captured, Clockwork, Here, Own, Parcel, Reach, Visit, arrival, frame_of};
-use crate::wire::{CAPTURE, Wire, WireSpec};
+use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
 use crate::world::Node;
 use sluicenet_node::door::{Device, PortId, PortSet, Step};
 use sluicenet_node::packet::Packet;
@@ -119,6 +119,40 @@ impl<A: App> Shard<A> {
     /// Marks a wire for capture.
     pub fn capture(&mut self, n: usize, port: PortId) {
         self.wires[self.base[n] as usize + port as usize].flags |= CAPTURE;
+    }
+
+    /// The link of a switch's port fails, or carries frames again; the next windows begin at `now`.
+    pub fn set_link(&mut self, now: Instant, n: usize, port: PortId, up: bool) {
+        let Node::Switch(switch) = &mut self.nodes[n] else { return };
+        switch.set_link(now, port, up, &mut self.pool, &mut self.woke);
+        while let Some(port) = self.woke.pop() {
+            let wire = &mut self.wires[self.base[n] as usize + port as usize];
+            if wire.flags & ARMED == 0 {
+                wire.flags |= ARMED;
+                self.far.push(wire.free_at.max(now.as_ps()), n as u32, What::WireFree(port));
+            }
+        }
+        let due = Device::<Packet>::poll_timeout(&**switch).as_ps();
+        if due < self.timer_at[n] {
+            self.timer_at[n] = due.max(now.as_ps());
+            self.far.push(self.timer_at[n], n as u32, What::Timer);
+        }
+    }
+
+    /// What is on its way to a switch's port is lost.
+    pub fn cut(&mut self, n: usize, port: PortId) {
+        let Node::Switch(switch) = &mut self.nodes[n] else { return };
+        let pool = &mut self.pool;
+        for lane in &mut self.lanes {
+            lane.retain(|e| {
+                let stays = e.node != n as u32 || !e.key.is(Class::Arrival) || e.key.port() != port;
+                if !stays {
+                    switch.lose(port, frame_of(e.key), pool);
+                }
+                stays
+            });
+        }
+        self.far.take(n as u32, port, |frame| switch.lose(port, frame, pool));
     }
 
     /// Schedules the first deadlines of all boxes.

@@ -299,9 +299,7 @@ pub(super) fn apply<A: App>(
     hosts: u32,
 ) {
     for &((switch, port), up) in &changes.carries {
-        if let Some(steering) = of(engine, hosts + switch) {
-            steering.set_dead(port, !up);
-        }
+        engine.set_link((hosts + switch, port), up);
     }
     for (switch, tags) in &changes.informed {
         if let Some(steering) = of(engine, hosts + switch) {

@@ -69,6 +69,22 @@ impl Gate {
         freed
     }
 
+    /// The link is down: nobody holds anything any more.
+    pub fn open(&mut self, now: Instant) {
+        self.held.iter().for_each(|p| self.release(now, p));
+    }
+
+    /// The link is up again: `classes` wait for what the far end says of them, until `until` at most.
+    pub fn hold(&mut self, now: Instant, classes: PrioritySet, until: Instant) {
+        for p in classes.iter() {
+            if !self.held.contains(p) {
+                self.held.insert(p);
+                self.since[p as usize] = now;
+            }
+            self.until[p as usize] = until;
+        }
+    }
+
     /// When the next pause runs out.
     #[inline(always)]
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -212,6 +228,18 @@ impl Signal {
             self.due.insert(p);
         }
         crossed
+    }
+
+    /// The link is down: nothing that was said over it counts.
+    pub fn forget(&mut self) {
+        (self.stopped, self.due, self.told_once) = (PrioritySet::NONE, PrioritySet::NONE, PrioritySet::NONE);
+        self.refresh_at = None;
+    }
+
+    /// The link is up again: the far end waits to be told of class `p`, of which there are `bytes`. Whether it is stopped.
+    pub fn greet(&mut self, p: Priority, bytes: u32, marks: &Watermarks) -> bool {
+        self.due.insert(p);
+        self.on_rise(p, bytes, marks).is_some()
     }
 
     /// The pause frame that is due, with `quanta` for every stopped class; `lasts` is their time on this link.
