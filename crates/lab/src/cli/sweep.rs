@@ -6,7 +6,7 @@ use super::figures::Printed;
 use super::files::{self, REPORT};
 use super::rerun::again;
 use super::run::warn;
-use super::table::{Table, count, counted, short, time};
+use super::table::{NONE, Table, count, counted, short, time};
 use super::{Global, Overrides, interrupt, output};
 use crate::records::{Existing, claim_sweep};
 use crate::report;
@@ -140,6 +140,7 @@ impl Results<'_> {
         let of = all.first().map_or("flows", |c| c.of.as_str());
         // Hardly ever is anything unfinished, and lines are long.
         let has_unfinished = all.iter().any(|c| c.unfinished > 0);
+        let has_any = has_unfinished || all.iter().any(|c| c.finished > 0);
         head.push(of);
         head.extend(has_unfinished.then_some("unfinished"));
         head.push("mean");
@@ -156,7 +157,8 @@ impl Results<'_> {
             group = Some(mine);
             let mut cells: Vec<String> = c.axes.iter().map(|a| a.1.clone()).collect();
             cells.extend(has_seeds.then(|| count(c.seeds.len() as u64)));
-            cells.push(count(c.finished));
+            // Flows without an end alone: a table of their own has them.
+            cells.push(if has_any { count(c.finished) } else { String::new() });
             cells.extend(has_unfinished.then(|| count(c.unfinished)));
             cells.push(maybe_time(c.mean_us));
             cells.extend(has_seeds.then(|| maybe_time(c.mean_half_width_us)));
@@ -165,7 +167,7 @@ impl Results<'_> {
             cells.extend(gain.map(|g| format!("{g:.2}×")).or(has_gain.then(String::new)));
             table.row(cells);
         }
-        let mut out = table.text();
+        let mut out = table.without_empty().text();
         out += &flows_beside(keys, &all);
         out += &streams(keys, self.done);
         for d in self.done.iter().filter(|d| !d.figures.is_complete()) {
@@ -294,7 +296,7 @@ fn streams(keys: &[String], done: &[Done]) -> String {
 
 /// A time, where there is one.
 fn maybe_time(us: Option<f64>) -> String {
-    us.map_or("–".into(), time)
+    us.map_or(NONE.into(), time)
 }
 
 /// What stands over the values of a key: its last part where that is enough to know it by.

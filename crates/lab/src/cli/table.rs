@@ -1,6 +1,9 @@
 //! Tables for terminals.
 pub(super) use crate::report::format::{count, counted, percent_change};
 
+/// In place of a number that there is not.
+pub(super) const NONE: &str = "–";
+
 /// A table: names to the left, numbers to the right.
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -30,6 +33,29 @@ impl Table {
     /// Adds a thin rule.
     pub fn rule(&mut self) {
         self.rows.push(Row::Rule);
+    }
+
+    /// Leaves out the columns of numbers in which no line has one.
+    pub fn without_empty(mut self) -> Table {
+        let lines = || self.rows.iter().filter_map(|row| if let Row::Cells(cells) = row { Some(cells) } else { None });
+        let has = |column: usize| {
+            lines().filter_map(|cells| cells.get(column)).any(|cell| !matches!(cell.as_str(), "" | NONE))
+        };
+        let kept: Vec<bool> = (0..self.head.len()).map(|column| column < self.names || has(column)).collect();
+        let of_kept = |cells: &mut Vec<String>| {
+            let mut column = 0;
+            cells.retain(|_| {
+                column += 1;
+                kept.get(column - 1).is_none_or(|kept| *kept)
+            });
+        };
+        of_kept(&mut self.head);
+        for row in &mut self.rows {
+            if let Row::Cells(cells) = row {
+                of_kept(cells);
+            }
+        }
+        self
     }
 
     /// The text, each line indented by two spaces.
@@ -111,6 +137,17 @@ mod tests {
             t.text(),
             "               mean\n  ─────────────────\n  LL        1.00 ms\n  ─────────────────\n  lossless     5 µs\n"
         );
+    }
+
+    #[test]
+    fn columns_without_a_number_are_left_out() {
+        let mut t = Table::new(1, ["", "mean", "gain", "lost"]);
+        t.row(["LL", NONE, "", "0"]);
+        t.rule();
+        t.row(["ZZ", NONE, "1.2", "3"]);
+        let rule = "─".repeat(14);
+        let wanted = format!("      gain  lost\n  {rule}\n  LL           0\n  {rule}\n  ZZ   1.2     3\n");
+        assert_eq!(t.without_empty().text(), wanted);
     }
 
     #[test]

@@ -312,7 +312,10 @@ fn tables_of(doc: &Document, root: &Section<'_>) -> Result<Vec<Table>> {
     let axes = sweep::lengths(doc)?;
     tables
         .into_iter()
-        .map(|(table, span)| sections::table(&Section::new(doc, &keys::TABLE, table, Some(span))?, &axes))
+        .filter_map(|(table, span)| {
+            let section = Section::new(doc, &keys::TABLE, table, Some(span));
+            section.and_then(|section| sections::table(&section, &axes)).transpose()
+        })
         .collect()
 }
 

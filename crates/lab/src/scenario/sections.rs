@@ -475,12 +475,21 @@ const FAT_TREE_PORTS_MAX: u32 = sluicenet_proto::routing::fat_tree::PORTS_MAX;
 /// Rows and columns of a source's table.
 const CELLS_MAX: usize = 256;
 
-/// `[[table]]`, of which every key names an axis of the sweep: `axes`, each with how many values it has.
-pub(super) fn table(s: &Section<'_>, axes: &[(String, usize)]) -> Result<Table> {
-    let axis = |name: &str| match s.text(name)? {
+/// `[[table]]`, of which every key names an axis of the sweep: `axes`, each with how many values it has. None where an override sets one of
+/// its own, or says which values it has: what is left is another table.
+pub(super) fn table(s: &Section<'_>, axes: &[(String, Option<usize>)]) -> Result<Option<Table>> {
+    let mut is_overruled = false;
+    let mut axis = |name: &str| match s.text(name)? {
         None => Ok(None),
         Some(key) => match axes.iter().find(|axis| axis.0 == key) {
-            Some((key, count)) => Ok(Some((key.clone(), *count))),
+            Some((key, count)) => {
+                is_overruled |= count.is_none();
+                Ok(Some((key.clone(), count.unwrap_or(1))))
+            }
+            None if s.doc.override_of(key).is_some() => {
+                is_overruled = true;
+                Ok(Some((key.into(), 1)))
+            }
             None => {
                 let shown: String = key.chars().take(60).collect();
                 let error = s.error(name, format!("`{shown}` is not varied by this scenario"));
@@ -490,6 +499,9 @@ pub(super) fn table(s: &Section<'_>, axes: &[(String, usize)]) -> Result<Table> 
     };
     let (columns, width) = axis("columns")?.ok_or_else(|| s.missing("columns"))?;
     let (rows, height) = axis("rows")?.map_or((None, 1), |(key, count)| (Some(key), count));
+    if is_overruled {
+        return Ok(None);
+    }
     if rows.as_ref() == Some(&columns) {
         return Err(s.error("rows", "rows and columns are the same axis"));
     }
@@ -512,13 +524,13 @@ pub(super) fn table(s: &Section<'_>, axes: &[(String, usize)]) -> Result<Table> 
             source.push(cells.iter().map(cell).collect::<Result<_>>()?);
         }
     }
-    Ok(Table {
+    Ok(Some(Table {
         title: s.text("title")?.unwrap_or("").to_string(),
         figure: s.choice("figure", &Figure::ALL)?.ok_or_else(|| s.missing("figure"))?,
         rows,
         columns,
         source,
-    })
+    }))
 }
 
 /// Refuses samples so close that what waits to be written would not fit into memory.

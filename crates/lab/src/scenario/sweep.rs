@@ -142,9 +142,10 @@ fn axes(doc: &Document) -> Result<Vec<Axis<'_>>> {
     Ok(axes)
 }
 
-/// The keys of the axes, each with how many values it has.
-pub(super) fn lengths(doc: &Document) -> Result<Vec<(String, usize)>> {
-    Ok(axes(doc)?.iter().map(|axis| (axis.key(), axis.values.len())).collect())
+/// The keys of the axes, each with how many values it has; none where an override says which.
+pub(super) fn lengths(doc: &Document) -> Result<Vec<(String, Option<usize>)>> {
+    let count = |axis: &Axis<'_>| (!axis.parts[0].1.is_override()).then_some(axis.values.len());
+    Ok(axes(doc)?.iter().map(|axis| (axis.key(), count(axis))).collect())
 }
 
 /// Keys may be quoted ("scenario.seed") or dotted (scenario.seed): both end at a list.

@@ -349,6 +349,16 @@ fn tables() {
         \"topology.routing\" = [\"hash\", \"two-level\", \"random\"]\n[[table]]\ntitle = \"T\"\nfigure = \"bandwidth\"\n\
         rows = \"workload.0.pattern\"\ncolumns = \"topology.routing\"\nsource = [[1, 2.5, \"\"], [3, 4, 5]]\n";
     let t = &parse(TABLE).unwrap().scenario.tables[0];
+    // One cell of it, or another table: both are run, and shown as any scenario is.
+    for set in ["topology.routing=hash", "workload.0.pattern=random", "sweep.topology.routing=[\"hash\"]"] {
+        let loaded = Scenario::parse_in(TABLE, "t.toml", None, &[set.into()]).unwrap();
+        assert!(loaded.scenario.tables.is_empty(), "{set}");
+        assert!(loaded.expand_sweep().unwrap().len() < 12, "{set}");
+    }
+    assert_eq!(
+        Scenario::parse_in(TABLE, "t.toml", None, &["scenario.seed=3".into()]).unwrap().scenario.tables.len(),
+        1
+    );
     assert_eq!(t.source, [[Some(1.0), Some(2.5), None], [Some(3.0), Some(4.0), Some(5.0)]]);
     for (from, to, needle, message) in [
         ("figure = \"bandwidth\"", "figure = \"speed\"", "\"speed\"", "unknown figure"),
