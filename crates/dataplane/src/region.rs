@@ -11,7 +11,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -20,7 +20,6 @@ use std::sync::Arc;
 pub struct Region {
     base: NonNull<u8>,
     len: usize,
-    file: OwnedFd,
 }
 
 // SAFETY: the mapping belongs to this value until it is dropped, whichever thread that is on; all access to it is by atomics
@@ -30,13 +29,13 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// New memory, all zero, that nobody can make shorter or longer.
-    pub fn create(name: &str, len: usize) -> io::Result<Region> {
+    /// New memory, all zero, that nobody can make shorter or longer, and its file, for another process.
+    pub fn create(name: &str, len: usize) -> io::Result<(Region, OwnedFd)> {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, len as u64)?;
         // A file that shrinks under a mapping kills whoever touches it (HOSTILE 12).
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Region::map(file, len)
+        Ok((Region::map(&file, len)?, file))
     }
 
     /// The memory of a region that somebody else created.
@@ -46,10 +45,10 @@ impl Region {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "shared memory that may shrink"));
         }
         let len = rustix::fs::fstat(&file)?.st_size;
-        Region::map(file, usize::try_from(len).map_err(io::Error::other)?)
+        Region::map(&file, usize::try_from(len).map_err(io::Error::other)?)
     }
 
-    fn map(file: OwnedFd, len: usize) -> io::Result<Region> {
+    fn map(file: &OwnedFd, len: usize) -> io::Result<Region> {
         if len == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "shared memory of no bytes"));
         }
@@ -60,23 +59,18 @@ impl Region {
                 len,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED | MapFlags::POPULATE,
-                &file,
+                file,
                 0,
             )?
         };
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
-        Ok(Region { base, len, file })
+        Ok(Region { base, len })
     }
 
     /// Bytes there are.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.len
-    }
-
-    /// The file behind it, to be handed to another process.
-    pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
     }
 
     /// The place of `len` bytes at `at`; panics when they are not inside: callers check what others say first.
@@ -265,8 +259,7 @@ mod tests {
 
     #[test]
     fn two_mappings_show_the_same_bytes_and_neither_can_shrink() {
-        let region = Region::create("test", 8192).unwrap();
-        let file = region.file().try_clone_to_owned().unwrap();
+        let (region, file) = Region::create("test", 8192).unwrap();
         let other = Region::open(file.try_clone().unwrap()).unwrap();
         other.long(8).store(7, Ordering::Relaxed);
         assert_eq!(region.word(8).load(Ordering::Relaxed), 7);
@@ -297,6 +290,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "outside of the region")]
     fn nothing_is_reached_beyond_the_end() {
-        Region::create("test", 4096).unwrap().word(4096);
+        Region::create("test", 4096).unwrap().0.word(4096);
     }
 }

@@ -133,13 +133,13 @@ impl Port {
     /// A new port with `buffers` of them, a power of two from 2 to 65,536.
     pub fn create(name: &str, buffers: u32) -> io::Result<(Port, Access)> {
         assert!(buffers.is_power_of_two() && (2..=1 << 16).contains(&buffers));
-        let region = Arc::new(Region::create(name, region_bytes(buffers))?);
+        let (region, memory) = Region::create(name, region_bytes(buffers))?;
+        let region = Arc::new(region);
         region.word(AT_BUFFERS).store(buffers, Ordering::Relaxed);
         region.long(AT_MAGIC).store(MAGIC, Ordering::Release);
         let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let (kick, wake) = (event()?, event()?);
-        let access =
-            Access { memory: region.file().try_clone_to_owned()?, kick: kick.try_clone()?, wake: wake.try_clone()? };
+        let access = Access { memory, kick: kick.try_clone()?, wake: wake.try_clone()? };
         let port = Port {
             region: region.clone(),
             send: Consumer::new(ring(&region, buffers, Role::Send)),

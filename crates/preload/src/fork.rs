@@ -21,6 +21,7 @@ unsafe extern "C" fn before() {
         sock.divert();
     }
     process::HOST.lock();
+    process::with_held_host(light::Host::begin_fork);
     table::SOCKS.lock();
     registered::REGISTERED.lock();
     files::FILES.lock();
@@ -54,6 +55,7 @@ unsafe extern "C" fn in_parent() {
     files::FILES.unlock();
     registered::REGISTERED.unlock();
     table::SOCKS.unlock();
+    process::with_held_host(light::Host::end_fork);
     process::HOST.unlock();
     relay::begin();
 }

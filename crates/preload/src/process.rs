@@ -49,6 +49,12 @@ pub fn host(wanted: &Wanted) -> Result<Host, i32> {
     })
 }
 
+/// Does something with the host, if there is one, with its lock held by this thread.
+pub fn with_held_host(f: impl Fn(&Host)) {
+    // SAFETY: the caller says so.
+    unsafe { HOST.with_held(|host| host.iter().for_each(f)) };
+}
+
 fn open(wanted: &Wanted) -> Result<Host, i32> {
     let (port, index) = take_port(wanted)?;
     let port = port.with_numbers_from(own::least());

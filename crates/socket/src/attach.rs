@@ -1,6 +1,8 @@
 //! Attaching to a port in shared memory of a running switch, over its control socket (`docs/switch.md`).
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
 use serde_json::{Value, json};
 use sluicenet_dataplane::shm;
 use sluicenet_wire::ethernet::MacAddress;
@@ -9,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long an answer may take.
@@ -27,22 +29,36 @@ pub struct Attachment {
     /// Bytes of the largest IP packet that reaches machines of other servers; none where the switch leads to none.
     pub mtu: Option<u16>,
     connection: Option<UnixStream>,
+    place: Option<Place>,
+}
+
+/// Where a port is: the control socket of its switch, and its name there.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    control: PathBuf,
+    name: String,
 }
 
 impl Attachment {
     /// A port of a switch in this process.
     pub fn local(access: shm::Access, mac: Option<MacAddress>) -> Attachment {
-        Attachment { access, mac, ip: None, mtu: None, connection: None }
+        Attachment { access, mac, ip: None, mtu: None, connection: None, place: None }
     }
 
-    /// The same on descriptors with numbers from `least` on, as far as there are any: what [`Host::open`](crate::Host::open) makes of
-    /// them has larger ones still. For programs that count on theirs.
+    /// The same on descriptors with numbers from `least` on, as far as there are any, which a [`Host`](crate::Host) keeps, also when it is
+    /// attached again. For programs that count on theirs.
     #[must_use]
     pub fn with_numbers_from(self, least: RawFd) -> Attachment {
         let high = |fd: OwnedFd| rustix::io::fcntl_dupfd_cloexec(&fd, least).unwrap_or(fd);
-        let Attachment { access: shm::Access { memory, kick, wake }, mac, ip, mtu, connection } = self;
-        let access = shm::Access { memory: high(memory), kick: high(kick), wake: high(wake) };
-        Attachment { access, mac, ip, mtu, connection: connection.map(|stream| high(stream.into()).into()) }
+        let Attachment { access: shm::Access { memory, kick, wake }, connection, .. } = self;
+        let access = shm::Access { memory, kick: high(kick), wake: high(wake) };
+        Attachment { access, connection: connection.map(|stream| high(stream.into()).into()), ..self }
+    }
+
+    /// What a host makes of it: the port, what is closed when the switch ends, and where the port is.
+    pub(crate) fn into_parts(self) -> (Granted, Option<UnixStream>, Option<Place>) {
+        let Attachment { access, mac, ip, mtu, connection, place } = self;
+        (Granted { access, mac, ip, mtu }, connection, place)
     }
 
     /// What is closed when the switch ends.
@@ -51,19 +67,51 @@ impl Attachment {
     }
 }
 
-/// Attaches to a port in shared memory.
+/// What a switch gives who attaches.
+pub(crate) struct Granted {
+    pub access: shm::Access,
+    pub mac: Option<MacAddress>,
+    pub ip: Option<Ipv4Addr>,
+    pub mtu: Option<u16>,
+}
+
+/// Attaches to a port in shared memory. A [`Host`](crate::Host) at it looks there for another switch when this one has ended.
 ///
 /// # Errors
 /// When nobody answers at `path`, there is no such port, or somebody is attached.
 pub fn attach(path: &Path, name: &str) -> io::Result<Attachment> {
     let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    (&mut &stream).write_all(format!("{}\n", json!({"op": "attach", "name": name})).as_bytes())?;
+    // Who looks there later may be in another folder by then.
+    let place = Place { control: std::path::absolute(path)?, name: name.to_owned() };
+    place.ask_on(&stream)?;
+    let Granted { access, mac, ip, mtu } = answer(&stream)?;
+    Ok(Attachment { access, mac, ip, mtu, connection: Some(stream), place: Some(place) })
+}
+
+impl Place {
+    /// Asks the switch there for the port; its [answer] comes later on what is returned. Waits for nobody.
+    pub fn ask(&self) -> io::Result<UnixStream> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(&self.control)?)?;
+        let stream = UnixStream::from(socket);
+        self.ask_on(&stream)?;
+        Ok(stream)
+    }
+
+    fn ask_on(&self, mut stream: &UnixStream) -> io::Result<()> {
+        stream.write_all(format!("{}\n", json!({"op": "attach", "name": self.name})).as_bytes())
+    }
+}
+
+/// What the switch answers who asked for a port; `EAGAIN` where that has not come.
+pub(crate) fn answer(stream: impl AsFd) -> io::Result<Granted> {
     let mut answer = vec![0; 1 << 16];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let into = &mut [IoSliceMut::new(&mut answer)];
-    let got = rustix::net::recvmsg(&stream, into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?.bytes;
+    let got = rustix::net::recvmsg(stream, into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?.bytes;
     let mut fds: Vec<OwnedFd> = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -81,7 +129,7 @@ pub fn attach(path: &Path, name: &str) -> io::Result<Attachment> {
     // Switches that do not say it leave it to whoever attaches.
     let mtu = answer.get("mtu").map(|mtu| mtu.as_u64().ok_or_else(not_an_answer)).transpose()?;
     let mtu = mtu.map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX));
-    Ok(Attachment { access: shm::Access { memory, kick, wake }, mac, ip, mtu, connection: Some(stream) })
+    Ok(Granted { access: shm::Access { memory, kick, wake }, mac, ip, mtu })
 }
 
 /// Six bytes in hexadecimal with colons between them.

@@ -58,7 +58,7 @@ impl LightDatagram {
     ///
     /// # Errors
     /// `EAGAIN` when it would wait and may not, `EMSGSIZE` beyond what fits in a packet, `EDESTADDRREQ` without anybody to send to,
-    /// `ENETUNREACH` where the host has no way to, `EHOSTUNREACH` when an earlier one found nobody.
+    /// `ENETUNREACH` where the host has no way to, `ENETDOWN` while there is no switch, `EHOSTUNREACH` or `ENETDOWN` when an earlier one found nobody, or none.
     pub fn send(&self, to: Option<SocketAddrV4>, from: &[IoSlice<'_>]) -> io::Result<usize> {
         let to = to.or_else(|| self.peer_addr()).ok_or(Errno::DESTADDRREQ)?;
         let id = self.0.id;

@@ -3,9 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-use crate::attach::Attachment;
+use crate::attach::{Attachment, Granted, Place, answer};
 use crate::config::MTU_MIN;
-use crate::core::{BUFFERS_MIN, Core, Counters, Socket};
+use crate::core::{BUFFERS_MIN, Core, Counters, Link, Socket, Wakers};
 use crate::{Attempt, Config, LightDatagram, Ready, TcplightListener, TcplightStream, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use sluicenet_dataplane::shm::{self, Client};
 use sluicenet_wire::ethernet::MacAddress;
 use std::io;
 use std::net::SocketAddrV4;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
@@ -24,16 +24,21 @@ use std::time::{Duration, Instant};
 const BATCH: u32 = 128;
 /// How long a host that ends waits for the switch to take what it said last.
 const ENDS_IN: Duration = Duration::from_secs(2);
+/// How long who has an attempt to connect in hand, and no switch, waits for one.
+const LOOKED_FOR: Duration = Duration::from_secs(1);
 
 /// A port of a switch with an address; copies are the same host. It ends, and the port is given up, with the last of them
-/// and of its sockets.
+/// and of its sockets. When the switch ends its streams do, its other sockets are silent, and it goes on with the next switch that has
+/// the port, as soon as there is one at the same control socket.
 #[derive(Clone)]
 pub struct Host(pub(crate) Arc<Owner>);
 
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    wake: OwnedFd,
+    wakers: Arc<Wakers>,
     stop: AtomicBool,
+    /// Held while the thread has descriptors that are not yet behind the host's numbers.
+    exchanging: AtomicBool,
 }
 
 /// What ends the host when nobody has it any more.
@@ -41,8 +46,17 @@ pub(crate) struct Owner {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     /// The connection that makes the port ours, closed after the last word was said.
-    attachment: Arc<Attachment>,
+    connection: Option<Arc<OwnedFd>>,
     descriptors: Vec<RawFd>,
+}
+
+/// The way to the switch, as the host's thread has it.
+struct Door {
+    connection: Option<Arc<OwnedFd>>,
+    /// Where the port is looked for when the switch has ended.
+    place: Option<Place>,
+    /// What the program wants, whatever the switch of the day leaves of it.
+    config: Config,
 }
 
 impl Host {
@@ -51,46 +65,23 @@ impl Host {
     /// # Errors
     /// When the memory is not a port's, has too few buffers, the file of the switch gives the port another address, or the
     /// system has no thread left.
-    pub fn open(port: Attachment, mut config: Config) -> io::Result<Host> {
-        let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
-        if let Some(ip) = port.ip.filter(|&ip| ip != config.address) {
-            return Err(invalid(format!("the switch lets this port send from {ip} only, not from {}", config.address)));
-        }
+    pub fn open(port: Attachment, config: Config) -> io::Result<Host> {
         config.check().map_err(|(field, expected)| invalid(format!("{field}: {expected} is expected")))?;
-        if let Some(told) = port.mtu.filter(|&told| told < config.mtu) {
-            if told < MTU_MIN {
-                return Err(invalid(format!(
-                    "packets to other servers have at most {told} bytes: light sockets take {MTU_MIN}"
-                )));
-            }
-            config.mtu = told;
-        }
-        let shm::Access { memory, kick, wake } = &port.access;
-        let mut descriptors: Vec<RawFd> = [memory, kick, wake].map(AsRawFd::as_raw_fd).to_vec();
-        descriptors.extend(port.connection().map(|connection| connection.as_raw_fd()));
-        let mut copy = |of: &OwnedFd| -> io::Result<OwnedFd> {
-            let copy = rustix::io::fcntl_dupfd_cloexec(of, of.as_raw_fd())?;
-            descriptors.push(copy.as_raw_fd());
-            Ok(copy)
-        };
-        let client = Client::open(copy(memory)?)?;
-        if 2 * client.half() < BUFFERS_MIN {
-            return Err(invalid(format!("a port of {} buffers: light sockets take {BUFFERS_MIN}", 2 * client.half())));
-        }
-        let mac = config.mac.or(port.mac).map_or_else(random_mac, Ok)?;
-        if mac.is_group() {
-            return Err(invalid(format!("the switch gives this port the address of a group, {mac}")));
-        }
-        let (kick, wake, wake_of_core) = (copy(kick)?, copy(wake)?, copy(wake)?);
-        let core = Core::new(client, kick, wake_of_core, mac, config);
-        let shared = Arc::new(Shared { core: Mutex::new(core), wake, stop: AtomicBool::new(false) });
+        let (granted, connection, place) = port.into_parts();
+        let Fit { client, mac, mtu } = Fit::of(&granted, &config)?;
+        let mac = mac.map_or_else(random_mac, Ok)?;
+        let shm::Access { kick, wake, .. } = granted.access;
+        let wakers = Arc::new(Wakers { kick, wake });
+        let connection = connection.map(|stream| Arc::new(OwnedFd::from(stream)));
+        let mut descriptors = vec![wakers.kick.as_raw_fd(), wakers.wake.as_raw_fd()];
+        descriptors.extend(connection.as_ref().map(|connection| connection.as_raw_fd()));
+        let core = Core::new(client, wakers.clone(), mac, Config { mtu, ..config.clone() }, place.is_some());
+        let shared = Arc::new(Shared::new(core, wakers));
         // Whoever waits for it, and the overlay, learn that it is there (as kernels say with `arp_notify`).
         shared.call(Core::announce);
-        let attachment = Arc::new(port);
-        let (of_thread, watched) = (shared.clone(), attachment.clone());
-        let thread =
-            std::thread::Builder::new().name("sluicenet-host".into()).spawn(move || of_thread.run(&watched))?;
-        Ok(Host(Arc::new(Owner { shared, thread: Some(thread), attachment, descriptors })))
+        let (of_thread, door) = (shared.clone(), Door { connection: connection.clone(), place, config });
+        let thread = std::thread::Builder::new().name("sluicenet-host".into()).spawn(move || of_thread.run(&door))?;
+        Ok(Host(Arc::new(Owner { shared, thread: Some(thread), connection, descriptors })))
     }
 
     /// Its MAC address.
@@ -117,7 +108,7 @@ impl Host {
     ///
     /// # Errors
     /// `ECONNREFUSED` when nobody listens there, `EHOSTUNREACH` and `ETIMEDOUT` when nobody answers, `ENETUNREACH` where the host
-    /// has no way to, `EADDRNOTAVAIL` when no port is left, `ENOBUFS` when there are too many streams.
+    /// has no way to, `ENETDOWN` when the switch has ended, `EADDRNOTAVAIL` when no port is left, `ENOBUFS` when there are too many streams.
     pub fn connect(&self, to: SocketAddrV4) -> io::Result<TcplightStream> {
         let stream = self.connect_from(None, to)?;
         stream.finish_connect()?;
@@ -155,8 +146,10 @@ impl Host {
     /// end learns by the answer that the stream is at this host's port of the switch.
     ///
     /// # Errors
-    /// `ECONNABORTED` when there are too many streams, or there is one between the same ports.
+    /// `ECONNABORTED` when there are too many streams, there is one between the same ports, or the switch has ended.
     pub fn take_attempt(&self, attempt: Attempt) -> io::Result<TcplightStream> {
+        // Whoever has passed it on may have found the next switch already.
+        self.shared().look_for_switch();
         let id = self.shared().call(|core| core.take_attempt(attempt))?;
         Ok(TcplightStream::new(self.clone(), id))
     }
@@ -170,10 +163,22 @@ impl Host {
     /// What makes the port this process's for as long as it is open here or in a process that was forked from this one, which
     /// therefore has to close it.
     pub fn connection(&self) -> Option<BorrowedFd<'_>> {
-        self.0.attachment.connection()
+        self.0.connection.as_ref().map(|connection| connection.as_fd())
     }
 
-    /// The numbers of all descriptors it has open, as long as it lives.
+    /// Has the host make no descriptors until [`Host::end_fork`]: a process that is forked meanwhile would keep one that nobody there knows.
+    pub fn begin_fork(&self) {
+        while self.shared().exchanging.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// The fork is over; to be said by the process that said [`Host::begin_fork`].
+    pub fn end_fork(&self) {
+        self.shared().exchanging.store(false, Ordering::Release);
+    }
+
+    /// The numbers of all descriptors it has open, as long as it lives: also when another switch is behind them.
     pub fn descriptors(&self) -> &[RawFd] {
         &self.0.descriptors
     }
@@ -200,6 +205,41 @@ impl std::fmt::Debug for Host {
     }
 }
 
+fn invalid(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+/// What a port and a program's wishes come to.
+struct Fit {
+    client: Client,
+    /// The host's address, if the program or the switch says one.
+    mac: Option<MacAddress>,
+    mtu: u16,
+}
+
+impl Fit {
+    fn of(granted: &Granted, config: &Config) -> io::Result<Fit> {
+        if let Some(ip) = granted.ip.filter(|&ip| ip != config.address) {
+            return Err(invalid(format!("the switch lets this port send from {ip} only, not from {}", config.address)));
+        }
+        let mtu = granted.mtu.map_or(config.mtu, |told| told.min(config.mtu));
+        if mtu < MTU_MIN {
+            return Err(invalid(format!(
+                "packets to other servers have at most {mtu} bytes: light sockets take {MTU_MIN}"
+            )));
+        }
+        let client = Client::open(granted.access.memory.try_clone()?)?;
+        if 2 * client.half() < BUFFERS_MIN {
+            return Err(invalid(format!("a port of {} buffers: light sockets take {BUFFERS_MIN}", 2 * client.half())));
+        }
+        let mac = config.mac.or(granted.mac);
+        if mac.is_some_and(|mac| mac.is_group()) {
+            return Err(invalid(format!("the switch gives this port the address of a group, {mac:?}")));
+        }
+        Ok(Fit { client, mac, mtu })
+    }
+}
+
 /// An address of a station, administered locally.
 fn random_mac() -> io::Result<MacAddress> {
     let mut bytes = [0; 6];
@@ -215,7 +255,47 @@ pub(crate) enum Patience {
     Until(Option<Duration>),
 }
 
+impl Door {
+    /// Nothing more is wanted of the switch that was there, if it is.
+    fn leave(&self) {
+        if let Some(connection) = &self.connection {
+            let _ = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);
+        }
+    }
+
+    /// Asks the switch that is there now for the port.
+    fn ask(&self) -> io::Result<()> {
+        let (Some(place), Some(connection)) = (&self.place, &self.connection) else {
+            return Err(Errno::NETDOWN.into());
+        };
+        put_behind(&place.ask()?.into(), connection)
+    }
+
+    /// What the port comes to, whose descriptors are behind the host's numbers from then on.
+    fn take_answer(&self, wakers: &Wakers) -> io::Result<Fit> {
+        let granted = answer(self.connection.as_ref().ok_or(Errno::NETDOWN)?)?;
+        let fit = Fit::of(&granted, &self.config)?;
+        put_behind(&granted.access.kick, &wakers.kick)?;
+        put_behind(&granted.access.wake, &wakers.wake)?;
+        Ok(fit)
+    }
+}
+
+/// Puts a file behind the number of another one, whoever uses that meanwhile: programs count on the numbers that a host has, and a lock for each look at
+/// one would cost more than this.
+#[allow(unsafe_code)]
+fn put_behind(new: &OwnedFd, old: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the number stays open and its owner's: it is not dropped here, and `dup3` has another file behind it in one step.
+    let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(old.as_raw_fd()) });
+    Ok(rustix::io::dup3(new, &mut number, rustix::io::DupFlags::CLOEXEC)?)
+}
+
 impl Shared {
+    fn new(core: Core, wakers: Arc<Wakers>) -> Shared {
+        let (stop, exchanging) = (AtomicBool::new(false), AtomicBool::new(false));
+        Shared { core: Mutex::new(core), wakers, stop, exchanging }
+    }
+
     pub fn lock(&self) -> MutexGuard<'_, Core> {
         // Whoever panicked with it, in a closure of a caller, left nothing half done.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
@@ -274,10 +354,20 @@ impl Shared {
         }
     }
 
-    /// The host's thread: takes in what nobody waits for, asks again, and goes to sleep.
-    fn run(&self, attachment: &Attachment) {
+    /// Waits for what comes of the next time that the switch is looked for, where it has ended.
+    fn look_for_switch(&self) {
+        let mut core = self.lock();
+        core.hurry();
+        core.finish();
+        let (tries, changed) = (core.link.tries(), core.link_changed.clone());
+        let is_open = |core: &mut Core| matches!(core.link, Link::Away { .. } | Link::Asked { .. });
+        drop(changed.wait_timeout_while(core, LOOKED_FOR, |core| is_open(core) && core.link.tries() == tries));
+    }
+
+    /// The host's thread: takes in what nobody waits for, asks again, goes to sleep, and looks for the next switch.
+    fn run(&self, door: &Door) {
         loop {
-            let wait = {
+            let (wait, link) = {
                 let mut core = self.lock();
                 let all = core.pump(BATCH);
                 let wait = core.look();
@@ -290,29 +380,66 @@ impl Shared {
                     std::thread::yield_now();
                     continue;
                 }
-                wait
+                (wait, core.link)
             };
-            let mut fds = vec![PollFd::new(&self.wake, PollFlags::IN)];
-            if let Some(connection) = attachment.connection() {
-                fds.push(PollFd::from_borrowed_fd(connection, PollFlags::IN));
+            let left = link.due_at().map(|due| due.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                self.go_on_looking(door, link);
+                continue;
             }
+            let mut fds = vec![PollFd::new(&self.wakers.wake, PollFlags::IN)];
+            if let Some(connection) = &door.connection
+                && matches!(link, Link::Attached | Link::Asked { .. })
+            {
+                fds.push(PollFd::new(connection, PollFlags::IN));
+            }
+            let wait = wait.into_iter().chain(left).min();
             let timeout =
                 wait.map(|wait| Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() });
             let polled = rustix::event::poll(&mut fds, timeout.as_ref());
-            let ended = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
+            let is_told = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
             // Nothing to read is as good as something.
-            let _ = rustix::io::read(self.wake.as_fd(), &mut [0u8; 8]);
-            if ended || !matches!(polled, Ok(_) | Err(Errno::INTR)) {
-                self.call(Core::fail);
-                if ended {
-                    // There is nothing to wait for any more but the end.
-                    while !self.stop.load(Ordering::Relaxed) {
-                        std::thread::park_timeout(Duration::from_millis(100));
-                    }
+            let _ = rustix::io::read(&self.wakers.wake, &mut [0u8; 8]);
+            match link {
+                Link::Attached if is_told || !matches!(polled, Ok(_) | Err(Errno::INTR)) => {
+                    self.call(Core::end);
+                    door.leave();
                 }
+                Link::Asked { .. } if is_told => self.enter(door),
+                _ => {}
             }
         }
         self.end();
+    }
+
+    /// Looks for the next switch, or gives up one that does not answer.
+    fn go_on_looking(&self, door: &Door, link: Link) {
+        // One that broke the rules may be there still.
+        door.leave();
+        let is_asked = matches!(link, Link::Away { .. }) && self.exchange(|| door.ask()).is_ok();
+        self.call(|core| if is_asked { core.link.ask(Instant::now()) } else { core.find_none() });
+    }
+
+    /// The switch that was asked has answered.
+    fn enter(&self, door: &Door) {
+        match self.exchange(|| door.take_answer(&self.wakers)) {
+            Ok(Fit { client, mac, mtu }) => self.call(|core| core.revive(client, mac, mtu)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => {
+                door.leave();
+                self.call(Core::find_none);
+            }
+        }
+    }
+
+    /// Does something that makes descriptors, and not while the process is forked.
+    fn exchange<R>(&self, f: impl FnOnce() -> R) -> R {
+        while self.exchanging.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let answer = f();
+        self.exchanging.store(false, Ordering::Release);
+        answer
     }
 
     /// Says the last words, and waits until the switch has them.
@@ -346,7 +473,7 @@ impl Shared {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.shared.wakers.wake, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             // A watch that holds the last socket would have its own thread wait for itself.

@@ -26,7 +26,7 @@ impl TcplightListener {
     /// The next stream that was opened here, and who opened it.
     ///
     /// # Errors
-    /// `EAGAIN` when there is none and it may not wait; `ENETDOWN` when the switch has ended.
+    /// `EAGAIN` when there is none and it may not wait; `ENETDOWN` when the switch has ended and nobody knows where another one would be.
     pub fn accept(&self) -> io::Result<(TcplightStream, SocketAddrV4)> {
         let nonblocking = self.0.nonblocking.load(Ordering::Relaxed);
         let patience = if nonblocking { Patience::Nonblocking } else { Patience::Until(None) };

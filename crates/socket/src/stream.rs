@@ -84,8 +84,8 @@ impl TcplightStream {
     /// Reads into several pieces of memory; nothing at the end of the stream.
     ///
     /// # Errors
-    /// `EAGAIN` when there is nothing and it may not wait; `ECONNRESET`, `ECONNREFUSED`, `ETIMEDOUT`, `EPROTO` or `ENETDOWN`, once, when
-    /// it is gone by the other end's doing, for its host is dead, for it broke the protocol, or for the switch ended.
+    /// `EAGAIN` when there is nothing and it may not wait; `ECONNRESET`, `ECONNREFUSED`, `ETIMEDOUT` or `EPROTO`, once, when it is gone by the
+    /// other end's doing or for the switch ended, for its host is dead, or for it broke the protocol; `ENETDOWN` when the switch ended before it was open.
     pub fn receive(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let id = self.0.id;
         self.0.host.shared().wait(self.socket(), self.patience(0), |core| core.receive(id, into, false))

@@ -44,6 +44,16 @@ impl Running {
         running.wait();
         running
     }
+    /// Kills it, as nothing it could answer.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+    /// Starts it again, from the file that it had.
+    pub fn again(&mut self) {
+        self.child = run(&self.folder, true);
+        self.wait();
+    }
     pub fn control(&self) -> PathBuf {
         self.folder.join("run/vs.sock")
     }
@@ -112,6 +122,10 @@ pub fn text(folder: &Path, ports: &str) -> String {
 
 pub fn spawn(folder: &Path, file: &str, quiet: bool) -> Child {
     std::fs::write(folder.join("vs.toml"), text(folder, file)).unwrap();
+    run(folder, quiet)
+}
+
+fn run(folder: &Path, quiet: bool) -> Child {
     Command::new(env!("CARGO_BIN_EXE_sluicenet"))
         .args(quiet.then_some("--quiet"))
         .args(["--json", "switch", "run"])

@@ -1,6 +1,6 @@
 //! Streams: opening, sending, reading, closing.
 
-use super::{Core, EPHEMERAL, SEGMENT_HEADERS, Socket, Waiting};
+use super::{Core, EPHEMERAL, Link, SEGMENT_HEADERS, Socket, Waiting};
 use crate::Ready;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -199,7 +199,7 @@ impl Core {
         loop {
             let has_buffer = self.client.sendable(1).is_ok_and(|n| n > 0);
             let Some(conn) = self.conns.get_mut(id).filter(|c| c.resolved && c.machine.wants_transmit()) else { break };
-            if !has_buffer && conn.key.mac != self.mac && !self.down {
+            if !has_buffer && conn.key.mac != self.mac && self.link == Link::Attached {
                 if !std::mem::replace(&mut conn.due, true) {
                     self.due.push_back(id);
                     self.rouse();
@@ -272,7 +272,7 @@ impl Core {
             self.touch(Socket::Stream(id));
             return Some(Ok(sent));
         }
-        if self.down { Some(Err(Errno::NETDOWN.into())) } else { None }
+        if self.is_up() { None } else { self.cannot_send(id).unwrap_or(None) }
     }
 
     /// Why a program cannot send on a stream, now (`Some(None)`) or any more.

@@ -89,7 +89,7 @@ impl Core {
     /// Takes a port for datagrams, or one that is free with 0; returns the socket. Sockets that are connected leave their port to
     /// another one, for those who are not (as servers do that have a socket for each client).
     pub fn bind(&mut self, port: u16) -> io::Result<usize> {
-        self.check()?;
+        self.check_for_good()?;
         let port = match port {
             0 => self.free_port(|core, port| !core.datagram_ports.contains_key(&port))?,
             port => port,
@@ -198,7 +198,7 @@ impl Core {
             if datagram.shut_read {
                 return Some(Ok((0, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))));
             }
-            return if self.down { Some(Err(Errno::NETDOWN.into())) } else { None };
+            return if self.is_gone() { Some(Err(Errno::NETDOWN.into())) } else { None };
         };
         let (mut at, from, len) = (0, *from, payload.len());
         for slice in into {

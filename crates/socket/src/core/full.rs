@@ -182,6 +182,30 @@ impl Core {
         }
     }
 
+    /// The port's memory is given up: what waits in it for sockets goes into their buffers, beyond what those take else.
+    pub(super) fn take_over_waiting(&mut self) {
+        for id in self.datagrams.ids() {
+            let Fullness { aside, .. } = std::mem::take(&mut self.datagram_mut(id).fullness);
+            aside.into_iter().for_each(|frame| self.take_over(id, frame));
+        }
+        if let Some((frame, id)) = self.held.take() {
+            self.take_over(id, frame);
+        }
+        self.pressed.clear();
+        self.aside = 0;
+    }
+
+    fn take_over(&mut self, id: usize, frame: Descriptor) {
+        // Whoever found the port broken may have the usual place for a copy.
+        let mut bytes = vec![0; frame.len as usize];
+        self.client.read(frame.buffer, &mut bytes);
+        if let Some((from, _, payload)) = parse(&bytes)
+            && let Some(datagram) = self.datagrams.get_mut(id)
+        {
+            datagram.put(from, payload);
+        }
+    }
+
     /// Gives up on sockets whose programs have read nothing for too long: what waits for them is lost. One that nothing waits for
     /// may be filled first.
     pub(super) fn find_stalled(&mut self) {

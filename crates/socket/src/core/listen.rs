@@ -80,7 +80,7 @@ impl Listener {
 impl Core {
     /// Listens at a port, or at one that is free with 0; returns which.
     pub fn listen(&mut self, port: u16, backlog: usize) -> io::Result<u16> {
-        self.check()?;
+        self.check_for_good()?;
         let port = match port {
             0 => self.free_port(|core, port| !core.listeners.contains_key(&port) && !core.is_local(port))?,
             port => port,
@@ -162,7 +162,7 @@ impl Core {
 
     /// Opens the stream of an attempt to connect that a listener of this address has diverted.
     pub fn take_attempt(&mut self, attempt: Attempt) -> io::Result<usize> {
-        self.check()?;
+        self.check().map_err(|_| Errno::CONNABORTED)?;
         self.now = Instant::now();
         let Attempt { mac, peer, port, connection, limit } = attempt;
         let key = Key { mac, peer, local: port };
@@ -184,7 +184,7 @@ impl Core {
     pub fn accept(&mut self, port: u16) -> Option<io::Result<usize>> {
         let Some(listener) = self.listeners.get_mut(&port) else { return Some(Err(Errno::INVAL.into())) };
         let Some(id) = listener.queue.pop_front() else {
-            return if self.down { Some(Err(Errno::NETDOWN.into())) } else { None };
+            return if self.is_gone() { Some(Err(Errno::NETDOWN.into())) } else { None };
         };
         let conn = self.conn_mut(id);
         conn.held = true;

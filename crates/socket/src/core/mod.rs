@@ -7,6 +7,7 @@
 mod conn;
 mod datagram;
 mod full;
+mod link;
 mod listen;
 mod memory;
 mod neighbour;
@@ -18,6 +19,7 @@ mod ways;
 use crate::config::Config;
 use conn::{Conn, Key};
 use datagram::Datagram;
+pub(crate) use link::Link;
 use listen::Listener;
 pub use listen::{Attempt, Divert};
 use memory::Memory;
@@ -41,6 +43,8 @@ use ways::Ways;
 const RESERVE: u32 = 8;
 /// The smallest port a host can work with.
 pub(crate) const BUFFERS_MIN: u32 = 64;
+/// Frames that a port brings at most before its host has given any buffer back.
+const BATCH_MAX: u32 = 1 << 16;
 /// Refusals that wait for a buffer; whoever is not refused for want of one asks again.
 const REFUSALS_MAX: usize = 64;
 /// Ports that are chosen for who asks for none (as Linux has them).
@@ -72,6 +76,8 @@ pub struct Counters {
     pub dead: u64,
     /// Datagrams that were sent to addresses nobody answered for.
     pub unresolved: u64,
+    /// Times that a switch was there again after one had ended.
+    pub attached_again: u64,
     /// Bytes that streams have not read and that may still come for them, beyond what each of them has without asking: now.
     pub promised: u64,
 }
@@ -96,16 +102,23 @@ pub(crate) enum Socket {
     Datagram(usize),
 }
 
+/// What wakes the switch, and what wakes the host's thread: other files behind the same numbers once another switch is there.
+pub(crate) struct Wakers {
+    pub kick: OwnedFd,
+    pub wake: OwnedFd,
+}
+
 pub(crate) struct Core {
     pub config: Config,
     pub mac: MacAddress,
     pub now: Instant,
     pub counters: Counters,
-    /// Why nothing goes any more.
-    pub down: bool,
+    /// How it stands with its switch, whether another one is looked for when that has ended, and who waits for that.
+    pub link: Link,
+    comes_back: bool,
+    pub link_changed: Arc<Condvar>,
     client: Client,
-    kick: OwnedFd,
-    wake: OwnedFd,
+    wakers: Arc<Wakers>,
     scratch: Box<[u8]>,
     conns: Slab<Conn>,
     memory: Memory,
@@ -145,17 +158,19 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub fn new(client: Client, kick: OwnedFd, wake: OwnedFd, mac: MacAddress, config: Config) -> Core {
+    /// One at a port; whether another switch is looked for when that has ended.
+    pub fn new(client: Client, wakers: Arc<Wakers>, mac: MacAddress, config: Config, comes_back: bool) -> Core {
         let (now, memory) = (Instant::now(), Memory::new(&config));
         Core {
             config,
             mac,
             now,
             counters: Counters::default(),
-            down: false,
+            link: Link::Attached,
+            comes_back,
+            link_changed: Arc::default(),
             client,
-            kick,
-            wake,
+            wakers,
             scratch: vec![0; 2048].into_boxed_slice(),
             conns: Slab::default(),
             memory,
@@ -189,9 +204,15 @@ impl Core {
         Counters { promised: self.memory.beyond(), ..self.counters }
     }
 
-    /// An error where nothing goes any more.
-    pub fn check(&self) -> io::Result<()> {
-        if self.down { Err(Errno::NETDOWN.into()) } else { Ok(()) }
+    /// An error where nothing goes: who asks for what needs the switch has it looked for.
+    pub fn check(&mut self) -> io::Result<()> {
+        self.hurry();
+        if self.is_up() { Ok(()) } else { Err(Errno::NETDOWN.into()) }
+    }
+
+    /// An error where nothing will ever go again.
+    fn check_for_good(&self) -> io::Result<()> {
+        if self.is_gone() { Err(Errno::NETDOWN.into()) } else { Ok(()) }
     }
 
     /// The socket of a caller, who holds it.
@@ -210,7 +231,7 @@ impl Core {
 
     /// What a socket is ready for.
     pub fn ready(&self, socket: Socket) -> crate::Ready {
-        if self.down && !matches!(socket, Socket::Stream(_)) {
+        if self.is_gone() && !matches!(socket, Socket::Stream(_)) {
             // Whatever is tried fails at once. (Streams are gone by themselves.)
             return crate::Ready {
                 readable: true,
@@ -268,6 +289,9 @@ impl Core {
 
     /// Sends a frame of a socket, or of the host itself, whose bytes are those of `parts`; whether there was a buffer.
     fn send_frame(&mut self, of: Option<Socket>, to: MacAddress, parts: &[&[u8]]) -> bool {
+        if !self.is_up() {
+            return false;
+        }
         if to == self.mac {
             self.loopback.push_back(parts.concat());
             return true;
@@ -338,12 +362,12 @@ impl Core {
             self.take(&frame);
         }
         self.send_due();
-        if !self.down && (self.client.publish() | std::mem::take(&mut self.wakes_switch)) {
-            let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
+        if self.is_up() && (self.client.publish() | std::mem::take(&mut self.wakes_switch)) {
+            let _ = rustix::io::write(&self.wakers.kick, &1u64.to_ne_bytes());
         }
         self.tell();
         if std::mem::take(&mut self.rouse) {
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.wakers.wake, &1u64.to_ne_bytes());
         }
     }
 
@@ -384,7 +408,7 @@ impl Core {
 
     /// Goes to sleep until the switch brings something, or buffers that somebody waits for; whether it may.
     pub fn fall_asleep(&mut self) -> bool {
-        if self.down {
+        if !self.is_up() {
             return true;
         }
         if self.held.is_some() {
@@ -406,23 +430,6 @@ impl Core {
     /// Whether the switch still has frames of the host that it did not deliver.
     pub fn is_flushed(&mut self) -> bool {
         let half = self.client.half();
-        self.due.is_empty() && (self.down || self.client.sendable(half).is_ok_and(|n| n == half))
-    }
-
-    /// Nothing goes any more: the switch has ended, or broke the rules of the rings.
-    pub fn fail(&mut self) {
-        if std::mem::replace(&mut self.down, true) {
-            return;
-        }
-        for id in self.conns.ids() {
-            self.lose(id, Errno::NETDOWN);
-        }
-        for port in self.listeners.keys().copied().collect::<Vec<_>>() {
-            self.touch(Socket::Listener(port));
-        }
-        for id in self.datagrams.ids() {
-            self.touch(Socket::Datagram(id));
-        }
-        self.rouse();
+        self.due.is_empty() && (!self.is_up() || self.client.sendable(half).is_ok_and(|n| n == half))
     }
 }

@@ -176,7 +176,7 @@ impl Core {
                 self.send_pending(ip);
                 waiting = true;
             } else if now.duration_since(neighbour.since) >= ASK_FOR {
-                self.give_up_neighbour(ip);
+                self.give_up_neighbour(ip, Errno::HOSTUNREACH);
             } else {
                 waiting = true;
                 if now.duration_since(neighbour.asked) >= ASK_EVERY {
@@ -193,20 +193,27 @@ impl Core {
         self.neighbours.values().any(Neighbour::is_awaited)
     }
 
-    fn give_up_neighbour(&mut self, ip: Ipv4Addr) {
+    fn give_up_neighbour(&mut self, ip: Ipv4Addr, why: Errno) {
         let Some(neighbour) = self.neighbours.remove(&ip) else { return };
         self.unpark();
         for id in neighbour.streams {
             if self.awaits(id, ip) {
-                self.lose(id, Errno::HOSTUNREACH);
+                self.lose(id, why);
             }
         }
         for (id, _) in neighbour.pending {
             self.counters.unresolved += 1;
             if let Some(datagram) = self.datagrams.get_mut(id) {
-                datagram.error = Some(Errno::HOSTUNREACH);
+                datagram.error = Some(why);
                 self.touch(Socket::Datagram(id));
             }
+        }
+    }
+
+    /// Nobody is known any more; what waits for anybody's address fails.
+    pub(super) fn forget_neighbours(&mut self, why: Errno) {
+        for ip in self.neighbours.keys().copied().collect::<Vec<_>>() {
+            self.give_up_neighbour(ip, why);
         }
     }
 

@@ -25,7 +25,7 @@ impl Core {
     pub fn pump(&mut self, frames: u32) -> bool {
         self.now = Instant::now();
         self.find_stalled();
-        if self.down || !self.retry_held() {
+        if !self.is_up() || !self.retry_held() {
             return true;
         }
         let mut scratch = std::mem::take(&mut self.scratch);

@@ -4,13 +4,13 @@
 mod common;
 
 use super::{BATCH, Patience, Shared};
-use crate::core::{Core, Socket};
+use crate::core::{Core, Socket, Wakers};
 use crate::{Config, Ready};
 use common::{PATIENCE, Raw, Switch, ip, mac, until};
+use rustix::io::Errno;
 use sluicenet_dataplane::shm::Client;
 use sluicenet_wire::tcplight::{Flags, Repr};
-use std::io::IoSlice;
-use std::sync::atomic::AtomicBool;
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,9 +24,8 @@ const BUFFERS: u32 = 128;
 fn host_and_raw(switch: &Switch) -> (Shared, Raw) {
     let port = switch.port(1, BUFFERS);
     let client = Client::open(port.access.memory.try_clone().unwrap()).unwrap();
-    let (kick, wake) = (port.access.kick.try_clone().unwrap(), port.access.wake.try_clone().unwrap());
-    let core = Core::new(client, kick, wake.try_clone().unwrap(), mac(1), Config::new(ip(1), 24));
-    let shared = Shared { core: Mutex::new(core), wake, stop: AtomicBool::new(false) };
+    let wakers = Arc::new(Wakers { kick: port.access.kick, wake: port.access.wake });
+    let shared = Shared::new(Core::new(client, wakers.clone(), mac(1), Config::new(ip(1), 24), true), wakers);
     shared.call(|core| core.listen(PORT, 128)).unwrap();
     (shared, Raw::new(switch, 2))
 }
@@ -157,4 +156,59 @@ fn who_ends_with_the_lock_held_does_not_wait_for_itself_for_ever() {
     shared.end();
     drop(held);
     shared.end();
+}
+
+#[test]
+fn what_waits_in_a_port_that_ends_is_read_and_the_next_port_begins_empty() {
+    let switch = Switch::start();
+    let (shared, mut raw) = host_and_raw(&switch);
+    shared.lock().config.datagram_buffer = 4_000;
+    let datagrams = shared.call(|core| core.bind(9)).unwrap();
+    let other = shared.call(|core| core.bind(10)).unwrap();
+    open(&shared, &mut raw, 1);
+    open(&shared, &mut raw, 2);
+    let stream = accept(&shared);
+    fill(&shared, stream);
+    shared.call(|core| {
+        assert!(core.send_to(other, common::at(2, 9), &[IoSlice::new(&[1; 100])]).is_some_and(|sent| sent.is_ok()));
+        assert!(core.send_to(other, common::at(7, 9), &[IoSlice::new(&[1; 100])]).is_some_and(|sent| sent.is_ok()));
+    });
+    // More than the socket has room for: some wait in the port's memory, and the last ones have not been looked at.
+    const MANY: u8 = 40;
+    (0..MANY).for_each(|i| raw.send(&raw.datagram(1, 5, 9, &[i; 1000])));
+    until("all delivered", || raw.client.sendable(u32::MAX).unwrap() == raw.client.half());
+    shared.call(|core| core.pump(u32::from(MANY) / 2));
+    shared.call(Core::end);
+    let mut into = [0; 1000];
+    for i in 0..MANY {
+        let got = shared.call(|core| core.receive_from(datagrams, &mut [IoSliceMut::new(&mut into)], false));
+        assert_eq!((got.unwrap().unwrap().0, into[0]), (1000, i));
+    }
+    shared.call(|core| {
+        let read = core.receive_from(datagrams, &mut [IoSliceMut::new(&mut into)], false);
+        assert!(read.is_none() && core.accept(PORT).is_none());
+        assert_eq!(core.ready(Socket::Listener(PORT)), Ready { news: 2, ..Ready::default() });
+        // Who sent a datagram that waited for an address learns that it did not go.
+        let why = core.receive_from(other, &mut [IoSliceMut::new(&mut into)], false);
+        assert_eq!(common::errno(why.unwrap()), Errno::NETDOWN);
+        let sent = core.send(stream, &[IoSlice::new(b"x")]);
+        assert_eq!(common::errno(sent.unwrap()), Errno::CONNRESET);
+        assert_eq!(common::errno(core.connect(common::at(2, 80), None)), Errno::NETDOWN);
+        assert!(core.is_flushed() && core.fall_asleep(), "there is nothing to do");
+    });
+    let next = Switch::start();
+    let (port, mut raw) = (next.port(1, BUFFERS), Raw::new(&next, 2));
+    super::put_behind(&port.access.kick, &shared.wakers.kick).unwrap();
+    let client = Client::open(port.access.memory).unwrap();
+    shared.call(|core| core.revive(client, None, 1400));
+    let (own, mtu) = shared.call(|core| (core.mac, core.config.mtu));
+    assert_eq!((own, mtu), (mac(1), 1400));
+    // The same ports as before, and all buffers.
+    open(&shared, &mut raw, 1);
+    let again = accept(&shared);
+    assert_ne!(again, stream);
+    let sent = fill(&shared, again);
+    assert!(sent > 20_000, "{sent}");
+    let bytes: usize = drain(&mut raw).iter().map(|(_, payload)| payload.len()).sum();
+    assert_eq!(bytes, sent);
 }
