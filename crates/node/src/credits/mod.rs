@@ -387,6 +387,13 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
                 self.wake(vm);
                 if keeps { Told::Keeps } else { Told::Nothing }
             }
+            // Of a life before this one, whose end did not say so or was not heard: none of its credits will be spent.
+            Message::Probe
+                if is_before(channel, self.config.first_channel) && self.channel(vm, from) != Some(channel) =>
+            {
+                self.say_last(vm, (from, channel, Message::Close { spent: channel, returned: 0 }));
+                Told::Nothing
+            }
             Message::Grant { .. } | Message::Probe | Message::Reset { .. } => {
                 // Nobody is asked who never sent there.
                 if !self.vnics[vm].by_destination.contains_key(&from) {
@@ -418,17 +425,31 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         let count = frames.len() as u32;
         if count > 0 || self.vnics[vm].by_destination.contains_key(&peer) {
             let said = self.put_back(vm, peer, frames).on_disconnected(count, all);
-            let vnic = &mut self.vnics[vm];
-            vnic.last_words.extend(said.map(|(channel, message)| (peer, channel, message)));
-            // Whoever is not told finds out, in a while.
-            if vnic.last_words.len() > LAST_WORDS {
-                vnic.last_words.pop_front();
+            if let Some((channel, message)) = said {
+                self.say_last(vm, (peer, channel, message));
             }
             self.activate(vm, peer);
         }
         if all {
             self.expect_nothing(now, vm, peer);
         }
+    }
+
+    /// The number of a machine's channel to another.
+    fn channel(&self, vm: Vm, to: A) -> Option<u32> {
+        let vnic = &self.vnics[vm];
+        Some(vnic.pairs[*vnic.by_destination.get(&to)?].transmission.channel())
+    }
+
+    /// Something about a channel that has ended is to be said.
+    fn say_last(&mut self, vm: Vm, said: (A, u32, Message)) {
+        let last_words = &mut self.vnics[vm].last_words;
+        last_words.push_back(said);
+        // Whoever is not told finds out, in a while.
+        if last_words.len() > LAST_WORDS {
+            last_words.pop_front();
+        }
+        self.wake(vm);
     }
 
     /// Nothing comes from a machine by any connection that there was: what is kept for it is free.
@@ -551,7 +572,12 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
 /// A channel's number after another's and not before one that is free.
 fn later(free: u32, ended: u32) -> u32 {
     let next = ended.wrapping_add(1);
-    if next.wrapping_sub(free) as i32 > 0 { next } else { free }
+    if is_before(free, next) { next } else { free }
+}
+
+/// Whether a channel's number is before another's, modulo 2^32.
+fn is_before(number: u32, other: u32) -> bool {
+    (number.wrapping_sub(other) as i32) < 0
 }
 
 #[cfg(test)]

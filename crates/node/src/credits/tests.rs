@@ -509,3 +509,42 @@ fn a_sender_that_starts_again_finds_the_whole_queue() {
     assert_eq!((b.credits.reception(0).promised(), b.without_credit), (0, 0));
     assert!(b.credits.reception(0).counters().lost > 0 && b.credits.is_sound());
 }
+
+/// One that starts again and has nothing to send, whose last life had credits of which no frame has come and could not say that it ended: asked where it
+/// is, it says so, and nothing is kept for it until time runs out.
+#[test]
+fn who_is_asked_about_a_life_before_says_that_it_is_over() {
+    let now = Instant::ZERO;
+    let (mut a, mut b) = (End::new(u32::MAX - 2), End::new(9));
+    a.offer(0..5);
+    agree(now, &mut a, &mut b);
+    let had = b.credits.reception(0).promised();
+    assert!(had > 0);
+    a = End::new(3);
+    // Its last life is asked again when it has said nothing for a while, and long before its credits are taken back.
+    let mut later = now;
+    while b.credits.reception(0).promised() > 0 {
+        let _ = b.credits.arm(0);
+        later = b.credits.armed_at(0);
+        assert!(later < now + CONFIG.reception.deadline, "still {} of {had}", b.credits.reception(0).promised());
+        b.credits.handle_timeout(later, 0);
+        agree(later, &mut a, &mut b);
+    }
+    assert!(later >= now + CONFIG.reception.probe_after);
+    let counters = b.credits.reception(0).counters();
+    assert_eq!((counters.returned, counters.revoked, counters.lost), (u64::from(had), 0, 0));
+    // A question about this life is not answered so, and one that is late changes nothing.
+    a.offer(0..1);
+    agree(later, &mut a, &mut b);
+    let own = a.credits.vnics[0].pairs[0].transmission.channel();
+    a.hear(later, own, &Message::Probe);
+    assert!(matches!(a.credits.poll_message(later, 0), Some((0, channel, Message::Request { .. })) if channel == own));
+    a.hear(later, u32::MAX - 2, &Message::Probe);
+    let (_, channel, said) = a.credits.poll_message(later, 0).expect("an answer");
+    assert_eq!((channel, said), (u32::MAX - 2, Message::Close { spent: u32::MAX - 2, returned: 0 }));
+    let before = b.credits.reception(0).promised();
+    b.hear(later, channel, &said);
+    assert_eq!(b.credits.reception(0).promised(), before);
+    settle(later, &mut a, &mut b, 1);
+    assert!(b.received == [0] && b.without_credit == 0 && b.credits.is_sound());
+}
