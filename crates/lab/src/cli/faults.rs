@@ -6,6 +6,7 @@ use super::{Global, interrupt, output};
 use crate::bench::faults::{self, Level, Tally};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct FaultsArgs {
@@ -31,6 +32,8 @@ struct Summary {
 struct OfLevel {
     level: &'static str,
     seeds: u64,
+    /// What it took.
+    seconds: f64,
     sent: u64,
     received: u64,
     faults: BTreeMap<&'static str, u64>,
@@ -44,10 +47,10 @@ struct Violation {
 }
 
 impl OfLevel {
-    fn new(level: Level, tally: Tally) -> OfLevel {
+    fn new(level: Level, tally: Tally, seconds: f64) -> OfLevel {
         let Tally { seeds, sent, received, faults, violations } = tally;
         let violations = violations.into_iter().map(|(seed, what)| Violation { seed, what }).collect();
-        OfLevel { level: level.name(), seeds, sent, received, faults, violations }
+        OfLevel { level: level.name(), seeds, seconds, sent, received, faults, violations }
     }
 }
 
@@ -62,8 +65,9 @@ impl FaultsArgs {
         let wanted = |level: &Level| self.level.as_ref().is_none_or(|name| name == level.name());
         let stop = interrupt::flag();
         let run = |level| {
+            let began = Instant::now();
             let tally = faults::campaign(level, self.seed, self.seeds, || stop.load(Ordering::Relaxed));
-            OfLevel::new(level, tally)
+            OfLevel::new(level, tally, began.elapsed().as_secs_f64())
         };
         let levels: Vec<OfLevel> = Level::ALL.into_iter().filter(wanted).map(run).collect();
         let violations = levels.iter().map(|l| l.violations.len()).sum();
@@ -91,6 +95,7 @@ fn show(summary: &Summary) {
         t.row(std::iter::once(name.to_owned()).chain(figures));
     };
     row("seeds", &|l| l.seeds);
+    row("seconds", &|l| l.seconds.ceil() as u64);
     row("frames sent", &|l| l.sent);
     row("frames received", &|l| l.received);
     let faults: BTreeSet<&str> = summary.levels.iter().flat_map(|l| l.faults.keys().copied()).collect();

@@ -147,7 +147,7 @@ pub(super) fn run(seed: u64, tally: &mut Tally) -> Result<(), Broken> {
             }
             while let Some((frame, _)) = credits.poll_frame(vm, |_| true) {
                 if faults.lost > 0 && rng.below(1_000) < faults.lost {
-                    tally.count("frames lost");
+                    tally.count("lost for good");
                     lost = true;
                 } else {
                     wire.send(now, (me, frame.1, Passing::Frame(frame)), Faults::default(), &mut rng, tally);

@@ -8,6 +8,7 @@ use crate::testbed::PREFIX;
 use crate::testbed::iperf::{self, Iperf as Between};
 use crate::testbed::live::Live;
 use crate::testbed::measure::Lost;
+use sluicenet_proto::loss::DropReason;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Iperf {
@@ -59,11 +60,49 @@ impl Iperf {
     }
 }
 
-/// What was lost, in a line, and where, a line each.
+/// What was lost, in a line, and where, a line each; then what was dropped and is no loss of the network's.
 fn said(lost: &Lost) -> String {
     let all = [("virtual", lost.virtual_network), ("physical", lost.physical_network), ("edges", lost.edges)];
     let all: Vec<String> = all.iter().map(|(name, n)| format!("{name} {}", count(*n))).collect();
-    let places = lost.by_reason.iter().chain(&lost.edges_by_place);
-    let places: String = places.map(|(place, n)| format!("  {place}: {}\n", count(*n))).collect();
-    format!("\nframes lost meanwhile: {}\n{places}", all.join(", "))
+    let lines = |places: &[(&String, &u64)]| -> String {
+        places.iter().map(|(place, n)| format!("  {place}: {}\n", count(**n))).collect()
+    };
+    let (losses, others): (Vec<_>, Vec<_>) = lost.by_reason.iter().partition(|(place, _)| is_loss(place));
+    let losses: Vec<_> = losses.into_iter().chain(&lost.edges_by_place).collect();
+    let mut said = format!("\nframes lost meanwhile: {}\n{}", all.join(", "), lines(&losses));
+    if !others.is_empty() {
+        said += "dropped for what they are, not for want of room:\n";
+        said += &lines(&others);
+    }
+    if others.iter().any(|(place, _)| place.ends_with(NO_ROUTE)) {
+        said += "no_route: broadcasts and multicasts of the tenants' kernels (IPv6 neighbour discovery and the like), which no tunnel carries\n";
+    }
+    said
+}
+
+const NO_ROUTE: &str = DropReason::NoRoute.name();
+
+/// Whether frames at such a place were lost for want of room: those of bridges are, which say no reason.
+fn is_loss(place: &str) -> bool {
+    let reason = place.rsplit(' ').next().unwrap_or(place);
+    DropReason::ALL.iter().find(|r| r.name() == reason).is_none_or(|r| r.is_congestion())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_tunnel_carries_is_no_loss_and_is_explained() {
+        let mut lost = Lost { virtual_network: 3, otherwise: 24, ..Lost::default() };
+        assert_eq!(said(&lost), "\nframes lost meanwhile: virtual 3, physical 0, edges 0\n");
+        lost.by_reason.insert("veth dropped vswitch_vm".into(), 3);
+        lost.by_reason.insert("bridge qdisc".into(), 2);
+        assert!(!said(&lost).contains("not for want of room"), "{}", said(&lost));
+        lost.by_reason.insert("uplink dropped no_route".into(), 24);
+        let said = said(&lost);
+        let (losses, others) = said.split_once("dropped for what they are, not for want of room:\n").expect("both");
+        assert!(losses.contains("veth dropped vswitch_vm: 3\n") && losses.contains("bridge qdisc: 2\n"), "{said}");
+        assert!(others.starts_with("  uplink dropped no_route: 24\nno_route: broadcasts and multicasts"), "{said}");
+    }
 }
