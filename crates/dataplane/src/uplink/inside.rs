@@ -71,7 +71,8 @@ pub(super) enum Charge {
     Answer,
     /// The receive buffer is charged so many bytes.
     Buffer(u32),
-    /// The buffer of its channel, in which it waits for those before it: in the receive buffer it would be in their way.
+    /// The buffer of its channel, in which it waits for those before it: in the receive buffer it would be in their way. Or its tenant's share of what
+    /// waits for the controller, for as long as that is silent.
     Early(u32),
     /// What may be out of a stream between servers.
     Stream(u32),
@@ -318,6 +319,23 @@ impl Inside {
         }
     }
 
+    /// What bounds a frame from now on is where it waits, and not the receive buffer.
+    pub fn put_aside(&mut self, at: u32) {
+        let slot = &mut self.slots[at as usize];
+        let (priority, len) = (slot.priority, slot.charged_bytes());
+        let was = std::mem::replace(&mut slot.charged, Charge::Early(len));
+        self.discharge(was, priority);
+    }
+
+    /// Its turn has come.
+    pub fn charge_beside(&mut self, at: u32) {
+        let slot = &mut self.slots[at as usize];
+        if let Charge::Early(len) = slot.charged {
+            slot.charged = Charge::Beside(len);
+            self.link.charge_beside(slot.priority, len);
+        }
+    }
+
     /// A frame for the switch that was made here.
     fn answer(&mut self, bytes: Vec<u8>, domain: u16, priority: Priority) {
         if self.answers >= ANSWERS {
@@ -482,7 +500,11 @@ impl Inside {
                 self.link.enqueue_of(self.now, origin, p, bytes.len() as u32, bytes);
             }
             Event::Into(bytes, server, origin) => self.put_in_stream(server, bytes, origin),
-            Event::Deliver(at) => self.arrived(at),
+            Event::Aside(at) => self.put_aside(at),
+            Event::Deliver(at) => {
+                self.charge_beside(at);
+                self.arrived(at);
+            }
             Event::Drop(at, reason) => {
                 let len = self.slots[at as usize].charged_bytes();
                 self.link.refuse(reason, len);

@@ -3,7 +3,7 @@
 //! their messages are safe against loss by themselves and do not come here.
 
 use super::credits::{Station, Unsent};
-use super::inside::{Charge, Inside};
+use super::inside::Inside;
 use crate::crc;
 use sluicenet_node::channels::{Channels, Sending};
 use sluicenet_node::uplink::Origin;
@@ -355,9 +355,7 @@ impl Inside {
         if taken.is_err() || !is_data {
             self.release(at);
         } else if !z.in_order.iter().any(|cargo| matches!(cargo, Cargo::In(other) if *other == at)) {
-            let (priority, len) = (name.3, self.slots[at as usize].charged_bytes());
-            self.slots[at as usize].charged = Charge::Early(len);
-            self.link.release(priority, len);
+            self.put_aside(at);
         }
         for cargo in z.of_no_use.drain(..) {
             match cargo {
@@ -371,11 +369,7 @@ impl Inside {
         }
         for cargo in z.in_order.drain(..) {
             if let Cargo::In(at) = cargo {
-                let slot = &mut self.slots[at as usize];
-                if let Charge::Early(len) = slot.charged {
-                    slot.charged = Charge::Beside(len);
-                    self.link.charge_beside(slot.priority, len);
-                }
+                self.charge_beside(at);
                 self.in_order(at);
             }
         }

@@ -225,7 +225,7 @@ fn overlay_with(
 
 struct Running {
     stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<usize>>,
+    thread: Option<std::thread::JoinHandle<Daemon>>,
 }
 
 /// The controller of a test, on a thread of its own.
@@ -233,19 +233,26 @@ fn controller(address: &impl Fn(u8) -> Ipv4Addr) -> Running {
     let at = SocketAddrV4::new(address(3), UDP_PORT);
     let mut daemon = Daemon::bind(at, UDP_PORT, ControllerConfig::default()).unwrap();
     (1..=2).for_each(|n| daemon.admit(address(n), Key::new(&[n; 32])));
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = stop.clone();
-    let thread = std::thread::spawn(move || {
-        daemon.run(&stopped).unwrap();
-        daemon.stations()
-    });
-    Running { stop, thread: Some(thread) }
+    Running::run(daemon)
 }
 
 impl Running {
-    fn stop(&mut self) -> usize {
+    fn run(mut daemon: Daemon) -> Running {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            daemon.run(&stopped).unwrap();
+            daemon
+        });
+        Running { stop, thread: Some(thread) }
+    }
+    /// It says nothing until it runs again, and forgets nothing.
+    fn pause(&mut self) -> Option<Daemon> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().map_or(0, |t| t.join().unwrap())
+        self.thread.take().map(|thread| thread.join().unwrap())
+    }
+    fn stop(&mut self) -> usize {
+        self.pause().map_or(0, |daemon| daemon.stations())
     }
 }
 impl Drop for Running {
@@ -423,6 +430,46 @@ fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
     assert!(servers[0].own("parked_on") > 0);
     for server in &mut servers {
         server.engine.ledger();
+    }
+}
+
+/// The first frames from a station come when nobody can be asked about it: they wait in nobody's way, and arrive.
+#[test]
+fn what_comes_from_who_is_not_known_waits_for_a_silent_controller() {
+    const MANY: u64 = 200;
+    let address = network();
+    let mut controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [overlay(1, a, &address), overlay(2, b, &address)];
+    ask_first(&mut servers);
+    // One of them has been heard.
+    servers[0].send(1, &frame(2, 4, 0, 100));
+    until(&mut servers, |[_, b]| b.number(1) == Some(0));
+    let unresolved = servers.each_ref().map(|s| s.own("unresolved"));
+    let paused = controller.pause().unwrap();
+    let mut sent = 0;
+    until(&mut servers, |[a, b]| {
+        while sent < MANY && a.send(0, &frame(1, 3, sent, 1_000)) {
+            sent += 1;
+        }
+        sent == MANY && b.own("parked") >= MANY && b.own("cache_silent") > 0
+    });
+    servers[0].send(1, &frame(2, 4, 1, 100));
+    until(&mut servers, |[_, b]| b.number(1) == Some(1));
+    assert_eq!(servers[1].number(0), None);
+    let _controller = Running::run(paused);
+    let mut next = 0;
+    until(&mut servers, |[_, b]| {
+        while let Some(number) = b.number(0) {
+            assert_eq!(number, next, "in order, each once");
+            next += 1;
+        }
+        next == MANY
+    });
+    assert_eq!(servers.each_ref().map(|s| s.own("unresolved")), unresolved);
+    for server in &mut servers {
+        server.engine.ledger();
+        assert_eq!(server.engine.queued(), 0);
     }
 }
 

@@ -125,6 +125,8 @@ pub enum Event<C> {
     Send(Vec<u8>, Priority, Origin),
     /// A frame goes into the stream to a server.
     Into(Vec<u8>, Ipv4Addr, Origin),
+    /// A frame that is parked still counts as its tenant's, and in no receive buffer, from now on.
+    Aside(C),
     /// A frame for a station of this server may go to the switch.
     Deliver(C),
     /// A frame for the switch is dropped.
@@ -138,9 +140,20 @@ pub enum Event<C> {
 #[derive(Clone, Debug)]
 enum Parked<C> {
     Out(Vec<u8>, Priority, Origin),
-    /// Of which server it came; whether the receive buffer alone bounds it.
-    In(C, Ipv4Addr, bool),
+    /// Of which server it came, and what bounds it.
+    In(C, Ipv4Addr, Bound),
     Arp(neighbours::Request, Priority),
+}
+
+/// What bounds a frame from the link that is parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    /// The receive buffer, of a lossless class: for no longer than a question takes, or who is known would be held back with it.
+    Buffer,
+    /// Its tenant's share, and it waits until the controller speaks.
+    Aside,
+    /// Its tenant's share, and it is dropped when the controller says nothing.
+    Share,
 }
 
 /// A server's end of the overlay; `C` stands for a frame that came from the link.
@@ -171,7 +184,7 @@ pub struct Vtep<C> {
     counters: VtepCounters,
 }
 
-impl<C> Vtep<C> {
+impl<C: Copy> Vtep<C> {
     /// An end that knows nobody. `key` is shared with the controller, `rng` draws request numbers that nobody can guess, and
     /// `first_request` is above all numbers that this server ever used.
     pub fn new(config: VtepConfig, key: Key, rng: Rng, first_request: u64) -> Vtep<C> {
@@ -473,8 +486,13 @@ impl<C> Vtep<C> {
             return Inward::Drop(DropReason::NoRoute);
         }
         let station = StationId { vni: inner.vni, mac };
-        match self.cache.lookup(now, Question { vni: inner.vni, by: By::Mac(mac) }) {
+        let question = Question { vni: inner.vni, by: By::Mac(mac) };
+        match self.cache.lookup(now, question) {
             Found::Known(mapping) if mapping.location == inner.from => {
+                if self.total > 0 && self.parked.get(&question).is_some_and(|all| all.iter().any(Parked::is_aside)) {
+                    // None overtakes those that wait.
+                    return Inward::Ask(inner, station);
+                }
                 self.counters.decapsulated += 1;
                 Inward::Deliver(inner)
             }
@@ -482,12 +500,13 @@ impl<C> Vtep<C> {
             Found::Known(_) if self.cache.doubt(now, station) => Inward::Ask(inner, station),
             Found::Known(_) => Inward::Drop(DropReason::ForgedSource),
             Found::Asked => Inward::Ask(inner, station),
+            Found::Silent | Found::Limited if self.lossless.contains(inner.priority) => Inward::Ask(inner, station),
             Found::Unknown | Found::Silent | Found::Limited => Inward::Drop(DropReason::Unresolved),
         }
     }
 
     /// Parks what [`Vtep::inward`] said has to be asked about; in a `lossless` class as long as the caller's receive buffer has
-    /// room. `Err` when it must be dropped.
+    /// room, and, where nobody can be asked now, beside it, as far as its tenant may have frames parked. `Err` when it must be dropped.
     pub fn park(
         &mut self,
         now: Instant,
@@ -497,15 +516,24 @@ impl<C> Vtep<C> {
         lossless: bool,
     ) -> Result<(), DropReason> {
         let question = Question { vni: station.vni, by: By::Mac(station.mac) };
-        if self.cache.is_silent(now) {
-            return Err(DropReason::Unresolved);
-        }
-        let parked = || Parked::In(cargo, from, lossless);
-        if lossless {
-            self.keep(question, false, parked());
-            return Ok(());
-        }
-        if self.wait(question, parked) { Ok(()) } else { Err(DropReason::Unresolved) }
+        let is_asked = !self.cache.is_silent(now) && self.cache.is_asked(question);
+        let waits = match (lossless, is_asked) {
+            (true, true) => {
+                self.keep(question, false, Parked::In(cargo, from, Bound::Buffer));
+                true
+            }
+            (true, false) => {
+                let has_room = self.wait(question, || Parked::In(cargo, from, Bound::Aside));
+                if has_room {
+                    self.events.push_back(Event::Aside(cargo));
+                    self.insist(now, question);
+                }
+                has_room
+            }
+            (false, true) => self.wait(question, || Parked::In(cargo, from, Bound::Share)),
+            (false, false) => false,
+        };
+        if waits { Ok(()) } else { Err(DropReason::Unresolved) }
     }
 
     /// Whether a tenant may have another frame parked.
@@ -623,12 +651,22 @@ impl<C> Vtep<C> {
     fn end_wait(&mut self, now: Instant, question: Question, answer: Answer) {
         let mut frames = self.parked.remove(&question).unwrap_or_default();
         if answer == Answer::Silent {
-            let lossless = self.lossless;
-            let waits_on = |parked: &Parked<C>| match parked {
-                Parked::Out(_, priority, Origin::Switch) => lossless.contains(*priority),
-                _ => false,
-            };
-            let (kept, given_up): (VecDeque<_>, VecDeque<_>) = frames.into_iter().partition(waits_on);
+            let (mut kept, mut given_up) = (VecDeque::new(), VecDeque::new());
+            for mut parked in frames {
+                if let Parked::In(cargo, _, bound @ Bound::Buffer) = &mut parked
+                    && self.has_room(question.vni)
+                {
+                    *bound = Bound::Aside;
+                    self.events.push_back(Event::Aside(*cargo));
+                    *self.of_tenant.entry(question.vni).or_default() += 1;
+                    self.shared += 1;
+                }
+                let waits_on = match &parked {
+                    Parked::Out(_, priority, Origin::Switch) => self.lossless.contains(*priority),
+                    other => other.is_aside(),
+                };
+                if waits_on { kept.push_back(parked) } else { given_up.push_back(parked) }
+            }
             frames = given_up;
             if !kept.is_empty() {
                 self.counters.parked_on += 1;
@@ -636,7 +674,7 @@ impl<C> Vtep<C> {
                 self.insist(now, question);
             }
         }
-        let shared = frames.iter().filter(|f| !matches!(f, Parked::In(_, _, true))).count();
+        let shared = frames.iter().filter(|f| !matches!(f, Parked::In(_, _, Bound::Buffer))).count();
         self.total -= frames.len();
         self.shared -= shared;
         if let Some(of_tenant) = self.of_tenant.get_mut(&question.vni) {
@@ -681,6 +719,13 @@ impl<C> Vtep<C> {
             (Parked::Arp(..), None) => Event::DropOut(DropReason::Unresolved, ARP_FRAME),
         };
         self.events.push_back(event);
+    }
+}
+
+impl<C> Parked<C> {
+    /// Whether it is a frame from the link that waits until the controller speaks.
+    fn is_aside(&self) -> bool {
+        matches!(self, Parked::In(_, _, Bound::Aside))
     }
 }
 

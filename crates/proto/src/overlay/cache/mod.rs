@@ -222,6 +222,11 @@ impl Cache {
         now < self.silent_until
     }
 
+    /// Whether the controller is being asked: [`Cache::poll_resolved`] will tell.
+    pub fn is_asked(&self, question: Question) -> bool {
+        self.open.contains_key(&question)
+    }
+
     /// Where a station lives, if that is known already; asks nobody.
     pub fn peek(&self, question: Question) -> Option<Mapping> {
         let mac = match question.by {
