@@ -3,12 +3,15 @@
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use sluicenet_lab::fabric::export::bridge;
-use sluicenet_lab::fabric::tables::{Kind, SwitchTable, layer};
+use sluicenet_lab::fabric::hierarchical::{self, Hierarchical};
+use sluicenet_lab::fabric::tables::{FIRST_PRIORITY, Kind, SwitchTable, layer};
 use sluicenet_proto::hedera::LINK;
 use sluicenet_proto::hedera::demand::Estimator;
 use sluicenet_proto::hedera::detect::{Change, Detection, Detector, FlowId, Sample};
 use sluicenet_proto::hedera::scheduler::{Placer, Refused, Scheduler as Hedera, Settings};
 use sluicenet_proto::hedera::tree::{self, HOSTS_MAX, Path, Tree};
+use sluicenet_proto::routing::fat_tree::classifier::{FlowClassifier, PERIOD};
+use sluicenet_proto::routing::fat_tree::ports::UpPorts;
 use sluicenet_proto::routing::fat_tree::scheduler::{self as reserved, FlowScheduler, SILENCE};
 use sluicenet_proto::routing::fat_tree::tags::{TagSwitch, Unreachable};
 use sluicenet_proto::routing::fat_tree::{self, Peer as TreePeer};
@@ -38,12 +41,12 @@ fn instant(now: f64) -> PyResult<Instant> {
     Ok(Instant((now * 1e12) as u64))
 }
 
-/// A switch of a fat-tree.
+/// A switch of a fat-tree, or of a hierarchical tree.
 #[pyclass(frozen, get_all, module = "sluicenet._native")]
 pub struct Switch {
-    /// Its place in `FatTree.switches`.
+    /// Its place among the tree's `switches`.
     number: u32,
-    /// `edge`, `aggregation` or `core`.
+    /// `edge`, `aggregation` or `core`; of a hierarchical tree `pod` or `top`.
     layer: &'static str,
     /// As a bridge in an export, `e0-1`.
     name: String,
@@ -51,7 +54,7 @@ pub struct Switch {
     address: String,
     /// What an OpenFlow switch says it is: its address as a number.
     datapath_id: u64,
-    /// Nothing at a core.
+    /// Nothing at a core and on top.
     pod: Option<u8>,
 }
 
@@ -202,6 +205,97 @@ impl FatTree {
     }
 }
 
+/// The hierarchical tree beside a k-ary fat-tree (3.5.1): the same hosts with the same addresses, a switch a pod, one on top.
+#[pyclass(frozen, module = "sluicenet._native")]
+pub struct HierarchicalTree {
+    tree: Hierarchical,
+}
+
+impl HierarchicalTree {
+    fn checked(&self, switch: u32) -> PyResult<u32> {
+        let there = switch < self.tree.switches_total();
+        there.then_some(switch).ok_or_else(|| PyIndexError::new_err(format!("this tree has no switch {switch}")))
+    }
+}
+
+#[pymethods]
+impl HierarchicalTree {
+    #[new]
+    fn new(k: u32) -> PyResult<HierarchicalTree> {
+        let tree = Hierarchical::new(fat_tree::FatTree::new(k).map_err(wrong)?);
+        // An entry for each host of a pod, and two more; each has a priority of its own.
+        if tree.table(0).len() > usize::from(FIRST_PRIORITY) {
+            return Err(wrong(format!("k = {k}: a pod's switch has no room for so many hosts")));
+        }
+        Ok(HierarchicalTree { tree })
+    }
+
+    /// Ports of a switch of the fat-tree.
+    #[getter]
+    fn k(&self) -> u32 {
+        self.tree.fat_tree().k()
+    }
+
+    /// Number of hosts.
+    #[getter]
+    fn hosts(&self) -> u32 {
+        self.tree.fat_tree().hosts()
+    }
+
+    /// Pod by pod; the one on top last.
+    #[getter]
+    fn switches(&self) -> Vec<Switch> {
+        let switch = |number: u32| {
+            let address = self.tree.address(number);
+            let is_top = number == self.tree.top();
+            Switch {
+                number,
+                layer: if is_top { "top" } else { "pod" },
+                name: self.tree.name(number),
+                address: address.to_string(),
+                datapath_id: u64::from(address.to_bits()),
+                pod: (!is_top).then_some(number as u8),
+            }
+        };
+        (0..self.tree.switches_total()).map(switch).collect()
+    }
+
+    /// What a switch's ports lead to, port 0 first.
+    fn peers(&self, switch: u32) -> PyResult<Vec<Peer>> {
+        let switch = self.checked(switch)?;
+        let peer = |port| match self.tree.peer(switch, port) {
+            hierarchical::Peer::Host(host) => Peer { host: Some(host), switch: None, port: None },
+            hierarchical::Peer::Switch(other, at) => Peer { host: None, switch: Some(other), port: Some(at) },
+        };
+        Ok((0..self.tree.ports(switch)).map(peer).collect())
+    }
+
+    /// A switch's table, of which the first entry that matches counts.
+    fn table(&self, switch: u32) -> PyResult<Vec<Entry>> {
+        let entry = |e: hierarchical::Prefix| {
+            let mask = u32::MAX.checked_shl(32 - u32::from(e.length)).unwrap_or(0);
+            let (address, mask) = (e.address.to_string(), Ipv4Addr::from_bits(mask).to_string());
+            // There are no several ways.
+            Entry { address, mask, port: e.port, upward: false }
+        };
+        Ok(self.tree.table(self.checked(switch)?).into_iter().map(entry).collect())
+    }
+
+    /// A host's address.
+    fn host_address(&self, host: u32) -> PyResult<String> {
+        FatTree { tree: self.tree.fat_tree() }.host_address(host)
+    }
+
+    /// The host with an address; nothing where nobody has it.
+    fn host_at(&self, address: &str) -> Option<u32> {
+        FatTree { tree: self.tree.fat_tree() }.host_at(address)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("HierarchicalTree({})", self.k())
+    }
+}
+
 /// What is down, and what each switch has to do differently for that (3.1.8): the broadcast of failures, played through at one place.
 #[pyclass(module = "sluicenet._native")]
 pub struct Failures {
@@ -321,6 +415,173 @@ impl Failures {
             }
         }
         Ok(detours)
+    }
+}
+
+/// What a classifier was told of a flow.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    dst: u32,
+    /// As its counter said last.
+    bytes: u64,
+    /// The port that was told for it.
+    said: Option<u16>,
+    /// Whether the switch counts it.
+    counted: bool,
+}
+
+/// The flow classifier of one edge or aggregation switch (3.1.6, figure 3.11), by what the switch has counted of the flows that go up there: each has
+/// the least loaded upward port, and every second at most three are moved. Time is in seconds from a beginning of the caller's, and never goes back.
+#[pyclass(module = "sluicenet._native")]
+pub struct Classifier {
+    tree: fat_tree::FatTree,
+    own: fat_tree::Switch,
+    number: u32,
+    machine: FlowClassifier,
+    moves: bool,
+    flows_max: usize,
+    flows: BTreeMap<u64, Watched>,
+}
+
+impl Classifier {
+    fn usable(&self, failures: &Failures, dst: u32) -> UpPorts {
+        failures.switches[self.number as usize].usable(dst)
+    }
+
+    /// Whether what goes from `src` to `dst` comes up to this switch and goes further up.
+    fn goes_up(&self, src: u32, dst: u32) -> bool {
+        let subnet = |host| self.tree.subnet_of(host);
+        let pod = |host| subnet(host) / self.tree.half();
+        match self.own {
+            fat_tree::Switch::Edge { pod, at } => {
+                let own = self.tree.subnet(pod, at);
+                subnet(src) == own && subnet(dst) != own
+            }
+            fat_tree::Switch::Aggregation { pod: own, .. } => pod(src) == u32::from(own) && pod(dst) != u32::from(own),
+            fat_tree::Switch::Core { .. } => false,
+        }
+    }
+
+    fn check(&self, failures: &Failures) -> PyResult<()> {
+        if failures.tree == self.tree { Ok(()) } else { Err(wrong("these are the failures of another tree")) }
+    }
+}
+
+#[pymethods]
+impl Classifier {
+    /// Without `moves` a flow keeps its first port as long as that reaches its destination (3.1.7).
+    #[new]
+    #[pyo3(signature = (tree, switch, *, now = 0.0, moves = true, flows_max = 4096))]
+    fn new(tree: &FatTree, switch: u32, now: f64, moves: bool, flows_max: usize) -> PyResult<Classifier> {
+        let (now, own, tree) = (instant(now)?, tree.of(switch)?, tree.tree);
+        if let fat_tree::Switch::Core { .. } = own {
+            return Err(wrong(format!("switch {switch} is a core: there is one way from it")));
+        }
+        let machine = FlowClassifier::new(now, tree.half() as u16, PERIOD, flows_max, switch);
+        Ok(Classifier { tree, own, number: switch, machine, moves, flows_max, flows: BTreeMap::new() })
+    }
+
+    /// What the switch counted of a flow so far, and for how long; whether that is a flow which goes up here, and there is room for it.
+    #[allow(clippy::too_many_arguments)]
+    fn sample(
+        &mut self,
+        now: f64,
+        flow: u64,
+        src: u32,
+        dst: u32,
+        sent_bytes: u64,
+        age_s: f64,
+        failures: &Failures,
+    ) -> PyResult<bool> {
+        let now = instant(now)?;
+        self.check(failures)?;
+        if src >= self.tree.hosts() || dst >= self.tree.hosts() || src == dst {
+            return Err(wrong(format!("no flow goes from host {src} to host {dst}")));
+        }
+        if !self.goes_up(src, dst) {
+            return Ok(false);
+        }
+        let is_full = self.flows.len() >= self.flows_max;
+        let new = match self.flows.get_mut(&flow) {
+            // A counter that has less than before has begun anew.
+            Some(known) => {
+                known.counted = true;
+                sent_bytes.checked_sub(std::mem::replace(&mut known.bytes, sent_bytes)).unwrap_or(sent_bytes)
+            }
+            None if is_full => return Ok(false),
+            None => {
+                self.flows.insert(flow, Watched { dst, bytes: sent_bytes, said: None, counted: true });
+                // Of one that is older than a period what it sent in one.
+                let period_s = PERIOD.0 as f64 / 1e12;
+                let part = if age_s > period_s { period_s / age_s } else { 1.0 };
+                (sent_bytes as f64 * part) as u64
+            }
+        };
+        // Nothing new is silence, and a period that has ended is not filled any more.
+        if self.machine.port_of(flow).is_none() || new > 0 {
+            self.turn(now, failures);
+            let usable = self.usable(failures, dst);
+            self.machine.handle_packet(flow, u32::try_from(new).unwrap_or(u32::MAX), usable);
+        }
+        Ok(true)
+    }
+
+    /// Flows whose port is another one than was said before, with the port; with none those that are forgotten, or lead nowhere.
+    fn advance(&mut self, now: f64, failures: &Failures) -> PyResult<Vec<(u64, Option<u16>)>> {
+        let now = instant(now)?;
+        self.check(failures)?;
+        self.turn(now, failures);
+        let half = self.tree.half() as u16;
+        let mut changed = Vec::new();
+        let mut gone = Vec::new();
+        for (&flow, known) in &mut self.flows {
+            let usable = failures.switches[self.number as usize].usable(known.dst);
+            let port = match self.machine.port_of(flow) {
+                Some(_) if !known.counted => None,
+                Some(port) if usable.contains(port) => Some(port),
+                // It does not wait for its next packets.
+                Some(_) => self.machine.handle_packet(flow, 0, usable),
+                None => {
+                    gone.push(flow);
+                    None
+                }
+            };
+            let port = port.map(|port| half + port);
+            if port != known.said {
+                known.said = port;
+                changed.push((flow, port));
+            }
+        }
+        for flow in gone {
+            self.flows.remove(&flow);
+        }
+        Ok(changed)
+    }
+
+    /// The switch counts a flow no more: its counter and its entry have lapsed, and its port is said again with its next packets.
+    fn lapsed(&mut self, flow: u64) {
+        if let Some(known) = self.flows.get_mut(&flow) {
+            (known.bytes, known.said, known.counted) = (0, None, false);
+        }
+    }
+
+    /// Flows that were moved at the end of a period.
+    #[getter]
+    fn moved(&self) -> u64 {
+        self.machine.counters.moved
+    }
+}
+
+impl Classifier {
+    /// Ends the period that is over.
+    fn turn(&mut self, now: Instant, failures: &Failures) {
+        if now < self.machine.poll_timeout() {
+            return;
+        }
+        let (flows, moves) = (&self.flows, self.moves);
+        let tags = &failures.switches[self.number as usize];
+        let usable = |flow| flows.get(&flow).filter(|_| moves).map_or(UpPorts::NONE, |known| tags.usable(known.dst));
+        self.machine.handle_timeout(now, usable);
     }
 }
 

@@ -14,7 +14,10 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::fat_tree::{Detour, Entry, Failures, FatTree, Peer, Placement, Scheduler, Switch, estimate_demands};
+    use super::fat_tree::{
+        Classifier, Detour, Entry, Failures, FatTree, HierarchicalTree, Peer, Placement, Scheduler, Switch,
+        estimate_demands,
+    };
     #[pymodule_export]
     use super::records::{check_format, diff, is_result, report, schema, tables};
     #[pymodule_export]

@@ -10,26 +10,30 @@ import pytest
 from sluicenet.fattree import (
     ROUTINGS,
     Choose,
+    Classifier,
     Control,
     Counted,
     Drop,
     Failures,
     FatTree,
     FlowEntry,
+    HierarchicalTree,
     Scheduler,
     Send,
     estimate_demands,
 )
-from sluicenet.fattree._control import ADOPTED_S, FLOWS_MAX, HOLD_S, LOST_S, START_S, Add, Remove
-from sluicenet.fattree._entries import COOKIE_PLACED, COUNTED_IDLE_S, FORWARD, TCP, UDP, FlowKey
+from sluicenet.fattree._commands import Add, Remove
+from sluicenet.fattree._control import ADOPTED_S, FLOWS_MAX, HOLD_S, LOST_S, START_S
+from sluicenet.fattree._entries import COOKIE_ASSIGNED, COOKIE_PLACED, COUNTED_IDLE_S, FORWARD, TCP, UDP, FlowKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sluicenet.fattree._control import Command
+    from sluicenet.fattree._commands import Command
 
 RATE = 10_000_000
-PLACERS = [name for name, (_, placer) in ROUTINGS.items() if placer]
+PLACERS = [name for name, how in ROUTINGS.items() if how.placer]
+ASSIGNERS = [name for name, how in ROUTINGS.items() if how.assigns]
 
 
 def test_figure_3_1_and_3_4() -> None:
@@ -106,18 +110,128 @@ def test_elephants_get_paths_that_do_not_collide(placer: str) -> None:
     assert again and again[-1].hops != moved.hops
 
 
+def test_a_classifier_gives_new_flows_the_least_loaded_port_and_moves_three_at_most() -> None:
+    tree = FatTree(4)
+    failures = Failures(tree)
+    edge = Classifier(tree, 0)
+    # Two flows of one host at its edge switch, each with a port of its own, whose ports are 2 and 3.
+    assert edge.sample(0.1, 1, 0, 4, 10_000, 0.1, failures) and edge.sample(0.1, 2, 0, 8, 10_000, 0.1, failures)
+    assert dict(edge.advance(0.1, failures)) == {1: 2, 2: 3}
+    assert edge.advance(0.2, failures) == [], "nothing is said twice"
+    # What stays below the switch is none of its flows.
+    assert not edge.sample(0.2, 3, 0, 1, 10_000, 0.1, failures) and not edge.sample(0.2, 4, 4, 0, 10_000, 0.1, failures)
+    # Six flows, three at each port; then those of one port send alone, and after a second some of them are moved.
+    upper = Classifier(tree, 8)
+    for flow in range(6):
+        assert upper.sample(0.1, flow, flow % 4, 4 + flow, 1_000, 0.1, failures)
+    ports = dict(upper.advance(0.1, failures))
+    busy = [flow for flow, port in ports.items() if port == ports[0]]
+    assert len(busy) == 3
+    for tenth in range(2, 10):
+        for flow in busy:
+            upper.sample(tenth / 10, flow, flow % 4, 4 + flow, 10_000 * tenth, tenth / 10, failures)
+        assert upper.advance(tenth / 10, failures) == [], "not before the period has ended"
+    moved = dict(upper.advance(1.0, failures))
+    assert 1 <= len(moved) <= 3 and set(moved) <= set(range(6)) and set(moved) & set(busy)
+    # One that may not move a flow does not.
+    keeps = Classifier(tree, 8, moves=False)
+    for tenth in range(1, 40):
+        for flow in range(4):
+            sent = 100_000 * tenth * (flow % 2)
+            keeps.sample(tenth / 10, flow, flow, 4 + flow, sent, tenth / 10, failures)
+        assert len(keeps.advance(tenth / 10, failures)) == (4 if tenth == 1 else 0)
+    assert keeps.moved == 0 < upper.moved
+
+
+def test_a_classifier_goes_round_what_is_down_at_once() -> None:
+    tree = FatTree(4)
+    failures = Failures(tree)
+    edge = Classifier(tree, 0)
+    edge.sample(0.1, 1, 0, 4, 1_000, 0.1, failures)
+    [(_, port)] = edge.advance(0.1, failures)
+    assert port is not None
+    failures.set_link(0, port, False)
+    assert edge.advance(0.1, failures) == [(1, 5 - port)]
+    failures.set_link(0, 5 - port, False)
+    assert edge.advance(0.1, failures) == [(1, None)], "nothing leads there"
+    failures.set_link(0, port, True)
+    assert edge.advance(0.1, failures) == [(1, port)]
+    # A link of the destination's pod, two switches away, counts as much.
+    upper = tree.peers(0)[port].switch
+    assert upper is not None
+    other = tree.peers(2)[port].switch
+    assert other is not None
+    failures.set_link(0, 5 - port, True)
+    failures.set_link(2, port, False)
+    assert edge.advance(0.2, failures) == [(1, 5 - port)]
+
+
+def test_a_classifier_forgets_and_does_not_believe_everything() -> None:
+    tree = FatTree(4)
+    failures = Failures(tree)
+    edge = Classifier(tree, 0, flows_max=2)
+    for flow in range(4):
+        assert edge.sample(0.1, flow, 0, 4, (1 << 64) - 1, 1e300, failures) == (flow < 2)
+    assert len(edge.advance(0.1, failures)) == 2
+    # A counter that begins anew, one that runs over, an age that is none.
+    for sent, age in ((0, -1.0), ((1 << 64) - 1, float("nan")), (5, float("inf"))):
+        assert edge.sample(0.2, 0, 0, 4, sent, age, failures)
+    edge.lapsed(0)
+    assert edge.advance(0.3, failures) == []
+    edge.sample(0.4, 0, 0, 4, 100, 0.1, failures)
+    assert [flow for flow, _ in edge.advance(0.4, failures)] == [0], "it is said again when it sends again"
+    edge.lapsed(7)
+    assert {flow for tenth in range(5, 120) for flow, _ in edge.advance(tenth / 10, failures)} == {0, 1}
+    assert edge.sample(13.0, 3, 0, 4, 1, 0.1, failures), "there is room again"
+    with pytest.raises(ValueError, match="core"):
+        Classifier(tree, 16)
+    with pytest.raises(IndexError):
+        Classifier(tree, 20)
+    with pytest.raises(ValueError, match="no flow"):
+        edge.sample(13.0, 1, 0, 16, 1, 0.1, failures)
+    with pytest.raises(ValueError, match="another tree"):
+        edge.advance(13.0, Failures(FatTree(6)))
+
+
+def test_the_tree_of_3_5_1() -> None:
+    tree = HierarchicalTree(4)
+    assert (tree.k, tree.hosts, [s.name for s in tree.switches]) == (4, 16, ["p0", "p1", "p2", "p3", "top"])
+    table = [(e.address, e.mask, e.port, e.upward) for e in tree.table(1)]
+    assert table == [
+        ("10.1.0.2", "255.255.255.255", 0, False),
+        ("10.1.0.3", "255.255.255.255", 1, False),
+        ("10.1.1.2", "255.255.255.255", 2, False),
+        ("10.1.1.3", "255.255.255.255", 3, False),
+        ("10.1.0.0", "255.255.0.0", None, False),
+        ("0.0.0.0", "0.0.0.0", 4, False),
+    ]
+    assert [(e.address, e.port) for e in tree.table(4)] == [(f"10.{pod}.0.0", pod) for pod in range(4)]
+    for k in (0, 5, 64, 254):
+        with pytest.raises(ValueError):
+            HierarchicalTree(k)
+    with pytest.raises(IndexError):
+        tree.peers(5)
+    for routing, wrong in (("hierarchical", FatTree(4)), ("ecmp", tree)):
+        with pytest.raises(ValueError, match="no routing of"):
+            Control(wrong, routing, link_bps=RATE)
+
+
 class Network:
     """Switches that hold what they are told, and links that carry frames or do not."""
 
     def __init__(self, routing: str, k: int = 4) -> None:
         """All connected, and told what there is to tell."""
-        self.tree = FatTree(k)
+        self.tree = HierarchicalTree(k) if ROUTINGS[routing].hierarchical else FatTree(k)
+        self.peers = [self.tree.peers(switch.number) for switch in self.tree.switches]
+        self.edge_of = {p.host: n for n, peers in enumerate(self.peers) for p in peers if p.host is not None}
         self.said: list[tuple[str, dict[str, Any]]] = []
         self.control = Control(self.tree, routing, link_bps=RATE, say=self._say)
         self.entries: list[dict[tuple[Any, ...], FlowEntry]] = [{} for _ in self.tree.switches]
         self.down: set[tuple[int, int]] = set()
         self.now = 0.0
         self.bytes: dict[FlowKey, int] = {}
+        # What switches were told and have not heard yet, while they hear nothing.
+        self.unheard: list[Command] | None = None
         for switch in range(len(self.entries)):
             self.connect(switch)
         self.step(HOLD_S)
@@ -127,11 +241,14 @@ class Network:
 
     def connect(self, switch: int) -> None:
         """It says which links are up and what entries it has."""
-        ports = {port: self.is_up(switch, port) for port in range(self.tree.k)}
+        ports = {port: self.is_up(switch, port) for port in range(len(self.peers[switch]))}
         self.tell(self.control.connected(self.now, switch, ports, [e.cookie for e in self.entries[switch].values()]))
 
     def tell(self, commands: Iterable[Command]) -> None:
         """Switches do as they are told; at no moment a packet goes round."""
+        if self.unheard is not None:
+            self.unheard += commands
+            return
         for switch, what in commands:
             if isinstance(what, Add):
                 entry = what.entry
@@ -147,16 +264,21 @@ class Network:
             self.now += 0.1
             for key in self.bytes:
                 self.bytes[key] += RATE // 80
-                self.count(key)
+            self.count()
             self.tell(self.control.tick(self.now))
             self.control.forget_unseen()
 
-    def count(self, key: FlowKey) -> None:
-        """Its edge switch says what it has counted of a flow."""
-        src = self.tree.host_at(key.src)
-        assert src is not None
-        edge = src // (self.tree.k // 2)
-        self.control.counted(self.now, edge, [Counted(key, self.bytes[key], self.bytes[key] * 8 / RATE)])
+    def count(self) -> None:
+        """Switches say what they have counted of flows that came from below."""
+        counted: dict[int, list[Counted]] = {switch: [] for switch in self.control.counting}
+        for key, sent in self.bytes.items():
+            src, dst = self.tree.host_at(key.src), self.tree.host_at(key.dst)
+            assert src is not None and dst is not None
+            for switch, _ in (self.walk(src, dst, key) or [])[:2]:
+                if switch in counted and (self.tree.switches[switch].pod == self.tree.switches[self.edge_of[src]].pod):
+                    counted[switch].append(Counted(key, sent, sent * 8 / RATE))
+        for switch, flows in counted.items():
+            self.tell(self.control.counted(self.now, switch, flows))
 
     def flow(self, src: int, dst: int, port: int = 7) -> FlowKey:
         """A flow at full rate from now on."""
@@ -166,7 +288,7 @@ class Network:
 
     def is_up(self, switch: int, port: int) -> bool:
         """A port's link, at both of its ends."""
-        peer = self.tree.peers(switch)[port]
+        peer = self.peers[switch][port]
         other = (switch, port) if peer.switch is None or peer.port is None else (peer.switch, peer.port)
         return (switch, port) not in self.down and other not in self.down
 
@@ -176,7 +298,7 @@ class Network:
 
     def hear(self, switch: int, port: int) -> None:
         """Both ends say how their link is."""
-        peer = self.tree.peers(switch)[port]
+        peer = self.peers[switch][port]
         assert peer.switch is not None and peer.port is not None
         for end in ((switch, port), (peer.switch, peer.port)):
             self.tell(self.control.port(self.now, *end, self.is_up(*end)))
@@ -202,7 +324,7 @@ class Network:
     def walk(self, src: int, dst: int, key: FlowKey | None = None) -> list[tuple[int, int]] | None:
         """The way of a packet; none where it is lost. One that goes round fails the test."""
         key = key or FlowKey(self.tree.host_address(src), self.tree.host_address(dst), UDP, 1, 2)
-        at = src // (self.tree.k // 2)
+        at = self.edge_of[src]
         way: list[tuple[int, int]] = []
         while True:
             assert len(way) <= 5, f"a loop from {src} to {dst}: {way}"
@@ -210,7 +332,7 @@ class Network:
             if port is None:
                 return None
             way.append((at, port))
-            peer = self.tree.peers(at)[port]
+            peer = self.peers[at][port]
             if peer.host is not None:
                 assert peer.host == dst
                 return way
@@ -248,6 +370,105 @@ def test_every_link_that_fails_is_steered_round_and_nothing_loops(routing: str) 
         network.hear(*link)
         network.step(HOLD_S + 0.1)
         assert network.entries == before, "what stood for a failure is gone with it"
+
+
+@pytest.mark.parametrize("routing", ASSIGNERS)
+def test_flows_that_were_given_a_port_are_steered_round_every_link_that_fails(routing: str) -> None:
+    network = Network(routing)
+    pairs = [(host, (host + 4) % 16) for host in range(16)] + [(host, (host + 9) % 16) for host in range(16)]
+    keys = [network.flow(src, dst, 7 + n) for n, (src, dst) in enumerate(pairs)]
+    network.step(1)
+    half = network.tree.k // 2
+    for link in [(s.number, port) for s in network.tree.switches if s.layer != "core" for port in (half, half + 1)]:
+        network.link(*link, up=False)
+        network.hear(*link)
+        # At once, before anything else is counted.
+        for (src, dst), key in zip(pairs, keys, strict=True):
+            assert network.walk(src, dst, key), (link, src, dst)
+        assert network.lost() == 0
+        network.link(*link, up=True)
+        network.hear(*link)
+        network.step(HOLD_S + 0.1)
+    assert all(what != "switch" for what, _ in network.said)
+
+
+def test_the_flow_classifier_spreads_what_a_switch_counts_and_nothing_of_others() -> None:
+    network = Network("flow-classifier")
+    # Same-ID outgoing: by the tables both hosts of each edge switch take one upward port.
+    pairs = [(0, 4), (1, 6), (2, 8), (3, 10), (4, 0), (5, 2), (8, 12), (9, 14)]
+    keys = [network.flow(src, dst) for src, dst in pairs]
+    before = [network.walk(src, dst, key) for (src, dst), key in zip(pairs, keys, strict=True)]
+    assert before[0] and before[1] and before[0][0] == before[1][0]
+    network.step(0.5)
+    ways = [network.walk(src, dst, key) for (src, dst), key in zip(pairs, keys, strict=True)]
+    first = [way[0] for way in ways if way]
+    assert len(first) == len(set(first)) == len(pairs), "each has an edge switch's port of its own"
+    second = [way[1] for way in ways if way]
+    assert max(second.count(hop) for hop in second) <= 2
+    assert all(ways[n] == network.walk(*pairs[n], keys[n]) for n in range(8))
+    # Entries of one switch alone make the choice: that of another edge switch is nobody else's.
+    for switch, entries in enumerate(network.entries):
+        own = [entry for entry in entries.values() if entry.kind == COOKIE_ASSIGNED]
+        carries = [key for key, way in zip(keys, ways, strict=True) for at, _ in (way or [])[:2] if at == switch]
+        assert {entry.flow for entry in own} == {key.number for key in carries}
+    # Flows end: their entries go with their counters, also in the controller's mind.
+    network.bytes.clear()
+    network.step(0.2)
+    assert all(entry.kind != COOKIE_ASSIGNED for entries in network.entries for entry in entries.values())
+    assert network.lost() == 0
+
+
+@pytest.mark.parametrize("routing", ASSIGNERS)
+def test_entries_a_classifier_made_survive_switches_and_controllers(routing: str) -> None:
+    network = Network(routing)
+    keys = [network.flow(host, (host + 4) % 16) for host in range(16)]
+    network.step(1)
+    before = [dict(entries) for entries in network.entries]
+    for switch in (0, 9):
+        network.control.lost(network.now, switch)
+        network.entries[switch].clear()
+        network.connect(switch)
+        assert network.entries[switch] == before[switch]
+        network.entries[switch].clear()
+        network.tell(network.control.audited(switch, []))
+        assert network.entries[switch] == before[switch]
+        stays = [entry.cookie for entry in before[switch].values()]
+        assert network.control.audited(switch, stays) == []
+    # Another controller leaves them until its own classifiers have said something, and removes what nobody needs.
+    del network.bytes[keys[0]]
+    network.control = Control(network.tree, routing, link_bps=RATE, say=network._say)
+    network.now = 0.0
+    for switch in range(len(network.entries)):
+        network.connect(switch)
+    assert [dict(entries) for entries in network.entries] == before
+    network.step(ADOPTED_S + 0.2)
+    flows = {entry.flow for entries in network.entries for entry in entries.values() if entry.flow is not None}
+    assert flows == {key.number for key in keys[1:]}
+    assert network.lost() == 0
+
+
+def test_a_hierarchical_tree_reaches_everybody_and_says_what_is_down() -> None:
+    network = Network("hierarchical")
+    assert network.lost() == 0
+    before = [dict(entries) for entries in network.entries]
+    # A host that is not there is nobody's, and its packets go no further.
+    nobody = FlowKey("10.0.0.2", "10.1.0.77", UDP, 1, 2)
+    assert network.port(1, nobody) is None and network.port(0, nobody) == 4
+    for up in (False, True):
+        network.link(0, 4, up=up)
+        network.hear(0, 4)
+        network.step(HOLD_S + 0.2)
+        assert network.lost() == (0 if up else 2 * 4 * 12)
+        assert network.entries == before, "there is no other way"
+    # Both ends say it; it is told once.
+    assert [of["up"] for what, of in network.said if what == "link"] == [False, True]
+    network.control.lost(network.now, 4)
+    network.step(LOST_S + 0.2)
+    network.entries[4].clear()
+    network.connect(4)
+    network.step(HOLD_S + 0.2)
+    assert [of["up"] for what, of in network.said if what == "switch"] == [False, True]
+    assert network.entries == before and network.lost() == 0
 
 
 def test_pairs_of_failures_cut_nobody_off_to_whom_a_way_leads() -> None:
@@ -352,6 +573,42 @@ def test_a_controller_that_restarts_keeps_what_is_right_and_removes_what_nobody_
     assert flows == {keys[0].number}
 
 
+@pytest.mark.parametrize("routing", [*ASSIGNERS, *(name for name in PLACERS if name not in ASSIGNERS)])
+def test_a_controller_that_dies_between_two_commands_leaves_no_loop_and_no_dead_port(routing: str) -> None:
+    pairs = [(host, (host + 4) % 16) for host in range(4)]
+
+    def before() -> tuple[Network, list[FlowKey], list[Command]]:
+        network = Network(routing)
+        keys = [network.flow(src, dst) for src, dst in pairs]
+        told: list[Command] = []
+        network.unheard = told
+        network.step(0.5)
+        network.unheard = None
+        return network, keys, told
+
+    whole = len(before()[2])
+    assert whole >= 8
+    for cut in range(whole + 1):
+        network, keys, told = before()
+        network.tell(told[:cut])
+        for (src, dst), key in zip(pairs, keys, strict=True):
+            assert network.walk(src, dst, key), "half a placement leads there, too"
+        # A link dies while nobody is there: its switch takes the other one.
+        network.link(0, 2, up=False)
+        for (src, dst), key in zip(pairs[:2], keys[:2], strict=True):
+            assert network.walk(src, dst, key)
+        network.control = Control(network.tree, routing, link_bps=RATE, say=network._say)
+        network.now = 0.0
+        for switch in range(len(network.entries)):
+            network.connect(switch)
+        network.step(ADOPTED_S + 0.2)
+        assert network.lost() == 0
+        for (src, dst), key in zip(pairs, keys, strict=True):
+            assert network.walk(src, dst, key)
+        first = [entry.action for entry in network.entries[0].values() if entry.flow is not None]
+        assert all(isinstance(action, Choose) and action.ports[0] != 2 for action in first)
+
+
 def test_a_switch_that_is_not_heard_of_is_gone_and_one_that_never_was_too() -> None:
     network = Network("ecmp")
     network.control.lost(network.now, 16)
@@ -384,6 +641,11 @@ def test_nothing_is_placed_on_the_word_of_a_liar() -> None:
     for now in (2.0, 2.5, 3.0):
         network.control.counted(now, 0, [Counted(lie, (1 << 64) - 1, 1e300) for lie in lies])
         assert network.control.tick(now) == []
+    assigning = Network("flow-classifier").control
+    for now in (2.0, 2.5, 3.0):
+        assert assigning.counted(now, 0, [Counted(lie, (1 << 64) - 1, 1e300) for lie in lies]) == []
+        assert assigning.counted(now, 16, [Counted(FlowKey(host(0), host(4), TCP, 1, 2), 1, 1.0)]) == [], "a core"
+        assert assigning.tick(now) == []
     # However much it says, so much is looked at.
     many = [Counted(FlowKey(host(0), host(4), TCP, n % 65_536, n // 65_536), 0, 0.0) for n in range(2 * FLOWS_MAX)]
     network.control.counted(4.0, 0, many)

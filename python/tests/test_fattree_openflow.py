@@ -28,6 +28,7 @@ MULTIPART_REQUEST, MULTIPART_REPLY, BARRIER_REQUEST, BARRIER_REPLY = 18, 19, 20,
 FLOW_STATS, PORT_DESC, MORE = 1, 13, 1
 PATIENCE_S = 60.0
 EDGE, AGGREGATION = 0x0A000001, 0x0A000201
+COUNTED, ASSIGNED = 0x51CE_0400_0000_0000, 0x51CE_05
 
 
 class Controller:
@@ -252,6 +253,67 @@ def test_a_switch_that_goes_on_for_ever_about_its_entries(controller: Controller
             switch.send(MULTIPART_REPLY, message, xid)
     # As it says too much, or as it answers nothing meanwhile, whichever is first seen.
     assert controller.wait("refused", switch="e0-0")["why"]
+
+
+def entry(src: str, dst: str, port: int, sent: int, seconds: int) -> bytes:
+    """The statistics of a flow's own entry, of UDP."""
+    fields = struct.pack("!HBBH", 0x8000, 5 << 1, 2, 0x0800) + struct.pack("!HBBB", 0x8000, 10 << 1, 1, 17)
+    fields += b"".join(struct.pack("!HBB", 0x8000, n << 1, 4) + socket.inet_aton(a) for n, a in ((11, src), (12, dst)))
+    fields += b"".join(struct.pack("!HBBH", 0x8000, n << 1, 2, p) for n, p in ((15, port), (16, 5001)))
+    match = struct.pack("!HH", 1, 4 + len(fields)) + fields
+    match += bytes(-len(match) % 8)
+    head = struct.pack("!HBxIIHHHH4xQQQ", 48 + len(match), 1, seconds, 0, 1, 5, 0, 0, COUNTED, 1, sent)
+    return head + match
+
+
+def counts(switch: Switch, entries: bytes) -> None:
+    """Answers until its counters are read, and says these."""
+    while True:
+        xid, body = switch.until(MULTIPART_REQUEST, FLOW_STATS)
+        if body[8] == 1:
+            switch.send(MULTIPART_REPLY, struct.pack("!HHI", FLOW_STATS, 0, 0) + entries, xid)
+            return
+        switch.answer(MULTIPART_REQUEST, xid, body)
+
+
+def test_a_switch_counts_a_flow_and_is_told_its_port_and_a_liar_moves_nobody_else() -> None:
+    controller = Controller("flow-classifier")
+    try:
+        switch, liar = Switch(controller), Switch(controller, 0x0A000101)
+        for each, name in ((switch, "e0-0"), (liar, "e0-1")):
+            each.introduce()
+            controller.wait("connected", switch=name)
+        honest = entry("10.0.0.2", "10.1.0.2", 1, 100_000, 1) + entry("10.0.0.3", "10.1.0.2", 2, 100_000, 1)
+        counts(switch, honest)
+        # Aggregation switches are not there, so that the poll ends with the edge switches' answers.
+        counts(liar, b"")
+        told = [controller.wait("assigned", switch="e0-0") for _ in range(2)]
+        assert sorted(line["port"] for line in told) == [2, 3]
+        counts(switch, honest)
+        assert len({mod for mod in switch.flow_mods if struct.unpack_from("!Q", mod)[0] >> 40 == ASSIGNED}) == 2
+        # Flows of another switch's hosts, of nobody, within its own subnet; and of its own as much as can be said.
+        lies = (("10.0.0.2", "10.1.0.2"), ("192.0.2.1", "10.1.0.2"), ("10.0.1.2", "10.0.1.3"), ("10.0.1.2", "10.9.9.9"))
+        said = b"".join(entry(src, dst, 7, (1 << 64) - 1, (1 << 32) - 1) for src, dst in lies)
+        counts(liar, said + entry("10.0.1.2", "10.1.0.2", 7, (1 << 64) - 1, 0))
+        only = controller.wait("assigned")
+        assert (only["switch"], only["src"], only["dst"]) == ("e0-1", "10.0.1.2", "10.1.0.2")
+        for _ in range(3):
+            counts(liar, said + entry("10.0.1.2", "10.1.0.2", 7, 0, 0))
+            counts(switch, honest)
+        later = [controller.lines.get() for _ in range(controller.lines.qsize())]
+        assert not any(line["event"] == "assigned" and line["switch"] == "e0-0" for line in later), "others' flows stay"
+        # Counters that are cut off end the liar's connection, and no other.
+        xid, _ = liar.until(MULTIPART_REQUEST, FLOW_STATS)
+        with pytest.raises(EOFError):
+            liar.send(MULTIPART_REPLY, struct.pack("!HHI", FLOW_STATS, 0, 0) + honest[:100], xid)
+            liar.hung_up()
+            raise EOFError
+        assert controller.wait("refused", switch="e0-1")["why"]
+        switch.until(ECHO_REQUEST)
+        controller.end()
+    finally:
+        controller.process.kill()
+        controller.process.wait()
 
 
 def test_what_it_does_not_take() -> None:

@@ -8,6 +8,7 @@ use common::netns;
 use serde_json::Value;
 use sluicenet_dataplane::kernel::netns::named;
 use sluicenet_dataplane::remains;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -60,13 +61,35 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
         |faults: &str| faults.split(' ').flat_map(|fault| ["--at".to_owned(), fault.to_owned()]).collect::<Vec<_>>();
 
     // Every routing carries every flow, and the schedulers give each a path of its own.
-    let routings = "two-level,ecmp,flow-scheduler,hedera-gff,hedera-sa";
+    let routings = "two-level,ecmp,flow-classifier,flow-scheduler,hedera-gff,hedera-sa,hierarchical";
     let runs = run(&["--seconds", "5", "--warm-up", "1", "--routing", routings]);
     for run in runs.as_array().unwrap() {
         let (routing, placed) = (run["routing"].as_str().unwrap(), said(run, "placed"));
         assert_eq!(alive(run, 0.0, 5.5), 16, "{routing}");
         assert_eq!(said(run, "error"), Vec::<&Value>::new(), "{routing}: a switch refused something");
-        assert_eq!(placed.is_empty(), matches!(routing, "two-level" | "ecmp"), "{routing}");
+        let places = matches!(routing, "flow-scheduler" | "hedera-gff" | "hedera-sa");
+        assert_eq!(placed.is_empty(), !places, "{routing}");
+        let assigned = said(run, "assigned");
+        assert_eq!(assigned.is_empty(), !matches!(routing, "flow-classifier" | "flow-scheduler"), "{routing}");
+        for line in assigned {
+            // Each by what one switch has counted: nobody's but its own hosts', or its own pod's.
+            let (switch, src) = (line["switch"].as_str().unwrap(), line["src"].as_str().unwrap());
+            let below = src.replacen("10.", "", 1).replace('.', "-");
+            let own = if switch.starts_with('e') { &switch[1..] } else { &switch[1..2] };
+            assert!(below.starts_with(own), "{switch}: {line}");
+        }
+    }
+
+    // Same-ID outgoing takes the tables by twos to a link; a flow classifier spreads what its switch sees.
+    let options = ["--seconds", "6", "--transport", "udp", "--pattern", "same-id-outgoing"];
+    let runs = run(&[&options[..], &["--routing", "flow-classifier"]].concat());
+    let mut ports: BTreeMap<(&str, &str), &Value> = BTreeMap::new();
+    for line in said(&runs[0], "assigned").into_iter().filter(|line| line["ports"][1] == 5_001) {
+        ports.insert((line["switch"].as_str().unwrap(), line["flow"].as_str().unwrap()), &line["port"]);
+    }
+    for edge in ["e0-0", "e0-1", "e1-0", "e1-1", "e2-0", "e2-1", "e3-0", "e3-1"] {
+        let own: Vec<&Value> = ports.iter().filter(|((s, _), _)| *s == edge).map(|(_, port)| *port).collect();
+        assert!(own.len() == 2 && own[0] != own[1], "{edge}: {own:?}");
     }
 
     // A core dies and comes back; a link fails; all are reached again, by the controller's word.
@@ -98,6 +121,17 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
     assert!(senders.map(meanwhile).sum::<f64>() > 0.0, "{:?}", one["flows"]);
     let again = said(one, "connected").iter().filter(|line| line["found"].as_u64() > Some(0)).count();
     assert_eq!(again, 20, "the second controller finds what the first one installed");
+
+    // A pod's one link to the top carries 1/3.6 of what its hosts may send. It, and a pod's switch, are gone for a while.
+    let options = ["--transport", "udp", "--routing", "hierarchical", "--pattern", "stride:4"];
+    let faults = at("3:kill:p1 3.5:start:p1 4:down:top:0 4.5:up:top:0");
+    let faults: Vec<&str> = faults.iter().map(String::as_str).collect();
+    let runs = run(&[&options[..], &["--seconds", "15"], &faults].concat());
+    let one = &runs[0];
+    assert!(one["percent"].as_f64() < Some(1.1 * 100.0 / 3.6), "{}", one["percent"]);
+    assert_eq!((alive(one, 0.0, 3.0), alive(one, 9.0, 15.5)), (16, 16));
+    assert!(said(one, "link").iter().any(|line| line["up"] == false), "{:?}", one["controller"]);
+    assert!(said(one, "connected").iter().any(|line| line["switch"] == "p1" && line["added"].as_u64() > Some(0)));
 
     // Transfers that end, one after the other.
     let runs = run(&["--seconds", "120", "--pattern", "shuffle", "--bytes", "4KB", "--routing", "ecmp"]);
@@ -140,6 +174,7 @@ fn what_it_does_not_take_and_what_it_misses_are_told() {
         (["--pattern", "shuffle"], "--bytes"),
         (["--routing", "best"], "hedera-gff"),
         (["--at", "5:kill:c9-9"], "no switch"),
+        (["--at=5:kill:c1-1", "--routing=ecmp,hierarchical"], "there are p0"),
         (["--seconds", "1"], "--warm-up"),
     ] {
         let (_, err) = expect(2, &[&base[..], &more].concat());

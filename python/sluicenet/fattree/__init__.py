@@ -8,28 +8,33 @@
     scheduler.advance(0.2)
     scheduler.placements()
 
+A `Classifier` is the flow classifier of one switch, and `HierarchicalTree` what a fat-tree is measured beside.
+
 `python -m sluicenet.fattree` is the controller; it needs the extra ``fattree``. Switches are numbered as in
 `FatTree.switches`: edge switches, aggregation switches, cores. Ports count from 0, those that lead down first;
 OpenFlow's have one more.
 """
 
 from .._native import (
+    Classifier,
     Detour,
     Entry,
     Failures,
     FatTree,
+    HierarchicalTree,
     Peer,
     Placement,
     Scheduler,
     Switch,
     estimate_demands,
 )
-from ._control import ROUTINGS, Control, Counted
+from ._control import ROUTINGS, Control, Counted, Routing
 from ._entries import Choose, Count, Drop, FlowEntry, Forward, Send
 
 __all__ = [
     "ROUTINGS",
     "Choose",
+    "Classifier",
     "Control",
     "Count",
     "Counted",
@@ -40,8 +45,10 @@ __all__ = [
     "FatTree",
     "FlowEntry",
     "Forward",
+    "HierarchicalTree",
     "Peer",
     "Placement",
+    "Routing",
     "Scheduler",
     "Send",
     "Switch",

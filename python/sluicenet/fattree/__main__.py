@@ -6,14 +6,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import ROUTINGS, FatTree
+from . import ROUTINGS, FatTree, HierarchicalTree
 
 
 def main() -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m sluicenet.fattree",
-        description="Installs the tables of a k-ary fat-tree in Open vSwitch and places large flows. Switches say "
+        description="Installs the tables of a k-ary fat-tree in Open vSwitch and says which way flows go. Switches say "
         "which they are by their datapath id, their address as a number (10.2.0.1 is 0xa020001); port n is OpenFlow's "
         "n+1. Prints a line of JSON for all that happens.",
     )
@@ -46,7 +46,7 @@ def main() -> int:
     if not 0.01 <= args.poll <= 60:
         parser.error("--poll is from 0.01 to 60 s")
     try:
-        tree = FatTree(args.k)
+        tree = HierarchicalTree(args.k) if ROUTINGS[args.routing].hierarchical else FatTree(args.k)
     except ValueError as e:
         parser.error(str(e))
     try:

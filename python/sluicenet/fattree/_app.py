@@ -25,8 +25,9 @@ from ._openflow import Connection, configure, counted, flow_mod
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from .._native import FatTree
-    from ._control import Command, Counted
+    from .._native import FatTree, HierarchicalTree
+    from ._commands import Command
+    from ._control import Counted
 
 # Entries that a switch may have which says what it has; more, and it goes on for ever.
 FOUND_MAX = 20_000
@@ -45,7 +46,7 @@ PATIENCE_PERIODS = 5
 class Options:
     """What the controller is told."""
 
-    tree: FatTree
+    tree: FatTree | HierarchicalTree
     routing: str
     # Of TCP a host and a port, else a file's name alone.
     listen: tuple[str, int] | tuple[str]
@@ -60,7 +61,7 @@ class Tick(event.EventBase):
 
 @dataclass(slots=True)
 class Poll:
-    """The counters of all edge switches, once."""
+    """The counters of all switches that count, once."""
 
     begun: float
     asked: set[int]
@@ -256,7 +257,7 @@ class Controller(app_manager.OSKenApp):
         """The next poll."""
         if self._poll and time.monotonic() - self._poll.begun > PATIENCE_PERIODS * self.options.poll_s:
             self._end_poll()
-        if not self._control.scheduler:
+        if not self._control.counting:
             self._send(self._control.tick(self._now))
         elif self._poll is None:
             self._begin_poll()
@@ -275,10 +276,11 @@ class Controller(app_manager.OSKenApp):
                 datapath.send_msg(request)
 
     def _begin_poll(self) -> None:
-        edges = [n for n in self._control.edges if (c := self._connections.get(n)) and c not in self._found]
+        counting = self._control.counting
+        asked = [n for n in counting if (c := self._connections.get(n)) and c not in self._found]
         self._xids.clear()
-        self._poll = Poll(time.monotonic(), set(edges))
-        for number in edges:
+        self._poll = Poll(time.monotonic(), set(asked))
+        for number in asked:
             datapath = self._connections[number]
             parser = datapath.ofproto_parser
             request = parser.OFPFlowStatsRequest(
@@ -287,7 +289,7 @@ class Controller(app_manager.OSKenApp):
             datapath.set_xid(request)
             self._xids[datapath] = (request.xid, [])
             datapath.send_msg(request)
-        if not edges:
+        if not asked:
             self._end_poll()
 
     def _end_poll(self) -> None:
@@ -296,9 +298,10 @@ class Controller(app_manager.OSKenApp):
             return
         collected = time.monotonic()
         begun = time.perf_counter()
+        commands: list[Command] = []
         for number, flows in poll.answers:
-            self._control.counted(self._now, number, flows)
-        commands = self._control.tick(self._now)
+            commands += self._control.counted(self._now, number, flows)
+        commands += self._control.tick(self._now)
         self._control.forget_unseen()
         poll.computing_s += time.perf_counter() - begun
         self._send(commands, poll, collected)
@@ -308,7 +311,7 @@ class Controller(app_manager.OSKenApp):
         for number, what in commands:
             datapath = self._connections.get(number)
             if datapath:
-                datapath.send_msg(flow_mod(datapath, what, self.options.tree.k))
+                datapath.send_msg(flow_mod(datapath, what))
                 told[number] = told.get(number, 0) + 1
         waits = set()
         for number in told:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .._native import Failures, Scheduler
+from .._native import Failures, FatTree, Scheduler
+from ._assign import Assigner
+from ._commands import Add, Remove
 from ._entries import (
+    COOKIE_ASSIGNED,
     COOKIE_COUNTED,
     COOKIE_NUMBER_MASK,
     COOKIE_PLACED,
@@ -19,20 +22,39 @@ from ._entries import (
     placed,
     static,
 )
+from ._oneway import OneWay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
-    from .._native import FatTree
+    from .._native import HierarchicalTree
+    from ._commands import Command
 
-# How flows find their way, and who places large ones; nothing where nobody does.
-ROUTINGS: dict[str, tuple[bool, str | None]] = {
-    "two-level": (False, None),
-    "ecmp": (True, None),
-    "flow-scheduler": (True, "reserve"),
-    "hedera-gff": (True, "gff"),
-    "hedera-sa": (True, "sa"),
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How flows find their way."""
+
+    # Upward by a hash of the flow, where not by the two-level tables.
+    hashes: bool = False
+    # Each switch gives a flow the least loaded of its upward ports, and may move it later.
+    assigns: bool = False
+    moves: bool = False
+    # Who places large flows, by its name in `Scheduler`.
+    placer: str | None = None
+    # Over the hierarchical tree in place of the fat-tree.
+    hierarchical: bool = False
+
+
+ROUTINGS: dict[str, Routing] = {
+    "two-level": Routing(),
+    "ecmp": Routing(hashes=True),
+    "flow-classifier": Routing(assigns=True, moves=True),
+    "flow-scheduler": Routing(assigns=True, placer="reserve"),
+    "hedera-gff": Routing(hashes=True, placer="gff"),
+    "hedera-sa": Routing(hashes=True, placer="sa"),
+    "hierarchical": Routing(hierarchical=True),
 }
 
 # A link or switch that comes back is used when it has stayed for so long: one that flaps is down.
@@ -42,42 +64,25 @@ LOST_S = 1.0
 # So long after the start nobody is missed, and for so long entries of an earlier controller may be found useful.
 START_S = 5.0
 ADOPTED_S = 3.0
-# Flows of one edge switch that are looked at; what a switch says beyond that is not.
+# Flows of one switch that are looked at; what a switch says beyond that is not.
 FLOWS_MAX = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What an edge switch has counted of a flow."""
+    """What a switch has counted of a flow."""
 
     key: FlowKey
     bytes: int
     age_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Add:
-    """A switch is to have an entry; what has the same match and priority goes."""
-
-    entry: FlowEntry
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """A switch is to have no entry with this cookie."""
-
-    cookie: int
-
-
-Command = tuple[int, Add | Remove]
-
-
 class Control:
-    """Tables, placements and failures of one fat-tree. Times are in seconds from when it began."""
+    """Tables, placements and failures of one tree. Times are in seconds from when it began."""
 
     def __init__(
         self,
-        tree: FatTree,
+        tree: FatTree | HierarchicalTree,
         routing: str,
         *,
         link_bps: int,
@@ -86,17 +91,31 @@ class Control:
         say: Callable[[str, Mapping[str, Any]], None] = lambda _what, _of: None,
     ) -> None:
         """Nothing is known of any switch; `say` hears what happens."""
-        hashes, placer = ROUTINGS[routing]
+        how = ROUTINGS[routing]
+        if how.hierarchical == isinstance(tree, FatTree):
+            raise ValueError(f"{routing} is no routing of {tree!r}")
         self.tree = tree
         self.switches = tree.switches
         self._say = say
-        self._bases = [self._basis(seed, s.datapath_id) if hashes else None for s in self.switches]
-        self.scheduler = (
-            Scheduler(tree, placer, link_bps=link_bps, window_s=window_s, period_s=0.1, seed=seed) if placer else None
-        )
-        self.failures = Failures(tree)
-        self.edges = [s.number for s in self.switches if s.layer == "edge"]
-        self._edge_of = {h: n for n in self.edges for h in (p.host for p in tree.peers(n)) if h is not None}
+        self._bases = [self._basis(seed, s.datapath_id) if how.hashes else None for s in self.switches]
+        self._peers = [tree.peers(s.number) for s in self.switches]
+        self.scheduler: Scheduler | None = None
+        self.assigner: Assigner | None = None
+        self.failures: Failures | OneWay
+        if isinstance(tree, FatTree):
+            self.failures = Failures(tree)
+            if how.placer:
+                self.scheduler = Scheduler(
+                    tree, how.placer, link_bps=link_bps, window_s=window_s, period_s=0.1, seed=seed
+                )
+            if how.assigns:
+                self.assigner = Assigner(tree, self.failures, moves=how.moves, say=say)
+        else:
+            self.failures = OneWay(tree)
+        edges = [s.number for s in self.switches if s.layer == "edge"]
+        self._edge_of = {p.host: n for n in edges for p in self._peers[n] if p.host is not None}
+        # Switches that count flows, and whose counters are read.
+        self.counting = self.assigner.switches if self.assigner else edges if self.scheduler else []
         # By connected switch: the static entries it has, by cookie.
         self._installed: dict[int, dict[int, FlowEntry | None]] = {}
         # By flow: what it is, where it has entries.
@@ -123,14 +142,15 @@ class Control:
         known: dict[int, FlowEntry | None] = {}
         strange: list[int] = []
         adopted: set[int] = set()
+        own_flows = self._flows_at(switch)
         for cookie in cookies:
             kind = cookie & ~COOKIE_NUMBER_MASK
             if kind == COOKIE_STATIC:
                 known[cookie] = None
-            elif kind == COOKIE_PLACED and self.scheduler:
-                if switch not in self._placed.get(cookie & COOKIE_NUMBER_MASK, (None, {}))[1]:
+            elif (kind == COOKIE_PLACED and self.scheduler) or (kind == COOKIE_ASSIGNED and self.assigner):
+                if cookie not in own_flows:
                     adopted.add(cookie)
-            elif kind != COOKIE_COUNTED or not self.scheduler:
+            elif kind != COOKIE_COUNTED or switch not in self.counting:
                 strange.append(cookie)
         self._installed[switch] = known
         self._adopted[switch] = (now + ADOPTED_S, adopted)
@@ -146,12 +166,24 @@ class Control:
                 "removed": sum(isinstance(command, Remove) for _, command in own),
             },
         )
-        for port in range(self.tree.k):
+        for port in range(len(self._peers[switch])):
             own += self.port(now, switch, port, ports.get(port, False))
+        return [*own, *self._again(switch)]
+
+    def _flows_at(self, switch: int) -> set[int]:
+        """Cookies of the entries for single flows that a switch is to have."""
+        placed_here = {COOKIE_PLACED | flow for flow, (_, entries) in self._placed.items() if switch in entries}
+        return placed_here | (self.assigner.cookies(switch) if self.assigner else set())
+
+    def _again(self, switch: int) -> list[Command]:
+        """The entries for single flows of a switch that may have lost them."""
+        commands: list[Command] = []
+        if self.assigner:
+            commands += self.assigner.forgotten(switch)
         if self.scheduler:
             self.scheduler.forgotten(switch)
-            own += self._place()
-        return own
+            commands += self._place()
+        return commands
 
     def audited(self, switch: int, cookies: Iterable[int]) -> list[Command]:
         """A connected switch says what stands in its forwarding table; it may have lost it and know nothing of that."""
@@ -160,18 +192,14 @@ class Control:
             return []
         found = set(cookies)
         missing = [c for c, entry in installed.items() if entry and entry.table == FORWARD and c not in found]
-        placed_here = {COOKIE_PLACED | flow for flow, (_, entries) in self._placed.items() if switch in entries}
-        known = installed.keys() | placed_here | self._adopted.get(switch, (0.0, set()))[1]
+        known = installed.keys() | self._flows_at(switch) | self._adopted.get(switch, (0.0, set()))[1]
         strange = sorted(found - known)
         commands: list[Command] = []
         if missing:
             self._say("restored", {"switch": self.name(switch), "missing": len(missing)})
             # Who has lost some may have lost others, of other tables.
             self._installed[switch] = {}
-            commands = self._sync(switch)
-            if self.scheduler:
-                self.scheduler.forgotten(switch)
-                commands += self._place()
+            commands = [*self._sync(switch), *self._again(switch)]
         return [*commands, *((switch, Remove(cookie)) for cookie in strange)]
 
     def lost(self, now: float, switch: int) -> None:
@@ -183,7 +211,7 @@ class Control:
 
     def port(self, now: float, switch: int, port: int, up: bool) -> list[Command]:
         """A port's link is up or down, as its switch says."""
-        if not 0 <= port < self.tree.k:
+        if not 0 <= port < len(self._peers[switch]):
             return []
         at = (switch, port)
         if up == (at not in self._ports_down):
@@ -201,27 +229,28 @@ class Control:
         _, adopted = self._adopted.pop(switch, (0.0, set()))
         return [*commands, *((switch, Remove(cookie)) for cookie in sorted(adopted))]
 
-    def counted(self, now: float, switch: int, flows: Iterable[Counted]) -> None:
-        """What an edge switch has counted."""
-        if not self.scheduler:
-            return
+    def counted(self, now: float, switch: int, flows: Iterable[Counted]) -> list[Command]:
+        """All that a switch has counted."""
+        if switch not in self.counting:
+            return []
+        believed = list(self._believed(switch, flows))
+        if self.scheduler:
+            for key, src, dst, sent, age_s in believed:
+                # A flow that does not begin here is none that is placed on this switch's word.
+                if self._edge_of[src] == switch and self.scheduler.sample(now, key.number, src, dst, sent, age_s):
+                    self._keys[key.number] = key
+        return [*self.assigner.counted(now, switch, believed)] if self.assigner else []
+
+    def _believed(self, switch: int, flows: Iterable[Counted]) -> Iterator[tuple[FlowKey, int, int, int, float]]:
+        """Flows between hosts, not more of them than a switch has."""
         for n, flow in enumerate(flows):
             if n >= FLOWS_MAX:
                 self._say("strange", {"switch": self.name(switch), "what": f"more than {FLOWS_MAX} flows"})
                 return
             key = flow.key
             src, dst = self.tree.host_at(key.src), self.tree.host_at(key.dst)
-            # Others' addresses, or a flow that does not begin here: nothing is placed on such a word.
-            if (
-                src is None
-                or dst is None
-                or src == dst
-                or self._edge_of[src] != switch
-                or key.protocol not in (TCP, UDP)
-            ):
-                continue
-            if self.scheduler.sample(now, key.number, src, dst, flow.bytes, flow.age_s):
-                self._keys[key.number] = key
+            if src is not None and dst is not None and src != dst and key.protocol in (TCP, UDP):
+                yield key, src, dst, flow.bytes, flow.age_s
 
     def tick(self, now: float) -> list[Command]:
         """Time has passed: rounds that are due, links that have stayed up, switches that are gone."""
@@ -238,6 +267,8 @@ class Control:
         for switch in [s for s, (until, _) in self._adopted.items() if until <= now]:
             _, adopted = self._adopted.pop(switch)
             commands += [(switch, Remove(cookie)) for cookie in sorted(adopted)]
+        if self.assigner:
+            commands += self._assign(now)
         if self.scheduler:
             self.scheduler.advance(now)
             commands += self._place()
@@ -248,7 +279,7 @@ class Control:
         self._keys_before, self._keys = self._keys, {}
 
     def _other(self, at: tuple[int, int]) -> tuple[int, int]:
-        peer = self.tree.peers(at[0])[at[1]]
+        peer = self._peers[at[0]][at[1]]
         return at if peer.switch is None or peer.port is None else (peer.switch, peer.port)
 
     def _link(self, now: float, at: tuple[int, int], *, up: bool) -> list[Command]:
@@ -257,7 +288,7 @@ class Control:
         self._say("link", {"switch": self.name(at[0]), "port": at[1], "up": up})
         if self.scheduler:
             self.scheduler.set_link(now, *at, up)
-        return self._around()
+        return self._around(now)
 
     def _switch(self, now: float, switch: int, *, up: bool) -> list[Command]:
         if not self.failures.set_switch(switch, up):
@@ -265,26 +296,33 @@ class Control:
         self._say("switch", {"switch": self.name(switch), "up": up})
         if self.scheduler:
             self.scheduler.set_switch(now, switch, up)
-        return self._around()
+        return self._around(now)
 
-    def _around(self) -> list[Command]:
-        """Something of the network is other than it was: placements first, as large flows carry most."""
-        commands = self._place()
+    def _around(self, now: float) -> list[Command]:
+        """Something of the network is other than it was: single flows first, as large ones carry most."""
+        commands = [*self._place(), *self._assign(now)]
         for switch in sorted(self._installed):
             commands += self._sync(switch)
         return commands
 
     def _sync(self, switch: int) -> list[Command]:
         installed = self._installed[switch]
-        entries = static(
-            self.tree, self.switches[switch], self.failures, self._bases[switch], self.scheduler is not None
-        )
+        entries = static(self.tree, self.switches[switch], self.failures, self._bases[switch], switch in self.counting)
         wanted: dict[int, FlowEntry] = {entry.cookie: entry for entry in entries}
         add: list[Command] = [(switch, Add(entry)) for cookie, entry in wanted.items() if cookie not in installed]
         remove: list[Command] = [(switch, Remove(cookie)) for cookie in sorted(installed.keys() - wanted.keys())]
         self._installed[switch] = dict(wanted)
         # What is new first: at no moment a packet finds less than before.
         return [*add, *remove]
+
+    def _assign(self, now: float) -> list[Command]:
+        if not self.assigner:
+            return []
+        commands = self.assigner.tick(now)
+        for switch, what in commands:
+            if isinstance(what, Add):
+                self._adopted.get(switch, (0.0, set()))[1].discard(what.entry.cookie)
+        return commands
 
     def _place(self) -> list[Command]:
         if not self.scheduler:

@@ -2,9 +2,9 @@
 
 | table | of | holds |
 |---|---|---|
-| 0 | edge switches | TCP and UDP from hosts are counted flow by flow in table 1; everything goes on to table 2 |
-| 1 | edge switches | an entry for each flow, which the switch makes itself when the flow begins, and forgets |
-| 2 | all | placed flows; detours round failures; the static table |
+| 0 | switches that count | TCP and UDP from below are counted flow by flow in table 1; everything goes on to table 2 |
+| 1 | switches that count | an entry for each flow, which the switch makes itself when the flow begins, and forgets |
+| 2 | all | placed flows; flows that were given a port; detours round failures; the static table |
 
 Upward, every entry names all ports that lead there in the order in which it wants them, and the switch takes the first
 whose link is up, or hashes over those that are: what points at a dead port is steered round by the switch itself,
@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from .._native import Detour, Entry, Failures, FatTree, Switch
+    from .._native import Detour, Entry, Failures, FatTree, HierarchicalTree, Switch
+    from ._oneway import OneWay
 
 CLASSIFY, COUNT, FORWARD = 0, 1, 2
 
 # Priorities in table 2, as `sluicenet fabric tables --format ovs` numbers them: the static table falls from 1000.
 PLACED_PRIORITY = 2_000
+ASSIGNED_PRIORITY = 1_800
 DETOUR_PRIORITY = 1_500
 STATIC_PRIORITY = 1_000
 
@@ -36,11 +38,12 @@ COOKIE_OWN = 0x51CE << 48
 COOKIE_STATIC = COOKIE_OWN | 1 << 40
 COOKIE_PLACED = COOKIE_OWN | 3 << 40
 COOKIE_COUNTED = COOKIE_OWN | 4 << 40
+COOKIE_ASSIGNED = COOKIE_OWN | 5 << 40
 # The rest of it: what the entry says, or which flow it is for.
 COOKIE_NUMBER_MASK = (1 << 40) - 1
 
 # Seconds without a packet after which a switch forgets a flow's entries.
-PLACED_IDLE_S = 5
+FLOW_IDLE_S = 5
 COUNTED_IDLE_S = 5
 
 ETH_IPV4, ETH_ARP = 0x0800, 0x0806
@@ -94,12 +97,13 @@ class FlowEntry:
     action: Action
     idle_s: int = 0
     flow: int | None = None
+    kind: int = COOKIE_STATIC
 
     @property
     def cookie(self) -> int:
         """By which it is known again: the flow it is for, or a hash of all it says."""
         if self.flow is not None:
-            return COOKIE_PLACED | self.flow & COOKIE_NUMBER_MASK
+            return self.kind | self.flow & COOKIE_NUMBER_MASK
         return COOKIE_STATIC | _hash40(repr((self.table, self.priority, self.match, self.action, self.idle_s)))
 
 
@@ -137,24 +141,36 @@ class FlowKey:
 
 
 def placed(key: FlowKey, port: int, k: int) -> FlowEntry:
-    """A flow goes up by a port; by another one while that is down."""
+    """A flow goes up by a port, as a scheduler says; by another one while that is down."""
+    return _exact(key, port, k, PLACED_PRIORITY, COOKIE_PLACED)
+
+
+def assigned(key: FlowKey, port: int, k: int) -> FlowEntry:
+    """A flow goes up by a port, as the switch's own classifier says, unless a scheduler has placed it."""
+    return _exact(key, port, k, ASSIGNED_PRIORITY, COOKIE_ASSIGNED)
+
+
+def _exact(key: FlowKey, port: int, k: int, priority: int, kind: int) -> FlowEntry:
     others = [p for p in range(k // 2, k) if p != port]
-    return FlowEntry(FORWARD, PLACED_PRIORITY, key.match, Choose((port, *others)), PLACED_IDLE_S, key.number)
+    return FlowEntry(FORWARD, priority, key.match, Choose((port, *others)), FLOW_IDLE_S, key.number, kind)
 
 
-def static(tree: FatTree, switch: Switch, failures: Failures, basis: int | None, counts: bool) -> Iterator[FlowEntry]:
-    """All but placed flows: two-level tables, or with a `basis` a hash over what leads up."""
+def static(
+    tree: FatTree | HierarchicalTree, switch: Switch, failures: Failures | OneWay, basis: int | None, counts: bool
+) -> Iterator[FlowEntry]:
+    """All but single flows: two-level tables, or with a `basis` a hash over what leads up."""
     yield FlowEntry(CLASSIFY, 0, (), Forward())
-    if counts and switch.layer == "edge":
+    if counts:
         for port in range(tree.k // 2):
             for protocol in (TCP, UDP):
                 match = (("in_port", port + 1), ("eth_type", ETH_IPV4), ("ip_proto", protocol))
                 yield FlowEntry(CLASSIFY, 1, match, Count(protocol))
     table = tree.table(switch.number)
     upward = [entry for entry in table if entry.upward]
-    ports = range(tree.k // 2, tree.k)
+    # Of a hierarchical tree there is none, and every entry has one port.
+    ports = sorted({entry.port for entry in upward if entry.port is not None})
     # Where nothing is left there is nothing to lose.
-    ports_up = [port for port in ports if failures.is_up(switch.number, port)] or list(ports)
+    ports_up = [port for port in ports if failures.is_up(switch.number, port)] or ports
     for detour in failures.detours(switch.number):
         yield from _detour(detour, upward, basis)
     for priority, entry in zip(range(STATIC_PRIORITY, 0, -1), table, strict=False):

@@ -18,7 +18,8 @@ from os_ken.controller.controller import Datapath
 from os_ken.lib import hub
 from os_ken.ofproto import nicira_ext, ofproto_common
 
-from ._control import Add, Counted
+from ._commands import Add
+from ._control import Counted
 from ._entries import (
     COOKIE_COUNTED,
     COUNT,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
 
-    from ._control import Remove
+    from ._commands import Remove
     from ._entries import Action, FlowEntry
 
 OFP_VERSION = 4
@@ -174,7 +175,7 @@ class Connection(Datapath):
             self.send(b"")
 
 
-def actions(parser: Any, action: Action, k: int) -> tuple[list[Any], list[Any]]:  # noqa: ANN401 - os-ken has no types
+def actions(parser: Any, action: Action) -> tuple[list[Any], list[Any]]:  # noqa: ANN401 - os-ken has no types
     """What an entry does, as os-ken's actions, and what comes after them."""
     match action:
         case Send(port):
@@ -221,12 +222,12 @@ def _learnt(parser: Any, protocol: int) -> Iterator[Any]:  # noqa: ANN401 - os-k
         yield parser.NXFlowSpecMatch(src=(f"{field}_nxm", 0), dst=(f"{field}_nxm", 0), n_bits=bits)
 
 
-def flow_mod(datapath: Any, what: Add | Remove, k: int) -> Any:  # noqa: ANN401 - os-ken has no types
+def flow_mod(datapath: Any, what: Add | Remove) -> Any:  # noqa: ANN401 - os-ken has no types
     """A command as a message."""
     ofp, parser = datapath.ofproto, datapath.ofproto_parser
     if isinstance(what, Add):
         entry: FlowEntry = what.entry
-        apply, after = actions(parser, entry.action, k)
+        apply, after = actions(parser, entry.action)
         instructions = [parser.OFPInstructionActions(ofp.OFPIT_APPLY_ACTIONS, apply)] if apply else []
         return parser.OFPFlowMod(
             datapath,

@@ -4,5 +4,6 @@ pub mod cables;
 pub mod cost;
 pub mod describe;
 pub mod export;
+pub mod hierarchical;
 pub mod prices;
 pub mod tables;

@@ -7,6 +7,8 @@ use sluicenet_proto::units::Rate;
 use super::model::*;
 use super::units::Bytes;
 
+pub(super) use crate::fabric::hierarchical::OVERSUBSCRIPTION;
+
 const KB: u64 = 1_000;
 
 const fn kb(n: u64) -> Bytes {
@@ -235,9 +237,6 @@ pub(super) const DETECTION: Duration = Duration::from_ms(30);
 
 /// The shortest period: what takes as long as a few frames is none.
 pub(super) const PERIOD_MIN: Duration = Duration::from_us(10);
-
-/// Of a hierarchical tree (Al-Fares 2012, 3.5).
-pub(super) const OVERSUBSCRIPTION: f64 = 3.6;
 
 /// Rows of a part file: a few MiB of a table.
 pub(super) const PART_ROWS: u32 = 1 << 20;

@@ -4,11 +4,12 @@ use super::{failed, if_loud};
 use crate::cli::failure::Failure;
 use crate::cli::table::Table;
 use crate::cli::{Global, files, interrupt, output};
+use crate::fabric::hierarchical::Hierarchical;
 use crate::records::stats::mean_over_seeds;
 use crate::report::fattree::svg;
 use crate::testbed::fattree::{
-    Fault, Load, Measured, Network, Pattern, ROUTINGS, Seen, Settings, Transport, control_loop, find_python, measure,
-    missing,
+    Fault, Load, Measured, Network, Pattern, ROUTINGS, Seen, Settings, Shape, Transport, control_loop, find_python,
+    measure, missing,
 };
 use serde_json::{Value, json};
 use sluicenet_proto::routing::fat_tree::FatTree;
@@ -27,7 +28,8 @@ pub(in crate::cli) struct Fattree {
     /// Ports of a switch: 2, 4 or 6
     #[arg(long, default_value_t = 4)]
     k: u32,
-    /// How packets find their way: ecmp, two-level, flow-scheduler, hedera-gff, hedera-sa; several one after the other
+    /// How packets find their way: ecmp, two-level, flow-classifier, flow-scheduler, hedera-gff, hedera-sa, or hierarchical, over that tree in place of
+    /// the fat-tree; several one after the other
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "ecmp,hedera-gff", value_parser = routing)]
     routing: Vec<String>,
     /// Who sends to whom, as a scenario's `pattern`: random, non-bijective, stride:I, staggered:EDGE/POD, inter-pod-incoming, same-id-outgoing, hotspot:N,
@@ -37,7 +39,7 @@ pub(in crate::cli) struct Fattree {
     /// TCP as fast as it goes, or UDP at the rate of the hosts' links
     #[arg(long, value_enum, default_value_t = Over::Tcp)]
     transport: Over,
-    /// Rate of every link
+    /// Rate of every link; of a hierarchical tree's hosts, whose pods' uplinks carry 1/3.6 of what these send
     #[arg(long, default_value = "10mbit", value_parser = rate)]
     rate: u64,
     /// How long each run lasts, at most
@@ -77,12 +79,13 @@ Root is needed, Open vSwitch, and a Python with sluicenet[fattree]. Each switch 
 a namespace; a running one of the system is not touched. `sluicenet clean` removes what a killed run left.
 
 What may happen (--at): kill:SWITCH (its process, and its links lose carrier), start:SWITCH, flush:SWITCH (it loses its entries),
-down:SWITCH:PORT, up:SWITCH:PORT, stop-controller, start-controller. Switches are e0-1, a0-1 and c1-1; ports count from 0.
+down:SWITCH:PORT, up:SWITCH:PORT, stop-controller, start-controller. Switches are e0-1, a0-1 and c1-1, of a hierarchical tree p0 and top; ports
+count from 0.
 
 Examples:
   sluicenet testbed fattree --routing ecmp,hedera-gff --pattern stride:4 --plot collisions.svg
   sluicenet testbed fattree --routing hedera-gff --seconds 20 --at 8:kill:c1-1 --at 14:start:c1-1
-  sluicenet testbed fattree --routing two-level,flow-scheduler --transport udp --runs 5 --pattern random,stride:1,same-id-outgoing
+  sluicenet testbed fattree --routing hierarchical,two-level,flow-classifier,flow-scheduler --transport udp --runs 5 --pattern random,stride:1
   sluicenet testbed fattree --routing ecmp,hedera-sa --pattern shuffle --bytes 100KB --seconds 300";
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -92,7 +95,7 @@ enum Over {
 }
 
 fn routing(text: &str) -> Result<String, String> {
-    let names: Vec<&str> = ROUTINGS.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = ROUTINGS.iter().map(|(name, ..)| *name).collect();
     if names.contains(&text) { Ok(text.to_owned()) } else { Err(format!("one of {}", names.join(", "))) }
 }
 
@@ -148,22 +151,33 @@ impl Fattree {
             ErrorKind::InvalidInput => Failure::Input(e.to_string()),
             _ => failed(e),
         };
-        let settings = Settings { tree, rate_bps: self.rate, poll: Duration::from_millis(self.poll), python };
-        if_loud(global, &format!("building {} switches and {} hosts", tree.switches_total(), tree.hosts()));
-        let mut network = Network::build(settings, stop).map_err(failed)?;
+        let mut built: Option<(Shape, Network)> = None;
         let mut measured: Vec<Measured> = Vec::new();
         let mut seen: Vec<(String, Vec<Seen>, Vec<Value>)> = Vec::new();
         for routing in &self.routing {
+            let shape = shape(routing);
+            let (_, network) = match built.take() {
+                Some(same) if same.0 == shape => built.insert(same),
+                other => {
+                    // One goes before the next one comes: they have the same names.
+                    drop(other);
+                    let poll = Duration::from_millis(self.poll);
+                    let settings = Settings { tree, shape, rate_bps: self.rate, poll, python: python.clone() };
+                    let switches = switches(shape, tree);
+                    if_loud(global, &format!("building {switches} switches and {} hosts", tree.hosts()));
+                    built.insert((shape, Network::build(settings, stop).map_err(failed)?))
+                }
+            };
             network.start_controller(routing, self.seed, stop).map_err(failed)?;
             if let Some(count) = self.control_loop {
                 if_loud(global, &format!("{routing}: {count} flows, one after the other"));
-                let (moved, said) = control_loop(&mut network, count, self.seed, stop).map_err(failed)?;
+                let (moved, said) = control_loop(network, count, self.seed, stop).map_err(failed)?;
                 seen.push((routing.clone(), moved, said));
                 continue;
             }
             for load in &loads {
                 if_loud(global, &format!("{routing}, {}, seed {}", load.pattern, load.seed));
-                measured.push(measure(&mut network, routing, load, stop).map_err(failed)?);
+                measured.push(measure(network, routing, load, stop).map_err(failed)?);
                 // What a fault has left is not the next run's.
                 if !load.faults.is_empty() {
                     network.restore().map_err(failed)?;
@@ -171,7 +185,7 @@ impl Fattree {
                 }
             }
         }
-        drop(network);
+        drop(built);
         if let Some(file) = &self.plot {
             files::write(file, &self.picture(&measured))?;
         }
@@ -203,8 +217,13 @@ impl Fattree {
         if matches!(transport, Transport::Udp) && self.bytes.is_some() {
             return Err(Failure::Input("--bytes is for TCP: nobody says when the last datagram has arrived".into()));
         }
-        let fault = |text: &String| Fault::parse(text, tree).map_err(|e| Failure::Input(format!("--at {e}")));
-        let mut faults = self.faults.iter().map(fault).collect::<Result<Vec<_>, _>>()?;
+        let mut faults = Vec::new();
+        for shape in self.shapes() {
+            let nodes = shape.nodes(tree, self.rate);
+            let fault = |text: &String| Fault::parse(text, &nodes).map_err(|e| Failure::Input(format!("--at {e}")));
+            // They have to mean the same in each.
+            faults = self.faults.iter().map(fault).collect::<Result<Vec<_>, _>>()?;
+        }
         faults.sort_by_key(|fault| fault.after);
         let mut loads = Vec::new();
         for pattern in &self.pattern {
@@ -223,6 +242,17 @@ impl Fattree {
         Ok(loads)
     }
 
+    /// What is built, each once.
+    fn shapes(&self) -> Vec<Shape> {
+        let mut shapes: Vec<Shape> = Vec::new();
+        for shape in self.routing.iter().map(|name| shape(name)) {
+            if !shapes.contains(&shape) {
+                shapes.push(shape);
+            }
+        }
+        shapes
+    }
+
     fn picture(&self, measured: &[Measured]) -> String {
         let mut firsts: Vec<(String, &Measured)> = Vec::new();
         for run in measured {
@@ -238,9 +268,10 @@ impl Fattree {
 
     fn text(&self, tree: FatTree, measured: &[Measured]) -> String {
         let what = if self.bytes.is_some() { "until all had arrived" } else { "after the warm-up" };
+        let counts: Vec<String> = self.shapes().into_iter().map(|shape| switches(shape, tree).to_string()).collect();
         let mut out = format!(
             "\n  {} switches, {} hosts, links of {} Mb/s; payload that arrived, {what}; ideal is what the links of all hosts carry\n\n",
-            tree.switches_total(),
+            counts.join(" and "),
             tree.hosts(),
             self.rate as f64 / 1e6
         );
@@ -328,7 +359,18 @@ impl Fattree {
 }
 
 fn title(routing: &str) -> &str {
-    ROUTINGS.iter().find(|(name, _)| *name == routing).map_or(routing, |(_, title)| title)
+    ROUTINGS.iter().find(|(name, ..)| *name == routing).map_or(routing, |(_, title, _)| title)
+}
+
+fn shape(routing: &str) -> Shape {
+    ROUTINGS.iter().find(|(name, ..)| *name == routing).map_or(Shape::FatTree, |(.., shape)| *shape)
+}
+
+fn switches(shape: Shape, tree: FatTree) -> u32 {
+    match shape {
+        Shape::FatTree => tree.switches_total(),
+        Shape::Hierarchical => Hierarchical::new(tree).switches_total(),
+    }
 }
 
 /// A mean, and half its confidence interval where there is one.

@@ -1,8 +1,7 @@
 //! What may happen to a network while it carries traffic.
 
 use super::network::Network;
-use crate::fabric::export::bridge;
-use sluicenet_proto::routing::fat_tree::{FatTree, Switch};
+use super::shape::Node;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -16,19 +15,19 @@ pub struct Fault {
     pub what: What,
 }
 
-/// What happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What happens, to switches by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// A switch's process is killed, and its ports lose their carrier.
-    Kill(Switch),
+    Kill(String),
     /// It is started again, with empty tables.
-    Start(Switch),
+    Start(String),
     /// A switch loses its entries and knows nothing of it.
-    Flush(Switch),
+    Flush(String),
     /// A link fails, at a port.
-    Down(Switch, u16),
+    Down(String, usize),
     /// It is back.
-    Up(Switch, u16),
+    Up(String, usize),
     /// The controller is killed.
     StopController,
     /// Another one is started.
@@ -38,11 +37,11 @@ pub enum What {
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            What::Kill(s) => write!(f, "kill:{}", bridge(*s)),
-            What::Start(s) => write!(f, "start:{}", bridge(*s)),
-            What::Flush(s) => write!(f, "flush:{}", bridge(*s)),
-            What::Down(s, port) => write!(f, "down:{}:{port}", bridge(*s)),
-            What::Up(s, port) => write!(f, "up:{}:{port}", bridge(*s)),
+            What::Kill(s) => write!(f, "kill:{s}"),
+            What::Start(s) => write!(f, "start:{s}"),
+            What::Flush(s) => write!(f, "flush:{s}"),
+            What::Down(s, port) => write!(f, "down:{s}:{port}"),
+            What::Up(s, port) => write!(f, "up:{s}:{port}"),
             What::StopController => write!(f, "stop-controller"),
             What::StartController => write!(f, "start-controller"),
         }
@@ -50,11 +49,11 @@ impl fmt::Display for What {
 }
 
 impl Fault {
-    /// Reads one: seconds, what, of which switch, at which port (from 0), as `5:kill:c1-1`.
+    /// Reads one: seconds, what, of which of these switches, at which port (from 0), as `5:kill:c1-1`.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(text: &str, tree: FatTree) -> Result<Fault, String> {
+    pub fn parse(text: &str, nodes: &[Node]) -> Result<Fault, String> {
         let wrong = || {
             format!(
                 "{text:?}: SECONDS:kill:SWITCH, start:SWITCH, flush:SWITCH, down:SWITCH:PORT, up:SWITCH:PORT, stop-controller or start-controller, \
@@ -65,16 +64,24 @@ impl Fault {
         let after = words.first().and_then(|s| s.parse::<f64>().ok()).filter(|s| (0.0..=86_400.0).contains(s));
         let after = Duration::from_secs_f64(after.ok_or_else(wrong)?);
         let switch = |name: &str| {
-            let found = tree.switches().find(|&s| bridge(s) == name);
-            found.ok_or_else(|| format!("{text:?}: no switch is called {name:?}; e0-0, a0-0 and c1-1 are"))
+            let found = nodes.iter().find(|node| node.name == name);
+            found.ok_or_else(|| {
+                let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+                format!("{text:?}: no switch is called {name:?}; there are {}", names.join(", "))
+            })
         };
-        let port = |text: &str| text.parse::<u16>().ok().filter(|&p| u32::from(p) < tree.k()).ok_or_else(wrong);
+        let name = |text: &str| Ok::<_, String>(switch(text)?.name.clone());
+        let port = |name: &str, text: &str| {
+            let node = switch(name)?;
+            let number = text.parse::<usize>().ok().filter(|&p| p < node.ports.len());
+            Ok::<_, String>((node.name.clone(), number.ok_or_else(wrong)?))
+        };
         let what = match words[1..] {
-            ["kill", s] => What::Kill(switch(s)?),
-            ["start", s] => What::Start(switch(s)?),
-            ["flush", s] => What::Flush(switch(s)?),
-            ["down", s, p] => What::Down(switch(s)?, port(p)?),
-            ["up", s, p] => What::Up(switch(s)?, port(p)?),
+            ["kill", s] => What::Kill(name(s)?),
+            ["start", s] => What::Start(name(s)?),
+            ["flush", s] => What::Flush(name(s)?),
+            ["down", s, p] => port(s, p).map(|(s, p)| What::Down(s, p))?,
+            ["up", s, p] => port(s, p).map(|(s, p)| What::Up(s, p))?,
             ["stop-controller"] => What::StopController,
             ["start-controller"] => What::StartController,
             _ => return Err(wrong()),
@@ -84,12 +91,12 @@ impl Fault {
 
     /// Has it happen.
     pub(super) fn happen(&self, network: &mut Network, routing: &str, seed: u64) -> io::Result<()> {
-        match self.what {
+        match &self.what {
             What::Kill(s) => network.kill(s),
             What::Start(s) => network.revive(s),
-            What::Flush(s) => network.switch(s).flush(),
-            What::Down(s, port) => network.set_link(s, port, false),
-            What::Up(s, port) => network.set_link(s, port, true),
+            What::Flush(s) => network.flush(s),
+            What::Down(s, port) => network.set_link(s, *port, false),
+            What::Up(s, port) => network.set_link(s, *port, true),
             What::StopController => {
                 network.controller = None;
                 Ok(())
@@ -101,21 +108,28 @@ impl Fault {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shape::Shape;
     use super::*;
+    use sluicenet_proto::routing::fat_tree::FatTree;
 
     #[test]
     fn each_is_read_as_it_is_written() {
         let tree = FatTree::new(4).unwrap();
+        let nodes = &Shape::FatTree.nodes(tree, 1_000_000);
         for text in
             ["kill:c1-1", "start:c2-2", "flush:e0-1", "down:a3-1:2", "up:a3-1:3", "stop-controller", "start-controller"]
         {
-            let fault = Fault::parse(&format!("2.5:{text}"), tree).unwrap();
+            let fault = Fault::parse(&format!("2.5:{text}"), nodes).unwrap();
             assert_eq!((fault.after, fault.what.to_string().as_str()), (Duration::from_millis(2_500), text));
         }
         for text in
             ["", "kill:c1-1", "5:kill", "5:kill:c3-1", "5:down:a0-0:4", "-1:kill:c1-1", "nan:kill:c1-1", "5:burn:c1-1"]
         {
-            assert!(Fault::parse(text, tree).is_err(), "{text}");
+            assert!(Fault::parse(text, nodes).is_err(), "{text}");
         }
+        let nodes = &Shape::Hierarchical.nodes(tree, 1_000_000);
+        assert!(Fault::parse("1:down:p3:4", nodes).is_ok() && Fault::parse("1:down:top:4", nodes).is_err());
+        let why = Fault::parse("5:kill:c1-1", nodes).unwrap_err();
+        assert!(why.contains("there are p0, p1, p2, p3, top"), "{why}");
     }
 }

@@ -1,7 +1,7 @@
-//! A real fat-tree on one machine: switches of Open vSwitch whose datapaths are in user space, hosts in namespaces, shaped veth pairs between
-//! them, and the OpenFlow controller of the Python package.
+//! A real fat-tree on one machine, or the hierarchical tree beside it: switches of Open vSwitch whose datapaths are in user space, hosts in
+//! namespaces, shaped veth pairs between them, and the OpenFlow controller of the Python package.
 //!
-//! [`Network`] is all of that, [`Pattern`] says who sends to whom, [`traffic`] does so and counts what arrives, [`Fault`] is what
+//! [`Network`] is all of that, in a [`Shape`], [`Pattern`] says who sends to whom, [`traffic`] does so and counts what arrives, [`Fault`] is what
 //! may happen meanwhile, and [`measure`] puts them together.
 
 mod controller;
@@ -9,6 +9,7 @@ mod fault;
 mod measure;
 mod network;
 mod pattern;
+mod shape;
 mod switch;
 mod traffic;
 
@@ -17,13 +18,16 @@ pub use fault::{Fault, What};
 pub use measure::{Course, FlowResult, Load, Measured, Seen, control_loop, measure};
 pub use network::{Network, Settings, missing};
 pub use pattern::{Job, Pattern};
+pub use shape::{End, Node, Port, Shape};
 pub use traffic::Transport;
 
-/// How packets find their way, as the controller's `--routing` has it, and what it is called in tables.
-pub const ROUTINGS: [(&str, &str); 5] = [
-    ("ecmp", "ECMP"),
-    ("two-level", "two-level tables"),
-    ("flow-scheduler", "flow scheduler"),
-    ("hedera-gff", "Hedera, GFF"),
-    ("hedera-sa", "Hedera, SA"),
+/// How packets find their way, as the controller's `--routing` has it, what it is called in tables, and over what.
+pub const ROUTINGS: [(&str, &str, Shape); 7] = [
+    ("ecmp", "ECMP", Shape::FatTree),
+    ("two-level", "two-level tables", Shape::FatTree),
+    ("flow-classifier", "flow classifier", Shape::FatTree),
+    ("flow-scheduler", "flow scheduler", Shape::FatTree),
+    ("hedera-gff", "Hedera, GFF", Shape::FatTree),
+    ("hedera-sa", "Hedera, SA", Shape::FatTree),
+    ("hierarchical", "hierarchical tree", Shape::Hierarchical),
 ];

@@ -1,15 +1,16 @@
 //! The network: a namespace for each switch and each host, and a shaped veth pair for each link.
 
 use super::controller::{self, Controller, Python, Said};
+use super::shape::{End, Node, Port, Shape};
 use super::switch::{self, Plan, Switch};
-use crate::fabric::export::{bridge, device, host as host_name};
+use crate::fabric::export::host as host_name;
 use serde_json::Value;
 use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::link::{Feature, Links, TokenBucket};
 use sluicenet_dataplane::kernel::netns::{self, Namespace, PREFIX};
 use sluicenet_dataplane::remains::{self, Thing};
 use sluicenet_proto::frame::HostId;
-use sluicenet_proto::routing::fat_tree::{self, FatTree, Peer};
+use sluicenet_proto::routing::fat_tree::FatTree;
 use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
@@ -20,18 +21,24 @@ use std::time::Duration;
 
 /// A host's device.
 const HOST_DEVICE: &str = "eth0";
-/// Bytes that wait at a port: 20 full frames. Four ports of a switch together keep below the send buffer of the socket that they share (212,992 bytes, a full
-/// frame's share is 2,304).
-const QUEUE_BYTES: u32 = 30_280;
+/// A full frame.
+const FRAME_BYTES: u32 = 1_514;
+/// Frames that wait at a port, at most.
+const QUEUE_FRAMES: u32 = 20;
+/// The send buffer of the socket that the ports of a switch share, and a full frame's share of it.
+const SOCKET_BYTES: u32 = 212_992;
+const SOCKET_FRAME_BYTES: u32 = 2_304;
 /// Bytes that go at once: two full frames, fewer than which no timer of the kernel's keeps busy.
-const BURST_BYTES: u32 = 3_028;
+const BURST_BYTES: u32 = 2 * FRAME_BYTES;
 
 /// What is to be built.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The tree.
+    /// The fat-tree whose hosts there are.
     pub tree: FatTree,
-    /// Of every link, in bits a second.
+    /// What these are at.
+    pub shape: Shape,
+    /// Of a host's link, in bits a second.
     pub rate_bps: u64,
     /// How often the controller reads counters.
     pub poll: Duration,
@@ -39,16 +46,18 @@ pub struct Settings {
     pub python: Python,
 }
 
-/// A fat-tree that is up; gone when dropped.
+/// A tree that is up; gone when dropped.
 #[derive(Debug)]
 pub struct Network {
     pub(super) settings: Settings,
     // In this order: programs end before their namespaces are gone.
     pub(super) controller: Option<Controller>,
     pub(super) said: Said,
+    /// What was built; a switch's number is its place in it.
+    nodes: Vec<Node>,
     switches: Vec<Switch>,
     hosts: Vec<Namespace>,
-    /// The switches', in the order of [`FatTree::switches`].
+    /// The switches'.
     spaces: Vec<Namespace>,
     folder: Folder,
 }
@@ -108,70 +117,65 @@ impl Network {
         std::fs::create_dir_all("/run/sluicenet")?;
         DirBuilder::new().mode(0o700).create(&place)?;
         let folder = Folder(place);
+        let nodes = settings.shape.nodes(tree, settings.rate_bps);
         let mut network = Network {
             settings,
             controller: None,
             said: Said::default(),
+            nodes: nodes.clone(),
             switches: Vec::new(),
             hosts: Vec::new(),
             spaces: Vec::new(),
             folder,
         };
-        let space = |name: String| {
+        let space = |name: &str| {
             let namespace = Namespace::create(&format!("{PREFIX}ft{own}-{name}"))?;
             namespace.silence()?;
             Ok::<_, io::Error>(namespace)
         };
-        for s in tree.switches() {
-            network.spaces.push(space(bridge(s))?);
+        for node in &nodes {
+            network.spaces.push(space(&node.name)?);
         }
         for host in 0..tree.hosts() {
-            network.hosts.push(space(host_name(tree, host))?);
+            network.hosts.push(space(&host_name(tree, host))?);
         }
-        for s in tree.switches() {
+        for n in 0..nodes.len() {
             check(stop)?;
-            network.wire(s)?;
+            network.wire(n)?;
         }
         let database = network.folder.0.join("empty.db");
         switch::make_database(&database)?;
-        for s in tree.switches() {
+        for (node, space) in nodes.into_iter().zip(&network.spaces) {
             check(stop)?;
+            let folder = network.folder.0.join(&node.name);
             let plan = Plan {
-                name: bridge(s),
-                datapath_id: u64::from(tree.address(s).to_bits()),
-                devices: (0..tree.k() as u16).map(|port| device(s, port)).collect(),
+                name: node.name,
+                datapath_id: node.datapath_id,
+                devices: node.ports.into_iter().map(|port| port.device).collect(),
                 controller: network.folder.0.join(controller::SOCKET),
                 refresh_ms: network.settings.poll.as_millis().clamp(100, 500) as u32,
             };
-            let folder = network.folder.0.join(&plan.name);
-            let started = Switch::start(plan, folder, &database, network.space(s))?;
-            network.switches.push(started);
+            network.switches.push(Switch::start(plan, folder, &database, space)?);
         }
         Ok(network)
     }
 
-    /// The namespace of a switch.
-    fn space(&self, s: fat_tree::Switch) -> &Namespace {
-        &self.spaces[self.settings.tree.index(s) as usize]
-    }
-
     /// Makes the links of a switch to hosts and to switches above it.
-    fn wire(&self, s: fat_tree::Switch) -> io::Result<()> {
-        let tree = self.settings.tree;
-        let bucket = TokenBucket { rate: self.settings.rate_bps / 8, burst: BURST_BYTES, limit: QUEUE_BYTES };
-        let finish = |links: &mut Links, name: &str| {
+    fn wire(&self, n: usize) -> io::Result<()> {
+        let finish = |links: &mut Links, name: &str, bucket: TokenBucket| {
             links.set_bucket(name, bucket)?;
             links.up(name)
         };
-        for port in 0..tree.k() as u16 {
-            let own = device(s, port);
-            match tree.peer(s, port) {
-                Peer::Host(host) => {
+        for Port { device: own, to, rate_bps, upward } in &self.nodes[n].ports {
+            let bucket = |ports| TokenBucket { rate: rate_bps / 8, burst: BURST_BYTES, limit: queue_bytes(ports) };
+            let here = bucket(self.nodes[n].ports.len());
+            match *to {
+                End::Host(host) => {
                     let there = &self.hosts[host as usize];
-                    self.space(s).enter(|| {
+                    self.spaces[n].enter(|| {
                         let mut links = Links::open()?;
-                        links.create_veth(&own, HOST_DEVICE, there)?;
-                        finish(&mut links, &own)
+                        links.create_veth(own, HOST_DEVICE, there)?;
+                        finish(&mut links, own, here)
                     })??;
                     let address = self.address(host);
                     there.enter(|| {
@@ -181,25 +185,27 @@ impl Network {
                             links.set_feature(HOST_DEVICE, feature, false)?;
                         }
                         links.add_address(HOST_DEVICE, address.into(), 8)?;
-                        finish(&mut links, HOST_DEVICE)
+                        finish(&mut links, HOST_DEVICE, bucket(1))
                     })??;
                 }
-                Peer::Switch(upper, at) if tree.index(s) < tree.index(upper) => {
-                    let (other, there) = (device(upper, at), self.space(upper));
-                    self.space(s).enter(|| {
+                End::Switch(upper, at) if *upward => {
+                    let there = &self.spaces[upper];
+                    let ports = &self.nodes[upper].ports;
+                    let (other, bucket) = (&ports[at].device, bucket(ports.len()));
+                    self.spaces[n].enter(|| {
                         let mut links = Links::open()?;
-                        links.create_veth(&own, &other, there)?;
-                        finish(&mut links, &own)
+                        links.create_veth(own, other, there)?;
+                        finish(&mut links, own, here)
                     })??;
-                    there.enter(|| finish(&mut Links::open()?, &other))??;
+                    there.enter(|| finish(&mut Links::open()?, other, bucket))??;
                 }
-                Peer::Switch(..) => {}
+                End::Switch(..) => {}
             }
         }
         Ok(())
     }
 
-    /// The tree.
+    /// The fat-tree whose hosts there are.
     pub fn tree(&self) -> FatTree {
         self.settings.tree
     }
@@ -219,7 +225,7 @@ impl Network {
     /// # Errors
     /// When it ends, or does not have them within a minute.
     pub fn start_controller(&mut self, routing: &str, seed: u64, stop: &AtomicBool) -> io::Result<()> {
-        let count = self.settings.tree.switches_total() as usize;
+        let count = self.nodes.len();
         self.launch_controller(routing, seed)?.wait_for_switches(count, stop)
     }
 
@@ -236,22 +242,29 @@ impl Network {
         controller::lock(&self.said).get(from..).unwrap_or_default().to_vec()
     }
 
-    /// A switch by its place in [`FatTree::switches`].
-    pub(super) fn switch(&mut self, s: fat_tree::Switch) -> &mut Switch {
-        &mut self.switches[self.settings.tree.index(s) as usize]
+    /// The number of the switch with that name.
+    fn number(&self, name: &str) -> io::Result<usize> {
+        let found = self.nodes.iter().position(|node| node.name == name);
+        found.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, format!("no switch is called {name}")))
     }
 
     /// Kills a switch; as without power, its ports have no carrier.
-    pub(super) fn kill(&mut self, s: fat_tree::Switch) -> io::Result<()> {
-        self.switch(s).kill();
-        self.each_device(s, Links::down)
+    pub(super) fn kill(&mut self, name: &str) -> io::Result<()> {
+        let n = self.number(name)?;
+        self.switches[n].kill();
+        self.each_device(n, Links::down)
     }
 
     /// Starts a switch that was killed.
-    pub(super) fn revive(&mut self, s: fat_tree::Switch) -> io::Result<()> {
-        self.each_device(s, Links::up)?;
-        let at = self.settings.tree.index(s) as usize;
-        self.switches[at].revive(&self.spaces[at])
+    pub(super) fn revive(&mut self, name: &str) -> io::Result<()> {
+        let n = self.number(name)?;
+        self.each_device(n, Links::up)?;
+        self.switches[n].revive(&self.spaces[n])
+    }
+
+    /// Has a switch lose its entries.
+    pub(super) fn flush(&self, name: &str) -> io::Result<()> {
+        self.switches[self.number(name)?].flush()
     }
 
     /// Undoes what faults have done: every switch runs, every link is up.
@@ -259,76 +272,85 @@ impl Network {
     /// # Errors
     /// A switch that does not start.
     pub fn restore(&mut self) -> io::Result<()> {
-        for s in self.settings.tree.switches() {
-            self.each_device(s, Links::up)?;
-            let at = self.settings.tree.index(s) as usize;
-            if !self.switches[at].is_running() {
-                self.switches[at].revive(&self.spaces[at])?;
+        for n in 0..self.nodes.len() {
+            self.each_device(n, Links::up)?;
+            if !self.switches[n].is_running() {
+                self.switches[n].revive(&self.spaces[n])?;
             }
         }
         Ok(())
     }
 
     /// The link at a port goes down or comes up.
-    pub(super) fn set_link(&self, s: fat_tree::Switch, port: u16, up: bool) -> io::Result<()> {
-        let name = device(s, port);
+    pub(super) fn set_link(&self, name: &str, port: usize, up: bool) -> io::Result<()> {
+        let n = self.number(name)?;
+        let device = &self.nodes[n].ports[port].device;
         let set = if up { Links::up } else { Links::down };
-        Ok(self.space(s).enter(|| set(&mut Links::open()?, &name))??)
+        Ok(self.spaces[n].enter(|| set(&mut Links::open()?, device))??)
     }
 
     fn each_device(
-        &mut self,
-        s: fat_tree::Switch,
+        &self,
+        n: usize,
         set: impl Fn(&mut Links, &str) -> Result<(), KernelError> + Sync,
     ) -> io::Result<()> {
-        let devices = self.switch(s).devices().to_vec();
-        self.space(s).enter(|| {
+        let ports = &self.nodes[n].ports;
+        self.spaces[n].enter(|| {
             let mut links = Links::open()?;
-            devices.iter().try_for_each(|name| set(&mut links, name))
+            ports.iter().try_for_each(|port| set(&mut links, &port.device))
         })??;
         Ok(())
     }
 
-    /// Counters of the ports by which switches below the cores send up.
+    /// Counters of the ports by which switches send up.
     pub(super) fn upward(&self) -> io::Result<Upward> {
-        let tree = self.settings.tree;
-        let lower = tree.switches().take(2 * tree.subnets() as usize);
-        let opened = lower.map(|s| Ok((s, self.space(s).enter(Links::open)??)));
-        Ok(Upward { tree, links: opened.collect::<io::Result<_>>()? })
-    }
-
-    /// The entries of every switch, by its name.
-    ///
-    /// # Errors
-    /// When one does not say.
-    pub fn entries(&self) -> io::Result<Vec<(String, String)>> {
-        let tree = self.settings.tree;
-        tree.switches().zip(&self.switches).map(|(s, switch)| Ok((bridge(s), switch.entries()?))).collect()
+        let mut opened = Vec::new();
+        for (node, space) in self.nodes.iter().zip(&self.spaces) {
+            let ports = node.ports.iter().filter(|port| port.upward);
+            let devices: Vec<String> = ports.map(|port| port.device.clone()).collect();
+            if !devices.is_empty() {
+                opened.push((space.enter(Links::open)??, devices));
+            }
+        }
+        Ok(Upward(opened))
     }
 }
 
-/// The ports by which switches below the cores send up.
+/// The ports by which switches send up, switch by switch.
 #[derive(Debug)]
-pub(super) struct Upward {
-    tree: FatTree,
-    links: Vec<(fat_tree::Switch, Links)>,
-}
+pub(super) struct Upward(Vec<(Links, Vec<String>)>);
 
 impl Upward {
     /// Frames each has sent, switch by switch and port by port.
     pub(super) fn sent_frames(&mut self) -> io::Result<Vec<u64>> {
-        let ports = self.tree.half() as u16..self.tree.k() as u16;
         let mut sent = Vec::new();
-        for (s, links) in &mut self.links {
-            for port in ports.clone() {
-                sent.push(links.get(&device(*s, port))?.stats.tx_packets);
+        for (links, devices) in &mut self.0 {
+            for device in devices {
+                sent.push(links.get(device)?.stats.tx_packets);
             }
         }
         Ok(sent)
     }
 }
 
+/// Room at each of so many ports of one switch: together they keep below the send buffer of their socket.
+fn queue_bytes(ports: usize) -> u32 {
+    let frames = SOCKET_BYTES / SOCKET_FRAME_BYTES / ports.max(1) as u32;
+    // A bucket takes no queue that is smaller than what goes at once.
+    frames.clamp(2, QUEUE_FRAMES) * FRAME_BYTES
+}
+
 /// Whether somebody wants this to end.
 pub(super) fn check(stop: &AtomicBool) -> io::Result<()> {
     if stop.load(Ordering::Relaxed) { Err(io::Error::new(ErrorKind::Interrupted, "stopped")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_a_switch_keep_below_their_sockets_buffer() {
+        assert_eq!([1, 4, 5, 10].map(|ports| queue_bytes(ports) / FRAME_BYTES), [20, 20, 18, 9]);
+    }
 }

@@ -162,23 +162,11 @@ impl Switch {
         self.program.as_mut().is_some_and(|program| matches!(program.try_wait(), Ok(None)))
     }
 
-    /// Its devices.
-    pub fn devices(&self) -> &[String] {
-        &self.plan.devices
-    }
-
     /// Has it lose all its entries.
     pub fn flush(&self) -> io::Result<()> {
         let mut command = self.ofctl();
         command.args(["del-flows", &self.plan.name]);
         run(command).map(drop)
-    }
-
-    /// Its entries, as `ovs-ofctl dump-flows` has them.
-    pub fn entries(&self) -> io::Result<String> {
-        let mut command = self.ofctl();
-        command.args(["dump-flows", &self.plan.name]);
-        run(command)
     }
 
     fn vsctl(&self) -> Command {

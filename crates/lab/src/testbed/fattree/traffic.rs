@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde::Serialize;
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_proto::frame::HostId;
-use sluicenet_proto::rng::hash_words;
+use sluicenet_proto::rng::{Rng, hash_words};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +23,8 @@ const PROBE_PORT: u16 = 9;
 /// Ports flows come from: the least, and how many.
 const FROM_PORT: u16 = 10_000;
 const FROM_PORTS: u64 = 50_000;
+/// Tells the draws of when datagrams go from others of the seed.
+const MOMENTS: u64 = 0x4d4f_4d45;
 /// How long a thread waits for its socket before it looks whether to end.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long until everybody is reached.
@@ -218,19 +220,22 @@ fn send_datagrams(
     let mut payload = [0; UDP_BYTES];
     payload[..4].copy_from_slice(&(number as u32).to_be_bytes());
     let gap = Duration::from_secs_f64(f64::from(8 * FRAME_BYTES) / rate_bps as f64);
-    let mut next = Instant::now();
+    // Each goes at a moment of its own in its time: senders that keep step fall into step with a full queue, which then has room for
+    // the same of them every time.
+    let mut rng = Rng::from_words(&[shared.seed, number as u64, MOMENTS]);
+    let mut slot = Instant::now();
     while !shared.is_over() {
+        let moment = slot + gap.mul_f64(rng.unit_f64());
+        std::thread::sleep(moment.saturating_duration_since(Instant::now()));
         // What does not fit into the host's queue is dropped there, as anywhere.
         if socket.send(&payload).is_ok() {
             shared.flows[number].begin();
         }
-        next += gap;
+        slot += gap;
         let now = Instant::now();
-        match next.checked_duration_since(now) {
-            Some(left) => std::thread::sleep(left),
-            // A thread that was late sends no burst.
-            None if now.duration_since(next) > 4 * gap => next = now,
-            None => {}
+        // A thread that was late sends no burst.
+        if now.saturating_duration_since(slot) > 4 * gap {
+            slot = now;
         }
     }
     Ok(())
