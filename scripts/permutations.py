@@ -1,16 +1,18 @@
 """Table 3.1 (Al-Fares 2012) by other readings of its patterns and tables: how much hangs on what the text leaves open.
 
-permutations.py [N]: N permutations of each reading, through the simulator at the flow level under all four routings.
+permutations.py [N]: N permutations of each reading, through target/release/sluicenet at the flow level.
 """
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
-
-import sluicenet as sn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,15 +82,21 @@ def same_id(rng: random.Random) -> Pairs:
 
 def delivered(pairs: Pairs, routing: str, seed: int) -> float:
     """Mb/s of payload, of those who do not send to themselves."""
-    flow = {"kind": "flow", "transport": "udp", "rate": "96 Mb/s"}
-    scenario = {
-        "scenario": {"level": "flow", "duration": "1 s", "warmup": "600 ms", "seed": seed},
-        "topology": {"kind": "fat-tree", "k": 4, "link_rate": "96 Mb/s", "routing": routing},
-        "workload": [{**flow, "src": src, "dst": dst} for src, dst in pairs if src != dst],
-    }
-    if routing in ("flow-classifier", "flow-scheduler"):
-        scenario["control"] = {"period": "100 ms"}
-    return float(sn.run(scenario, progress=False).summary["streams"]["total_mbps"])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "pairs.txt")
+        file.write_text("".join(f"{src} {dst}\n" for src, dst in pairs if src != dst))
+        scenario = Path(folder, "scenario.toml")
+        scenario.write_text(
+            f'''
+scenario = {{ level = "flow", duration = "1 s", warmup = "600 ms", seed = {seed} }}
+topology = {{ kind = "fat-tree", k = 4, link_rate = "96 Mb/s", routing = "{routing}" }}
+control = {{ period = "100 ms" }}
+workload = [{{ kind = "permutation", pattern = "file", file = "pairs.txt", transport = "udp", rate = "96 Mb/s" }}]
+'''
+        )
+        command = ["target/release/sluicenet", "run", str(scenario), "--json"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    return float(json.loads(done.stdout)["streams"]["total_mbps"])
 
 
 def by_tables(pairs: Pairs, shift: int) -> float:

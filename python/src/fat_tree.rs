@@ -610,7 +610,45 @@ enum Engine {
     /// Chapter 4.
     Hedera(Hedera),
     /// 3.1.7, whose edge switches find large flows as Hedera's are found.
-    Reserving { detector: Detector, flows: FlowScheduler, placed: BTreeMap<u64, Reserved>, changed: Changed },
+    Reserving(Box<Reserving>),
+}
+
+#[derive(Debug)]
+struct Reserving {
+    detector: Detector,
+    flows: FlowScheduler,
+    placed: BTreeMap<u64, Reserved>,
+    changed: Changed,
+    /// When edge switches ask for paths next, and how often they do.
+    next: Instant,
+    period: Duration,
+}
+
+impl Reserving {
+    /// A large flow is none any more.
+    fn end(&mut self, flow: u64) {
+        if let Some(reserved) = self.placed.remove(&flow) {
+            self.flows.handle_end(reserved.flow);
+            self.changed.insert(flow, (reserved.flow.source, reserved.flow.destination));
+        }
+    }
+
+    /// Edge switches ask for all their large flows, one after the other, each for one port after the other.
+    fn ask(&mut self, now: Instant) {
+        let mut order: Vec<u64> = self.placed.keys().copied().collect();
+        order.sort_by_key(|flow| (self.placed[flow].flow.source, *flow));
+        for flow in order {
+            let Some(reserved) = self.placed.get_mut(&flow) else { continue };
+            let path = match self.flows.handle_request(now, reserved.flow) {
+                Ok(reserved::Placement::Placed(path) | reserved::Placement::Kept(path)) => Some(path),
+                Ok(reserved::Placement::Contended) | Err(_) => None,
+            };
+            if path != reserved.path {
+                reserved.path = path;
+                self.changed.insert(flow, (reserved.flow.source, reserved.flow.destination));
+            }
+        }
+    }
 }
 
 /// Flows about whose paths there is something to say, and their ends.
@@ -661,10 +699,12 @@ impl Scheduler {
             "gff" => Placer::FirstFit,
             "sa" => Placer::Annealing { iterations },
             "reserve" => {
+                let (placed, changed) = (BTreeMap::new(), Changed::new());
                 let flows = FlowScheduler::new(Instant::ZERO, tree, SILENCE);
                 let detector = Detector::new(detection);
-                let engine = Engine::Reserving { detector, flows, placed: BTreeMap::new(), changed: Changed::new() };
-                return Ok(Scheduler { tree, engine });
+                let next = Instant::ZERO + period;
+                let all = Reserving { detector, flows, placed, changed, next, period };
+                return Ok(Scheduler { tree, engine: Engine::Reserving(Box::new(all)) });
             }
             other => return Err(wrong(format!("placer is gff, sa or reserve, not {other:?}"))),
         };
@@ -695,30 +735,19 @@ impl Scheduler {
                 Err(Refused::Full) => Ok(false),
                 Err(Refused::Unknown) => Err(no_flow()),
             },
-            Engine::Reserving { detector, flows, placed, changed } => {
+            Engine::Reserving(r) => {
                 if src >= self.tree.hosts() || dst >= self.tree.hosts() || src == dst {
                     return Err(no_flow());
                 }
                 // Numbers of flows are hashes of their addresses and ports.
                 let key = reserved::FlowId { source: src, destination: dst, id: (flow ^ flow >> 32) as u32 };
-                match detector.receive(now, &sample) {
+                match r.detector.receive(now, &sample) {
                     Err(_) => return Ok(false),
                     Ok(Some(Change::Elephant)) => {
-                        placed.insert(flow, Reserved { flow: key, path: None });
+                        r.placed.insert(flow, Reserved { flow: key, path: None });
                     }
-                    Ok(Some(Change::Mouse)) => end(flows, placed, changed, flow),
+                    Ok(Some(Change::Mouse)) => r.end(flow),
                     Ok(None) => {}
-                }
-                if let Some(reserved) = placed.get_mut(&flow) {
-                    let asked = flows.handle_request(now, reserved.flow).map_err(|_| no_flow())?;
-                    let path = match asked {
-                        reserved::Placement::Placed(path) | reserved::Placement::Kept(path) => Some(path),
-                        reserved::Placement::Contended => None,
-                    };
-                    if path != reserved.path {
-                        reserved.path = path;
-                        changed.insert(flow, (src, dst));
-                    }
                 }
                 Ok(true)
             }
@@ -747,16 +776,16 @@ impl Scheduler {
                 };
                 hedera.handle_link(now, link, up).map_err(|_| wrong("there is no such link"))
             }
-            Engine::Reserving { flows, placed, changed, .. } => {
+            Engine::Reserving(r) => {
                 let link = reserved::Link { lower, up: position as u8 };
                 if up {
-                    flows.handle_link_up(link);
+                    r.flows.handle_link_up(link);
                     return Ok(());
                 }
-                let gone = flows.handle_link_down(link);
-                for (&flow, reserved) in placed.iter_mut().filter(|(_, r)| gone.contains(&r.flow)) {
+                let gone = r.flows.handle_link_down(link);
+                for (&flow, reserved) in r.placed.iter_mut().filter(|(_, r)| gone.contains(&r.flow)) {
                     reserved.path = None;
-                    changed.insert(flow, (reserved.flow.source, reserved.flow.destination));
+                    r.changed.insert(flow, (reserved.flow.source, reserved.flow.destination));
                 }
                 Ok(())
             }
@@ -781,7 +810,7 @@ impl Scheduler {
             Engine::Hedera(hedera) => {
                 hedera.handle_forgotten(wide(self.tree, own)).map_err(|_| wrong("there is no such switch"))
             }
-            Engine::Reserving { placed, changed, .. } => {
+            Engine::Reserving(r) => {
                 let below = |host: u32| match own {
                     fat_tree::Switch::Edge { pod, at } => self.tree.subnet_of(host) == self.tree.subnet(pod, at),
                     fat_tree::Switch::Aggregation { pod, .. } => {
@@ -789,8 +818,8 @@ impl Scheduler {
                     }
                     fat_tree::Switch::Core { .. } => false,
                 };
-                let lost = placed.iter().filter(|(_, r)| r.path.is_some() && below(r.flow.source));
-                changed.extend(lost.map(|(&flow, r)| (flow, (r.flow.source, r.flow.destination))));
+                let lost = r.placed.iter().filter(|(_, r)| r.path.is_some() && below(r.flow.source));
+                r.changed.extend(lost.map(|(&flow, r)| (flow, (r.flow.source, r.flow.destination))));
                 Ok(())
             }
         }
@@ -801,11 +830,15 @@ impl Scheduler {
         let now = instant(now)?;
         match &mut self.engine {
             Engine::Hedera(hedera) => hedera.handle_timeout(now),
-            Engine::Reserving { detector, flows, placed, changed } => {
-                for gone in detector.expire(now) {
-                    end(flows, placed, changed, gone.0);
+            Engine::Reserving(r) => {
+                for gone in r.detector.expire(now) {
+                    r.end(gone.0);
                 }
-                flows.handle_timeout(now);
+                r.flows.handle_timeout(now);
+                if now >= r.next {
+                    r.next = now + r.period;
+                    r.ask(now);
+                }
             }
         }
         Ok(())
@@ -816,7 +849,7 @@ impl Scheduler {
     fn due(&self) -> Option<f64> {
         let due = match &self.engine {
             Engine::Hedera(hedera) => hedera.poll_timeout(),
-            Engine::Reserving { flows, .. } => flows.poll_timeout(),
+            Engine::Reserving(r) => r.flows.poll_timeout().min(if r.placed.is_empty() { Instant::MAX } else { r.next }),
         };
         (due != Instant::MAX).then_some(due.0 as f64 / 1e12)
     }
@@ -836,9 +869,9 @@ impl Scheduler {
                     out.push(Placement { flow: p.flow.0, src: p.src, dst: p.dst, hops });
                 }
             }
-            Engine::Reserving { placed, changed, .. } => {
-                while let Some((flow, (src, dst))) = changed.pop_first() {
-                    let hops = placed.get(&flow).and_then(|r| {
+            Engine::Reserving(r) => {
+                while let Some((flow, (src, dst))) = r.changed.pop_first() {
+                    let hops = r.placed.get(&flow).and_then(|r| {
                         Some(match r.path? {
                             reserved::Path::Switched => Vec::new(),
                             reserved::Path::Aggregation(a) => hops(k, r.flow.source, a.into(), None),
@@ -859,16 +892,8 @@ impl Scheduler {
     fn elephants(&self) -> usize {
         match &self.engine {
             Engine::Hedera(hedera) => hedera.last_round().elephants,
-            Engine::Reserving { placed, .. } => placed.len(),
+            Engine::Reserving(r) => r.placed.len(),
         }
-    }
-}
-
-/// A large flow is none any more.
-fn end(flows: &mut FlowScheduler, placed: &mut BTreeMap<u64, Reserved>, changed: &mut Changed, flow: u64) {
-    if let Some(reserved) = placed.remove(&flow) {
-        flows.handle_end(reserved.flow);
-        changed.insert(flow, (reserved.flow.source, reserved.flow.destination));
     }
 }
 

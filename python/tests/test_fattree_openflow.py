@@ -319,6 +319,11 @@ def test_a_switch_counts_a_flow_and_is_told_its_port_and_a_liar_moves_nobody_els
 def test_what_it_does_not_take() -> None:
     for arguments, why in (
         (["--k", "5"], "even"),
+        (["--k", "1000000000"], "254"),
+        (["--k", "128", "--routing", "hierarchical"], "no room"),
+        (["--link-bps", "0"], "--link-bps"),
+        (["--seed", "-1"], "--seed"),
+        (["--poll", "nan"], "--poll"),
         (["--listen", "here"], "HOST:PORT"),
         (["--poll", "0"], "--poll"),
         (["--routing", "magic"], "invalid choice"),

@@ -75,7 +75,7 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
             // Each by what one switch has counted: nobody's but its own hosts', or its own pod's.
             let (switch, src) = (line["switch"].as_str().unwrap(), line["src"].as_str().unwrap());
             let below = src.replacen("10.", "", 1).replace('.', "-");
-            let own = if switch.starts_with('e') { &switch[1..] } else { &switch[1..2] };
+            let own = switch.strip_prefix('e').unwrap_or(&switch[1..2]);
             assert!(below.starts_with(own), "{switch}: {line}");
         }
     }
@@ -104,13 +104,23 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
     assert_eq!(downs, 5, "four links of the core, and one: {:?}", said(one, "link"));
     assert!(said(one, "connected").iter().any(|line| line["switch"] == "c1-1" && line["added"].as_u64() > Some(0)));
 
-    // A switch loses its entries and does not know it; the controller dies, a link fails meanwhile, another controller comes.
-    let faults = at("2:flush:e0-0 6:stop-controller 7:down:e2-0:2 10:start-controller 10.5:up:e2-0:2");
+    // A switch loses its entries and does not know it; a link flaps; the controller dies, a link fails meanwhile, another controller comes.
+    let faults = at(
+        "2:flush:e0-0 4:down:a3-0:3 4.2:up:a3-0:3 4.4:down:a3-0:3 4.6:up:a3-0:3 6:stop-controller 7:down:e2-0:2 10:start-controller \
+         10.5:up:e2-0:2",
+    );
     let faults: Vec<&str> = faults.iter().map(String::as_str).collect();
     let runs = run(&[&options[..], &["--transport", "udp"], &faults].concat());
     let one = &runs[0];
     assert!(said(one, "restored").iter().any(|line| line["switch"] == "e0-0"), "{:?}", one["controller"]);
     assert_eq!((alive(one, 4.0, 6.0), alive(one, 15.0, 18.5)), (16, 16));
+    // By either end, it is down until it has stayed up.
+    let flaps = said(one, "link").into_iter().filter(|line| {
+        [("a3-0", 3), ("c2-1", 3)].contains(&(line["switch"].as_str().unwrap(), line["port"].as_u64().unwrap()))
+    });
+    let flaps: Vec<bool> = flaps.map(|line| line["up"] == true).collect();
+    assert!(flaps.first() == Some(&false) && flaps.windows(2).all(|w| w[0] != w[1]), "{flaps:?}");
+    assert!(flaps.len() <= 4, "no more than there was to say: {flaps:?}");
     // Without a controller switches go on by what they have: hosts of e2-0 send by its other port, which they share.
     let ends: Vec<f64> = one["course"]["at_s"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
     let meanwhile = |flow: &Value| {

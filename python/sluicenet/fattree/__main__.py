@@ -45,6 +45,10 @@ def main() -> int:
         parser.error(f"--listen takes HOST:PORT or unix:FILE, not {args.listen!r}")
     if not 0.01 <= args.poll <= 60:
         parser.error("--poll is from 0.01 to 60 s")
+    if not 1_000 <= args.link_bps <= 10_000_000_000_000:
+        parser.error("--link-bps is from 1e3 to 1e13")
+    if not 0 <= args.seed < 1 << 64:
+        parser.error("--seed is from 0 to 2^64 - 1")
     try:
         tree = HierarchicalTree(args.k) if ROUTINGS[args.routing].hierarchical else FatTree(args.k)
     except ValueError as e:

@@ -43,6 +43,8 @@ class Routing:
     moves: bool = False
     # Who places large flows, by its name in `Scheduler`.
     placer: str | None = None
+    # How often it is asked for all of them.
+    period_s: float = 0.1
     # Over the hierarchical tree in place of the fat-tree.
     hierarchical: bool = False
 
@@ -51,7 +53,7 @@ ROUTINGS: dict[str, Routing] = {
     "two-level": Routing(),
     "ecmp": Routing(hashes=True),
     "flow-classifier": Routing(assigns=True, moves=True),
-    "flow-scheduler": Routing(assigns=True, placer="reserve"),
+    "flow-scheduler": Routing(assigns=True, placer="reserve", period_s=1.0),
     "hedera-gff": Routing(hashes=True, placer="gff"),
     "hedera-sa": Routing(hashes=True, placer="sa"),
     "hierarchical": Routing(hierarchical=True),
@@ -106,7 +108,7 @@ class Control:
             self.failures = Failures(tree)
             if how.placer:
                 self.scheduler = Scheduler(
-                    tree, how.placer, link_bps=link_bps, window_s=window_s, period_s=0.1, seed=seed
+                    tree, how.placer, link_bps=link_bps, window_s=window_s, period_s=how.period_s, seed=seed
                 )
             if how.assigns:
                 self.assigner = Assigner(tree, self.failures, moves=how.moves, say=say)

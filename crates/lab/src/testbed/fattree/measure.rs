@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 /// How often what has arrived is written down.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Between two runs: the last one's flows are no large ones any more.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Between two runs: the last one's flows are no large ones any more, whose rate the controller judges over a second, and no part of what a classifier
+/// knows of its ports, which is of the period that runs and the one before.
+const PAUSE: Duration = Duration::from_millis(2_000);
 /// How often ports are looked at while a flow is waited for.
 const LOOK: Duration = Duration::from_millis(2);
 /// How long a flow may take to be on another path, or to be known to stay.
