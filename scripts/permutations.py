@@ -1,4 +1,4 @@
-"""Table 3.1 (Al-Fares 2012) by other readings of its patterns and tables: how much hangs on what the text leaves open.
+"""Table 3.1 (Al-Fares 2012) by other readings of its patterns: how much hangs on what the text leaves open.
 
 permutations.py [N]: N permutations of each reading, through target/release/sluicenet at the flow level.
 """
@@ -70,16 +70,6 @@ def staggered(subnet: float, pod: float, *, again: bool) -> Callable[[random.Ran
     return draw
 
 
-def same_id(rng: random.Random) -> Pairs:
-    """An ID for each edge switch, each for as many, and receivers of it in other pods: `same-id-outgoing`."""
-    while True:
-        ids = rng.sample([0, 1] * (HOSTS // EDGE // 2), HOSTS // EDGE)
-        to = [rng.sample(range(of, HOSTS, 2), HOSTS // 2) for of in (0, 1)]
-        pairs = [(src, to[ids[src // EDGE]].pop()) for src in range(HOSTS)]
-        if all(src // POD != dst // POD for src, dst in pairs):
-            return pairs
-
-
 def delivered(pairs: Pairs, routing: str, seed: int) -> float:
     """Mb/s of payload, of those who do not send to themselves."""
     with tempfile.TemporaryDirectory() as folder:
@@ -97,28 +87,6 @@ workload = [{{ kind = "permutation", pattern = "file", file = "pairs.txt", trans
         command = ["target/release/sluicenet", "run", str(scenario), "--json"]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return float(json.loads(done.stdout)["streams"]["total_mbps"])
-
-
-def by_tables(pairs: Pairs, shift: int) -> float:
-    """Percent, max-min fair by figures 3.5 and 3.6; with `shift` 0 without the edge switch's position in 3.6."""
-    ways = []
-    for src, dst in pairs:
-        ident, edge = dst % 2, src // EDGE % 2
-        up = (ident + shift * edge) % 2
-        core = (ident + up) % 2
-        way = {("host", src), ("edge", src // EDGE, up), ("up", src // POD, up, core)}
-        ways.append(way | {("down", dst // POD, up, core), ("pod", dst // EDGE, up), ("to", dst)})
-    rates, active = [0.0] * len(ways), set(range(len(ways)))
-    left = {link: 1.0 for way in ways for link in way}
-    while active:
-        users = {link: [i for i in active if link in ways[i]] for link in left}
-        step = min(left[link] / len(of) for link, of in users.items() if of)
-        for link, of in users.items():
-            left[link] -= step * len(of)
-        for i in active:
-            rates[i] += step
-        active -= {i for link, of in users.items() if left[link] < 1e-9 for i in of}
-    return 100 * sum(rates) / HOSTS
 
 
 def cell(values: list[float]) -> str:
@@ -149,13 +117,6 @@ def main() -> None:
             sent = [delivered(pairs, routing, seed) for seed, pairs in enumerate(drawn)]
             cells.append(cell([100 * (mbps / line + n) / HOSTS for mbps, n in zip(sent, own, strict=True)]))
         print(name.ljust(30), *cells, flush=True)
-    rng = random.Random(1)
-    drawn = [same_id(rng) for _ in range(count)]
-    simulated = [100 * delivered(pairs, "two-level", 1) / line / HOSTS for pairs in drawn]
-    print("\nsame-id-outgoing, two-level tables")
-    print("  simulated".ljust(30), cell(simulated))
-    print("  by figures 3.5 and 3.6".ljust(30), cell([by_tables(pairs, 1) for pairs in drawn]))
-    print("  without figure 3.6's shift".ljust(30), cell([by_tables(pairs, 0) for pairs in drawn]))
 
 
 if __name__ == "__main__":
