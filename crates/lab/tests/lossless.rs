@@ -310,6 +310,35 @@ fn pauses_that_are_damaged_cost_no_frame_its_room() {
     }
 }
 
+/// A receiver that takes next to nothing for thousands of refreshes, of which one in twenty is damaged: with two in the time of a pause 2,009 frames had no room.
+#[test]
+fn a_stop_that_lasts_costs_no_frame_its_room() {
+    let text = r#"
+        [scenario]
+        parameters = "crisan2014-ch3"
+        flow_control = "ZZ"
+        duration = "20 s"
+        [topology]
+        kind = "single-switch"
+        hosts = 2
+        bit_error_rate = 1e-4
+        [server]
+        vms = 1
+        [[vswitch.slow]]
+        host = 1
+        rate = "1 Mb/s"
+        [[workload]]
+        kind = "flow"
+        src = 0
+        dst = 1
+        transport = "udp"
+    "#;
+    let o = execute(text, 1, None);
+    println!("{} stops, {} frames had no room", o.pauses, o.violations);
+    assert!((1..100).contains(&o.pauses), "{}", o.pauses);
+    assert_eq!(o.violations, 0, "{:?} {:?}", o.switch_drops, o.server_drops);
+}
+
 #[test]
 fn damaged_pauses_stop_nobody() {
     let text = r#"

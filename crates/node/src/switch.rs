@@ -11,7 +11,7 @@ use crate::steering::Steering;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use sluicenet_proto::cee::pfc::{Gate, Rise, Signal, Watermarks};
+use sluicenet_proto::cee::pfc::{Gate, Repetition, Rise, Signal, Watermarks};
 use sluicenet_proto::frame::{Frame, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::routing::Router;
@@ -50,8 +50,8 @@ pub struct PortConfig {
     pub marks: Watermarks,
     /// Time of one pause quantum on this link.
     pub quantum: Duration,
-    /// After how long XON is said again, where the link damages frames.
-    pub xon_again: Option<Duration>,
+    /// What is said again, where the link damages frames.
+    pub repetition: Option<Repetition>,
 }
 
 /// What filled a receive buffer.
@@ -165,7 +165,7 @@ impl Switch {
                 Vec::new()
             } else {
                 let port = |&config: &PortConfig| {
-                    let signal = Signal::new(config.xon_again);
+                    let signal = Signal::new(config.repetition);
                     FlowControl { gate: Gate::default(), signal, config }
                 };
                 ports.iter().map(port).collect()

@@ -70,7 +70,7 @@ fn tree(m: &[u32], w: &[u32], rate: Rate, xoff: u32, response: Duration, lossles
         },
         router: Router::Tree(TreeRouter::new(&tree, *s, Policy::Hash, 1, &[])),
         ports: vec![
-            PortConfig { marks: marks(headroom(LATENCY, rate)), quantum, xon_again: None };
+            PortConfig { marks: marks(headroom(LATENCY, rate)), quantum, repetition: None };
             (tree.children(s.level) + tree.parents(s.level)) as usize
         ],
     };

@@ -18,7 +18,7 @@ use sluicenet_node::packet::Framing;
 use sluicenet_node::server::Server;
 use sluicenet_node::switch::{PortConfig, Switch, SwitchConfig};
 use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
-use sluicenet_proto::cee::pfc::{QUANTUM_BITS, Watermarks, quanta_time};
+use sluicenet_proto::cee::pfc::{QUANTUM_BITS, Repetition, Watermarks, quanta_time};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -83,9 +83,16 @@ fn headroom(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
     scenario.pfc.headroom.map_or(computed, |b| b.as_bytes())
 }
 
-/// After how long XON is said again over `back`, where that damages bits: the other end would have sent something by then.
-pub(crate) fn xon_again(scenario: &Scenario, into: &Direction, back: &Direction) -> Option<Duration> {
-    (back.bit_error_rate > 0.0).then(|| into.rate.time_for(under_way(scenario, into, back)))
+/// What is said again over `back`, where that damages bits: XON when the other end would have sent something, and an XOFF as often before its
+/// quanta run out as all of these are damaged as seldom as all that there is room for; each in the time that it takes to leave.
+pub(crate) fn repetition(scenario: &Scenario, into: &Direction, back: &Direction) -> Option<Repetition> {
+    let (max_frame, pfc_frame) = wire_bytes(scenario);
+    let leave = u64::from(max_frame + pfc_frame);
+    let fit = u64::from(scenario.pfc.quanta) * QUANTUM_BITS / 8 / leave;
+    (back.bit_error_rate > 0.0).then(|| Repetition {
+        xon_again: into.rate.time_for(under_way(scenario, into, back)),
+        refreshes: (1 + spare_pauses(back)).min(fit.saturating_sub(1)).max(1) as u32,
+    })
 }
 
 /// Refuses links that hold more than a buffer can have above XOFF.
@@ -192,7 +199,7 @@ impl<'a> Network<'a> {
         let of_port = |port: usize| {
             let (out, into) = self.link(node, port as u16);
             let marks = watermarks(self.scenario, self.scenario.pfc.xoff.as_bytes() as u32, into, out);
-            PortConfig { marks, quantum: quantum(out.rate), xon_again: xon_again(self.scenario, into, out) }
+            PortConfig { marks, quantum: quantum(out.rate), repetition: repetition(self.scenario, into, out) }
         };
         (0..self.plan.switches()[i].ports.len()).map(of_port).collect()
     }

@@ -1,6 +1,6 @@
 //! Servers and external hosts as the scenario wants them.
 
-use super::{Plan, framing, lossless, quantum, watermarks, xon_again};
+use super::{Plan, framing, lossless, quantum, repetition, watermarks};
 use crate::scenario::{Congestion, InitialWindow, Party, Queueing, Routing, Scenario, Weight, WhenFull, ZCredit};
 use sluicenet_node::adapter::{self, AdapterConfig};
 use sluicenet_node::credits::CreditConfig;
@@ -99,7 +99,7 @@ fn server_config(
         apart: scenario.server.lossy_vnic.filter(|_| inside).map_or(PrioritySet::NONE, |p| PrioritySet(1 << p)),
         quanta: scenario.pfc.quanta,
         quantum: links.iter().map(|(out, _)| quantum(out.rate)).collect(),
-        xon_again: links.iter().map(|(out, into)| xon_again(scenario, into, out)).collect(),
+        repetition: links.iter().map(|(out, into)| repetition(scenario, into, out)).collect(),
         marks: marks.expect("a host has a link"),
         resequencing: a.resequencing,
     };

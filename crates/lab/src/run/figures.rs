@@ -146,7 +146,7 @@ pub struct Figures {
     pub losses_physical: u64,
     /// Frames thrown away, by reason.
     pub drops_by_reason: BTreeMap<String, u64>,
-    /// Frames that lossless classes lost: an error.
+    /// Frames that were promised to arrive, lost in a lossless class or for want of a credit: an error.
     pub lossless_violations: u64,
     /// PFC frames sent to stop a peer.
     pub pauses: u64,
@@ -190,7 +190,7 @@ impl Figures {
         let drops = |r: DropReason| o.switch_drops.frames(r) + o.server_drops.frames(r);
         let status = match (&o.deadlock, o.end) {
             (Some(circle), _) => format!("failed: deadlock: {circle}"),
-            _ if o.violations > 0 => format!("failed: {} frames lost in a lossless class", o.violations),
+            _ if o.violations > 0 => format!("failed: {}", super::violated(o.violations, o.uncredited)),
             (None, RunEnd::Interrupted) => "interrupted".into(),
             _ => "complete".into(),
         };

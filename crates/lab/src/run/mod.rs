@@ -113,8 +113,10 @@ pub struct Outcome {
     pub zbridge: Option<ZBridgeTotals>,
     /// XOFFs sent.
     pub pauses: u64,
-    /// Frames a lossless class lost: an error.
+    /// Frames lost that were promised to arrive: an error.
     pub violations: u64,
+    /// Those among them that were lost for want of a credit.
+    pub uncredited: u64,
     /// The circle of pauses, if the run ended in one.
     pub deadlock: Option<String>,
     /// Payload bytes that reached TCP sockets in order.
@@ -169,6 +171,7 @@ impl Outcome {
             zbridge: None,
             pauses: 0,
             violations: 0,
+            uncredited: 0,
             deadlock: None,
             tcp_bytes: 0,
             cpu_s: 0.0,
@@ -516,11 +519,15 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
         format!("{} -> {}", names.join(" -> "), names[0])
     });
     let (switch_drops, server_drops) = collect::drops(&engine);
-    let violations =
-        switch_drops.frames(DropReason::HeadroomExceeded) + server_drops.frames(DropReason::HeadroomExceeded);
+    // What a lossless class or zBridge brings arrives, or credits were of no use.
+    let is_reliable = s.pfc.enabled || s.zbridge.enabled;
+    let uncredited = if is_reliable { server_drops.frames(DropReason::NoCredit) } else { 0 };
+    let violations = uncredited
+        + switch_drops.frames(DropReason::HeadroomExceeded)
+        + server_drops.frames(DropReason::HeadroomExceeded);
     let status = match (&deadlock, end) {
         (Some(circle), _) => Status::Failed(format!("deadlock: {circle}")),
-        _ if violations > 0 => Status::Failed(format!("{violations} frames lost in a lossless class")),
+        _ if violations > 0 => Status::Failed(violated(violations, uncredited)),
         (None, RunEnd::Interrupted) => Status::InterruptedAt { at_ps: now.as_ps() },
         _ => Status::Complete,
     };
@@ -534,6 +541,7 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
         received_max: collect::received_max(&engine),
         zbridge: collect::zbridge(&engine),
         violations,
+        uncredited,
         deadlock,
         tcp_bytes: collect::tcp_bytes(&engine),
         ..Outcome::new(end, now, warnings)
@@ -545,6 +553,15 @@ fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Optio
     outcome.take(collected.seen);
     keep(job, &outcome, options.out.as_deref(), options.threads)?;
     Ok(outcome)
+}
+
+/// What is said of frames that were promised to arrive.
+fn violated(violations: u64, uncredited: u64) -> String {
+    match violations - uncredited {
+        0 => format!("{uncredited} frames lost for want of a credit"),
+        overran if uncredited == 0 => format!("{overran} frames lost in a lossless class"),
+        overran => format!("{overran} frames lost in a lossless class, and {uncredited} for want of a credit"),
+    }
 }
 
 fn write_log(dir: &Path, outcome: &Outcome, threads: usize) -> Result<(), RunError> {
@@ -588,4 +605,16 @@ pub fn peak_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kb = status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok());
     kb.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::violated;
+
+    #[test]
+    fn what_was_lost_is_said_and_for_want_of_what() {
+        assert_eq!(violated(3, 0), "3 frames lost in a lossless class");
+        assert_eq!(violated(3, 3), "3 frames lost for want of a credit");
+        assert_eq!(violated(5, 3), "2 frames lost in a lossless class, and 3 for want of a credit");
+    }
 }

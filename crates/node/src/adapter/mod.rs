@@ -15,7 +15,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use sluicenet_proto::cee::pfc::{Gate, Rise, Signal, Watermarks};
+use sluicenet_proto::cee::pfc::{Gate, Repetition, Rise, Signal, Watermarks};
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::Full;
 use sluicenet_proto::routing::Router;
@@ -48,8 +48,8 @@ pub struct AdapterConfig {
     pub quanta: u16,
     /// Time of one pause quantum on each link.
     pub quantum: Vec<Duration>,
-    /// After how long XON is said again on each, where it damages frames.
-    pub xon_again: Vec<Option<Duration>>,
+    /// What is said again on each, where it damages frames.
+    pub repetition: Vec<Option<Repetition>>,
     /// Watermarks of the receive buffer; above XOFF it holds what all links still bring.
     pub marks: Watermarks,
     /// How long a frame waits for an earlier one; no resequencing without it.
@@ -110,11 +110,11 @@ impl Adapter {
     pub fn new(config: Arc<AdapterConfig>, router: Option<Router>) -> Adapter {
         let links = config.quantum.len();
         assert!(links > 0 && (links > 1) == router.is_some(), "{links} links, {router:?}");
-        assert_eq!(config.xon_again.len(), links);
-        let link = |&xon_again: &Option<Duration>| Link { signal: Signal::new(xon_again), ..Link::default() };
+        assert_eq!(config.repetition.len(), links);
+        let link = |&repetition: &Option<Repetition>| Link { signal: Signal::new(repetition), ..Link::default() };
         let several =
-            router.map(|router| Box::new(Several { router, links: config.xon_again.iter().map(link).collect() }));
-        let only = if several.is_some() { Link::default() } else { link(&config.xon_again[0]) };
+            router.map(|router| Box::new(Several { router, links: config.repetition.iter().map(link).collect() }));
+        let only = if several.is_some() { Link::default() } else { link(&config.repetition[0]) };
         Adapter {
             prepares: several.is_some() || config.resequencing.is_some(),
             config,

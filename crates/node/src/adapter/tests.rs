@@ -16,7 +16,7 @@ fn config(queueing: Queueing, resequencing: Option<Duration>) -> Arc<AdapterConf
         apart: PrioritySet::NONE,
         quanta: 100,
         quantum: alloc::vec![Duration(51_200)],
-        xon_again: alloc::vec![None],
+        repetition: alloc::vec![None],
         marks: Watermarks { xoff: 5_000, xon: 3_000, capacity: 8_000, headroom: 3_000 },
         resequencing,
     })
@@ -118,7 +118,7 @@ fn with_links(links: u32, policy: Policy, resequencing: Option<Duration>) -> Ada
     let router = Router::Tree(TreeRouter::of_leaf(&tree, 1, policy, 7, &[]));
     let mut config = (*config(Queueing::Voq, resequencing)).clone();
     config.quantum = (1..=links as u64).map(|n| Duration(n * 51_200)).collect();
-    config.xon_again = alloc::vec![None; links as usize];
+    config.repetition = alloc::vec![None; links as usize];
     Adapter::new(Arc::new(config), Some(router))
 }
 

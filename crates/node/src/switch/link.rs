@@ -115,7 +115,7 @@ mod tests {
                 cut_through: false,
             };
             let marks = Watermarks { xoff: 10_000, xon: 5_000, capacity: 20_000, headroom: 10_000 };
-            let port = PortConfig { marks, quantum: Duration::from_us(1), xon_again: None };
+            let port = PortConfig { marks, quantum: Duration::from_us(1), repetition: None };
             let router = TableRouter::new((0..3).map(|port| vec![port]), Policy::DModK, 1, 0);
             let switch = Switch::new(&config, Router::Table(router), &[port; 3], true);
             World { switch, pool: Pool::default(), woke: PortSet::default() }

@@ -144,10 +144,20 @@ pub enum Rise {
     Unheard,
 }
 
+/// What is said more often where a link damages frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repetition {
+    /// After how long XON is said again.
+    pub xon_again: Duration,
+    /// How often an XOFF that lasts is said again before its quanta run out.
+    pub refreshes: u32,
+}
+
 /// What an ingress buffer tells the other end of its link.
 ///
 /// Whether a pause frame arrived nobody says. Who goes on sending has not heard an XOFF: with every headroom that fills beyond the first it is
-/// told again. Who does not send may have nothing, so that where frames are damaged XON is said twice.
+/// told again. Who does not send may have nothing, so that where frames are damaged XON is said twice; and it may be about to send, since
+/// its quanta run out, so that there these are refreshed so often that one of the refreshes is heard.
 #[derive(Clone, Debug, Default)]
 pub struct Signal {
     /// Classes stopped now.
@@ -158,8 +168,8 @@ pub struct Signal {
     told_once: PrioritySet,
     /// How often the far end was to be told since each class is stopped, refreshes not counted.
     times: [u8; PRIORITIES],
-    /// After how long XON is said again; never without it.
-    xon_again: Option<Duration>,
+    /// Where the link damages frames.
+    repetition: Option<Repetition>,
     /// When a running pause must be refreshed, before its quanta run out, or an XON is said again.
     refresh_at: Option<Instant>,
     sent: u64,
@@ -167,9 +177,9 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// One that has told nothing. On a link that damages frames XON is said again after `xon_again`.
-    pub fn new(xon_again: Option<Duration>) -> Signal {
-        Signal { xon_again, ..Signal::default() }
+    /// One that has told nothing.
+    pub fn new(repetition: Option<Repetition>) -> Signal {
+        Signal { repetition, ..Signal::default() }
     }
 
     /// Classes stopped now.
@@ -256,10 +266,11 @@ impl Signal {
         self.due = PrioritySet::NONE;
         self.sent += 1;
         // Half the time leaves room for the frame on the wire and the response time of the other side.
-        let refresh_at = (!self.stopped.is_empty()).then(|| now + Duration(lasts.0 / 2));
-        let again_at = self.xon_again.and_then(|after| {
+        let refreshes = self.repetition.map_or(1, |repetition| u64::from(repetition.refreshes));
+        let refresh_at = (!self.stopped.is_empty()).then(|| now + Duration(lasts.0 / (1 + refreshes)));
+        let again_at = self.repetition.and_then(|Repetition { xon_again, .. }| {
             self.told_once = PrioritySet(classes.0 & !self.stopped.0 & !self.told_once.0);
-            (!self.told_once.is_empty()).then(|| now + after)
+            (!self.told_once.is_empty()).then(|| now + xon_again)
         });
         self.refresh_at = [refresh_at, again_at].into_iter().flatten().min();
         Some(pause)
@@ -358,7 +369,7 @@ mod tests {
     fn where_frames_are_damaged_xon_is_said_twice_unless_it_is_no_longer_true() {
         let after = Duration(50);
         let lasts = Duration(900);
-        let mut s = Signal::new(Some(after));
+        let mut s = Signal::new(Some(Repetition { xon_again: after, refreshes: 1 }));
         let poll = |s: &mut Signal, now| s.poll(Instant(now), 9, lasts).map(|p| (p.classes, p.quanta[3]));
         let of_3 = PrioritySet(8);
         s.on_rise(3, 97_001, &MARKS);
@@ -420,6 +431,30 @@ mod tests {
             // The one that crosses, and those under way when it is heard.
             let most = fills(&marks(lost + 1), 8, u64::from(lost));
             assert!(most <= marks(lost + 1).capacity && most > marks(lost).capacity, "{lost}: {most}");
+        }
+    }
+
+    #[test]
+    fn a_pause_that_lasts_holds_as_long_as_one_of_its_refreshes_is_heard() {
+        let (quantum, lasts) = (Duration(10), Duration(1_000));
+        for refreshes in 1..=17 {
+            // So many in a row are lost, again and again.
+            let is_let_go = |lost: u32| {
+                let (mut s, mut g) = (Signal::new(Some(Repetition { xon_again: lasts, refreshes })), Gate::default());
+                s.on_rise(0, 100_000, &MARKS);
+                g.receive(Instant(0), &s.poll(Instant(0), 100, lasts).unwrap(), quantum);
+                (1..1_000u32).any(|n| {
+                    let now = s.poll_timeout().unwrap();
+                    assert!(s.handle_timeout(now));
+                    let pause = s.poll(now, 100, lasts).unwrap();
+                    let freed = g.handle_timeout(now);
+                    if n % (lost + 1) == 0 {
+                        g.receive(now, &pause, quantum);
+                    }
+                    !freed.is_empty()
+                })
+            };
+            assert!(!is_let_go(refreshes - 1) && is_let_go(refreshes + 1), "{refreshes}");
         }
     }
 
