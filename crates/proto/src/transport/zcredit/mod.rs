@@ -17,15 +17,16 @@
 //! ended. Frames that were sent for them just then still have their room, for as long as one may be on its way.
 //!
 //! **Nobody holds a receiver's credits against others.** Round robin alone gives credits to whoever wants some, and he who spends his
-//! slowly comes to hold all of them: then everybody has the slowest one's speed. What a source may have unspent is bounded by its part
-//! of the room, and by what comes of it ([`Reception`], `limit`).
+//! slowly comes to hold all of them: then everybody has the slowest one's speed. What a source may have unspent is bounded by how soon its
+//! credits come back, beside those of the quickest ([`Reception`], `allowance`); and all together have no more than keeps the last link
+//! busy, so that hardly anything waits in the network, and turns decide who has how much of it.
 //!
 //! **Credits are of a connection**, where the layer below has any and says that one has ended ([`Reception::on_disconnected`],
 //! [`Transmission::on_disconnected`]): nothing that was sent by it arrives any more, so that what was promised for it is free, and nothing
 //! that was promised to its ends before is spent by the next one.
 
+mod pace;
 mod reception;
-mod share;
 mod transmission;
 
 /// A receive queue is shorter than this, in frames, and so less is promised at a time.

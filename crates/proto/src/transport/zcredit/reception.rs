@@ -1,14 +1,29 @@
 //! Who receives: Algorithm 5.2.
 
-use super::share::Share;
+use super::pace::{Least, PARTS, Pace, TIMES};
 use super::{Message, QUEUE_MAX};
 use crate::time::{Duration, Instant};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use sluicenet_wire::seq::SeqNumber;
 
-/// What part of the frames is a source's is counted over so many times as many as the queue holds: fewer are chance.
-const ROUNDS: u32 = 4;
+/// Sources that are counted again where one has to wait for others' credits.
+const LOOKS: u32 = 2;
+
+/// Sources that are passed over in a round.
+const PASSED_MAX: usize = 32;
+
+/// Sources that are counted again when another one becomes active.
+const LOOKS_OF_NEW: usize = 16;
+
+/// Credits that may be out whatever has been earned.
+const WINDOW_MIN: u64 = 8;
+
+/// Credits beside those that have been earned.
+const WINDOW_SOME: u64 = 8;
+
+/// Credits that nobody has to earn, of a queue of twice as many frames and more: about what fills a round trip.
+const NEW_MAX: u32 = 128;
 
 /// A source that has spent all it had, and of which nothing has come for so long, has lost it or is held up: longer than a frame of a slow
 /// link takes, and not so long as credits are kept for those that are lost.
@@ -134,6 +149,76 @@ impl Channel {
     }
 }
 
+/// Where a source waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    /// It wants no credits.
+    #[default]
+    Nowhere,
+    /// For room, in the round.
+    Round,
+    /// For credits that nobody has earned, of which all are out.
+    Spare,
+    /// For frames of its own to come.
+    Capped,
+}
+
+/// What credits are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Of a source of which nothing is known.
+    New,
+    /// Of one that holds less than it has earned.
+    Earned,
+    /// Of one that does not: nobody has to earn them.
+    Spare,
+}
+
+/// A source's part in the sums of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    /// Its weight while it has credits or wants some.
+    weight: u32,
+    /// What it has earned, in parts of a credit.
+    earned: u64,
+    /// What it may hold by that, and in all.
+    may: u32,
+    limit: u32,
+    /// What it holds of the former.
+    quick: u32,
+    /// What it holds beyond it, up to its part.
+    spare: u32,
+    /// What it holds while nothing is known of it, up to the part of such a one.
+    new: u32,
+    /// 1 where it has credits or wants some, and where it has not earned any.
+    active: u32,
+    slow: u32,
+}
+
+/// Counted of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sums {
+    weight: u64,
+    earned: u64,
+    quick: u32,
+    spare: u32,
+    new: u32,
+    active: u32,
+    slow: u32,
+}
+
+impl Sums {
+    fn replace(&mut self, old: Counted, new: Counted) {
+        self.weight = self.weight - u64::from(old.weight) + u64::from(new.weight);
+        self.earned = self.earned - old.earned + new.earned;
+        self.quick = self.quick - old.quick + new.quick;
+        self.spare = self.spare - old.spare + new.spare;
+        self.new = self.new - old.new + new.new;
+        self.active = self.active - old.active + new.active;
+        self.slow = self.slow - old.slow + new.slow;
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Source<S> {
     name: S,
@@ -146,17 +231,15 @@ struct Source<S> {
     late_connected: bool,
     /// What is left of its turn.
     turn: u32,
-    is_waiting: bool,
-    /// It waits for frames of its own to come, and not for room.
-    is_capped: bool,
+    place: Place,
     is_due: bool,
-    share: Share,
+    pace: Pace,
     /// When a frame of it came last, or it was granted something.
     moved_at: Instant,
     /// Credits that it has spent without a frame for long: lost, probably, and not held against it.
     astray: u32,
-    /// What it counts in the weights of all: its weight while it has credits or wants some.
-    counted: u32,
+    /// What of it is in the sums of all.
+    counted: Counted,
     last_heard: Instant,
     /// The last channel that was taken from it, until it begins another.
     ended: Option<u32>,
@@ -169,12 +252,24 @@ impl<S> Source<S> {
     fn is_idle(&self) -> bool {
         self.late == 0 && !self.is_due && !self.is_active()
     }
+    /// Credits that are out, by all its channels.
+    fn out(&self) -> u32 {
+        self.late + self.channel.as_ref().map_or(0, Channel::outstanding)
+    }
+    /// Of these, those that are lost, probably, or of channels that have ended: not held against it, up to so many.
+    fn lost(&self, most: u32) -> u32 {
+        let lost = self.channel.as_ref().map_or(0, |c| self.astray.min(c.outstanding()));
+        (self.late + lost).min(most)
+    }
     /// Whether what it is counted as, and where it waits, is what it wants and has.
     fn is_sound(&self) -> bool {
-        let (want, has) = self.channel.as_ref().map_or((0, 0), |c| (c.want(), c.outstanding()));
-        let waits = want == 0 || self.is_waiting;
-        let comes_back = !self.is_capped || self.is_waiting && want > 0 && has > 0;
-        waits && comes_back && self.counted == if self.is_active() { self.weight } else { 0 }
+        let want = self.channel.as_ref().map_or(0, Channel::want);
+        let waits = want == 0 || self.place != Place::Nowhere;
+        let comes_back = self.place != Place::Capped || want > 0 && self.out() > 0;
+        let weight = if self.is_active() { self.weight } else { 0 };
+        let is_counted =
+            self.counted.weight == weight && self.counted.quick + self.counted.spare + self.counted.new <= self.out();
+        waits && comes_back && is_counted && self.pace.out() == self.out()
     }
 }
 
@@ -186,10 +281,12 @@ pub struct Reception<S> {
     by_name: BTreeMap<S, usize>,
     /// Those that want credits and may have more of them, in the order of the round.
     waiting: VecDeque<usize>,
-    /// Of those that have credits or want some.
-    weights: u64,
-    /// Frames that have come.
-    arrived: u64,
+    /// Those that want some and have all they earned, where all that nobody has earned are out.
+    spare: VecDeque<usize>,
+    sums: Sums,
+    least: Least,
+    /// The source that is counted again next, whatever comes of it.
+    hand: usize,
     /// Those that have to be told what they were granted.
     due: VecDeque<usize>,
     /// Other things to say.
@@ -214,8 +311,10 @@ impl<S: Copy + Ord> Reception<S> {
             sources: Vec::new(),
             by_name: BTreeMap::new(),
             waiting: VecDeque::new(),
-            weights: 0,
-            arrived: 0,
+            spare: VecDeque::new(),
+            sums: Sums::default(),
+            least: Least::new(),
+            hand: 0,
             due: VecDeque::new(),
             says: VecDeque::new(),
             queued: 0,
@@ -249,16 +348,17 @@ impl<S: Copy + Ord> Reception<S> {
     /// Whether the queue has never held more than it may, cannot come to by what is promised, every promise is somebody's, and everybody
     /// who wants credits is where they come from.
     pub fn is_sound(&self) -> bool {
-        let outstanding = |s: &Source<S>| s.late + s.channel.as_ref().map_or(0, Channel::outstanding);
-        let promised: u32 = self.sources.iter().map(outstanding).sum();
+        let promised: u32 = self.sources.iter().map(Source::out).sum();
         let room = self.config.queue;
-        let weights: u64 = self.sources.iter().map(|s| u64::from(s.counted)).sum();
-        let in_line = self.sources.iter().filter(|s| s.is_waiting && !s.is_capped).count();
+        let mut sums = Sums::default();
+        self.sources.iter().for_each(|s| sums.replace(Counted::default(), s.counted));
+        let at = |place| self.sources.iter().filter(|s| s.place == place).count();
         promised == self.promised
             && self.queued + promised <= room
             && self.queued_max <= room
-            && weights == self.weights
-            && in_line == self.waiting.len()
+            && sums == self.sums
+            && at(Place::Round) == self.waiting.len()
+            && at(Place::Spare) == self.spare.len()
             && self.sources.iter().all(Source::is_sound)
     }
 
@@ -273,7 +373,7 @@ impl<S: Copy + Ord> Reception<S> {
         let at = self.place(now, source);
         if let Some(at) = at {
             self.sources[at].weight = weight.max(1);
-            self.review(at);
+            self.review(now, at);
         }
     }
 
@@ -292,13 +392,10 @@ impl<S: Copy + Ord> Reception<S> {
             Some(c) if c.outstanding() > 0 => (c.settled, c.is_connected) = (c.settled + 1, true),
             _ => return self.without_credit(Some(at)),
         }
-        source.share.on_frame();
         source.moved_at = now;
-        self.arrived += 1;
-        self.promised -= 1;
         self.enqueue();
         self.counters.frames += 1;
-        self.review(at);
+        self.on_back(now, at, 1);
         Ok(())
     }
 
@@ -335,14 +432,14 @@ impl<S: Copy + Ord> Reception<S> {
     pub fn on_disconnected(&mut self, now: Instant, name: S) {
         let Some(&at) = self.by_name.get(&name) else { return };
         if core::mem::take(&mut self.sources[at].late_connected) {
-            self.give_up_late(at);
+            self.give_up_late(now, at);
         }
         let source = &mut self.sources[at];
         if let Some(c) = source.channel.take_if(|c| c.is_connected) {
             (source.ended, source.is_due) = (Some(c.number), false);
-            self.promised -= c.outstanding();
             self.counters.lost += u64::from(c.outstanding());
             self.leave(at);
+            self.on_back(now, at, c.outstanding());
         }
         self.serve(now);
     }
@@ -390,10 +487,11 @@ impl<S: Copy + Ord> Reception<S> {
             Some(1..) | None if is_first => {
                 self.end_channel(now, at);
                 if self.config.ordered {
-                    self.give_up_late(at);
+                    self.give_up_late(now, at);
                 }
                 let source = &mut self.sources[at];
                 (source.channel, source.ended) = (Some(Channel::new(number)), None);
+                source.pace.begin_anew();
             }
             // It began with somebody who was here before, or was ended here.
             Some(1..) | None => {
@@ -427,13 +525,16 @@ impl<S: Copy + Ord> Reception<S> {
         if spent == c.granted && now.since(source.moved_at) >= ASTRAY_AFTER {
             source.astray = c.outstanding();
         }
-        self.promised -= freed + lost;
         self.counters.returned += u64::from(freed);
         self.counters.lost += u64::from(lost);
         if wants {
-            self.join(at);
+            self.join(now, at);
         }
-        self.review(at);
+        let is_new = self.sources[at].counted.weight == 0;
+        self.on_back(now, at, freed + lost);
+        if is_new {
+            self.count_others(now, LOOKS_OF_NEW);
+        }
         if is_behind || is_repeated {
             self.tell(at);
         }
@@ -456,8 +557,8 @@ impl<S: Copy + Ord> Reception<S> {
         let floor = if spent > c.settled { spent } else { c.settled };
         let unspent = c.granted.since(floor) as u32;
         c.granted = floor;
-        self.promised -= freed + unspent;
         self.counters.returned += u64::from(freed + unspent);
+        self.on_back(now, at, freed + unspent);
         self.end_channel(now, at);
     }
 
@@ -472,6 +573,7 @@ impl<S: Copy + Ord> Reception<S> {
         }
         source.is_due = false;
         self.leave(at);
+        self.review(now, at);
         self.look(now);
     }
 
@@ -488,13 +590,12 @@ impl<S: Copy + Ord> Reception<S> {
             late_until: Instant::ZERO,
             late_connected: false,
             turn: 0,
-            is_waiting: false,
-            is_capped: false,
+            place: Place::Nowhere,
             is_due: false,
-            share: Share::new(self.arrived),
+            pace: Pace::default(),
             moved_at: now,
             astray: 0,
-            counted: 0,
+            counted: Counted::default(),
             last_heard: now,
             ended: None,
         };
@@ -503,7 +604,8 @@ impl<S: Copy + Ord> Reception<S> {
             self.sources.push(source);
             return Some(self.sources.len() - 1);
         }
-        let idle = (0..self.sources.len()).filter(|&k| self.sources[k].is_idle() && !self.sources[k].is_waiting);
+        let idle =
+            (0..self.sources.len()).filter(|&k| self.sources[k].is_idle() && self.sources[k].place == Place::Nowhere);
         let Some(at) = idle.min_by_key(|&k| (self.sources[k].last_heard, k)) else {
             self.counters.absurd += 1;
             return None;
@@ -516,74 +618,170 @@ impl<S: Copy + Ord> Reception<S> {
     }
 
     /// A source waits for credits, from now on or still.
-    fn join(&mut self, at: usize) {
+    fn join(&mut self, now: Instant, at: usize) {
         let source = &mut self.sources[at];
-        if !source.is_waiting {
-            source.is_waiting = true;
-            source.turn = 0;
-            self.waiting.push_back(at);
+        if source.place == Place::Nowhere {
+            source.pace.on_wanted(now);
+            (source.place, source.turn) = (Place::Round, 0);
+            match source.pace.is_new() {
+                true => self.waiting.push_front(at),
+                false => self.waiting.push_back(at),
+            }
         }
     }
 
-    /// The channel of a source has ended.
+    /// The channel of a source has ended. Where it stands in a row, it is found there.
     fn leave(&mut self, at: usize) {
         let source = &mut self.sources[at];
-        if core::mem::take(&mut source.is_capped) {
-            source.is_waiting = false;
+        if source.place == Place::Capped {
+            source.place = Place::Nowhere;
         }
-        self.review(at);
+    }
+
+    /// Credits of a source are back, as frames or otherwise.
+    #[inline]
+    fn on_back(&mut self, now: Instant, at: usize, credits: u32) {
+        if credits > 0 {
+            self.promised -= credits;
+            self.sources[at].pace.on_back(now, credits, &mut self.least, self.sums.active.into());
+        }
+        self.review(now, at);
     }
 
     /// What a source has or wants is another, or its weight: it is counted, and back in the round if it may have more now. One whose turn
     /// is not over goes on with it.
     #[inline]
-    fn review(&mut self, at: usize) {
-        let source = &mut self.sources[at];
-        let weight = if source.is_active() { source.weight } else { 0 };
-        self.weights = self.weights - u64::from(source.counted) + u64::from(weight);
-        source.counted = weight;
-        if source.is_capped && self.allowance(at).0 > 0 {
-            let source = &mut self.sources[at];
-            source.is_capped = false;
-            match source.turn {
-                0 => self.waiting.push_back(at),
-                _ => self.waiting.push_front(at),
+    fn review(&mut self, now: Instant, at: usize) {
+        self.count(now, at);
+        if self.sources[at].place == Place::Capped && self.allowance(at).0 > 0 {
+            let kind = self.kind(at);
+            self.sources[at].place = Place::Round;
+            match self.sources[at].turn {
+                // Behind those that have waited for as much for longer.
+                _ if kind == Kind::Spare && !self.spare.is_empty() => {
+                    self.sources[at].place = Place::Spare;
+                    self.spare.push_back(at);
+                }
+                1.. if kind == Kind::Earned => self.waiting.push_front(at),
+                _ => self.waiting.push_back(at),
             }
         }
     }
 
-    /// The most credits that a source may have unspent. Three quarters of the room are everybody's who has credits or wants some, by weight,
-    /// whatever he makes of them, but nobody has more of those than twice what is free (Choudhury and Hahne 1998): where some hold more than
-    /// their part still, there is room for the next. Beyond that he may have half as many as frames of his came among the last that fill
-    /// the room. Who spends slowly, since his link is slow or he has stopped, has the first and no more; who only lacks credits is quick with
-    /// those that he has, and soon has the second. Credits that are lost with their frames are no bound, up to as many again as his part.
-    fn limit(&mut self, at: usize) -> u32 {
-        let (room, free) = (self.config.queue, u64::from(self.free()));
-        let source = &mut self.sources[at];
-        let weight = u64::from(source.weight);
-        let part = 3 * u64::from(room) * weight / (4 * self.weights.max(weight));
-        let quick = source.share.among(ROUNDS * room, self.arrived) / (2 * ROUNDS);
-        let has = source.channel.as_ref().map_or(0, Channel::outstanding);
-        let astray = source.astray.min(has).min((part as u32).max(1));
-        quick.max(part.min(2 * weight * free) as u32).max(1) + astray
+    /// Counts so many sources again, one after the other: what they may hold changes with what others do, and with time, and who does nothing
+    /// is seen by nothing else.
+    fn count_others(&mut self, now: Instant, sources: usize) {
+        for _ in 0..sources.min(self.sources.len()) {
+            self.hand = if self.hand + 1 < self.sources.len() { self.hand + 1 } else { 0 };
+            self.count(now, self.hand);
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, now: Instant, at: usize) {
+        let source = &self.sources[at];
+        let (weight, earned) =
+            if source.is_active() { (source.weight, source.pace.earned(now, &self.least)) } else { (0, 0) };
+        let part = self.part(at);
+        let [limit, part] = [earned + part + PARTS / 2, part].map(|parts| ((parts / PARTS) as u32).max(1));
+        let may = (earned / PARTS) as u32;
+        // Of those that are lost as many as of one of which nothing is known.
+        let lost = source.lost(self.part_of(at, self.all_of_new()).div_ceil(PARTS) as u32);
+        let has = source.out() - lost;
+        let quick = has.min(may);
+        let rest = (has - quick).min(limit - quick);
+        let (spare, new) = if source.pace.is_new() { (0, rest) } else { (rest, 0) };
+        let active = u32::from(weight > 0);
+        let slow = u32::from(weight > 0 && earned < PARTS && !source.pace.is_new());
+        let counted = Counted { weight, earned, may, limit, quick, spare, new, active, slow };
+        self.sums.replace(source.counted, counted);
+        self.sources[at].counted = counted;
+    }
+
+    /// Credits that may be out, of those that come back: what comes in three times the least time that one is out, and some more. It keeps the
+    /// last link busy, whatever else is on the way, and little waits in front of it; and it is less than half of what the sources may have, so
+    /// that the round, and not what each may have, says who is next. The some are as many for every receiver: where several share a link, as
+    /// much waits for each of them there, and so they share it alike.
+    fn window(&self) -> u32 {
+        let queue = u64::from(self.config.queue);
+        let most = if self.least.is_probing() { 0 } else { self.sums.earned * 3 / (TIMES * PARTS) + WINDOW_SOME };
+        most.clamp(WINDOW_MIN.min(queue), queue) as u32
+    }
+
+    /// Of these, those that are not out: some of the room is left for who comes next.
+    fn left(&self) -> u32 {
+        let most = self.window().min(self.config.queue - self.config.queue / 8);
+        most.saturating_sub(self.sums.quick)
+    }
+
+    /// What more a source may hold whatever others do: what comes of it in one and a quarter of the least time. It does not wait in front of the
+    /// last link then, and would wait here for those who are slow.
+    fn at_once(&self, at: usize) -> u32 {
+        let counted = &self.sources[at].counted;
+        let most = (counted.earned * 3).div_ceil(2 * TIMES * PARTS) as u32;
+        most.saturating_sub(counted.quick)
+    }
+
+    /// Of credits that nobody has to earn, those that are not out: a quarter of the room, or one for each that has not earned any.
+    fn spare_left(&self) -> u32 {
+        let queue = self.config.queue;
+        let all = self.sums.slow.clamp(queue.div_ceil(4), queue.div_ceil(2));
+        all.saturating_sub(self.sums.spare)
+    }
+
+    /// The same for sources of which nothing is known: half of the room, and not more than fills a round trip.
+    fn new_left(&self) -> u32 {
+        self.all_of_new().saturating_sub(self.sums.new)
+    }
+
+    fn all_of_new(&self) -> u32 {
+        self.config.queue.div_ceil(2).min(NEW_MAX)
+    }
+
+    /// What a source may hold of these, by weight, whatever it makes of it, in parts of a credit: one of which nothing is known as many as
+    /// there are, or else half of what keeps the link busy.
+    fn part(&self, at: usize) -> u64 {
+        match self.sources[at].pace.is_new() {
+            true => self.part_of(at, self.all_of_new()),
+            false => self.part_of(at, self.config.queue.div_ceil(4).min(self.window())),
+        }
+    }
+
+    fn part_of(&self, at: usize, credits: u32) -> u64 {
+        let weight = u64::from(self.sources[at].weight);
+        u64::from(credits) * PARTS * weight / self.sums.weight.max(weight)
     }
 
     /// How many more credits a source may have by what it wants and holds, nothing where that is not worth a message; and what is.
-    fn allowance(&mut self, at: usize) -> (u32, u32) {
-        let limit = self.limit(at);
-        let (want, has) = self.sources[at].channel.as_ref().map_or((0, 0), |c| (c.want(), c.outstanding()));
-        let (more, worth) = (want.min(limit.saturating_sub(has)), self.config.batch.min(want).min(limit.div_ceil(2)));
+    ///
+    /// The most that it may hold is its part and what it has earned: who spends slowly, since his link is slow or he has stopped, has the first
+    /// and little more; who only lacks credits is quick with those that he has, and soon has the second.
+    fn allowance(&self, at: usize) -> (u32, u32) {
+        let source = &self.sources[at];
+        let limit = source.counted.limit;
+        let has = source.counted.quick + source.counted.spare + source.counted.new;
+        let want = source.channel.as_ref().map_or(0, Channel::want);
+        let (more, worth) = (want.min(limit.saturating_sub(has)), self.config.batch.min(want).min(limit.div_ceil(8)));
         (if more < worth { 0 } else { more }, worth)
     }
 
+    /// What more credits of a source would be.
+    fn kind(&self, at: usize) -> Kind {
+        let source = &self.sources[at];
+        match source.counted.quick + source.counted.spare < source.counted.may {
+            _ if source.pace.is_new() && self.new_left() > 0 => Kind::New,
+            true => Kind::Earned,
+            false => Kind::Spare,
+        }
+    }
+
     /// Frames of channels that have ended do not come any more.
-    fn give_up_late(&mut self, at: usize) {
+    fn give_up_late(&mut self, now: Instant, at: usize) {
         let source = &mut self.sources[at];
         source.late_connected = false;
         let late = core::mem::take(&mut source.late);
-        self.promised -= late;
         self.counters.lost += u64::from(late);
-        self.review(at);
+        self.on_back(now, at, late);
     }
 
     fn tell(&mut self, at: usize) {
@@ -606,44 +804,87 @@ impl<S: Copy + Ord> Reception<S> {
 
     /// Grants what is free, by weighted round robin among those that wait and have not all they may.
     fn serve(&mut self, now: Instant) {
-        while let Some(&at) = self.waiting.front() {
-            let (more, worth) = self.allowance(at);
-            let source = &mut self.sources[at];
-            let Some(c) = source.channel.as_mut().filter(|c| c.want() > 0) else {
-                source.is_waiting = false;
-                self.waiting.pop_front();
-                continue;
-            };
-            if more == 0 {
-                source.is_capped = true;
-                self.waiting.pop_front();
+        let mut looks = LOOKS;
+        // All have two turns and more of what may be out.
+        let turn =
+            (u64::from(self.window()) / (2 * self.sums.weight.max(1))).clamp(1, u64::from(self.config.batch)) as u32;
+        for _ in 0..self.spare_left() {
+            let Some(at) = self.spare.pop_front() else { break };
+            self.sources[at].place = Place::Round;
+            self.waiting.push_back(at);
+        }
+        let mut passed = 0;
+        while let Some(&at) = self.waiting.get(passed) {
+            if self.sources[at].channel.as_ref().is_none_or(|c| c.want() == 0) {
+                self.sources[at].place = Place::Nowhere;
+                self.waiting.remove(passed);
                 continue;
             }
+            self.count(now, at);
+            let (more, worth) = self.allowance(at);
+            if more == 0 {
+                self.sources[at].place = Place::Capped;
+                self.waiting.remove(passed);
+                continue;
+            }
+            let kind = self.kind(at);
+            let left = match kind {
+                Kind::New => self.new_left(),
+                Kind::Earned => self.left(),
+                Kind::Spare => self.spare_left(),
+            };
+            if left < worth && self.free() > 0 && looks > 0 {
+                looks -= 1;
+                self.count_others(now, 1);
+                continue;
+            }
+            if kind == Kind::Spare && left == 0 {
+                self.sources[at].place = Place::Spare;
+                self.waiting.remove(passed);
+                self.spare.push_back(at);
+                continue;
+            }
+            let (free, at_once) = (self.free(), self.at_once(at));
+            let source = &mut self.sources[at];
+            let Some(c) = source.channel.as_mut() else { return };
             if source.turn == 0 {
-                source.turn = self.config.batch.saturating_mul(source.weight);
+                source.turn = turn.saturating_mul(source.weight);
             }
             let asked = more.min(source.turn);
-            let free = self.config.queue - self.queued - self.promised;
             // Who has none is not made to wait for others' that may be long in coming.
-            let least = if c.outstanding() == 0 && self.queued == 0 { 1 } else { asked.min(worth) };
-            if free < least {
+            let is_first = c.outstanding() == 0 && self.queued == 0;
+            let least = if is_first || kind == Kind::Spare { 1 } else { asked.min(worth) };
+            let (left, least) = match kind {
+                Kind::Earned if at_once > 0 && (left < least || passed > 0) => (at_once, least.min(at_once)),
+                Kind::Earned if passed > 0 => (0, 1),
+                _ => (left, least),
+            };
+            if free < least || passed == PASSED_MAX {
                 break;
             }
-            let granted = asked.min(free);
+            if left < least {
+                // Others behind it may not wait for the last link.
+                passed += 1;
+                continue;
+            }
+            let budget = left.min(free);
+            let granted = asked.min(budget);
             c.granted = c.granted + granted;
             source.moved_at = now;
             source.turn -= granted;
+            source.pace.on_granted(now, granted);
             self.promised += granted;
             self.counters.granted += u64::from(granted);
             let (has_all, has_had_its_turn) = (c.want() == 0, source.turn == 0);
             if has_all || has_had_its_turn {
                 source.turn = 0;
-                source.is_waiting = !has_all;
-                self.waiting.pop_front();
+                self.waiting.remove(passed);
+                source.place = if has_all { Place::Nowhere } else { Place::Round };
                 if !has_all {
                     self.waiting.push_back(at);
                 }
             }
+            self.count(now, at);
             self.tell(at);
             self.look(now);
         }
@@ -684,6 +925,7 @@ impl<S: Copy + Ord> Reception<S> {
         self.look_at = Instant::MAX;
         for at in 0..self.sources.len() {
             self.look_after(now, at);
+            self.review(now, at);
         }
         self.serve(now);
         self.look(now);
@@ -692,15 +934,14 @@ impl<S: Copy + Ord> Reception<S> {
     fn look_after(&mut self, now: Instant, at: usize) {
         let config = self.config;
         if now >= self.sources[at].late_until {
-            self.give_up_late(at);
+            self.give_up_late(now, at);
         }
         let Some(c) = &mut self.sources[at].channel else { return };
         match c.missing {
             Some((spent, since)) if spent > c.settled && now.since(since) >= config.reclaim_after => {
                 let lost = c.give_up(spent);
-                self.promised -= lost;
                 self.counters.lost += u64::from(lost);
-                self.review(at);
+                self.on_back(now, at, lost);
             }
             Some((spent, _)) if spent > c.settled => {}
             _ => c.missing = (c.spent > c.settled).then_some((c.spent, now)),

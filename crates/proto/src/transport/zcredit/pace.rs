@@ -1,0 +1,158 @@
+//! How soon credits come back: of one source, and of the quickest of all.
+
+use super::QUEUE_MAX;
+use crate::time::{Duration, Instant};
+
+/// Parts of a credit.
+pub(super) const PARTS: u64 = 256;
+
+/// A source has earned what comes of it in so many times the least that anybody's credits are out.
+pub(super) const TIMES: u64 = 8;
+
+/// For how long the least is remembered, at least: a path may become longer.
+const REMEMBERED: Duration = Duration::from_secs(10);
+
+/// Rounds of each source that show the least anew, with hardly anything on its way.
+const ROUNDS_OF_PROBE: u32 = 32;
+
+/// What is known of a source that had nothing for so long is forgotten.
+const FORGOTTEN_AFTER: Duration = Duration::from_ms(10);
+
+/// From a grant until its last credit is back, again and again. By Little's law credits that are out over the time that one is out are
+/// a source's rate; the most of them, since it may have them in turns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    /// Credits that are out: promised to the source, by whichever of its channels.
+    out: u32,
+    /// When it was last granted some, how many, and how many were out then.
+    granted: (Instant, u32, u32),
+    /// The round that goes on: since when, how many are still to come back, and the most there were.
+    round: Option<(Instant, u32, u32)>,
+    /// The most of the last one, and for how long a credit is out, smoothed; no time before the first has ended.
+    most: u32,
+    took: Duration,
+    /// What it has earned by that, in parts of a credit.
+    earned: u64,
+    /// When that was.
+    ended: Instant,
+}
+
+impl Pace {
+    /// Credits that are out.
+    #[inline(always)]
+    pub fn out(&self) -> u32 {
+        self.out
+    }
+
+    /// Whether nothing is known of it.
+    #[inline(always)]
+    pub fn is_new(&self) -> bool {
+        self.took == Duration::ZERO
+    }
+
+    /// It wants some.
+    #[inline]
+    pub fn on_wanted(&mut self, now: Instant) {
+        if self.out == 0 && now.since(self.ended) >= FORGOTTEN_AFTER {
+            *self = Pace::default();
+        }
+    }
+
+    /// Another begins in its name.
+    pub fn begin_anew(&mut self) {
+        *self = Pace { out: self.out, ..Pace::default() };
+    }
+
+    /// It is granted some.
+    #[inline]
+    pub fn on_granted(&mut self, now: Instant, credits: u32) {
+        self.out += credits;
+        self.granted = (now, credits, self.out);
+        match &mut self.round {
+            Some((.., most)) => *most = self.out.max(*most),
+            None => self.begin(),
+        }
+    }
+
+    /// Some are back, whether as frames or not.
+    #[inline]
+    pub fn on_back(&mut self, now: Instant, credits: u32, least: &mut Least, sources: u64) {
+        self.out -= credits;
+        let Some((since, left, most)) = &mut self.round else { return };
+        if credits < *left {
+            *left -= credits;
+            return;
+        }
+        let took = now.since(*since).max(Duration(1));
+        self.took = if self.took == Duration::ZERO { took } else { smooth(self.took, took) };
+        (self.most, self.round, self.ended) = (*most, None, now);
+        least.on_round(now, self.took, sources);
+        self.earned = self.of(self.took, least);
+        if self.out > 0 {
+            self.begin();
+        }
+    }
+
+    /// A round of those that are out, up to the middle one of those that were granted last: on a slow link they go one after the other.
+    fn begin(&mut self) {
+        let (since, credits, most) = self.granted;
+        self.round = Some((since, self.out.saturating_sub(credits / 2).max(1), most));
+    }
+
+    /// What came of it in [`TIMES`] the least time, in parts of a credit. Whose credits are out for longer than they were has earned less.
+    #[inline]
+    pub fn earned(&self, now: Instant, least: &Least) -> u64 {
+        match self.round {
+            Some((since, ..)) if now.since(since) > self.took => self.of(now.since(since), least).min(self.earned),
+            _ => self.earned,
+        }
+    }
+
+    fn of(&self, took: Duration, least: &Least) -> u64 {
+        let all = u128::from(u64::from(self.most) * TIMES * PARTS) * u128::from(least.get().0);
+        (all / u128::from(took.0.max(1))).min(u128::from(u64::from(QUEUE_MAX) * PARTS)) as u64
+    }
+}
+
+/// An eighth of the way to what was seen last: where programs share processors, one credit is out for ten times as long as the next.
+fn smooth(before: Duration, last: Duration) -> Duration {
+    Duration(before.0 - before.0 / 8 + last.0 / 8).max(Duration(1))
+}
+
+/// The least time that credits of any source were out. Where there has always been something in front of the last link since it was last seen,
+/// it is looked for: less is granted for a moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Least {
+    before: Duration,
+    now: Duration,
+    since: Instant,
+    last: Instant,
+    /// Rounds of all until it has been found.
+    probe: u64,
+}
+
+impl Least {
+    pub fn new() -> Least {
+        Least { before: Duration::MAX, now: Duration::MAX, since: Instant::ZERO, last: Instant::ZERO, probe: 0 }
+    }
+
+    fn on_round(&mut self, now: Instant, took: Duration, sources: u64) {
+        self.probe = self.probe.saturating_sub(1);
+        if now.since(self.since) >= REMEMBERED {
+            let was_idle = now.since(self.last) >= FORGOTTEN_AFTER;
+            self.probe = if was_idle { 0 } else { sources * u64::from(ROUNDS_OF_PROBE) };
+            (self.before, self.now, self.since) = (self.now, Duration::MAX, now);
+        }
+        self.last = now;
+        self.now = self.now.min(took);
+    }
+
+    fn get(&self) -> Duration {
+        self.before.min(self.now)
+    }
+
+    /// Whether it is looked for.
+    pub fn is_probing(&self) -> bool {
+        self.probe > 0
+    }
+}
