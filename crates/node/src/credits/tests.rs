@@ -503,7 +503,7 @@ fn a_sender_that_starts_again_finds_the_whole_queue() {
     a.offer(0..40);
     agree(now, &mut a, &mut b);
     let promised = b.credits.reception(0).promised();
-    assert!(promised > had && a.credits.waiting() == 40, "all of the last life may be on its way: {promised} {had}");
+    assert!(promised >= had && a.credits.waiting() == 40, "all of the last life may be on its way: {promised} {had}");
     assert_eq!(a.credits.vnics[0].pairs[0].transmission.credits(), promised - had);
     settle(now, &mut a, &mut b, 1);
     assert_eq!(b.received.len(), 60);
