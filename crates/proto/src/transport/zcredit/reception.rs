@@ -683,7 +683,7 @@ impl<S: Copy + Ord> Reception<S> {
         let (weight, earned) =
             if source.is_active() { (source.weight, source.pace.earned(now, &self.least)) } else { (0, 0) };
         let part = self.part(at);
-        let [limit, part] = [earned + part + PARTS / 2, part].map(|parts| ((parts / PARTS) as u32).max(1));
+        let limit = (((earned + part + PARTS / 2) / PARTS) as u32).max(1);
         let may = (earned / PARTS) as u32;
         // Of those that are lost as many as of one of which nothing is known.
         let lost = source.lost(self.part_of(at, self.all_of_new()).div_ceil(PARTS) as u32);
