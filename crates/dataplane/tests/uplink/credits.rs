@@ -175,8 +175,8 @@ fn shares_of_a_slow_station_follow_the_weights() {
         seen[0] + seen[1] == 4_000
     });
     println!("weights 1 and 3: {seen:?}");
-    // But for the first queue and the last turns.
-    assert!(seen[1].abs_diff(3 * seen[0]) < 4 * u64::from(QUEUE), "{seen:?}");
+    // But for the first queue, the last turns, and parts of a few credits that are rounded.
+    assert!(seen[1].abs_diff(3 * seen[0]) < 8 * u64::from(QUEUE), "{seen:?}");
 }
 
 #[test]

@@ -16,9 +16,6 @@ const PASSED_MAX: usize = 32;
 /// Sources that are counted again when another one becomes active.
 const LOOKS_OF_NEW: usize = 16;
 
-/// Credits that may be out whatever has been earned.
-const WINDOW_MIN: u64 = 8;
-
 /// Credits beside those that have been earned.
 const WINDOW_SOME: u64 = 8;
 
@@ -36,6 +33,9 @@ pub struct ReceptionConfig {
     pub queue: u32,
     /// Credits of one turn of a source of weight 1, and of one grant where there is need of so many.
     pub batch: u32,
+    /// Credits that may be out whatever comes of them, 1 at least: a few, or as many as keep programs busy that share processors, where it is those
+    /// that credits wait for.
+    pub window: u32,
     /// Sources it knows at a time, 1 at least; beyond them, the one that has been idle longest is forgotten.
     pub sources: usize,
     /// A source that has had credits for so long without spending them is asked where it is, again and again.
@@ -55,6 +55,7 @@ impl Default for ReceptionConfig {
         ReceptionConfig {
             queue: 512,
             batch: 8,
+            window: 8,
             sources: 4096,
             probe_after: Duration::from_ms(100),
             reclaim_after: Duration::from_ms(500),
@@ -305,7 +306,13 @@ pub struct Reception<S> {
 impl<S: Copy + Ord> Reception<S> {
     /// An empty queue that nobody sends to.
     pub fn new(config: ReceptionConfig) -> Reception<S> {
-        assert!(config.batch >= 1 && config.batch <= config.queue && config.queue < QUEUE_MAX && config.sources >= 1);
+        assert!(
+            config.batch >= 1
+                && config.batch <= config.queue
+                && config.queue < QUEUE_MAX
+                && config.window >= 1
+                && config.sources >= 1
+        );
         Reception {
             config,
             sources: Vec::new(),
@@ -705,7 +712,7 @@ impl<S: Copy + Ord> Reception<S> {
     fn window(&self) -> u32 {
         let queue = u64::from(self.config.queue);
         let most = if self.least.is_probing() { 0 } else { self.sums.earned * 3 / (TIMES * PARTS) + WINDOW_SOME };
-        most.clamp(WINDOW_MIN.min(queue), queue) as u32
+        most.clamp(u64::from(self.config.window).min(queue), queue) as u32
     }
 
     /// Of these, those that are not out: some of the room is left for who comes next.
@@ -722,11 +729,22 @@ impl<S: Copy + Ord> Reception<S> {
         most.saturating_sub(counted.quick)
     }
 
-    /// Of credits that nobody has to earn, those that are not out: a quarter of the room, or one for each that has not earned any.
+    /// Of credits that nobody has to earn, those that are not out: as many as there are for parts, or one for each that has not earned any.
     fn spare_left(&self) -> u32 {
-        let queue = self.config.queue;
-        let all = self.sums.slow.clamp(queue.div_ceil(4), queue.div_ceil(2));
+        let parts = self.parts();
+        let all = self.sums.slow.clamp(parts, parts.max(self.config.queue.div_ceil(2)));
         all.saturating_sub(self.sums.spare)
+    }
+
+    /// Of these a source has so many at a time, by its weight.
+    fn stake(&self, at: usize) -> u32 {
+        self.sources[at].weight.clamp(1, self.parts())
+    }
+
+    /// Credits that are divided into parts: a quarter of the room, or half where that many may be out whatever comes of them.
+    fn parts(&self) -> u32 {
+        let ReceptionConfig { queue, window, .. } = self.config;
+        queue.div_ceil(if window >= 64 && window >= queue / 2 { 2 } else { 4 })
     }
 
     /// The same for sources of which nothing is known: half of the room, and not more than fills a round trip.
@@ -743,7 +761,7 @@ impl<S: Copy + Ord> Reception<S> {
     fn part(&self, at: usize) -> u64 {
         match self.sources[at].pace.is_new() {
             true => self.part_of(at, self.all_of_new()),
-            false => self.part_of(at, self.config.queue.div_ceil(4).min(self.window())),
+            false => self.part_of(at, self.parts().min(self.window())),
         }
     }
 
@@ -808,8 +826,10 @@ impl<S: Copy + Ord> Reception<S> {
         // All have two turns and more of what may be out.
         let turn =
             (u64::from(self.window()) / (2 * self.sums.weight.max(1))).clamp(1, u64::from(self.config.batch)) as u32;
-        for _ in 0..self.spare_left() {
-            let Some(at) = self.spare.pop_front() else { break };
+        let mut left = self.spare_left();
+        while let Some(&at) = self.spare.front().filter(|&&at| left >= self.stake(at)) {
+            left -= self.stake(at);
+            self.spare.pop_front();
             self.sources[at].place = Place::Round;
             self.waiting.push_back(at);
         }
@@ -838,7 +858,7 @@ impl<S: Copy + Ord> Reception<S> {
                 self.count_others(now, 1);
                 continue;
             }
-            if kind == Kind::Spare && left == 0 {
+            if kind == Kind::Spare && left < self.stake(at) {
                 self.sources[at].place = Place::Spare;
                 self.waiting.remove(passed);
                 self.spare.push_back(at);
