@@ -18,6 +18,8 @@ pub fn config() -> CreditConfig {
     CreditConfig {
         reception: ReceptionConfig {
             queue: QUEUE,
+            // As real uplinks have it.
+            window: QUEUE,
             probe_after: Duration::from_ms(20),
             reclaim_after: Duration::from_ms(50),
             deadline: Duration::from_ms(200),

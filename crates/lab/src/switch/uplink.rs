@@ -91,7 +91,7 @@ fn credit_config(overlay: &OverlayConfig, credits: &Credits) -> CreditConfig {
     CreditConfig {
         reception: ReceptionConfig {
             // Where programs share processors a credit waits for these, and not for the network.
-            window: rx_queue.div_ceil(2),
+            window: rx_queue,
             reclaim_after: reclaim_after.max(longest),
             deadline: deadline.max(longest),
             ..usual.reception

@@ -741,10 +741,11 @@ impl<S: Copy + Ord> Reception<S> {
         self.sources[at].weight.clamp(1, self.parts())
     }
 
-    /// Credits that are divided into parts: a quarter of the room, or half where that many may be out whatever comes of them.
+    /// Credits that are divided into parts: a quarter of the room, or three where all of it may be out whatever comes of it.
     fn parts(&self) -> u32 {
         let ReceptionConfig { queue, window, .. } = self.config;
-        queue.div_ceil(if window >= 64 && window >= queue / 2 { 2 } else { 4 })
+        let quarters = if window >= queue && queue >= 16 { 3 } else { 1 };
+        (queue * quarters).div_ceil(4)
     }
 
     /// The same for sources of which nothing is known: half of the room, and not more than fills a round trip.
