@@ -721,7 +721,7 @@ impl<S: Copy + Ord> Reception<S> {
         most.saturating_sub(self.sums.quick)
     }
 
-    /// What more a source may hold whatever others do: what comes of it in one and a quarter of the least time. It does not wait in front of the
+    /// What more a source may hold whatever others do: what comes of it in one and a half of the least time. It does not wait in front of the
     /// last link then, and would wait here for those who are slow.
     fn at_once(&self, at: usize) -> u32 {
         let counted = &self.sources[at].counted;
@@ -748,7 +748,7 @@ impl<S: Copy + Ord> Reception<S> {
         (queue * quarters).div_ceil(4)
     }
 
-    /// The same for sources of which nothing is known: half of the room, and not more than fills a round trip.
+    /// Of credits for sources of which nothing is known, those that are not out: half of the room, and not more than fills a round trip.
     fn new_left(&self) -> u32 {
         self.all_of_new().saturating_sub(self.sums.new)
     }
@@ -757,8 +757,7 @@ impl<S: Copy + Ord> Reception<S> {
         self.config.queue.div_ceil(2).min(NEW_MAX)
     }
 
-    /// What a source may hold of these, by weight, whatever it makes of it, in parts of a credit: one of which nothing is known as many as
-    /// there are, or else half of what keeps the link busy.
+    /// What a source may hold whatever it makes of it, by weight, in parts of a credit.
     fn part(&self, at: usize) -> u64 {
         match self.sources[at].pace.is_new() {
             true => self.part_of(at, self.all_of_new()),
