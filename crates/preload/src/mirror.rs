@@ -133,6 +133,11 @@ impl Ends {
         }
         let ready = shown.latest;
         let (own, app) = (self.own.as_raw_fd(), self.app.as_raw_fd());
+        // First of all: each of these wakes whoever waits, and who is told of the end is told at once that it is hung up.
+        if ready.closed && !std::mem::replace(&mut shown.hung_up, true) {
+            // SAFETY: a descriptor of ours.
+            unsafe { kernel::shutdown(own, libc::SHUT_RDWR) };
+        }
         let news = std::mem::replace(&mut shown.news, ready.news) != ready.news;
         let room = std::mem::replace(&mut shown.room, ready.room) != ready.room;
         if ready.readable && (!shown.readable || (shown.edge && news)) {
@@ -156,10 +161,6 @@ impl Ends {
         if ready.peer_closed && !std::mem::replace(&mut shown.ended, true) {
             // SAFETY: a descriptor of ours.
             unsafe { kernel::shutdown(own, libc::SHUT_WR) };
-        }
-        if ready.closed && !std::mem::replace(&mut shown.hung_up, true) {
-            // SAFETY: as above.
-            unsafe { kernel::shutdown(own, libc::SHUT_RDWR) };
         }
     }
 
