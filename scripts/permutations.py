@@ -17,20 +17,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+SCENARIO = "scenarios/alfares2012/table-3-1.toml"
 HOSTS, POD, EDGE = 16, 4, 2
 ROUTINGS = ("hierarchical", "two-level", "flow-classifier", "flow-scheduler")
 # Within so many standard deviations of a single permutation the mean of five is, in 95 % of all cases.
 OF_FIVE = 1.96 / 5**0.5
 
 Pairs = list[tuple[int, int]]
-
-
-def derangement(rng: random.Random) -> Pairs:
-    """Nobody sends to itself: `random` of a scenario."""
-    while True:
-        pairs = with_itself(rng)
-        if all(src != dst for src, dst in pairs):
-            return pairs
 
 
 def with_itself(rng: random.Random) -> Pairs:
@@ -40,8 +33,8 @@ def with_itself(rng: random.Random) -> Pairs:
     return list(enumerate(to))
 
 
-def staggered(subnet: float, pod: float, *, again: bool) -> Callable[[random.Random], Pairs]:
-    """Who draws one that is taken draws place and receiver again, as a scenario's; or takes another, or anybody."""
+def or_anybody(subnet: float, pod: float) -> Callable[[random.Random], Pairs]:
+    """Staggered: who draws one that is taken takes another of that place, or anybody."""
 
     def draw(rng: random.Random) -> Pairs:
         while (pairs := attempt(rng)) is None:
@@ -53,16 +46,11 @@ def staggered(subnet: float, pod: float, *, again: bool) -> Callable[[random.Ran
         for src in rng.sample(range(HOSTS), HOSTS):
             if free == {src}:
                 return None
-            dst = src
-            while dst == src or dst not in free:
-                where = rng.random()
-                size = EDGE if where < subnet else POD if where < subnet + pod else HOSTS
-                inner = {EDGE: 1, POD: EDGE, HOSTS: POD}[size]
-                place = [dst for dst in range(HOSTS) if dst // size == src // size and dst // inner != src // inner]
-                if again:
-                    dst = rng.choice(place)
-                else:
-                    dst = rng.choice([dst for dst in place if dst in free] or sorted(free - {src}))
+            where = rng.random()
+            size = EDGE if where < subnet else POD if where < subnet + pod else HOSTS
+            inner = {EDGE: 1, POD: EDGE, HOSTS: POD}[size]
+            place = [dst for dst in sorted(free) if dst // size == src // size and dst // inner != src // inner]
+            dst = rng.choice(place or sorted(free - {src}))
             pairs.append((src, dst))
             free.remove(dst)
         return pairs
@@ -70,53 +58,50 @@ def staggered(subnet: float, pod: float, *, again: bool) -> Callable[[random.Ran
     return draw
 
 
-def delivered(pairs: Pairs, routing: str, seed: int) -> float:
-    """Mb/s of payload, of those who do not send to themselves."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "pairs.txt")
-        file.write_text("".join(f"{src} {dst}\n" for src, dst in pairs if src != dst))
-        scenario = Path(folder, "scenario.toml")
-        scenario.write_text(
-            f'''
-scenario = {{ level = "flow", duration = "1 s", warmup = "600 ms", seed = {seed} }}
-topology = {{ kind = "fat-tree", k = 4, link_rate = "96 Mb/s", routing = "{routing}" }}
-control = {{ period = "100 ms" }}
-workload = [{{ kind = "permutation", pattern = "file", file = "pairs.txt", transport = "udp", rate = "96 Mb/s" }}]
-'''
-        )
-        command = ["target/release/sluicenet", "run", str(scenario), "--json"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+def delivered(routing: str, seed: int, *settings: str) -> float:
+    """Mb/s of payload."""
+    command = ["target/release/sluicenet", "run", SCENARIO, "--level", "flow", "--json"]
+    for setting in (f"topology.routing={routing}", f"scenario.seed={seed}", *settings):
+        command += ["--set", setting]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return float(json.loads(done.stdout)["streams"]["total_mbps"])
-
-
-def cell(values: list[float]) -> str:
-    """A mean, and within what of it the mean of five is in 95 % of all cases."""
-    return f"{fmean(values):.1f} (± {OF_FIVE * stdev(values):.1f})".rjust(16)
 
 
 def main() -> None:
     """Prints the table."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    line = delivered([(src, (src + 1) % HOSTS) for src in range(HOSTS)], "two-level", 1) / HOSTS
-    readings: list[tuple[str, Callable[[random.Random], Pairs]]] = [
-        ("random, to another", derangement),
+    line = delivered("two-level", 1, "workload.0.pattern=stride(1)") / HOSTS
+    # By a pattern of a scenario, or by drawing pairs.
+    readings: list[tuple[str, str | Callable[[random.Random], Pairs]]] = [
+        ("random, to another", "random"),
         ("random, itself among all", with_itself),
-        ("staggered(0.5, 0.3), again", staggered(0.5, 0.3, again=True)),
-        ("staggered(0.5, 0.3), anybody", staggered(0.5, 0.3, again=False)),
-        ("staggered(0.2, 0.3), again", staggered(0.2, 0.3, again=True)),
-        ("staggered(0.2, 0.3), anybody", staggered(0.2, 0.3, again=False)),
+        ("staggered(0.5, 0.3), again", "staggered(0.5, 0.3)"),
+        ("staggered(0.5, 0.3), anybody", or_anybody(0.5, 0.3)),
+        ("staggered(0.2, 0.3), again", "staggered(0.2, 0.3)"),
+        ("staggered(0.2, 0.3), anybody", or_anybody(0.2, 0.3)),
     ]
     print(f"{count} permutations: the mean, and (±) within what of it the mean of five is in 95 % of all cases\n")
     print("".ljust(30), *(routing.rjust(16) for routing in ROUTINGS))
-    for name, draw in readings:
-        rng = random.Random(1)
-        drawn = [draw(rng) for _ in range(count)]
-        own = [sum(src == dst for src, dst in pairs) for pairs in drawn]
-        cells = []
-        for routing in ROUTINGS:
-            sent = [delivered(pairs, routing, seed) for seed, pairs in enumerate(drawn)]
-            cells.append(cell([100 * (mbps / line + n) / HOSTS for mbps, n in zip(sent, own, strict=True)]))
-        print(name.ljust(30), *cells, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, reading in readings:
+            rng = random.Random(1)
+            # What is set for each permutation, and how many of it send to themselves.
+            drawn: list[tuple[list[str], int]] = []
+            for n in range(count):
+                if isinstance(reading, str):
+                    drawn.append(([f"workload.0.pattern={reading}"], 0))
+                    continue
+                pairs = reading(rng)
+                others = [f"{src} {dst}\n" for src, dst in pairs if src != dst]
+                file = Path(folder, f"{n}.txt")
+                file.write_text("".join(others))
+                drawn.append((["workload.0.pattern=file", f"workload.0.file={file}"], HOSTS - len(others)))
+            cells = []
+            for routing in ROUTINGS:
+                runs = [(delivered(routing, 1 + n, *settings), own) for n, (settings, own) in enumerate(drawn)]
+                percent = [100 * (mbps / line + own) / HOSTS for mbps, own in runs]
+                cells.append(f"{fmean(percent):.1f} (± {OF_FIVE * stdev(percent):.1f})".rjust(16))
+            print(name.ljust(30), *cells, flush=True)
 
 
 if __name__ == "__main__":
