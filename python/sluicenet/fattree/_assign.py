@@ -42,9 +42,7 @@ class Assigner:
         """Of entries that a switch is to have."""
         return {entry.cookie for _, entry in self._flows.get(switch, {}).values() if entry}
 
-    def counted(
-        self, now: float, switch: int, flows: Iterable[tuple[FlowKey, int, int, int, float]]
-    ) -> list[tuple[int, Remove]]:
+    def counted(self, now: float, switch: int, flows: Iterable[tuple[FlowKey, int, int, int, float]]) -> list[Command]:
         """All that a switch has counted: each flow, its hosts, bytes and seconds."""
         classifier, known = self._classifiers[switch], self._flows[switch]
         seen = set()
@@ -53,7 +51,7 @@ class Assigner:
             if classifier.sample(now, key.number, src, dst, sent, age_s, self._failures):
                 known.setdefault(key.number, (key, None))
                 seen.add(key.number)
-        commands = []
+        commands: list[Command] = []
         # What has no counter any more has sent nothing for as long as its entry lasts.
         for flow in [flow for flow in known if flow not in seen]:
             _, entry = known.pop(flow)
@@ -77,19 +75,8 @@ class Assigner:
                 elif before:
                     commands.append((switch, Remove(before.cookie)))
                 known[flow] = (key, entry)
-                self._say(
-                    "assigned",
-                    {
-                        "switch": self._names[switch],
-                        "flow": f"{flow:#x}",
-                        "src": key.src,
-                        "dst": key.dst,
-                        "protocol": key.protocol,
-                        "ports": [key.src_port, key.dst_port],
-                        "port": port,
-                        "moved": before is not None,
-                    },
-                )
+                said = {"switch": self._names[switch], **key.said, "port": port, "moved": before is not None}
+                self._say("assigned", said)
         return commands
 
     def forgotten(self, switch: int) -> list[Command]:

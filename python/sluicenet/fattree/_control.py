@@ -241,7 +241,7 @@ class Control:
                 # A flow that does not begin here is none that is placed on this switch's word.
                 if self._edge_of[src] == switch and self.scheduler.sample(now, key.number, src, dst, sent, age_s):
                     self._keys[key.number] = key
-        return [*self.assigner.counted(now, switch, believed)] if self.assigner else []
+        return self.assigner.counted(now, switch, believed) if self.assigner else []
 
     def _believed(self, switch: int, flows: Iterable[Counted]) -> Iterator[tuple[FlowKey, int, int, int, float]]:
         """Flows between hosts, not more of them than a switch has."""
@@ -346,15 +346,5 @@ class Control:
             for switch in entries:
                 self._adopted.get(switch, (0.0, set()))[1].discard(COOKIE_PLACED | flow)
             path = [[self.name(switch), port] for switch, port in hops] if placement.hops is not None else None
-            self._say(
-                "placed",
-                {
-                    "flow": f"{flow:#x}",
-                    "src": key.src,
-                    "dst": key.dst,
-                    "protocol": key.protocol,
-                    "ports": [key.src_port, key.dst_port],
-                    "path": path,
-                },
-            )
+            self._say("placed", {**key.said, "path": path})
         return commands

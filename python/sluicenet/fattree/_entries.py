@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,6 +125,17 @@ class FlowKey:
     def number(self) -> int:
         """The same in every run."""
         return _hash40(f"{self.src} {self.dst} {self.protocol} {self.src_port} {self.dst_port}")
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What is said of it whatever happens to it."""
+        return {
+            "flow": f"{self.number:#x}",
+            "src": self.src,
+            "dst": self.dst,
+            "protocol": self.protocol,
+            "ports": [self.src_port, self.dst_port],
+        }
 
     @property
     def match(self) -> tuple[tuple[str, Field], ...]:
