@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluicenet.fattree import Classifier, Failures, FatTree, HierarchicalTree, Scheduler, estimate_demands
+from sluicenet.fattree import Classifier, Failures, FatTree, HierarchicalTree, Placement, Scheduler, estimate_demands
 
 RATE = 10_000_000
 
@@ -81,6 +81,29 @@ def test_elephants_get_paths_that_do_not_collide(placer: str) -> None:
     scheduler.advance(0.5)
     again = [p for p in scheduler.placements() if p.flow == moved.flow]
     assert again and again[-1].hops != moved.hops
+
+
+@pytest.mark.parametrize("placer", ["gff", "sa", "reserve"])
+def test_a_scheduler_that_is_run_when_it_is_due_places_a_flow_and_forgets_it(placer: str) -> None:
+    scheduler = Scheduler(FatTree(4), placer, link_bps=RATE, idle_s=1.0, flows_max=1)
+    assert scheduler.sample(0.2, 1, 0, 4, 250_000, 0.2)
+    assert not scheduler.sample(0.2, 2, 1, 5, 250_000, 0.2), "there is room for one"
+
+    def told() -> tuple[float, Placement]:
+        for _ in range(100):
+            now = scheduler.due
+            assert now is not None
+            scheduler.advance(now)
+            if placements := scheduler.placements():
+                assert len(placements) == 1
+                return now, placements[0]
+        raise AssertionError("nobody is placed")
+
+    now, placed = told()
+    assert now < 0.31 and placed.hops == [(0, 2), (8, 2)] and scheduler.elephants == 1
+    now, gone = told()
+    assert now == pytest.approx(1.2) and gone.hops is None and scheduler.elephants == 0, "silent for a second"
+    assert scheduler.sample(now, 2, 1, 5, 250_000, 0.2), "there is room again"
 
 
 def test_a_classifier_gives_new_flows_the_least_loaded_port_and_moves_three_at_most() -> None:
