@@ -319,7 +319,7 @@ fn a_dead_controller_or_a_flooding_tenant_harms_only_those_concerned() {
 }
 
 #[test]
-fn a_burst_from_a_station_nobody_knows_yet_waits_whole_but_not_for_a_silent_controller() {
+fn a_burst_from_a_station_nobody_knows_yet_waits_whole_and_for_a_silent_controller_beside_the_buffer() {
     let mut w = World::new();
     let good = w.tunnelled(1, 2);
     let arrive = |w: &mut World, n, lossless| match w.ends[1].inward(w.now, &mut good.clone()) {
@@ -368,6 +368,32 @@ fn a_burst_from_a_station_nobody_knows_yet_waits_whole_but_not_for_a_silent_cont
     let delivered = events.into_iter().filter(|event| *event != Event::Drop(3, DropReason::Unresolved));
     assert!(delivered.eq(core::iter::once(1).chain(more).map(Event::Deliver)), "in order");
     assert_eq!((w.ends[1].waiting(), w.ends[1].shared), (0, 0));
+}
+
+/// A station whose frames wait for a silent controller is heard of when somebody asks for its address.
+#[test]
+fn in_a_lossy_class_nobody_waits_for_frames_that_are_parked() {
+    let mut w = World::new();
+    w.ends[1].hold(PrioritySet(1 << 3));
+    let (lossless, mut lossy) = (w.tunnelled(1, 2), Vec::new());
+    assert_eq!(w.ends[0].outward(w.now, &frame(1, 2, 100, true), 5, 1, &mut lossy), Outward::Send);
+    let inward = |w: &mut World, bytes: &[u8]| w.ends[1].inward(w.now, &mut bytes.to_vec());
+    let park = |w: &mut World, n| match inward(w, &lossless) {
+        Inward::Ask(inner, station) => w.ends[1].park(w.now, station, inner.from, n, true),
+        other => panic!("{other:?}"),
+    };
+    w.alive = false;
+    park(&mut w, 1).unwrap();
+    w.pass(60);
+    assert_eq!(w.events(1), [Event::Aside(1)]);
+    w.alive = true;
+    assert_eq!(w.outward(1, &request(2, 2, 1), 5).0, Outward::Parked);
+    w.exchange();
+    assert!(matches!(inward(&mut w, &lossy), Inward::Deliver(_)));
+    park(&mut w, 2).unwrap();
+    w.pass(20);
+    let delivered = w.events(1).into_iter().filter(|event| matches!(event, Event::Deliver(_)));
+    assert!(delivered.eq([1, 2].map(Event::Deliver)), "in order");
 }
 
 #[test]

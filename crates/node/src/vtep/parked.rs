@@ -1,0 +1,206 @@
+//! Frames that wait for the controller: what bounds them, how long they wait, and what becomes of them then.
+
+use super::{Event, INSIST, Outward, Vtep};
+use crate::uplink::Origin;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+use sluicenet_proto::frame::Priority;
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::overlay::cache::{Answer, Found};
+use sluicenet_proto::overlay::mapping::{By, Mapping, Question, StationId};
+use sluicenet_proto::overlay::neighbours;
+use sluicenet_proto::time::Instant;
+
+/// Bytes of a request that was parked: the shortest frame.
+const ARP_FRAME: u32 = sluicenet_wire::ethernet::MIN_LEN as u32;
+
+#[derive(Clone, Debug)]
+pub(super) enum Parked<C> {
+    Out(Vec<u8>, Priority, Origin),
+    /// Of which server it came, and what bounds it.
+    In(C, Ipv4Addr, Bound),
+    Arp(neighbours::Request, Priority),
+}
+
+/// What bounds a frame from the link that is parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bound {
+    /// The receive buffer, of a lossless class: for no longer than a question takes, or who is known would be held back with it.
+    Buffer,
+    /// Its tenant's share, and it waits until the controller speaks.
+    Aside,
+    /// Its tenant's share, and it is dropped when the controller says nothing.
+    Share,
+}
+
+impl<C> Parked<C> {
+    /// Whether it is a frame from the link that waits until the controller speaks.
+    pub(super) fn is_aside(&self) -> bool {
+        matches!(self, Parked::In(_, _, Bound::Aside))
+    }
+}
+
+impl<C: Copy> Vtep<C> {
+    /// Parks what [`Vtep::inward`] said has to be asked about; in a `lossless` class as long as the caller's receive buffer has
+    /// room, and, where nobody can be asked now, beside it, as far as its tenant may have frames parked. `Err` when it must be dropped.
+    pub fn park(
+        &mut self,
+        now: Instant,
+        station: StationId,
+        from: Ipv4Addr,
+        cargo: C,
+        lossless: bool,
+    ) -> Result<(), DropReason> {
+        let question = Question { vni: station.vni, by: By::Mac(station.mac) };
+        let is_asked = !self.cache.is_silent(now) && self.cache.is_asked(question);
+        let waits = match (lossless, is_asked) {
+            (true, true) => {
+                self.keep(question, false, Parked::In(cargo, from, Bound::Buffer));
+                true
+            }
+            (true, false) => {
+                let has_room = self.wait(question, || Parked::In(cargo, from, Bound::Aside));
+                if has_room {
+                    self.events.push_back(Event::Aside(cargo));
+                    self.insist(now, question);
+                }
+                has_room
+            }
+            (false, true) => self.wait(question, || Parked::In(cargo, from, Bound::Share)),
+            (false, false) => false,
+        };
+        if waits { Ok(()) } else { Err(DropReason::Unresolved) }
+    }
+
+    /// Whether a tenant may have another frame parked.
+    pub(super) fn has_room(&self, vni: u32) -> bool {
+        let of_tenant = self.of_tenant.get(&vni).copied().unwrap_or(0);
+        of_tenant < self.config.parked_per_tenant && self.shared < self.config.parked
+    }
+
+    pub(super) fn wait(&mut self, question: Question, frame: impl FnOnce() -> Parked<C>) -> bool {
+        let has_room = self.has_room(question.vni);
+        match has_room {
+            true => self.keep(question, true, frame()),
+            false => self.counters.parked_full += 1,
+        }
+        has_room
+    }
+
+    /// Parks a frame that counts as its tenant's, or is bounded otherwise.
+    pub(super) fn keep(&mut self, question: Question, counts: bool, frame: Parked<C>) {
+        if counts {
+            *self.of_tenant.entry(question.vni).or_default() += 1;
+            self.shared += 1;
+        }
+        self.total += 1;
+        self.counters.parked += 1;
+        self.parked.entry(question).or_default().push_back(frame);
+    }
+
+    /// It is looked up again in a while, for those that wait for it.
+    pub(super) fn insist(&mut self, now: Instant, question: Question) {
+        if self.insists.is_empty() {
+            self.insists_at = now + INSIST;
+        }
+        self.insists.insert(question);
+    }
+
+    /// What nobody could be asked about is looked up again.
+    pub(super) fn look_again(&mut self, now: Instant) {
+        for question in core::mem::take(&mut self.insists) {
+            match self.cache.lookup(now, question) {
+                Found::Asked => {}
+                Found::Silent | Found::Limited => self.insist(now, question),
+                Found::Known(mapping) => self.end_wait(now, question, Answer::Known(mapping)),
+                Found::Unknown => self.end_wait(now, question, Answer::Unknown),
+            }
+        }
+    }
+
+    /// Frames of tenants here that are parked.
+    pub fn parked_out(&self) -> usize {
+        let of_tenant = |p: &&Parked<C>| !matches!(p, Parked::In(..) | Parked::Out(_, _, Origin::Own));
+        let parked = self.parked.values().flatten().filter(of_tenant).count();
+        let of_switch = |e: &&Event<C>| {
+            matches!(e, Event::Send(_, _, Origin::Switch) | Event::Into(_, _, Origin::Switch) | Event::DropOut(..))
+        };
+        // Those whose waiting has ended, and that nobody asked for yet.
+        parked + self.events.iter().filter(|e| of_switch(e)).count()
+    }
+
+    /// A question has ended, and so has waiting for it; unless nobody said anything, and it is of a lossless class.
+    pub(super) fn end_wait(&mut self, now: Instant, question: Question, answer: Answer) {
+        let mut frames = self.parked.remove(&question).unwrap_or_default();
+        if answer == Answer::Silent {
+            let (mut kept, mut given_up) = (VecDeque::new(), VecDeque::new());
+            for mut parked in frames {
+                if let Parked::In(cargo, _, bound @ Bound::Buffer) = &mut parked
+                    && self.has_room(question.vni)
+                {
+                    *bound = Bound::Aside;
+                    self.events.push_back(Event::Aside(*cargo));
+                    *self.of_tenant.entry(question.vni).or_default() += 1;
+                    self.shared += 1;
+                }
+                let waits_on = match &parked {
+                    Parked::Out(_, priority, Origin::Switch) => self.lossless.contains(*priority),
+                    other => other.is_aside(),
+                };
+                if waits_on { kept.push_back(parked) } else { given_up.push_back(parked) }
+            }
+            frames = given_up;
+            if !kept.is_empty() {
+                self.counters.parked_on += 1;
+                self.parked.insert(question, kept);
+                self.insist(now, question);
+            }
+        }
+        let shared = frames.iter().filter(|f| !matches!(f, Parked::In(_, _, Bound::Buffer))).count();
+        self.total -= frames.len();
+        self.shared -= shared;
+        if let Some(of_tenant) = self.of_tenant.get_mut(&question.vni) {
+            *of_tenant -= shared;
+        }
+        let mapping = answer.mapping();
+        for parked in frames {
+            self.resolve(now, question.vni, mapping.as_ref(), parked);
+        }
+    }
+
+    fn resolve(&mut self, now: Instant, vni: u32, mapping: Option<&Mapping>, parked: Parked<C>) {
+        let domain = self.tunnel.domain(vni).unwrap_or_default();
+        let event = match (parked, mapping) {
+            (Parked::In(cargo, from, _), Some(mapping)) if mapping.location == from => {
+                self.counters.decapsulated += 1;
+                Event::Deliver(cargo)
+            }
+            (Parked::In(cargo, ..), Some(_)) => Event::Drop(cargo, DropReason::ForgedSource),
+            (Parked::In(cargo, ..), None) => Event::Drop(cargo, DropReason::Unresolved),
+            (Parked::Out(frame, priority, origin), Some(mapping)) => {
+                let mut out = Vec::new();
+                match self.send(now, [&frame, &[]], mapping, priority, &mut out) {
+                    Outward::Send => Event::Send(out, priority, origin),
+                    Outward::Into(server) => Event::Into(out, server, origin),
+                    Outward::Drop(..) if origin == Origin::Own => return,
+                    Outward::Drop(reason, told) => {
+                        self.events.extend(told.map(|told| Event::Reply(told, domain, priority)));
+                        Event::DropOut(reason, frame.len() as u32)
+                    }
+                    Outward::Parked | Outward::NotNow | Outward::Ended | Outward::Reply(_) => {
+                        unreachable!("it is sent or dropped")
+                    }
+                }
+            }
+            (Parked::Out(_, _, Origin::Own), None) => return,
+            (Parked::Out(frame, ..), None) => Event::DropOut(DropReason::Unresolved, frame.len() as u32),
+            (Parked::Arp(request, priority), Some(mapping)) => match self.answer(&request, mapping) {
+                Outward::Reply(frame) => Event::Reply(frame, domain, priority),
+                _ => return,
+            },
+            (Parked::Arp(..), None) => Event::DropOut(DropReason::Unresolved, ARP_FRAME),
+        };
+        self.events.push_back(event);
+    }
+}
