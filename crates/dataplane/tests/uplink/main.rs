@@ -1,24 +1,24 @@
 //! Two servers joined by a link with priority flow control: the overlay with its controller, a trunk, hostile neighbours.
 #![cfg(not(loom))]
 
+mod cable;
 mod credits;
 mod learned;
+mod overlay;
 mod policy;
 mod tcp_tunnels;
+mod trunk;
 mod zbridge;
 
 use rustix::event::PollFd;
 use sluicenet_dataplane::controller::{ControllerLink, Daemon, first_request, unguessable};
 use sluicenet_dataplane::engine::{Access, Engine};
 use sluicenet_dataplane::fabric::{Device, Local};
-use sluicenet_dataplane::kernel::link::Links;
-use sluicenet_dataplane::kernel::netns::{Namespace, may_make_namespaces};
-use sluicenet_dataplane::kernel::packet::{PacketDevice, Pieces};
 use sluicenet_dataplane::shm::Client;
 use sluicenet_dataplane::uplink::{TcpTunnelConfig, Uplink};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::uplink::Link;
-use sluicenet_node::vale::{Action, ValeConfig};
+use sluicenet_node::vale::ValeConfig;
 use sluicenet_node::vtep::{Vtep, VtepConfig};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
@@ -33,7 +33,6 @@ use sluicenet_wire::controller::UDP_PORT;
 use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::icmp::TooBig;
 use sluicenet_wire::ipv4::{self, Ecn, Protocol};
-use sluicenet_wire::pfc;
 use sluicenet_wire::zbridge::GROWTH;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -165,6 +164,13 @@ impl Server {
 
 fn access(station: usize) -> Access {
     Access { domain: Some(DOMAIN), priority: Some(CLASSES[station]), address: Some(ip(station)) }
+}
+
+/// A server whose link has no overlay.
+fn trunk(n: usize, device: impl Device + Send + 'static) -> Server {
+    let mut server = Server::new(n, access);
+    server.engine.plug(UPLINK, "uplink", Box::new(Uplink::trunk(device, link(n))), Access::default()).unwrap();
+    server
 }
 
 /// A server of an overlay whose controller is at .3.
@@ -310,6 +316,18 @@ fn until(servers: &mut [Server; 2], mut done: impl FnMut(&mut [Server; 2]) -> bo
     }
 }
 
+/// A station of server 2 has so many frames, each once and in order.
+fn until_all(servers: &mut [Server; 2], k: usize, count: u64) {
+    let mut next = 0;
+    until(servers, |[_, b]| {
+        while let Some(number) = b.number(k) {
+            assert_eq!(number, next, "in order, each once");
+            next += 1;
+        }
+        next == count
+    });
+}
+
 /// The first station is told that a frame did not fit, and what does.
 fn is_told(servers: &mut [Server; 2], mtu: u16) {
     until(servers, |[a, _]| {
@@ -404,201 +422,7 @@ fn ask_first(servers: &mut [Server; 2]) {
     }
 }
 
-#[test]
-fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
-    let address = network();
-    let mut controller = controller(&address);
-    let (a, b) = Local::pair().unwrap();
-    let mut servers = [overlay(1, a, &address), overlay(2, b, &address)];
-    ask_first(&mut servers);
-    overload(&mut servers);
-    assert_eq!(servers[0].own("encapsulated"), servers[1].own("decapsulated"));
-    // A frame that does not fit is answered.
-    servers[0].send(0, &frame(1, 3, 0, 1_500 + 14));
-    is_told(&mut servers, 1446);
-    assert_eq!(servers[0].own("too_big"), 1);
-    // The controller dies: who is known is still reached, and what is for who is not waits until somebody knows.
-    assert_eq!(controller.stop(), 4);
-    let [unresolved, silent] = ["unresolved", "cache_silent"].map(|name| servers[0].own(name));
-    servers[0].send(0, &frame(1, 3, 77, 100));
-    servers[0].send(1, &frame(2, 99, 0, 100));
-    until(&mut servers, |[_, b]| b.number(0) == Some(77));
-    until(&mut servers, |[a, _]| a.own("cache_silent") > silent);
-    assert_eq!(servers[0].own("unresolved"), unresolved);
-    let _controller = self::controller(&address);
-    until(&mut servers, |[a, _]| a.own("unresolved") == unresolved + 1);
-    assert!(servers[0].own("parked_on") > 0);
-    for server in &mut servers {
-        server.engine.ledger();
-    }
-}
-
-/// The first frames from a station come when nobody can be asked about it: they wait in nobody's way, and arrive.
-#[test]
-fn what_comes_from_who_is_not_known_waits_for_a_silent_controller() {
-    const MANY: u64 = 200;
-    let address = network();
-    let mut controller = controller(&address);
-    let (a, b) = Local::pair().unwrap();
-    let mut servers = [overlay(1, a, &address), overlay(2, b, &address)];
-    ask_first(&mut servers);
-    // One of them has been heard.
-    servers[0].send(1, &frame(2, 4, 0, 100));
-    until(&mut servers, |[_, b]| b.number(1) == Some(0));
-    let unresolved = servers.each_ref().map(|s| s.own("unresolved"));
-    let paused = controller.pause().unwrap();
-    let mut sent = 0;
-    until(&mut servers, |[a, b]| {
-        while sent < MANY && a.send(0, &frame(1, 3, sent, 1_000)) {
-            sent += 1;
-        }
-        sent == MANY && b.own("parked") >= MANY && b.own("cache_silent") > 0
-    });
-    servers[0].send(1, &frame(2, 4, 1, 100));
-    until(&mut servers, |[_, b]| b.number(1) == Some(1));
-    assert_eq!(servers[1].number(0), None);
-    let _controller = Running::run(paused);
-    let mut next = 0;
-    until(&mut servers, |[_, b]| {
-        while let Some(number) = b.number(0) {
-            assert_eq!(number, next, "in order, each once");
-            next += 1;
-        }
-        next == MANY
-    });
-    assert_eq!(servers.each_ref().map(|s| s.own("unresolved")), unresolved);
-    for server in &mut servers {
-        server.engine.ledger();
-        assert_eq!(server.engine.queued(), 0);
-    }
-}
-
-/// A station is sent to before the controller can be heard, and by more than may wait in the overlay: it gets all of it.
-#[test]
-fn what_is_sent_before_the_controller_is_there_arrives() {
-    let address = network();
-    let (a, b) = Local::pair().unwrap();
-    let mut servers = [overlay(1, a, &address), overlay(2, b, &address)];
-    let mut sent = 0;
-    let start = Instant::now();
-    // Twice as long as the controller may say nothing before it counts as silent.
-    while start.elapsed().as_millis() < 100 || sent <= 256 {
-        assert!(start.elapsed().as_secs() < 60, "{sent}");
-        sent += u64::from(servers[0].send(0, &frame(1, 3, sent, 100)));
-        servers.iter_mut().for_each(|server| _ = server.engine.turn());
-    }
-    let _controller = controller(&address);
-    let mut next = 0;
-    until(&mut servers, |[_, b]| {
-        while let Some(number) = b.number(0) {
-            assert_eq!(number, next, "in order, each once");
-            next += 1;
-        }
-        next == sent
-    });
-    assert_eq!(servers.each_ref().map(|s| s.own("unresolved")), [0, 0]);
-    for server in &mut servers {
-        server.engine.ledger();
-    }
-}
-
-/// A namespace that is deleted with the test.
-struct Scratch(String);
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = Namespace::delete(&self.0);
-    }
-}
-
-#[test]
-fn over_a_real_cable_of_veth_pfc_and_tunnels_lose_nothing() {
-    over_a_cable([Pieces::Frames; 2]);
-}
-
-#[test]
-fn over_a_cable_that_takes_runs_nothing_is_lost_either() {
-    over_a_cable([Pieces::Runs { sends: true }; 2]);
-    // One end that sends none.
-    over_a_cable([Pieces::Runs { sends: true }, Pieces::Runs { sends: false }]);
-}
-
-fn over_a_cable(pieces: [Pieces; 2]) {
-    if let Err(e) = may_make_namespaces() {
-        println!("SKIPPED: {e}");
-        return;
-    }
-    static CABLES: AtomicU8 = AtomicU8::new(0);
-    let name = format!("sluice-uplink-{}-{}", std::process::id(), CABLES.fetch_add(1, Ordering::Relaxed));
-    let namespace = Namespace::create(&name).unwrap();
-    let _scratch = Scratch(name);
-    let wired = namespace.enter(|| {
-        let mut links = Links::open()?;
-        links.create_veth("a", "b", &namespace)?;
-        // Nobody but the servers speaks on it.
-        links.up("a")?;
-        links.up("b")
-    });
-    wired.unwrap().unwrap();
-    let address = network();
-    let _controller = controller(&address);
-    let device = |name, pieces| PacketDevice::open_for(&namespace, name, 512, pieces).unwrap();
-    let mut servers = [overlay(1, device("a", pieces[0]), &address), overlay(2, device("b", pieces[1]), &address)];
-    ask_first(&mut servers);
-    overload(&mut servers);
-    // What the link could have sent while nobody looked goes at once, and where runs are sent in one piece.
-    (0..10).for_each(|n| assert!(servers[0].send(1, &frame(2, 4, n, 100))));
-    servers[0].engine.turn();
-    std::thread::sleep(std::time::Duration::from_millis(1));
-    servers[0].engine.turn();
-    let mut seen = 0;
-    until(&mut servers, |[_, b]| {
-        while let Some(number) = b.number(1) {
-            assert_eq!(number, seen);
-            seen += 1;
-        }
-        seen == 10
-    });
-    let [tunnelled, arrived] = [servers[0].own("encapsulated"), servers[1].own("decapsulated")];
-    assert!(tunnelled > 1_000 && tunnelled == arrived, "{tunnelled} {arrived}");
-    // Each class of the tunnel has kept its priority on the wire.
-    assert!(servers[1].own("received_3") > 100 && servers[1].own("received_1") > 1_000);
-    assert_eq!(servers[0].own("pauses_received"), servers[1].own("pauses_sent"));
-    let own = |name| [servers[0].own(name), servers[1].own(name)];
-    assert_eq!([own("rx_socket_drops"), own("rx_bad")], [[0, 0]; 2]);
-    // Frames are counted, not pieces; a kernel may say something, too.
-    let ([a, _], [_, b]) = (own("tx_frames"), own("rx_frames"));
-    assert!(a > 4_000 && (a..a + 100).contains(&b), "{a} {b}");
-    let ([sent, back], [_, received]) = (own("tx_runs"), own("rx_runs"));
-    assert_eq!(sent, received);
-    assert_eq!(sent > 0, pieces[0] == Pieces::Runs { sends: true }, "{sent}");
-    assert!(back == 0 || pieces[1] == Pieces::Runs { sends: true });
-}
-
-#[test]
-fn over_a_trunk_an_overload_pauses_the_link_and_loses_nothing() {
-    let (a, b) = Local::pair().unwrap();
-    let mut servers = [(1, a), (2, b)].map(|(n, device)| {
-        let mut server = Server::new(n, access);
-        let port = Uplink::trunk(device, link(n));
-        server.engine.plug(UPLINK, "uplink", Box::new(port), Access::default()).unwrap();
-        server
-    });
-    // An ARP request goes to everybody, tagged on its way.
-    servers[0].send(0, &request(1, 3));
-    until(&mut servers, |[_, b]| b.receive(0).is_some());
-    until(&mut servers, |[_, b]| b.receive(1).is_some());
-    // The tag is the link's.
-    let mut seen = None;
-    servers[0].send(0, &frame(1, 3, 5, 100));
-    until(&mut servers, |[_, b]| {
-        seen = b.receive(0);
-        seen.is_some()
-    });
-    assert_eq!(seen.map(|f| f.len()), Some(100));
-    overload(&mut servers);
-}
-
-/// Sends a frame to the other server every 20 ms, longer than a switch stays awake, until ten have arrived. How many that took.
+/// Sends a frame to the other server every 20 ms, longer than a switch stays awake, until ten have arrived.
 /// Where it `repeats`, frames are sent until ten of them have come; otherwise each when the one before it has.
 fn between_sleepers(servers: [Server; 2], repeats: bool) {
     let [mut a, mut b] = servers;
@@ -632,120 +456,4 @@ fn between_sleepers(servers: [Server; 2], repeats: bool) {
     });
     let sleeps = [a.engine.sleeps(), b.engine.sleeps()];
     assert!(sleeps.iter().all(|&n| n > 0), "{sleeps:?}");
-}
-
-/// Those that are sent while nobody is registered are lost.
-#[test]
-fn switches_that_sleep_wake_for_frames_of_the_link_and_answers_of_the_controller() {
-    let address = network();
-    let _controller = controller(&address);
-    let (a, b) = Local::pair().unwrap();
-    between_sleepers([overlay(1, a, &address), overlay(2, b, &address)], true);
-}
-
-#[test]
-fn a_device_that_takes_nothing_holds_nobody_for_ever() {
-    let (device, _neighbour) = Local::pair().unwrap();
-    let mut server = Server::new(1, access);
-    let times = Duration::from_ms(30);
-    server.engine.set_watchdog(Action::Drop, times, times);
-    server.engine.plug(UPLINK, "uplink", Box::new(Uplink::trunk(device, link(1))), Access::default()).unwrap();
-    let start = Instant::now();
-    let (mut sent, mut here) = (0, 0);
-    // More than device, uplink and switch hold together; the other station of this server is reached all the while.
-    while sent < 5_000 {
-        assert!(start.elapsed().as_secs() < 60, "still held back after {sent} frames");
-        sent += u64::from(server.send(0, &frame(1, 50, sent, 1_400)));
-        here += u64::from(server.send(1, &frame(2, 1, here, 60)));
-        server.engine.turn();
-        while server.receive(0).is_some() {}
-    }
-    assert!(here > 1_000);
-    let report = server.engine.report(UPLINK).unwrap();
-    assert!(report.isolated && report.counters.dropped.frames(DropReason::Watchdog) > 0);
-    server.engine.ledger();
-}
-
-/// Who only counts, or does not look, loses nothing to a pause however long it is.
-#[test]
-fn the_watchdogs_action_holds_for_an_uplink_too() {
-    for (action, counts) in [(Action::Alert, true), (Action::Off, false)] {
-        let (device, mut neighbour) = Local::pair().unwrap();
-        let mut server = Server::new(1, access);
-        server.engine.plug(UPLINK, "uplink", Box::new(Uplink::trunk(device, link(1))), Access::default()).unwrap();
-        let times = Duration::from_ms(20);
-        server.engine.set_watchdog(action, times, times);
-        let pause = |quanta| pfc::Repr { source: mac(9), class_enable: 1 << 3, quanta: [quanta; 8] }.emit();
-        let (start, mut sent, mut arrived) = (Instant::now(), 0, 0);
-        while start.elapsed().as_millis() < 200 || counts && server.own("storms_detected") == 0 {
-            assert!(start.elapsed().as_secs() < 60, "no storm was counted");
-            let _ = neighbour.send(&pause(u16::MAX)).unwrap();
-            server.engine.turn();
-            if sent < 20 {
-                sent += u64::from(server.send(0, &frame(1, 50, sent, 1_000)));
-            }
-        }
-        neighbour.receive(&mut |frame| assert_ne!(frame[11], 1, "a frame of class 3")).unwrap();
-        let _ = neighbour.send(&pause(0)).unwrap();
-        while arrived < sent {
-            assert!(start.elapsed().as_secs() < 60, "{arrived} of {sent} arrived");
-            server.engine.turn();
-            neighbour.receive(&mut |frame| arrived += u64::from(frame[11] == 1)).unwrap();
-        }
-        assert_eq!((server.own("storms_detected") > 0, server.own("watchdog"), sent), (counts, 0, 20));
-    }
-}
-
-#[test]
-fn hostile_neighbours_at_a_port() {
-    let (device, mut neighbour) = Local::pair().unwrap();
-    let mut server = Server::new(1, access);
-    let times = Duration::from_ms(30);
-    let patience = Link { detection_time: times, restoration_time: times, ..link(1) };
-    server.engine.plug(UPLINK, "uplink", Box::new(Uplink::trunk(device, patience)), Access::default()).unwrap();
-    let pause = |classes, quanta| pfc::Repr { source: mac(9), class_enable: classes, quanta: [quanta; 8] }.emit();
-    // It pauses class 3 for ever: class 1 goes on, and after the detection time whoever sends in class 3 does, too.
-    let start = Instant::now();
-    let (mut fast, mut slow, mut number) = (0, 0, 0);
-    while slow < 2_000 {
-        assert!(start.elapsed().as_secs() < 60, "still held back");
-        let _ = neighbour.send(&pause(1 << 3, u16::MAX)).unwrap();
-        slow += u64::from(server.send(0, &frame(1, 50, number, 1_000)));
-        server.send(1, &frame(2, 51, number, 60));
-        number += 1;
-        server.engine.turn();
-        neighbour
-            .receive(&mut |frame| {
-                assert_ne!(frame[11], 1, "a frame of class 3");
-                fast += u64::from(frame[11] == 2);
-            })
-            .unwrap();
-    }
-    assert!(fast > 100, "{fast}");
-    assert_eq!(server.own("storms_detected"), 1);
-    assert!(server.own("watchdog") > 0);
-    // It stops: the class comes back.
-    let (start, mut back) = (Instant::now(), 0);
-    while back == 0 {
-        assert!(start.elapsed().as_secs() < 60, "not restored");
-        server.send(0, &frame(1, 50, 0, 1_000));
-        server.engine.turn();
-        neighbour.receive(&mut |frame| back += u64::from(frame[11] == 1)).unwrap();
-    }
-    assert_eq!(server.own("storms_restored"), 1);
-    // Nonsense of every kind harms nobody.
-    let mut rng = unguessable().unwrap();
-    for _ in 0..20_000 {
-        let mut frame = match rng.below(3) {
-            0 => pause(rng.next_u64() as u8 & !0b1010, 100).to_vec(),
-            _ => frame(50, 1, 0, 60 + rng.below(100) as usize),
-        };
-        frame[rng.below(60) as usize] = rng.next_u64() as u8;
-        frame.truncate(1 + rng.below(frame.len() as u64) as usize);
-        let _ = neighbour.send(&frame).unwrap();
-        server.engine.turn();
-        while server.receive(0).is_some() || server.receive(1).is_some() {}
-    }
-    server.engine.ledger();
-    assert!(server.own("control_short") > 0 && server.own("malformed") > 0);
 }

@@ -115,12 +115,7 @@ fn what_a_hypervisor_sends_all_the_same_is_dropped_where_it_arrives_and_answered
 #[test]
 fn over_a_trunk_a_denied_frame_is_dropped_at_either_end_too() {
     let (a, b) = Local::pair().unwrap();
-    let mut servers = [(1, a), (2, b)].map(|(n, device)| {
-        let mut server = Server::new(n, access);
-        let port = Uplink::trunk(device, link(n));
-        server.engine.plug(UPLINK, "uplink", Box::new(port), Access::default()).unwrap();
-        server
-    });
+    let mut servers = [trunk(1, a), trunk(2, b)];
     servers[1].engine.set_policy(Some(two_tenants(vec![])));
     servers[0].send(0, &frame(1, 4, 5, 100));
     until(&mut servers, |[_, b]| denied(b, UPLINK) == 1);

@@ -1,0 +1,96 @@
+//! Servers of an overlay, their controller, and what waits for it.
+
+use super::*;
+
+#[test]
+fn over_the_overlay_an_overload_pauses_the_link_and_loses_nothing() {
+    let address = network();
+    let mut controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [overlay(1, a, &address), overlay(2, b, &address)];
+    ask_first(&mut servers);
+    overload(&mut servers);
+    assert_eq!(servers[0].own("encapsulated"), servers[1].own("decapsulated"));
+    // A frame that does not fit is answered.
+    servers[0].send(0, &frame(1, 3, 0, 1_500 + 14));
+    is_told(&mut servers, 1446);
+    assert_eq!(servers[0].own("too_big"), 1);
+    // The controller dies: who is known is still reached, and what is for who is not waits until somebody knows.
+    assert_eq!(controller.stop(), 4);
+    let [unresolved, silent] = ["unresolved", "cache_silent"].map(|name| servers[0].own(name));
+    servers[0].send(0, &frame(1, 3, 77, 100));
+    servers[0].send(1, &frame(2, 99, 0, 100));
+    until(&mut servers, |[_, b]| b.number(0) == Some(77));
+    until(&mut servers, |[a, _]| a.own("cache_silent") > silent);
+    assert_eq!(servers[0].own("unresolved"), unresolved);
+    let _controller = self::controller(&address);
+    until(&mut servers, |[a, _]| a.own("unresolved") == unresolved + 1);
+    assert!(servers[0].own("parked_on") > 0);
+    for server in &mut servers {
+        server.engine.ledger();
+    }
+}
+
+/// The first frames from a station come when nobody can be asked about it: they wait in nobody's way, and arrive.
+#[test]
+fn what_comes_from_who_is_not_known_waits_for_a_silent_controller() {
+    const MANY: u64 = 200;
+    let address = network();
+    let mut controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [overlay(1, a, &address), overlay(2, b, &address)];
+    ask_first(&mut servers);
+    // One of them has been heard.
+    servers[0].send(1, &frame(2, 4, 0, 100));
+    until(&mut servers, |[_, b]| b.number(1) == Some(0));
+    let unresolved = servers.each_ref().map(|s| s.own("unresolved"));
+    let paused = controller.pause().unwrap();
+    let mut sent = 0;
+    until(&mut servers, |[a, b]| {
+        while sent < MANY && a.send(0, &frame(1, 3, sent, 1_000)) {
+            sent += 1;
+        }
+        sent == MANY && b.own("parked") >= MANY && b.own("cache_silent") > 0
+    });
+    servers[0].send(1, &frame(2, 4, 1, 100));
+    until(&mut servers, |[_, b]| b.number(1) == Some(1));
+    assert_eq!(servers[1].number(0), None);
+    let _controller = Running::run(paused);
+    until_all(&mut servers, 0, MANY);
+    assert_eq!(servers.each_ref().map(|s| s.own("unresolved")), unresolved);
+    for server in &mut servers {
+        server.engine.ledger();
+        assert_eq!(server.engine.queued(), 0);
+    }
+}
+
+/// A station is sent to before the controller can be heard, and by more than may wait in the overlay: it gets all of it.
+#[test]
+fn what_is_sent_before_the_controller_is_there_arrives() {
+    let address = network();
+    let (a, b) = Local::pair().unwrap();
+    let mut servers = [overlay(1, a, &address), overlay(2, b, &address)];
+    let mut sent = 0;
+    let start = Instant::now();
+    // Twice as long as the controller may say nothing before it counts as silent.
+    while start.elapsed().as_millis() < 100 || sent <= 256 {
+        assert!(start.elapsed().as_secs() < 60, "{sent}");
+        sent += u64::from(servers[0].send(0, &frame(1, 3, sent, 100)));
+        servers.iter_mut().for_each(|server| _ = server.engine.turn());
+    }
+    let _controller = controller(&address);
+    until_all(&mut servers, 0, sent);
+    assert_eq!(servers.each_ref().map(|s| s.own("unresolved")), [0, 0]);
+    for server in &mut servers {
+        server.engine.ledger();
+    }
+}
+
+/// Those that are sent while nobody is registered are lost.
+#[test]
+fn switches_that_sleep_wake_for_frames_of_the_link_and_answers_of_the_controller() {
+    let address = network();
+    let _controller = controller(&address);
+    let (a, b) = Local::pair().unwrap();
+    between_sleepers([overlay(1, a, &address), overlay(2, b, &address)], true);
+}
