@@ -1,5 +1,6 @@
 //! Events beyond the lanes: long links, timeouts, news for later.
 
+use crate::slots::place;
 use sluicenet_node::pool::Handle;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,16 +27,7 @@ pub struct Far {
 impl Far {
     /// Puts one in.
     pub fn push(&mut self, at: u64, node: u32, what: What) {
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.items[place as usize] = what;
-                place
-            }
-            None => {
-                self.items.push(what);
-                self.items.len() as u32 - 1
-            }
-        };
+        let place = place(&mut self.items, &mut self.free, what);
         self.heap.push(Reverse((at, node, place)));
     }
 

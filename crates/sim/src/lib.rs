@@ -12,6 +12,7 @@ mod far;
 pub mod flow_level;
 pub mod pcapng;
 mod shard;
+pub mod slots;
 mod visit;
 mod wire;
 pub mod world;

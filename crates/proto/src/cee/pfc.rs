@@ -265,7 +265,7 @@ impl Signal {
         }
         self.due = PrioritySet::NONE;
         self.sent += 1;
-        // Half the time leaves room for the frame on the wire and the response time of the other side.
+        // Half the time, or less, leaves room for the frame on the wire and the response time of the other side.
         let refreshes = self.repetition.map_or(1, |repetition| u64::from(repetition.refreshes));
         let refresh_at = (!self.stopped.is_empty()).then(|| now + Duration(lasts.0 / (1 + refreshes)));
         let again_at = self.repetition.and_then(|Repetition { xon_again, .. }| {

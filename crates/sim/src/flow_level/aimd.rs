@@ -1,6 +1,7 @@
 //! TCP's slow start and AIMD, tick by tick and without packets (Al-Fares 2012, 4.3.5).
 
-use super::{Crossing, place};
+use super::Crossing;
+use crate::slots::place;
 use sluicenet_proto::rng::Rng;
 
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use sluicenet_proto::time::Instant;
 
-/// Children of a place: a level of four lies in one cache line.
+/// Children of a place: four entries of 16 bytes, which are compared together, take as much as a cache line has.
 const FANOUT: usize = 4;
 const NOWHERE: u32 = u32::MAX;
 

@@ -15,16 +15,6 @@ use sluicenet_proto::time::{Duration, Instant};
 
 const PS_PER_S: u64 = 1_000_000_000_000;
 
-/// Puts a flow where one was removed, if there is such a place; its number.
-fn place<F>(flows: &mut Vec<F>, free: &mut Vec<u32>, flow: F) -> u32 {
-    let number = free.pop().unwrap_or(flows.len() as u32);
-    match flows.get_mut(number as usize) {
-        Some(removed) => *removed = flow,
-        None => flows.push(flow),
-    }
-    number
-}
-
 /// Who says how fast flows are.
 #[derive(Clone, Debug)]
 pub enum Rates {

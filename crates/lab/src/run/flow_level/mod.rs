@@ -29,6 +29,7 @@ use sluicenet_proto::hedera::detect::Sample;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
 use sluicenet_sim::flow_level::{Aimd, Crossing, FlowLevel, MaxMin, Rates};
+use sluicenet_sim::slots::place;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -192,16 +193,7 @@ impl Network {
             written: 0,
             steered: Steered::default(),
         };
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.connections[index as usize] = made;
-                index
-            }
-            None => {
-                self.connections.push(made);
-                self.connections.len() as u32 - 1
-            }
-        };
+        let index = place(&mut self.connections, &mut self.free, made);
         self.by_key.insert(key(&flow), index);
         index
     }

@@ -9,7 +9,7 @@ mod round;
 #[cfg(test)]
 mod tests;
 
-use super::place;
+use crate::slots::place;
 use round::{Chosen, Round, Touched};
 
 /// Rates that differ by less than this part of themselves are the same: far above what sums of doubles err by, far below a
