@@ -160,6 +160,14 @@ impl Server {
         let frame = self.receive(k)?;
         Some(u64::from_le_bytes(frame[34..42].try_into().unwrap()))
     }
+
+    /// Takes all that is there for a station, which has had as many as `seen`.
+    fn take(&mut self, k: usize, seen: &mut u64) {
+        while let Some(number) = self.number(k) {
+            assert_eq!(number, *seen, "in order, each once");
+            *seen += 1;
+        }
+    }
 }
 
 fn access(station: usize) -> Access {
@@ -318,14 +326,59 @@ fn until(servers: &mut [Server; 2], mut done: impl FnMut(&mut [Server; 2]) -> bo
 
 /// A station of server 2 has so many frames, each once and in order.
 fn until_all(servers: &mut [Server; 2], k: usize, count: u64) {
-    let mut next = 0;
+    let mut seen = 0;
     until(servers, |[_, b]| {
-        while let Some(number) = b.number(k) {
-            assert_eq!(number, next, "in order, each once");
-            next += 1;
-        }
-        next == count
+        b.take(k, &mut seen);
+        seen == count
     });
+}
+
+/// Sends so many frames of all lengths to each station of server 2, which has all of them.
+fn send_to_both(servers: &mut [Server; 2], count: u64) {
+    let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
+    until(servers, |[a, b]| {
+        for (k, to) in [(0, 3), (1, 4)] {
+            let frame = frame(k + 1, to, sent[k], 60 + sent[k] as usize % 1_300);
+            sent[k] += u64::from(sent[k] < count && a.send(k, &frame));
+            b.take(k, &mut seen[k]);
+        }
+        seen == [count; 2]
+    });
+}
+
+/// What was sent and not seen yet arrives.
+fn take_the_rest(servers: &mut [Server; 2], sent: [u64; 2], mut seen: [u64; 2]) {
+    until(servers, |[_, b]| {
+        seen.iter_mut().enumerate().for_each(|(k, seen)| b.take(k, seen));
+        seen == sent
+    });
+}
+
+/// Each of two servers starts again while frames are on their way: what it had is gone, and what comes after that arrives. Whether the other
+/// end `knows` is asked until it does: it may read what it had before first.
+fn start_each_again(new: impl Fn(usize) -> Server, knows: impl Fn(&Server) -> bool) {
+    let mut servers = [new(1), new(2)];
+    ask_first(&mut servers);
+    let mut number = 0;
+    for again in [2, 1] {
+        for _ in 0..1_000 {
+            let [a, b] = &mut servers;
+            number += u64::from(a.send(0, &frame(1, 3, number, 100)));
+            a.engine.turn();
+            b.engine.turn();
+        }
+        servers = start_again(servers, again, &new);
+        let (mut seen, mut last) = (0, None);
+        until(&mut servers, |[a, b]| {
+            number += u64::from(a.send(0, &frame(1, 3, number, 100)));
+            while let Some(number) = b.number(0) {
+                assert!(last < Some(number), "in order, each once");
+                (seen, last) = (seen + 1, Some(number));
+            }
+            seen > 1_000 && knows([b, a][again - 1])
+        });
+        servers.iter().for_each(|server| _ = server.engine.ledger());
+    }
 }
 
 /// The first station is told that a frame did not fit, and what does.
@@ -363,10 +416,7 @@ fn overload(servers: &mut [Server; 2]) {
         }
         a.engine.turn();
         b.engine.turn();
-        while let Some(number) = b.number(1) {
-            assert_eq!(number, seen[1], "in order, each once");
-            seen[1] += 1;
-        }
+        b.take(1, &mut seen[1]);
         if turn % 20 == 0
             && let Some(number) = b.number(0)
         {
@@ -377,15 +427,7 @@ fn overload(servers: &mut [Server; 2]) {
     assert!(held_back > 1_000, "held back {held_back} times");
     assert!(servers[1].own("pauses_sent") > 5 && servers[0].own("classes_held") > 5, "pauses are seen");
     assert!(seen[1] > 2 * seen[0], "the other class is not stopped: {seen:?}");
-    until(servers, |[_, b]| {
-        for (k, seen) in seen.iter_mut().enumerate() {
-            while let Some(number) = b.number(k) {
-                assert_eq!(number, *seen);
-                *seen += 1;
-            }
-        }
-        seen == sent
-    });
+    take_the_rest(servers, sent, seen);
     let [paused, held] = [servers[1].own("pauses_sent"), servers[0].own("held_us_3")];
     println!("sent = received = {sent:?} (slow, fast); {paused} pauses; the slow class was held for {held} us");
     for (server, unresolved) in servers.iter().zip(unresolved) {

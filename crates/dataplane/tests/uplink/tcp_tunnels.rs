@@ -1,6 +1,6 @@
 //! TCP tunnels between two servers over a link that loses, damages and forgets, and a server that is none.
 
-use super::credits::{Leaky, of_one_class};
+use super::credits::{Leaky, of_one_class, patient};
 use super::*;
 use sluicenet_dataplane::port::OverlayChange;
 use sluicenet_dataplane::uplink::TcpTunnelConfig;
@@ -8,7 +8,6 @@ use sluicenet_node::tunnels::PORT;
 use sluicenet_proto::overlay::tunnel::Tunnel;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::tcp::{self, State, Tcp};
-use sluicenet_proto::transport::zcredit::ReceptionConfig;
 use sluicenet_wire::stream;
 use sluicenet_wire::tcp::Flags;
 
@@ -54,28 +53,13 @@ fn over_a_bad_link(damages: bool, credits: bool) {
     let _controller = controller(&address);
     let (a, b) = Local::pair().unwrap();
     let bad = |device, seed| Leaky { device, rng: Rng::from_words(&[seed]), one_in: 10, lost: 0, damages };
-    // On a machine that does something else meanwhile a frame is sent again late; nobody takes its credit before.
-    let (usual, minute) = (super::credits::config(), Duration::from_secs(60));
-    let reception = ReceptionConfig { reclaim_after: minute, deadline: minute, ..usual.reception };
-    let with = credits.then_some(CreditConfig { reception, ..usual });
-    let stack = || Stack { tcp_tunnels: true, credits: with, ..Stack::default() };
+    let stack = || Stack { tcp_tunnels: true, credits: credits.then(patient), ..Stack::default() };
     let mut servers = [
         overlay_with(1, bad(a, 3), &address, of_one_class, stack()),
         overlay_with(2, bad(b, 4), &address, of_one_class, stack()),
     ];
     ask_first(&mut servers);
-    let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
-    until(&mut servers, |[a, b]| {
-        for (k, to) in [(0, 3), (1, 4)] {
-            let frame = frame(k + 1, to, sent[k], 60 + sent[k] as usize % 1_300);
-            sent[k] += u64::from(sent[k] < 3_000 && a.send(k, &frame));
-            while let Some(number) = b.number(k) {
-                assert_eq!(number, seen[k], "in order, each once");
-                seen[k] += 1;
-            }
-        }
-        seen == [3_000; 2]
-    });
+    send_to_both(&mut servers, 3_000);
     until(&mut servers, |servers| {
         servers.iter().all(|s| s.own("tcp_tunnel_bytes_out") + s.own("tcp_tunnel_bytes_in") == 0)
     });
@@ -140,15 +124,7 @@ fn who_takes_nothing_stops_the_tunnel_and_loses_nothing() {
         assert!(b.own("tcp_tunnel_bytes_in") <= most && a.own("tcp_tunnel_bytes_out") <= most + 1_500);
     }
     assert!(held_back > 10_000, "held back {held_back} times");
-    until(&mut servers, |[_, b]| {
-        for (k, seen) in seen.iter_mut().enumerate() {
-            while let Some(number) = b.number(k) {
-                assert_eq!(number, *seen);
-                *seen += 1;
-            }
-        }
-        seen == sent
-    });
+    take_the_rest(&mut servers, sent, seen);
     until(&mut servers, |[a, _]| a.own("tcp_tunnel_unacknowledged") == 0);
     println!("sent = received = {sent:?} (slow, fast), held back {held_back} times");
     books(&servers);
@@ -159,37 +135,13 @@ fn who_takes_nothing_stops_the_tunnel_and_loses_nothing() {
     is_told(&mut servers, 1446);
 }
 
-/// Each of two servers starts again while frames are on their way: what it had is gone, what was on its way to it is dropped by name, and
-/// what comes after that arrives.
 #[test]
 fn a_server_that_starts_again_is_opened_to_again() {
     let address = network();
     let _controller = controller(&address);
     let devices = kept();
     let new = |n: usize| tunnelled(n, Kept(devices[n - 1].clone()), &address);
-    let mut servers = [new(1), new(2)];
-    ask_first(&mut servers);
-    let mut number = 0;
-    for again in [2, 1] {
-        for _ in 0..1_000 {
-            let [a, b] = &mut servers;
-            number += u64::from(a.send(0, &frame(1, 3, number, 100)));
-            a.engine.turn();
-            b.engine.turn();
-        }
-        servers = start_again(servers, again, new);
-        let (mut seen, mut last) = (0, None);
-        until(&mut servers, |[a, b]| {
-            number += u64::from(a.send(0, &frame(1, 3, number, 100)));
-            while let Some(number) = b.number(0) {
-                assert!(last < Some(number), "in order, each once");
-                (seen, last) = (seen + 1, Some(number));
-            }
-            // Whose other end began anew knows it, sooner or later than what it had before is read.
-            seen > 1_000 && [b, a][again - 1].own("tcp_tunnel_ended") > 0
-        });
-        servers.iter().for_each(|server| _ = server.engine.ledger());
-    }
+    start_each_again(new, |other| other.own("tcp_tunnel_ended") > 0);
 }
 
 /// One that is of the overlay no longer: what was on its way to it is dropped by name, its place is free, and nothing that comes makes it
