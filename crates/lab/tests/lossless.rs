@@ -290,12 +290,15 @@ fn bit_errors_are_counted_at_the_adapter_and_nothing_else_is_lost() {
     assert_eq!(o.totals.dropped, bad);
 }
 
+/// Datagrams from one host to another, as many as its link takes.
+fn datagrams(src: u32, dst: u32) -> String {
+    format!("[[workload]]\nkind = \"flow\"\nsrc = {src}\ndst = {dst}\ntransport = \"udp\"\n")
+}
+
 #[test]
 fn pauses_that_are_damaged_cost_no_frame_its_room() {
     for (rate, headroom) in [("1e-7", "auto"), ("1e-6", "auto"), ("1e-5", "auto"), ("1e-6", "8500 B")] {
-        let flows: String = (0..4)
-            .map(|src| format!("[[workload]]\nkind = \"flow\"\nsrc = {src}\ndst = 4\ntransport = \"udp\"\n"))
-            .collect();
+        let flows: String = (0..4).map(|src| datagrams(src, 4)).collect();
         let text = format!(
             "[scenario]\nduration = \"300 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 5\nbit_error_rate = {rate}\n\
              [pfc]\nenabled = true\nheadroom = \"{headroom}\"\n{flows}"
@@ -313,27 +316,13 @@ fn pauses_that_are_damaged_cost_no_frame_its_room() {
 /// A receiver that takes next to nothing for thousands of refreshes, of which one in twenty is damaged: with two in the time of a pause 2,009 frames had no room.
 #[test]
 fn a_stop_that_lasts_costs_no_frame_its_room() {
-    let text = r#"
-        [scenario]
-        parameters = "crisan2014-ch3"
-        flow_control = "ZZ"
-        duration = "20 s"
-        [topology]
-        kind = "single-switch"
-        hosts = 2
-        bit_error_rate = 1e-4
-        [server]
-        vms = 1
-        [[vswitch.slow]]
-        host = 1
-        rate = "1 Mb/s"
-        [[workload]]
-        kind = "flow"
-        src = 0
-        dst = 1
-        transport = "udp"
-    "#;
-    let o = execute(text, 1, None);
+    let flow = datagrams(0, 1);
+    let text = format!(
+        "[scenario]\nparameters = \"crisan2014-ch3\"\nflow_control = \"ZZ\"\nduration = \"20 s\"\n\
+         [topology]\nkind = \"single-switch\"\nhosts = 2\nbit_error_rate = 1e-4\n\
+         [server]\nvms = 1\n[[vswitch.slow]]\nhost = 1\nrate = \"1 Mb/s\"\n{flow}"
+    );
+    let o = execute(&text, 1, None);
     println!("{} stops, {} frames had no room", o.pauses, o.violations);
     assert!((1..100).contains(&o.pauses), "{}", o.pauses);
     assert_eq!(o.violations, 0, "{:?} {:?}", o.switch_drops, o.server_drops);
@@ -341,7 +330,9 @@ fn a_stop_that_lasts_costs_no_frame_its_room() {
 
 #[test]
 fn damaged_pauses_stop_nobody() {
-    let text = r#"
+    let flows: String = (0..2).map(|src| datagrams(src, 2)).collect();
+    let text = format!(
+        r#"
         [scenario]
         duration = "5 ms"
         [topology]
@@ -354,19 +345,10 @@ fn damaged_pauses_stop_nobody() {
         enabled = true
         xoff = "5 KB"
         xon = "3 KB"
-        [[workload]]
-        kind = "flow"
-        src = 0
-        dst = 2
-        transport = "udp"
-        [[workload]]
-        kind = "flow"
-        src = 1
-        dst = 2
-        transport = "udp"
-    "#;
+        {flows}"#
+    );
     let dir = Dir::new("world-damaged-pauses");
-    execute(text, 1, Some(dir.0.clone()));
+    execute(&text, 1, Some(dir.0.clone()));
     let ports: Vec<PortRow> = read(&dir.0).unwrap();
     let (sent, heard) = ports.iter().fold((0, 0), |(s, h), p| (s + p.xoff_sent, h + p.xoff_received));
     // 0.99^512: one pause of 171 arrives whole, and of these few none does.

@@ -373,11 +373,7 @@ impl Plan {
             Deadlock::Refuse => {
                 Err(scenario.places.error("pfc", message).hint("set pfc.deadlock = \"warn\" to run it all the same"))
             }
-            _ => {
-                let place = scenario.places.error("pfc.deadlock", "");
-                let (file, line) = (place.diagnostic().file.clone(), place.diagnostic().line);
-                Ok(vec![Warning { file, line, message }])
-            }
+            _ => Ok(vec![scenario.places.warning("pfc.deadlock", message)]),
         }
     }
 

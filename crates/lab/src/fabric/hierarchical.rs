@@ -102,7 +102,7 @@ impl Hierarchical {
         }
         let uplink = self.hosts_of_a_pod();
         let host = |at: u32| {
-            let address = self.tree.host_address(switch * uplink + at).unwrap_or(Ipv4Addr::UNSPECIFIED);
+            let address = self.tree.host_address(switch * uplink + at).expect("a host of the tree");
             Prefix { address, length: 32, port: Some(at as u16) }
         };
         let rest = Prefix { address: Ipv4Addr::UNSPECIFIED, length: 0, port: Some(uplink as u16) };

@@ -1,4 +1,4 @@
-//! Numbers and text for people.
+//! Numbers, text and colours for people.
 
 /// Okabe and Ito's colours, which most people can tell apart.
 pub(super) const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333333"];

@@ -327,15 +327,13 @@ fn few_frames_a_window(s: &Scenario, plan: &build::Plan, window: Duration, threa
     if threads < 2 || saved >= u128::from(MEETING_NS) {
         return None;
     }
-    let place = s.places.error("topology.link_delay", "");
-    let (file, line) = (place.diagnostic().file.clone(), place.diagnostic().line);
     let message = format!(
         "a window is {:.1} ns, as long as the shortest link, and threads meet once a window, which takes some {:.1} us: one \
          thread will be faster than {threads}",
         window.as_ps() as f64 / 1e3,
         MEETING_NS as f64 / 1e3
     );
-    Some(Warning { file, line, message })
+    Some(s.places.warning("topology.link_delay", message))
 }
 
 /// Runs a scenario. `Ok(None)` when the same result is already there and was to be kept.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::Error;
+use super::error::{Error, Warning};
 use super::tree::{Document, Span, Table, Value};
 
 /// The text a scenario was read from. Two scenarios are the same wherever they were written.
@@ -26,6 +26,13 @@ impl Places {
         let Some(document) = &self.0 else { return Error::file("scenario", message) };
         let span = find(&document.root, key).or_else(|| find(&document.root, "topology"));
         document.error(span.unwrap_or(Span::START), message)
+    }
+
+    /// A warning where [an error](Places::error) would be.
+    pub fn warning(&self, key: &str, message: impl Into<String>) -> Warning {
+        let place = self.error(key, "");
+        let (file, line) = (place.diagnostic().file.clone(), place.diagnostic().line);
+        Warning { file, line, message: message.into() }
     }
 
     /// File and line of a dotted key that is given.

@@ -44,7 +44,7 @@ impl Running {
         running.wait();
         running
     }
-    /// Kills it, as nothing it could answer.
+    /// Ends it without a word: nothing of its own is cleaned up.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -2,7 +2,7 @@
 
 use super::ways::ways;
 use crate::build::{self, Outline, Plan};
-use crate::scenario::{self, Scenario, Warning};
+use crate::scenario::{self, Scenario};
 use sluicenet_node::packet::{Address, FlowKey, Kind, Packet};
 
 /// Most links a flow may be spread over; a larger tree's are too many to rate for each of its flows.
@@ -27,19 +27,15 @@ pub(in crate::run) fn outline(s: &Scenario) -> scenario::Result<Outline> {
         ("pcapng", !r.pcapng.is_empty()),
     ];
     for (key, _) in of_packets.iter().filter(|(_, is_asked)| *is_asked) {
-        let place = s.places.error(&format!("record.{key}"), "");
-        let (file, line) = (place.diagnostic().file.clone(), place.diagnostic().line);
         let message = format!("there are no {key} at the flow level: nothing is recorded of them");
-        outline.warnings.push(Warning { file, line, message });
+        outline.warnings.push(s.places.warning(&format!("record.{key}"), message));
     }
     let of_waiting =
         [("vswitch.slow", !s.vswitch.slow.is_empty()), ("zcredit", s.zcredit.enabled), ("zbridge", s.zbridge.enabled)];
     if let Some((key, _)) = of_waiting.iter().find(|(_, is_given)| *is_given) {
-        let place = s.places.error(key, "");
-        let (file, line) = (place.diagnostic().file.clone(), place.diagnostic().line);
         let message = "at the flow level nobody waits behind another's frames: what a slow machine does to its neighbours, with pauses or \
                        with credits, is not in these rates";
-        outline.warnings.push(Warning { file, line, message: message.into() });
+        outline.warnings.push(s.places.warning(key, message));
     }
     Ok(outline)
 }
