@@ -1,4 +1,4 @@
-//! Two servers joined by a link with priority flow control: the overlay with its controller, a trunk, hostile neighbours.
+//! Two servers joined by a link with priority flow control: what their tests share.
 #![cfg(not(loom))]
 
 mod cable;
