@@ -60,7 +60,7 @@ fn alive(run: &Value, from: f64, to: f64) -> usize {
 #[test]
 fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
     let Some(python) = python() else { return };
-    let base = ["--quiet", "testbed", "fattree", "--python", &python, "--rate", "2mbit"];
+    let base = ["--quiet", "testbed", "fattree", "--python", &python, "--rate", "2Mb/s"];
     let run = |more: &[&str]| json(0, &[&base[..], more].concat());
     let at =
         |faults: &str| faults.split(' ').flat_map(|fault| ["--at".to_owned(), fault.to_owned()]).collect::<Vec<_>>();
@@ -160,7 +160,7 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
 
 fn killed_and_cleaned(python: &str) {
     let mut run = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
-    run.args(["--quiet", "testbed", "fattree", "--seconds", "600", "--rate", "1mbit", "--python", python]);
+    run.args(["--quiet", "testbed", "fattree", "--seconds", "600", "--rate", "1Mb/s", "--python", python]);
     let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let pid = i32::try_from(run.id()).unwrap();
     let own = || named().unwrap().into_iter().filter(|name| name.contains(&format!("-ft{pid}-"))).count();

@@ -4,15 +4,16 @@ use super::{failed, if_loud};
 use crate::cli::failure::Failure;
 use crate::cli::table::Table;
 use crate::cli::{Global, files, interrupt, output};
-use crate::fabric::hierarchical::Hierarchical;
 use crate::records::stats::mean_over_seeds;
 use crate::report::fattree::svg;
+use crate::scenario::units::{Bytes, Quantity};
 use crate::testbed::fattree::{
     Fault, Load, Measured, Network, Pattern, ROUTINGS, Seen, Settings, Shape, Transport, control_loop, find_python,
     measure, missing,
 };
 use serde_json::{Value, json};
 use sluicenet_proto::routing::fat_tree::FatTree;
+use sluicenet_proto::units::Rate;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,7 +41,7 @@ pub(in crate::cli) struct Fattree {
     #[arg(long, value_enum, default_value_t = Over::Tcp)]
     transport: Over,
     /// Rate of every link; of a hierarchical tree's hosts, whose pods' uplinks carry 1/3.6 of what these send
-    #[arg(long, default_value = "10mbit", value_parser = rate)]
+    #[arg(long, default_value = "10Mb/s", value_parser = rate)]
     rate: u64,
     /// How long each run lasts, at most
     #[arg(long, value_name = "S", default_value_t = 10.0)]
@@ -99,32 +100,23 @@ fn routing(text: &str) -> Result<String, String> {
     if names.contains(&text) { Ok(text.to_owned()) } else { Err(format!("one of {}", names.join(", "))) }
 }
 
-/// A number with a unit of powers of a thousand.
-fn scaled(text: &str, units: &[&str], what: &str) -> Result<u64, String> {
-    let text = text.trim().to_ascii_lowercase();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = (text[..end].parse::<f64>(), text[end..].trim());
-    let unit = units.iter().find_map(|whole| unit.strip_suffix(whole)).map(str::trim);
-    let scale = match unit {
-        Some("") => 1.0,
-        Some("k") => 1e3,
-        Some("m") => 1e6,
-        Some("g") => 1e9,
-        _ => return Err(what.to_owned()),
-    };
-    match number.map(|n| n * scale) {
-        Ok(n) if (1.0..1e15).contains(&n) => Ok(n.round() as u64),
-        _ => Err(what.to_owned()),
-    }
+/// A quantity as scenarios write it, in its base units.
+fn quantity<Q: Quantity>(text: &str) -> Result<u64, String> {
+    Q::parse(text)
+        .map(Q::base)
+        .map_err(|e| if e.hint.is_empty() { e.message } else { format!("{}; {}", e.message, e.hint) })
 }
 
 fn rate(text: &str) -> Result<u64, String> {
-    let bps = scaled(text, &["bit/s", "bit", "b/s"], "a rate, as 10mbit or 10Mb/s")?;
-    if RATE_BPS.contains(&bps) { Ok(bps) } else { Err("from 1mbit to 1gbit".into()) }
+    let bps = quantity::<Rate>(text)?;
+    if RATE_BPS.contains(&bps) { Ok(bps) } else { Err("from 1 Mb/s to 1 Gb/s".into()) }
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    scaled(text, &["b", ""], "a size, as 1MB")
+    match quantity::<Bytes>(text)? {
+        0 => Err("a flow has a byte at least".into()),
+        bytes => Ok(bytes),
+    }
 }
 
 impl Fattree {
@@ -163,7 +155,7 @@ impl Fattree {
                     drop(other);
                     let poll = Duration::from_millis(self.poll);
                     let settings = Settings { tree, shape, rate_bps: self.rate, poll, python: python.clone() };
-                    let switches = switches(shape, tree);
+                    let switches = shape.nodes(tree, self.rate).len();
                     if_loud(global, &format!("building {switches} switches and {} hosts", tree.hosts()));
                     built.insert((shape, Network::build(settings, stop).map_err(failed)?))
                 }
@@ -268,7 +260,8 @@ impl Fattree {
 
     fn text(&self, tree: FatTree, measured: &[Measured]) -> String {
         let what = if self.bytes.is_some() { "until all had arrived" } else { "after the warm-up" };
-        let counts: Vec<String> = self.shapes().into_iter().map(|shape| switches(shape, tree).to_string()).collect();
+        let counts: Vec<String> =
+            self.shapes().into_iter().map(|shape| shape.nodes(tree, self.rate).len().to_string()).collect();
         let mut out = format!(
             "\n  {} switches, {} hosts, links of {} Mb/s; payload that arrived, {what}; ideal is what the links of all hosts carry\n\n",
             counts.join(" and "),
@@ -366,13 +359,6 @@ fn shape(routing: &str) -> Shape {
     ROUTINGS.iter().find(|(name, ..)| *name == routing).map_or(Shape::FatTree, |(.., shape)| *shape)
 }
 
-fn switches(shape: Shape, tree: FatTree) -> u32 {
-    match shape {
-        Shape::FatTree => tree.switches_total(),
-        Shape::Hierarchical => Hierarchical::new(tree).switches_total(),
-    }
-}
-
 /// A mean, and half its confidence interval where there is one.
 fn interval(values: impl Iterator<Item = f64>, places: usize) -> String {
     let values: Vec<f64> = values.collect();
@@ -388,11 +374,14 @@ mod tests {
 
     #[test]
     fn rates_and_sizes() {
-        assert_eq!([rate("10mbit"), rate("10Mb/s"), rate("1.5 Mb/s")], [Ok(10_000_000), Ok(10_000_000), Ok(1_500_000)]);
-        assert_eq!([size("1MB"), size("100 KB"), size("17")], [Ok(1_000_000), Ok(100_000), Ok(17)]);
-        for text in ["", "mbit", "10", "0mbit", "2gbit", "10kbit", "-1mbit", "nanmbit", "1e9bit"] {
+        assert_eq!(
+            [rate("10Mb/s"), rate("1.5 Mb/s"), rate("1Gb/s")],
+            [Ok(10_000_000), Ok(1_500_000), Ok(1_000_000_000)]
+        );
+        assert_eq!([size("1MB"), size("100 KB"), size("17B")], [Ok(1_000_000), Ok(100_000), Ok(17)]);
+        for text in ["", "Mb/s", "10", "0Mb/s", "2Gb/s", "10kb/s", "-1Mb/s", "nanMb/s", "1e9b/s"] {
             assert!(rate(text).is_err(), "{text}");
         }
-        assert!(size("0").is_err() && size("1TB").is_err() && size("1e30").is_err());
+        assert!(size("0 B").is_err() && size("2 TB").is_err() && size("1e30").is_err());
     }
 }
