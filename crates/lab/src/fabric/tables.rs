@@ -71,7 +71,7 @@ impl SwitchTable {
     pub fn new(tree: FatTree, switch: Switch) -> SwitchTable {
         let table = TwoLevelTable::generate(tree, switch);
         let to = |port| match tree.peer(switch, port) {
-            Peer::Host(host) => tree.host_address(host).unwrap_or(Ipv4Addr::UNSPECIFIED),
+            Peer::Host(host) => tree.host_address(host).expect("a host of the tree"),
             Peer::Switch(s, _) => tree.address(s),
         };
         let mut entries = Vec::new();

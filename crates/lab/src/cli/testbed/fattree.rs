@@ -270,7 +270,7 @@ impl Fattree {
         );
         if let [run] = measured {
             let mut flows = Table::new(2, ["from", "to", "Mb/s", if self.bytes.is_some() { "seconds" } else { "" }]);
-            let name = |host| tree.host_address(host).map_or(String::new(), |a| a.to_string());
+            let name = |host| tree.host_address(host).expect("a host of the tree").to_string();
             for flow in &run.flows {
                 let seconds = flow.seconds.map_or(String::new(), |s| format!("{s:.3}"));
                 flows.row([name(flow.src), name(flow.dst), format!("{:.2}", flow.mbps), seconds]);

@@ -217,7 +217,7 @@ impl Network {
 
     /// A host's address.
     pub fn address(&self, host: HostId) -> Ipv4Addr {
-        self.settings.tree.host_address(host).unwrap_or(Ipv4Addr::UNSPECIFIED)
+        self.settings.tree.host_address(host).expect("a host of the tree")
     }
 
     /// Starts a controller in place of the one that runs, and waits until it has every switch.
