@@ -19,7 +19,7 @@ pub fn config() -> CreditConfig {
         reception: ReceptionConfig {
             queue: QUEUE,
             // As real uplinks have it.
-            window: QUEUE,
+            shares_processors: true,
             probe_after: Duration::from_ms(20),
             reclaim_after: Duration::from_ms(50),
             deadline: Duration::from_ms(200),

@@ -90,8 +90,7 @@ fn credit_config(overlay: &OverlayConfig, credits: &Credits) -> CreditConfig {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     CreditConfig {
         reception: ReceptionConfig {
-            // Where programs share processors a credit waits for these, and not for the network.
-            window: rx_queue,
+            shares_processors: true,
             reclaim_after: reclaim_after.max(longest),
             deadline: deadline.max(longest),
             ..usual.reception

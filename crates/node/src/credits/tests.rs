@@ -23,7 +23,7 @@ const CONFIG: CreditConfig = CreditConfig {
     reception: ReceptionConfig {
         queue: QUEUE,
         batch: 4,
-        window: 8,
+        shares_processors: false,
         sources: 16,
         probe_after: Duration::from_ms(100),
         reclaim_after: Duration::from_ms(500),

@@ -25,7 +25,6 @@
 //! [`Transmission::on_disconnected`]): nothing that was sent by it arrives any more, so that what was promised for it is free, and nothing
 //! that was promised to its ends before is spent by the next one.
 
-mod pace;
 mod reception;
 mod transmission;
 

@@ -14,7 +14,7 @@ fn ms(n: u64) -> Instant {
 const SMALL: ReceptionConfig = ReceptionConfig {
     queue: 10,
     batch: 1,
-    window: 8,
+    shares_processors: false,
     sources: 4,
     probe_after: Duration::from_ms(100),
     reclaim_after: Duration::from_ms(500),

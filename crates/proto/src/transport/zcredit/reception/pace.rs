@@ -1,6 +1,6 @@
 //! How soon credits come back: of one source, and of the quickest of all.
 
-use super::QUEUE_MAX;
+use super::super::QUEUE_MAX;
 use crate::time::{Duration, Instant};
 
 /// Parts of a credit.
@@ -22,8 +22,6 @@ const FORGOTTEN_AFTER: Duration = Duration::from_ms(10);
 /// a source's rate; the most of them, since it may have them in turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
-    /// Credits that are out: promised to the source, by whichever of its channels.
-    out: u32,
     /// When it was last granted some, how many, and how many were out then.
     granted: (Instant, u32, u32),
     /// The round that goes on: since when, how many are still to come back, and the most there were.
@@ -38,46 +36,33 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Credits that are out.
-    #[inline(always)]
-    pub fn out(&self) -> u32 {
-        self.out
-    }
-
     /// Whether nothing is known of it.
     #[inline(always)]
     pub fn is_new(&self) -> bool {
         self.took == Duration::ZERO
     }
 
-    /// It wants some.
+    /// It wants some, and none is out.
     #[inline]
     pub fn on_wanted(&mut self, now: Instant) {
-        if self.out == 0 && now.since(self.ended) >= FORGOTTEN_AFTER {
+        if now.since(self.ended) >= FORGOTTEN_AFTER {
             *self = Pace::default();
         }
     }
 
-    /// Another begins in its name.
-    pub fn begin_anew(&mut self) {
-        *self = Pace { out: self.out, ..Pace::default() };
-    }
-
-    /// It is granted some.
+    /// It is granted some: now so many are out.
     #[inline]
-    pub fn on_granted(&mut self, now: Instant, credits: u32) {
-        self.out += credits;
-        self.granted = (now, credits, self.out);
+    pub fn on_granted(&mut self, now: Instant, credits: u32, out: u32) {
+        self.granted = (now, credits, out);
         match &mut self.round {
-            Some((.., most)) => *most = self.out.max(*most),
-            None => self.begin(),
+            Some((.., most)) => *most = out.max(*most),
+            None => self.begin(out),
         }
     }
 
-    /// Some are back, whether as frames or not.
+    /// Some are back, whether as frames or not, of as many `sources` as there are: so many are out still.
     #[inline]
-    pub fn on_back(&mut self, now: Instant, credits: u32, least: &mut Least, sources: u64) {
-        self.out -= credits;
+    pub fn on_back(&mut self, now: Instant, credits: u32, out: u32, least: &mut Least, sources: u32) {
         let Some((since, left, most)) = &mut self.round else { return };
         if credits < *left {
             *left -= credits;
@@ -88,15 +73,15 @@ impl Pace {
         (self.most, self.round, self.ended) = (*most, None, now);
         least.on_round(now, self.took, sources);
         self.earned = self.of(self.took, least);
-        if self.out > 0 {
-            self.begin();
+        if out > 0 {
+            self.begin(out);
         }
     }
 
     /// A round of those that are out, up to the middle one of those that were granted last: on a slow link they go one after the other.
-    fn begin(&mut self) {
+    fn begin(&mut self, out: u32) {
         let (since, credits, most) = self.granted;
-        self.round = Some((since, self.out.saturating_sub(credits / 2).max(1), most));
+        self.round = Some((since, out.saturating_sub(credits / 2).max(1), most));
     }
 
     /// What came of it in [`TIMES`] the least time, in parts of a credit. Whose credits are out for longer than they were has earned less.
@@ -128,7 +113,7 @@ pub(super) struct Least {
     since: Instant,
     last: Instant,
     /// Rounds of all until it has been found.
-    probe: u64,
+    probe: u32,
 }
 
 impl Least {
@@ -136,11 +121,11 @@ impl Least {
         Least { before: Duration::MAX, now: Duration::MAX, since: Instant::ZERO, last: Instant::ZERO, probe: 0 }
     }
 
-    fn on_round(&mut self, now: Instant, took: Duration, sources: u64) {
+    fn on_round(&mut self, now: Instant, took: Duration, sources: u32) {
         self.probe = self.probe.saturating_sub(1);
         if now.since(self.since) >= REMEMBERED {
             let was_idle = now.since(self.last) >= FORGOTTEN_AFTER;
-            self.probe = if was_idle { 0 } else { sources * u64::from(ROUNDS_OF_PROBE) };
+            self.probe = if was_idle { 0 } else { sources.saturating_mul(ROUNDS_OF_PROBE) };
             (self.before, self.now, self.since) = (self.now, Duration::MAX, now);
         }
         self.last = now;
@@ -154,5 +139,39 @@ impl Least {
     /// Whether it is looked for.
     pub fn is_probing(&self) -> bool {
         self.probe > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The queue is never empty, so that a credit is out for four times as long as it needs: then less is granted, and it is seen again;
+    /// and where the path has become longer, what was the least before is no more.
+    #[test]
+    fn the_least_is_looked_for_again_and_what_it_was_is_forgotten() {
+        let (quick, full, longer) = (Duration::from_us(10), Duration::from_us(40), Duration::from_us(30));
+        let mut least = Least::new();
+        let mut now = Instant::ZERO;
+        let mut probes = alloc::vec::Vec::new();
+        least.on_round(now, quick, 3);
+        for at_rest in [quick, longer, longer] {
+            while !least.is_probing() {
+                now = now.saturating_add(Duration::from_ms(1));
+                least.on_round(now, full, 3);
+            }
+            let before = least.get();
+            let mut rounds = 0;
+            while least.is_probing() {
+                now = now.saturating_add(at_rest);
+                least.on_round(now, at_rest, 3);
+                rounds += 1;
+            }
+            probes.push((before, rounds, least.get()));
+        }
+        assert_eq!(probes, [(quick, 96, quick), (quick, 96, quick), (longer, 96, longer)]);
+        // Who comes after a rest finds the network empty: nothing has to be held back for that.
+        least.on_round(now.saturating_add(REMEMBERED), full, 3);
+        assert!(!least.is_probing());
     }
 }
