@@ -192,11 +192,11 @@ impl<S: Copy + Ord> Reception<S> {
         most.saturating_sub(self.sums.quick)
     }
 
-    /// What more a source may hold whatever others do: what comes of it in one and a half of the least time. It does not wait in front of the
-    /// last link then, and would wait here for those who are slow.
+    /// What more a source may hold whatever others do: what comes of it in two of the least time. Hardly any of it waits in front of
+    /// the last link then, and it would wait here for those who are slow, or held up in front of the network.
     fn at_once(&self, at: usize) -> u32 {
         let counted = &self.sources[at].counted;
-        let most = (counted.earned * 3).div_ceil(2 * TIMES * PARTS) as u32;
+        let most = (counted.earned * 2).div_ceil(TIMES * PARTS) as u32;
         most.saturating_sub(counted.quick)
     }
 
