@@ -226,7 +226,7 @@ fn incast(flow_control: &str, link: &str, transport: &str) -> String {
 #[test]
 fn messages_that_are_lost_with_the_frames_stop_nobody() {
     // One frame of 140 is damaged on its way, and one message of 1,700. More are lost than there are credits: they come back.
-    let text = incast("ZZ", "bit_error_rate = 3e-7", "tcp").replace("duration = \"2 s\"", "duration = \"4 s\"");
+    let text = incast("ZZ", "bit_error_rate = 3e-7", "tcp").replace("duration = \"2 s\"", "duration = \"8 s\"");
     let o = execute(&text, 1, None);
     assert_eq!(o.queries.iter().filter(|q| q.completion_ps.is_some()).count(), 10);
     let bad = o.server_drops.frames(DropReason::BadCrc);
