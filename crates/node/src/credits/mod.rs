@@ -401,7 +401,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
                 }
                 let transmission = &mut self.pair(vm, from).transmission;
                 let last = transmission.channel();
-                transmission.receive(channel, message);
+                transmission.receive(now, channel, message);
                 let told = if transmission.channel() == last { Told::Nothing } else { Told::BeganAnew };
                 self.activate(vm, from);
                 told

@@ -66,7 +66,7 @@ pub(super) fn run(seed: u64, tally: &mut Tally) -> Result<(), Broken> {
         }
         while let Some((name, channel, message)) = to_sources.due(now) {
             if let Some(source) = sources.get_mut(name) {
-                source.transmission.receive(channel, &message);
+                source.transmission.receive(now, channel, &message);
             }
         }
         while let Some((name, number)) = frames.due(now) {

@@ -28,8 +28,15 @@
 mod reception;
 mod transmission;
 
+use crate::time::Duration;
+
 /// A receive queue is shorter than this, in frames, and so less is promised at a time.
 const QUEUE_MAX: u32 = 1 << 24;
+
+/// An eighth of the way to what was seen last.
+fn smooth(before: Duration, last: Duration) -> Duration {
+    Duration(before.0 - before.0 / 8 + last.0 / 8).max(Duration(1))
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,22 @@
 //! Who sends: Algorithm 5.1.
 
-use super::{Message, QUEUE_MAX};
+use super::{Message, QUEUE_MAX, smooth};
 use crate::time::{Duration, Instant};
 use sluicenet_wire::seq::SeqNumber;
+
+/// Who waits for longer than so many times what it usually does may have been lost, or its answer.
+const PATIENCE: u64 = 4;
+
+/// But no later than after so many times as where answers are quick: one request in that time costs little, and one that was lost much.
+const PATIENT_AT_MOST: u64 = 8;
 
 /// How one VM asks another for credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmissionConfig {
     /// Frames that make it ask for more while it still waits for others; the first is always asked for at once.
     pub batch: u32,
-    /// Who waits and hears nothing asks again after so long, and then after twice as long each time.
+    /// Who waits and hears nothing asks again after so long at least, and then after twice as long each time. Where it takes long until one
+    /// is granted, after four times that, and eight times `resync` at most.
     pub resync: Duration,
     /// The longest time between two such requests.
     pub resync_max: Duration,
@@ -54,6 +61,9 @@ pub struct Transmission {
     /// The last total that was asked for (`cdt_requested` is what it is ahead of `granted`).
     asked: SeqNumber,
     asked_at: Instant,
+    /// When it first asked for what it has not been granted, or was granted a part of it last; and for how long it waits then, smoothed.
+    waits_since: Instant,
+    waited: Duration,
     /// Times it asked again since it was granted something, and since anything was heard.
     tries: u32,
     unheard: u32,
@@ -77,6 +87,8 @@ impl Transmission {
             waiting: 0,
             asked: from,
             asked_at: Instant::ZERO,
+            waits_since: Instant::ZERO,
+            waited: Duration::ZERO,
             tries: 0,
             unheard: 0,
             speak: false,
@@ -170,14 +182,14 @@ impl Transmission {
     }
 
     /// What the receiver's hypervisor says. Whether frames may be sent now that could not be before.
-    pub fn receive(&mut self, channel: u32, message: &Message) -> bool {
+    pub fn receive(&mut self, now: Instant, channel: u32, message: &Message) -> bool {
         let could = self.may_send();
         if channel == self.channel {
             self.unheard = 0;
         }
         match *message {
             _ if channel != self.channel => self.counters.stale += 1,
-            Message::Grant { granted } => self.on_grant(SeqNumber(granted)),
+            Message::Grant { granted } => self.on_grant(now, SeqNumber(granted)),
             Message::Probe => self.speak = true,
             Message::Reset { last } => self.begin_anew(last),
             // From one who sends: of no concern here.
@@ -186,7 +198,7 @@ impl Transmission {
         self.may_send() && !could
     }
 
-    fn on_grant(&mut self, granted: SeqNumber) {
+    fn on_grant(&mut self, now: Instant, granted: SeqNumber) {
         if granted > self.wanted {
             self.counters.absurd += 1;
             if self.is_blocked() {
@@ -194,7 +206,9 @@ impl Transmission {
                 self.begin_anew(self.channel);
             }
         } else if granted > self.granted {
-            (self.granted, self.tries) = (granted, 0);
+            let waited = now.since(self.waits_since);
+            self.waited = if self.waited == Duration::ZERO { waited } else { smooth(self.waited, waited) };
+            (self.granted, self.tries, self.waits_since) = (granted, 0, now);
             self.give_back();
         } else {
             // The receiver is there, and has nothing to grant.
@@ -215,10 +229,10 @@ impl Transmission {
 
     /// Another channel, later than this one and than `last`, which the receiver remembers.
     fn begin_anew(&mut self, last: u32) {
-        let (config, waiting, counters) = (self.config, self.waiting, self.counters);
+        let (config, waiting, waited, counters) = (self.config, self.waiting, self.waited, self.counters);
         let later = if SeqNumber(last) > SeqNumber(self.channel) { last } else { self.channel };
         *self = Transmission::new(config, later.wrapping_add(1));
-        (self.waiting, self.wanted, self.counters) = (waiting, self.wanted + waiting, counters);
+        (self.waiting, self.wanted, self.waited, self.counters) = (waiting, self.wanted + waiting, waited, counters);
         self.counters.resets += 1;
         // The receiver has to learn of it, or what it keeps for the last one stays where it is.
         self.speak = true;
@@ -230,8 +244,10 @@ impl Transmission {
     }
 
     fn patience(&self) -> Duration {
-        let doubled = self.config.resync.saturating_mul(1 << self.tries.min(31));
-        doubled.min(self.config.resync_max)
+        let Duration(least) = self.config.resync;
+        let usual =
+            Duration(self.waited.0.saturating_mul(PATIENCE).clamp(least, least.saturating_mul(PATIENT_AT_MOST)));
+        usual.saturating_mul(1 << self.tries.min(31)).min(self.config.resync_max)
     }
 
     /// What there is to say, once.
@@ -247,6 +263,9 @@ impl Transmission {
             self.tries += 1;
             self.unheard += 1;
             self.counters.repeated += 1;
+        }
+        if self.granted >= self.asked {
+            self.waits_since = now;
         }
         (self.asked, self.asked_at, self.speak) = (self.wanted, now, false);
         self.counters.requests += 1;

@@ -1,6 +1,6 @@
 //! How soon credits come back: of one source, and of the quickest of all.
 
-use super::super::QUEUE_MAX;
+use super::super::{QUEUE_MAX, smooth};
 use crate::time::{Duration, Instant};
 
 /// Parts of a credit.
@@ -26,7 +26,8 @@ pub(super) struct Pace {
     granted: (Instant, u32, u32),
     /// The round that goes on: since when, how many are still to come back, and the most there were.
     round: Option<(Instant, u32, u32)>,
-    /// The most of the last one, and for how long a credit is out, smoothed; no time before the first has ended.
+    /// The most of the last one, and for how long a credit is out, smoothed: where programs share processors, one is
+    /// out for ten times as long as the next. No time before the first has ended.
     most: u32,
     took: Duration,
     /// What it has earned by that, in parts of a credit.
@@ -97,11 +98,6 @@ impl Pace {
         let all = u128::from(u64::from(self.most) * TIMES * PARTS) * u128::from(least.get().0);
         (all / u128::from(took.0.max(1))).min(u128::from(u64::from(QUEUE_MAX) * PARTS)) as u64
     }
-}
-
-/// An eighth of the way to what was seen last: where programs share processors, one credit is out for ten times as long as the next.
-fn smooth(before: Duration, last: Duration) -> Duration {
-    Duration(before.0 - before.0 / 8 + last.0 / 8).max(Duration(1))
 }
 
 /// The least time that credits of any source were out. Where there has always been something in front of the last link since it was last seen,

@@ -105,7 +105,7 @@ impl Campaign {
             self.receiver.receive(self.now, name, channel, &message);
         }
         while let Some((name, channel, message)) = self.to_senders.due(self.now) {
-            self.senders[usize::from(name)].receive(channel, &message);
+            self.senders[usize::from(name)].receive(self.now, channel, &message);
         }
         for name in 0..self.senders.len() {
             while let Some(number) = self.frames[name].due(self.now) {

@@ -43,7 +43,7 @@ fn talk(now: Instant, t: &mut Transmission, r: &mut Reception<u8>, name: u8) -> 
         }
         while let Some((to, channel, message)) = r.poll_message() {
             assert_eq!(to, name);
-            t.receive(channel, &message);
+            t.receive(now, channel, &message);
             (messages, quiet) = (messages + 1, false);
         }
         if quiet {
@@ -64,7 +64,7 @@ fn a_cold_start_takes_one_round_trip() {
     r.receive(ms(0), 7, channel, &request);
     let (to, channel, grant) = r.poll_message().unwrap();
     assert_eq!((to, channel, grant), (7, 1, Message::Grant { granted: 2 }));
-    assert!(t.receive(channel, &grant) && t.may_send());
+    assert!(t.receive(ms(0), channel, &grant) && t.may_send());
     t.on_sent();
     r.on_frame(ms(0), 7).unwrap();
     assert_eq!((r.queued(), r.promised(), r.free()), (1, 0, 9));
@@ -116,7 +116,7 @@ fn turns_are_in_the_proportion_of_weights() {
         }
         while let Some((to, channel, message)) = r.poll_message() {
             let t = &mut ends[to as usize];
-            t.receive(channel, &message);
+            t.receive(ms(0), channel, &message);
             while t.may_send() {
                 t.on_sent();
                 r.on_frame(ms(0), to).unwrap();
@@ -145,8 +145,8 @@ fn a_lost_request_or_grant_is_made_good() {
     let (channel, request) = t.poll_message(t.poll_timeout().unwrap()).unwrap();
     r.receive(ms(9), 1, channel, &request);
     let (_, channel, grant) = r.poll_message().unwrap();
-    t.receive(channel, &grant);
-    t.receive(channel, &grant);
+    t.receive(ms(9), channel, &grant);
+    t.receive(ms(9), channel, &grant);
     assert_eq!((t.credits(), t.counters().stale, r.counters().granted), (1, 1, 1), "and once is as good as twice");
 }
 
@@ -370,7 +370,7 @@ fn talk_only(now: Instant, t: &mut Transmission, r: &mut Reception<u8>) {
         r.receive(now, 1, channel, &message);
     }
     while let Some((_, channel, message)) = r.poll_message() {
-        t.receive(channel, &message);
+        t.receive(now, channel, &message);
     }
 }
 
@@ -409,10 +409,10 @@ fn absurd_words_change_nothing() {
     assert_eq!((r.promised(), r.free()), (5, 5));
     // And grants that nobody can have made.
     for granted in [5, 1 << 20, 1 << 31] {
-        t.receive(1, &Message::Grant { granted });
+        t.receive(ms(0), 1, &Message::Grant { granted });
     }
-    t.receive(1, &request(9, 1, 1, 0));
-    t.receive(2, &Message::Grant { granted: 3 });
+    t.receive(ms(0), 1, &request(9, 1, 1, 0));
+    t.receive(ms(0), 2, &Message::Grant { granted: 3 });
     assert_eq!((t.credits(), t.waiting()), (3, 3));
     assert_eq!(t.counters().absurd + t.counters().stale, 5);
 }
@@ -493,7 +493,7 @@ fn no_word_unbalances_the_books() {
             r.handle_timeout(now);
             while let Some((to, channel, message)) = r.poll_message() {
                 if to == 2 {
-                    honest.receive(channel, &message);
+                    honest.receive(now, channel, &message);
                 }
             }
             while honest.may_send() {
@@ -621,4 +621,32 @@ impl<T> Wire<T> {
         let entry = self.things.first_entry()?;
         (entry.key().0 <= now).then(|| entry.remove())
     }
+}
+
+/// Where a credit is long in coming, who waits does not ask again and again for what is on its way; and who was not heard asks again.
+#[test]
+fn who_usually_waits_long_asks_again_later() {
+    let mut t = sender(1);
+    let mut asked = Vec::new();
+    for round in 0..20 {
+        let began = ms(40 * round);
+        t.on_arrival();
+        let mut requests = 0;
+        for now in 0..20 {
+            while t.poll_message(began.saturating_add(Duration::from_ms(now))).is_some() {
+                requests += 1;
+            }
+        }
+        let granted = 2 + round as u32;
+        t.receive(began.saturating_add(Duration::from_ms(20)), 1, &Message::Grant { granted });
+        t.on_sent();
+        asked.push(requests);
+    }
+    // At first after 1, 3, 7 and 15 ms, then after 8.
+    assert_eq!((asked[0], &asked[1..]), (5, &[2; 19][..]));
+    t.on_arrival();
+    assert!(t.poll_message(ms(1_000)).is_some());
+    assert_eq!(t.poll_timeout(), Some(ms(1_008)));
+    assert!(t.poll_message(ms(1_008)).is_some());
+    assert_eq!(t.poll_timeout(), Some(ms(1_024)));
 }

@@ -50,7 +50,7 @@ fn shares(delay: u64, queue: u32, every: &[u64], is_one_link: bool, weights: &[u
             }
         }
         while let Some((to, channel, message)) = r.poll_message() {
-            ends[usize::from(to)].receive(channel, &message);
+            ends[usize::from(to)].receive(now, channel, &message);
         }
         assert!(r.is_sound() && r.queued_max() <= queue);
     }
