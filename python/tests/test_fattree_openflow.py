@@ -227,6 +227,19 @@ def test_garbage_ends_the_connection_and_nothing_else(controller: Controller, na
     neighbour.until(ECHO_REQUEST)
 
 
+@pytest.mark.parametrize("version", [1, 5])
+def test_another_openflow_is_refused(controller: Controller, version: int) -> None:
+    switch = Switch(controller)
+    # Of 1.0 as it says no more; of 1.4 as its bitmap has that alone.
+    switch.send(HELLO, struct.pack("!HHI", 1, 8, 1 << version) if version > VERSION else b"", version=version)
+    switch.until(ERROR)
+    switch.hung_up()
+    assert "version" in controller.wait("refused")["why"]
+    good = Switch(controller)
+    good.introduce()
+    controller.wait("connected", switch="e0-0")
+
+
 def test_half_a_message_and_then_nothing(controller: Controller) -> None:
     switch = Switch(controller)
     switch.introduce()

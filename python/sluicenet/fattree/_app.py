@@ -111,6 +111,15 @@ class Listener(OFPHandler):
         finally:
             self._free.release()
 
+    def _hello_failed(self, datapath: Connection, error_desc: str) -> None:
+        # In place of os-ken's own, which says it in its log alone.
+        datapath.socket.wrong = datapath.socket.wrong or error_desc
+        ofp, parser = datapath.ofproto, datapath.ofproto_parser
+        incompatible = parser.OFPErrorMsg(
+            datapath, type_=ofp.OFPET_HELLO_FAILED, code=ofp.OFPHFC_INCOMPATIBLE, data=error_desc
+        )
+        datapath.send_msg(incompatible, close_socket=True)
+
 
 class Controller(app_manager.OSKenApp):
     """Everything happens in one thread, that of this app's events."""
