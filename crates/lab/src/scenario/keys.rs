@@ -628,6 +628,7 @@ pub(crate) static PERMUTATION: Spec = Spec {
         k("pattern", Pattern, "who sends to whom"),
         k("stride", Count(1, HOST_MAX), "stride: host i sends to i + stride; half the hosts where absent"),
         k("file", Text, "file: lines `src dst`"),
+        k("flows", Count(1, PLANNED_MAX), "flows of a host, the pattern drawn anew for each; 1 where absent"),
         k("bytes", Size, "bytes of each flow; endless where absent or 0"),
         START,
         k("stagger", Duration, "from one flow's start to the next one's; 0 where absent"),

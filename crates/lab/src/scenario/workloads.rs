@@ -440,12 +440,19 @@ fn permutation(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<
             s.error("first_vm", format!("there is no virtual machine {first_vm}: a server has {}", world.server.vms))
         );
     }
+    let flows = s.count_u32("flows", 1..=keys::PLANNED_MAX as u32)?.unwrap_or(1);
+    let each = match &pattern {
+        Pattern::File(file) => file.content.len() as f64,
+        _ => f64::from(world.counts.hosts),
+    };
+    planned(s, "flows", "flows", f64::from(flows) * each)?;
     let last = u128::from(start.as_ps()) + u128::from(stagger.as_ps()) * u128::from(world.counts.endpoints());
     if last > u128::from(DURATION_MAX.as_ps()) {
         return Err(s.error_at(&["stagger", "start"], "the last flow would start after 100 days"));
     }
     Ok(Permutation {
         pattern,
+        flows,
         bytes: endless(s, world)?,
         start,
         stagger,

@@ -7,10 +7,10 @@ use sluicenet_proto::rng::Rng;
 /// Times a sender looks for another to exchange receivers with; who finds none keeps its receiver.
 const TRIES_MAX: u32 = 256;
 
-/// Sender and receiver of each flow, senders in order; nobody sends to itself. `number` is the workload's.
-pub(super) fn pairs(topology: &Topology, (seed, number): (u64, u8), pattern: &Pattern) -> Vec<(HostId, HostId)> {
+/// Sender and receiver of each flow, senders in order; nobody sends to itself. Each `number` draws its own.
+pub(super) fn pairs(topology: &Topology, (seed, number): (u64, u64), pattern: &Pattern) -> Vec<(HostId, HostId)> {
     let n = topology.counts().hosts;
-    let draws = |name: u64| Rng::from_words(&[seed, name, number as u64]);
+    let draws = |name: u64| Rng::from_words(&[seed, name, number]);
     let to = match pattern {
         Pattern::Stride(s) => (0..n).map(|i| ((i as u64 + *s as u64) % n as u64) as u32).collect(),
         Pattern::Random => derangement(n, &mut draws(0x5045_524d)),

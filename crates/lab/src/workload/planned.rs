@@ -219,7 +219,9 @@ pub(crate) fn single(cx: &Context<'_>, w: &Flow) -> Maker {
 /// Who sends to whom: a server and the machine of it, and the other server.
 pub(crate) fn permutation_pairs(scenario: &Scenario, number: u8, w: &Permutation) -> Vec<(HostId, u8, HostId)> {
     let n = scenario.topology.counts().hosts;
-    let pairs = patterns::pairs(&scenario.topology, (scenario.seed, number), &w.pattern);
+    // The first as where there is one flow a host.
+    let drawn = |nth: u32| (scenario.seed, u64::from(nth) << 8 | u64::from(number));
+    let pairs = (0..w.flows).flat_map(|nth| patterns::pairs(&scenario.topology, drawn(nth), &w.pattern));
     // Hosts outside have one machine.
     let mut begun: BTreeMap<HostId, u32> = BTreeMap::new();
     let mut machine = |src: HostId| {
@@ -227,7 +229,7 @@ pub(crate) fn permutation_pairs(scenario: &Scenario, number: u8, w: &Permutation
         *nth += 1;
         if w.per_vm && src < n { ((w.first_vm + *nth - 1) % scenario.server.vms) as u8 } else { 0 }
     };
-    pairs.into_iter().map(|(src, dst)| (src, machine(src), dst)).collect()
+    pairs.map(|(src, dst)| (src, machine(src), dst)).collect()
 }
 
 /// Every host to one other.

@@ -48,6 +48,10 @@ fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
+fn is_one(n: &u32) -> bool {
+    *n == 1
+}
+
 /// Whether messages share connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -273,6 +277,9 @@ pub enum Pattern {
 pub struct Permutation {
     /// Who to whom.
     pub pattern: Pattern,
+    /// Flows of a host: the pattern is drawn so many times.
+    #[serde(skip_serializing_if = "is_one")]
+    pub flows: u32,
     /// Bytes of each flow; endless where absent.
     #[serde(serialize_with = "canonical")]
     pub bytes: Option<Bytes>,

@@ -254,6 +254,10 @@ fn patterns() {
     expect(&tree.replace("staggered(0.5, 0.3)", "same-id-outgoing"), "\"same-id", "two-level tables of a fat-tree");
     let stride = PATTERN.replace("staggered(0.5, 0.3)\"", "stride(3)\"\nstride = 3");
     expect(&stride, "3\nbytes", "means nothing to this pattern");
+    let many = |flows: &str| PATTERN.replace("bytes", &format!("flows = {flows}\nbytes"));
+    parse(&many("262144")).unwrap();
+    expect(&many("0"), "0\nbytes", "out of range");
+    expect(&many("262145"), "262145", "flows are too many");
     let shuffle =
         "[topology]\nkind = \"fat-tree\"\nk = 4\n[[workload]]\nkind = \"shuffle\"\nhosts = 8\nbytes = \"1 KB\"\n";
     parse(shuffle).unwrap();
