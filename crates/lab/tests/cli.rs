@@ -34,6 +34,45 @@ fn what_did_not_finish_is_counted_and_listed_beside_queries_too() {
     assert!(table.lines().any(|l| l.split_whitespace().take(3).eq(["flows", "0", "1"])), "{table}");
 }
 
+/// What was asked for is not there: an error, once, whoever prints it. A reader that goes (`| head`) is none.
+#[test]
+fn a_full_disk_on_stdout_is_an_error() {
+    if !Path::new("/dev/full").exists() {
+        eprintln!("skipped: there is no /dev/full");
+        return;
+    }
+    let dir = Dir::new("cli-full");
+    let (small, table) = (dir.file("small.toml", SMALL), repository("scenarios/alfares2012/table-3-1.toml"));
+    let prices = repository("scenarios/alfares2012/prices-2008.toml");
+    let seed = "sweep.\"scenario.seed\"=[1]";
+    let commands: [&[&str]; 12] = [
+        &["fabric", "describe", "--k", "4"],
+        &["fabric", "describe", "--k", "4", "--json"],
+        &["fabric", "tables", "--k", "16"],
+        &["fabric", "tables", "--k", "16", "--json"],
+        &["fabric", "cost", "--k", "48", "--prices", &prices],
+        &["fabric", "cables", "--k", "48"],
+        &["fabric", "export", "--k", "16", "--format", "ovs"],
+        &["bench", "hedera", "--k", "4", "--flows", "16", "--turns", "1", "--json"],
+        &["run", &table, "--level", "flow", "-q", "--set", "workload.0.pattern=stride(1)", "--set", seed],
+        &["run", &small, "-q", "--json"],
+        &["validate", &small],
+        &["schema"],
+    ];
+    for args in commands {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let out = command::command(args).stdout(full).output().unwrap();
+        let stderr = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(1), "{args:?}: {stderr}");
+        assert_eq!(stderr.matches("cannot write").count(), 1, "{args:?}: {stderr}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let out = command::command(args).stdout(writer).output().unwrap();
+        let stderr = String::from_utf8(out.stderr).unwrap();
+        assert!(out.status.success() && !stderr.contains("error"), "{args:?}: {stderr}");
+    }
+}
+
 #[test]
 fn incast_at_line_rate_without_loss() {
     let figures = json(0, &["run", &repository("scenarios/incast-32.toml")]);

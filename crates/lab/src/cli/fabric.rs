@@ -188,7 +188,8 @@ impl Tables {
                 ))
             })?),
         };
-        let switches = || tree.switches().filter(|s| one.is_none_or(|only| *s == only));
+        let switches =
+            || tree.switches().filter(|s| one.is_none_or(|only| *s == only)).take_while(|_| output::is_open());
         match self.format {
             TableFormat::Ovs if one.is_none() => {
                 let why = "--format ovs is one bridge's flows: name it with --switch; `fabric export --format ovs` has all of them";
@@ -212,7 +213,7 @@ impl Tables {
 /// A JSON list, an element at a time.
 fn list(elements: impl Iterator<Item = impl serde::Serialize>) {
     let mut before = "[";
-    for e in elements {
+    for e in elements.take_while(|_| output::is_open()) {
         output::print(&format!("{before}\n{}", serde_json::to_string_pretty(&e).unwrap_or_default()));
         before = ",";
     }
@@ -340,7 +341,7 @@ impl Export {
             ExportFormat::Containerlab if global.json => output::json(&export::containerlab_json(tree, &self.image)),
             ExportFormat::Containerlab => output::print(&export::containerlab_yaml(tree, &self.image)),
             ExportFormat::Ovs if global.json => list(tree.switches().flat_map(commands)),
-            ExportFormat::Ovs => tree.switches().for_each(|s| lines(&commands(s))),
+            ExportFormat::Ovs => tree.switches().take_while(|_| output::is_open()).for_each(|s| lines(&commands(s))),
         }
     }
 }

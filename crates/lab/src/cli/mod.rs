@@ -141,7 +141,7 @@ pub fn main() -> ExitCode {
         Verb::Doctor => doctor::main(global),
         Verb::Schema => schema::main(),
     };
-    match outcome {
+    match outcome.and_then(|()| output::outcome()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(message) = failure.message() {

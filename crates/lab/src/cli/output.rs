@@ -1,15 +1,42 @@
 //! Printing: results to stdout, the rest to stderr.
 
+use super::failure::Failure;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Prints a result. A reader that has gone (`| head`) is not an error.
+/// Whether stdout takes results: as long as it has taken all of them.
+static STDOUT: AtomicU8 = AtomicU8::new(TAKES);
+const TAKES: u8 = 0;
+/// Its reader has gone (`| head`): nobody wants the rest, and that is no error.
+const GONE: u8 = 1;
+/// A full disk, or the like: what was asked for is not there.
+const FAILED: u8 = 2;
+
+/// Prints a result; nothing once stdout has not taken one, which is said once and is [`outcome`]'s.
 pub(super) fn print(text: &str) {
+    if !is_open() {
+        return;
+    }
     let mut out = std::io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    match written {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => note(&format!("error: stdout: cannot write: {e}")),
-        _ => {}
+    let Err(e) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) else { return };
+    let gone = e.kind() == ErrorKind::BrokenPipe;
+    STDOUT.store(if gone { GONE } else { FAILED }, Ordering::SeqCst);
+    if !gone {
+        note(&format!("error: stdout: cannot write: {e}"));
+    }
+}
+
+/// Whether stdout still takes results: what prints for long need not go on where it does not.
+pub(super) fn is_open() -> bool {
+    STDOUT.load(Ordering::SeqCst) == TAKES
+}
+
+/// How printing went, all in all: a failure where results were to be printed and could not be.
+pub(super) fn outcome() -> Result<(), Failure> {
+    match STDOUT.load(Ordering::SeqCst) {
+        FAILED => Err(Failure::Told),
+        _ => Ok(()),
     }
 }
 
