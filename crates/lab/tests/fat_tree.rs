@@ -69,6 +69,11 @@ fn exports_have_twenty_switches_and_sixteen_hosts() {
 #[test]
 fn cost_and_cables() {
     let prices = repository("scenarios/alfares2012/prices-2008.toml");
+    // Four ports of switches that have 48, and are paid for and powered whole.
+    let (part, _) = expect(0, &["fabric", "cost", "--k", "4", "--prices", &prices]);
+    assert!(part.contains("Not a comparison") && part.contains("4 of the 48 ports") && !part.contains(" %"), "{part}");
+    let (whole, _) = expect(0, &["fabric", "cost", "--k", "48", "--prices", &prices]);
+    assert!(!whole.contains("Not a comparison") && whole.contains(" %"), "{whole}");
     let c = json(0, &["fabric", "cost", "--k", "48", "--prices", &prices, "--oversubscription", "1,3,7"]);
     assert_eq!((c["hosts"].as_u64(), c["networks"].as_array().unwrap().len()), (Some(27_648), 4));
     let (text, _) = expect(0, &["fabric", "cost", "--hosts", "20000", "--prices", &prices]);

@@ -1,7 +1,7 @@
 //! `fabric`: a k-ary fat-tree from its number: counts, tables, cost, cables, and the same for other tools.
 
 use super::failure::Failure;
-use super::table::{Table, count};
+use super::table::{NONE, Table, count};
 use super::{Global, output};
 use crate::fabric::cables::{Cables, Floor, Run};
 use crate::fabric::cost::{Comparison, Size};
@@ -255,6 +255,8 @@ impl Cost {
             ["network", "is", "edge", "aggregation", "core", "cost", "a host", "power", "heat, BTU/h", "power less"];
         let mut t = Table::new(1, head);
         let fat = c.networks[0].power;
+        // Half empty switches at the price, and with the watts, of whole ones.
+        let is_part = self.k.is_some() && c.k < c.switch_ports;
         for n in &c.networks {
             let name = match n.kind {
                 "fat-tree" => format!("fat-tree, k = {}", c.k),
@@ -262,6 +264,10 @@ impl Cost {
             };
             let less =
                 fat.zip(n.power).filter(|_| n.kind != "fat-tree").map(|(fat, tree)| 1.0 - fat.watts / tree.watts);
+            let less = match less {
+                Some(_) if is_part => NONE.into(),
+                less => less.map_or(String::new(), |l| format!("{:.1} %", 100.0 * l)),
+            };
             t.row([
                 name,
                 format!("{}:1", n.oversubscription_actual),
@@ -272,7 +278,7 @@ impl Cost {
                 format!("${:.2}", n.dollars_per_host),
                 n.power.map_or("-".into(), |p| format!("{:.1} kW", p.watts / 1e3)),
                 n.power.map_or("-".into(), |p| count(p.heat_btu_h.round() as u64)),
-                less.map_or(String::new(), |l| format!("{:.1} %", 100.0 * l)),
+                less,
             ]);
         }
         output::print(&format!("\n  {} hosts at prices of {}\n\n{}", count(c.hosts), c.year, t.text()));
@@ -282,6 +288,13 @@ impl Cost {
             count(c.fat_tree_hosts_max),
             count(c.hierarchical_hosts_max)
         ));
+        if is_part {
+            output::print(&format!(
+                "\n  Not a comparison: a fat-tree of k = {} uses {} of the {} ports of the list's switch, and it costs and takes \
+                 what the\n  whole switch does. --hosts uses all of its ports.\n",
+                c.k, c.k, c.switch_ports
+            ));
+        }
         Ok(())
     }
 }

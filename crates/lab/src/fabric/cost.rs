@@ -37,6 +37,8 @@ pub struct Comparison {
     pub hosts: u64,
     /// Ports of the fat-tree's switches that are used.
     pub k: u32,
+    /// Ports that they have, and are priced with.
+    pub switch_ports: u32,
     /// The fat-tree first.
     pub networks: Vec<Network>,
     /// Most hosts of a fat-tree of that model, k^3/4.
@@ -93,6 +95,7 @@ impl Comparison {
             year: prices.year,
             hosts,
             k,
+            switch_ports: model.ports,
             networks,
             fat_tree_hosts_max: u64::from(tree.hosts()),
             hierarchical_hosts_max: (upper * (upper / 2)).saturating_mul(share),
@@ -202,6 +205,7 @@ mod tests {
         let layers = |n: Network| (n.edge, n.aggregation, n.core);
         assert_eq!([20, 25, 577].map(|h| layers(network(h))), [(1, 0, 0), (2, 24, 0), (25, 48, 24)]);
         let four = Comparison::new(&p, Size::Ports(FatTree::new(4).unwrap()), &[3.0]).unwrap();
+        assert_eq!((four.k, four.switch_ports), (4, 48), "four of the 48 ports that are paid for");
         assert_eq!((four.hosts, layers(four.networks[0].clone())), (16, (8, 8, 4)));
         assert!(Comparison::new(&p, Size::Hosts(27_649), &[]).unwrap_err().contains("27649 hosts are more"));
         assert!(Comparison::new(&p, Size::Hosts(0), &[]).is_err());
