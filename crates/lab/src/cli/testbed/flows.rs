@@ -45,7 +45,7 @@ pub fn flows(variants: &[OnTestbed], simulate: bool, plot: Option<&Path>, global
 /// A variant in the picture.
 fn drawn(cell: &FlowsCell) -> Run<'_> {
     let simulated = cell.simulated.iter().map(|streams| ("simulated", streams));
-    Run { name: cell.name(), panels: simulated.chain([("between real sockets", &cell.streams)]).collect() }
+    Run { name: cell.name(), panels: simulated.chain([("real sockets", &cell.streams)]).collect() }
 }
 
 fn table(printed: &Printed<FlowsCell>, simulate: bool) -> String {
