@@ -361,3 +361,26 @@ pub(crate) fn poisson(cx: &Context<'_>, w: &Poisson) -> Maker {
     }
     maker(cx.number, flows, Vec::new())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Workload;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_pattern_is_drawn_anew_for_each_flow_of_a_host() {
+        let pairs = |flows: u32| {
+            let text = format!(
+                "[topology]\nkind = \"fat-tree\"\nk = 4\n[scenario]\nduration = \"1 s\"\n\
+                 [[workload]]\nkind = \"permutation\"\npattern = \"random\"\nflows = {flows}\n"
+            );
+            let scenario = Scenario::parse(&text, "t").unwrap().scenario;
+            let Workload::Permutation(w) = &scenario.workloads[0] else { unreachable!() };
+            permutation_pairs(&scenario, 0, w)
+        };
+        let three = pairs(3);
+        assert_eq!(three[..16], pairs(1));
+        assert_eq!(three.chunks(16).collect::<BTreeSet<_>>().len(), 3);
+    }
+}
