@@ -297,5 +297,8 @@ fn a_host_of_a_graph_takes_the_shortest_of_its_links() {
     dir.file("graph.txt", "5 1 4\n4\n0 4 10Gbps 1us 0\n1 4 10Gbps 1us 0\n2 4 10Gbps 1us 0\n2 3 10Gbps 1us 0\n");
     let text = format!("[topology]\nkind = \"hpcc\"\nfile = \"graph.txt\"\n{}", flow(0, 1, "1 KB", "udp"));
     let RunError::Build(e) = attempt(&text, &dir, 1).unwrap_err() else { panic!("it was built") };
-    assert!(e.to_string().contains("hosts forward nothing"), "{e}");
+    // By the numbers and the lines of the file.
+    let text = e.to_string();
+    assert!(text.contains("graph.txt: node 3 has no way to node 0: hosts forward nothing"), "{text}");
+    assert!(text.contains("line 6 links nodes 2 and 3, which are both hosts"), "{text}");
 }

@@ -123,7 +123,7 @@ impl Plan {
                 };
                 tree(scenario, &m, &w, &topology.levels, &of_level)?
             }
-            Shape::Hpcc { file } => graph(scenario, &file.content)?,
+            Shape::Hpcc { file } => graph(scenario, &file.path, &file.content)?,
         };
         plan.first_link = plan.link_starts();
         Ok(plan)
@@ -463,8 +463,18 @@ fn tree(
 }
 
 /// Any graph, with shortest paths.
-fn graph(scenario: &Scenario, file: &HpccTopology) -> Result<Plan> {
-    let fail = |message: String| scenario.places.error("topology.file", message);
+fn graph(scenario: &Scenario, path: &str, file: &HpccTopology) -> Result<Plan> {
+    let fail = |message: String| scenario.places.error("topology.file", format!("{path}: {message}"));
+    // As the file numbers it: hosts and switches alike.
+    let node_of_host = |h: HostId| (0..file.nodes).filter(|&n| file.host_of(n).is_some()).nth(h as usize).unwrap_or(h);
+    let no_way = |node: u32, dst: HostId| {
+        let e = fail(format!("node {node} has no way to node {}: hosts forward nothing", node_of_host(dst)));
+        let is_host = |n: u32| file.host_of(n).is_some();
+        match file.links.iter().find(|l| is_host(l.a) && is_host(l.b)) {
+            Some(l) => e.hint(format!("line {} links nodes {} and {}, which are both hosts", l.line, l.a, l.b)),
+            None => e.hint("some other host would have to forward between them"),
+        }
+    };
     let host_count = file.hosts();
     let mut hosts: Vec<Vec<Attachment>> = vec![Vec::new(); host_count as usize];
     let mut switches: Vec<Vec<Attachment>> = vec![Vec::new(); file.switches.len()];
@@ -488,7 +498,7 @@ fn graph(scenario: &Scenario, file: &HpccTopology) -> Result<Plan> {
         }
     }
     if let Some(h) = hosts.iter().position(Vec::is_empty) {
-        return Err(fail(format!("host {h} has no link")));
+        return Err(fail(format!("node {} has no link", node_of_host(h as HostId))));
     }
     let hosts = HostLinks::new(hosts.into_iter());
     let mut plans: Vec<SwitchPlan> = switches
@@ -510,12 +520,12 @@ fn graph(scenario: &Scenario, file: &HpccTopology) -> Result<Plan> {
         let distance = distances(&hosts, &plans, dst);
         for (i, ports) in shortest_ports(&hosts, &plans, dst, &distance).into_iter().enumerate() {
             if ports.is_empty() {
-                return Err(fail(format!("switch {i} has no way to host {dst}: hosts forward nothing")));
+                return Err(no_way(file.switches[i], dst));
             }
             towards[i].push(ports);
         }
         if let Some(h) = (0..host_count).find(|h| !distance.contains_key(h)) {
-            return Err(fail(format!("host {h} has no way to host {dst}: hosts forward nothing")));
+            return Err(no_way(node_of_host(h), dst));
         }
         for (&h, lists) in &mut from_hosts {
             lists.push(nearer_ports(hosts.of(h), h, dst, host_count, &distance));
