@@ -305,10 +305,9 @@ fn fitting(s: &Section<'_>, shape: &Shape, chosen: Option<Routing>, is_fat_tree:
             Shape::Xgft { m, .. } => m.last().copied().unwrap_or(0),
             _ => 0,
         };
-        if routing.has_control()
-            && let Err(e) = Tree::fat_tree(k)
-        {
-            return Err(s.error("k", format!("no control loop for a fat-tree of {k} ports: {e:?}")).hint("at most 90"));
+        if routing.has_control() && Tree::fat_tree(k).is_err() {
+            let message = format!("a fat-tree of {k} ports has more hosts than its control loop can schedule");
+            return Err(s.error("k", message).expected("at most 90 ports"));
         }
         if s.has("external_hosts") && routing.has_control() {
             return Err(s.error("external_hosts", "a fat-tree with a control loop has no external hosts"));

@@ -281,7 +281,7 @@ fn control_loops_and_what_stands_for_a_fat_tree() {
         ("\"1 KB\"", "0", "0\n[[", "cannot be 0"),
         ("= 5\n", "= 5\nreturns = \"1 s\"\n", "\"1 s\"\nlarge", "returns before it dies"),
         ("= 5\n", "= 5\ndies = \"2 s\"\nreturns = \"1 s\"\n", "\"1 s\"\nlarge", "returns before it dies"),
-        ("k = 4", "k = 92", "92", "no control loop for a fat-tree of 92 ports"),
+        ("k = 4", "k = 92", "92", "has more hosts than its control loop can schedule"),
         ("k = 4", "k = 4\nexternal_hosts = 1", "1\nrouting", "has no external hosts"),
         (
             "kind = \"fat-tree\"\nk = 4",
