@@ -3,7 +3,7 @@
 mod command;
 mod common;
 
-use command::{SMALL, expect, json, records, same_files};
+use command::{SMALL, expect, json, records, repository, same_files};
 use common::Dir;
 use serde_json::Value;
 use std::path::Path;
@@ -206,4 +206,41 @@ fn run_shows_the_tables_of_a_scenario() {
     for part in ["Strides: bandwidth in", "3 seeds", "here", "source", "worst", "non-blocking", "12 runs"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// What is left of an axis is shown beside what is left of the source's; `-o` takes one run and says so.
+#[test]
+fn a_table_of_fewer_values_is_a_table() {
+    let file = repository("scenarios/alfares2012/table-3-1.toml");
+    let run = |more: &[&str]| {
+        let all = ["run", &file, "--level", "flow", "-q", "--set", "sweep.\"scenario.seed\"=[1, 2]"];
+        json(0, &[&all[..], more].concat())
+    };
+    let rows = "sweep.workload.0.pattern=[\"stride(4)\", \"random\", \"stride(3)\"]";
+    let found = run(&["--set", "sweep.\"topology.routing\"=[\"two-level\", \"flow-classifier\"]", "--set", rows]);
+    assert_eq!(found["runs"], 12, "{found}");
+    let cells = found["tables"][0]["cells"].as_array().unwrap();
+    let sources: Vec<_> = cells.iter().map(|c| (c["row"].as_str().unwrap(), c["source"].as_f64())).collect();
+    let [four, random, three] = ["stride(4)", "random", "stride(3)"];
+    let hundred = Some(100.0);
+    assert_eq!(
+        sources,
+        [(four, hundred), (four, hundred), (random, Some(75.0)), (random, Some(76.3)), (three, None), (three, None)]
+    );
+    assert!(cells.iter().all(|c| c["seeds"] == 2 && c["mean"].as_f64().is_some()), "{found}");
+    // One column, which is fixed.
+    let found = run(&["--set", "topology.routing=hierarchical", "--set", "workload.0.pattern=stride(1)"]);
+    let cells = found["tables"][0]["cells"].as_array().unwrap();
+    assert_eq!((cells.len(), &cells[0]["column"], &cells[0]["seeds"]), (1, &"hierarchical".into(), &2.into()));
+    assert_eq!(cells[0]["source"], 100.0);
+
+    let dir = Dir::new("cli-table-output");
+    let out = dir.path("out");
+    let (_, stderr) = expect(2, &["run", &file, "--level", "flow", "-o", &out]);
+    assert!(stderr.contains("-o takes one run") && stderr.contains("tables of 4000"), "{stderr}");
+    assert!(stderr.contains("sluicenet sweep") && !Path::new(&out).exists(), "{stderr}");
+    let one = ["topology.routing=two-level", "workload.0.pattern=stride(1)", "scenario.seed=1"];
+    let sets = one.into_iter().flat_map(|set| ["--set", set]);
+    let all: Vec<&str> = ["run", &file, "--level", "flow", "-o", &out].into_iter().chain(sets).collect();
+    assert_eq!(json(0, &all)["status"], "complete");
 }

@@ -65,7 +65,9 @@ impl Run {
         let overrides: Vec<String> = self.overrides.all().into_iter().chain(level).collect();
         let loaded = Scenario::load_with(&self.file, &overrides)?;
         warn(&loaded, global);
-        if !loaded.scenario.tables.is_empty() && self.world == World::Simulated && self.output.is_none() {
+        // Where everything is fixed there is a run to show and no table.
+        let has_tables = self.world == World::Simulated && !loaded.scenario.tables.is_empty() && loaded.is_varied();
+        if has_tables && self.output.is_none() {
             let workers = self.threads.map_or_else(super::cells::cores, usize::from);
             return super::tables::main(&loaded, workers, global);
         }
@@ -75,6 +77,13 @@ impl Run {
             }
             1
         });
+        if has_tables && variants > 1 {
+            let file = self.file.display();
+            return Err(Failure::Input(format!(
+                "-o takes one run, and this scenario shows tables of {variants}: `sluicenet run {file}` without -o shows them, \
+                 `sluicenet sweep {file} -o DIR` records all runs, and --set fixes what is varied to record one"
+            )));
+        }
         if variants > 1 && !global.quiet {
             let file = self.file.display();
             let all = match self.world {

@@ -7,7 +7,7 @@ use super::{Global, interrupt, output};
 use crate::records::Existing;
 use crate::records::stats::mean_over_seeds;
 use crate::run::{self, Options, Outcome};
-use crate::scenario::{Figure, Loaded, Scenario, Table, Workload};
+use crate::scenario::{Figure, Loaded, Scenario, Table, TableAxis, Workload};
 use serde::Serialize;
 use sluicenet_sim::RunEnd;
 
@@ -123,27 +123,18 @@ fn value(figure: Figure, s: &Scenario, o: &Outcome) -> Option<f64> {
 }
 
 fn make(index: usize, t: &Table, cells: &[Cell], values: &[Values]) -> Made {
-    let of = |cell: &Cell, key: &str| cell.settings.iter().find(|s| s.0 == key).map(|s| s.1.clone());
-    let axis = |key: &str| {
-        let mut all: Vec<String> = Vec::new();
-        for label in cells.iter().filter_map(|c| of(c, key)) {
-            if !all.contains(&label) {
-                all.push(label);
-            }
-        }
-        all
+    let has = |cell: &Cell, axis: &TableAxis, value: &str| {
+        axis.is_fixed || cell.settings.iter().any(|s| s.0 == axis.key && s.1 == value)
     };
-    let rows: Vec<Option<String>> = match &t.rows {
-        Some(key) => axis(key).into_iter().map(Some).collect(),
+    let rows: Vec<Option<&String>> = match &t.rows {
+        Some(axis) => axis.values.iter().map(Some).collect(),
         None => vec![None],
     };
     let mut shown = Vec::new();
     for (r, row) in rows.iter().enumerate() {
-        for (c, column) in axis(&t.columns).into_iter().enumerate() {
-            let is_here = |cell: &Cell| {
-                of(cell, &t.columns).as_ref() == Some(&column)
-                    && t.rows.as_ref().is_none_or(|key| of(cell, key) == *row)
-            };
+        for (c, column) in t.columns.values.iter().enumerate() {
+            let of_row = |cell: &Cell| t.rows.as_ref().zip(*row).is_none_or(|(axis, row)| has(cell, axis, row));
+            let is_here = |cell: &Cell| has(cell, &t.columns, column) && of_row(cell);
             let here = || cells.iter().zip(values).filter(|(cell, _)| is_here(cell));
             let found: Vec<(u64, f64)> =
                 here().filter_map(|(cell, v)| Some((cell.job.scenario.seed, v[index]?))).collect();
@@ -158,8 +149,8 @@ fn make(index: usize, t: &Table, cells: &[Cell], values: &[Values]) -> Made {
             };
             let source = t.source.get(r).and_then(|line| line.get(c).copied().flatten());
             shown.push(Shown {
-                row: row.clone(),
-                column,
+                row: row.cloned(),
+                column: column.clone(),
                 seeds: all,
                 mean: mean.map(|m| m.mean),
                 half_width: mean.and_then(|m| m.half_width),
@@ -175,8 +166,8 @@ fn make(index: usize, t: &Table, cells: &[Cell], values: &[Values]) -> Made {
         title: t.title.clone(),
         figure,
         unit: t.figure.unit(),
-        rows: t.rows.clone(),
-        columns: t.columns.clone(),
+        rows: t.rows.as_ref().map(|axis| axis.key.clone()),
+        columns: t.columns.key.clone(),
         cells: shown,
     }
 }

@@ -114,8 +114,10 @@ impl Loaded {
         let mut warnings = Vec::new();
         let mut scenario = read(&document, &mut files, &mut warnings)?;
         sweep::check(&document)?;
+        scenario.tables = tables_of(&document)?;
         let document = Arc::new(document);
         scenario.places = Places::new(&document);
+        warnings.extend(idle_oversubscription(&document, &scenario)?);
         warnings.append(&mut files.warnings);
         let overrides = overrides.to_vec();
         Ok(Loaded { scenario, file, source, overrides, warnings, document, files: Mutex::new(files) })
@@ -135,6 +137,11 @@ impl Loaded {
         files.inputs.iter().map(|(path, bytes)| Input { path: path.clone(), bytes: bytes.clone() }).collect()
     }
 
+    /// Whether it is several runs: whether `[sweep]` varies anything that no override fixes.
+    pub fn is_varied(&self) -> bool {
+        sweep::shown(&self.document).is_ok_and(|axes| axes.iter().any(|shown| !shown.axis.is_fixed))
+    }
+
     /// The scenario's variants: every combination of the values in `[sweep]`, the last key varying fastest; the
     /// scenario alone where there is no sweep.
     ///
@@ -145,7 +152,10 @@ impl Loaded {
         let mut files = self.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut variants = sweep::expand(&self.document, &mut files)?;
         // What a variant sets stands in `[sweep]`; the rest of it where the base has it.
-        variants.iter_mut().for_each(|v| v.scenario.places = self.scenario.places.clone());
+        for Variant { scenario, .. } in &mut variants {
+            scenario.places = self.scenario.places.clone();
+            scenario.tables = self.scenario.tables.clone();
+        }
         Ok(variants)
     }
 }
@@ -273,7 +283,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         parameters: set,
         level,
         control: sections::control(&root.section("control", &keys::CONTROL)?, topology.routing)?,
-        tables: tables_of(doc, &root)?,
+        tables: Vec::new(),
         flow_level: sections::flow_level(&root.section("flow_level", &keys::FLOW_LEVEL)?)?,
         tcp: sections::tcp(&s_tcp, set)?,
         udp: sections::udp(&root.section("udp", &keys::UDP)?, set)?,
@@ -304,19 +314,32 @@ const FAILURES_MAX: usize = 4096;
 /// Tables a scenario may show.
 const TABLES_MAX: usize = 64;
 
-fn tables_of(doc: &Document, root: &Section<'_>) -> Result<Vec<Table>> {
+/// The tables of a scenario: of all its variants together.
+fn tables_of(doc: &Document) -> Result<Vec<Table>> {
+    let root = Section::new(doc, &keys::ROOT, &doc.root, None)?;
     let tables = root.tables("table")?;
     if tables.len() > TABLES_MAX {
         return Err(root.error("table", format!("{} tables: at most {TABLES_MAX}", tables.len())));
     }
-    let axes = sweep::lengths(doc)?;
+    let axes = sweep::shown(doc)?;
     tables
         .into_iter()
-        .filter_map(|(table, span)| {
-            let section = Section::new(doc, &keys::TABLE, table, Some(span));
-            section.and_then(|section| sections::table(&section, &axes)).transpose()
-        })
+        .map(|(table, span)| sections::table(&Section::new(doc, &keys::TABLE, table, Some(span))?, &axes))
         .collect()
+}
+
+/// A warning of an oversubscription that no variant has a use for.
+fn idle_oversubscription(doc: &Document, scenario: &Scenario) -> Result<Option<Warning>> {
+    const KEY: &str = "topology.oversubscription";
+    let axes = sweep::shown(doc)?;
+    let axis = |key: &str| axes.iter().map(|shown| &shown.axis).find(|axis| axis.key == key);
+    let is_given = scenario.places.line_of(KEY).is_some() || axis(KEY).is_some();
+    let is_used = match axis("topology.routing") {
+        Some(axis) => axis.values.iter().any(|value| value == "hierarchical"),
+        None => scenario.topology.routing == Routing::Hierarchical,
+    };
+    let message = "`oversubscription` changes nothing: it is of routing = \"hierarchical\" alone";
+    Ok((is_given && !is_used).then(|| scenario.places.warning(KEY, message)))
 }
 
 /// The name of a scenario that gives none: its file's.

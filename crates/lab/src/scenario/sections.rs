@@ -5,6 +5,7 @@ use super::error::{Result, Warning};
 use super::keys;
 use super::model::*;
 use super::section::Section;
+use super::sweep::Shown;
 use super::tree::{Node, Value};
 use super::units::{Bytes, Quantity};
 use sluicenet_proto::time::Duration;
@@ -475,39 +476,29 @@ const FAT_TREE_PORTS_MAX: u32 = sluicenet_proto::routing::fat_tree::PORTS_MAX;
 /// Rows and columns of a source's table.
 const CELLS_MAX: usize = 256;
 
-/// `[[table]]`, of which every key names an axis of the sweep: `axes`, each with how many values it has. None where an override sets one of
-/// its own, or says which values it has: what is left is another table.
-pub(super) fn table(s: &Section<'_>, axes: &[(String, Option<usize>)]) -> Result<Option<Table>> {
-    let mut is_overruled = false;
-    let mut axis = |name: &str| match s.text(name)? {
+/// `[[table]]`, of which every key names one of the axes. Where an override shortens or fixes an axis, what the file has of a source is cut to
+/// the values that are left; there is nothing beside a value that the file does not have.
+pub(super) fn table(s: &Section<'_>, axes: &[Shown]) -> Result<Table> {
+    let axis = |name: &str| match s.text(name)? {
         None => Ok(None),
-        Some(key) => match axes.iter().find(|axis| axis.0 == key) {
-            Some((key, count)) => {
-                is_overruled |= count.is_none();
-                Ok(Some((key.clone(), count.unwrap_or(1))))
-            }
-            None if s.doc.override_of(key).is_some() => {
-                is_overruled = true;
-                Ok(Some((key.into(), 1)))
-            }
-            None => {
-                let shown: String = key.chars().take(60).collect();
-                let error = s.error(name, format!("`{shown}` is not varied by this scenario"));
-                Err(error.expected(axes.iter().map(|a| a.0.as_str()).collect::<Vec<_>>().join(", ")))
-            }
-        },
+        Some(key) => axes.iter().find(|shown| shown.axis.key == key).map(Some).ok_or_else(|| {
+            let shown: String = key.chars().take(60).collect();
+            let keys: Vec<&str> = axes.iter().map(|shown| shown.axis.key.as_str()).collect();
+            s.error(name, format!("`{shown}` is not varied by this scenario")).expected(keys.join(", "))
+        }),
     };
-    let (columns, width) = axis("columns")?.ok_or_else(|| s.missing("columns"))?;
-    let (rows, height) = axis("rows")?.map_or((None, 1), |(key, count)| (Some(key), count));
-    if is_overruled {
-        return Ok(None);
-    }
-    if rows.as_ref() == Some(&columns) {
+    let columns = axis("columns")?.ok_or_else(|| s.missing("columns"))?;
+    let rows = axis("rows")?;
+    if rows.is_some_and(|rows| rows.axis.key == columns.axis.key) {
         return Err(s.error("rows", "rows and columns are the same axis"));
     }
-    let mut source = Vec::new();
+    let mut source: Vec<Vec<Option<f64>>> = Vec::new();
     if let Some(node) = s.get("source") {
         let Value::List(lines) = &node.value else { return Err(s.wrong(node, "a list of lists of numbers")) };
+        // The file's is of the file's axes; one set on top of it is of the axes as they are now.
+        let of_file = !node.span.is_override();
+        let length = |shown: &Shown| if of_file { shown.in_file } else { shown.axis.values.len() };
+        let (height, width) = (rows.map_or(1, length), length(columns));
         if lines.len() != height || height > CELLS_MAX || width > CELLS_MAX {
             return Err(s.error("source", format!("{} rows where the sweep has {height}", lines.len())));
         }
@@ -523,14 +514,22 @@ pub(super) fn table(s: &Section<'_>, axes: &[(String, Option<usize>)]) -> Result
             };
             source.push(cells.iter().map(cell).collect::<Result<_>>()?);
         }
+        if of_file {
+            let at = |row: Option<usize>, column: Option<usize>| source.get(row?)?.get(column?).copied().flatten();
+            let line = |row| columns.places.iter().map(|&column| at(row, column)).collect();
+            source = match rows {
+                None => vec![line(Some(0))],
+                Some(rows) => rows.places.iter().map(|&row| line(row)).collect(),
+            };
+        }
     }
-    Ok(Some(Table {
+    Ok(Table {
         title: s.text("title")?.unwrap_or("").to_string(),
         figure: s.choice("figure", &Figure::ALL)?.ok_or_else(|| s.missing("figure"))?,
-        rows,
-        columns,
+        rows: rows.map(|rows| rows.axis.clone()),
+        columns: columns.axis.clone(),
         source,
-    }))
+    })
 }
 
 /// Refuses samples so close that what waits to be written would not fit into memory.

@@ -3,8 +3,9 @@
 use super::error::{Result, Warning};
 use super::files::Files;
 use super::load;
-use super::model::Scenario;
+use super::model::{Scenario, TableAxis};
 use super::tree::{Document, Node, Span, Table, Value};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Variants a sweep may have.
 pub const VARIANTS_MAX: usize = 1 << 16;
@@ -109,14 +110,20 @@ pub(super) fn check_seeds(doc: &Document) -> Result<()> {
     }
 }
 
-/// The axes in the order of the file.
-fn axes(doc: &Document) -> Result<Vec<Axis<'_>>> {
+/// The axes as they stand, the file's in its order and those of overrides beside them.
+fn written(doc: &Document) -> Result<Vec<Axis<'_>>> {
     let mut axes = Vec::new();
     let Some(entry) = doc.root.get("sweep") else { return Ok(axes) };
     let Value::Table(table) = &entry.node.value else {
         return Err(doc.error(entry.node.span, "`sweep` is a table of keys and lists"));
     };
     collect(doc, table, &[], &mut axes)?;
+    Ok(axes)
+}
+
+/// The axes in the order of the file.
+fn axes(doc: &Document) -> Result<Vec<Axis<'_>>> {
+    let mut axes = written(doc)?;
     overrule(doc, &mut axes);
     let mut variants = 1usize;
     for axis in &axes {
@@ -142,10 +149,41 @@ fn axes(doc: &Document) -> Result<Vec<Axis<'_>>> {
     Ok(axes)
 }
 
-/// The keys of the axes, each with how many values it has; none where an override says which.
-pub(super) fn lengths(doc: &Document) -> Result<Vec<(String, Option<usize>)>> {
-    let count = |axis: &Axis<'_>| (!axis.parts[0].1.is_override()).then_some(axis.values.len());
-    Ok(axes(doc)?.iter().map(|axis| (axis.key(), count(axis))).collect())
+/// An axis as tables show it, and what the file says of it.
+pub(super) struct Shown {
+    /// The axis.
+    pub axis: TableAxis,
+    /// How many values the file gives.
+    pub in_file: usize,
+    /// Which of those each value of the axis is; none where an override brings a new one.
+    pub places: Vec<Option<usize>>,
+}
+
+/// The axes, and those of the file that overrides fix.
+pub(super) fn shown(doc: &Document) -> Result<Vec<Shown>> {
+    let labels = |values: &[Node]| values.iter().map(Node::label).collect::<Vec<_>>();
+    let of_file: Vec<(String, Vec<String>)> = written(doc)?
+        .iter()
+        .filter(|axis| !axis.parts[0].1.is_override())
+        .map(|axis| (axis.key(), labels(axis.values)))
+        .collect();
+    let show = |key: String, given: Vec<String>, is_fixed: bool| {
+        let mut seen = BTreeSet::new();
+        let values: Vec<String> = given.into_iter().filter(|value| seen.insert(value.clone())).collect();
+        let in_file = of_file.iter().find(|axis| axis.0 == key).map_or(&values, |axis| &axis.1);
+        // The first of equal ones.
+        let found: BTreeMap<&String, usize> = in_file.iter().enumerate().rev().map(|(i, value)| (value, i)).collect();
+        let places = values.iter().map(|value| found.get(value).copied()).collect();
+        Shown { in_file: in_file.len(), places, axis: TableAxis { key, values, is_fixed } }
+    };
+    let varied = axes(doc)?;
+    let mut all: Vec<Shown> = varied.iter().map(|axis| show(axis.key(), labels(axis.values), false)).collect();
+    for (key, _) in &of_file {
+        if let (false, Some(entry)) = (varied.iter().any(|axis| axis.key() == *key), doc.overridden(key)) {
+            all.push(show(key.clone(), vec![entry.node.label()], true));
+        }
+    }
+    Ok(all)
 }
 
 /// Keys may be quoted ("scenario.seed") or dotted (scenario.seed): both end at a list.

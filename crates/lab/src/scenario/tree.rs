@@ -160,6 +160,11 @@ impl Document {
 
     /// Where an override set the value at a dotted key, if one did.
     pub fn override_of(&self, key: &str) -> Option<Span> {
+        self.overridden(key).map(|e| e.key_span)
+    }
+
+    /// What an override put at a dotted key, if one did.
+    pub fn overridden(&self, key: &str) -> Option<&Entry> {
         let (path, last) = key.rsplit_once('.').unwrap_or(("", key));
         let mut table = &self.root;
         let mut rest = path.split('.').filter(|part| !part.is_empty());
@@ -173,7 +178,7 @@ impl Document {
                 _ => return None,
             };
         }
-        table.get(last).map(|e| e.key_span).filter(|span| span.is_override())
+        table.get(last).filter(|e| e.key_span.is_override())
     }
 
     /// Takes a key out of a table that the file has put there.

@@ -18,7 +18,7 @@ pub use network::{
 };
 pub use policy::{Party, Policy, Rule, Tenant};
 pub use record::{PortSelector, Record};
-pub use table::{Figure, Table};
+pub use table::{Figure, Table, TableAxis};
 pub use testbed::{TenantKind, Testbed, VirtualSwitch};
 pub use workload::{
     Background, Connections, Flow, FlowFile, FlowFileContent, Hosts, Hotspot, Incast, Layout, PartitionAggregate,

@@ -32,6 +32,17 @@ impl Figure {
     }
 }
 
+/// What a table's rows or columns are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableAxis {
+    /// The swept key.
+    pub key: String,
+    /// Its values as variants name them, each once: those of the sweep, or the one that an override fixes it to.
+    pub values: Vec<String>,
+    /// Whether it is fixed: variants do not name its value then.
+    pub is_fixed: bool,
+}
+
 /// A figure over two axes of the sweep, the mean over all others of them: seeds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
@@ -39,10 +50,10 @@ pub struct Table {
     pub title: String,
     /// What it shows.
     pub figure: Figure,
-    /// The key of its rows; one row where absent.
-    pub rows: Option<String>,
-    /// The key of its columns.
-    pub columns: String,
+    /// Its rows; one row where absent.
+    pub rows: Option<TableAxis>,
+    /// Its columns.
+    pub columns: TableAxis,
     /// What the source has, row by row; none where it has nothing.
     pub source: Vec<Vec<Option<f64>>>,
 }

@@ -300,6 +300,17 @@ fn control_loops_and_what_stands_for_a_fat_tree() {
         assert!(CONTROL.contains(from), "{from}");
         expect(&CONTROL.replacen(from, to, 1), needle, message);
     }
+    let warnings = |text: &str, sets: &[&str]| {
+        let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
+        let loaded = Scenario::parse_in(text, "t.toml", None, &sets).unwrap();
+        loaded.warnings.iter().map(|w| w.to_string()).collect::<String>()
+    };
+    let idle = CONTROL.replace("k = 4", "k = 4\noversubscription = 4");
+    let warned = warnings(&idle, &[]);
+    assert!(warned.contains("t.toml:6") && warned.contains("`oversubscription` changes nothing"), "{warned}");
+    assert_eq!(warnings(&idle, &["topology.routing=hierarchical"]), "");
+    assert_eq!(warnings(&idle, &["sweep.topology.routing=[\"two-level\", \"hierarchical\"]"]), "");
+    assert!(!warnings(CONTROL, &["sweep.topology.oversubscription=[2, 4]"]).is_empty());
     let link = |routing: &str, level: usize| {
         parse(&CONTROL.replace("global-first-fit", routing)).unwrap().scenario.topology.levels[level].rate.as_bps()
     };
@@ -353,16 +364,33 @@ fn tables() {
         \"topology.routing\" = [\"hash\", \"two-level\", \"random\"]\n[[table]]\ntitle = \"T\"\nfigure = \"bandwidth\"\n\
         rows = \"workload.0.pattern\"\ncolumns = \"topology.routing\"\nsource = [[1, 2.5, \"\"], [3, 4, 5]]\n";
     let t = &parse(TABLE).unwrap().scenario.tables[0];
-    // One cell of it, or another table: both are run, and shown as any scenario is.
-    for set in ["topology.routing=hash", "workload.0.pattern=random", "sweep.topology.routing=[\"hash\"]"] {
-        let loaded = Scenario::parse_in(TABLE, "t.toml", None, &[set.into()]).unwrap();
-        assert!(loaded.scenario.tables.is_empty(), "{set}");
-        assert!(loaded.expand_sweep().unwrap().len() < 12, "{set}");
+    // Of fewer values the source's are cut, in the order of what is left; of a new one it has none.
+    const PATTERNS: &str = "sweep.workload.0.pattern=[\"random\", \"stride(1)\"]";
+    const ROUTINGS: &str = "sweep.\"topology.routing\"=[\"two-level\", \"d-mod-k\"]";
+    let (n, x) = (None::<f64>, Some::<f64>);
+    type Source = Vec<Vec<Option<f64>>>;
+    let cut: [(&[&str], usize, Source); 8] = [
+        (&["topology.routing=hash"], 4, vec![vec![x(1.0)], vec![x(3.0)]]),
+        (&["workload.0.pattern=random"], 6, vec![vec![x(3.0), x(4.0), x(5.0)]]),
+        (&["sweep.topology.routing=[\"two-level\"]"], 4, vec![vec![x(2.5)], vec![x(4.0)]]),
+        (&[PATTERNS, ROUTINGS], 8, vec![vec![x(4.0), n], vec![x(2.5), n]]),
+        (&["workload.0.pattern=stride(2)", ROUTINGS], 4, vec![vec![n, n]]),
+        (&[ROUTINGS, "table.0.source=[[6, 7], [8, 9]]"], 8, vec![vec![x(6.0), x(7.0)], vec![x(8.0), x(9.0)]]),
+        (&["topology.routing=hash", "table.0.source=[[6], [8]]"], 4, vec![vec![x(6.0)], vec![x(8.0)]]),
+        (&["scenario.seed=3"], 6, t.source.clone()),
+    ];
+    for (sets, runs, source) in cut {
+        let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
+        let loaded = Scenario::parse_in(TABLE, "t.toml", None, &sets).unwrap();
+        let variants = loaded.expand_sweep().unwrap();
+        assert_eq!((variants.len(), &loaded.scenario.tables[0].source), (runs, &source), "{sets:?}");
+        assert!(loaded.is_varied() && variants.iter().all(|v| v.scenario.tables == loaded.scenario.tables));
     }
-    assert_eq!(
-        Scenario::parse_in(TABLE, "t.toml", None, &["scenario.seed=3".into()]).unwrap().scenario.tables.len(),
-        1
-    );
+    let fixed = ["topology.routing=hash", "workload.0.pattern=random", "scenario.seed=1"].map(String::from);
+    assert!(!Scenario::parse_in(TABLE, "t.toml", None, &fixed).unwrap().is_varied());
+    let wrong = [ROUTINGS.into(), "table.0.source=[[1, 2, 3], [4, 5, 6]]".to_string()];
+    let e = Scenario::parse_in(TABLE, "t.toml", None, &wrong).unwrap_err().to_string();
+    assert!(e.contains("--set") && e.contains("3 numbers where the sweep has 2 columns"), "{e}");
     assert_eq!(t.source, [[Some(1.0), Some(2.5), None], [Some(3.0), Some(4.0), Some(5.0)]]);
     for (from, to, needle, message) in [
         ("figure = \"bandwidth\"", "figure = \"speed\"", "\"speed\"", "unknown figure"),
