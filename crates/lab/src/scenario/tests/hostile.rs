@@ -169,6 +169,7 @@ detection = "100 us"
 [[workload]]
 kind = "permutation"
 pattern = "staggered(0.5, 0.3)"
+flows = 2
 [sweep]
 "topology.routing" = ["global-first-fit", "simulated-annealing"]
 "scenario.seed" = [1, 2]
