@@ -9,6 +9,7 @@ use sluicenet_lab::switch::status::Status;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -91,7 +92,7 @@ impl Place {
     fn start(&self, ports: &str, n: u8, program: &str, args: &[&str]) -> Started {
         let log = std::fs::File::create(self.folder.0.join(format!("{program}-{n}.log"))).unwrap();
         let mut command = self.command(ports, n, program, args);
-        Started(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
+        Started(command.stdout(log.try_clone().unwrap()).stderr(log).process_group(0).spawn().unwrap())
     }
 
     fn run(&self, ports: &str, n: u8, program: &str, args: &[&str]) -> Output {
@@ -184,7 +185,7 @@ fn nginx_workers(folder: &Dir) -> Vec<u32> {
     pids
 }
 
-/// A program, killed with this value.
+/// A program, killed with this value, and its workers where it leads a group of its own.
 struct Started(Child);
 
 impl Started {
@@ -219,6 +220,8 @@ impl Started {
 impl Drop for Started {
     fn drop(&mut self) {
         let _ = self.0.kill();
+        let workers = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &workers]).stderr(Stdio::null()).status();
         let _ = self.0.wait();
     }
 }
@@ -557,7 +560,7 @@ fn start_nginx(place: &Overlay) -> Started {
     let folder = place.folder.0.display().to_string();
     let mut command = place.command(0, "p1,p2,p3,p4", "nginx", &["-p", &folder, "-c", &config]);
     let log = std::fs::File::create(place.folder.0.join("nginx.log")).unwrap();
-    Started(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
+    Started(command.stdout(log.try_clone().unwrap()).stderr(log).process_group(0).spawn().unwrap())
 }
 
 /// An nginx at the first server, of which both workers have served the second one.

@@ -7,6 +7,11 @@ use sluicenet_socket::{Config, Host, attach};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// After which a machine that is not heard of would be given up: all of them are in this process, and whoever is silent stands in the network for
+/// as long, which is what is looked at.
+const NEVER: Duration = Duration::from_secs(1 << 30);
 
 /// Where the light sockets of a machine are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +55,7 @@ impl<'a> Hosts<'a> {
                 let usual = Config::new(place.address, Plan::OVERLAY_PREFIX);
                 // As simulated ones each has its own: the streams are the scenario's, and no stranger's.
                 let memory = 2 * usual.streams as u64 * u64::from(receive_buffer);
-                let config = Config { mtu, receive_buffer, memory, ..usual };
+                let config = Config { mtu, receive_buffer, memory, dead_after: NEVER, ..usual };
                 vacant.insert(Host::open(port, config).map_err(failed)?)
             }
         })
