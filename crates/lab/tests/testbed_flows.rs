@@ -64,6 +64,7 @@ fn flows_run_between_the_sockets_of_their_transport() {
         return;
     }
     a_slow_receiver_costs_the_flow_beside_nothing_where_there_are_credits();
+    streams_that_stand_still_for_long_go_on();
     tcp_and_tcplight_of_one_machine_have_a_port_each();
     in_tunnels_of_tcp_datagrams_do_not_fall_to_the_level_of_a_slow_receiver();
     neither_vnic_of_a_machine_stops_the_other_and_policy_holds();
@@ -94,6 +95,15 @@ fn a_slow_receiver_costs_the_flow_beside_nothing_where_there_are_credits() {
         let longest = with["received_max_frames"].as_u64().unwrap();
         assert!((1..=64).contains(&longest), "a receive queue of {longest} frames");
     }
+}
+
+/// Over PFC alone the stream beside the slow one stands still for most of 14 s, longer than light sockets elsewhere take to give each other up.
+fn streams_that_stand_still_for_long_go_on() {
+    let long = SLOW.replace("60 ms", "140 ms").replace("\"udp\", ", "").replace("[false, true]", "[false]");
+    let printed = flows("still", &long);
+    let [cell] = &printed["cells"].as_array().unwrap()[..] else { panic!("{printed}") };
+    nothing_is_lost(cell);
+    assert_eq!((&cell["streams"]["count"], cell["streams"]["min_mbps"].as_f64() > Some(0.1)), (&2.into(), true), "{cell}");
 }
 
 /// A flow of each, from one machine to another.

@@ -19,7 +19,7 @@
 //! **Nobody holds a receiver's credits against others.** Round robin alone gives credits to whoever wants some, and he who spends his
 //! slowly comes to hold all of them: then everybody has the slowest one's speed. What a source may have unspent is bounded by how soon its
 //! credits come back, beside those of the quickest ([`Reception`], `allowance`); and all together have no more than keeps the last link
-//! busy, so that hardly anything waits in the network, and turns decide who has how much of it.
+//! busy and some more. Where the network's ports have room for that, nobody is stopped there, and turns decide who has how much of the link.
 //!
 //! **Credits are of a connection**, where the layer below has any and says that one has ended ([`Reception::on_disconnected`],
 //! [`Transmission::on_disconnected`]): nothing that was sent by it arrives any more, so that what was promised for it is free, and nothing
