@@ -103,7 +103,11 @@ fn streams_that_stand_still_for_long_go_on() {
     let printed = flows("still", &long);
     let [cell] = &printed["cells"].as_array().unwrap()[..] else { panic!("{printed}") };
     nothing_is_lost(cell);
-    assert_eq!((&cell["streams"]["count"], cell["streams"]["min_mbps"].as_f64() > Some(0.1)), (&2.into(), true), "{cell}");
+    assert_eq!(
+        (&cell["streams"]["count"], cell["streams"]["min_mbps"].as_f64() > Some(0.1)),
+        (&2.into(), true),
+        "{cell}"
+    );
 }
 
 /// A flow of each, from one machine to another.
