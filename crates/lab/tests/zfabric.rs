@@ -93,6 +93,10 @@ fn receivers_that_hardly_take_anything_stop_no_other_of_their_sender() {
     assert_lossless(&o);
     assert!(rate(&o, 0, 5) >= 0.95 * ALONE, "{}", rate(&o, 0, 5));
     assert!((1..=4).all(|dst| rate(&o, 0, dst) > 0.8), "{:?}", o.streams);
+    // However many they are, there is a place left.
+    let many = run("../hostile/many-stopped-receivers.toml", &[], 1, None);
+    assert_lossless(&many);
+    assert!(rate(&many, 0, 1) >= 0.4 * ALONE, "{}", rate(&many, 0, 1));
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub struct CreditConfig {
     /// How a machine asks.
     pub transmission: TransmissionConfig,
     /// Frames of a machine that may wait: its sockets are stopped by these. One destination may have a quarter of them, and of three
-    /// quarters as many as it leaves free; the rest is for those that find nothing free there, a [few](FEW) each.
+    /// quarters as many as it leaves free; the rest is for those that find nothing free there, each a [part](PART) of what is left of it.
     pub waiting: u32,
     /// Destinations of a machine that are remembered, beyond those for which frames wait.
     pub destinations: usize,
@@ -49,8 +49,9 @@ pub type Vm = usize;
 /// Words of machines about channels that ended which wait to be said, at a time.
 const LAST_WORDS: usize = 256;
 
-/// The part of the frames that may wait which each destination may have, however much others that take nothing have.
-const FEW: u32 = 128;
+/// The part of the frames that may yet wait which each destination may have, however much others that take nothing have. The larger its share were,
+/// the fewer of those that stop one after the other, and keep what they have, would leave a place for another.
+const PART: u32 = 32;
 
 /// What a message changed that concerns those below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +130,7 @@ impl<A, T, R> Vnic<A, T, R> {
     #[inline(always)]
     fn takes(&self, outgoing: u32, waiting: u32) -> bool {
         let free = (waiting - waiting / 4).saturating_sub(self.outgoing);
-        outgoing < free.min(waiting.div_ceil(4)).max(waiting / FEW).max(1)
+        outgoing < free.min(waiting.div_ceil(4)).max(waiting.saturating_sub(self.outgoing) / PART).max(1)
     }
 }
 

@@ -261,6 +261,20 @@ fn destinations_that_take_nothing_leave_room_for_the_next() {
     assert!(!w.servers[0].has_room(0) && w.servers[0].is_sound());
 }
 
+/// With as many places as machines usually have, and nobody that gives any back.
+#[test]
+fn a_hundred_that_stop_for_good_leave_room_for_the_next() {
+    let mut credits = super::Credits::<Address, u32, ()>::new(CreditConfig { waiting: 1024, ..CONFIG }, 1);
+    for k in 0..100 {
+        let to = Address::new(100 + k, 0);
+        assert!(credits.has_room(0) && credits.has_room_for(0, to), "{k}");
+        while credits.has_room(0) && credits.has_room_for(0, to) {
+            credits.on_launch(0, to);
+            credits.hold(0, to, k);
+        }
+    }
+}
+
 #[test]
 fn a_forgotten_destination_is_told_and_a_later_channel_begins() {
     let mut w = World::new(1, 0);

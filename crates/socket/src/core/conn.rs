@@ -1,6 +1,6 @@
 //! Streams: opening, sending, reading, closing.
 
-use super::{Core, EPHEMERAL, Link, SEGMENT_HEADERS, Socket, Waiting};
+use super::{Core, EPHEMERAL, SEGMENT_HEADERS, Socket, Waiting};
 use crate::Ready;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -196,18 +196,15 @@ impl Core {
 
     /// Sends what a stream has to say, apart from data.
     pub(super) fn transmit(&mut self, id: usize) {
-        loop {
-            let has_buffer = self.client.sendable(1).is_ok_and(|n| n > 0);
-            let Some(conn) = self.conns.get_mut(id).filter(|c| c.resolved && c.machine.wants_transmit()) else { break };
-            if !has_buffer && conn.key.mac != self.mac && self.link == Link::Attached {
-                if !std::mem::replace(&mut conn.due, true) {
-                    self.due.push_back(id);
-                    self.rouse();
+        while let Some(conn) = self.conns.get(id).filter(|c| c.resolved && c.machine.wants_transmit()) {
+            let key = conn.key;
+            if key.mac != self.mac && self.is_up() && !self.may_say(key.mac) {
+                if !std::mem::replace(&mut self.conn_mut(id).due, true) {
+                    self.owe(id, key.mac);
                 }
                 return;
             }
-            let key = conn.key;
-            if let Some(segment) = conn.machine.poll_transmit(1) {
+            if let Some(segment) = self.conn_mut(id).machine.poll_transmit(1) {
                 debug_assert_eq!(segment.len, 0, "data goes when it is written");
                 self.send_segment(None, &key, &segment, &[]);
             }

@@ -134,7 +134,6 @@ pub(crate) struct Core {
     /// Frames of this host to itself.
     loopback: VecDeque<Vec<u8>>,
     /// Streams that have something to say and had no buffer for it.
-    due: VecDeque<usize>,
     refusals: VecDeque<(Key, Segment)>,
     ways: Ways,
     /// Datagram sockets whose programs want to send, and wait for a socket of this host or for a neighbour's address.
@@ -182,7 +181,6 @@ impl Core {
             neighbours: HashMap::new(),
             peers: HashMap::new(),
             loopback: VecDeque::new(),
-            due: VecDeque::new(),
             refusals: VecDeque::new(),
             ways: Ways::default(),
             parked: Vec::new(),
@@ -390,19 +388,15 @@ impl Core {
 
     /// Says what had no buffer before, and tells who wanted to send when there are plenty.
     fn send_due(&mut self) {
-        while !self.refusals.is_empty() || !self.due.is_empty() {
-            if !matches!(self.client.sendable(1), Ok(1..)) {
-                break;
-            }
-            if let Some((key, segment)) = self.refusals.pop_front() {
+        for _ in 0..self.refusals.len() {
+            let Some((key, segment)) = self.refusals.pop_front() else { break };
+            if self.may_say(key.mac) {
                 self.send_segment(None, &key, &segment, &[]);
-            } else if let Some(id) = self.due.pop_front() {
-                if let Some(conn) = self.conns.get_mut(id) {
-                    conn.due = false;
-                }
-                self.transmit(id);
+            } else {
+                self.refusals.push_back((key, segment));
             }
         }
+        self.say_due();
         self.tell_starved();
     }
 
@@ -415,12 +409,8 @@ impl Core {
             // What holds everything back is looked at again when its time is up, or its socket was read.
             return true;
         }
-        let enough = match (!self.ways.is_starved(), self.due.is_empty() && self.refusals.is_empty()) {
-            // Whatever comes back may be of the host that somebody waits for.
-            (false, _) => u32::MAX,
-            (true, false) => 1,
-            (true, true) => 0,
-        };
+        // Whatever comes back may be of the host that somebody waits for.
+        let enough = if self.ways.is_waited_for() || !self.refusals.is_empty() { u32::MAX } else { 0 };
         self.client.fall_asleep_until(enough).unwrap_or_else(|BrokenPort| {
             self.fail();
             true
@@ -430,6 +420,6 @@ impl Core {
     /// Whether the switch still has frames of the host that it did not deliver.
     pub fn is_flushed(&mut self) -> bool {
         let half = self.client.half();
-        self.due.is_empty() && (!self.is_up() || self.client.sendable(half).is_ok_and(|n| n == half))
+        !self.ways.has_due() && (!self.is_up() || self.client.sendable(half).is_ok_and(|n| n == half))
     }
 }

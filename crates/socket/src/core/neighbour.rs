@@ -97,7 +97,8 @@ impl Core {
         let mut frame = [0; ethernet::MIN_LEN];
         ethernet::Repr { destination: to, source: self.mac, ethertype: EtherType::ARP }.emit(&mut frame);
         arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut frame[ethernet::HEADER_LEN..]);
-        if to != self.mac {
+        // Who is not answered asks again.
+        if to != self.mac && self.may_say(to) {
             self.send_frame(None, to, &[&frame]);
         }
     }
@@ -156,9 +157,13 @@ impl Core {
     /// Sends the datagrams that waited for a neighbour, as far as there are buffers.
     pub(super) fn send_pending(&mut self, ip: Ipv4Addr) {
         while self.has_buffers() {
-            let Some(neighbour) = self.neighbours.get_mut(&ip) else { return };
+            let Some(neighbour) = self.neighbours.get(&ip) else { return };
             let Some(mac) = neighbour.mac else { return };
-            let Some((_, mut frame)) = neighbour.pending.pop_front() else { return };
+            if !self.may_say(mac) {
+                return;
+            }
+            let pending = self.neighbours.get_mut(&ip).and_then(|neighbour| neighbour.pending.pop_front());
+            let Some((_, mut frame)) = pending else { return };
             frame[..6].copy_from_slice(&mac.0);
             self.send_frame(None, mac, &[&frame]);
             self.unpark();

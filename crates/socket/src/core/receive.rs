@@ -199,10 +199,10 @@ impl Core {
     /// Says that the stream is here; who asked and is not answered for want of a buffer asks again.
     fn answer_probe(&mut self, id: usize) {
         let Some(conn) = self.conns.get(id) else { return };
+        let key = conn.key;
         if let Some(answer) = conn.machine.answer_probe()
-            && self.client.sendable(1).is_ok_and(|n| n > 0)
+            && self.may_say(key.mac)
         {
-            let key = self.conn(id).key;
             self.send_segment(None, &key, &answer, &[]);
         }
     }
@@ -211,7 +211,7 @@ impl Core {
     pub(super) fn refuse(&mut self, key: Key, segment: &Segment) {
         self.counters.refused += 1;
         let Some(refusal) = Stream::refuse(segment) else { return };
-        if key.mac == self.mac || self.client.sendable(1).is_ok_and(|n| n > 0) {
+        if key.mac == self.mac || self.may_say(key.mac) {
             self.send_segment(None, &key, &refusal, &[]);
         } else if self.refusals.len() < REFUSALS_MAX {
             self.refusals.push_back((key, refusal));

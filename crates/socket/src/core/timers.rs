@@ -119,15 +119,14 @@ impl Core {
             }
         }
         for (key, probe) in urgent {
-            if self.client.sendable(1).is_ok_and(|n| n > 0) {
+            if self.may_say(key.mac) {
                 self.send_segment(None, &key, &probe, &[]);
             }
         }
         for (key, probe) in probes {
-            if !self.has_buffers() {
-                break;
+            if self.has_buffers() && self.may_say(key.mac) {
+                self.send_segment(None, &key, &probe, &[]);
             }
-            self.send_segment(None, &key, &probe, &[]);
         }
         for (ip, mac) in asked {
             self.ask_whether_alive(ip, mac);

@@ -1,5 +1,7 @@
 //! The port's buffers, shared among those to whom frames are sent: what one does not take now keeps buffers, and nobody's frames have
-//! more than are free. So the first has half of them, and there are always some for another. Sockets that send to the same one share what that has:
+//! more than are free. So the first has half of them, and there are always some for another. The switch sets frames aside that a receiver does not
+//! take by the same measure, so that it takes all that are within it: one that was not would stand in front of everybody's. Hence a question, an
+//! answer or a window goes by it, too, and waits where it cannot. Sockets that send to the same one share what that has:
 //! none of them has more than twice what is left for it, but one that has sent as many frames in a row as there are buffers.
 
 use super::conn::Conn;
@@ -7,7 +9,7 @@ use super::datagram::Datagram;
 use super::{Core, RESERVE, Socket};
 use sluicenet_dataplane::port::BrokenPort;
 use sluicenet_wire::ethernet::MacAddress;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Hosts whose frames are counted; further ones have what is left by all.
 const COUNTED_MAX: usize = 4096;
@@ -24,6 +26,8 @@ pub(super) struct Ways {
     runs: HashMap<u16, (u16, u32)>,
     /// Sockets that want to send and had no buffer for it, by the number of who it was for.
     starved: BTreeMap<u16, Starved>,
+    /// Streams that have something to say and may not now, by the number of who it is for.
+    due: BTreeMap<u16, VecDeque<usize>>,
 }
 
 #[derive(Default)]
@@ -45,8 +49,14 @@ pub(super) fn line(socket: Socket) -> u16 {
 }
 
 impl Ways {
-    pub fn is_starved(&self) -> bool {
-        !self.starved.is_empty()
+    /// Whether somebody waits for buffers to come back.
+    pub fn is_waited_for(&self) -> bool {
+        !self.starved.is_empty() || !self.due.is_empty()
+    }
+
+    /// Whether a stream has something to say.
+    pub fn has_due(&self) -> bool {
+        !self.due.is_empty()
     }
 }
 
@@ -63,9 +73,11 @@ impl Core {
             Some(&number) => number,
             None => {
                 if ways.numbers.len() == COUNTED_MAX {
-                    let Ways { numbers, free, starved, .. } = ways;
+                    let Ways { numbers, free, starved, due, .. } = ways;
                     numbers.retain(|_, number| {
-                        let is_used = client.outstanding(0, *number) > 0 || starved.contains_key(number);
+                        let is_used = client.outstanding(0, *number) > 0
+                            || starved.contains_key(number)
+                            || due.contains_key(number);
                         if !is_used {
                             free.push(*number);
                         }
@@ -82,6 +94,45 @@ impl Core {
         };
         ways.last = Some((mac, number));
         number
+    }
+
+    /// Whether one more frame to a host, of whatever kind, has a buffer and will be in nobody's way.
+    pub(super) fn may_say(&mut self, mac: MacAddress) -> bool {
+        let way = self.way(mac);
+        self.may_say_under(way)
+    }
+
+    fn may_say_under(&mut self, way: u16) -> bool {
+        let out = self.client.outstanding(0, way);
+        self.client.sendable(out + 1).is_ok_and(|free| free > self.client.outstanding(0, way))
+    }
+
+    /// A stream has something to say to a host as soon as that may be.
+    pub(super) fn owe(&mut self, id: usize, mac: MacAddress) {
+        let way = self.way(mac);
+        self.ways.due.entry(way).or_default().push_back(id);
+        self.rouse();
+    }
+
+    /// Says what may be said by now.
+    pub(super) fn say_due(&mut self) {
+        let mut from = UNCOUNTED;
+        while let Some((&way, _)) = self.ways.due.range(from..).next() {
+            from = way + 1;
+            while self.may_say_under(way)
+                && let Some(those) = self.ways.due.get_mut(&way)
+            {
+                let first = those.pop_front();
+                if those.is_empty() {
+                    self.ways.due.remove(&way);
+                }
+                let Some(id) = first else { break };
+                if let Some(conn) = self.conns.get_mut(id) {
+                    conn.due = false;
+                }
+                self.transmit(id);
+            }
+        }
     }
 
     /// Whether there are buffers for data of a socket to a host.
@@ -143,7 +194,7 @@ impl Core {
     /// Tells who wanted to send, when there is room for more than a few frames to that host, so that they are not told for each: a part of
     /// all buffers, or of what its frames had; and of a share, where a quarter of what the socket's frames had has come back.
     pub(super) fn tell_starved(&mut self) {
-        if !self.ways.is_starved() || self.client.sendable(u32::MAX).is_err() {
+        if self.ways.starved.is_empty() || self.client.sendable(u32::MAX).is_err() {
             return;
         }
         let (plenty, mut from) = (self.client.half() / 8, UNCOUNTED);

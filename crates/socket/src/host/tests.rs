@@ -88,14 +88,70 @@ fn the_answer_to_a_syn_that_had_no_buffer_goes_before_the_bytes() {
     assert!(answers(&came) < usize::from(MORE), "some had no buffer");
     // Nobody has looked for buffers since.
     let sent = shared.lock().send(last, &[IoSlice::new(&[7; 5_000])]);
-    shared.lock().finish();
-    came.extend(drain(&mut raw));
+    // Half of the buffers at a time.
+    for _ in 0..3 {
+        shared.lock().finish();
+        came.extend(drain(&mut raw));
+    }
     assert_eq!(answers(&came), 1 + usize::from(MORE));
     let of_last: Vec<_> = came.iter().filter(|(s, _)| s.destination_port == 1 + MORE).collect();
     assert!(of_last[0].1.is_empty() && of_last[0].0.flags == Flags::SYN | Flags::ANSWER, "{:?}", of_last[0].0);
     let bytes: usize = of_last.iter().map(|(_, payload)| payload.len()).sum();
     assert_eq!((sent.unwrap().unwrap(), bytes), (5_000, 5_000));
     assert!(came.iter().all(|(s, payload)| !s.flags.contains(Flags::SYN) || payload.is_empty()));
+}
+
+/// What a host has to say itself goes by the same measure as a program's bytes: the switch would set no more of it aside, and a frame that it cannot
+/// set aside stands in front of everybody's.
+#[test]
+fn who_takes_nothing_is_neither_answered_nor_asked_beyond_its_part_of_the_buffers() {
+    let switch = Switch::start();
+    let (shared, mut raw) = host_and_raw(&switch);
+    open(&shared, &mut raw, 1);
+    let first = accept(&shared);
+    fill(&shared, first);
+    // What the second one has now is no longer free for the first.
+    let mut second = Raw::new(&switch, 3);
+    open(&shared, &mut second, 1);
+    let id = accept(&shared);
+    fill(&shared, id);
+    let question =
+        Repr { source_port: 1, destination_port: PORT, flags: Flags::default(), connection: 1, offset: 0, limit: 0 };
+    let upto = shared.lock().counters.received + u64::from(BUFFERS / 2);
+    (0..BUFFERS / 2).for_each(|_| raw.send(&raw.segment(1, question, &[])));
+    until("taken in", || {
+        shared.call(|core| {
+            core.pump(BATCH);
+            core.counters.received == upto
+        })
+    });
+    open(&shared, &mut raw, 2);
+    // A third one is answered meanwhile, and asked when it has said nothing for a while, as the first would be.
+    shared.lock().config.dead_after = Duration::from_secs(4);
+    let mut third = Raw::new(&switch, 4);
+    open(&shared, &mut third, 1);
+    assert_eq!(third.receive(PATIENCE).unwrap().0.flags, Flags::SYN | Flags::ANSWER);
+    for _ in 0..2 {
+        let mut asked = None;
+        until("asked", || {
+            shared.call(|core| core.look());
+            asked = third.receive(Duration::from_millis(10));
+            asked.is_some()
+        });
+        assert_eq!(asked.unwrap().0.flags, Flags::default());
+    }
+    // So is the first, once it has taken what it was sent.
+    let is_data = |(s, payload): &(Repr, Vec<u8>)| s.destination_port == 1 && !payload.is_empty();
+    let before = drain(&mut raw);
+    assert!(is_opened(&before[0], 1) && before[1..].iter().all(is_data), "{before:?}");
+    assert!(!shared.lock().is_flushed(), "an answer waits");
+    shared.call(|_| ());
+    assert!(drain(&mut raw).iter().any(|came| is_opened(came, 2)));
+}
+
+/// Whether that says to who came from a port that its stream is open.
+fn is_opened((said, _): &(Repr, Vec<u8>), port: u16) -> bool {
+    said.destination_port == port && said.flags == Flags::SYN | Flags::ANSWER
 }
 
 /// A stream that has not tried to send, beside one that has taken all buffers.
