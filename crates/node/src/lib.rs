@@ -18,6 +18,7 @@ pub mod link;
 pub mod packet;
 pub mod pool;
 pub mod server;
+pub mod share;
 mod sockets;
 pub mod steering;
 pub mod switch;

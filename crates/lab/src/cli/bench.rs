@@ -10,7 +10,7 @@ use super::{Global, interrupt, output};
 use crate::bench::ft::{self, FatTree};
 use crate::bench::local;
 use crate::bench::ports::{self, Ports};
-use crate::bench::sockets::{self, Guest, Hypervisor, NAP_FRAMES, Pair, Placement, Ratio, Sockets, Spread};
+use crate::bench::sockets::{self, DISTURBED, Guest, Hypervisor, NAP_FRAMES, Pair, Placement, Ratio, Sockets, Spread};
 use crate::bench::tcp::{self, Tcp};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -376,7 +376,9 @@ fn place<'a>(placement: Placement, delay: u64, pairs: impl Iterator<Item = &'a P
     let range = |s: Spread| format!("{:.2} {:.2}", s.min, s.max);
     let median = |s: Spread| format!("{:.2}", s.median);
     let ratio = |r: Option<Ratio>| r.map_or([String::new(), String::new()], |r| [r.throughput, r.less_cpu].map(median));
+    let mut disturbed = 0;
     for pair in pairs {
+        disturbed += pair.disturbed();
         let (tcp, offload) = (ratio(pair.over_tcp), ratio(pair.over_tcp_offload));
         t.row([
             &stack(pair),
@@ -395,10 +397,15 @@ fn place<'a>(placement: Placement, delay: u64, pairs: impl Iterator<Item = &'a P
             &turns(pair),
         ]);
     }
-    match delay {
-        0 => t.text(),
-        _ => format!("the receiver sleeps {delay} us after every {NAP_FRAMES} frames\n{}", t.text()),
-    }
+    let naps = match delay {
+        0 => String::new(),
+        _ => format!("the receiver sleeps {delay} us after every {NAP_FRAMES} frames\n"),
+    };
+    let beside = match disturbed {
+        0 => String::new(),
+        _ => format!("disturbed: turns in which all cores worked more than {DISTURBED} times as long as the pair\n"),
+    };
+    format!("{naps}{}{beside}", t.text())
 }
 
 impl Ft {

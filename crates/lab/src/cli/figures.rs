@@ -41,6 +41,9 @@ pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
         let [from, to] = [(s.src_host, s.src_vm), (s.dst_host, s.dst_vm)].map(|(host, vm)| format!("{host}.{vm}"));
         fact(&format!("{} {from} to {to}", s.transport), format!("{:.1} Mb/s", s.mbps));
     }
+    if let Some(more @ 1..) = f.streams.each.len().checked_sub(STREAMS_SHOWN) {
+        fact(&format!("and {more} more"), "--json has them".into());
+    }
     if f.streams.count > 1 {
         let s = &f.streams;
         let range = format!("{:.1} to {:.1} Mb/s", s.min_mbps, s.max_mbps);

@@ -31,7 +31,10 @@ impl Losses {
         };
         let lossy_vnic = server.lossy_vnic.map_or(0, |p| 1 << p);
         let any = if server.virtual_network && !vswitch.lossless {
-            Some(("virtual switches drop frames", "set vswitch.lossless = true"))
+            Some((
+                "virtual switches drop frames",
+                "set vswitch.lossless = true, or a scenario.hypervisor that is not \"lossy\"",
+            ))
         } else if !server.virtual_network && adapter.when_full == WhenFull::Drop {
             Some(("adapters drop frames", "set adapter.when_full = \"stop\""))
         } else if repaired {

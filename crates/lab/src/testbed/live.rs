@@ -65,7 +65,11 @@ impl Live {
         let place = Place::of_the_machine();
         netns::may_make_namespaces()?;
         if is_up(&place) {
-            let why = "a testbed is up already: `sluicenet testbed down` ends it";
+            let folder = place.folder().display();
+            let why = format!(
+                "a testbed is up already, in {folder}: one that runs a scenario takes it down at its end; \
+                 `sluicenet testbed down` ends it now, whoever uses it"
+            );
             return Err(io::Error::new(ErrorKind::AlreadyExists, why));
         }
         DirBuilder::new().recursive(true).mode(0o700).create(place.folder())?;

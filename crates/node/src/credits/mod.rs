@@ -4,6 +4,7 @@
 //! Both worlds have this box: the simulated server between its machines and the vSwitch, the real one between the switch and the
 //! tunnel. `A` names a machine wherever it is, `T` stands for a frame that waits for a credit, `R` for a received one.
 
+use crate::share;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use sluicenet_proto::frame::{Priority, PrioritySet};
@@ -17,8 +18,8 @@ pub struct CreditConfig {
     pub reception: ReceptionConfig,
     /// How a machine asks.
     pub transmission: TransmissionConfig,
-    /// Frames of a machine that may wait: its sockets are stopped by these. One destination may have a quarter of them, and of three
-    /// quarters as many as it leaves free; the rest is for those that find nothing free there, each a [part](PART) of what is left of it.
+    /// Frames of a machine that may wait: its sockets are stopped by these. One destination may have a quarter of them, and its
+    /// [part](share::part).
     pub waiting: u32,
     /// Destinations of a machine that are remembered, beyond those for which frames wait.
     pub destinations: usize,
@@ -48,10 +49,6 @@ pub type Vm = usize;
 
 /// Words of machines about channels that ended which wait to be said, at a time.
 const LAST_WORDS: usize = 256;
-
-/// The part of the frames that may yet wait which each destination may have, however much others that take nothing have. The larger its share were,
-/// the fewer of those that stop one after the other, and keep what they have, would leave a place for another.
-const PART: u32 = 32;
 
 /// What a message changed that concerns those below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +126,7 @@ impl<A, T, R> Vnic<A, T, R> {
     /// Whether one more frame may wait for a destination for which so many do.
     #[inline(always)]
     fn takes(&self, outgoing: u32, waiting: u32) -> bool {
-        let free = (waiting - waiting / 4).saturating_sub(self.outgoing);
-        outgoing < free.min(waiting.div_ceil(4)).max(waiting.saturating_sub(self.outgoing) / PART).max(1)
+        outgoing < share::part(waiting, waiting.saturating_sub(self.outgoing)).min(waiting.div_ceil(4))
     }
 }
 

@@ -2,18 +2,18 @@
 //! whoever sends to several waits for none but the one.
 //!
 //! - A line keeps its order, and nobody of it goes before the first.
-//! - No line has more of its sender's places than are free ([`Way`], `places`), as Choudhury and Hahne share a switch's memory with a
-//!   parameter of 1: one alone has half of them, and however many have theirs, another finds some.
+//! - No line has more of its sender's places than its [part](share::part) (`places`): however many have theirs, another finds some.
 //! - Whose line was served last is served last, so that senders to one receiver have turns.
 
 use super::Port;
+use crate::share;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::overlay::fib::Station;
 
 /// Lines of a sender; a frame for one more receiver stays with it. A line is looked for among so many.
-const LINES_MAX: usize = 64;
+const LINES_MAX: usize = 128;
 const NONE: u32 = u32::MAX;
 
 /// From whom to whom: what is in one line.
@@ -105,11 +105,11 @@ impl<F: Copy> Lines<F> {
         self.of(way.from) >> way.to & 1 != 0 && self.find(way).is_some()
     }
 
-    /// A frame waits behind those of its line, where that has no more of the sender's `places` than are free; whether it does.
+    /// A frame waits behind those of its line, where that has not its part of the sender's `places`; whether it does.
     pub fn push(&mut self, way: Way, frame: F, places: u32) -> bool {
         let free = places.saturating_sub(self.inputs[way.from].frames);
         let at = self.find(&way);
-        if at.map_or(0, |at| self.lines[at as usize].len) >= free {
+        if at.map_or(0, |at| self.lines[at as usize].len) >= share::part(places, free) {
             return false;
         }
         let at = match at {
@@ -275,21 +275,26 @@ mod tests {
         let mut lines = Lines::new(4);
         let fill =
             |lines: &mut Lines<u32>, receiver| (0..100).filter(|&f| lines.push(way(0, 1, receiver), f, 32)).count();
-        assert_eq!([1, 2, 3, 4, 5, 6].map(|receiver| fill(&mut lines, receiver)), [16, 8, 4, 2, 1, 1]);
-        assert_eq!(fill(&mut lines, 7), 0, "all are taken");
+        let had: Vec<usize> = (1..=12).map(|receiver| fill(&mut lines, receiver)).collect();
+        assert_eq!(had, [12, 6, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(
+            (1..=3).map(|receiver| fill(&mut lines, 12 + receiver)).collect::<Vec<_>>(),
+            [1, 0, 0],
+            "all are taken"
+        );
         // Another sender has places of its own.
         assert!(lines.push(way(2, 1, 1), 0, 32));
         // One goes: there is a place for whoever has none.
         let mut one = false;
         assert_eq!(round(&mut lines, 1, |_, _| !core::mem::replace(&mut one, true)), [0]);
-        assert!(!lines.push(way(0, 1, 1), 0, 32) && lines.push(way(0, 1, 7), 0, 32));
+        assert!(!lines.push(way(0, 1, 1), 0, 32) && lines.push(way(0, 1, 14), 0, 32));
         assert_eq!((lines.of(0), lines.of(1), lines.of(2), lines.input_len(0, 3)), (2, 0, 2, 32));
     }
 
     #[test]
     fn so_many_lines_and_no_more() {
         let mut lines = Lines::new(2);
-        let more = (0..100).filter(|&receiver| lines.push(way(0, 1, receiver), 0, 1 << 20)).count();
+        let more = (0..=255).filter(|&receiver| lines.push(way(0, 1, receiver), 0, 1 << 20)).count();
         assert_eq!(more, LINES_MAX);
         assert!(lines.push(way(0, 1, 0), 1, 1 << 20), "those that are there go on");
         assert_eq!(round(&mut lines, 8, |_, _| true).len(), LINES_MAX + 1);
@@ -335,7 +340,8 @@ mod tests {
                         let key = (from, to, rng.below(3) as u8);
                         let all: usize = model.iter().filter(|(k, _)| k.0 == from).map(|(_, line)| line.len()).sum();
                         let own = model.get(&key).map_or(0, VecDeque::len);
-                        let may = own < (places as usize).saturating_sub(all);
+                        let free = (places as usize).saturating_sub(all);
+                        let may = free > 0 && own < free.saturating_sub(places as usize / 4).max(free / 32).max(1);
                         assert_eq!(lines.has(&way(key.0, key.1, key.2)), own > 0);
                         assert_eq!(lines.push(way(key.0, key.1, key.2), number, places), may);
                         if may {

@@ -40,7 +40,8 @@ pub(crate) struct Conn {
     pub error: Option<Errno>,
     pub starved: bool,
     pub room: u32,
-    pub due: bool,
+    /// Under which number it has something to say that may not be said now.
+    pub due: Option<u16>,
     /// When it was begun, or closed by its program.
     pub since: Instant,
     /// When something of it came, and when its other end was last asked whether it still has it.
@@ -110,7 +111,7 @@ impl Core {
             error: None,
             starved: false,
             room: 0,
-            due: false,
+            due: None,
             since: self.now,
             heard: self.now,
             probed: self.now,
@@ -199,9 +200,7 @@ impl Core {
         while let Some(conn) = self.conns.get(id).filter(|c| c.resolved && c.machine.wants_transmit()) {
             let key = conn.key;
             if key.mac != self.mac && self.is_up() && !self.may_say(key.mac) {
-                if !std::mem::replace(&mut self.conn_mut(id).due, true) {
-                    self.owe(id, key.mac);
-                }
+                self.owe(id, key.mac);
                 return;
             }
             if let Some(segment) = self.conn_mut(id).machine.poll_transmit(1) {
@@ -429,6 +428,9 @@ impl Core {
     pub(super) fn free(&mut self, id: usize) {
         let Some(conn) = self.conns.remove(id) else { return };
         self.memory.release(conn.counted);
+        if let Some(way) = conn.due {
+            self.ways.disown(way, id);
+        }
         if self.by_key.get(&conn.key) == Some(&id) {
             self.by_key.remove(&conn.key);
             self.forget(conn.key.mac);

@@ -105,7 +105,6 @@ impl Core {
         }
         self.link.end(Instant::now(), self.comes_back);
         self.loopback.clear();
-        self.refusals.clear();
         self.announcements = 0;
         self.ways = Default::default();
         for id in self.conns.ids() {

@@ -45,8 +45,6 @@ const RESERVE: u32 = 8;
 pub(crate) const BUFFERS_MIN: u32 = 64;
 /// Frames that a port brings at most before its host has given any buffer back.
 const BATCH_MAX: u32 = 1 << 16;
-/// Refusals that wait for a buffer; whoever is not refused for want of one asks again.
-const REFUSALS_MAX: usize = 64;
 /// Ports that are chosen for who asks for none (as Linux has them).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
@@ -134,7 +132,6 @@ pub(crate) struct Core {
     /// Frames of this host to itself.
     loopback: VecDeque<Vec<u8>>,
     /// Streams that have something to say and had no buffer for it.
-    refusals: VecDeque<(Key, Segment)>,
     ways: Ways,
     /// Datagram sockets whose programs want to send, and wait for a socket of this host or for a neighbour's address.
     parked: Vec<usize>,
@@ -181,7 +178,6 @@ impl Core {
             neighbours: HashMap::new(),
             peers: HashMap::new(),
             loopback: VecDeque::new(),
-            refusals: VecDeque::new(),
             ways: Ways::default(),
             parked: Vec::new(),
             touched: Vec::new(),
@@ -388,14 +384,6 @@ impl Core {
 
     /// Says what had no buffer before, and tells who wanted to send when there are plenty.
     fn send_due(&mut self) {
-        for _ in 0..self.refusals.len() {
-            let Some((key, segment)) = self.refusals.pop_front() else { break };
-            if self.may_say(key.mac) {
-                self.send_segment(None, &key, &segment, &[]);
-            } else {
-                self.refusals.push_back((key, segment));
-            }
-        }
         self.say_due();
         self.tell_starved();
     }
@@ -410,7 +398,7 @@ impl Core {
             return true;
         }
         // Whatever comes back may be of the host that somebody waits for.
-        let enough = if self.ways.is_waited_for() || !self.refusals.is_empty() { u32::MAX } else { 0 };
+        let enough = if self.ways.is_waited_for() { u32::MAX } else { 0 };
         self.client.fall_asleep_until(enough).unwrap_or_else(|BrokenPort| {
             self.fail();
             true

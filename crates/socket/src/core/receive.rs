@@ -1,7 +1,7 @@
 //! What comes: frames, and segments of streams.
 
 use super::conn::{Conn, Key};
-use super::{Core, REFUSALS_MAX, Socket};
+use super::{Core, Socket};
 use rustix::io::Errno;
 use sluicenet_dataplane::port::BrokenPort;
 use sluicenet_proto::transport::tcplight::{End, Segment, Stream};
@@ -213,9 +213,8 @@ impl Core {
         let Some(refusal) = Stream::refuse(segment) else { return };
         if key.mac == self.mac || self.may_say(key.mac) {
             self.send_segment(None, &key, &refusal, &[]);
-        } else if self.refusals.len() < REFUSALS_MAX {
-            self.refusals.push_back((key, refusal));
-            self.rouse();
+        } else {
+            self.owe_refusal(key, refusal);
         }
     }
 }

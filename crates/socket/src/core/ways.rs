@@ -1,16 +1,21 @@
 //! The port's buffers, shared among those to whom frames are sent: what one does not take now keeps buffers, and nobody's frames have
-//! more than are free. So the first has half of them, and there are always some for another. The switch sets frames aside that a receiver does not
+//! more than their [part], so that there are some for another. The switch sets frames aside that a receiver does not
 //! take by the same measure, so that it takes all that are within it: one that was not would stand in front of everybody's. Hence a question, an
 //! answer or a window goes by it, too, and waits where it cannot. Sockets that send to the same one share what that has:
 //! none of them has more than twice what is left for it, but one that has sent as many frames in a row as there are buffers.
 
 use super::conn::Conn;
 use super::datagram::Datagram;
-use super::{Core, RESERVE, Socket};
+use super::{Core, Key, RESERVE, Socket};
 use sluicenet_dataplane::port::BrokenPort;
+use sluicenet_node::share::part;
+use sluicenet_proto::transport::tcplight::Segment;
 use sluicenet_wire::ethernet::MacAddress;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+/// Refusals that wait for buffers, in all and of one host; whoever is not refused for want of them asks again.
+const REFUSALS_MAX: usize = 4096;
+const REFUSALS_OF_ONE: usize = 512;
 /// Hosts whose frames are counted; further ones have what is left by all.
 const COUNTED_MAX: usize = 4096;
 /// The number under which frames are not counted.
@@ -26,8 +31,17 @@ pub(super) struct Ways {
     runs: HashMap<u16, (u16, u32)>,
     /// Sockets that want to send and had no buffer for it, by the number of who it was for.
     starved: BTreeMap<u16, Starved>,
-    /// Streams that have something to say and may not now, by the number of who it is for.
-    due: BTreeMap<u16, VecDeque<usize>>,
+    /// What is to be said and may not be now, by the number of who it is for.
+    due: BTreeMap<u16, Due>,
+    /// Refusals among it.
+    refusals: usize,
+}
+
+#[derive(Default)]
+struct Due {
+    /// Streams that have something to say, each once.
+    streams: VecDeque<usize>,
+    refusals: VecDeque<(Key, Segment)>,
 }
 
 #[derive(Default)]
@@ -36,6 +50,12 @@ struct Starved {
     sockets: Vec<(Socket, u32)>,
     /// Buffers that all frames for that host had then.
     out: u32,
+}
+
+enum Said {
+    Refusal(Key, Segment),
+    /// Whatever that stream has to say.
+    Of(usize),
 }
 
 /// The number under which the port counts the buffers of a socket's frames.
@@ -54,9 +74,35 @@ impl Ways {
         !self.starved.is_empty() || !self.due.is_empty()
     }
 
-    /// Whether a stream has something to say.
+    /// Whether something is to be said.
     pub fn has_due(&self) -> bool {
         !self.due.is_empty()
+    }
+
+    /// A stream has nothing to say any more.
+    pub fn disown(&mut self, way: u16, id: usize) {
+        if let Some(due) = self.due.get_mut(&way) {
+            due.streams.retain(|&other| other != id);
+            if due.refusals.is_empty() && due.streams.is_empty() {
+                self.due.remove(&way);
+            }
+        }
+    }
+
+    /// The next that is to be said to a host.
+    fn next_due(&mut self, way: u16) -> Option<Said> {
+        let due = self.due.get_mut(&way)?;
+        let next = match due.refusals.pop_front() {
+            Some((key, segment)) => {
+                self.refusals -= 1;
+                Some(Said::Refusal(key, segment))
+            }
+            None => due.streams.pop_front().map(Said::Of),
+        };
+        if due.refusals.is_empty() && due.streams.is_empty() {
+            self.due.remove(&way);
+        }
+        next
     }
 }
 
@@ -103,15 +149,35 @@ impl Core {
     }
 
     fn may_say_under(&mut self, way: u16) -> bool {
-        let out = self.client.outstanding(0, way);
-        self.client.sendable(out + 1).is_ok_and(|free| free > self.client.outstanding(0, way))
+        self.room_for(way, 0).is_ok_and(|room| room > 0)
     }
 
     /// A stream has something to say to a host as soon as that may be.
     pub(super) fn owe(&mut self, id: usize, mac: MacAddress) {
         let way = self.way(mac);
-        self.ways.due.entry(way).or_default().push_back(id);
+        let Some(conn) = self.conns.get_mut(id).filter(|conn| conn.due.is_none()) else { return };
+        conn.due = Some(way);
+        self.ways.due.entry(way).or_default().streams.push_back(id);
         self.rouse();
+    }
+
+    /// A refusal is to be said as soon as that may be; of too many for one host, or in all, none is.
+    pub(super) fn owe_refusal(&mut self, key: Key, refusal: Segment) {
+        let way = self.way(key.mac);
+        if self.ways.refusals < REFUSALS_MAX {
+            let due = self.ways.due.entry(way).or_default();
+            if due.refusals.len() < REFUSALS_OF_ONE {
+                due.refusals.push_back((key, refusal));
+                self.ways.refusals += 1;
+            }
+            self.rouse();
+        }
+    }
+
+    /// How much is to be said and could not be.
+    #[cfg(test)]
+    pub fn owed(&self) -> usize {
+        self.ways.due.values().map(|due| due.streams.len() + due.refusals.len()).sum()
     }
 
     /// Says what may be said by now.
@@ -119,18 +185,17 @@ impl Core {
         let mut from = UNCOUNTED;
         while let Some((&way, _)) = self.ways.due.range(from..).next() {
             from = way + 1;
-            while self.may_say_under(way)
-                && let Some(those) = self.ways.due.get_mut(&way)
-            {
-                let first = those.pop_front();
-                if those.is_empty() {
-                    self.ways.due.remove(&way);
+            while self.may_say_under(way) {
+                match self.ways.next_due(way) {
+                    None => break,
+                    Some(Said::Refusal(key, segment)) => drop(self.send_segment(None, &key, &segment, &[])),
+                    Some(Said::Of(id)) => {
+                        if let Some(conn) = self.conns.get_mut(id) {
+                            conn.due = None;
+                        }
+                        self.transmit(id);
+                    }
                 }
-                let Some(id) = first else { break };
-                if let Some(conn) = self.conns.get_mut(id) {
-                    conn.due = false;
-                }
-                self.transmit(id);
             }
         }
     }
@@ -138,7 +203,7 @@ impl Core {
     /// Whether there are buffers for data of a socket to a host.
     pub(super) fn has_buffers_for(&mut self, socket: Socket, mac: MacAddress) -> bool {
         let way = self.way(mac);
-        match self.room_under(way) {
+        match self.room_for(way, RESERVE) {
             Ok(room) => room > 0 && self.is_within_share(socket, way, room),
             Err(BrokenPort) => {
                 self.fail();
@@ -147,11 +212,15 @@ impl Core {
         }
     }
 
-    /// How many more buffers frames may have under a number now, beside those that are left for what the host itself has to say.
-    fn room_under(&mut self, way: u16) -> Result<u32, BrokenPort> {
-        let enough = RESERVE.max(self.client.outstanding(0, way)) + 1;
+    /// How many more buffers frames may have under a number now, where so many are left for others.
+    fn room_for(&mut self, way: u16, left: u32) -> Result<u32, BrokenPort> {
+        let places = self.client.half();
+        let room = |free: u32, out: u32| part(places, free).saturating_sub(out).min(free.saturating_sub(left));
+        let out = self.client.outstanding(0, way);
+        // As many as there would be for certain, without a look at what came back.
+        let enough = (out + 1 + places / 4).max(left + 1);
         let free = self.client.sendable(enough)?;
-        Ok(free.saturating_sub(RESERVE.max(self.client.outstanding(0, way))))
+        Ok(room(free, self.client.outstanding(0, way)))
     }
 
     /// Whether a socket's frames have less than their share, or nobody shares, where so much room is left for the host.
@@ -200,7 +269,7 @@ impl Core {
         let (plenty, mut from) = (self.client.half() / 8, UNCOUNTED);
         while let Some((&way, _)) = self.ways.starved.range(from..).next() {
             from = way + 1;
-            let Ok(room) = self.room_under(way) else { return };
+            let Ok(room) = self.room_for(way, RESERVE) else { return };
             let was_out = self.ways.starved.get(&way).map_or(0, |those| those.out);
             if room == 0 || (room < plenty && 2 * self.client.outstanding(0, way) > was_out) {
                 continue;

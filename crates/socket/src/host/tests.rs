@@ -149,6 +149,56 @@ fn who_takes_nothing_is_neither_answered_nor_asked_beyond_its_part_of_the_buffer
     assert!(drain(&mut raw).iter().any(|came| is_opened(came, 2)));
 }
 
+/// Receivers that take nothing, one after the other: the next one is still sent to.
+#[test]
+fn however_many_take_nothing_another_one_is_sent_to() {
+    const MANY: u8 = 12;
+    let switch = Switch::start();
+    let (shared, mut last) = host_and_raw(&switch);
+    let stopped: Vec<Raw> = (3..3 + MANY)
+        .map(|n| {
+            let mut raw = Raw::new(&switch, n);
+            open(&shared, &mut raw, 1);
+            let id = accept(&shared);
+            fill(&shared, id);
+            raw
+        })
+        .collect();
+    open(&shared, &mut last, 1);
+    let id = accept(&shared);
+    let (mut sent, mut came) = (0, 0);
+    until("sent and received", || {
+        sent += shared.call(|core| core.send(id, &[IoSlice::new(&[1; 1000])])).map_or(0, |n| n.unwrap());
+        came += last.receive(Duration::ZERO).map_or(0, |(_, payload)| payload.len());
+        came >= 50_000
+    });
+    assert!(came <= sent && stopped.len() == usize::from(MANY));
+}
+
+/// Who takes nothing, and opens and resets streams for ever, makes nothing grow.
+#[test]
+fn streams_that_end_before_they_were_answered_leave_nothing_behind() {
+    let switch = Switch::start();
+    let (shared, mut raw) = host_and_raw(&switch);
+    open(&shared, &mut raw, 1);
+    let first = accept(&shared);
+    fill(&shared, first);
+    for connection in 2..2_000 {
+        for flags in [Flags::SYN, Flags::RESET] {
+            let said = Repr { source_port: 7, destination_port: PORT, flags, connection, offset: 0, limit: LIMIT };
+            let upto = shared.lock().counters.received + 1;
+            raw.send(&raw.segment(1, said, &[]));
+            until("taken in", || {
+                shared.call(|core| {
+                    core.pump(BATCH);
+                    core.counters.received >= upto
+                })
+            });
+        }
+    }
+    assert!(shared.lock().owed() <= 1);
+}
+
 /// Whether that says to who came from a port that its stream is open.
 fn is_opened((said, _): &(Repr, Vec<u8>), port: u16) -> bool {
     said.destination_port == port && said.flags == Flags::SYN | Flags::ANSWER

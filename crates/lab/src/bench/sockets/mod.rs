@@ -98,7 +98,7 @@ pub struct Ratio {
 
 /// All cores' time over the turn's own from which on something else was on the machine: what the kernel does for it in its own threads,
 /// and ticks of 10 ms in which cores are counted, are less.
-const DISTURBED: f64 = 1.15;
+pub const DISTURBED: f64 = 1.15;
 
 /// What came out of one turn of a pair; see [`Pair`].
 #[derive(Clone, Debug, Serialize)]

@@ -1,0 +1,38 @@
+//! How places are shared among those who may keep them: receivers that take nothing now, or never again.
+
+/// How many of so many `places` one may have, of which `free` are nobody's: of three quarters no more than are free there, as Choudhury and Hahne
+/// share a switch's memory with a parameter of 1, and of what is left then a part each. So one alone has three eighths, and of 512 places ninety that
+/// stop one after the other, and keep what they have, leave some for the next.
+///
+/// The more are free, the more it is: who is within it by a count that is behind is within it.
+#[inline(always)]
+pub fn part(places: u32, free: u32) -> u32 {
+    match free {
+        0 => 0,
+        _ => free.saturating_sub(places / 4).max(free / 32).max(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn many_that_keep_what_they_have_leave_some_for_the_next() {
+        let mut free = 512;
+        let had: alloc::vec::Vec<u32> = core::iter::from_fn(|| {
+            let own = (0..).take_while(|&own| own < part(512, free - own)).count() as u32;
+            free -= own;
+            (own > 0).then_some(own)
+        })
+        .collect();
+        assert_eq!((&had[..8], had.len(), free), (&[192, 96, 48, 24, 12, 6, 4, 3][..], 98, 0));
+    }
+
+    #[test]
+    fn it_grows_with_what_is_free() {
+        for places in [0, 1, 7, 16, 128, 1024] {
+            assert!((1..=places).all(|free| part(places, free) >= part(places, free - 1)), "{places}");
+        }
+    }
+}
