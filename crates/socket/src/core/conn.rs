@@ -431,6 +431,9 @@ impl Core {
         if let Some(way) = conn.due {
             self.ways.disown(way, id);
         }
+        if conn.starved {
+            self.ways.feed(Socket::Stream(id));
+        }
         if self.by_key.get(&conn.key) == Some(&id) {
             self.by_key.remove(&conn.key);
             self.forget(conn.key.mac);

@@ -140,6 +140,9 @@ impl Core {
                     self.datagram_ports.remove(&datagram.port);
                 }
             }
+            if datagram.starved {
+                self.ways.feed(Socket::Datagram(id));
+            }
             self.release(id, datagram.fullness);
         }
         self.unpark();

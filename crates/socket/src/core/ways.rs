@@ -79,6 +79,14 @@ impl Ways {
         !self.due.is_empty()
     }
 
+    /// A socket waits for no buffers any more.
+    pub fn feed(&mut self, socket: Socket) {
+        self.starved.retain(|_, those| {
+            those.sockets.retain(|&(other, _)| other != socket);
+            !those.sockets.is_empty()
+        });
+    }
+
     /// A stream has nothing to say any more.
     pub fn disown(&mut self, way: u16, id: usize) {
         if let Some(due) = self.due.get_mut(&way) {
@@ -174,10 +182,11 @@ impl Core {
         }
     }
 
-    /// How much is to be said and could not be.
+    /// How much is to be said and could not be, and how many sockets wait for buffers.
     #[cfg(test)]
-    pub fn owed(&self) -> usize {
-        self.ways.due.values().map(|due| due.streams.len() + due.refusals.len()).sum()
+    pub fn waits(&self) -> [usize; 2] {
+        let owed = self.ways.due.values().map(|due| due.streams.len() + due.refusals.len()).sum();
+        [owed, self.ways.starved.values().map(|those| those.sockets.len()).sum()]
     }
 
     /// Says what may be said by now.

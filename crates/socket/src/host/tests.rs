@@ -183,20 +183,31 @@ fn streams_that_end_before_they_were_answered_leave_nothing_behind() {
     open(&shared, &mut raw, 1);
     let first = accept(&shared);
     fill(&shared, first);
+    let say = |raw: &mut Raw, flags, connection| {
+        let said = Repr { source_port: 7, destination_port: PORT, flags, connection, offset: 0, limit: LIMIT };
+        let upto = shared.lock().counters.received + 1;
+        raw.send(&raw.segment(1, said, &[]));
+        until("taken in", || {
+            shared.call(|core| {
+                core.pump(BATCH);
+                core.counters.received >= upto
+            })
+        });
+    };
     for connection in 2..2_000 {
-        for flags in [Flags::SYN, Flags::RESET] {
-            let said = Repr { source_port: 7, destination_port: PORT, flags, connection, offset: 0, limit: LIMIT };
-            let upto = shared.lock().counters.received + 1;
-            raw.send(&raw.segment(1, said, &[]));
-            until("taken in", || {
-                shared.call(|core| {
-                    core.pump(BATCH);
-                    core.counters.received >= upto
-                })
-            });
+        say(&mut raw, Flags::SYN, connection);
+        // Every second one is accepted, wants to send, and is closed.
+        let accepted = (connection % 2 == 0).then(|| accept(&shared));
+        if let Some(id) = accepted {
+            assert!(shared.call(|core| core.send(id, &[IoSlice::new(b"x")])).is_none());
+        }
+        say(&mut raw, Flags::RESET, connection);
+        if let Some(id) = accepted {
+            shared.call(|core| core.close(id, false));
         }
     }
-    assert!(shared.lock().owed() <= 1);
+    let waits = shared.lock().waits();
+    assert!(waits[0] <= 1 && waits[1] <= 1, "{waits:?}");
 }
 
 /// Whether that says to who came from a port that its stream is open.
