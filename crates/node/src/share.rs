@@ -19,14 +19,18 @@ mod tests {
 
     #[test]
     fn many_that_keep_what_they_have_leave_some_for_the_next() {
-        let mut free = 512;
-        let had: alloc::vec::Vec<u32> = core::iter::from_fn(|| {
-            let own = (0..).take_while(|&own| own < part(512, free - own)).count() as u32;
-            free -= own;
-            (own > 0).then_some(own)
-        })
-        .collect();
-        assert_eq!((&had[..8], had.len(), free), (&[192, 96, 48, 24, 12, 6, 4, 3][..], 98, 0));
+        let all_stop = |places: u32| {
+            let mut free = places;
+            let had = core::iter::from_fn(|| {
+                let own = (0..).take_while(|&own| own < part(places, free - own)).count() as u32;
+                free -= own;
+                (own > 0).then_some(own)
+            });
+            had.collect::<alloc::vec::Vec<_>>()
+        };
+        let [veth, light] = [128, 512].map(all_stop);
+        assert_eq!((&light[..8], light.len(), light.iter().sum()), (&[192, 96, 48, 24, 12, 6, 4, 3][..], 98, 512));
+        assert_eq!((&veth[..6], veth.len()), (&[48, 24, 12, 6, 3, 2][..], 39));
     }
 
     #[test]

@@ -340,8 +340,7 @@ mod tests {
                         let key = (from, to, rng.below(3) as u8);
                         let all: usize = model.iter().filter(|(k, _)| k.0 == from).map(|(_, line)| line.len()).sum();
                         let own = model.get(&key).map_or(0, VecDeque::len);
-                        let free = (places as usize).saturating_sub(all);
-                        let may = free > 0 && own < free.saturating_sub(places as usize / 4).max(free / 32).max(1);
+                        let may = (own as u32) < share::part(places, places - all as u32);
                         assert_eq!(lines.has(&way(key.0, key.1, key.2)), own > 0);
                         assert_eq!(lines.push(way(key.0, key.1, key.2), number, places), may);
                         if may {

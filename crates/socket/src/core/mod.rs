@@ -131,7 +131,6 @@ pub(crate) struct Core {
     peers: HashMap<MacAddress, timers::Peer>,
     /// Frames of this host to itself.
     loopback: VecDeque<Vec<u8>>,
-    /// Streams that have something to say and had no buffer for it.
     ways: Ways,
     /// Datagram sockets whose programs want to send, and wait for a socket of this host or for a neighbour's address.
     parked: Vec<usize>,
@@ -355,7 +354,8 @@ impl Core {
         while let Some(frame) = self.loopback.pop_front() {
             self.take(&frame);
         }
-        self.send_due();
+        self.say_due();
+        self.tell_starved();
         if self.is_up() && (self.client.publish() | std::mem::take(&mut self.wakes_switch)) {
             let _ = rustix::io::write(&self.wakers.kick, &1u64.to_ne_bytes());
         }
@@ -380,12 +380,6 @@ impl Core {
                 watch(ready);
             }
         }
-    }
-
-    /// Says what had no buffer before, and tells who wanted to send when there are plenty.
-    fn send_due(&mut self) {
-        self.say_due();
-        self.tell_starved();
     }
 
     /// Goes to sleep until the switch brings something, or buffers that somebody waits for; whether it may.

@@ -156,12 +156,10 @@ impl Core {
 
     /// Sends the datagrams that waited for a neighbour, as far as there are buffers.
     pub(super) fn send_pending(&mut self, ip: Ipv4Addr) {
-        while self.has_buffers() {
-            let Some(neighbour) = self.neighbours.get(&ip) else { return };
-            let Some(mac) = neighbour.mac else { return };
-            if !self.may_say(mac) {
-                return;
-            }
+        while self.has_buffers()
+            && let Some(mac) = self.neighbours.get(&ip).and_then(|neighbour| neighbour.mac)
+            && self.may_say(mac)
+        {
             let pending = self.neighbours.get_mut(&ip).and_then(|neighbour| neighbour.pending.pop_front());
             let Some((_, mut frame)) = pending else { return };
             frame[..6].copy_from_slice(&mac.0);

@@ -91,9 +91,14 @@ impl Ways {
     pub fn disown(&mut self, way: u16, id: usize) {
         if let Some(due) = self.due.get_mut(&way) {
             due.streams.retain(|&other| other != id);
-            if due.refusals.is_empty() && due.streams.is_empty() {
-                self.due.remove(&way);
-            }
+        }
+        self.settle(way);
+    }
+
+    /// A host to whom nothing is to be said is not kept.
+    fn settle(&mut self, way: u16) {
+        if self.due.get(&way).is_some_and(|due| due.refusals.is_empty() && due.streams.is_empty()) {
+            self.due.remove(&way);
         }
     }
 
@@ -107,9 +112,7 @@ impl Ways {
             }
             None => due.streams.pop_front().map(Said::Of),
         };
-        if due.refusals.is_empty() && due.streams.is_empty() {
-            self.due.remove(&way);
-        }
+        self.settle(way);
         next
     }
 }
@@ -224,12 +227,10 @@ impl Core {
     /// How many more buffers frames may have under a number now, where so many are left for others.
     fn room_for(&mut self, way: u16, left: u32) -> Result<u32, BrokenPort> {
         let places = self.client.half();
-        let room = |free: u32, out: u32| part(places, free).saturating_sub(out).min(free.saturating_sub(left));
-        let out = self.client.outstanding(0, way);
-        // As many as there would be for certain, without a look at what came back.
-        let enough = (out + 1 + places / 4).max(left + 1);
+        // Where so many are free there is room, whatever came back since the last look.
+        let enough = (self.client.outstanding(0, way) + 1 + places / 4).max(left + 1);
         let free = self.client.sendable(enough)?;
-        Ok(room(free, self.client.outstanding(0, way)))
+        Ok(part(places, free).saturating_sub(self.client.outstanding(0, way)).min(free.saturating_sub(left)))
     }
 
     /// Whether a socket's frames have less than their share, or nobody shares, where so much room is left for the host.

@@ -172,7 +172,8 @@ fn however_many_take_nothing_another_one_is_sent_to() {
         came += last.receive(Duration::ZERO).map_or(0, |(_, payload)| payload.len());
         came >= 50_000
     });
-    assert!(came <= sent && stopped.len() == usize::from(MANY));
+    assert!(came <= sent);
+    drop(stopped);
 }
 
 /// Who takes nothing, and opens and resets streams for ever, makes nothing grow.
