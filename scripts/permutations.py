@@ -58,6 +58,16 @@ def or_anybody(subnet: float, pod: float) -> Callable[[random.Random], Pairs]:
     return draw
 
 
+def exchanged(to: Callable[[int, int], int]) -> Callable[[random.Random], Pairs]:
+    """Host h of edge switch s to host s of edge switch h, in the pod that `to` says of pod and h: nothing is drawn."""
+
+    def draw(_: random.Random) -> Pairs:
+        places = [(src // POD, src // EDGE % EDGE, src % EDGE) for src in range(HOSTS)]
+        return [(src, to(p, h) % (HOSTS // POD) * POD + h * EDGE + s) for src, (p, s, h) in enumerate(places)]
+
+    return draw
+
+
 def delivered(routing: str, seed: int, *settings: str) -> float:
     """Mb/s of payload."""
     command = ["target/release/sluicenet", "run", SCENARIO, "--level", "flow", "--json"]
@@ -79,6 +89,10 @@ def main() -> None:
         ("staggered(0.5, 0.3), anybody", or_anybody(0.5, 0.3)),
         ("staggered(0.2, 0.3), again", "staggered(0.2, 0.3)"),
         ("staggered(0.2, 0.3), anybody", or_anybody(0.2, 0.3)),
+        ("inter-pod incoming", "inter-pod-incoming"),
+        ("inter-pod incoming, exchanged", exchanged(lambda p, h: p - 1 - h)),
+        ("same-ID outgoing", "same-id-outgoing"),
+        ("same-ID outgoing, exchanged", exchanged(lambda p, _: p + 1)),
     ]
     print(f"{count} permutations: the mean, and (±) within what of it the mean of five is in 95 % of all cases\n")
     print("".ljust(30), *(routing.rjust(16) for routing in ROUTINGS))

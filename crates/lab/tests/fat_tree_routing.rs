@@ -36,10 +36,14 @@ fn static_tables_meet_where_the_source_says_and_who_looks_at_flows_goes_around()
             assert!((two_level - 50.0).abs() < 2.0, "{level} {pattern}: {two_level}");
             assert!((of("hierarchical", pattern) - 100.0 / 3.6).abs() < 2.0, "{level} {pattern}");
             assert!(of("non-blocking", pattern) > 99.0, "{level} {pattern}");
-            let classified = of("flow-classifier", pattern);
-            assert!(classified > two_level + 10.0, "{level} {pattern}: {classified}");
-            let scheduled = of("flow-scheduler", pattern);
-            assert!(scheduled > two_level + 10.0, "{level} {pattern}: {scheduled}");
+            // Where chance has its part: what single permutations have is 50 to 100.
+            let mean = |routing: &str| {
+                let with = |seed: u64| scenario(level, routing, pattern, &format!("seed = {seed}\n"));
+                (1..=8).map(|seed| bandwidth(&execute(&with(seed), 1, None))).sum::<f64>() / 8.0
+            };
+            let (classified, scheduled) = (mean("flow-classifier"), mean("flow-scheduler"));
+            assert!(classified > two_level + 5.0 && classified < 90.0, "{level} {pattern}: {classified}");
+            assert!(scheduled > classified + 5.0, "{level} {pattern}: {scheduled} {classified}");
         }
     }
 }

@@ -42,6 +42,12 @@ impl Rng {
     pub fn unit_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
+    /// Puts a list into a random order, each as likely.
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
+        for i in (1..list.len()).rev() {
+            list.swap(i, self.below(i as u64 + 1) as usize);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -55,6 +61,18 @@ mod tests {
         let x = a.next_u64();
         assert_ne!(x, b.next_u64());
         assert_eq!(x, Rng::from_words(&[1, 2]).next_u64());
+    }
+
+    #[test]
+    fn every_order_is_as_likely() {
+        let mut r = Rng::from_words(&[8]);
+        let mut seen = alloc::collections::BTreeMap::new();
+        for _ in 0..60_000 {
+            let mut list = [0, 1, 2];
+            r.shuffle(&mut list);
+            *seen.entry(list).or_insert(0) += 1;
+        }
+        assert!(seen.len() == 6 && seen.values().all(|n| (9_500..10_500).contains(n)), "{seen:?}");
     }
 
     #[test]

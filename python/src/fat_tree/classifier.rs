@@ -67,7 +67,7 @@ impl Classifier {
         if let fat_tree::Switch::Core { .. } = own {
             return Err(wrong(format!("switch {switch} is a core: there is one way from it")));
         }
-        let machine = FlowClassifier::new(now, tree.half() as u16, PERIOD, flows_max, switch);
+        let machine = FlowClassifier::new(now, tree.half() as u16, PERIOD, flows_max, switch.into());
         Ok(Classifier { tree, own, number: switch, machine, moves, flows_max, flows: BTreeMap::new() })
     }
 

@@ -11,6 +11,7 @@ use sluicenet_node::steering::{Assigns, Steering};
 use sluicenet_proto::hedera::detect::{Detection, FlowId, Sample};
 use sluicenet_proto::hedera::scheduler::{Placement, Placer, Scheduler, Settings};
 use sluicenet_proto::hedera::tree::{Link, Path, Tree};
+use sluicenet_proto::rng::hash_words;
 use sluicenet_proto::routing::fat_tree::FatTree;
 use sluicenet_proto::routing::fat_tree::reporter::LargeFlows;
 use sluicenet_proto::time::{Duration, Instant};
@@ -269,7 +270,7 @@ pub(super) fn steering(s: &Scenario, control: Option<&Control>) -> Vec<Steering>
             let (up, assigns) =
                 if switch < 2 * edges { ((half, half), assigns) } else { ((tree.k() as PortId, 0), Assigns::Router) };
             let counts = switch < edges && control.is_some_and(Control::reads);
-            Steering::new(up, tree.hosts(), switch, assigns, counts)
+            Steering::new(up, tree.hosts(), hash_words(&[s.seed, switch.into()]), assigns, counts)
         })
         .collect()
 }

@@ -32,7 +32,7 @@ pub(super) fn pairs(topology: &Topology, (seed, number): (u64, u64), pattern: &P
             Some(blocks) => staggered(n, blocks, (*edge, *pod), &mut draws(0x5354_4147)),
             None => derangement(n, &mut draws(0x5354_4147)),
         },
-        Pattern::InterPodIncoming => inter_pod_incoming(topology.fat_tree_k().unwrap_or(2)),
+        Pattern::InterPodIncoming => inter_pod_incoming(topology.fat_tree_k().unwrap_or(2), &mut draws(0x494e_5044)),
         Pattern::SameIdOutgoing => same_id_outgoing(topology.fat_tree_k().unwrap_or(2), &mut draws(0x5341_4d45)),
         Pattern::File(f) => return f.content.iter().copied().filter(|(src, dst)| src != dst).collect(),
     };
@@ -54,16 +54,10 @@ fn other(src: u32, n: u32, rng: &mut Rng) -> u32 {
     draw + u32::from(draw >= src)
 }
 
-pub(super) fn shuffle<T>(list: &mut [T], rng: &mut Rng) {
-    for i in (1..list.len()).rev() {
-        list.swap(i, rng.below(i as u64 + 1) as usize);
-    }
-}
-
 /// `count` of the first `n` numbers.
 fn some_of(n: u32, count: u32, rng: &mut Rng) -> Vec<u32> {
     let mut all: Vec<u32> = (0..n).collect();
-    shuffle(&mut all, rng);
+    rng.shuffle(&mut all);
     all.truncate(count as usize);
     all
 }
@@ -163,7 +157,7 @@ impl Free {
 fn staggered(n: u32, blocks: Blocks, (edge, pod): (f64, f64), rng: &mut Rng) -> Vec<u32> {
     let mut to: Vec<u32> = (0..n).collect();
     let mut order = to.clone();
-    shuffle(&mut order, rng);
+    rng.shuffle(&mut order);
     let mut free = Free::new(n, blocks);
     let chances = [(Reach::Edge, edge), (Reach::Pod, pod), (Reach::Further, (1.0 - edge - pod).max(0.0))];
     let mut alone = Vec::new();
@@ -202,17 +196,29 @@ fn staggered(n: u32, blocks: Blocks, (edge, pod): (f64, f64), rng: &mut Rng) -> 
     to
 }
 
-/// Host `h` of edge switch `s` in pod `p` sends to host `s` of edge switch `h` in pod `p - 1 - h`: all that comes to the hosts of
-/// one ID in a pod is from edge switches of one position in different pods, and two-level tables lead it through one core, as
-/// upward ports are the sum of ID and position at each of two switches (figures 3.5 and 3.6).
-fn inter_pod_incoming(k: u32) -> Vec<u32> {
+/// One half of the pods sends to the other, and that to it: edge switches of one position all to one pod, each to one edge switch
+/// there, so that two-level tables lead what is for hosts of one ID in a pod through one core, as upward ports are the sum of ID
+/// and position at each of two switches (figures 3.5 and 3.6). Halves, pods, edge switches and hosts are drawn.
+fn inter_pod_incoming(k: u32, rng: &mut Rng) -> Vec<u32> {
     let half = k / 2;
-    (0..k * half * half)
-        .map(|src| {
-            let (p, s, h) = (src / (half * half), src / half % half, src % half);
-            (p + k - 1 - h) % k * half * half + h * half + s
-        })
-        .collect()
+    let mut drawn = |n: u32| {
+        let mut list: Vec<u32> = (0..n).collect();
+        rng.shuffle(&mut list);
+        list
+    };
+    let pods = drawn(k);
+    let (one, other) = pods.split_at(half as usize);
+    let mut to = vec![0; (k * half * half) as usize];
+    for (senders, receivers) in [(one, other), (other, one)] {
+        for (position, &pod) in (0..half).zip(receivers) {
+            for (&sender, edge) in senders.iter().zip(drawn(half)) {
+                for (host, id) in (0..half).zip(drawn(half)) {
+                    to[((sender * half + position) * half + host) as usize] = (pod * half + edge) * half + id;
+                }
+            }
+        }
+    }
+    to
 }
 
 /// Each edge switch draws an ID, each ID for as many of them; its hosts send to hosts of that ID in other pods.
@@ -220,12 +226,12 @@ fn same_id_outgoing(k: u32, rng: &mut Rng) -> Vec<u32> {
     let half = k / 2;
     let (edges, pod_hosts) = (k * half, half * half);
     let mut ids: Vec<u32> = (0..edges).map(|e| e % half).collect();
-    shuffle(&mut ids, rng);
+    rng.shuffle(&mut ids);
     let mut to: Vec<u32> = (0..edges * half).collect();
     for id in 0..half {
         let senders: Vec<u32> = (0..edges * half).filter(|src| ids[(src / half) as usize] == id).collect();
         let mut receivers: Vec<u32> = (0..edges).map(|e| e * half + id).collect();
-        shuffle(&mut receivers, rng);
+        rng.shuffle(&mut receivers);
         for (&src, &dst) in senders.iter().zip(&receivers) {
             to[src as usize] = dst;
         }
@@ -311,12 +317,18 @@ mod tests {
                 let upper = (id + s) % half;
                 (upper, (id + upper) % half)
             };
-            for (src, dst) in pairs(&t, (1, 0), &Pattern::InterPodIncoming) {
-                assert_ne!(place(src).0, place(dst).0);
-                for (other, its) in pairs(&t, (1, 0), &Pattern::InterPodIncoming) {
-                    let same = place(dst).0 == place(its).0 && place(dst).2 == place(its).2;
-                    assert!(!same || core(src, dst) == core(other, its), "{k}: {src} {other}");
-                    assert!(!same || src == other || place(src).0 != place(other).0);
+            for seed in 0..20 {
+                let found = pairs(&t, (seed, 0), &Pattern::InterPodIncoming);
+                for pair in found.chunks(half as usize) {
+                    assert!(pair.iter().all(|(_, dst)| dst / half == pair[0].1 / half), "{pair:?}");
+                }
+                for &(src, dst) in &found {
+                    assert_ne!(place(src).0, place(dst).0);
+                    for &(other, its) in &found {
+                        let same = place(dst).0 == place(its).0 && place(dst).2 == place(its).2;
+                        assert!(!same || core(src, dst) == core(other, its), "{k} {seed}: {src} {other}");
+                        assert!(!same || src == other || place(src).0 != place(other).0);
+                    }
                 }
             }
             for seed in 0..20 {

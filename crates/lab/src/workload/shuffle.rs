@@ -3,7 +3,6 @@
 //! What a host sends is a query of its own, which ends when all of it has arrived: so the longest query is the shuffle's time, and
 //! the mean that of a host.
 
-use super::patterns::shuffle;
 use super::{Context, Heard, Maker, OpenQuery, Ports, SHUFFLE, Share, connect, fresh, named, service};
 use crate::scenario::Shuffle;
 use sluicenet_node::guest::FlowLabel;
@@ -49,7 +48,7 @@ pub(crate) fn maker(cx: &Context<'_>, w: &Shuffle) -> Maker {
 pub(crate) fn shuffle_order(seed: u64, number: u8, host: HostId, hosts: u32) -> Vec<HostId> {
     let mut rng = Rng::from_words(&[seed, 0x5348_5546, number as u64, host as u64]);
     let mut others: Vec<HostId> = (0..hosts).filter(|&h| h != host).collect();
-    shuffle(&mut others, &mut rng);
+    rng.shuffle(&mut others);
     others
 }
 

@@ -63,16 +63,16 @@ pub struct FlowClassifier {
     flows_max: usize,
     period: Duration,
     next: Instant,
-    /// Port that wins among equals, so that not all switches begin with the same.
-    first: u16,
+    /// With a flow's hash it draws among ports that are equal, at each switch anew.
+    own: u64,
     /// What this classifier has done.
     pub counters: Counters,
 }
 
 impl FlowClassifier {
-    /// With `ports` upward ports, for at most `flows_max` flows; periods begin at `now`. `own` sets its first choice apart from
-    /// those of other switches.
-    pub fn new(now: Instant, ports: u16, period: Duration, flows_max: usize, own: u32) -> FlowClassifier {
+    /// With `ports` upward ports, for at most `flows_max` flows; periods begin at `now`. `own` sets what it draws among
+    /// equals apart from what other switches do.
+    pub fn new(now: Instant, ports: u16, period: Duration, flows_max: usize, own: u64) -> FlowClassifier {
         assert!(ports > 0 && period > Duration::ZERO);
         FlowClassifier {
             ports: alloc::vec![Port::default(); ports as usize],
@@ -80,7 +80,7 @@ impl FlowClassifier {
             flows_max,
             period,
             next: now + period,
-            first: (own % u32::from(ports)) as u16,
+            own: mix64(own.wrapping_add(1)),
             counters: Counters::default(),
         }
     }
@@ -96,16 +96,16 @@ impl FlowClassifier {
             if usable.contains(f.port) {
                 return Some(f.port);
             }
-            let port = self.least_loaded(usable)?;
+            let port = self.least_loaded(flow, usable)?;
             self.reassign(flow, port);
             self.counters.evaded += 1;
             return Some(port);
         }
         if self.flows.len() >= self.flows_max {
             self.counters.unclassified += 1;
-            return nth(usable, mix64(flow));
+            return nth(usable, mix64(flow ^ self.own));
         }
-        let port = self.least_loaded(usable)?;
+        let port = self.least_loaded(flow, usable)?;
         self.flows.insert(flow, Flow { port, last_bytes: 0, now_bytes: bytes, silent_periods: 0 });
         self.ports[port as usize].bytes += bytes;
         self.ports[port as usize].flows += 1;
@@ -163,14 +163,13 @@ impl FlowClassifier {
         }
     }
 
-    /// The least loaded port: by bytes, then by flows, then the one next to its own first.
-    fn least_loaded(&self, usable: UpPorts) -> Option<u16> {
-        let count = self.ports.len() as u16;
-        let rank = |&p: &u16| {
-            let port = self.ports[p as usize];
-            (port.bytes, port.flows, (p + count - self.first) % count)
-        };
-        usable.iter().min_by_key(rank)
+    /// The least loaded port: by bytes, then by flows, then as is drawn for the flow.
+    fn least_loaded(&self, flow: FlowKey, usable: UpPorts) -> Option<u16> {
+        let load = |p: u16| (self.ports[p as usize].bytes, self.ports[p as usize].flows);
+        let least = usable.iter().map(load).min()?;
+        let mut equal = UpPorts::NONE;
+        usable.iter().filter(|&p| load(p) == least).for_each(|p| equal.insert(p));
+        nth(equal, mix64(flow ^ self.own))
     }
 
     fn reassign(&mut self, flow: FlowKey, to: u16) {
@@ -226,38 +225,49 @@ mod tests {
     fn a_flow_keeps_its_port_and_a_new_one_takes_the_least_loaded() {
         let mut c = classifier(2);
         let both = UpPorts::first(2);
-        assert_eq!(c.handle_packet(1, 1_500, both), Some(0));
-        assert_eq!(c.handle_packet(2, 100, both), Some(1));
+        let first = c.handle_packet(1, 1_500, both);
+        let second = first.map(|port| 1 - port);
+        assert_eq!(c.handle_packet(2, 100, both), second);
         // 1,500 bytes against 100.
-        assert_eq!(c.handle_packet(3, 100, both), Some(1));
+        assert_eq!(c.handle_packet(3, 100, both), second);
         for _ in 0..10 {
-            assert_eq!(c.handle_packet(1, 1_500, both), Some(0));
+            assert_eq!(c.handle_packet(1, 1_500, both), first);
         }
-        // Another switch begins elsewhere.
-        let mut other = FlowClassifier::new(Instant::ZERO, 2, PERIOD, 1_000, 1);
-        assert_eq!(other.handle_packet(1, 1_500, both), Some(1));
+    }
+
+    /// Al-Fares 2012, table 3.1: who comes first to one switch may not say which way it goes from the next.
+    #[test]
+    fn among_equal_ports_each_flow_draws_at_each_switch() {
+        let both = UpPorts::first(2);
+        let draw = |flow, own| FlowClassifier::new(Instant::ZERO, 2, PERIOD, 10, own).handle_packet(flow, 64, both);
+        let drawn: Vec<_> = (0..1_000).map(|flow| [0, 1, 2].map(|own| draw(flow, own) == Some(0))).collect();
+        for which in 0..8 {
+            let alike = drawn.iter().filter(|ports| (0..3).all(|i| ports[i] == (which >> i & 1 == 1))).count();
+            assert!((90..160).contains(&alike), "{which:b}: {alike} of a thousand");
+        }
     }
 
     #[test]
     fn rearrange_flows_of_figure_3_11() {
         let mut c = classifier(2);
-        // One packet each: 1, 3 and 5 to port 0, the others to port 1; then flows of port 0 grow.
+        // One packet each, by turns; then those of port 0 grow.
         for flow in 1..=6 {
             c.handle_packet(flow, 100, UpPorts::first(2));
         }
         let zero: Vec<u64> = (1..=6).filter(|&f| c.port_of(f) == Some(0)).collect();
-        assert_eq!(zero, [1, 3, 5]);
-        for (flow, bytes) in [(1, 900), (3, 400), (5, 300)] {
+        let [a, b, d] = zero[..] else { panic!("{zero:?}") };
+        let others: Vec<u64> = (1..=6).filter(|f| !zero.contains(f)).collect();
+        for (flow, bytes) in [(a, 900), (b, 400), (d, 300)] {
             c.handle_packet(flow, bytes, UpPorts::first(2));
         }
-        // Port 0: 1000 + 500 + 400; port 1: 300; D = 1600. The largest smaller one is flow 1: 900 against 1300, D = 400,
+        // Port 0: 1000 + 500 + 400; port 1: 300; D = 1600. The largest smaller one is the first: 900 against 1300, D = 400,
         // and of port 1 none of the 100s and 1000 is ... the largest below 400 is 100: 1000 against 1200. Then D = 200: 100 more.
         c.handle_timeout(at(1), ALL);
-        assert_eq!((c.port_of(1), c.counters.moved), (Some(1), 3));
+        assert_eq!((c.port_of(a), c.counters.moved), (Some(1), 3));
         assert_eq!(c.loads_bytes().collect::<Vec<_>>(), [1_100, 1_100]);
         assert_eq!(c.poll_timeout(), at(2));
         // Nothing to mend: nothing moves.
-        for (flow, bytes) in [(1, 1_000), (3, 500), (5, 400), (2, 100), (4, 100), (6, 100)] {
+        for (flow, bytes) in [(a, 1_000), (b, 500), (d, 400)].into_iter().chain(others.into_iter().map(|f| (f, 100))) {
             c.handle_packet(flow, bytes, UpPorts::first(2));
         }
         c.handle_timeout(at(2), ALL);
@@ -267,11 +277,12 @@ mod tests {
     #[test]
     fn a_single_elephant_is_not_thrown_to_and_fro() {
         let mut c = classifier(2);
+        let port = c.handle_packet(7, 64, UpPorts::first(2));
         for second in 1..20 {
             c.handle_packet(7, 1_000_000, UpPorts::first(2));
             c.handle_timeout(at(second), ALL);
         }
-        assert_eq!((c.port_of(7), c.counters.moved), (Some(0), 0));
+        assert_eq!((c.port_of(7), c.counters.moved), (port, 0));
     }
 
     #[test]
