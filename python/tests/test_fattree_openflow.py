@@ -19,6 +19,7 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytest.importorskip("os_ken", reason="os-ken is not installed: pip install 'sluicenet[fattree]'")
 
@@ -180,7 +181,7 @@ class Switch:
 
 def port_desc(number: int, state: int = 0) -> bytes:
     """A port with nothing to say of itself."""
-    return struct.pack("!I4x6s2x16sIIIIIIII", number, bytes(5) + bytes([number]), b"p", 0, state, 0, 0, 0, 0, 0, 0)
+    return struct.pack("!I4x6s2x16sIIIIIIII", number, number.to_bytes(6), b"p", 0, state, 0, 0, 0, 0, 0, 0)
 
 
 def test_a_switch_is_told_its_table_and_a_port_that_is_down_is_dead(controller: Controller) -> None:
@@ -282,8 +283,64 @@ def test_a_switch_that_goes_on_for_ever_about_its_entries(controller: Controller
     with pytest.raises(EOFError):
         while True:
             switch.send(MULTIPART_REPLY, message, xid)
-    # As it says too much, or as it answers nothing meanwhile, whichever is first seen.
-    assert controller.wait("refused", switch="e0-0")["why"]
+    assert "more than 20000 entries" in controller.wait("refused", switch="e0-0")["why"]
+
+
+@pytest.mark.parametrize("datapath", [EDGE, 0xDEAD])
+def test_a_switch_that_invents_ports_for_ever(controller: Controller, datapath: int) -> None:
+    switch = Switch(controller, datapath)
+    switch.send(HELLO)
+    xid, _ = switch.until(MULTIPART_REQUEST, PORT_DESC)
+    for first in range(1, 100_000, 100):
+        ports = b"".join(map(port_desc, range(first, first + 100)))
+        try:
+            switch.send(MULTIPART_REPLY, struct.pack("!HHI", PORT_DESC, MORE, 0) + ports, xid)
+        except EOFError:
+            break
+    switch.hung_up()
+    assert "more than 512 ports" in controller.wait("refused")["why"]
+
+
+def test_a_switch_that_adds_ports_for_ever(controller: Controller) -> None:
+    switch = Switch(controller)
+    switch.introduce()
+    controller.wait("connected", switch="e0-0")
+    with contextlib.suppress(EOFError):
+        for number in range(5, 10_000):
+            switch.send(PORT_STATUS, struct.pack("!B7x", 0) + port_desc(number))
+    switch.hung_up()
+    assert "more than 512 ports" in controller.wait("refused", switch="e0-0")["why"]
+    controller.wait("lost", switch="e0-0")
+
+
+def test_who_says_nothing_keeps_nobody_out(controller: Controller) -> None:
+    silent = [socket.create_connection(controller.address, PATIENCE_S) for _ in range(100)]
+    assert "oldest of 80 connections" in controller.wait("refused")["why"]
+    switch = Switch(controller)
+    switch.introduce()
+    controller.wait("connected", switch="e0-0")
+    for connection in silent:
+        connection.close()
+
+
+def test_a_socket_is_removed_only_where_nobody_listens(tmp_path: Path) -> None:
+    def begins(at: Path) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "sluicenet.fattree", "--listen", f"unix:{at}"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    file = tmp_path / "precious"
+    file.write_text("data")
+    out, err = begins(file).communicate(timeout=PATIENCE_S)
+    assert (out, err, file.read_text()) == ("", f"error: unix:{file}: there is a file, and it is no socket\n", "data")
+    at = tmp_path / "controller"
+    for _ in range(2):
+        # The second time over what the first left that was killed.
+        first = begins(at)
+        assert first.stdout and "listening" in first.stdout.readline()
+        _, err = begins(at).communicate(timeout=PATIENCE_S)
+        assert err == f"error: unix:{at}: somebody listens there\n"
+        first.kill()
+        first.communicate(timeout=PATIENCE_S)
 
 
 def entry(src: str, dst: str, port: int, sent: int, seconds: int) -> bytes:

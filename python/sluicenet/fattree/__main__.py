@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from errno import EADDRINUSE, EEXIST
 from pathlib import Path
+from socket import AF_UNIX, socket
+from stat import S_ISSOCK
 
 from . import ROUTINGS, FatTree, HierarchicalTree
 
@@ -62,13 +65,29 @@ def main() -> int:
         return 0
     try:
         if len(listen) == 1:
-            # What a controller left that was killed.
-            Path(listen[0]).unlink(missing_ok=True)
+            _make_room(Path(listen[0]))
         serve(Options(tree, args.routing, listen, args.link_bps, args.poll, args.seed))
     except OSError as e:
         print(f"error: {args.listen}: {e.strerror}", file=sys.stderr)
         return 1
     return 0
+
+
+def _make_room(file: Path) -> None:
+    """Removes the socket that a controller left which was killed, and nothing else."""
+    try:
+        if not S_ISSOCK(file.lstat().st_mode):
+            raise FileExistsError(EEXIST, "there is a file, and it is no socket")
+    except FileNotFoundError:
+        return
+    with socket(AF_UNIX) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(str(file))
+        except ConnectionRefusedError:
+            file.unlink()
+        else:
+            raise OSError(EADDRINUSE, "somebody listens there")
 
 
 if __name__ == "__main__":

@@ -93,8 +93,10 @@ class Listener(OFPHandler):
 
     def start(self) -> Any:  # noqa: ANN401 - os-ken has no types
         """Listens, and says where."""
-        most = CONNECTIONS_PER_SWITCH * len(self.options.tree.switches)
-        self._free = threading.BoundedSemaphore(most)
+        self._most = CONNECTIONS_PER_SWITCH * len(self.options.tree.switches)
+        # The oldest first.
+        self._open: dict[Connection, None] = {}
+        self._lock = threading.Lock()
         server = hub.StreamServer(self.options.listen, self._serve)
         # Where it cannot listen no thread has been started.
         super(OFPHandler, self).start()
@@ -103,13 +105,25 @@ class Listener(OFPHandler):
         return hub.spawn(server.serve_forever)
 
     def _serve(self, inner: Any, address: Any) -> None:  # noqa: ANN401 - os-ken has no types
-        if not self._free.acquire(blocking=False):
+        connection = Connection(inner, address)
+        with self._lock:
+            full = len(self._open) >= self._most
+            # Who connects and says nothing keeps nobody out.
+            oldest = next((c for c in self._open if not c.is_known), None) if full else None
+            if oldest:
+                del self._open[oldest]
+            if oldest or not full:
+                self._open[connection] = None
+        if oldest:
+            oldest.refuse(f"it is the oldest of {self._most} connections that has not said which switch it is")
+        elif full:
             inner.close()
             return
         try:
-            Connection(inner, address).serve()
+            connection.serve()
         finally:
-            self._free.release()
+            with self._lock:
+                self._open.pop(connection, None)
 
     def _hello_failed(self, datapath: Connection, error_desc: str) -> None:
         # In place of os-ken's own, which says it in its log alone.
@@ -169,12 +183,12 @@ class Controller(app_manager.OSKenApp):
         if ev.state == MAIN_DISPATCHER:
             number = self._by_datapath.get(datapath.id)
             if number is None:
-                self._refuse(datapath, f"datapath {datapath.id:#x} is no switch of this fat-tree")
+                datapath.refuse(f"datapath {datapath.id:#x} is no switch of this fat-tree")
                 return
             # Whoever says so last is the switch: the one before is half open, or a liar, and cannot be told from one.
             old = self._connections.pop(number, None)
             if old is not None:
-                self._refuse(old, "the switch has connected again")
+                old.refuse("the switch has connected again")
                 self._forget(old)
                 self._control.lost(self._now, number)
             self._connections[number] = datapath
@@ -209,7 +223,7 @@ class Controller(app_manager.OSKenApp):
                 continue
             said[1].extend(stat.cookie for stat in msg.body)
             if len(said[1]) > FOUND_MAX:
-                self._refuse(datapath, f"it says that it has more than {FOUND_MAX} entries")
+                datapath.refuse(f"it says that it has more than {FOUND_MAX} entries")
             elif not more:
                 del asked_for[datapath]
                 if asked_for is self._found:
@@ -225,7 +239,7 @@ class Controller(app_manager.OSKenApp):
         if self._poll:
             self._poll.computing_s += time.perf_counter() - begun
         if len(asked[1]) > FOUND_MAX:
-            self._refuse(datapath, f"it says that it has counted more than {FOUND_MAX} flows")
+            datapath.refuse(f"it says that it has counted more than {FOUND_MAX} flows")
         elif not more:
             del self._xids[datapath]
             if self._poll and number in self._poll.asked:
@@ -359,10 +373,6 @@ class Controller(app_manager.OSKenApp):
 
     def _ports(self, datapath: Connection) -> dict[int, bool]:
         return {number - 1: _is_up(datapath, port) for number, port in datapath.ports.items()}
-
-    def _refuse(self, datapath: Connection, why: str) -> None:
-        datapath.socket.wrong = datapath.socket.wrong or why
-        datapath.close()
 
     def _forget(self, datapath: Connection) -> None:
         self._found.pop(datapath, None)

@@ -10,11 +10,12 @@ import contextlib
 import logging
 import struct
 import threading
-from socket import AF_UNIX, IPPROTO_TCP
+from socket import AF_UNIX, IPPROTO_TCP, SHUT_RDWR
 from typing import TYPE_CHECKING, Any
 
 from os_ken import cfg
 from os_ken.controller.controller import Datapath
+from os_ken.controller.handler import MAIN_DISPATCHER
 from os_ken.lib import hub
 from os_ken.ofproto import nicira_ext, ofproto_common
 
@@ -47,6 +48,8 @@ OFP_VERSION = 4
 TYPE_LAST = 29
 HELLO, ERROR = 0, 1
 
+# A switch of the largest tree has 254 ports, and one of its own.
+PORTS_MAX = 512
 # Messages that wait for a switch to read them, a few times what it is told at once.
 SEND_MAX = 4_096
 # A switch that answers nothing for two of these is not there.
@@ -132,6 +135,23 @@ class _Unparsed(logging.Handler):
             connection.close()
 
 
+class _Ports(dict[int, Any]):
+    """What a switch says of its ports, which os-ken writes down however many they are."""
+
+    def __init__(self, of: Connection) -> None:
+        """None yet."""
+        super().__init__()
+        self._of = of
+
+    def __setitem__(self, number: int, port: Any) -> None:  # noqa: ANN401 - os-ken has no types
+        """One more, or one that has changed."""
+        if len(self) >= PORTS_MAX and number not in self:
+            why = f"it says that it has more than {PORTS_MAX} ports"
+            self._of.refuse(why)
+            raise ConnectionAbortedError(why)
+        super().__setitem__(number, port)
+
+
 class Connection(Datapath):
     """A switch."""
 
@@ -140,6 +160,28 @@ class Connection(Datapath):
         super().__init__(Framed(inner), address)
         self.send_q = hub.Queue(SEND_MAX)
         self._send_q_sem = hub.BoundedSemaphore(SEND_MAX)
+
+    @property
+    def ports(self) -> _Ports:
+        """By number; os-ken puts a new dictionary there when a switch has said who it is."""
+        return self._ports
+
+    @ports.setter
+    def ports(self, _new: object) -> None:
+        self._ports = _Ports(self)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has said which switch it is."""
+        return bool(self.state == MAIN_DISPATCHER)
+
+    def refuse(self, why: str) -> None:
+        """Ends it at once, and says why."""
+        self.socket.wrong = self.socket.wrong or why
+        self.close()
+        # Its thread may be waiting for what comes next.
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(SHUT_RDWR)
 
     def close(self) -> None:
         """Ends it, as os-ken does when nobody answers."""
@@ -150,8 +192,7 @@ class Connection(Datapath):
     def send(self, buf: bytes, close_socket: bool = False) -> bool:
         """Queues a message; a switch that takes none any more is left."""
         if not self._send_q_sem.acquire(blocking=False):
-            self.socket.wrong = self.socket.wrong or f"{SEND_MAX} messages wait, and it reads none"
-            self.close()
+            self.refuse(f"{SEND_MAX} messages wait, and it reads none")
             return False
         queue = self.send_q
         if queue is None:
