@@ -19,6 +19,11 @@ const LEGEND_LINE: f64 = 18.0;
 /// The name of the axis below them.
 const FOOT: f64 = 22.0;
 
+/// The axis of all flows together goes so far beyond what the hosts' links carry.
+const ROOM: f64 = 1.2;
+/// Intervals that a single flow's rate is the mean of.
+const SMOOTH: usize = 5;
+
 /// Where a value is drawn in a panel.
 struct Axes {
     times: Scale,
@@ -72,14 +77,22 @@ impl Axes {
     }
 }
 
+/// A rate is the mean of the intervals around it.
+fn smoothed(rates: &[f64]) -> Vec<f64> {
+    let around = |i: usize| &rates[i.saturating_sub(SMOOTH / 2)..(i + SMOOTH / 2 + 1).min(rates.len())];
+    (0..rates.len()).map(|i| around(i).iter().sum::<f64>() / around(i).len() as f64).collect()
+}
+
 /// The picture; `names` are the runs'.
 pub fn svg(title: &str, runs: &[(String, &Measured)]) -> String {
     let longest = runs.iter().map(|(_, run)| run.seconds).fold(1e-9, f64::max);
     let times = Scale::Linear(longest);
     let ideal = runs.iter().map(|(_, run)| run.ideal_mbps).fold(0.0, f64::max);
-    let totals = runs.iter().flat_map(|(_, run)| run.course.total_mbps.iter().copied());
-    let singles = runs.iter().flat_map(|(_, run)| run.flows.iter().flat_map(|flow| flow.course_mbps.iter().copied()));
-    let together = Axes { times, rates: Scale::linear(totals.chain([ideal])), bottom: TOGETHER - BELOW };
+    // Above it is what had waited behind a loss and is read at once: no link carries that.
+    let together = Axes { times, rates: Scale::linear([ideal * ROOM].into_iter()), bottom: TOGETHER - BELOW };
+    let smooth: Vec<Vec<Vec<f64>>> =
+        runs.iter().map(|(_, run)| run.flows.iter().map(|flow| smoothed(&flow.course_mbps)).collect()).collect();
+    let singles = smooth.iter().flatten().flatten().copied();
     let single = Axes { times, rates: Scale::linear(singles.chain([1e-3])), bottom: SINGLE - BELOW };
     let head = HEAD + LEGEND_LINE * (runs.len() as f64 + 1.0);
     let height = head + TOGETHER + SINGLE * runs.len() as f64 + FOOT;
@@ -115,7 +128,7 @@ pub fn svg(title: &str, runs: &[(String, &Measured)]) -> String {
         let _ = writeln!(out, "<path d=\"M{x:.1} {TOP}V{}\" stroke=\"#333333\"{DASHES}/>", together.bottom);
         // Runs of one command have the same faults.
         if !told.contains(&what.as_str()) {
-            let y = together.bottom - 8.0 - 14.0 * (told.len() % 4) as f64;
+            let y = TOP + 12.0 + 14.0 * (told.len() % 4) as f64;
             let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{y:.1}\" fill=\"#333333\">{}</text>", x + 4.0, escape(what));
             told.push(what);
         }
@@ -128,10 +141,11 @@ pub fn svg(title: &str, runs: &[(String, &Measured)]) -> String {
     out += "</g>\n";
     for (i, (name, run)) in runs.iter().enumerate() {
         let _ = writeln!(out, "<g transform=\"translate(0 {})\">", head + TOGETHER + SINGLE * i as f64);
-        single.frame(&mut out, &format!("{name}: each of {} flows", run.flows.len()));
+        let each = format!("{name}: each of {} flows, means of {SMOOTH} intervals", run.flows.len());
+        single.frame(&mut out, &each);
         let colour = COLOURS[i % COLOURS.len()];
-        for flow in &run.flows {
-            let path = single.course(&run.course.at_s, &flow.course_mbps);
+        for rates in &smooth[i] {
+            let path = single.course(&run.course.at_s, rates);
             let _ = writeln!(
                 out,
                 "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1\" stroke-opacity=\"0.55\"/>"
@@ -167,11 +181,20 @@ mod tests {
             ideal_mbps: 20.0,
             percent: 50.0,
             seconds: points as f64,
+            began_at_s: 0.0,
+            idle: None,
             flows: rates.iter().map(flow).collect(),
             course: Course { at_s: (1..=points).map(|s| s as f64).collect(), total_mbps: vec![20.0; points] },
             faults: vec![(1.0, "kill:c1-1 <&>".into())],
             controller: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_burst_is_spread_over_the_intervals_around_it_and_no_further() {
+        assert_eq!(smoothed(&[0.0, 0.0, 0.0, 10.0, 0.0, 0.0, 0.0, 0.0]), [0.0, 2.5, 2.0, 2.0, 2.0, 2.0, 0.0, 0.0]);
+        assert_eq!(smoothed(&[3.0]), [3.0]);
+        assert!(smoothed(&[]).is_empty());
     }
 
     #[test]

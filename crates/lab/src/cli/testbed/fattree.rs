@@ -8,8 +8,8 @@ use crate::records::stats::mean_over_seeds;
 use crate::report::fattree::svg;
 use crate::scenario::units::{Bytes, Quantity};
 use crate::testbed::fattree::{
-    Fault, Load, Measured, Network, Pattern, ROUTINGS, Seen, Settings, Shape, Transport, control_loop, find_python,
-    measure, missing,
+    Became, Fault, Load, Measured, Network, PLACING, Pattern, ROUTINGS, Seen, Settings, Shape, Transport, control_loop,
+    find_python, measure, missing,
 };
 use serde_json::{Value, json};
 use sluicenet_proto::routing::fat_tree::FatTree;
@@ -20,13 +20,15 @@ use std::time::Duration;
 
 /// Larger trees are more processes than one machine runs: 45 switches and 54 hosts.
 const K_MAX: u32 = 6;
+/// With less of the machine's time to spare its processors may be what is slow, as in a switch's queue one frame waits for another.
+const IDLE_MIN: f64 = 0.1;
 /// Below it a full frame takes longer than counters take to be read, above it queues of 20 frames are no time at all.
 const RATE_BPS: std::ops::RangeInclusive<u64> = 1_000_000..=1_000_000_000;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(in crate::cli) struct Fattree {
-    /// Ports of a switch: 2, 4 or 6
+    /// Ports of a switch: 4 or 6
     #[arg(long, default_value_t = 4)]
     k: u32,
     /// How packets find their way: ecmp, two-level, flow-classifier, flow-scheduler, hedera-gff, hedera-sa, or hierarchical, over that tree in place of
@@ -126,9 +128,15 @@ impl Fattree {
         }
         let tree = FatTree::new(self.k).map_err(Failure::input)?;
         if tree.hosts() < 3 {
-            return Err(Failure::Input(format!("--k {}: too few hosts for patterns", self.k)));
+            return Err(Failure::Input(format!("--k {}: two hosts have one path; expected: 4 or 6", self.k)));
         }
         let loads = self.loads(tree)?;
+        if let Some(name) = self.routing.iter().find(|name| !PLACING.contains(&name.as_str()))
+            && self.control_loop.is_some()
+        {
+            let those = PLACING.join(", ");
+            return Err(Failure::Input(format!("--control-loop: nobody places flows under {name}; expected: {those}")));
+        }
         if let Some(file) = &self.plot {
             files::can_write(file)?;
         }
@@ -189,6 +197,17 @@ impl Fattree {
         } else {
             output::print(&self.text(tree, &measured));
         }
+        let least = measured.iter().filter_map(|run| run.idle).fold(1.0, f64::min);
+        if least < IDLE_MIN {
+            let short = measured.iter().filter(|run| run.idle.is_some_and(|idle| idle < IDLE_MIN)).count();
+            output::note(&format!(
+                "warning: in {short} of {} runs this machine's processors had less than {:.0} % to spare (least: {:.0} %): what is missing there \
+                 may be theirs, not the network's; a lower --rate, or nothing else on the machine, tells",
+                measured.len(),
+                100.0 * IDLE_MIN,
+                100.0 * least
+            ));
+        }
         Ok(())
     }
 
@@ -217,6 +236,12 @@ impl Fattree {
             faults = self.faults.iter().map(fault).collect::<Result<Vec<_>, _>>()?;
         }
         faults.sort_by_key(|fault| fault.after);
+        if let Some(late) = faults.last().filter(|fault| fault.after >= seconds) {
+            let (at, end) = (late.after.as_secs_f64(), seconds.as_secs_f64());
+            return Err(Failure::Input(format!(
+                "--at {at}: the run is over by then; expected: less than --seconds, {end}"
+            )));
+        }
         let mut loads = Vec::new();
         for pattern in &self.pattern {
             if pattern.is_shuffle() && self.bytes.is_none() {
@@ -328,27 +353,39 @@ impl Fattree {
             output::json(&rows);
             return Ok(());
         }
-        let mut t = Table::new(1, ["milliseconds", "flows", "moved", "median", "longest", "computing, longest"]);
+        let columns =
+            ["milliseconds", "flows", "moved", "stayed", "not moved", "median", "longest", "computing, longest"];
+        let mut t = Table::new(1, columns);
         for (routing, flows, said) in seen {
-            let mut moved: Vec<f64> = flows.iter().filter_map(|flow| flow.moved_ms).collect();
-            moved.sort_by(f64::total_cmp);
-            let of = |ms: Option<&f64>| ms.map_or("-".into(), |ms| format!("{ms:.0}"));
+            let moved: Vec<f64> = flows.iter().filter_map(|flow| flow.moved_ms).collect();
+            let of = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.0}"));
+            let stayed = flows.iter().filter(|flow| flow.became == Became::Stayed).count();
             let computing = said.iter().filter_map(|line| line["compute_ms"].as_f64()).fold(0.0, f64::max);
             t.row([
                 title(routing).to_owned(),
                 flows.len().to_string(),
                 moved.len().to_string(),
-                of(moved.get(moved.len() / 2)),
-                of(moved.last()),
+                stayed.to_string(),
+                (flows.len() - moved.len() - stayed).to_string(),
+                of(median(&moved)),
+                of(moved.iter().copied().reduce(f64::max)),
                 format!("{computing:.2}"),
             ]);
         }
         output::print(&format!(
-            "\n  from a flow's first packet to its first ones on the path it is given, by the ports' counters\n\n{}",
+            "\n  from a flow's first packet to its first ones on the path it is given, by the ports' counters; stayed: given the path it had\n\n{}",
             t.text()
         ));
         Ok(())
     }
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    Some(if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[middle - 1], upper) } else { upper })
 }
 
 fn title(routing: &str) -> &str {

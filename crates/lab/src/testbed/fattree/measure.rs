@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use sluicenet_proto::frame::HostId;
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -88,6 +89,10 @@ pub struct Measured {
     pub percent: f64,
     /// How long it took.
     pub seconds: f64,
+    /// When it began, on the clock of [`Measured::controller`].
+    pub began_at_s: f64,
+    /// Part of the time of the machine's processors that nobody used meanwhile; absent where the system does not say.
+    pub idle: Option<f64>,
     /// Every flow.
     pub flows: Vec<FlowResult>,
     /// All together.
@@ -109,7 +114,7 @@ pub fn measure(network: &mut Network, routing: &str, load: &Load, stop: &AtomicB
     std::thread::sleep(PAUSE);
     let from = network.said(0).len();
     let traffic = Traffic::start(network, &jobs, load.transport, load.bytes, load.seed)?;
-    let begun = Instant::now();
+    let (begun, began_at_s, ticks) = (Instant::now(), monotonic_s(), processor_ticks());
     let mut faults = load.faults.iter().peekable();
     let mut happened = Vec::new();
     let mut marks: Vec<(f64, Vec<u64>)> = vec![(0.0, vec![0; traffic.flows.len()])];
@@ -133,6 +138,10 @@ pub fn measure(network: &mut Network, routing: &str, load: &Load, stop: &AtomicB
         }
     }
     marks.push((begun.elapsed().as_secs_f64(), arrived(&traffic)));
+    let idle = ticks.zip(processor_ticks()).map(|(before, after)| {
+        let [idle, all] = [0, 1].map(|i| after[i].saturating_sub(before[i]) as f64);
+        idle / all.max(1.0)
+    });
     let flows = traffic.flows.clone();
     drop(traffic);
     let hosts = f64::from(network.tree().hosts());
@@ -165,6 +174,8 @@ pub fn measure(network: &mut Network, routing: &str, load: &Load, stop: &AtomicB
         ideal_mbps,
         percent: 100.0 * total_mbps / ideal_mbps,
         seconds: last.0,
+        began_at_s,
+        idle,
         flows: results,
         course,
         faults: happened,
@@ -172,23 +183,64 @@ pub fn measure(network: &mut Network, routing: &str, load: &Load, stop: &AtomicB
     })
 }
 
+/// The clock that the controller's words have.
+fn monotonic_s() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+/// Ticks of all processors since the machine began, the idle ones and all.
+fn processor_ticks() -> Option<[u64; 2]> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    // User, nice, system, idle, waiting for a disk, interrupts, what other machines took; what guests used is in the first.
+    let ticks: Vec<u64> =
+        text.lines().next()?.split_whitespace().skip(1).take(8).map_while(|t| t.parse().ok()).collect();
+    (ticks.len() == 8).then(|| [ticks[3] + ticks[4], ticks.iter().sum()])
+}
+
+/// The devices by which a flow goes up on the path it was given last, by what the controller said.
+fn given(said: &[Value], ends: [Option<Ipv4Addr>; 2]) -> Option<Vec<String>> {
+    let [src, dst] = ends.map(|address| address.map(|a| a.to_string()));
+    let is_its = |line: &&Value| {
+        line["event"] == "placed" && line["src"].as_str() == src.as_deref() && line["dst"].as_str() == dst.as_deref()
+    };
+    let path = said.iter().rfind(is_its)?["path"].as_array()?;
+    path.iter().map(|hop| Some(format!("{}p{}", hop[0].as_str()?, hop[1].as_u64()? + 1))).collect()
+}
+
 fn arrived(traffic: &Traffic) -> Vec<u64> {
     traffic.flows.iter().map(|flow| flow.arrived.load(Ordering::Relaxed)).collect()
 }
 
-/// A flow that was seen to change its path.
+/// What became of a flow that a controller is to give a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Became {
+    /// Its packets were seen on the path it was given.
+    Moved,
+    /// It was given the path that its packets had taken from the beginning.
+    Stayed,
+    /// It was given another path, on which no packets were seen.
+    NotMoved,
+    /// It was given no path.
+    NotPlaced,
+}
+
+/// A flow that a controller is to give a path, and what was seen of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Seen {
     /// Who sends.
     pub src: HostId,
     /// Who receives.
     pub dst: HostId,
-    /// From its first packet to its first ones on the new path, in milliseconds. Nothing where it had that path from the beginning.
+    /// What became of it.
+    pub became: Became,
+    /// From its first packet to its first ones on the new path, in milliseconds, where it moved.
     pub moved_ms: Option<f64>,
 }
 
 /// Has one flow after the other begin, at the full rate of its link, and sees by the counters of the switches' ports when its packets take
-/// another path: no word of the controller is believed. With what the controller said meanwhile.
+/// another path; where they take none, what the controller said tells why. With all it said meanwhile.
 ///
 /// # Errors
 /// As [`measure`].
@@ -213,12 +265,13 @@ pub fn control_loop(
         let traffic = Traffic::start(network, &jobs, Transport::Udp, None, seed + u64::from(n))?;
         let mut first: Vec<bool> = Vec::new();
         let until = Instant::now() + MOVE_PATIENCE;
+        let spoken = network.said(0).len();
+        let mut counted: Vec<u64> = Vec::new();
         let mut moved_ms = None;
         while Instant::now() < until && moved_ms.is_none() {
             std::thread::sleep(LOOK);
             let now = Instant::now();
-            let counted: Vec<u64> =
-                upward.sent_frames()?.iter().zip(&before).map(|(new, old)| new.saturating_sub(*old)).collect();
+            counted = upward.sent_frames()?.iter().zip(&before).map(|(new, old)| new.saturating_sub(*old)).collect();
             if first.is_empty() {
                 // Up from the edge switch and up from the aggregation switch.
                 if counted.iter().filter(|&&frames| frames >= FRAMES_MIN).count() >= 2 {
@@ -231,7 +284,44 @@ pub fn control_loop(
                 moved_ms = Some(now.saturating_duration_since(begun).as_secs_f64() * 1e3);
             }
         }
-        seen.push(Seen { src, dst, moved_ms });
+        let carried = |device: &str| upward.devices().zip(&counted).any(|(d, &n)| d == device && n >= FRAMES_MIN);
+        let became = match given(&network.said(spoken), [src, dst].map(|host| tree.host_address(host))) {
+            _ if moved_ms.is_some() => Became::Moved,
+            None => Became::NotPlaced,
+            Some(devices) if devices.iter().all(|device| carried(device)) => Became::Stayed,
+            Some(_) => Became::NotMoved,
+        };
+        seen.push(Seen { src, dst, became, moved_ms });
     }
     Ok((seen, network.said(from)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_path_a_flow_was_given_last() {
+        let placed = |src: &str, path: Value| json!({ "event": "placed", "src": src, "dst": "10.2.0.2", "path": path });
+        let ends = ["10.0.0.2", "10.2.0.2"].map(|a| a.parse().ok());
+        let mut said = vec![
+            placed("10.0.0.2", json!([["e0-0", 2], ["a0-0", 2]])),
+            placed("10.0.0.2", json!([["e0-0", 3], ["a0-1", 2]])),
+            placed("10.0.0.3", json!([["e0-0", 2], ["a0-0", 3]])),
+            json!({ "event": "lost", "src": "10.0.0.2", "dst": "10.2.0.2" }),
+        ];
+        assert_eq!(given(&said, ends), Some(vec!["e0-0p4".to_owned(), "a0-1p3".to_owned()]));
+        said.push(placed("10.0.0.2", Value::Null));
+        assert_eq!(given(&said, ends), None, "no path any more");
+        said.push(placed("10.0.0.2", json!([["e0-0"]])));
+        assert_eq!((given(&said, ends), given(&[], ends)), (None, None));
+    }
+
+    #[test]
+    fn the_machine_says_what_it_has_to_spare() {
+        if let Some([idle, all]) = processor_ticks() {
+            assert!(idle <= all && all > 0);
+        }
+    }
 }

@@ -15,7 +15,7 @@ mod traffic;
 
 pub use controller::{Python, find_python};
 pub use fault::{Fault, What};
-pub use measure::{Course, FlowResult, Load, Measured, Seen, control_loop, measure};
+pub use measure::{Became, Course, FlowResult, Load, Measured, Seen, control_loop, measure};
 pub use network::{Network, Settings, missing};
 pub use pattern::{Job, Pattern};
 pub use shape::{End, Node, Port, Shape};
@@ -31,3 +31,6 @@ pub const ROUTINGS: [(&str, &str, Shape); 7] = [
     ("hedera-sa", "Hedera, SA", Shape::FatTree),
     ("hierarchical", "hierarchical tree", Shape::Hierarchical),
 ];
+
+/// Those of [`ROUTINGS`] under which large flows are given paths of their own.
+pub const PLACING: [&str; 3] = ["flow-scheduler", "hedera-gff", "hedera-sa"];

@@ -331,6 +331,11 @@ impl Upward {
         }
         Ok(sent)
     }
+
+    /// The devices, in the order of [`Upward::sent_frames`].
+    pub(super) fn devices(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flat_map(|(_, devices)| devices).map(String::as_str)
+    }
 }
 
 /// Room at each of so many ports of one switch: together they keep below the send buffer of their socket.

@@ -8,6 +8,9 @@ use std::fmt;
 use std::str::FromStr;
 
 const SHUFFLE: &str = "shuffle";
+/// Those there are; a scenario's pairs from a file have no place on a command line.
+const NAMES: [&str; 8] =
+    ["random", "non-bijective", "stride", "staggered", "inter-pod-incoming", "same-id-outgoing", "hotspot", SHUFFLE];
 /// The number of the only workload.
 const NUMBER: u8 = 0;
 
@@ -58,6 +61,10 @@ impl Pattern {
         if self.is_shuffle() {
             let order = |src| Job { src, to: shuffle_order(seed, NUMBER, src, hosts).into_iter().rev().collect() };
             return Ok((0..hosts).map(order).collect());
+        }
+        let name = self.0.split(':').next().unwrap_or_default();
+        if !NAMES.contains(&name) {
+            return Err(format!("--pattern {self}: there is no such pattern; expected: {}", NAMES.join(", ")));
         }
         let written = match self.0.split_once(':') {
             Some((name, numbers)) => format!("{name}({})", numbers.replace('/', ", ")),
