@@ -87,7 +87,7 @@ fn cost_and_cables() {
 #[test]
 fn numbers_that_are_no_fat_tree_and_lists_with_holes_are_told() {
     for (k, why) in
-        [("5", "even"), ("0", "ports"), ("256", "254"), ("4000000000", "254"), ("-4", "--k"), ("four", "whole number")]
+        [("5", "even"), ("0", "ports"), ("256", "254"), ("4000000000", "254"), ("-4", "--k"), ("four", "even number")]
     {
         let arg = format!("--k={k}");
         for verb in ["describe", "tables", "cables"] {

@@ -6,7 +6,7 @@ use super::{Global, output};
 use crate::fabric::cables::{Cables, Floor, Run};
 use crate::fabric::cost::{Comparison, Size};
 use crate::fabric::describe::Description;
-use crate::fabric::export;
+use crate::fabric::export::{self, Containerlab};
 use crate::fabric::prices::Prices;
 use crate::fabric::tables::{Kind, SwitchTable};
 use clap::{Subcommand, ValueEnum};
@@ -111,7 +111,8 @@ enum ExportFormat {
 }
 
 fn tree(text: &str) -> Result<FatTree, String> {
-    let k: u32 = text.parse().map_err(|_| "a whole number of ports is expected".to_string())?;
+    let k: u64 = text.parse().map_err(|_| "an even number of ports from 2 to 254 is expected".to_string())?;
+    let k = u32::try_from(k).map_err(|_| "at most 254 ports are expected".to_string())?;
     FatTree::new(k).map_err(|e| e.to_string())
 }
 
@@ -351,8 +352,10 @@ impl Export {
         let tree = self.of.k;
         let commands = |s: Switch| export::ovs(tree, s);
         match self.format {
-            ExportFormat::Containerlab if global.json => output::json(&export::containerlab_json(tree, &self.image)),
-            ExportFormat::Containerlab => output::print(&export::containerlab_yaml(tree, &self.image)),
+            ExportFormat::Containerlab if global.json => output::json(&Containerlab { tree, image: &self.image }),
+            ExportFormat::Containerlab => {
+                output::stream(|out| Containerlab { tree, image: &self.image }.write_yaml(out))
+            }
             ExportFormat::Ovs if global.json => list(tree.switches().flat_map(commands)),
             ExportFormat::Ovs => tree.switches().take_while(|_| output::is_open()).for_each(|s| lines(&commands(s))),
         }

@@ -41,8 +41,10 @@ pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
         let [from, to] = [(s.src_host, s.src_vm), (s.dst_host, s.dst_vm)].map(|(host, vm)| format!("{host}.{vm}"));
         fact(&format!("{} {from} to {to}", s.transport), format!("{:.1} Mb/s", s.mbps));
     }
-    if let Some(more @ 1..) = f.streams.each.len().checked_sub(STREAMS_SHOWN) {
-        fact(&format!("and {more} more"), "--json has them".into());
+    if let Some(more @ 1..) = f.streams.count.checked_sub(STREAMS_SHOWN as u64) {
+        let all = f.streams.each.len() as u64 == f.streams.count;
+        let has = if all { "--json has them" } else { "records have them: -o DIR" };
+        fact(&format!("and {} more", count(more)), has.into());
     }
     if f.streams.count > 1 {
         let s = &f.streams;
@@ -56,23 +58,31 @@ pub(super) fn table(f: &Figures, log: Option<&RunLog>) -> String {
         let again = format!("{} again, {} came twice", count(z.resent), count(z.duplicates));
         fact("frames of zBridge", format!("{}, {again}", count(z.sent)));
     }
-    fact("timeouts", count(f.timeouts));
-    fact("segments sent again", count(f.retransmissions));
-    let reasons: Vec<String> =
-        f.drops_by_reason.iter().map(|(r, n)| format!("{} {}", count(*n), r.replace('_', " "))).collect();
-    let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
-    if f.virtual_network {
-        fact("lost in the virtual network", count(f.losses_virtual));
-        fact("lost in the physical network", count(f.losses_physical));
+    // Of flows without packets there is nothing to count, and none is not what was counted.
+    let packets = f.packet_hops > 0;
+    if packets {
+        fact("timeouts", count(f.timeouts));
+        fact("segments sent again", count(f.retransmissions));
+        let reasons: Vec<String> =
+            f.drops_by_reason.iter().map(|(r, n)| format!("{} {}", count(*n), r.replace('_', " "))).collect();
+        let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
+        if f.virtual_network {
+            fact("lost in the virtual network", count(f.losses_virtual));
+            fact("lost in the physical network", count(f.losses_physical));
+        }
+        fact("frames dropped", format!("{}{reasons}", count(f.drops)));
+        fact("PFC pauses", count(f.pauses));
     }
-    fact("frames dropped", format!("{}{reasons}", count(f.drops)));
-    fact("PFC pauses", count(f.pauses));
     fact("simulated time", time(f.simulated_us));
-    let cost = log.map_or(String::new(), |l| {
-        let rate = f.packet_hops as f64 / l.cpu_seconds.max(0.01);
-        format!(" in {:.2} CPU s ({}/CPU s), {:.2} s", l.cpu_seconds, short(rate), l.wall_seconds)
-    });
-    fact("packet-hops", format!("{}{cost}", count(f.packet_hops)));
+    if packets {
+        let cost = log.map_or(String::new(), |l| {
+            let rate = f.packet_hops as f64 / l.cpu_seconds.max(0.01);
+            format!(" in {:.2} CPU s ({}/CPU s), {:.2} s", l.cpu_seconds, short(rate), l.wall_seconds)
+        });
+        fact("packet-hops", format!("{}{cost}", count(f.packet_hops)));
+    } else if let Some(l) = log {
+        fact("took", format!("{:.2} CPU s, {:.2} s", l.cpu_seconds, l.wall_seconds));
+    }
     out + &facts.text()
 }
 

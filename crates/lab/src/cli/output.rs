@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Whether stdout takes results: as long as it has taken all of them.
@@ -15,11 +15,16 @@ const FAILED: u8 = 2;
 
 /// Prints a result; nothing once stdout has not taken one, which is said once and is [`outcome`]'s.
 pub(super) fn print(text: &str) {
+    stream(|out| out.write_all(text.as_bytes()));
+}
+
+/// As [`print`], piece by piece: what is too long for memory.
+pub(super) fn stream(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) {
     if !is_open() {
         return;
     }
-    let mut out = std::io::stdout().lock();
-    let Err(e) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) else { return };
+    let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    let Err(e) = write(&mut out).and_then(|()| out.flush()) else { return };
     let gone = e.kind() == ErrorKind::BrokenPipe;
     STDOUT.store(if gone { GONE } else { FAILED }, Ordering::SeqCst);
     if !gone {
@@ -42,7 +47,10 @@ pub(super) fn outcome() -> Result<(), Failure> {
 
 /// Prints a result as JSON.
 pub(super) fn json(value: &impl Serialize) {
-    print(&(serde_json::to_string_pretty(value).unwrap_or_default() + "\n"));
+    stream(|out| {
+        serde_json::to_writer_pretty(&mut *out, value)?;
+        writeln!(out)
+    });
 }
 
 /// Says something beside the result.

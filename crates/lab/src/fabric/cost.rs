@@ -103,13 +103,16 @@ impl Comparison {
     }
 }
 
-/// Pods as whole as they have to be: every edge switch reaches all upper switches of its pod, every upper switch has k/2 uplinks, and
-/// cores are filled. With all hosts that is 5k^2/4.
+/// Pods as whole as they have to be: every edge switch reaches all upper switches of its pod, and every upper switch has k/2 uplinks. Each core
+/// has as many links to one upper switch of every pod: one where more than half of the pods are there, so that all cores are; with fewer pods
+/// as many as divide the uplinks and fit its ports. With all hosts that is 5k^2/4.
 fn fat_tree(model: &Model, tree: FatTree, hosts: u64) -> Network {
     let (k, half) = (u64::from(tree.k()), u64::from(tree.half()));
     let edge = hosts.div_ceil(half);
-    let (aggregation, core) = if edge == 1 { (0, 0) } else { (edge.div_ceil(half) * half, edge.div_ceil(half)) };
-    let core = if core <= 1 { 0 } else { (half * half * core).div_ceil(k) };
+    let pods = edge.div_ceil(half);
+    let aggregation = if edge == 1 { 0 } else { pods * half };
+    let links = (1..=half).rev().find(|links| half.is_multiple_of(*links) && links * pods <= k).unwrap_or(1);
+    let core = if pods <= 1 { 0 } else { half * (half / links) };
     let count = (edge + aggregation + core) as f64;
     let power = model.power.map(|p| Power { watts: p.watts * count, heat_btu_h: p.heat_btu_h * count });
     let dollars = model.price * count;
@@ -204,6 +207,8 @@ mod tests {
         let network = |hosts| Comparison::new(&p, Size::Hosts(hosts), &[]).unwrap().networks.remove(0);
         let layers = |n: Network| (n.edge, n.aggregation, n.core);
         assert_eq!([20, 25, 577].map(|h| layers(network(h))), [(1, 0, 0), (2, 24, 0), (25, 48, 24)]);
+        // 4 pods have 12 links each to a core, 5 have 8 (40 of its 48 ports), and 25 have one, as all 48 do.
+        assert_eq!([4, 5, 25, 35].map(|pods| network(pods * 576).core), [48, 72, 576, 576]);
         let four = Comparison::new(&p, Size::Ports(FatTree::new(4).unwrap()), &[3.0]).unwrap();
         assert_eq!((four.k, four.switch_ports), (4, 48), "four of the 48 ports that are paid for");
         assert_eq!((four.hosts, layers(four.networks[0].clone())), (16, (8, 8, 4)));

@@ -1,10 +1,10 @@
 //! A fat-tree for other tools: Open vSwitch's commands, and a containerlab topology.
 
 use super::tables::SwitchTable;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::fat_tree::{FatTree, Peer, Switch};
-use std::fmt::Write;
+use std::io::{Result, Write};
 
 /// The image of hosts where none is said: small, with `ping` and `ip`.
 pub const HOST_IMAGE: &str = "alpine:3";
@@ -73,8 +73,7 @@ pub fn nodes(tree: FatTree, image: &str) -> impl Iterator<Item = Node> {
         let exec = vec![format!("ip address add {address}/8 dev eth1")];
         Node { name: host(tree, h), kind: "linux", image: Some(image.to_owned()), exec }
     };
-    let hosts: Vec<Node> = (0..tree.hosts()).map(of_host).collect();
-    tree.switches().map(switch).chain(hosts)
+    tree.switches().map(switch).chain((0..tree.hosts()).map(of_host))
 }
 
 /// The links, by their lower ends first, each as the two ends' `node:device`.
@@ -90,35 +89,70 @@ pub fn links(tree: FatTree) -> impl Iterator<Item = [String; 2]> {
     })
 }
 
-/// The topology as YAML. What is in quotes is free of quotes and backslashes: names and addresses of this file, and an image that
-/// was checked by [`image_is_plain`].
-pub fn containerlab_yaml(tree: FatTree, image: &str) -> String {
-    let mut out = format!("name: fat-tree-{}\ntopology:\n  nodes:\n", tree.k());
-    for node in nodes(tree, image) {
-        let _ = write!(out, "    {}:\n      kind: {}\n", node.name, node.kind);
-        if let Some(image) = &node.image {
-            let _ = writeln!(out, "      image: \"{image}\"");
-        }
-        if !node.exec.is_empty() {
-            out += "      exec:\n";
-        }
-        for command in &node.exec {
-            let _ = writeln!(out, "        - \"{command}\"");
-        }
-    }
-    out += "  links:\n";
-    for [a, b] in links(tree) {
-        let _ = writeln!(out, "    - endpoints: [\"{a}\", \"{b}\"]");
-    }
-    out
+/// A fat-tree as a containerlab topology, written a node and a link at a time: as YAML, and serialised (JSON is YAML, too).
+#[derive(Clone, Copy, Debug)]
+pub struct Containerlab<'a> {
+    /// The network.
+    pub tree: FatTree,
+    /// The image of its hosts.
+    pub image: &'a str,
 }
 
-/// The same as a value: JSON is YAML, too.
-pub fn containerlab_json(tree: FatTree, image: &str) -> serde_json::Value {
-    let nodes: serde_json::Map<String, serde_json::Value> =
-        nodes(tree, image).map(|n| (n.name.clone(), serde_json::to_value(&n).unwrap_or_default())).collect();
-    let links: Vec<_> = links(tree).map(|ends| serde_json::json!({ "endpoints": ends })).collect();
-    serde_json::json!({ "name": format!("fat-tree-{}", tree.k()), "topology": { "nodes": nodes, "links": links } })
+impl Containerlab<'_> {
+    fn name(&self) -> String {
+        format!("fat-tree-{}", self.tree.k())
+    }
+
+    /// The topology as YAML. What is in quotes is free of quotes and backslashes: names and addresses of this file, and an image that
+    /// was checked by [`image_is_plain`].
+    pub fn write_yaml(&self, out: &mut dyn Write) -> Result<()> {
+        write!(out, "name: {}\ntopology:\n  nodes:\n", self.name())?;
+        for node in nodes(self.tree, self.image) {
+            write!(out, "    {}:\n      kind: {}\n", node.name, node.kind)?;
+            if let Some(image) = &node.image {
+                writeln!(out, "      image: \"{image}\"")?;
+            }
+            if !node.exec.is_empty() {
+                writeln!(out, "      exec:")?;
+            }
+            for command in &node.exec {
+                writeln!(out, "        - \"{command}\"")?;
+            }
+        }
+        writeln!(out, "  links:")?;
+        for [a, b] in links(self.tree) {
+            writeln!(out, "    - endpoints: [\"{a}\", \"{b}\"]")?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Containerlab<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Root<'a> {
+            name: String,
+            topology: Topology<'a>,
+        }
+        #[derive(Serialize)]
+        struct Topology<'a> {
+            #[serde(serialize_with = "as_map")]
+            nodes: Containerlab<'a>,
+            #[serde(serialize_with = "as_list")]
+            links: Containerlab<'a>,
+        }
+        #[derive(Serialize)]
+        struct Link {
+            endpoints: [String; 2],
+        }
+        fn as_map<S: Serializer>(of: &Containerlab<'_>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+            serializer.collect_map(nodes(of.tree, of.image).map(|n| (n.name.clone(), n)))
+        }
+        fn as_list<S: Serializer>(of: &Containerlab<'_>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+            serializer.collect_seq(links(of.tree).map(|endpoints| Link { endpoints }))
+        }
+        Root { name: self.name(), topology: Topology { nodes: *self, links: *self } }.serialize(serializer)
+    }
 }
 
 /// Whether an image's name has nothing but what such names have.
@@ -134,7 +168,9 @@ mod tests {
     #[test]
     fn twenty_switches_sixteen_hosts_and_every_device_once() {
         let tree = FatTree::new(4).unwrap();
-        let yaml = containerlab_yaml(tree, HOST_IMAGE);
+        let (topology, mut yaml) = (Containerlab { tree, image: HOST_IMAGE }, Vec::new());
+        topology.write_yaml(&mut yaml).unwrap();
+        let yaml = String::from_utf8(yaml).unwrap();
         assert_eq!((yaml.matches("kind: ovs-bridge").count(), yaml.matches("kind: linux").count()), (20, 16));
         assert_eq!(yaml.matches("endpoints").count(), 48);
         let ends: Vec<String> = links(tree).flatten().collect();
@@ -142,7 +178,10 @@ mod tests {
         assert!(yaml.contains("    - endpoints: [\"h0-1-2:eth1\", \"e0-1:e0-1p1\"]\n"), "{yaml}");
         // Port 3 of 10.0.2.1, from 1, is core 10.4.1.1.
         assert!(yaml.contains("    - endpoints: [\"a0-0:a0-0p3\", \"c1-1:c1-1p1\"]\n"), "{yaml}");
-        assert_eq!(containerlab_json(tree, HOST_IMAGE)["topology"]["links"].as_array().unwrap().len(), 48);
+        let json = serde_json::to_value(topology).unwrap();
+        assert_eq!(json["topology"]["nodes"].as_object().unwrap().len(), 36);
+        assert_eq!(json["topology"]["nodes"]["h0-1-2"]["exec"][0], "ip address add 10.0.1.2/8 dev eth1");
+        assert_eq!(json["topology"]["links"].as_array().unwrap().len(), 48);
         let longest = tree_device_longest();
         assert!(longest <= 15, "Linux has room for 15 letters: {longest}");
     }

@@ -584,6 +584,9 @@ fn port_of(s: &Section<'_>, node: &Node, counts: &Counts) -> Result<PortSelector
     };
     let number = |word: &str, what: &str, count: u32| match word.parse::<u32>() {
         Ok(n) if n < count => Ok(n),
+        Ok(n) if what == "port" => Err(s
+            .doc
+            .error(node.span, format!("there is no port {n}: no switch has more than {count}, counted from 0"))),
         Ok(n) => Err(s.doc.error(node.span, format!("there is no {what} {n}: {count} in all, counted from 0"))),
         Err(_) => Err(none()),
     };
