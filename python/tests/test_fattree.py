@@ -112,7 +112,8 @@ def test_a_classifier_gives_new_flows_the_least_loaded_port_and_moves_three_at_m
     edge = Classifier(tree, 0)
     # Two flows of one host at its edge switch, each with a port of its own, whose ports are 2 and 3.
     assert edge.sample(0.1, 1, 0, 4, 10_000, 0.1, failures) and edge.sample(0.1, 2, 0, 8, 10_000, 0.1, failures)
-    assert dict(edge.advance(0.1, failures)) == {1: 2, 2: 3}
+    first = dict(edge.advance(0.1, failures))
+    assert set(first) == {1, 2} and set(first.values()) == {2, 3}
     assert edge.advance(0.2, failures) == [], "nothing is said twice"
     # What stays below the switch is none of its flows.
     assert not edge.sample(0.2, 3, 0, 1, 10_000, 0.1, failures) and not edge.sample(0.2, 4, 4, 0, 10_000, 0.1, failures)
