@@ -58,6 +58,21 @@ def or_anybody(subnet: float, pod: float) -> Callable[[random.Random], Pairs]:
     return draw
 
 
+def by_position(rng: random.Random) -> Pairs:
+    """Edge switches of one position to two pods that are drawn for it, and those of these two to each other."""
+    pods = rng.sample(range(HOSTS // POD), HOSTS // POD)
+    pairs = []
+    for position, two in enumerate((pods[:2], pods[2:])):
+        rest = rng.sample([pod for pod in pods if pod not in two], 2)
+        for to, senders in ((two[0], [rest[0], two[1]]), (two[1], [rest[1], two[0]])):
+            for edge, sender in enumerate(rng.sample(senders, 2)):
+                ids = rng.sample(range(EDGE), EDGE)
+                pairs += [
+                    (sender * POD + position * EDGE + h, to * POD + edge * EDGE + id_) for h, id_ in enumerate(ids)
+                ]
+    return sorted(pairs)
+
+
 def exchanged(to: Callable[[int, int], int]) -> Callable[[random.Random], Pairs]:
     """Host h of edge switch s to host s of edge switch h, in the pod that `to` says of pod and h: nothing is drawn."""
 
@@ -90,6 +105,7 @@ def main() -> None:
         ("staggered(0.2, 0.3), again", "staggered(0.2, 0.3)"),
         ("staggered(0.2, 0.3), anybody", or_anybody(0.2, 0.3)),
         ("inter-pod incoming", "inter-pod-incoming"),
+        ("inter-pod incoming, position", by_position),
         ("inter-pod incoming, exchanged", exchanged(lambda p, h: p - 1 - h)),
         ("same-ID outgoing", "same-id-outgoing"),
         ("same-ID outgoing, exchanged", exchanged(lambda p, _: p + 1)),

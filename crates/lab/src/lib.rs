@@ -8,6 +8,8 @@ pub mod build;
 pub mod cli;
 pub mod fabric;
 pub mod formats;
+mod machine;
+mod printable;
 pub mod records;
 pub mod report;
 pub mod run;

@@ -202,6 +202,8 @@ fn what_it_does_not_take_and_what_it_misses_are_told() {
         let (_, err) = expect(2, &[&base[..], &more].concat());
         assert!(err.contains(why), "{more:?}: {err}");
     }
-    let (_, err) = expect(1, &[&base[..], &["--python", "/nonexistent/python"]].concat());
-    assert!(err.contains("this machine lacks") && err.contains("/nonexistent/python"), "{err}");
+    let (_, err) = expect(2, &[&base[..], &["--python", "/nonexistent/python"]].concat());
+    assert!(err.contains("--python") && err.contains("/nonexistent/python"), "{err}");
+    let (_, err) = expect(2, &[&base[..], &["--python", "/bin/true"]].concat());
+    assert!(err.contains("this is no Python with that package"), "{err}");
 }

@@ -62,6 +62,7 @@ def main() -> int:
         print(f"error: this needs {e.name}: pip install 'sluicenet[fattree]'", file=sys.stderr)
         return 1
     if args.check:
+        print("sluicenet.fattree: all that is needed is here")
         return 0
     try:
         if len(listen) == 1:

@@ -130,9 +130,8 @@ class _Unparsed(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         connection: Connection | None = getattr(_parsing, "connection", None)
-        if connection and record.exc_info and not connection.socket.wrong:
-            connection.socket.wrong = f"a message that cannot be parsed: {record.exc_info[1]!r:.100}"
-            connection.close()
+        if connection and record.exc_info:
+            connection.refuse(f"a message that cannot be parsed: {record.exc_info[1]!r:.100}")
 
 
 class _Ports(dict[int, Any]):

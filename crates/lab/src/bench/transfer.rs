@@ -1,6 +1,7 @@
 //! Streams over which programs send as fast as they go, and what that costs.
 
 use super::local::cpu_time;
+use crate::machine::Ticks;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -103,12 +104,7 @@ pub(super) fn transfer<S: Read + Write + Send>(
 fn machine_seconds() -> io::Result<f64> {
     /// Ticks a second in `/proc/stat`, on every system of Linux.
     const TICKS: f64 = 100.0;
-    let text = std::fs::read_to_string("/proc/stat")?;
-    let all: Vec<f64> = text.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
-    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = all[..] else {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "/proc/stat does not begin with the time of all cores"));
-    };
-    Ok((user + nice + system + irq + softirq) / TICKS)
+    Ok(Ticks::now()?.busy as f64 / TICKS)
 }
 
 #[cfg(test)]

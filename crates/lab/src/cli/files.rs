@@ -2,17 +2,22 @@
 
 use super::failure::Failure;
 use sluicenet_dataplane::remains::{self, Thing};
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 /// The page.
 pub(super) const REPORT: &str = "report.html";
 
-/// Writes a file so that under its name there is all of it or nothing.
+/// Tries at a name that nobody has.
+const NAMES_MAX: u32 = 1_000;
+
+/// Writes a file so that under its name there is all of it or nothing. What is no file, as a pipe or a terminal, is written to as it is.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    let temporary = path.with_extension("tmp");
-    let fail = |e: std::io::Error| Failure::Failed(format!("{}: cannot write: {e}", path.display()));
-    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path));
+    let fail = |e: io::Error| Failure::Failed(format!("{}: cannot write: {e}", path.display()));
+    let Some(place) = place(path).map_err(fail)? else { return fs::write(path, text).map_err(fail) };
+    let (temporary, mut file) = beside(&place).map_err(fail)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&temporary, &place));
     written.map_err(|e| {
         let _ = fs::remove_file(&temporary);
         fail(e)
@@ -21,12 +26,37 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
 
 /// Fails where a file could not be written so, before anything is done for what it is to hold; leaves nothing behind, and what is there alone.
 pub(super) fn can_write(path: &Path) -> Result<(), Failure> {
-    let temporary = path.with_extension("tmp");
-    let fail = |e: std::io::Error| Failure::Failed(format!("{}: cannot write: {e}", path.display()));
-    if path.is_dir() {
-        return Err(fail(std::io::ErrorKind::IsADirectory.into()));
+    let try_beside = |place: PathBuf| beside(&place).and_then(|(temporary, _)| fs::remove_file(temporary));
+    let tried = place(path).and_then(|place| place.map_or(Ok(()), try_beside));
+    tried.map_err(|e| Failure::Input(format!("{}: cannot write: {e}", path.display())))
+}
+
+/// The file that is to be replaced or made, behind links; none where something else is, a device or a pipe, which cannot be replaced.
+fn place(path: &Path) -> io::Result<Option<PathBuf>> {
+    match fs::metadata(path) {
+        Ok(what) if what.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(what) if what.is_file() => fs::canonicalize(path).map(Some),
+        Ok(_) => Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Some(path.into())),
+        Err(e) => Err(e),
     }
-    fs::write(&temporary, "").and_then(|()| fs::remove_file(&temporary)).map_err(fail)
+}
+
+/// A new file in the same folder, under a name that nobody has.
+fn beside(place: &Path) -> io::Result<(PathBuf, File)> {
+    let name = place.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
+    let process = std::process::id();
+    for number in 0..NAMES_MAX {
+        // A name of 255 bytes is as long as most file systems have them.
+        let short: String = name.chars().take(40).collect();
+        let temporary = place.with_file_name(format!(".{short}.{process}-{number}.tmp"));
+        match OpenOptions::new().write(true).create_new(true).open(&temporary) {
+            Ok(file) => return Ok((temporary, file)),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// A directory that is gone when this is.
@@ -55,5 +85,52 @@ impl Drop for Scratch {
         if fs::remove_dir_all(&self.0).is_ok() {
             remains::forget(&Thing::Folder(self.0.clone()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{FileTypeExt, symlink};
+
+    #[test]
+    fn what_is_written_replaces_a_file_and_nothing_else() {
+        let dir = std::env::temp_dir().join(format!("sluicenet-files-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("a.svg");
+        // Files of others with such names stay.
+        for other in ["a.tmp", ".a.svg.tmp"] {
+            fs::write(dir.join(other), "theirs").unwrap();
+        }
+        for text in ["first", "second"] {
+            can_write(&path).unwrap();
+            write(&path, text).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        // A link goes on pointing where it did.
+        symlink(&path, dir.join("link")).unwrap();
+        write(&dir.join("link"), "third").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "third");
+        assert!(dir.join("link").is_symlink());
+        // A pipe is written to, and stays one.
+        let pipe = dir.join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        can_write(&pipe).unwrap();
+        let reading = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read_to_string(pipe).unwrap()
+        });
+        write(&pipe, "piped").unwrap();
+        assert_eq!(reading.join().unwrap(), "piped");
+        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+        for wrong in [dir.clone(), dir.join("none/a.svg"), path.join("a")] {
+            assert!(matches!(can_write(&wrong), Err(Failure::Input(_))), "{wrong:?}");
+            assert!(write(&wrong, "").is_err(), "{wrong:?}");
+        }
+        for other in ["a.tmp", ".a.svg.tmp"] {
+            assert_eq!(fs::read_to_string(dir.join(other)).unwrap(), "theirs");
+        }
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 5);
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

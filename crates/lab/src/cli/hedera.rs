@@ -4,11 +4,12 @@ use super::failure::Failure;
 use super::table::{Table, count};
 use super::{Global, output};
 use crate::bench::hedera::{self, Hedera};
+use crate::report::format::counted;
 use sluicenet_proto::hedera::tree::{Tree, TreeError};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct HederaArgs {
-    /// Ports of a switch: k^3/4 hosts
+    /// Ports of a switch: an even number up to 90, for k^3/4 hosts
     #[arg(long)]
     k: u32,
     /// Elephants between random pairs of hosts
@@ -53,7 +54,11 @@ impl HederaArgs {
         let mut t = Table::new(1, ["", "median", "least", ""]);
         let ms = |ms: f64| format!("{ms:.3} ms");
         let us = |us: f64| format!("{us:.3} us");
-        let threads = format!("{} rounds, {} threads", f.demand_rounds, f.threads);
+        let threads = format!(
+            "{}, {}",
+            counted(f.demand_rounds.into(), "round", "rounds"),
+            counted(f.threads as u64, "thread", "threads")
+        );
         t.row(["demands", &ms(f.demand_ms), &ms(f.demand_ms_min), &threads]);
         t.row(["demands", &ms(f.demand_1_ms), &ms(f.demand_1_ms_min), "one thread"]);
         let energy =
@@ -64,8 +69,15 @@ impl HederaArgs {
         let placed =
             format!("a request; {} of {} placed", count(f.flow_scheduler_placed.into()), count(f.flows.into()));
         t.row(["flow scheduler", &us(f.flow_scheduler_us), &us(f.flow_scheduler_us_min), &placed]);
-        t.row(["state", &format!("{} B", count(f.state_bytes as u64)), "", "of Hedera"]);
-        t.row(["", &format!("{} B", count(f.flow_scheduler_bytes as u64)), "", "links of the flow scheduler"]);
+        let bytes = |bytes: usize| format!("{} B", count(bytes as u64));
+        let parts = format!(
+            "of Hedera: demands {}, annealing {}, first fit {}",
+            bytes(f.demand_bytes),
+            bytes(f.annealing_bytes),
+            bytes(f.placement_bytes)
+        );
+        t.row(["state", &bytes(f.state_bytes), "", &parts]);
+        t.row(["", &bytes(f.flow_scheduler_bytes), "", "links of the flow scheduler"]);
         output::print(&t.text());
         Ok(())
     }

@@ -8,20 +8,22 @@ static STOP: AtomicBool = AtomicBool::new(false);
 
 /// The flag that runs look at, which write records; from here on Ctrl-C raises it.
 pub(super) fn of_a_run() -> &'static AtomicBool {
-    raise_with(|| note("\nstopping: records will be readable; Ctrl-C again to quit at once"));
+    raise_with(|| note("\nstopping: records will be readable; Ctrl-C again to quit at once"), || {});
     &STOP
 }
 
 /// The same where ending is all there is to it.
 pub(super) fn flag() -> &'static AtomicBool {
-    raise_with(|| {});
+    // Who is interrupted once takes away what was made; the second time leaves it.
+    raise_with(|| {}, || note("\nquitting at once: `sluicenet clean` removes what is left"));
     &STOP
 }
 
-fn raise_with(say: fn()) {
+fn raise_with(say: fn(), say_again: fn()) {
     // Where no handler can be had, Ctrl-C kills at once, and records are readable up to their last flush all the same.
     let _ = ctrlc::set_handler(move || {
         if STOP.swap(true, Ordering::SeqCst) {
+            say_again();
             std::process::exit(130);
         }
         say();

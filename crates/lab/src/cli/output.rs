@@ -1,6 +1,7 @@
 //! Printing: results to stdout, the rest to stderr.
 
 use super::failure::Failure;
+use crate::printable;
 use serde::Serialize;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -13,9 +14,9 @@ const GONE: u8 = 1;
 /// A full disk, or the like: what was asked for is not there.
 const FAILED: u8 = 2;
 
-/// Prints a result; nothing once stdout has not taken one, which is said once and is [`outcome`]'s.
+/// Prints a result; nothing once stdout has not taken one, which is said once and is [`outcome`]'s. Names of others in it cannot do anything to a terminal.
 pub(super) fn print(text: &str) {
-    stream(|out| out.write_all(text.as_bytes()));
+    stream(|out| out.write_all(printable::lines(text).as_bytes()));
 }
 
 /// As [`print`], piece by piece: what is too long for memory.
@@ -55,5 +56,5 @@ pub(super) fn json(value: &impl Serialize) {
 
 /// Says something beside the result.
 pub(super) fn note(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", printable::lines(text));
 }

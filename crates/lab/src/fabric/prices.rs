@@ -223,7 +223,7 @@ price = 600000
             (2008, 3e3, Some((4, Rate::gbps(10))), 128)
         );
         for (what, with, line, message) in [
-            ("price = 3000\n", "", 3, "`price` is missing"),
+            ("price = 3000\n", "", 3, "`price` is missing in `A`"),
             ("price = 20000\n", "price = -1\n", 16, "out of range"),
             ("price = 20000\n", "price = nan\n", 16, "out of range"),
             ("ports = 128\n", "ports = 0\n", 20, "out of range"),

@@ -175,6 +175,7 @@ mod tests {
             routing: "ecmp".into(),
             pattern: "stride:4".into(),
             transport: Transport::Udp,
+            congestion_control: None,
             bytes: None,
             seed: 1,
             total_mbps: 10.0,

@@ -1,5 +1,6 @@
 //! The one error of this crate's readers: where, what was expected, and a hint, rendered as rustc does.
 
+use crate::printable::line as harmless;
 use core::fmt;
 
 /// A place in a text and what is wrong there.
@@ -134,7 +135,7 @@ impl Error {
         let quoted = if d.excerpt.is_empty() { String::new() } else { format!(": {}", d.excerpt) };
         let expected = if d.expected.is_empty() { String::new() } else { format!("; expected: {}", d.expected) };
         let hint = if d.hint.is_empty() { String::new() } else { format!("; {}", d.hint) };
-        format!("{}{quoted}{expected}{hint}", d.message)
+        harmless(&format!("{}{quoted}{expected}{hint}", d.message)).into_owned()
     }
 
     /// Where and what.
@@ -154,32 +155,32 @@ fn floor_boundary(text: &str, mut at: usize) -> usize {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let d = &self.0;
-        writeln!(f, "error: {}", d.message)?;
+        writeln!(f, "error: {}", harmless(&d.message))?;
         if d.line == 0 {
-            write!(f, " --> {}", d.file)?;
+            write!(f, " --> {}", harmless(&d.file))?;
         } else {
             let gutter = d.line.to_string().len();
             let shown = d.excerpt.chars().count();
             let column = (d.column as usize).saturating_sub(1);
             // Where the excerpt is a window, the mark stands 20 characters in, as `span` cut it.
             let offset = if column + d.width as usize > EXCERPT_CHARS_MAX { column.min(20) } else { column };
-            writeln!(f, "{:gutter$}--> {}:{}:{}", " ", d.file, d.line, d.column)?;
+            writeln!(f, "{:gutter$}--> {}:{}:{}", " ", harmless(&d.file), d.line, d.column)?;
             writeln!(f, "{:gutter$} |", "")?;
             // Tabs are kept in the margin so that the mark stands under the text.
             let margin: String =
                 d.excerpt.chars().take(offset).map(|c| if c == '\t' { '\t' } else { ' ' }).collect::<String>()
                     + &" ".repeat(offset.saturating_sub(shown));
-            writeln!(f, "{} | {}", d.line, d.excerpt)?;
+            writeln!(f, "{} | {}", d.line, harmless(&d.excerpt))?;
             write!(f, "{:gutter$} | {margin}{}", "", "^".repeat((d.width as usize).clamp(1, EXCERPT_CHARS_MAX)))?;
             if !d.expected.is_empty() {
-                write!(f, " {}", d.expected)?;
+                write!(f, " {}", harmless(&d.expected))?;
             }
         }
         if d.line == 0 && !d.expected.is_empty() {
-            write!(f, "\n  = expected: {}", d.expected)?;
+            write!(f, "\n  = expected: {}", harmless(&d.expected))?;
         }
         if !d.hint.is_empty() {
-            write!(f, "\n  = help: {}", d.hint)?;
+            write!(f, "\n  = help: {}", harmless(&d.hint))?;
         }
         Ok(())
     }
@@ -200,9 +201,10 @@ pub struct Warning {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, message) = (harmless(&self.file), harmless(&self.message));
         match self.line {
-            0 => write!(f, "warning: {}: {}", self.file, self.message),
-            line => write!(f, "warning: {}:{line}: {}", self.file, self.message),
+            0 => write!(f, "warning: {file}: {message}"),
+            line => write!(f, "warning: {file}:{line}: {message}"),
         }
     }
 }
@@ -223,6 +225,20 @@ mod tests {
                     2 | link_rate = \"10 Gbits\"\n  |             ^^^^^^^^^^ \
                     a rate, as \"10 Gb/s\"\n  = help: write `Gb/s`";
         assert_eq!(shown, want);
+    }
+
+    #[test]
+    fn what_a_file_says_cannot_move_the_cursor() {
+        let text = "name = \"a\u{1b}[2J\u{9b}\u{202e}b\"\n";
+        let hostile = "\u{1b}]0;x\u{7}\r\n";
+        let e = Error::span(format!("{hostile}.toml"), text, 7, 9, hostile).expected(hostile).hint(hostile);
+        let warning = Warning { file: hostile.into(), line: 1, message: hostile.into() };
+        for shown in [e.to_string(), e.sentence(), warning.to_string()] {
+            assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
+            assert!(shown.contains("\u{241b}]0;x\u{2407}\u{240d}\u{240a}"), "{shown:?}");
+        }
+        // A character for a character: the mark stands where it stood.
+        assert!(e.to_string().contains("1 | name = \"a\u{241b}[2J\u{fffd}\u{fffd}b\"\n  |        ^^"), "{e}");
     }
 
     #[test]

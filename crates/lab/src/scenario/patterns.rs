@@ -86,9 +86,14 @@ pub(super) fn read(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Res
                 Some(text) => whole(s, text, super::HOSTS_MAX - 1)?,
                 None => s.count_u32("stride", 1..=u32::MAX)?.unwrap_or((hosts / 2).max(1)),
             };
-            if stride % hosts == 0 {
+            if stride >= hosts {
                 let key: &[&str] = if numbers.is_empty() { &["stride"] } else { &["pattern"] };
-                return Err(s.error_at(key, format!("with a stride of {stride}, {hosts} hosts send to themselves")));
+                let would_be = match stride % hosts {
+                    0 => "send to themselves".to_owned(),
+                    same => format!("would send as with one of {same}"),
+                };
+                let error = s.error_at(key, format!("with a stride of {stride}, {hosts} hosts {would_be}"));
+                return Err(error.expected(format!("a stride from 1 to {}", hosts - 1)));
             }
             Pattern::Stride(stride)
         }

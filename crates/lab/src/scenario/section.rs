@@ -102,10 +102,14 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// The error of a key that must be given.
+    /// The error of a key that must be given; a table that has a name is called by it.
     pub fn missing(&self, name: &str) -> Error {
         let doc = self.spec.keys.iter().find(|k| k.name == name).map_or("", |k| k.doc);
-        self.error_here(format!("`{name}` is missing")).hint(format!("{name}: {doc}"))
+        let of = match self.table.and_then(|t| t.get("name")).map(|e| &e.node.value) {
+            Some(Value::Text(text)) => format!(" in `{}`", text.chars().take(40).collect::<String>()),
+            _ => String::new(),
+        };
+        self.error_here(format!("`{name}` is missing{of}")).hint(format!("{name}: {doc}"))
     }
 
     /// The error of a value of the wrong kind.

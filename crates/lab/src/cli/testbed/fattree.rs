@@ -141,7 +141,11 @@ impl Fattree {
             files::can_write(file)?;
         }
         let mut lacks = missing();
-        let python = find_python(self.python.as_deref()).map_err(|e| lacks.push(e)).ok();
+        let found = find_python(self.python.as_deref());
+        if let (Err(why), Some(_)) = (&found, &self.python) {
+            return Err(Failure::Input(format!("--python: {why}")));
+        }
+        let python = found.map_err(|e| lacks.push(e)).ok();
         let Some(python) = python.filter(|_| lacks.is_empty()) else {
             return Err(Failure::Failed(format!("this machine lacks\n  {}", lacks.join("\n  "))));
         };

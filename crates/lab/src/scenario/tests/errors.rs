@@ -233,6 +233,7 @@ fn patterns() {
         ("staggered(0.5, 0.3", "not closed"),
         ("stride(0)", "`0` in a pattern"),
         ("stride(16)", "send to themselves"),
+        ("stride(99)", "as with one of 3"),
         ("stride(1, 2)", "takes 1 numbers, not 2"),
         ("random(1)", "takes 0 numbers, not 1"),
         ("hotspot(16)", "`16` in a pattern"),

@@ -24,6 +24,9 @@ const LINES_MAX: usize = 100_000;
 #[derive(Clone, Debug)]
 pub struct Python(PathBuf);
 
+/// What a controller says that has all it needs.
+const CHECKED: &[u8] = b"sluicenet.fattree";
+
 /// Looks for it: the one that is named, that of the environment which is active, that of `make build`, the system's.
 ///
 /// # Errors
@@ -38,7 +41,10 @@ pub fn find_python(named: Option<&Path>) -> Result<Python, String> {
     for python in candidates {
         let check = Command::new(&python).args(["-m", "sluicenet.fattree", "--check"]).stdin(Stdio::null()).output();
         match check {
-            Ok(output) if output.status.success() => return Ok(Python(python)),
+            Ok(output) if output.status.success() && output.stdout.starts_with(CHECKED) => return Ok(Python(python)),
+            Ok(output) if output.status.success() => {
+                why += &format!("\n  {}: this is no Python with that package", python.display());
+            }
             Ok(output) => {
                 let text = String::from_utf8_lossy(&output.stderr).into_owned();
                 let last = text.lines().last().unwrap_or_default();

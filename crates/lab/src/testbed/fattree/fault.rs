@@ -71,10 +71,13 @@ impl Fault {
             })
         };
         let name = |text: &str| Ok::<_, String>(switch(text)?.name.clone());
-        let port = |name: &str, text: &str| {
+        let port = |name: &str, number: &str| {
             let node = switch(name)?;
-            let number = text.parse::<usize>().ok().filter(|&p| p < node.ports.len());
-            Ok::<_, String>((node.name.clone(), number.ok_or_else(wrong)?))
+            let number = number.parse::<usize>().map_err(|_| wrong())?;
+            match number < node.ports.len() {
+                true => Ok((node.name.clone(), number)),
+                false => Err(format!("{text:?}: {:?} has ports 0 to {}", node.name, node.ports.len() - 1)),
+            }
         };
         let what = match words[1..] {
             ["kill", s] => What::Kill(name(s)?),
@@ -127,6 +130,7 @@ mod tests {
         {
             assert!(Fault::parse(text, nodes).is_err(), "{text}");
         }
+        assert_eq!(Fault::parse("5:down:a0-0:4", nodes).unwrap_err(), "\"5:down:a0-0:4\": \"a0-0\" has ports 0 to 3");
         let nodes = &Shape::Hierarchical.nodes(tree, 1_000_000);
         assert!(Fault::parse("1:down:p3:4", nodes).is_ok() && Fault::parse("1:down:top:4", nodes).is_err());
         let why = Fault::parse("5:kill:c1-1", nodes).unwrap_err();

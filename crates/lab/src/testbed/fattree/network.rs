@@ -21,6 +21,9 @@ use std::time::Duration;
 
 /// A host's device.
 const HOST_DEVICE: &str = "eth0";
+/// For how long what a host's device found out by ARP is believed, and a day of it.
+const NEIGHBOURS_REACHABLE_MS: &str = "/proc/sys/net/ipv4/neigh/eth0/base_reachable_time_ms";
+const DAY_MS: &str = "86400000";
 /// A full frame.
 const FRAME_BYTES: u32 = 1_514;
 /// Frames that wait at a port, at most.
@@ -185,7 +188,9 @@ impl Network {
                             links.set_feature(HOST_DEVICE, feature, false)?;
                         }
                         links.add_address(HOST_DEVICE, address.into(), 8)?;
-                        finish(&mut links, HOST_DEVICE, bucket(1))
+                        finish(&mut links, HOST_DEVICE, bucket(1))?;
+                        // Whom a host knows it asks no more: over full links its questions may be lost, and datagrams that nobody answers wait for them.
+                        std::fs::write(NEIGHBOURS_REACHABLE_MS, DAY_MS)
                     })??;
                 }
                 End::Switch(upper, at) if *upward => {
