@@ -9,6 +9,7 @@ use sluicenet_lab::records::{QueryRow, read};
 use sluicenet_lab::scenario::Scenario;
 use sluicenet_lab::testbed::pa::{Cues, Outcome, PaError, Part, Place, Places, run, run_part, together};
 use std::net::Ipv4Addr;
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -211,6 +212,13 @@ fn bridge(test: &str, hosts: u32) -> (Namespaces, Places) {
     (all, places)
 }
 
+/// Bytes that came in over a device of a namespace.
+fn received(namespace: &str, device: &str) -> u64 {
+    let shown = Command::new("ip").args(["-n", namespace, "-json", "-stats", "link", "show", device]).output().unwrap();
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    shown[0]["stats64"]["rx"]["bytes"].as_u64().unwrap_or_else(|| panic!("{shown}"))
+}
+
 #[test]
 fn between_namespaces_queries_cross_the_bridge() {
     if let Some(what) = missing() {
@@ -248,9 +256,12 @@ fn a_link_that_fails_for_a_while_costs_timeouts_that_are_told_of_the_queries_the
     let outcome = std::thread::scope(|threads| {
         let running = threads.spawn(|| attempt(&text, &places));
         let bridge = namespaces.0.last().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(400));
+        // The link goes once ten answers have crossed it: before the first question there is nothing it could hold up.
+        while received(bridge, "p1") < 200_000 && !running.is_finished() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         system(&format!("ip -n {bridge} link set p1 nomaster")).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(700));
+        std::thread::sleep(Duration::from_millis(700));
         system(&format!("ip -n {bridge} link set p1 master br0")).unwrap();
         running.join().unwrap().unwrap_or_else(|e| panic!("{e}"))
     });
