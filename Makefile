@@ -19,7 +19,7 @@ build: command wheel ## The command in target/release/sluicenet and the Python p
 # Naming the Python package builds nothing of it, but makes cargo choose the dependencies' features as for the wheel: what
 # the two share is then built once.
 command:
-	$(CARGO) build --release --locked -p sluicenet-lab -p sluicenet-python --bin sluicenet
+	$(CARGO) build --release --locked -p sluicenet-cli -p sluicenet-python --bin sluicenet
 
 # The extras are for dataframes, plots and progress; the versions are those the tests run with.
 wheel: $(VENV)/.ready
@@ -58,7 +58,7 @@ lint-python: $(VENV)/.ready
 	cd python && $(abspath $(VENV))/bin/mypy --no-incremental sluicenet tests
 
 docs: ## The reference pages from the code: docs/scenario.md, docs/records.md, docs/switch.md
-	SLUICENET_DOCS=write $(CARGO) test --locked -p sluicenet-lab --test docs
+	SLUICENET_DOCS=write $(CARGO) test --locked -p sluicenet-cli --test command docs
 
 extending: ## What docs/extending.md says, done in a copy and tested
 	$(PYTHON) scripts/extending.py

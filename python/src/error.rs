@@ -1,9 +1,9 @@
 //! Errors of Rust as the exceptions of `sluicenet._errors`.
 
 use pyo3::PyErr;
-use sluicenet_lab::records::RecordError as LabRecordError;
-use sluicenet_lab::run::RunError as LabRunError;
-use sluicenet_lab::scenario::Error as LabScenarioError;
+use sluicenet_experiment::run::RunError as LabRunError;
+use sluicenet_records::RecordError as LabRecordError;
+use sluicenet_scenario::Error as LabScenarioError;
 
 pyo3::import_exception!(sluicenet._errors, ScenarioError);
 pyo3::import_exception!(sluicenet._errors, RecordError);

@@ -3,10 +3,10 @@
 use crate::error;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use sluicenet_lab::records::tables::TABLES;
-use sluicenet_lab::records::{self, Kind, Manifest, measured_from};
-use sluicenet_lab::report::{self as page, CellInput, Options};
-use sluicenet_lab::scenario::json_schema;
+use sluicenet_records::tables::TABLES;
+use sluicenet_records::{self as records, Kind, Manifest, measured_from};
+use sluicenet_report::{self as page, CellInput, Options};
+use sluicenet_scenario::json_schema;
 use std::path::PathBuf;
 
 /// A table as (name, columns), a column as (name, type, nullable).

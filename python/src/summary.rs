@@ -1,16 +1,14 @@
 //! A result in a few numbers: from its records, and what they do not say from the run's own figures.
 
 use crate::error;
-use crate::run::existing_of;
 use pyo3::prelude::*;
 use serde::Serialize;
-use sluicenet_lab::records;
-use sluicenet_lab::records::stats::Summary as Times;
-use sluicenet_lab::records::{
-    DropRow, FlowRow, Manifest, PortRow, QueryRow, RecordError, measured_from, read, read_parts,
-};
-use sluicenet_lab::run::{self, Figures, PHYSICAL_LOSSES, SweepRun, SweepSummary, VIRTUAL_LOSSES};
+use sluicenet_experiment::run::existing_of;
+use sluicenet_experiment::run::{self, Figures, PHYSICAL_LOSSES, SweepRun, SweepSummary, VIRTUAL_LOSSES};
 use sluicenet_proto::loss::DropReason;
+use sluicenet_records as records;
+use sluicenet_records::stats::Summary as Times;
+use sluicenet_records::{DropRow, FlowRow, Manifest, PortRow, QueryRow, RecordError, measured_from, read, read_parts};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

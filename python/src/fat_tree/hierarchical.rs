@@ -4,8 +4,8 @@ use super::tree::{Entry, FatTree, Peer, Switch};
 use super::wrong;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use sluicenet_lab::fabric::hierarchical::{self, Hierarchical};
-use sluicenet_lab::fabric::tables::FIRST_PRIORITY;
+use sluicenet_planner::hierarchical::{self, Hierarchical};
+use sluicenet_planner::tables::FIRST_PRIORITY;
 use sluicenet_proto::routing::fat_tree;
 use std::net::Ipv4Addr;
 

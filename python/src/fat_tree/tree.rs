@@ -3,8 +3,8 @@
 use super::wrong;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use sluicenet_lab::fabric::export::bridge;
-use sluicenet_lab::fabric::tables::{Kind, SwitchTable, layer};
+use sluicenet_planner::export::bridge;
+use sluicenet_planner::tables::{Kind, SwitchTable, layer};
 use sluicenet_proto::routing::fat_tree::{self, Peer as TreePeer};
 use std::net::Ipv4Addr;
 

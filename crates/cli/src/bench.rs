@@ -1,0 +1,444 @@
+//! `bench`: how fast the simulator and the switch are.
+
+use super::failure::Failure;
+use super::faults::FaultsArgs;
+use super::files::Scratch;
+use super::hedera::HederaArgs;
+use super::overload::{OverloadArgs, SweepArgs};
+use super::table::{Table, count, short};
+use super::{Global, interrupt, output};
+use sluicenet_bench::ft::{self, FatTree};
+use sluicenet_bench::local;
+use sluicenet_bench::ports::{self, Ports};
+use sluicenet_bench::sockets::{
+    self, DISTURBED, Guest, Hypervisor, NAP_FRAMES, Pair, Placement, Ratio, Sockets, Spread,
+};
+use sluicenet_bench::tcp::{self, Tcp};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Bench {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Long TCP flows of a permutation on a fat tree
+    Ft(Ft),
+    /// Frames through the switch, between programs that share memory with it or drive virtio queues
+    Ports(PortsArgs),
+    /// The time of a round trip through the switch, over shared memory
+    Latency(Seconds),
+    /// The processor time of a switch at which nothing moves
+    Idle(Idle),
+    /// What a receiver that has stopped costs others
+    Blocked(Seconds),
+    /// Two tenants that send as fast as they can to a third: what is lost, and where
+    Overload(OverloadArgs),
+    /// TCP between two tenants, with segmentation offload and without
+    Tcp(TcpArgs),
+    /// A long transfer between two machines, of one server and of two, by what its programs use and what is between servers: throughput
+    /// and processor time
+    Sockets(SocketsArgs),
+    /// zFabric under faults of every kind, by seed: what was done to it, and whether a rule was broken
+    Faults(FaultsArgs),
+    /// How long Hedera computes: demands of elephants, and paths for them
+    Hedera(HederaArgs),
+    /// `overload` at rates that rise step by step: how much is received, and lost, over which switch
+    LossSweep(SweepArgs),
+    /// What a guest is told to do
+    #[command(hide = true)]
+    Tenant(super::tenant::Tenant),
+}
+
+#[derive(Debug, clap::Args)]
+struct TcpArgs {
+    /// By what the tenants are at the switch
+    #[arg(long, value_enum, default_value = "veth")]
+    kind: tcp::Kind,
+    /// Connections at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    streams: u32,
+    /// Turns in which each way is measured
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    turns: u32,
+    #[command(flatten)]
+    time: Seconds,
+}
+
+#[derive(Debug, clap::Args)]
+struct SocketsArgs {
+    /// Connections at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    streams: u32,
+    /// Turns in which each pair is measured
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    turns: u32,
+    /// How long the receiver sleeps after every 100 frames; several with commas between are measured one by one
+    #[arg(long, value_name = "US", value_delimiter = ',', default_value = "0",
+          value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    delay: Vec<u64>,
+    /// Only machines that are so placed; commas between several
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Placement::Servers, Placement::Hairpin])]
+    placement: Vec<Placement>,
+    /// Only programs that use this; commas between several
+    #[arg(long, value_enum, value_delimiter = ',',
+          default_values_t = [Guest::Tcp, Guest::TcpOffload, Guest::Tcplight, Guest::Udp])]
+    guest: Vec<Guest>,
+    /// Only over this; commas between several
+    #[arg(long, value_enum, value_delimiter = ',',
+          default_values_t = [Hypervisor::Lossy, Hypervisor::Pfc, Hypervisor::Tcp, Hypervisor::Zfabric])]
+    hypervisor: Vec<Hypervisor>,
+    #[command(flatten)]
+    time: Seconds,
+}
+
+#[derive(Debug, clap::Args)]
+struct Seconds {
+    /// For how long
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    seconds: f64,
+}
+
+#[derive(Debug, clap::Args)]
+struct Idle {
+    /// Ports, a program at each
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    ports: u16,
+    #[command(flatten)]
+    time: Seconds,
+}
+
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if rate > 0.0 && rate <= 1e6 => Ok(rate),
+        _ => Err("Mb/s from more than 0 to 1000000 are expected".into()),
+    }
+}
+
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
+        _ => Err("from more than 0 to 3600 is expected".into()),
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct PortsArgs {
+    /// Over what the frames move
+    #[arg(long, value_enum, default_value = "shm")]
+    kind: ports::Kind,
+    /// Bytes of a frame without its check sequence
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(14..=2048))]
+    size: u16,
+    /// Ports, each sending to the next
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=64))]
+    ports: u16,
+    /// Stations behind each port; each frame is from and for another than the one before
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16384))]
+    stations: u16,
+    /// Buffers of a port, a power of two
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = buffers)]
+    buffers: u32,
+    #[command(flatten)]
+    time: Seconds,
+    /// 1: programs and switch take turns on one core; 2: the switch has a core of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=2))]
+    cores: u16,
+}
+
+fn buffers(text: &str) -> Result<u32, String> {
+    let buffers = text.parse().map_err(|_| "not a number".to_owned())?;
+    if u32::is_power_of_two(buffers) && (4..=65_536).contains(&buffers) {
+        Ok(buffers)
+    } else {
+        Err("a power of two from 4 to 65536 is expected".into())
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct Ft {
+    /// Ports of a switch: k^3/4 hosts
+    #[arg(long)]
+    k: u32,
+    /// Who sends to whom: a file of lines `source destination`
+    #[arg(long, value_name = "FILE")]
+    perm: PathBuf,
+    /// Simulated milliseconds
+    #[arg(long)]
+    ms: f64,
+    /// Flow control on every port instead of drop-tail
+    #[arg(long)]
+    pfc: bool,
+    /// Threads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    threads: u16,
+    /// Congestion control
+    #[arg(long, default_value = "newreno", value_parser = ["newreno", "cubic", "vegas"])]
+    tcp: String,
+    /// The seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Keep the records here; they are written in any case
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Bench {
+    pub fn main(self, global: Global) -> Result<(), Failure> {
+        match self.what {
+            What::Ft(ft) => ft.main(global),
+            What::Ports(ports) => ports.main(global),
+            What::Overload(overload) => overload.main(global),
+            What::Tcp(tcp) => tcp.main(global),
+            What::Sockets(sockets) => sockets.main(global),
+            What::LossSweep(sweep) => sweep.main(global),
+            What::Faults(faults) => faults.main(global),
+            What::Hedera(hedera) => hedera.main(global),
+            What::Tenant(tenant) => tenant.main(),
+            What::Latency(time) => local(local::latency(time.get(), interrupt::flag()), global),
+            What::Idle(idle) => local(local::idle(idle.ports.into(), idle.time.get()), global),
+            What::Blocked(time) => local(local::blocked(time.get(), interrupt::flag()), global),
+        }
+    }
+}
+
+impl Seconds {
+    fn get(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+}
+
+/// Prints figures, one a line.
+fn local(figures: Result<impl serde::Serialize, ports::PortsError>, global: Global) -> Result<(), Failure> {
+    let figures = figures.map_err(|e| Failure::Failed(e.to_string()))?;
+    if global.json {
+        output::json(&figures);
+        return Ok(());
+    }
+    let mut t = Table::new(2, ["", ""]);
+    if let Ok(serde_json::Value::Object(figures)) = serde_json::to_value(&figures) {
+        for (name, value) in &figures {
+            let value = value.as_f64().map_or(value.to_string(), |v| format!("{v:.3}"));
+            t.row([name.as_str(), value.trim_end_matches(".000")]);
+        }
+    }
+    output::print(&t.text());
+    Ok(())
+}
+
+impl PortsArgs {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let scratch = Scratch::new()?;
+        let what = Ports {
+            kind: self.kind,
+            size: self.size.into(),
+            ports: self.ports.into(),
+            stations: self.stations.into(),
+            buffers: self.buffers,
+            time: self.time.get(),
+            cores: self.cores.into(),
+            scratch: scratch.path().to_owned(),
+        };
+        let f = ports::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
+        if global.json {
+            output::json(&f);
+        } else {
+            let mut t = Table::new(2, ["", ""]);
+            t.row(["rate", &format!("{:.2} M frames/s, {:.2} Gb/s", f.mpps, f.gbps)]);
+            if let Some(cycles) = f.cycles_per_packet {
+                t.row(["cost", &format!("{cycles:.0} ticks of the time stamp counter a frame")]);
+            }
+            t.row(["sent", &count(f.sent)]);
+            t.row(["received", &count(f.received)]);
+            t.row(["lost", &count(f.lost)]);
+            output::print(&t.text());
+        }
+        if f.lost > 0 {
+            return Err(Failure::Failed(format!("{} frames were lost", f.lost)));
+        }
+        if interrupt::raised() {
+            return Err(Failure::Interrupted("the figures are of the part that was run".into()));
+        }
+        Ok(())
+    }
+}
+
+impl TcpArgs {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let what = Tcp { kind: self.kind, time: self.time.get(), turns: self.turns, streams: self.streams };
+        let f = tcp::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
+        let ways =
+            [("one segment a frame", f.plain), ("segments left to be cut", f.offload), ("cut by the switch", f.mixed)];
+        if global.json {
+            output::json(&f);
+        } else {
+            let mut t = Table::new(1, ["", "Gb/s", "frames", "sent again", "lost"]);
+            for (name, way) in ways {
+                t.row([name, &format!("{:.2}", way.gbps), &count(way.frames), &count(way.resent), &count(way.lost)]);
+            }
+            t.row(["ratio", &format!("{:.2}", f.ratio), "", "", ""]);
+            output::print(&t.text());
+        }
+        if ways.iter().any(|(_, way)| way.lost > 0) {
+            return Err(Failure::Failed("frames were lost".into()));
+        }
+        if interrupt::raised() {
+            return Err(Failure::Interrupted("the figures are of the part that was run".into()));
+        }
+        Ok(())
+    }
+}
+
+impl SocketsArgs {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let scratch = Scratch::new()?;
+        let what = Sockets {
+            time: self.time.get(),
+            turns: self.turns,
+            streams: self.streams,
+            delays: self.delay.iter().map(|&us| Duration::from_micros(us)).collect(),
+            placements: self.placement,
+            guests: self.guest,
+            hypervisors: self.hypervisor,
+            scratch: scratch.path().to_owned(),
+        };
+        let f = sockets::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
+        if f.pairs.is_empty() {
+            return Err(Failure::Input("TCPlight has nothing against loss: it does not go over lossy switches".into()));
+        }
+        if global.json {
+            output::json(&f);
+        } else {
+            for &delay in &self.delay {
+                for &placement in &what.placements {
+                    let pairs = f.pairs.iter().filter(|p| p.placement == placement && p.delay_us == delay);
+                    output::print(&place(placement, delay, pairs));
+                }
+            }
+        }
+        let lossless = f.pairs.iter().filter(|pair| pair.hypervisor != Hypervisor::Lossy);
+        let lost: Vec<String> = lossless
+            .flat_map(|pair| pair.lost_at.iter().map(move |(at, frames)| format!("{}: {at} {frames}", stack(pair))))
+            .collect();
+        if !lost.is_empty() {
+            return Err(Failure::Failed(format!("frames were lost in a lossless class: {}", lost.join("; "))));
+        }
+        if interrupt::raised() {
+            return Err(Failure::Interrupted("the figures are of the part that was run".into()));
+        }
+        Ok(())
+    }
+}
+
+fn stack(pair: &Pair) -> String {
+    let guest = match pair.guest {
+        Guest::Tcp => "TCP",
+        Guest::TcpOffload => "TCP, offloads",
+        Guest::Tcplight => "TCPlight",
+        Guest::Udp => "UDP",
+    };
+    let hypervisor = match pair.hypervisor {
+        Hypervisor::Lossy => "Lossy",
+        Hypervisor::Pfc => "PFC",
+        Hypervisor::Tcp => "TCP",
+        Hypervisor::Zfabric => "zFabric",
+    };
+    format!("{guest} + {hypervisor}")
+}
+
+/// The pairs of one place and one delay.
+fn place<'a>(placement: Placement, delay: u64, pairs: impl Iterator<Item = &'a Pair>) -> String {
+    let titles = [
+        match placement {
+            Placement::Servers => "between two servers",
+            Placement::Hairpin => "within one server",
+        },
+        "Gb/s",
+        "(min max)",
+        "CPU s/GB",
+        "(min max)",
+        "switches",
+        "all cores",
+        "resent",
+        "lost",
+        "TCP x",
+        "less CPU",
+        "offloads x",
+        "less CPU",
+        "disturbed",
+    ];
+    let mut t = Table::new(1, titles);
+    let turns = |pair: &Pair| match pair.disturbed() {
+        0 => String::new(),
+        n => format!("{n} of {}", pair.single.len()),
+    };
+    let range = |s: Spread| format!("{:.2} {:.2}", s.min, s.max);
+    let median = |s: Spread| format!("{:.2}", s.median);
+    let ratio = |r: Option<Ratio>| r.map_or([String::new(), String::new()], |r| [r.throughput, r.less_cpu].map(median));
+    let mut disturbed = 0;
+    for pair in pairs {
+        disturbed += pair.disturbed();
+        let (tcp, offload) = (ratio(pair.over_tcp), ratio(pair.over_tcp_offload));
+        t.row([
+            &stack(pair),
+            &median(pair.gbps),
+            &range(pair.gbps),
+            &median(pair.cpu_s_per_gb),
+            &range(pair.cpu_s_per_gb),
+            &median(pair.switch_s_per_gb),
+            &median(pair.machine_s_per_gb),
+            &count(pair.resent),
+            &count(pair.lost),
+            &tcp[0],
+            &tcp[1],
+            &offload[0],
+            &offload[1],
+            &turns(pair),
+        ]);
+    }
+    let naps = match delay {
+        0 => String::new(),
+        _ => format!("the receiver sleeps {delay} us after every {NAP_FRAMES} frames\n"),
+    };
+    let beside = match disturbed {
+        0 => String::new(),
+        _ => format!("disturbed: turns in which all cores worked more than {DISTURBED} times as long as the pair\n"),
+    };
+    format!("{naps}{}{beside}", t.text())
+}
+
+impl Ft {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        if !(self.ms > 0.0 && self.ms <= 1e6) {
+            return Err(Failure::Input(format!("--ms {}: from more than 0 to 1000000", self.ms)));
+        }
+        let scratch = if self.out.is_none() { Some(Scratch::new()?) } else { None };
+        let out = self.out.or_else(|| scratch.as_ref().map(|s| s.path().to_owned()));
+        let permutation = self.perm;
+        let tree =
+            FatTree { k: self.k, permutation, ms: self.ms, pfc: self.pfc, congestion: self.tcp, seed: self.seed };
+        let f = ft::run(&tree, self.threads.into(), out, interrupt::flag())?;
+        if global.json {
+            output::json(&f);
+        } else {
+            let mut t = Table::new(2, ["", ""]);
+            t.row(["hosts", &count(f.hosts.into())]);
+            t.row(["packet-hops", &count(f.packet_hops)]);
+            t.row(["CPU", &format!("{:.2} s in {:.2} s on {} threads", f.cpu_s, f.wall_s, f.threads)]);
+            t.row(["rate", &format!("{}packet-hops per CPU second", short(f.packet_hops_per_cpu_s))]);
+            t.row(["memory", &format!("{}B at most", short(f.peak_rss_bytes as f64))]);
+            t.row(["goodput", &format!("{:.2} Gb/s", f.goodput_gbps)]);
+            t.row(["drops", &count(f.drops)]);
+            t.row(["timeouts", &count(f.timeouts)]);
+            t.row(["PFC pauses", &count(f.pauses)]);
+            output::print(&t.text());
+        }
+        if interrupt::raised() {
+            return Err(Failure::Interrupted("the figures are of the part that was run".into()));
+        }
+        Ok(())
+    }
+}

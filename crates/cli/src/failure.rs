@@ -1,0 +1,81 @@
+//! How a verb can fail, and the exit code that says so.
+
+use sluicenet_experiment::run::RunError;
+use sluicenet_records::RecordError;
+use sluicenet_scenario as scenario;
+use std::process::ExitCode;
+
+/// Why a verb did not succeed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Bad usage or input, a place that cannot take results, results that cannot be read. Exit code 2.
+    Input(String),
+    /// The run failed: loss in a lossless class, a deadlock, wrong books, a disk that is full. Exit code 1.
+    Failed(String),
+    /// As `Failed`, and what there is to say was printed already.
+    Told,
+    /// Stopped by Ctrl-C; what was recorded is readable. Exit code 130, as of a shell's SIGINT.
+    Interrupted(String),
+}
+
+impl Failure {
+    /// What to print; complete, as rustc does.
+    pub fn message(&self) -> Option<String> {
+        match self {
+            Failure::Input(text) if text.starts_with("error: ") => Some(text.clone()),
+            Failure::Input(text) | Failure::Failed(text) => Some(format!("error: {text}")),
+            Failure::Interrupted(text) => Some(format!("interrupted: {text}")),
+            Failure::Told => None,
+        }
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::Input(_) => 2,
+            Failure::Failed(_) | Failure::Told => 1,
+            Failure::Interrupted(_) => 130,
+        })
+    }
+}
+
+impl From<scenario::Error> for Failure {
+    fn from(e: scenario::Error) -> Failure {
+        Failure::Input(e.to_string())
+    }
+}
+
+impl From<RecordError> for Failure {
+    fn from(e: RecordError) -> Failure {
+        match e {
+            RecordError::Exists { .. } | RecordError::Busy { .. } => Failure::Input(e.to_string()),
+            RecordError::Io { .. } | RecordError::Corrupt { .. } => Failure::Failed(e.to_string()),
+        }
+    }
+}
+
+impl Failure {
+    /// Of what was to be read or decided before anything is run: the input's fault, whatever the system says.
+    pub fn input(e: impl std::fmt::Display) -> Failure {
+        Failure::Input(e.to_string())
+    }
+
+    /// The same where writing what was asked for is all there is to do: the place is at fault.
+    pub fn into_input(self) -> Failure {
+        match self {
+            Failure::Failed(text) => Failure::Input(text),
+            other => other,
+        }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(e: RunError) -> Failure {
+        match e {
+            RunError::Build(e) => e.into(),
+            RunError::Place(e) => Failure::input(e),
+            RunError::Records(e) => e.into(),
+            RunError::Audit(_) | RunError::Frames { .. } => Failure::Failed(e.to_string()),
+        }
+    }
+}

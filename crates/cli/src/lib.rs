@@ -1,0 +1,165 @@
+//! The command line. A line belongs here when it knows a verb, an option or a table on the terminal.
+//!
+//! The command line: one file a verb.
+//!
+//! Results go to stdout: a table, or the same as JSON with `--json` and nothing else. Progress, warnings and errors go to
+//! stderr. Exit codes are [`failure::Failure`]'s.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod bench;
+mod cells;
+mod controller;
+mod demo;
+mod diff;
+mod doctor;
+mod fabric;
+mod failure;
+mod faults;
+mod figures;
+mod files;
+mod hedera;
+mod interrupt;
+mod output;
+mod overload;
+mod progress;
+mod report;
+mod rerun;
+mod run;
+mod schema;
+mod sweep;
+mod switch;
+mod table;
+mod tables;
+mod tenant;
+mod testbed;
+mod top;
+mod validate;
+
+use clap::{Args, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Simulates datacenters that hold packets back instead of dropping them, packet by packet.
+#[derive(Debug, Parser)]
+#[command(name = "sluicenet", version, max_term_width = 100, arg_required_else_help = true, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// What the exit code says; the README has the same table.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  done; of diff: the results are the same
+    1  a run failed (a loss where none may be, a deadlock, a full disk); of diff: the results differ
+    2  nothing was run: bad usage or input, a place that cannot take results, results that cannot be read or compared
+  130  stopped by Ctrl-C; what was recorded is readable";
+
+/// Options of every verb.
+#[derive(Clone, Copy, Debug, Args)]
+struct Global {
+    /// Print the result as JSON on stdout, and nothing else there
+    #[arg(long, global = true)]
+    json: bool,
+    /// No progress and no remarks; errors still
+    #[arg(long, short, global = true)]
+    quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// The result in half a minute on two quiet cores: 256 servers, lossy and lossless, three TCPs
+    Demo(demo::Demo),
+    /// Run one scenario
+    Run(run::Run),
+    /// Check a scenario without running it
+    Validate(validate::Validate),
+    /// Run every variant of a scenario
+    Sweep(sweep::Sweep),
+    /// Make the HTML page of a result again
+    Report(report::Report),
+    /// Compare two results row by row
+    Diff(diff::Diff),
+    /// Measure the switch, beside others, and the simulator
+    Bench(bench::Bench),
+    /// The lossless switch beside guests, containers and processes
+    Switch(switch::Switch),
+    /// The program that says which machine of an overlay is on which server
+    Controller(controller::Controller),
+    /// Inside a guest: tells its switch what the guest's sockets have room for
+    Agent(agent::AgentVerb),
+    /// What goes through the switches that run, who is held back, and who waits for whom
+    Top(top::Top),
+    /// A scenario between real tenants on this machine, joined by its fabric in real time
+    Testbed(testbed::Testbed),
+    /// A fat-tree from its number: counts, tables, cost, cables, exports
+    Fabric(fabric::Fabric),
+    /// Remove what a killed testbed or test left: processes, namespaces, files
+    Clean,
+    /// What this machine has of what sluicenet can use
+    Doctor,
+    /// Print the JSON schema of scenarios
+    Schema,
+}
+
+/// What every verb that reads a scenario takes besides its file.
+#[derive(Clone, Debug, Default, Args)]
+struct Overrides {
+    /// Override a key, as tcp.congestion=cubic or workload.0.queries=20
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Override the seed
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+}
+
+impl Overrides {
+    /// All of them as the loader wants them.
+    fn all(&self) -> Vec<String> {
+        self.set.iter().cloned().chain(self.seed.map(|s| format!("scenario.seed={s}"))).collect()
+    }
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let global = cli.global;
+    let outcome = match cli.verb {
+        Verb::Demo(v) => v.main(global),
+        Verb::Run(v) => v.main(global),
+        Verb::Validate(v) => v.main(global),
+        Verb::Sweep(v) => v.main(global),
+        Verb::Report(v) => v.main(global),
+        Verb::Diff(v) => v.main(global),
+        Verb::Bench(v) => v.main(global),
+        Verb::Switch(v) => v.main(global),
+        Verb::Controller(v) => v.main(global),
+        Verb::Agent(v) => v.main(global),
+        Verb::Top(v) => v.main(global),
+        Verb::Testbed(v) => v.main(global),
+        Verb::Fabric(v) => v.main(global),
+        Verb::Clean => testbed::clean_up(global),
+        Verb::Doctor => doctor::main(global),
+        Verb::Schema => schema::main(),
+    };
+    match outcome.and_then(|()| output::outcome()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                output::note(&message);
+            }
+            failure.code()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,6 @@
+//! The command `sluicenet`.
+#![forbid(unsafe_code)]
+
+fn main() -> std::process::ExitCode {
+    sluicenet_cli::main()
+}

@@ -1,0 +1,93 @@
+//! Progress on stderr: simulated time, packet-hops a second, an estimate of the time left.
+
+use super::table::{short, time};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sluicenet_experiment::run::Progress;
+use std::io::IsTerminal;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Steps of a full bar.
+const STEPS: u64 = 1_000;
+/// How often a bar is redrawn at most.
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// A bar over one run or over several beside each other.
+pub(super) struct Bar {
+    bar: ProgressBar,
+    start: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    cells: Vec<Cell>,
+    drawn: Instant,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Cell {
+    /// How much is done, 0 to 1.
+    done: f64,
+    hops: u64,
+    finished: bool,
+}
+
+impl Bar {
+    /// A bar over so many runs; none is drawn where stderr is no terminal, or with `quiet`.
+    pub fn new(cells: usize, quiet: bool) -> Bar {
+        let shown = !quiet && std::io::stderr().is_terminal();
+        let target = if shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(STEPS), target);
+        if let Ok(style) = ProgressStyle::with_template("  {bar:30.cyan/dim} {percent:>3} %  {msg}") {
+            bar.set_style(style.progress_chars("━━─"));
+        }
+        let start = Instant::now();
+        let state = State { cells: vec![Cell::default(); cells], drawn: start };
+        Bar { bar, start, state: Mutex::new(state) }
+    }
+
+    /// A run says how far it is.
+    pub fn update(&self, cell: usize, p: &Progress) {
+        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        let state = &mut *state;
+        let by_time = p.until.map(|u| p.now.as_ps() as f64 / u.as_ps().max(1) as f64);
+        let by_work = 1.0 - p.remaining as f64 / p.total.max(1) as f64;
+        state.cells[cell] = Cell { done: by_time.unwrap_or(by_work).clamp(0.0, 1.0), hops: p.hops, finished: false };
+        if state.drawn.elapsed() < REDRAW {
+            return;
+        }
+        state.drawn = Instant::now();
+        let simulated = (state.cells.len() == 1).then(|| format!("{} simulated, ", time(p.now.as_ps() as f64 / 1e6)));
+        self.draw(&state.cells, &simulated.unwrap_or_default());
+    }
+
+    /// A run has ended, or there was nothing to do.
+    pub fn finished(&self, cell: usize) {
+        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        state.cells[cell] = Cell { done: 1.0, finished: true, ..state.cells[cell] };
+        self.draw(&state.cells, "");
+    }
+
+    fn draw(&self, cells: &[Cell], simulated: &str) {
+        let elapsed = self.start.elapsed().as_secs_f64();
+        let done = cells.iter().map(|c| c.done).sum::<f64>() / cells.len().max(1) as f64;
+        let hops: u64 = cells.iter().map(|c| c.hops).sum();
+        let cell = match cells.len() {
+            1 => String::new(),
+            n => format!("{} of {n} runs, ", cells.iter().filter(|c| c.finished).count()),
+        };
+        // An estimate from the first moments would be wild.
+        let left = if done > 0.01 && elapsed > 0.5 {
+            format!(", {:.0} s left", elapsed * (1.0 - done) / done)
+        } else {
+            String::new()
+        };
+        self.bar.set_position((done * STEPS as f64) as u64);
+        self.bar.set_message(format!("{cell}{simulated}{}hops/s{left}", short(hops as f64 / elapsed.max(0.001))));
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,58 @@
+//! The command that makes a result again, for its page.
+
+use sluicenet_records::RunLog;
+use std::path::{Path, PathBuf};
+
+/// This process's own command, as a shell takes it, so that it runs a second time too.
+pub(super) fn again() -> String {
+    command(&std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect::<Vec<_>>())
+}
+
+/// The command that made these results, where they say one and the same; a program of the user's own may have made them.
+pub(super) fn of(dirs: &[PathBuf]) -> Vec<String> {
+    let logged = |dir: &PathBuf| {
+        let args = RunLog::read(dir).map(|log| log.command).unwrap_or_default();
+        is_ours(&args).then(|| command(&args))
+    };
+    let mut all = dirs.iter().map(logged);
+    let Some(Some(first)) = all.next() else { return Vec::new() };
+    if all.all(|other| other.as_ref() == Some(&first)) { vec![first] } else { Vec::new() }
+}
+
+fn is_ours(args: &[String]) -> bool {
+    args.first().is_some_and(|program| Path::new(program).file_stem().is_some_and(|name| name == "sluicenet"))
+}
+
+/// The command line of `args`. What is there by now is replaced: it is the same.
+fn command(args: &[String]) -> String {
+    let verb = args.iter().skip(1).find(|arg| !arg.starts_with('-')).map_or("", String::as_str);
+    let replaces = ["run", "sweep"].contains(&verb);
+    let kept = args.iter().filter(|arg| !["--resume", "--force"].contains(&arg.as_str())).map(|arg| quoted(arg));
+    kept.chain(replaces.then(|| "--force".into())).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_runs_a_second_time() {
+        let line = |args: &[&str]| command(&args.iter().map(|a| a.to_string()).collect::<Vec<_>>());
+        let demo = ["target/release/sluicenet", "demo", "-o", "out/demo"];
+        assert_eq!(line(&demo), "target/release/sluicenet demo -o out/demo");
+        let run = ["sluicenet", "run", "a b.toml", "-o", "x", "--set", "tcp.congestion='cubic'", "--resume"];
+        assert_eq!(line(&run), r"sluicenet run 'a b.toml' -o x --set 'tcp.congestion='\''cubic'\''' --force");
+        let sweep = ["sluicenet", "-q", "sweep", "--force", "s.toml", "-o", "x"];
+        assert_eq!(line(&sweep), "sluicenet -q sweep s.toml -o x --force");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,203 @@
+//! `run`: one scenario, once.
+
+use super::failure::Failure;
+use super::figures::{Printed, table};
+use super::files::{self, REPORT};
+use super::progress::Bar;
+use super::report::read_cell;
+use super::rerun::again;
+use super::{Global, Overrides, interrupt, output};
+use sluicenet_experiment::run::{self, Figures, Job, Options};
+use sluicenet_records::{Existing, RunLog, SUMMARY};
+use sluicenet_report as report;
+use sluicenet_scenario::{Loaded, Scenario};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Run {
+    /// The scenario
+    file: PathBuf,
+    /// Where to put records and the page; nothing is kept where absent
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Where it is run: simulated, or between real sockets on this machine, as root (`sluicenet testbed pa|flows` for all variants)
+    #[arg(long, value_enum, default_value_t = World::Simulated)]
+    world: World,
+    /// What is simulated; as the scenario says (scenario.level) where absent
+    #[arg(long, value_enum)]
+    level: Option<Level>,
+    /// Threads of the simulator, 1 where absent; of a scenario with [[table]], runs at a time, one a core where absent. The result
+    /// is the same on any number of them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Replace a result that is in DIR
+    #[arg(long, conflicts_with = "resume", requires = "output")]
+    force: bool,
+    /// Keep a complete result of the same scenario and seed, replace an incomplete one
+    #[arg(long, requires = "output")]
+    resume: bool,
+}
+
+/// Where a scenario is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum World {
+    Simulated,
+    Testbed,
+}
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Level {
+    /// Every packet
+    Packet,
+    /// The rates of flows
+    Flow,
+}
+
+impl Run {
+    pub fn main(self, global: Global) -> Result<(), Failure> {
+        let level = self.level.map(|level| match level {
+            Level::Packet => "scenario.level=packet".to_owned(),
+            Level::Flow => "scenario.level=flow".to_owned(),
+        });
+        let overrides: Vec<String> = self.overrides.all().into_iter().chain(level).collect();
+        let loaded = Scenario::load_with(&self.file, &overrides)?;
+        warn(&loaded, global);
+        // Where everything is fixed there is a run to show and no table.
+        let has_tables = self.world == World::Simulated && !loaded.scenario.tables.is_empty() && loaded.is_varied();
+        if has_tables && self.output.is_none() {
+            let workers = self.threads.map_or_else(super::cells::cores, usize::from);
+            return super::tables::main(&loaded, workers, global);
+        }
+        let variants = loaded.expand_sweep().map(|all| all.len()).unwrap_or_else(|e| {
+            if !global.quiet {
+                output::note(&format!("note: the scenario's base is run; its variants could not be: {e}"));
+            }
+            1
+        });
+        if has_tables && variants > 1 {
+            let file = self.file.display();
+            return Err(Failure::Input(format!(
+                "-o takes one run, and this scenario shows tables of {variants}: `sluicenet run {file}` without -o shows them, \
+                 `sluicenet sweep {file} -o DIR` records all runs, and --set fixes what is varied to record one"
+            )));
+        }
+        if variants > 1 && !global.quiet {
+            let file = self.file.display();
+            let all = match self.world {
+                World::Simulated => format!("sluicenet sweep {file} -o DIR"),
+                World::Testbed => format!("sluicenet testbed flows {file}, or pa"),
+            };
+            output::note(&format!(
+                "note: this scenario has {variants} variants, and its base alone is run: for all of them, \
+                 {all}"
+            ));
+        }
+        if self.world == World::Testbed {
+            if self.output.is_some() {
+                return Err(Failure::Input(
+                    "-o: records are the simulator's; a testbed's figures are printed, --json has all of them".into(),
+                ));
+            }
+            if self.threads.is_some_and(|n| n != 1) {
+                return Err(Failure::Input(
+                    "--threads: it is the simulator's; on a testbed each program has the threads that it needs".into(),
+                ));
+            }
+            return super::testbed::run_base(&self.file, &loaded, global);
+        }
+        let job = Job::new(&loaded);
+        let bar = Bar::new(1, global.quiet);
+        let existing = match (self.force, self.resume) {
+            (true, _) => Existing::Force,
+            (_, true) => Existing::Resume,
+            _ => Existing::Refuse,
+        };
+        let options = Options {
+            threads: self.threads.unwrap_or(1).into(),
+            out: self.output.clone(),
+            existing,
+            interrupt: interrupt::of_a_run(),
+            progress: &mut |p| bar.update(0, p),
+        };
+        let outcome = run::run(&job, options);
+        bar.clear();
+        let (figures, log) = match outcome? {
+            Some(outcome) => {
+                for w in &outcome.warnings {
+                    output::note(&w.to_string());
+                }
+                let figures = Figures::of(&job, &outcome);
+                let log = RunLog {
+                    wall_seconds: outcome.wall_s,
+                    cpu_seconds: outcome.cpu_s,
+                    packet_hops: outcome.hops,
+                    ..RunLog::default()
+                };
+                (figures, Some(log))
+            }
+            None => self.kept(global)?,
+        };
+        self.print(&figures, log.as_ref(), global)?;
+        verdict(&figures)
+    }
+
+    /// The figures of a result that is there already.
+    fn kept(&self, global: Global) -> Result<(Figures, Option<RunLog>), Failure> {
+        let dir = self.output.as_deref().unwrap_or(Path::new("."));
+        if !global.quiet {
+            output::note(&format!("{}: complete already, kept", dir.display()));
+        }
+        let figures = Figures::saved(dir).ok_or_else(|| {
+            Failure::Failed(format!("{}: missing or unreadable; --force runs it again", dir.join(SUMMARY).display()))
+        })?;
+        Ok((figures, RunLog::read(dir).ok()))
+    }
+
+    fn print(&self, figures: &Figures, log: Option<&RunLog>, global: Global) -> Result<(), Failure> {
+        let mut printed = Printed::new(figures, log);
+        let mut where_to = String::new();
+        if let Some(dir) = &self.output {
+            let page = dir.join(REPORT);
+            let options = report::Options { title: None, rerun: vec![again()] };
+            files::write(&page, &report::html(&[read_cell(dir)?], &options))?;
+            printed.records = Some(dir.display().to_string());
+            printed.report = Some(page.display().to_string());
+            where_to = format!("\n  records  {}\n  report   {}\n", dir.display(), page.display());
+        } else if !global.json && !global.quiet {
+            where_to = "\n  nothing was kept: -o DIR writes records and a report\n".into();
+        }
+        if global.json {
+            output::json(&printed);
+        } else {
+            let head = format!("{}, seed {}, {}", figures.scenario, figures.seed, figures.status);
+            output::print(&format!("\n  {head}\n\n{}{where_to}", table(figures, log)));
+        }
+        Ok(())
+    }
+}
+
+/// Tells what is odd in a scenario.
+pub(super) fn warn(loaded: &Loaded, global: Global) {
+    if !global.quiet {
+        for w in &loaded.warnings {
+            output::note(&w.to_string());
+        }
+    }
+}
+
+/// How the command ends.
+pub(super) fn verdict(figures: &Figures) -> Result<(), Failure> {
+    if figures.is_interrupted() {
+        let at = super::table::time(figures.simulated_us);
+        return Err(Failure::Interrupted(format!(
+            "at {at} of simulated time; what was recorded up to there is readable"
+        )));
+    }
+    if !figures.is_complete() {
+        return Err(Failure::Failed(figures.status.clone()));
+    }
+    Ok(())
+}

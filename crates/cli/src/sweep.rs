@@ -1,0 +1,308 @@
+//! `sweep`: every variant of a scenario, as many at a time as there are cores.
+
+use super::cells::{self, Cell, Done};
+use super::failure::Failure;
+use super::figures::Printed;
+use super::files::{self, REPORT};
+use super::rerun::again;
+use super::run::warn;
+use super::table::{NONE, Table, count, counted, short, time};
+use super::{Global, Overrides, interrupt, output};
+use sluicenet_experiment::run::{self, Configuration, SweepRun, SweepSummary, configurations};
+use sluicenet_records::{Existing, claim_sweep};
+use sluicenet_report as report;
+use sluicenet_report::explain::{self, Group, Seen};
+use sluicenet_scenario::{CONGESTION_KEY, FLOW_CONTROL_KEY, Scenario};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Sweep {
+    /// The scenario
+    file: PathBuf,
+    /// Where to put the results: a folder each
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Runs at a time; one a core where absent. The results are the same
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    workers: Option<u16>,
+    /// Replace results that are in DIR
+    #[arg(long, conflicts_with = "resume")]
+    force: bool,
+    /// Keep complete runs of an earlier sweep, replace incomplete ones
+    #[arg(long)]
+    resume: bool,
+}
+
+impl Sweep {
+    pub fn main(self, global: Global) -> Result<(), Failure> {
+        let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
+        warn(&loaded, global);
+        let cells = cells::cells(&loaded)?;
+        let existing = match (self.force, self.resume) {
+            (true, _) => Existing::Force,
+            (_, true) => Existing::Resume,
+            _ => Existing::Refuse,
+        };
+        refuse_existing(&cells, &self.output, existing)?;
+        claim_sweep(&self.output, &loaded.scenario.name, existing).map_err(Failure::input)?;
+        let workers = self.workers.map_or_else(cells::cores, usize::from);
+        let done = cells::run(&cells, &self.output, workers, existing, global.quiet)?;
+        let results = Results { cells: &cells, done: &done, dir: &self.output };
+        results.save(&loaded.scenario.name, vec![again()])?;
+        if global.json {
+            output::json(&results.printed());
+        } else {
+            let head = format!("{}, {}", loaded.scenario.name, counted(done.len() as u64, "run", "runs"));
+            output::print(&format!("\n  {head}\n\n{}{}", results.table(), results.places()));
+        }
+        results.verdict("; --resume goes on from there")
+    }
+}
+
+/// Refuses before the first run what the last one would be refused for.
+fn refuse_existing(cells: &[Cell], dir: &Path, existing: Existing) -> Result<(), Failure> {
+    let taken = |c: &&Cell| dir.join(&c.folder).join("manifest.json").exists();
+    match cells.iter().find(taken).filter(|_| existing == Existing::Refuse) {
+        None => Ok(()),
+        Some(c) => Err(Failure::Input(format!(
+            "{}: already holds a result; --resume keeps what is complete, --force replaces it",
+            dir.join(&c.folder).display()
+        ))),
+    }
+}
+
+/// The folders of a sweep in its own order; empty where nothing says.
+pub(super) fn order(dir: &Path) -> Vec<String> {
+    SweepSummary::read(dir).map_or_else(Vec::new, |s| s.runs.into_iter().map(|run| run.folder).collect())
+}
+
+/// The results of a sweep.
+pub(super) struct Results<'a> {
+    /// What was to be run.
+    pub cells: &'a [Cell],
+    /// What was; fewer after Ctrl-C.
+    pub done: &'a [Done],
+    /// Where.
+    pub dir: &'a Path,
+}
+
+impl Results<'_> {
+    fn configurations(&self) -> Vec<Configuration> {
+        configurations(&self.done.iter().map(|d| &d.figures).collect::<Vec<_>>())
+    }
+
+    /// Writes the page and the summary of all.
+    pub fn save(&self, scenario: &str, rerun: Vec<String>) -> Result<(), Failure> {
+        let run = |d: &Done| SweepRun { folder: d.folder.clone(), figures: d.figures.clone() };
+        SweepSummary::new(scenario, self.done.iter().map(run).collect()).save(self.dir)?;
+        let options = report::Options { title: None, rerun };
+        let pages = self.done.iter().map(|d| &d.page);
+        files::write(&self.dir.join(REPORT), &report::html(pages, &options))
+    }
+
+    /// What `--json` prints.
+    pub fn printed(&self) -> serde_json::Value {
+        let configurations = self.configurations();
+        let runs: Vec<Printed<'_>> = self
+            .done
+            .iter()
+            .map(|d| {
+                let records = Some(self.dir.join(&d.folder).display().to_string());
+                // Against the run of the same seed.
+                let same_seed = self.done.iter().map(|d| &d.figures).filter(|f| f.seed == d.figures.seed);
+                let alone = run::configurations(&same_seed.collect::<Vec<_>>());
+                let mine = alone.iter().find(|c| c.axes == d.figures.axes);
+                let gain = mine.and_then(|c| c.gain(&alone));
+                Printed { records, gain, ..Printed::new(&d.figures, d.log.as_ref()) }
+            })
+            .collect();
+        serde_json::json!({
+            "scenario": self.done.first().map(|d| &d.figures.scenario),
+            "runs": runs,
+            "configurations": configurations,
+            "notes": self.notes(&configurations),
+            "report": self.dir.join(REPORT).display().to_string(),
+            "lost_where_none_may_be": self.lost_where_none_may_be(),
+        })
+    }
+
+    /// A line for each configuration, its seeds together; a gap between groups, and the gain over LL where that is one.
+    pub fn table(&self) -> String {
+        let all = self.configurations();
+        let keys = self.cells.first().map_or(&[][..], |c| &c.job.axis_keys);
+        let has_seeds = all.iter().any(|c| c.seeds.len() > 1);
+        let gains: Vec<Option<f64>> = all.iter().map(|c| c.gain(&all)).collect();
+        let has_gain = gains.iter().flatten().next().is_some();
+        let mut head: Vec<&str> = keys.iter().map(|key| axis_title(key)).collect();
+        head.extend(has_seeds.then_some("seeds"));
+        let of = all.first().map_or("flows", |c| c.of.as_str());
+        // Hardly ever is anything unfinished, and lines are long.
+        let has_unfinished = all.iter().any(|c| c.unfinished > 0);
+        let has_any = has_unfinished || all.iter().any(|c| c.finished > 0);
+        head.push(of);
+        head.extend(has_unfinished.then_some("unfinished"));
+        head.push("mean");
+        head.extend(has_seeds.then_some("± 95 %"));
+        head.extend(["median", "p99", "p99.9", "timeouts", "resent", "lost virt", "lost phys"]);
+        head.extend(has_gain.then_some("gain"));
+        let mut table = Table::new(keys.len(), head);
+        let mut group = None;
+        for (c, gain) in all.iter().zip(&gains) {
+            let mine = c.axes.split_last().map(|(_, rest)| rest);
+            if keys.len() > 1 && group.is_some_and(|g| g != mine) {
+                table.rule();
+            }
+            group = Some(mine);
+            let mut cells: Vec<String> = c.axes.iter().map(|a| a.1.clone()).collect();
+            cells.extend(has_seeds.then(|| count(c.seeds.len() as u64)));
+            // Flows without an end alone: a table of their own has them.
+            cells.push(if has_any { count(c.finished) } else { String::new() });
+            cells.extend(has_unfinished.then(|| count(c.unfinished)));
+            cells.push(maybe_time(c.mean_us));
+            cells.extend(has_seeds.then(|| maybe_time(c.mean_half_width_us)));
+            cells.extend([c.p50_us, c.p99_us, c.p999_us].map(maybe_time));
+            cells.extend([c.timeouts, c.retransmissions, c.losses_virtual, c.losses_physical].map(count));
+            cells.extend(gain.map(|g| format!("{g:.2}×")).or(has_gain.then(String::new)));
+            table.row(cells);
+        }
+        let mut out = table.without_empty().text();
+        out += &flows_beside(keys, &all);
+        out += &streams(keys, self.done);
+        for d in self.done.iter().filter(|d| !d.figures.is_complete()) {
+            out += &format!("  {}: {}\n", d.folder, d.figures.status);
+        }
+        // As in the table of one run: the times alone leave the warm-up out.
+        out +=
+            "\n  Times leave the warm-up out; timeouts and resent are those of all messages, lost of the whole run.\n";
+        if has_gain {
+            out += "  Gain: the mean under LL over this mean, all else the same. Lost: frames; resent: TCP segments.\n";
+        }
+        if has_seeds {
+            out += "  Of several seeds times are the means of each seed's own, ± is the mean's 95 % confidence interval\n  \
+                    (Student's t), counts are sums.\n";
+        }
+        let unfinished: u64 = all.iter().map(|c| c.unfinished).sum();
+        if unfinished > 0 {
+            let no_gain = all.iter().any(|c| c.flow_control().is_some());
+            let no_gain = if no_gain { ", and no gain is given beside them" } else { "" };
+            let n = count(unfinished);
+            out += &format!("  {n} unfinished: times are of finished {of} alone, so they flatter{no_gain}.\n");
+        }
+        for note in self.notes(&all) {
+            out += &format!("  {note}\n");
+        }
+        out
+    }
+
+    /// What the flow controls beside each other show and do not explain.
+    fn notes(&self, all: &[Configuration]) -> Vec<String> {
+        let keys = self.cells.first().map_or(&[][..], |c| &c.job.axis_keys);
+        let policy_varies = keys.iter().any(|key| key == "switch.policy");
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        for c in all {
+            let Some(flow_control) = c.flow_control() else { continue };
+            let full = |(key, axis): (&String, &(String, String))| match key.as_str() {
+                FLOW_CONTROL_KEY => None,
+                CONGESTION_KEY => Some(axis.1.clone()),
+                _ => Some(format!("{key} {}", axis.1)),
+            };
+            let name = keys.iter().zip(&c.axes).filter_map(full).collect::<Vec<_>>().join(", ");
+            let times = [c.mean_us, c.p50_us, c.p99_us, c.p999_us].map(Option::unwrap_or_default);
+            let seen = Seen {
+                finished: c.finished,
+                times,
+                timeouts: c.timeouts,
+                retransmissions: c.retransmissions,
+                lost_virtual: c.losses_virtual,
+                lost_physical: c.losses_physical,
+            };
+            match groups.iter_mut().find(|group| group.0 == name) {
+                Some(group) => group.1.push((flow_control, seen)),
+                None => groups.push((name, vec![(flow_control, seen)])),
+            }
+        }
+        explain::notes(&groups, policy_varies)
+    }
+
+    /// Where everything is, and what it took.
+    pub fn places(&self) -> String {
+        let ran = || self.done.iter().filter(|d| !d.kept);
+        let cpu: f64 = ran().filter_map(|d| d.log.as_ref()).map(|l| l.cpu_seconds).fold(0.0, |a, b| a + b);
+        let hops: u64 = ran().map(|d| d.figures.packet_hops).sum();
+        let cost = match ran().count() {
+            0 => "all runs were complete already".into(),
+            _ => format!("{}hops in {cpu:.1} CPU s ({}/CPU s)", short(hops as f64), short(hops as f64 / cpu.max(0.01))),
+        };
+        let page = self.dir.join(REPORT);
+        format!("\n  cost     {cost}\n  records  {}\n  report   {}\n", self.dir.display(), page.display())
+    }
+
+    /// Frames lost in networks that lose none.
+    pub fn lost_where_none_may_be(&self) -> u64 {
+        self.done.iter().map(|d| d.figures.losses_where_none_may_be()).sum()
+    }
+
+    /// How the command ends; `hint` says what to do after an interrupt.
+    pub fn verdict(&self, hint: &str) -> Result<(), Failure> {
+        if interrupt::raised() {
+            let complete = self.done.iter().filter(|d| d.figures.is_complete()).count();
+            let all = self.cells.len();
+            let text = format!("{complete} of {all} runs are complete{hint}");
+            return Err(Failure::Interrupted(text));
+        }
+        match self.done.iter().filter(|d| !d.figures.is_complete()).count() {
+            0 => Ok(()),
+            n => Err(Failure::Failed(format!("{n} of {} runs failed", self.cells.len()))),
+        }
+    }
+}
+
+/// A table of the flows that belong to no query, where there are any beside queries.
+fn flows_beside(keys: &[String], all: &[Configuration]) -> String {
+    if all.iter().all(|c| c.flows.is_none()) {
+        return String::new();
+    }
+    let head = keys.iter().map(|key| axis_title(key)).chain(["flows", "unfinished", "mean", "median", "p99"]);
+    let mut table = Table::new(keys.len(), head);
+    for c in all {
+        let flows = c.flows.clone().unwrap_or_default();
+        let mut cells: Vec<String> = c.axes.iter().map(|a| a.1.clone()).collect();
+        cells.extend([flows.finished, flows.unfinished].map(count));
+        cells.extend([flows.mean_us, flows.p50_us, flows.p99_us].map(maybe_time));
+        table.row(cells);
+    }
+    format!("\n  Flows that belong to no query:\n\n{}", table.text())
+}
+
+/// A table of the flows without an end, run by run, where there are any.
+fn streams(keys: &[String], done: &[Done]) -> String {
+    if done.iter().all(|d| d.figures.streams.is_empty()) {
+        return String::new();
+    }
+    let head = ["flows", "together", "slowest", "fastest", "Jain's index"];
+    let mut table = Table::new(keys.len(), keys.iter().map(|key| axis_title(key)).chain(head));
+    for f in done.iter().map(|d| &d.figures) {
+        let s = &f.streams;
+        let mut cells: Vec<String> = f.axes.iter().map(|a| a.1.clone()).collect();
+        cells.push(count(s.count));
+        cells.extend([s.total_mbps, s.min_mbps, s.max_mbps].map(|mbps| format!("{mbps:.1} Mb/s")));
+        cells.push(format!("{:.3}", s.jain));
+        table.row(cells);
+    }
+    format!("\n  Flows without an end, after the warm-up:\n\n{}", table.text())
+}
+
+/// A time, where there is one.
+fn maybe_time(us: Option<f64>) -> String {
+    us.map_or(NONE.into(), time)
+}
+
+/// What stands over the values of a key: its last part where that is enough to know it by.
+fn axis_title(key: &str) -> &str {
+    match key {
+        FLOW_CONTROL_KEY | CONGESTION_KEY => key.rsplit('.').next().unwrap_or(key),
+        key => key,
+    }
+}

@@ -1,0 +1,312 @@
+//! `switch`: the lossless switch beside guests, containers and processes, and what can be asked of it.
+
+use super::failure::Failure;
+use super::table::{Table, count};
+use super::{Global, interrupt, output};
+use sluicenet_vswitchd::capture::{Wanted, record};
+use sluicenet_vswitchd::config::{Config, default_control};
+use sluicenet_vswitchd::control::{Answer, Request, ask, running, stop};
+use sluicenet_vswitchd::daemon::Daemon;
+use sluicenet_vswitchd::log;
+use sluicenet_vswitchd::status::{LOST_BESIDE, PortStatus, Status};
+use sluicenet_vswitchd::watch::queued;
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = SWITCH_HELP)]
+pub(super) struct Switch {
+    #[command(subcommand)]
+    what: What,
+}
+
+const SWITCH_HELP: &str = "\
+Coming from Open vSwitch:
+    ovs-vswitchd                    sluicenet switch run FILE
+    ovs-vsctl show, list-ports      sluicenet switch show
+    ovs-vsctl add-port BR NAME      sluicenet switch add-port NAME kind=...  (veth, tap, packet: with hotplug = true)
+    ovs-vsctl del-port BR NAME      sluicenet switch del-port NAME
+    ovs-appctl exit                 sluicenet switch stop
+    ovs-tcpdump -i NAME -w FILE     sluicenet switch capture NAME -w FILE
+    ovs-appctl dpctl/show -s        sluicenet top
+There are no flows to install: frames go where their MAC address is, learned or given. What differs: a frame for a
+receiver that is not ready waits, and so does its sender.";
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Run a switch in the foreground, as its file describes it
+    Run(Run),
+    /// What a running switch is and what happened at its ports
+    Show(Which),
+    /// Add a port while traffic runs; of kind veth, tap or packet only with `hotplug = true` in its file
+    AddPort(AddPort),
+    /// Take a port away while traffic runs
+    DelPort(DelPort),
+    /// Capture what passes a port, as pcapng
+    Capture(CaptureArgs),
+    /// Have it read its file again
+    Reload(Which),
+    /// Stop it
+    Stop(Which),
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// The switch's file, TOML
+    file: PathBuf,
+    /// Check the file and run nothing
+    #[arg(long)]
+    check: bool,
+}
+
+/// Which of the switches that run.
+#[derive(Clone, Debug, clap::Args)]
+struct Which {
+    /// Its control socket; where absent, that of the only switch that runs
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Its name
+    #[arg(long, value_name = "NAME", conflicts_with = "control")]
+    name: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct AddPort {
+    /// The port's name
+    port: String,
+    /// What it is, as in the file: kind=shm mac=02:00:00:00:00:01
+    #[arg(value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Debug, clap::Args)]
+struct DelPort {
+    /// The port's name
+    port: String,
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "To look on: sluicenet switch capture PORT -w - | wireshark -k -i -")]
+struct CaptureArgs {
+    /// The port's name
+    port: String,
+    /// The file to write, or - for stdout
+    #[arg(short, long, value_name = "FILE")]
+    write: PathBuf,
+    /// End after so many frames
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after so many seconds
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Keep so many bytes of each frame; all where absent
+    #[arg(long, short, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    snaplen: Option<u32>,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// A file that is made when there is something to be written: a refused capture leaves an old one alone.
+struct Wanting {
+    path: PathBuf,
+    file: Option<std::fs::File>,
+}
+
+impl std::io::Write for Wanting {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.file.is_none() {
+            let at = |e: std::io::Error| std::io::Error::new(e.kind(), format!("{}: {e}", self.path.display()));
+            self.file = Some(std::fs::File::create(&self.path).map_err(at)?);
+        }
+        self.file.as_mut().map_or(Ok(0), |file| file.write(bytes))
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), std::io::Write::flush)
+    }
+}
+
+impl CaptureArgs {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let to_stdout = self.write.as_os_str() == "-";
+        if to_stdout && global.json {
+            return Err(Failure::Input("the capture goes to stdout, and so would --json".into()));
+        }
+        let time = match self.seconds {
+            None => None,
+            Some(s) if s > 0.0 && s <= 1e6 => Some(std::time::Duration::from_secs_f64(s)),
+            Some(s) => return Err(Failure::Input(format!("--seconds {s}: from more than 0 to 1000000"))),
+        };
+        let control = self.which.control()?;
+        let place = self.write.display().to_string();
+        let mut out: Box<dyn std::io::Write> = match to_stdout {
+            true => Box::new(std::io::stdout().lock()),
+            false => Box::new(Wanting { path: self.write.clone(), file: None }),
+        };
+        let wanted = Wanted { port: self.port, snaplen: self.snaplen, count: self.count, time };
+        interrupt::flag();
+        let summary = record(&control, &wanted, &mut out, interrupt::raised).map_err(|e| match e.kind() {
+            std::io::ErrorKind::InvalidInput => Failure::Input(e.to_string()),
+            _ => Failure::Failed(e.to_string()),
+        })?;
+        if global.json {
+            output::json(&serde_json::json!({ "captured": summary.captured, "capture_lost": summary.lost }));
+        } else if !global.quiet {
+            output::note(&format!("{place}: {} frames captured", count(summary.captured)));
+        }
+        match summary.lost {
+            Some(0) => {}
+            Some(lost) => {
+                output::note(&format!("capture_lost: {} frames came faster than they could be written", count(lost)))
+            }
+            None if to_stdout => {}
+            None => output::note("the switch went away before the end of the capture"),
+        }
+        Ok(())
+    }
+}
+
+impl Which {
+    fn control(&self) -> Result<PathBuf, Failure> {
+        if let Some(path) = &self.control {
+            return Ok(path.clone());
+        }
+        if let Some(name) = &self.name {
+            return Ok(default_control(name));
+        }
+        let place = default_control("any");
+        let folder = place.parent().unwrap_or(&place);
+        match &running(folder)[..] {
+            [(_, path)] => Ok(path.clone()),
+            [] => Err(Failure::Input(format!("no switch runs in {}; say where with --control", folder.display()))),
+            several => {
+                let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
+                Err(Failure::Input(format!("several switches run: say which with --name: {}", names.join(", "))))
+            }
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<Answer, Failure> {
+        match ask(&self.control()?, request).map_err(Failure::input)? {
+            Answer::Error(text) => Err(Failure::Input(text)),
+            answer => Ok(answer),
+        }
+    }
+
+    fn tell(&self, request: &Request, global: Global) -> Result<(), Failure> {
+        self.said(self.ask(request)?, global)
+    }
+
+    fn said(&self, answer: Answer, global: Global) -> Result<(), Failure> {
+        match answer {
+            Answer::Ok(text) if global.json => output::json(&serde_json::json!({ "ok": text })),
+            Answer::Ok(text) => output::print(&(text + "\n")),
+            Answer::Status(status) => show(&status, global),
+            Answer::Error(text) => return Err(Failure::Input(text)),
+        }
+        Ok(())
+    }
+}
+
+impl Switch {
+    pub fn main(self, global: Global) -> Result<(), Failure> {
+        match self.what {
+            What::Run(run) => run.main(global),
+            What::Show(which) => which.tell(&Request::Show, global),
+            What::AddPort(add) => add.which.tell(&Request::AddPort { name: add.port, settings: add.settings }, global),
+            What::DelPort(del) => del.which.tell(&Request::DelPort { name: del.port }, global),
+            What::Capture(capture) => capture.main(global),
+            What::Reload(which) => which.tell(&Request::Reload, global),
+            What::Stop(which) => which.said(stop(&which.control()?).map_err(Failure::input)?, global),
+        }
+    }
+}
+
+impl Run {
+    fn main(self, global: Global) -> Result<(), Failure> {
+        let config = Config::load(&self.file)?;
+        if self.check {
+            if !global.quiet {
+                output::note(&format!("{}: valid, {} ports", self.file.display(), config.ports.len()));
+            }
+            return Ok(());
+        }
+        log::start(config.log, global.quiet);
+        let status = Daemon::run(config).map_err(|e| Failure::Failed(e.to_string()))?;
+        show(&status, global);
+        Ok(())
+    }
+}
+
+fn show(status: &Status, global: Global) {
+    if global.json {
+        output::json(status);
+        return;
+    }
+    let l = status.ledger;
+    let mut text = format!(
+        "switch {} (process {}, up {:.0} s): {} frames accepted = {} delivered + {} dropped + {} queued\n",
+        status.name,
+        status.pid,
+        status.uptime_s,
+        count(l.accepted),
+        count(l.delivered),
+        count(l.dropped),
+        count(l.queued)
+    );
+    let columns =
+        ["port", "kind", "from it", "to it", "queued", "held back", "lost for it", "refused", "waits for", ""];
+    let mut t = Table::new(2, columns);
+    for port in &status.ports {
+        t.row([
+            port.name.as_str(),
+            &port.kind,
+            &count(port.accepted),
+            &count(port.delivered),
+            &count(queued(port)),
+            &count(port.held_back),
+            &by_reason(&port.dropped),
+            &by_reason(&port.refused),
+            &port.waits_for.join(" "),
+            &remark(port),
+        ]);
+    }
+    let gone = &status.gone;
+    if gone.accepted + gone.delivered > 0 || !gone.refused.is_empty() || !gone.dropped.is_empty() {
+        let [from, to] = [gone.accepted, gone.delivered].map(count);
+        let [lost, refused] = [&gone.dropped, &gone.refused].map(by_reason);
+        t.row(["(gone)", "", &from, &to, "0", "", &lost, &refused, "", "ports that are gone"]);
+    }
+    text += &t.text();
+    for port in &status.ports {
+        let lost = |place: &&str| port.counters.get(*place).is_some_and(|&n| n > 0);
+        let places: Vec<String> = LOST_BESIDE
+            .into_iter()
+            .filter(lost)
+            .map(|place| format!("{} {place}", count(port.counters[place])))
+            .collect();
+        if !places.is_empty() {
+            text += &format!("\n  lost beside the switch, by the kernel, at {}: {}", port.name, places.join(", "));
+        }
+    }
+    output::print(&text);
+}
+
+fn by_reason(drops: &std::collections::BTreeMap<String, u64>) -> String {
+    if drops.is_empty() {
+        return "0".into();
+    }
+    let parts: Vec<String> = drops.iter().map(|(reason, n)| format!("{} {reason}", count(*n))).collect();
+    parts.join(", ")
+}
+
+fn remark(port: &PortStatus) -> String {
+    match (port.is_present(), &port.absent, port.isolated) {
+        (false, Some(absent), _) => format!("nobody there: {absent}"),
+        (false, None, _) => "nobody there".into(),
+        (_, _, true) => "isolated: it takes nothing".into(),
+        _ => String::new(),
+    }
+}

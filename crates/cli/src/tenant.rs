@@ -1,0 +1,106 @@
+//! `bench tenant`: what a guest of `bench overload` is told to do. Prints one object.
+
+use super::failure::Failure;
+use super::output;
+use sluicenet_bench::overload::load::{self, Load, Stack};
+use sluicenet_dataplane::kernel::edge;
+use sluicenet_dataplane::kernel::load::{LONGEST, SHORTEST, Sender, Sink};
+use sluicenet_dataplane::kernel::netns::Namespace;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Tenant {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Send datagrams
+    Send(Send),
+    /// Receive them
+    Receive(Receive),
+    /// Print what the kernel counted
+    Counters(Counters),
+}
+
+fn payload(text: &str) -> Result<usize, String> {
+    let range = || format!("{SHORTEST} to {LONGEST} is expected");
+    text.parse().ok().filter(|n| (SHORTEST..=LONGEST).contains(n)).ok_or_else(range)
+}
+
+#[derive(Debug, clap::Args)]
+struct Send {
+    /// To whom
+    #[arg(long)]
+    to: SocketAddr,
+    /// The sender's number
+    #[arg(long)]
+    number: u16,
+    /// Bytes of a datagram
+    #[arg(long, value_parser = payload)]
+    payload: usize,
+    /// For how long
+    #[arg(long, value_parser = super::bench::seconds)]
+    seconds: f64,
+    /// Mb/s; as fast as it goes where absent
+    #[arg(long, value_parser = super::bench::rate)]
+    rate: Option<f64>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Receive {
+    /// Where
+    #[arg(long)]
+    at: SocketAddr,
+    /// Bytes of a datagram at most
+    #[arg(long, value_parser = payload)]
+    payload: usize,
+    /// Senders there are
+    #[arg(long)]
+    senders: u16,
+    /// What is missing after so long without a datagram is lost
+    #[arg(long, value_parser = super::bench::seconds)]
+    quiet_seconds: f64,
+    /// The file to be made when datagrams can come
+    #[arg(long)]
+    bound: PathBuf,
+    /// The file that says how many were sent, once it is there
+    #[arg(long)]
+    sent: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct Counters {
+    /// At which device
+    #[arg(long)]
+    device: String,
+}
+
+impl Tenant {
+    pub fn main(self) -> Result<(), Failure> {
+        let failed = |e: &dyn std::fmt::Display| Failure::Failed(e.to_string());
+        let here = Namespace::current().map_err(|e| failed(&e))?;
+        match self.what {
+            What::Send(s) => {
+                let mut sender = Sender::new(&here, s.number, s.to, s.payload).map_err(|e| failed(&e))?;
+                let load = Load { payload: s.payload, time: Duration::from_secs_f64(s.seconds), rate: s.rate };
+                output::json(&load::send(&mut sender, &load, || false).map_err(|e| failed(&e))?);
+            }
+            What::Receive(r) => {
+                let mut sink = Sink::bind(&here, r.at, r.payload, r.senders).map_err(|e| failed(&e))?;
+                std::fs::write(&r.bound, "").map_err(|e| failed(&format!("{}: {e}", r.bound.display())))?;
+                let told = || std::fs::read_to_string(&r.sent).ok()?.trim().parse().ok();
+                let quiet = Duration::from_secs_f64(r.quiet_seconds);
+                output::json(&load::receive(&mut sink, quiet, told).map_err(|e| failed(&e))?);
+            }
+            What::Counters(c) => {
+                let mut stack = edge::Stack::open(&here, &c.device).map_err(|e| failed(&e))?;
+                output::json(&Stack::from(stack.read().map_err(|e| failed(&e))?));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! `validate`: a scenario read, built and looked over, but not run.
+
+use super::failure::Failure;
+use super::table::{Table, count, counted};
+use super::{Global, Overrides, output};
+use serde::Serialize;
+use sluicenet_experiment::build::{self, LinkKind};
+use sluicenet_scenario::{Scenario, Warning};
+use sluicenet_sim::Engine;
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Validate {
+    /// The scenario
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+/// What there is to say of a scenario.
+#[derive(Serialize)]
+struct Findings {
+    file: String,
+    scenario: String,
+    variants: usize,
+    hosts: u32,
+    external_hosts: u32,
+    virtual_machines: u32,
+    switches: u32,
+    links: u64,
+    flow_control: String,
+    lossless_priorities: Vec<u8>,
+    links_by_kind: Vec<LinkKind>,
+    buffer_cycle: &'static str,
+    window_ns: f64,
+    workloads: Vec<&'static str>,
+    warnings: Vec<String>,
+}
+
+impl Validate {
+    pub fn main(self, global: Global) -> Result<(), Failure> {
+        let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
+        let variants = loaded.expand_sweep()?;
+        let s = &loaded.scenario;
+        let kinds = build::link_kinds(s)?;
+        // Every variant has to be buildable, not the base alone.
+        for v in variants.iter().filter(|v| !v.label.is_empty()) {
+            build::Plan::new(&v.scenario)
+                .and_then(|p| p.check_deadlock(&v.scenario))
+                .map_err(|e| e.in_variant(&v.label))?;
+        }
+        let built = build::build(s)?;
+        let (is_tree, counts) = (built.plan.tree().is_some(), s.topology.counts());
+        let mut warnings: Vec<&Warning> = loaded.warnings.iter().chain(&built.warnings).collect();
+        warnings.extend(variants.iter().flat_map(|v| &v.warnings).filter(|w| !loaded.warnings.contains(w)));
+        let warnings: Vec<String> = warnings.into_iter().map(Warning::to_string).collect();
+        let cycle = match (s.pfc.enabled, is_tree) {
+            (false, _) => "none possible: no lossless class",
+            (true, true) => "none: up and then down a tree",
+            (true, false) if warnings.iter().any(|w| w.contains("can deadlock")) => "found: see the warning",
+            (true, false) => "none: all routes checked",
+        };
+        let engine = Engine::new(built.world, 1).map_err(|e| build::refused(s, &e))?;
+        let findings = Findings {
+            file: self.file.display().to_string(),
+            scenario: s.name.clone(),
+            variants: variants.len(),
+            hosts: counts.hosts,
+            external_hosts: counts.external,
+            virtual_machines: if s.server.virtual_network { counts.hosts * s.server.vms } else { 0 },
+            switches: counts.switches,
+            links: kinds.iter().map(|k| k.directions).sum::<u64>() / 2,
+            flow_control: format!("{:?}", s.flow_control()).to_uppercase(),
+            lossless_priorities: (0..8).filter(|p| s.pfc.enabled && s.pfc.lossless >> p & 1 == 1).collect(),
+            links_by_kind: kinds,
+            buffer_cycle: cycle,
+            window_ns: engine.window().as_ps() as f64 / 1e3,
+            workloads: s.workloads.iter().map(|w| w.kind()).collect(),
+            warnings,
+        };
+        if global.json {
+            output::json(&findings);
+        } else {
+            if !global.quiet {
+                findings.warnings.iter().for_each(|w| output::note(w));
+            }
+            output::print(&findings.text());
+        }
+        Ok(())
+    }
+}
+
+impl Findings {
+    fn text(&self) -> String {
+        let mut t = Table::new(2, ["", ""]);
+        let external = match self.external_hosts {
+            0 => String::new(),
+            n => format!(" and {n} external"),
+        };
+        let vms = match self.virtual_machines {
+            0 => String::new(),
+            n => format!(", {} virtual machines", count(n.into())),
+        };
+        t.row(["hosts", &format!("{}{external}{vms}", count(self.hosts.into()))]);
+        t.row(["switches", &count(self.switches.into())]);
+        t.row(["links", &count(self.links)]);
+        t.row(["flow control", &self.flow_control]);
+        let classes = match self.lossless_priorities.len() {
+            0 => "none".into(),
+            8 => "all eight priorities".into(),
+            _ => format!("priorities {:?}", self.lossless_priorities),
+        };
+        t.row(["lossless classes", &classes]);
+        t.row(["buffer cycles", self.buffer_cycle]);
+        t.row(["window", &format!("{} ns: what threads simulate between two meetings", self.window_ns)]);
+        t.row(["workloads", &self.workloads.join(", ")]);
+        if self.variants > 1 {
+            t.row(["sweep", &format!("{} variants", count(self.variants as u64))]);
+        }
+        let mut k = Table::new(1, ["link", "number", "Gb/s", "delay ns", "XOFF", "headroom", "buffer a priority"]);
+        for l in &self.links_by_kind {
+            let bytes = |b: Option<u64>| b.map_or("-".into(), |b| format!("{} B", count(b)));
+            k.row([
+                l.name.clone(),
+                count(l.directions / if l.both { 2 } else { 1 }),
+                l.gbps.to_string(),
+                l.delay_ns.to_string(),
+                bytes(l.xoff_bytes),
+                bytes(l.headroom_bytes),
+                bytes(l.xoff_bytes.zip(l.headroom_bytes).map(|(x, h)| x + h)),
+            ]);
+        }
+        // Else a reader looks for pfc.xoff and finds another number.
+        let mut source = String::new();
+        if self.links_by_kind.iter().any(|l| l.xoff_bytes.is_some() && l.name.ends_with("to host")) {
+            source = "\n  XOFF of links to a switch is pfc.xoff. That of links to a host is the receive buffer of its adapter\n  \
+                      (adapter.buffer), which pauses the switch when the host does not take its frames.\n"
+                .into();
+        }
+        let verdict = match self.warnings.len() {
+            0 => "valid".to_string(),
+            n => format!("valid, with {}", counted(n as u64, "warning", "warnings")),
+        };
+        format!("\n  {}: {verdict}\n\n{}\n{}{source}", self.scenario, t.text(), k.text())
+    }
+}

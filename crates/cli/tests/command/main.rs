@@ -1,0 +1,10 @@
+//! The command as a user runs it, without root.
+
+mod clean;
+mod cli;
+mod cli_input;
+mod cli_stopped;
+mod cli_sweep;
+mod command;
+mod docs;
+mod fat_tree;

@@ -1,0 +1,188 @@
+//! `sluicenet switch`: a process that serves programs, is asked, reloads and stops; what strangers send it harms nobody.
+
+use crate::switching::{Running, TWO, frame, kick, spawn, text};
+use serde_json::Value;
+use sluicenet_vswitchd::control::{Answer, Request, attach};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+#[test]
+fn programs_attach_and_their_frames_go_through() {
+    let running = Running::start("attach", TWO);
+    let mode = std::fs::metadata(running.control()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "the control socket is its owner's");
+    let (at_a, mut a) = running.attach("a");
+    let (_at_b, mut b) = running.attach("b");
+    assert!(attach(&running.control(), "a").unwrap_err().to_string().contains("somebody is attached"));
+    assert!(attach(&running.control(), "c").unwrap_err().to_string().contains("no port c"));
+    for _ in 0..10 {
+        assert!(a.send(&frame(10, 11)).unwrap());
+    }
+    if a.publish() {
+        kick(&at_a);
+    }
+    let status = running.until("ten frames", |s| s.ledger.delivered == 10);
+    assert_eq!((status.ports[0].accepted, status.ports[1].delivered), (10, 10));
+    let mut into = [0; 2048];
+    for _ in 0..10 {
+        assert_eq!(b.receive(&mut into).unwrap(), Some(60));
+        assert_eq!(into[..60], frame(10, 11));
+    }
+    // Who goes away takes the port along; the next one finds it as new.
+    drop((at_a, a));
+    running.until("the port is free", |s| s.ports[0].number.is_none());
+    running.attach("a");
+}
+
+#[test]
+fn ports_and_watchdog_change_while_traffic_runs() {
+    let running = Running::start("reload", TWO);
+    let (at_a, mut a) = running.attach("a");
+    let (_at_b, mut b) = running.attach("b");
+    running.write(&format!("{TWO}[[port]]\nname = \"c\"\nkind = \"shm\"\n").replace("off", "drop"));
+    assert!(
+        matches!(running.ask(Request::Reload), Answer::Ok(text) if text.starts_with("1 ports added, 0 removed, 0 changed"))
+    );
+    let (_at_c, _c) = running.attach("c");
+    // Nobody else can be the machine of a port: its address is given.
+    assert!(a.send(&frame(11, 12)).unwrap());
+    if a.publish() {
+        kick(&at_a);
+    }
+    running.until("a forged frame", |s| s.ports[0].refused.get("forged_source") == Some(&1));
+    assert!(a.send(&frame(10, 11)).unwrap());
+    if a.publish() {
+        kick(&at_a);
+    }
+    running.until("a frame", |s| s.ports[1].delivered == 1);
+    assert_eq!(b.receive(&mut [0; 64]).unwrap(), Some(60));
+    // What cannot change is refused, and nothing changes.
+    std::fs::write(
+        running.folder.join("vs.toml"),
+        text(&running.folder, TWO).replace("[switch]", "[switch]\nslots = 5"),
+    )
+    .unwrap();
+    assert!(matches!(running.ask(Request::Reload), Answer::Error(text) if text.contains("`slots` cannot change")));
+    running.write("[[port]]\nname = 3\n");
+    assert!(matches!(running.ask(Request::Reload), Answer::Error(text) if text.contains("vs.toml:4")));
+    assert_eq!(running.status().ports.len(), 3);
+    let settings = vec!["kind=shm".to_owned(), "buffers=8".to_owned()];
+    assert!(matches!(running.ask(Request::AddPort { name: "d".into(), settings: settings.clone() }), Answer::Ok(_)));
+    assert!(matches!(running.ask(Request::AddPort { name: "d".into(), settings }), Answer::Error(_)));
+    let settings = vec!["kind=shm".to_owned(), "mac=zz".to_owned()];
+    let refused = "port \"e\": this is no MAC address: mac=zz; expected: as 02:00:00:00:00:01";
+    assert!(
+        matches!(running.ask(Request::AddPort { name: "e".into(), settings }), Answer::Error(text) if text == refused)
+    );
+    assert!(matches!(running.ask(Request::DelPort { name: "c".into() }), Answer::Ok(_)));
+    assert!(matches!(running.ask(Request::DelPort { name: "c".into() }), Answer::Error(_)));
+    assert_eq!(running.status().ports.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["a", "b", "d"]);
+}
+
+#[test]
+fn who_may_talk_to_whom_is_said_by_the_file_and_reloads() {
+    let machine = |n: u8, group: &str| {
+        format!("[[policy.machine]]\nname = \"m{n}\"\nmac = \"02:00:00:00:00:{n:02x}\"\ngroup = \"{group}\"\n")
+    };
+    let apart = format!("{TWO}{}{}", machine(10, "red"), machine(11, "blue"));
+    let running = Running::start("policy", &apart);
+    let (at_a, mut a) = running.attach("a");
+    let (_at_b, mut b) = running.attach("b");
+    let mut send = || {
+        assert!(a.send(&frame(10, 11)).unwrap());
+        if a.publish() {
+            kick(&at_a);
+        }
+    };
+    send();
+    let status = running.until("a denied frame", |s| s.ports[0].refused.get("denied") == Some(&1));
+    assert_eq!(status.ledger.delivered, 0);
+    let rule = "[[policy.rule]]\nparty = \"m10\"\npeer = \"blue\"\nallow = true\n";
+    running.write(&format!("{apart}{rule}"));
+    assert!(matches!(running.ask(Request::Reload), Answer::Ok(text) if text.ends_with("0 changed, policy changed")));
+    send();
+    running.until("an allowed frame", |s| s.ports[1].delivered == 1);
+    assert_eq!(b.receive(&mut [0; 64]).unwrap(), Some(60));
+    // Who is at a port without an address could be either of them.
+    let add = |settings: &[&str]| {
+        let settings = settings.iter().map(|&s| s.to_owned()).collect();
+        running.ask(Request::AddPort { name: "c".into(), settings })
+    };
+    assert!(matches!(add(&["kind=shm"]), Answer::Error(text) if text.contains("port c: with [policy]")));
+    assert!(matches!(add(&["kind=shm", "mac=02:00:00:00:00:0c"]), Answer::Ok(_)));
+    running.write(&format!("{apart}{rule}").replace("blue\"\nallow", "green\"\nallow"));
+    assert!(matches!(running.ask(Request::Reload), Answer::Error(text) if text.contains("nobody is called `green`")));
+    running.write(TWO);
+    assert!(matches!(running.ask(Request::Reload), Answer::Ok(text) if text.ends_with("policy changed")));
+    send();
+    running.until("all may talk to all", |s| s.ports[1].delivered == 2);
+    assert_eq!(running.status().ports[0].refused.get("denied"), Some(&1));
+}
+
+#[test]
+fn an_idle_switch_sleeps_and_stops_when_told() {
+    let mut running = Running::start("idle", TWO);
+    let (_at_a, _a) = running.attach("a");
+    running.until("it sleeps", |s| s.sleeps > 2);
+    let refused = Command::new(env!("CARGO_BIN_EXE_sluicenet"))
+        .args(["switch", "run"])
+        .arg(running.folder.join("vs.toml"))
+        .output();
+    let refused = String::from_utf8(refused.unwrap().stderr).unwrap();
+    assert!(refused.contains("a switch answers there already"), "{refused}");
+    assert!(matches!(running.ask(Request::Stop), Answer::Ok(_)));
+    let mut report = String::new();
+    running.child.stdout.take().unwrap().read_to_string(&mut report).unwrap();
+    assert!(running.child.wait().unwrap().success());
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["ports"][0]["name"], "a");
+    assert!(!running.control().exists());
+}
+
+#[test]
+fn what_strangers_say_harms_nobody() {
+    let running = Running::start("strangers", TWO);
+    for words in [
+        "\n",
+        "{}\n",
+        "{\"op\": \"fly\"}\n",
+        "{\"op\": \"attach\", \"x\": 1}\n",
+        "\u{fffd}\u{0}\n",
+        &format!("{}\n", "x".repeat(1 << 17)),
+    ] {
+        let mut stream = UnixStream::connect(running.control()).unwrap();
+        // It may have hung up before all is said.
+        let _ = stream.write_all(words.as_bytes());
+        let mut answer = String::new();
+        let _ = BufReader::new(&stream).read_line(&mut answer);
+        assert!(answer.is_empty() || answer.starts_with("{\"error\":"), "{answer}");
+    }
+    let half: Vec<UnixStream> = (0..50)
+        .map(|_| {
+            let mut stream = UnixStream::connect(running.control()).unwrap();
+            stream.write_all(b"{\"op\":").unwrap();
+            stream
+        })
+        .collect();
+    assert_eq!(running.status().ports.len(), 2);
+    drop(half);
+}
+
+#[test]
+fn a_socket_left_behind_is_taken_over_and_a_file_is_not() {
+    let mut running = Running::start("left", TWO);
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    assert!(running.control().exists());
+    running.child = spawn(&running.folder, TWO, true);
+    running.wait();
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    std::fs::remove_file(running.control()).unwrap();
+    std::fs::write(running.control(), "mine").unwrap();
+    running.child = spawn(&running.folder, TWO, true);
+    assert_eq!(running.child.wait().unwrap().code(), Some(1));
+    assert_eq!(std::fs::read_to_string(running.control()).unwrap(), "mine");
+}

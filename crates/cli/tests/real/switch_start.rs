@@ -1,0 +1,208 @@
+//! `sluicenet switch run` where some of its machines are not as they should be: the others are served, and it is said why not.
+
+use crate::switching::{Running, TWO, frame, kick, spawn};
+use sluicenet_dataplane::kernel::netns::Namespace;
+use sluicenet_testkit::netns::{Namespaces, missing, system};
+use sluicenet_vswitchd::control::{Answer, Request};
+use sluicenet_vswitchd::status::{Again, PortStatus, Status};
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::Duration;
+
+fn port<'a>(status: &'a Status, name: &str) -> &'a PortStatus {
+    status.ports.iter().find(|p| p.name == name).unwrap()
+}
+
+/// A machine whose veth leads to namespace `switch`, with an address of its own.
+fn machine(switch: &str, own: &str, n: usize) {
+    for line in [
+        format!("ip -n {switch} link add v{n} type veth peer name eth0 netns {own}"),
+        format!("ip -n {own} link set eth0 address 02:00:00:00:00:0{n}"),
+        format!("ip -n {own} addr add 10.0.0.{n}/24 dev eth0"),
+        format!("ip -n {own} link set eth0 up"),
+    ] {
+        system(&line).unwrap();
+    }
+}
+
+fn socket(namespace: &str, at: &str) -> UdpSocket {
+    Namespace::open(namespace).unwrap().enter(|| UdpSocket::bind(at)).unwrap().unwrap()
+}
+
+/// Three datagrams from a namespace to an address in another one.
+fn arrive(from: &str, to: &str, address: &str) {
+    let sink = socket(to, &format!("{address}:7000"));
+    sink.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let sender = socket(from, "0.0.0.0:0");
+    for n in 0..3 {
+        sender.send_to(&[n; 100], (address, 7000)).unwrap();
+        assert_eq!(sink.recv(&mut [0; 200]).unwrap(), 100);
+    }
+}
+
+fn file(switch: &str, ports: &[(usize, &str)]) -> String {
+    let port = |(n, own): &(usize, &str)| {
+        format!(
+            "[[port]]\nname = \"v{n}\"\nkind = \"veth\"\nnetns = \"{switch}\"\ntenant_netns = \"{own}\"\n\
+             mac = \"02:00:00:00:00:0{n}\"\n"
+        )
+    };
+    "log = \"json\"\n".to_owned() + &ports.iter().map(port).collect::<String>()
+}
+
+#[test]
+fn a_machine_that_is_not_as_it_should_be_keeps_no_other_from_being_served() {
+    if let Some(what) = missing() {
+        return println!("skipped: {what}");
+    }
+    let all = Namespaces::new("start", 6);
+    let [switch, a, b, off, short, renamed] = [0, 1, 2, 3, 4, 5].map(|n| all.0[n].as_str());
+    for (n, own) in [(1, a), (2, b), (3, off), (4, short), (5, renamed)] {
+        machine(switch, own, n);
+    }
+    for line in [
+        format!("ip -n {off} link set eth0 down"),
+        format!("ip -n {short} link set eth0 mtu 1400"),
+        format!("ip -n {renamed} link set eth0 down"),
+        format!("ip -n {renamed} link set eth0 name other"),
+        format!("ip -n {renamed} link set other up"),
+        // What is for a machine at whose port nobody is.
+        format!("ip -n {a} neigh add 10.0.0.3 lladdr 02:00:00:00:00:03 dev eth0"),
+    ] {
+        system(&line).unwrap();
+    }
+    let text = file(switch, &[(1, a), (2, b), (3, off), (4, short), (5, renamed), (6, "sluice-no-such")]);
+    let mut running = Running::heard("start", &text);
+    let status = running.until("the two others", |s| s.ports.len() == 6);
+    let there: Vec<bool> = status.ports.iter().map(PortStatus::is_present).collect();
+    assert_eq!(there, [true, true, false, false, false, false], "{status:?}");
+    for (name, words) in [
+        ("v3", format!("the device eth0 of {off}: it is switched off; `ip -n {off} link set eth0 up`")),
+        ("v4", format!("the device eth0 of {short}: its MTU is 1400, and that of v4, the switch's end, is 1500")),
+        ("v5", format!("the device eth0 in {renamed}: No such device")),
+        ("v6", "the network namespace /run/netns/sluice-no-such: No such file".to_owned()),
+    ] {
+        let absent = port(&status, name).absent.clone().unwrap();
+        assert!(absent.reason.starts_with(&words) && absent.again == Again::NextStart, "{absent:?}");
+        let line = running.line("port absent", |l| l["message"] == "port absent" && l["port"] == name);
+        assert!(line["reason"].as_str().unwrap().starts_with(&words) && line["level"] == "WARN", "{line}");
+    }
+    let show = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
+    let show = { show }.args(["switch", "show", "--control"]).arg(running.control()).output().unwrap();
+    let shown = String::from_utf8(show.stdout).unwrap();
+    let words = format!("nobody there: the device eth0 of {off}: it is switched off");
+    assert!(shown.contains(&words) && shown.contains("(tried again when the switch is started again)"), "{shown}");
+    // Who is there is served.
+    arrive(a, b, "10.0.0.2");
+    // What is for a machine that is not there goes to nobody, by name.
+    let before = running.status().gone.dropped.get("port_gone").copied().unwrap_or(0);
+    let sender = socket(a, "0.0.0.0:0");
+    (0..3).for_each(|n| assert_eq!(sender.send_to(&[n; 100], "10.0.0.3:7000").unwrap(), 100));
+    running.until("three dropped", |s| s.gone.dropped.get("port_gone").is_some_and(|&n| n >= before + 3));
+    assert!(matches!(running.ask(Request::Stop), Answer::Ok(_)));
+    assert!(running.child.wait().unwrap().success());
+    // Mended, they are served by the next one.
+    for line in [
+        format!("ip -n {off} link set eth0 up"),
+        format!("ip -n {short} link set eth0 mtu 1500"),
+        format!("ip -n {renamed} link set other down"),
+        format!("ip -n {renamed} link set other name eth0"),
+        format!("ip -n {renamed} link set eth0 up"),
+    ] {
+        system(&line).unwrap();
+    }
+    let text = file(switch, &[(1, a), (2, b), (3, off), (4, short), (5, renamed)]);
+    running.child = spawn(&running.folder, &text, true);
+    running.wait();
+    running.until("all five", |s| s.ports.len() == 5 && s.ports.iter().all(PortStatus::is_present));
+    for (own, address) in [(off, "10.0.0.3"), (short, "10.0.0.4"), (renamed, "10.0.0.5")] {
+        arrive(b, own, address);
+    }
+}
+
+#[test]
+fn with_hotplug_machines_come_while_the_switch_runs() {
+    if let Some(what) = missing() {
+        return println!("skipped: {what}");
+    }
+    let all = Namespaces::new("hotplug", 4);
+    let [switch, a, late, new] = [0, 1, 2, 3].map(|n| all.0[n].as_str());
+    [(1, a), (2, late)].into_iter().for_each(|(n, own)| machine(switch, own, n));
+    system(&format!("ip -n {late} link set eth0 down")).unwrap();
+    let running = Running::heard("hotplug", &("hotplug = true\n".to_owned() + &file(switch, &[(1, a), (2, late)])));
+    let absent = port(&running.status(), "v2").absent.clone().unwrap();
+    assert!(absent.again == Again::EverySecond && absent.reason.contains("it is switched off"), "{absent:?}");
+    system(&format!("ip -n {late} link set eth0 up")).unwrap();
+    running.until("the late one", |s| port(s, "v2").is_present());
+    arrive(a, late, "10.0.0.2");
+    // A container that is started now.
+    machine(switch, new, 3);
+    let settings = [
+        "kind=veth".to_owned(),
+        format!("netns={switch}"),
+        format!("tenant_netns={new}"),
+        "mac=02:00:00:00:00:03".to_owned(),
+    ];
+    let added = running.ask(Request::AddPort { name: "v3".into(), settings: settings.into() });
+    assert!(matches!(added, Answer::Ok(_)), "{added:?}");
+    arrive(a, new, "10.0.0.3");
+    // What is kept is what that takes, and no more.
+    let kept = running.line("the start", |l| l["message"] == "switch started")["capabilities"].clone();
+    assert_eq!(kept, "CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN");
+}
+
+#[test]
+fn what_the_file_has_wrong_still_keeps_all_of_it_from_starting() {
+    if let Some(what) = missing() {
+        return println!("skipped: {what}");
+    }
+    let all = Namespaces::new("wrong", 2);
+    let (switch, own) = (all.0[0].as_str(), all.0[1].as_str());
+    machine(switch, own, 1);
+    let folder = std::env::temp_dir().join(format!("sluicenet-switch-wrong-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let refused = spawn(&folder, &file(switch, &[(1, own), (2, own)]), false).wait_with_output().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("ports v1 and v2 lead to the same namespace, {own}")), "{said}");
+}
+
+#[test]
+fn what_takes_no_privileges_is_tried_again_while_the_switch_runs() {
+    let guest = "[[port]]\nname = \"vm\"\nkind = \"vhost-user\"\nsocket = \"FOLDER/later/vm.sock\"\n";
+    let folder = std::env::temp_dir().join(format!("sluicenet-switch-later-{}", std::process::id()));
+    let running = Running::start("later", &format!("{TWO}{}", guest.replace("FOLDER", folder.to_str().unwrap())));
+    let absent = port(&running.status(), "vm").absent.clone().unwrap();
+    assert_eq!(absent.again, Again::EverySecond, "{absent:?}");
+    std::fs::create_dir(running.folder.join("later")).unwrap();
+    let status = running.until("its socket", |s| port(s, "vm").number.is_some());
+    assert_eq!(port(&status, "vm").absent, None);
+    assert!(running.folder.join("later/vm.sock").exists());
+}
+
+#[test]
+fn what_is_for_a_program_that_is_not_there_goes_to_nobody() {
+    let running = Running::start("nobody", &format!("{TWO}[[port]]\nname = \"c\"\nkind = \"shm\"\n"));
+    let (at_a, mut a) = running.attach("a");
+    let (_at_c, mut c) = running.attach("c");
+    // The machine of b is 02:...:0b, and nobody is at b: neither before somebody was, nor after.
+    for times in 1..3 {
+        assert!(a.send(&frame(10, 11)).unwrap());
+        if a.publish() {
+            kick(&at_a);
+        }
+        let status = running.until("dropped", |s| s.gone.dropped.get("port_gone") == Some(&times));
+        assert_eq!((status.ledger.accepted, status.ledger.dropped), (times, times));
+        drop(running.attach("b"));
+        running.until("b is free", |s| port(s, "b").number.is_none());
+    }
+    assert_eq!(c.receive(&mut [0; 2048]).unwrap(), None, "it was flooded");
+    // Once it is no port's it is anybody's.
+    assert!(matches!(running.ask(Request::DelPort { name: "b".into() }), Answer::Ok(_)));
+    assert!(a.send(&frame(10, 11)).unwrap());
+    if a.publish() {
+        kick(&at_a);
+    }
+    running.until("flooded", |s| port(s, "c").delivered == 1);
+}

@@ -1,0 +1,420 @@
+//! How long a message takes in an empty network: what a slowdown is measured against.
+//!
+//! The source sends at line rate from the first byte, nobody else sends, no window closes: the time at which the last
+//! bit is through every store and stage of the path. Exact for a single frame and for a stream that its window lets
+//! flow.
+
+use super::{Plan, framing};
+use sluicenet_node::door::PortId;
+use sluicenet_node::guest::Transport;
+use sluicenet_node::link::{Direction, NodeId};
+use sluicenet_node::packet::{Address, FlowKey, Framing, IP_LIGHT_BYTES, IP_TCP_BYTES, IP_UDP_BYTES, Packet};
+use sluicenet_proto::frame::{HostId, Priority};
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+use sluicenet_scenario::{Routing, Scenario};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// A store a frame passes: it takes its time at `rate`, and `latency` to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Stage {
+    ps_per_byte_q16: u64,
+    latency: u64,
+    /// Whether the next stage begins at the first bit.
+    first_bit: bool,
+    /// Bytes added to a guest's frame on this stage, gap and preamble included.
+    extra: u64,
+    /// Bytes of `extra` that come after the last bit.
+    gap: u64,
+}
+
+impl Stage {
+    /// Whether no frame is ever through `self` later than through `other`.
+    fn is_as_fast_as(&self, other: &Stage) -> bool {
+        self.ps_per_byte_q16 <= other.ps_per_byte_q16
+            && self.latency <= other.latency
+            && self.first_bit >= other.first_bit
+    }
+}
+
+/// The stores of one way between two hosts.
+type Way = Vec<Stage>;
+
+/// What the ways between two hosts hang on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ends {
+    /// In a tree, on the level at which they turn: links and switches of a level are alike.
+    Level(u8),
+    /// In a tree, on which of the two are external, and on whether they are at the same root.
+    External { src: bool, dst: bool, same_root: bool },
+    /// In a graph, on the boxes next to them and on their own links, which may differ.
+    Edges([NodeId; 2], [Stage; 2]),
+    /// On themselves, where hosts of a graph have several links.
+    Hosts(HostId, HostId),
+}
+
+/// Ways that are kept apart at a box, of which the fastest may be another for each message. More of them, as a graph of
+/// many unlike links can have, are taken together as one that is as fast as the fastest of them on each link.
+const WAYS_MAX: usize = 64;
+
+/// Bits of a message's frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bits {
+    /// At the port of a virtual machine.
+    pub port: u64,
+    /// On a link, gaps, preambles and tunnel headers among them.
+    pub link: u64,
+}
+
+/// Times in an empty network, remembered for all pairs of hosts whose ways are alike.
+pub struct Ideal {
+    plan: Arc<Plan>,
+    links: Vec<Direction>,
+    framing: Framing,
+    max_payload: [u64; 3],
+    header: [u16; 3],
+    stack: [Duration; 3],
+    vm: Option<(Rate, u64)>,
+    /// Whether all that one host is sent comes over the same link.
+    by_destination: bool,
+    /// In a tree, whether its roots are alike: with external hosts at some of them those may have to store what others cut
+    /// through.
+    roots_alike: bool,
+    /// In a tree, whether every root can be on the way of a message.
+    over_all_roots: bool,
+    ways: Mutex<BTreeMap<Ends, Arc<[Way]>>>,
+    /// Of frames of the lossy vNICs, which are of another priority and carry less.
+    lossy: Option<(Priority, Box<Ideal>)>,
+}
+
+impl Ideal {
+    pub(super) fn new(scenario: &Scenario, plan: Arc<Plan>, links: &[Direction]) -> Ideal {
+        let growth = scenario.zbridge.growth();
+        let lossy = scenario.server.lossy_vnic.map(|p| (p, Box::new(Ideal::of(scenario, plan.clone(), links, 0))));
+        Ideal { lossy, ..Ideal::of(scenario, plan, links, growth) }
+    }
+
+    /// Where frames between servers are `growth` longer than in the overlay.
+    fn of(scenario: &Scenario, plan: Arc<Plan>, links: &[Direction], growth: u64) -> Ideal {
+        let mtu = scenario.host_mtu().as_bytes();
+        let timestamps = if scenario.tcp.timestamps { 12 } else { 0 };
+        let tunnel = if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() } else { 0 };
+        let encapsulation = tunnel + growth;
+        let roots = plan.tree().map_or(0, |t| t.switches_at(t.levels()));
+        Ideal {
+            roots_alike: plan.external() == 0 || plan.external() >= roots,
+            over_all_roots: matches!(scenario.topology.routing, Routing::Hash | Routing::Random)
+                || scenario.topology.routing.has_control(),
+            plan,
+            links: links.to_vec(),
+            framing: framing(scenario),
+            max_payload: [
+                mtu - IP_TCP_BYTES as u64 - timestamps,
+                mtu - IP_UDP_BYTES as u64,
+                mtu - IP_LIGHT_BYTES as u64,
+            ],
+            header: [IP_TCP_BYTES + timestamps as u16, IP_UDP_BYTES, IP_LIGHT_BYTES],
+            stack: [
+                scenario.tcp.tx_delay + scenario.tcp.rx_delay,
+                scenario.udp.tx_delay + scenario.udp.rx_delay,
+                scenario.tcplight.tx_delay + scenario.tcplight.rx_delay,
+            ],
+            vm: scenario.server.virtual_network.then_some((scenario.vswitch.vm_rate, encapsulation)),
+            by_destination: scenario.topology.routing == Routing::DModK,
+            ways: Mutex::new(BTreeMap::new()),
+            lossy: None,
+        }
+    }
+
+    /// That of frames of a priority.
+    pub fn of_priority(&self, priority: Priority) -> &Ideal {
+        self.lossy.as_ref().filter(|(p, _)| *p == priority).map_or(self, |(_, ideal)| ideal)
+    }
+
+    /// What a message of `bytes` takes.
+    pub fn bits_on(&self, bytes: u64, transport: Transport) -> Bits {
+        let t = transport as usize;
+        let full = self.max_payload[t];
+        let frames = bytes.div_ceil(full).max(1);
+        let len = |payload: u64| self.framing.frame_len(self.header[t] + payload as u16) as u64;
+        let port = (frames - 1) * len(full) + len(bytes - (frames - 1) * full);
+        let extra = self.vm.map_or(0, |(_, encapsulation)| encapsulation) + self.framing.overhead() as u64;
+        Bits { port: 8 * port, link: 8 * (port + frames * extra) }
+    }
+
+    /// Time for `bytes` from one host to another, over the fastest of the ways that the routing can take.
+    pub fn time(&self, src: HostId, dst: HostId, bytes: u64, transport: Transport) -> Duration {
+        let t = transport as usize;
+        let full = self.max_payload[t];
+        let frames = bytes.div_ceil(full).max(1);
+        let last = bytes - (frames - 1) * full;
+        let len = |payload: u64| self.framing.frame_len(self.header[t] + payload as u16) as u64;
+        let ways = self.ways(src, dst);
+        let fastest = ways.iter().map(|way| tandem(way, len(full), len(last), frames)).min();
+        Duration(fastest.unwrap_or(0)) + self.stack[t]
+    }
+
+    /// Time for `bytes` from each of `senders` to one receiver, if its link is the bottleneck: the line-rate bound.
+    ///
+    /// The first frame that can be there starts on the receiver's link; from then on the link sends frame after frame
+    /// of all senders without a rest, framing and gaps included; the last one still has the link's latency, the VM's
+    /// port (if there is one) and the receiving stack ahead of it. Nothing can be faster, whatever the order of frames.
+    /// Several links of the receiver count as the share of all bits that is one's own, where frames can come over all.
+    pub fn many_to_one(&self, senders: &[HostId], receiver: HostId, bytes: u64, transport: Transport) -> Duration {
+        let t = transport as usize;
+        let full = self.max_payload[t];
+        let frames = bytes.div_ceil(full).max(1);
+        let last = bytes - (frames - 1) * full;
+        let len = |payload: u64| self.framing.frame_len(self.header[t] + payload as u16) as u64;
+        let (full, last) = (len(full), len(last));
+        let first = if frames > 1 { full } else { last };
+        let behind = usize::from(self.vm.is_some() && receiver < self.plan.hosts() - self.plan.external());
+        let (mut start, mut end) = (u64::MAX, u64::MAX);
+        for way in senders.iter().flat_map(|&sender| self.ways(sender, receiver).to_vec()) {
+            let (before, rest) = way.split_at(way.len() - 1 - behind);
+            let (link, port) = (&rest[0], &rest[1..]);
+            start = start.min(tandem(before, first, first, 1));
+            let whole = link_time(link, full, last, frames * senders.len() as u64, senders.len() as u64);
+            // What is sent without a rest is divided among the links, the latency is not.
+            let sending = self.share_of_one_link(link, receiver, whole - link.latency);
+            end = end.min(sending + link.latency + tandem(port, last, last, 1));
+        }
+        Duration(start.saturating_add(end)) + self.stack[t]
+    }
+
+    /// What is left of `time` on one link of a receiver when its other links carry what they can.
+    fn share_of_one_link(&self, link: &Stage, receiver: HostId, time: u64) -> u64 {
+        if self.by_destination {
+            return time;
+        }
+        let together = self.plan.host_rate(receiver).ps_per_byte_q16();
+        (time as u128 * together as u128 / link.ps_per_byte_q16 as u128) as u64
+    }
+
+    /// The ways between two hosts, none of which is slower than another on every link.
+    fn ways(&self, src: HostId, dst: HostId) -> Arc<[Way]> {
+        let Some(key) = self.ends(src, dst) else { return self.find(src, dst) };
+        let mut ways = self.ways.lock().unwrap_or_else(|e| e.into_inner());
+        ways.entry(key).or_insert_with(|| self.find(src, dst)).clone()
+    }
+
+    /// What the ways between two hosts hang on; nothing where it is as soon looked at anew.
+    fn ends(&self, src: HostId, dst: HostId) -> Option<Ends> {
+        if src == dst {
+            return None;
+        }
+        let (from, to) = (self.plan.host(src), self.plan.host(dst));
+        let Some(tree) = self.plan.tree() else {
+            if from.len() + to.len() > 2 {
+                return Some(Ends::Hosts(src, dst));
+            }
+            let (first, last) = (self.stage(src, 0), self.stage(to[0].peer, to[0].peer_port));
+            return Some(Ends::Edges([from[0].peer, to[0].peer], [first, last]));
+        };
+        let [src_is, dst_is] = [src, dst].map(|h| h >= tree.leaves());
+        if src_is || dst_is {
+            return Some(Ends::External { src: src_is, dst: dst_is, same_root: from[0].peer == to[0].peer });
+        }
+        let level = tree.nca_level(src, dst);
+        let known = level < tree.levels() || self.roots_alike || self.over_all_roots;
+        known.then_some(Ends::Level(level))
+    }
+
+    fn find(&self, src: HostId, dst: HostId) -> Arc<[Way]> {
+        let external = self.plan.hosts() - self.plan.external();
+        let vm_port = |host: HostId| {
+            let (rate, _) = self.vm.filter(|_| host < external)?;
+            Some(Stage { ps_per_byte_q16: rate.ps_per_byte_q16(), latency: 0, first_bit: false, extra: 0, gap: 0 })
+        };
+        let between =
+            if src == dst { vec![Way::new()] } else { self.walk(src, &probe(src, dst), &mut BTreeMap::new()) };
+        let whole = |way: Way| vm_port(src).into_iter().chain(way).chain(vm_port(dst)).collect();
+        between.into_iter().map(whole).collect()
+    }
+
+    /// The ways on from a box, as the ports of the boxes can be chosen; `known` has those from boxes seen before.
+    fn walk(&self, from: NodeId, probe: &Packet, known: &mut BTreeMap<NodeId, Vec<Way>>) -> Vec<Way> {
+        let (mut node, mut begin) = (from, Way::new());
+        let ports = loop {
+            let ports = match node.checked_sub(self.plan.hosts()) {
+                None if node != from => return vec![begin],
+                None => self.plan.host_router(node).map_or(vec![0], |r| r.ways(probe)),
+                Some(s) => self.plan.switches()[s as usize].router.ways(probe),
+            };
+            match ports[..] {
+                // Nothing arrives where there is no way.
+                [] => return vec![begin],
+                [port] => {
+                    begin.push(self.stage(node, port));
+                    node = self.plan.peer(node, port).0;
+                }
+                _ => break ports,
+            }
+        };
+        let mut ways = Vec::new();
+        for port in ports {
+            let (first, next) = (self.stage(node, port), self.plan.peer(node, port).0);
+            if !known.contains_key(&next) {
+                let found = if next < self.plan.hosts() { vec![Way::new()] } else { self.walk(next, probe, known) };
+                known.insert(next, found);
+            }
+            for rest in &known[&next] {
+                let way = core::iter::once(&first).chain(rest).copied().collect();
+                add_way(&mut ways, way);
+            }
+        }
+        ways.into_iter().map(|way| begin.iter().copied().chain(way).collect()).collect()
+    }
+
+    /// The store of a port's link.
+    fn stage(&self, node: NodeId, port: PortId) -> Stage {
+        let l = &self.links[self.plan.link_index(node, port)];
+        let tunnel = self.vm.map_or(0, |(_, encapsulation)| encapsulation);
+        Stage {
+            ps_per_byte_q16: l.rate.ps_per_byte_q16(),
+            latency: l.latency.0,
+            first_bit: l.first_bit,
+            extra: tunnel + self.framing.overhead() as u64,
+            gap: self.framing.gap as u64,
+        }
+    }
+}
+
+/// What is asked for the way between two hosts.
+fn probe(src: HostId, dst: HostId) -> Packet {
+    let flow = FlowKey { src: Address::new(src, 0), dst: Address::new(dst, 0), sport: 0, dport: 0 };
+    Packet::udp(flow, 0, 0, 0, Framing::ETHERNET)
+}
+
+/// Adds a way unless one that is there is as fast everywhere; takes out those that it is as fast as.
+fn add_way(ways: &mut Vec<Way>, way: Way) {
+    let as_fast = |a: &Way, b: &Way| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_as_fast_as(b));
+    if ways.iter().any(|w| as_fast(w, &way)) {
+        return;
+    }
+    ways.retain(|w| !as_fast(&way, w));
+    ways.push(way);
+    if ways.len() > WAYS_MAX {
+        let all = ways.drain(..).reduce(|a, b| a.iter().zip(&b).map(|(a, b)| faster(a, b)).collect());
+        ways.extend(all);
+    }
+}
+
+/// As fast as either of two stores of a link.
+fn faster(a: &Stage, b: &Stage) -> Stage {
+    Stage {
+        ps_per_byte_q16: a.ps_per_byte_q16.min(b.ps_per_byte_q16),
+        latency: a.latency.min(b.latency),
+        first_bit: a.first_bit || b.first_bit,
+        ..*a
+    }
+}
+
+/// When the last of `frames` frames, all of `full` bytes but the last, is through stages one after the other.
+fn tandem(stages: &[Stage], full: u64, last: u64, frames: u64) -> u64 {
+    let ser = |s: &Stage, len: u64| ((len + s.extra) * s.ps_per_byte_q16) >> 16;
+    let through = |s: &Stage, start: u64, len: u64| {
+        let bits = if s.first_bit { 0 } else { ser(s, len) - ((s.gap * s.ps_per_byte_q16) >> 16) };
+        start + bits + s.latency
+    };
+    // Equal frames in tandem stores: frame i starts i times the slowest store so far after the first one.
+    let mut first = 0;
+    let mut slowest = 0;
+    let mut tail = 0;
+    for s in stages {
+        let (start_first, start_tail) = (first, tail);
+        let mut begin = start_tail;
+        if frames > 1 {
+            let before = start_first + (frames - 2) * slowest.max(ser(s, full));
+            begin = begin.max(before + ser(s, full));
+        } else {
+            begin = begin.max(start_first);
+        }
+        slowest = slowest.max(ser(s, full));
+        first = through(s, start_first, if frames > 1 { full } else { last });
+        tail = through(s, begin, last);
+    }
+    tail
+}
+
+/// From the first bit of `frames` frames on a link, `short` of them of `last` bytes and the others of `full`, to the
+/// arrival of the last bit.
+fn link_time(link: &Stage, full: u64, last: u64, frames: u64, short: u64) -> u64 {
+    let ser = |len: u64| ((len + link.extra) * link.ps_per_byte_q16) >> 16;
+    let bits = ((last + link.extra - link.gap) * link.ps_per_byte_q16) >> 16;
+    (frames - short) * ser(full) + (short - 1) * ser(last) + bits + link.latency
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(ps_per_byte: u64, latency: u64, first_bit: bool) -> Stage {
+        Stage { ps_per_byte_q16: ps_per_byte << 16, latency, first_bit, extra: 20, gap: 12 }
+    }
+
+    /// Frame by frame, store by store.
+    fn slowly(stages: &[Stage], full: u64, last: u64, frames: u64) -> u64 {
+        let mut free = vec![0u64; stages.len()];
+        let mut done = 0;
+        for i in 0..frames {
+            let len = if i + 1 == frames { last } else { full };
+            let mut at = 0;
+            for (s, free) in stages.iter().zip(&mut free) {
+                let start = at.max(*free);
+                *free = start + (((len + s.extra) * s.ps_per_byte_q16) >> 16);
+                let bits = if s.first_bit { 0 } else { ((len + s.extra - s.gap) * s.ps_per_byte_q16) >> 16 };
+                at = start + bits + s.latency;
+            }
+            done = at;
+        }
+        done
+    }
+
+    #[test]
+    fn the_closed_form_is_the_recurrence() {
+        let shapes = [
+            vec![stage(800, 5_000, false)],
+            vec![stage(800, 5_000, true), stage(800, 100, true), stage(800, 7, false)],
+            vec![stage(800, 0, false), stage(80, 1_000, false), stage(200, 0, true), stage(800, 3, false)],
+            vec![stage(80, 0, false), stage(800, 1_000, false), stage(80, 0, false)],
+        ];
+        for stages in &shapes {
+            for frames in [1, 2, 3, 15, 100] {
+                for last in [64, 700, 1518] {
+                    assert_eq!(
+                        tandem(stages, 1518, last, frames),
+                        slowly(stages, 1518, last, frames),
+                        "{stages:?} {frames} {last}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_incast_is_bound_by_the_receivers_link() {
+        // 32 times 20,000 B over 10 Gb/s Ethernet of 1 us: 13 frames of 1,448 B of payload and one of 1,176 B each.
+        let text = "[topology]\nkind = \"single-switch\"\nhosts = 33\n[[workload]]\nkind = \"incast\"\nsenders = 32\n\
+                    receiver = 32\nbytes = \"20000 B\"\n";
+        let built = crate::build::build(&Scenario::parse(text, "incast").unwrap().scenario).unwrap();
+        let senders: Vec<HostId> = (0..32).collect();
+        // On the wire: 52 B of IP and TCP headers, 18 B of Ethernet, 20 B of preamble and gap.
+        let (full, last) = ((1448 + 90) * 800, (1176 + 90) * 800);
+        let latency = 1_000_000;
+        // Store and forward: the first frame is whole (without its gap) before the switch sends it on.
+        let first = full - 12 * 800 + latency;
+        let want = first + 32 * (13 * full + last) - 12 * 800 + latency;
+        assert_eq!(built.ideal.many_to_one(&senders, 32, 20_000, Transport::Tcp), Duration(want));
+        // One sender of one frame: the same as a flow by itself.
+        assert_eq!(
+            built.ideal.many_to_one(&[0], 32, 1_000, Transport::Tcp),
+            built.ideal.time(0, 32, 1_000, Transport::Tcp)
+        );
+        assert_eq!(
+            built.ideal.many_to_one(&[0], 32, 20_000, Transport::Tcp),
+            built.ideal.time(0, 32, 20_000, Transport::Tcp)
+        );
+    }
+}

@@ -1,0 +1,266 @@
+//! From a scenario to a world: boxes, links and the applications on them.
+
+mod ideal;
+mod links;
+pub mod server;
+mod topology;
+
+pub use ideal::{Bits, Ideal};
+pub use links::{LinkKind, link_kinds};
+pub use topology::{Attachment, Plan, SwitchPlan};
+
+use crate::workload::{HostApps, Workloads};
+use server::server_configs;
+use sluicenet_node::link::Direction;
+use sluicenet_node::packet::Framing;
+use sluicenet_node::server::Server;
+use sluicenet_node::switch::{PortConfig, Switch, SwitchConfig};
+use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
+use sluicenet_proto::cee::pfc::{QUANTUM_BITS, Repetition, Watermarks, quanta_time};
+use sluicenet_proto::frame::PrioritySet;
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+use sluicenet_scenario::{BUFFER_MAX, BufferPolicy, Error, Forwarding, Result, Scenario, Warning};
+use sluicenet_sim::world::{Node, World, WorldError};
+use std::sync::Arc;
+
+/// A world with what the records need to know of it.
+pub struct Built {
+    /// The world, ready to run.
+    pub world: World<HostApps>,
+    /// The network it was built from.
+    pub plan: Arc<Plan>,
+    /// What the applications call their flows, and how the run ends.
+    pub workloads: Workloads,
+    /// Times in an empty network.
+    pub ideal: Ideal,
+    /// What a user should know before the run.
+    pub warnings: Vec<Warning>,
+}
+
+/// What stands around a packet in this scenario.
+pub fn framing(scenario: &Scenario) -> Framing {
+    match scenario.framing.kind {
+        sluicenet_scenario::FramingKind::Ethernet => Framing::ETHERNET,
+        sluicenet_scenario::FramingKind::Ppp => Framing::PPP,
+    }
+}
+
+/// Bytes on the wire of the largest frame and of a pause frame.
+fn wire_bytes(scenario: &Scenario) -> (u32, u32) {
+    let framing = framing(scenario);
+    let overhead = framing.overhead() as u32;
+    let largest = framing.frame_len(scenario.framing.mtu.as_bytes() as u16) as u32;
+    (largest + overhead, PFC_FRAME_BYTES + overhead)
+}
+
+/// More XOFFs of one stop are damaged than there is room for at most once in so many stops.
+const STOPS: f64 = 1e12;
+/// Where one in five arrives damaged a full frame never comes whole: there is no use in room for more than this.
+const SPARE_MAX: u64 = 16;
+
+/// XOFFs of one stop for whose damage there is room, where the link that they go over damages bits.
+fn spare_pauses(back: &Direction) -> u64 {
+    if back.bit_error_rate == 0.0 {
+        return 0;
+    }
+    let bits = f64::from(8 * PFC_FRAME_BYTES);
+    let damaged = -libm::expm1(bits * libm::log1p(-back.bit_error_rate));
+    (libm::ceil(libm::log(STOPS) / -libm::log(damaged)) as u64).saturating_sub(1).clamp(1, SPARE_MAX)
+}
+
+/// What still comes after an XOFF that is heard, at the receiving end of `into`, which is stopped over `back`.
+fn under_way(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
+    let (max_frame, pfc_frame) = wire_bytes(scenario);
+    Headroom { rate: into.rate, data_delay: into.latency, pause_delay: back.pause_latency, max_frame, pfc_frame }
+        .bytes()
+}
+
+/// Room above XOFF there.
+fn headroom(scenario: &Scenario, into: &Direction, back: &Direction) -> u64 {
+    let computed = under_way(scenario, into, back).saturating_mul(1 + spare_pauses(back));
+    scenario.pfc.headroom.map_or(computed, |b| b.as_bytes())
+}
+
+/// What is said again over `back`, where that damages bits: XON when the other end would have sent something, and an XOFF as often before its
+/// quanta run out as all of these are damaged as seldom as all that there is room for; each in the time that it takes to leave.
+pub fn repetition(scenario: &Scenario, into: &Direction, back: &Direction) -> Option<Repetition> {
+    let (max_frame, pfc_frame) = wire_bytes(scenario);
+    let leave = u64::from(max_frame + pfc_frame);
+    let fit = u64::from(scenario.pfc.quanta) * QUANTUM_BITS / 8 / leave;
+    (back.bit_error_rate > 0.0).then(|| Repetition {
+        xon_again: into.rate.time_for(under_way(scenario, into, back)),
+        refreshes: (1 + spare_pauses(back)).min(fit.saturating_sub(1)).max(1) as u32,
+    })
+}
+
+/// Refuses links that hold more than a buffer can have above XOFF.
+fn check_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Result<()> {
+    if lossless(scenario).is_empty() {
+        return Ok(());
+    }
+    let bytes = links.iter().map(|l| headroom(scenario, l, &links[plan.link_index(l.to.0, l.to.1)])).max();
+    match bytes {
+        Some(bytes) if bytes > BUFFER_MAX.0 => Err(scenario
+            .places
+            .error("topology.link_delay", format!("a link needs {bytes} B of headroom: at most {} B", BUFFER_MAX.0))
+            .hint("so much is on its way when a pause acts: shorter or slower links, or a faster pfc.response")),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses pauses that run out before they can be renewed: the renewal is due at half of the pause and may find a frame on
+/// the wire, both at the speed of the link whose bit times the quanta count.
+fn check_quanta(scenario: &Scenario) -> Result<()> {
+    let (max_frame, pfc_frame) = wire_bytes(scenario);
+    let least = (2 * (max_frame + pfc_frame) as u64 * 8).div_ceil(QUANTUM_BITS);
+    if lossless(scenario).is_empty() || scenario.pfc.quanta as u64 >= least {
+        return Ok(());
+    }
+    let quanta = scenario.pfc.quanta;
+    Err(scenario
+        .places
+        .error("pfc.quanta", format!("a pause of {quanta} quanta runs out before it can be renewed"))
+        .hint(format!("at least {least}: twice the longest frame and a pause frame, of 64 B each")))
+}
+
+/// Watermarks of a buffer with XOFF at `xoff`, at the receiving end of `into`, which is stopped over `back`.
+pub fn watermarks(scenario: &Scenario, xoff: u32, into: &Direction, back: &Direction) -> Watermarks {
+    let room = headroom(scenario, into, back).min(BUFFER_MAX.0) as u32;
+    let headroom = under_way(scenario, into, back).min(BUFFER_MAX.0) as u32;
+    // The same distance between the two as in a switch: a hysteresis is a hysteresis.
+    let span = (scenario.pfc.xoff.as_bytes() - scenario.pfc.xon.as_bytes()) as u32;
+    Watermarks { xoff, xon: xoff.saturating_sub(span), capacity: xoff.saturating_add(room), headroom }
+}
+
+/// Classes whose frames the network holds back.
+pub fn lossless(scenario: &Scenario) -> PrioritySet {
+    if scenario.pfc.enabled { PrioritySet(scenario.pfc.lossless) } else { PrioritySet::NONE }
+}
+
+/// Time of one pause quantum on a link.
+pub fn quantum(rate: Rate) -> Duration {
+    quanta_time(1, rate)
+}
+
+/// Why the engine refuses a world, where the scenario says it.
+pub fn refused(scenario: &Scenario, e: &WorldError) -> Error {
+    let key = match e {
+        WorldError::NoDelay { .. } => "topology.link_delay",
+        WorldError::Port { .. } | WorldError::TooManyPorts { .. } => "topology",
+    };
+    scenario.places.error(key, e.to_string())
+}
+
+/// The physical network of a scenario, for whichever world: boxes and links, and what each switch is set to.
+pub struct Network<'a> {
+    scenario: &'a Scenario,
+    /// Boxes and links.
+    pub plan: Arc<Plan>,
+    /// In the order of [`Plan::link_index`].
+    pub links: Vec<Direction>,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+impl<'a> Network<'a> {
+    /// # Errors
+    /// What shows only now: links that hold more than a buffer, a graph in two parts, a cycle of lossless buffers.
+    pub fn new(scenario: &'a Scenario) -> Result<Network<'a>> {
+        let plan = Arc::new(Plan::new(scenario)?);
+        let warnings = plan.check_deadlock(scenario)?;
+        let links = plan.directions(scenario);
+        check_headroom(scenario, &plan, &links)?;
+        check_quanta(scenario)?;
+        Ok(Network { scenario, plan, links, warnings })
+    }
+
+    /// The direction that leaves a port, and the one that comes back to it.
+    pub fn link(&self, node: u32, port: u16) -> (&Direction, &Direction) {
+        let out = &self.links[self.plan.link_index(node, port)];
+        (out, &self.links[self.plan.link_index(out.to.0, out.to.1)])
+    }
+
+    /// What the ports of a switch share.
+    pub fn switch_config(&self, switch: &SwitchPlan) -> SwitchConfig {
+        SwitchConfig {
+            buffer: switch.buffer.as_bytes() as u32,
+            policy: match self.scenario.switch.policy {
+                BufferPolicy::Output => sluicenet_node::switch::BufferPolicy::Output,
+                BufferPolicy::Input => sluicenet_node::switch::BufferPolicy::Input,
+                BufferPolicy::Pooled => sluicenet_node::switch::BufferPolicy::Pooled,
+            },
+            lossless: lossless(self.scenario),
+            quanta: self.scenario.pfc.quanta,
+            cut_through: self.scenario.switch.forwarding == Forwarding::CutThrough,
+        }
+    }
+
+    /// The ports of the `i`th switch.
+    pub fn ports(&self, i: usize) -> Vec<PortConfig> {
+        let node = self.plan.hosts() + i as u32;
+        let of_port = |port: usize| {
+            let (out, into) = self.link(node, port as u16);
+            let marks = watermarks(self.scenario, self.scenario.pfc.xoff.as_bytes() as u32, into, out);
+            PortConfig { marks, quantum: quantum(out.rate), repetition: repetition(self.scenario, into, out) }
+        };
+        (0..self.plan.switches()[i].ports.len()).map(of_port).collect()
+    }
+}
+
+/// What a run without packets needs of a scenario.
+pub struct Outline {
+    /// The network.
+    pub plan: Arc<Plan>,
+    /// What the applications call their flows, and how the run ends.
+    pub workloads: Workloads,
+    /// Times in an empty network.
+    pub ideal: Ideal,
+    /// What a user should know before the run.
+    pub warnings: Vec<Warning>,
+}
+
+/// The network of a scenario and what runs on it, without its boxes.
+///
+/// # Errors
+/// As [`Network::new`].
+pub fn outline(scenario: &Scenario) -> Result<Outline> {
+    let Network { plan, links, mut warnings, .. } = Network::new(scenario)?;
+    let workloads = Workloads::new(scenario, &plan);
+    warnings.extend(workloads.warnings().iter().cloned());
+    Ok(Outline { ideal: Ideal::new(scenario, plan.clone(), &links), plan, workloads, warnings })
+}
+
+/// Builds the world of a scenario.
+///
+/// # Errors
+/// As [`Network::new`].
+pub fn build(scenario: &Scenario) -> Result<Built> {
+    let network = Network::new(scenario)?;
+    let plan = network.plan.clone();
+    plan.selected(scenario, "queue_ports", &scenario.record.queue_ports)?;
+    plan.selected(scenario, "pcapng", &scenario.record.pcapng)?;
+
+    let workloads = Workloads::new(scenario, &plan);
+    let mut nodes: Vec<Node<HostApps>> = Vec::with_capacity(plan.nodes());
+    let configs = server_configs(scenario, &plan, &network.links);
+    for host in 0..plan.hosts() {
+        let (config, vms) = configs.of(host);
+        let mut server = Server::new(host, vms, config, plan.host_router(host), workloads.apps(host));
+        server.start(crate::workload::START);
+        nodes.push(Node::Server(Box::new(server)));
+    }
+    for (i, s) in plan.switches().iter().enumerate() {
+        let config = network.switch_config(s);
+        let switch = Switch::new(&config, s.router.clone(), &network.ports(i), scenario.record.pauses);
+        nodes.push(Node::Switch(Box::new(switch)));
+    }
+    let Network { links, mut warnings, .. } = network;
+    let ideal = Ideal::new(scenario, plan.clone(), &links);
+    warnings.extend(workloads.warnings().iter().cloned());
+    let (t, u, l) = (&scenario.tcp, &scenario.udp, &scenario.tcplight);
+    let delays = [t.rx_delay, u.tx_delay, u.rx_delay, l.tx_delay, l.rx_delay];
+    let stage_latency = delays.into_iter().fold(t.tx_delay, Duration::max);
+    let world =
+        World { nodes, links, framing: framing(scenario), stage_latency, seed: scenario.seed, part: plan.parts() };
+    Ok(Built { world, plan, workloads, ideal, warnings })
+}

@@ -1,0 +1,181 @@
+//! Servers and external hosts as the scenario wants them.
+
+use super::{Plan, framing, lossless, quantum, repetition, watermarks};
+use sluicenet_node::adapter::{self, AdapterConfig};
+use sluicenet_node::credits::CreditConfig;
+use sluicenet_node::link::Direction;
+use sluicenet_node::packet::Address;
+use sluicenet_node::server::{Access, LossyVnics, ServerConfig, TunnelConfig, VirtualConfig, WhenFull as NodeWhenFull};
+use sluicenet_proto::cee::pfc::Watermarks;
+use sluicenet_proto::frame::{HostId, Priority, PrioritySet};
+use sluicenet_proto::overlay::policy;
+use sluicenet_scenario::{Party, Queueing, Routing, Scenario, Weight, WhenFull, ZCredit};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The settings of all hosts; those with the same links share them.
+pub(super) struct ServerConfigs {
+    by_host: Vec<Arc<ServerConfig>>,
+    external_from: HostId,
+    vms: u8,
+}
+
+impl ServerConfigs {
+    /// Settings and number of VMs of a host; an external one is a plain machine.
+    pub fn of(&self, host: HostId) -> (Arc<ServerConfig>, u8) {
+        let vms = if host >= self.external_from { 1 } else { self.vms };
+        (self.by_host[host as usize].clone(), vms)
+    }
+}
+
+/// What makes hosts alike: of each link bits a second, picoseconds in and those of a pause out, the error rate's bits; whether they are
+/// servers; their slow VMs.
+type Likeness = (Vec<(u64, u64, u64, u64)>, bool, Vec<(u8, u64)>);
+
+/// How much longer a machine's turns are.
+type Weights = BTreeMap<Address, u32>;
+
+pub(super) fn server_configs(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> ServerConfigs {
+    let external_from = plan.hosts() - plan.external();
+    let mut known: BTreeMap<Likeness, Arc<ServerConfig>> = BTreeMap::new();
+    let of_machine = |w: &Weight| (Address::new(w.host, w.vm as u8), w.weight);
+    let weights: Arc<Weights> = Arc::new(scenario.zcredit.weight.iter().map(of_machine).collect());
+    let access = (!scenario.policy.is_empty()).then(|| Arc::new(access(scenario, external_from)));
+    let by_host = (0..plan.hosts())
+        .map(|host| {
+            let first = plan.link_index(host, 0);
+            let of_host: Vec<(&Direction, &Direction)> = links[first..first + plan.host(host).len()]
+                .iter()
+                .map(|out| (out, &links[plan.link_index(out.to.0, out.to.1)]))
+                .collect();
+            let inside = host < external_from;
+            let likeness = of_host.iter().map(|(out, into)| {
+                (out.rate.as_bps(), into.latency.0, out.pause_latency.0, out.bit_error_rate.to_bits())
+            });
+            let slow = scenario.vswitch.slow.iter().filter(|slow| slow.host == host);
+            // Both vNICs of a machine are as slow as it is.
+            let vnics = if scenario.server.lossy_vnic.is_some() { 2 } else { 1 };
+            let vnics = |vm: u32| (0..vnics).map(move |n| (vm + n * scenario.server.vms) as u8);
+            let slow = slow.flat_map(|s| vnics(s.vm).map(|vnic| (vnic, s.rate.ps_per_byte_q16())));
+            let slow: Vec<(u8, u64)> = slow.collect();
+            let key = (likeness.collect(), inside, slow.clone());
+            known
+                .entry(key)
+                .or_insert_with(|| {
+                    Arc::new(server_config(scenario, &of_host, (inside, external_from), (slow, &weights), &access))
+                })
+                .clone()
+        })
+        .collect();
+    ServerConfigs { by_host, external_from, vms: scenario.server.vms as u8 }
+}
+
+/// Settings of a host with these links, each as the direction out and the direction in.
+fn server_config(
+    scenario: &Scenario,
+    links: &[(&Direction, &Direction)],
+    (inside, outside): (bool, HostId),
+    (slow, weights): (Vec<(u8, u64)>, &Arc<Weights>),
+    access: &Option<Arc<Access>>,
+) -> ServerConfig {
+    let a = &scenario.adapter;
+    let buffer = a.buffer.as_bytes() as u32;
+    // One receive buffer stops all links, and takes what all of them still bring.
+    let marks = links.iter().map(|(out, into)| watermarks(scenario, buffer, into, out)).reduce(|all, one| Watermarks {
+        capacity: all.capacity.saturating_add(one.capacity - one.xoff),
+        headroom: all.headroom.saturating_add(one.headroom),
+        ..all
+    });
+    let adapter = AdapterConfig {
+        buffer,
+        queueing: match a.queueing {
+            Queueing::Voq => adapter::Queueing::Voq,
+            Queueing::Fifo => adapter::Queueing::Fifo,
+        },
+        lossless: lossless(scenario),
+        // A host outside has one vNIC, and one buffer.
+        apart: scenario.server.lossy_vnic.filter(|_| inside).map_or(PrioritySet::NONE, |p| PrioritySet(1 << p)),
+        quanta: scenario.pfc.quanta,
+        quantum: links.iter().map(|(out, _)| quantum(out.rate)).collect(),
+        repetition: links.iter().map(|(out, into)| repetition(scenario, into, out)).collect(),
+        marks: marks.expect("a host has a link"),
+        resequencing: a.resequencing,
+    };
+    let virtual_network = (inside && scenario.server.virtual_network).then(|| VirtualConfig {
+        slots: scenario.vswitch.slots,
+        lossless: scenario.vswitch.lossless,
+        vm_ps_per_byte_q16: scenario.vswitch.vm_rate.ps_per_byte_q16(),
+        slow,
+        credits: scenario.zcredit.enabled.then(|| {
+            let ZCredit { rx_queue, tx_queue, batch, .. } = scenario.zcredit;
+            CreditConfig::new(rx_queue, tx_queue, batch, PrioritySet(1 << first_class(scenario)))
+        }),
+        weights: weights.clone(),
+        // All of a pair's frames take one way unless each is given its own.
+        zbridge: scenario
+            .zbridge
+            .enabled
+            .then(|| scenario.zbridge.channel(scenario.topology.routing != Routing::Random)),
+        tunnel: scenario.overlay.tcp.then(|| tunnel(scenario)),
+        encapsulation: if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() as u16 } else { 0 },
+    });
+    let mtu = scenario.host_mtu().as_bytes() as u16;
+    ServerConfig {
+        framing: framing(scenario),
+        mtu,
+        tcp: scenario.tcp_config(mtu),
+        tcp_tx_delay: scenario.tcp.tx_delay,
+        tcp_rx_delay: scenario.tcp.rx_delay,
+        udp_tx_delay: scenario.udp.tx_delay,
+        udp_rx_delay: scenario.udp.rx_delay,
+        udp_buffer: scenario.udp.buffer.as_bytes() as u32,
+        light_buffer: scenario.tcplight.buffer.as_bytes() as u32,
+        light_tx_delay: scenario.tcplight.tx_delay,
+        light_rx_delay: scenario.tcplight.rx_delay,
+        when_full: match a.when_full {
+            WhenFull::Stop => NodeWhenFull::Stop,
+            WhenFull::Drop => NodeWhenFull::Drop,
+        },
+        virtual_network,
+        lossy_vnics: scenario.server.lossy_vnic.map(|priority| LossyVnics {
+            priority,
+            machines: scenario.server.vms as u8,
+            outside,
+        }),
+        access: access.clone(),
+        adapter: Arc::new(adapter),
+        seed: scenario.seed,
+    }
+}
+
+/// Who may talk to whom.
+pub fn access(scenario: &Scenario, outside: HostId) -> Access {
+    let machine = |host: u32, vm: u32| Address::new(host, vm as u8);
+    let party = |party: Party| match party {
+        Party::Tenant(number) => policy::Party::Tenant(number),
+        Party::Machine(host, vm) => policy::Party::Machine(machine(host, vm)),
+        Party::Outside => policy::Party::Outside,
+    };
+    let numbered = (0..).zip(&scenario.policy.tenant);
+    let tenants =
+        numbered.flat_map(|(n, tenant)| tenant.machines.iter().map(move |&(host, vm)| (machine(host, vm), n)));
+    let rules =
+        scenario.policy.rule.iter().map(|rule| policy::Rule { between: rule.between.map(party), allow: rule.allow });
+    Access { policy: policy::Policy::new(tenants.collect(), rules.collect()), outside }
+}
+
+/// The class of what hypervisors say to each other: one that is held back, where there is one, and never that of lossy vNICs.
+fn first_class(scenario: &Scenario) -> Priority {
+    let lossy = scenario.server.lossy_vnic.map_or(PrioritySet::NONE, |p| PrioritySet(1 << p));
+    let others = PrioritySet(!lossy.0);
+    lossless(scenario).iter().next().or_else(|| others.iter().next()).unwrap_or(0)
+}
+
+fn tunnel(scenario: &Scenario) -> TunnelConfig {
+    let mtu = scenario.framing.mtu.as_bytes() as u16;
+    TunnelConfig {
+        tcp: scenario.tcp_config(mtu),
+        priority: first_class(scenario),
+        max_frame: u32::from(framing(scenario).frame_len(mtu)),
+    }
+}

@@ -1,0 +1,433 @@
+//! From what happened to rows: the same rows in the same order whatever the number of threads.
+
+use super::ZBridgeTotals;
+use super::capture::Capture;
+use super::messages::{Messages, Seen};
+use crate::build::{Ideal, Plan};
+use crate::workload::HostApps;
+use sluicenet_node::door::PortId;
+use sluicenet_node::guest::{FlowRecord, Transport};
+use sluicenet_node::link::NodeId;
+use sluicenet_node::packet::{FlowKey, Kind, Packet};
+use sluicenet_node::server::{App, QueryRecord};
+use sluicenet_node::switch::{Cause, PauseEvent};
+use sluicenet_proto::frame::{PRIORITIES, Priority};
+use sluicenet_proto::loss::{DropReason, Drops};
+use sluicenet_proto::tcp::Tcp;
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_records::{DropRow, PauseRow, PortRow, QueueRow, RecordError, RecordWriter, Status, TcpRow, Text};
+use sluicenet_scenario::{Hosts, Record, Scenario};
+use sluicenet_sim::world::Node;
+use sluicenet_sim::{Engine, Epoch};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// How much simulated time passes between two flushes of the records, in epochs.
+const FLUSH_EPOCHS: u64 = 200;
+
+/// Pieces of finite work left.
+pub fn remaining(engine: &Engine<HostApps>) -> u64 {
+    servers(engine).map(|(_, s)| s.app().remaining()).sum()
+}
+
+/// Payload bytes that reached TCP sockets in order.
+pub fn tcp_bytes(engine: &Engine<HostApps>) -> u64 {
+    servers(engine).map(|(_, s)| s.core().tcp_bytes_received()).sum()
+}
+
+/// The most frames that a machine's receive queue held, where there are credits.
+pub fn received_max(engine: &Engine<HostApps>) -> Option<u32> {
+    servers(engine).filter_map(|(_, s)| Some(s.core().credits()?.received_max())).max()
+}
+
+/// What zBridge did on all servers, where there is one.
+pub fn zbridge(engine: &Engine<HostApps>) -> Option<ZBridgeTotals> {
+    let counters = servers(engine).filter_map(|(_, s)| Some(s.core().zbridge()?.counters()));
+    counters.reduce(|a, b| a + b).map(ZBridgeTotals::from)
+}
+
+/// Drops of switches and of servers.
+pub fn drops(engine: &Engine<HostApps>) -> (Drops, Drops) {
+    let (mut switches, mut servers) = (Drops::default(), Drops::default());
+    for n in 0..engine.nodes() as NodeId {
+        match engine.node(n) {
+            Node::Switch(s) => {
+                for (&(_, _, reason), &(frames, bytes)) in s.drops() {
+                    switches.count_many(reason, frames, bytes);
+                }
+            }
+            Node::Server(s) => servers.add(s.core().drops()),
+        }
+    }
+    (switches, servers)
+}
+
+fn servers(engine: &Engine<HostApps>) -> impl Iterator<Item = (NodeId, &sluicenet_node::server::Server<HostApps>)> {
+    (0..engine.nodes() as NodeId).filter_map(|n| engine.node(n).as_server().map(|s| (n, s)))
+}
+
+/// A pause that has not ended.
+#[derive(Clone, Copy, Debug)]
+struct OpenPause {
+    id: u64,
+    start: Instant,
+    cause: Cause,
+    parent: Option<u64>,
+}
+
+/// When which hosts' connections are sampled.
+struct TcpSampling {
+    interval: Duration,
+    hosts: Vec<NodeId>,
+    next: Instant,
+}
+
+impl TcpSampling {
+    fn new(s: &Scenario, plan: &Plan) -> Option<TcpSampling> {
+        let interval = s.record.tcp?;
+        let hosts = match &s.record.tcp_hosts {
+            None => (0..plan.hosts()).collect(),
+            Some(Hosts::Count(n)) => (0..*n).collect(),
+            Some(Hosts::List(list)) => {
+                let mut list = list.clone();
+                list.sort_unstable();
+                list
+            }
+        };
+        Some(TcpSampling { interval, hosts, next: Instant::ZERO })
+    }
+
+    /// The sample that is due at the end of an epoch, if one is.
+    fn take(&mut self, engine: &Engine<HostApps>, now: Instant) -> Vec<TcpRow> {
+        if now < self.next {
+            return Vec::new();
+        }
+        // The next multiple of the interval: an epoch ends a little before a round time, and that is its sample.
+        self.next = Instant((now.as_ps() / self.interval.as_ps() + 1).saturating_mul(self.interval.as_ps()));
+        let ends = self.hosts.iter().filter_map(|&h| engine.node(h).as_server()).flat_map(|s| s.core().connections());
+        let sent = ends.filter(|(_, tcp)| tcp.bytes_acked() > 0 || tcp.flight() > 0);
+        let mut rows: Vec<TcpRow> = sent.map(|(flow, tcp)| tcp_row(now, flow, tcp)).collect();
+        rows.sort_by_key(|r| (r.src_host, r.src_vm, r.dst_host, r.dst_vm, r.src_port, r.dst_port));
+        rows
+    }
+}
+
+fn tcp_row(now: Instant, flow: FlowKey, tcp: &Tcp) -> TcpRow {
+    TcpRow {
+        time_ps: now.as_ps(),
+        src_host: flow.src.host(),
+        src_vm: flow.src.vm(),
+        src_port: flow.sport,
+        dst_host: flow.dst.host(),
+        dst_vm: flow.dst.vm(),
+        dst_port: flow.dport,
+        cwnd_bytes: tcp.cwnd(),
+        ssthresh_bytes: Some(tcp.ssthresh()).filter(|&t| t < u32::MAX),
+        flight_bytes: tcp.flight(),
+        send_buffer_bytes: tcp.buffers().0,
+        acked_bytes: tcp.bytes_acked(),
+        srtt_ps: Some(tcp.srtt().as_ps()).filter(|&t| t > 0),
+        rto_ps: tcp.rto().as_ps(),
+        timeouts: tcp.stats().timeouts,
+        retransmissions: tcp.stats().retransmissions,
+    }
+}
+
+/// What a run leaves in memory.
+pub struct Collected {
+    pub seen: Seen,
+    pub pauses: u64,
+}
+
+/// Turns epochs into rows.
+pub struct Collector {
+    record: Record,
+    plan: Arc<Plan>,
+    messages: Messages,
+    writer: Option<RecordWriter>,
+    capture: Capture,
+    tcp: Option<TcpSampling>,
+    names: Vec<Text>,
+    wire_overhead: u64,
+    now: Instant,
+    epochs: u64,
+    /// Queries that ended in the epoch before: the last of their flows is known one lookahead later.
+    ended: Vec<QueryRecord>,
+    pauses: u64,
+    open: BTreeMap<(NodeId, PortId, Priority), OpenPause>,
+    scratch: Vec<FlowRecord>,
+}
+
+impl Collector {
+    pub fn new(
+        s: &Scenario,
+        plan: Arc<Plan>,
+        ideal: Ideal,
+        writer: Option<RecordWriter>,
+        capture: Capture,
+    ) -> Collector {
+        Collector {
+            record: s.record.clone(),
+            tcp: TcpSampling::new(s, &plan),
+            names: (0..plan.nodes() as NodeId).map(|n| Text::from(plan.name(n))).collect(),
+            wire_overhead: s.framing.gap_bytes(),
+            plan,
+            messages: Messages::new(s, Arc::new(ideal)),
+            writer,
+            capture,
+            now: Instant::ZERO,
+            epochs: 0,
+            ended: Vec::new(),
+            pauses: 0,
+            open: BTreeMap::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Simulated time up to which everything is collected.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Takes in what happened in an epoch.
+    pub fn epoch(&mut self, engine: &mut Engine<HostApps>, epoch: Epoch) -> Result<(), RecordError> {
+        self.now = epoch.now;
+        self.epochs += 1;
+        let ended = std::mem::take(&mut self.ended);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for n in 0..self.plan.hosts() {
+            if let Node::Server(s) = engine.node_mut(n) {
+                s.core_mut().take_flows(&mut scratch);
+                self.ended.extend(s.app_mut().take_queries());
+            }
+        }
+        scratch.sort_unstable_by_key(|f| (f.end.unwrap_or(Instant::MAX), f.id));
+        self.messages.write_flows(&mut self.writer, &scratch)?;
+        scratch.clear();
+        self.scratch = scratch;
+        self.messages.write_queries(&mut self.writer, ended)?;
+        self.messages.at(self.now, || open_flows(engine, self.now));
+        let pauses: Vec<PauseRow> = epoch.pauses.iter().filter_map(|(n, p)| self.pause(*n, p)).collect();
+        self.capture.write(epoch.captured, epoch.now)?;
+        if let Some(w) = &mut self.writer {
+            if self.record.pauses {
+                w.write(&pauses)?;
+            }
+            let samples: Vec<QueueRow> = epoch
+                .samples
+                .iter()
+                .map(|q| QueueRow {
+                    time_ps: q.at.as_ps(),
+                    node: self.names[q.node as usize].clone(),
+                    port: q.port,
+                    bytes: q.bytes,
+                })
+                .collect();
+            w.write(&samples)?;
+            if let Some(tcp) = &mut self.tcp {
+                w.write(&tcp.take(engine, epoch.now))?;
+            }
+            if self.epochs % FLUSH_EPOCHS == 0 {
+                w.flush()?;
+                self.capture.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A pause that ended becomes a row; one that began is remembered with the pause that caused it.
+    fn pause(&mut self, node: NodeId, p: &PauseEvent) -> Option<PauseRow> {
+        let key = (node, p.port, p.priority);
+        if !p.stop {
+            let open = self.open.remove(&key)?;
+            return Some(self.pause_row(key, &open, Some(p.at)));
+        }
+        // The output that holds the bytes is itself held: the pause of its far end is the one to follow.
+        let parent = match p.cause {
+            Cause::Output(port) if p.cause_is_held => {
+                let far = self.plan.peer(node, port);
+                self.open.get(&(far.0, far.1, p.priority)).map(|o| o.id)
+            }
+            _ => None,
+        };
+        let id = self.pauses;
+        self.pauses += 1;
+        self.open.insert(key, OpenPause { id, start: p.at, cause: p.cause, parent });
+        None
+    }
+
+    fn pause_row(
+        &self,
+        (node, port, priority): (NodeId, PortId, Priority),
+        o: &OpenPause,
+        end: Option<Instant>,
+    ) -> PauseRow {
+        let name = |n: NodeId| self.names[n as usize].clone();
+        let (cause_port, cause_peer) = match o.cause {
+            Cause::Vm(vm) => (vm.into(), Text::from(format!("vm {vm}"))),
+            Cause::Output(port) | Cause::Link(port) => (port, name(self.plan.peer(node, port).0)),
+        };
+        PauseRow {
+            pause_id: o.id,
+            node: name(node),
+            port,
+            priority,
+            start_ps: o.start.as_ps(),
+            duration_ps: end.map(|e| e.since(o.start).as_ps()),
+            peer: name(self.plan.peer(node, port).0),
+            cause_port,
+            cause_peer,
+            parent_pause_id: o.parent,
+        }
+    }
+
+    /// What was collected is kept as far as it can be.
+    pub fn give_up(mut self, why: &RecordError) {
+        if let Some(w) = self.writer.take() {
+            w.give_up(why);
+        }
+    }
+
+    /// The last rows: what is still under way, and what every port counted.
+    pub fn finish(
+        mut self,
+        mut engine: Engine<HostApps>,
+        now: Instant,
+        status: Status,
+    ) -> Result<Collected, RecordError> {
+        let ended = std::mem::take(&mut self.ended);
+        let last = last_news(&mut engine, now);
+        self.messages.write_flows(&mut self.writer, &last)?;
+        let open = open_flows(&engine, now);
+        let unfinished = servers(&engine).flat_map(|(n, s)| s.app().open_queries().into_iter().map(move |q| (n, q)));
+        let seen = self.messages.finish(&mut self.writer, now, ended, &open, unfinished)?;
+        let pauses: Vec<PauseRow> = self.open.iter().map(|(&key, o)| self.pause_row(key, o, None)).collect();
+        self.capture.finish(now)?;
+        let mut writer = self.writer.take();
+        if let Some(w) = writer.as_mut().filter(|_| self.record.pauses) {
+            w.write(&pauses)?;
+        }
+        // Every port counts its own, whether or not each pause is recorded.
+        let mut pauses = 0;
+        let flying = flying(&engine);
+        for n in 0..engine.nodes() as NodeId {
+            let (ports, drops) = self.ports(&engine, now, n, &flying);
+            pauses += ports.iter().map(|p| p.xoff_sent).sum::<u64>();
+            if let Some(w) = writer.as_mut().filter(|_| self.record.ports) {
+                w.write(&ports)?;
+                w.write(&drops)?;
+            }
+        }
+        // What is left is rows: they need not share the memory with the world.
+        drop(engine);
+        if let Some(w) = writer {
+            w.finish(status)?;
+        }
+        Ok(Collected { seen, pauses })
+    }
+
+    /// The rows of the ports of box `n`, and of what it dropped.
+    fn ports(
+        &self,
+        engine: &Engine<HostApps>,
+        now: Instant,
+        n: NodeId,
+        flying: &Flying,
+    ) -> (Vec<PortRow>, Vec<DropRow>) {
+        let name = &self.names[n as usize];
+        let of_node: Vec<(PortId, Priority, DropReason, u64, u64)> = match engine.node(n) {
+            Node::Switch(s) => s.drops().iter().map(|(&(p, q, r), &(f, b))| (p, q, r, f, b)).collect(),
+            // A server's drops happen inside it, on no priority's account.
+            Node::Server(s) => DropReason::ALL
+                .iter()
+                .map(|&r| (0, 0, r, s.core().drops().frames(r), s.core().drops().bytes(r)))
+                .filter(|d| d.3 > 0)
+                .collect(),
+        };
+        let drop_row = |&(port, priority, reason, frames, bytes): &(PortId, Priority, DropReason, u64, u64)| {
+            let reason = reason.name().into();
+            DropRow { node: name.clone(), port, priority, reason, frames, bytes }
+        };
+        let port_row = |port: PortId| {
+            let (tx_frames, tx_bytes) = engine.sent(n, port);
+            let peer = engine.peer(n, port);
+            let sent = engine.sent(peer.0, peer.1);
+            let air = flying.get(&(n, port)).copied().unwrap_or_default();
+            let (gate, signal, max_queue) = match engine.node(n) {
+                Node::Switch(s) => (s.gate(port), s.signal(port), s.max_queue_bytes(port)),
+                Node::Server(s) => {
+                    let a = s.core().adapter();
+                    (Some(a.gate(port)), Some(a.signal(port)), a.max_used(port))
+                }
+            };
+            let held = |p: Priority| gate.map_or(0, |g| g.held_time(now, p).as_ps());
+            let rate = self.plan.rate(n, port);
+            let busy = rate.time_for(tx_bytes + tx_frames * self.wire_overhead).as_ps();
+            let mine = || of_node.iter().filter(|d| d.0 == port);
+            PortRow {
+                node: name.clone(),
+                level: self.plan.level(n),
+                port,
+                peer: self.names[peer.0 as usize].clone(),
+                tx_frames,
+                tx_bytes,
+                rx_frames: sent.0 - air.0,
+                rx_bytes: sent.1 - air.1,
+                drops: mine().map(|d| d.3).sum(),
+                drop_bytes: mine().map(|d| d.4).sum(),
+                paused_ps: (0..PRIORITIES as u8).map(held).max().unwrap_or(0),
+                xoff_sent: signal.map_or(0, |s| s.stops()),
+                xoff_received: gate.map_or(0, |g| g.stops()),
+                max_queue_bytes: max_queue as u64,
+                utilisation: (busy as f64 / now.as_ps().max(1) as f64).min(1.0),
+            }
+        };
+        ((0..engine.ports(n) as PortId).map(port_row).collect(), of_node.iter().map(drop_row).collect())
+    }
+}
+
+/// The flows that have not ended, and how much of each was delivered.
+fn open_flows(engine: &Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
+    let mut open: Vec<FlowRecord> = servers(engine).flat_map(|(_, s)| s.core().unfinished_flows(now)).collect();
+    open.sort_unstable_by_key(|f| f.id);
+    for f in open.iter_mut().filter(|f| f.transport != Transport::Tcp) {
+        // Nobody tells the sender of these how many bytes arrived until all of them have.
+        let receiver = engine.node(f.dst.host()).as_server();
+        f.delivered = receiver.and_then(|s| s.core().bytes_received(f)).unwrap_or(0);
+    }
+    open
+}
+
+/// The flows that had ended when the run did, and of which only the news was still on its way to the sender.
+fn last_news(engine: &mut Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
+    let notes = engine.in_flight().filter(|(_, _, p)| p.kind() == Kind::Note);
+    let mut notes: Vec<(NodeId, Packet)> = notes.map(|(node, _, p)| (node, *p)).collect();
+    // The same order whatever the number of threads.
+    notes.sort_by_key(|(node, p)| {
+        let flow = p.flow();
+        (*node, flow.src.to_bits(), flow.dst.to_bits(), flow.sport, flow.dport, p.note_words())
+    });
+    let mut flows = Vec::new();
+    for (node, note) in notes {
+        if let Node::Server(s) = engine.node_mut(node) {
+            // The applications hear of it no more: it changes what is recorded, not what happens.
+            s.core_mut().receive_note(now, &note);
+            s.core_mut().take_flows(&mut flows);
+        }
+    }
+    flows.sort_unstable_by_key(|f| (f.end.unwrap_or(Instant::MAX), f.id));
+    flows
+}
+
+/// Frames and bytes on their way to each port.
+type Flying = HashMap<(NodeId, PortId), (u64, u64)>;
+
+fn flying(engine: &Engine<HostApps>) -> Flying {
+    let mut flying = Flying::new();
+    for (node, port, packet) in engine.in_flight() {
+        let entry = flying.entry((node, port)).or_default();
+        entry.0 += 1;
+        entry.1 += sluicenet_proto::frame::Frame::len(packet) as u64;
+    }
+    flying
+}

@@ -1,0 +1,277 @@
+//! The figures of a run: what its table shows, what `--json` prints, and what `summary.json` keeps.
+
+use super::{Job, Outcome, Streams};
+use serde::{Deserialize, Serialize};
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::transport::zbridge::ChannelCounters;
+use sluicenet_records::stats::Summary;
+use sluicenet_records::{Manifest, RecordError, SUMMARY, Status, write_file};
+use sluicenet_scenario::Workload;
+use sluicenet_sim::RunEnd;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Completion times of queries, rounds or flows, in microseconds; zero where none finished.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Completion {
+    /// How many finished; those of the warm-up are left out.
+    pub finished: u64,
+    /// How many had begun and did not.
+    pub unfinished: u64,
+    /// Arithmetic mean.
+    pub mean_us: f64,
+    /// Median.
+    pub p50_us: f64,
+    /// 95th percentile.
+    pub p95_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Longest.
+    pub max_us: f64,
+    /// Retransmission timeouts of those that count.
+    pub timeouts: u64,
+    /// Segments sent again by those that count.
+    pub retransmissions: u64,
+}
+
+/// Frames between servers that zBridge numbered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZBridgeTotals {
+    /// Sent, each counted once.
+    pub sent: u64,
+    /// Sent again.
+    pub resent: u64,
+    /// Delivered, each once and in order.
+    pub delivered: u64,
+    /// That came a second time, and were not delivered.
+    pub duplicates: u64,
+    /// Times a sender asked because it had heard nothing.
+    pub timeouts: u64,
+}
+
+impl From<ChannelCounters> for ZBridgeTotals {
+    fn from(c: ChannelCounters) -> ZBridgeTotals {
+        let ChannelCounters { sent, resent, delivered, duplicates, timeouts, .. } = c;
+        ZBridgeTotals { sent, resent, delivered, duplicates, timeouts }
+    }
+}
+
+/// Microseconds of picoseconds, to a whole picosecond: what lies below is the arithmetic's and no measurement.
+pub fn us(ps: f64) -> f64 {
+    ps.round() / 1e6
+}
+
+impl Completion {
+    fn of(times_ps: impl Iterator<Item = u64>, unfinished: u64) -> Completion {
+        let mut ps: Vec<f64> = times_ps.map(|ps| ps as f64).collect();
+        let s = Summary::of(&mut ps);
+        Completion {
+            finished: s.count as u64,
+            unfinished,
+            mean_us: us(s.mean),
+            p50_us: us(s.p50),
+            p95_us: us(s.p95),
+            p99_us: us(s.p99),
+            p999_us: us(s.p999),
+            max_us: us(s.max),
+            ..Completion::default()
+        }
+    }
+
+    /// The times, without the smallest, which is not kept.
+    pub(super) fn summary_us(&self) -> Summary {
+        Summary {
+            count: self.finished as usize,
+            mean: self.mean_us,
+            min: 0.0,
+            p50: self.p50_us,
+            p95: self.p95_us,
+            p99: self.p99_us,
+            p999: self.p999_us,
+            max: self.max_us,
+        }
+    }
+}
+
+/// What a run comes to: the same for the same scenario and seed, on any machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Name of the scenario.
+    pub scenario: String,
+    /// The cell of a sweep: axis and value.
+    pub axes: Vec<(String, String)>,
+    /// The seed.
+    pub seed: u64,
+    /// SHA-256 of all the result depends on.
+    pub scenario_sha256: String,
+    /// `complete`, `interrupted`, or why it failed.
+    pub status: String,
+    /// LL, LZ, ZL or ZZ.
+    pub flow_control: String,
+    /// Whether there is a virtual network.
+    pub virtual_network: bool,
+    /// Simulated time.
+    pub simulated_us: f64,
+    /// Queries, or an incast's rounds, where the workload has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queries: Option<Completion>,
+    /// Queries, and flows that belong to none, of the warm-up: the times leave them out, all counts have them.
+    #[serde(default)]
+    pub left_out: u64,
+    /// Flows that belong to no query, where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flows: Option<Completion>,
+    /// Flows without an end, where there are any.
+    #[serde(default, skip_serializing_if = "Streams::is_empty")]
+    pub streams: Streams,
+    /// The most frames that a machine's receive queue held, where there are credits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_max_frames: Option<u32>,
+    /// Frames that zBridge sent between servers and what it did for them, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zbridge: Option<ZBridgeTotals>,
+    /// Messages of all kinds: begun and delivered in full.
+    pub messages: (u64, u64),
+    /// Retransmission timeouts of all messages, those of the warm-up too.
+    pub timeouts: u64,
+    /// Segments sent again of all messages.
+    pub retransmissions: u64,
+    /// Frames thrown away, for any reason.
+    pub drops: u64,
+    /// Frames lost for want of room in the virtual network.
+    pub losses_virtual: u64,
+    /// Frames lost for want of room in the physical network.
+    pub losses_physical: u64,
+    /// Frames thrown away, by reason.
+    pub drops_by_reason: BTreeMap<String, u64>,
+    /// Frames that were promised to arrive, lost in a lossless class or for want of a credit: an error.
+    pub lossless_violations: u64,
+    /// PFC frames sent to stop a peer.
+    pub pauses: u64,
+    /// Frames sent on links.
+    pub packet_hops: u64,
+    /// An incast's mean round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_round_us: Option<f64>,
+    /// The line-rate bound of such a round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound_us: Option<f64>,
+}
+
+impl Figures {
+    /// From a run that has just ended.
+    pub fn of(job: &Job, o: &Outcome) -> Figures {
+        let s = &job.scenario;
+        let counted = || o.queries.iter().filter(|q| !q.warmup);
+        let has_queries = !o.queries.is_empty();
+        let queries = has_queries.then(|| {
+            let unfinished = counted().filter(|q| q.completion_ps.is_none()).count() as u64;
+            Completion {
+                timeouts: counted().map(|q| u64::from(q.timeouts)).sum(),
+                retransmissions: counted().map(|q| u64::from(q.retransmissions)).sum(),
+                ..Completion::of(counted().filter_map(|q| q.completion_ps), unfinished)
+            }
+        });
+        let open = o.flows.open_alone;
+        let has_flows = !o.flow_fct_ps.is_empty() || open > 0 || !has_queries;
+        let flows = has_flows.then(|| Completion {
+            timeouts: o.flows.timeouts_alone,
+            retransmissions: o.flows.retransmissions_alone,
+            ..Completion::of(o.flow_fct_ps.iter().copied(), open)
+        });
+        // The bound is that of the first incast's rounds.
+        let incast = s.workloads.iter().position(|w| matches!(w, Workload::Incast(_)));
+        let mean_round_us = incast.filter(|_| has_queries).map(|i| {
+            let rounds = counted().filter(|q| usize::from(q.workload) == i);
+            Completion::of(rounds.filter_map(|q| q.completion_ps), 0).mean_us
+        });
+        let drops = |r: DropReason| o.switch_drops.frames(r) + o.server_drops.frames(r);
+        let status = match (&o.deadlock, o.end) {
+            (Some(circle), _) => format!("failed: deadlock: {circle}"),
+            _ if o.violations > 0 => format!("failed: {}", super::violated(o.violations, o.uncredited)),
+            (None, RunEnd::Interrupted) => "interrupted".into(),
+            _ => "complete".into(),
+        };
+        Figures {
+            scenario: s.name.clone(),
+            axes: job.axes.clone(),
+            seed: s.seed,
+            scenario_sha256: job.info().scenario_sha256,
+            status,
+            flow_control: format!("{:?}", s.flow_control()).to_uppercase(),
+            virtual_network: s.server.virtual_network,
+            simulated_us: o.now.as_ps() as f64 / 1e6,
+            mean_round_us,
+            bound_us: o.incast_bound.map(|d| d.as_ps() as f64 / 1e6),
+            left_out: o.queries.iter().filter(|q| q.warmup).count() as u64 + o.flows.warmup_alone,
+            queries,
+            flows,
+            streams: o.streams.clone(),
+            received_max_frames: o.received_max,
+            zbridge: o.zbridge,
+            messages: (o.flows.started, o.flows.finished),
+            timeouts: o.flows.timeouts,
+            retransmissions: o.flows.retransmissions,
+            drops: o.totals.dropped,
+            losses_virtual: o.virtual_losses(),
+            losses_physical: o.physical_losses(),
+            drops_by_reason: DropReason::ALL
+                .iter()
+                .map(|&r| (r.name().to_owned(), drops(r)))
+                .filter(|d| d.1 > 0)
+                .collect(),
+            lossless_violations: o.violations,
+            pauses: o.pauses,
+            packet_hops: o.hops,
+        }
+    }
+
+    /// Whether the run ended as it should.
+    pub fn is_complete(&self) -> bool {
+        self.status == "complete"
+    }
+
+    /// Whether Ctrl-C ended it.
+    pub fn is_interrupted(&self) -> bool {
+        self.status == "interrupted"
+    }
+
+    /// What the mean of the table is of: queries where there are any, flows otherwise.
+    pub fn main(&self) -> Completion {
+        self.queries.clone().or_else(|| self.flows.clone()).unwrap_or_default()
+    }
+
+    /// What the figures of [`Figures::main`] count.
+    pub fn unit(&self) -> &'static str {
+        match (&self.queries, self.mean_round_us) {
+            (Some(_), Some(_)) => "rounds",
+            (Some(_), None) => "queries",
+            (None, _) => "flows",
+        }
+    }
+
+    /// Frames lost where none may be: in a network that flow control makes lossless.
+    pub fn losses_where_none_may_be(&self) -> u64 {
+        let lossless = |place: usize| self.flow_control.as_bytes().get(place) == Some(&b'Z');
+        self.losses_virtual * lossless(0) as u64 + self.losses_physical * lossless(1) as u64
+    }
+
+    /// Keeps the figures beside the records of the run.
+    pub fn save(&self, dir: &Path) -> Result<(), RecordError> {
+        let text = serde_json::to_string_pretty(self).unwrap_or_default() + "\n";
+        write_file(&dir.join(SUMMARY), text.as_bytes())
+    }
+
+    /// The figures of a result that ended, if they are there and of it.
+    pub fn saved(dir: &Path) -> Option<Figures> {
+        let manifest = Manifest::read(dir).ok()?;
+        let figures: Figures = serde_json::from_str(&std::fs::read_to_string(dir.join(SUMMARY)).ok()?).ok()?;
+        let same = figures.scenario_sha256 == manifest.run.scenario_sha256
+            && figures.axes == manifest.run.axes
+            && (figures.status == manifest.status.to_string()
+                || figures.is_interrupted() && matches!(manifest.status, Status::InterruptedAt { .. }));
+        same.then_some(figures)
+    }
+}

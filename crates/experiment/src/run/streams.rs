@@ -1,0 +1,185 @@
+//! Flows without an end: how fast they were, and how fair to each other.
+
+use crate::workload::ENDLESS;
+use serde::{Deserialize, Serialize};
+use sluicenet_node::guest::FlowRecord;
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_scenario::{Scenario, Workload};
+use std::collections::HashMap;
+
+/// Flows that are listed one by one.
+const LISTED_MAX: usize = 64;
+
+/// A flow without an end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Server that sends.
+    pub src_host: u32,
+    /// VM there.
+    pub src_vm: u8,
+    /// Server that receives.
+    pub dst_host: u32,
+    /// VM there.
+    pub dst_vm: u8,
+    /// tcp, udp or tcplight.
+    pub transport: String,
+    /// Payload delivered after the warm-up, in megabits a second.
+    pub mbps: f64,
+    /// The same of each interval since the run began, the warm-up among them; empty where that was not followed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub course_mbps: Vec<f64>,
+}
+
+/// All of them; all zero where there are none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Streams {
+    /// How many.
+    pub count: u64,
+    /// Their rates together.
+    pub total_mbps: f64,
+    /// The slowest one's.
+    pub min_mbps: f64,
+    /// The fastest one's.
+    pub max_mbps: f64,
+    /// Jain's fairness index of their rates: 1 where all are alike, `1 / count` where one has all.
+    pub jain: f64,
+    /// How long each interval of a course is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval_ms: Option<f64>,
+    /// Each of the first 64, in the order of their numbers.
+    pub each: Vec<Stream>,
+}
+
+/// Intervals of a run whose flows are followed.
+pub const INTERVALS: u32 = 50;
+
+/// Megabits a second, to a whole bit: what lies below is the arithmetic's.
+pub fn mbps(bytes: u64, seconds: f64) -> f64 {
+    (bytes as f64 * 8.0 / seconds).round() / 1e6
+}
+
+/// How fast flows are while time goes by.
+pub struct Course {
+    interval: Duration,
+    last: Instant,
+    samples: usize,
+    /// What of each had been delivered then, and its rates until then.
+    flows: HashMap<u64, (u64, Vec<f64>)>,
+}
+
+impl Course {
+    /// Of a run that may have flows without an end.
+    pub fn of(s: &Scenario) -> Option<Course> {
+        let may = |w: &Workload| match w {
+            Workload::Permutation(w) => w.bytes.is_none(),
+            Workload::Flow(w) => w.bytes.is_none(),
+            Workload::FlowFile(_) => true,
+            _ => false,
+        };
+        let duration = s.duration.filter(|_| s.workloads.iter().any(may))?;
+        let interval = Duration(duration.as_ps().div_ceil(u64::from(INTERVALS)).max(1));
+        Some(Course { interval, last: Instant::ZERO, samples: 0, flows: HashMap::new() })
+    }
+
+    /// Whether an interval is over.
+    pub fn is_due(&self, now: Instant) -> bool {
+        now.since(self.last) >= self.interval
+    }
+
+    /// One is, with these flows open.
+    pub fn take(&mut self, now: Instant, open: &[FlowRecord]) {
+        let seconds = now.since(self.last).as_secs_f64();
+        for f in open.iter().filter(|f| f.bytes >= ENDLESS) {
+            let (before, rates) = self.flows.entry(f.id).or_default();
+            // It was not there yet.
+            rates.resize(self.samples, 0.0);
+            rates.push(mbps(f.delivered.saturating_sub(*before), seconds));
+            *before = f.delivered;
+        }
+        (self.last, self.samples) = (now, self.samples + 1);
+    }
+
+    /// At the end of the run, of which the last interval may be missing.
+    pub fn finish(&mut self, now: Instant, open: &[FlowRecord]) {
+        if now.since(self.last).as_ps() > self.interval.as_ps() / 2 {
+            self.take(now, open);
+        }
+    }
+}
+
+/// Where they stood when the warm-up was over.
+pub struct Mark {
+    at: Instant,
+    delivered: HashMap<u64, u64>,
+}
+
+impl Mark {
+    /// From the flows that are open.
+    pub fn new(at: Instant, open: &[FlowRecord]) -> Mark {
+        Mark { at, delivered: open.iter().filter(|f| f.bytes >= ENDLESS).map(|f| (f.id, f.delivered)).collect() }
+    }
+}
+
+impl Streams {
+    /// Of the flows that are open at the end, measured from the mark on.
+    pub fn of(open: &[FlowRecord], mark: Option<&Mark>, course: Option<&Course>, now: Instant) -> Streams {
+        let rate = |f: &FlowRecord| {
+            let (from, before) =
+                mark.map_or((Instant::ZERO, 0), |m| (m.at, m.delivered.get(&f.id).copied().unwrap_or(0)));
+            let ps = now.since(from.max(f.start)).as_ps().max(1);
+            mbps(f.delivered - before, ps as f64 / 1e12)
+        };
+        let stream = |f: &FlowRecord| Stream {
+            src_host: f.src.host(),
+            src_vm: f.src.vm(),
+            dst_host: f.dst.host(),
+            dst_vm: f.dst.vm(),
+            transport: f.transport.name().into(),
+            mbps: rate(f),
+            course_mbps: course.and_then(|c| c.flows.get(&f.id)).map_or(Vec::new(), |(_, rates)| rates.clone()),
+        };
+        let interval_ms = course.map(|c| c.interval.as_secs_f64() * 1e3);
+        Streams::new(open.iter().filter(|f| f.bytes >= ENDLESS).map(stream).collect(), interval_ms)
+    }
+
+    /// Of all flows, in the order of their numbers, and how long an interval of their courses is.
+    pub fn new(mut each: Vec<Stream>, interval_ms: Option<f64>) -> Streams {
+        let rates = || each.iter().map(|s| s.mbps);
+        let streams = Streams {
+            count: each.len() as u64,
+            total_mbps: rates().sum(),
+            min_mbps: rates().reduce(f64::min).unwrap_or(0.0),
+            max_mbps: rates().fold(0.0, f64::max),
+            jain: jain(rates()),
+            interval_ms: interval_ms.filter(|_| !each.is_empty()),
+            each: Vec::new(),
+        };
+        each.truncate(LISTED_MAX);
+        Streams { each, ..streams }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+/// `(sum x)^2 / (n sum x^2)`; 0 where nothing moved.
+fn jain(rates: impl Iterator<Item = f64> + Clone) -> f64 {
+    let (n, sum, squares) = rates.fold((0.0, 0.0, 0.0), |(n, s, q), x| (n + 1.0, s + x, q + x * x));
+    if squares == 0.0 { 0.0 } else { (sum * sum / (n * squares) * 1e6).round() / 1e6 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::jain;
+
+    #[test]
+    fn jain_is_one_where_all_are_alike_and_one_of_n_where_one_has_all() {
+        assert_eq!(jain([3.0, 3.0, 3.0].into_iter()), 1.0);
+        assert_eq!(jain([5.0, 0.0, 0.0, 0.0].into_iter()), 0.25);
+        // The parking lot of Crisan 2014, 5.4.4: half of a link for one, an eighth for each of four: 0.8 / 1.
+        assert_eq!(jain([4.0, 1.0, 1.0, 1.0, 1.0].into_iter()), 0.64);
+        assert_eq!(jain([0.0].into_iter()), 0.0);
+    }
+}

@@ -1,0 +1,97 @@
+//! What a scenario asks for is built, or refused with the place.
+
+use crate::worlds::{attempt, load};
+use sluicenet_experiment::run::RunError;
+use sluicenet_scenario::Scenario;
+use sluicenet_testkit::Dir;
+use std::path::Path;
+
+#[test]
+fn queues_of_a_topology_file_are_the_buffers() {
+    let dir = Dir::new("world-queues");
+    let outcome = |name: &str, tier0: &str, tier1: &str, more: &str| {
+        let topology = format!(
+            "Nodes 8\nTiers 2\nPodsize 8\nTier 0\nDownlink_speed_Gbps 10\nRadix_Down 4\nRadix_Up 4\n{tier0}\
+             Tier 1\nDownlink_speed_Gbps 10\nRadix_Down 2\n{tier1}"
+        );
+        std::fs::write(dir.0.join(name), topology).unwrap();
+        let text = format!(
+            "[topology]\nkind = \"htsim\"\nfile = \"{name}\"\n[switch]\nbuffer = \"1 MB\"\n{more}[[workload]]\n\
+             kind = \"incast\"\nsenders = 7\nreceiver = 7\nbytes = \"100 KB\"\ntransport = \"udp\"\n"
+        );
+        load(&text, "queues.toml", &dir.0).map(|loaded| attempt(&loaded, 1, None).unwrap().totals.dropped)
+    };
+    let dropped = |name: &str, tier0: &str, tier1: &str| outcome(name, tier0, tier1, "").unwrap();
+    assert_eq!(dropped("none.topo", "", ""), 0, "the scenario's own buffer holds all");
+    assert!(dropped("edge.topo", "Queue_Down 20000\nQueue_Up 20000\n", "") > 0, "three neighbours and the top at once");
+    // The three neighbours do not pass the top tier, the four others reach it by as many links as leave it.
+    assert_eq!(dropped("top.topo", "", "Queue_Down 20000\n"), 0);
+
+    let refused = |name: &str, tier0: &str, tier1: &str, more: &str| {
+        let e = outcome(name, tier0, tier1, more).unwrap_err();
+        let d = e.diagnostic();
+        (d.file.clone(), d.line, d.message.clone())
+    };
+    let (file, line, message) = refused("one.topo", "Queue_Down 20000\n", "", "");
+    assert_eq!((&*file, line), ("one.topo", 8), "{message}");
+    assert!(message.contains("`Queue_Down` (20000 B) and `Queue_Up` (0 B) of tier 0 differ"), "{message}");
+    let (file, line, message) = refused("small.topo", "", "Queue_Down 100\n", "");
+    assert_eq!((&*file, line), ("small.topo", 11), "{message}");
+    assert!(message.contains("does not hold a frame"), "{message}");
+    let (file, _, message) =
+        refused("xoff.topo", "", "Queue_Down 20000\n", "[pfc]\nenabled = true\nxoff = \"50 KB\"\nxon = \"10 KB\"\n");
+    assert!(file == "queues.toml" && message.contains("beyond the switch's buffer (20000 B)"), "{message}");
+    let (file, line, message) = refused("bundle.topo", "", "Bundle 2\n", "");
+    assert_eq!((&*file, line), ("bundle.topo", 11), "{message}");
+    assert!(message.contains("bundles of parallel links are not supported"), "{message}");
+}
+
+/// What shows only when the world is built points at the scenario all the same.
+#[test]
+fn what_cannot_be_built_says_where() {
+    let place = |text: &str, file: &str| {
+        let loaded = load(text, file, Path::new(".")).unwrap_or_else(|e| panic!("{e}"));
+        let out = Some(std::env::temp_dir().join("sluicenet-world-never-written"));
+        let RunError::Build(e) = attempt(&loaded, 1, out).unwrap_err() else { panic!("{text}") };
+        let d = e.diagnostic();
+        (d.file.clone(), d.line, d.message.clone())
+    };
+    let network = "[topology]\nkind = \"single-switch\"\nhosts = 4\n";
+    let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n";
+    for (text, line, message) in [
+        (
+            format!(
+                "[adapter]\ndelay = \"0 ns\"\n[switch]\ndelay = \"0 ns\"\nforwarding = \"cut-through\"\n{network}link_delay = \"0 ns\"\n{flow}"
+            ),
+            9,
+            "has no delay",
+        ),
+        (format!("{network}{flow}[record]\npcapng = [\"switch 0 port 4\"]\n"), 10, "switch 0 has ports 0 to 3, not 4"),
+        (
+            format!("{network}{flow}[record]\nqueues = \"1 us\"\nqueue_ports = [\"switch 0 port 7\"]\n"),
+            11,
+            "switch 0 has ports 0 to 3, not 7",
+        ),
+    ] {
+        let (file, at, said) = place(&text, "place.toml");
+        assert!(said.contains(message), "{said}\n{text}");
+        assert_eq!((&*file, at), ("place.toml", line), "{said}\n{text}");
+    }
+}
+
+#[test]
+fn pauses_that_could_not_be_renewed_are_refused() {
+    let with = |quanta: u32| {
+        format!(
+            "[scenario]\nparameters = \"plain\"\nduration = \"1 ms\"\n[topology]\nkind = \"single-switch\"\nhosts = 4\n\
+             [pfc]\nenabled = true\nquanta = {quanta}\n[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\n"
+        )
+    };
+    let build = |quanta| {
+        let loaded = Scenario::parse(&with(quanta), "t.toml").unwrap();
+        sluicenet_experiment::build::build(&loaded.scenario).map(|_| ())
+    };
+    let error = build(50).unwrap_err().to_string();
+    assert!(error.contains("t.toml:9:1") && error.contains("at least 51"), "{error}");
+    build(51).unwrap();
+}

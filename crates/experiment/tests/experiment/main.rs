@@ -1,0 +1,14 @@
+//! Whole worlds, from a scenario to its records.
+
+mod building;
+mod fat_tree_routing;
+mod fingerprints;
+mod flow_level;
+mod hostile;
+mod links;
+mod lossless;
+mod recorded;
+mod times;
+mod vnics;
+mod worlds;
+mod zfabric;

@@ -1,0 +1,156 @@
+//! Completion times in an empty network equal the closed form to the picosecond.
+
+use crate::worlds::{attempt, flows, load};
+use sluicenet_proto::rng::Rng;
+use sluicenet_records::{FlowRow, read};
+use sluicenet_testkit::Dir;
+
+#[test]
+fn a_datagram_takes_the_time_of_the_closed_form() {
+    // One UDP datagram of 1,000 B through one switch at 10 Gb/s: every figure by hand.
+    let text = r#"
+        [scenario]
+        parameters = "plain"
+        [topology]
+        kind = "single-switch"
+        hosts = 2
+        link_delay = "1 us"
+        [switch]
+        delay = "300 ns"
+        [adapter]
+        delay = "500 ns"
+        [[workload]]
+        kind = "flow"
+        src = 0
+        dst = 1
+        bytes = "1000 B"
+        transport = "udp"
+    "#;
+    let f = &flows(text, "closed")[0];
+    // 1000 + 28 + 18 B of frame and 8 B of preamble, twice; two cables; two adapters; one switch.
+    let bits = (1000 + 28 + 18 + 8) * 800;
+    assert_eq!(f.fct_ps, Some(2 * bits + 2 * 1_000_000 + 2 * 500_000 + 300_000));
+    assert_eq!(f.slowdown, Some(1.0));
+}
+
+#[test]
+fn streams_in_an_empty_network_meet_their_ideal_to_the_picosecond() {
+    // Datagrams at line rate, over trees of any shape, cut-through and not, with and without a virtual network.
+    let mut rng = Rng::from_words(&[11]);
+    for case in 0..24 {
+        let (m, w) = [("[4]", "[1]"), ("[4, 3]", "[2, 2]"), ("[2, 3, 2]", "[1, 2, 3]")][case % 3];
+        let hosts = [4, 12, 12][case % 3];
+        let (src, dst) = (rng.below(hosts), rng.below(hosts));
+        let dst = if dst == src { (dst + 1) % hosts } else { dst };
+        let bytes = 1 + rng.below(200_000);
+        let forwarding = ["cut-through", "store-and-forward"][case / 3 % 2];
+        let set = ["plain", "crisan2014-ch2", "crisan2014-ch3"][case / 6 % 3];
+        let text = format!(
+            r#"
+            [scenario]
+            parameters = "{set}"
+            [topology]
+            kind = "xgft"
+            m = {m}
+            w = {w}
+            [switch]
+            forwarding = "{forwarding}"
+            [[workload]]
+            kind = "flow"
+            src = {src}
+            dst = {dst}
+            bytes = "{bytes} B"
+            transport = "udp"
+            "#
+        );
+        let f = &flows(&text, &format!("ideal-{case}"))[0];
+        assert_eq!(f.fct_ps, f.ideal_ps, "case {case}: {text}");
+    }
+}
+
+/// Flows of datagrams, each in an empty network: there is a tenth of a second between two of them.
+fn one_by_one(pairs: impl Iterator<Item = (u32, u32)>, bytes: u32) -> String {
+    let flow = |(i, (src, dst))| {
+        let start = i * 100;
+        format!(
+            "[[workload]]\nkind = \"flow\"\nsrc = {src}\ndst = {dst}\nbytes = \"{bytes} B\"\nstart = \"{start} ms\"\n\
+             transport = \"udp\"\n"
+        )
+    };
+    (0..).zip(pairs).map(flow).collect()
+}
+
+fn every_pair(hosts: u32) -> impl Iterator<Item = (u32, u32)> {
+    (0..hosts).flat_map(move |src| (0..hosts).filter(move |&dst| dst != src).map(move |dst| (src, dst)))
+}
+
+/// Two edge switches with hosts of unlike links each, between them two switches over which the ways differ.
+const UNLIKE: &str = "10 4 10\n6 7 8 9\n0 6 10Gbps 1us 0\n1 6 40Gbps 1us 0\n2 6 10Gbps 3us 0\n3 7 100Gbps 1us 0\n\
+                      4 7 10Gbps 1us 0\n5 7 1Gbps 500ns 0\n6 8 10Gbps 1us 0\n8 7 10Gbps 1us 0\n6 9 40Gbps 9us 0\n\
+                      9 7 40Gbps 9us 0\n";
+
+#[test]
+fn hosts_of_a_graph_are_measured_against_their_own_links() {
+    let ran = |bytes: u32, forwarding: &str| {
+        let dir = Dir::new(&format!("times-unlike-{bytes}-{forwarding}"));
+        dir.file("graph.txt", UNLIKE);
+        let text = format!(
+            "[topology]\nkind = \"hpcc\"\nfile = \"graph.txt\"\n[switch]\nforwarding = \"{forwarding}\"\n{}",
+            one_by_one(every_pair(6), bytes)
+        );
+        attempt(&load(&text, "unlike", &dir.0).unwrap(), 1, Some(dir.0.clone())).unwrap();
+        read::<FlowRow>(&dir.0).unwrap()
+    };
+    for forwarding in ["cut-through", "store-and-forward"] {
+        let (small, large) = (ran(1_000, forwarding), ran(100_000, forwarding));
+        assert_eq!((small.len(), large.len()), (30, 30));
+        for f in small.iter().chain(&large) {
+            let slowdown = f.slowdown.unwrap();
+            // One way where both are at the same switch; of two a hash takes one, and the ideal is the faster one.
+            let one_way = (f.src_host < 3) == (f.dst_host < 3);
+            assert!(if one_way { slowdown == 1.0 } else { slowdown >= 1.0 }, "{forwarding} {f:?}");
+        }
+        // The near way is the faster one for little, the wide one for much, and both are taken by somebody.
+        for flows in [&small, &large] {
+            assert!(flows.iter().any(|f| f.src_host < 3 && f.dst_host == 3 && f.slowdown == Some(1.0)), "{flows:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_faster_than_its_ideal_in_a_tree_with_external_hosts_and_links_of_several_speeds() {
+    // With external hosts at faster links some roots have to store what others cut through.
+    for routing in ["d-mod-k", "s-mod-k", "hash", "hash-destination", "two-level"] {
+        let text = format!(
+            r#"
+            [scenario]
+            parameters = "plain"
+            [topology]
+            kind = "xgft"
+            m = [2, 2, 2]
+            w = [1, 2, 3]
+            routing = "{routing}"
+            link_rate = "100 Gb/s"
+            external_hosts = 2
+            [[topology.level]]
+            level = 2
+            rate = "25 Gb/s"
+            delay = "10 ns"
+            [[topology.level]]
+            level = 3
+            rate = "10 Gb/s"
+            [switch]
+            forwarding = "cut-through"
+            {}
+            "#,
+            // External hosts are at different roots and do not reach each other.
+            one_by_one(every_pair(10).filter(|&(a, b)| a.min(b) < 8), 700)
+        );
+        let flows = flows(&text, &format!("times-external-{routing}"));
+        assert_eq!(flows.len(), 88);
+        for f in &flows {
+            let slowdown = f.slowdown.unwrap();
+            assert!(if routing == "hash" { slowdown >= 1.0 } else { slowdown == 1.0 }, "{routing} {f:?}");
+        }
+    }
+}

@@ -1,9 +1,0 @@
-//! What a k-ary fat-tree is made of: its counts, tables, cost and cables, and the same for other tools (Al-Fares 2012, 2.1.3 and 3).
-
-pub mod cables;
-pub mod cost;
-pub mod describe;
-pub mod export;
-pub mod hierarchical;
-pub mod prices;
-pub mod tables;

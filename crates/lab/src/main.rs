@@ -1,6 +1,0 @@
-//! The command `sluicenet`.
-#![forbid(unsafe_code)]
-
-fn main() -> std::process::ExitCode {
-    sluicenet_lab::cli::main()
-}

@@ -1,0 +1,254 @@
+//! A list of prices: what a switch costs, takes and gives off, as TOML.
+
+use serde::Serialize;
+use sluicenet_proto::units::Rate;
+use sluicenet_scenario::formats::read_bounded;
+use sluicenet_scenario::keys::{Kind, Spec, k};
+use sluicenet_scenario::section::Section;
+use sluicenet_scenario::tree::Document;
+use sluicenet_scenario::{Error, Result};
+use std::path::Path;
+
+/// The largest list read.
+const BYTES_MAX: u64 = 1 << 20;
+/// The largest price, in dollars.
+const DOLLARS_MAX: f64 = 1e12;
+/// The most power of a switch.
+const WATTS_MAX: f64 = 1e7;
+/// Ports of a switch, at most.
+const PORTS_MAX: u32 = 1 << 16;
+
+static PRICES: Spec = Spec {
+    name: "",
+    doc: "a list of prices",
+    keys: &[
+        k("year", Kind::Count(1900, 2200), "of which year the prices are"),
+        k("switch", Kind::Tables(&[&SWITCH]), "the models: one for each place"),
+    ],
+};
+
+static SWITCH: Spec = Spec {
+    name: "switch",
+    doc: "a model",
+    keys: &[
+        k("name", Kind::Text, "the model"),
+        k(
+            "place",
+            Kind::Choice(&["fat-tree", "edge", "upper"]),
+            "everywhere in the fat-tree, at the edge of the hierarchical tree, or above that edge",
+        ),
+        k("ports", Kind::Count(2, PORTS_MAX as u64), "ports, without uplinks"),
+        k("rate", Kind::Rate, "of a port, as \"1 Gb/s\""),
+        k("uplinks", Kind::Count(1, PORTS_MAX as u64), "edge: ports to the layers above"),
+        k("uplink_rate", Kind::Rate, "edge: of such a port"),
+        k("price", Kind::Number(0.0, DOLLARS_MAX), "of a switch, in dollars"),
+        k("watts", Kind::Number(0.0, WATTS_MAX), "power of a switch; with it `heat_btu_h`"),
+        k("heat_btu_h", Kind::Number(0.0, 10.0 * WATTS_MAX), "heat of a switch, in BTU an hour; with it `watts`"),
+    ],
+};
+
+/// Where a model is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// Everywhere in a fat-tree.
+    FatTree,
+    /// At the edge of a hierarchical tree.
+    Edge,
+    /// In its aggregation and core layers.
+    Upper,
+}
+
+/// Power and heat.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Power {
+    /// Watts.
+    pub watts: f64,
+    /// BTU an hour.
+    pub heat_btu_h: f64,
+}
+
+/// A model of a switch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// Its name.
+    pub name: String,
+    /// Ports, without uplinks.
+    pub ports: u32,
+    /// Of each.
+    pub rate: Rate,
+    /// Of an edge switch: how many, and of which rate.
+    pub uplinks: Option<(u32, Rate)>,
+    /// Dollars.
+    pub price: f64,
+    /// If the list says so.
+    pub power: Option<Power>,
+}
+
+/// A list with a model for every place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prices {
+    /// Of which year.
+    pub year: u32,
+    /// For fat-trees.
+    pub fat_tree: Model,
+    /// For the edge of hierarchical trees.
+    pub edge: Model,
+    /// For what is above.
+    pub upper: Model,
+}
+
+impl Prices {
+    /// Reads a list.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or the line of what is missing or wrong.
+    pub fn load(path: &Path) -> Result<Prices> {
+        let name = path.display().to_string();
+        let bytes = read_bounded(path, &name, BYTES_MAX)?;
+        let text =
+            String::from_utf8(bytes).map_err(|e| Error::not_text(&name, e.as_bytes(), e.utf8_error().valid_up_to()))?;
+        Prices::parse(&name, &text)
+    }
+
+    /// Reads a list from text; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`Prices::load`].
+    pub fn parse(name: &str, text: &str) -> Result<Prices> {
+        let doc = Document::parse(name, text)?;
+        let root = Section::new(&doc, &PRICES, &doc.root, None)?;
+        let year = root.count_u32("year", 1900..=2200)?.ok_or_else(|| root.missing("year"))?;
+        let (mut fat_tree, mut edge, mut upper) = (None, None, None);
+        for (table, span) in root.tables("switch")? {
+            let s = Section::new(&doc, &SWITCH, table, Some(span))?;
+            let places = [("fat-tree", Place::FatTree), ("edge", Place::Edge), ("upper", Place::Upper)];
+            let place = s.choice("place", &places)?.ok_or_else(|| s.missing("place"))?;
+            let slot = match place {
+                Place::FatTree => &mut fat_tree,
+                Place::Edge => &mut edge,
+                Place::Upper => &mut upper,
+            };
+            if slot.replace(model(&s, place)?).is_some() {
+                return Err(s.error("place", "this place has a model already"));
+            }
+        }
+        let of = |model: Option<Model>, place: &str| {
+            model.ok_or_else(|| {
+                root.error("switch", format!("there is no model with place = \"{place}\""))
+                    .hint("one for each of fat-tree, edge and upper")
+            })
+        };
+        let prices =
+            Prices { year, fat_tree: of(fat_tree, "fat-tree")?, edge: of(edge, "edge")?, upper: of(upper, "upper")? };
+        if prices.fat_tree.rate != prices.edge.rate {
+            return Err(root
+                .error("switch", "hosts of both trees have to have the same rate: that of `fat-tree` and of `edge`"));
+        }
+        if prices.edge.uplinks.map(|u| u.1) != Some(prices.upper.rate) {
+            return Err(
+                root.error("switch", "`uplink_rate` of `edge` and `rate` of `upper` are of the same links, and differ")
+            );
+        }
+        Ok(prices)
+    }
+}
+
+fn model(s: &Section<'_>, place: Place) -> Result<Model> {
+    let ports = s.count_u32("ports", 2..=PORTS_MAX)?.ok_or_else(|| s.missing("ports"))?;
+    let rate = s.link_rate("rate")?.ok_or_else(|| s.missing("rate"))?;
+    let uplinks = match place {
+        Place::Edge => {
+            let count = s.count_u32("uplinks", 1..=PORTS_MAX)?.ok_or_else(|| s.missing("uplinks"))?;
+            Some((count, s.link_rate("uplink_rate")?.ok_or_else(|| s.missing("uplink_rate"))?))
+        }
+        Place::FatTree | Place::Upper => {
+            if let Some(name) = ["uplinks", "uplink_rate"].into_iter().find(|n| s.has(n)) {
+                return Err(s.error(name, format!("`{name}` is an edge switch's")));
+            }
+            None
+        }
+    };
+    let watts = s.number("watts", 0.0..=WATTS_MAX)?;
+    let heat = s.number("heat_btu_h", 0.0..=10.0 * WATTS_MAX)?;
+    let power = match (watts, heat) {
+        (Some(watts), Some(heat_btu_h)) => Some(Power { watts, heat_btu_h }),
+        (None, None) => None,
+        (Some(_), None) => return Err(s.missing("heat_btu_h")),
+        (None, Some(_)) => return Err(s.missing("watts")),
+    };
+    Ok(Model {
+        name: s.text("name")?.ok_or_else(|| s.missing("name"))?.to_owned(),
+        ports,
+        rate,
+        uplinks,
+        price: s.number("price", 0.0..=DOLLARS_MAX)?.ok_or_else(|| s.missing("price"))?,
+        power,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = r#"
+year = 2008
+[[switch]]
+name = "A"
+place = "fat-tree"
+ports = 48
+rate = "1 Gb/s"
+price = 3000
+[[switch]]
+name = "B"
+place = "edge"
+ports = 48
+rate = "1 Gb/s"
+uplinks = 4
+uplink_rate = "10 Gb/s"
+price = 20000
+[[switch]]
+name = "C"
+place = "upper"
+ports = 128
+rate = "10 Gb/s"
+price = 600000
+"#;
+
+    #[test]
+    fn a_list_with_holes_is_refused_with_the_line() {
+        let p = Prices::parse("p.toml", LIST).unwrap();
+        assert_eq!(
+            (p.year, p.fat_tree.price, p.edge.uplinks, p.upper.ports),
+            (2008, 3e3, Some((4, Rate::gbps(10))), 128)
+        );
+        for (what, with, line, message) in [
+            ("price = 3000\n", "", 3, "`price` is missing in `A`"),
+            ("price = 20000\n", "price = -1\n", 16, "out of range"),
+            ("price = 20000\n", "price = nan\n", 16, "out of range"),
+            ("ports = 128\n", "ports = 0\n", 20, "out of range"),
+            ("uplinks = 4\n", "", 9, "`uplinks` is missing"),
+            ("place = \"upper\"\n", "", 17, "`place` is missing"),
+            (
+                "place = \"upper\"\n",
+                "place = \"edge\"\nuplinks = 1\nuplink_rate = \"1 Gb/s\"\n",
+                19,
+                "has a model already",
+            ),
+            ("price = 600000\n", "price = 600000\nwatts = 5\n", 17, "`heat_btu_h` is missing"),
+            ("price = 600000\n", "price = 600000\nprise = 5\n", 23, "unknown key `prise`"),
+            ("ports = 128\nrate = \"10 Gb/s\"", "ports = 128\nrate = \"10\"", 21, "needs a unit"),
+            ("year = 2008\n", "", 1, "`year` is missing"),
+        ] {
+            let text = LIST.replacen(what, with, 1);
+            assert_ne!(text, LIST, "{what}");
+            let e = Prices::parse("p.toml", &text).unwrap_err();
+            let d = e.diagnostic();
+            assert!(d.message.contains(message) && (d.line, d.file.as_str()) == (line, "p.toml"), "{what}: {e}");
+        }
+        let two = LIST.split("[[switch]]\nname = \"C\"").next().unwrap();
+        assert!(Prices::parse("p.toml", two).unwrap_err().to_string().contains("place = \"upper\""));
+        let slow = LIST.replace("uplink_rate = \"10 Gb/s\"", "uplink_rate = \"40 Gb/s\"");
+        assert!(Prices::parse("p.toml", &slow).unwrap_err().to_string().contains("differ"));
+    }
+}

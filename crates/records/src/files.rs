@@ -1,0 +1,243 @@
+//! Names of result files, and writing them so that a file under its final name is always complete.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::error::RecordError;
+use super::manifest::{Manifest, RunInfo, Status};
+use super::tables::TABLES;
+use crate::text::counted;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// Suffix of a file that is being written; such files are ignored by readers and replaced by writers.
+const TEMPORARY: &str = "tmp";
+/// File name of the manifest.
+pub(super) const MANIFEST: &str = "manifest.json";
+/// File name of the machine-dependent log of the run.
+pub(super) const RUN_LOG: &str = "run.json";
+
+/// File name of the run's figures.
+pub const SUMMARY: &str = "summary.json";
+/// File name of the frames captured.
+pub const CAPTURE: &str = "capture.pcapng";
+/// What is made of records: gone with them, and no sign of a result by itself.
+const MADE_OF_RECORDS: [&str; 3] = [SUMMARY, CAPTURE, "report.html"];
+
+/// What to do with a directory that already holds a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// Refuse it.
+    #[default]
+    Refuse,
+    /// Remove the old result, and nothing else that lies there.
+    Force,
+    /// Keep a complete result of the same scenario and seed, replace an incomplete one, refuse any other.
+    Resume,
+}
+
+/// What [`claim`] found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    /// The directory is ready for a new result.
+    Ready,
+    /// The same scenario and seed ran to the end before: there is nothing to do.
+    Complete(Box<Manifest>),
+}
+
+/// Keeps other processes from writing into a directory, for as long as it lives; a kill ends it too.
+#[derive(Debug)]
+pub struct Lock(#[allow(dead_code)] File);
+
+/// Takes `dir`, which is created, for the result of one run.
+pub fn lock(dir: &Path) -> Result<Lock, RecordError> {
+    create(dir)?;
+    let file = File::open(dir).map_err(RecordError::io(dir, "open the directory"))?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(RecordError::Busy { dir: dir.to_owned() }),
+        // A file system without locks is used as it is.
+        Ok(()) | Err(_) => Ok(Lock(file)),
+    }
+}
+
+/// Creates `dir`, unless it is there.
+fn create(dir: &Path) -> Result<(), RecordError> {
+    not_a_file(dir)?;
+    fs::create_dir_all(dir).map_err(RecordError::io(dir, "create the directory"))
+}
+
+/// Refuses a place for results that is a file, or is below one: what the system says of it names neither.
+fn not_a_file(dir: &Path) -> Result<(), RecordError> {
+    match dir.ancestors().find(|path| fs::metadata(path).is_ok_and(|meta| !meta.is_dir())) {
+        None => Ok(()),
+        Some(path) => {
+            let source = std::io::Error::new(std::io::ErrorKind::NotADirectory, "this is a file, not a directory");
+            Err(RecordError::Io { path: path.to_owned(), action: "put results here", source })
+        }
+    }
+}
+
+/// Makes `dir` ready for the result of `run`: creates it, or decides about what it already holds.
+///
+/// A sweep that lies there is refused as another run's result is; with force its summary and its page go, and the folders
+/// of its runs stay.
+pub fn claim(dir: &Path, run: &RunInfo, existing: Existing) -> Result<Found, RecordError> {
+    create(dir)?;
+    if let Some(sweep) = SweepOutline::read(dir) {
+        if existing != Existing::Force {
+            return Err(RecordError::Exists { dir: dir.to_owned(), detail: sweep.detail() });
+        }
+        remove(&made_of_records(dir))?;
+    }
+    let old = result_files(dir)?;
+    if old.iter().all(|path| path.extension() == Some(OsStr::new(TEMPORARY))) {
+        return remove(&old);
+    }
+    let old: Vec<PathBuf> = old.into_iter().chain(made_of_records(dir)).collect();
+    let manifest = Manifest::read(dir);
+    let same = |m: &Manifest| m.run.scenario_sha256 == run.scenario_sha256 && m.run.seed == run.seed;
+    let detail = detail(&manifest);
+    match (existing, manifest) {
+        (Existing::Force, _) => remove(&old),
+        (Existing::Resume, Ok(m)) if same(&m) && m.status == Status::Complete => Ok(Found::Complete(Box::new(m))),
+        (Existing::Resume, Ok(m)) if same(&m) => remove(&old),
+        _ => Err(RecordError::Exists { dir: dir.to_owned(), detail }),
+    }
+}
+
+/// Makes `dir`, which need not be there yet, ready for a sweep of `scenario`: a run's result, and the sweep of another
+/// scenario, are replaced with force and refused otherwise. What lies in the folders of its runs is theirs to decide.
+pub fn claim_sweep(dir: &Path, scenario: &str, existing: Existing) -> Result<(), RecordError> {
+    not_a_file(dir)?;
+    let refuse = |detail| Err(RecordError::Exists { dir: dir.to_owned(), detail });
+    match SweepOutline::read(dir) {
+        Some(sweep) if existing == Existing::Refuse || existing == Existing::Resume && sweep.scenario != scenario => {
+            return refuse(sweep.detail());
+        }
+        _ => {}
+    }
+    let old = if dir.exists() { result_files(dir)? } else { Vec::new() };
+    let is_temporary = |path: &PathBuf| path.extension() == Some(OsStr::new(TEMPORARY));
+    if existing != Existing::Force && !old.iter().all(is_temporary) {
+        return refuse(detail(&Manifest::read(dir)));
+    }
+    if !old.is_empty() {
+        remove(&old.into_iter().chain(made_of_records(dir)).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// What a directory holds, by the manifest that was read there.
+fn detail(manifest: &Result<Manifest, RecordError>) -> String {
+    match manifest {
+        Ok(m) => format!("the result of {} (seed {}, {})", m.run.scenario, m.run.seed, m.status),
+        Err(RecordError::Corrupt { detail, .. }) => format!("a result ({detail})"),
+        Err(_) => "result files without a readable manifest".to_owned(),
+    }
+}
+
+/// Files in `dir` that were made of records.
+fn made_of_records(dir: &Path) -> Vec<PathBuf> {
+    MADE_OF_RECORDS.iter().map(|name| dir.join(name)).filter(|path| path.exists()).collect()
+}
+
+/// What tells the `summary.json` of a sweep from that of a run, and one sweep from another.
+#[derive(Deserialize)]
+struct SweepOutline {
+    scenario: String,
+    runs: Vec<IgnoredAny>,
+}
+
+impl SweepOutline {
+    fn read(dir: &Path) -> Option<SweepOutline> {
+        serde_json::from_str(&fs::read_to_string(dir.join(SUMMARY)).ok()?).ok()
+    }
+
+    fn detail(&self) -> String {
+        format!("a sweep of {} ({})", self.scenario, counted(self.runs.len() as u64, "run", "runs"))
+    }
+}
+
+fn remove(files: &[PathBuf]) -> Result<Found, RecordError> {
+    for path in files {
+        fs::remove_file(path).map_err(RecordError::io(path, "remove"))?;
+    }
+    Ok(Found::Ready)
+}
+
+/// Every file in `dir` that belongs to a result, temporary ones included.
+fn result_files(dir: &Path) -> Result<Vec<PathBuf>, RecordError> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).map_err(RecordError::io(dir, "list the directory"))? {
+        let path = entry.map_err(RecordError::io(dir, "list the directory"))?.path();
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let name = name.strip_suffix(".tmp").unwrap_or(name);
+        let is_part = TABLES.iter().any(|t| part_number(t.name, name).is_some());
+        if name == MANIFEST || name == RUN_LOG || is_part {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Whether `dir` holds parts of our tables.
+pub(super) fn has_parts(dir: &Path) -> bool {
+    result_files(dir).is_ok_and(|files| files.iter().any(|path| path.extension() == Some(OsStr::new("parquet"))))
+}
+
+/// File name of part `number` of `table`.
+pub(super) fn part_name(table: &str, number: usize, extension: &str) -> String {
+    format!("{table}-{number:05}.{extension}")
+}
+
+/// The number in the name of a part of `table`, Parquet or CSV.
+fn part_number(table: &str, name: &str) -> Option<usize> {
+    let rest = name.strip_prefix(table)?.strip_prefix('-')?;
+    let digits = rest.strip_suffix(".parquet").or_else(|| rest.strip_suffix(".csv"))?;
+    let number = digits.parse().ok()?;
+    // Only names we would give: "flows-1.parquet" is somebody else's file.
+    (digits == format!("{number:05}")).then_some(number)
+}
+
+/// The Parquet parts of `table` in `dir`, in order; a gap is an error, because rows would be missing unseen.
+pub(super) fn parts(dir: &Path, table: &str) -> Result<Vec<PathBuf>, RecordError> {
+    let mut found = Vec::new();
+    for path in result_files(dir)? {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        if let (true, Some(number)) = (name.ends_with(".parquet"), part_number(table, name)) {
+            found.push((number, path));
+        }
+    }
+    found.sort();
+    if let Some(missing) = (0..found.len()).find(|&i| found[i].0 != i) {
+        let path = dir.join(part_name(table, missing, "parquet"));
+        return Err(RecordError::corrupt(&path, "this part is missing although later ones exist"));
+    }
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Writes a whole file: under a temporary name, to the disk, then renamed. After a crash there is all of it or nothing.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".");
+    temporary.push(TEMPORARY);
+    let temporary = PathBuf::from(temporary);
+    let written = File::create(&temporary).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    if let Err(source) = written {
+        // The space it took may be what the next writer needs; if even that fails, the first error is the one to tell.
+        let _ = fs::remove_file(&temporary);
+        return Err(RecordError::Io { path: path.to_owned(), action: "write", source });
+    }
+    fs::rename(&temporary, path).map_err(RecordError::io(path, "rename a temporary file to its name"))?;
+    // Without this the name itself may be lost in a power cut, on file systems that allow opening a directory.
+    if let Some(dir) = path.parent().and_then(|dir| File::open(dir).ok()) {
+        dir.sync_all().map_err(RecordError::io(path, "write the directory entry of"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! Results on disk. A line belongs here when it knows a column of a result.
+//!
+//! The result of a run on disk: tables as Parquet parts, a manifest, and what is computed from them.
+//!
+//! A result directory holds `<table>-00000.parquet`, `<table>-00001.parquet`, ... for every table of [`tables`], each
+//! part complete and readable on its own, plus `manifest.json` (what was run; byte-identical for the same scenario
+//! and seed) and `run.json` (how this machine ran it; never compared).
+//!
+//! ```
+//! use sluicenet_records::{Options, QueryRow, RecordWriter, RunInfo, Status, read};
+//! # let dir = std::env::temp_dir().join(format!("sluicenet-doc-{}", std::process::id()));
+//! let mut records = RecordWriter::create(&dir, RunInfo::default(), Options::default())?;
+//! records.write(&[QueryRow { query_id: 1, completion_ps: Some(1_500_000), ..QueryRow::default() }])?;
+//! records.finish(Status::Complete)?;
+//! assert_eq!(read::<QueryRow>(&dir)?.len(), 1);
+//! # std::fs::remove_dir_all(&dir).unwrap();
+//! # Ok::<(), sluicenet_records::RecordError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod column;
+mod diff;
+mod error;
+mod files;
+mod manifest;
+mod part;
+mod reader;
+pub mod stats;
+pub mod tables;
+#[cfg(test)]
+mod tests;
+pub mod text;
+mod value;
+mod writer;
+
+pub use diff::{ColumnDelta, Diff, FirstDifference, TableDiff, diff};
+pub use error::RecordError;
+pub use files::write_file;
+pub use files::{CAPTURE, Existing, Found, SUMMARY, claim, claim_sweep, lock};
+pub use manifest::{Input, Manifest, PartInfo, RunInfo, RunLog, Status, peak_rss_bytes, sha256_hex};
+pub use reader::{measured_from, read, read_parts};
+pub use tables::{DropRow, FlowRow, PauseRow, PortRow, QueryRow, QueueRow, TcpRow};
+pub use value::{Cell, Kind, Text, Value};
+pub use writer::{Options, RecordWriter};

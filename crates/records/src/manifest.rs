@@ -1,0 +1,270 @@
+//! What was run, in two files: `manifest.json` is the same on every machine, `run.json` is about this one.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::str::FromStr;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest, Sha256};
+
+use super::error::RecordError;
+use super::files::{MANIFEST, RUN_LOG, has_parts, write_file};
+
+/// Version of the layout of a result directory; it changes when an older reader would misread.
+///
+/// 2: `bytes` and `ideal_ps` of a flow without an end are null, the seed is no axis, `axis_keys`. 1: before that.
+const FORMAT: u32 = 2;
+
+/// What is run: known before the first event, equal on every machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// Version of sluicenet.
+    pub tool_version: String,
+    /// Name of the scenario.
+    pub scenario: String,
+    /// SHA-256 of the scenario in canonical form, in hexadecimal.
+    pub scenario_sha256: String,
+    /// Seed of every random stream.
+    pub seed: u64,
+    /// What began before this is left out of statistics, in picoseconds.
+    #[serde(default)]
+    pub warmup_ps: u64,
+    /// The cell of a sweep: axis and value, as ("congestion", "newreno"). The seed is none: runs with the same axes are
+    /// seeds of one configuration.
+    pub axes: Vec<(String, String)>,
+    /// The dotted keys of the axes, in their order.
+    pub axis_keys: Vec<String>,
+    /// What a reader of the report wants to know about the set-up, in the order to show it.
+    pub parameters: Vec<(String, String)>,
+    /// Files the scenario read.
+    pub inputs: Vec<Input>,
+}
+
+/// A file the scenario read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Input {
+    /// Its name in the scenario.
+    pub name: String,
+    /// SHA-256 of its bytes, in hexadecimal.
+    pub sha256: String,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl Input {
+    /// The entry for a file's contents.
+    pub fn of(name: impl Into<String>, contents: &[u8]) -> Input {
+        Input { name: name.into(), sha256: sha256_hex(contents), bytes: contents.len() as u64 }
+    }
+}
+
+/// How far the run came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Status {
+    /// Still running, or killed without a chance to say so.
+    #[default]
+    Running,
+    /// Ran to its end.
+    Complete,
+    /// Stopped by the user at this simulated time; the rows up to there are whole.
+    InterruptedAt {
+        /// Simulated time in picoseconds.
+        at_ps: u64,
+    },
+    /// Stopped by an error.
+    Failed(String),
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Status::Running => f.write_str("running"),
+            Status::Complete => f.write_str("complete"),
+            Status::InterruptedAt { at_ps } => write!(f, "interrupted at {at_ps} ps"),
+            Status::Failed(reason) => write!(f, "failed: {reason}"),
+        }
+    }
+}
+
+impl FromStr for Status {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Status, String> {
+        let interrupted = || text.strip_prefix("interrupted at ")?.strip_suffix(" ps")?.parse().ok();
+        match text {
+            "running" => Ok(Status::Running),
+            "complete" => Ok(Status::Complete),
+            _ => match (interrupted(), text.strip_prefix("failed: ")) {
+                (Some(at_ps), _) => Ok(Status::InterruptedAt { at_ps }),
+                (None, Some(reason)) => Ok(Status::Failed(reason.to_owned())),
+                (None, None) => Err(format!("unknown status {text:?}")),
+            },
+        }
+    }
+}
+
+impl Serialize for Status {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Status {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Status, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// A part that was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartInfo {
+    /// Its table.
+    pub table: String,
+    /// Its file name.
+    pub file: String,
+    /// Its rows.
+    pub rows: u64,
+    /// SHA-256 of its bytes, in hexadecimal: a damaged part is told from a result.
+    pub sha256: String,
+}
+
+/// `manifest.json`: byte-identical for the same scenario and seed, on any machine and any number of threads.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of the layout of the directory.
+    pub format: u32,
+    /// What was run.
+    #[serde(flatten)]
+    pub run: RunInfo,
+    /// How far it came.
+    pub status: Status,
+    /// The parts written so far.
+    pub parts: Vec<PartInfo>,
+}
+
+impl Manifest {
+    /// The manifest of a run that has not written anything yet.
+    pub fn new(run: RunInfo) -> Manifest {
+        Manifest { format: FORMAT, run, status: Status::Running, parts: Vec::new() }
+    }
+
+    /// Reads the manifest of a result directory.
+    pub fn read(dir: &Path) -> Result<Manifest, RecordError> {
+        let path = dir.join(MANIFEST);
+        let text = fs::read_to_string(&path).map_err(RecordError::io(&path, "read"))?;
+        // An older format may lack what a newer one has: its number first.
+        let format = serde_json::from_str::<Format>(&text).ok().map(|found| found.format);
+        if let Some(format) = format.filter(|&format| format != FORMAT) {
+            return Err(RecordError::corrupt(&path, other_format(format)));
+        }
+        serde_json::from_str(&text).map_err(|e| RecordError::corrupt(&path, e))
+    }
+
+    /// Whether a directory holds the result of a run: a manifest of ours, of whatever format, or a damaged one beside
+    /// our tables. Other programs have files of that name too.
+    pub fn is_in(dir: &Path) -> bool {
+        let path = dir.join(MANIFEST);
+        // A pipe would hold us there for ever.
+        if !fs::metadata(&path).is_ok_and(|meta| meta.is_file()) {
+            return false;
+        }
+        match fs::read(&path).map(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes)) {
+            Ok(Ok(found)) => ["format", "scenario_sha256", "parts"].iter().all(|key| found.get(key).is_some()),
+            _ => has_parts(dir),
+        }
+    }
+
+    /// Writes it, replacing an older one in one step.
+    pub(super) fn write(&self, dir: &Path) -> Result<(), RecordError> {
+        write_json(&dir.join(MANIFEST), self)
+    }
+}
+
+/// The number alone, whatever else there is.
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
+}
+
+fn other_format(format: u32) -> String {
+    let whose = if format < FORMAT { "an earlier" } else { "a later" };
+    format!(
+        "result format {format}, of {whose} version of sluicenet, and this one reads format {FORMAT}: run it again; its \
+         Parquet files can still be read by other programs"
+    )
+}
+
+/// `run.json`: what depends on the machine and the day. Never compared, never needed to read the tables.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunLog {
+    /// Wall-clock time of the run.
+    pub wall_seconds: f64,
+    /// CPU time of the run, all threads.
+    pub cpu_seconds: f64,
+    /// Frames sent on links.
+    pub packet_hops: u64,
+    /// Threads used.
+    pub threads: u32,
+    /// Highest resident memory, if the system tells.
+    pub peak_memory_bytes: Option<u64>,
+    /// The command line.
+    pub command: Vec<String>,
+}
+
+impl RunLog {
+    /// Reads the log of a result directory.
+    pub fn read(dir: &Path) -> Result<RunLog, RecordError> {
+        let path = dir.join(RUN_LOG);
+        let text = fs::read_to_string(&path).map_err(RecordError::io(&path, "read"))?;
+        serde_json::from_str(&text).map_err(|e| RecordError::corrupt(&path, e))
+    }
+
+    /// Writes it into a result directory.
+    pub fn write(&self, dir: &Path) -> Result<(), RecordError> {
+        write_json(&dir.join(RUN_LOG), self)
+    }
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), RecordError> {
+    let mut text = serde_json::to_string_pretty(value).map_err(|e| RecordError::corrupt(path, e))?;
+    text.push('\n');
+    write_file(path, text.as_bytes())
+}
+
+/// SHA-256 of `bytes` in hexadecimal.
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Most memory this process has held, in bytes.
+pub fn peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kb = status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok());
+    kb.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_survives_its_text() {
+        let all = [
+            Status::Running,
+            Status::Complete,
+            Status::InterruptedAt { at_ps: 1_234_567 },
+            Status::Failed("disk full: 3 of 5".into()),
+        ];
+        for status in all {
+            assert_eq!(status.to_string().parse(), Ok(status));
+        }
+        assert!("interrupted at noon".parse::<Status>().is_err());
+    }
+
+    #[test]
+    fn sha256_is_the_published_one() {
+        // FIPS 180-2, appendix B.1.
+        assert_eq!(sha256_hex(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}

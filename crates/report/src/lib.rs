@@ -1,0 +1,106 @@
+//! The report. A line belongs here when it knows a chart or a sentence of the page.
+//!
+//! One HTML file that shows a result to people: self-contained, no script, nothing fetched.
+//!
+//! The same page serves a sweep of queries (the four flow controls beside each other for every TCP) and a plain run of
+//! flows; a section without data is left out. Every number is computed here from the records, none is passed in.
+#![forbid(unsafe_code)]
+
+mod charts;
+pub mod courses;
+pub mod explain;
+pub mod fattree;
+mod findings;
+pub mod format;
+pub mod losses;
+mod model;
+mod page;
+mod places;
+mod scale;
+mod streams;
+mod summary;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+pub use places::{Level, Place};
+use sluicenet_experiment::run::{Figures, Streams};
+use sluicenet_records::{FlowRow, Manifest, QueryRow, RecordError, RunInfo, Status, read, read_parts};
+pub use summary::{FlowSamples, FlowSummary, KindSummary, Times};
+
+/// The result of one run, as the report wants it: reduced, so that a page takes the memory of its numbers, not of its
+/// records.
+#[derive(Clone, Debug, Default)]
+pub struct CellInput {
+    /// What was run. Runs of one scenario with the same axes are seeds of one configuration and are shown together.
+    pub run: RunInfo,
+    /// How far it came.
+    pub status: Status,
+    /// Its queries without those of the warm-up; none when the workload has none.
+    pub queries: Option<Times>,
+    /// Its flows without those of the warm-up.
+    pub flows: FlowSummary,
+    /// Its flows without an end.
+    pub streams: Streams,
+    /// Retransmission timeouts of all messages, those of the warm-up too.
+    pub timeouts: u64,
+    /// Segments sent again of all messages.
+    pub retransmissions: u64,
+    /// Frames thrown away by place.
+    pub drops: BTreeMap<Place, u64>,
+    /// Its ports by level.
+    pub levels: BTreeMap<u8, Level>,
+}
+
+impl CellInput {
+    /// Reads a result directory; flows that began before `warmup_ps` are left out. Flows are read a part at a time.
+    pub fn read(dir: &Path, warmup_ps: u64) -> Result<CellInput, RecordError> {
+        let Manifest { run, status, .. } = Manifest::read(dir)?;
+        let (mut samples, mut recorded) = (FlowSamples::default(), false);
+        let (mut timeouts, mut retransmissions) = (0, 0);
+        for part in read_parts::<FlowRow>(dir)? {
+            let part = part?;
+            recorded |= !part.is_empty();
+            timeouts += part.iter().map(|flow| u64::from(flow.timeouts)).sum::<u64>();
+            retransmissions += part.iter().map(|flow| u64::from(flow.retransmissions)).sum::<u64>();
+            samples.add(part.iter().filter(|flow| flow.start_ps >= warmup_ps));
+        }
+        let queries: Vec<QueryRow> = read(dir)?;
+        if !recorded {
+            // Without a record of flows the queries still know theirs.
+            timeouts = queries.iter().map(|query| u64::from(query.timeouts)).sum();
+            retransmissions = queries.iter().map(|query| u64::from(query.retransmissions)).sum();
+        }
+        let (drops, levels) = summary::places(&read(dir)?, &read(dir)?);
+        Ok(CellInput {
+            run,
+            status,
+            queries: summary::queries(&queries),
+            flows: samples.summarise(),
+            // Not in the records: a run that did not end has none.
+            streams: Figures::saved(dir).map_or_else(Streams::default, |figures| figures.streams),
+            timeouts,
+            retransmissions,
+            drops,
+            levels,
+        })
+    }
+}
+
+/// What the page says besides the results.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Title of the page; without one, the scenario's name.
+    pub title: Option<String>,
+    /// Commands that make this result again, a line each.
+    pub rerun: Vec<String>,
+}
+
+/// The report on `inputs` as one HTML file.
+pub fn html<'a>(inputs: impl IntoIterator<Item = &'a CellInput>, options: &Options) -> String {
+    let inputs: Vec<&CellInput> = inputs.into_iter().collect();
+    page::render(&model::Model::new(&inputs), &inputs, options)
+}

@@ -1,0 +1,362 @@
+//! Loading a scenario: text, overrides and input files in, a validated model out.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use sluicenet_proto::time::Duration;
+
+use super::error::{Error, Result, Warning};
+use super::files::{Files, Input};
+use super::losses::Losses;
+use super::model::*;
+use super::places::Places;
+use super::section::Section;
+use super::sweep::{self, Variant};
+use super::tree::Document;
+use super::units::Bytes;
+use super::workloads::World;
+use super::{hypervisors, keys, policy, sections, topology, workloads};
+
+/// The largest scenario file read: larger ones are refused before reading.
+pub const SCENARIO_BYTES_MAX: u64 = 16 << 20;
+/// Workloads a scenario may have: what is sent between servers names them in a byte.
+const WORKLOADS_MAX: usize = 256;
+/// What a buffer smaller than a frame means.
+const NOTHING_PASSES: &str = "nothing would ever pass";
+
+/// A scenario as loaded, with all it came from.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The scenario itself, without what `[sweep]` varies.
+    pub scenario: Scenario,
+    /// The file's name.
+    pub file: String,
+    /// Its text.
+    pub source: String,
+    /// The overrides of the command line, as given.
+    pub overrides: Vec<String>,
+    /// What is odd in the scenario and in its input files.
+    pub warnings: Vec<Warning>,
+    document: Arc<Document>,
+    files: Mutex<Files>,
+}
+
+impl Scenario {
+    /// Loads a scenario from a file; names of input files are relative to its folder.
+    ///
+    /// # Errors
+    /// Whatever makes the scenario unusable: the first thing found, with its place.
+    pub fn load(path: impl AsRef<Path>) -> Result<Loaded> {
+        Scenario::load_with(path, &[])
+    }
+
+    /// Loads a scenario and applies overrides, each `key=value` with a dotted key.
+    ///
+    /// # Errors
+    /// As [`Scenario::load`]; errors of an override point into it, as file `--set`.
+    pub fn load_with(path: impl AsRef<Path>, overrides: &[String]) -> Result<Loaded> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let bytes = crate::formats::read_bounded(path, &name, SCENARIO_BYTES_MAX)?;
+        let text =
+            String::from_utf8(bytes).map_err(|e| Error::not_text(&name, e.as_bytes(), e.utf8_error().valid_up_to()))?;
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Loaded::new(name, text, overrides, Files::new(Some(folder.to_path_buf())))
+    }
+
+    /// Reads a scenario from text, which may name no input files; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`Scenario::load`].
+    pub fn parse(text: &str, name: &str) -> Result<Loaded> {
+        Scenario::parse_in(text, name, None, &[])
+    }
+
+    /// Reads a scenario from text, with the folder its input files are relative to and with overrides.
+    ///
+    /// # Errors
+    /// As [`Scenario::load_with`].
+    pub fn parse_in(text: &str, name: &str, folder: Option<&Path>, overrides: &[String]) -> Result<Loaded> {
+        if text.len() as u64 > SCENARIO_BYTES_MAX {
+            return Err(Error::file(name, format!("this scenario is larger than {} MiB", SCENARIO_BYTES_MAX >> 20)));
+        }
+        Loaded::new(name.into(), text.into(), overrides, Files::new(folder.map(Path::to_path_buf)))
+    }
+
+    /// One text for equal scenarios: JSON with every default resolved and every quantity in base units. Together with
+    /// the bytes of [`Loaded::inputs`] it is all a run depends on.
+    ///
+    /// # Errors
+    /// None in practice: the model holds nothing JSON cannot say.
+    pub fn canonical_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|e| Error::file(&self.name, format!("cannot be written as JSON: {e}")))
+    }
+
+    /// The largest IP packet of a virtual machine (or of a server without virtual network).
+    pub fn host_mtu(&self) -> super::Bytes {
+        let bare = super::Bytes(self.framing.mtu.0 - self.zbridge.growth());
+        if self.overlay.enabled { self.overlay.mtu } else { bare }
+    }
+}
+
+impl Loaded {
+    fn new(file: String, source: String, overrides: &[String], mut files: Files) -> Result<Loaded> {
+        let mut document = Document::parse(&file, &source)?;
+        for o in overrides {
+            document.set_text(o)?;
+        }
+        // Whichever of the two the command line sets is set in place of the file's.
+        for (key, other) in [("hypervisor", "flow_control"), ("flow_control", "hypervisor")] {
+            if document.override_of(&format!("scenario.{key}")).is_some() {
+                document.take_from_file("scenario", other);
+            }
+        }
+        let mut warnings = Vec::new();
+        let mut scenario = read(&document, &mut files, &mut warnings)?;
+        sweep::check(&document)?;
+        scenario.tables = tables_of(&document)?;
+        let document = Arc::new(document);
+        scenario.places = Places::new(&document);
+        warnings.extend(idle_oversubscription(&document, &scenario)?);
+        warnings.append(&mut files.warnings);
+        let overrides = overrides.to_vec();
+        Ok(Loaded { scenario, file, source, overrides, warnings, document, files: Mutex::new(files) })
+    }
+
+    /// Refuses to be run with other seeds than its own where it varies or sets them.
+    ///
+    /// # Errors
+    /// Points at the override, or at the seeds in `[sweep]`.
+    pub fn check_seeds(&self) -> Result<()> {
+        sweep::check_seeds(&self.document)
+    }
+
+    /// The input files read so far, by name: those of the scenario, and of the variants once they are expanded.
+    pub fn inputs(&self) -> Vec<Input> {
+        let files = self.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        files.inputs.iter().map(|(path, bytes)| Input { path: path.clone(), bytes: bytes.clone() }).collect()
+    }
+
+    /// Whether it is several runs: whether `[sweep]` varies anything that no override fixes.
+    pub fn is_varied(&self) -> bool {
+        sweep::shown(&self.document).is_ok_and(|axes| axes.iter().any(|shown| !shown.axis.is_fixed))
+    }
+
+    /// The scenario's variants: every combination of the values in `[sweep]`, the last key varying fastest; the
+    /// scenario alone where there is no sweep.
+    ///
+    /// # Errors
+    /// A variant that is no valid scenario, pointing at the value in `[sweep]`, or more than
+    /// [`VARIANTS_MAX`](super::VARIANTS_MAX) variants.
+    pub fn expand_sweep(&self) -> Result<Vec<Variant>> {
+        let mut files = self.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut variants = sweep::expand(&self.document, &mut files)?;
+        // What a variant sets stands in `[sweep]`; the rest of it where the base has it.
+        for Variant { scenario, .. } in &mut variants {
+            scenario.places = self.scenario.places.clone();
+            scenario.tables = self.scenario.tables.clone();
+        }
+        Ok(variants)
+    }
+}
+
+/// The model of a document.
+pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning>) -> Result<Scenario> {
+    let root = Section::new(doc, &keys::ROOT, &doc.root, None)?;
+    let s = root.section("scenario", &keys::SCENARIO)?;
+    let sets = [
+        ("crisan2014-ch2", ParameterSet::Crisan2014Ch2),
+        ("crisan2014-ch3", ParameterSet::Crisan2014Ch3),
+        ("plain", ParameterSet::Plain),
+    ];
+    let set = s.choice("parameters", &sets)?.unwrap_or(ParameterSet::Plain);
+    let modes = [("LL", FlowControl::Ll), ("LZ", FlowControl::Lz), ("ZL", FlowControl::Zl), ("ZZ", FlowControl::Zz)];
+    let flow_control = s.choice("flow_control", &modes)?;
+    let stacks = [
+        ("lossy", Hypervisor::Lossy),
+        ("pfc", Hypervisor::Pfc),
+        ("tcp", Hypervisor::Tcp),
+        ("zfabric", Hypervisor::ZFabric),
+    ];
+    let hypervisor = s.choice("hypervisor", &stacks)?;
+    if hypervisor.is_some() && flow_control.is_some() {
+        return Err(s
+            .error_at(&["flow_control", "hypervisor"], "`hypervisor` says which networks are lossless, too")
+            .hint("remove `flow_control` or `hypervisor`"));
+    }
+    let flow_control = flow_control.or(hypervisor.map(Hypervisor::flow_control));
+    let zfabric = hypervisor.map(|stack| stack == Hypervisor::ZFabric);
+    let duration: Option<Duration> = s.positive("duration")?;
+    let warmup = s.quantity("warmup")?.unwrap_or(Duration::ZERO);
+    if duration.is_some_and(|d| warmup >= d) {
+        return Err(s.error("warmup", "the warm-up is not shorter than the run: nothing would count"));
+    }
+    let levels = [("packet", Level::Packet), ("flow", Level::Flow)];
+    let level = s.choice("level", &levels)?.unwrap_or(Level::Packet);
+    let s_server = root.section("server", &keys::SERVER)?;
+    let server = sections::server(&s_server, set)?;
+    if flow_control.is_some_and(FlowControl::virtual_lossless) && !server.virtual_network {
+        return Err(s
+            .error_at(&["flow_control", "hypervisor"], "it says a lossless virtual network, and there is none")
+            .hint("set server.virtual_network = true"));
+    }
+    if !root.has("topology") {
+        return Err(root
+            .error_here(match doc.root.entries.is_empty() {
+                true => "this scenario is empty",
+                false => "this scenario has no [topology]",
+            })
+            .hint("a scenario needs a [topology] and a [[workload]] at least; docs/scenario.md has every key"));
+    }
+    let (topology, counts) = topology::read(&root.section("topology", &keys::TOPOLOGY)?, set, files)?;
+    let s_framing = root.section("framing", &keys::FRAMING)?;
+    let framing = sections::framing(&s_framing, set)?;
+    let frame = framing.mtu.0 + framing.header_bytes();
+    let s_switch = root.section("switch", &keys::SWITCH)?;
+    let switch = sections::switch(&s_switch, set)?;
+    let s_adapter = root.section("adapter", &keys::ADAPTER)?;
+    let zbridge = hypervisors::zbridge(&root.section("zbridge", &keys::ZBRIDGE)?, zfabric, &server, counts)?;
+    let adapter = sections::adapter(&s_adapter, set, (topology.routing, &zbridge), warnings)?;
+    let too_small = |buffer: Bytes| format!("a buffer of {} B does not hold a frame of {frame} B", buffer.0);
+    for (section, buffer) in [(&s_switch, switch.buffer), (&s_adapter, adapter.buffer)] {
+        if buffer.0 < frame {
+            return Err(section.error("buffer", too_small(buffer)).hint(NOTHING_PASSES));
+        }
+    }
+    let of_file = topology.buffers();
+    if let Some((file, buffer, line)) = of_file.iter().flatten().find(|(_, buffer, _)| buffer.0 < frame) {
+        return Err(Error::line(*file, *line, "Queue_...", too_small(*buffer)).hint(NOTHING_PASSES));
+    }
+    let smallest = of_file.iter().map(|b| b.map_or(switch.buffer, |b| b.1)).min().unwrap_or(switch.buffer);
+    let physical = flow_control.map(FlowControl::physical_lossless);
+    let pfc = sections::pfc(&root.section("pfc", &keys::PFC)?, set, physical, (smallest, &server))?;
+    let s_vswitch = root.section("vswitch", &keys::VSWITCH)?;
+    let vswitch = sections::vswitch(&s_vswitch, flow_control.map(FlowControl::virtual_lossless), &server, counts)?;
+    if server.lossy_vnic.is_some() && !vswitch.lossless {
+        return Err(s_server
+            .error("lossy_vnic", "the virtual switches are lossy, so that both vNICs of a machine would be")
+            .hint("set scenario.flow_control = \"ZZ\", or scenario.hypervisor"));
+    }
+    let policy = policy::policy(&root.section("policy", &keys::POLICY)?, &server, counts)?;
+    let s_zcredit = root.section("zcredit", &keys::ZCREDIT)?;
+    let zcredit = hypervisors::zcredit(&s_zcredit, zfabric, (&server, &policy), counts)?;
+    let s_overlay = root.section("overlay", &keys::OVERLAY)?;
+    let tunnel = hypervisor.map(|stack| stack == Hypervisor::Tcp);
+    let overlay = sections::overlay(&s_overlay, (server.virtual_network, &zbridge), (&s_framing, &framing))?;
+    let overlay = hypervisors::tunnel(&s_overlay, overlay, tunnel, (&zbridge, &server, counts))?;
+    let losses = Losses::of(&server, &vswitch, &pfc, &adapter, &topology, zbridge.enabled || overlay.tcp);
+    let world = World { topology: &topology, counts, server: &server, duration, losses };
+    let tables = root.tables("workload")?;
+    if tables.is_empty() {
+        return Err(root.error_here("this scenario has no workload").hint("add a [[workload]]"));
+    }
+    if tables.len() > WORKLOADS_MAX {
+        return Err(root.error("workload", format!("{} workloads: at most {WORKLOADS_MAX}", tables.len())));
+    }
+    let workloads: Vec<Workload> = tables
+        .into_iter()
+        .map(|(table, span)| workloads::read(doc, table, span, &world, files))
+        .collect::<Result<_>>()?;
+    if duration.is_none() && !workloads.iter().any(Workload::is_finite) {
+        return Err(s
+            .error_here("no workload of this scenario ends, and it has no duration")
+            .hint("set scenario.duration"));
+    }
+    let s_tcp = root.section("tcp", &keys::TCP)?;
+    let failures = root.tables("failure")?;
+    if failures.len() > FAILURES_MAX {
+        return Err(root.error("failure", format!("{} failures: at most {FAILURES_MAX}", failures.len())));
+    }
+    let failures = failures
+        .into_iter()
+        .map(|(table, span)| {
+            sections::failure(&Section::new(doc, &keys::FAILURE, table, Some(span))?, (&topology, &counts))
+        })
+        .collect::<Result<_>>()?;
+    let scenario = Scenario {
+        failures,
+        name: s.text("name")?.map_or_else(|| stem(doc), str::to_string),
+        description: s.text("description")?.unwrap_or("").to_string(),
+        seed: s.count("seed", 0..=u64::MAX)?.unwrap_or(1),
+        duration,
+        warmup,
+        parameters: set,
+        level,
+        control: sections::control(&root.section("control", &keys::CONTROL)?, topology.routing)?,
+        tables: Vec::new(),
+        flow_level: sections::flow_level(&root.section("flow_level", &keys::FLOW_LEVEL)?)?,
+        tcp: sections::tcp(&s_tcp, set)?,
+        udp: sections::udp(&root.section("udp", &keys::UDP)?, set)?,
+        tcplight: sections::tcplight(&root.section("tcplight", &keys::TCPLIGHT)?, set)?,
+        record: sections::record(&root.section("record", &keys::RECORD)?, &counts, warnings)?,
+        testbed: sections::testbed(&root.section("testbed", &keys::TESTBED)?)?,
+        topology,
+        switch,
+        pfc,
+        adapter,
+        server,
+        vswitch,
+        zcredit,
+        zbridge,
+        policy,
+        overlay,
+        framing,
+        workloads,
+        places: Places::default(),
+    };
+    let tcp = scenario.tcp_config(scenario.host_mtu().as_bytes() as u16);
+    tcp.validate().map_err(|e| s_tcp.error_at(&["buffer", "max_buffer"], e.to_string()))?;
+    Ok(scenario)
+}
+
+/// Failures of a run: each is a few events.
+const FAILURES_MAX: usize = 4096;
+/// Tables a scenario may show.
+const TABLES_MAX: usize = 64;
+
+/// The tables of a scenario: of all its variants together.
+fn tables_of(doc: &Document) -> Result<Vec<Table>> {
+    let root = Section::new(doc, &keys::ROOT, &doc.root, None)?;
+    let tables = root.tables("table")?;
+    if tables.len() > TABLES_MAX {
+        return Err(root.error("table", format!("{} tables: at most {TABLES_MAX}", tables.len())));
+    }
+    let axes = sweep::shown(doc)?;
+    tables
+        .into_iter()
+        .map(|(table, span)| sections::table(&Section::new(doc, &keys::TABLE, table, Some(span))?, &axes))
+        .collect()
+}
+
+/// A warning of an oversubscription that no variant has a use for.
+fn idle_oversubscription(doc: &Document, scenario: &Scenario) -> Result<Option<Warning>> {
+    const KEY: &str = "topology.oversubscription";
+    let axes = sweep::shown(doc)?;
+    let axis = |key: &str| axes.iter().map(|shown| &shown.axis).find(|axis| axis.key == key);
+    let is_given = scenario.places.line_of(KEY).is_some() || axis(KEY).is_some();
+    let is_used = match axis("topology.routing") {
+        Some(axis) => axis.values.iter().any(|value| value == "hierarchical"),
+        None => scenario.topology.routing == Routing::Hierarchical,
+    };
+    let message = "`oversubscription` changes nothing: it is of routing = \"hierarchical\" alone";
+    Ok((is_given && !is_used).then(|| scenario.places.warning(KEY, message)))
+}
+
+/// The name of a scenario that gives none: its file's.
+fn stem(doc: &Document) -> String {
+    let name = doc.sources.first().map_or("", |s| s.name.as_str());
+    Path::new(name).file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy().into_owned())
+}
+
+impl Topology {
+    /// The buffers that a topology's file gives its switches, tier by tier, with file and line; empty where no file does.
+    fn buffers(&self) -> Vec<Option<(&str, Bytes, u32)>> {
+        let Shape::Htsim { file } = &self.shape else { return Vec::new() };
+        file.content.tiers.iter().map(|t| t.buffer.map(|(bytes, line)| (file.path.as_str(), bytes, line))).collect()
+    }
+
+    /// How many hosts, switches and ports; checked against the limits when the scenario was read.
+    pub fn counts(&self) -> Counts {
+        topology::counts(&self.shape, self.external_hosts)
+    }
+}

@@ -1,0 +1,69 @@
+//! Where in its file a scenario said what: for errors that show only when it is built.
+
+use std::sync::Arc;
+
+use super::error::{Error, Warning};
+use super::tree::{Document, Span, Table, Value};
+
+/// The text a scenario was read from. Two scenarios are the same wherever they were written.
+#[derive(Clone, Debug, Default)]
+pub struct Places(Option<Arc<Document>>);
+
+impl PartialEq for Places {
+    fn eq(&self, _: &Places) -> bool {
+        true
+    }
+}
+
+impl Places {
+    pub(super) fn new(document: &Arc<Document>) -> Places {
+        Places(Some(Arc::clone(document)))
+    }
+
+    /// An error at a dotted key, as "topology.link_delay", or at as much of it as the file gives; at the topology, which
+    /// every file gives, where it gives nothing of it.
+    pub fn error(&self, key: &str, message: impl Into<String>) -> Error {
+        let Some(document) = &self.0 else { return Error::file("scenario", message) };
+        let span = find(&document.root, key).or_else(|| find(&document.root, "topology"));
+        document.error(span.unwrap_or(Span::START), message)
+    }
+
+    /// A warning where [an error](Places::error) would be.
+    pub fn warning(&self, key: &str, message: impl Into<String>) -> Warning {
+        let place = self.error(key, "");
+        let (file, line) = (place.diagnostic().file.clone(), place.diagnostic().line);
+        Warning { file, line, message: message.into() }
+    }
+
+    /// File and line of a dotted key that is given.
+    pub fn line_of(&self, key: &str) -> Option<(String, u32)> {
+        let document = self.0.as_ref()?;
+        Some(document.line_of(exact(&document.root, key)?))
+    }
+}
+
+/// Where a dotted key is given, whole.
+fn exact(root: &Table, key: &str) -> Option<Span> {
+    let (section, name) = key.rsplit_once('.')?;
+    let mut table = root;
+    for part in section.split('.') {
+        let Value::Table(inner) = &table.get(part)?.node.value else { return None };
+        table = inner;
+    }
+    Some(table.get(name)?.key_span)
+}
+
+/// Where the longest part of a dotted key that is given stands.
+fn find(root: &Table, key: &str) -> Option<Span> {
+    let mut span = None;
+    let mut table = Some(root);
+    for part in key.split('.') {
+        let Some(entry) = table.and_then(|t| t.get(part)) else { break };
+        table = match &entry.node.value {
+            Value::Table(inner) => Some(inner),
+            _ => None,
+        };
+        span = Some(if table.is_some() { entry.key_span } else { entry.node.span });
+    }
+    span
+}

@@ -1,0 +1,550 @@
+//! Every kind of refusal: where it points, what it says, what it suggests.
+
+use super::*;
+use sluicenet_proto::rng::Rng;
+use sluicenet_testkit::mutated;
+
+/// Replaces `from` in the full scenario and expects an error at `needle` with `message`.
+fn expect(text: &str, needle: &str, message: &str) {
+    let d = refused(text);
+    let at = text.find(needle).unwrap_or_else(|| panic!("{needle} is not in the text"));
+    let line = text[..at].matches('\n').count() + 1;
+    let column = at - text[..at].rfind('\n').map_or(0, |i| i + 1) + 1;
+    assert!(d.message.contains(message), "{d:#?}");
+    assert_eq!((d.line as usize, d.column as usize), (line, column), "{d:#?}");
+    assert_eq!(d.file, "t.toml");
+}
+
+fn with(from: &str, to: &str) -> String {
+    assert!(FULL.contains(from), "{from}");
+    FULL.replacen(from, to, 1)
+}
+
+#[test]
+fn a_tunnel_fits_the_physical_mtu() {
+    // A guest's packet and the tunnel's bytes around it are what the physical MTU bounds: 1446 + 54 = 1500.
+    let text = |keys: &str| {
+        format!(
+            "[scenario]\nparameters = \"crisan2014-ch3\"\n{keys}[topology]\nkind = \"single-switch\"\nhosts = 2\n\
+             [[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n"
+        )
+    };
+    let hint = |text: &str| Scenario::parse(text, "t.toml").unwrap_err().diagnostic().hint.clone();
+    assert!(Scenario::parse(&text("[overlay]\nmtu = \"1446 B\"\n"), "t.toml").is_ok());
+    for (keys, needle, largest) in [
+        ("[overlay]\nmtu = \"1464 B\"\n", "\"1464 B", "overlay.mtu is at most 1446 B"),
+        ("[overlay]\nmtu = \"1447 B\"\n", "\"1447 B", "overlay.mtu is at most 1446 B"),
+        ("[overlay]\nencapsulation = \"72 B\"\n", "\"72 B", "overlay.mtu is at most 1428 B"),
+        ("[framing]\nmtu = \"1499 B\"\n", "\"1499 B", "overlay.mtu is at most 1445 B"),
+        ("[overlay]\nencapsulation = \"1490 B\"\n", "\"1490 B", "overlay.encapsulation is at most "),
+    ] {
+        expect(&text(keys), needle, "do not fit the physical MTU");
+        assert!(hint(&text(keys)).starts_with(largest), "{keys}: {}", hint(&text(keys)));
+    }
+}
+
+#[test]
+fn toml_itself() {
+    expect("[topology\nkind = 1\n", "\nkind", "this is not TOML");
+    assert!(refused("a = \n").message.contains("this is not TOML"));
+    assert!(refused(&MINIMAL.replace("hosts = 4", "hosts = 4\nhosts = 5")).message.contains("not TOML: duplicate key"));
+    assert!(refused(&format!("a = {}", "[".repeat(100_000))).message.contains("not TOML"));
+}
+
+#[test]
+fn a_hint_is_given_where_it_fits() {
+    let hint = |name: &str, text: &str| Scenario::parse(text, name).unwrap_err().diagnostic().hint.clone();
+    for text in ["kind = single-switch\n", "link_rate = 10 Gb/s\n", "m = [4, x]\n", "d = { kind = fixed }\n"] {
+        assert!(hint("t.toml", &format!("[topology]\n{text}")).contains("needs quotes"), "{text}");
+    }
+    for text in ["kind = \"a\"\nkind = \"b\"\n", "hosts =\n", "m = \"abc\n", "m: 3\n", "[x\n"] {
+        assert_eq!(hint("t.toml", &format!("[topology]\n{text}")), "", "{text}");
+    }
+    for (name, text) in [("README.md", "# A\n\nA gate that holds.\n"), ("a.json", "{\"a\": 1}"), ("a", " {\"a\": 1}")] {
+        assert!(hint(name, text).contains("a scenario is a TOML file"), "{name}");
+    }
+}
+
+#[test]
+fn unknown_keys_find_their_neighbours() {
+    let text = with("link_rate", "link_rat");
+    expect(&text, "link_rat ", "unknown key `link_rat` in [topology]");
+    assert_eq!(refused(&text).hint, "did you mean `link_rate`?");
+    let text = with("[switch]", "[swich]");
+    expect(&text, "swich]", "unknown key `swich` at the top");
+    let text = with("pattern = \"stride\"", "patern = \"stride\"");
+    expect(&text, "patern", "unknown key `patern` in [permutation]");
+    let text = with("kind = \"incast\"", "kind = \"in-cast\"");
+    expect(&text, "\"in-cast\"", "unknown kind of workload `in-cast`");
+    assert_eq!(refused(&text).hint, "did you mean `incast`?");
+    let text = with("median", "medain");
+    expect(&text, "medain", "unknown key `medain` in [lognormal]");
+}
+
+#[test]
+fn slow_machines_and_credits() {
+    for (from, to, needle, message) in [
+        ("host = 1, vm", "host = 16, vm", "16, vm", "there are 16 servers, counted from 0"),
+        ("vm = 0, rate", "vm = 4, rate", "4, rate", "a server has 4 virtual machines, counted from 0"),
+        ("\"1 Gb/s\" }", "\"11 Gb/s\" }", "\"11 Gb", "faster than the machine's port"),
+        ("\"1 Gb/s\" }", "\"1 Gb/s\" }, { host = 1, rate = \"2 Gb/s\" }", "1, rate", "stands here twice"),
+        ("rx_queue = 512", "rx_queue = 0", "0\nbatch", "`rx_queue` of 0 is out of range"),
+        ("batch = 8", "batch = 513", "513", "a batch of 513 credits does not fit a receive queue of 512"),
+        ("batch = 8", "bathc = 8", "bathc", "unknown key `bathc` in [zcredit]"),
+        ("enabled = false\nrx", "enabled = true\nrx", "true\nrx", "4 hosts are external: they have no hypervisor"),
+    ] {
+        expect(&with(from, to), needle, message);
+    }
+    assert!(refused(&with(", rate = \"1 Gb/s\" }", " }")).message.contains("rate"));
+    for keys in ["[zcredit]\nenabled = true\n", "[[vswitch.slow]]\nhost = 0\nrate = \"1 Gb/s\"\n"] {
+        let d = refused(&format!("{MINIMAL}{keys}"));
+        assert!(d.message.contains("there is no virtual network"), "{d:#?}");
+        assert_eq!(d.hint, "set server.virtual_network = true");
+    }
+}
+
+#[test]
+fn quantities() {
+    let text = with("link_rate = \"10 Gb/s\"", "link_rate = \"10 Gbit/s\"");
+    expect(&text, "\"10 Gbit/s\"", "unknown unit `Gbit/s`");
+    let text = with("link_rate = \"10 Gb/s\"", "link_rate = 10");
+    expect(&text, "10\nlink_delay", "a rate needs a unit");
+    for (value, message) in [
+        ("\"-5 ns\"", "negative"),
+        ("nan", "needs a unit"),
+        ("\"5\"", "needs a unit"),
+        ("true", "true or false where a duration should be"),
+        ("1979-05-27", "a date where a duration"),
+        ("\"999999999 s\"", "too large"),
+    ] {
+        expect(&with("link_delay = \"50 ns\"", &format!("link_delay = {value}")), value, message);
+    }
+    expect(&with("\"10 Gb/s\"", "\"0 b/s\""), "\"0 b/s\"", "`link_rate` cannot be 0");
+    expect(&with("bit_error_rate = 1e-12", "bit_error_rate = nan"), "nan", "out of range");
+    expect(&with("bit_error_rate = 1e-12", "bit_error_rate = -1e-9"), "-1e-9", "out of range");
+    expect(&with("seed = 7", "seed = -7"), "-7", "`seed` of -7 is out of range");
+    expect(&with("seed = 7", "seed = 18446744073709551616"), "18446744073709551616", "out of range");
+}
+
+#[test]
+fn topologies_beyond_the_limits_are_refused_by_arithmetic() {
+    for (m, w, message) in [
+        ("[1000, 1000, 1000]", "[1, 1, 1]", "a network of 1000000004 hosts is too large"),
+        (
+            "[1048576, 1048576, 1048576, 1048576, 1048576, 1048576, 1048576, 1048576]",
+            "[1, 1, 1, 1, 1, 1, 1, 1]",
+            "too large",
+        ),
+        ("[2, 2]", "[1, 1048576]", "ports is too large"),
+        ("[4, 4]", "[1]", "`m` has 2 levels and `w` has 1"),
+        ("[4, 4]", "[4095, 1]", "a host of 4095 links is too large"),
+        ("[1024, 1023]", "[3, 1]", "ports is too large"),
+        ("[]", "[]", "1 to 8 levels"),
+        ("[4, 4095]", "[1, 1]", "a switch of 4099 ports is too large"),
+        ("[2, 1, 1, 1, 1, 1, 1, 1, 2]", "[1, 1, 1, 1, 1, 1, 1, 1, 1]", "1 to 8 levels, not 9"),
+        ("[4, 0]", "[1, 1]", "`m` of 0 is out of range"),
+        ("[4, 9999999999]", "[1, 1]", "out of range"),
+    ] {
+        let text = with("m = [4, 4]\nw = [1, 2]", &format!("m = {m}\nw = {w}"));
+        let d = refused(&text);
+        assert!(d.message.contains(message), "{m} {w}: {d:#?}");
+        assert!(d.line == 13 || d.line == 14, "{d:#?}");
+    }
+    let other = |shape: &str| MINIMAL.replace("kind = \"single-switch\"\nhosts = 4", shape);
+    expect(&other("kind = \"single-switch\"\nhosts = 1048577"), "1048577", "out of range");
+    expect(&other("kind = \"single-switch\""), "topology", "`hosts` is missing");
+    expect(&other("kind = \"fat-tree\"\nk = 5"), "5", "needs an even number");
+    expect(&other("kind = \"fat-tree\"\nk = 1000"), "1000", "too large");
+    expect(&other("kind = \"fat-tree\"\nhosts = 4"), "4", "`hosts` means nothing to a topology of kind \"fat-tree\"");
+    expect(&other("kind = \"k-ary-n-tree\"\nk = 4\nn = 3\nslimmed = [2]"), "[2]", "2 levels of switches");
+    expect(&other("kind = \"hpcc\"\nfile = \"x.txt\""), "\"x.txt\"", "no folder to read files from");
+    let many = "external_hosts = 9000";
+    expect(&with("external_hosts = 4", many), "9000", "a switch of 4504 ports is too large");
+    expect(&with("level = 2", "level = 3"), "3\nrate", "there is no level 3: the tree has 2");
+}
+
+#[test]
+fn contradictions() {
+    expect(&with("xon = \"70 KB\"", "xon = \"91 KB\""), "\"91 KB\"", "xon (91000 B) is above xoff (90000 B)");
+    expect(&with("xoff = \"90 KB\"", "xoff = \"101 KB\""), "\"101 KB\"", "beyond the switch's buffer");
+    expect(&with("enabled = true\nlossless", "enabled = false\nlossless"), "false\nlossless", "flow_control says");
+    expect(&with("lossless = true", "lossless = false"), "false\nvm_rate", "the virtual network is lossless");
+    expect(&with("virtual_network = true", "virtual_network = false"), "\"ZZ\"", "there is none");
+    expect(
+        &with("delayed_ack = \"10 ms\"", "delayed_ack = \"20 ms\""),
+        "\"20 ms\"\nack_every",
+        "not below the shortest timeout",
+    );
+    expect(
+        &with("rto_max = \"64 s\"", "rto_max = \"10 ms\""),
+        "\"20 ms\"\nrto_min",
+        "rto_base (20000 us) is above rto_max",
+    );
+    let small = with("buffer = \"128 KB\"\nmax", "buffer = \"1 KB\"\nmax");
+    expect(&small, "\"1 KB\"\nmax", "must hold two segments");
+    expect(&with("max_buffer = \"256 KB\"", "max_buffer = \"1 KB\""), "\"128 KB\"\nmax_buffer", "above max_buffer");
+    expect(
+        &with("mtu = \"1446 B\"", "mtu = \"1500 B\""),
+        "\"1500 B\"\n\n[framing]",
+        "do not fit the physical MTU of 1500 B",
+    );
+    expect(&with("warmup = \"100 ms\"", "warmup = \"2 s\""), "\"2 s\"\nparameters", "not shorter than the run");
+    expect(&with("lossless = [0, 3]", "lossless = [0, 8]"), "8]", "out of range");
+    expect(&with("buffer = \"512 KB\"", "buffer = \"1 KB\""), "\"1 KB\"", "does not hold a frame of 1518 B");
+    expect(&with("crisan2014-ch3", "crisan2014-ch2"), "\"tuned\"", "Table 3.2");
+    expect(&with("\"switch 2 port 1\"", "\"switch 99\""), "\"switch 99\"", "there is no switch 99");
+    expect(&with("\"host 3\"", "\"hosts 3\""), "\"hosts 3\"", "names no port");
+}
+
+#[test]
+fn workloads() {
+    assert!(refused("[topology]\nkind = \"single-switch\"\nhosts = 4\n").message.contains("no workload"));
+    expect(&with("receiver = 15", "receiver = 20"), "20\nbytes", "there is no host 20: the network has 20");
+    expect(&with("senders = 8", "senders = [1, 15]"), "[1, 15]", "host 15 sends to itself");
+    expect(&with("senders = 8", "senders = [1, 1]"), "1]\nreceiver", "listed twice");
+    expect(&with("senders = 8", "senders = []"), "[]", "empty");
+    expect(&with("senders = 8", "senders = 16"), "16\nreceiver", "the network has 15 hosts but the receiver");
+    expect(&with("dst = 16", "dst = 0"), "0\nbytes = 0", "host 0 sends to itself");
+    expect(&with("stride = 4", "stride = 32"), "32\nbytes", "send to themselves");
+    expect(&with("vm = 3", "vm = 4"), "4\nload", "there is no virtual machine 4");
+    expect(&with("chassis = 1\npriority = 3", "chassis = 3\npriority = 3"), "3\npriority", "there is no level 3");
+    expect(&with("vms = 4", "vms = 2"), "\"crisan2014-ch4\"", "puts three virtual machines");
+    expect(&with("warmup_queries = 10", "warmup_queries = 100"), "100\nmessage", "every query is warm-up");
+    expect(&with("workers = [1, 2, 3]", "workers = [0]"), "[0]\nrequest", "an aggregator and a worker");
+    let text = MINIMAL.replace("bytes = \"1 MB\"", "");
+    expect(&text, "[[workload]]", "an endless flow in a run without an end");
+    let text = MINIMAL.replace("bytes", "rate = \"1 Gb/s\"\nbytes");
+    expect(&text, "\"1 Gb/s\"", "a stream finds its own rate");
+    expect(&MINIMAL.replace("[[workload]]", "[workload]"), "[workload]", "a table where a list of tables should be");
+}
+
+#[test]
+fn patterns() {
+    const PATTERN: &str = "[topology]\nkind = \"fat-tree\"\nk = 4\n[[workload]]\nkind = \"permutation\"\n\
+        pattern = \"staggered(0.5, 0.3)\"\nbytes = \"1 KB\"\n";
+    parse(PATTERN).unwrap();
+    for (pattern, message) in [
+        ("staggred(0.5, 0.3)", "unknown pattern `staggred`"),
+        ("staggered", "needs two chances"),
+        ("staggered(0.5)", "takes 2 numbers, not 1"),
+        ("staggered(0.5, 0.6)", "more than 1 together"),
+        ("staggered(nan, 0.3)", "`nan` in a pattern"),
+        ("staggered(-0.5, 0.3)", "`-0.5` in a pattern"),
+        ("staggered(0.5, 0.3", "not closed"),
+        ("stride(0)", "`0` in a pattern"),
+        ("stride(16)", "send to themselves"),
+        ("stride(99)", "as with one of 3"),
+        ("stride(1, 2)", "takes 1 numbers, not 2"),
+        ("random(1)", "takes 0 numbers, not 1"),
+        ("hotspot(16)", "`16` in a pattern"),
+        ("hotspot()", "`` in a pattern"),
+        ("file", "`file` is missing"),
+    ] {
+        let needle = if pattern == "file" { "[[workload]]".into() } else { format!("\"{pattern}\"") };
+        expect(&PATTERN.replace("staggered(0.5, 0.3)", pattern), &needle, message);
+    }
+    for pattern in
+        ["stride", "stride(3)", "random", "non-bijective", "inter-pod-incoming", "same-id-outgoing", "hotspot"]
+    {
+        parse(&PATTERN.replace("staggered(0.5, 0.3)", pattern)).unwrap();
+    }
+    let on = |shape: &str| PATTERN.replace("kind = \"fat-tree\"\nk = 4", shape);
+    expect(&on("kind = \"single-switch\"\nhosts = 8"), "\"staggered", "this network has none");
+    let tree = on("kind = \"xgft\"\nm = [4, 4]\nw = [1, 1]");
+    parse(&tree).unwrap();
+    expect(&tree.replace("staggered(0.5, 0.3)", "same-id-outgoing"), "\"same-id", "two-level tables of a fat-tree");
+    let stride = PATTERN.replace("staggered(0.5, 0.3)\"", "stride(3)\"\nstride = 3");
+    expect(&stride, "3\nbytes", "means nothing to this pattern");
+    let many = |flows: &str| PATTERN.replace("bytes", &format!("flows = {flows}\nbytes"));
+    parse(&many("262144")).unwrap();
+    expect(&many("0"), "0\nbytes", "out of range");
+    expect(&many("262145"), "262145", "flows are too many");
+    let shuffle =
+        "[topology]\nkind = \"fat-tree\"\nk = 4\n[[workload]]\nkind = \"shuffle\"\nhosts = 8\nbytes = \"1 KB\"\n";
+    parse(shuffle).unwrap();
+    expect(&shuffle.replace("= 8", "= 17"), "17\n", "out of range");
+    expect(&shuffle.replace("= 8", "= 1"), "1\nbytes", "out of range");
+    expect(&shuffle.replace("\"1 KB\"", "0"), "0\n", "cannot be 0");
+    expect(&shuffle.replace("k = 4", "k = 32").replace("hosts = 8\n", ""), "[[workload]]", "transfers are too many");
+}
+
+#[test]
+fn control_loops_and_what_stands_for_a_fat_tree() {
+    const CONTROL: &str = "[scenario]\nduration = \"1 s\"\n[topology]\nkind = \"fat-tree\"\nk = 4\nrouting = \"global-first-fit\"\n\
+        [control]\nperiod = \"1 ms\"\niterations = 5\nlarge = \"1 KB\"\n[[workload]]\nkind = \"permutation\"\npattern = \"random\"\n";
+    let s = parse(CONTROL).unwrap().scenario;
+    assert_eq!(s.control.map(|c| c.period), Some(sluicenet_proto::time::Duration::from_ms(1)));
+    let without = parse(&CONTROL.replace("global-first-fit", "two-level")).unwrap().scenario;
+    assert!(without.control.is_none() && !without.canonical_json().unwrap().contains("control"));
+    for (from, to, needle, message) in [
+        ("\"1 ms\"", "\"1 us\"", "\"1 us\"", "no control loop's"),
+        ("= 5", "= 0", "0\nlarge", "out of range"),
+        ("\"1 KB\"", "0", "0\n[[", "cannot be 0"),
+        ("= 5\n", "= 5\nreturns = \"1 s\"\n", "\"1 s\"\nlarge", "returns before it dies"),
+        ("= 5\n", "= 5\ndies = \"2 s\"\nreturns = \"1 s\"\n", "\"1 s\"\nlarge", "returns before it dies"),
+        ("k = 4", "k = 92", "92", "has more hosts than its control loop can schedule"),
+        ("k = 4", "k = 4\nexternal_hosts = 1", "1\nrouting", "has no external hosts"),
+        (
+            "kind = \"fat-tree\"\nk = 4",
+            "kind = \"single-switch\"\nhosts = 4",
+            "\"global",
+            "this routing is a fat-tree's",
+        ),
+        (
+            "kind = \"fat-tree\"\nk = 4",
+            "kind = \"single-switch\"\nhosts = 4\noversubscription = 2",
+            "2\n",
+            "means nothing",
+        ),
+        ("k = 4", "k = 4\noversubscription = 0.5", "0.5", "out of range"),
+    ] {
+        assert!(CONTROL.contains(from), "{from}");
+        expect(&CONTROL.replacen(from, to, 1), needle, message);
+    }
+    let warnings = |text: &str, sets: &[&str]| {
+        let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
+        let loaded = Scenario::parse_in(text, "t.toml", None, &sets).unwrap();
+        loaded.warnings.iter().map(|w| w.to_string()).collect::<String>()
+    };
+    let idle = CONTROL.replace("k = 4", "k = 4\noversubscription = 4");
+    let warned = warnings(&idle, &[]);
+    assert!(warned.contains("t.toml:6") && warned.contains("`oversubscription` changes nothing"), "{warned}");
+    assert_eq!(warnings(&idle, &["topology.routing=hierarchical"]), "");
+    assert_eq!(warnings(&idle, &["sweep.topology.routing=[\"two-level\", \"hierarchical\"]"]), "");
+    assert!(!warnings(CONTROL, &["sweep.topology.oversubscription=[2, 4]"]).is_empty());
+    let link = |routing: &str, level: usize| {
+        parse(&CONTROL.replace("global-first-fit", routing)).unwrap().scenario.topology.levels[level].rate.as_bps()
+    };
+    assert_eq!([0, 1, 2].map(|l| link("non-blocking", l)), [10_000_000_000, 20_000_000_000, 40_000_000_000]);
+    assert_eq!(link("hierarchical", 2), 11_111_111_111);
+    let huge = CONTROL.replace("k = 4", "k = 128").replace("global-first-fit", "non-blocking");
+    parse(&huge).unwrap();
+    expect(
+        &huge.replace("k = 128", "k = 128\nlink_rate = \"100 Gb/s\""),
+        "\"non-blocking\"",
+        "would have 409600000000000 b/s",
+    );
+}
+
+#[test]
+fn failures() {
+    const FAILURE: &str = "[scenario]\nduration = \"1 s\"\n[topology]\nkind = \"fat-tree\"\nk = 4\nrouting = \"two-level\"\n\
+        [[failure]]\nport = \"switch 0 port 2\"\nat = \"1 ms\"\nuntil = \"5 ms\"\n[[workload]]\nkind = \"permutation\"\npattern = \"random\"\n";
+    let f = &parse(FAILURE).unwrap().scenario.failures[0];
+    assert_eq!(
+        (f.at, f.detection),
+        (sluicenet_proto::time::Duration::from_ms(1), sluicenet_proto::time::Duration::from_ms(30))
+    );
+    for (from, to, needle, message) in [
+        ("switch 0 port 2", "switch 20", "\"switch 20\"", "there is no switch 20"),
+        ("switch 0 port 2", "switch 0 port 4", "\"switch 0 port 4\"", "has ports 0 to 3"),
+        ("switch 0 port 2", "switch 7 port 1", "\"switch 7 port 1\"", "leads to a host"),
+        ("switch 0 port 2", "host 3", "\"host 3\"", "a host has one link"),
+        ("switch 0 port 2", "port 3", "\"port 3\"", "names no port"),
+        ("\"5 ms\"", "\"1 ms\"", "\"1 ms\"\n[[work", "back before it fails"),
+        ("at = \"1 ms\"\n", "", "[[failure]]", "`at` is missing"),
+        ("two-level", "random", "[[failure]]", "go around nothing"),
+        ("two-level", "non-blocking", "[[failure]]", "this network is none"),
+        (
+            "kind = \"fat-tree\"\nk = 4",
+            "kind = \"xgft\"\nm = [4, 4]\nw = [1, 2]",
+            "[[failure]]",
+            "this network is none",
+        ),
+    ] {
+        assert!(FAILURE.contains(from), "{from}");
+        expect(&FAILURE.replacen(from, to, 1), needle, message);
+    }
+    parse(&FAILURE.replace("switch 0 port 2", "switch 19")).unwrap();
+}
+
+#[test]
+fn tables() {
+    const TABLE: &str = "[scenario]\nduration = \"1 s\"\n[topology]\nkind = \"fat-tree\"\nk = 4\n[[workload]]\nkind = \"permutation\"\n\
+        pattern = \"random\"\n[sweep]\n\"workload.0.pattern\" = [\"stride(1)\", \"random\"]\n\"scenario.seed\" = [1, 2]\n\
+        \"topology.routing\" = [\"hash\", \"two-level\", \"random\"]\n[[table]]\ntitle = \"T\"\nfigure = \"bandwidth\"\n\
+        rows = \"workload.0.pattern\"\ncolumns = \"topology.routing\"\nsource = [[1, 2.5, \"\"], [3, 4, 5]]\n";
+    let t = &parse(TABLE).unwrap().scenario.tables[0];
+    // Of fewer values the source's are cut, in the order of what is left; of a new one it has none.
+    const PATTERNS: &str = "sweep.workload.0.pattern=[\"random\", \"stride(1)\"]";
+    const ROUTINGS: &str = "sweep.\"topology.routing\"=[\"two-level\", \"d-mod-k\"]";
+    let (n, x) = (None::<f64>, Some::<f64>);
+    type Source = Vec<Vec<Option<f64>>>;
+    let cut: [(&[&str], usize, Source); 8] = [
+        (&["topology.routing=hash"], 4, vec![vec![x(1.0)], vec![x(3.0)]]),
+        (&["workload.0.pattern=random"], 6, vec![vec![x(3.0), x(4.0), x(5.0)]]),
+        (&["sweep.topology.routing=[\"two-level\"]"], 4, vec![vec![x(2.5)], vec![x(4.0)]]),
+        (&[PATTERNS, ROUTINGS], 8, vec![vec![x(4.0), n], vec![x(2.5), n]]),
+        (&["workload.0.pattern=stride(2)", ROUTINGS], 4, vec![vec![n, n]]),
+        (&[ROUTINGS, "table.0.source=[[6, 7], [8, 9]]"], 8, vec![vec![x(6.0), x(7.0)], vec![x(8.0), x(9.0)]]),
+        (&["topology.routing=hash", "table.0.source=[[6], [8]]"], 4, vec![vec![x(6.0)], vec![x(8.0)]]),
+        (&["scenario.seed=3"], 6, t.source.clone()),
+    ];
+    for (sets, runs, source) in cut {
+        let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
+        let loaded = Scenario::parse_in(TABLE, "t.toml", None, &sets).unwrap();
+        let variants = loaded.expand_sweep().unwrap();
+        assert_eq!((variants.len(), &loaded.scenario.tables[0].source), (runs, &source), "{sets:?}");
+        assert!(loaded.is_varied() && variants.iter().all(|v| v.scenario.tables == loaded.scenario.tables));
+    }
+    let fixed = ["topology.routing=hash", "workload.0.pattern=random", "scenario.seed=1"].map(String::from);
+    assert!(!Scenario::parse_in(TABLE, "t.toml", None, &fixed).unwrap().is_varied());
+    let wrong = [ROUTINGS.into(), "table.0.source=[[1, 2, 3], [4, 5, 6]]".to_string()];
+    let e = Scenario::parse_in(TABLE, "t.toml", None, &wrong).unwrap_err().to_string();
+    assert!(e.contains("--set") && e.contains("3 numbers where the sweep has 2 columns"), "{e}");
+    assert_eq!(t.source, [[Some(1.0), Some(2.5), None], [Some(3.0), Some(4.0), Some(5.0)]]);
+    for (from, to, needle, message) in [
+        ("figure = \"bandwidth\"", "figure = \"speed\"", "\"speed\"", "unknown figure"),
+        ("columns = \"topology.routing\"", "columns = \"tcp.sack\"", "\"tcp.sack\"", "is not varied"),
+        ("columns = \"topology.routing\"\n", "", "[[table]]", "`columns` is missing"),
+        ("rows = \"workload.0.pattern\"", "rows = \"topology.routing\"", "\"topology.routing\"\ncol", "the same axis"),
+        ("[3, 4, 5]]", "[3, 4]]", "[3, 4]", "2 numbers where the sweep has 3 columns"),
+        (", [3, 4, 5]]", "]", "[[1, 2.5", "1 rows where the sweep has 2"),
+        ("[3, 4, 5]]", "[3, nan, 5]]", "nan", "out of range"),
+        ("[3, 4, 5]]", "[3, \"x\", 5]]", "\"x\"", "a number"),
+    ] {
+        assert!(TABLE.contains(from), "{from}");
+        expect(&TABLE.replacen(from, to, 1), needle, message);
+    }
+}
+
+#[test]
+fn hotspots() {
+    const HOTSPOT: &str = "[topology]\nkind = \"single-switch\"\nhosts = 4\n[[workload]]\nkind = \"hotspot\"\n\
+        sources = [0, 1]\ndestination = 3\nmessage = \"10 KB\"\n\
+        phases = [{ until = \"1 ms\", rate = \"1 Gb/s\" }, { until = \"2 ms\", rate = 0 }]\ntransport = \"tcp\"\n";
+    parse(HOTSPOT).unwrap();
+    let phases = &HOTSPOT[HOTSPOT.find("[{").unwrap()..HOTSPOT.find("]\ntransport").unwrap() + 1];
+    for (from, to, needle, message) in [
+        ("[0, 1]", "[0, 3]", "[0, 3]", "host 3 sends to itself"),
+        ("[0, 1]", "[0, 4]", "4]", "`sources` of 4 is out of range"),
+        ("[0, 1]", "[1, 1]", "1]\ndest", "listed twice"),
+        ("[0, 1]", "-1", "-1", "out of range"),
+        ("[0, 1]", "nan", "nan", "a whole number"),
+        ("[0, 1]", "4", "4\ndest", "4 sources: the network has 3 hosts but the receiver"),
+        ("sources = [0, 1]\n", "", "[[workload]]", "`sources` is missing"),
+        ("destination = 3", "destination = 4", "4\nmess", "there is no host 4"),
+        ("destination = 3", "destination = -3", "-3", "out of range"),
+        ("\"10 KB\"", "\"0 B\"", "\"0 B\"", "cannot be 0"),
+        ("\"10 KB\"", "10", "10\n", "a size needs a unit"),
+        ("\"10 KB\"", "\"2 TB\"", "\"2 TB\"", "too large"),
+        (phases, "[]", "[[workload]]", "`phases` is missing"),
+        (phases, "3", "3\ntrans", "a list of tables"),
+        (phases, "[{ rate = \"1 b/s\" }]", "{ rate", "`until` is missing"),
+        (phases, "[{ until = \"1 s\" }]", "{ until", "`rate` is missing"),
+        ("\"2 ms\"", "\"1 ms\"", "\"1 ms\", rate = 0", "does not end after the one before it"),
+        ("\"2 ms\"", "\"-2 ms\"", "\"-2 ms\"", "negative"),
+        ("\"1 Gb/s\"", "\"1 GB/s\"", "\"1 GB/s\"", "unknown unit"),
+        ("\"1 Gb/s\"", "nan", "nan", "a rate needs a unit"),
+        ("rate = 0 }", "rat = 0 }", "rat = 0", "unknown key `rat`"),
+        (phases, "[{ until = \"2400 h\", rate = \"100 Tb/s\" }]", "[{ until", "each source would offer"),
+        ("\"tcp\"", "\"sctp\"", "\"sctp\"", "unknown transport"),
+    ] {
+        assert!(HOTSPOT.contains(from), "{from}");
+        expect(&HOTSPOT.replacen(from, to, 1), needle, message);
+    }
+}
+
+#[test]
+fn what_would_not_fit_into_memory_or_into_a_counter() {
+    let buffer = "buffer = \"100 KB\"";
+    expect(&with(buffer, "buffer = \"5 GB\""), "\"5 GB\"", "`buffer` of 5000000000 B is too large");
+    expect(&with("headroom = \"auto\"", "headroom = \"5 GB\""), "\"5 GB\"", "too large");
+    expect(&with("link_rate = \"10 Gb/s\"", "link_rate = \"9 kb/s\""), "\"9 kb/s\"", "too low for a link");
+    expect(&with("queues = \"10 us\"", "queues = \"1 ps\""), "\"1 ps\"", "samples in every 500 us are too many");
+    expect(&with("stagger = \"1 us\"", "stagger = \"2000 h\""), "\"2000 h\"", "after 100 days");
+    expect(&with("initial_window = \"rfc3390\"", "initial_window = 256"), "256\nsack", "out of range");
+    expect(&with("reassembly_limit = 200", "reassembly_limit = 65536"), "65536\ninitial", "out of range");
+    let often = "{ kind = \"constant\", value = \"1 ns\" }";
+    let text = with("{ kind = \"constant\", value = \"1 ms\" }", often);
+    expect(&text, often, "between two arrivals on average");
+    let text = with("queries = 100\nwarmup_queries = 10\n", "").replacen("mean = \"1 ms\"", "mean = \"1 ns\"", 1);
+    expect(&text, "{ kind = \"exponential\"", "about 2.0e9 queries are too many");
+    let text = format!("{MINIMAL}{}", "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 B\"\n".repeat(256));
+    assert!(refused(&text).message.contains("257 workloads: at most 256"));
+}
+
+#[test]
+fn distributions() {
+    let points = "[[\"1 KB\", 0], [\"100 KB\", 0.9], [\"1 MB\", 1]]";
+    expect(&with(points, "[[\"1 KB\", 0], [\"100 KB\", 0.9]]"), "[[\"1 KB\"", "the distribution ends at 0.9");
+    expect(&with(points, "[[\"2 KB\", 0], [\"1 KB\", 1]]"), "\"1 KB\", 1", "the values descend");
+    expect(&with(points, "[[\"1 KB\", 0.5], [\"2 KB\", 0.4], [\"3 KB\", 1]]"), "0.4]", "descends");
+    expect(&with(points, "[]"), "[] }", "no points");
+    expect(&with(points, "[[\"0 B\", 1]]"), "{ kind = \"empirical\"", "the mean of `flow_size` is not above 0");
+    expect(&with("mean = \"1 ms\"", "mean = \"0 s\""), "{ kind = \"exponential\"", "not above 0");
+    expect(&with("sigma = 1", "sigma = inf"), "inf", "out of range");
+    expect(&with("\"lognormal\"", "\"weibull\""), "\"weibull\"", "unknown kind of distribution");
+    expect(&with("kind = \"constant\", ", ""), "{ value", "no `kind`");
+}
+
+#[test]
+fn overrides_point_into_themselves() {
+    let set = |o: &str| Scenario::parse_in(MINIMAL, "t.toml", None, &[o.to_string()]);
+    assert_eq!(set("tcp.congestion=vegas").unwrap().scenario.tcp.congestion, Congestion::Vegas);
+    assert_eq!(set("topology.link_rate=40 Gb/s").unwrap().scenario.topology.link.rate.as_bps(), 40_000_000_000);
+    assert_eq!(set("workload.0.dst=3").unwrap().scenario.workloads.len(), 1);
+    assert_eq!(set("scenario.seed = 0x10").unwrap().scenario.seed, 16);
+    // One of two that exclude each other takes the other's place.
+    let stack = |of_file: &str, overrides: &[&str]| {
+        let text = format!("[scenario]\n{of_file}\n[server]\nvirtual_network = true\n{MINIMAL}");
+        let overrides: Vec<String> = overrides.iter().map(|&o| o.to_owned()).collect();
+        Scenario::parse_in(&text, "t.toml", None, &overrides)
+    };
+    let changed = stack("flow_control = \"LL\"", &["scenario.hypervisor=pfc"]).unwrap().scenario;
+    assert_eq!(changed.flow_control(), FlowControl::Zz);
+    let changed = stack("hypervisor = \"pfc\"", &["scenario.flow_control=LL"]).unwrap().scenario;
+    assert_eq!(changed.flow_control(), FlowControl::Ll);
+    assert!(stack("", &["scenario.hypervisor=pfc", "scenario.flow_control=LL"]).is_err());
+    for (o, column, message) in [
+        ("tcp.congestion=reno2", 16, "unknown congestion `reno2`"),
+        ("tcp.congestoin=vegas", 5, "unknown key `congestoin` in [tcp]"),
+        ("workload.1.dst=3", 10, "`workload` has 1 tables, counted from 0: not `1`"),
+        ("workload.dst=3", 1, ""),
+        ("topology.link_rate=40", 20, "needs a unit"),
+        ("nonsense", 1, "an override is a key"),
+        ("a..b=1", 3, "not a dotted key"),
+        ("topology.kind.x=1", 10, "`kind` is not a table"),
+    ] {
+        let e = set(o).unwrap_err();
+        let d = e.diagnostic();
+        assert_eq!((d.file.as_str(), d.line), ("--set", 1), "{o}: {e}");
+        assert!(d.message.contains(message), "{o}: {e}");
+        assert_eq!(d.column, column, "{o}: {e}");
+    }
+}
+
+/// Every key of every section is read: with a value of a wrong kind, the scenario is refused at that very value.
+#[test]
+fn no_key_is_read_and_ignored() {
+    let lines: Vec<&str> = FULL.lines().collect();
+    let mut checked = 0;
+    for (i, line) in lines.iter().enumerate() {
+        let Some((key, value)) = line.split_once(" = ") else { continue };
+        let wrong = "1979-05-27";
+        let mut changed = lines.clone();
+        let replaced = format!("{key} = {wrong}");
+        changed[i] = &replaced;
+        let d = refused(&changed.join("\n"));
+        assert_eq!(d.line as usize, i + 1, "{line}: {d:#?}");
+        assert!(!value.is_empty());
+        checked += 1;
+    }
+    assert!(checked > 100, "{checked}");
+}
+
+/// Whatever is done to a valid scenario, the answer is a scenario or an error.
+#[test]
+fn mutated_scenarios_never_panic() {
+    let mut rng = Rng::from_words(&[0x5eed]);
+    let words =
+        ["\"", "[", "]", "{", "}", "=", "\n", "nan", "-1", "99999999999999999999", "\"\u{1F600}\"", ".", "inf", "0"];
+    for _ in 0..4000 {
+        let bytes = mutated(FULL.as_bytes(), &words, &mut rng);
+        let text = String::from_utf8_lossy(&bytes);
+        match parse(&text) {
+            Ok(loaded) => drop(loaded.scenario.canonical_json().unwrap()),
+            Err(e) => assert!(e.diagnostic().line > 0 && !e.to_string().is_empty()),
+        }
+    }
+}

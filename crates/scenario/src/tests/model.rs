@@ -1,0 +1,132 @@
+//! What valid scenarios mean.
+
+use super::*;
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+use sluicenet_testkit::Dir;
+
+#[test]
+fn the_full_scenario_is_what_it_says() {
+    let loaded = parse(FULL).unwrap();
+    assert_eq!(loaded.warnings, vec![]);
+    let s = &loaded.scenario;
+    assert_eq!((s.name.as_str(), s.seed, s.flow_control()), ("full", 7, FlowControl::Zz));
+    assert_eq!(s.topology.counts(), Counts { hosts: 16, external: 4, switches: 6, ports: 4 * 6 + 2 * 4 + 16 + 2 * 4 });
+    assert_eq!(s.topology.levels[0].rate, Rate::gbps(10));
+    assert_eq!(s.topology.levels[1].rate, Rate::gbps(40));
+    assert_eq!(s.pfc.lossless, 0b1001);
+    assert_eq!(s.pfc.response, Duration(614_400));
+    assert_eq!(s.host_mtu(), Bytes(1446));
+    let kinds: Vec<_> = s.workloads.iter().map(Workload::kind).collect();
+    let want = ["partition-aggregate", "partition-aggregate-2", "background", "incast", "permutation", "flow"];
+    assert_eq!(kinds, want);
+    let Workload::Flow(f) = &s.workloads[5] else { panic!() };
+    assert_eq!((f.bytes, f.rate), (None, Some(Rate::gbps(1))));
+    let Workload::Background(b) = &s.workloads[2] else { panic!() };
+    assert!((b.intra_probability() - 0.3 / 1.3).abs() < 1e-12);
+}
+
+#[test]
+fn the_parameter_sets_are_the_tables() {
+    let with = |set: &str| {
+        let text = format!("[scenario]\nparameters = \"{set}\"\n{MINIMAL}");
+        parse(&text).unwrap().scenario
+    };
+    let (two, three, plain) = (with("crisan2014-ch2"), with("crisan2014-ch3"), with("plain"));
+    let ms = Duration::from_ms;
+    assert_eq!((two.tcp.rto_base, two.tcp.rto_min, two.tcp.rto_slop), (ms(10), ms(2), ms(20)));
+    assert_eq!((three.tcp.rto_base, three.tcp.rto_min, three.tcp.rto_slop), (ms(20), ms(2), ms(20)));
+    assert_eq!((two.switch.delay, three.switch.delay), (Duration::from_ns(100), Duration::from_ns(500)));
+    assert_eq!((two.pfc.xon, two.pfc.xoff), (Bytes(80_000), Bytes(97_000)));
+    assert_eq!((two.framing.mtu, three.framing.mtu), (Bytes(1482), Bytes(1500)));
+    assert_eq!((two.overlay.enabled, three.overlay.enabled), (false, true));
+    assert_eq!(three.tcp.tx_delay, Duration::from_ns(9_500));
+    assert_eq!(plain.switch.forwarding, Forwarding::StoreAndForward);
+    assert_eq!(plain.topology.link.delay, Duration::from_us(1));
+    let default = MINIMAL.to_string() + "\n[scenario]\nparameters = \"crisan2014-ch3\"\n[tcp]\npreset = \"default\"\n";
+    let t = parse(&default).unwrap().scenario.tcp;
+    assert_eq!((t.rto_base, t.rto_min, t.rto_slop), (ms(3000), ms(30), ms(200)));
+}
+
+#[test]
+fn every_shape_counts_its_parts() {
+    let counts = |shape: &str| {
+        let text = MINIMAL.replace("kind = \"single-switch\"\nhosts = 4", shape);
+        parse(&text).unwrap().scenario.topology.counts()
+    };
+    let of = |hosts, switches, switch_ports| Counts { hosts, external: 0, switches, ports: switch_ports + hosts };
+    assert_eq!(counts("kind = \"single-switch\"\nhosts = 4"), of(4, 1, 4));
+    assert_eq!(counts("kind = \"fat-tree\"\nk = 4"), of(16, 20, 80));
+    assert_eq!(counts("kind = \"fat-tree\"\nk = 48"), of(27_648, 2_880, 138_240));
+    // n k^(n-1) switches of arity 2k, but k at the top.
+    assert_eq!(counts("kind = \"k-ary-n-tree\"\nk = 4\nn = 3"), of(64, 48, 32 * 8 + 16 * 4));
+    assert_eq!(
+        counts("kind = \"k-ary-n-tree\"\nk = 4\nn = 3\nslimmed = [2, 1]"),
+        of(64, 16 + 8 + 2, 16 * 6 + 8 * 5 + 2 * 4)
+    );
+    assert_eq!(counts("kind = \"xgft\"\nm = [16, 4]\nw = [1, 2]"), of(64, 6, 4 * 18 + 2 * 4));
+}
+
+#[test]
+fn equal_scenarios_have_equal_canonical_forms() {
+    let a = parse(MINIMAL).unwrap().scenario;
+    let b = parse(&MINIMAL.replace("\"1 MB\"", "\"1000 kB\"  # the same")).unwrap().scenario;
+    assert_eq!(a.canonical_json().unwrap(), b.canonical_json().unwrap());
+    let c = parse(&MINIMAL.replace("\"1 MB\"", "\"1001 kB\"")).unwrap().scenario;
+    assert_ne!(a.canonical_json().unwrap(), c.canonical_json().unwrap());
+    let json = a.canonical_json().unwrap();
+    assert!(json.contains(r#""rate":"10000000000 b/s""#), "{json}");
+    assert!(json.contains(r#""duration":null"#), "{json}");
+}
+
+#[test]
+fn resequencing_follows_the_routing() {
+    assert_eq!(parse(MINIMAL).unwrap().scenario.adapter.resequencing, None);
+    let random = MINIMAL.replace("hosts = 4", "hosts = 4\nrouting = \"random\"");
+    assert_eq!(parse(&random).unwrap().scenario.adapter.resequencing, Some(Duration::from_ms(1)));
+    let odd = format!("{MINIMAL}\n[adapter]\nresequencing_timeout = \"2 ms\"\n");
+    let loaded = parse(&odd).unwrap();
+    assert_eq!(loaded.warnings[0].line, 13);
+    assert!(loaded.warnings[0].message.contains("no effect"));
+}
+
+#[test]
+fn input_files_are_relative_to_the_scenario_and_kept() {
+    let loaded = Scenario::load(data().join("files.toml")).unwrap();
+    let names: Vec<String> = loaded.inputs().into_iter().map(|i| i.path).collect();
+    assert_eq!(names, ["small.cm", "small.pairs", "small_cdf.txt", "small_flows.txt", "small_topology.txt"]);
+    assert_eq!(loaded.scenario.topology.counts(), Counts { hosts: 4, external: 0, switches: 2, ports: 10 });
+    let missing = Scenario::load(data().join("no-such.toml")).unwrap_err();
+    assert!(missing.to_string().contains("there is no such file"), "{missing}");
+    let text = std::fs::read_to_string(data().join("files.toml")).unwrap();
+    let text = text.replace("small.cm", "gone.cm");
+    let e = Scenario::parse_in(&text, "files.toml", Some(&data()), &[]).unwrap_err();
+    assert!(e.diagnostic().line > 1 && e.to_string().contains("gone.cm: there is no such file"), "{e}");
+    let text = text.replace("gone.cm", "bad.cm");
+    let e = Scenario::parse_in(&text, "files.toml", Some(&data()), &[]).unwrap_err();
+    assert_eq!((e.diagnostic().file.as_str(), e.diagnostic().line), ("bad.cm", 4), "{e}");
+}
+
+#[test]
+fn a_scenario_of_17_mib_is_refused_before_reading() {
+    let dir = Dir::new("large-toml");
+    let path = dir.0.join("large.toml");
+    std::fs::File::create(&path).unwrap().set_len(17 << 20).unwrap();
+    let e = Scenario::load(&path).unwrap_err();
+    assert!(e.to_string().contains("too large: 17825792 bytes"), "{e}");
+}
+
+#[test]
+fn the_schema_has_every_key() {
+    let schema = json_schema();
+    assert_eq!(schema["properties"]["tcp"]["additionalProperties"], false);
+    assert_eq!(schema["properties"]["switch"]["properties"]["policy"]["enum"][1], "input");
+    let workloads = schema["properties"]["workload"]["items"]["oneOf"].as_array().unwrap();
+    assert_eq!(workloads.len(), 10);
+    assert!(schema.to_string().len() > 10_000);
+    for section in ["scenario", "topology", "pfc", "record"] {
+        for (key, value) in schema["properties"][section]["properties"].as_object().unwrap() {
+            assert!(value["description"].as_str().is_some_and(|d| !d.is_empty()), "{section}.{key}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The physical network of a scenario as the data plane runs it.
+
+use sluicenet_dataplane::fabric::{EdgeConfig, EdgeSpec, FabricSpec, Stations, SwitchSpec};
+use sluicenet_experiment::build::{Network, lossless, quantum, watermarks};
+use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
+use sluicenet_proto::cee::pfc::Watermarks;
+use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
+use sluicenet_proto::frame::{HostId, PrioritySet};
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+use sluicenet_scenario::{FramingKind, Result, Scenario, WhenFull};
+use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
+use sluicenet_wire::vlan;
+
+/// How fast a server may send until it hears that it is to stop: what one core moves of full frames, and a half more. Its
+/// adapter is memory, which has no rate of its own.
+const SERVER_BURST: Rate = Rate::gbps(15);
+
+/// The address from which an edge sends pause frames.
+fn own_address(host: HostId) -> MacAddress {
+    MacAddress::local(3 << 30 | host)
+}
+
+/// The fabric of a scenario, as it is written, with `stations` behind its hosts.
+///
+/// Switches are set as in the simulated world, but for the tag that a real frame may have, which headroom is kept for.
+///
+/// # Errors
+/// As [`sluicenet_experiment::build::build`]; besides frames that are not Ethernet's, and hosts with several links.
+pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<FabricSpec> {
+    let network = Network::new(scenario)?;
+    let plan = &network.plan;
+    if scenario.framing.kind != FramingKind::Ethernet {
+        return Err(scenario.places.error("framing.kind", "real frames are Ethernet's"));
+    }
+    if let Some(host) = (0..plan.hosts()).find(|&h| plan.host(h).len() > 1) {
+        let message = format!("host {host} has several links: an edge of the fabric has one");
+        return Err(scenario.places.error("topology", message));
+    }
+    if let Some(l) = network.links.iter().find(|l| l.latency == Duration::ZERO || l.pause_latency == Duration::ZERO) {
+        let message = format!("the link at {} has no delay: give it at least 1 ns", plan.name(l.from.0));
+        return Err(scenario.places.error("topology.link_delay", message));
+    }
+    let longest_frame = scenario.framing.mtu.as_bytes() as u32 + (HEADER_LEN + FCS_LEN + vlan::TAG_LEN) as u32;
+    let edge = |host: HostId| {
+        let (out, into) = network.link(host, 0);
+        let buffer = scenario.adapter.buffer.as_bytes() as u32;
+        let down = with_tags(watermarks(scenario, buffer, into, out));
+        let overhead = scenario.framing.gap_bytes() as u32;
+        let headroom = Headroom {
+            rate: SERVER_BURST,
+            data_delay: Duration::ZERO,
+            pause_delay: scenario.testbed.response,
+            max_frame: longest_frame + overhead,
+            pfc_frame: PFC_FRAME_BYTES + overhead,
+        };
+        let room = u32::try_from(headroom.bytes()).unwrap_or(u32::MAX);
+        let config = EdgeConfig {
+            lossless: lossless(scenario),
+            // An adapter stops its host whether or not the network behind it loses frames.
+            stops_server: match scenario.adapter.when_full {
+                // Nobody waits in what lossy vNICs send.
+                WhenFull::Stop => PrioritySet(!scenario.server.lossy_vnic.map_or(0, |p| 1 << p)),
+                WhenFull::Drop => PrioritySet::NONE,
+            },
+            up: Watermarks { capacity: down.xoff.saturating_add(room), headroom: room, ..down },
+            down,
+            quanta: scenario.pfc.quanta,
+            quantum: quantum(out.rate),
+            detection_time: DETECTION_TIME,
+            restoration_time: RESTORATION_TIME,
+        };
+        EdgeSpec { config, address: own_address(host) }
+    };
+    let switch = |i: usize| {
+        let s = &plan.switches()[i];
+        let mut ports = network.ports(i);
+        ports.iter_mut().for_each(|p| p.marks = with_tags(p.marks));
+        SwitchSpec { config: network.switch_config(s), router: s.router.clone(), ports }
+    };
+    Ok(FabricSpec {
+        edges: (0..plan.hosts()).map(edge).collect(),
+        switches: (0..plan.switches().len()).map(switch).collect(),
+        links: network.links,
+        stations: Stations::new(stations.iter().copied()),
+        longest_frame,
+        seed: scenario.seed,
+        record_pauses: scenario.record.pauses,
+    })
+}
+
+/// Headroom counts three largest frames, and each may have a tag.
+fn with_tags(marks: Watermarks) -> Watermarks {
+    const TAGS: u32 = 3 * vlan::TAG_LEN as u32;
+    let rooms = (marks.capacity - marks.xoff).div_ceil(marks.headroom);
+    Watermarks {
+        capacity: marks.capacity.saturating_add(rooms.saturating_mul(TAGS)),
+        headroom: marks.headroom.saturating_add(TAGS),
+        ..marks
+    }
+}

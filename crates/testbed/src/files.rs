@@ -1,0 +1,416 @@
+//! The files of a testbed's programs: what `sluicenet switch` and `sluicenet controller` read.
+
+use super::{Plan, Server, Tenant};
+use serde::{Deserialize, Serialize};
+use sluicenet_dataplane::controller::entropy;
+use sluicenet_node::uplink::Link;
+use sluicenet_proto::frame::PrioritySet;
+use sluicenet_proto::time::Duration;
+use sluicenet_scenario::{BUFFER_MAX, FlowControl, InitialWindow, Party, TenantKind};
+use sluicenet_wire::controller::UDP_PORT;
+use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
+use sluicenet_wire::vlan::TAG_LEN;
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The namespace in which servers reach the controller: the control network, apart from the fabric (Crisan 2014, 4.5.3).
+pub const CONTROL: &str = "sluice-control";
+/// The controller's address there.
+pub const CONTROLLER: Ipv4Addr = Ipv4Addr::new(172, 31, 255, 254);
+/// The port at which servers hear it.
+const SERVERS_PORT: u16 = UDP_PORT + 1;
+/// The number of all tenants' broadcast domain, and of its network: machines of one testbed are of one tenant.
+const TENANT: u16 = 1;
+const VNI: u32 = 5001;
+
+/// Frames that a queue of a real switch holds at most.
+const SLOTS_MAX: u32 = 1 << 16;
+
+/// Where a testbed keeps its files.
+#[derive(Clone, Debug)]
+pub struct Place(PathBuf);
+
+impl Place {
+    /// Of the testbed that root may have on a machine: names of namespaces are the machine's, so there is one.
+    pub fn of_the_machine() -> Place {
+        Place("/run/sluicenet/testbed".into())
+    }
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.0
+    }
+    /// The control socket of a server's switch.
+    pub fn control(&self, server: &Server) -> PathBuf {
+        self.0.join(format!("s{}.sock", server.host))
+    }
+    /// The file of a server's switch.
+    pub fn switch(&self, server: &Server) -> PathBuf {
+        self.0.join(format!("s{}.toml", server.host))
+    }
+    /// The controller's file.
+    pub fn controller(&self) -> PathBuf {
+        self.0.join("controller.toml")
+    }
+    /// The socket of a guest's port, which its server's switch makes.
+    pub fn port(&self, tenant: &Tenant) -> PathBuf {
+        self.0.join(format!("s{}-t{}.sock", tenant.host, tenant.vm))
+    }
+    /// The socket of the process that holds guests.
+    pub fn guests(&self) -> PathBuf {
+        self.0.join("guests.sock")
+    }
+    /// What guests start from.
+    pub fn image(&self) -> PathBuf {
+        self.0.join("image")
+    }
+    /// What the testbed is made of.
+    pub fn made(&self) -> PathBuf {
+        self.0.join("testbed.json")
+    }
+    /// The programs that were started: a line each.
+    pub fn programs(&self) -> PathBuf {
+        self.0.join("programs")
+    }
+    /// The namespaces that were made, or are to be: a line each.
+    pub fn namespaces(&self) -> PathBuf {
+        self.0.join("namespaces")
+    }
+    /// Where the fabric says how it is, when asked while it runs.
+    pub fn fabric_now(&self) -> PathBuf {
+        self.0.join("fabric-now.json")
+    }
+    /// Where a program says what it has to say.
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.log"))
+    }
+    /// Where a program prints its result.
+    pub fn result(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.json"))
+    }
+}
+
+/// What a testbed that is up is made of, for who finds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// Whether tenants are guests.
+    pub guests: bool,
+    /// Whether servers have Linux bridges.
+    pub bridged: bool,
+    /// Whether nothing may be lost in it for want of room.
+    pub lossless: bool,
+    /// The namespace of the fabric.
+    pub fabric: String,
+    /// The servers.
+    pub servers: Vec<MadeServer>,
+}
+
+/// A server of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeServer {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its end of the uplink.
+    pub uplink: String,
+    /// The fabric's end.
+    pub edge: String,
+    /// The control socket of its switch, where it has one.
+    pub control: PathBuf,
+    /// Its tenants.
+    pub tenants: Vec<MadeTenant>,
+}
+
+/// A tenant of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeTenant {
+    /// The name of its namespace, or the guest's.
+    pub name: String,
+    /// Its number on its server.
+    pub vm: u8,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Whether it is a namespace or a guest, and not a port for light sockets alone.
+    pub kernel: bool,
+}
+
+impl Made {
+    /// Of a plan.
+    pub fn of(plan: &Plan, place: &Place) -> Made {
+        let tenant =
+            |t: &Tenant| MadeTenant { name: t.namespace.clone(), vm: t.vm, address: t.address, kernel: t.has_kernel() };
+        let server = |s: &Server| MadeServer {
+            namespace: s.namespace.clone(),
+            uplink: s.uplink.into(),
+            edge: s.edge.clone(),
+            control: place.control(s),
+            tenants: s.tenants.iter().filter(|t| t.machine.is_none()).map(tenant).collect(),
+        };
+        Made {
+            guests: plan.has_guests(),
+            bridged: plan.is_bridged(),
+            lossless: plan.flow_control == FlowControl::Zz && !plan.is_bridged(),
+            fabric: plan.fabric.clone(),
+            servers: plan.servers.iter().map(server).collect(),
+        }
+    }
+
+    /// All tenants.
+    pub fn tenants(&self) -> impl Iterator<Item = &MadeTenant> {
+        self.servers.iter().flat_map(|s| &s.tenants)
+    }
+
+    /// Of the testbed that is in `place`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(place: &Place) -> io::Result<Made> {
+        Ok(serde_json::from_slice(&std::fs::read(place.made())?)?)
+    }
+}
+
+/// A MAC address as the files have it.
+fn mac(address: MacAddress) -> String {
+    address.0.map(|b| format!("{b:02x}")).join(":")
+}
+
+fn list(priorities: PrioritySet) -> String {
+    let all: Vec<String> = priorities.iter().map(|p| p.to_string()).collect();
+    format!("[{}]", all.join(", "))
+}
+
+/// The receive buffer of a class at a server's uplink, in bytes: beside what flow control takes, the vSwitch's queue and the adapter's buffer,
+/// since a frame stands in it until its machine has it.
+fn receive_buffer(plan: &Plan, server: &Server, lossless: PrioritySet) -> u32 {
+    let s = &plan.scenario;
+    let max_frame = plan.mtu + (HEADER_LEN + TAG_LEN + FCS_LEN) as u32;
+    let none = Link::new(server.mac, server.rate, max_frame, s.testbed.response, lossless, 0);
+    let flow_control = none.err().map_or(0, |least| least.needs);
+    let queue = u64::from(s.vswitch.slots.min(SLOTS_MAX)) * u64::from(max_frame);
+    u32::try_from(flow_control + queue + s.adapter.buffer.as_bytes())
+        .unwrap_or(u32::MAX)
+        .min(BUFFER_MAX.as_bytes() as u32)
+}
+
+/// The file of a server's switch.
+pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
+    let s = &plan.scenario;
+    let physical = sluicenet_experiment::build::lossless(s);
+    let lossy = s.server.lossy_vnic.map_or(0, |p| 1 << p);
+    let virtual_network = PrioritySet(if s.vswitch.lossless { !lossy } else { 0 });
+    let mut text = format!(
+        "# Server {host} of a testbed; made by `sluicenet testbed`.\n\
+         [switch]\nname = \"s{host}\"\ncontrol = \"{control}\"\nports = {ports}\nslots = {slots}\nlossless = {virtual_network}\n\
+         [watchdog]\naction = \"alert\"\ndetection_time = \"{detection} ps\"\nrestoration_time = \"{restoration} ps\"\n\
+         [uplink]\ndevice = \"{uplink}\"\nnetns = \"{netns}\"\nmac = \"{mac}\"\nrate = \"{rate} b/s\"\n\
+         response = \"{response} ps\"\nlossless = {physical}\nbuffer = \"{buffer} B\"\n\
+         [overlay]\naddress = \"{address}\"\ncontroller = \"{CONTROLLER}:{UDP_PORT}\"\nlisten = {SERVERS_PORT}\n\
+         controller_netns = \"{CONTROL}\"\nkey = \"s{host}.key\"\n\
+         [[network]]\ntenant = {TENANT}\nvni = {VNI}\n",
+        host = server.host,
+        control = place.control(server).display(),
+        ports = (server.tenants.iter().map(Tenant::ports).sum::<usize>() + 1).max(2),
+        slots = s.vswitch.slots.min(SLOTS_MAX),
+        detection = plan.watchdog[0].0,
+        restoration = plan.watchdog[1].0,
+        virtual_network = list(virtual_network),
+        uplink = server.uplink,
+        netns = server.namespace,
+        mac = mac(server.mac),
+        rate = server.rate.as_bps(),
+        response = s.testbed.response.0,
+        physical = list(physical),
+        buffer = receive_buffer(plan, server, physical),
+        address = server.address,
+    );
+    if s.zcredit.enabled {
+        let z = &s.zcredit;
+        let _ = write!(text, "[zcredit]\nrx_queue = {}\nbatch = {}\ntx_queue = {}\n", z.rx_queue, z.batch, z.tx_queue);
+        for w in &z.weight {
+            let machine =
+                plan.servers.iter().flat_map(|s| &s.tenants).find(|t| (t.host, t.vm.into()) == (w.host, w.vm));
+            // One of the scenario's machines that has no place in the testbed sends nothing either.
+            let Some(tenant) = machine else { continue };
+            // Its light sockets are at a port of their own where it has both kinds.
+            let beside = tenant.light().map(|light| light.mac).filter(|&other| other != tenant.mac);
+            for station in [tenant.mac].into_iter().chain(beside) {
+                let _ = write!(
+                    text,
+                    "[[zcredit.weight]]\ntenant = {TENANT}\nmac = \"{}\"\nweight = {}\n",
+                    mac(station),
+                    w.weight
+                );
+            }
+        }
+    }
+    if s.zbridge.enabled {
+        let z = &s.zbridge;
+        let _ =
+            write!(text, "[zbridge]\nperiod = {}\nbuffer = {}\ntimeout = \"{} ps\"\n", z.period, z.buffer, z.timeout.0);
+    }
+    if s.overlay.tcp {
+        let t = &s.tcp;
+        text.push_str("[tcp_tunnel]\n");
+        let max_buffer = if t.auto_buffer { t.max_buffer } else { t.buffer };
+        let ps = |d: Duration| format!("\"{} ps\"", d.0);
+        let window = match t.initial_window {
+            InitialWindow::Rfc3390 => "\"rfc3390\"".into(),
+            InitialWindow::Segments(n) => n.to_string(),
+        };
+        let congestion = serde_json::json!(t.congestion).to_string();
+        // What is left, the connection cache and the latencies of a stack, the simulator's tunnels have not, either.
+        for (key, value) in [
+            ("congestion", congestion),
+            ("buffer", format!("\"{} B\"", t.buffer.as_bytes())),
+            ("max_buffer", format!("\"{} B\"", max_buffer.as_bytes())),
+            ("rto_base", ps(t.rto_base)),
+            ("rto_min", ps(t.rto_min)),
+            ("rto_slop", ps(t.rto_slop)),
+            ("rto_max", ps(t.rto_max)),
+            ("tick", ps(t.tick)),
+            ("delayed_ack", t.delayed_ack.map_or("\"off\"".into(), ps)),
+            ("ack_every", t.ack_every.to_string()),
+            ("reassembly_limit", t.reassembly_limit.to_string()),
+            ("initial_window", window),
+            ("sack", t.sack.to_string()),
+            ("timestamps", t.timestamps.to_string()),
+            ("window_scaling", t.window_scaling.to_string()),
+            ("ecn", t.ecn.to_string()),
+            ("limited_transmit", t.limited_transmit.to_string()),
+            ("prr", t.prr.to_string()),
+            ("restart_after_idle", t.restart_after_idle.to_string()),
+            ("nagle", t.nagle.to_string()),
+        ] {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{key} = {value}");
+        }
+    }
+    for other in plan.servers.iter().filter(|o| o.host != server.host) {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "[[server]]\naddress = \"{}\"\nmac = \"{}\"\n", other.address, mac(other.mac));
+    }
+    let rate =
+        |tenant: &Tenant| tenant.rate.map_or(String::new(), |rate| format!("rate = \"{} b/s\"\n", rate.as_bps()));
+    let port = |text: &mut String, name: &str, station: MacAddress, address: Ipv4Addr| {
+        let station = mac(station);
+        let _ =
+            write!(text, "[[port]]\nname = \"{name}\"\ntenant = {TENANT}\nmac = \"{station}\"\nip = \"{address}\"\n");
+    };
+    for tenant in &server.tenants {
+        if let Some(light) = tenant.light() {
+            port(&mut text, &light.name, light.mac, light.address);
+            text.push_str("kind = \"shm\"\n");
+            text.push_str(&rate(tenant));
+        }
+        if !tenant.has_kernel() {
+            continue;
+        }
+        port(&mut text, &format!("t{}", tenant.vm), tenant.mac, tenant.address);
+        text.push_str(&rate(tenant));
+        if let Some(priority) = s.server.lossy_vnic.filter(|_| tenant.lossy) {
+            let _ = write!(
+                text,
+                "kind = \"packet\"\ndevice = \"t{}\"\nnetns = \"{}\"\npriority = {priority}\n",
+                tenant.vm, server.namespace
+            );
+            continue;
+        }
+        let _ = match plan.tenants {
+            TenantKind::Namespaces => write!(
+                text,
+                "kind = \"veth\"\ndevice = \"t{}\"\nnetns = \"{}\"\ntenant_netns = \"{}\"\noffload = false\n",
+                tenant.vm, server.namespace, tenant.namespace,
+            ),
+            // Without a lossless virtual network nobody waits for a slow program, either.
+            TenantKind::Guests => write!(
+                text,
+                "kind = \"vhost-user\"\nsocket = \"{}\"\nagent = {}\n",
+                place.port(tenant).display(),
+                s.vswitch.lossless,
+            ),
+        };
+    }
+    policy(plan, &mut text);
+    text
+}
+
+fn controller(plan: &Plan) -> String {
+    let mut text = format!(
+        "# The controller of a testbed; made by `sluicenet testbed`.\n\
+         [controller]\nlisten = \"{CONTROLLER}:{UDP_PORT}\"\nnetns = \"{CONTROL}\"\nservers_port = {SERVERS_PORT}\n"
+    );
+    for server in &plan.servers {
+        let _ = write!(text, "[[server]]\naddress = \"{}\"\nkey = \"s{}.key\"\n", server.address, server.host);
+    }
+    text
+}
+
+/// `[policy]` of a switch: who may talk to whom of all servers' machines, and which of their vNICs are the second ones.
+fn policy(plan: &Plan, text: &mut String) {
+    let s = &plan.scenario;
+    if s.policy.is_empty() && s.server.lossy_vnic.is_none() {
+        return;
+    }
+    let _ = writeln!(text, "[policy]");
+    let hosts = s.topology.counts().hosts;
+    // A machine's ports of both kinds are machines of the policy's, named alike.
+    let names = |t: &Tenant| {
+        let beside = t.light().filter(|light| light.mac != t.mac).map(|light| (light.mac, "-light"));
+        let own = [(t.mac, "")].into_iter().chain(beside);
+        own.map(|(mac, end)| (mac, format!("s{}-t{}{end}", t.host, t.vm))).collect::<Vec<_>>()
+    };
+    for t in plan.machines() {
+        let second = plan.servers[t.host as usize].tenants.iter().find(|other| other.machine == Some(t.vm));
+        let group = s.policy.tenant.iter().position(|of| of.machines.contains(&(t.host, t.vm.into())));
+        for (n, (station, name)) in names(t).into_iter().enumerate() {
+            let key = if t.lossy { "lossy_mac" } else { "mac" };
+            let _ = write!(text, "[[policy.machine]]\ntenant = {TENANT}\n{key} = \"{}\"\n", mac(station));
+            if t.host >= hosts {
+                text.push_str("outside = true\n");
+                continue;
+            }
+            let _ = writeln!(text, "name = \"{name}\"");
+            if let Some(group) = group {
+                let _ = writeln!(text, "group = \"tenant-{group}\"");
+            }
+            if let Some(second) = second.filter(|_| n == 0) {
+                let _ = writeln!(text, "lossy_mac = \"{}\"", mac(second.mac));
+            }
+        }
+    }
+    let parties = |party: Party| match party {
+        Party::Tenant(number) => vec![format!("tenant-{number}")],
+        Party::Machine(host, vm) => {
+            plan.tenant(host, vm as u8).map_or(Vec::new(), |t| names(t).into_iter().map(|(_, name)| name).collect())
+        }
+        Party::Outside => vec!["outside".into()],
+    };
+    for rule in &s.policy.rule {
+        let [party, peer] = rule.between.map(parties);
+        for (party, peer) in party.iter().flat_map(|a| peer.iter().map(move |b| (a, b))) {
+            let _ = write!(text, "[[policy.rule]]\nparty = \"{party}\"\npeer = \"{peer}\"\nallow = {}\n", rule.allow);
+        }
+    }
+}
+
+/// Writes all of them, with new keys.
+///
+/// # Errors
+/// When the folder cannot be written.
+pub fn write(plan: &Plan, place: &Place) -> io::Result<()> {
+    let put = |path: PathBuf, text: &str| {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        file.write_all(text.as_bytes())
+    };
+    put(place.made(), &serde_json::to_string(&Made::of(plan, place))?)?;
+    put(place.controller(), &controller(plan))?;
+    for server in &plan.servers {
+        let words: [u64; 4] = entropy()?;
+        let key: String = words.iter().map(|w| format!("{w:016x}")).collect();
+        put(place.folder().join(format!("s{}.key", server.host)), &key)?;
+        put(place.switch(server), &switch(plan, server, place))?;
+    }
+    Ok(())
+}

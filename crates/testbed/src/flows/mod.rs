@@ -1,0 +1,308 @@
+//! Flows without an end between real sockets: who sends to whom as the simulated permutation says it, at full speed, and how fast each
+//! of them is.
+
+mod ends;
+
+use super::Plan;
+use super::light::Hosts;
+use super::pa::{Namespaces, PaError, Places, Style, kernel_name};
+use super::plan::no_priority;
+use super::stack::kernel_buffer;
+use ends::Ends;
+use sluicenet_experiment::build::server::access;
+use sluicenet_experiment::run::{INTERVALS, Stream, Streams, mbps};
+use sluicenet_experiment::workload::permutation_pairs;
+use sluicenet_node::packet::Address;
+use sluicenet_proto::frame::HostId;
+use sluicenet_proto::units::Rate;
+use sluicenet_scenario::{Scenario, Transport, Workload};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether somebody wants to stop.
+const NAP: Duration = Duration::from_millis(50);
+/// The port of the first flow's receiver.
+const FIRST_PORT: u16 = 5001;
+/// Flows that one program can have: each is two threads, two sockets and a port.
+pub const FLOWS_MAX: usize = 1024;
+const _: () = assert!(FIRST_PORT as usize + FLOWS_MAX <= u16::MAX as usize);
+
+/// A flow, between two vNICs: those of a priority of `server.lossy_vnic` are between second ones, numbered behind the machines.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// The server and the machine that send.
+    pub from: (HostId, u8),
+    /// Those that receive.
+    pub to: (HostId, u8),
+    /// What carries it.
+    pub transport: Transport,
+    /// At which rate datagrams are offered; as fast as they leave where absent.
+    pub rate: Option<Rate>,
+    /// Its priority.
+    pub priority: u8,
+}
+
+/// What came of them.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Each flow's rate after the warm-up.
+    pub streams: Streams,
+    /// Datagrams that were sent, and received, in the whole run.
+    pub datagrams: [u64; 2],
+    /// How long was measured; nothing where it was stopped in the warm-up.
+    pub measured: Duration,
+}
+
+/// The flows of a scenario that real sockets can be, in the order of their numbers.
+///
+/// # Errors
+/// What they cannot be, with its place.
+pub fn flows(scenario: &Scenario) -> sluicenet_scenario::Result<Vec<Flow>> {
+    let mut all = Vec::new();
+    for (number, workload) in scenario.workloads.iter().enumerate() {
+        let refuse = |why: String| Err(scenario.places.error(&format!("workload.{number}"), why));
+        let (own, finite, later) = match workload {
+            Workload::Permutation(w) => {
+                let flow = |(host, vm, to)| Flow {
+                    from: (host, vm),
+                    to: (to, 0),
+                    transport: w.transport,
+                    rate: w.rate,
+                    priority: w.priority_of(host),
+                };
+                let pairs = permutation_pairs(scenario, number as u8, w);
+                let own: Vec<Flow> = pairs.into_iter().map(flow).collect();
+                (own, w.bytes.is_some(), w.start.as_ps() != 0 || w.stagger.as_ps() != 0)
+            }
+            Workload::Flow(w) => {
+                let (from, to) = ((w.src, w.src_vm as u8), (w.dst, w.dst_vm as u8));
+                let own = Flow { from, to, transport: w.transport, rate: w.rate, priority: w.priority };
+                (vec![own], w.bytes.is_some(), w.start.as_ps() != 0)
+            }
+            other => return refuse(format!("workload `{}` is no set of flows without an end", other.kind())),
+        };
+        if finite || later {
+            return refuse(
+                "the testbed's flows begin at once and have no end: no `bytes`, `start` or `stagger`".into(),
+            );
+        }
+        let sum = all.len() + own.len();
+        if sum > FLOWS_MAX {
+            return refuse(format!("{sum} flows between real sockets: at most {FLOWS_MAX}"));
+        }
+        for flow in own {
+            no_priority(scenario, number, flow.transport, flow.priority)?;
+            connects(scenario, number, &flow)?;
+            all.push(by_vnics(scenario, flow));
+        }
+    }
+    Ok(all)
+}
+
+/// Refuses a connection that policy forbids: it is never opened, and the run would not begin.
+fn connects(scenario: &Scenario, number: usize, flow: &Flow) -> sluicenet_scenario::Result<()> {
+    if scenario.policy.is_empty() || flow.transport == Transport::Udp {
+        return Ok(());
+    }
+    let outside = scenario.topology.counts().hosts;
+    let access = access(scenario, outside);
+    let machine = |(host, vm)| (host < outside).then(|| Address::new(host, vm));
+    match access.policy.allows(machine(flow.from), machine(flow.to)) {
+        true => Ok(()),
+        false => {
+            let message = "these machines may not talk to each other, so that their sockets never connect";
+            Err(scenario.places.error(&format!("workload.{number}"), message).expected("transport = \"udp\""))
+        }
+    }
+}
+
+/// The flow between the vNICs that its priority chooses. Datagrams that nobody holds back leave no faster than a vNIC sends.
+fn by_vnics(scenario: &Scenario, flow: Flow) -> Flow {
+    if scenario.server.lossy_vnic != Some(flow.priority) {
+        return flow;
+    }
+    let outside = scenario.topology.counts().hosts;
+    let second = |(host, vm)| if host < outside { (host, vm + scenario.server.vms as u8) } else { (host, vm) };
+    let is_datagrams = flow.transport == Transport::Udp;
+    let rate = flow.rate.or(is_datagrams.then_some(scenario.vswitch.vm_rate));
+    Flow { from: second(flow.from), to: second(flow.to), rate, ..flow }
+}
+
+/// Runs the flows of a plan for as long as its scenario says.
+///
+/// # Errors
+/// What the system refused.
+pub fn run(plan: &Plan, places: &Places, stop: &AtomicBool) -> Result<Outcome, PaError> {
+    let scenario = &plan.scenario;
+    let flows = flows(scenario).map_err(|e| PaError::Workload(e.to_string()))?;
+    let Some(duration) = scenario.duration else {
+        return Err(PaError::Workload("flows without an end need scenario.duration".into()));
+    };
+    let [warmup, duration] = [scenario.warmup, duration].map(|d| Duration::from_nanos(d.as_ps() / 1000));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        // A thread of its own makes the sockets: it goes through namespaces, which its maker must not find itself in.
+        let opened = threads
+            .spawn(|| {
+                let (congestion, nagle) = (kernel_name(scenario.tcp.congestion), scenario.tcp.nagle);
+                let buffer = kernel_buffer(scenario);
+                let (mut namespaces, mut hosts) = (Namespaces::new()?, Hosts::new(&places.light));
+                flows
+                    .iter()
+                    .enumerate()
+                    .map(|(i, flow)| {
+                        let port = FIRST_PORT + i as u16;
+                        let style = Style { congestion, nagle, buffer, priority: flow.priority };
+                        if flow.transport == Transport::TcpLight {
+                            return Ends::open_light(&mut hosts, flow, port);
+                        }
+                        let (from, to) = (places.kernel(flow.from)?, places.kernel(flow.to)?);
+                        Ends::open(&mut namespaces, flow, from, to, port, style)
+                    })
+                    .collect::<Result<Vec<Ends>, PaError>>()
+            })
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let counts: Vec<_> = opened.iter().map(|ends| ends.counts()).collect();
+        let workers: Vec<_> = opened
+            .into_iter()
+            .zip(&flows)
+            .flat_map(|(ends, flow)| {
+                let [sender, receiver] = ends.split(flow, plan.tenant_mtu);
+                [(sender, &over), (receiver, &over)].map(|(end, over)| threads.spawn(move || end.run(over)))
+            })
+            .collect();
+        let received = || -> Vec<u64> { counts.iter().map(|c| c.received.load(Ordering::Relaxed)).collect() };
+        let wait = |until: Instant| {
+            while Instant::now() < until && !stop.load(Ordering::Relaxed) && workers.iter().all(|w| !w.is_finished()) {
+                std::thread::sleep(NAP.min(until.saturating_duration_since(Instant::now())));
+            }
+        };
+        let start = Instant::now();
+        let interval = duration / INTERVALS;
+        let (mut courses, mut mark) = (vec![Vec::new(); flows.len()], None);
+        let (mut last, mut seen) = (start, vec![0; flows.len()]);
+        for end in (1..=INTERVALS).map(|n| start + interval * n) {
+            if mark.is_none() && start + warmup < end {
+                wait(start + warmup);
+                mark = Some((Instant::now(), received()));
+            }
+            wait(end);
+            let (now, all) = (Instant::now(), received());
+            for ((course, all), seen) in courses.iter_mut().zip(&all).zip(&seen) {
+                course.push(mbps(all - seen, now.duration_since(last).as_secs_f64().max(1e-9)));
+            }
+            (last, seen) = (now, all);
+            if now < end {
+                break;
+            }
+        }
+        // Stopped before the warm-up was over: nothing was measured.
+        let (marked, before) = mark.filter(|(at, _)| *at >= start + warmup).unwrap_or((last, seen.clone()));
+        let (measured, after) = (last.duration_since(marked), seen);
+        over.store(true, Ordering::SeqCst);
+        for worker in workers {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        let seconds = measured.as_secs_f64().max(1e-9);
+        let rates = before.iter().zip(after).zip(courses);
+        let each = flows.iter().zip(rates).map(|(flow, ((before, after), course_mbps))| Stream {
+            src_host: flow.from.0,
+            src_vm: flow.from.1,
+            dst_host: flow.to.0,
+            dst_vm: flow.to.1,
+            transport: flow.transport.name().into(),
+            mbps: mbps(after - before, seconds),
+            course_mbps,
+        });
+        let sum = |of: &dyn Fn(&ends::Counts) -> u64| counts.iter().map(|c| of(c)).sum();
+        Ok(Outcome {
+            streams: Streams::new(each.collect(), Some(interval.as_secs_f64() * 1e3)),
+            datagrams: [
+                sum(&|c| c.datagrams_sent.load(Ordering::Relaxed)),
+                sum(&|c| c.datagrams_received.load(Ordering::Relaxed)),
+            ],
+            measured,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pa::Place;
+    use std::net::Ipv4Addr;
+
+    fn plan(text: &str) -> sluicenet_scenario::Result<Plan> {
+        let text = format!(
+            "[scenario]\nparameters = \"crisan2014-ch3\"\nflow_control = \"ZZ\"\nduration = \"600 ms\"\nwarmup = \"200 ms\"\n\
+             [topology]\nkind = \"xgft\"\nm = [2, 2]\nw = [1, 1]\n[server]\nvms = 1\n[testbed]\nslowdown = 1\n{text}"
+        );
+        Plan::new(&Scenario::parse(&text, "t.toml").unwrap().scenario)
+    }
+
+    /// Over loopback, all machines in one namespace: nobody is held back.
+    #[test]
+    fn each_flow_is_measured() {
+        for transport in ["udp", "tcp"] {
+            let plan = plan(&format!(
+                "[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nstride = 1\ntransport = \"{transport}\"\n"
+            ))
+            .unwrap();
+            let place = |n: u32| Place { namespace: None, address: Ipv4Addr::new(127, 0, 9, n as u8 + 1) };
+            let places: Places = (0..4).map(|host| ((host, 0), place(host))).collect();
+            // On a machine that does something else meanwhile, a flow may stand still for all of one run.
+            let outcome = (0..20)
+                .map(|_| run(&plan, &places, &AtomicBool::new(false)).unwrap())
+                .find(|outcome| outcome.streams.each.iter().all(|f| f.mbps > 0.0))
+                .expect("each flow gets through");
+            let s = &outcome.streams;
+            assert_eq!((s.count, s.each.len()), (4, 4));
+            assert_eq!((s.each[1].src_host, s.each[1].dst_host, s.each[1].transport.as_str()), (1, 2, transport));
+            assert!(s.each.iter().all(|f| f.course_mbps.len() == 50), "{s:?}");
+            assert_eq!(s.interval_ms, Some(12.0));
+            assert_eq!(outcome.datagrams[1] > 0, transport == "udp");
+        }
+    }
+
+    #[test]
+    fn a_flow_by_itself_is_one_beside_those_of_a_permutation() {
+        let all = plan(
+            "[[workload]]\nkind = \"flow\"\nsrc = 3\ndst = 1\ntransport = \"udp\"\nrate = \"1 Mb/s\"\n\
+             [[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nstride = 1\n",
+        );
+        let all = flows(&all.unwrap().scenario).unwrap();
+        let one = Flow { from: (3, 0), to: (1, 0), transport: Transport::Udp, rate: Some(Rate::mbps(1)), priority: 0 };
+        assert_eq!((all.len(), &all[0]), (5, &one));
+    }
+
+    #[test]
+    fn more_flows_than_a_program_can_have_are_refused_before_there_are_sockets() {
+        let workload = "[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nstride = 1\n";
+        let hosts = |n: usize| {
+            let text = format!(
+                "[scenario]\nduration = \"1 s\"\n[topology]\nkind = \"single-switch\"\nhosts = {n}\n{workload}"
+            );
+            flows(&Scenario::parse(&text, "t.toml").unwrap().scenario)
+        };
+        assert_eq!(hosts(FLOWS_MAX).unwrap().len(), FLOWS_MAX);
+        let refused = hosts(FLOWS_MAX + 1).unwrap_err();
+        assert!(refused.to_string().contains("1025 flows between real sockets: at most 1024"), "{refused}");
+        assert_eq!((refused.diagnostic().file.as_str(), refused.diagnostic().line), ("t.toml", 6));
+    }
+
+    #[test]
+    fn what_real_sockets_cannot_be_is_refused_with_its_place() {
+        for (text, why) in [
+            ("[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nbytes = \"1 MB\"\n", "have no end"),
+            (
+                "[[workload]]\nkind = \"incast\"\nsenders = 3\nreceiver = 3\nbytes = \"1 KB\"\nrounds = 1\n",
+                "no real application for workload `incast`",
+            ),
+        ] {
+            let refused = plan(text).map(|_| ()).unwrap_err();
+            assert!(refused.to_string().contains(why), "{refused}");
+            assert_eq!(refused.diagnostic().file, "t.toml");
+        }
+    }
+}

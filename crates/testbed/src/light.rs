@@ -1,0 +1,63 @@
+//! Light sockets of a testbed's machines, all in the application's process: it is at the machines' ports of their servers' switches.
+
+use super::Plan;
+use super::pa::PaError;
+use sluicenet_experiment::workload::two_tier::Vm;
+use sluicenet_socket::{Config, Host, attach};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// After which a machine that is not heard of would be given up: all of them are in this process, and whoever is silent stands in the network for
+/// as long, which is what is looked at.
+const NEVER: Duration = Duration::from_secs(1 << 30);
+
+/// Where the light sockets of a machine are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LightPlace {
+    /// The control socket of its server's switch.
+    pub control: PathBuf,
+    /// Its port there.
+    pub port: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Its largest IP packet.
+    pub mtu: u16,
+    /// How far ahead of its reader a stream's sender may be, in bytes.
+    pub receive_buffer: u32,
+}
+
+/// The machines whose ports were taken into use.
+pub(super) struct Hosts<'a> {
+    places: &'a BTreeMap<Vm, LightPlace>,
+    open: BTreeMap<Vm, Host>,
+}
+
+impl<'a> Hosts<'a> {
+    pub fn new(places: &'a BTreeMap<Vm, LightPlace>) -> Hosts<'a> {
+        Hosts { places, open: BTreeMap::new() }
+    }
+
+    /// A machine, at its port from now on.
+    pub fn host(&mut self, vm: Vm) -> Result<&Host, PaError> {
+        use std::collections::btree_map::Entry;
+        let place = self.places.get(&vm);
+        let place = place.ok_or_else(|| {
+            PaError::Workload(format!("VM {} of server {} has no port for light sockets", vm.1, vm.0))
+        })?;
+        Ok(match self.open.entry(vm) {
+            Entry::Occupied(host) => host.into_mut(),
+            Entry::Vacant(vacant) => {
+                let failed = |e| PaError::io(&format!("port {} of server {}", place.port, vm.0), &e);
+                let port = attach::attach(&place.control, &place.port).map_err(failed)?;
+                let LightPlace { mtu, receive_buffer, .. } = *place;
+                let usual = Config::new(place.address, Plan::OVERLAY_PREFIX);
+                // As simulated ones each has its own: the streams are the scenario's, and no stranger's.
+                let memory = 2 * usual.streams as u64 * u64::from(receive_buffer);
+                let config = Config { mtu, receive_buffer, memory, dead_after: NEVER, ..usual };
+                vacant.insert(Host::open(port, config).map_err(failed)?)
+            }
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! What this machine's processors do, whoever has them.
+
+use std::io;
+
+/// Ticks of all processors since the machine began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticks {
+    /// Of this machine's own programs, and of its system.
+    pub busy: u64,
+    /// Of nobody.
+    pub idle: u64,
+    /// All, with what other machines took of them.
+    pub all: u64,
+}
+
+impl Ticks {
+    /// Until now.
+    pub fn now() -> io::Result<Ticks> {
+        let text = std::fs::read_to_string("/proc/stat")?;
+        Ticks::parse(&text).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "/proc/stat does not begin with the time of all cores")
+        })
+    }
+
+    /// Of the first line of `/proc/stat`; what guests took is in its first field.
+    fn parse(text: &str) -> Option<Ticks> {
+        let fields = text.lines().next()?.strip_prefix("cpu ")?;
+        let ticks: Vec<u64> = fields.split_whitespace().map_while(|field| field.parse().ok()).collect();
+        let [user, nice, system, idle, waiting, irq, softirq, stolen, ..] = ticks[..] else { return None };
+        let (busy, idle) = (user + nice + system + irq + softirq, idle + waiting);
+        Some(Ticks { busy, idle, all: busy + idle + stolen })
+    }
+
+    /// Part of the time since then that nobody used.
+    pub fn idle_since(self, before: Ticks) -> f64 {
+        self.idle.saturating_sub(before.idle) as f64 / self.all.saturating_sub(before.all).max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_is_of_all_processors() {
+        let at = |line: &str| Ticks::parse(&format!("{line}\ncpu0 1 1 1 1 1 1 1 1 0 0\n"));
+        let before = at("cpu  100 10 20 500 30 4 6 50 90 0");
+        assert_eq!(before, Some(Ticks { busy: 140, idle: 530, all: 720 }));
+        let after = at("cpu  130 10 30 560 30 4 6 50 99 0");
+        assert_eq!(after.zip(before).map(|(after, before)| after.idle_since(before)), Some(0.6));
+        assert_eq!(before.map(|now| now.idle_since(now)), Some(0.0));
+        for other in ["", "cpu 1 2 3", "cpu0 1 2 3 4 5 6 7 8 9 0", "cpu a b c d e f g h"] {
+            assert_eq!(Ticks::parse(other), None, "{other}");
+        }
+    }
+}

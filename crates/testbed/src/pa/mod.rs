@@ -1,0 +1,332 @@
+//! Partition/Aggregate between real sockets (Crisan 2014, 4.5.1): the two tiers of the source's prototype, where an aggregator
+//! asks all workers over connections that are kept open and a query ends with the last answer; beside it background flows,
+//! each over a connection of its own (4.5.3). Times and sizes are drawn as the simulated workloads draw them.
+
+mod app;
+mod apps;
+mod connections;
+mod doorbell;
+mod guests;
+mod part;
+mod sockets;
+mod stream;
+
+pub use guests::run_in_guests;
+pub use part::{Cues, Part, own_edges, sum_of, together};
+pub use sockets::Place;
+pub(super) use sockets::{Namespaces, Stream, Style};
+
+use super::{LightPlace, LightPort, Plan, Tenant, files};
+use serde::Serialize;
+use sluicenet_proto::frame::HostId;
+use sluicenet_records::stats::{mean_over_seeds, percentile};
+use sluicenet_scenario::{Congestion, Scenario};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Where every VM is, by server and number there.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// Those with the kernel's sockets.
+    pub kernel: BTreeMap<(HostId, u8), Place>,
+    /// Those with light sockets.
+    pub light: BTreeMap<(HostId, u8), LightPlace>,
+}
+
+impl FromIterator<((HostId, u8), Place)> for Places {
+    fn from_iter<I: IntoIterator<Item = ((HostId, u8), Place)>>(all: I) -> Places {
+        Places { kernel: all.into_iter().collect(), light: BTreeMap::new() }
+    }
+}
+
+impl Places {
+    /// Where the kernel's sockets of a VM are.
+    pub(super) fn kernel(&self, vm: (HostId, u8)) -> Result<&Place, PaError> {
+        let nowhere = || PaError::Workload(format!("VM {} of server {} has no place", vm.1, vm.0));
+        self.kernel.get(&vm).ok_or_else(nowhere)
+    }
+}
+
+/// The places of a testbed's tenants: their namespaces, or, seen from one of its guests, their addresses; their ports for light sockets.
+pub fn places(plan: &Plan) -> Places {
+    let namespace = |t: &Tenant| (!plan.has_guests()).then(|| t.namespace.clone());
+    let kernel = |t: &Tenant| t.has_kernel().then(|| Place { namespace: namespace(t), address: t.address });
+    let files = files::Place::of_the_machine();
+    let light = |t: &Tenant| {
+        let LightPort { name: port, address, .. } = t.light()?;
+        let control = files.control(&plan.servers[t.host as usize]);
+        // A plan has no larger ones.
+        let (mtu, receive_buffer) = (plan.tenant_mtu as u16, plan.scenario.tcplight.buffer.as_bytes() as u32);
+        Some(LightPlace { control, port, address, mtu, receive_buffer })
+    };
+    Places {
+        kernel: plan.tenants().filter_map(|t| Some(((t.host, t.vm), kernel(t)?))).collect(),
+        light: plan.tenants().filter_map(|t| Some(((t.host, t.vm), light(t)?))).collect(),
+    }
+}
+
+/// Why an application did not run to its end.
+#[derive(Debug)]
+pub enum PaError {
+    /// The system refused something.
+    Io {
+        /// What was asked for.
+        what: String,
+        /// What it said.
+        why: String,
+    },
+    /// A congestion control that is not to be had.
+    Congestion {
+        /// The one asked for.
+        wanted: &'static str,
+        /// What would run instead, or what the system said.
+        ran: String,
+        /// Where.
+        namespace: String,
+        /// What that namespace allows.
+        allowed: String,
+    },
+    /// A workload that real applications cannot run.
+    Workload(String),
+    /// A connection did not come about in time.
+    Connect {
+        /// Which.
+        what: String,
+    },
+}
+
+impl PaError {
+    pub(crate) fn io(what: &str, e: &io::Error) -> PaError {
+        PaError::Io { what: what.into(), why: e.to_string() }
+    }
+}
+
+impl std::fmt::Display for PaError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PaError::Io { what, why } => write!(f, "{what}: {why}"),
+            PaError::Congestion { wanted, ran, namespace, allowed } => write!(
+                f,
+                "congestion control `{wanted}` cannot be had in namespace {namespace}: {ran}; allowed there: {}",
+                allowed.trim()
+            ),
+            PaError::Workload(message) => f.write_str(message),
+            PaError::Connect { what } => write!(f, "no connection in {} s: {what}", CONNECT_TIME.as_secs()),
+        }
+    }
+}
+
+impl std::error::Error for PaError {}
+
+/// How long connections that are to be kept may take to be opened.
+pub(super) const CONNECT_TIME: Duration = Duration::from_secs(30);
+
+/// A query that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// Its number, as in the simulated records.
+    pub id: u64,
+    /// Where it was asked.
+    pub aggregator: HostId,
+    /// When, since the applications began.
+    pub start: Duration,
+    /// How long it took.
+    pub took: Duration,
+    /// Whether it is left out of statistics.
+    pub warmup: bool,
+    /// Retransmission timeouts of its connections meanwhile, at both ends; none where the kernel does not count them.
+    pub timeouts: Option<u32>,
+    /// Segments that its connections sent again meanwhile.
+    pub retransmitted: u32,
+}
+
+impl Query {
+    /// Whether no timeout held it up; where the kernel does not count timeouts, whether nothing was sent again.
+    pub fn is_timeout_free(&self) -> bool {
+        self.timeouts.unwrap_or(self.retransmitted) == 0
+    }
+}
+
+/// What the applications came to.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The congestion control that every socket was seen to run.
+    pub congestion: &'static str,
+    /// Queries that ended, in the order in which they did.
+    pub queries: Vec<Query>,
+    /// Queries that had not.
+    pub unfinished: u64,
+    /// Background flows that ended: bytes and time.
+    pub flows: Vec<(u64, Duration)>,
+    /// Of all tenants' stacks: `TCPTimeouts`, `RetransSegs` and `TCPLossProbes`.
+    pub kernel: [u64; 3],
+    /// How long it ran.
+    pub time: Duration,
+}
+
+/// The figures of an outcome.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// The congestion control.
+    pub congestion: &'static str,
+    /// Queries counted, those of the warm-up not among them.
+    pub queries: usize,
+    /// Queries that had not ended.
+    pub unfinished: u64,
+    /// Mean completion time.
+    pub mean_ms: Option<f64>,
+    /// Half of the mean's 95 % confidence interval, from the means of 20 stretches of the run.
+    pub mean_ci95_ms: Option<f64>,
+    /// Median.
+    pub median_ms: Option<f64>,
+    /// 99th percentile.
+    pub p99_ms: Option<f64>,
+    /// Longest.
+    pub max_ms: Option<f64>,
+    /// Queries that no timeout held up.
+    pub timeout_free: usize,
+    /// Their median.
+    pub timeout_free_median_ms: Option<f64>,
+    /// Whether the kernel says which connection timed out; otherwise whatever was sent again counts as one.
+    pub timeouts_known: bool,
+    /// Timeouts of the connections of the queries counted, while these ran; none where the kernel does not say.
+    pub timeouts: Option<u64>,
+    /// Timeouts of all tenants' stacks in the whole run, its warm-up and background flows among it.
+    pub run_timeouts: u64,
+    /// Segments sent again by all tenants' stacks in the whole run.
+    pub retransmitted: u64,
+    /// Tail loss probes of all tenants' stacks in the whole run (RFC 8985, 7): no timeouts, but with one segment under way as slow as one.
+    pub loss_probes: u64,
+    /// Background flows that ended.
+    pub flows: usize,
+    /// Their mean completion time.
+    pub flow_mean_ms: Option<f64>,
+    /// How long it ran.
+    pub seconds: f64,
+}
+
+/// Stretches that a run is cut into for its confidence: queries that follow each other are not independent.
+const BATCHES: usize = 20;
+
+impl Outcome {
+    /// What is to be printed.
+    pub fn figures(&self) -> Figures {
+        let counted: Vec<&Query> = self.queries.iter().filter(|q| !q.warmup).collect();
+        let ms = |q: &Query| q.took.as_secs_f64() * 1e3;
+        let sorted = |mut values: Vec<f64>| {
+            values.sort_unstable_by(f64::total_cmp);
+            values
+        };
+        let at = |values: &[f64], percent| (!values.is_empty()).then(|| percentile(values, percent));
+        let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+        let all: Vec<f64> = counted.iter().map(|q| ms(q)).collect();
+        // With fewer than two to a stretch there is nothing to be said.
+        let batches: Vec<f64> = match all.len() / BATCHES {
+            0 | 1 => Vec::new(),
+            // Stretches as long as each other, but for a query.
+            _ => (0..BATCHES)
+                .filter_map(|k| mean(&all[k * all.len() / BATCHES..(k + 1) * all.len() / BATCHES]))
+                .collect(),
+        };
+        let free = sorted(counted.iter().filter(|q| q.is_timeout_free()).map(|q| ms(q)).collect());
+        let flows: Vec<f64> = self.flows.iter().map(|f| f.1.as_secs_f64() * 1e3).collect();
+        let in_order = sorted(all.clone());
+        Figures {
+            congestion: self.congestion,
+            queries: all.len(),
+            unfinished: self.unfinished,
+            mean_ms: mean(&all),
+            mean_ci95_ms: mean_over_seeds(&batches).and_then(|m| m.half_width),
+            median_ms: at(&in_order, 50.0),
+            p99_ms: at(&in_order, 99.0),
+            max_ms: at(&in_order, 100.0),
+            timeout_free: free.len(),
+            timeout_free_median_ms: at(&free, 50.0),
+            timeouts_known: counted.iter().all(|q| q.timeouts.is_some()),
+            timeouts: counted.iter().map(|q| q.timeouts.map(u64::from)).sum(),
+            run_timeouts: self.kernel[0],
+            retransmitted: self.kernel[1],
+            loss_probes: self.kernel[2],
+            flows: flows.len(),
+            flow_mean_ms: mean(&flows),
+            seconds: self.time.as_secs_f64(),
+        }
+    }
+}
+
+/// The kernel's name of a congestion control; one that only the simulator has is refused by the kernel under its own.
+pub fn kernel_name(congestion: Congestion) -> &'static str {
+    match congestion {
+        Congestion::NewReno => "reno",
+        Congestion::Cubic => "cubic",
+        Congestion::Vegas => "vegas",
+        // For those that are added as docs/extending.md says.
+        #[allow(unreachable_patterns)]
+        _ => "simulated-only",
+    }
+}
+
+/// Runs the applications of a scenario, as it is written (see [`super::slowed`]), between `places`, until every finite one has
+/// ended, its duration is over, or `stop`.
+///
+/// # Errors
+/// A workload without a real application, a VM without a place, whatever the system refuses.
+pub fn run(scenario: &Scenario, places: &Places, stop: &AtomicBool) -> Result<Outcome, PaError> {
+    // A thread of its own: it goes through namespaces, which its maker must not find itself in.
+    std::thread::scope(|threads| {
+        let apps = std::thread::Builder::new().name("sluice-pa".into());
+        let running = apps
+            .spawn_scoped(threads, || apps::run(scenario, places, stop))
+            .map_err(|e| PaError::io("a thread", &e))?;
+        running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Runs what VM `here` has of the applications of a scenario, in step with the others by `cues`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_part(scenario: &Scenario, places: &Places, here: (HostId, u8), cues: &Cues) -> Result<Part, PaError> {
+    apps::run_part(scenario, places, here, cues)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_leave_out_the_warm_up_and_tell_timeouts_apart() {
+        let query = |n: u64| Query {
+            id: n,
+            aggregator: 0,
+            start: Duration::from_millis(n),
+            took: Duration::from_millis(if n % 10 == 0 { 200 } else { 1 + n % 2 }),
+            warmup: n < 100,
+            timeouts: Some(u32::from(n % 10 == 0)),
+            retransmitted: 1,
+        };
+        let outcome = Outcome { queries: (0..500).map(query).collect(), kernel: [50, 500, 7], ..Outcome::default() };
+        let f = outcome.figures();
+        assert_eq!((f.queries, f.timeout_free, f.timeouts_known), (400, 360, true));
+        // Those of the warm-up are the run's.
+        assert_eq!((f.timeouts, f.run_timeouts), (Some(40), 50));
+        assert_eq!((f.retransmitted, f.loss_probes), (500, 7));
+        assert_eq!((f.median_ms, f.p99_ms, f.timeout_free_median_ms), (Some(2.0), Some(200.0), Some(2.0)));
+        let mean = (40.0 * 200.0 + 160.0 * 1.0 + 200.0 * 2.0) / 400.0;
+        assert!((f.mean_ms.unwrap() - mean).abs() < 1e-9);
+        assert!(f.mean_ci95_ms.unwrap() < 1e-9, "every stretch is the same");
+        // 50 queries are 20 stretches of two or three, not 25 of two.
+        let outcome = Outcome { queries: (100..150).map(query).collect(), ..Outcome::default() };
+        let ms: Vec<f64> = outcome.queries.iter().map(|q| q.took.as_secs_f64() * 1e3).collect();
+        let means: Vec<f64> =
+            (0..20).map(|k| &ms[k * 5 / 2..(k + 1) * 5 / 2]).map(|s| s.iter().sum::<f64>() / s.len() as f64).collect();
+        assert_eq!(
+            (means.len(), outcome.figures().mean_ci95_ms),
+            (20, mean_over_seeds(&means).and_then(|m| m.half_width))
+        );
+        let nothing = Outcome::default().figures();
+        assert_eq!((nothing.mean_ms, nothing.mean_ci95_ms, nothing.queries), (None, None, 0));
+    }
+}

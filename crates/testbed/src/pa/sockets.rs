@@ -1,0 +1,289 @@
+//! Sockets in the namespaces of tenants.
+//!
+//! A socket stays in the namespace that its maker was in. So one thread makes all of them, going from namespace to namespace,
+//! and serves all of them wherever it is.
+
+use super::PaError;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use sluicenet_socket::TcplightStream;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// Where named namespaces are.
+const NAMESPACES: &str = "/run/netns";
+
+/// Where a tenant is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Its network namespace, by its name under `/run/netns`; that of this program where absent.
+    pub namespace: Option<String>,
+    /// Its address.
+    pub address: Ipv4Addr,
+}
+
+/// How sockets are made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Style {
+    /// By the kernel's name.
+    pub congestion: &'static str,
+    /// Whether short segments wait (RFC 896).
+    pub nagle: bool,
+    /// Send and receive buffer, in bytes; the kernel's own where absent.
+    pub buffer: Option<u32>,
+    /// 0 to 7; goes into the packets as a class selector (RFC 2474, 4.2.2).
+    pub priority: u8,
+}
+
+/// A connection, whoever's socket it is.
+pub(crate) enum Stream {
+    Kernel(TcpStream),
+    Light(TcplightStream),
+}
+
+impl Stream {
+    /// Has calls that would wait fail instead.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Stream::Kernel(stream) => stream.set_nonblocking(true),
+            Stream::Light(stream) => {
+                stream.set_nonblocking(true);
+                Ok(())
+            }
+        }
+    }
+
+    /// Nothing more is written.
+    pub fn end_writing(&self) -> io::Result<()> {
+        match self {
+            Stream::Kernel(stream) => stream.shutdown(Shutdown::Write),
+            Stream::Light(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// This end of it.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Stream::Kernel(stream) => stream.local_addr(),
+            Stream::Light(stream) => Ok(stream.local_addr().into()),
+        }
+    }
+
+    /// The other end.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Stream::Kernel(stream) => stream.peer_addr(),
+            Stream::Light(stream) => Ok(stream.peer_addr().into()),
+        }
+    }
+
+    /// How long reading and writing may block.
+    pub fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Stream::Kernel(stream) => {
+                stream.set_read_timeout(Some(timeout))?;
+                stream.set_write_timeout(Some(timeout))
+            }
+            Stream::Light(stream) => {
+                stream.set_read_timeout(Some(timeout));
+                stream.set_write_timeout(Some(timeout));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Kernel(stream) => stream.read(into),
+            Stream::Light(stream) => (&*stream).read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Kernel(stream) => stream.write(from),
+            Stream::Light(stream) => (&*stream).write(from),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Kernel(stream) => stream.flush(),
+            Stream::Light(stream) => (&*stream).flush(),
+        }
+    }
+}
+
+/// The thread's way between namespaces.
+pub(crate) struct Namespaces {
+    known: BTreeMap<Option<String>, File>,
+    here: Option<String>,
+}
+
+impl Namespaces {
+    /// From where the thread is now.
+    pub fn new() -> Result<Namespaces, PaError> {
+        let home = File::open("/proc/thread-self/ns/net").map_err(|e| PaError::io("the network namespace", &e))?;
+        Ok(Namespaces { known: BTreeMap::from([(None, home)]), here: None })
+    }
+
+    fn enter(&mut self, namespace: &Option<String>) -> Result<(), PaError> {
+        if self.here == *namespace {
+            return Ok(());
+        }
+        let name = namespace.as_deref().unwrap_or("that of this program");
+        if !self.known.contains_key(namespace) {
+            let file = File::open(format!("{NAMESPACES}/{name}"))
+                .map_err(|e| PaError::io(&format!("namespace {name}"), &e))?;
+            self.known.insert(namespace.clone(), file);
+        }
+        move_into_link_name_space(self.known[namespace].as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|e| PaError::io(&format!("entering namespace {name}"), &e.into()))?;
+        self.here.clone_from(namespace);
+        Ok(())
+    }
+
+    /// A counter of the namespace's stack, as `TcpExt` and `TCPTimeouts`; 0 where the kernel has none of that name.
+    pub fn counter(&mut self, at: &Place, group: &str, name: &str) -> Result<u64, PaError> {
+        self.enter(&at.namespace)?;
+        own_counter(group, name)
+    }
+
+    /// A socket that connections come to.
+    pub fn listen(&mut self, at: &Place, port: u16, style: Style) -> Result<TcpListener, PaError> {
+        let what = || format!("listening at {}:{port}", at.address);
+        let listener: TcpListener = self.socket(at, port, style, &what())?.into();
+        rustix::net::listen(&listener, 1024).map_err(|e| PaError::io(&what(), &e.into()))?;
+        Ok(listener)
+    }
+
+    /// A connection that is being opened; it is there when it can be written to.
+    pub fn connect(&mut self, from: &Place, to: SocketAddrV4, style: Style) -> Result<TcpStream, PaError> {
+        let what = || format!("connecting {} with {to}", from.address);
+        let stream: TcpStream = self.socket(from, 0, style, &what())?.into();
+        match rustix::net::connect(&stream, &to) {
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(stream),
+            Err(e) => Err(PaError::io(&what(), &e.into())),
+        }
+    }
+
+    /// A socket of datagrams, which blocks.
+    pub fn datagrams(&mut self, at: &Place, port: u16, style: Style) -> Result<UdpSocket, PaError> {
+        let what = || format!("a datagram socket at {}:{port}", at.address);
+        self.enter(&at.namespace)?;
+        let socket = UdpSocket::bind((at.address, port)).map_err(|e| PaError::io(&what(), &e))?;
+        sockopt::set_ip_tos(&socket, style.priority << 5).map_err(|e| PaError::io("IP_TOS", &e.into()))?;
+        Ok(socket)
+    }
+
+    fn socket(&mut self, at: &Place, port: u16, style: Style, what: &str) -> Result<std::os::fd::OwnedFd, PaError> {
+        self.enter(&at.namespace)?;
+        let fail = |e: rustix::io::Errno| PaError::io(what, &e.into());
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).map_err(fail)?;
+        // Where a server listened a moment ago; a port for connecting is one that nobody has.
+        sockopt::set_socket_reuseaddr(&socket, port != 0).map_err(fail)?;
+        // Before it is connected, or listens: the window's scale is of then.
+        if let Some(bytes) = style.buffer {
+            set_buffers(&socket, bytes as usize)
+                .map_err(|e| PaError::io(&format!("{what}: buffers of {bytes} bytes"), &e))?;
+        }
+        self.prepare(&socket, style)?;
+        rustix::net::bind(&socket, &SocketAddrV4::new(at.address, port)).map_err(fail)?;
+        Ok(socket)
+    }
+
+    /// Chooses a socket's congestion control and makes sure of it; a connection that was accepted has that of its listener.
+    pub fn prepare(&self, socket: impl AsFd, style: Style) -> Result<(), PaError> {
+        let socket = socket.as_fd();
+        let space = || self.here.clone().unwrap_or_else(|| "that of this program".into());
+        let refused = |ran: String| PaError::Congestion {
+            wanted: style.congestion,
+            ran,
+            namespace: space(),
+            allowed: std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default(),
+        };
+        sockopt::set_tcp_congestion(socket, style.congestion).map_err(|e| refused(e.to_string()))?;
+        verify(socket, style.congestion).map_err(refused)?;
+        sockopt::set_tcp_nodelay(socket, !style.nagle).map_err(|e| PaError::io("TCP_NODELAY", &e.into()))?;
+        sockopt::set_ip_tos(socket, style.priority << 5).map_err(|e| PaError::io("IP_TOS", &e.into()))?;
+        Ok(())
+    }
+}
+
+/// Gives a socket buffers of that many bytes of payload: the kernel counts twice as many, its own books among them.
+fn set_buffers(socket: impl AsFd, bytes: usize) -> io::Result<()> {
+    let socket = socket.as_fd();
+    // Without the privilege to have any, no more than the system's `rmem_max` and `wmem_max`.
+    sockopt::set_socket_recv_buffer_size_force(socket, bytes)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, bytes))?;
+    sockopt::set_socket_send_buffer_size_force(socket, bytes)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(socket, bytes))?;
+    let has = sockopt::socket_recv_buffer_size(socket)?.min(sockopt::socket_send_buffer_size(socket)?);
+    if has < bytes {
+        return Err(io::Error::other(format!("this system gives {has}")));
+    }
+    Ok(())
+}
+
+/// Whether a socket runs a congestion control; what it runs otherwise.
+pub(super) fn verify(socket: impl AsFd, congestion: &str) -> Result<(), String> {
+    match sockopt::tcp_congestion(socket) {
+        Ok(ran) if ran == congestion => Ok(()),
+        Ok(ran) => Err(ran),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// A counter of the stack that this thread is at; 0 where the kernel has none of that name.
+pub(super) fn own_counter(group: &str, name: &str) -> Result<u64, PaError> {
+    let file = if group == "TcpExt" { "netstat" } else { "snmp" };
+    let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}"))
+        .map_err(|e| PaError::io(&format!("the counters in {file}"), &e))?;
+    Ok(counter(&text, group, name).unwrap_or(0))
+}
+
+/// A counter in the form of `/proc/net/netstat`: a line of names and a line of values to each group.
+fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|l| l.strip_prefix(group)?.strip_prefix(':'));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let place = names.split_whitespace().position(|n| n == name)?;
+    values.split_whitespace().nth(place)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_found_by_group_and_name() {
+        let text = "TcpExt: A TCPTimeouts B\nTcpExt: 1 22 3\nIpExt: A B\nIpExt: 8 9\n";
+        assert_eq!(counter(text, "TcpExt", "TCPTimeouts"), Some(22));
+        assert_eq!(counter(text, "IpExt", "A"), Some(8));
+        assert_eq!(counter(text, "TcpExt", "C"), None);
+        assert_eq!(counter("TcpExt: A\n", "TcpExt", "A"), None);
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_there_and_a_control_that_is_not_are_errors_that_name_them() {
+        let mut all = Namespaces::new().unwrap();
+        let style = Style { congestion: "reno", nagle: false, buffer: Some(64_000), priority: 0 };
+        let nowhere = Place { namespace: Some("sluice-nowhere".into()), address: Ipv4Addr::LOCALHOST };
+        let e = all.listen(&nowhere, 0, style).unwrap_err().to_string();
+        assert!(e.contains("sluice-nowhere"), "{e}");
+        let here = Place { namespace: None, address: Ipv4Addr::LOCALHOST };
+        let e = all.listen(&here, 0, Style { congestion: "nosuch", ..style }).unwrap_err().to_string();
+        assert!(e.contains("nosuch") && e.contains("that of this program"), "{e}");
+        let listener = all.listen(&here, 0, style).unwrap();
+        let has = [sockopt::socket_recv_buffer_size(&listener), sockopt::socket_send_buffer_size(&listener)];
+        assert!(has.iter().all(|has| (64_000..=128_000).contains(has.as_ref().unwrap())), "{has:?}");
+        assert!(verify(&listener, "reno").is_ok() && verify(&listener, "cubic") == Err("reno".into()));
+    }
+}

@@ -1,0 +1,219 @@
+//! What a testbed is made of, computed from the scenario and nothing else.
+
+mod machines;
+mod refused;
+#[cfg(test)]
+mod tests;
+
+pub(super) use machines::no_priority;
+pub use machines::{LightPort, Server, Sockets, Tenant};
+use machines::{rates, server, sockets};
+
+use super::{slowed, stack};
+use sluicenet_experiment::build;
+use sluicenet_proto::cee::watchdog::{DETECTION_TIME, RESTORATION_TIME};
+use sluicenet_proto::frame::HostId;
+use sluicenet_proto::time::Duration;
+use sluicenet_scenario::{FlowControl, Result, Scenario, TenantKind, VirtualSwitch, Warning, Workload};
+use sluicenet_vswitchd::config::PORTS_MAX;
+use sluicenet_wire::ethernet::MacAddress;
+
+/// Servers a testbed may have.
+pub const SERVERS_MAX: u32 = 256;
+/// The longest that a watchdog waits.
+const WATCHDOG_MAX: Duration = Duration::from_secs(3_600);
+/// A guest that is emulated beside others may stand still for so long, and its network with it.
+const GUEST_QUIET: Duration = Duration::from_secs(10);
+/// What every namespace of a testbed is called at first: `sluicenet clean` removes those and no others.
+pub const PREFIX: &str = "sluice-";
+
+/// What runs between the tenants of a testbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Application {
+    /// Partition/Aggregate and background flows: [`super::pa`].
+    Queries,
+    /// Flows without an end: [`super::flows`].
+    Flows,
+}
+
+impl Application {
+    fn of(scenario: &Scenario) -> Result<Application> {
+        if !scenario.level.is_packet() {
+            return Err(scenario
+                .places
+                .error("scenario.level", "a testbed has packets")
+                .hint("set scenario.level = \"packet\""));
+        }
+        if scenario.topology.routing.has_control() {
+            let error = scenario.places.error("topology.routing", "the testbed's switches have no control loop");
+            return Err(error.hint("simulated, or another routing"));
+        }
+        let is_flows = |w: &Workload| match w {
+            Workload::Permutation(_) => true,
+            Workload::Flow(w) => w.bytes.is_none(),
+            _ => false,
+        };
+        if scenario.workloads.iter().any(is_flows) {
+            super::flows::flows(scenario)?;
+            return Ok(Application::Flows);
+        }
+        for w in &scenario.workloads {
+            match w {
+                Workload::PartitionAggregate2(_) => {}
+                Workload::Background(w) if w.transport.connects() => {}
+                Workload::Background(_) => {
+                    return Err(scenario.places.error("workload", "the testbed's background flows are streams"));
+                }
+                other => {
+                    let kind = other.kind();
+                    let message = format!("the testbed has no real application for workload `{kind}`");
+                    return Err(scenario.places.error("workload", message).hint(
+                        "it runs partition-aggregate-2 (Crisan 2014, 4.5.1: the prototype's two tiers) and background, or permutation and flow without an end",
+                    ));
+                }
+            }
+        }
+        Ok(Application::Queries)
+    }
+}
+
+/// A testbed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The scenario as it is run, slowed down: what to simulate for comparison.
+    pub scenario: Scenario,
+    /// The namespace of the fabric.
+    pub fabric: String,
+    /// The servers, in the order of their hosts.
+    pub servers: Vec<Server>,
+    /// What tenants are.
+    pub tenants: TenantKind,
+    /// What a server's virtual switch is.
+    pub switch: VirtualSwitch,
+    /// What runs between them.
+    pub application: Application,
+    /// Which networks hold frames back.
+    pub flow_control: FlowControl,
+    /// After how long without movement a link's watchdog acts, and lets go again.
+    pub watchdog: [Duration; 2],
+    /// Largest IP packet of a tenant, in bytes.
+    pub tenant_mtu: u32,
+    /// Largest IP packet of the physical network, in bytes.
+    pub mtu: u32,
+    /// What the scenario says that real machines have not.
+    pub warnings: Vec<Warning>,
+}
+
+impl Plan {
+    /// Bits of the tenants' network, 10.0.0.0.
+    pub const OVERLAY_PREFIX: u8 = 8;
+    /// Bits of the network of second vNICs, 198.18.0.0 (RFC 2544: for tests of networks): each of a machine's has its own, and a socket with
+    /// an address of either its device.
+    pub const LOSSY_PREFIX: u8 = 15;
+    /// Bits of the servers' network, 172.16.0.0.
+    pub const UNDERLAY_PREFIX: u8 = 12;
+
+    /// The testbed of a scenario.
+    ///
+    /// # Errors
+    /// What only a simulation can be: workloads without real applications, frames that are not Ethernet's, servers with
+    /// several links or too many of them, links that would be too slow.
+    pub fn new(scenario: &Scenario) -> Result<Plan> {
+        let counts = scenario.topology.counts();
+        refused::whole(scenario)?;
+        let application = Application::of(scenario)?;
+        refused::application(scenario, application)?;
+        let slow = slowed(scenario);
+        refused::links(scenario, &slow)?;
+        let network = build::Plan::new(&slow)?;
+        let sockets = sockets(&slow, application, counts.hosts)?;
+        refused::light_sockets(scenario, &slow, &sockets)?;
+        let rates = rates(&slow, application, counts.hosts)?;
+        let mut servers = Vec::new();
+        for host in 0..network.hosts() {
+            if network.host(host).len() > 1 {
+                let why = format!("host {host} has {} links: a testbed's server has one", network.host(host).len());
+                return Err(scenario.places.error("topology", why));
+            }
+            let rate = network.rate(host, 0);
+            let vms = if host < counts.hosts { slow.server.vms as u8 } else { 1 };
+            let shape = (vms, host < counts.hosts);
+            let server = server(host, shape, rate, &sockets, &rates, slow.server.lossy_vnic.is_some());
+            let ports = 1 + server.tenants.iter().map(Tenant::ports).sum::<usize>();
+            if ports > PORTS_MAX {
+                let why = format!(
+                    "a switch of {ports} ports at server {host}, whose machines have two vNICs, or TCPlight beside TCP or UDP: at most {PORTS_MAX}"
+                );
+                return Err(scenario.places.error("server.vms", why));
+            }
+            servers.push(server);
+        }
+        Ok(Plan {
+            fabric: format!("{PREFIX}fabric"),
+            servers,
+            tenants: slow.testbed.tenants,
+            switch: slow.testbed.switch,
+            application,
+            flow_control: slow.flow_control(),
+            watchdog: [DETECTION_TIME, RESTORATION_TIME].map(|time| {
+                // In slow motion pauses are longer, and so is what makes one suspect.
+                let slowed = time.saturating_mul(scenario.testbed.slowdown).min(WATCHDOG_MAX);
+                if slow.testbed.tenants == TenantKind::Guests { slowed.max(GUEST_QUIET) } else { slowed }
+            }),
+            tenant_mtu: slow.host_mtu().as_bytes() as u32,
+            mtu: slow.framing.mtu.as_bytes() as u32,
+            warnings: stack::not_taken(scenario),
+            scenario: slow,
+        })
+    }
+
+    /// Whether servers have Linux bridges.
+    pub fn is_bridged(&self) -> bool {
+        self.switch == VirtualSwitch::Bridge
+    }
+
+    /// What the fabric forwards to, and behind which of its edges: tunnels' ends, or tenants where there are none.
+    pub fn stations(&self) -> Vec<(MacAddress, HostId)> {
+        let of = |s: &Server| -> Vec<(MacAddress, HostId)> {
+            match self.switch {
+                VirtualSwitch::Zvale => vec![(s.mac, s.host)],
+                VirtualSwitch::Bridge => s.tenants.iter().map(|t| (t.mac, s.host)).collect(),
+            }
+        };
+        self.servers.iter().flat_map(of).collect()
+    }
+
+    /// A tenant.
+    pub fn tenant(&self, host: HostId, vm: u8) -> Option<&Tenant> {
+        self.servers.get(host as usize)?.tenants.get(vm as usize)
+    }
+
+    /// All tenants, in the order of their servers.
+    pub fn tenants(&self) -> impl Iterator<Item = &Tenant> {
+        self.servers.iter().flat_map(|s| &s.tenants)
+    }
+
+    /// All machines: tenants that are no second vNICs of others.
+    pub fn machines(&self) -> impl Iterator<Item = &Tenant> {
+        self.tenants().filter(|t| t.machine.is_none())
+    }
+
+    /// Whether it is the first of its machine that is in the machine's namespace.
+    pub fn makes_namespace(&self, t: &Tenant) -> bool {
+        let before = t.machine.and_then(|vm| self.tenant(t.host, vm));
+        t.has_kernel() && !before.is_some_and(Tenant::has_kernel)
+    }
+
+    /// Whether tenants are guests.
+    pub fn has_guests(&self) -> bool {
+        self.tenants == TenantKind::Guests
+    }
+
+    /// Every namespace there is to be.
+    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
+        let tenants = self.tenants().filter(|t| !self.has_guests() && self.makes_namespace(t));
+        let tenants = tenants.map(|t| t.namespace.as_str());
+        let servers = self.servers.iter().map(|s| s.namespace.as_str());
+        std::iter::once(self.fabric.as_str()).chain(servers).chain(tenants)
+    }
+}

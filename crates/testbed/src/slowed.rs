@@ -1,0 +1,48 @@
+//! A scenario in slow motion, so that a machine can keep up with it.
+
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+use sluicenet_scenario::{DURATION_MAX, Link, Scenario, Shape, Workload};
+use std::sync::Arc;
+
+/// The scenario with every link's rate divided by `testbed.slowdown`, and delays of the network and times of its workloads
+/// multiplied by it: the same bytes in flight, the same load. Buffers stay, and so do TCP's timers, which in a testbed are
+/// the kernel's. What comes back has a slowdown of 1.
+pub fn slowed(scenario: &Scenario) -> Scenario {
+    let by = scenario.testbed.slowdown;
+    let mut s = scenario.clone();
+    s.testbed.slowdown = 1;
+    let longer = |d: Duration| d.saturating_mul(by).min(DURATION_MAX);
+    let link = |l: &mut Link| {
+        l.rate = Rate(l.rate.as_bps() / by);
+        l.delay = longer(l.delay);
+    };
+    link(&mut s.topology.link);
+    s.topology.levels.iter_mut().for_each(link);
+    if let Shape::Hpcc { file } = &mut s.topology.shape {
+        let topology = Arc::make_mut(&mut file.content);
+        for link in &mut topology.links {
+            link.rate = Rate(link.rate.as_bps() / by);
+            link.delay = longer(link.delay);
+        }
+    }
+    // A program that takes nothing for ever is none that is slow.
+    s.vswitch.slow.iter_mut().for_each(|slow| slow.rate = Rate((slow.rate.as_bps() / by).max(1)));
+    s.vswitch.vm_rate = Rate((s.vswitch.vm_rate.as_bps() / by).max(1));
+    let times = [&mut s.switch.delay, &mut s.adapter.delay, &mut s.pfc.response, &mut s.warmup];
+    for time in times.into_iter().chain(s.duration.as_mut()) {
+        *time = longer(*time);
+    }
+    for workload in &mut s.workloads {
+        match workload {
+            Workload::PartitionAggregate(w) => w.inter_arrival = w.inter_arrival.times(by),
+            Workload::PartitionAggregate2(w) => w.inter_arrival = w.inter_arrival.as_ref().map(|d| d.times(by)),
+            Workload::Background(w) => w.inter_arrival = w.inter_arrival.times(by),
+            Workload::Permutation(w) => w.rate = w.rate.map(|rate| Rate((rate.as_bps() / by).max(1))),
+            Workload::Flow(w) => w.rate = w.rate.map(|rate| Rate((rate.as_bps() / by).max(1))),
+            // Their times are those of files and phases; a plan refuses them.
+            _ => {}
+        }
+    }
+    s
+}

@@ -1,0 +1,409 @@
+//! Metrics for Prometheus: its text format 0.0.4 over HTTP. Whoever fetches them, however slowly or often, costs a thread of
+//! a few, a few seconds, and the switch one look at its counters in a while.
+
+use super::daemon::Daemon;
+use super::status::{PortStatus, Status};
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Connections served at once.
+const CONNECTIONS_MAX: usize = 8;
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+/// How long a connection may last.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How old an answer may be.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// Where metrics are fetched.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Listens.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub fn bind(address: SocketAddr) -> io::Result<Server> {
+        let context = |e: io::Error| io::Error::new(e.kind(), format!("metrics at {address}: {e}"));
+        let listener = TcpListener::bind(address).map_err(context)?;
+        let address = listener.local_addr().map_err(context)?;
+        Ok(Server { listener, address })
+    }
+
+    /// Where.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves for as long as the process lasts.
+    pub(super) fn serve(&self, daemon: &Arc<Daemon>) {
+        let open = Arc::new(AtomicUsize::new(0));
+        let last: Arc<Mutex<Last>> = Arc::default();
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(e) => {
+                    daemon.log.count("metrics", &e.to_string());
+                    std::thread::sleep(Duration::from_millis(100));
+                    continue;
+                }
+            };
+            if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+                open.fetch_sub(1, Ordering::Relaxed);
+                daemon.log.count("metrics", "too many connections");
+                continue;
+            }
+            let (daemon, last, open) = (daemon.clone(), last.clone(), open.clone());
+            let is_local = self.address.ip().is_loopback();
+            std::thread::spawn(move || {
+                let page = || page(&daemon, &last);
+                // Who goes away in the middle is no error of the switch.
+                let _ = converse(&stream, is_local, page);
+                open.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+    }
+}
+
+/// The last page, and when it was made.
+type Last = Option<(Instant, Arc<str>)>;
+
+/// The metrics, of a moment ago at most.
+fn page(daemon: &Daemon, last: &Mutex<Last>) -> Option<Arc<str>> {
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((at, text)) = &*last
+        && at.elapsed() < FRESH
+    {
+        return Some(text.clone());
+    }
+    let text: Arc<str> = text(&daemon.status().ok()?).into();
+    *last = Some((Instant::now(), text.clone()));
+    Some(text)
+}
+
+fn converse(stream: &TcpStream, is_local: bool, page: impl FnOnce() -> Option<Arc<str>>) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let head = read_head(stream, deadline)?;
+    let (status, body) = answer(&head, is_local, page);
+    let kind = if status.starts_with("200") { "text/plain; version=0.0.4; charset=utf-8" } else { "text/plain" };
+    let text = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        let written = (&mut &*stream).write(rest)?;
+        rest = &rest[written..];
+    }
+    Ok(())
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// The request line and the headers.
+fn read_head(stream: &TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let mut chunk = [0; 1024];
+    while !head.windows(4).any(|w| w == b"\r\n\r\n") {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        let read = (&mut &*stream).read(&mut chunk)?;
+        if read == 0 || head.len() + read > HEAD_BYTES_MAX {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        head.extend_from_slice(&chunk[..read]);
+    }
+    Ok(head)
+}
+
+/// Status and body.
+fn answer(head: &[u8], is_local: bool, page: impl FnOnce() -> Option<Arc<str>>) -> (&'static str, Arc<str>) {
+    let text = String::from_utf8_lossy(head);
+    let mut lines = text.split("\r\n");
+    let mut words = lines.next().unwrap_or("").split(' ');
+    let (method, target, version) = (words.next(), words.next(), words.next());
+    let host = lines.find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("host").then(|| value.trim().to_owned())
+    });
+    if !version.is_some_and(|v| v.starts_with("HTTP/1.")) {
+        return ("400 Bad Request", "this is no HTTP/1\n".into());
+    }
+    // A page of the web that calls itself this machine must not read from it.
+    if is_local && host.is_some_and(|host| !is_of_this_machine(&host)) {
+        return ("403 Forbidden", "not by that name\n".into());
+    }
+    match (method, target.map(|t| t.split('?').next().unwrap_or(t))) {
+        (Some("GET"), Some("/metrics")) => match page() {
+            Some(text) => ("200 OK", text),
+            None => ("503 Service Unavailable", "the switch stops\n".into()),
+        },
+        (Some("GET"), Some("/")) => ("404 Not Found", "metrics are at /metrics\n".into()),
+        (Some("GET"), _) => ("404 Not Found", "there is nothing but /metrics\n".into()),
+        _ => ("405 Method Not Allowed", "only GET\n".into()),
+    }
+}
+
+fn is_of_this_machine(host: &str) -> bool {
+    let is_local = |ip: IpAddr| ip.is_loopback();
+    if let Ok(address) = host.parse::<SocketAddr>() {
+        return is_local(address.ip());
+    }
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(is_local)
+}
+
+/// A metric and what it means. `docs/switch.md` has the same list.
+#[derive(Debug)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// `counter` or `gauge`.
+    pub kind: &'static str,
+    /// Its labels besides `switch`.
+    pub labels: &'static str,
+    /// What it is, with its unit.
+    pub help: &'static str,
+    write: fn(&mut Samples<'_>, &Status),
+}
+
+/// All of them.
+pub static METRICS: &[Metric] = &[
+    m("sluicenet_switch_info", "gauge", "version", "1", |s, status| {
+        s.add(&[("version", &status.version)], 1);
+    }),
+    m("sluicenet_switch_uptime_seconds", "gauge", "", "seconds since it started", |s, status| {
+        s.add(&[], format_args!("{:.3}", status.uptime_s));
+    }),
+    m("sluicenet_switch_sleeps_total", "counter", "", "times it went to sleep with nothing to do", |s, status| {
+        s.add(&[], status.sleeps);
+    }),
+    m(
+        "sluicenet_switch_frames_total",
+        "counter",
+        "fate",
+        "frames accepted, and delivered or dropped since, a copy for each port; with the queue they balance",
+        |s, status| {
+            let l = status.ledger;
+            for (fate, frames) in [("accepted", l.accepted), ("delivered", l.delivered), ("dropped", l.dropped)] {
+                s.add(&[("fate", fate)], frames);
+            }
+        },
+    ),
+    m("sluicenet_switch_queue_frames", "gauge", "", "frames that wait", |s, status| s.add(&[], status.ledger.queued)),
+    m(
+        "sluicenet_switch_drops_total",
+        "counter",
+        "direction, reason",
+        "frames dropped at all ports, those that are gone among them: refused on arrival (in), and dropped on the way out (out)",
+        |s, status| {
+            for ((direction, reason), frames) in status.drops() {
+                s.add(&[("direction", direction), ("reason", reason)], frames);
+            }
+        },
+    ),
+    m("sluicenet_port_up", "gauge", "port", "1 when somebody is at the port", |s, status| {
+        s.of_ports(status, |p| u64::from(p.is_present()));
+    }),
+    m(
+        "sluicenet_port_frames_total",
+        "counter",
+        "port, direction",
+        "frames from the port (in) and to it (out); a flooded one counts once for each port it goes to",
+        |s, status| {
+            s.both_ways(status, |p| [p.accepted, p.delivered]);
+        },
+    ),
+    m(
+        "sluicenet_port_bytes_total",
+        "counter",
+        "port, direction",
+        "bytes of frames from the port and to it",
+        |s, status| {
+            s.both_ways(status, |p| [p.bytes_from, p.bytes_to]);
+        },
+    ),
+    m(
+        "sluicenet_port_drops_total",
+        "counter",
+        "port, direction, reason",
+        "frames from the port that were refused (in), and for it that were dropped (out)",
+        |s, status| {
+            for p in &status.ports {
+                for (direction, reasons) in [("in", &p.refused), ("out", &p.dropped)] {
+                    for (reason, frames) in reasons {
+                        s.add(&[("port", &p.name), ("direction", direction), ("reason", reason)], frames);
+                    }
+                }
+            }
+        },
+    ),
+    m(
+        "sluicenet_port_queue_frames",
+        "gauge",
+        "port, queue, priority",
+        "frames that wait for the port (output), and of it for a full output (input)",
+        |s, status| {
+            for p in &status.ports {
+                for (queue, lengths) in [("input", &p.input), ("output", &p.output)] {
+                    for (priority, frames) in lengths.iter().enumerate() {
+                        let priority = priority.to_string();
+                        s.add(&[("port", &p.name), ("queue", queue), ("priority", &priority)], frames);
+                    }
+                }
+            }
+        },
+    ),
+    m(
+        "sluicenet_port_inside_frames",
+        "gauge",
+        "port",
+        "frames handed to the port that wait there for its machine: for a socket, a device, the neighbour",
+        |s, status| {
+            s.of_ports(status, |p| p.inside.into());
+        },
+    ),
+    m("sluicenet_port_lent_frames", "gauge", "port", "frames of the port that the switch holds", |s, status| {
+        s.of_ports(status, |p| p.lent.into());
+    }),
+    m("sluicenet_port_held_back_total", "counter", "port", "times the port found its input queue full", |s, status| {
+        s.of_ports(status, |p| p.held_back);
+    }),
+    m("sluicenet_port_stuck_total", "counter", "port", "times the watchdog found the port stuck", |s, status| {
+        s.of_ports(status, |p| p.stuck);
+    }),
+    m("sluicenet_port_isolations_total", "counter", "port", "times it isolated the port for that", |s, status| {
+        s.of_ports(status, |p| p.isolations);
+    }),
+    m(
+        "sluicenet_port_isolated",
+        "gauge",
+        "port",
+        "1 while the watchdog keeps everything from the port",
+        |s, status| {
+            s.of_ports(status, |p| p.isolated.into());
+        },
+    ),
+    m(
+        "sluicenet_port_waits_for",
+        "gauge",
+        "port, for",
+        "1 while frames of the port wait for a full output",
+        |s, status| {
+            for p in &status.ports {
+                p.waits_for.iter().for_each(|other| s.add(&[("port", &p.name), ("for", other)], 1));
+            }
+        },
+    ),
+    m("sluicenet_port_events_total", "counter", "port, counter", "what the port itself counted", |s, status| {
+        for p in &status.ports {
+            p.counters.iter().for_each(|(counter, n)| s.add(&[("port", &p.name), ("counter", counter)], n));
+        }
+    }),
+];
+
+const fn m(
+    name: &'static str,
+    kind: &'static str,
+    labels: &'static str,
+    help: &'static str,
+    write: fn(&mut Samples<'_>, &Status),
+) -> Metric {
+    Metric { name, kind, labels, help, write }
+}
+
+/// The samples of one metric.
+struct Samples<'a> {
+    name: &'static str,
+    switch: &'a str,
+    text: &'a mut String,
+}
+
+impl Samples<'_> {
+    fn add(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let _ = write!(self.text, "{}{{switch=\"{}\"", self.name, escaped(self.switch));
+        for (label, text) in labels {
+            let _ = write!(self.text, ",{label}=\"{}\"", escaped(text));
+        }
+        let _ = writeln!(self.text, "}} {value}");
+    }
+
+    fn of_ports(&mut self, status: &Status, value: fn(&PortStatus) -> u64) {
+        status.ports.iter().for_each(|p| self.add(&[("port", &p.name)], value(p)));
+    }
+
+    fn both_ways(&mut self, status: &Status, values: fn(&PortStatus) -> [u64; 2]) {
+        for p in &status.ports {
+            for (direction, value) in ["in", "out"].into_iter().zip(values(p)) {
+                self.add(&[("port", &p.name), ("direction", direction)], value);
+            }
+        }
+    }
+}
+
+/// Everything, as Prometheus reads it.
+fn text(status: &Status) -> String {
+    let mut text = String::new();
+    for metric in METRICS {
+        let _ = writeln!(text, "# HELP {} {}\n# TYPE {} {}", metric.name, metric.help, metric.name, metric.kind);
+        (metric.write)(&mut Samples { name: metric.name, switch: &status.name, text: &mut text }, status);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::tests::status;
+
+    #[test]
+    fn samples_stand_under_their_metric_with_their_labels() {
+        let mut status = status(&["a", "b"]);
+        status.name = "v\"s\\".into();
+        status.ports[0].waits_for = vec!["b".into()];
+        status.ports[1].output[3] = 7;
+        status.ports[1].dropped.insert("watchdog".into(), 5);
+        let text = text(&status);
+        for line in [
+            r#"sluicenet_port_queue_frames{switch="v\"s\\",port="b",queue="output",priority="3"} 7"#,
+            r#"sluicenet_port_drops_total{switch="v\"s\\",port="b",direction="out",reason="watchdog"} 5"#,
+            r#"sluicenet_port_waits_for{switch="v\"s\\",port="a",for="b"} 1"#,
+            "# TYPE sluicenet_port_drops_total counter",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+        for metric in METRICS {
+            assert_eq!(metric.kind == "counter", metric.name.ends_with("_total"), "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn only_metrics_are_served_and_only_by_our_name() {
+        let ask = |text: &str| answer(text.as_bytes(), true, || Some("m 1\n".into())).0;
+        assert_eq!(ask("GET /metrics HTTP/1.1\r\nHost: localhost:9464\r\n\r\n"), "200 OK");
+        assert_eq!(ask("GET /metrics?x=1 HTTP/1.0\r\n\r\n"), "200 OK");
+        for host in ["127.0.0.1", "127.0.0.1:9464", "[::1]:9464", "LOCALHOST"] {
+            assert_eq!(ask(&format!("GET /metrics HTTP/1.1\r\nhOsT: {host}\r\n\r\n")), "200 OK");
+        }
+        assert_eq!(ask("GET /metrics HTTP/1.1\r\nHost: evil.example:9464\r\n\r\n"), "403 Forbidden");
+        assert_eq!(ask("GET /../etc/passwd HTTP/1.1\r\n\r\n"), "404 Not Found");
+        assert_eq!(ask("POST /metrics HTTP/1.1\r\n\r\n"), "405 Method Not Allowed");
+        assert_eq!(ask("\u{0}\r\n\r\n"), "400 Bad Request");
+    }
+}
