@@ -1,4 +1,4 @@
-# The house's commands. `make demo` needs git, make and Rust; `make build` and `make test` need Python 3.11 or later too.
+# Commands for users and developers. `make demo` needs Rust; `make build` and `make test` need Python 3.11 or later too.
 
 PYTHON ?= python3
 CARGO ?= cargo
@@ -9,26 +9,29 @@ FUZZ_SECONDS ?= 20
 WHEELS := $(TARGET)/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help build command wheel demo test models fuzz lint lint-python docs extending bench clean
+.PHONY: help rust build command wheel demo test models fuzz lint lint-python docs extending bench clean
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r n t; do printf '  make %-10s %s\n' "$$n" "$$t"; done
+
+rust:
+	@CARGO=$(CARGO) scripts/tools.sh rust
 
 build: command wheel ## The command in target/release/sluicenet and the Python package in .venv
 
 # Naming the Python package builds nothing of it, but makes cargo choose the dependencies' features as for the wheel: what
 # the two share is then built once.
-command:
+command: rust
 	$(CARGO) build --release --locked -p sluicenet-cli -p sluicenet-python --bin sluicenet
 
 # The extras are for dataframes, plots and progress; the versions are those the tests run with.
-wheel: $(VENV)/.ready
+wheel: rust $(VENV)/.ready
 	rm -f $(WHEELS)/sluicenet-*.whl
 	$(VENV)/bin/maturin build --release --locked --quiet -m python/Cargo.toml -i $(VENV)/bin/python --out $(WHEELS)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/sluicenet-*.whl
 	@$(VENV)/bin/python -c 'import sluicenet; print(f"sluicenet {sluicenet.__version__} is in $(VENV)")'
 
-$(VENV)/.ready: scripts/venv.sh python/requirements-test.txt python/pyproject.toml
+$(VENV)/.ready: scripts/venv.sh scripts/tools.sh python/requirements-test.txt python/pyproject.toml
 	scripts/venv.sh $(PYTHON) $(VENV)
 	@touch $@
 
@@ -38,8 +41,8 @@ demo: command ## 256 servers, lossy and lossless, three TCPs, half a minute on t
 test: wheel ## Every test: Rust, then Python in .venv
 	$(VENV)/bin/python scripts/test.py
 
-models: ## Every order in which the two ends of a ring can run, by a model checker
-	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked --target-dir $(TARGET)/loom -p sluicenet-dataplane --test loom
+models: rust ## Every order in which the two ends of a ring can run, by a model checker
+	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked --target-dir $(TARGET)/loom -p sluicenet-ring --test loom
 
 fuzz: ## Each fuzz target for FUZZ_SECONDS; needs a nightly Rust and cargo-fuzz
 	@set -e; for target in $$($(CARGO) +nightly fuzz list); do \
@@ -57,10 +60,10 @@ lint-python: $(VENV)/.ready
 	$(VENV)/bin/ruff format --config python/pyproject.toml --check scripts
 	cd python && $(abspath $(VENV))/bin/mypy --no-incremental sluicenet tests
 
-docs: ## The reference pages from the code: docs/scenario.md, docs/records.md, docs/switch.md
+docs: rust ## The reference pages from the code: docs/scenario.md, docs/records.md, docs/switch.md
 	SLUICENET_DOCS=write $(CARGO) test --locked -p sluicenet-cli --test command docs
 
-extending: ## What docs/extending.md says, done in a copy and tested
+extending: rust ## What docs/extending.md says, done in a copy and tested
 	$(PYTHON) scripts/extending.py
 
 bench: command ## How fast the simulator itself is: long TCP flows on fat trees

@@ -1,110 +1,238 @@
 #!/usr/bin/env python3
-"""Every test of the house, and one closing line over all of them.
+"""Every test, and one closing line over all of them.
 
-Rust tests run with their output shown, so that a test which skips something can say why; what it says is repeated at
-the end. The Python tests run with the interpreter that runs this file: that of .venv, where the wheel is.
+Cargo compiles everything first. Then two lanes run beside each other: tests that compute, and tests of the real world, most
+of whose time is waiting. Within a lane one program of tests runs after the other. Tests say why they skip something; these
+reasons are repeated at the end, with the ten slowest tests.
+
+The Python tests run with the interpreter that runs this file: the one of .venv, which has the wheel.
 """
 
+import argparse
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
+CARGO = os.environ.get("CARGO", "cargo")
 SKIPPED = re.compile(r"^(SKIPPED|not checked): ")
 MISSING = re.compile(r"^not checked: (.*)/[^/]+ is not there$")
+# Programs of tests that wait for the real world: crate, and its test programs ("lib" are the tests beside the code).
+REAL = {
+    "sluicenet-cli": {"real"},
+    "sluicenet-testbed": {"lib", "testbed"},
+    "sluicenet-dataplane": {"lib", "dataplane"},
+    "sluicenet-socket": {"lib", "socket"},
+    "sluicenet-preload": {"lib"},
+}
+# Threads of a program in each lane. Waiting costs no core.
+COMPUTING_THREADS = os.cpu_count() or 2
+REAL_THREADS = 4
+SLOWEST = 10
 
 
+@dataclass
 class Count:
-    """Tests so far."""
+    """The tests that have run so far."""
 
-    def __init__(self) -> None:
-        """None yet."""
-        self.passed = self.failed = self.ignored = 0
-        self.remarks: list[str] = []
+    passed: int = 0
+    failed: int = 0
+    ignored: int = 0
+    remarks: list[str] = field(default_factory=list)
+    times: list[tuple[float, str]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def remark(self, text: str) -> None:
-        """Something that was skipped, and why; told once, and files of one folder together."""
+        """Keeps the reason of a skipped test; each reason once, and missing files of one folder together."""
         if missing := MISSING.match(text):
             text = f"not checked: files that would be in {os.path.normpath(missing[1])}"
         if text not in self.remarks:
             self.remarks.append(text)
 
 
-def rust(count: Count) -> bool:
-    """The Rust tests; whether cargo was content."""
-    command = [os.environ.get("CARGO", "cargo"), "test", "--locked", "--no-fail-fast", "--", "--show-output"]
-    # The one that has the wheel and what its controller needs.
-    environment = {**os.environ, "SLUICENET_PYTHON": sys.executable}
-    shown = True
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+@dataclass
+class Program:
+    """A program of Rust tests."""
+
+    name: str
+    path: str
+    folder: Path
+    is_real: bool
+
+
+def environment() -> dict[str, str]:
+    """The environment of tests: Python with the wheel, and the built library of light sockets."""
+    return {**os.environ, "SLUICENET_PYTHON": sys.executable}
+
+
+def compile_tests(arguments: argparse.Namespace) -> list[Program]:
+    """Compiles all Rust tests; the programs, or an exit with what the compiler said."""
+    command = [CARGO, "test", "--no-run", "--locked", "--message-format=json-render-diagnostics"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(done.returncode)
+    programs = []
+    for line in done.stdout.splitlines():
+        message = json.loads(line)
+        if message["reason"] != "compiler-artifact" or not message["profile"]["test"] or not message["executable"]:
+            continue
+        manifest = Path(message["manifest_path"])
+        crate = f"sluicenet-{manifest.parent.name}"
+        target = message["target"]
+        name = target["name"] if "test" in target["kind"] else "lib"
+        if arguments.only and arguments.only not in f"{crate} {name}":
+            continue
+        is_real = name in REAL.get(crate, set())
+        programs.append(Program(f"{crate} {name}", message["executable"], manifest.parent, is_real))
+    return programs
+
+
+def run_program(program: Program, count: Count, filters: list[str]) -> bool:
+    """Runs a program of tests and counts its results; whether all passed."""
+    threads = REAL_THREADS if program.is_real else COMPUTING_THREADS
+    options = ["-Zunstable-options", "--format=json", "--report-time", "--show-output", f"--test-threads={threads}"]
+    # The times of single tests are an unstable option of the test harness. Nothing is compiled with this variable.
+    variables = {**environment(), "RUSTC_BOOTSTRAP": "1", "CARGO_MANIFEST_DIR": str(program.folder)}
+    began = time.monotonic()
+    failures, tests = [], 0
+    with subprocess.Popen(
+        [program.path, *options, *filters], cwd=program.folder, env=variables, stdout=subprocess.PIPE, text=True
+    ) as process:
         for line in process.stdout or ():
-            text = line.rstrip("\n")
-            if found := RESULT.match(text):
-                count.passed += int(found[1])
-                count.failed += int(found[2])
-                count.ignored += int(found[3])
-            # What tests that passed have printed is nobody's business, but for what they say they skipped.
-            if text == "successes:":
-                shown = False
-            elif text == "failures:" or text.startswith(("test result:", "running ")):
-                shown = True
-            if SKIPPED.match(text):
-                count.remark(text)
-            if shown:
-                print(text, flush=True)
-    return process.returncode == 0
+            try:
+                event = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if event.get("type") != "test" or event["event"] == "started":
+                continue
+            tests += 1
+            with count.lock:
+                output = event.get("stdout", "")
+                for text in output.splitlines():
+                    if SKIPPED.match(text):
+                        count.remark(text)
+                if event["event"] == "ok":
+                    count.passed += 1
+                elif event["event"] == "ignored":
+                    count.ignored += 1
+                else:
+                    count.failed += 1
+                    failures.append(f"---- {program.name}: {event['name']}: {event['event']}\n{output}")
+                count.times.append((float(event.get("exec_time", 0)), f"{program.name}: {event['name']}"))
+    ok = process.returncode == 0
+    if not ok and not failures:
+        with count.lock:
+            count.failed += 1
+        failures.append(f"---- {program.name}: the program ended with {process.returncode}")
+    verdict = "ok" if ok else "FAILED"
+    with count.lock:
+        for text in failures:
+            print(text)
+        print(f"{verdict:6} {tests:4} tests  {time.monotonic() - began:6.1f} s  {program.name}", flush=True)
+    return ok
 
 
-def python(count: Count) -> bool:
-    """The Python tests; whether pytest was content."""
+def run_doc_tests(count: Count) -> bool:
+    """The examples in doc comments."""
+    began = time.monotonic()
+    command = [CARGO, "test", "--locked", "--doc", "--quiet"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = re.findall(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", done.stdout, re.M)
+    passed, failed, ignored = (sum(int(result[i]) for result in found) for i in range(3))
+    with count.lock:
+        count.passed += passed
+        count.failed += failed
+        count.ignored += ignored
+        if done.returncode != 0:
+            print(done.stdout + done.stderr)
+        verdict = "ok" if done.returncode == 0 else "FAILED"
+        print(f"{verdict:6} {passed:4} tests  {time.monotonic() - began:6.1f} s  examples in doc comments", flush=True)
+    return done.returncode == 0
+
+
+def run_python(count: Count) -> bool:
+    """The Python tests."""
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            f"--junitxml={report}",
-            "python/tests",
-        ]
-        done = subprocess.run([*command, "-c", "python/pyproject.toml", "--rootdir=python"], cwd=ROOT, check=False)
-        if not report.exists():
-            return False
-        for case in ElementTree.parse(report).iter("testcase"):
-            if (skipped := case.find("skipped")) is not None:
-                count.ignored += 1
-                count.remark(f"SKIPPED: {case.get('name')}: {skipped.get('message')}")
-            elif case.find("failure") is not None or case.find("error") is not None:
-                count.failed += 1
-            else:
-                count.passed += 1
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "python/tests"]
+        done = subprocess.run(
+            [*command, "-c", "python/pyproject.toml", "--rootdir=python"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        with count.lock:
+            if done.returncode != 0:
+                print(done.stdout)
+            if not report.exists():
+                return False
+            cases = list(ElementTree.parse(report).iter("testcase"))
+            for case in cases:
+                count.times.append((float(case.get("time", 0)), f"python: {case.get('name')}"))
+                if (skipped := case.find("skipped")) is not None:
+                    count.ignored += 1
+                    count.remark(f"SKIPPED: {case.get('name')}: {skipped.get('message')}")
+                elif case.find("failure") is not None or case.find("error") is not None:
+                    count.failed += 1
+                else:
+                    count.passed += 1
+            verdict = "ok" if done.returncode == 0 else "FAILED"
+            print(f"{verdict:6} {len(cases):4} tests  {time.monotonic() - began:6.1f} s  python", flush=True)
     return done.returncode == 0
 
 
 def main() -> None:
-    """Runs all, counts all."""
-    start = time.monotonic()
+    """Compiles, runs both lanes, counts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", help="programs whose name contains this, as `cli real`; no Python, no examples")
+    parser.add_argument("filters", nargs="*", help="names of tests, as libtest takes them")
+    arguments = parser.parse_args()
+    begun = time.monotonic()
+    programs = compile_tests(arguments)
     count = Count()
-    # Both in any case: one report of everything that is wrong.
-    content = [rust(count), python(count)]
+    compiled = time.monotonic()
+    print(f"compiled in {compiled - begun:.0f} s; tests that compute and tests of the real world run beside each other")
+    verdicts: list[bool] = []
+
+    def lane(jobs: list) -> None:
+        for job in jobs:
+            verdicts.append(job())
+
+    def of(real: bool) -> list:
+        return [
+            lambda p=program: run_program(p, count, arguments.filters) for program in programs if program.is_real == real
+        ]
+
+    beside = [] if arguments.only else [lambda: run_python(count), lambda: run_doc_tests(count)]
+    lanes = [threading.Thread(target=lane, args=[jobs]) for jobs in (of(False) + beside, of(True))]
+    for thread in lanes:
+        thread.start()
+    for thread in lanes:
+        thread.join()
     if count.remarks:
         print("\nnot everything could be checked here:")
         for remark in count.remarks:
             print(f"  {remark}")
-    verdict = "ok" if all(content) and count.failed == 0 else "FAILED"
+    print(f"\nthe {SLOWEST} slowest tests:")
+    for seconds, name in sorted(count.times, reverse=True)[:SLOWEST]:
+        print(f"  {seconds:6.1f} s  {name}")
+    is_ok = all(verdicts) and count.failed == 0
     print(
-        f"\ntest result: {verdict}. {count.passed} passed; {count.failed} failed; {count.ignored} ignored; 0 measured; "
-        f"0 filtered out; finished in {time.monotonic() - start:.2f}s"
+        f"\ntest result: {'ok' if is_ok else 'FAILED'}. {count.passed} passed; {count.failed} failed; {count.ignored} ignored; "
+        f"0 measured; 0 filtered out; finished in {time.monotonic() - compiled:.2f}s"
     )
-    sys.exit(verdict != "ok")
+    sys.exit(not is_ok)
 
 
 if __name__ == "__main__":

@@ -13,39 +13,25 @@
 //! `crc`.
 #![deny(unsafe_code)]
 
-#[cfg(not(loom))]
 mod agent;
-#[cfg(not(loom))]
 pub mod clock;
-#[cfg(not(loom))]
 pub mod controller;
-#[cfg(not(loom))]
 mod crc;
-#[cfg(not(loom))]
 pub mod engine;
-#[cfg(not(loom))]
 pub mod fabric;
-#[cfg(all(not(loom), target_os = "linux"))]
+#[cfg(target_os = "linux")]
 pub mod kernel;
-#[cfg(not(loom))]
 pub mod port;
-#[cfg(all(not(loom), target_os = "linux"))]
+#[cfg(target_os = "linux")]
 pub mod process;
-#[cfg(not(loom))]
 pub mod region;
-#[cfg(all(not(loom), target_os = "linux"))]
+#[cfg(target_os = "linux")]
 pub mod remains;
-#[cfg(not(loom))]
 pub mod remote;
-pub mod ring;
-#[cfg(not(loom))]
 pub mod shm;
-mod sync;
-#[cfg(not(loom))]
 pub mod tap;
-#[cfg(not(loom))]
 pub mod tcp_info;
-#[cfg(not(loom))]
 pub mod uplink;
-#[cfg(not(loom))]
 pub mod vhost;
+
+pub use sluicenet_ring as ring;

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::ring::Cells;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;

@@ -8,7 +8,7 @@
 use crate::port::{self, Asking, BrokenPort, Delivery, Descriptor, Offload, Passed};
 use crate::region::{BUFFER_BYTES, Buffers, Region, RingCells};
 use crate::ring::{Broken, Consumer, Producer};
-use crate::sync::Ordering;
+use core::sync::atomic::Ordering;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use sluicenet_node::vale::Action;
 use sluicenet_proto::time::{Duration, Instant};

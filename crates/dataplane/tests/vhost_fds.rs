@@ -1,5 +1,4 @@
 //! File descriptors that nobody asked for (HOSTILE 11). By itself, for it counts those of the whole process.
-#![cfg(not(loom))]
 
 mod vhost_rig;
 

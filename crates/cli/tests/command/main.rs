@@ -1,6 +1,5 @@
 //! The command as a user runs it, without root.
 
-mod clean;
 mod cli;
 mod cli_input;
 mod cli_stopped;

@@ -1,5 +1,6 @@
 //! The command in the real world: switches, testbeds and guests as processes, most of them as root.
 
+mod clean;
 #[path = "../command/command.rs"]
 mod command;
 mod guests;
@@ -16,3 +17,11 @@ mod testbed;
 mod testbed_fattree;
 mod testbed_flows;
 mod testbed_guests;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The machine's only testbed. Tests that bring one up hold this, and tests that call `clean`, which would remove it.
+pub fn testbed_lock() -> MutexGuard<'static, ()> {
+    static TESTBED: Mutex<()> = Mutex::new(());
+    TESTBED.lock().unwrap_or_else(PoisonError::into_inner)
+}

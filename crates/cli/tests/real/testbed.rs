@@ -47,6 +47,7 @@ fn queries_run_without_loss_and_a_killed_testbed_is_cleaned_up() {
         println!("skipped: {what}");
         return;
     }
+    let _alone = crate::testbed_lock();
     let file = std::env::temp_dir().join(format!("sluicenet-testbed-{}.toml", std::process::id()));
     std::fs::write(&file, SCENARIO).unwrap();
     let file_name = file.display().to_string();

@@ -158,6 +158,7 @@ fn a_fat_tree_of_open_vswitches_through_all_that_may_happen() {
 }
 
 fn killed_and_cleaned(python: &str) {
+    let _alone = crate::testbed_lock();
     let mut run = Command::new(env!("CARGO_BIN_EXE_sluicenet"));
     run.args(["--quiet", "testbed", "fattree", "--seconds", "600", "--rate", "1Mb/s", "--python", python]);
     let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -107,6 +107,7 @@ fn guests_are_brought_up_measured_and_gone_however_it_ends() {
         Err(e @ GuestError::Missing(_)) => return println!("skipped: {e}"),
         Err(e) => panic!("{e}"),
     }
+    let _alone = crate::testbed_lock();
     let (folder, file) = scenario("guests");
 
     // Queries between their sockets, under a congestion control that is a module of theirs.

@@ -1,6 +1,6 @@
 //! A host without its thread: between two calls nobody looks for buffers, so that what happens in between is the test's choice.
 
-#[path = "../../tests/common/mod.rs"]
+#[path = "../../tests/socket/common.rs"]
 mod common;
 
 use super::{BATCH, Patience, Shared};

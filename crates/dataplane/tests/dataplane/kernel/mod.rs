@@ -1,0 +1,12 @@
+//! Ports that are network devices, on an unmodified kernel: real sockets in namespaces.
+mod agent;
+mod classes;
+mod flood;
+mod harness;
+mod offload;
+mod packet;
+mod remains;
+mod shares;
+mod sockets;
+mod tap;
+mod valve;

@@ -1,0 +1,95 @@
+//! What a process leaves that is killed, and what one that lives has.
+
+use super::harness::possible;
+use sluicenet_dataplane::kernel::netns::{self, Namespace, PREFIX};
+use sluicenet_dataplane::process::Program;
+use sluicenet_dataplane::remains::{self, Thing};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const HOLD: &str = "SLUICENET_TEST_HOLD";
+
+/// The process of the test below: has a namespace, a folder and a program there, says so, and waits to be killed.
+#[test]
+fn another_process_that_holds_something() {
+    let Ok(tag) = std::env::var(HOLD) else { return };
+    let namespace = Namespace::create(&format!("{PREFIX}{tag}")).unwrap();
+    let folder = std::env::temp_dir().join(format!("sluicenet-{tag}"));
+    remains::add(Thing::Folder(folder.clone())).unwrap();
+    std::fs::create_dir(&folder).unwrap();
+    let mut sleep = Command::new("sleep");
+    sleep.arg("600");
+    // By a thread that ends before it does.
+    let namespace = &namespace;
+    let program =
+        std::thread::scope(|s| s.spawn(move || Program::spawn(sleep, Some(namespace)).unwrap()).join()).unwrap();
+    let own = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap();
+    assert_ne!(own(program.id()), own(std::process::id()));
+    std::thread::sleep(Duration::from_millis(100));
+    println!("\nholds {}", program.id());
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+#[test]
+fn what_a_killed_process_left_is_removed_and_what_one_has_that_lives_is_not() {
+    if !possible() {
+        return;
+    }
+    let tag = format!("held-{}", std::process::id());
+    let mut other = Command::new(std::env::current_exe().unwrap())
+        .args(["kernel::remains::another_process_that_holds_something", "--exact", "--nocapture", "--test-threads=1"])
+        .env(HOLD, &tag)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(other.stdout.take().unwrap()).lines();
+    let pid: i32 =
+        lines.map_while(Result::ok).find_map(|l| l.strip_prefix("holds ").map(|n| n.parse().unwrap())).unwrap();
+    let started = remains::started(pid).unwrap();
+    let its = |number: i32| Some(number) == i32::try_from(other.id()).ok();
+
+    let cleaned = remains::clean(its).unwrap();
+    assert!(cleaned.gone.is_empty(), "{cleaned:?}");
+    let kept = &cleaned.kept[0];
+    let name = format!("{PREFIX}{tag}");
+    let folder: PathBuf = std::env::temp_dir().join(format!("sluicenet-{tag}"));
+    for words in
+        [format!("of process {}, which runs", other.id()), format!("namespace {name}"), format!("process {pid}")]
+    {
+        assert!(kept.contains(&words), "{kept}");
+    }
+    assert!(netns::named().unwrap().contains(&name) && folder.is_dir() && remains::started(pid) == Some(started));
+    assert!(remains::namespaces().unwrap().0.contains(&name));
+
+    let number = other.id();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    // The kernel ends its programs with it.
+    let until = Instant::now() + Duration::from_secs(60);
+    while remains::started(pid) == Some(started) {
+        assert!(Instant::now() < until, "its program lives on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let its = |of: i32| Some(of) == i32::try_from(number).ok();
+    let cleaned = remains::clean(its).unwrap();
+    assert_eq!(cleaned.gone, [format!("namespace {name}"), folder.display().to_string()]);
+    assert!(cleaned.kept.is_empty() && !folder.exists() && !netns::named().unwrap().contains(&name));
+    assert_eq!(remains::clean(its).unwrap(), remains::Cleaned::default());
+}
+
+#[test]
+fn what_is_removed_in_order_is_struck_out() {
+    if !possible() {
+        return;
+    }
+    let name = format!("{PREFIX}struck-{}", std::process::id());
+    let known = || remains::namespaces().unwrap().1.contains(&name);
+    drop(Namespace::create(&name).unwrap());
+    assert!(known());
+    // It is there already, and still is one's own after another one was refused.
+    assert!(Namespace::create(&name).is_err() && known());
+    Namespace::delete(&name).unwrap();
+    assert!(!known());
+}

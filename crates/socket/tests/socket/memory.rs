@@ -1,0 +1,153 @@
+//! Many streams that nobody reads: what their host keeps for all of them has a bound, and nothing of it is lost or waits for ever.
+
+use crate::common::{Pattern, Switch, at, until};
+use sluicenet_socket::{Config, Counters, TcplightStream};
+use std::io::{ErrorKind, Read, Write};
+
+/// What all streams of the host that receives may keep, and how many there may be: a floor of 16 KiB.
+const MEMORY: u64 = 4 << 20;
+const STREAMS: usize = 128;
+const FLOOR: u64 = MEMORY / 2 / STREAMS as u64;
+/// Bytes that each sender has: together four times the bound.
+const EACH: usize = 128 << 10;
+
+fn bounded(config: &mut Config) {
+    (config.memory, config.streams, config.receive_buffer) = (MEMORY, STREAMS, 1 << 20);
+}
+
+fn bytes_of(seed: usize) -> Vec<u8> {
+    let mut bytes = vec![0; EACH];
+    Pattern::new(seed as u64 + 1).fill(&mut bytes);
+    bytes
+}
+
+/// Writes what goes of `bytes` from `at` on; how far that is.
+fn push(mut stream: &TcplightStream, bytes: &[u8], at: usize) -> usize {
+    let mut done = at;
+    while done < bytes.len() {
+        match stream.write(&bytes[done..]) {
+            Ok(n) => done += n,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    done
+}
+
+#[test]
+fn streams_that_nobody_reads_have_a_bound_and_all_arrives_once_they_are_read() {
+    let switch = Switch::start();
+    let (a, b) = (switch.host(1), switch.host_with(2, bounded));
+    let listener = b.listen(80, STREAMS).unwrap();
+    let ends: Vec<(TcplightStream, TcplightStream)> = (0..STREAMS)
+        .map(|_| {
+            let sender = a.connect(at(2, 80)).unwrap();
+            sender.set_nonblocking(true);
+            (sender, listener.accept().unwrap().0)
+        })
+        .collect();
+    let all: Vec<Vec<u8>> = (0..STREAMS).map(bytes_of).collect();
+    let promised = || {
+        let Counters { promised, .. } = b.counters();
+        assert!(promised + STREAMS as u64 * FLOOR <= MEMORY, "{promised}");
+        promised
+    };
+    // Everybody sends until nothing goes any more, for longer than a look at the port takes.
+    let mut sent = vec![0; STREAMS];
+    for _ in 0..20 {
+        for (i, (sender, _)) in ends.iter().enumerate() {
+            sent[i] = push(sender, &all[i], sent[i]);
+        }
+        promised();
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let kept: u64 = sent.iter().map(|&n| n as u64).sum();
+    assert!(kept <= MEMORY, "{kept} of {MEMORY}");
+    assert!(sent.iter().all(|&n| n as u64 >= FLOOR && n < EACH), "each has its floor and none has all: {sent:?}");
+    assert!(promised() > 0);
+    // The last ones came when nearly all was promised: what a stream has when it begins shrinks.
+    assert!(sent[0] > sent[STREAMS - 1], "{sent:?}");
+
+    // Read, one after the other in small pieces: each goes on, whatever the others keep.
+    let mut got = vec![Vec::new(); STREAMS];
+    let mut piece = [0; 3_000];
+    for i in [STREAMS - 1, 0, 7] {
+        while got[i].len() < EACH {
+            sent[i] = push(&ends[i].0, &all[i], sent[i]);
+            // The news that it may go on is under way to the sender, who is this thread, too.
+            if ends[i].1.ready().readable {
+                let n = (&ends[i].1).read(&mut piece).unwrap();
+                got[i].extend_from_slice(&piece[..n]);
+            }
+            promised();
+        }
+    }
+    // Then all at once.
+    std::thread::scope(|threads| {
+        for (i, (got, (_, receiver))) in got.iter_mut().zip(&ends).enumerate() {
+            if got.len() == EACH {
+                continue;
+            }
+            let want = &all[i];
+            threads.spawn(move || {
+                let mut rest = vec![0; want.len()];
+                let mut stream: &TcplightStream = receiver;
+                stream.read_exact(&mut rest).unwrap();
+                *got = rest;
+            });
+        }
+        until("all sent", || {
+            for (i, (sender, _)) in ends.iter().enumerate() {
+                sent[i] = push(sender, &all[i], sent[i]);
+            }
+            promised();
+            sent.iter().all(|&n| n == EACH)
+        });
+    });
+    assert!(got == all, "every byte, once and in order");
+    // What was read is nobody's any more; and what is gone has nothing.
+    drop(ends);
+    until("all gone", || b.counters().promised == 0);
+    assert_eq!(switch.dropped(), 0);
+}
+
+#[test]
+fn a_stream_that_is_read_has_more_ahead_than_one_that_is_not() {
+    let switch = Switch::start();
+    let (a, b) = (switch.host(1), switch.host_with(2, |config| (config.memory, config.streams) = (64 << 20, 2_048)));
+    let listener = b.listen(80, 8).unwrap();
+    let open = || {
+        let sender = a.connect(at(2, 80)).unwrap();
+        sender.set_nonblocking(true);
+        (sender, listener.accept().unwrap().0)
+    };
+    let zeros = vec![0; 4 << 20];
+    let fill = |sender: &TcplightStream| {
+        let (mut sent, mut quiet) = (0, 0);
+        // The switch and the host take what they have meanwhile.
+        while quiet < 50 {
+            let more = push(sender, &zeros, sent);
+            quiet = if more > sent { 0 } else { quiet + 1 };
+            sent = more;
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        sent
+    };
+    let (stranger, unread) = open();
+    let first = fill(&stranger);
+    assert_eq!(first, 128 << 10, "what one has before anything was read: a part of half of the bound");
+    let (sender, reader) = open();
+    let (mut sent, mut got) = (0, 0);
+    let mut read = vec![0; 64 << 10];
+    while sent < 3 << 20 {
+        sent = push(&sender, &zeros, sent);
+        if reader.ready().readable {
+            let n = (&reader).read(&mut read).unwrap();
+            assert!(n > 0);
+            got += n;
+        }
+    }
+    let ahead = sent + fill(&sender) - got;
+    assert!(ahead >= 512 << 10, "{ahead} bytes ahead of a program that read");
+    drop((unread, reader));
+}
