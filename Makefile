@@ -5,14 +5,14 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BIN := $(TARGET)/release/sluicenet
 VENV := .venv
-FUZZ_SECONDS ?= 20
+FUZZ_SECONDS ?= 120
 WHEELS := $(TARGET)/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help rust build command wheel demo test models fuzz lint lint-python docs extending bench clean
+.PHONY: help rust build command wheel demo test test-long models fuzz lint lint-python docs extending bench clean
 
 help: ## This list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r n t; do printf '  make %-10s %s\n' "$$n" "$$t"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r n t; do printf '  make %-10s %s\n' "$$n" "$$t"; done
 
 rust:
 	@CARGO=$(CARGO) scripts/tools.sh rust
@@ -41,13 +41,17 @@ demo: command ## 256 servers, lossy and lossless, three TCPs, half a minute on t
 test: wheel ## Every test: Rust, then Python in .venv
 	$(VENV)/bin/python scripts/test.py
 
+test-long: wheel ## Long tests of the real world, before an issue is closed: rates and gigabytes, on a machine that does nothing else
+	$(VENV)/bin/python scripts/test.py --long
+
 models: rust ## Every order in which the two ends of a ring can run, by a model checker
 	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked --target-dir $(TARGET)/loom -p sluicenet-ring --test loom
 
-fuzz: ## Each fuzz target for FUZZ_SECONDS; needs a nightly Rust and cargo-fuzz
-	@set -e; for target in $$($(CARGO) +nightly fuzz list); do \
-		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
-		$(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1; \
+fuzz: rust ## All fuzz targets for FUZZ_SECONDS together; needs a nightly Rust and cargo-fuzz
+	@set -e; targets=$$($(CARGO) +nightly fuzz list); each=$$(($(FUZZ_SECONDS) / $$(echo $$targets | wc -w))); \
+	for target in $$targets; do \
+		echo "fuzzing $$target for $$each s"; \
+		$(CARGO) +nightly fuzz run $$target -- -max_total_time=$$each -verbosity=0 -print_final_stats=1; \
 	done
 
 lint: lint-python ## Formatting, clippy, ruff, mypy

@@ -95,9 +95,12 @@ def compile_tests(arguments: argparse.Namespace) -> list[Program]:
     return programs
 
 
-def run_program(program: Program, count: Count, filters: list[str]) -> bool:
+def run_program(program: Program, count: Count, arguments: argparse.Namespace) -> bool:
     """Runs a program of tests and counts its results; whether all passed."""
     threads = REAL_THREADS if program.is_real else COMPUTING_THREADS
+    filters = arguments.filters
+    if arguments.long:
+        threads, filters = 1, ["--ignored", *(filters or ["long_"])]
     options = ["-Zunstable-options", "--format=json", "--report-time", "--show-output", f"--test-threads={threads}"]
     # The times of single tests are an unstable option of the test harness. Nothing is compiled with this variable.
     variables = {**environment(), "RUSTC_BOOTSTRAP": "1", "CARGO_MANIFEST_DIR": str(program.folder)}
@@ -196,6 +199,7 @@ def main() -> None:
     """Compiles, runs both lanes, counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="programs whose name contains this, as `cli real`; no Python, no examples")
+    parser.add_argument("--long", action="store_true", help="the long tests instead, whose rates want a machine of their own")
     parser.add_argument("filters", nargs="*", help="names of tests, as libtest takes them")
     arguments = parser.parse_args()
     begun = time.monotonic()
@@ -211,11 +215,12 @@ def main() -> None:
 
     def of(real: bool) -> list:
         return [
-            lambda p=program: run_program(p, count, arguments.filters) for program in programs if program.is_real == real
+            lambda p=program: run_program(p, count, arguments) for program in programs if program.is_real == real
         ]
 
-    beside = [] if arguments.only else [lambda: run_python(count), lambda: run_doc_tests(count)]
-    lanes = [threading.Thread(target=lane, args=[jobs]) for jobs in (of(False) + beside, of(True))]
+    beside = [] if arguments.only or arguments.long else [lambda: run_python(count), lambda: run_doc_tests(count)]
+    jobs = [of(False) + of(True)] if arguments.long else [of(False) + beside, of(True)]
+    lanes = [threading.Thread(target=lane, args=[one]) for one in jobs]
     for thread in lanes:
         thread.start()
     for thread in lanes:

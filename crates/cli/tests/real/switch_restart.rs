@@ -189,8 +189,8 @@ fn a_restart_with_a_slow_sink_loses_nothing() {
 }
 
 #[test]
-#[ignore = "two minutes, and all of the machine: five times as many programs at work as there are cores"]
-fn restarts_under_load_lose_nothing() {
+#[ignore = "long: two minutes, and all of the machine: five times as many programs at work as there are cores"]
+fn long_restarts_under_load_lose_nothing() {
     let cores = std::thread::available_parallelism().unwrap().get();
     restarts("restart-load", &[0, 1, 3, 10, 0, 25].map(Duration::from_secs), 5 * cores, Duration::ZERO);
 }

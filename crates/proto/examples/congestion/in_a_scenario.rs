@@ -1,19 +1,19 @@
-//! Scalable TCP by its name in a scenario; `docs/extending.md` puts it beside the command line's tests.
+//! Scalable TCP by its name in a scenario; `docs/extending.md` puts it beside the tests of experiments.
 
-use std::path::Path;
-use std::process::Command;
+use sluicenet_experiment::run::{Job, Options, run};
+use sluicenet_records::Existing;
+use sluicenet_scenario::Scenario;
+use std::sync::atomic::AtomicBool;
 
 #[test]
 fn a_scenario_names_it() {
-    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/incast-32.toml");
-    let run = Command::new(env!("CARGO_BIN_EXE_sluicenet"))
-        .args(["run", "--json", "--set", "tcp.congestion=scalable", "--set", "workload.0.rounds=3"])
-        .arg(scenario)
-        .output()
-        .unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert!(run.status.success(), "{stdout}{stderr}");
-    let figures: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!(figures["queries"]["finished"], 3);
-    assert_eq!(figures["drops"], 0);
+    let file = sluicenet_testkit::repository("scenarios/incast-32.toml");
+    let settings = ["tcp.congestion=scalable", "workload.0.rounds=3"].map(str::to_string);
+    let loaded = Scenario::load_with(file, &settings).unwrap();
+    let interrupt = AtomicBool::new(false);
+    let options =
+        Options { threads: 1, out: None, existing: Existing::Force, interrupt: &interrupt, progress: &mut |_| {} };
+    let outcome = run(&Job::new(&loaded), options).unwrap().expect("a result");
+    assert_eq!(outcome.queries.iter().filter(|q| q.completion_ps.is_some()).count(), 3);
+    assert_eq!(outcome.totals.dropped, 0);
 }

@@ -68,8 +68,8 @@ fn what_is_sent_arrives_whole_and_in_order() {
 
 /// `cargo test -p sluicenet-socket --release --test streams -- --ignored`.
 #[test]
-#[ignore = "a gigabyte takes a while where tests share two cores"]
-fn a_gigabyte_arrives_whole() {
+#[ignore = "long: a gigabyte takes a while where tests share two cores"]
+fn long_a_gigabyte_arrives_whole() {
     let switch = Switch::start();
     let (a, b) = pair(&switch);
     send_and_check(&a, &b, 1 << 30);

@@ -130,11 +130,6 @@ fn the_same_questions_when_every_machine_is_on_its_own() {
         };
         assert_eq!(asked(&whole), asked(&parts));
         assert_eq!((parts.queries.len(), parts.unfinished, parts.figures().queries), (40, 0, 30));
-        for q in &parts.queries {
-            let same = whole.queries.iter().find(|other| other.id == q.id).unwrap();
-            // Drawn the same: both begin when they are due or later, and neither before the other was due.
-            assert!(q.start.abs_diff(same.start) < Duration::from_secs(5), "{q:?} {same:?}");
-        }
         // A hundred milliseconds of five servers with a flow each 7 ms, but for those that have not ended.
         assert!(parts.flows.len() > 10 && parts.flows.iter().all(|f| f.0 == 300_000), "{}", parts.flows.len());
     }

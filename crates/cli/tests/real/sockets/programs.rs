@@ -103,8 +103,8 @@ fn a_download_whose_bytes_are_compared() {
 
 /// The same of a gigabyte, by its checksum: over memory alone, so that what is measured is the sockets.
 #[test]
-#[ignore = "a gigabyte takes a while where tests share two cores"]
-fn a_gigabyte_is_downloaded_whole() {
+#[ignore = "long: a gigabyte takes a while where tests share two cores"]
+fn long_a_gigabyte_is_downloaded_whole() {
     if !has("curl") || !has("python3") || !has("sha256sum") {
         return;
     }

@@ -57,19 +57,40 @@ fn read_slow_and_fast(server: &mut Server, turn: usize, seen: &mut [u64; 2]) {
     }
 }
 
-/// How many frames a slow and a fast station had while both were sent as much as there was room for.
-fn slow_and_fast(servers: &mut [Server; 2], turns: usize) -> ([u64; 2], [u64; 2]) {
-    let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
-    for turn in 0..turns {
+/// What happened while a slow and a fast station were sent as much as there was room for.
+#[derive(Debug, Default)]
+struct Seen {
+    sent: [u64; 2],
+    received: [u64; 2],
+    /// Rounds in which the sender to the slow, and to the fast station was held back.
+    refused: [u64; 2],
+    /// Frames of the fast station that arrived in rounds in which the slow one's sender was held back.
+    beside: u64,
+}
+
+/// Sends to a slow and to a fast station until `enough` has been seen, for a minute at most: the machine decides how soon that is.
+fn slow_and_fast(servers: &mut [Server; 2], turns: usize, enough: impl Fn(&Seen) -> bool) -> Seen {
+    let (mut s, start) = (Seen::default(), Instant::now());
+    for turn in 0usize.. {
+        if turn >= turns && turn % 1_000 == 0 && (enough(&s) || start.elapsed().as_secs() >= 60) {
+            break;
+        }
         let [a, b] = servers;
+        let mut accepted = [false; 2];
         for (k, to) in [(0, 3), (1, 4)] {
-            sent[k] += u64::from(a.send(k, &frame(k + 1, to, sent[k], 100 + turn % 1_300)));
+            accepted[k] = a.send(k, &frame(k + 1, to, s.sent[k], 100 + turn % 1_300));
+            s.sent[k] += u64::from(accepted[k]);
+            s.refused[k] += u64::from(!accepted[k]);
         }
         a.engine.turn();
         b.engine.turn();
-        read_slow_and_fast(b, turn, &mut seen);
+        let before = s.received[1];
+        read_slow_and_fast(b, turn, &mut s.received);
+        if !accepted[0] {
+            s.beside += s.received[1] - before;
+        }
     }
-    (sent, seen)
+    s
 }
 
 fn receive_the_rest(servers: &mut [Server; 2], sent: [u64; 2], seen: [u64; 2]) {
@@ -85,7 +106,6 @@ fn receive_the_rest(servers: &mut [Server; 2], sent: [u64; 2], seen: [u64; 2]) {
 
 #[test]
 fn a_slow_station_is_in_nobodys_way_where_there_are_credits() {
-    let mut shares = Vec::new();
     for credits in [None, Some(config())] {
         let address = network();
         let _controller = controller(&address);
@@ -94,9 +114,12 @@ fn a_slow_station_is_in_nobodys_way_where_there_are_credits() {
             |n, device, credits| overlay_with(n, device, &address, of_one_class, Stack { credits, ..Stack::default() });
         let mut servers = [with(1, a, credits), with(2, b, credits.map(|_| config()))];
         ask_first(&mut servers);
-        let (sent, seen) = slow_and_fast(&mut servers, 60_000);
+        let seen = slow_and_fast(&mut servers, 60_000, |seen| match credits {
+            Some(_) => seen.refused[0] > 1_000 && seen.beside > 1_000,
+            None => seen.refused[1] > 1_000,
+        });
         let pauses = servers[1].own("pauses_sent");
-        println!("credits: {}: slow and fast had {seen:?}, {pauses} pauses", credits.is_some());
+        println!("credits: {}: {seen:?}, {pauses} pauses", credits.is_some());
         if credits.is_some() {
             assert_eq!(pauses, 0, "no frame is in the link's buffers");
             assert_eq!(
@@ -104,16 +127,15 @@ fn a_slow_station_is_in_nobodys_way_where_there_are_credits() {
                 u64::from(QUEUE),
                 "the slow one's queue was full, and never more"
             );
+            assert!(seen.beside > 1_000, "the slow station is in the fast one's way: {seen:?}");
         } else {
-            assert!(pauses > 0);
+            assert!(
+                pauses > 0 && seen.refused[1] > 1_000,
+                "the slow station holds the fast one's sender back, too: {seen:?}"
+            );
         }
-        receive_the_rest(&mut servers, sent, seen);
-        shares.push(seen);
+        receive_the_rest(&mut servers, seen.sent, seen.received);
     }
-    let [[_, without], [slow, with]] = shares[..] else { panic!() };
-    assert!(without < 10 * slow, "without credits the fast one falls to the level of the slow one: {without} {slow}");
-    // How much is a matter of the machine.
-    assert!(with > 5 * without && with > 5 * slow, "with them it does not: {with} {without} {slow}");
 }
 
 /// The station of one port sends to a slow and to a fast one elsewhere, and has no more of its buffers under way to either than its part.
@@ -125,13 +147,20 @@ fn one_port_sends_to_a_fast_station_past_what_waits_for_a_slow_one() {
     let mut servers = [with_credits(1, a, &address), with_credits(2, b, &address)];
     ask_first(&mut servers);
     let (mut sent, mut seen) = ([0u64; 2], [0u64; 2]);
-    let mut waited = 0;
-    for turn in 0..60_000 {
+    let (mut waited, mut beside, start) = (0, 0, Instant::now());
+    for turn in 0usize.. {
+        let is_seen = turn >= 60_000 && seen[0] > 1_000 && beside > 1_000;
+        if turn % 1_000 == 0 && (is_seen || start.elapsed().as_secs() >= 60) {
+            break;
+        }
         let [a, b] = &mut servers;
+        let (mut slow_waits, before) = (false, seen[1]);
         for (k, to) in [(0, 3), (1, 4)] {
             let client = &mut a.clients[0];
             let free = client.sendable(u32::MAX).unwrap();
-            if client.outstanding(0, k as u16 + 1) < part(client.half(), free) {
+            let has_room = client.outstanding(0, k as u16 + 1) < part(client.half(), free);
+            slow_waits |= k == 0 && !has_room;
+            if has_room {
                 let bytes = frame(1, to, sent[k], 100 + turn % 1_300);
                 sent[k] += u64::from(client.send_parts_under([k as u16 + 1, 0], &[&bytes]).unwrap());
                 let _ = client.publish();
@@ -141,10 +170,12 @@ fn one_port_sends_to_a_fast_station_past_what_waits_for_a_slow_one() {
         b.engine.turn();
         waited = waited.max(a.engine.report(0).unwrap().input[usize::from(CLASS)]);
         read_slow_and_fast(b, turn, &mut seen);
+        // Frames of the fast station that arrived while the port could not send to the slow one.
+        beside += if slow_waits { seen[1] - before } else { 0 };
     }
-    println!("one port: slow and fast had {seen:?}, {waited} frames waited at it at most");
+    println!("one port: slow and fast had {seen:?}, {beside} beside, {waited} frames waited at it at most");
     assert!(waited > 1 && servers[0].engine.report(0).unwrap().counters.held_back == 0);
-    assert!(seen[0] > 1_000 && seen[1] > 20 * seen[0], "{seen:?}");
+    assert!(seen[0] > 1_000 && beside > 1_000, "{seen:?}, {beside} beside");
     receive_the_rest(&mut servers, sent, seen);
 }
 
@@ -225,7 +256,7 @@ fn what_a_tenant_says_in_the_name_of_its_hypervisor_goes_nowhere() {
         until(&mut servers, |[a, _]| a.send(0, &tagged));
     }
     until(&mut servers, |[a, _]| a.own("forged_control") == 10);
-    let (sent, seen) = slow_and_fast(&mut servers, 2_000);
+    let Seen { sent, received: seen, .. } = slow_and_fast(&mut servers, 2_000, |_| true);
     receive_the_rest(&mut servers, sent, seen);
     assert!(heard < servers[1].own("credit_messages_received"));
     assert_eq!(servers[0].own("reserved"), 10);
