@@ -66,7 +66,7 @@ fn what_is_sent_arrives_whole_and_in_order() {
     assert_eq!(switch.dropped(), 0);
 }
 
-/// `cargo test -p sluicenet-socket --release --test streams -- --ignored`.
+/// `cargo test -p sluicenet-socket --release --test socket -- --ignored long_`.
 #[test]
 #[ignore = "long: a gigabyte takes a while where tests share two cores"]
 fn long_a_gigabyte_arrives_whole() {
