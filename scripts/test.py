@@ -49,6 +49,8 @@ class Count:
     remarks: list[str] = field(default_factory=list)
     times: list[tuple[float, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    # What tests find in their environment: Python with the wheel, and the library of light sockets.
+    variables: dict[str, str] = field(default_factory=lambda: {"SLUICENET_PYTHON": sys.executable})
 
     def remark(self, text: str) -> None:
         """Keeps the reason of a skipped test; each reason once, and missing files of one folder together."""
@@ -68,9 +70,15 @@ class Program:
     is_real: bool
 
 
-def environment() -> dict[str, str]:
-    """The environment of tests: Python with the wheel, and the built library of light sockets."""
-    return {**os.environ, "SLUICENET_PYTHON": sys.executable}
+def build_preload() -> str:
+    """Builds the library of light sockets, as the tests are built; its path."""
+    command = [CARGO, "build", "--locked", "--profile=test", "-p", "sluicenet-preload", "--message-format=json-render-diagnostics"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(done.returncode)
+    messages = map(json.loads, done.stdout.splitlines())
+    files = [name for message in messages for name in message.get("filenames", [])]
+    return next(name for name in files if name.endswith("libsluicenet_socket.so"))
 
 
 def compile_tests(arguments: argparse.Namespace) -> list[Program]:
@@ -103,7 +111,7 @@ def run_program(program: Program, count: Count, arguments: argparse.Namespace) -
         threads, filters = 1, ["--ignored", *(filters or ["long_"])]
     options = ["-Zunstable-options", "--format=json", "--report-time", "--show-output", f"--test-threads={threads}"]
     # The times of single tests are an unstable option of the test harness. Nothing is compiled with this variable.
-    variables = {**environment(), "RUSTC_BOOTSTRAP": "1", "CARGO_MANIFEST_DIR": str(program.folder)}
+    variables = {**os.environ, **count.variables, "RUSTC_BOOTSTRAP": "1", "CARGO_MANIFEST_DIR": str(program.folder)}
     began = time.monotonic()
     failures, tests = [], 0
     with subprocess.Popen(
@@ -114,7 +122,7 @@ def run_program(program: Program, count: Count, arguments: argparse.Namespace) -
                 event = json.loads(line)
             except json.JSONDecodeError:
                 continue
-            if event.get("type") != "test" or event["event"] == "started":
+            if event.get("type") != "test" or event["event"] in ("started", "timeout"):
                 continue
             tests += 1
             with count.lock:
@@ -205,6 +213,7 @@ def main() -> None:
     begun = time.monotonic()
     programs = compile_tests(arguments)
     count = Count()
+    count.variables["SLUICENET_PRELOAD"] = build_preload()
     compiled = time.monotonic()
     print(f"compiled in {compiled - begun:.0f} s; tests that compute and tests of the real world run beside each other")
     verdicts: list[bool] = []

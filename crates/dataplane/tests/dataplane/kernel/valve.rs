@@ -221,6 +221,9 @@ fn tcp_goes_through_whole() {
     assert_eq!(snmp(&switch, 1, "Tcp:", "InErrs"), 0);
 }
 
+/// The kernel's flag of an address that may still belong to another host (`IFA_F_TENTATIVE`).
+const TENTATIVE: u8 = 0x40;
+
 #[test]
 fn ipv6_datagrams_are_charged_too() {
     if !possible() {
@@ -235,6 +238,16 @@ fn ipv6_datagrams_are_charged_too() {
             links.add_neighbour(DEVICE, address(1 - i).into(), Lan::mac(usize::from(1 - i)))
         };
         switch.lan().tenant(i.into()).enter(set_up).unwrap().unwrap();
+    }
+    // A host drops datagrams for an address until it knows that nobody else has it (RFC 4862, 5.4).
+    for i in 0..2 {
+        let is_ready = || {
+            let addresses = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap();
+            let own = format!("{:032x}", u128::from(address(i)));
+            let flags = addresses.lines().find_map(|line| line.strip_prefix(&own)?.split_whitespace().nth(3));
+            flags.is_some_and(|flags| u8::from_str_radix(flags, 16).unwrap() & TENTATIVE == 0)
+        };
+        wait_for(|| switch.lan().tenant(i.into()).enter(is_ready).unwrap());
     }
     let to = (std::net::IpAddr::from(address(1)), 7000).into();
     for (round, payload) in [1452, 7_000].into_iter().enumerate() {
