@@ -18,7 +18,7 @@ pub struct Imbalance {
 /// Frames of the whole world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Sent by guests and hypervisors.
+    /// Sent by guests and hypervisors, and by markers in switches.
     pub sent: u64,
     /// Delivered to them.
     pub delivered: u64,
@@ -59,16 +59,18 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
         let (balances, received, sent, books) = match engine.node(n) {
             Node::Switch(s) => {
                 let dropped: u64 = s.drops().values().map(|d| d.0).sum();
+                totals.sent += s.emitted();
                 totals.dropped += dropped;
                 totals.inside += s.queued();
                 totals.pauses += s.control_out();
                 let books = format!(
-                    "in {} = out {} + dropped {dropped} + queued {}",
+                    "in {} + emitted {} = out {} + dropped {dropped} + queued {}",
                     s.frames_in(),
+                    s.emitted(),
                     s.frames_out(),
                     s.queued()
                 );
-                let balances = s.frames_in() == s.frames_out() + dropped + s.queued();
+                let balances = s.frames_in() + s.emitted() == s.frames_out() + dropped + s.queued();
                 (balances, s.frames_in() + s.control_in(), s.frames_out() + s.control_out(), books)
             }
             Node::Server(s) => {
