@@ -15,6 +15,7 @@ use sluicenet_node::packet::Packet;
 use sluicenet_node::pool::Pool;
 use sluicenet_node::server::App;
 use sluicenet_node::switch::PauseEvent;
+use sluicenet_node::with_server;
 use sluicenet_proto::time::Instant;
 
 /// Most lanes: beyond that a box's empty lists would outweigh it.
@@ -160,7 +161,7 @@ impl<A: App> Shard<A> {
         for n in 0..self.nodes.len() {
             let due = match &self.nodes[n] {
                 Node::Switch(s) => Device::<Packet>::poll_timeout(&**s),
-                Node::Server(s) => s.poll_timeout(),
+                Node::Server(s) => with_server!(s, s => s.poll_timeout()),
             };
             if due != Instant::MAX {
                 self.timer_at[n] = due.as_ps();
@@ -283,7 +284,7 @@ impl<A: App> Shard<A> {
             let fetch_frame = |frame| fetch(core::ptr::from_ref(self.pool.frame(frame)).cast());
             match &self.nodes[n] {
                 Node::Switch(s) => free.filter_map(|p| Device::<Packet>::upcoming(&**s, p)).for_each(fetch_frame),
-                Node::Server(s) => free.filter_map(|p| s.upcoming(p)).for_each(fetch_frame),
+                Node::Server(s) => with_server!(s, s => free.filter_map(|p| s.upcoming(p)).for_each(fetch_frame)),
             }
         }
     }
@@ -293,7 +294,7 @@ impl<A: App> Shard<A> {
         let arrivals = keys.iter().filter(|k| k.is(Class::Arrival)).map(|&k| frame_of(k));
         match &self.nodes[n] {
             Node::Switch(s) => s.fetch(step, arrivals, &self.pool, fetch),
-            Node::Server(s) => s.fetch(step, arrivals, &self.pool, fetch),
+            Node::Server(s) => with_server!(s, s => s.fetch(step, arrivals, &self.pool, fetch)),
         }
     }
 
@@ -301,7 +302,7 @@ impl<A: App> Shard<A> {
     fn fetch_box(&self, n: usize) {
         let first: *const u8 = match &self.nodes[n] {
             Node::Switch(s) => core::ptr::from_ref(&**s).cast(),
-            Node::Server(s) => core::ptr::from_ref(&**s).cast(),
+            Node::Server(s) => with_server!(s, s => core::ptr::from_ref(&**s).cast()),
         };
         (0..BOX_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
     }
@@ -340,17 +341,17 @@ impl<A: App> Shard<A> {
                     self.pauses.extend(s.take_pauses().into_iter().map(|p| (visit.name, p)));
                 }
             }
-            Node::Server(s) => {
+            Node::Server(s) => with_server!(s, s => {
                 visit.run(&mut **s, due, |s, now, packet, pool, woke| s.receive_note(now, packet, pool, woke));
-                if s.core().has_notes() {
+                if s.host().has_notes() {
                     let notes = &mut self.notes;
-                    s.core_mut().take_notes(notes);
+                    s.host_mut().take_notes(notes);
                     visit.reach.post(notes, &self.place_of_host);
                 }
-                if s.core().has_pauses() {
-                    self.pauses.extend(s.core_mut().take_pauses().into_iter().map(|p| (visit.name, p)));
+                if s.host().has_pauses() {
+                    self.pauses.extend(s.host_mut().take_pauses().into_iter().map(|p| (visit.name, p)));
                 }
-            }
+            }),
         }
     }
 
