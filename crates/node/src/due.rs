@@ -2,8 +2,9 @@
 //! VM.
 
 use crate::pool::Handle;
-use alloc::collections::VecDeque;
+use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use sluicenet_proto::time::Instant;
 
 /// A packet on its way.
@@ -112,6 +113,52 @@ impl Deadlines {
     #[inline(always)]
     pub fn front(&self) -> Option<&(Instant, u16)> {
         self.list.last()
+    }
+}
+
+/// A timer: when it expires, its class and its token.
+pub type Timer = (Instant, u8, u64);
+
+/// Timers that wait, in the order of [`Timer`].
+#[derive(Clone, Debug)]
+pub struct Timers {
+    first: Instant,
+    heap: BinaryHeap<Reverse<Timer>>,
+}
+
+impl Default for Timers {
+    fn default() -> Timers {
+        Timers { first: Instant::MAX, heap: BinaryHeap::new() }
+    }
+}
+
+impl Timers {
+    /// Sets a timer.
+    pub fn push(&mut self, timer: Timer) {
+        self.first = self.first.min(timer.0);
+        self.heap.push(Reverse(timer));
+    }
+
+    /// When the first one expires; [`Instant::MAX`] when there is none.
+    #[inline(always)]
+    pub fn first(&self) -> Instant {
+        self.first
+    }
+
+    /// Takes the timers that have expired at `now`, one at a time.
+    pub fn pop(&mut self, now: Instant) -> Option<Timer> {
+        if self.first > now {
+            return None;
+        }
+        let Reverse(timer) = self.heap.pop()?;
+        self.first = self.heap.peek().map_or(Instant::MAX, |t| t.0.0);
+        Some(timer)
+    }
+
+    /// The first one; for a caller that fetches memory ahead.
+    #[inline(always)]
+    pub fn front(&self) -> Option<&Timer> {
+        self.heap.peek().map(|t| &t.0)
     }
 }
 

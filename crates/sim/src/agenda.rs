@@ -70,14 +70,14 @@ impl Agenda {
         self.boxes.get(i).map(|b| b.node as usize)
     }
 
-    /// The events of the box that is `i`th in turn, in order of time but for neighbours in one slice, then [`Key::NEVER`].
+    /// The box that is `i`th in turn, and its events: in order of time but for neighbours in one slice, then [`Key::NEVER`].
     #[inline(always)]
-    pub fn keys(&self, i: usize) -> &[Key] {
-        let turn = self.boxes[i];
-        &self.keys[turn.begin as usize..=turn.end as usize]
+    pub fn turn(&self, i: usize) -> Option<(usize, &[Key])> {
+        let turn = self.boxes.get(i)?;
+        Some((turn.node as usize, &self.keys[turn.begin as usize..=turn.end as usize]))
     }
 
-    /// The same, in order.
+    /// The events of the box that is `i`th in turn, in order, then [`Key::NEVER`].
     #[inline(always)]
     pub fn sorted_keys(&mut self, i: usize) -> &mut [Key] {
         let turn = self.boxes[i];

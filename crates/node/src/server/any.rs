@@ -8,6 +8,9 @@ use super::stages::credits::Credits;
 use super::stages::zbridge::ZBridge;
 use super::stages::{Report, Stage, rare};
 use super::{Server, ServerLedger};
+use crate::door::Step;
+use crate::packet::Packet;
+use crate::pool::{Handle, Pool};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use sluicenet_proto::frame::HostId;
@@ -72,10 +75,12 @@ impl<A: App> AnyServer<A> {
     }
 
     /// Its guests and its adapter.
+    #[inline(always)]
     pub fn host(&self) -> &Host {
         with_server!(self, s => s.host())
     }
     /// The same, to collect records.
+    #[inline(always)]
     pub fn host_mut(&mut self) -> &mut Host {
         with_server!(self, s => s.host_mut())
     }
@@ -94,6 +99,12 @@ impl<A: App> AnyServer<A> {
     /// What went in and out.
     pub fn ledger(&self) -> ServerLedger {
         with_server!(self, s => s.ledger())
+    }
+    /// Names the memory that the next events will touch, to a world that fetches it ahead; `arrival` is the first frame that will arrive.
+    #[inline(always)]
+    pub fn fetch(&self, step: Step, arrival: Option<Handle>, pool: &Pool<Packet>, fetch: impl Fn(*const u8)) {
+        let arrival = if matches!(self, AnyServer::Bare(_)) { arrival } else { None };
+        self.host().fetch(step, arrival, pool, fetch);
     }
     /// Asks the applications to begin: a wake-up with `token` at time zero.
     pub fn start(&mut self, token: u64) {

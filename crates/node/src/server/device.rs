@@ -2,11 +2,10 @@
 
 use super::app::{App, Io};
 use super::chain::Chain;
-use super::host::{DEADLINES, Host};
+use super::host::Host;
 use super::stages::Report;
 use super::{ServerConfig, ServerLedger};
-use crate::door::{Device, PortId, PortSet, Step, Wires};
-use crate::guest::Guest;
+use crate::door::{Device, PortId, PortSet, Wires};
 use crate::packet::{Kind, Packet};
 use crate::pool::{Handle, Pool};
 use alloc::sync::Arc;
@@ -15,12 +14,6 @@ use sluicenet_proto::frame::{Frame, HostId, Pause};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::Instant;
-
-/// Cache lines of a guest that a packet touches.
-const GUEST_LINES: usize = 2;
-
-/// Cache lines of a socket that an arriving segment touches.
-const SOCKET_LINES: usize = 11;
 
 /// A server with a chain `C` and applications `A`.
 #[derive(Debug)]
@@ -169,57 +162,6 @@ impl<A: App, C: Chain> Device<Packet> for Server<A, C> {
         self.host.adapter.upcoming(port)
     }
 
-    #[inline(always)]
-    fn fetch(
-        &self,
-        step: Step,
-        mut arrivals: impl Iterator<Item = Handle>,
-        pool: &Pool<Packet>,
-        fetch: impl Fn(*const u8),
-    ) {
-        let host = &self.host;
-        let fetch_guest = |guest: Option<&Guest>| {
-            let Some(guest) = guest else { return };
-            let first: *const u8 = core::ptr::from_ref(guest).cast();
-            (0..GUEST_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
-        };
-        // One packet of each sort: a window rarely has more for one server, and a burst keeps its memory at hand.
-        match step {
-            Step::Lists => {
-                host.timers.peek().into_iter().for_each(|t| fetch(core::ptr::from_ref(t).cast()));
-                host.deadlines.front().into_iter().for_each(|d| fetch(core::ptr::from_ref(d).cast()));
-                host.rx.front().into_iter().for_each(|p| fetch(core::ptr::from_ref(p).cast()));
-            }
-            Step::Frames => {
-                host.rx.front().into_iter().for_each(|p| fetch(core::ptr::from_ref(pool.frame(p.packet)).cast()));
-                match host.deadlines.front() {
-                    Some(&(_, what)) => fetch_guest(host.guests.get((what / DEADLINES) as usize)),
-                    None => fetch_guest(host.guests.first()),
-                }
-            }
-            Step::Index | Step::Sockets => {
-                if let Some(&(_, what)) = host.deadlines.front()
-                    && let Some(next) = host.guests.get((what / DEADLINES) as usize).and_then(|guest| guest.tx.front())
-                {
-                    match step {
-                        Step::Index => fetch(core::ptr::from_ref(next).cast()),
-                        _ => fetch(core::ptr::from_ref(pool.frame(next.packet)).cast()),
-                    }
-                }
-                let packet = if C::IS_DIRECT { arrivals.next() } else { host.rx.front().map(|p| p.packet) };
-                let Some(packet) = packet else { return };
-                let flow = pool.frame(packet).flow().reverse();
-                let Some(guest) = host.guests.get(flow.src.vm() as usize) else { return };
-                if step == Step::Index {
-                    guest.sockets.index_line(&flow).into_iter().for_each(fetch);
-                } else if let Some(at) = guest.sockets.find(&flow).and_then(|number| guest.sockets.socket_line(number))
-                {
-                    (0..SOCKET_LINES).for_each(|line| fetch(at.wrapping_add(64 * line)));
-                }
-            }
-        }
-    }
-
     fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<Packet>, woke: &mut PortSet) {
         let host = &mut self.host;
         self.chain.run_deadlines(now, host, pool);
@@ -235,7 +177,7 @@ impl<A: App, C: Chain> Device<Packet> for Server<A, C> {
     #[inline(always)]
     fn poll_timeout(&self) -> Instant {
         let host = &self.host;
-        let timers = host.timers.peek().map_or(Instant::MAX, |r| r.0.0);
-        host.deadlines.first().min(host.rx.first()).min(timers).min(host.adapter.poll_timeout().unwrap_or(Instant::MAX))
+        let adapter = host.adapter.poll_timeout().unwrap_or(Instant::MAX);
+        host.deadlines.first().min(host.rx.first()).min(host.timers.first()).min(adapter)
     }
 }

@@ -5,7 +5,6 @@ use crate::due::Passage;
 use crate::guest::{Body, SocketId};
 use crate::packet::{Address, IP_LIGHT_BYTES, IP_UDP_BYTES, Kind, Packet};
 use crate::pool::{Handle, Pool};
-use core::cmp::Reverse;
 use sluicenet_proto::frame::Frame;
 use sluicenet_proto::loss::{DropReason, Full};
 use sluicenet_proto::time::{Duration, Instant};
@@ -68,7 +67,7 @@ impl Host {
                     }
                     if let Some(at) = sender.poll_timeout().filter(|&at| at > now) {
                         s.scheduled = false;
-                        self.timers.push(Reverse((at, PACE_TIMER, (vm as u64) << 32 | index as u64)));
+                        self.timers.push((at, PACE_TIMER, (vm as u64) << 32 | index as u64));
                         continue;
                     }
                     let datagram = sender.poll_transmit_at(now, self.config.mtu - IP_UDP_BYTES);

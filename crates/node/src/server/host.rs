@@ -6,7 +6,7 @@ use super::config::ServerConfig;
 use super::light;
 use super::stages::{FIRST_SLOT, Report};
 use crate::adapter::Adapter;
-use crate::due::{Deadlines, Line};
+use crate::due::{Deadlines, Line, Timers};
 use crate::guest::{
     Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, LIGHT, NOTE_WORD, Outgoing, PRIORITY_SHIFT, Socket,
     SocketId, Topic, note,
@@ -14,10 +14,9 @@ use crate::guest::{
 use crate::packet::{Address, FlowKey, Packet};
 use crate::pool::{Handle, Pool};
 use crate::switch::PauseEvent;
-use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 use sluicenet_proto::frame::{Frame, HostId, Priority};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::rng::hash_words;
@@ -92,7 +91,7 @@ impl Host {
             in_stacks: 0,
             deadlines: Deadlines::default(),
             rx: Line::default(),
-            timers: BinaryHeap::new(),
+            timers: Timers::default(),
             events: VecDeque::new(),
             notes: Vec::new(),
             flows: Vec::new(),
@@ -316,7 +315,7 @@ impl Io for Host {
     }
 
     fn wake_at(&mut self, at: Instant, token: u64) {
-        self.timers.push(Reverse((at, APP_TIMER, token)));
+        self.timers.push((at, APP_TIMER, token));
     }
 }
 
@@ -325,9 +324,6 @@ pub(super) fn initial_sequence(seed: u64, flow: &FlowKey) -> u32 {
     let ports = (flow.sport as u64) << 16 | flow.dport as u64;
     hash_words(&[seed, (flow.src.to_bits() as u64) << 32 | flow.dst.to_bits() as u64, ports]) as u32
 }
-
-/// Timers by time, class and token: the earliest first.
-pub(super) type Timers = BinaryHeap<Reverse<(Instant, u8, u64)>>;
 
 /// Has a socket looked at when its next deadline comes.
 #[inline(always)]
@@ -338,6 +334,6 @@ pub(super) fn keep_deadline(timers: &mut Timers, s: &mut Socket, id: SocketId) {
     {
         // An entry that is too early costs one look when it comes up; rearming on every ACK would cost more.
         s.timer_at = at;
-        timers.push(Reverse((at, SOCKET_TIMER, (id.vm as u64) << 32 | id.index as u64)));
+        timers.push((at, SOCKET_TIMER, (id.vm as u64) << 32 | id.index as u64));
     }
 }

@@ -10,6 +10,7 @@ pub mod chain;
 mod config;
 mod device;
 mod down;
+mod fetch;
 mod host;
 mod light;
 mod notes;

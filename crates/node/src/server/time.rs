@@ -3,19 +3,16 @@
 use super::app::Event;
 use super::host::{APP_TIMER, Host, PACE_TIMER, SOCKET_TIMER};
 use crate::door::PortId;
+use crate::due::Timer;
 use crate::guest::{Body, SocketId};
 use crate::switch::{Cause, PauseEvent};
-use core::cmp::Reverse;
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::Instant;
 
 impl Host {
     /// Runs the timers of sockets and applications that have expired. Returns the next one that is a stage's.
-    pub(super) fn next_timer(&mut self, now: Instant) -> Option<(Instant, u8, u64)> {
-        while let Some(&Reverse(timer)) = self.timers.peek()
-            && timer.0 <= now
-        {
-            self.timers.pop();
+    pub(super) fn next_timer(&mut self, now: Instant) -> Option<Timer> {
+        while let Some(timer) = self.timers.pop(now) {
             let (at, class, token) = timer;
             let id = SocketId { vm: (token >> 32) as u8, index: token as u32 };
             match class {

@@ -1,6 +1,7 @@
 //! A server without a virtual network: its guests share the adapter.
 
 use super::Chain;
+use crate::due::Timer;
 use crate::packet::{Address, Packet};
 use crate::pool::{Handle, Pool};
 use crate::server::WhenFull;
@@ -17,8 +18,6 @@ pub struct Bare {
 }
 
 impl Chain for Bare {
-    const IS_DIRECT: bool = true;
-
     #[inline(always)]
     fn has_room(&self, host: &Host, _vm: usize) -> bool {
         host.config.when_full == WhenFull::Drop || host.adapter.room() >= self.reserved + host.max_frame
@@ -76,7 +75,7 @@ impl Chain for Bare {
     }
 
     fn on_port_free(&mut self, _vm: usize) {}
-    fn handle_timer(&mut self, _: Instant, _: &mut Host, _: &mut Pool<Packet>, _timer: (Instant, u8, u64)) {}
+    fn handle_timer(&mut self, _: Instant, _: &mut Host, _: &mut Pool<Packet>, _timer: Timer) {}
     fn receive_metadata(&mut self, _: Instant, _: &mut Host, _: &mut Pool<Packet>, _packet: &Packet) {}
     fn report(&self, _report: &mut Report) {}
 }

@@ -13,6 +13,7 @@ pub use virtualised::Virtualised;
 
 use super::host::{DEADLINES, Host, PORT_FREE};
 use super::stages::Report;
+use crate::due::Timer;
 use crate::packet::{Address, Kind, Packet};
 use crate::pool::{Handle, Pool};
 use core::fmt::Debug;
@@ -21,9 +22,6 @@ use sluicenet_proto::time::Instant;
 
 /// A server's own parts, as its guests and its device interface see them.
 pub trait Chain: Debug + Send {
-    /// Whether frames from the wire reach their sockets without passing a queue.
-    const IS_DIRECT: bool;
-
     /// Whether the chain has room for one more packet of a VM.
     fn has_room(&self, host: &Host, vm: usize) -> bool;
     /// Whether this socket of a VM must wait because of its destination.
@@ -41,7 +39,7 @@ pub trait Chain: Debug + Send {
     /// The port of a VM has finished receiving a frame.
     fn on_port_free(&mut self, vm: usize);
     /// A timer of a stage expired.
-    fn handle_timer(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, timer: (Instant, u8, u64));
+    fn handle_timer(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, timer: Timer);
     /// Metadata arrived for a stage.
     fn receive_metadata(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, packet: &Packet);
     /// Adds the accounts of its stages.
@@ -108,13 +106,17 @@ pub trait Chain: Debug + Send {
                 self.run_tx(now, host, pool, vm);
             }
         }
-        host.run_rx(now, pool);
+        if host.rx.first() <= now {
+            host.run_rx(now, pool);
+        }
     }
 
     /// Timers that have expired, of sockets, applications and stages.
     #[inline(always)]
     fn run_timers(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
-        while let Some(timer) = host.next_timer(now) {
+        while host.timers.first() <= now
+            && let Some(timer) = host.next_timer(now)
+        {
             self.handle_timer(now, host, pool, timer);
         }
     }

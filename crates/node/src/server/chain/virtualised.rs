@@ -1,6 +1,7 @@
 //! A server with a virtual network: gate stages, the vSwitch, network stages, the adapter.
 
 use super::{Chain, Isolation};
+use crate::due::Timer;
 use crate::packet::{Address, Packet};
 use crate::pool::{Handle, Pool};
 use crate::server::VirtualConfig;
@@ -397,8 +398,6 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
 }
 
 impl<G: Stage, N: Stage, I: Isolation> Chain for Virtualised<G, N, I> {
-    const IS_DIRECT: bool = false;
-
     #[inline(always)]
     fn has_room(&self, host: &Host, vm: usize) -> bool {
         let below = self.vswitch.input_room(vm) > host.guests[vm].tx.len() as u32;
@@ -485,13 +484,7 @@ impl<G: Stage, N: Stage, I: Isolation> Chain for Virtualised<G, N, I> {
         self.port_waits &= !(1 << vm);
         self.vm_ready |= 1 << vm;
     }
-    fn handle_timer(
-        &mut self,
-        now: Instant,
-        host: &mut Host,
-        pool: &mut Pool<Packet>,
-        (at, class, token): (Instant, u8, u64),
-    ) {
+    fn handle_timer(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>, (at, class, token): Timer) {
         let slot = class - FIRST_SLOT;
         match slot.checked_sub(self.gate.slots()) {
             None => self.gate(host, pool, |stage, cx| stage.handle_timer(now, at, slot, token, cx)),

@@ -4,7 +4,6 @@ use crate::packet::{FlowKey, Framing, Packet};
 use crate::pool::{Handle, Pool};
 use crate::server::host::{Host, initial_sequence};
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
@@ -73,7 +72,7 @@ impl<'a> Context<'a> {
     /// Sets a timer: [`Stage::handle_timer`](super::Stage::handle_timer) is called at `at` with this token.
     #[inline(always)]
     pub fn set_timer(&mut self, at: Instant, token: u64) {
-        self.host.timers.push(Reverse((at, FIRST_SLOT + self.slot, token)));
+        self.host.timers.push((at, FIRST_SLOT + self.slot, token));
     }
     /// Lets sockets of a VM go on that [`Stage::blocks`](super::Stage::blocks) stopped.
     #[inline(always)]
