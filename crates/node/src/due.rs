@@ -2,13 +2,14 @@
 //! VM.
 
 use crate::pool::Handle;
-use alloc::collections::{BinaryHeap, VecDeque};
+use crate::ring::Ring;
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use sluicenet_proto::time::Instant;
 
 /// A packet on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passage {
     /// When it is through.
     pub at: Instant,
@@ -21,12 +22,13 @@ pub struct Passage {
 pub struct Line {
     first: Instant,
     /// What is new is nearly always last, or a few places before: latencies are fixed, sizes are not.
-    list: VecDeque<Passage>,
+    list: Ring<Passage>,
+    last: Instant,
 }
 
 impl Default for Line {
     fn default() -> Line {
-        Line { first: Instant::MAX, list: VecDeque::new() }
+        Line { first: Instant::MAX, list: Ring::default(), last: Instant::ZERO }
     }
 }
 
@@ -35,17 +37,12 @@ impl Line {
     #[inline(always)]
     pub fn push(&mut self, passage: Passage) {
         self.first = self.first.min(passage.at);
-        match self.list.back() {
-            Some(last) if last.at > passage.at => self.overtake(passage),
-            _ => self.list.push_back(passage),
+        if self.last > passage.at && !self.list.is_empty() {
+            self.list.insert_sorted(passage, |p| p.at <= passage.at);
+        } else {
+            self.last = passage.at;
+            self.list.push_back(passage);
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn overtake(&mut self, passage: Passage) {
-        let place = self.list.partition_point(|p| p.at <= passage.at);
-        self.list.insert(place, passage);
     }
 
     /// When the first packet is through; [`Instant::MAX`] when there is none.

@@ -11,6 +11,12 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Handle(u32);
 
+impl Default for Handle {
+    fn default() -> Handle {
+        Handle::NONE
+    }
+}
+
 impl Handle {
     /// No frame.
     pub const NONE: Handle = Handle(NONE);

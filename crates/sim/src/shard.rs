@@ -5,15 +5,15 @@
 //! the events of one window; the lanes form a ring, and what lies beyond the ring waits in [`Far`].
 
 use crate::agenda::{Agenda, Entry};
-use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT};
+use crate::event::{Class, Key, MAX_PLACES};
 use crate::far::{Far, What};
 use crate::visit::{Captured, Clockwork, Here, Own, Parcel, Reach, Visit, arrival, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
 use crate::world::Node;
 use sluicenet_node::door::{Device, PortId, PortSet, Step};
 use sluicenet_node::packet::Packet;
-use sluicenet_node::pool::{Handle, Pool};
-use sluicenet_node::server::App;
+use sluicenet_node::pool::Pool;
+use sluicenet_node::server::{App, Plan};
 use sluicenet_node::switch::PauseEvent;
 use sluicenet_node::with_server;
 use sluicenet_proto::time::Instant;
@@ -263,10 +263,10 @@ impl<A: App> Shard<A> {
         agenda.arrange(&mut self.lanes[lane]);
         let fetches = self.fetches;
         let (mut boxes, mut reach) = self.split(here);
-        let mut coming = [Coming::NONE; 4];
+        let mut coming = [Coming::default(); 4];
         for i in 0..agenda.len() {
             if fetches {
-                boxes.fetch_ahead(reach.pool, &agenda, i, &mut coming);
+                boxes.fetch_ahead(&reach, &agenda, i, &mut coming);
             }
             if let Some(n) = agenda.node(i) {
                 boxes.visit(&mut reach, n, agenda.sorted_keys(i));
@@ -315,18 +315,14 @@ impl<A: App> Boxes<'_, A> {
     /// Has the memory on the way that the next boxes will touch. A chain of look-ups is as many boxes long: a step reads the memory that the
     /// step before has asked for while another box was visited.
     #[inline(always)]
-    fn fetch_ahead(&self, pool: &Pool<Packet>, agenda: &Agenda, i: usize, coming: &mut [Coming; 4]) {
+    fn fetch_ahead(&self, reach: &Reach<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 4]) {
         if let Some(n) = agenda.node(i + 5) {
             self.fetch_box(n);
         }
-        coming[i & 3] = agenda.turn(i + 4).map_or(Coming::NONE, |(n, keys)| self.fetch_events(pool, n, keys));
-        let next = coming[(i + 3) & 3];
-        if next.n != u32::MAX {
-            self.wires[self.span(next.n as usize)].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
-        }
-        self.fetch_step(pool, next, Step::Frames);
-        self.fetch_step(pool, coming[(i + 2) & 3], Step::Index);
-        self.fetch_step(pool, coming[(i + 1) & 3], Step::Sockets);
+        coming[i & 3] = agenda.turn(i + 4).map_or(Coming::default(), |(n, keys)| self.fetch_lists(reach, n, keys));
+        self.fetch_step(reach.pool, coming[(i + 3) & 3], Step::Frames);
+        self.fetch_step(reach.pool, coming[(i + 2) & 3], Step::Index);
+        self.fetch_step(reach.pool, coming[(i + 1) & 3], Step::Sockets);
     }
 
     #[inline(always)]
@@ -337,51 +333,50 @@ impl<A: App> Boxes<'_, A> {
             Node::Server(s) => core::ptr::from_ref(s.host()).cast(),
         };
         (0..BOX_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
+        self.wires[self.span(n)].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
     }
 
-    /// Fetches the frames that arrive at a box and its lists.
+    /// Fetches the lists of a box and the frames that arrive at it.
     #[inline(always)]
-    fn fetch_events(&self, pool: &Pool<Packet>, n: usize, keys: &[Key]) -> Coming {
-        let mut coming = Coming { n: n as u32, arrival: Handle::NONE, free: NOTE_PORT };
-        for key in keys.iter().take(FETCH_KEYS) {
+    fn fetch_lists(&self, reach: &Reach<'_>, n: usize, keys: &[Key]) -> Coming {
+        let pool = &*reach.pool;
+        let (mut arrival, mut free) = (None, None);
+        for key in &keys[..keys.len().min(FETCH_KEYS)] {
             if key.is(Class::Arrival) {
-                fetch(pool.address(frame_of(*key)));
-                coming.arrival = if coming.arrival == Handle::NONE { frame_of(*key) } else { coming.arrival };
-            } else if key.is(Class::WireFree) && coming.free == NOTE_PORT {
-                coming.free = key.port();
+                let frame = frame_of(*key);
+                fetch(pool.address(frame));
+                arrival = arrival.or(Some(frame));
+            } else if key.is(Class::WireFree) {
+                free = free.or(Some(key.port()));
             }
         }
-        self.fetch_step(pool, coming, Step::Lists);
-        coming
+        let plan = match &self.nodes[n] {
+            Node::Switch(s) => {
+                s.fetch(Step::Lists, core::iter::empty(), pool, fetch);
+                Plan::default()
+            }
+            Node::Server(s) => {
+                let plan = s.plan(Instant(reach.here.end), arrival);
+                s.host().fetch(Step::Lists, plan, pool, fetch);
+                plan
+            }
+        };
+        Coming { n: n as u32, plan, free }
     }
 
     #[inline(always)]
     fn fetch_step(&self, pool: &Pool<Packet>, coming: Coming, step: Step) {
-        let arrival = (coming.arrival != Handle::NONE).then_some(coming.arrival);
-        let upcoming = match self.nodes.get(coming.n as usize) {
-            None => None,
-            Some(Node::Switch(s)) => {
-                if step == Step::Lists {
-                    s.fetch(step, arrival.into_iter(), pool, fetch);
-                }
-                if step == Step::Sockets && coming.free != NOTE_PORT {
-                    Device::<Packet>::upcoming(&**s, coming.free)
-                } else {
-                    None
-                }
-            }
-            Some(Node::Server(s)) => {
-                s.fetch(step, arrival, pool, fetch);
-                if step == Step::Sockets && coming.free != NOTE_PORT {
-                    s.host().adapter().upcoming(coming.free)
-                } else {
-                    None
-                }
+        if coming.plan.is_empty() && (coming.free.is_none() || step != Step::Sockets) {
+            return;
+        }
+        let frame = match &self.nodes[coming.n as usize] {
+            Node::Switch(s) => coming.free.and_then(|port| Device::<Packet>::upcoming(&**s, port)),
+            Node::Server(s) => {
+                s.host().fetch(step, coming.plan, pool, fetch);
+                coming.free.filter(|_| step == Step::Sockets).and_then(|port| s.host().adapter().upcoming(port))
             }
         };
-        if let Some(frame) = upcoming {
-            fetch(pool.address(frame));
-        }
+        frame.into_iter().for_each(|frame| fetch(pool.address(frame)));
     }
 
     /// All events of one box in this window, in their order; [`Key::NEVER`] ends them.
@@ -426,17 +421,12 @@ const BOX_LINES: usize = 6;
 /// Most events of a box that are looked at ahead: beyond that the first would be pushed out again.
 const FETCH_KEYS: usize = 64;
 
-/// A box that is visited soon, its first frame to arrive, and its first port whose wire becomes free.
-#[derive(Clone, Copy)]
+/// A box that is visited soon, what happens there if it is a server, and its first port whose wire becomes free.
+#[derive(Clone, Copy, Default)]
 struct Coming {
     n: u32,
-    arrival: Handle,
-    /// [`NOTE_PORT`] if there is none.
-    free: PortId,
-}
-
-impl Coming {
-    const NONE: Coming = Coming { n: u32::MAX, arrival: Handle::NONE, free: NOTE_PORT };
+    plan: Plan,
+    free: Option<PortId>,
 }
 
 /// Asks for the cache line at `at`.

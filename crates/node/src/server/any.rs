@@ -3,18 +3,18 @@
 use super::app::App;
 use super::chain::{Anyone, Bare, Partitioned, Virtualised};
 use super::config::ServerConfig;
+use super::fetch::Plan;
 use super::host::Host;
 use super::stages::credits::Credits;
 use super::stages::zbridge::ZBridge;
 use super::stages::{Report, Stage, rare};
 use super::{Server, ServerLedger};
-use crate::door::Step;
-use crate::packet::Packet;
-use crate::pool::{Handle, Pool};
+use crate::pool::Handle;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::Router;
+use sluicenet_proto::time::Instant;
 
 /// The chain of boxed stages.
 type Rare = Virtualised<Box<dyn Stage>, Box<dyn Stage>, Partitioned>;
@@ -100,11 +100,11 @@ impl<A: App> AnyServer<A> {
     pub fn ledger(&self) -> ServerLedger {
         with_server!(self, s => s.ledger())
     }
-    /// Names the memory that the next events will touch, to a world that fetches it ahead; `arrival` is the first frame that will arrive.
+    /// Plans the window that ends at `end`, for a world that fetches memory ahead; `arrival` is the first frame that arrives.
     #[inline(always)]
-    pub fn fetch(&self, step: Step, arrival: Option<Handle>, pool: &Pool<Packet>, fetch: impl Fn(*const u8)) {
+    pub fn plan(&self, end: Instant, arrival: Option<Handle>) -> Plan {
         let arrival = if matches!(self, AnyServer::Bare(_)) { arrival } else { None };
-        self.host().fetch(step, arrival, pool, fetch);
+        self.host().plan(end, arrival)
     }
     /// Asks the applications to begin: a wake-up with `token` at time zero.
     pub fn start(&mut self, token: u64) {

@@ -22,6 +22,7 @@ pub use any::AnyServer;
 pub use app::{App, Event, Io, Open, QueryRecord};
 pub use config::{Access, LossyVnics, ServerConfig, VirtualConfig, WhenFull};
 pub use device::Server;
+pub use fetch::Plan;
 pub use host::Host;
 pub use stages::tunnels::{HYPERVISOR, TunnelConfig};
 
