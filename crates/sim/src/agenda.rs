@@ -25,7 +25,7 @@ struct Turn {
 pub struct Agenda {
     /// Boxes with events, in memory order.
     boxes: Vec<Turn>,
-    /// The events of each box, then [`Key::NEVER`]; one of these stands in front, too.
+    /// The events of each box, then [`Key::NEVER`]; one of these stands in front, too. The rest is left over from earlier windows.
     keys: Vec<Key>,
     /// How many events each box has; all zero between two windows.
     counts: Vec<u32>,
@@ -70,14 +70,14 @@ impl Agenda {
         self.boxes.get(i).map(|b| b.node as usize)
     }
 
-    /// The events of the box that is `i`th in turn, in order of time but for neighbours in one slice, then [`Key::NEVER`].
+    /// The box that is `i`th in turn, and its events: in order of time but for neighbours in one slice, then [`Key::NEVER`].
     #[inline(always)]
-    pub fn keys(&self, i: usize) -> &[Key] {
-        let turn = self.boxes[i];
-        &self.keys[turn.begin as usize..=turn.end as usize]
+    pub fn turn(&self, i: usize) -> Option<(usize, &[Key])> {
+        let turn = self.boxes.get(i)?;
+        Some((turn.node as usize, &self.keys[turn.begin as usize..=turn.end as usize]))
     }
 
-    /// The same, in order.
+    /// The events of the box that is `i`th in turn, in order, then [`Key::NEVER`].
     #[inline(always)]
     pub fn sorted_keys(&mut self, i: usize) -> &mut [Key] {
         let turn = self.boxes[i];
@@ -91,8 +91,9 @@ impl Agenda {
     /// Arranges events by box; those of one box come nearly in order.
     pub fn arrange(&mut self, events: &mut Vec<Entry>) {
         self.boxes.clear();
-        self.keys.clear();
-        self.keys.push(Key::NEVER);
+        if self.keys.len() < 2 * events.len() + 1 {
+            self.keys.resize(2 * events.len() + 1, Key::NEVER);
+        }
         if events.len() * SPARSE < self.counts.len() {
             self.arrange_few(events);
         } else if events.len() < FEW {
@@ -103,7 +104,7 @@ impl Agenda {
             // mispredicted, costs two passes without any.
             self.slice(events);
             let by_time = std::mem::take(&mut self.by_time);
-            self.arrange_by_box(&by_time);
+            self.arrange_by_box(&by_time[..events.len()]);
             self.by_time = by_time;
         }
         events.clear();
@@ -111,12 +112,13 @@ impl Agenda {
 
     fn arrange_few(&mut self, events: &mut [Entry]) {
         events.sort_unstable_by_key(|e| (e.node, e.key));
+        let mut begin = 1;
         for of_box in events.chunk_by(|a, b| a.node == b.node) {
-            let begin = self.keys.len() as u32;
-            self.keys.extend(of_box.iter().map(|e| e.key));
-            let end = self.keys.len() as u32;
-            self.keys.push(Key::NEVER);
+            let end = begin + of_box.len() as u32;
+            of_box.iter().zip(&mut self.keys[begin as usize..]).for_each(|(e, key)| *key = e.key);
+            self.keys[end as usize] = Key::NEVER;
             self.boxes.push(Turn { node: of_box[0].node, begin, end, disordered: false });
+            begin = end + 1;
         }
     }
 
@@ -132,7 +134,9 @@ impl Agenda {
         for place in &mut places {
             at += std::mem::replace(place, at);
         }
-        self.by_time.resize(events.len(), Entry { key: Key(0), node: 0 });
+        if self.by_time.len() < events.len() {
+            self.by_time.resize(events.len(), Entry { key: Key(0), node: 0 });
+        }
         for &event in events {
             let place = &mut places[slice(event.key)];
             self.by_time[*place as usize] = event;
@@ -150,16 +154,16 @@ impl Agenda {
                 // From here on the count says where the next event of the box goes.
                 *count = at;
                 at = end + 1;
+                self.keys[end as usize] = Key::NEVER;
             }
         }
-        self.keys.resize(at as usize, Key::NEVER);
         for &Entry { node, key } in events {
             let place = &mut self.counts[node as usize];
             let at = (*place & !DISORDERED) as usize;
             // No branch: whether a box needs sorting is known when its turn comes, and nearly none does.
-            let before = self.keys[at - 1];
-            let late = (before > key) & (before != Key::NEVER);
-            self.keys[at] = key;
+            let [before, slot] = &mut self.keys[at - 1..=at] else { unreachable!("a slice of two") };
+            let late = (*before > key) & (*before != Key::NEVER);
+            *slot = key;
             *place = (*place + 1) | (late as u32 * DISORDERED);
         }
         for turn in &mut self.boxes {

@@ -72,38 +72,43 @@ pub struct Here {
 /// What a box has with itself in the rest of the window, in order: wires that become free, its deadline.
 #[derive(Debug)]
 pub struct Own {
-    /// [`Key::NEVER`] ends them.
-    keys: Vec<Key>,
-    next: usize,
+    /// The first one; [`Key::NEVER`] if there is none.
+    first: Key,
+    /// The others, latest first.
+    later: Vec<Key>,
 }
 
 impl Default for Own {
     fn default() -> Own {
-        Own { keys: vec![Key::NEVER], next: 0 }
+        Own { first: Key::NEVER, later: Vec::new() }
     }
 }
 
 impl Own {
     #[inline(always)]
-    fn first(&self) -> Key {
-        self.keys[self.next]
+    fn insert(&mut self, key: Key) {
+        let later = self.first.max(key);
+        self.first = self.first.min(key);
+        if later != Key::NEVER {
+            self.insert_later(later);
+        }
+    }
+
+    #[inline(never)]
+    fn insert_later(&mut self, key: Key) {
+        // Of two equal ones, the older comes first.
+        let at = self.later.partition_point(|&other| other > key);
+        self.later.insert(at, key);
     }
 
     #[inline(always)]
-    fn insert(&mut self, key: Key) {
-        let mut i = self.keys.len() - 1;
-        self.keys.push(Key::NEVER);
-        while i > self.next && self.keys[i - 1] > key {
-            self.keys[i] = self.keys[i - 1];
-            i -= 1;
-        }
-        self.keys[i] = key;
+    fn pop(&mut self) -> Key {
+        core::mem::replace(&mut self.first, self.later.pop().unwrap_or(Key::NEVER))
     }
 
     fn clear(&mut self) {
-        self.keys.truncate(1);
-        self.keys[0] = Key::NEVER;
-        self.next = 0;
+        self.first = Key::NEVER;
+        self.later.clear();
     }
 }
 
@@ -121,6 +126,8 @@ pub struct Reach<'a> {
     pub sent_min: &'a mut u64,
     /// Whether there are more frames than the keys of events can name: nothing more can be done.
     pub is_full: &'a mut bool,
+    pub woke: &'a mut PortSet,
+    pub own: &'a mut Own,
 }
 
 impl Reach<'_> {
@@ -158,9 +165,9 @@ impl Reach<'_> {
 
     /// An event of a box with itself: into the rest of this window, a lane, or beyond.
     #[inline(always)]
-    fn own(&mut self, own: &mut Own, at: u64, node: u32, class: Class, port: u16) {
+    fn own(&mut self, at: u64, node: u32, class: Class, port: u16) {
         if at < self.here.end {
-            return own.insert(Key::new(at - self.here.start, class, port, 0));
+            return self.own.insert(Key::new(at - self.here.start, class, port, 0));
         }
         match self.lane_of(at) {
             Some((lane, time)) => self.lanes[lane].push(Entry { node, key: Key::new(time, class, port, 0) }),
@@ -255,19 +262,17 @@ pub fn frame_of(key: Key) -> Handle {
 }
 
 /// The events of one box in one window.
-pub struct Visit<'a> {
+pub struct Visit<'a, 'b> {
     /// The number of the box in the world, and its place with this thread.
     pub name: u32,
     pub n: u32,
     pub wires: &'a mut [Wire],
     pub errors: &'a [f64],
-    pub woke: &'a mut PortSet,
-    pub own: &'a mut Own,
     pub timer_at: &'a mut u64,
-    pub reach: Reach<'a>,
+    pub reach: &'a mut Reach<'b>,
 }
 
-impl Visit<'_> {
+impl Visit<'_, '_> {
     /// Goes through `due`, what others and earlier windows scheduled, in order and with [`Key::NEVER`] at the end, and
     /// through what comes up meanwhile.
     #[inline(never)]
@@ -277,65 +282,67 @@ impl Visit<'_> {
         due: &mut [Key],
         note: impl Fn(&mut D, Instant, &Packet, &mut Pool<Packet>, &mut PortSet),
     ) {
-        self.own.clear();
+        self.reach.own.clear();
+        let start = self.reach.here.start;
         let (mut i, mut drawn) = (0, 0);
+        let mut next = due[0];
         loop {
-            let mut key = due[i];
-            let own = self.own.first();
-            let now;
-            if own < key {
-                self.own.next += 1;
-                key = own;
-                now = self.reach.here.start + key.time();
+            let mut key = next;
+            if self.reach.own.first < key {
+                key = self.reach.own.pop();
             } else {
                 if key == Key::NEVER {
                     break;
                 }
-                now = self.reach.here.start + key.time();
-                if due[i + 1].instant() == key.instant() && i >= drawn {
-                    drawn = self.draw(due, i, now);
+                let after = due[i + 1];
+                if after.instant() == key.instant() && i >= drawn {
+                    drawn = self.draw(due, i, start + key.time());
                     key = due[i];
+                    next = due[i + 1];
+                } else {
+                    next = after;
                 }
                 i += 1;
             }
+            let now = start + key.time();
+            let reach = &mut *self.reach;
             let mut ready = None;
             if key.is(Class::Arrival) {
                 let frame = frame_of(key);
                 let view = PortView { wires: self.wires, now };
-                let pool = &mut *self.reach.pool;
-                if let Some(port) = device.receive(Instant(now), key.port(), frame, pool, &view, self.woke) {
-                    debug_assert!(self.woke.is_empty());
-                    self.reach.transmit(&mut self.wires[port as usize], frame, now, (self.errors, self.name, port));
+                if let Some(port) = device.receive(Instant(now), key.port(), frame, reach.pool, &view, reach.woke) {
+                    debug_assert!(reach.woke.is_empty());
+                    reach.transmit(&mut self.wires[port as usize], frame, now, (self.errors, self.name, port));
                     continue;
                 }
             } else if key.is(Class::WireFree) {
                 self.wires[key.port() as usize].flags &= !ARMED;
                 ready = Some(key.port());
             } else if key.is(Class::Note) {
-                let packet = *self.reach.pool.frame(frame_of(key));
-                self.reach.pool.release(frame_of(key));
-                note(device, Instant(now), &packet, self.reach.pool, self.woke);
+                let packet = *reach.pool.frame(frame_of(key));
+                reach.pool.release(frame_of(key));
+                note(device, Instant(now), &packet, reach.pool, reach.woke);
             } else if *self.timer_at == now {
                 *self.timer_at = u64::MAX;
-                device.handle_timeout(Instant(now), self.reach.pool, self.woke);
+                device.handle_timeout(Instant(now), reach.pool, reach.woke);
             }
-            while let Some(port) = ready.or_else(|| self.woke.pop()) {
+            while let Some(port) = ready.or_else(|| reach.woke.pop()) {
                 ready = None;
                 let wire = &mut self.wires[port as usize];
                 if wire.free_at <= now {
-                    if let Some(frame) = device.poll_transmit(Instant(now), port, self.reach.pool, self.woke) {
-                        self.reach.transmit(wire, frame, now, (self.errors, self.name, port));
+                    if let Some(frame) = device.poll_transmit(Instant(now), port, reach.pool, reach.woke) {
+                        reach.transmit(wire, frame, now, (self.errors, self.name, port));
                     }
                 } else if wire.flags & ARMED == 0 {
                     wire.flags |= ARMED;
-                    self.reach.own(self.own, wire.free_at, self.n, Class::WireFree, port);
+                    reach.own(wire.free_at, self.n, Class::WireFree, port);
                 }
             }
             let due = device.poll_timeout().as_ps();
             if due < *self.timer_at {
                 let due = due.max(now);
                 *self.timer_at = due;
-                self.reach.own(self.own, due, self.n, Class::Timer, 0);
+                reach.own(due, self.n, Class::Timer, 0);
             }
         }
     }
