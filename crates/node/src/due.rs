@@ -76,15 +76,23 @@ impl Line {
 }
 
 /// What is due when: a short list, latest first, because there are few and the earliest is wanted most.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Deadlines {
+    first: Instant,
     list: Vec<(Instant, u16)>,
+}
+
+impl Default for Deadlines {
+    fn default() -> Deadlines {
+        Deadlines { first: Instant::MAX, list: Vec::new() }
+    }
 }
 
 impl Deadlines {
     /// Adds a deadline for `what`.
     #[inline(always)]
     pub fn insert(&mut self, at: Instant, what: u16) {
+        self.first = self.first.min(at);
         let mut i = self.list.len();
         self.list.push((at, what));
         while i > 0 && self.list[i - 1] < (at, what) {
@@ -97,13 +105,18 @@ impl Deadlines {
     /// The earliest deadline; [`Instant::MAX`] when there is none.
     #[inline(always)]
     pub fn first(&self) -> Instant {
-        self.list.last().map_or(Instant::MAX, |d| d.0)
+        self.first
     }
 
     /// Takes what is due at `now`, one at a time.
     #[inline(always)]
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, u16)> {
-        self.list.pop_if(|due| due.0 <= now)
+        if self.first > now {
+            return None;
+        }
+        let due = self.list.pop();
+        self.first = self.list.last().map_or(Instant::MAX, |d| d.0);
+        due
     }
 
     /// The next one; for a caller that fetches memory ahead.

@@ -47,6 +47,9 @@ const SLICES: usize = 256;
 /// With fewer events than this the slices cost more than they save.
 const FEW: usize = 64;
 
+/// The same with fewer events than so many a box: sorting two or three events of a box costs less.
+const DENSE: usize = 2;
+
 impl Agenda {
     pub fn new(boxes: usize, window: u64) -> Agenda {
         let bits = u64::BITS - (window - 1).leading_zeros();
@@ -74,18 +77,18 @@ impl Agenda {
     #[inline(always)]
     pub fn turn(&self, i: usize) -> Option<(usize, &[Key])> {
         let turn = self.boxes.get(i)?;
-        Some((turn.node as usize, &self.keys[turn.begin as usize..=turn.end as usize]))
+        Some((turn.node as usize, &self.keys[turn.begin as usize..turn.end as usize + 1]))
     }
 
-    /// The events of the box that is `i`th in turn, in order, then [`Key::NEVER`].
+    /// The same, in order.
     #[inline(always)]
-    pub fn sorted_keys(&mut self, i: usize) -> &mut [Key] {
+    pub fn sorted_turn(&mut self, i: usize) -> (usize, &mut [Key]) {
         let turn = self.boxes[i];
-        let keys = &mut self.keys[turn.begin as usize..=turn.end as usize];
+        let keys = &mut self.keys[turn.begin as usize..turn.end as usize + 1];
         if turn.disordered {
             sort(keys);
         }
-        keys
+        (turn.node as usize, keys)
     }
 
     /// Arranges events by box; those of one box come nearly in order.
@@ -96,7 +99,7 @@ impl Agenda {
         }
         if events.len() * SPARSE < self.counts.len() {
             self.arrange_few(events);
-        } else if events.len() < FEW {
+        } else if events.len() < FEW.max(DENSE * self.counts.len()) {
             events.iter().for_each(|e| self.counts[e.node as usize] += 1);
             self.arrange_by_box(events);
         } else {
@@ -196,7 +199,7 @@ mod tests {
     fn every_event_comes_once_at_its_box_and_in_order() {
         let mut rng = Rng::from_words(&[5]);
         let window = 1_048_577;
-        for (boxes, count) in [(1_000, 20), (40, 50), (40, 3_000), (1, 100), (7, 64)] {
+        for (boxes, count) in [(1_000, 20), (40, 50), (40, 70), (40, 3_000), (1, 100), (7, 64)] {
             let mut agenda = Agenda::new(boxes, window);
             for _ in 0..3 {
                 let mut events: Vec<Entry> = (0..count)
@@ -210,10 +213,10 @@ mod tests {
                 agenda.arrange(&mut events);
                 let mut seen = Vec::new();
                 for i in 0..agenda.len() {
-                    let node = agenda.node(i).unwrap() as u32;
-                    let keys = agenda.sorted_keys(i);
+                    assert_eq!(agenda.node(i), agenda.turn(i).map(|turn| turn.0));
+                    let (node, keys) = agenda.sorted_turn(i);
                     assert_eq!(keys.last(), Some(&Key::NEVER));
-                    seen.extend(keys[..keys.len() - 1].iter().map(|&k| (node, k)));
+                    seen.extend(keys[..keys.len() - 1].iter().map(|&k| (node as u32, k)));
                 }
                 assert!(events.is_empty());
                 assert_eq!(seen, expected);

@@ -5,14 +5,14 @@
 //! the events of one window; the lanes form a ring, and what lies beyond the ring waits in [`Far`].
 
 use crate::agenda::{Agenda, Entry};
-use crate::event::{Class, Key, MAX_PLACES};
+use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT};
 use crate::far::{Far, What};
-use crate::visit::{Captured, Clockwork, Here, Own, Parcel, Reach, Visit, arrival, frame_of};
+use crate::visit::{Captured, Clockwork, Here, Later, Parcel, Reach, Visit, arrival, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
 use crate::world::Node;
 use sluicenet_node::door::{Device, PortId, PortSet, Step};
 use sluicenet_node::packet::Packet;
-use sluicenet_node::pool::Pool;
+use sluicenet_node::pool::{Handle, Pool};
 use sluicenet_node::server::{App, Plan};
 use sluicenet_node::switch::PauseEvent;
 use sluicenet_node::with_server;
@@ -41,7 +41,7 @@ pub struct Shard<A> {
     pub pool: Pool<Packet>,
     lanes: Vec<Vec<Entry>>,
     agenda: Agenda,
-    own: Own,
+    later: Later,
     timer_at: Vec<u64>,
     far: Far,
     pub outboxes: Vec<Vec<Parcel>>,
@@ -92,7 +92,7 @@ impl<A: App> Shard<A> {
             wires: flat,
             lanes: (0..clock.lanes).map(|_| Vec::new()).collect(),
             agenda: Agenda::new(n, clock.window),
-            own: Own::default(),
+            later: Later::default(),
             timer_at: vec![u64::MAX; n],
             far: Far::default(),
             outboxes: (0..shards).map(|_| Vec::new()).collect(),
@@ -211,6 +211,8 @@ impl<A: App> Shard<A> {
             place_of_host: &self.place_of_host,
             notes: &mut self.notes,
             pauses: &mut self.pauses,
+            woke: &mut self.woke,
+            later: &mut self.later,
         };
         let reach = Reach {
             clock: &self.clock,
@@ -223,8 +225,6 @@ impl<A: App> Shard<A> {
             captured: &mut self.captured,
             sent_min: &mut self.sent_min,
             is_full: &mut self.is_full,
-            woke: &mut self.woke,
-            own: &mut self.own,
         };
         (boxes, reach)
     }
@@ -263,14 +263,13 @@ impl<A: App> Shard<A> {
         agenda.arrange(&mut self.lanes[lane]);
         let fetches = self.fetches;
         let (mut boxes, mut reach) = self.split(here);
-        let mut coming = [Coming::default(); 4];
+        let mut coming = [Coming::NONE; 4];
         for i in 0..agenda.len() {
             if fetches {
                 boxes.fetch_ahead(&reach, &agenda, i, &mut coming);
             }
-            if let Some(n) = agenda.node(i) {
-                boxes.visit(&mut reach, n, agenda.sorted_keys(i));
-            }
+            let (n, keys) = agenda.sorted_turn(i);
+            boxes.visit(&mut reach, n, keys);
         }
         self.agenda = agenda;
     }
@@ -303,6 +302,8 @@ struct Boxes<'a, A> {
     place_of_host: &'a [(u16, u32)],
     notes: &'a mut Vec<Packet>,
     pauses: &'a mut Vec<(u32, PauseEvent)>,
+    woke: &'a mut PortSet,
+    later: &'a mut Later,
 }
 
 impl<A: App> Boxes<'_, A> {
@@ -319,10 +320,14 @@ impl<A: App> Boxes<'_, A> {
         if let Some(n) = agenda.node(i + 5) {
             self.fetch_box(n);
         }
-        coming[i & 3] = agenda.turn(i + 4).map_or(Coming::default(), |(n, keys)| self.fetch_lists(reach, n, keys));
-        self.fetch_step(reach.pool, coming[(i + 3) & 3], Step::Frames);
-        self.fetch_step(reach.pool, coming[(i + 2) & 3], Step::Index);
-        self.fetch_step(reach.pool, coming[(i + 1) & 3], Step::Sockets);
+        if let Some((n, keys)) = agenda.turn(i + 4) {
+            coming[i & 3] = self.fetch_lists(reach, n, keys);
+        } else {
+            coming[i & 3] = Coming::NONE;
+        }
+        self.fetch_step(reach.pool, &coming[(i + 3) & 3], Step::Frames);
+        self.fetch_step(reach.pool, &coming[(i + 2) & 3], Step::Index);
+        self.fetch_step(reach.pool, &coming[(i + 1) & 3], Step::Sockets);
     }
 
     #[inline(always)]
@@ -333,50 +338,54 @@ impl<A: App> Boxes<'_, A> {
             Node::Server(s) => core::ptr::from_ref(s.host()).cast(),
         };
         (0..BOX_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
-        self.wires[self.span(n)].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
     }
 
     /// Fetches the lists of a box and the frames that arrive at it.
     #[inline(always)]
     fn fetch_lists(&self, reach: &Reach<'_>, n: usize, keys: &[Key]) -> Coming {
         let pool = &*reach.pool;
-        let (mut arrival, mut free) = (None, None);
-        for key in &keys[..keys.len().min(FETCH_KEYS)] {
+        let (mut arrival, mut free) = (Handle::NONE, NOTE_PORT);
+        for &key in &keys[..keys.len().min(FETCH_KEYS)] {
             if key.is(Class::Arrival) {
-                let frame = frame_of(*key);
-                fetch(pool.address(frame));
-                arrival = arrival.or(Some(frame));
-            } else if key.is(Class::WireFree) {
-                free = free.or(Some(key.port()));
+                fetch(pool.address(frame_of(key)));
+                if arrival == Handle::NONE {
+                    arrival = frame_of(key);
+                }
+            } else if key.is(Class::WireFree) && free == NOTE_PORT {
+                free = key.port();
             }
         }
-        let plan = match &self.nodes[n] {
+        let wires = self.span(n);
+        match &self.nodes[n] {
             Node::Switch(s) => {
+                self.wires[wires].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
                 s.fetch(Step::Lists, core::iter::empty(), pool, fetch);
-                Plan::default()
+                Coming { n: n as u32, plan: Plan::EMPTY, free, ends: free != NOTE_PORT }
             }
             Node::Server(s) => {
+                fetch(self.wires.as_ptr().wrapping_add(wires.start).cast());
                 let plan = s.plan(Instant(reach.here.end), arrival);
                 s.host().fetch(Step::Lists, plan, pool, fetch);
-                plan
+                Coming { n: n as u32, plan, free, ends: free != NOTE_PORT }
             }
-        };
-        Coming { n: n as u32, plan, free }
+        }
     }
 
     #[inline(always)]
-    fn fetch_step(&self, pool: &Pool<Packet>, coming: Coming, step: Step) {
-        if coming.plan.is_empty() && (coming.free.is_none() || step != Step::Sockets) {
+    fn fetch_step(&self, pool: &Pool<Packet>, coming: &Coming, step: Step) {
+        if coming.plan.is_empty() && !(step == Step::Sockets && coming.ends) {
             return;
         }
         let frame = match &self.nodes[coming.n as usize] {
-            Node::Switch(s) => coming.free.and_then(|port| Device::<Packet>::upcoming(&**s, port)),
+            Node::Switch(s) => Device::<Packet>::upcoming(&**s, coming.free),
             Node::Server(s) => {
                 s.host().fetch(step, coming.plan, pool, fetch);
-                coming.free.filter(|_| step == Step::Sockets).and_then(|port| s.host().adapter().upcoming(port))
+                if step == Step::Sockets && coming.ends { s.host().adapter().upcoming(coming.free) } else { None }
             }
         };
-        frame.into_iter().for_each(|frame| fetch(pool.address(frame)));
+        if let Some(frame) = frame {
+            fetch(pool.address(frame));
+        }
     }
 
     /// All events of one box in this window, in their order; [`Key::NEVER`] ends them.
@@ -385,8 +394,16 @@ impl<A: App> Boxes<'_, A> {
         let wires = self.span(n);
         let errors = if self.error_rate.is_empty() { &[] } else { &self.error_rate[wires.clone()] };
         let timer_at = &mut self.timer_at[n];
-        let mut visit =
-            Visit { name: self.names[n], n: n as u32, wires: &mut self.wires[wires], errors, timer_at, reach };
+        let mut visit = Visit {
+            name: self.names[n],
+            n: n as u32,
+            wires: &mut self.wires[wires],
+            errors,
+            timer_at,
+            woke: self.woke,
+            later: self.later,
+            reach,
+        };
         // One loop for each kind of box: inside it nothing asks again which kind it is.
         match &mut self.nodes[n] {
             Node::Switch(s) => {
@@ -421,12 +438,20 @@ const BOX_LINES: usize = 6;
 /// Most events of a box that are looked at ahead: beyond that the first would be pushed out again.
 const FETCH_KEYS: usize = 64;
 
-/// A box that is visited soon, what happens there if it is a server, and its first port whose wire becomes free.
-#[derive(Clone, Copy, Default)]
+/// A box that is visited soon.
+#[derive(Clone, Copy)]
 struct Coming {
     n: u32,
+    /// What happens there, if it is a server.
     plan: Plan,
-    free: Option<PortId>,
+    /// The first port whose wire becomes free; [`NOTE_PORT`] if there is none.
+    free: PortId,
+    /// Whether there is one.
+    ends: bool,
+}
+
+impl Coming {
+    const NONE: Coming = Coming { n: 0, plan: Plan::EMPTY, free: NOTE_PORT, ends: false };
 }
 
 /// Asks for the cache line at `at`.

@@ -102,8 +102,8 @@ impl<A: App> AnyServer<A> {
     }
     /// Plans the window that ends at `end`, for a world that fetches memory ahead; `arrival` is the first frame that arrives.
     #[inline(always)]
-    pub fn plan(&self, end: Instant, arrival: Option<Handle>) -> Plan {
-        let arrival = if matches!(self, AnyServer::Bare(_)) { arrival } else { None };
+    pub fn plan(&self, end: Instant, arrival: Handle) -> Plan {
+        let arrival = if matches!(self, AnyServer::Bare(_)) { arrival } else { Handle::NONE };
         self.host().plan(end, arrival)
     }
     /// Asks the applications to begin: a wake-up with `token` at time zero.

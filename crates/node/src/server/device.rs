@@ -162,6 +162,7 @@ impl<A: App, C: Chain> Device<Packet> for Server<A, C> {
         self.host.adapter.upcoming(port)
     }
 
+    #[inline(never)]
     fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<Packet>, woke: &mut PortSet) {
         let host = &mut self.host;
         self.chain.run_deadlines(now, host, pool);

@@ -14,30 +14,33 @@ const GUEST_LINES: usize = 2;
 const SOCKET_LINES: usize = 11;
 
 /// What happens to the packets of a server in a window, as far as is known when it begins.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Plan {
+    /// The first frame that arrives, if it reaches its socket without passing a queue.
+    arrival: Handle,
     /// A packet leaves the network stack of its VM, or the port of a VM becomes free.
     sends: bool,
     /// A packet reaches its socket.
     receives: bool,
-    /// The first frame that arrives, if it reaches its socket without passing a queue.
-    arrival: Option<Handle>,
 }
 
 impl Plan {
+    /// Nothing happens.
+    pub const EMPTY: Plan = Plan { arrival: Handle::NONE, sends: false, receives: false };
+
     /// Whether there is nothing to fetch.
     #[inline(always)]
-    pub fn is_empty(&self) -> bool {
-        !(self.sends || self.receives)
+    pub fn is_empty(self) -> bool {
+        !(self.sends | self.receives)
     }
 }
 
 impl Host {
     /// Plans the window that ends at `end`.
     #[inline(always)]
-    pub fn plan(&self, end: Instant, arrival: Option<Handle>) -> Plan {
-        let receives = self.rx.first() < end;
-        Plan { sends: self.deadlines.first() < end, receives: receives || arrival.is_some(), arrival }
+    pub fn plan(&self, end: Instant, arrival: Handle) -> Plan {
+        let receives = (self.rx.first() < end) | (arrival != Handle::NONE);
+        Plan { arrival, sends: self.deadlines.first() < end, receives }
     }
 
     /// Names the memory that a step reads.
@@ -86,8 +89,8 @@ impl Host {
 
     /// The guest and the flow of the next packet that reaches its socket.
     #[inline(always)]
-    fn next_flow(&self, arrival: Option<Handle>, pool: &Pool<Packet>) -> Option<(&Guest, FlowKey)> {
-        let packet = arrival.or_else(|| self.rx.front().map(|p| p.packet))?;
+    fn next_flow(&self, arrival: Handle, pool: &Pool<Packet>) -> Option<(&Guest, FlowKey)> {
+        let packet = if arrival != Handle::NONE { arrival } else { self.rx.front()?.packet };
         let flow = pool.frame(packet).flow().reverse();
         Some((self.guests.get(flow.src.vm() as usize)?, flow))
     }

@@ -123,15 +123,27 @@ impl<F: Copy> VSwitch<F> {
     /// Lossless: `Err(Full)` hands the frame back when the input queue is full; the sender sleeps and
     /// [`VSwitch::take_wakes`] names it when there is room. Lossy: the frame that finds output queue `k` full is
     /// handed to `dropped`.
+    #[inline]
     pub fn send(&mut self, j: usize, k: usize, frame: F, dropped: &mut impl FnMut(usize, F)) -> Result<(), Full<F>> {
-        if self.ports[j].input_len >= self.slots {
-            self.sleeping_senders |= 1 << j;
-            return Err(Full(frame));
-        }
         if self.ports[j].waits_for == 0 && self.ports[k].output_len < self.slots {
             // Nothing waits before it and there is room: the forwarder would move it at once.
             self.enter_output(k, frame);
             return Ok(());
+        }
+        self.send_and_wait(j, k, frame, dropped)
+    }
+
+    #[inline(never)]
+    fn send_and_wait(
+        &mut self,
+        j: usize,
+        k: usize,
+        frame: F,
+        dropped: &mut impl FnMut(usize, F),
+    ) -> Result<(), Full<F>> {
+        if self.ports[j].input_len >= self.slots {
+            self.sleeping_senders |= 1 << j;
+            return Err(Full(frame));
         }
         let at = self.store(frame);
         push(&mut self.waiting[j * self.ports.len() + k], &mut self.frames, at);
@@ -175,9 +187,13 @@ impl<F: Copy> VSwitch<F> {
     /// Algorithm 4.1, *receive*: port `k` takes its next frame; `None` puts it to sleep.
     #[inline]
     pub fn receive(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) -> Option<F> {
-        if self.ports[k].output_len == 0 {
-            self.pull(k, dropped);
-        }
+        let frame = self.leave_output(k);
+        if frame.is_some() { frame } else { self.receive_by_pull(k, dropped) }
+    }
+
+    #[inline(never)]
+    fn receive_by_pull(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) -> Option<F> {
+        self.pull(k, dropped);
         let frame = self.leave_output(k);
         if frame.is_none() {
             self.sleeping_receivers |= 1 << k;

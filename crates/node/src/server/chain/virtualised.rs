@@ -109,6 +109,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
         self.uplink_of(packet.src().vm() as usize)
     }
 
+    #[inline(always)]
     fn enter_vswitch(&mut self, host: &mut Host, pool: &mut Pool<Packet>, input: usize, output: usize, at: Handle) {
         if output > self.uplink_of(self.uplink - 1) {
             return host.drop_unroutable(pool, at);
@@ -121,6 +122,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
         }
     }
 
+    #[inline(always)]
     fn take_from_vswitch(&mut self, host: &mut Host, pool: &mut Pool<Packet>, port: usize) -> Option<Handle> {
         let (uplink, drops) = (self.uplink, &mut host.drops);
         self.vswitch.receive(port, &mut |k, at| count_in_vswitch(drops, pool, k >= uplink, at))
@@ -210,6 +212,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
     // To the guests.
 
     /// A frame goes from the network stages to the vSwitch, without its outer header.
+    #[inline(always)]
     fn decapsulate_into_vswitch(&mut self, host: &mut Host, pool: &mut Pool<Packet>, at: Handle) {
         let packet = pool.frame_mut(at);
         if packet.is_encapsulated() {

@@ -34,7 +34,8 @@
 //!
 //! A stage that needs frames of its own makes them by [`Context::insert`] in `poll_transmit` (to the network) or `poll_receive` (to the
 //! guests) and counts them in [`Report::made`]. A stage that answers a frame from the network consumes it in `receive` by
-//! [`Context::release`], counts it in [`Report::consumed`], and hands out the answer by `poll_transmit`.
+//! [`Context::release`], counts it in [`Report::consumed`], and hands out the answer by `poll_transmit`. The test stage in
+//! `tests.rs` does all of this.
 //!
 //! `stages/rare.rs` lists the stages of a chain: one line there puts a new one into it.
 
@@ -42,6 +43,8 @@ mod compose;
 mod context;
 pub(super) mod credits;
 pub(super) mod rare;
+#[cfg(test)]
+mod tests;
 pub(super) mod tunnels;
 pub(super) mod zbridge;
 
