@@ -2,12 +2,14 @@
 //! VM.
 
 use crate::pool::Handle;
-use alloc::collections::VecDeque;
+use crate::ring::Ring;
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use sluicenet_proto::time::Instant;
 
 /// A packet on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passage {
     /// When it is through.
     pub at: Instant,
@@ -20,12 +22,13 @@ pub struct Passage {
 pub struct Line {
     first: Instant,
     /// What is new is nearly always last, or a few places before: latencies are fixed, sizes are not.
-    list: VecDeque<Passage>,
+    list: Ring<Passage>,
+    last: Instant,
 }
 
 impl Default for Line {
     fn default() -> Line {
-        Line { first: Instant::MAX, list: VecDeque::new() }
+        Line { first: Instant::MAX, list: Ring::default(), last: Instant::ZERO }
     }
 }
 
@@ -34,17 +37,12 @@ impl Line {
     #[inline(always)]
     pub fn push(&mut self, passage: Passage) {
         self.first = self.first.min(passage.at);
-        match self.list.back() {
-            Some(last) if last.at > passage.at => self.overtake(passage),
-            _ => self.list.push_back(passage),
+        if self.last > passage.at && !self.list.is_empty() {
+            self.list.insert_sorted(passage, |p| p.at <= passage.at);
+        } else {
+            self.last = passage.at;
+            self.list.push_back(passage);
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn overtake(&mut self, passage: Passage) {
-        let place = self.list.partition_point(|p| p.at <= passage.at);
-        self.list.insert(place, passage);
     }
 
     /// When the first packet is through; [`Instant::MAX`] when there is none.
@@ -78,15 +76,23 @@ impl Line {
 }
 
 /// What is due when: a short list, latest first, because there are few and the earliest is wanted most.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Deadlines {
+    first: Instant,
     list: Vec<(Instant, u16)>,
+}
+
+impl Default for Deadlines {
+    fn default() -> Deadlines {
+        Deadlines { first: Instant::MAX, list: Vec::new() }
+    }
 }
 
 impl Deadlines {
     /// Adds a deadline for `what`.
     #[inline(always)]
     pub fn insert(&mut self, at: Instant, what: u16) {
+        self.first = self.first.min(at);
         let mut i = self.list.len();
         self.list.push((at, what));
         while i > 0 && self.list[i - 1] < (at, what) {
@@ -99,19 +105,70 @@ impl Deadlines {
     /// The earliest deadline; [`Instant::MAX`] when there is none.
     #[inline(always)]
     pub fn first(&self) -> Instant {
-        self.list.last().map_or(Instant::MAX, |d| d.0)
+        self.first
     }
 
     /// Takes what is due at `now`, one at a time.
     #[inline(always)]
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, u16)> {
-        self.list.pop_if(|due| due.0 <= now)
+        if self.first > now {
+            return None;
+        }
+        let due = self.list.pop();
+        self.first = self.list.last().map_or(Instant::MAX, |d| d.0);
+        due
     }
 
     /// The next one; for a caller that fetches memory ahead.
     #[inline(always)]
     pub fn front(&self) -> Option<&(Instant, u16)> {
         self.list.last()
+    }
+}
+
+/// A timer: when it expires, its class and its token.
+pub type Timer = (Instant, u8, u64);
+
+/// Timers that wait, in the order of [`Timer`].
+#[derive(Clone, Debug)]
+pub struct Timers {
+    first: Instant,
+    heap: BinaryHeap<Reverse<Timer>>,
+}
+
+impl Default for Timers {
+    fn default() -> Timers {
+        Timers { first: Instant::MAX, heap: BinaryHeap::new() }
+    }
+}
+
+impl Timers {
+    /// Sets a timer.
+    pub fn push(&mut self, timer: Timer) {
+        self.first = self.first.min(timer.0);
+        self.heap.push(Reverse(timer));
+    }
+
+    /// When the first one expires; [`Instant::MAX`] when there is none.
+    #[inline(always)]
+    pub fn first(&self) -> Instant {
+        self.first
+    }
+
+    /// Takes the timers that have expired at `now`, one at a time.
+    pub fn pop(&mut self, now: Instant) -> Option<Timer> {
+        if self.first > now {
+            return None;
+        }
+        let Reverse(timer) = self.heap.pop()?;
+        self.first = self.heap.peek().map_or(Instant::MAX, |t| t.0.0);
+        Some(timer)
+    }
+
+    /// The first one; for a caller that fetches memory ahead.
+    #[inline(always)]
+    pub fn front(&self) -> Option<&Timer> {
+        self.heap.peek().map(|t| &t.0)
     }
 }
 

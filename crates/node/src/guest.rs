@@ -3,6 +3,7 @@
 use crate::adapter::Adapter;
 use crate::due::Line;
 use crate::packet::{Address, FlowKey, Kind, Packet};
+use crate::ring::Ring;
 use crate::sockets::Sockets;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -180,7 +181,7 @@ pub(crate) struct Guest {
     /// The deadline that stands for the first of them.
     pub tx_due: Instant,
     /// Sockets with something to send, served in turn.
-    pub ready: VecDeque<u32>,
+    pub ready: Ring<u32>,
     /// UDP sockets whose bytes on that way fill their buffer.
     pub parked: Vec<u32>,
     /// What is remembered of closed connections, by peer.
@@ -196,7 +197,7 @@ impl Default for Guest {
             tx: Line::default(),
             tx_datagram_bytes: 0,
             tx_due: Instant::MAX,
-            ready: VecDeque::new(),
+            ready: Ring::default(),
             parked: Vec::new(),
             cache: BTreeMap::new(),
         }

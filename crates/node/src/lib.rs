@@ -17,6 +17,7 @@ pub mod guest;
 pub mod link;
 pub mod packet;
 pub mod pool;
+mod ring;
 pub mod server;
 pub mod share;
 mod sockets;

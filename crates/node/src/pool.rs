@@ -11,6 +11,12 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Handle(u32);
 
+impl Default for Handle {
+    fn default() -> Handle {
+        Handle::NONE
+    }
+}
+
 impl Handle {
     /// No frame.
     pub const NONE: Handle = Handle(NONE);
@@ -127,6 +133,12 @@ impl<F: Copy> Pool<F> {
     #[inline(always)]
     pub fn frame(&self, at: Handle) -> &F {
         &self.slots[at.0 as usize].frame
+    }
+
+    /// Where the frame of a handle is, for a caller that fetches memory ahead.
+    #[inline(always)]
+    pub fn address(&self, at: Handle) -> *const u8 {
+        self.slots.as_ptr().wrapping_add(at.0 as usize).cast()
     }
 
     /// The frame of a handle, to change.

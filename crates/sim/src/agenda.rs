@@ -25,7 +25,7 @@ struct Turn {
 pub struct Agenda {
     /// Boxes with events, in memory order.
     boxes: Vec<Turn>,
-    /// The events of each box, then [`Key::NEVER`]; one of these stands in front, too.
+    /// The events of each box, then [`Key::NEVER`]; one of these stands in front, too. The rest is left over from earlier windows.
     keys: Vec<Key>,
     /// How many events each box has; all zero between two windows.
     counts: Vec<u32>,
@@ -46,6 +46,9 @@ const SLICES: usize = 256;
 
 /// With fewer events than this the slices cost more than they save.
 const FEW: usize = 64;
+
+/// The same with fewer events than so many a box: sorting two or three events of a box costs less.
+const DENSE: usize = 2;
 
 impl Agenda {
     pub fn new(boxes: usize, window: u64) -> Agenda {
@@ -70,32 +73,33 @@ impl Agenda {
         self.boxes.get(i).map(|b| b.node as usize)
     }
 
-    /// The events of the box that is `i`th in turn, in order of time but for neighbours in one slice, then [`Key::NEVER`].
+    /// The box that is `i`th in turn, and its events: in order of time but for neighbours in one slice, then [`Key::NEVER`].
     #[inline(always)]
-    pub fn keys(&self, i: usize) -> &[Key] {
-        let turn = self.boxes[i];
-        &self.keys[turn.begin as usize..=turn.end as usize]
+    pub fn turn(&self, i: usize) -> Option<(usize, &[Key])> {
+        let turn = self.boxes.get(i)?;
+        Some((turn.node as usize, &self.keys[turn.begin as usize..turn.end as usize + 1]))
     }
 
     /// The same, in order.
     #[inline(always)]
-    pub fn sorted_keys(&mut self, i: usize) -> &mut [Key] {
+    pub fn sorted_turn(&mut self, i: usize) -> (usize, &mut [Key]) {
         let turn = self.boxes[i];
-        let keys = &mut self.keys[turn.begin as usize..=turn.end as usize];
+        let keys = &mut self.keys[turn.begin as usize..turn.end as usize + 1];
         if turn.disordered {
             sort(keys);
         }
-        keys
+        (turn.node as usize, keys)
     }
 
     /// Arranges events by box; those of one box come nearly in order.
     pub fn arrange(&mut self, events: &mut Vec<Entry>) {
         self.boxes.clear();
-        self.keys.clear();
-        self.keys.push(Key::NEVER);
+        if self.keys.len() < 2 * events.len() + 1 {
+            self.keys.resize(2 * events.len() + 1, Key::NEVER);
+        }
         if events.len() * SPARSE < self.counts.len() {
             self.arrange_few(events);
-        } else if events.len() < FEW {
+        } else if events.len() < FEW.max(DENSE * self.counts.len()) {
             events.iter().for_each(|e| self.counts[e.node as usize] += 1);
             self.arrange_by_box(events);
         } else {
@@ -103,7 +107,7 @@ impl Agenda {
             // mispredicted, costs two passes without any.
             self.slice(events);
             let by_time = std::mem::take(&mut self.by_time);
-            self.arrange_by_box(&by_time);
+            self.arrange_by_box(&by_time[..events.len()]);
             self.by_time = by_time;
         }
         events.clear();
@@ -111,12 +115,13 @@ impl Agenda {
 
     fn arrange_few(&mut self, events: &mut [Entry]) {
         events.sort_unstable_by_key(|e| (e.node, e.key));
+        let mut begin = 1;
         for of_box in events.chunk_by(|a, b| a.node == b.node) {
-            let begin = self.keys.len() as u32;
-            self.keys.extend(of_box.iter().map(|e| e.key));
-            let end = self.keys.len() as u32;
-            self.keys.push(Key::NEVER);
+            let end = begin + of_box.len() as u32;
+            of_box.iter().zip(&mut self.keys[begin as usize..]).for_each(|(e, key)| *key = e.key);
+            self.keys[end as usize] = Key::NEVER;
             self.boxes.push(Turn { node: of_box[0].node, begin, end, disordered: false });
+            begin = end + 1;
         }
     }
 
@@ -132,7 +137,9 @@ impl Agenda {
         for place in &mut places {
             at += std::mem::replace(place, at);
         }
-        self.by_time.resize(events.len(), Entry { key: Key(0), node: 0 });
+        if self.by_time.len() < events.len() {
+            self.by_time.resize(events.len(), Entry { key: Key(0), node: 0 });
+        }
         for &event in events {
             let place = &mut places[slice(event.key)];
             self.by_time[*place as usize] = event;
@@ -150,16 +157,16 @@ impl Agenda {
                 // From here on the count says where the next event of the box goes.
                 *count = at;
                 at = end + 1;
+                self.keys[end as usize] = Key::NEVER;
             }
         }
-        self.keys.resize(at as usize, Key::NEVER);
         for &Entry { node, key } in events {
             let place = &mut self.counts[node as usize];
             let at = (*place & !DISORDERED) as usize;
             // No branch: whether a box needs sorting is known when its turn comes, and nearly none does.
-            let before = self.keys[at - 1];
-            let late = (before > key) & (before != Key::NEVER);
-            self.keys[at] = key;
+            let [before, slot] = &mut self.keys[at - 1..=at] else { unreachable!("a slice of two") };
+            let late = (*before > key) & (*before != Key::NEVER);
+            *slot = key;
             *place = (*place + 1) | (late as u32 * DISORDERED);
         }
         for turn in &mut self.boxes {
@@ -192,7 +199,7 @@ mod tests {
     fn every_event_comes_once_at_its_box_and_in_order() {
         let mut rng = Rng::from_words(&[5]);
         let window = 1_048_577;
-        for (boxes, count) in [(1_000, 20), (40, 50), (40, 3_000), (1, 100), (7, 64)] {
+        for (boxes, count) in [(1_000, 20), (40, 50), (40, 70), (40, 3_000), (1, 100), (7, 64)] {
             let mut agenda = Agenda::new(boxes, window);
             for _ in 0..3 {
                 let mut events: Vec<Entry> = (0..count)
@@ -206,10 +213,10 @@ mod tests {
                 agenda.arrange(&mut events);
                 let mut seen = Vec::new();
                 for i in 0..agenda.len() {
-                    let node = agenda.node(i).unwrap() as u32;
-                    let keys = agenda.sorted_keys(i);
+                    assert_eq!(agenda.node(i), agenda.turn(i).map(|turn| turn.0));
+                    let (node, keys) = agenda.sorted_turn(i);
                     assert_eq!(keys.last(), Some(&Key::NEVER));
-                    seen.extend(keys[..keys.len() - 1].iter().map(|&k| (node, k)));
+                    seen.extend(keys[..keys.len() - 1].iter().map(|&k| (node as u32, k)));
                 }
                 assert!(events.is_empty());
                 assert_eq!(seen, expected);

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::world::Node;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::Kind;
-use sluicenet_node::server::{App, Credits, Tunnels};
+use sluicenet_node::server::App;
 
 /// A box whose books do not balance: an error of this program, never of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Imbalance {
 /// Frames of the whole world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Sent by guests and hypervisors.
+    /// Sent by guests and hypervisors, and by markers in switches.
     pub sent: u64,
     /// Delivered to them.
     pub delivered: u64,
@@ -59,42 +59,42 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
         let (balances, received, sent, books) = match engine.node(n) {
             Node::Switch(s) => {
                 let dropped: u64 = s.drops().values().map(|d| d.0).sum();
+                totals.sent += s.emitted();
                 totals.dropped += dropped;
                 totals.inside += s.queued();
                 totals.pauses += s.control_out();
                 let books = format!(
-                    "in {} = out {} + dropped {dropped} + queued {}",
+                    "in {} + emitted {} = out {} + dropped {dropped} + queued {}",
                     s.frames_in(),
+                    s.emitted(),
                     s.frames_out(),
                     s.queued()
                 );
-                let balances = s.frames_in() == s.frames_out() + dropped + s.queued();
+                let balances = s.frames_in() + s.emitted() == s.frames_out() + dropped + s.queued();
                 (balances, s.frames_in() + s.control_in(), s.frames_out() + s.control_out(), books)
             }
             Node::Server(s) => {
-                let l = s.core().ledger();
+                let (l, stages) = (s.ledger(), s.report());
                 totals.sent += l.from_guests + l.from_hypervisor;
                 totals.delivered += l.to_guests + l.to_hypervisor;
                 totals.dropped += l.dropped;
                 totals.inside += l.queued;
                 copies += l.copies;
-                let (sent, taken, waiting) = s.core().tunnels().map_or((0, 0, 0), Tunnels::inside);
-                (put, in_tunnels) = (put + sent, in_tunnels + taken + waiting);
-                totals.pauses += s.core().adapter().control_out();
-                let adapter = s.core().adapter();
+                (put, in_tunnels) = (put + stages.tunnels_in, in_tunnels + stages.tunnels_out);
+                totals.pauses += s.host().adapter().control_out();
+                let adapter = s.host().adapter();
                 let sent = l.to_wire + adapter.control_out();
                 // With several links the adapter counts for each what it gave it.
-                let credits = s.core().credits().is_none_or(Credits::is_sound);
                 let each = (0..engine.ports(n) as u16)
                     .all(|p| adapter.sent(p).is_none_or(|frames| frames == engine.sent(n, p).0));
                 (
-                    l.balances() && each && credits,
+                    l.balances() && each && stages.unsound.is_empty(),
                     l.from_wire + adapter.control_in(),
                     sent,
                     format!(
-                        "{l:?}{}{}",
+                        "{l:?}{}; unsound stages: {:?}",
                         if each { "" } else { ", and not link by link" },
-                        if credits { "" } else { ", and its credits do not" }
+                        stages.unsound
                     ),
                 )
             }

@@ -28,7 +28,7 @@ pub fn find<A: App>(engine: &Engine<A>) -> Option<Vec<Held>> {
                     continue;
                 }
                 let next =
-                    (0..f.ports() as PortId).filter(|&o| f.share(at, o, priority) > 0).map(|o| (far, o, priority));
+                    (0..f.ports() as PortId).filter(|&o| f.buffered(at, o, priority) > 0).map(|o| (far, o, priority));
                 waits.insert((n, port, priority), next.collect());
             }
         }

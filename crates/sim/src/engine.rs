@@ -113,7 +113,7 @@ impl<A: App> Engine<A> {
         let mut place_of_host = vec![];
         for (n, node) in world.nodes.iter().enumerate() {
             if let Node::Server(s) = node {
-                let id = s.core().id() as usize;
+                let id = s.host().id() as usize;
                 if place_of_host.len() <= id {
                     place_of_host.resize(id + 1, (u16::MAX, 0));
                 }
@@ -352,7 +352,7 @@ impl Sampler<'_> {
                 }
                 let bytes = match &shard.nodes[n as usize] {
                     Node::Switch(s) => (0..8).map(|p| s.queue_bytes(port, p) as u64).sum(),
-                    Node::Server(s) => s.core().adapter().used(port) as u64,
+                    Node::Server(s) => s.host().adapter().used(port) as u64,
                 };
                 into.push(QueueSample { at: Instant(self.next), node, port, bytes });
             }
@@ -506,7 +506,7 @@ fn check<A: App>(world: &World<A>) -> Result<Vec<usize>, WorldError> {
     for (n, node) in world.nodes.iter().enumerate() {
         ports[n] = match node {
             Node::Switch(s) => s.ports(),
-            Node::Server(s) => s.core().adapter().ports(),
+            Node::Server(s) => s.host().adapter().ports(),
         };
         if ports[n] >= crate::event::MAX_PORTS as usize {
             return Err(WorldError::TooManyPorts { node: n as u32 });

@@ -5,16 +5,17 @@
 //! the events of one window; the lanes form a ring, and what lies beyond the ring waits in [`Far`].
 
 use crate::agenda::{Agenda, Entry};
-use crate::event::{Class, Key, MAX_PLACES};
+use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT};
 use crate::far::{Far, What};
-use crate::visit::{Captured, Clockwork, Here, Own, Parcel, Reach, Visit, arrival, frame_of};
+use crate::visit::{Captured, Clockwork, Here, Later, Parcel, Reach, Visit, arrival, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
 use crate::world::Node;
 use sluicenet_node::door::{Device, PortId, PortSet, Step};
 use sluicenet_node::packet::Packet;
-use sluicenet_node::pool::Pool;
-use sluicenet_node::server::App;
+use sluicenet_node::pool::{Handle, Pool};
+use sluicenet_node::server::{App, Plan};
 use sluicenet_node::switch::PauseEvent;
+use sluicenet_node::with_server;
 use sluicenet_proto::time::Instant;
 
 /// Most lanes: beyond that a box's empty lists would outweigh it.
@@ -30,7 +31,7 @@ pub struct Shard<A> {
     pub nodes: Vec<Node<A>>,
     /// The number of each box in the world.
     pub names: Vec<u32>,
-    /// First wire of each box.
+    /// First wire of each box; the number of wires ends them.
     base: Vec<u32>,
     pub wires: Vec<Wire>,
     error_rate: Vec<f64>,
@@ -40,7 +41,7 @@ pub struct Shard<A> {
     pub pool: Pool<Packet>,
     lanes: Vec<Vec<Entry>>,
     agenda: Agenda,
-    own: Own,
+    later: Later,
     timer_at: Vec<u64>,
     far: Far,
     pub outboxes: Vec<Vec<Parcel>>,
@@ -68,7 +69,7 @@ impl<A: App> Shard<A> {
         place_of_host: std::sync::Arc<Vec<(u16, u32)>>,
     ) -> Shard<A> {
         let n = nodes.len();
-        let mut base = Vec::with_capacity(n);
+        let mut base = Vec::with_capacity(n + 1);
         let mut flat = Vec::with_capacity(wires.iter().map(Vec::len).sum());
         let mut error_rate = Vec::new();
         for specs in wires {
@@ -76,6 +77,7 @@ impl<A: App> Shard<A> {
             error_rate.extend(specs.iter().map(|s| s.bit_error_rate));
             flat.extend(specs.iter().map(Wire::new));
         }
+        base.push(flat.len() as u32);
         if error_rate.iter().all(|&r| r == 0.0) {
             error_rate = Vec::new();
         }
@@ -90,7 +92,7 @@ impl<A: App> Shard<A> {
             wires: flat,
             lanes: (0..clock.lanes).map(|_| Vec::new()).collect(),
             agenda: Agenda::new(n, clock.window),
-            own: Own::default(),
+            later: Later::default(),
             timer_at: vec![u64::MAX; n],
             far: Far::default(),
             outboxes: (0..shards).map(|_| Vec::new()).collect(),
@@ -107,8 +109,7 @@ impl<A: App> Shard<A> {
 
     /// The wires of box `n` (its place in this shard).
     pub fn wires_of(&self, n: usize) -> &[Wire] {
-        let end = self.base.get(n + 1).map_or(self.wires.len(), |&b| b as usize);
-        &self.wires[self.base[n] as usize..end]
+        &self.wires[self.base[n] as usize..self.base[n + 1] as usize]
     }
 
     /// Frames sent on links.
@@ -160,7 +161,7 @@ impl<A: App> Shard<A> {
         for n in 0..self.nodes.len() {
             let due = match &self.nodes[n] {
                 Node::Switch(s) => Device::<Packet>::poll_timeout(&**s),
-                Node::Server(s) => s.poll_timeout(),
+                Node::Server(s) => with_server!(s, s => s.poll_timeout()),
             };
             if due != Instant::MAX {
                 self.timer_at[n] = due.as_ps();
@@ -191,15 +192,29 @@ impl<A: App> Shard<A> {
         let window = self.clock.window;
         // Seen from the end of the window before: every lane but that one is open.
         let here = Here { start: (number - 1) * window, end: number * window, number: number - 1 };
-        let mut reach = self.reach(here);
+        let mut reach = self.split(here).1;
         for p in parcels.drain(..) {
             let frame = reach.pool.insert(&p.packet);
             reach.arrive(p.at, p.node, p.port, frame);
         }
     }
 
-    fn reach(&mut self, here: Here) -> Reach<'_> {
-        Reach {
+    /// The boxes, and what a visit may touch besides them.
+    fn split(&mut self, here: Here) -> (Boxes<'_, A>, Reach<'_>) {
+        let boxes = Boxes {
+            nodes: &mut self.nodes,
+            names: &self.names,
+            base: &self.base,
+            wires: &mut self.wires,
+            error_rate: &self.error_rate,
+            timer_at: &mut self.timer_at,
+            place_of_host: &self.place_of_host,
+            notes: &mut self.notes,
+            pauses: &mut self.pauses,
+            woke: &mut self.woke,
+            later: &mut self.later,
+        };
+        let reach = Reach {
             clock: &self.clock,
             me: self.me,
             here,
@@ -210,7 +225,8 @@ impl<A: App> Shard<A> {
             captured: &mut self.captured,
             sent_min: &mut self.sent_min,
             is_full: &mut self.is_full,
-        }
+        };
+        (boxes, reach)
     }
 
     /// Brings what comes within the ring from beyond it.
@@ -245,113 +261,17 @@ impl<A: App> Shard<A> {
         let here = Here { start, end: start + self.clock.window, number };
         let mut agenda = std::mem::take(&mut self.agenda);
         agenda.arrange(&mut self.lanes[lane]);
+        let fetches = self.fetches;
+        let (mut boxes, mut reach) = self.split(here);
+        let mut coming = [Coming::NONE; 4];
         for i in 0..agenda.len() {
-            if self.fetches {
-                self.fetch_ahead(&agenda, i);
+            if fetches {
+                boxes.fetch_ahead(&reach, &agenda, i, &mut coming);
             }
-            if let Some(n) = agenda.node(i) {
-                self.visit(here, n, agenda.sorted_keys(i));
-            }
+            let (n, keys) = agenda.sorted_turn(i);
+            boxes.visit(&mut reach, n, keys);
         }
         self.agenda = agenda;
-    }
-
-    /// Has the memory on the way that the next boxes will touch. A chain of look-ups is as many boxes long: what one step
-    /// reads, the step before has asked for while another box was visited.
-    #[inline(always)]
-    fn fetch_ahead(&self, agenda: &Agenda, i: usize) {
-        if let Some(n) = agenda.node(i + 5) {
-            self.fetch_box(n);
-        }
-        if let Some(n) = agenda.node(i + 4) {
-            let keys = first(agenda.keys(i + 4));
-            let arrivals = keys.iter().filter(|k| k.is(Class::Arrival));
-            arrivals.for_each(|&k| fetch(core::ptr::from_ref(self.pool.frame(frame_of(k))).cast()));
-            self.fetch_step(n, keys, Step::Lists);
-        }
-        if let Some(n) = agenda.node(i + 3) {
-            self.wires_of(n).iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
-            self.fetch_step(n, first(agenda.keys(i + 3)), Step::Frames);
-        }
-        if let Some(n) = agenda.node(i + 2) {
-            self.fetch_step(n, first(agenda.keys(i + 2)), Step::Index);
-        }
-        if let Some(n) = agenda.node(i + 1) {
-            let keys = first(agenda.keys(i + 1));
-            self.fetch_step(n, keys, Step::Sockets);
-            let free = keys.iter().filter(|k| k.is(Class::WireFree)).map(|k| k.port());
-            let fetch_frame = |frame| fetch(core::ptr::from_ref(self.pool.frame(frame)).cast());
-            match &self.nodes[n] {
-                Node::Switch(s) => free.filter_map(|p| Device::<Packet>::upcoming(&**s, p)).for_each(fetch_frame),
-                Node::Server(s) => free.filter_map(|p| s.upcoming(p)).for_each(fetch_frame),
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn fetch_step(&self, n: usize, keys: &[Key], step: Step) {
-        let arrivals = keys.iter().filter(|k| k.is(Class::Arrival)).map(|&k| frame_of(k));
-        match &self.nodes[n] {
-            Node::Switch(s) => s.fetch(step, arrivals, &self.pool, fetch),
-            Node::Server(s) => s.fetch(step, arrivals, &self.pool, fetch),
-        }
-    }
-
-    #[inline(always)]
-    fn fetch_box(&self, n: usize) {
-        let first: *const u8 = match &self.nodes[n] {
-            Node::Switch(s) => core::ptr::from_ref(&**s).cast(),
-            Node::Server(s) => core::ptr::from_ref(&**s).cast(),
-        };
-        (0..BOX_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
-    }
-
-    /// All events of one box in this window, in their order; [`Key::NEVER`] ends them.
-    #[inline(always)]
-    fn visit(&mut self, here: Here, n: usize, due: &mut [Key]) {
-        let base = self.base[n] as usize;
-        let end = self.base.get(n + 1).map_or(self.wires.len(), |&b| b as usize);
-        let mut visit = Visit {
-            name: self.names[n],
-            n: n as u32,
-            wires: &mut self.wires[base..end],
-            errors: if self.error_rate.is_empty() { &[] } else { &self.error_rate[base..end] },
-            woke: &mut self.woke,
-            own: &mut self.own,
-            timer_at: &mut self.timer_at[n],
-            reach: Reach {
-                clock: &self.clock,
-                me: self.me,
-                here,
-                pool: &mut self.pool,
-                lanes: &mut self.lanes,
-                far: &mut self.far,
-                outboxes: &mut self.outboxes,
-                captured: &mut self.captured,
-                sent_min: &mut self.sent_min,
-                is_full: &mut self.is_full,
-            },
-        };
-        // One loop for each kind of box: inside it nothing asks again which kind it is.
-        match &mut self.nodes[n] {
-            Node::Switch(s) => {
-                visit.run(&mut **s, due, |_, _, _, _, _| {});
-                if s.has_pauses() {
-                    self.pauses.extend(s.take_pauses().into_iter().map(|p| (visit.name, p)));
-                }
-            }
-            Node::Server(s) => {
-                visit.run(&mut **s, due, |s, now, packet, pool, woke| s.receive_note(now, packet, pool, woke));
-                if s.core().has_notes() {
-                    let notes = &mut self.notes;
-                    s.core_mut().take_notes(notes);
-                    visit.reach.post(notes, &self.place_of_host);
-                }
-                if s.core().has_pauses() {
-                    self.pauses.extend(s.core_mut().take_pauses().into_iter().map(|p| (visit.name, p)));
-                }
-            }
-        }
     }
 
     /// Frames and notes on their way, with the box and port they will reach.
@@ -371,6 +291,144 @@ impl<A: App> Shard<A> {
     }
 }
 
+/// The boxes of a shard, apart from what they share.
+struct Boxes<'a, A> {
+    nodes: &'a mut [Node<A>],
+    names: &'a [u32],
+    base: &'a [u32],
+    wires: &'a mut [Wire],
+    error_rate: &'a [f64],
+    timer_at: &'a mut [u64],
+    place_of_host: &'a [(u16, u32)],
+    notes: &'a mut Vec<Packet>,
+    pauses: &'a mut Vec<(u32, PauseEvent)>,
+    woke: &'a mut PortSet,
+    later: &'a mut Later,
+}
+
+impl<A: App> Boxes<'_, A> {
+    /// The wires of box `n`, by number.
+    #[inline(always)]
+    fn span(&self, n: usize) -> core::ops::Range<usize> {
+        self.base[n] as usize..self.base[n + 1] as usize
+    }
+
+    /// Has the memory on the way that the next boxes will touch. A chain of look-ups is as many boxes long: a step reads the memory that the
+    /// step before has asked for while another box was visited.
+    #[inline(always)]
+    fn fetch_ahead(&self, reach: &Reach<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 4]) {
+        if let Some(n) = agenda.node(i + 5) {
+            self.fetch_box(n);
+        }
+        if let Some((n, keys)) = agenda.turn(i + 4) {
+            coming[i & 3] = self.fetch_lists(reach, n, keys);
+        } else {
+            coming[i & 3] = Coming::NONE;
+        }
+        self.fetch_step(reach.pool, &coming[(i + 3) & 3], Step::Frames);
+        self.fetch_step(reach.pool, &coming[(i + 2) & 3], Step::Index);
+        self.fetch_step(reach.pool, &coming[(i + 1) & 3], Step::Sockets);
+    }
+
+    #[inline(always)]
+    fn fetch_box(&self, n: usize) {
+        let first: *const u8 = match &self.nodes[n] {
+            Node::Switch(s) => core::ptr::from_ref(&**s).cast(),
+            // Every server begins with its host.
+            Node::Server(s) => core::ptr::from_ref(s.host()).cast(),
+        };
+        (0..BOX_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
+    }
+
+    /// Fetches the lists of a box and the frames that arrive at it.
+    #[inline(always)]
+    fn fetch_lists(&self, reach: &Reach<'_>, n: usize, keys: &[Key]) -> Coming {
+        let pool = &*reach.pool;
+        let (mut arrival, mut free) = (Handle::NONE, NOTE_PORT);
+        for &key in &keys[..keys.len().min(FETCH_KEYS)] {
+            if key.is(Class::Arrival) {
+                fetch(pool.address(frame_of(key)));
+                if arrival == Handle::NONE {
+                    arrival = frame_of(key);
+                }
+            } else if key.is(Class::WireFree) && free == NOTE_PORT {
+                free = key.port();
+            }
+        }
+        let wires = self.span(n);
+        match &self.nodes[n] {
+            Node::Switch(s) => {
+                self.wires[wires].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
+                s.fetch(Step::Lists, core::iter::empty(), pool, fetch);
+                Coming { n: n as u32, plan: Plan::EMPTY, free, ends: free != NOTE_PORT }
+            }
+            Node::Server(s) => {
+                fetch(self.wires.as_ptr().wrapping_add(wires.start).cast());
+                let plan = s.plan(Instant(reach.here.end), arrival);
+                s.host().fetch(Step::Lists, plan, pool, fetch);
+                Coming { n: n as u32, plan, free, ends: free != NOTE_PORT }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn fetch_step(&self, pool: &Pool<Packet>, coming: &Coming, step: Step) {
+        if coming.plan.is_empty() && !(step == Step::Sockets && coming.ends) {
+            return;
+        }
+        let frame = match &self.nodes[coming.n as usize] {
+            Node::Switch(s) => Device::<Packet>::upcoming(&**s, coming.free),
+            Node::Server(s) => {
+                s.host().fetch(step, coming.plan, pool, fetch);
+                if step == Step::Sockets && coming.ends { s.host().adapter().upcoming(coming.free) } else { None }
+            }
+        };
+        if let Some(frame) = frame {
+            fetch(pool.address(frame));
+        }
+    }
+
+    /// All events of one box in this window, in their order; [`Key::NEVER`] ends them.
+    #[inline(always)]
+    fn visit(&mut self, reach: &mut Reach<'_>, n: usize, due: &mut [Key]) {
+        let wires = self.span(n);
+        let errors = if self.error_rate.is_empty() { &[] } else { &self.error_rate[wires.clone()] };
+        let timer_at = &mut self.timer_at[n];
+        let mut visit = Visit {
+            name: self.names[n],
+            n: n as u32,
+            wires: &mut self.wires[wires],
+            errors,
+            timer_at,
+            woke: self.woke,
+            later: self.later,
+            reach,
+        };
+        // One loop for each kind of box: inside it nothing asks again which kind it is.
+        match &mut self.nodes[n] {
+            Node::Switch(s) => {
+                visit.run(&mut **s, due, |_, _, _, _, _| {});
+                if s.has_pauses() {
+                    self.pauses.extend(s.take_pauses().into_iter().map(|p| (visit.name, p)));
+                }
+            }
+            Node::Server(s) => {
+                with_server!(s, s => {
+                    visit.run(&mut **s, due, |s, now, packet, pool, woke| s.receive_note(now, packet, pool, woke));
+                });
+                let host = s.host_mut();
+                if host.has_notes() {
+                    host.take_notes(self.notes);
+                    visit.reach.post(self.notes, self.place_of_host);
+                }
+                if host.has_pauses() {
+                    self.pauses.extend(host.take_pauses().into_iter().map(|p| (visit.name, p)));
+                }
+            }
+        }
+    }
+}
+
 /// Boxes of a shard from which on memory is fetched ahead; measured, not critical.
 const FETCH_FROM: usize = 100;
 
@@ -380,8 +438,20 @@ const BOX_LINES: usize = 6;
 /// Most events of a box that are looked at ahead: beyond that the first would be pushed out again.
 const FETCH_KEYS: usize = 64;
 
-fn first(keys: &[Key]) -> &[Key] {
-    &keys[..keys.len().min(FETCH_KEYS)]
+/// A box that is visited soon.
+#[derive(Clone, Copy)]
+struct Coming {
+    n: u32,
+    /// What happens there, if it is a server.
+    plan: Plan,
+    /// The first port whose wire becomes free; [`NOTE_PORT`] if there is none.
+    free: PortId,
+    /// Whether there is one.
+    ends: bool,
+}
+
+impl Coming {
+    const NONE: Coming = Coming { n: 0, plan: Plan::EMPTY, free: NOTE_PORT, ends: false };
 }
 
 /// Asks for the cache line at `at`.

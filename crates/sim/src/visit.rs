@@ -69,41 +69,31 @@ pub struct Here {
     pub number: u64,
 }
 
-/// What a box has with itself in the rest of the window, in order: wires that become free, its deadline.
-#[derive(Debug)]
-pub struct Own {
-    /// [`Key::NEVER`] ends them.
-    keys: Vec<Key>,
-    next: usize,
-}
+/// Events of a box with itself in the rest of the window, the first one excepted, latest first.
+#[derive(Debug, Default)]
+pub struct Later(Vec<Key>);
 
-impl Default for Own {
-    fn default() -> Own {
-        Own { keys: vec![Key::NEVER], next: 0 }
-    }
-}
-
-impl Own {
+impl Later {
+    /// Keeps the later one of `first`, the first of all such events, and `key`.
     #[inline(always)]
-    fn first(&self) -> Key {
-        self.keys[self.next]
-    }
-
-    #[inline(always)]
-    fn insert(&mut self, key: Key) {
-        let mut i = self.keys.len() - 1;
-        self.keys.push(Key::NEVER);
-        while i > self.next && self.keys[i - 1] > key {
-            self.keys[i] = self.keys[i - 1];
-            i -= 1;
+    fn insert(&mut self, first: &mut Key, key: Key) {
+        let later = (*first).max(key);
+        *first = (*first).min(key);
+        if later != Key::NEVER {
+            self.insert_later(later);
         }
-        self.keys[i] = key;
     }
 
-    fn clear(&mut self) {
-        self.keys.truncate(1);
-        self.keys[0] = Key::NEVER;
-        self.next = 0;
+    #[inline(never)]
+    fn insert_later(&mut self, key: Key) {
+        let at = self.0.partition_point(|&other| other > key);
+        self.0.insert(at, key);
+    }
+
+    /// Takes the first one out.
+    #[inline(always)]
+    fn pop(&mut self) -> Key {
+        self.0.pop().unwrap_or(Key::NEVER)
     }
 }
 
@@ -156,11 +146,11 @@ impl Reach<'_> {
         self.far.push(at, node, What::Arrival(port, frame));
     }
 
-    /// An event of a box with itself: into the rest of this window, a lane, or beyond.
+    /// An event of a box with itself: returned if it is in this window, otherwise into a lane or beyond.
     #[inline(always)]
-    fn own(&mut self, own: &mut Own, at: u64, node: u32, class: Class, port: u16) {
+    fn schedule(&mut self, at: u64, node: u32, class: Class, port: u16) -> Option<Key> {
         if at < self.here.end {
-            return own.insert(Key::new(at - self.here.start, class, port, 0));
+            return Some(Key::new(at - self.here.start, class, port, 0));
         }
         match self.lane_of(at) {
             Some((lane, time)) => self.lanes[lane].push(Entry { node, key: Key::new(time, class, port, 0) }),
@@ -169,6 +159,7 @@ impl Reach<'_> {
                 self.far.push(at, node, what);
             }
         }
+        None
     }
 
     /// Starts a frame on a wire that is free; `rare` is what few wires need: error rates, box and port.
@@ -255,19 +246,19 @@ pub fn frame_of(key: Key) -> Handle {
 }
 
 /// The events of one box in one window.
-pub struct Visit<'a> {
+pub struct Visit<'a, 'b> {
     /// The number of the box in the world, and its place with this thread.
     pub name: u32,
     pub n: u32,
     pub wires: &'a mut [Wire],
     pub errors: &'a [f64],
-    pub woke: &'a mut PortSet,
-    pub own: &'a mut Own,
     pub timer_at: &'a mut u64,
-    pub reach: Reach<'a>,
+    pub woke: &'a mut PortSet,
+    pub later: &'a mut Later,
+    pub reach: &'a mut Reach<'b>,
 }
 
-impl Visit<'_> {
+impl Visit<'_, '_> {
     /// Goes through `due`, what others and earlier windows scheduled, in order and with [`Key::NEVER`] at the end, and
     /// through what comes up meanwhile.
     #[inline(never)]
@@ -277,83 +268,88 @@ impl Visit<'_> {
         due: &mut [Key],
         note: impl Fn(&mut D, Instant, &Packet, &mut Pool<Packet>, &mut PortSet),
     ) {
-        self.own.clear();
+        let (name, n, errors) = (self.name, self.n, self.errors);
+        let (wires, woke, later, reach) = (&mut *self.wires, &mut *self.woke, &mut *self.later, &mut *self.reach);
+        let start = reach.here.start;
+        let mut timer_at = *self.timer_at;
         let (mut i, mut drawn) = (0, 0);
+        // The next event that others or earlier windows scheduled, and the next that came up in this visit.
+        let (mut next, mut own) = (due[0], Key::NEVER);
         loop {
-            let mut key = due[i];
-            let own = self.own.first();
-            let now;
+            let mut key = next;
             if own < key {
-                self.own.next += 1;
-                key = own;
-                now = self.reach.here.start + key.time();
+                key = core::mem::replace(&mut own, later.pop());
             } else {
                 if key == Key::NEVER {
                     break;
                 }
-                now = self.reach.here.start + key.time();
-                if due[i + 1].instant() == key.instant() && i >= drawn {
-                    drawn = self.draw(due, i, now);
-                    key = due[i];
+                next = due[i + 1];
+                if next.instant() == key.instant() && i >= drawn {
+                    drawn = draw(reach, name, due, i, start + key.time());
+                    (key, next) = (due[i], due[i + 1]);
                 }
                 i += 1;
             }
+            let now = start + key.time();
             let mut ready = None;
             if key.is(Class::Arrival) {
                 let frame = frame_of(key);
-                let view = PortView { wires: self.wires, now };
-                let pool = &mut *self.reach.pool;
-                if let Some(port) = device.receive(Instant(now), key.port(), frame, pool, &view, self.woke) {
-                    debug_assert!(self.woke.is_empty());
-                    self.reach.transmit(&mut self.wires[port as usize], frame, now, (self.errors, self.name, port));
+                let view = PortView { wires, now };
+                if let Some(port) = device.receive(Instant(now), key.port(), frame, reach.pool, &view, woke) {
+                    debug_assert!(woke.is_empty());
+                    reach.transmit(&mut wires[port as usize], frame, now, (errors, name, port));
                     continue;
                 }
             } else if key.is(Class::WireFree) {
-                self.wires[key.port() as usize].flags &= !ARMED;
+                wires[key.port() as usize].flags &= !ARMED;
                 ready = Some(key.port());
             } else if key.is(Class::Note) {
-                let packet = *self.reach.pool.frame(frame_of(key));
-                self.reach.pool.release(frame_of(key));
-                note(device, Instant(now), &packet, self.reach.pool, self.woke);
-            } else if *self.timer_at == now {
-                *self.timer_at = u64::MAX;
-                device.handle_timeout(Instant(now), self.reach.pool, self.woke);
+                let packet = *reach.pool.frame(frame_of(key));
+                reach.pool.release(frame_of(key));
+                note(device, Instant(now), &packet, reach.pool, woke);
+            } else if timer_at == now {
+                timer_at = u64::MAX;
+                device.handle_timeout(Instant(now), reach.pool, woke);
             }
-            while let Some(port) = ready.or_else(|| self.woke.pop()) {
+            while let Some(port) = ready.or_else(|| woke.pop()) {
                 ready = None;
-                let wire = &mut self.wires[port as usize];
+                let wire = &mut wires[port as usize];
                 if wire.free_at <= now {
-                    if let Some(frame) = device.poll_transmit(Instant(now), port, self.reach.pool, self.woke) {
-                        self.reach.transmit(wire, frame, now, (self.errors, self.name, port));
+                    if let Some(frame) = device.poll_transmit(Instant(now), port, reach.pool, woke) {
+                        reach.transmit(wire, frame, now, (errors, name, port));
                     }
                 } else if wire.flags & ARMED == 0 {
                     wire.flags |= ARMED;
-                    self.reach.own(self.own, wire.free_at, self.n, Class::WireFree, port);
+                    if let Some(key) = reach.schedule(wire.free_at, n, Class::WireFree, port) {
+                        later.insert(&mut own, key);
+                    }
                 }
             }
             let due = device.poll_timeout().as_ps();
-            if due < *self.timer_at {
-                let due = due.max(now);
-                *self.timer_at = due;
-                self.reach.own(self.own, due, self.n, Class::Timer, 0);
+            if due < timer_at {
+                timer_at = due.max(now);
+                if let Some(key) = reach.schedule(timer_at, n, Class::Timer, 0) {
+                    later.insert(&mut own, key);
+                }
             }
         }
+        *self.timer_at = timer_at;
     }
+}
 
-    /// Draws the order of the events that share an instant with the one at `i`; returns where they end.
-    #[cold]
-    #[inline(never)]
-    fn draw(&self, keys: &mut [Key], i: usize, now: u64) -> usize {
-        let instant = keys[i].instant();
-        // Wires that become free together are told in the order of their ports, and there is one timer.
-        let end = i + keys[i..].iter().take_while(|k| k.instant() == instant).count();
-        if !(keys[i].is(Class::Arrival) || keys[i].is(Class::Note)) {
-            return end;
-        }
-        let content = |k: Key| content(self.reach.pool.frame(frame_of(k)), k.port());
-        draw_order(&mut keys[i..end], self.reach.clock.seed, self.name, now, content);
-        end
+/// Draws the order of the events that share an instant with the one at `i`; returns where they end.
+#[cold]
+#[inline(never)]
+fn draw(reach: &Reach<'_>, name: u32, keys: &mut [Key], i: usize, now: u64) -> usize {
+    let instant = keys[i].instant();
+    // Wires that become free together are told in the order of their ports, and there is one timer.
+    let end = i + keys[i..].iter().take_while(|k| k.instant() == instant).count();
+    if !(keys[i].is(Class::Arrival) || keys[i].is(Class::Note)) {
+        return end;
     }
+    let content = |k: Key| content(reach.pool.frame(frame_of(k)), k.port());
+    draw_order(&mut keys[i..end], reach.clock.seed, name, now, content);
+    end
 }
 
 /// What orders two arrivals of one instant at one port. Of frames only a pause can come beside another, and goes first.

@@ -3,7 +3,7 @@
 use sluicenet_node::door::PortId;
 use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_node::packet::Framing;
-use sluicenet_node::server::Server;
+use sluicenet_node::server::AnyServer;
 use sluicenet_node::switch::Switch;
 use sluicenet_proto::time::Duration;
 
@@ -13,7 +13,7 @@ pub enum Node<A> {
     /// A switch.
     Switch(Box<Switch>),
     /// A server.
-    Server(Box<Server<A>>),
+    Server(AnyServer<A>),
 }
 
 impl<A> Node<A> {
@@ -25,7 +25,7 @@ impl<A> Node<A> {
         }
     }
     /// The server, if it is one.
-    pub fn as_server(&self) -> Option<&Server<A>> {
+    pub fn as_server(&self) -> Option<&AnyServer<A>> {
         match self {
             Node::Server(s) => Some(s),
             Node::Switch(_) => None,

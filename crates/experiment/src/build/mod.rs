@@ -13,7 +13,7 @@ use crate::workload::{HostApps, Workloads};
 use server::server_configs;
 use sluicenet_node::link::Direction;
 use sluicenet_node::packet::Framing;
-use sluicenet_node::server::Server;
+use sluicenet_node::server::AnyServer;
 use sluicenet_node::switch::{PortConfig, Switch, SwitchConfig};
 use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
 use sluicenet_proto::cee::pfc::{QUANTUM_BITS, Repetition, Watermarks, quanta_time};
@@ -245,9 +245,9 @@ pub fn build(scenario: &Scenario) -> Result<Built> {
     let configs = server_configs(scenario, &plan, &network.links);
     for host in 0..plan.hosts() {
         let (config, vms) = configs.of(host);
-        let mut server = Server::new(host, vms, config, plan.host_router(host), workloads.apps(host));
+        let mut server = AnyServer::new(host, vms, config, plan.host_router(host), workloads.apps(host));
         server.start(crate::workload::START);
-        nodes.push(Node::Server(Box::new(server)));
+        nodes.push(Node::Server(server));
     }
     for (i, s) in plan.switches().iter().enumerate() {
         let config = network.switch_config(s);

@@ -32,17 +32,17 @@ pub fn remaining(engine: &Engine<HostApps>) -> u64 {
 
 /// Payload bytes that reached TCP sockets in order.
 pub fn tcp_bytes(engine: &Engine<HostApps>) -> u64 {
-    servers(engine).map(|(_, s)| s.core().tcp_bytes_received()).sum()
+    servers(engine).map(|(_, s)| s.host().tcp_bytes_received()).sum()
 }
 
 /// The most frames that a machine's receive queue held, where there are credits.
 pub fn received_max(engine: &Engine<HostApps>) -> Option<u32> {
-    servers(engine).filter_map(|(_, s)| Some(s.core().credits()?.received_max())).max()
+    servers(engine).filter_map(|(_, s)| s.report().receive_queue_max).max()
 }
 
 /// What zBridge did on all servers, where there is one.
 pub fn zbridge(engine: &Engine<HostApps>) -> Option<ZBridgeTotals> {
-    let counters = servers(engine).filter_map(|(_, s)| Some(s.core().zbridge()?.counters()));
+    let counters = servers(engine).filter_map(|(_, s)| s.report().channels);
     counters.reduce(|a, b| a + b).map(ZBridgeTotals::from)
 }
 
@@ -56,13 +56,13 @@ pub fn drops(engine: &Engine<HostApps>) -> (Drops, Drops) {
                     switches.count_many(reason, frames, bytes);
                 }
             }
-            Node::Server(s) => servers.add(s.core().drops()),
+            Node::Server(s) => servers.add(s.host().drops()),
         }
     }
     (switches, servers)
 }
 
-fn servers(engine: &Engine<HostApps>) -> impl Iterator<Item = (NodeId, &sluicenet_node::server::Server<HostApps>)> {
+fn servers(engine: &Engine<HostApps>) -> impl Iterator<Item = (NodeId, &sluicenet_node::server::AnyServer<HostApps>)> {
     (0..engine.nodes() as NodeId).filter_map(|n| engine.node(n).as_server().map(|s| (n, s)))
 }
 
@@ -104,7 +104,7 @@ impl TcpSampling {
         }
         // The next multiple of the interval: an epoch ends a little before a round time, and that is its sample.
         self.next = Instant((now.as_ps() / self.interval.as_ps() + 1).saturating_mul(self.interval.as_ps()));
-        let ends = self.hosts.iter().filter_map(|&h| engine.node(h).as_server()).flat_map(|s| s.core().connections());
+        let ends = self.hosts.iter().filter_map(|&h| engine.node(h).as_server()).flat_map(|s| s.host().connections());
         let sent = ends.filter(|(_, tcp)| tcp.bytes_acked() > 0 || tcp.flight() > 0);
         let mut rows: Vec<TcpRow> = sent.map(|(flow, tcp)| tcp_row(now, flow, tcp)).collect();
         rows.sort_by_key(|r| (r.src_host, r.src_vm, r.dst_host, r.dst_vm, r.src_port, r.dst_port));
@@ -197,7 +197,7 @@ impl Collector {
         let mut scratch = std::mem::take(&mut self.scratch);
         for n in 0..self.plan.hosts() {
             if let Node::Server(s) = engine.node_mut(n) {
-                s.core_mut().take_flows(&mut scratch);
+                s.host_mut().take_flows(&mut scratch);
                 self.ended.extend(s.app_mut().take_queries());
             }
         }
@@ -340,7 +340,7 @@ impl Collector {
             // A server's drops happen inside it, on no priority's account.
             Node::Server(s) => DropReason::ALL
                 .iter()
-                .map(|&r| (0, 0, r, s.core().drops().frames(r), s.core().drops().bytes(r)))
+                .map(|&r| (0, 0, r, s.host().drops().frames(r), s.host().drops().bytes(r)))
                 .filter(|d| d.3 > 0)
                 .collect(),
         };
@@ -356,7 +356,7 @@ impl Collector {
             let (gate, signal, max_queue) = match engine.node(n) {
                 Node::Switch(s) => (s.gate(port), s.signal(port), s.max_queue_bytes(port)),
                 Node::Server(s) => {
-                    let a = s.core().adapter();
+                    let a = s.host().adapter();
                     (Some(a.gate(port)), Some(a.signal(port)), a.max_used(port))
                 }
             };
@@ -388,12 +388,12 @@ impl Collector {
 
 /// The flows that have not ended, and how much of each was delivered.
 fn open_flows(engine: &Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
-    let mut open: Vec<FlowRecord> = servers(engine).flat_map(|(_, s)| s.core().unfinished_flows(now)).collect();
+    let mut open: Vec<FlowRecord> = servers(engine).flat_map(|(_, s)| s.host().unfinished_flows(now)).collect();
     open.sort_unstable_by_key(|f| f.id);
     for f in open.iter_mut().filter(|f| f.transport != Transport::Tcp) {
         // Nobody tells the sender of these how many bytes arrived until all of them have.
         let receiver = engine.node(f.dst.host()).as_server();
-        f.delivered = receiver.and_then(|s| s.core().bytes_received(f)).unwrap_or(0);
+        f.delivered = receiver.and_then(|s| s.host().bytes_received(f)).unwrap_or(0);
     }
     open
 }
@@ -411,8 +411,8 @@ fn last_news(engine: &mut Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
     for (node, note) in notes {
         if let Node::Server(s) = engine.node_mut(node) {
             // The applications hear of it no more: it changes what is recorded, not what happens.
-            s.core_mut().receive_note(now, &note);
-            s.core_mut().take_flows(&mut flows);
+            s.host_mut().receive_note(now, &note);
+            s.host_mut().take_flows(&mut flows);
         }
     }
     flows.sort_unstable_by_key(|f| (f.end.unwrap_or(Instant::MAX), f.id));

@@ -6,6 +6,7 @@ use sluicenet_experiment::run::Outcome;
 use sluicenet_node::door::{Device, PortId, PortSet, Wires};
 use sluicenet_node::packet::{Address, FlowKey, Framing, Packet};
 use sluicenet_node::pool::Pool;
+use sluicenet_node::with_server;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
 use sluicenet_scenario::Scenario;
@@ -239,10 +240,10 @@ fn a_frame_that_no_hypervisor_should_have_sent_is_dropped_where_it_arrives() {
             let [src, dst] = [src, dst].map(|(host, vm)| Address::new(host, vm));
             let packet = Packet::udp(FlowKey { src, dst, sport: 1, dport: 2 }, 0, 100, priority, Framing::ETHERNET);
             let at = pool.insert(&packet);
-            server.receive(Instant::ZERO, 0, at, &mut pool, &Busy, &mut woke);
-            let ledger = server.core().ledger();
+            with_server!(server, s => s.receive(Instant::ZERO, 0, at, &mut pool, &Busy, &mut woke));
+            let ledger = server.ledger();
             assert!(ledger.balances(), "{hypervisor}: {ledger:?}");
-            server.core().drops().frames(DropReason::Denied)
+            server.host().drops().frames(DropReason::Denied)
         };
         // Another tenant's machine, by either vNIC; a first vNIC from a second one; a first one from outside.
         let forged = [((0, 1), (1, 0), 0), ((0, 3), (1, 2), 7), ((0, 2), (1, 0), 0), ((2, 0), (1, 0), 0)];

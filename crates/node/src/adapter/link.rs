@@ -3,7 +3,7 @@
 use super::AdapterConfig;
 use crate::door::PortId;
 use crate::pool::{Fifo, Handle, Pool};
-use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use sluicenet_proto::cee::pfc::{Gate, Signal};
 use sluicenet_proto::frame::{Frame, PRIORITIES, PrioritySet};
 use sluicenet_proto::time::Instant;
@@ -19,7 +19,7 @@ pub(super) struct Voq {
 #[repr(C)]
 pub(super) struct Link {
     /// Queues with frames, the one to be served next in front.
-    pub active: VecDeque<Voq>,
+    pub active: Vec<Voq>,
     pub ready_set: PrioritySet,
     pub held: PrioritySet,
     pub signal: Signal,
@@ -48,17 +48,17 @@ impl Link {
     /// Appends a frame to its queue.
     #[inline(always)]
     pub fn push<F: Frame>(&mut self, pool: &mut Pool<F>, key: u32, at: Handle) {
-        let voq = match self.active.iter().position(|v| v.key == key) {
-            Some(i) => &mut self.active[i],
+        match self.active.iter_mut().find(|v| v.key == key) {
+            Some(voq) => pool.push(&mut voq.list, at, 0),
             None => {
                 let p = (key & 7) as u8;
                 self.ready[p as usize] += 1;
                 self.ready_set.insert(p);
-                self.active.push_back(Voq { key, list: Fifo::default() });
-                self.active.back_mut().expect("a queue was just added")
+                let mut list = Fifo::default();
+                pool.push(&mut list, at, 0);
+                self.active.push(Voq { key, list });
             }
-        };
-        pool.push(&mut voq.list, at, 0);
+        }
     }
 
     /// Takes the next of its frames that may be sent, of which there must be one.
@@ -69,19 +69,24 @@ impl Link {
         while self.held.contains((self.active[turn].key & 7) as u8) {
             turn += 1;
         }
+        let last = self.active.len() - 1;
         let voq = &mut self.active[turn];
         let (at, _) = pool.pop(&mut voq.list)?;
         if voq.list.is_empty() {
             let p = (voq.key & 7) as u8;
-            self.active.remove(turn);
+            // Most often it is the only one.
+            if turn == last {
+                self.active.truncate(last);
+            } else {
+                self.active.remove(turn);
+            }
             self.ready[p as usize] -= 1;
             if self.ready[p as usize] == 0 {
                 self.ready_set.remove(p);
             }
-        } else if turn + 1 < self.active.len()
-            && let Some(voq) = self.active.remove(turn)
-        {
-            self.active.push_back(voq);
+        } else if turn < last {
+            let voq = self.active.remove(turn);
+            self.active.push(voq);
         }
         Some(at)
     }

@@ -341,7 +341,7 @@ impl Adapter {
     /// The frame that will probably be sent next over a link.
     #[inline(always)]
     pub fn upcoming(&self, port: PortId) -> Option<Handle> {
-        self.link(port).active.front()?.list.front()
+        self.link(port).active.first()?.list.front()
     }
 
     #[cold]

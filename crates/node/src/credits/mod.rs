@@ -247,6 +247,15 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         }
         None
     }
+    /// The machines among the first 64 that may have something to say or to send, one bit each.
+    #[inline(always)]
+    pub fn ready(&self) -> u64 {
+        self.ready.first().copied().unwrap_or(0)
+    }
+    /// A machine has nothing to say or to send until it is [told so](Credits::wake).
+    pub fn sleep(&mut self, vm: Vm) {
+        self.ready[vm / 64] &= !(1 << (vm % 64));
+    }
     /// A machine may have something to say or to send.
     pub fn wake(&mut self, vm: Vm) {
         self.ready[vm / 64] |= 1 << (vm % 64);

@@ -1,6 +1,6 @@
 //! Settings of a server.
 
-use super::tunnel::TunnelConfig;
+use super::stages::tunnels::TunnelConfig;
 use crate::adapter::AdapterConfig;
 use crate::credits::CreditConfig;
 use crate::packet::{Address, Framing};

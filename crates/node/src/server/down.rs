@@ -1,70 +1,28 @@
-//! Down: from the sockets to the wire, or to the vSwitch.
+//! From the sockets to the chain.
 
-use super::{Core, DEADLINES, PACE_TIMER, TX, WhenFull, keep_deadline};
+use super::host::{DEADLINES, Host, PACE_TIMER, TX, keep_deadline};
 use crate::due::Passage;
 use crate::guest::{Body, SocketId};
-use crate::packet::{IP_LIGHT_BYTES, IP_UDP_BYTES, Kind, Packet};
+use crate::packet::{Address, IP_LIGHT_BYTES, IP_UDP_BYTES, Kind, Packet};
 use crate::pool::{Handle, Pool};
-use core::cmp::Reverse;
 use sluicenet_proto::frame::Frame;
 use sluicenet_proto::loss::{DropReason, Full};
 use sluicenet_proto::time::{Duration, Instant};
 
-impl Core {
+impl Host {
+    /// One packet from the next socket of a VM that no stage blocks.
     #[inline(always)]
-    pub(super) fn pull_all(&mut self, now: Instant, pool: &mut Pool<Packet>) {
-        while self.runnable != 0 {
-            // VMs take turns, one packet each.
-            let after = self.runnable & !((2u64 << (self.turn & 63)) - 1);
-            let vm = if after != 0 { after } else { self.runnable }.trailing_zeros();
-            self.turn = vm;
-            if !self.has_room(vm as usize) {
-                self.runnable &= !(1 << vm);
-                self.blocked |= 1 << vm;
-                continue;
-            }
-            match self.pull(now, vm as usize) {
-                Some(packet) => self.launch(now, pool, vm as usize, &packet),
-                None => self.runnable &= !(1 << vm),
-            }
-        }
-    }
-
-    /// VMs that waited for room below and have it now.
-    pub(super) fn unblock(&mut self) {
-        let mut vms = self.blocked;
-        while vms != 0 {
-            let vm = vms.trailing_zeros() as usize;
-            vms &= vms - 1;
-            if self.has_room(vm) {
-                self.blocked &= !(1 << vm);
-                if !self.guests[vm].ready.is_empty() {
-                    self.runnable |= 1 << vm;
-                }
-            }
-        }
-    }
-
-    /// Whether the stage below VM `vm` takes one more packet.
-    #[inline(always)]
-    pub(super) fn has_room(&self, vm: usize) -> bool {
-        match &self.vswitch {
-            Some(v) => match &self.credits {
-                Some(credits) if vm < self.machines => credits.has_room(vm),
-                _ => v.input_room(vm) > self.guests[vm].tx.len() as u32,
-            },
-            None => self.config.when_full == WhenFull::Drop || self.adapter.room() >= self.reserved + self.max_frame,
-        }
-    }
-
-    /// One packet from the next socket of VM `vm`.
-    #[inline(always)]
-    pub(super) fn pull(&mut self, now: Instant, vm: usize) -> Option<Packet> {
+    pub(super) fn pull(
+        &mut self,
+        now: Instant,
+        vm: usize,
+        mut blocks: impl FnMut(Address, u32) -> bool,
+    ) -> Option<Packet> {
         loop {
             let guest = &mut self.guests[vm];
             let index = guest.ready.pop_front()?;
             let Some(s) = guest.sockets.get_mut(index) else { continue };
-            if vm < self.machines && self.credits.as_mut().is_some_and(|c| c.parks(vm, s.flow.dst, index)) {
+            if blocks(s.flow.dst, index) {
                 continue;
             }
             match &mut s.body {
@@ -109,7 +67,7 @@ impl Core {
                     }
                     if let Some(at) = sender.poll_timeout().filter(|&at| at > now) {
                         s.scheduled = false;
-                        self.timers.push(Reverse((at, PACE_TIMER, (vm as u64) << 32 | index as u64)));
+                        self.timers.push((at, PACE_TIMER, (vm as u64) << 32 | index as u64));
                         continue;
                     }
                     let datagram = sender.poll_transmit_at(now, self.config.mtu - IP_UDP_BYTES);
@@ -126,36 +84,13 @@ impl Core {
         }
     }
 
-    /// A packet left its socket.
+    /// How long a packet takes from its socket to the guest's network port.
     #[inline(always)]
-    pub(super) fn launch(&mut self, now: Instant, pool: &mut Pool<Packet>, vm: usize, packet: &Packet) {
-        self.from_guests += 1;
-        let at = pool.insert(packet);
-        let datagram = packet.kind() == Kind::Udp;
-        let delay = match packet.kind() {
+    pub(super) fn tx_delay(&self, packet: &Packet) -> Duration {
+        match packet.kind() {
             Kind::Udp => self.config.udp_tx_delay,
             Kind::Light => self.config.light_tx_delay,
             _ => self.config.tcp_tx_delay,
-        };
-        match &self.config.virtual_network {
-            Some(v) => {
-                if vm < self.machines
-                    && self.may_pass(packet)
-                    && let Some(credits) = &mut self.credits
-                {
-                    credits.on_launch(vm, packet.dst());
-                }
-                let guest = &mut self.guests[vm];
-                guest.tx_free = guest.tx_free.max(now) + Duration((packet.len() as u64 * v.vm_ps_per_byte_q16) >> 16);
-                let through = guest.tx_free + delay;
-                self.enter_tx(vm, datagram, through, packet.len(), at);
-            }
-            None if packet.dst().host() == self.id => self.loop_back(now + delay, pool, at),
-            None if delay == Duration::ZERO => self.enter_adapter(pool, at),
-            None => {
-                self.reserved += packet.len();
-                self.enter_tx(vm, datagram, now + delay, packet.len(), at);
-            }
         }
     }
 
@@ -178,12 +113,12 @@ impl Core {
         }
     }
 
-    /// Sends a packet from a socket on its way to the stage below.
+    /// A packet enters the network stack of its VM, and leaves it at `through`.
     #[inline(always)]
-    pub(super) fn enter_tx(&mut self, vm: usize, datagram: bool, through: Instant, len: u32, at: Handle) {
-        self.on_the_way += 1;
+    pub(super) fn enter_tx(&mut self, vm: usize, through: Instant, packet: &Packet, at: Handle) {
+        self.in_stacks += 1;
         let guest = &mut self.guests[vm];
-        guest.tx_datagram_bytes += if datagram { len } else { 0 };
+        guest.tx_datagram_bytes += if packet.kind() == Kind::Udp { packet.len() } else { 0 };
         guest.tx.push(Passage { at: through, packet: at });
         if through < guest.tx_due {
             guest.tx_due = through;
@@ -191,12 +126,17 @@ impl Core {
         }
     }
 
-    /// Packets of a VM reach the stage below.
-    pub(super) fn run_tx(&mut self, now: Instant, pool: &mut Pool<Packet>, vm: usize) {
-        while let Some(Passage { packet, .. }) = self.guests[vm].tx.pop(now) {
-            self.on_the_way -= 1;
-            self.leave_tx(pool, vm, packet);
-        }
+    /// The next packet that leaves the network stack of a VM.
+    #[inline(always)]
+    pub(super) fn leave_tx(&mut self, now: Instant, vm: usize) -> Option<Handle> {
+        let passage = self.guests[vm].tx.pop(now)?;
+        self.in_stacks -= 1;
+        Some(passage.packet)
+    }
+
+    /// Sets the deadline of the packets that are left in the network stack of a VM.
+    #[inline(always)]
+    pub(super) fn set_tx_deadline(&mut self, vm: usize) {
         let guest = &mut self.guests[vm];
         guest.tx_due = guest.tx.first();
         if guest.tx_due != Instant::MAX {
@@ -204,31 +144,14 @@ impl Core {
         }
     }
 
-    #[inline(always)]
-    pub(super) fn leave_tx(&mut self, pool: &mut Pool<Packet>, vm: usize, at: Handle) {
-        let packet = pool.frame(at);
-        let (len, kind) = (packet.len(), packet.kind());
-        // A host outside has no hypervisor: what it may send is the other end's to say.
-        if self.vswitch.is_some() && !self.may_pass(packet) {
-            self.drop(pool, DropReason::Denied, at);
-        } else if vm < self.machines
-            && let Some(credits) = &mut self.credits
-        {
-            credits.hold(vm, packet.dst(), at);
-        } else if self.vswitch.is_some() {
-            let port = self.output_of(packet);
-            self.enter_vswitch(pool, vm, port, at);
-        } else {
-            self.reserved -= len;
-            self.enter_adapter(pool, at);
-        }
-        if kind == Kind::Udp {
-            let guest = &mut self.guests[vm];
-            guest.tx_datagram_bytes -= len;
-            if !guest.parked.is_empty() {
-                guest.ready.extend(guest.parked.drain(..));
-                self.runnable |= (1 << vm) & !self.blocked;
-            }
+    /// A datagram left the network stack of a VM: its send buffers have room again.
+    #[inline(never)]
+    pub(super) fn free_datagram_buffer(&mut self, vm: usize, len: u32) {
+        let guest = &mut self.guests[vm];
+        guest.tx_datagram_bytes -= len;
+        if !guest.parked.is_empty() {
+            guest.ready.extend(guest.parked.drain(..));
+            self.runnable |= (1 << vm) & !self.blocked;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! TCPlight between guests (Crisan 2014, 5.3.2): a stream over a network that brings every frame once and in order.
 
-use super::{Core, Open};
+use super::app::Open;
+use super::host::Host;
 use crate::guest::{Body, Socket, SocketId};
 use crate::packet::{FlowKey, Packet};
 use sluicenet_proto::frame::Priority;
@@ -16,7 +17,7 @@ pub(super) fn fill(stream: Option<&mut Stream>, pending: &mut u64, closing: bool
     }
 }
 
-impl Core {
+impl Host {
     /// The end of a connection that begins here, or was there before the clock started: both ends give it the same number.
     pub(super) fn light_stream(&self, flow: &FlowKey, how: Open) -> Stream {
         let (connection, buffer) = (self.iss(flow) ^ self.iss(&flow.reverse()), self.config.light_buffer);

@@ -1,12 +1,13 @@
 //! Notes between servers: what an application's header would say, and when a message has arrived.
 
-use super::{Core, Event, Io, Open};
+use super::app::{Event, Io, Open};
+use super::host::Host;
 use crate::guest::{DATAGRAMS, ESTABLISHED, Incoming, LIGHT, NOTE_WORD, PRIORITY_SHIFT, SocketId, Topic, topic};
-use crate::packet::{FlowKey, Kind, Packet};
+use crate::packet::{FlowKey, Packet};
 use alloc::vec::Vec;
 use sluicenet_proto::time::{Duration, Instant};
 
-impl Core {
+impl Host {
     /// Sends a note; to a guest of this very server it needs no time.
     pub(super) fn post(&mut self, now: Instant, packet: Packet) {
         if packet.dst().host() == self.id {
@@ -29,9 +30,6 @@ impl Core {
 
     /// A note from another server, or from this one.
     pub fn receive_note(&mut self, now: Instant, packet: &Packet) {
-        if packet.kind() == Kind::Tunnelled {
-            return self.announce_tunnelled(now, packet);
-        }
         let words = packet.note_words();
         let local = packet.flow().reverse();
         let vm = local.src.vm();

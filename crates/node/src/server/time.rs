@@ -1,54 +1,31 @@
-//! What time brings: packets that are through a stage, timers, and what they set in motion.
+//! Timers of sockets and applications, and pauses that the adapter sent.
 
-use super::{
-    APP_TIMER, CREDIT_TIMER, Core, DEADLINES, Event, PACE_TIMER, PORT_FREE, TUNNEL_TIMER, Tunnels, ZBRIDGE_TIMER,
-    ZBridge,
-};
-use crate::due::Passage;
+use super::app::Event;
+use super::host::{APP_TIMER, Host, PACE_TIMER, SOCKET_TIMER};
+use crate::door::PortId;
+use crate::due::Timer;
 use crate::guest::{Body, SocketId};
-use crate::packet::Packet;
-use crate::pool::Pool;
-use core::cmp::Reverse;
+use crate::switch::{Cause, PauseEvent};
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::Instant;
 
-impl Core {
-    /// The stages and ports whose time has come.
-    pub(super) fn run_lines(&mut self, now: Instant, pool: &mut Pool<Packet>) {
-        while let Some((at, what)) = self.deadlines.pop(now) {
-            let vm = (what / DEADLINES) as usize;
-            if what % DEADLINES == PORT_FREE {
-                self.port_waits &= !(1 << vm);
-                self.vm_ready |= 1 << vm;
-            } else if at == self.guests[vm].tx_due {
-                self.run_tx(now, pool, vm);
-            }
-        }
-        while let Some(Passage { at, packet, .. }) = self.rx.pop(now) {
-            self.on_the_way -= 1;
-            self.deliver(at, pool, packet);
-        }
-    }
-
-    pub(super) fn run_timers(&mut self, now: Instant) {
-        while let Some(&Reverse((at, class, what))) = self.timers.peek() {
-            if at > now {
-                break;
-            }
-            self.timers.pop();
-            let id = SocketId { vm: (what >> 32) as u8, index: what as u32 };
+impl Host {
+    /// Runs the timers of sockets and applications that have expired. Returns the next one that is a stage's.
+    pub(super) fn next_timer(&mut self, now: Instant) -> Option<Timer> {
+        while let Some(timer) = self.timers.pop(now) {
+            let (at, class, token) = timer;
+            let id = SocketId { vm: (token >> 32) as u8, index: token as u32 };
             match class {
-                APP_TIMER => self.events.push_back(Event::Wake { token: what }),
+                SOCKET_TIMER => self.run_socket_timer(now, at, id),
                 PACE_TIMER => self.refresh(now, id),
-                CREDIT_TIMER => self.run_credit_timer(now, at, usize::from(id.vm)),
-                TUNNEL_TIMER => self.run_tunnel_timer(now, at, what as usize),
-                ZBRIDGE_TIMER => self.run_zbridge_timer(now, at, what as usize),
-                _ => self.run_socket_timer(now, at, id),
+                APP_TIMER => self.events.push_back(Event::Wake { token }),
+                _ => return Some(timer),
             }
         }
+        None
     }
 
-    pub(super) fn run_socket_timer(&mut self, now: Instant, at: Instant, id: SocketId) {
+    fn run_socket_timer(&mut self, now: Instant, at: Instant, id: SocketId) {
         let Some(s) = self.guests[id.vm as usize].sockets.get_mut(id.index) else { return };
         if s.timer_at != at {
             return; // an earlier entry took its place
@@ -64,21 +41,14 @@ impl Core {
         self.refresh(now, id);
     }
 
-    /// Moves everything that can move now: sockets to the stage below, vSwitch to adapter, vSwitch to VMs.
+    /// Records the pauses that the adapter sent since the last call: because of a VM that does not take its frames, or of
+    /// frames that wait for earlier ones.
     #[inline(always)]
-    pub(super) fn settle(&mut self, now: Instant, pool: &mut Pool<Packet>) {
-        self.pull_all(now, pool);
-        if let Some(v) = &self.vswitch {
-            let vms = (1u64 << self.guests.len()) - 1;
-            let ready = self.vm_ready & vms | self.blocked;
-            let waits = || {
-                self.adapter.stalled().is_some()
-                    || self.credits.as_ref().is_some_and(|c| c.has_work())
-                    || self.zbridge().is_some_and(ZBridge::has_work)
-                    || self.tunnels().is_some_and(Tunnels::has_work)
-            };
-            if v.has_wakes() || self.bridge_ready || self.lossy_ready || ready != 0 || waits() {
-                self.settle_virtual(now, pool);
+    pub(super) fn note_pauses(&mut self, now: Instant, vm: Option<u8>) {
+        for (priority, stop) in self.adapter.take_told() {
+            for port in 0..self.adapter.ports() as PortId {
+                let cause = vm.map_or(Cause::Link(port), Cause::Vm);
+                self.pauses.push(PauseEvent { at: now, port, priority, stop, cause, cause_is_held: false });
             }
         }
     }

@@ -1,12 +1,12 @@
-//! Up: from the wire, or the vSwitch, to the sockets.
+//! From the chain to the sockets.
 
-use super::{Core, Event, HYPERVISOR};
+use super::app::Event;
+use super::host::Host;
 use crate::due::Passage;
 use crate::guest::{Body, NOTE_WORD, Socket, SocketId, Topic, note};
-use crate::packet::{Address, FlowKey, Kind, Packet};
+use crate::packet::{FlowKey, Kind, Packet};
 use crate::pool::{Handle, Pool};
 use sluicenet_proto::frame::{Frame, Priority};
-use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::tcp::Tcp;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::ipv4::Ecn;
@@ -15,7 +15,7 @@ use sluicenet_wire::tcplight::Flags as LightFlags;
 /// Datagram flows a socket keeps open at once; beyond that the oldest counts as having lost something.
 const MAX_OPEN_DATAGRAM_FLOWS: usize = 64;
 
-impl Core {
+impl Host {
     #[inline(always)]
     pub(super) fn rx_delay(&self, packet: &Packet) -> Duration {
         match packet.kind() {
@@ -28,29 +28,16 @@ impl Core {
     /// Sends a packet on its way to its socket.
     #[inline(always)]
     pub(super) fn enter_rx(&mut self, through: Instant, at: Handle) {
-        self.on_the_way += 1;
+        self.in_stacks += 1;
         self.rx.push(Passage { at: through, packet: at });
     }
 
-    /// A frame from the wire, in its order.
-    #[inline(always)]
-    pub(super) fn accept(&mut self, now: Instant, pool: &mut Pool<Packet>, at: Handle) {
-        let packet = pool.frame(at);
-        let vm = packet.dst().vm() as usize;
-        if packet.dst().host() != self.id || vm >= self.guests.len() {
-            if packet.dst() == Address::new(self.id, HYPERVISOR) && self.tunnels.is_some() {
-                return self.receive_tunnel(now, pool, at);
-            }
-            return self.drop(pool, DropReason::NoRoute, at);
-        }
-        if self.vswitch.is_some() {
-            return self.accept_virtual(now, pool, at);
-        }
-        let delay = self.rx_delay(packet);
-        if delay == Duration::ZERO {
-            self.deliver(now, pool, at);
-        } else {
-            self.enter_rx(now + delay, at);
+    /// Packets that have come through the guests' network stacks reach their sockets.
+    #[inline(never)]
+    pub(super) fn run_rx(&mut self, now: Instant, pool: &mut Pool<Packet>) {
+        while let Some(Passage { at, packet, .. }) = self.rx.pop(now) {
+            self.in_stacks -= 1;
+            self.deliver(at, pool, packet);
         }
     }
 

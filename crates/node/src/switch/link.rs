@@ -1,82 +1,82 @@
 //! A switch whose links fail and come back.
 
-use super::Switch;
+use super::{Admit, Chassis, FlowControl, Placement, SwitchOf};
 use crate::door::{PortId, PortSet};
 use crate::pool::{Handle, Pool};
 use sluicenet_proto::frame::{Frame, PRIORITIES, Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
 
-impl Switch {
-    /// The link of a port fails, or carries frames again. What stands in the port's queue is lost with it, and what was said about pauses;
-    /// when it is back, lossless classes wait until the other end has said that they may send: it may have no room.
-    pub fn set_link<F: Frame>(&mut self, now: Instant, port: PortId, up: bool, pool: &mut Pool<F>, woke: &mut PortSet) {
+impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
+    pub(super) fn set_link<F: Frame>(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        up: bool,
+        pool: &mut Pool<F>,
+        woke: &mut PortSet,
+    ) {
         if core::mem::replace(&mut self.egress[port as usize].is_dead, !up) != up {
             return;
         }
         match up {
-            true => self.greet(now, port, woke),
-            false => self.lose_queue(now, port, pool, woke),
+            true => self.link_up(now, port, woke),
+            false => self.link_down(now, port, pool, woke),
         }
     }
 
-    fn lose_queue<F: Frame>(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>, woke: &mut PortSet) {
-        for p in 0..PRIORITIES as Priority {
-            let queue = self.at(port, p);
+    fn link_down<F: Frame>(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>, woke: &mut PortSet) {
+        for class in 0..PRIORITIES as Priority {
+            let queue = self.at(port, class);
             while let Some((at, input)) = pool.pop(&mut self.queues[queue].list) {
-                let len = pool.frame(at).len();
-                pool.release(at);
-                self.queued -= 1;
-                self.queues[queue].bytes -= len;
-                self.egress[port as usize].queued_bytes -= len;
-                self.drop(port, p, DropReason::PortGone, len);
-                self.discharge(now, input, port, p, len, woke);
+                let bytes = pool.frame(at).len();
+                self.chassis.queued -= 1;
+                self.queues[queue].bytes -= bytes;
+                self.egress[port as usize].queued_bytes -= bytes;
+                self.chassis.drop(port, class, DropReason::PortGone, at, pool);
+                self.discharge(now, Placement { input, output: port, class, bytes }, woke);
             }
         }
         let e = &mut self.egress[port as usize];
-        (e.ready, e.held, e.control) = (PrioritySet::NONE, PrioritySet::NONE, false);
-        let Some(fc) = self.flow_control.get_mut(port as usize) else { return };
-        fc.gate.open(now);
-        let stopped = fc.signal.stopped();
-        fc.signal.forget();
-        for p in stopped.iter() {
-            if self.record_pauses {
-                self.note_pause(now, port, p, false);
-            }
-        }
+        e.backlogged = PrioritySet::NONE;
+        let stopped = self.flow_control.link_down(now, port, &mut e.flow);
+        self.record_pauses(now, port, stopped, false);
     }
 
-    fn greet(&mut self, now: Instant, port: PortId, woke: &mut PortSet) {
-        let Some(fc) = self.flow_control.get_mut(port as usize) else { return };
-        let marks = fc.config.marks;
-        fc.gate.hold(now, self.lossless, now + fc.config.quantum.saturating_mul(self.quanta.into()));
-        for p in self.lossless.iter() {
-            let bytes = self.ingress[self.at(port, p)];
-            if self.flow_control[port as usize].signal.greet(p, bytes, &marks) && self.record_pauses {
-                self.note_pause(now, port, p, true);
-            }
+    fn link_up(&mut self, now: Instant, port: PortId, woke: &mut PortSet) {
+        let e = &mut self.egress[port as usize];
+        let stopped = self.flow_control.link_up(now, port, &mut e.flow, |class| self.buffer.level(port, class));
+        if B::FlowControl::is_pending(&e.flow) {
+            woke.insert(port);
         }
-        self.egress[port as usize].control = true;
-        woke.insert(port);
-        self.after_gate(port, woke);
+        self.record_pauses(now, port, stopped, true);
+        self.after_flow_control(port, woke);
     }
 
+    fn record_pauses(&mut self, now: Instant, port: PortId, classes: PrioritySet, stop: bool) {
+        if self.chassis.record_pauses {
+            classes.iter().for_each(|class| self.record_pause(now, port, class, stop));
+        }
+    }
+}
+
+impl Chassis {
     /// A frame on its way to `port` is lost with the link.
-    pub fn lose<F: Frame>(&mut self, port: PortId, at: Handle, pool: &mut Pool<F>) {
+    pub(super) fn lose<F: Frame>(&mut self, port: PortId, at: Handle, pool: &mut Pool<F>) {
         let frame = pool.frame(at);
         if frame.is_pause() {
             self.control_in += 1;
+            pool.release(at);
         } else {
             self.frames_in += 1;
-            self.drop(port, frame.priority(), DropReason::PortGone, frame.len());
+            self.drop(port, frame.priority(), DropReason::PortGone, at, pool);
         }
-        pool.release(at);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BufferPolicy, PortConfig, SwitchConfig};
+    use super::super::{BufferPolicy, PortConfig, Switch, SwitchConfig};
     use super::*;
     use crate::door::{Device, Wires};
     use crate::packet::{Address, FlowKey, Framing, Packet};

@@ -33,14 +33,19 @@ pub struct Wakes {
     pub receivers: u64,
 }
 
-/// A port: half a cache line.
+/// A port.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(32))]
-struct Port {
+#[repr(C)]
+struct Port<F> {
     /// Outputs for which frames wait at its input.
     waits_for: u64,
     input_len: u32,
-    output: List,
+    /// Frames in its output queue.
+    output_len: u32,
+    /// The first of them: an output queue is seldom longer.
+    first: Option<F>,
+    /// The others.
+    others: List,
     /// Input at which its output starts the next pull: no port is always first.
     turn: u8,
 }
@@ -49,14 +54,14 @@ struct Port {
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct VSwitch<F> {
-    ports: Vec<Port>,
+    ports: Vec<Port<F>>,
     wakes: Wakes,
     sleeping_senders: u64,
     sleeping_receivers: u64,
     /// Frames and their successors in a list.
     frames: Vec<(F, u32)>,
     free: u32,
-    in_use: u32,
+    queued: u32,
     slots: u32,
     /// Outputs that hold frames back, one bit each.
     lossless: u64,
@@ -76,13 +81,16 @@ impl<F: Copy> VSwitch<F> {
     pub fn mixed(ports: usize, slots: u32, lossless: u64) -> VSwitch<F> {
         assert!((1..=64).contains(&ports) && slots > 0);
         VSwitch {
-            ports: alloc::vec![Port { waits_for: 0, input_len: 0, output: List::EMPTY, turn: 0 }; ports],
+            ports: alloc::vec![
+                Port { waits_for: 0, input_len: 0, output_len: 0, first: None, others: List::EMPTY, turn: 0 };
+                ports
+            ],
             wakes: Wakes::default(),
             sleeping_senders: 0,
             sleeping_receivers: 0,
             frames: Vec::new(),
             free: NONE,
-            in_use: 0,
+            queued: 0,
             slots,
             lossless,
             waiting_inputs: 0,
@@ -98,7 +106,7 @@ impl<F: Copy> VSwitch<F> {
     /// Frames in output queue `k`.
     #[inline]
     pub fn output_len(&self, k: usize) -> u32 {
-        self.ports[k].output.len
+        self.ports[k].output_len
     }
     /// The outputs that frames at input `j` wait for, one bit each.
     #[inline]
@@ -107,7 +115,7 @@ impl<F: Copy> VSwitch<F> {
     }
     /// Frames in the switch.
     pub fn queued(&self) -> u32 {
-        self.in_use
+        self.queued
     }
 
     /// Algorithm 4.1, *send*: port `j` offers a frame for port `k`.
@@ -115,20 +123,32 @@ impl<F: Copy> VSwitch<F> {
     /// Lossless: `Err(Full)` hands the frame back when the input queue is full; the sender sleeps and
     /// [`VSwitch::take_wakes`] names it when there is room. Lossy: the frame that finds output queue `k` full is
     /// handed to `dropped`.
+    #[inline]
     pub fn send(&mut self, j: usize, k: usize, frame: F, dropped: &mut impl FnMut(usize, F)) -> Result<(), Full<F>> {
+        if self.ports[j].waits_for == 0 && self.ports[k].output_len < self.slots {
+            // Nothing waits before it and there is room: the forwarder would move it at once.
+            self.enter_output(k, frame);
+            return Ok(());
+        }
+        self.send_and_wait(j, k, frame, dropped)
+    }
+
+    #[inline(never)]
+    fn send_and_wait(
+        &mut self,
+        j: usize,
+        k: usize,
+        frame: F,
+        dropped: &mut impl FnMut(usize, F),
+    ) -> Result<(), Full<F>> {
         if self.ports[j].input_len >= self.slots {
             self.sleeping_senders |= 1 << j;
             return Err(Full(frame));
         }
-        if self.ports[j].waits_for == 0 && self.ports[k].output.len < self.slots {
-            // Nothing waits before it and there is room: the forwarder would move it at once.
-            let at = self.store(frame);
-            self.enter_output(k, at);
-            return Ok(());
-        }
         let at = self.store(frame);
         push(&mut self.waiting[j * self.ports.len() + k], &mut self.frames, at);
         self.waiting_inputs |= 1 << j;
+        self.queued += 1;
         self.ports[j].input_len += 1;
         self.ports[j].waits_for |= 1 << k;
         self.forward(j, dropped);
@@ -138,56 +158,59 @@ impl<F: Copy> VSwitch<F> {
     /// A copy of a flooded frame: it enters output queue `k` now or not at all, so that it stalls nobody.
     pub fn offer(&mut self, k: usize, frame: F) -> Result<(), Full<F>> {
         // What waits at an input for `k` came before it.
-        if self.ports[k].output.len >= self.slots || self.waiting_inputs != 0 && self.is_waited_for(k) {
+        if self.ports[k].output_len >= self.slots || self.waiting_inputs != 0 && self.is_waited_for(k) {
             return Err(Full(frame));
         }
-        let at = self.store(frame);
-        self.enter_output(k, at);
+        self.enter_output(k, frame);
         Ok(())
     }
 
     /// Gives up everything that is queued for port `k`.
     pub fn drain(&mut self, k: usize, given_up: &mut impl FnMut(F)) {
-        while let Some(at) = pop(&mut self.ports[k].output, &self.frames) {
-            given_up(self.take(at));
+        while let Some(frame) = self.leave_output(k) {
+            given_up(frame);
         }
         // An output that takes no more is never full, so that each of these moves and comes out again.
         for j in 0..self.ports.len() {
             while let Some(moved) = self.forward_one(j, k) {
                 debug_assert!(moved.is_none());
-                if let Some(at) = pop(&mut self.ports[k].output, &self.frames) {
-                    given_up(self.take(at));
-                }
+                self.leave_output(k).into_iter().for_each(&mut *given_up);
             }
         }
     }
 
+    #[inline(never)]
     fn is_waited_for(&self, k: usize) -> bool {
         self.ports.iter().any(|p| p.waits_for >> k & 1 != 0)
     }
 
     /// Algorithm 4.1, *receive*: port `k` takes its next frame; `None` puts it to sleep.
+    #[inline]
     pub fn receive(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) -> Option<F> {
-        if self.ports[k].output.len == 0 {
-            self.pull(k, dropped);
-        }
-        let Some(at) = pop(&mut self.ports[k].output, &self.frames) else {
+        let frame = self.leave_output(k);
+        if frame.is_some() { frame } else { self.receive_by_pull(k, dropped) }
+    }
+
+    #[inline(never)]
+    fn receive_by_pull(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) -> Option<F> {
+        self.pull(k, dropped);
+        let frame = self.leave_output(k);
+        if frame.is_none() {
             self.sleeping_receivers |= 1 << k;
-            return None;
-        };
-        Some(self.take(at))
+        }
+        frame
     }
 
     /// The frame that port `k` would receive next, which stays the next.
     pub fn front(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) -> Option<F> {
-        if self.ports[k].output.len == 0 {
+        if self.ports[k].output_len == 0 {
             self.pull(k, dropped);
         }
-        let output = &self.ports[k].output;
-        (output.len > 0).then(|| self.frames[output.head as usize].0)
+        self.ports[k].first
     }
 
     /// Puts port `k` to sleep if nothing waits for it: what a receive that finds nothing does. Returns whether it sleeps.
+    #[inline]
     pub fn sleep_if_empty(&mut self, k: usize) -> bool {
         let empty = !self.has_frame_for(k);
         if empty {
@@ -197,8 +220,9 @@ impl<F: Copy> VSwitch<F> {
     }
 
     /// Whether port `k` would receive a frame now.
+    #[inline]
     pub fn has_frame_for(&self, k: usize) -> bool {
-        self.ports[k].output.len > 0 || self.waiting_inputs != 0 && self.is_waited_for(k)
+        self.ports[k].output_len > 0 || self.waiting_inputs != 0 && self.is_waited_for(k)
     }
 
     /// Whether somebody woke since [`VSwitch::take_wakes`].
@@ -214,6 +238,7 @@ impl<F: Copy> VSwitch<F> {
     }
 
     /// The forwarder of input `j`: every output with room takes what waits for it.
+    #[inline(never)]
     fn forward(&mut self, j: usize, dropped: &mut impl FnMut(usize, F)) {
         let mut outputs = self.ports[j].waits_for;
         while outputs != 0 {
@@ -228,9 +253,18 @@ impl<F: Copy> VSwitch<F> {
     }
 
     /// Runs the forwarder of every input because output `k` is empty, one frame of each pair of ports in turn.
+    #[inline]
     fn pull(&mut self, k: usize, dropped: &mut impl FnMut(usize, F)) {
         let first = self.ports[k].turn as usize;
-        let mut moved_any = self.waiting_inputs != 0;
+        self.ports[k].turn = if first + 1 < self.ports.len() { first as u8 + 1 } else { 0 };
+        if self.waiting_inputs != 0 {
+            self.pull_from(first, dropped);
+        }
+    }
+
+    #[inline(never)]
+    fn pull_from(&mut self, first: usize, dropped: &mut impl FnMut(usize, F)) {
+        let mut moved_any = true;
         while moved_any {
             moved_any = false;
             for i in 0..self.ports.len() {
@@ -248,14 +282,13 @@ impl<F: Copy> VSwitch<F> {
                 }
             }
         }
-        self.ports[k].turn = ((first + 1) % self.ports.len()) as u8;
     }
 
     /// Moves one frame from input `j` to output `k`: `None` when none can move, `Some(Some(frame))` when it was
     /// thrown out for want of room.
     #[inline]
     fn forward_one(&mut self, j: usize, k: usize) -> Option<Option<F>> {
-        let full = self.ports[k].output.len >= self.slots;
+        let full = self.ports[k].output_len >= self.slots;
         if full && self.lossless >> k & 1 != 0 {
             return None;
         }
@@ -267,29 +300,63 @@ impl<F: Copy> VSwitch<F> {
                 self.waiting_inputs &= !(1 << j);
             }
         }
+        self.queued -= 1;
         self.ports[j].input_len -= 1;
         if self.sleeping_senders >> j & 1 != 0 {
             self.sleeping_senders &= !(1 << j);
             self.wakes.senders |= 1 << j;
         }
+        let frame = self.take(at);
         if full {
-            return Some(Some(self.take(at)));
+            return Some(Some(frame));
         }
-        self.enter_output(k, at);
+        self.enter_output(k, frame);
         Some(None)
     }
 
     #[inline(always)]
-    fn enter_output(&mut self, k: usize, at: u32) {
-        push(&mut self.ports[k].output, &mut self.frames, at);
+    fn enter_output(&mut self, k: usize, frame: F) {
+        let port = &mut self.ports[k];
+        port.output_len += 1;
+        self.queued += 1;
+        if port.first.is_none() {
+            port.first = Some(frame);
+        } else {
+            self.enter_others(k, frame);
+        }
         if self.sleeping_receivers >> k & 1 != 0 {
             self.sleeping_receivers &= !(1 << k);
             self.wakes.receivers |= 1 << k;
         }
     }
 
+    #[inline(never)]
+    fn enter_others(&mut self, k: usize, frame: F) {
+        let at = self.store(frame);
+        push(&mut self.ports[k].others, &mut self.frames, at);
+    }
+
+    #[inline(always)]
+    fn leave_output(&mut self, k: usize) -> Option<F> {
+        let port = &mut self.ports[k];
+        let frame = port.first.take()?;
+        port.output_len -= 1;
+        self.queued -= 1;
+        if port.output_len > 0 {
+            self.move_up(k);
+        }
+        Some(frame)
+    }
+
+    #[inline(never)]
+    fn move_up(&mut self, k: usize) {
+        if let Some(at) = pop(&mut self.ports[k].others, &self.frames) {
+            let frame = self.take(at);
+            self.ports[k].first = Some(frame);
+        }
+    }
+
     fn store(&mut self, frame: F) -> u32 {
-        self.in_use += 1;
         if self.free != NONE {
             let at = self.free;
             let slot = &mut self.frames[at as usize];
@@ -303,7 +370,6 @@ impl<F: Copy> VSwitch<F> {
     }
 
     fn take(&mut self, at: u32) -> F {
-        self.in_use -= 1;
         let slot = &mut self.frames[at as usize];
         slot.1 = self.free;
         self.free = at;

@@ -1,0 +1,294 @@
+//! A stage that does all that a stage may do, in both places of a chain, next to others and alone.
+
+use super::{Context, Lane, Report, Stage, rare};
+use crate::adapter::{AdapterConfig, Queueing};
+use crate::door::{Device, PortId, PortSet, Wires};
+use crate::guest::FlowLabel;
+use crate::packet::{Address, FlowKey, Framing, Packet};
+use crate::pool::{Handle, Pool};
+use crate::server::chain::{Anyone, Virtualised};
+use crate::server::{App, Event, Host, Io, Open, Server, ServerConfig, VirtualConfig, WhenFull};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use sluicenet_proto::cee::pfc::Watermarks;
+use sluicenet_proto::frame::{Frame, PrioritySet};
+use sluicenet_proto::tcp;
+use sluicenet_proto::time::{Duration, Instant};
+
+/// Time between two frames of a flow.
+const GAP: Duration = Duration::from_us(10);
+/// Frames of a VM that may wait.
+const WAITING: u32 = 4;
+/// The port of the applications.
+const DATA: u16 = 2;
+
+/// Frames of one lane to one destination.
+#[derive(Debug)]
+struct PacedFlow {
+    lane: Lane,
+    to: Address,
+    waiting: VecDeque<Handle>,
+    /// Whether the next one may go.
+    is_open: bool,
+}
+
+/// Lets a frame of each flow through every 10 us, announces each flow by a frame of its own, and answers the announcements of its peer.
+#[derive(Debug)]
+struct Pacer {
+    /// The port of its own frames.
+    port: u16,
+    flows: Vec<PacedFlow>,
+    /// Frames of each VM that left their sockets and did not leave this stage.
+    launched: [u32; 8],
+    /// Its own frames that are to be sent, by lane.
+    own: Vec<(Lane, Packet)>,
+    made: u64,
+    consumed: u64,
+    answers: usize,
+}
+
+impl Pacer {
+    fn boxed(port: u16) -> Boxed {
+        let (flows, own) = (Vec::new(), Vec::new());
+        Box::new(Pacer { port, flows, launched: [0; 8], own, made: 0, consumed: 0, answers: 0 })
+    }
+
+    /// An announcement has offset 1, an answer 2.
+    fn frame(&self, src: Address, dst: Address, offset: u64) -> Packet {
+        Packet::udp(FlowKey { src, dst, sport: self.port, dport: self.port }, offset, 10, 0, Framing::ETHERNET)
+    }
+}
+
+impl Stage for Pacer {
+    fn has_room(&self, lane: Lane, _below: bool) -> bool {
+        self.launched[lane] < WAITING
+    }
+    fn on_launch(&mut self, lane: Lane, _to: Address) {
+        self.launched[lane] += 1;
+    }
+    fn send(&mut self, _now: Instant, lane: Lane, at: Handle, cx: &mut Context<'_>) -> Option<Handle> {
+        let (from, to) = (cx.frame(at).src(), cx.frame(at).dst());
+        match self.flows.iter_mut().find(|f| (f.lane, f.to) == (lane, to)) {
+            Some(flow) => flow.waiting.push_back(at),
+            None => {
+                self.own.push((lane, self.frame(from, to, 1)));
+                self.flows.push(PacedFlow { lane, to, waiting: [at].into(), is_open: true });
+            }
+        }
+        None
+    }
+    fn ready(&self) -> u64 {
+        let open = self.flows.iter().filter(|f| f.is_open && !f.waiting.is_empty()).map(|f| f.lane);
+        open.chain(self.own.iter().map(|o| o.0)).fold(0, |set, lane| set | 1 << lane)
+    }
+    fn poll_transmit(&mut self, now: Instant, lane: Lane, cx: &mut Context<'_>) -> Option<Handle> {
+        if let Some(i) = self.own.iter().position(|o| o.0 == lane) {
+            self.made += 1;
+            return Some(cx.insert(&self.own.remove(i).1));
+        }
+        let flow = self.flows.iter().position(|f| f.lane == lane && f.is_open && !f.waiting.is_empty())?;
+        self.flows[flow].is_open = false;
+        cx.set_timer(now + GAP, flow as u64);
+        self.launched[lane] = self.launched[lane].saturating_sub(1);
+        self.flows[flow].waiting.pop_front()
+    }
+    fn receive(&mut self, _now: Instant, lane: Lane, at: Handle, cx: &mut Context<'_>) -> Option<Handle> {
+        let packet = *cx.frame(at);
+        if packet.dport() != self.port {
+            return Some(at);
+        }
+        cx.release(at);
+        self.consumed += 1;
+        match packet.udp_offset() {
+            1 => self.own.push((lane, self.frame(packet.dst(), packet.src(), 2))),
+            _ => self.answers += 1,
+        }
+        None
+    }
+    fn handle_timer(&mut self, now: Instant, at: Instant, slot: u8, token: u64, _cx: &mut Context<'_>) {
+        assert_eq!((now, slot), (at, 0));
+        self.flows[token as usize].is_open = true;
+    }
+    fn report(&self, report: &mut Report) {
+        report.made += self.made;
+        report.consumed += self.consumed;
+        report.queued += self.flows.iter().map(|f| f.waiting.len() as u64).sum::<u64>();
+        if self.answers > self.flows.len() {
+            report.unsound.push("more answers than announcements");
+        }
+    }
+}
+
+/// Sends datagrams, and remembers when one arrived.
+#[derive(Debug, Default)]
+struct Sender(Vec<(Instant, u64)>);
+
+impl App for Sender {
+    fn handle(&mut self, now: Instant, io: &mut dyn Io, event: Event) {
+        match event {
+            Event::Wake { token } => {
+                let [src, dst] = [(token >> 32) as u32, token as u32].map(|a| Address::new(a >> 8, a as u8));
+                let flow = FlowKey { src, dst, sport: 1, dport: DATA };
+                let socket = io.open(now, flow, 0, Open::Datagrams(None));
+                io.send(now, socket, 1_472, 7, FlowLabel::default());
+            }
+            Event::Message { bytes, .. } => self.0.push((now, bytes)),
+            _ => {}
+        }
+    }
+}
+
+fn config() -> ServerConfig {
+    let us = Duration::from_us(1);
+    ServerConfig {
+        framing: Framing::ETHERNET,
+        mtu: 1500,
+        tcp: tcp::Config::crisan2014_tuned(),
+        tcp_tx_delay: us,
+        tcp_rx_delay: us,
+        udp_tx_delay: us,
+        udp_rx_delay: us,
+        udp_buffer: 100_000,
+        light_buffer: 100_000,
+        light_tx_delay: us,
+        light_rx_delay: us,
+        when_full: WhenFull::Stop,
+        virtual_network: Some(VirtualConfig {
+            slots: 4,
+            lossless: true,
+            vm_ps_per_byte_q16: 800 << 16,
+            slow: Vec::new(),
+            encapsulation: 50,
+            credits: None,
+            weights: Arc::default(),
+            zbridge: None,
+            tunnel: None,
+        }),
+        lossy_vnics: None,
+        access: None,
+        adapter: Arc::new(AdapterConfig {
+            buffer: 100_000,
+            queueing: Queueing::Voq,
+            lossless: PrioritySet::NONE,
+            apart: PrioritySet::NONE,
+            quanta: 65_535,
+            quantum: alloc::vec![Duration(51_200)],
+            repetition: alloc::vec![None],
+            marks: Watermarks { capacity: 100_000, xoff: 60_000, xon: 40_000, headroom: 40_000 },
+            resequencing: None,
+        }),
+        seed: 1,
+    }
+}
+
+struct Busy;
+
+impl Wires for Busy {
+    fn idle(&self, _: PortId) -> bool {
+        false
+    }
+}
+
+type Boxed = Box<dyn Stage>;
+type TestServer = Server<Sender, Virtualised<Boxed, Boxed, Anyone>>;
+
+/// Two servers and a wire without any delay.
+struct Pair {
+    servers: [TestServer; 2],
+    pool: Pool<Packet>,
+    now: Instant,
+}
+
+impl Pair {
+    fn new(gate: impl Fn() -> Boxed, network: impl Fn() -> Boxed) -> Pair {
+        let config = Arc::new(config());
+        let server = |id| {
+            let chain = |host: &mut Host| {
+                let settings = config.virtual_network.as_ref().expect("a virtual network");
+                Virtualised::new(host, settings, gate(), network(), Anyone)
+            };
+            Server::new(id, 2, config.clone(), None, chain, Sender::default())
+        };
+        Pair { servers: [server(0), server(1)], pool: Pool::default(), now: Instant::ZERO }
+    }
+
+    /// Lets time pass until nothing is left to happen; returns the frames on the wire with their times.
+    fn run(&mut self) -> Vec<(Instant, Packet)> {
+        let (mut sent, mut woke) = (Vec::new(), PortSet::default());
+        loop {
+            let next = self.servers.iter().map(|s| Device::<Packet>::poll_timeout(s)).min().unwrap_or(Instant::MAX);
+            if next == Instant::MAX {
+                return sent;
+            }
+            self.now = next;
+            for i in 0..2 {
+                if Device::<Packet>::poll_timeout(&self.servers[i]) <= next {
+                    self.servers[i].handle_timeout(next, &mut self.pool, &mut woke);
+                }
+                let mut notes = Vec::new();
+                self.servers[i].host_mut().take_notes(&mut notes);
+                for note in notes {
+                    self.servers[1 - i].receive_note(next, &note, &mut self.pool, &mut woke);
+                }
+            }
+            // Frames cross until neither has another one.
+            while let Some((i, at)) = (0..2).find_map(|i| {
+                let at = self.servers[i].poll_transmit(next, 0, &mut self.pool, &mut woke)?;
+                Some((i, at))
+            }) {
+                sent.push((next, *self.pool.frame(at)));
+                self.servers[1 - i].receive(next, 0, at, &mut self.pool, &Busy, &mut woke);
+            }
+            while woke.pop().is_some() {}
+            for server in &self.servers {
+                assert!(server.ledger().balances(), "{:?}", server.ledger());
+            }
+        }
+    }
+
+    fn start(&mut self, sender: usize, from: Address, to: Address) {
+        self.servers[sender].start(u64::from(from.to_bits()) << 32 | u64::from(to.to_bits()));
+    }
+}
+
+#[test]
+fn a_stage_keeps_frames_back_by_flow_and_sends_and_answers_frames_of_its_own() {
+    let nothing = || -> Boxed { Box::new(()) };
+    let (pacer, other) = (|| Pacer::boxed(9), || Pacer::boxed(10));
+    let two = || rare::compose(alloc::vec![Pacer::boxed(9), Pacer::boxed(10)]);
+    let places: [(fn() -> Boxed, fn() -> Boxed); 6] =
+        [(nothing, nothing), (pacer, nothing), (nothing, pacer), (pacer, other), (two, nothing), (nothing, two)];
+    for (case, (gate, network)) in places.into_iter().enumerate() {
+        let mut pair = Pair::new(gate, network);
+        let (a, b, c) = (Address::new(0, 0), Address::new(1, 0), Address::new(1, 1));
+        // Three frames of one flow, one of another, in one instant.
+        for to in [b, b, b, c] {
+            pair.start(0, a, to);
+        }
+        let sent = pair.run();
+        let times = |dst: Address| -> Vec<Instant> {
+            let of = |p: &&(Instant, Packet)| p.1.dst() == dst && p.1.dport() == DATA;
+            sent.iter().filter(of).map(|p| p.0).collect()
+        };
+        let (first, second) = (times(b), times(c));
+        assert_eq!((first.len(), second.len()), (3, 1), "case {case}");
+        let paced = case > 0;
+        for pair in first.windows(2) {
+            assert_eq!(pair[1].since(pair[0]) >= GAP, paced, "case {case}: {first:?}");
+        }
+        // The other flow does not wait for the first one.
+        assert!(!paced || second[0] < first[1], "case {case}: {first:?} {second:?}");
+        let own = sent.iter().filter(|p| p.1.dport() > DATA).count() as u64;
+        let reports = pair.servers.each_ref().map(Server::report);
+        let (made, consumed) = (reports[0].made + reports[1].made, reports[0].consumed + reports[1].consumed);
+        assert_eq!((made, consumed), (own, own), "case {case}");
+        assert_eq!(own > 0, paced);
+        assert!(sent.iter().all(|p| p.1.is_encapsulated()));
+        assert!(reports.iter().all(|r| r.unsound.is_empty() && r.queued == 0), "case {case}: {reports:?}");
+        // All messages arrived, and no frame is left.
+        assert_eq!(pair.servers[1].app().0.len(), 4, "case {case}");
+        assert_eq!(pair.pool.in_use(), 0, "case {case}");
+    }
+}

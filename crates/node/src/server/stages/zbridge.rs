@@ -1,0 +1,204 @@
+//! zBridge between the machines of different servers (Crisan 2014, 5.3.4): a network stage. It numbers the frames that leave a server,
+//! keeps them until they are acknowledged, and sends them again when they are lost. It hands received frames to the vSwitch in order.
+//! Frames within a server do not come here.
+
+use super::{Context, Flow, Lane, Report, Stage};
+use crate::channels::{Channels, Sending};
+use crate::packet::{Address, Kind, Packet};
+use crate::pool::Handle;
+use alloc::collections::VecDeque;
+use sluicenet_proto::frame::{Frame, HostId, Priority};
+use sluicenet_proto::rng::Rng;
+use sluicenet_proto::time::Instant;
+use sluicenet_proto::transport::zbridge::{ChannelConfig, Header, Kind as Says};
+use sluicenet_wire::zbridge::GROWTH;
+
+/// A channel's own machine, its peer, and the class.
+type Name = (u8, Address, Priority);
+
+/// The channels of a server's machines.
+#[derive(Debug)]
+pub struct ZBridge {
+    channels: Channels<Name, Handle>,
+    seed: u64,
+    host: HostId,
+    /// Parts of an answer that did not fit the frame before.
+    parts: VecDeque<Packet>,
+    /// A frame whose channel takes no more: it stops all frames behind it in the vSwitch.
+    stopped: Option<(Handle, Name)>,
+    /// Frames in their order that wait for room in the vSwitch.
+    arrived: VecDeque<Handle>,
+    made: u64,
+    consumed: u64,
+}
+
+/// The source of random numbers for a channel's connections.
+fn random(seed: u64, host: HostId, (vm, peer, priority): Name) -> Rng {
+    let own = Address::new(host, vm).to_bits();
+    Rng::from_words(&[seed, 0x5a42, u64::from(own) << 32 | u64::from(peer.to_bits()), u64::from(priority)])
+}
+
+impl ZBridge {
+    /// No channel yet.
+    pub fn new(config: ChannelConfig, seed: u64, host: HostId) -> ZBridge {
+        ZBridge {
+            // A simulated server forgets nobody.
+            channels: Channels::new(config, usize::MAX, |_| 0),
+            seed,
+            host,
+            parts: VecDeque::new(),
+            stopped: None,
+            arrived: VecDeque::new(),
+            made: 0,
+            consumed: 0,
+        }
+    }
+
+    fn offer(&mut self, now: Instant, at: Handle, name: Name) {
+        let (seed, host) = (self.seed, self.host);
+        if let Err(full) = self.channels.send(now, name, at, || random(seed, host, name)) {
+            self.stopped = Some((full.0, name));
+        }
+    }
+
+    /// Whether a frame is not numbered: a credit message whose channel is not open yet. Credits repair the loss of their messages
+    /// themselves, and the channel opens beside the request for credits, so the first frame waits one round trip for both.
+    fn goes_beside(&self, packet: &Packet) -> bool {
+        packet.kind() == Kind::Credit && !self.channels.is_open((packet.src().vm(), packet.dst(), packet.priority()))
+    }
+
+    /// The next frame of the channels and their answers.
+    fn poll_channels(&mut self, now: Instant, cx: &Context<'_>) -> Option<Packet> {
+        if let Some(part) = self.parts.pop_front() {
+            self.made += 1;
+            return Some(part);
+        }
+        let Sending { name: (vm, peer, priority), outgoing, again } = self.channels.poll_transmit(now, |_| true)?;
+        if let Some(copy) = outgoing.frame {
+            self.made += u64::from(again);
+            let mut packet = *cx.frame(copy);
+            packet.bridge(&outgoing.header);
+            return Some(packet);
+        }
+        let own = Address::new(self.host, vm);
+        self.parts.extend(Packet::bridge_frames(own, peer, &outgoing.header, priority, cx.framing()));
+        self.made += 1;
+        self.parts.pop_front()
+    }
+
+    /// A frame from another server reaches its channel.
+    fn enter(&mut self, now: Instant, name: Name, header: &Header, frame: Option<Handle>, cx: &mut Context<'_>) {
+        let (seed, host, arrived) = (self.seed, self.host, &mut self.arrived);
+        let refused = self.channels.receive(
+            now,
+            name,
+            header,
+            frame,
+            || random(seed, host, name),
+            &mut |frame| arrived.push_back(frame),
+            &mut |copy| cx.release(copy),
+        );
+        if let Err((Some(frame), _)) = refused {
+            self.consumed += 1;
+            cx.release(frame);
+        }
+    }
+
+    fn set_timers(&mut self, cx: &mut Context<'_>) {
+        self.channels.take_timers().for_each(|(at, channel)| cx.set_timer(at, channel as u64));
+    }
+}
+
+impl Stage for ZBridge {
+    fn max_frame(&self, from_above: u32) -> u32 {
+        from_above + GROWTH as u32
+    }
+    #[inline(always)]
+    fn takes(&self) -> bool {
+        self.stopped.is_none()
+    }
+    fn send(&mut self, now: Instant, _lane: Lane, at: Handle, cx: &mut Context<'_>) -> Option<Handle> {
+        let packet = cx.frame(at);
+        if self.goes_beside(packet) {
+            return Some(at);
+        }
+        self.offer(now, at, (packet.src().vm(), packet.dst(), packet.priority()));
+        self.set_timers(cx);
+        None
+    }
+    /// Opens the channel, if it leads to another server.
+    fn expect(&mut self, now: Instant, flow: Flow, cx: &mut Context<'_>) {
+        if flow.to.host() != self.host {
+            let (name, seed, host) = ((flow.vm, flow.to, flow.priority), self.seed, self.host);
+            self.channels.open(now, name, || random(seed, host, name));
+            self.set_timers(cx);
+        }
+    }
+    #[inline(always)]
+    fn ready(&self) -> u64 {
+        u64::from(self.channels.has_output() || !self.parts.is_empty() || self.stopped.is_some())
+    }
+    fn poll_transmit(&mut self, now: Instant, _lane: Lane, cx: &mut Context<'_>) -> Option<Handle> {
+        loop {
+            let packet = self.poll_channels(now, cx);
+            self.set_timers(cx);
+            if let Some(packet) = packet {
+                return Some(cx.insert(&packet));
+            }
+            let (at, name) = self.stopped.take()?;
+            self.offer(now, at, name);
+            if self.stopped.is_some() {
+                return None;
+            }
+        }
+    }
+
+    /// Answers of the peer's channels, in whatever order they come.
+    #[inline(always)]
+    fn consumes(&self, packet: &Packet) -> bool {
+        packet.kind() == Kind::Bridge && packet.bridge_header().kind != Says::Ask
+    }
+    #[inline(always)]
+    fn is_blocked(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+    fn receive(&mut self, now: Instant, _lane: Lane, at: Handle, cx: &mut Context<'_>) -> Option<Handle> {
+        let packet = cx.frame_mut(at);
+        let name = (packet.dst().vm(), packet.src(), packet.priority());
+        if packet.kind() == Kind::Credit && packet.bridged().is_none() {
+            self.arrived.push_back(at);
+        } else if packet.kind() == Kind::Bridge {
+            let header = packet.bridge_header();
+            cx.release(at);
+            self.consumed += 1;
+            self.enter(now, name, &header, None, cx);
+        } else {
+            let header = packet.unbridge();
+            self.enter(now, name, &header, Some(at), cx);
+        }
+        self.set_timers(cx);
+        None
+    }
+    #[inline(always)]
+    fn has_received(&self, _lane: Lane) -> bool {
+        !self.arrived.is_empty()
+    }
+    fn poll_receive(&mut self, _now: Instant, _lane: Lane, _cx: &mut Context<'_>) -> Option<Handle> {
+        self.arrived.pop_front()
+    }
+
+    fn handle_timer(&mut self, now: Instant, at: Instant, _slot: u8, token: u64, cx: &mut Context<'_>) {
+        // A simulated machine never dies: a silent one answers again.
+        let _ = self.channels.handle_timeout(now, at, token as usize);
+        self.set_timers(cx);
+    }
+
+    fn report(&self, report: &mut Report) {
+        report.made += self.made;
+        report.consumed += self.consumed;
+        report.queued += self.channels.queued() + u64::from(self.stopped.is_some()) + self.arrived.len() as u64;
+        report.copies += self.channels.copies();
+        let own = self.channels.counters();
+        report.channels = Some(report.channels.map_or(own, |sum| sum + own));
+    }
+}

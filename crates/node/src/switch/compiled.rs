@@ -1,0 +1,183 @@
+//! The combinations of parts that are compiled, and the choice among them.
+
+use super::{
+    Admit, BufferPolicy, ByPriority, Chassis, DropLedger, FlowControl, InputBuffer, Lossless, LossyBuffer,
+    OutputBuffer, PauseEvent, Pfc, PooledBuffer, PortConfig, RoundRobin, SwitchConfig, SwitchOf,
+};
+use crate::door::{Device, PortId, PortSet, Step, Wires};
+use crate::pool::{Handle, Pool};
+use crate::steering::Steering;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use sluicenet_proto::cee::pfc::{Gate, Signal};
+use sluicenet_proto::frame::{Frame, Priority};
+use sluicenet_proto::routing::Router;
+use sluicenet_proto::time::Instant;
+
+/// A switch of one of the compiled combinations. Every event at a port asks once which one it is, and that is predicted.
+#[derive(Clone, Debug)]
+pub enum Switch {
+    /// Drop-tail queues bounded by output. Nothing in them knows of pauses.
+    DropTail(SwitchOf<ByPriority, OutputBuffer, (), RoundRobin>),
+    /// Any set of lossless classes under PFC, and any buffer policy for the others.
+    Any(SwitchOf<ByPriority, Lossless<LossyBuffer>, (), RoundRobin>),
+}
+
+macro_rules! each {
+    ($switch:expr, $s:ident => $do:expr) => {
+        match $switch {
+            Switch::DropTail($s) => $do,
+            Switch::Any($s) => $do,
+        }
+    };
+}
+
+impl Switch {
+    /// A switch with one port for each entry of `ports`.
+    pub fn new(config: &SwitchConfig, router: Router, ports: &[PortConfig], record_pauses: bool) -> Switch {
+        let n = ports.len();
+        let chassis = Chassis::new(router, config.cut_through, record_pauses);
+        let outputs = (0..n).map(|_| ((), RoundRobin::default()));
+        let lossy = match config.policy {
+            BufferPolicy::Output if config.lossless.is_empty() => {
+                let buffer = OutputBuffer::new(config.buffer);
+                return Switch::DropTail(SwitchOf::new(chassis, ByPriority, buffer, (), outputs));
+            }
+            BufferPolicy::Output => LossyBuffer::Output(OutputBuffer::new(config.buffer)),
+            BufferPolicy::Input => LossyBuffer::Input(InputBuffer::new(config.buffer, n)),
+            BufferPolicy::Pooled => LossyBuffer::Pooled(PooledBuffer::new(config.buffer.saturating_mul(n as u32))),
+        };
+        let marks = ports.iter().map(|port| port.marks).collect();
+        let buffer = Lossless::new(config.lossless, marks, lossy);
+        let links = ports.iter().map(|port| (port.quantum, port.repetition));
+        let pfc = Pfc::new(config.lossless, config.quanta, links);
+        Switch::Any(SwitchOf::new(chassis, ByPriority, buffer, pfc, outputs))
+    }
+
+    fn chassis(&self) -> &Chassis {
+        each!(self, s => &s.chassis)
+    }
+    fn chassis_mut(&mut self) -> &mut Chassis {
+        each!(self, s => &mut s.chassis)
+    }
+
+    /// Lets it choose ports for flows beyond what its router says.
+    pub fn steer(&mut self, steering: Steering) {
+        self.chassis_mut().steering = Some(Box::new(steering));
+    }
+    /// That part of it.
+    pub fn steering_mut(&mut self) -> Option<&mut Steering> {
+        self.chassis_mut().steering.as_deref_mut()
+    }
+
+    /// Number of ports.
+    pub fn ports(&self) -> usize {
+        each!(self, s => s.egress.len())
+    }
+    /// Frames received, pause frames not counted.
+    pub fn frames_in(&self) -> u64 {
+        self.chassis().frames_in
+    }
+    /// Frames sent, pause frames not counted.
+    pub fn frames_out(&self) -> u64 {
+        self.chassis().frames_out
+    }
+    /// Frames that markers made.
+    pub fn emitted(&self) -> u64 {
+        self.chassis().emitted
+    }
+    /// Pause frames received.
+    pub fn control_in(&self) -> u64 {
+        self.chassis().control_in
+    }
+    /// Pause frames sent.
+    pub fn control_out(&self) -> u64 {
+        self.chassis().control_out
+    }
+    /// Frames in its queues.
+    pub fn queued(&self) -> u64 {
+        self.chassis().queued.into()
+    }
+    /// Frames and bytes that it dropped.
+    pub fn drops(&self) -> &DropLedger {
+        &self.chassis().drops
+    }
+    /// Bytes in the queue of an output, of one class.
+    pub fn queue_bytes(&self, port: PortId, class: Priority) -> u32 {
+        each!(self, s => s.queues[s.at(port, class)].bytes)
+    }
+    /// Most bytes that ever waited in the queues of an output.
+    pub fn max_queue_bytes(&self, port: PortId) -> u32 {
+        each!(self, s => s.egress[port as usize].max_bytes)
+    }
+    /// The gate of a port; none without flow control.
+    pub fn gate(&self, port: PortId) -> Option<&Gate> {
+        each!(self, s => s.flow_control.gate(port))
+    }
+    /// The pauses that a port sends; none without flow control.
+    pub fn signal(&self, port: PortId) -> Option<&Signal> {
+        each!(self, s => s.flow_control.signal(port))
+    }
+    /// Bytes of a lossless class from input `from` that wait in the queue of output `to`.
+    pub fn buffered(&self, from: PortId, to: PortId, class: Priority) -> u32 {
+        each!(self, s => s.buffer.buffered(from, to, class))
+    }
+
+    /// The pauses sent since the last call.
+    pub fn take_pauses(&mut self) -> Vec<PauseEvent> {
+        core::mem::take(&mut self.chassis_mut().pauses)
+    }
+    /// Whether there are pauses to take.
+    #[inline(always)]
+    pub fn has_pauses(&self) -> bool {
+        !self.chassis().pauses.is_empty()
+    }
+
+    /// The link of a port fails, or carries frames again. Frames in the port's queues are lost with it, and so are pauses.
+    pub fn set_link<F: Frame>(&mut self, now: Instant, port: PortId, up: bool, pool: &mut Pool<F>, woke: &mut PortSet) {
+        each!(self, s => s.set_link(now, port, up, pool, woke));
+    }
+    /// A frame on its way to `port` is lost with the link.
+    pub fn lose<F: Frame>(&mut self, port: PortId, at: Handle, pool: &mut Pool<F>) {
+        self.chassis_mut().lose(port, at, pool);
+    }
+}
+
+impl<F: Frame> Device<F> for Switch {
+    #[inline(always)]
+    fn receive(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        at: Handle,
+        pool: &mut Pool<F>,
+        wires: &impl Wires,
+        woke: &mut PortSet,
+    ) -> Option<PortId> {
+        each!(self, s => s.receive(now, port, at, pool, wires, woke))
+    }
+
+    #[inline(always)]
+    fn poll_transmit(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>, woke: &mut PortSet) -> Option<Handle> {
+        each!(self, s => s.poll_transmit(now, port, pool, woke))
+    }
+
+    #[inline(always)]
+    fn upcoming(&self, port: PortId) -> Option<Handle> {
+        each!(self, s => Device::<F>::upcoming(s, port))
+    }
+
+    #[inline(always)]
+    fn fetch(&self, step: Step, arrivals: impl Iterator<Item = Handle>, pool: &Pool<F>, fetch: impl Fn(*const u8)) {
+        each!(self, s => s.fetch(step, arrivals, pool, fetch));
+    }
+
+    fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<F>, woke: &mut PortSet) {
+        each!(self, s => s.handle_timeout(now, pool, woke));
+    }
+
+    #[inline(always)]
+    fn poll_timeout(&self) -> Instant {
+        each!(self, s => Device::<F>::poll_timeout(s))
+    }
+}

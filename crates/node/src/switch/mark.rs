@@ -1,0 +1,131 @@
+//! The marker: an active queue or congestion point at an output.
+
+use crate::door::PortId;
+use sluicenet_proto::frame::{Frame, Priority};
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::time::Instant;
+
+/// The queues of an output as its marker sees them, the frame in question not included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// The output.
+    pub port: PortId,
+    /// The traffic class of the frame.
+    pub class: Priority,
+    /// Bytes of that class that wait.
+    pub class_bytes: u32,
+    /// Bytes of all classes that wait.
+    pub port_bytes: u32,
+}
+
+/// What becomes of a frame that a marker has seen. To mark it, the marker changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict<F> {
+    /// It goes on.
+    Forward,
+    /// It is dropped under this name.
+    Drop(DropReason),
+    /// It goes on, and the switch sends this frame of its own, as a congestion point sends a congestion notification message. The frame
+    /// is routed, classified and admitted as if it had come in at the marker's port. Markers do not see it.
+    Emit(F),
+}
+
+/// A marker. Every output has one of its own, with state for the classes that it watches.
+///
+/// A marker draws random numbers from its own [`Rng`](sluicenet_proto::rng::Rng), seeded with the scenario's seed and the numbers of the
+/// switch and the port. The order of frames at a port does not depend on threads, so the draws do not either.
+pub trait Mark<F: Frame> {
+    /// A frame was admitted and will enter its queue, or go straight through an output that is idle and empty.
+    #[inline(always)]
+    fn on_arrival(&mut self, _now: Instant, _backlog: Backlog, _frame: &mut F) -> Verdict<F> {
+        Verdict::Forward
+    }
+
+    /// A frame has left its queue for the wire. A frame that goes straight through is not seen here: it was in no queue.
+    #[inline(always)]
+    fn on_departure(&mut self, _now: Instant, _backlog: Backlog, _frame: &mut F) -> Verdict<F> {
+        Verdict::Forward
+    }
+
+    /// The next deadline; [`Instant::MAX`] if there is none.
+    #[inline(always)]
+    fn poll_timeout(&self) -> Instant {
+        Instant::MAX
+    }
+
+    /// A deadline may have passed.
+    fn handle_timeout(&mut self, _now: Instant) {}
+}
+
+/// Drop-tail: only admission drops frames.
+impl<F: Frame> Mark<F> for () {}
+
+/// Declares an enum of markers that is a marker itself, so that ports of one switch can have different ones. A marker joins the set with
+/// one line.
+///
+/// ```
+/// # use sluicenet_node::switch::{Backlog, Mark, Verdict};
+/// # use sluicenet_proto::frame::Frame;
+/// # use sluicenet_proto::{loss::DropReason, time::Instant};
+/// /// Drops frames that find this many bytes of their class.
+/// #[derive(Clone, Debug)]
+/// pub struct Threshold(u32);
+///
+/// impl<F: Frame> Mark<F> for Threshold {
+///     fn on_arrival(&mut self, _: Instant, backlog: Backlog, _: &mut F) -> Verdict<F> {
+///         if backlog.class_bytes < self.0 { Verdict::Forward } else { Verdict::Drop(DropReason::SwitchBuffer) }
+///     }
+/// }
+///
+/// sluicenet_node::markers! {
+///     /// Of this switch.
+///     pub enum Marker {
+///         /// Drop-tail.
+///         None(()),
+///         /// By queue length.
+///         Threshold(Threshold),
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! markers {
+    ($(#[$doc:meta])* $vis:vis enum $name:ident { $($(#[$of:meta])* $variant:ident($marker:ty),)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        $vis enum $name { $($(#[$of])* $variant($marker),)+ }
+
+        impl<F: ::sluicenet_proto::frame::Frame> $crate::switch::Mark<F> for $name
+        where
+            $($marker: $crate::switch::Mark<F>,)+
+        {
+            #[inline(always)]
+            fn on_arrival(
+                &mut self,
+                now: ::sluicenet_proto::time::Instant,
+                backlog: $crate::switch::Backlog,
+                frame: &mut F,
+            ) -> $crate::switch::Verdict<F> {
+                match self { $($name::$variant(marker) => marker.on_arrival(now, backlog, frame),)+ }
+            }
+
+            #[inline(always)]
+            fn on_departure(
+                &mut self,
+                now: ::sluicenet_proto::time::Instant,
+                backlog: $crate::switch::Backlog,
+                frame: &mut F,
+            ) -> $crate::switch::Verdict<F> {
+                match self { $($name::$variant(marker) => marker.on_departure(now, backlog, frame),)+ }
+            }
+
+            #[inline(always)]
+            fn poll_timeout(&self) -> ::sluicenet_proto::time::Instant {
+                match self { $($name::$variant(marker) => $crate::switch::Mark::<F>::poll_timeout(marker),)+ }
+            }
+
+            fn handle_timeout(&mut self, now: ::sluicenet_proto::time::Instant) {
+                match self { $($name::$variant(marker) => $crate::switch::Mark::<F>::handle_timeout(marker, now),)+ }
+            }
+        }
+    };
+}

@@ -1,0 +1,487 @@
+//! The CEE switch: input-buffered, output-queued, with priority flow control (Crisan 2014, 2.5.2).
+//!
+//! ```text
+//! frame -> route -> classify -> admit -> mark -> queue ... schedule -> (paused?) -> wire
+//! ```
+//!
+//! A frame is charged to buffers and waits in the queue of its output, per class. A frame whose output is idle and empty
+//! goes straight through and is charged to no buffer.
+
+mod admit;
+mod classify;
+mod compiled;
+mod flow_control;
+mod link;
+mod mark;
+mod queue;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+pub use admit::{Admit, InputBuffer, Level, Lossless, LossyBuffer, OutputBuffer, Placement, PooledBuffer};
+pub use classify::{ByPriority, Classify};
+pub use compiled::Switch;
+pub use flow_control::{FlowControl, Paused, Pfc};
+pub use mark::{Backlog, Mark, Verdict};
+pub use queue::Waiting;
+pub use schedule::{RoundRobin, Schedule};
+
+use crate::door::{Device, PortId, PortSet, Step, Wires};
+use crate::pool::{Handle, Pool};
+use crate::steering::Steering;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use queue::{Egress, Queue};
+use sluicenet_proto::cee::pfc::{Repetition, Rise, Watermarks};
+use sluicenet_proto::frame::{Frame, PRIORITIES, Pause, Priority, PrioritySet};
+use sluicenet_proto::loss::DropReason;
+use sluicenet_proto::routing::Router;
+use sluicenet_proto::time::{Duration, Instant};
+
+/// What bounds a lossy queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferPolicy {
+    /// Each output queue holds at most the buffer of a port (Crisan 2014, line 827).
+    Output,
+    /// Each input buffers at most the buffer of a port, wherever the frames go.
+    Input,
+    /// All inputs share one pool: an output queue is bounded by the sum of all buffers (Crisan 2014, line 708).
+    Pooled,
+}
+
+/// Settings that all ports of a switch share.
+#[derive(Clone, Debug)]
+pub struct SwitchConfig {
+    /// Buffer of a port and priority, in bytes.
+    pub buffer: u32,
+    /// What bounds a lossy queue.
+    pub policy: BufferPolicy,
+    /// Priorities under flow control.
+    pub lossless: PrioritySet,
+    /// Pause time sent with XOFF, in quanta.
+    pub quanta: u16,
+    /// Whether frames with a bad check sequence are forwarded: a cut-through switch cannot know better.
+    pub cut_through: bool,
+}
+
+/// What differs between the ports of a switch.
+#[derive(Clone, Copy, Debug)]
+pub struct PortConfig {
+    /// Watermarks of the port's buffer for a lossless priority.
+    pub marks: Watermarks,
+    /// Time of one pause quantum on this link.
+    pub quantum: Duration,
+    /// What is said again, where the link damages frames.
+    pub repetition: Option<Repetition>,
+}
+
+/// What filled a receive buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// In a switch: the output that held most of the bytes.
+    Output(PortId),
+    /// In a server: a VM that does not take its frames.
+    Vm(u8),
+    /// In a server: the link itself, over which frames came before others that they wait for.
+    Link(PortId),
+}
+
+/// A pause a box sent, for the record: who was stopped and because of whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PauseEvent {
+    /// When.
+    pub at: Instant,
+    /// The port whose other end was stopped or let go.
+    pub port: PortId,
+    /// Traffic class.
+    pub priority: Priority,
+    /// XOFF (true) or XON.
+    pub stop: bool,
+    /// What filled the buffer behind `port`.
+    pub cause: Cause,
+    /// Whether that is an output which was itself held by its other end: then the congestion comes from further down.
+    pub cause_is_held: bool,
+}
+
+/// Frames and bytes a switch dropped, by output port, priority and reason.
+pub type DropLedger = BTreeMap<(PortId, Priority, DropReason), (u64, u64)>;
+
+/// What a switch is beside its ports.
+#[derive(Clone, Debug)]
+pub(crate) struct Chassis {
+    router: Router,
+    /// Chooses ports for flows beyond what the router says, in a fat-tree with a control loop.
+    steering: Option<Box<Steering>>,
+    /// Whether frames with a bad check sequence are forwarded.
+    cut_through: bool,
+    /// No deadline passes before it.
+    deadline: Instant,
+    queued: u32,
+    frames_in: u64,
+    frames_out: u64,
+    /// Frames that its markers made.
+    emitted: u64,
+    control_in: u64,
+    control_out: u64,
+    drops: DropLedger,
+    pauses: Vec<PauseEvent>,
+    record_pauses: bool,
+}
+
+impl Chassis {
+    fn new(router: Router, cut_through: bool, record_pauses: bool) -> Chassis {
+        Chassis {
+            router,
+            steering: None,
+            cut_through,
+            deadline: Instant::MAX,
+            queued: 0,
+            frames_in: 0,
+            frames_out: 0,
+            emitted: 0,
+            control_in: 0,
+            control_out: 0,
+            drops: DropLedger::new(),
+            pauses: Vec::new(),
+            record_pauses,
+        }
+    }
+
+    /// The output for a frame; if none leads to its destination, the port that is charged with the drop.
+    #[inline(always)]
+    fn route<F: Frame>(&mut self, now: Instant, input: PortId, frame: &F) -> Result<PortId, PortId> {
+        let routed = self.router.route(frame).ok_or(input)?;
+        match &mut self.steering {
+            Some(steering) => steering.route(now, input, frame, routed).ok_or(routed),
+            None => Ok(routed),
+        }
+    }
+
+    #[cold]
+    fn drop<F: Frame>(&mut self, output: PortId, class: Priority, reason: DropReason, at: Handle, pool: &mut Pool<F>) {
+        let entry = self.drops.entry((output, class, reason)).or_default();
+        entry.0 += 1;
+        entry.1 += u64::from(pool.frame(at).len());
+        pool.release(at);
+    }
+}
+
+/// The marker, scheduler and flow control of an output.
+type Output<M, S, B> = Egress<M, S, <<B as Admit>::FlowControl as FlowControl>::Port>;
+
+/// A switch whose ports are composed of a classifier `K`, a buffer policy `B` with its flow control, markers `M` and schedulers `S`.
+#[derive(Clone, Debug)]
+pub struct SwitchOf<K, B: Admit, M, S> {
+    chassis: Chassis,
+    classifier: K,
+    buffer: B,
+    flow_control: B::FlowControl,
+    egress: Vec<Output<M, S, B>>,
+    /// Output queues at `class * ports + port`: few classes carry traffic, and their queues lie side by side.
+    queues: Vec<Queue>,
+}
+
+impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
+    /// A switch with one port for each marker and scheduler in `outputs`.
+    fn new(
+        chassis: Chassis,
+        classifier: K,
+        buffer: B,
+        flow_control: B::FlowControl,
+        outputs: impl Iterator<Item = (M, S)>,
+    ) -> SwitchOf<K, B, M, S> {
+        let output = |(marker, scheduler)| Egress {
+            marker,
+            scheduler,
+            flow: Default::default(),
+            backlogged: PrioritySet::NONE,
+            is_dead: false,
+            queued_bytes: 0,
+            max_bytes: 0,
+        };
+        let egress: Vec<Output<M, S, B>> = outputs.map(output).collect();
+        let queues = alloc::vec![Queue::default(); egress.len() * PRIORITIES];
+        SwitchOf { chassis, classifier, buffer, flow_control, egress, queues }
+    }
+
+    /// Where the queue of a port and class is.
+    #[inline(always)]
+    fn at(&self, port: PortId, class: Priority) -> usize {
+        class as usize * self.egress.len() + port as usize
+    }
+
+    /// Classes of an output with frames that it may send.
+    #[inline(always)]
+    fn ready(e: &Output<M, S, B>) -> PrioritySet {
+        PrioritySet(e.backlogged.0 & !B::FlowControl::paused(&e.flow).0)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn receive_pause(&mut self, now: Instant, port: PortId, pause: Option<Pause>, woke: &mut PortSet) {
+        self.chassis.control_in += 1;
+        let Some(pause) = pause else { return };
+        self.flow_control.receive(now, port, &mut self.egress[port as usize].flow, pause);
+        self.after_flow_control(port, woke);
+    }
+
+    /// Flow control may have new deadlines, and a port that it let go can send.
+    fn after_flow_control(&mut self, port: PortId, woke: &mut PortSet) {
+        self.chassis.deadline = self.chassis.deadline.min(self.flow_control.poll_timeout(port));
+        if !Self::ready(&self.egress[port as usize]).is_empty() {
+            woke.insert(port);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record_pause(&mut self, now: Instant, port: PortId, class: Priority, stop: bool) {
+        let n = self.egress.len();
+        // The lowest port wins a tie: the record must not depend on anything but content.
+        let fullest = |&o: &usize| (self.buffer.buffered(port, o as PortId, class), n - o);
+        let cause = (0..n).max_by_key(fullest).unwrap_or(0);
+        let cause_is_held = B::FlowControl::paused(&self.egress[cause].flow).contains(class);
+        let cause = Cause::Output(cause as PortId);
+        self.chassis.pauses.push(PauseEvent { at: now, port, priority: class, stop, cause, cause_is_held });
+    }
+
+    /// Charges a queued frame; tells the other end of its input when that crosses XOFF.
+    #[inline(always)]
+    fn charge(&mut self, now: Instant, frame: Placement, woke: &mut PortSet) {
+        let Placement { input, class, .. } = frame;
+        if let Some(level) = self.buffer.charge(frame)
+            && let Some(rise) = self.flow_control.on_rise(input, &mut self.egress[input as usize].flow, class, level)
+        {
+            woke.insert(input);
+            if self.chassis.record_pauses && rise == Rise::Stopped {
+                self.record_pause(now, input, class, true);
+            }
+        }
+    }
+
+    /// Gives the space of a frame back; lets the other end of its input go on when that crosses XON.
+    #[inline(always)]
+    fn discharge(&mut self, now: Instant, frame: Placement, woke: &mut PortSet) {
+        let Placement { input, class, .. } = frame;
+        if let Some(level) = self.buffer.discharge(frame)
+            && self.flow_control.on_fall(input, &mut self.egress[input as usize].flow, class, level)
+        {
+            woke.insert(input);
+            if self.chassis.record_pauses {
+                self.record_pause(now, input, class, false);
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_control(&mut self, now: Instant, port: PortId, woke: &mut PortSet) -> Option<Pause> {
+        let e = &mut self.egress[port as usize];
+        let pause = self.flow_control.poll(now, port, &mut e.flow);
+        self.after_flow_control(port, woke);
+        self.chassis.control_out += u64::from(pause.is_some());
+        pause
+    }
+
+    /// Appends a frame to its queue.
+    #[inline(always)]
+    fn enqueue<F: Frame>(
+        &mut self,
+        now: Instant,
+        frame: Placement,
+        at: Handle,
+        pool: &mut Pool<F>,
+        woke: &mut PortSet,
+    ) {
+        let Placement { input, output, class, bytes } = frame;
+        let queue = self.at(output, class);
+        let queue = &mut self.queues[queue];
+        pool.push(&mut queue.list, at, input);
+        queue.bytes += bytes;
+        self.chassis.queued += 1;
+        let e = &mut self.egress[output as usize];
+        let was_ready = !Self::ready(e).is_empty();
+        e.backlogged.insert(class);
+        e.queued_bytes += bytes;
+        e.max_bytes = e.max_bytes.max(e.queued_bytes);
+        // A port that was ready has been told of, and stays so until it is asked.
+        if !was_ready && !B::FlowControl::paused(&e.flow).contains(class) {
+            woke.insert(output);
+        }
+        self.charge(now, frame, woke);
+    }
+}
+
+impl<K: Classify, B: Admit, M, S> SwitchOf<K, B, M, S> {
+    /// A frame of the marker at `port` takes the way of a frame that came in there.
+    #[cold]
+    #[inline(never)]
+    fn emit<F: Frame>(&mut self, now: Instant, port: PortId, frame: F, pool: &mut Pool<F>, woke: &mut PortSet) {
+        self.chassis.emitted += 1;
+        let at = pool.insert(&frame);
+        let class = self.classifier.class(port, &frame);
+        let output = match self.chassis.route(now, port, &frame) {
+            Ok(output) => output,
+            Err(charged) => return self.chassis.drop(charged, class, DropReason::NoRoute, at, pool),
+        };
+        if self.egress[output as usize].is_dead {
+            return self.chassis.drop(output, class, DropReason::PortGone, at, pool);
+        }
+        let placement = Placement { input: port, output, class, bytes: frame.len() };
+        match self.buffer.admit(placement, self.queues[self.at(output, class)].bytes) {
+            Ok(()) => self.enqueue(now, placement, at, pool, woke),
+            Err(reason) => self.chassis.drop(output, class, reason, at, pool),
+        }
+    }
+}
+
+impl<F: Frame, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<F> for SwitchOf<K, B, M, S> {
+    #[inline(always)]
+    fn receive(
+        &mut self,
+        now: Instant,
+        input: PortId,
+        at: Handle,
+        pool: &mut Pool<F>,
+        wires: &impl Wires,
+        woke: &mut PortSet,
+    ) -> Option<PortId> {
+        let frame = pool.frame(at);
+        if frame.is_pause() {
+            // A frame that fails the check sequence is thrown away unread.
+            let pause = if frame.is_corrupt() { None } else { frame.as_pause() };
+            pool.release(at);
+            self.receive_pause(now, input, pause, woke);
+            return None;
+        }
+        self.chassis.frames_in += 1;
+        let (class, bytes) = (self.classifier.class(input, frame), frame.len());
+        let output = match self.chassis.route(now, input, frame) {
+            Ok(output) => output,
+            Err(charged) => {
+                self.chassis.drop(charged, class, DropReason::NoRoute, at, pool);
+                return None;
+            }
+        };
+        if self.egress[output as usize].is_dead {
+            self.chassis.drop(output, class, DropReason::PortGone, at, pool);
+            return None;
+        }
+        if frame.is_corrupt() && !self.chassis.cut_through {
+            self.chassis.drop(output, class, DropReason::BadCrc, at, pool);
+            return None;
+        }
+        let placement = Placement { input, output, class, bytes };
+        let queue = self.at(output, class);
+        let e = &mut self.egress[output as usize];
+        let straight = e.backlogged.is_empty()
+            && !B::FlowControl::is_pending(&e.flow)
+            && !B::FlowControl::paused(&e.flow).contains(class)
+            && wires.idle(output);
+        let class_bytes = self.queues[queue].bytes;
+        if !straight && let Err(reason) = self.buffer.admit(placement, class_bytes) {
+            self.chassis.drop(output, class, reason, at, pool);
+            return None;
+        }
+        let backlog = Backlog { port: output, class, class_bytes, port_bytes: e.queued_bytes };
+        let own = match e.marker.on_arrival(now, backlog, pool.frame_mut(at)) {
+            Verdict::Forward => None,
+            Verdict::Drop(reason) => {
+                self.chassis.drop(output, class, reason, at, pool);
+                return None;
+            }
+            Verdict::Emit(own) => Some(own),
+        };
+        let deadline = e.marker.poll_timeout();
+        // A frame that goes straight through wakes no port and moves no deadline: otherwise it is queued for a moment.
+        if straight && own.is_none() && deadline >= self.chassis.deadline {
+            self.chassis.frames_out += 1;
+            return Some(output);
+        }
+        self.chassis.deadline = self.chassis.deadline.min(deadline);
+        self.enqueue(now, placement, at, pool, woke);
+        if let Some(own) = own {
+            self.emit(now, output, own, pool, woke);
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn poll_transmit(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>, woke: &mut PortSet) -> Option<Handle> {
+        loop {
+            let ports = self.egress.len();
+            let e = &mut self.egress[port as usize];
+            if B::FlowControl::is_pending(&e.flow) {
+                return self.poll_control(now, port, woke).map(|pause| pool.insert(&F::from_pause(pause)));
+            }
+            let (backlogged, paused) = (e.backlogged, B::FlowControl::paused(&e.flow));
+            let class =
+                e.scheduler.next(&Waiting { backlogged, paused, queues: &self.queues, ports, port, pool: &*pool })?;
+            let queue = &mut self.queues[class as usize * ports + port as usize];
+            let (at, input) = pool.pop(&mut queue.list)?;
+            let bytes = pool.frame(at).len();
+            self.chassis.queued -= 1;
+            queue.bytes -= bytes;
+            e.queued_bytes -= bytes;
+            e.backlogged.0 &= !((queue.list.is_empty() as u8) << class);
+            if !Self::ready(e).is_empty() {
+                woke.insert(port);
+            }
+            let backlog = Backlog { port, class, class_bytes: queue.bytes, port_bytes: e.queued_bytes };
+            let verdict = e.marker.on_departure(now, backlog, pool.frame_mut(at));
+            self.chassis.deadline = self.chassis.deadline.min(e.marker.poll_timeout());
+            self.discharge(now, Placement { input, output: port, class, bytes }, woke);
+            match verdict {
+                Verdict::Forward => {}
+                Verdict::Drop(reason) => {
+                    self.chassis.drop(port, class, reason, at, pool);
+                    continue;
+                }
+                Verdict::Emit(own) => self.emit(now, port, own, pool, woke),
+            }
+            self.chassis.frames_out += 1;
+            return Some(at);
+        }
+    }
+
+    #[inline(always)]
+    fn upcoming(&self, port: PortId) -> Option<Handle> {
+        let e = &self.egress[port as usize];
+        let class = e.scheduler.upcoming(e.backlogged)?;
+        self.queues[self.at(port, class)].list.front()
+    }
+
+    #[inline(always)]
+    fn fetch(&self, step: Step, _arrivals: impl Iterator<Item = Handle>, _pool: &Pool<F>, fetch: impl Fn(*const u8)) {
+        if step == Step::Lists {
+            let ports = self.egress.len();
+            let egress: *const u8 = self.egress.as_ptr().cast();
+            let bytes = core::mem::size_of::<Output<M, S, B>>() * ports;
+            (0..bytes).step_by(64).for_each(|at| fetch(egress.wrapping_add(at)));
+            let queues: *const u8 = self.queues.as_ptr().cast();
+            (0..core::mem::size_of::<Queue>() * ports).step_by(64).for_each(|at| fetch(queues.wrapping_add(at)));
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, _pool: &mut Pool<F>, woke: &mut PortSet) {
+        if now < self.chassis.deadline {
+            return;
+        }
+        self.chassis.deadline = Instant::MAX;
+        for port in 0..self.egress.len() as PortId {
+            let e = &mut self.egress[port as usize];
+            e.marker.handle_timeout(now);
+            self.chassis.deadline = self.chassis.deadline.min(e.marker.poll_timeout());
+            if self.flow_control.handle_timeout(now, port, &mut e.flow) {
+                woke.insert(port);
+            }
+            self.after_flow_control(port, woke);
+        }
+    }
+
+    #[inline(always)]
+    fn poll_timeout(&self) -> Instant {
+        self.chassis.deadline
+    }
+}

@@ -1,0 +1,33 @@
+//! The scheduler: which class of an output sends next.
+
+use super::queue::Waiting;
+use sluicenet_proto::frame::{Frame, Priority, PrioritySet};
+
+/// Chooses among the classes of one output. Every output has a scheduler of its own, which may keep weights and deficits.
+pub trait Schedule {
+    /// The class whose first frame is sent now, one of [`Waiting::ready`]. The frame leaves its queue right after the call.
+    fn next<F: Frame>(&mut self, waiting: &Waiting<'_, F>) -> Option<Priority>;
+
+    /// The class that is likely to send next, one of `backlogged`. The simulator only fetches memory ahead by this.
+    fn upcoming(&self, backlogged: PrioritySet) -> Option<Priority>;
+}
+
+/// Round robin over classes, a frame each.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoundRobin {
+    /// The class that was served last.
+    last: Priority,
+}
+
+impl Schedule for RoundRobin {
+    #[inline(always)]
+    fn next<F: Frame>(&mut self, waiting: &Waiting<'_, F>) -> Option<Priority> {
+        self.last = waiting.ready().next_after(self.last)?;
+        Some(self.last)
+    }
+
+    #[inline(always)]
+    fn upcoming(&self, backlogged: PrioritySet) -> Option<Priority> {
+        backlogged.next_after(self.last)
+    }
+}
