@@ -11,7 +11,9 @@ use sluicenet_proto::units::Rate;
 /// One table with the keys it may have.
 #[derive(Clone, Copy)]
 pub struct Section<'a> {
+    /// The file that the table is in.
     pub doc: &'a Document,
+    /// The keys that the table may have.
     pub spec: &'static Spec,
     table: Option<&'a Table>,
     /// Its header; the start of the file where it has none.
@@ -117,6 +119,7 @@ impl<'a> Section<'a> {
         self.doc.error(node.span, format!("{} where {want} should be", node.kind())).expected(want)
     }
 
+    /// The text of a key.
     pub fn text(&self, name: &str) -> Result<Option<&'a str>> {
         match self.get(name) {
             None => Ok(None),
@@ -125,6 +128,7 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The truth value of a key.
     pub fn bool(&self, name: &str) -> Result<Option<bool>> {
         match self.get(name) {
             None => Ok(None),
@@ -133,10 +137,12 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The whole number of a key, if it is in `range`.
     pub fn count(&self, name: &str, range: RangeInclusive<u64>) -> Result<Option<u64>> {
         self.get(name).map(|node| self.count_of(node, name, range)).transpose()
     }
 
+    /// The whole number of a key, if it is in `range`.
     pub fn count_u32(&self, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
         let n = self.count(name, u64::from(*range.start())..=u64::from(*range.end()))?;
         Ok(n.map(|n| n as u32))
@@ -155,6 +161,7 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The number of a key, if it is in `range`.
     pub fn number(&self, name: &str, range: RangeInclusive<f64>) -> Result<Option<f64>> {
         self.get(name).map(|node| self.number_of(node, name, range)).transpose()
     }
@@ -176,6 +183,7 @@ impl<'a> Section<'a> {
         )))
     }
 
+    /// The quantity of a key, with its unit.
     pub fn quantity<T: Quantity>(&self, name: &str) -> Result<Option<T>> {
         self.get(name).map(|node| self.quantity_of(node)).transpose()
     }
@@ -204,6 +212,7 @@ impl<'a> Section<'a> {
         self.positive(name)?.map(|bytes| self.fits_buffer(name, bytes)).transpose()
     }
 
+    /// A size that fits the largest buffer.
     pub fn fits_buffer(&self, name: &str, bytes: Bytes) -> Result<Bytes> {
         if bytes <= BUFFER_MAX {
             return Ok(bytes);

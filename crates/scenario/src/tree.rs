@@ -6,7 +6,9 @@ use super::units::closest;
 /// A text values come from: the scenario's file, or an override of the command line.
 #[derive(Clone, Debug)]
 pub struct Source {
+    /// The name that errors show.
     pub name: String,
+    /// The whole text.
     pub text: String,
 }
 
@@ -28,37 +30,54 @@ impl Span {
     }
 }
 
+/// A value as it was written.
 #[derive(Clone, Debug)]
 pub enum Value {
+    /// A string.
     Text(String),
+    /// A whole number.
     Int(i128),
+    /// A number with a fraction or an exponent.
     Float(f64),
+    /// `true` or `false`.
     Bool(bool),
+    /// An array.
     List(Vec<Node>),
+    /// A table.
     Table(Table),
+    /// A date or a time.
     Date,
 }
 
+/// A value and its location.
 #[derive(Clone, Debug)]
 pub struct Node {
+    /// Its location.
     pub span: Span,
+    /// The value.
     pub value: Value,
 }
 
+/// A key and its value.
 #[derive(Clone, Debug)]
 pub struct Entry {
+    /// The key.
     pub key: String,
+    /// The location of the key.
     pub key_span: Span,
+    /// The value.
     pub node: Node,
 }
 
 /// Entries in the order of the text.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
+    /// The entries in the order of the file.
     pub entries: Vec<Entry>,
 }
 
 impl Table {
+    /// The entry of a key.
     pub fn get(&self, key: &str) -> Option<&Entry> {
         self.entries.iter().find(|e| e.key == key)
     }
@@ -98,7 +117,9 @@ impl Node {
 /// A whole scenario as written, with its overrides applied.
 #[derive(Clone, Debug)]
 pub struct Document {
+    /// The file, and after it the overrides of the command line.
     pub sources: Vec<Source>,
+    /// The root table.
     pub root: Table,
 }
 

@@ -9,7 +9,9 @@ use Kind::*;
 /// What a key's value is.
 #[derive(Debug)]
 pub enum Kind {
+    /// Any text.
     Text,
+    /// `true` or `false`.
     Bool,
     /// A whole number from, to.
     Count(u64, u64),
@@ -17,16 +19,23 @@ pub enum Kind {
     Counts,
     /// A number from, to.
     Number(f64, f64),
+    /// A rate, as `"10 Gb/s"`.
     Rate,
+    /// A size, as `"20 KB"`.
     Size,
+    /// A duration, as `"5 ms"`.
     Duration,
+    /// One of these words.
     Choice(&'static [&'static str]),
     /// A count of hosts or a list of them.
     Hosts,
     /// A list of ports by name.
     Ports,
+    /// A distribution of sizes.
     SizeDistribution,
+    /// A distribution of durations.
     TimeDistribution,
+    /// A table.
     Table(&'static Spec),
     /// A list of tables; more than one kind of table is told apart by its key `kind`.
     Tables(&'static [&'static Spec]),
@@ -43,8 +52,11 @@ pub enum Kind {
 /// A key.
 #[derive(Debug)]
 pub struct Key {
+    /// Its name in the file.
     pub name: &'static str,
+    /// The type of its value.
     pub kind: Kind,
+    /// One sentence for the reference page and the schema.
     pub doc: &'static str,
 }
 
@@ -53,10 +65,13 @@ pub struct Key {
 pub struct Spec {
     /// As in the file; for a workload, its kind.
     pub name: &'static str,
+    /// One sentence for the reference page and the schema.
     pub doc: &'static str,
+    /// The keys of the table.
     pub keys: &'static [Key],
 }
 
+/// A key.
 pub const fn k(name: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key { name, kind, doc }
 }
@@ -423,6 +438,7 @@ pub(crate) static FRAMING: Spec = Spec {
     ],
 };
 
+/// `[tcp]`.
 pub static TCP: Spec = Spec {
     name: "tcp",
     doc: "every TCP stack",

@@ -13,7 +13,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use sluicenet_proto::cee::pfc::Watermarks;
-use sluicenet_proto::frame::{Frame, PrioritySet};
+use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::{Duration, Instant};
 
