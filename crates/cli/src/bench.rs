@@ -6,6 +6,7 @@ use super::files::Scratch;
 use super::hedera::HederaArgs;
 use super::overload::{OverloadArgs, SweepArgs};
 use super::table::{Table, count, short};
+use super::values::{buffers, seconds};
 use super::{Global, interrupt, output};
 use sluicenet_bench::ft::{self, FatTree};
 use sluicenet_bench::local;
@@ -111,20 +112,6 @@ struct Idle {
     time: Seconds,
 }
 
-pub(super) fn rate(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(rate) if rate > 0.0 && rate <= 1e6 => Ok(rate),
-        _ => Err("Mb/s from more than 0 to 1000000 are expected".into()),
-    }
-}
-
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
-        _ => Err("from more than 0 to 3600 is expected".into()),
-    }
-}
-
 #[derive(Debug, clap::Args)]
 struct PortsArgs {
     /// Over what the frames move
@@ -147,15 +134,6 @@ struct PortsArgs {
     /// 1: programs and switch take turns on one core; 2: the switch has a core of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=2))]
     cores: u16,
-}
-
-fn buffers(text: &str) -> Result<u32, String> {
-    let buffers = text.parse().map_err(|_| "not a number".to_owned())?;
-    if u32::is_power_of_two(buffers) && (4..=65_536).contains(&buffers) {
-        Ok(buffers)
-    } else {
-        Err("a power of two from 4 to 65536 is expected".into())
-    }
 }
 
 #[derive(Debug, clap::Args)]

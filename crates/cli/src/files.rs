@@ -1,7 +1,7 @@
 //! Files the command line writes itself, and directories for results nobody keeps.
 
 use super::failure::Failure;
-use sluicenet_dataplane::remains::{self, Thing};
+use sluicenet_dataplane::leftovers::{self, Thing};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl Scratch {
         let dir = std::env::temp_dir().join(format!("sluicenet-{}", std::process::id()));
         let fail = |e| Failure::Failed(format!("{}: cannot create the directory: {e}", dir.display()));
         // Root's is found by `clean` when this is killed; others keep no such list.
-        let _ = remains::add(Thing::Folder(dir.clone()));
+        let _ = leftovers::add(Thing::Folder(dir.clone()));
         fs::create_dir_all(&dir).map_err(fail)?;
         Ok(Scratch(dir))
     }
@@ -83,7 +83,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed is left to whoever cleans the temporary directory.
         if fs::remove_dir_all(&self.0).is_ok() {
-            remains::forget(&Thing::Folder(self.0.clone()));
+            leftovers::forget(&Thing::Folder(self.0.clone()));
         }
     }
 }

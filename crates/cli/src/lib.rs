@@ -25,6 +25,7 @@ mod overload;
 mod progress;
 mod report;
 mod rerun;
+mod results;
 mod run;
 mod schema;
 mod sweep;
@@ -35,6 +36,7 @@ mod tenant;
 mod testbed;
 mod top;
 mod validate;
+mod values;
 
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;

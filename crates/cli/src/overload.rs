@@ -1,10 +1,10 @@
 //! `bench overload` and `bench loss-sweep`: what is lost between two senders and a sink.
 
-use super::bench::{rate, seconds};
 use super::failure::Failure;
 use super::files::{self, Scratch};
 use super::rerun::again;
 use super::table::{Table, count};
+use super::values::{rate, seconds};
 use super::{Global, interrupt, output};
 use sluicenet_bench::overload::load::Load;
 use sluicenet_bench::overload::sweep::{self, Curve};

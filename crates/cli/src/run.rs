@@ -4,13 +4,13 @@ use super::failure::Failure;
 use super::figures::{Printed, table};
 use super::files::{self, REPORT};
 use super::progress::Bar;
-use super::report::read_cell;
 use super::rerun::again;
+use super::results::read_cell;
 use super::{Global, Overrides, interrupt, output};
 use sluicenet_experiment::run::{self, Figures, Job, Options};
 use sluicenet_records::{Existing, RunLog, SUMMARY};
 use sluicenet_report as report;
-use sluicenet_scenario::{Loaded, Scenario};
+use sluicenet_scenario::Scenario;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
@@ -64,7 +64,7 @@ impl Run {
         });
         let overrides: Vec<String> = self.overrides.all().into_iter().chain(level).collect();
         let loaded = Scenario::load_with(&self.file, &overrides)?;
-        warn(&loaded, global);
+        output::warnings(&loaded, global);
         // Where everything is fixed there is a run to show and no table.
         let has_tables = self.world == World::Simulated && !loaded.scenario.tables.is_empty() && loaded.is_varied();
         if has_tables && self.output.is_none() {
@@ -179,17 +179,8 @@ impl Run {
     }
 }
 
-/// Tells what is odd in a scenario.
-pub(super) fn warn(loaded: &Loaded, global: Global) {
-    if !global.quiet {
-        for w in &loaded.warnings {
-            output::note(&w.to_string());
-        }
-    }
-}
-
 /// How the command ends.
-pub(super) fn verdict(figures: &Figures) -> Result<(), Failure> {
+fn verdict(figures: &Figures) -> Result<(), Failure> {
     if figures.is_interrupted() {
         let at = super::table::time(figures.simulated_us);
         return Err(Failure::Interrupted(format!(

@@ -5,7 +5,6 @@ use super::failure::Failure;
 use super::figures::Printed;
 use super::files::{self, REPORT};
 use super::rerun::again;
-use super::run::warn;
 use super::table::{NONE, Table, count, counted, short, time};
 use super::{Global, Overrides, interrupt, output};
 use sluicenet_experiment::run::{self, Configuration, SweepRun, SweepSummary, configurations};
@@ -38,7 +37,7 @@ pub(super) struct Sweep {
 impl Sweep {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
-        warn(&loaded, global);
+        output::warnings(&loaded, global);
         let cells = cells::cells(&loaded)?;
         let existing = match (self.force, self.resume) {
             (true, _) => Existing::Force,
@@ -71,11 +70,6 @@ fn refuse_existing(cells: &[Cell], dir: &Path, existing: Existing) -> Result<(),
             dir.join(&c.folder).display()
         ))),
     }
-}
-
-/// The folders of a sweep in its own order; empty where nothing says.
-pub(super) fn order(dir: &Path) -> Vec<String> {
-    SweepSummary::read(dir).map_or_else(Vec::new, |s| s.runs.into_iter().map(|run| run.folder).collect())
 }
 
 /// The results of a sweep.

@@ -2,9 +2,10 @@
 
 use super::failure::Failure;
 use super::output;
+use super::values::{payload, rate, seconds};
 use sluicenet_bench::overload::load::{self, Load, Stack};
 use sluicenet_dataplane::kernel::edge;
-use sluicenet_dataplane::kernel::load::{LONGEST, SHORTEST, Sender, Sink};
+use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,11 +27,6 @@ enum What {
     Counters(Counters),
 }
 
-fn payload(text: &str) -> Result<usize, String> {
-    let range = || format!("{SHORTEST} to {LONGEST} is expected");
-    text.parse().ok().filter(|n| (SHORTEST..=LONGEST).contains(n)).ok_or_else(range)
-}
-
 #[derive(Debug, clap::Args)]
 struct Send {
     /// To whom
@@ -43,10 +39,10 @@ struct Send {
     #[arg(long, value_parser = payload)]
     payload: usize,
     /// For how long
-    #[arg(long, value_parser = super::bench::seconds)]
+    #[arg(long, value_parser = seconds)]
     seconds: f64,
     /// Mb/s; as fast as it goes where absent
-    #[arg(long, value_parser = super::bench::rate)]
+    #[arg(long, value_parser = rate)]
     rate: Option<f64>,
 }
 
@@ -62,7 +58,7 @@ struct Receive {
     #[arg(long)]
     senders: u16,
     /// What is missing after so long without a datagram is lost
-    #[arg(long, value_parser = super::bench::seconds)]
+    #[arg(long, value_parser = seconds)]
     quiet_seconds: f64,
     /// The file to be made when datagrams can come
     #[arg(long)]

@@ -2,7 +2,7 @@
 
 use super::files::Place;
 use rustix::process::{Pid, Signal};
-use sluicenet_dataplane::remains::started;
+use sluicenet_dataplane::leftovers::started;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 

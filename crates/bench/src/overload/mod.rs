@@ -436,7 +436,7 @@ fn kernel_switch(setup: &Setup, namespace: &Namespace, devices: &[String]) -> Re
 /// Our switch on a thread of its own, which ends with this.
 #[derive(Debug)]
 struct Running {
-    remote: Remote,
+    remote: Remote<Engine>,
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }

@@ -1,9 +1,9 @@
 //! A port that somebody is or was at, and the frames of it that are in the switch.
 
-use super::head::{put_head, run_mask};
-use super::learn::Known;
+use super::header::{put_head, run_mask};
 use super::pace::Pace;
 use super::report::Access;
+use super::stations::KnownStations;
 use crate::port::{BrokenPort, Descriptor, Passed, Port};
 use crate::shm;
 use crate::tap::{Direction, Tap};
@@ -102,7 +102,7 @@ pub(super) struct Attached {
     pub(super) waits_since: Option<u64>,
     /// Stations that were given to it, and those that have shown themselves at it.
     pub(super) given: Vec<([u8; 6], u16)>,
-    pub(super) known: Vec<Known>,
+    pub(super) known: KnownStations,
     /// The port that does not admit its next frame.
     pub(super) turned_away_by: Option<usize>,
 }
@@ -135,6 +135,13 @@ impl Attached {
             });
         }
         call!(&mut self.kind, accept());
+    }
+
+    /// Takes the frame that it showed and returns its buffer: the frame needs no further copy.
+    #[inline(always)]
+    pub(super) fn finish(&mut self, frame: Descriptor, head: [u64; 2], dropped: Option<DropReason>) {
+        self.accept(frame, head, dropped);
+        call!(&mut self.kind, give_back(frame.buffer));
     }
 
     /// Shows whoever looks on a frame of `from` that this port does not get.

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::attached::{Kind, call};
-use super::head::put_head;
+use super::header::put_head;
 use super::offer::{Offered, offer};
 use super::turn::BURST;
 use crate::port::{Asking, Port};

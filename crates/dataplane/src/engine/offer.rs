@@ -2,7 +2,7 @@
 
 use super::SCRATCH_BYTES;
 use super::attached::{Attached, Lent, call};
-use super::head::{is_from, put_head, tag};
+use super::header::{is_from, put_head, tag};
 use crate::port::{Delivery, Port, Segmentation};
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::loss::DropReason;

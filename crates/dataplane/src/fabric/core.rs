@@ -3,6 +3,7 @@
 use super::books::{Books, EdgeCounters};
 use super::edge::Edge;
 use super::frame::{Descriptor, Incoming, Stations, classify};
+use super::outside::{Departure, Outside};
 use super::wire::{Class, Event, PortView, Wire, wires};
 use super::{FabricSpec, SpecError};
 use sluicenet_node::door::{Device as _, Lots, PortId, PortSet};
@@ -20,32 +21,7 @@ use std::collections::BinaryHeap;
 /// What stands around a real frame.
 const FRAMING: Framing = Framing::ETHERNET;
 
-/// What a fabric hands out.
-pub trait Outside {
-    /// A frame, without its check sequence, leaves the fabric for the server at `edge`; whether there was room for it. Where
-    /// there was none it is offered again after [`Fabric::has_room`].
-    fn send(&mut self, now: Instant, edge: NodeId, frame: &[u8]) -> bool;
-
-    /// A frame starts on a link inside.
-    fn departs(&mut self, _departure: &Departure<'_>) {}
-}
-
-/// A frame that starts on a link.
-#[derive(Clone, Copy, Debug)]
-pub struct Departure<'a> {
-    /// When its first bit is sent.
-    pub at: Instant,
-    /// The box that sends it.
-    pub node: NodeId,
-    /// The port.
-    pub port: PortId,
-    /// What it is.
-    pub frame: &'a Descriptor,
-    /// Its bytes without its check sequence; none of a pause, which is all in its descriptor.
-    pub bytes: &'a [u8],
-}
-
-/// What stands at one end of links.
+/// A box at the end of a link.
 #[derive(Debug)]
 enum Node {
     Edge(Box<Edge>),

@@ -16,8 +16,8 @@ use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 
 use super::books::{EdgeCounters, Told};
-use super::core::Outside;
 use super::frame::{Descriptor, pause_bytes};
+use super::outside::Outside;
 use sluicenet_node::link::NodeId;
 use sluicenet_wire::ethernet::MacAddress;
 

@@ -12,17 +12,19 @@ mod device;
 mod edge;
 mod frame;
 mod histogram;
+mod outside;
 mod runner;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub use self::core::{Departure, Fabric, Outside};
+pub use self::core::Fabric;
 pub use books::{Books, EdgeCounters};
 pub use device::{Device, Local};
 pub use edge::EdgeConfig;
 pub use frame::{Descriptor, Stations};
 pub use histogram::Histogram;
+pub use outside::{Departure, Outside};
 pub use runner::{Report, Runner};
 
 use sluicenet_node::door::PortId;

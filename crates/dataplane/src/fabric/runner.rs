@@ -1,9 +1,10 @@
 //! A fabric against the clock, between devices.
 
 use super::books::{Books, EdgeCounters};
-use super::core::{Fabric, Outside};
+use super::core::Fabric;
 use super::device::Device;
 use super::histogram::Histogram;
+use super::outside::Outside;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sluicenet_node::link::NodeId;
 use sluicenet_proto::loss::Drops;

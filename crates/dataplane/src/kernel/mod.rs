@@ -22,15 +22,14 @@ pub mod packet;
 pub mod segments;
 pub mod socket;
 pub mod tap;
-
 pub mod valve;
 pub mod veth;
 
+mod device;
 mod diag;
 mod hold;
 mod inbox;
 mod landing;
-mod listening;
 mod netlink;
 mod pool;
 mod stage;
@@ -38,8 +37,3 @@ mod sys;
 mod truesize;
 
 pub use error::KernelError;
-
-use sluicenet_proto::time::Duration;
-
-/// When a device that took no more frames is tried again: nothing says when it takes them.
-const DEVICE_AGAIN: Duration = Duration::from_us(50);

@@ -1,6 +1,6 @@
 //! Memory for frames between the kernel and the switch.
 
-use super::packet::{NotSent, not_sent};
+use super::device::{NotSent, not_sent};
 use super::sys::{self, BATCH, Header, Place, Received, Wait};
 use crate::agent::Agent;
 use crate::port::{Offload, Segmentation};

@@ -9,12 +9,11 @@
 //!
 //! Towards the tenant nothing is known of its sockets: what they have no room for is lost there, and counted there.
 
-use super::DEVICE_AGAIN;
+use super::device::{DEVICE_RETRY, NotSent, not_sent};
 use super::error::{KernelError, Tried};
 use super::inbox::{Inbox, take_from_inbox};
 use super::link::{Bucket, Links, OPEN_BURST, OPEN_RATE, TokenBucket};
 use super::netns::Namespace;
-use super::packet::{NotSent, not_sent};
 use super::pool::{HEADER_LEN, Pool, TAG_LEN, head_of};
 use super::sys::{self, Wait};
 use crate::agent::Agent;
@@ -320,7 +319,7 @@ impl Port for TapPort {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        (!self.waiting.is_empty()).then_some(self.now.saturating_add(DEVICE_AGAIN))
+        (!self.waiting.is_empty()).then_some(self.now.saturating_add(DEVICE_RETRY))
     }
 
     fn close(&mut self) {

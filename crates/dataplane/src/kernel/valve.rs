@@ -18,27 +18,30 @@
 //! next one lets the queue go when it can take frames. One that is killed loses what it had accepted, and while none runs then,
 //! what is in the ring is lost every 2 s.
 
+mod config;
 mod ending;
 mod learning;
+mod listening;
 mod polling;
 
+use super::device::{DEVICE_RETRY, NotSent, not_sent};
+use super::diag;
 use super::edge::Edge;
 use super::error::KernelError;
 use super::hold::{Hold, Mark};
 use super::inbox::{Inbox, take_from_inbox};
-use super::listening::Learned;
-pub use super::listening::Listening;
 use super::netlink::Netlink;
-use super::packet::{NotSent, not_sent};
 use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN, TOGETHER};
 use super::stage::{Found, Frame, Host, Sender, Stage};
 use super::sys::{self, BATCH};
 use super::truesize::TrueSize;
 pub use super::veth::Veth;
-use super::{DEVICE_AGAIN, diag};
 use crate::port::{Asking, BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
+pub use config::ValveConfig;
 use ending::Ending;
 use learning::Learning;
+use listening::Learned;
+pub use listening::Listening;
 use polling::{Rest, Unasked};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::vale::Action;
@@ -61,57 +64,6 @@ const LARGE_STAGE: u32 = 128;
 const LARGE_NEEDED: u32 = BATCH as u32;
 /// Bytes of a frame in which what it is for is looked for.
 const HEADERS_MOST: usize = 128;
-
-/// How a port is set up.
-#[derive(Clone, Debug)]
-pub struct ValveConfig {
-    /// Frames of the tenant that the switch holds at most.
-    pub buffers: u32,
-    /// Frames for the tenant that wait for its sockets at most.
-    pub stage: u32,
-    /// Whether the tenant may leave checksums and TCP segments to be made, and gets such frames.
-    pub offload: bool,
-    /// Frames of one poll; it can bring twice as many.
-    pub budget: u32,
-    /// A socket that has had frames and took none for so long is isolated, what waits for it dropped by name; without it,
-    /// everybody waits for it.
-    pub detection_time: Option<Duration>,
-}
-
-impl Default for ValveConfig {
-    /// The time as SONiC's PFC watchdog has it.
-    fn default() -> ValveConfig {
-        ValveConfig {
-            buffers: 1024,
-            stage: 1024,
-            offload: true,
-            budget: 64,
-            detection_time: Some(Duration::from_ms(200)),
-        }
-    }
-}
-
-impl ValveConfig {
-    /// Free buffers without which there is no poll: it can bring twice its budget, and a little more.
-    fn needed(&self) -> u32 {
-        2 * self.budget + 64
-    }
-
-    pub(super) fn check(&self) -> Result<(), KernelError> {
-        let wrong =
-            |why: String| Err(KernelError::new("a valve port", io::Error::new(io::ErrorKind::InvalidInput, why)));
-        if !(1..=256).contains(&self.budget) {
-            return wrong(format!("a budget of {}: 1 to 256 are expected", self.budget));
-        }
-        if !(self.needed()..=1 << 16).contains(&self.buffers) {
-            return wrong(format!("{} buffers: {} to 65536 are expected", self.buffers, self.needed()));
-        }
-        if !(1..=1 << 16).contains(&self.stage) {
-            return wrong(format!("a stage of {}: 1 to 65536 are expected", self.stage));
-        }
-        Ok(())
-    }
-}
 
 /// What a port asks of the kernel about the sockets of its tenant.
 #[derive(Debug)]
@@ -197,10 +149,12 @@ pub struct ValvePort {
 impl ValvePort {
     /// A port at the pair; what waits there, of a switch that was before, is kept.
     pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
-        Listening::open(veth, config)?.serve(veth, config)
+        ValvePort::serve(Listening::open(veth, config)?, veth, config)
     }
 
-    pub(super) fn new(veth: Veth<'_>, config: &ValveConfig, at: Learned) -> Result<ValvePort, KernelError> {
+    /// A port at the pair of an open valve.
+    pub fn serve(listening: Listening, veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
+        let at = listening.learn(veth, config)?;
         let Learned { program, socket, poller, reserve, link, owner, boot, diag, routes, theirs, sink, hold } = at;
         let longest = link.mtu + HEADER_LEN as u32;
         let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), theirs.index, longest)?;
@@ -370,14 +324,14 @@ impl ValvePort {
                     stage.sent(place, sent.frames, &mut |buffer| outbox.release(buffer));
                     if sent.full {
                         counters.device_full += 1;
-                        *device_again = Some(now.saturating_add(DEVICE_AGAIN));
+                        *device_again = Some(now.saturating_add(DEVICE_RETRY));
                         break;
                     }
                 }
                 Err(e) => match not_sent(&e) {
                     NotSent::Full => {
                         counters.device_full += 1;
-                        *device_again = Some(now.saturating_add(DEVICE_AGAIN));
+                        *device_again = Some(now.saturating_add(DEVICE_RETRY));
                         break;
                     }
                     NotSent::TooLong => stage.refuse(place, &mut |buffer| outbox.release(buffer)),

@@ -4,8 +4,8 @@
 //! waited for: when it is back, the ring is empty, and whatever the next switch needs waits in the tenant's queue, for as long
 //! as no switch runs.
 
-use super::super::hold::Traced;
 use super::ValvePort;
+use crate::kernel::hold::Traced;
 use crate::port::BrokenPort;
 use sluicenet_proto::time::{Duration, Instant};
 

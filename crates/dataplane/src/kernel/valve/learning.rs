@@ -3,9 +3,9 @@
 //! A socket learns such a number once. So a port has some in reserve, made while it was opened, when the switch still had the right
 //! to enter the device's namespace. The tenant is held until the new number is known.
 
-use super::super::listening::{Poller, boot_frame};
-use super::super::sys;
 use super::ValvePort;
+use super::listening::{Poller, boot_frame};
+use crate::kernel::sys;
 use crate::port::BrokenPort;
 use sluicenet_proto::time::{Duration, Instant};
 use std::os::fd::AsFd;

@@ -10,9 +10,9 @@
 //! interrupt by a frame of its own. Changing the queue costs more than sleeping does, so a port where single frames come is held
 //! only when none came for a while.
 
-use super::super::listening::DEFER_INTERRUPTS;
-use super::super::sys;
 use super::ValvePort;
+use super::listening::DEFER_INTERRUPTS;
+use crate::kernel::sys;
 use crate::port::BrokenPort;
 use sluicenet_proto::time::{Duration, Instant};
 use std::os::fd::AsFd;

@@ -1,33 +1,13 @@
-//! What is read of a frame's first bytes, and who a frame is for.
+//! The fields of a frame's first bytes on which the switch decides.
 
-use super::attached::{Attached, Lent};
 use super::report::Access;
 use crate::port::{Descriptor, Port};
-use sluicenet_node::vale::{Header, Vale};
+use sluicenet_node::vale::Header;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
 use std::net::Ipv4Addr;
 
-/// The ports that a frame for all stations of a domain goes to, one bit each.
-#[cold]
-pub(super) fn members(ports: &[Option<Attached>], domain: u16) -> u64 {
-    let is_member = |port: &Option<Attached>| {
-        port.as_ref().is_some_and(|a| a.present && a.access.domain.is_none_or(|own| own == domain))
-    };
-    (0..ports.len()).filter(|&k| is_member(&ports[k])).fold(0, |members, k| members | 1 << k)
-}
-
-/// Of these ports, those at which somebody may hear a frame for all: one with an address of the file is no more than that.
-#[cold]
-pub(super) fn audience(vale: &mut Vale<Lent>, ports: &[Option<Attached>], header: &Header, members: u64) -> u64 {
-    let given = |k: usize| ports[k].as_ref().map_or(&[][..], |a| &a.given);
-    let mut hears = |k: usize| {
-        given(k).is_empty() || vale.may_hear(header, given(k).iter().map(|&(mac, domain)| Station::new(mac, domain)))
-    };
-    (0..ports.len()).filter(|&k| members >> k & 1 != 0 && hears(k)).fold(0, |all, k| all | 1 << k)
-}
-
-/// Puts what was decided about in place of a frame's first bytes, as far as it has them.
+/// Overwrites a frame's first bytes with those that the switch has checked; a short frame takes only as many as it has.
 #[inline(always)]
 pub(super) fn put_head(head: [u64; 2], bytes: &mut [u8]) {
     for (place, half) in bytes.chunks_mut(8).zip(head) {
@@ -35,7 +15,7 @@ pub(super) fn put_head(head: [u64; 2], bytes: &mut [u8]) {
     }
 }
 
-/// Whether a frame is from that IPv4 address, or carries none.
+/// Whether a frame comes from this IPv4 address, or carries no IPv4 source address.
 pub(super) fn is_from(bytes: &[u8], own: Ipv4Addr) -> bool {
     let at = if bytes.get(12..14) == Some(&[0x81, 0x00]) { 16 } else { 12 };
     let source = match bytes.get(at..at + 2) {
@@ -44,7 +24,7 @@ pub(super) fn is_from(bytes: &[u8], own: Ipv4Addr) -> bool {
         Some([0x08, 0x06]) => bytes.get(at + 16..at + 20),
         _ => return true,
     };
-    // A machine that looks for its address asks without one (RFC 5227).
+    // A station that probes an address has none yet (RFC 5227, 2.1.1).
     source == Some(&own.octets()) || source == Some(&[0; 4])
 }
 
@@ -55,17 +35,17 @@ pub(super) fn tag(head: [u64; 2]) -> u16 {
     if tagged { ((head[1] >> 48) as u16).swap_bytes() } else { 0 }
 }
 
-/// The bits of the second half of a frame's first 16 bytes on which its way depends: the rest of the source, the type, and
-/// what follows it if that is an 802.1Q tag.
+/// The bits of the second half of a frame's first 16 bytes on which its destination port depends: the rest of the source
+/// address, the type, and the tag after it if that type is 802.1Q.
 #[inline(always)]
 pub(super) fn run_mask(head: [u64; 2]) -> u64 {
     if head[1] >> 32 & 0xffff == 0x0081 { u64::MAX } else { 0xffff_ffff_ffff }
 }
 
-/// What the switch reads of a frame's first 16 bytes.
+/// The header in a frame's first 16 bytes.
 #[inline(always)]
 pub(super) fn header(head: [u64; 2]) -> Header {
-    // 802.1Q: the priority counts, and the VLAN is a broadcast domain of its own.
+    // 802.1Q: the tag gives the priority, and each VLAN is a broadcast domain.
     let tag = tag(head);
     Header {
         destination: Station::from_number(head[0], tag),
@@ -76,7 +56,7 @@ pub(super) fn header(head: [u64; 2]) -> Header {
     }
 }
 
-/// The same for a port that may not send everything.
+/// The header of a frame from a port with restrictions; an error if the port may not send the frame.
 pub(super) fn admit(head: [u64; 2], access: &Access, port: &dyn Port, frame: Descriptor) -> Result<Header, DropReason> {
     let tag = tag(head);
     let own = port.domain(frame.buffer);

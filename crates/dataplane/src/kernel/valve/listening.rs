@@ -1,14 +1,14 @@
 //! Where a valve begins: the sockets at the switch's end of a pair, and how the one by which it is polled learns its number.
 
-use super::error::{KernelError, Tried};
-use super::hold::Hold;
-use super::link::{Link, Links};
-use super::netlink::Netlink;
-use super::netns::Namespace;
-use super::packet;
-use super::sys;
-use super::valve::{ValveConfig, ValvePort};
-use super::veth::Veth;
+use super::config::ValveConfig;
+use crate::kernel::device::open_packet_socket;
+use crate::kernel::error::{KernelError, Tried};
+use crate::kernel::hold::Hold;
+use crate::kernel::link::{Link, Links};
+use crate::kernel::netlink::Netlink;
+use crate::kernel::netns::Namespace;
+use crate::kernel::sys;
+use crate::kernel::veth::Veth;
 use rustix::event::{PollFd, PollFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -66,7 +66,7 @@ impl Listening {
             };
             let socket = sys::packet_socket().and_then(|socket| {
                 sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
-                packet::open(socket, link.index)
+                open_packet_socket(socket, link.index)
             });
             let socket = socket.tried(|| format!("a packet socket at {}", link.name))?;
             let poller = poller(&link, config.budget)?;
@@ -78,8 +78,8 @@ impl Listening {
         })?
     }
 
-    /// The port there.
-    pub fn serve(self, veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
+    /// Waits until the device can be polled.
+    pub(super) fn learn(self, veth: Veth<'_>, config: &ValveConfig) -> Result<Learned, KernelError> {
         let Listening { program, socket, poller, reserve, link, owner } = self;
         // Interrupts as with any device, until the poller has its number.
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
@@ -100,11 +100,7 @@ impl Listening {
         learn(veth, &poller.fd, &hold, &boot)?;
         set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;
         let poller = poller.fd;
-        ValvePort::new(
-            veth,
-            config,
-            Learned { program, socket, poller, reserve, link, owner, boot, diag, routes, theirs, sink, hold },
-        )
+        Ok(Learned { program, socket, poller, reserve, link, owner, boot, diag, routes, theirs, sink, hold })
     }
 }
 

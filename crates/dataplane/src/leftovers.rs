@@ -1,7 +1,10 @@
-//! What a process made that would be there after it if it were killed: written down as it is made, struck out as it is removed, so
-//! that `sluicenet clean` finds what is left of those that are gone, and leaves alone what those have that live.
+//! The record of everything that would outlive this process if it were killed: programs, namespaces, folders.
+//!
+//! A process records each of them before it makes it, and deletes the entry once it has removed it. So `sluicenet clean` finds
+//! the leftovers of processes that have ended, and does not touch those of processes that run.
 
-use rustix::process::{Pid, Signal, kill_process};
+pub mod clean;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::DirBuilder;
@@ -9,26 +12,23 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-/// A file for each process that has made something, for root alone.
+/// One file for each process that has made something; for root only.
 const FOLDER: &str = "/run/sluicenet/made";
-/// How long a program may take to be gone that was killed.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Something that outlives its process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Thing {
-    /// A program it started, and when that began, in the kernel's ticks.
+    /// A program that it started.
     Program {
-        /// Its number.
+        /// Its process number.
         pid: i32,
-        /// What tells it from another one of that number.
+        /// When it started, in the kernel's ticks: this distinguishes it from a later process of the same number.
         started: u64,
     },
     /// A network namespace, by name.
     Namespace(String),
-    /// A folder with all that is in it.
+    /// A folder with its contents.
     Folder(PathBuf),
 }
 
@@ -63,45 +63,12 @@ impl Thing {
             _ => return None,
         })
     }
-
-    /// Removes it; whether it was there.
-    fn remove(&self) -> io::Result<bool> {
-        match self {
-            Thing::Program { pid, started } => {
-                let runs = || self::started(*pid) == Some(*started);
-                let (true, Some(number)) = (runs(), Pid::from_raw(*pid)) else { return Ok(false) };
-                match kill_process(number, Signal::KILL) {
-                    // It ended just now.
-                    Err(rustix::io::Errno::SRCH) => return Ok(false),
-                    other => other?,
-                }
-                let until = Instant::now() + PATIENCE;
-                while runs() {
-                    if Instant::now() > until {
-                        return Err(io::Error::new(ErrorKind::TimedOut, format!("{self} was killed and does not end")));
-                    }
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                Ok(true)
-            }
-            Thing::Namespace(name) => match crate::kernel::netns::Namespace::delete(name) {
-                Ok(()) => Ok(true),
-                Err(e) if e.why().kind() == ErrorKind::NotFound => Ok(false),
-                Err(e) => Err(e.into()),
-            },
-            Thing::Folder(path) => match std::fs::remove_dir_all(path) {
-                Ok(()) => Ok(true),
-                Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-                Err(e) => Err(io::Error::new(e.kind(), format!("{}: {e}", path.display()))),
-            },
-        }
-    }
 }
 
-/// When process `pid` was started, in the kernel's ticks since it booted; `None` when there is none, or it has ended.
+/// When process `pid` was started, in the kernel's ticks since boot; `None` if it does not exist or has ended.
 pub fn started(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Its name stands in brackets and may hold anything.
+    // The name in parentheses may contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     if fields.next()? == "Z" {
@@ -110,20 +77,20 @@ pub fn started(pid: i32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// What this process has made and not removed.
+/// The things that this process has made and not removed.
 fn own() -> MutexGuard<'static, BTreeSet<Thing>> {
     static OWN: Mutex<BTreeSet<Thing>> = Mutex::new(BTreeSet::new());
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes down that this process makes something, to be called before it does; whether that is new.
+/// Records a thing; call this before you make it. Returns whether it was not recorded yet.
 ///
 /// # Errors
-/// When it cannot be written, or is nothing that can stand in a line.
+/// The record cannot be written, or the name of the thing does not fit into one line.
 pub fn add(thing: Thing) -> io::Result<bool> {
     let line = thing.line();
     if line.chars().any(char::is_control) || Thing::of_line(&line).as_ref() != Some(&thing) {
-        return Err(io::Error::new(ErrorKind::InvalidInput, format!("{line:?} cannot be written down")));
+        return Err(io::Error::new(ErrorKind::InvalidInput, format!("{line:?} cannot be recorded")));
     }
     let mut own = own();
     if !own.insert(thing.clone()) {
@@ -138,11 +105,11 @@ pub fn add(thing: Thing) -> io::Result<bool> {
     }
 }
 
-/// Strikes out what was removed, also where a process had made it that is gone.
+/// Deletes the entry of a thing that was removed, also from the record of a process that has ended.
 pub fn forget(thing: &Thing) {
     let mut own = own();
     if own.remove(thing) {
-        // What cannot be struck out is looked for in vain by whoever cleans up.
+        // An entry that stays is harmless: the next clean-up finds nothing there.
         let _ = write(&own);
         return;
     }
@@ -162,12 +129,12 @@ fn write(things: &BTreeSet<Thing>) -> io::Result<()> {
     Record { pid, started, command, things: things.clone() }.write()
 }
 
-/// What a process has made.
+/// The record of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
     pid: i32,
     started: u64,
-    /// How it was called.
+    /// Its command line.
     command: String,
     things: BTreeSet<Thing>,
 }
@@ -194,7 +161,7 @@ impl Record {
         Some(Record { pid: pid.parse().ok()?, started: started.parse().ok()?, command, things })
     }
 
-    /// All of it or nothing; where nothing is left, no file.
+    /// Replaces the file atomically; removes it if nothing is left.
     fn write(&self) -> io::Result<()> {
         let file = self.file();
         if self.things.is_empty() {
@@ -219,7 +186,7 @@ fn records() -> io::Result<Vec<Record>> {
     let mut records = Vec::new();
     for entry in entries {
         let entry = entry?;
-        // One that was struck out meanwhile is not there any more.
+        // Its process may have removed it meanwhile.
         let Ok(text) = std::fs::read_to_string(entry.path()) else { continue };
         records.extend(Record::of(&entry.file_name().to_string_lossy(), &text));
     }
@@ -227,52 +194,10 @@ fn records() -> io::Result<Vec<Record>> {
     Ok(records)
 }
 
-/// What was removed, and what was not because somebody uses it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cleaned {
-    /// Removed.
-    pub gone: Vec<String>,
-    /// Left alone, and why.
-    pub kept: Vec<String>,
-}
-
-/// Removes what processes made that are gone, of those that are `wanted` by their numbers.
+/// The recorded namespaces: those of running processes, and all.
 ///
 /// # Errors
-/// What could not be removed.
-pub fn clean(wanted: impl Fn(i32) -> bool) -> io::Result<Cleaned> {
-    let mut cleaned = Cleaned::default();
-    let own = rustix::process::getpid().as_raw_pid();
-    for record in records()?.into_iter().filter(|r| wanted(r.pid) && r.pid != own) {
-        if record.is_alive() {
-            let things: Vec<String> = record.things.iter().map(Thing::to_string).collect();
-            cleaned.kept.push(format!(
-                "of process {}, which runs ({}): {}",
-                record.pid,
-                record.command,
-                things.join(", ")
-            ));
-            continue;
-        }
-        // Programs first: they stand first.
-        for thing in &record.things {
-            if thing.remove()? {
-                cleaned.gone.push(thing.to_string());
-            }
-        }
-        match std::fs::remove_file(record.file()) {
-            // The last thing was struck out on the way.
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-    }
-    Ok(cleaned)
-}
-
-/// The namespaces of processes that live, and all that were written down.
-///
-/// # Errors
-/// When what was written down cannot be read.
+/// A record cannot be read.
 pub fn namespaces() -> io::Result<(BTreeSet<String>, BTreeSet<String>)> {
     let (mut alive, mut all) = (BTreeSet::new(), BTreeSet::new());
     for record in records()? {
@@ -304,19 +229,19 @@ mod tests {
         let name = record.file();
         let name = name.file_name().unwrap().to_str().unwrap();
         assert_eq!((name, Record::of(name, &record.text())), ("7-89", Some(record)));
-        // What is no record is none, and what is no thing none.
+        // Other files and lines are ignored.
         assert_eq!((Record::of("7-89.new", "x\n"), Record::of("7-8", "")), (None, None));
         assert_eq!(Record::of("7-8", "x\nship Argo\nprogram 1\n").unwrap().things.len(), 0);
     }
 
     #[test]
-    fn what_cannot_stand_in_a_line_is_refused() {
+    fn a_name_of_two_lines_is_refused() {
         let error = add(Thing::Folder("/tmp/two\nlines".into())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
 
     #[test]
-    fn a_process_is_known_by_when_it_began() {
+    fn a_process_is_identified_by_its_start() {
         let own = rustix::process::getpid().as_raw_pid();
         assert!(started(own).is_some_and(|at| at > 0));
         assert_eq!(started(i32::MAX), None);
