@@ -248,19 +248,25 @@ impl TcpArgs {
     fn main(self, global: Global) -> Result<(), Failure> {
         let what = Tcp { kind: self.kind, time: self.time.get(), turns: self.turns, streams: self.streams };
         let f = tcp::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
-        let ways =
+        let results =
             [("one segment a frame", f.plain), ("segments left to be cut", f.offload), ("cut by the switch", f.mixed)];
         if global.json {
             output::json(&f);
         } else {
             let mut t = Table::new(1, ["", "Gb/s", "frames", "sent again", "lost"]);
-            for (name, way) in ways {
-                t.row([name, &format!("{:.2}", way.gbps), &count(way.frames), &count(way.resent), &count(way.lost)]);
+            for (name, result) in results {
+                t.row([
+                    name,
+                    &format!("{:.2}", result.gbps),
+                    &count(result.frames),
+                    &count(result.resent),
+                    &count(result.lost),
+                ]);
             }
             t.row(["ratio", &format!("{:.2}", f.ratio), "", "", ""]);
             output::print(&t.text());
         }
-        if ways.iter().any(|(_, way)| way.lost > 0) {
+        if results.iter().any(|(_, result)| result.lost > 0) {
             return Err(Failure::Failed("frames were lost".into()));
         }
         if interrupt::raised() {
@@ -293,7 +299,7 @@ impl SocketsArgs {
             for &delay in &self.delay {
                 for &placement in &what.placements {
                     let pairs = f.pairs.iter().filter(|p| p.placement == placement && p.delay_us == delay);
-                    output::print(&place(placement, delay, pairs));
+                    output::print(&placement_title(placement, delay, pairs));
                 }
             }
         }
@@ -328,7 +334,7 @@ fn stack(pair: &Pair) -> String {
 }
 
 /// The pairs of one place and one delay.
-fn place<'a>(placement: Placement, delay: u64, pairs: impl Iterator<Item = &'a Pair>) -> String {
+fn placement_title<'a>(placement: Placement, delay: u64, pairs: impl Iterator<Item = &'a Pair>) -> String {
     let titles = [
         match placement {
             Placement::Servers => "between two servers",

@@ -52,7 +52,7 @@ impl Demo {
         if global.json {
             output::json(&results.printed());
         } else {
-            output::print(&format!("{}{}", results.table(), results.places()));
+            output::print(&format!("{}{}", results.table(), results.closing_text()));
             output::print(&format!("  took     {:.1} s\n\n", start.elapsed().as_secs_f64()));
             output::print(&check(&results));
         }

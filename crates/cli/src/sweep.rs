@@ -54,7 +54,7 @@ impl Sweep {
             output::json(&results.printed());
         } else {
             let head = format!("{}, {}", loaded.scenario.name, counted(done.len() as u64, "run", "runs"));
-            output::print(&format!("\n  {head}\n\n{}{}", results.table(), results.places()));
+            output::print(&format!("\n  {head}\n\n{}{}", results.table(), results.closing_text()));
         }
         results.verdict("; --resume goes on from there")
     }
@@ -221,7 +221,7 @@ impl Results<'_> {
     }
 
     /// Where everything is, and what it took.
-    pub fn places(&self) -> String {
+    pub fn closing_text(&self) -> String {
         let ran = || self.done.iter().filter(|d| !d.kept);
         let cpu: f64 = ran().filter_map(|d| d.log.as_ref()).map(|l| l.cpu_seconds).fold(0.0, |a, b| a + b);
         let hops: u64 = ran().map(|d| d.figures.packet_hops).sum();

@@ -18,7 +18,7 @@ const FOLDER: &str = "/run/sluicenet/made";
 
 /// Something that outlives its process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Thing {
+pub enum Leftover {
     /// A program that it started.
     Program {
         /// Its process number.
@@ -32,34 +32,34 @@ pub enum Thing {
     Folder(PathBuf),
 }
 
-impl fmt::Display for Thing {
+impl fmt::Display for Leftover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Thing::Program { pid, .. } => write!(f, "process {pid}"),
-            Thing::Namespace(name) => write!(f, "namespace {name}"),
-            Thing::Folder(path) => write!(f, "{}", path.display()),
+            Leftover::Program { pid, .. } => write!(f, "process {pid}"),
+            Leftover::Namespace(name) => write!(f, "namespace {name}"),
+            Leftover::Folder(path) => write!(f, "{}", path.display()),
         }
     }
 }
 
-impl Thing {
+impl Leftover {
     fn line(&self) -> String {
         match self {
-            Thing::Program { pid, started } => format!("program {pid} {started}"),
-            Thing::Namespace(name) => format!("namespace {name}"),
-            Thing::Folder(path) => format!("folder {}", path.display()),
+            Leftover::Program { pid, started } => format!("program {pid} {started}"),
+            Leftover::Namespace(name) => format!("namespace {name}"),
+            Leftover::Folder(path) => format!("folder {}", path.display()),
         }
     }
 
-    fn of_line(line: &str) -> Option<Thing> {
+    fn of_line(line: &str) -> Option<Leftover> {
         let (kind, rest) = line.split_once(' ')?;
         Some(match kind {
             "program" => {
                 let (pid, started) = rest.split_once(' ')?;
-                Thing::Program { pid: pid.parse().ok()?, started: started.parse().ok()? }
+                Leftover::Program { pid: pid.parse().ok()?, started: started.parse().ok()? }
             }
-            "namespace" => Thing::Namespace(rest.into()),
-            "folder" => Thing::Folder(rest.into()),
+            "namespace" => Leftover::Namespace(rest.into()),
+            "folder" => Leftover::Folder(rest.into()),
             _ => return None,
         })
     }
@@ -78,8 +78,8 @@ pub fn started(pid: i32) -> Option<u64> {
 }
 
 /// The things that this process has made and not removed.
-fn own() -> MutexGuard<'static, BTreeSet<Thing>> {
-    static OWN: Mutex<BTreeSet<Thing>> = Mutex::new(BTreeSet::new());
+fn own() -> MutexGuard<'static, BTreeSet<Leftover>> {
+    static OWN: Mutex<BTreeSet<Leftover>> = Mutex::new(BTreeSet::new());
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -87,9 +87,9 @@ fn own() -> MutexGuard<'static, BTreeSet<Thing>> {
 ///
 /// # Errors
 /// The record cannot be written, or the name of the thing does not fit into one line.
-pub fn add(thing: Thing) -> io::Result<bool> {
+pub fn add(thing: Leftover) -> io::Result<bool> {
     let line = thing.line();
-    if line.chars().any(char::is_control) || Thing::of_line(&line).as_ref() != Some(&thing) {
+    if line.chars().any(char::is_control) || Leftover::of_line(&line).as_ref() != Some(&thing) {
         return Err(io::Error::new(ErrorKind::InvalidInput, format!("{line:?} cannot be recorded")));
     }
     let mut own = own();
@@ -106,7 +106,7 @@ pub fn add(thing: Thing) -> io::Result<bool> {
 }
 
 /// Deletes the entry of a thing that was removed, also from the record of a process that has ended.
-pub fn forget(thing: &Thing) {
+pub fn forget(thing: &Leftover) {
     let mut own = own();
     if own.remove(thing) {
         // An entry that stays is harmless: the next clean-up finds nothing there.
@@ -121,7 +121,7 @@ pub fn forget(thing: &Thing) {
     }
 }
 
-fn write(things: &BTreeSet<Thing>) -> io::Result<()> {
+fn write(things: &BTreeSet<Leftover>) -> io::Result<()> {
     let pid = rustix::process::getpid().as_raw_pid();
     let command: Vec<String> = std::env::args().take(12).collect();
     let command = command.join(" ").chars().map(|c| if c.is_control() { ' ' } else { c }).take(100).collect();
@@ -136,7 +136,7 @@ struct Record {
     started: u64,
     /// Its command line.
     command: String,
-    things: BTreeSet<Thing>,
+    things: BTreeSet<Leftover>,
 }
 
 impl Record {
@@ -157,7 +157,7 @@ impl Record {
         let (pid, started) = name.split_once('-')?;
         let mut lines = text.lines();
         let command = lines.next()?.to_owned();
-        let things = lines.filter_map(Thing::of_line).collect();
+        let things = lines.filter_map(Leftover::of_line).collect();
         Some(Record { pid: pid.parse().ok()?, started: started.parse().ok()?, command, things })
     }
 
@@ -203,7 +203,7 @@ pub fn namespaces() -> io::Result<(BTreeSet<String>, BTreeSet<String>)> {
     for record in records()? {
         let is_alive = record.is_alive();
         for thing in record.things {
-            if let Thing::Namespace(name) = thing {
+            if let Leftover::Namespace(name) = thing {
                 if is_alive {
                     alive.insert(name.clone());
                 }
@@ -221,9 +221,9 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let things = [
-            Thing::Program { pid: 12, started: 3_456 },
-            Thing::Namespace("sluice-a-0".into()),
-            Thing::Folder("/tmp/with a space".into()),
+            Leftover::Program { pid: 12, started: 3_456 },
+            Leftover::Namespace("sluice-a-0".into()),
+            Leftover::Folder("/tmp/with a space".into()),
         ];
         let record = Record { pid: 7, started: 89, command: "sluicenet bench".into(), things: things.into() };
         let name = record.file();
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_name_of_two_lines_is_refused() {
-        let error = add(Thing::Folder("/tmp/two\nlines".into())).unwrap_err();
+        let error = add(Leftover::Folder("/tmp/two\nlines".into())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
 

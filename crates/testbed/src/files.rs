@@ -32,12 +32,12 @@ const SLOTS_MAX: u32 = 1 << 16;
 
 /// Where a testbed keeps its files.
 #[derive(Clone, Debug)]
-pub struct Place(PathBuf);
+pub struct TestbedDir(PathBuf);
 
-impl Place {
+impl TestbedDir {
     /// Of the testbed that root may have on a machine: names of namespaces are the machine's, so there is one.
-    pub fn of_the_machine() -> Place {
-        Place("/run/sluicenet/testbed".into())
+    pub fn of_the_machine() -> TestbedDir {
+        TestbedDir("/run/sluicenet/testbed".into())
     }
     /// The folder.
     pub fn folder(&self) -> &Path {
@@ -138,14 +138,14 @@ pub struct MadeTenant {
 
 impl Made {
     /// Of a plan.
-    pub fn of(plan: &Plan, place: &Place) -> Made {
+    pub fn of(plan: &Plan, dir: &TestbedDir) -> Made {
         let tenant =
             |t: &Tenant| MadeTenant { name: t.namespace.clone(), vm: t.vm, address: t.address, kernel: t.has_kernel() };
         let server = |s: &Server| MadeServer {
             namespace: s.namespace.clone(),
             uplink: s.uplink.into(),
             edge: s.edge.clone(),
-            control: place.control(s),
+            control: dir.control(s),
             tenants: s.tenants.iter().filter(|t| t.machine.is_none()).map(tenant).collect(),
         };
         Made {
@@ -166,8 +166,8 @@ impl Made {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read(place: &Place) -> io::Result<Made> {
-        Ok(serde_json::from_slice(&std::fs::read(place.made())?)?)
+    pub fn read(dir: &TestbedDir) -> io::Result<Made> {
+        Ok(serde_json::from_slice(&std::fs::read(dir.made())?)?)
     }
 }
 
@@ -195,7 +195,7 @@ fn receive_buffer(plan: &Plan, server: &Server, lossless: PrioritySet) -> u32 {
 }
 
 /// The file of a server's switch. Writing to a string cannot fail, here and in the functions of its sections.
-pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
+pub fn switch(plan: &Plan, server: &Server, dir: &TestbedDir) -> String {
     let s = &plan.scenario;
     let physical = sluicenet_experiment::build::lossless(s);
     let lossy = s.server.lossy_vnic.map_or(0, |p| 1 << p);
@@ -210,7 +210,7 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
          controller_netns = \"{CONTROL}\"\nkey = \"s{host}.key\"\n\
          [[network]]\ntenant = {TENANT}\nvni = {VNI}\n",
         host = server.host,
-        control = place.control(server).display(),
+        control = dir.control(server).display(),
         ports = (server.tenants.iter().map(Tenant::ports).sum::<usize>() + 1).max(2),
         slots = s.vswitch.slots.min(SLOTS_MAX),
         detection = plan.watchdog[0].0,
@@ -246,7 +246,7 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
         }
         if tenant.has_kernel() {
             port(&format!("t{}", tenant.vm), tenant.mac, tenant.address, tenant, &mut text);
-            kernel_port(plan, server, tenant, place, &mut text);
+            kernel_port(plan, server, tenant, dir, &mut text);
         }
     }
     policy(plan, &mut text);
@@ -321,7 +321,7 @@ fn port(name: &str, station: MacAddress, address: Ipv4Addr, tenant: &Tenant, tex
 }
 
 /// The keys of a port to a tenant's kernel.
-fn kernel_port(plan: &Plan, server: &Server, tenant: &Tenant, place: &Place, text: &mut String) {
+fn kernel_port(plan: &Plan, server: &Server, tenant: &Tenant, dir: &TestbedDir, text: &mut String) {
     let s = &plan.scenario;
     let (vm, netns) = (tenant.vm, &server.namespace);
     let _ = match (s.server.lossy_vnic.filter(|_| tenant.lossy), plan.tenants) {
@@ -337,7 +337,7 @@ fn kernel_port(plan: &Plan, server: &Server, tenant: &Tenant, place: &Place, tex
         (None, TenantKind::Guests) => write!(
             text,
             "kind = \"vhost-user\"\nsocket = \"{}\"\nagent = {}\n",
-            place.port(tenant).display(),
+            dir.port(tenant).display(),
             s.vswitch.lossless,
         ),
     };
@@ -406,18 +406,18 @@ fn policy(plan: &Plan, text: &mut String) {
 ///
 /// # Errors
 /// When the folder cannot be written.
-pub fn write(plan: &Plan, place: &Place) -> io::Result<()> {
+pub fn write(plan: &Plan, dir: &TestbedDir) -> io::Result<()> {
     let put = |path: PathBuf, text: &str| {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         file.write_all(text.as_bytes())
     };
-    put(place.made(), &serde_json::to_string(&Made::of(plan, place))?)?;
-    put(place.controller(), &controller(plan))?;
+    put(dir.made(), &serde_json::to_string(&Made::of(plan, dir))?)?;
+    put(dir.controller(), &controller(plan))?;
     for server in &plan.servers {
         let words: [u64; 4] = entropy()?;
         let key: String = words.iter().map(|w| format!("{w:016x}")).collect();
-        put(place.folder().join(format!("s{}.key", server.host)), &key)?;
-        put(place.switch(server), &switch(plan, server, place))?;
+        put(dir.folder().join(format!("s{}.key", server.host)), &key)?;
+        put(dir.switch(server), &switch(plan, server, dir))?;
     }
     Ok(())
 }

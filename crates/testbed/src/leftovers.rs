@@ -1,6 +1,6 @@
 //! Removes the leftovers of killed runs from this machine.
 
-use super::files::Place;
+use super::files::TestbedDir;
 use super::live::end_programs;
 use sluicenet_dataplane::kernel::netns;
 use sluicenet_dataplane::leftovers::clean::{self, Cleaned};
@@ -13,16 +13,16 @@ use std::io::{self, ErrorKind};
 /// # Errors
 /// A leftover could not be removed.
 pub fn clean() -> io::Result<Cleaned> {
-    let place = Place::of_the_machine();
+    let dir = TestbedDir::of_the_machine();
     let (in_use, recorded) = namespaces()?;
-    let of_the_testbed = std::fs::read_to_string(place.namespaces()).unwrap_or_default();
+    let of_the_testbed = std::fs::read_to_string(dir.namespaces()).unwrap_or_default();
     let mut cleaned = Cleaned::default();
     // The testbed of `testbed up` belongs to no process. A command that runs its own testbed, such as `testbed pa`, has recorded
     // its namespaces.
     if !of_the_testbed.lines().any(|name| in_use.contains(name)) {
-        cleaned.gone = end_programs(&place);
-        match std::fs::remove_dir_all(place.folder()) {
-            Ok(()) => cleaned.gone.push(place.folder().display().to_string()),
+        cleaned.gone = end_programs(&dir);
+        match std::fs::remove_dir_all(dir.folder()) {
+            Ok(()) => cleaned.gone.push(dir.folder().display().to_string()),
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }

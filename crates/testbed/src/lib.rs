@@ -30,7 +30,7 @@ mod program;
 mod slowed;
 mod stack;
 
-pub use light::LightPlace;
+pub use light::LightEndpoint;
 pub use origin::Origin;
 pub use plan::{Application, LightPort, PREFIX, Plan, Server, Sockets, Tenant};
 pub use program::Program;

@@ -226,7 +226,7 @@ pub static METRICS: &[Metric] = &[
         "port, direction",
         "frames from the port (in) and to it (out); a flooded one counts once for each port it goes to",
         |s, status| {
-            s.both_ways(status, |p| [p.accepted, p.delivered]);
+            s.both_directions(status, |p| [p.accepted, p.delivered]);
         },
     ),
     m(
@@ -235,7 +235,7 @@ pub static METRICS: &[Metric] = &[
         "port, direction",
         "bytes of frames from the port and to it",
         |s, status| {
-            s.both_ways(status, |p| [p.bytes_from, p.bytes_to]);
+            s.both_directions(status, |p| [p.bytes_from, p.bytes_to]);
         },
     ),
     m(
@@ -348,7 +348,7 @@ impl Samples<'_> {
         status.ports.iter().for_each(|p| self.add(&[("port", &p.name)], value(p)));
     }
 
-    fn both_ways(&mut self, status: &Status, values: fn(&PortStatus) -> [u64; 2]) {
+    fn both_directions(&mut self, status: &Status, values: fn(&PortStatus) -> [u64; 2]) {
         for p in &status.ports {
             for (direction, value) in ["in", "out"].into_iter().zip(values(p)) {
                 self.add(&[("port", &p.name), ("direction", direction)], value);

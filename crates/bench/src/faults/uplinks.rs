@@ -525,7 +525,7 @@ impl Server {
             if frames.len() < 16 {
                 self.port.accept();
                 frames.push_back(next);
-            } else if !self.port.hold() {
+            } else if !self.port.defer() {
                 break;
             }
         }

@@ -11,7 +11,7 @@ use super::failure::Failure;
 use super::table::Table;
 use super::{Global, Overrides, interrupt, output};
 use sluicenet_scenario::{Loaded, Scenario};
-use sluicenet_testbed::files::Place;
+use sluicenet_testbed::files::TestbedDir;
 use sluicenet_testbed::leftovers::clean;
 use sluicenet_testbed::live::{Live, Progress};
 use sluicenet_testbed::{Application, Origin, PREFIX, Plan, Tenant};
@@ -82,7 +82,7 @@ impl Sh {
         }
         let name = if self.guest.starts_with(PREFIX) { self.guest } else { format!("{PREFIX}{}", self.guest) };
         let patience = Duration::from_secs(self.seconds.into());
-        let outcome = live.holder().run(&name, &self.line.join(" "), patience).map_err(failed)?;
+        let outcome = live.supervisor().run(&name, &self.line.join(" "), patience).map_err(failed)?;
         output::print(outcome.text.strip_suffix('\n').unwrap_or(&outcome.text));
         match outcome.code {
             0 => Ok(()),
@@ -209,7 +209,7 @@ impl Up {
             format!(
                 "\n{enter}a server's switch:  sluicenet switch show --control {}\n\
                  to remove it:       sluicenet testbed down\n",
-                Place::of_the_machine().folder().join("s0.sock").display()
+                TestbedDir::of_the_machine().folder().join("s0.sock").display()
             )
         });
         output::print(&(t.text() + &hint));

@@ -44,7 +44,7 @@ struct Switches {
 }
 
 impl Switches {
-    fn places(&self) -> Vec<PathBuf> {
+    fn control_sockets(&self) -> Vec<PathBuf> {
         if !self.chosen.is_empty() {
             return self.chosen.clone();
         }
@@ -59,7 +59,7 @@ impl Switches {
             Ok(Answer::Ok(_)) => Err(format!("{}: not the answer of a switch", path.display())),
             Err(e) => Err(e.to_string()),
         };
-        let mut switches: Vec<_> = self.places().into_iter().map(each).collect();
+        let mut switches: Vec<_> = self.control_sockets().into_iter().map(each).collect();
         if switches.is_empty() {
             let place = default_control("any");
             let folder = place.parent().unwrap_or(&place).display();

@@ -9,9 +9,9 @@ use std::net::Ipv4Addr;
 
 /// Overwrites a frame's first bytes with those that the switch has checked; a short frame takes only as many as it has.
 #[inline(always)]
-pub(super) fn put_head(head: [u64; 2], bytes: &mut [u8]) {
-    for (place, half) in bytes.chunks_mut(8).zip(head) {
-        place.copy_from_slice(&half.to_le_bytes()[..place.len()]);
+pub(super) fn put_first_bytes(first_bytes: [u64; 2], bytes: &mut [u8]) {
+    for (part, half) in bytes.chunks_mut(8).zip(first_bytes) {
+        part.copy_from_slice(&half.to_le_bytes()[..part.len()]);
     }
 }
 
@@ -30,35 +30,40 @@ pub(super) fn is_from(bytes: &[u8], own: Ipv4Addr) -> bool {
 
 /// The 802.1Q tag of a frame, or 0.
 #[inline(always)]
-pub(super) fn tag(head: [u64; 2]) -> u16 {
-    let tagged = head[1] >> 32 & 0xffff == 0x0081;
-    if tagged { ((head[1] >> 48) as u16).swap_bytes() } else { 0 }
+pub(super) fn tag(first_bytes: [u64; 2]) -> u16 {
+    let tagged = first_bytes[1] >> 32 & 0xffff == 0x0081;
+    if tagged { ((first_bytes[1] >> 48) as u16).swap_bytes() } else { 0 }
 }
 
 /// The bits of the second half of a frame's first 16 bytes on which its destination port depends: the rest of the source
 /// address, the type, and the tag after it if that type is 802.1Q.
 #[inline(always)]
-pub(super) fn run_mask(head: [u64; 2]) -> u64 {
-    if head[1] >> 32 & 0xffff == 0x0081 { u64::MAX } else { 0xffff_ffff_ffff }
+pub(super) fn run_mask(first_bytes: [u64; 2]) -> u64 {
+    if first_bytes[1] >> 32 & 0xffff == 0x0081 { u64::MAX } else { 0xffff_ffff_ffff }
 }
 
 /// The header in a frame's first 16 bytes.
 #[inline(always)]
-pub(super) fn header(head: [u64; 2]) -> Header {
+pub(super) fn header(first_bytes: [u64; 2]) -> Header {
     // 802.1Q: the tag gives the priority, and each VLAN is a broadcast domain.
-    let tag = tag(head);
+    let tag = tag(first_bytes);
     Header {
-        destination: Station::from_number(head[0], tag),
-        source: Station::from_number(head[0] >> 48 | head[1] << 16, tag),
+        destination: Station::from_number(first_bytes[0], tag),
+        source: Station::from_number(first_bytes[0] >> 48 | first_bytes[1] << 16, tag),
         priority: (tag >> 13) as u8,
         // 01-80-C2-00-00-00 to -0F.
-        reserved: head[0] & 0xf0ff_ffff_ffff == 0x00_00_00_c2_80_01,
+        reserved: first_bytes[0] & 0xf0ff_ffff_ffff == 0x00_00_00_c2_80_01,
     }
 }
 
 /// The header of a frame from a port with restrictions; an error if the port may not send the frame.
-pub(super) fn admit(head: [u64; 2], access: &Access, port: &dyn Port, frame: Descriptor) -> Result<Header, DropReason> {
-    let tag = tag(head);
+pub(super) fn admit(
+    first_bytes: [u64; 2],
+    access: &Access,
+    port: &dyn Port,
+    frame: Descriptor,
+) -> Result<Header, DropReason> {
+    let tag = tag(first_bytes);
     let own = port.domain(frame.buffer);
     if own.is_none() && access.domain.is_some() && tag & 0xfff != 0 {
         return Err(DropReason::ForgedSource);
@@ -66,9 +71,9 @@ pub(super) fn admit(head: [u64; 2], access: &Access, port: &dyn Port, frame: Des
     let domain = own.or(access.domain).unwrap_or(tag & 0xfff);
     let priority = access.priority.or_else(|| port.priority(frame.buffer)).unwrap_or((tag >> 13) as u8);
     Ok(Header {
-        destination: Station::from_number(head[0], domain),
-        source: Station::from_number(head[0] >> 48 | head[1] << 16, domain),
+        destination: Station::from_number(first_bytes[0], domain),
+        source: Station::from_number(first_bytes[0] >> 48 | first_bytes[1] << 16, domain),
         priority,
-        ..header(head)
+        ..header(first_bytes)
     })
 }

@@ -7,7 +7,7 @@
 
 use super::Engine;
 use super::attached::{Attached, Kind, call};
-use super::header::put_head;
+use super::header::put_first_bytes;
 use super::stations::Known;
 use crate::port::{Descriptor, Port};
 use sluicenet_node::vale::Header;
@@ -25,7 +25,7 @@ impl Engine {
         now: Instant,
         j: usize,
         frame: Descriptor,
-        head: [u64; 2],
+        first_bytes: [u64; 2],
         header: &Header,
     ) {
         let Some(from) = ports[j].as_ref() else { return };
@@ -37,7 +37,7 @@ impl Engine {
         let mut bytes = [0; MIN_LEN + vlan::TAG_LEN];
         let bytes = &mut bytes[..(frame.len as usize).min(MIN_LEN + vlan::TAG_LEN)];
         call!(&from.kind, read(frame.buffer, bytes));
-        put_head(head, bytes);
+        put_first_bytes(first_bytes, bytes);
         let Some(Ok((said, _))) = arp_of(bytes).map(arp::Repr::parse) else { return };
         let (domain, address) = (header.destination.domain(), said.sender_ip);
         let MacAddress(mac) = said.sender_mac;

@@ -4,7 +4,7 @@ use super::Engine;
 use super::attached::{Attached, Kind, Lent, call, pass_run};
 use super::finish::{Finished, finish};
 use super::flood::{audience, members};
-use super::header::{admit, header, put_head};
+use super::header::{admit, header, put_first_bytes};
 use super::offer::{Offered, fits, hand_over, offer};
 use super::run::WATCH_EVERY;
 use crate::port::{Asking, BrokenPort, Descriptor, Port};
@@ -34,7 +34,7 @@ impl Engine {
         }
         // Before what comes now for the same receivers.
         if self.vale.begin_round() > 0 {
-            moved += self.serve_lines(now);
+            moved += self.serve_receiver_queues(now);
         }
         // Who was turned away for a receiver is the first to be asked when there is room, and the next one after that.
         let (first, upto) = (self.first, self.upto);
@@ -136,20 +136,20 @@ impl Engine {
         };
         // Two numbers instead of an array. An array would be in memory, written in halves and read whole: that read waits for all
         // earlier stores, also for those to the receiver's memory, which come from another core's cache.
-        let [low, high] = call!(&from.kind, head(frame.buffer));
-        let head = [low, high];
+        let [low, high] = call!(&from.kind, first_bytes(frame.buffer));
+        let first_bytes = [low, high];
         let header = match (from.plain, &from.kind) {
-            (true, _) => header(head),
-            (false, kind) => match admit(head, &from.access, kind.get(), frame) {
+            (true, _) => header(first_bytes),
+            (false, kind) => match admit(first_bytes, &from.access, kind.get(), frame) {
                 Ok(header) => header,
                 Err(reason) => {
                     self.vale.refuse(j, reason);
-                    from.finish(frame, head, Some(reason));
+                    from.finish(frame, first_bytes, Some(reason));
                     return Ok(Next::Refused);
                 }
             },
         };
-        Ok(Next::Frame(Shown { from: j, frame, lent: Lent::new(frame, head, j), header }))
+        Ok(Next::Frame(Shown { from: j, frame, lent: Lent::new(frame, first_bytes, j), header }))
     }
 
     /// Takes a frame for port `k`: delivers it, with up to `most` frames like it, or queues it.
@@ -158,8 +158,8 @@ impl Engine {
         let Engine { vale, ports, scratch, turned_away, .. } = self;
         let j = shown.from;
         if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
-            let in_line = vale.lines_of(j) >> k & 1 != 0;
-            let asks = in_line
+            let has_queue = vale.lines_of(j) >> k & 1 != 0;
+            let asks = has_queue
                 | match &to.kind {
                     Kind::Other(_) => to.present,
                     Kind::Shm(receiver) => receiver.has_full(),
@@ -194,7 +194,7 @@ impl Engine {
         let Some(from) = &mut ports[shown.from] else { return Taken::Stop };
         if queued.is_err() {
             from.blocked = true;
-            if call!(&mut from.kind, hold()) {
+            if call!(&mut from.kind, defer()) {
                 return Taken::Frames(0);
             }
             // A port with a queue for each class may have a frame of another class, although nothing has changed here.
@@ -203,7 +203,7 @@ impl Engine {
             }
             return Taken::Stop;
         }
-        from.accept(shown.frame, shown.lent.head, None);
+        from.accept(shown.frame, shown.lent.first_bytes, None);
         if !dropped.is_empty() {
             Engine::give_back_dropped(ports, dropped);
         }
@@ -215,15 +215,15 @@ impl Engine {
     fn take_for_all(&mut self, now: Instant, shown: &Shown) -> Taken {
         let Engine { vale, ports, .. } = self;
         let Shown { from: j, frame, lent, header } = *shown;
-        Engine::hear(ports, now, j, frame, lent.head, &header);
+        Engine::hear(ports, now, j, frame, lent.first_bytes, &header);
         let members = members(ports, header.destination.domain());
         let members = audience(vale, ports, &header, members);
         let copies = vale.flood(now, j, header.priority, lent, members);
         let Some(from) = &mut ports[j] else { return Taken::Stop };
         if copies == 0 {
-            from.finish(frame, lent.head, None);
+            from.finish(frame, lent.first_bytes, None);
         } else {
-            from.accept(frame, lent.head, None);
+            from.accept(frame, lent.first_bytes, None);
             from.set_extra(frame.buffer, (copies - 1) as u8);
         }
         Taken::Frames(1)
@@ -232,7 +232,7 @@ impl Engine {
     #[inline(always)]
     fn take_and_drop(&mut self, shown: &Shown, reason: DropReason) -> Taken {
         let Some(from) = &mut self.ports[shown.from] else { return Taken::Stop };
-        from.finish(shown.frame, shown.lent.head, Some(reason));
+        from.finish(shown.frame, shown.lent.first_bytes, Some(reason));
         Taken::Frames(1)
     }
 
@@ -260,7 +260,7 @@ impl Engine {
             {
                 let Some(empty) = receiver.empty_buffer()? else { break };
                 vale.take(now, k, priority);
-                sender.copy_to(frame.buffer, frame.len(), frame.head, receiver, empty);
+                sender.copy_to(frame.buffer, frame.len(), frame.first_bytes, receiver, empty);
                 to.bytes_to += u64::from(frame.len());
             } else if fits(from, to, frame) {
                 let offload = call!(&from.kind, offload(frame.buffer));
@@ -369,7 +369,7 @@ fn pass_now(
     let clear = vale.is_clear(k) & to.pace.is_none();
     if clear
         && most > 0
-        && let Some(run) = pass_run(from, to, lent.head, most as u32)
+        && let Some(run) = pass_run(from, to, lent.first_bytes, most as u32)
     {
         let run = run?;
         if run.frames > 0 {
@@ -393,7 +393,7 @@ fn pass_now(
         }
         Offered::NotNow => return Ok(0),
     };
-    from.finish(frame, lent.head, dropped);
+    from.finish(frame, lent.first_bytes, dropped);
     Ok(1)
 }
 
@@ -411,10 +411,10 @@ enum Asked {
 #[inline(never)]
 fn ask(vale: &mut Vale<Lent>, from: &mut Attached, to: &mut Attached, shown: Shown, k: usize) -> Asked {
     let Shown { from: j, frame, lent, header } = shown;
-    let head = lent.head;
+    let first_bytes = lent.first_bytes;
     let read = |into: &mut [u8]| {
         call!(&from.kind, read(frame.buffer, into));
-        put_head(head, into);
+        put_first_bytes(first_bytes, into);
     };
     let Header { destination, source, priority, .. } = header;
     let asking = Asking { from: j, domain: destination.domain(), priority, len: frame.len };
@@ -422,22 +422,22 @@ fn ask(vale: &mut Vale<Lent>, from: &mut Attached, to: &mut Attached, shown: Sho
         let part = call!(&to.kind, part(asking, &read));
         Way { from: j, to: k, priority, destination, source, part }
     };
-    let in_line = vale.lines_of(j) >> k & 1 != 0 && vale.has_line(&way(to));
+    let has_queue = vale.lines_of(j) >> k & 1 != 0 && vale.has_line(&way(to));
     // That it is broken is found when it is its turn.
-    if !in_line && call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
+    if !has_queue && call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
         from.turned_away_by = None;
         return Asked::Admitted;
     }
-    if vale.wait(way(to), lent, call!(&from.kind, places())) {
+    if vale.wait(way(to), lent, call!(&from.kind, waiting_max())) {
         from.turned_away_by = None;
-        from.accept(frame, head, None);
+        from.accept(frame, first_bytes, None);
         return Asked::Taken;
     }
     let before = from.turned_away_by.replace(k);
     if !vale.hold_back(j, k, priority, before != Some(k)) {
-        from.finish(frame, head, Some(DropReason::VswitchVm));
+        from.finish(frame, first_bytes, Some(DropReason::VswitchVm));
         return Asked::Taken;
     }
     from.blocked = true;
-    Asked::Held { others: call!(&mut from.kind, hold()) }
+    Asked::Held { others: call!(&mut from.kind, defer()) }
 }

@@ -27,13 +27,13 @@ pub mod veth;
 
 mod device;
 mod diag;
-mod hold;
 mod inbox;
 mod landing;
 mod netlink;
 mod pool;
 mod stage;
 mod sys;
+mod tenant_queue;
 mod truesize;
 
 pub use error::KernelError;

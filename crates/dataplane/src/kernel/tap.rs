@@ -14,7 +14,7 @@ use super::error::{KernelError, Tried};
 use super::inbox::{Inbox, take_from_inbox};
 use super::link::{Bucket, Links, OPEN_BURST, OPEN_RATE, TokenBucket};
 use super::netns::Namespace;
-use super::pool::{HEADER_LEN, Pool, TAG_LEN, head_of};
+use super::pool::{HEADER_LEN, Pool, TAG_LEN, first_bytes_of};
 use super::sys::{self, Wait};
 use crate::agent::Agent;
 use crate::port::{BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
@@ -165,7 +165,7 @@ impl TapPort {
 
     fn fetch(&mut self) -> Result<(), BrokenPort> {
         let TapPort { tap, inbox, counters, kick, agent, now, .. } = self;
-        let mut wanted = |frame: &[u8]| match agent.as_mut().filter(|_| Agent::is_word(head_of(frame))) {
+        let mut wanted = |frame: &[u8]| match agent.as_mut().filter(|_| Agent::is_word(first_bytes_of(frame))) {
             Some(agent) => {
                 agent.take(*now, frame);
                 false

@@ -28,12 +28,12 @@ use super::device::{DEVICE_RETRY, NotSent, not_sent};
 use super::diag;
 use super::edge::Edge;
 use super::error::KernelError;
-use super::hold::{Hold, Mark};
 use super::inbox::{Inbox, take_from_inbox};
 use super::netlink::Netlink;
 use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN, TOGETHER};
 use super::stage::{Found, Frame, Host, Sender, Stage};
 use super::sys::{self, BATCH};
+use super::tenant_queue::{Mark, TenantQueue};
 use super::truesize::TrueSize;
 pub use super::veth::Veth;
 use crate::port::{Asking, BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
@@ -126,7 +126,7 @@ pub struct ValvePort {
     now: Instant,
     /// Whether there is no room for a poll.
     shut: bool,
-    hold: Hold,
+    tenant_queue: TenantQueue,
     /// How far it has got, once the switch ends.
     ending: Option<Ending>,
     /// What the kernel polled.
@@ -155,7 +155,8 @@ impl ValvePort {
     /// A port at the pair of an open valve.
     pub fn serve(listening: Listening, veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
         let at = listening.learn(veth, config)?;
-        let Learned { program, socket, poller, reserve, link, owner, boot, diag, routes, theirs, sink, hold } = at;
+        let Learned { program, socket, poller, reserve, link, owner, boot, diag, routes, theirs, sink, tenant_queue } =
+            at;
         let longest = link.mtu + HEADER_LEN as u32;
         let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), theirs.index, longest)?;
         let edge = Edge::open(veth.tenant, veth.tenant_device, veth.switch, veth.switch_device)?;
@@ -176,7 +177,7 @@ impl ValvePort {
             stage: Stage::new(charges, config.stage, config.detection_time),
             now: Instant::ZERO,
             shut: false,
-            hold,
+            tenant_queue,
             ending: None,
             unasked: Unasked::default(),
             rest: Rest::default(),
@@ -306,9 +307,9 @@ impl ValvePort {
             return Ok(());
         }
         *device_again = None;
-        for _ in 0..stage.places() {
+        for _ in 0..stage.active_queues() {
             let offered = stage.offer(*now, kernel, most, candidates, &mut |buffer| outbox.release(buffer));
-            let Some(place) = offered.map_err(|_| BrokenPort)? else { break };
+            let Some(queue) = offered.map_err(|_| BrokenPort)? else { break };
             if candidates.is_empty() {
                 continue;
             }
@@ -321,7 +322,7 @@ impl ValvePort {
                 Ok(sent) => {
                     counters.sent += sent.frames as u64;
                     counters.joined_sent += sent.joined as u64;
-                    stage.sent(place, sent.frames, &mut |buffer| outbox.release(buffer));
+                    stage.sent(queue, sent.frames, &mut |buffer| outbox.release(buffer));
                     if sent.full {
                         counters.device_full += 1;
                         *device_again = Some(now.saturating_add(DEVICE_RETRY));
@@ -334,7 +335,7 @@ impl ValvePort {
                         *device_again = Some(now.saturating_add(DEVICE_RETRY));
                         break;
                     }
-                    NotSent::TooLong => stage.refuse(place, &mut |buffer| outbox.release(buffer)),
+                    NotSent::TooLong => stage.refuse(queue, &mut |buffer| outbox.release(buffer)),
                     NotSent::Gone => return Err(BrokenPort),
                 },
             }
@@ -357,7 +358,7 @@ impl Port for ValvePort {
             if self.inbox.is_quiet() && self.is_worth_a_look() {
                 self.fetch()?;
             }
-            if self.learning.due().is_some() {
+            if self.learning.deadline().is_some() {
                 self.learn_again()?;
             } else {
                 self.let_go()?;
@@ -428,7 +429,7 @@ impl Port for ValvePort {
         }
         self.asleep = true;
         self.counters.sleeps += 1;
-        if self.learning.due().is_none() {
+        if self.learning.deadline().is_none() {
             self.rest();
         }
         self.interrupts_on()?;
@@ -453,7 +454,7 @@ impl Port for ValvePort {
     fn poll_timeout(&self) -> Option<Instant> {
         let rest = if self.asleep { self.rest.deadline(self.now) } else { None };
         let stage = self.device_again.or_else(|| self.stage.poll_timeout());
-        stage.into_iter().chain(rest).chain(self.learning.due()).min()
+        stage.into_iter().chain(rest).chain(self.learning.deadline()).min()
     }
 
     fn station(&self) -> Option<[u8; 6]> {
@@ -490,7 +491,7 @@ impl Port for ValvePort {
     }
 
     fn why_broken(&self) -> &'static str {
-        match self.learning.due() {
+        match self.learning.deadline() {
             Some(_) => "its device was switched off, more often than a port can learn how to poll it",
             None => "its device is gone, or the kernel does not answer",
         }

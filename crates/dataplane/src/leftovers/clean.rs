@@ -1,6 +1,6 @@
 //! Removes the leftovers of processes that have ended.
 
-use super::{Thing, records, started};
+use super::{Leftover, records, started};
 use crate::kernel::netns::Namespace;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{self, ErrorKind};
@@ -27,7 +27,7 @@ pub fn clean(wanted: impl Fn(i32) -> bool) -> io::Result<Cleaned> {
     let own = rustix::process::getpid().as_raw_pid();
     for record in records()?.into_iter().filter(|r| wanted(r.pid) && r.pid != own) {
         if record.is_alive() {
-            let things: Vec<String> = record.things.iter().map(Thing::to_string).collect();
+            let things: Vec<String> = record.things.iter().map(Leftover::to_string).collect();
             cleaned.kept.push(format!(
                 "of process {}, which runs ({}): {}",
                 record.pid,
@@ -52,9 +52,9 @@ pub fn clean(wanted: impl Fn(i32) -> bool) -> io::Result<Cleaned> {
 }
 
 /// Removes a thing; whether it was there.
-fn remove(thing: &Thing) -> io::Result<bool> {
+fn remove(thing: &Leftover) -> io::Result<bool> {
     match thing {
-        Thing::Program { pid, started: since } => {
+        Leftover::Program { pid, started: since } => {
             let runs = || started(*pid) == Some(*since);
             let (true, Some(number)) = (runs(), Pid::from_raw(*pid)) else { return Ok(false) };
             match kill_process(number, Signal::KILL) {
@@ -71,12 +71,12 @@ fn remove(thing: &Thing) -> io::Result<bool> {
             }
             Ok(true)
         }
-        Thing::Namespace(name) => match Namespace::delete(name) {
+        Leftover::Namespace(name) => match Namespace::delete(name) {
             Ok(()) => Ok(true),
             Err(e) if e.why().kind() == ErrorKind::NotFound => Ok(false),
             Err(e) => Err(e.into()),
         },
-        Thing::Folder(path) => match std::fs::remove_dir_all(path) {
+        Leftover::Folder(path) => match std::fs::remove_dir_all(path) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
             Err(e) => Err(io::Error::new(e.kind(), format!("{}: {e}", path.display()))),

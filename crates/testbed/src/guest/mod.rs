@@ -3,11 +3,11 @@
 //!
 //! A guest is told what to do through its serial console, one command at a time.
 
-pub mod hold;
 mod image;
 mod machine;
 mod needs;
 mod parts;
+pub mod supervisor;
 
 pub use image::{Contents, Image};
 use machine::{Machine, qemu};

@@ -3,7 +3,7 @@
 use super::harness::possible;
 use sluicenet_dataplane::kernel::netns::{self, Namespace, PREFIX};
 use sluicenet_dataplane::leftovers::clean::{Cleaned, clean};
-use sluicenet_dataplane::leftovers::{self, Thing};
+use sluicenet_dataplane::leftovers::{self, Leftover};
 use sluicenet_dataplane::process::Program;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ fn another_process_that_holds_something() {
     let Ok(tag) = std::env::var(HOLD) else { return };
     let namespace = Namespace::create(&format!("{PREFIX}{tag}")).unwrap();
     let folder = std::env::temp_dir().join(format!("sluicenet-{tag}"));
-    leftovers::add(Thing::Folder(folder.clone())).unwrap();
+    leftovers::add(Leftover::Folder(folder.clone())).unwrap();
     std::fs::create_dir(&folder).unwrap();
     let mut sleep = Command::new("sleep");
     sleep.arg("600");
