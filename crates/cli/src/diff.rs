@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Diff {
     /// A result, of a run or of a sweep
     a: PathBuf,
-    /// The other one
+    /// The other result
     b: PathBuf,
 }
 

@@ -18,15 +18,15 @@ use std::path::{Path, PathBuf};
 pub(super) struct Sweep {
     /// The scenario
     file: PathBuf,
-    /// Where to put the results: a folder each
+    /// Where to put the results, in a folder for each run
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// Runs at a time; one a core where absent. The results are the same
+    /// Runs at a time; default one for each core. The results are the same
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     workers: Option<u16>,
-    /// Replace results that are in DIR
+    /// Replace results in DIR
     #[arg(long, conflicts_with = "resume")]
     force: bool,
     /// Keep complete runs of an earlier sweep, replace incomplete ones
@@ -74,11 +74,11 @@ fn refuse_existing(cells: &[Cell], dir: &Path, existing: Existing) -> Result<(),
 
 /// The results of a sweep.
 pub(super) struct Results<'a> {
-    /// What was to be run.
+    /// The planned runs.
     pub cells: &'a [Cell],
-    /// What was; fewer after Ctrl-C.
+    /// The runs that ended; fewer after Ctrl-C.
     pub done: &'a [Done],
-    /// Where.
+    /// Their directory.
     pub dir: &'a Path,
 }
 
@@ -122,7 +122,7 @@ impl Results<'_> {
         })
     }
 
-    /// A line for each configuration, its seeds together; a gap between groups, and the gain over LL where that is one.
+    /// A line for each configuration, its seeds together; a blank line between groups, and the gain over LL if there is one.
     pub fn table(&self) -> String {
         let all = self.configurations();
         let keys = self.cells.first().map_or(&[][..], |c| &c.job.axis_keys);
@@ -190,7 +190,7 @@ impl Results<'_> {
         out
     }
 
-    /// What the flow controls beside each other show and do not explain.
+    /// Remarks on differences between flow controls that the table does not explain.
     fn notes(&self, all: &[Configuration]) -> Vec<String> {
         let keys = self.cells.first().map_or(&[][..], |c| &c.job.axis_keys);
         let policy_varies = keys.iter().any(|key| key == "switch.policy");
@@ -220,7 +220,7 @@ impl Results<'_> {
         explain::notes(&groups, policy_varies)
     }
 
-    /// Where everything is, and what it took.
+    /// The cost of the sweep and the location of its results.
     pub fn closing_text(&self) -> String {
         let ran = || self.done.iter().filter(|d| !d.kept);
         let cpu: f64 = ran().filter_map(|d| d.log.as_ref()).map(|l| l.cpu_seconds).fold(0.0, |a, b| a + b);

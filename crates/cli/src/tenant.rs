@@ -23,13 +23,13 @@ enum What {
     Send(Send),
     /// Receive them
     Receive(Receive),
-    /// Print what the kernel counted
+    /// Print the kernel's counters
     Counters(Counters),
 }
 
 #[derive(Debug, clap::Args)]
 struct Send {
-    /// To whom
+    /// The receiver's address
     #[arg(long)]
     to: SocketAddr,
     /// The sender's number
@@ -38,39 +38,39 @@ struct Send {
     /// Bytes of a datagram
     #[arg(long, value_parser = payload)]
     payload: usize,
-    /// For how long
+    /// Duration in seconds
     #[arg(long, value_parser = seconds)]
     seconds: f64,
-    /// Mb/s; as fast as it goes where absent
+    /// Mb/s; default as fast as possible
     #[arg(long, value_parser = rate)]
     rate: Option<f64>,
 }
 
 #[derive(Debug, clap::Args)]
 struct Receive {
-    /// Where
+    /// The address to receive at
     #[arg(long)]
     at: SocketAddr,
-    /// Bytes of a datagram at most
+    /// Bytes of the longest datagram
     #[arg(long, value_parser = payload)]
     payload: usize,
-    /// Senders there are
+    /// The number of senders
     #[arg(long)]
     senders: u16,
-    /// What is missing after so long without a datagram is lost
+    /// Datagrams that are missing after this time without a datagram are lost
     #[arg(long, value_parser = seconds)]
     quiet_seconds: f64,
-    /// The file to be made when datagrams can come
+    /// The file to create when datagrams can be received
     #[arg(long)]
     bound: PathBuf,
-    /// The file that says how many were sent, once it is there
+    /// The file with the numbers of sent datagrams, written when the senders end
     #[arg(long)]
     sent: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
 struct Counters {
-    /// At which device
+    /// The device
     #[arg(long)]
     device: String,
 }

@@ -24,7 +24,7 @@ struct Of {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// The number of the variant; what all are made from where absent
+    /// The number of the variant; default the base of all variants
     #[arg(long)]
     number: Option<usize>,
 }
@@ -112,10 +112,10 @@ pub(super) struct Part {
     /// The server
     #[arg(long)]
     server: u32,
-    /// The number of this machine there
+    /// The number of this VM on it
     #[arg(long)]
     vm: u8,
-    /// The folder by which the parts keep in step
+    /// The folder by which the parts synchronise
     #[arg(long)]
     cues: PathBuf,
 }

@@ -16,13 +16,13 @@ use view::{Look, Sort, View};
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(super) struct Top {
-    /// The control socket of a switch; every switch that runs where absent
+    /// The control socket of a switch; default all running switches
     #[arg(long, value_name = "PATH")]
     control: Vec<PathBuf>,
     /// The name of a switch
     #[arg(long, value_name = "NAME")]
     name: Vec<String>,
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(long, short, value_name = "S", default_value_t = 1.0)]
     interval: f64,
     /// Print one table and end; with --json, one object

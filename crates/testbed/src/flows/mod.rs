@@ -36,7 +36,7 @@ pub struct Flow {
     pub to: (HostId, u8),
     /// What carries it.
     pub transport: Transport,
-    /// At which rate datagrams are offered; as fast as they leave where absent.
+    /// The rate at which datagrams are offered; default as fast as they leave.
     pub rate: Option<Rate>,
     /// Its priority.
     pub priority: u8,

@@ -49,7 +49,7 @@ pub(super) enum What {
 pub(super) struct World<'a> {
     pub scenario: &'a Scenario,
     pub endpoints: &'a Endpoints,
-    /// The one machine whose part this is; all are here where absent.
+    /// The VM whose part this is; default all VMs.
     pub here: Option<Vm>,
     pub namespaces: Namespaces,
     pub apps: Vec<App>,

@@ -20,7 +20,7 @@ const NAMESPACES: &str = "/run/netns";
 /// Where a tenant is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
-    /// Its network namespace, by its name under `/run/netns`; that of this program where absent.
+    /// Its network namespace, by its name under `/run/netns`; default the namespace of this program.
     pub namespace: Option<String>,
     /// Its address.
     pub address: Ipv4Addr,
@@ -33,7 +33,7 @@ pub(crate) struct Style {
     pub congestion: &'static str,
     /// Whether short segments wait (RFC 896).
     pub nagle: bool,
-    /// Send and receive buffer, in bytes; the kernel's own where absent.
+    /// Send and receive buffer, in bytes; default the kernel's.
     pub buffer: Option<u32>,
     /// 0 to 7; goes into the packets as a class selector (RFC 2474, 4.2.2).
     pub priority: u8,
