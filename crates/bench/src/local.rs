@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 struct Running {
     stop: std::sync::Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<std::io::Result<()>>>,
-    remote: sluicenet_dataplane::remote::Remote,
+    remote: sluicenet_dataplane::remote::Remote<Engine>,
 }
 
 impl Running {

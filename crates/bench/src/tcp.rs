@@ -1,5 +1,5 @@
-//! What segmentation offload is worth to TCP between two tenants in namespaces: the same switch with it, without it, and from a
-//! tenant with to one without, in turns.
+//! The gain of segmentation offload for TCP between two tenants in namespaces. Three cases take turns: with offload, without it, and
+//! from a tenant with it to one without.
 
 use super::transfer::{Moved, transfer};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// By what the tenants are at the switch.
+/// How the tenants are connected to the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -26,12 +26,12 @@ pub enum Kind {
     Tap,
 }
 
-/// What to measure.
+/// The measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Tcp {
-    /// By what the tenants are at the switch.
+    /// How the tenants are connected to the switch.
     pub kind: Kind,
-    /// How long each way is measured, in turns.
+    /// How long each case is measured, in a turn.
     pub time: Duration,
     /// Turns.
     pub turns: u32,
@@ -39,36 +39,36 @@ pub struct Tcp {
     pub streams: u32,
 }
 
-/// What came out of one way.
+/// The result of one case.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Way {
+pub struct CaseResult {
     /// Payload received, in all turns.
     pub gbps: f64,
     /// The same in bytes.
     pub bytes: u64,
-    /// Processor seconds of programs and switch, the kernel's for them among these.
+    /// Processor seconds of the programs and the switch, with those of the kernel for them.
     pub cpu_s: f64,
-    /// Processor seconds of all cores, whoever they worked for.
+    /// Processor seconds of all cores, for all processes.
     pub machine_s: f64,
     /// Frames the switch delivered.
     pub frames: u64,
     /// Segments TCP sent again.
     pub resent: u64,
-    /// Frames lost in the switch and between sockets and switch, as far as anybody counts them.
+    /// Counted losses in the switch and between sockets and switch, in frames.
     pub lost: u64,
 }
 
-/// What was measured.
+/// The figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// By what the tenants were at the switch.
+    /// How the tenants were connected to the switch.
     pub kind: Kind,
-    /// Whole frames, one segment each.
-    pub plain: Way,
-    /// Segments left to be cut, both ways.
-    pub offload: Way,
-    /// From a tenant that leaves segments to be cut to one that takes none: the switch cuts them.
-    pub mixed: Way,
+    /// One segment in each frame.
+    pub plain: CaseResult,
+    /// Both tenants leave segmentation to be done after the switch.
+    pub offload: CaseResult,
+    /// The sender leaves segmentation to be done, the receiver takes no such frames: the switch cuts them.
+    pub mixed: CaseResult,
     /// `offload` over `plain`.
     pub ratio: f64,
 }
@@ -78,24 +78,24 @@ const PORT: u16 = 7000;
 /// Measures it; ends early when `stop` is raised.
 ///
 /// # Errors
-/// When the kernel has not what it takes, or a connection fails.
+/// The kernel lacks a feature, or a connection fails.
 pub fn run(what: &Tcp, stop: &AtomicBool) -> io::Result<Figures> {
-    let mut ways = [Way::default(); 3];
+    let mut results = [CaseResult::default(); 3];
     let offloads = [[false, false], [true, true], [true, false]];
-    // Closer together than whatever else the machine does changes.
+    // Short turns: the load of the machine changes little between the cases of one turn.
     for _ in 0..what.turns {
-        for (way, offload) in ways.iter_mut().zip(offloads) {
+        for (result, offload) in results.iter_mut().zip(offloads) {
             let turn = once(what, offload, stop)?;
-            way.gbps += turn.gbps / f64::from(what.turns);
-            way.bytes += turn.bytes;
-            way.cpu_s += turn.cpu_s;
-            way.machine_s += turn.machine_s;
-            way.frames += turn.frames;
-            way.resent += turn.resent;
-            way.lost += turn.lost;
+            result.gbps += turn.gbps / f64::from(what.turns);
+            result.bytes += turn.bytes;
+            result.cpu_s += turn.cpu_s;
+            result.machine_s += turn.machine_s;
+            result.frames += turn.frames;
+            result.resent += turn.resent;
+            result.lost += turn.lost;
         }
     }
-    let [plain, offload, mixed] = ways;
+    let [plain, offload, mixed] = results;
     Ok(Figures { kind: what.kind, plain, offload, mixed, ratio: offload.gbps / plain.gbps })
 }
 
@@ -114,7 +114,7 @@ fn open(kind: Kind, lan: &Lan, i: usize, offload: bool) -> Result<Box<dyn Port>,
 }
 
 /// One turn.
-fn once(what: &Tcp, offload: [bool; 2], stop: &AtomicBool) -> io::Result<Way> {
+fn once(what: &Tcp, offload: [bool; 2], stop: &AtomicBool) -> io::Result<CaseResult> {
     let lan = Lan::create(&format!("tcp-{}", std::process::id()), 2, Wiring::Bare)?;
     let vale = ValeConfig { detection_time: sluicenet_proto::time::Duration::MAX, ..ValeConfig::default() };
     let mut engine = Engine::new(2, vale);
@@ -132,13 +132,13 @@ fn once(what: &Tcp, offload: [bool; 2], stop: &AtomicBool) -> io::Result<Way> {
         end.store(true, Ordering::Relaxed);
         let engine = running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let Moved { gbps, bytes, cpu_s, machine_s, .. } = moved?;
-        let mut way = Way { gbps, bytes, cpu_s, machine_s, resent: resent?, ..Way::default() };
+        let mut result = CaseResult { gbps, bytes, cpu_s, machine_s, resent: resent?, ..CaseResult::default() };
         for k in 0..2 {
             let report = engine.report(k).unwrap_or_default();
-            way.frames += report.counters.delivered;
-            way.lost += lost(&report).map(|(_, frames)| frames).sum::<u64>();
+            result.frames += report.counters.delivered;
+            result.lost += lost(&report).map(|(_, frames)| frames).sum::<u64>();
         }
-        Ok(way)
+        Ok(result)
     })
 }
 

@@ -22,7 +22,7 @@ pub(super) struct AgentVerb {
     /// The guest's interface to the switch
     #[arg(long, value_name = "DEVICE", default_value = "eth0")]
     interface: String,
-    /// A socket that is full and takes nothing for so long holds nobody back any more, as "150 ms"; or off
+    /// A full socket that takes nothing for this time no longer holds its senders back, as "150 ms"; or off
     #[arg(long, value_name = "TIME", default_value = "150 ms", value_parser = detection_time)]
     detection_time: Deadline,
 }

@@ -6,6 +6,7 @@ use super::files::Scratch;
 use super::hedera::HederaArgs;
 use super::overload::{OverloadArgs, SweepArgs};
 use super::table::{Table, count, short};
+use super::values::{buffers, seconds};
 use super::{Global, interrupt, output};
 use sluicenet_bench::ft::{self, FatTree};
 use sluicenet_bench::local;
@@ -27,41 +28,41 @@ pub(super) struct Bench {
 enum What {
     /// Long TCP flows of a permutation on a fat tree
     Ft(Ft),
-    /// Frames through the switch, between programs that share memory with it or drive virtio queues
+    /// The rate of frames through the switch, between programs that share memory with it or drive virtio queues
     Ports(PortsArgs),
-    /// The time of a round trip through the switch, over shared memory
+    /// The round-trip time through the switch, over shared memory
     Latency(Seconds),
-    /// The processor time of a switch at which nothing moves
+    /// The processor time of an idle switch
     Idle(Idle),
-    /// What a receiver that has stopped costs others
+    /// The cost of a receiver that has stopped, for the other ports
     Blocked(Seconds),
-    /// Two tenants that send as fast as they can to a third: what is lost, and where
+    /// Two tenants send as fast as they can to a third: frames lost, and where
     Overload(OverloadArgs),
-    /// TCP between two tenants, with segmentation offload and without
+    /// TCP between two tenants, with and without segmentation offload
     Tcp(TcpArgs),
-    /// A long transfer between two machines, of one server and of two, by what its programs use and what is between servers: throughput
-    /// and processor time
+    /// A long transfer between two machines, on one server and on two, for each kind of sockets and of hypervisor: throughput and
+    /// processor time
     Sockets(SocketsArgs),
-    /// zFabric under faults of every kind, by seed: what was done to it, and whether a rule was broken
+    /// zFabric under faults of every kind, by seed: the faults, and any broken rule
     Faults(FaultsArgs),
-    /// How long Hedera computes: demands of elephants, and paths for them
+    /// The computing time of Hedera: demands of elephant flows, and paths for them
     Hedera(HederaArgs),
-    /// `overload` at rates that rise step by step: how much is received, and lost, over which switch
+    /// `overload` at rising rates: datagrams received and lost, for each switch
     LossSweep(SweepArgs),
-    /// What a guest is told to do
+    /// Programs that run inside a guest
     #[command(hide = true)]
     Tenant(super::tenant::Tenant),
 }
 
 #[derive(Debug, clap::Args)]
 struct TcpArgs {
-    /// By what the tenants are at the switch
+    /// How the tenants are connected to the switch
     #[arg(long, value_enum, default_value = "veth")]
     kind: tcp::Kind,
     /// Connections at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     streams: u32,
-    /// Turns in which each way is measured
+    /// Turns in which each case is measured
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     turns: u32,
     #[command(flatten)]
@@ -76,18 +77,18 @@ struct SocketsArgs {
     /// Turns in which each pair is measured
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     turns: u32,
-    /// How long the receiver sleeps after every 100 frames; several with commas between are measured one by one
+    /// How long the receiver sleeps after every 100 frames; several values, separated by commas, are measured one by one
     #[arg(long, value_name = "US", value_delimiter = ',', default_value = "0",
           value_parser = clap::value_parser!(u64).range(0..=100_000))]
     delay: Vec<u64>,
-    /// Only machines that are so placed; commas between several
+    /// Only this placement of the machines; several separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Placement::Servers, Placement::Hairpin])]
     placement: Vec<Placement>,
-    /// Only programs that use this; commas between several
+    /// Only programs with these sockets; several separated by commas
     #[arg(long, value_enum, value_delimiter = ',',
           default_values_t = [Guest::Tcp, Guest::TcpOffload, Guest::Tcplight, Guest::Udp])]
     guest: Vec<Guest>,
-    /// Only over this; commas between several
+    /// Only this hypervisor; several separated by commas
     #[arg(long, value_enum, value_delimiter = ',',
           default_values_t = [Hypervisor::Lossy, Hypervisor::Pfc, Hypervisor::Tcp, Hypervisor::Zfabric])]
     hypervisor: Vec<Hypervisor>,
@@ -97,46 +98,32 @@ struct SocketsArgs {
 
 #[derive(Debug, clap::Args)]
 struct Seconds {
-    /// For how long
+    /// Duration in seconds
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
 }
 
 #[derive(Debug, clap::Args)]
 struct Idle {
-    /// Ports, a program at each
+    /// Ports, with a program at each
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     ports: u16,
     #[command(flatten)]
     time: Seconds,
 }
 
-pub(super) fn rate(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(rate) if rate > 0.0 && rate <= 1e6 => Ok(rate),
-        _ => Err("Mb/s from more than 0 to 1000000 are expected".into()),
-    }
-}
-
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
-        _ => Err("from more than 0 to 3600 is expected".into()),
-    }
-}
-
 #[derive(Debug, clap::Args)]
 struct PortsArgs {
-    /// Over what the frames move
+    /// The kind of the ports
     #[arg(long, value_enum, default_value = "shm")]
     kind: ports::Kind,
     /// Bytes of a frame without its check sequence
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(14..=2048))]
     size: u16,
-    /// Ports, each sending to the next
+    /// Ports; each sends to the next
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=64))]
     ports: u16,
-    /// Stations behind each port; each frame is from and for another than the one before
+    /// Stations behind each port; source and destination change with every frame
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16384))]
     stations: u16,
     /// Buffers of a port, a power of two
@@ -149,21 +136,12 @@ struct PortsArgs {
     cores: u16,
 }
 
-fn buffers(text: &str) -> Result<u32, String> {
-    let buffers = text.parse().map_err(|_| "not a number".to_owned())?;
-    if u32::is_power_of_two(buffers) && (4..=65_536).contains(&buffers) {
-        Ok(buffers)
-    } else {
-        Err("a power of two from 4 to 65536 is expected".into())
-    }
-}
-
 #[derive(Debug, clap::Args)]
 struct Ft {
     /// Ports of a switch: k^3/4 hosts
     #[arg(long)]
     k: u32,
-    /// Who sends to whom: a file of lines `source destination`
+    /// The flows: a file with a line `source destination` for each
     #[arg(long, value_name = "FILE")]
     perm: PathBuf,
     /// Simulated milliseconds
@@ -181,7 +159,7 @@ struct Ft {
     /// The seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Keep the records here; they are written in any case
+    /// Where to keep the records; default they are written to a temporary folder and removed
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -270,19 +248,25 @@ impl TcpArgs {
     fn main(self, global: Global) -> Result<(), Failure> {
         let what = Tcp { kind: self.kind, time: self.time.get(), turns: self.turns, streams: self.streams };
         let f = tcp::run(&what, interrupt::flag()).map_err(|e| Failure::Failed(e.to_string()))?;
-        let ways =
+        let results =
             [("one segment a frame", f.plain), ("segments left to be cut", f.offload), ("cut by the switch", f.mixed)];
         if global.json {
             output::json(&f);
         } else {
             let mut t = Table::new(1, ["", "Gb/s", "frames", "sent again", "lost"]);
-            for (name, way) in ways {
-                t.row([name, &format!("{:.2}", way.gbps), &count(way.frames), &count(way.resent), &count(way.lost)]);
+            for (name, result) in results {
+                t.row([
+                    name,
+                    &format!("{:.2}", result.gbps),
+                    &count(result.frames),
+                    &count(result.resent),
+                    &count(result.lost),
+                ]);
             }
             t.row(["ratio", &format!("{:.2}", f.ratio), "", "", ""]);
             output::print(&t.text());
         }
-        if ways.iter().any(|(_, way)| way.lost > 0) {
+        if results.iter().any(|(_, result)| result.lost > 0) {
             return Err(Failure::Failed("frames were lost".into()));
         }
         if interrupt::raised() {
@@ -315,7 +299,7 @@ impl SocketsArgs {
             for &delay in &self.delay {
                 for &placement in &what.placements {
                     let pairs = f.pairs.iter().filter(|p| p.placement == placement && p.delay_us == delay);
-                    output::print(&place(placement, delay, pairs));
+                    output::print(&placement_title(placement, delay, pairs));
                 }
             }
         }
@@ -350,7 +334,7 @@ fn stack(pair: &Pair) -> String {
 }
 
 /// The pairs of one place and one delay.
-fn place<'a>(placement: Placement, delay: u64, pairs: impl Iterator<Item = &'a Pair>) -> String {
+fn placement_title<'a>(placement: Placement, delay: u64, pairs: impl Iterator<Item = &'a Pair>) -> String {
     let titles = [
         match placement {
             Placement::Servers => "between two servers",

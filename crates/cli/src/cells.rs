@@ -1,9 +1,9 @@
-//! The variants of a scenario, run beside each other: each is a run by itself, so that their number at a time changes
-//! nothing in their results.
+//! Runs the variants of a scenario in parallel. Each variant is a run of its own, so the number of workers does not change the
+//! results.
 
 use super::failure::Failure;
 use super::progress::Bar;
-use super::report::read_cell;
+use super::results::read_cell;
 use super::{interrupt, output};
 use sluicenet_experiment::run::{self, Figures, Job, Options, RunError};
 use sluicenet_records::{Existing, RunLog};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A variant and where its result belongs.
+/// A variant and the folder of its result.
 pub(super) struct Cell {
     /// Its readable name.
     pub label: String,
@@ -21,21 +21,21 @@ pub(super) struct Cell {
     pub folder: String,
     /// The swept keys, seeds among them, each with its value.
     pub settings: Vec<(String, String)>,
-    /// What is run.
+    /// The run.
     pub job: Job,
 }
 
-/// A variant that was run, or had been.
+/// A variant that was run now or earlier.
 pub(super) struct Done {
     /// Name of its folder.
     pub folder: String,
     /// Its figures.
     pub figures: Figures,
-    /// What it took.
+    /// Its cost.
     pub log: Option<RunLog>,
-    /// For the page; none where the run was interrupted before anything was there.
+    /// Its part of the page.
     pub page: CellInput,
-    /// Whether it was there already.
+    /// Whether an earlier result was kept.
     pub kept: bool,
 }
 
@@ -55,12 +55,13 @@ pub(super) fn cells(loaded: &Loaded) -> Result<Vec<Cell>, Failure> {
     Ok(cells)
 }
 
-/// How many threads a machine has for runs.
+/// The number of threads that this machine has for runs.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// Runs all of them, `workers` at a time, in `dir`; in the order of the variants, without those that Ctrl-C prevented.
+/// Runs all variants in `dir`, `workers` at a time. The results are in the order of the variants; those that Ctrl-C prevented
+/// are missing.
 pub(super) fn run(
     cells: &[Cell],
     dir: &Path,
@@ -72,7 +73,8 @@ pub(super) fn run(
     each(cells, workers, quiet, |cell, i, bar| one_cell(cell, &dir.join(&cell.folder), existing, user, bar, i))
 }
 
-/// `one` of each of them, `workers` at a time, until one fails; in the order of the variants, without those that Ctrl-C prevented.
+/// Calls `one` for each variant, `workers` at a time, until one fails. The results are in the order of the variants; those that
+/// Ctrl-C prevented are missing.
 pub(super) fn each<T: Send>(
     cells: &[Cell],
     workers: usize,
@@ -92,7 +94,7 @@ pub(super) fn each<T: Send>(
                     let Some(cell) = cells.get(i) else { break };
                     let outcome = one(cell, i, &bar);
                     bar.finished(i);
-                    // A full disk is full for the others too.
+                    // The other runs would fail too, for example on a full disk.
                     broken.fetch_or(outcome.is_err(), Ordering::SeqCst);
                     results.lock().unwrap_or_else(|e| e.into_inner())[i] = Some(outcome);
                 }
@@ -123,12 +125,12 @@ fn one_cell(
     let figures = match (&outcome, Figures::saved(dir)) {
         (None, Some(figures)) => figures,
         _ => {
-            // Complete records without their figures: killed between the two.
+            // Complete records without figures: the run was killed between the two.
             if outcome.is_none() {
                 outcome = go(Existing::Force)?;
             }
             let Some(outcome) = &outcome else {
-                return Err(Failure::Failed(format!("{}: nothing was run", dir.display())));
+                return Err(Failure::Failed(format!("{}: not run", dir.display())));
             };
             for w in &outcome.warnings {
                 output::note(&format!("{}: {w}", cell.label));
@@ -136,8 +138,8 @@ fn one_cell(
             Figures::of(&cell.job, outcome)
         }
     };
-    // What the run left in memory is done with before its records are read, and those are reduced as they are read: a sweep
-    // holds one run at a time, whatever it has done before.
+    // The outcome is freed before the records are read, and the records are reduced while they are read: each worker holds one
+    // run in memory at a time.
     let kept = outcome.is_none();
     drop(outcome);
     Ok(Done { folder: cell.folder.clone(), figures, log: RunLog::read(dir).ok(), page: read_cell(dir)?, kept })

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Controller {
-    /// The controller's file, TOML
+    /// The controller's configuration file, TOML
     file: PathBuf,
-    /// Check the file and run nothing
+    /// Check the file only
     #[arg(long)]
     check: bool,
 }

@@ -18,10 +18,10 @@ pub(super) struct Demo {
     /// Where to put the results
     #[arg(short, long, value_name = "DIR", default_value = "sluicenet-demo")]
     output: PathBuf,
-    /// Queries that count, in each of the twelve runs
+    /// Measured queries in each of the twelve runs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..1_000_000))]
     queries: Option<u64>,
-    /// Runs at a time; one a core where absent
+    /// Runs at a time; default one for each core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     workers: Option<u16>,
 }
@@ -52,7 +52,7 @@ impl Demo {
         if global.json {
             output::json(&results.printed());
         } else {
-            output::print(&format!("{}{}", results.table(), results.places()));
+            output::print(&format!("{}{}", results.table(), results.closing_text()));
             output::print(&format!("  took     {:.1} s\n\n", start.elapsed().as_secs_f64()));
             output::print(&check(&results));
         }

@@ -3,7 +3,7 @@
 use super::Global;
 use super::failure::Failure;
 use super::output;
-use super::report::{cell_dirs, note_partial};
+use super::results::{cell_dirs, note_partial};
 use serde_json::{Value, json};
 use sluicenet_records as records;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Diff {
     /// A result, of a run or of a sweep
     a: PathBuf,
-    /// The other one
+    /// The other result
     b: PathBuf,
 }
 

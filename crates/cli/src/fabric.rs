@@ -26,7 +26,7 @@ enum What {
     Describe(Of),
     /// Two-level routing tables in TCAM order
     Tables(Tables),
-    /// What it costs, takes and gives off, beside hierarchical trees
+    /// Cost, power and heat, beside hierarchical trees
     Cost(Cost),
     /// Racks, cables, bundles and their length
     Cables(CablesArgs),
@@ -46,10 +46,10 @@ struct Of {
 struct Tables {
     #[command(flatten)]
     of: Of,
-    /// One switch alone, by its address
+    /// Only the switch with this address
     #[arg(long, value_name = "ADDRESS")]
     switch: Option<Ipv4Addr>,
-    /// For people, for programs, or for `ovs-ofctl -O OpenFlow13 add-flows BRIDGE -`
+    /// The format: for people, for programs, or for `ovs-ofctl -O OpenFlow13 add-flows BRIDGE -`
     #[arg(long, value_enum, default_value = "text")]
     format: TableFormat,
 }
@@ -63,16 +63,16 @@ enum TableFormat {
 
 #[derive(Debug, clap::Args)]
 struct Cost {
-    /// For so many hosts
+    /// For this number of hosts
     #[arg(long, value_name = "N", required_unless_present = "k", conflicts_with = "k")]
     hosts: Option<u64>,
-    /// For a whole fat-tree of switches with so many ports
+    /// For a whole fat-tree of switches with this number of ports
     #[arg(long, value_parser = tree)]
     k: Option<FatTree>,
-    /// What switches cost: TOML, as scenarios/alfares2012/prices-2008.toml
+    /// The price list: TOML, as scenarios/alfares2012/prices-2008.toml
     #[arg(long, value_name = "FILE")]
     prices: PathBuf,
-    /// Of the hierarchical trees: 3 is 3:1
+    /// Oversubscription of the hierarchical trees: 3 means 3:1
     #[arg(long, value_name = "RATIO", value_delimiter = ',', default_value = "1,3", value_parser = ratio)]
     oversubscription: Vec<f64>,
 }
@@ -81,13 +81,13 @@ struct Cost {
 struct CablesArgs {
     #[command(flatten)]
     of: Of,
-    /// Side of the square that a rack takes with its share of the aisles
+    /// Side of the square for a rack and its part of the aisles
     #[arg(long, value_name = "M", default_value_t = Floor::default().rack_m, value_parser = metres)]
     rack: f64,
-    /// Between two pods
+    /// Distance between two pods
     #[arg(long, value_name = "M", default_value_t = Floor::default().aisle_m, value_parser = metres)]
     aisle: f64,
-    /// Up from a rack to the tray, and down again
+    /// Height from a rack to the cable tray
     #[arg(long, value_name = "M", default_value_t = Floor::default().rise_m, value_parser = metres)]
     rise: f64,
 }

@@ -10,13 +10,13 @@ use std::time::Instant;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct FaultsArgs {
-    /// Runs of each level, a seed each
+    /// Runs of each level, each with its own seed
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     seeds: u64,
-    /// The first seed: one that broke a rule is run again with `--seeds 1`
+    /// The first seed; to repeat a run that broke a rule, give its seed and `--seeds 1`
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// At this level alone
+    /// Only this level
     #[arg(long, value_parser = Level::ALL.map(Level::name))]
     level: Option<String>,
 }
@@ -32,7 +32,7 @@ struct Summary {
 struct OfLevel {
     level: &'static str,
     seeds: u64,
-    /// What it took.
+    /// The seconds that it took.
     seconds: f64,
     sent: u64,
     received: u64,

@@ -1,7 +1,7 @@
 //! Files the command line writes itself, and directories for results nobody keeps.
 
 use super::failure::Failure;
-use sluicenet_dataplane::remains::{self, Thing};
+use sluicenet_dataplane::leftovers::{self, Leftover};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ const NAMES_MAX: u32 = 1_000;
 /// Writes a file so that under its name there is all of it or nothing. What is no file, as a pipe or a terminal, is written to as it is.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let fail = |e: io::Error| Failure::Failed(format!("{}: cannot write: {e}", path.display()));
-    let Some(place) = place(path).map_err(fail)? else { return fs::write(path, text).map_err(fail) };
-    let (temporary, mut file) = beside(&place).map_err(fail)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&temporary, &place));
+    let Some(target) = replace_target(path).map_err(fail)? else { return fs::write(path, text).map_err(fail) };
+    let (temporary, mut file) = beside(&target).map_err(fail)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&temporary, &target));
     written.map_err(|e| {
         let _ = fs::remove_file(&temporary);
         fail(e)
@@ -26,13 +26,13 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
 
 /// Fails where a file could not be written so, before anything is done for what it is to hold; leaves nothing behind, and what is there alone.
 pub(super) fn can_write(path: &Path) -> Result<(), Failure> {
-    let try_beside = |place: PathBuf| beside(&place).and_then(|(temporary, _)| fs::remove_file(temporary));
-    let tried = place(path).and_then(|place| place.map_or(Ok(()), try_beside));
+    let try_beside = |target: PathBuf| beside(&target).and_then(|(temporary, _)| fs::remove_file(temporary));
+    let tried = replace_target(path).and_then(|target| target.map_or(Ok(()), try_beside));
     tried.map_err(|e| Failure::Input(format!("{}: cannot write: {e}", path.display())))
 }
 
 /// The file that is to be replaced or made, behind links; none where something else is, a device or a pipe, which cannot be replaced.
-fn place(path: &Path) -> io::Result<Option<PathBuf>> {
+fn replace_target(path: &Path) -> io::Result<Option<PathBuf>> {
     match fs::metadata(path) {
         Ok(what) if what.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(what) if what.is_file() => fs::canonicalize(path).map(Some),
@@ -43,13 +43,13 @@ fn place(path: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 /// A new file in the same folder, under a name that nobody has.
-fn beside(place: &Path) -> io::Result<(PathBuf, File)> {
-    let name = place.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
+fn beside(target: &Path) -> io::Result<(PathBuf, File)> {
+    let name = target.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
     let process = std::process::id();
     for number in 0..NAMES_MAX {
         // A name of 255 bytes is as long as most file systems have them.
         let short: String = name.chars().take(40).collect();
-        let temporary = place.with_file_name(format!(".{short}.{process}-{number}.tmp"));
+        let temporary = target.with_file_name(format!(".{short}.{process}-{number}.tmp"));
         match OpenOptions::new().write(true).create_new(true).open(&temporary) {
             Ok(file) => return Ok((temporary, file)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -68,7 +68,7 @@ impl Scratch {
         let dir = std::env::temp_dir().join(format!("sluicenet-{}", std::process::id()));
         let fail = |e| Failure::Failed(format!("{}: cannot create the directory: {e}", dir.display()));
         // Root's is found by `clean` when this is killed; others keep no such list.
-        let _ = remains::add(Thing::Folder(dir.clone()));
+        let _ = leftovers::add(Leftover::Folder(dir.clone()));
         fs::create_dir_all(&dir).map_err(fail)?;
         Ok(Scratch(dir))
     }
@@ -83,7 +83,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed is left to whoever cleans the temporary directory.
         if fs::remove_dir_all(&self.0).is_ok() {
-            remains::forget(&Thing::Folder(self.0.clone()));
+            leftovers::forget(&Leftover::Folder(self.0.clone()));
         }
     }
 }

@@ -12,7 +12,7 @@ pub(super) struct HederaArgs {
     /// Ports of a switch: an even number up to 90, for k^3/4 hosts
     #[arg(long)]
     k: u32,
-    /// Elephants between random pairs of hosts
+    /// Elephant flows between random pairs of hosts
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     flows: u32,
     /// Steps of annealing
@@ -21,7 +21,7 @@ pub(super) struct HederaArgs {
     /// Threads of demand estimation
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
-    /// Times everything is measured
+    /// Repetitions of each measurement
     #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: u32,
     /// The seed

@@ -1,6 +1,4 @@
-//! The command line. A line belongs here when it knows a verb, an option or a table on the terminal.
-//!
-//! The command line: one file a verb.
+//! The command line, with one file for each verb. A line belongs here when it knows a verb, an option or a table on the terminal.
 //!
 //! Results go to stdout: a table, or the same as JSON with `--json` and nothing else. Progress, warnings and errors go to
 //! stderr. Exit codes are [`failure::Failure`]'s.
@@ -25,6 +23,7 @@ mod overload;
 mod progress;
 mod report;
 mod rerun;
+mod results;
 mod run;
 mod schema;
 mod sweep;
@@ -35,6 +34,7 @@ mod tenant;
 mod testbed;
 mod top;
 mod validate;
+mod values;
 
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
@@ -49,7 +49,7 @@ struct Cli {
     verb: Verb,
 }
 
-/// What the exit code says; the README has the same table.
+/// The meaning of the exit codes; the README has the same table.
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done; of diff: the results are the same
@@ -63,14 +63,14 @@ struct Global {
     /// Print the result as JSON on stdout, and nothing else there
     #[arg(long, global = true)]
     json: bool,
-    /// No progress and no remarks; errors still
+    /// No progress and no remarks; errors are still printed
     #[arg(long, short, global = true)]
     quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// The result in half a minute on two quiet cores: 256 servers, lossy and lossless, three TCPs
+    /// The main result in half a minute on two idle cores: 256 servers, lossy and lossless, three TCPs
     Demo(demo::Demo),
     /// Run one scenario
     Run(run::Run),
@@ -78,33 +78,33 @@ enum Verb {
     Validate(validate::Validate),
     /// Run every variant of a scenario
     Sweep(sweep::Sweep),
-    /// Make the HTML page of a result again
+    /// Write the HTML page of a result again
     Report(report::Report),
     /// Compare two results row by row
     Diff(diff::Diff),
     /// Measure the switch, beside others, and the simulator
     Bench(bench::Bench),
-    /// The lossless switch beside guests, containers and processes
+    /// The lossless switch for guests, containers and processes
     Switch(switch::Switch),
-    /// The program that says which machine of an overlay is on which server
+    /// The controller of an overlay, which knows the server of each endpoint
     Controller(controller::Controller),
-    /// Inside a guest: tells its switch what the guest's sockets have room for
+    /// Inside a guest: reports the room of its sockets to the switch
     Agent(agent::AgentVerb),
-    /// What goes through the switches that run, who is held back, and who waits for whom
+    /// The traffic of the running switches, their waiting senders, and the ports that these wait for
     Top(top::Top),
-    /// A scenario between real tenants on this machine, joined by its fabric in real time
+    /// Run a scenario between real tenants on this machine, with its fabric in real time
     Testbed(testbed::Testbed),
-    /// A fat-tree from its number: counts, tables, cost, cables, exports
+    /// A fat-tree from k alone: counts, tables, cost, cables, exports
     Fabric(fabric::Fabric),
-    /// Remove what a killed testbed or test left: processes, namespaces, files
+    /// Remove the leftovers of a killed testbed or test: processes, namespaces, files
     Clean,
-    /// What this machine has of what sluicenet can use
+    /// Show which optional tools and kernel features this machine has
     Doctor,
     /// Print the JSON schema of scenarios
     Schema,
 }
 
-/// What every verb that reads a scenario takes besides its file.
+/// The options of every verb that reads a scenario.
 #[derive(Clone, Debug, Default, Args)]
 struct Overrides {
     /// Override a key, as tcp.congestion=cubic or workload.0.queries=20
@@ -116,7 +116,7 @@ struct Overrides {
 }
 
 impl Overrides {
-    /// All of them as the loader wants them.
+    /// All overrides, in the loader's form.
     fn all(&self) -> Vec<String> {
         self.set.iter().cloned().chain(self.seed.map(|s| format!("scenario.seed={s}"))).collect()
     }

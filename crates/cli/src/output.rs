@@ -1,25 +1,27 @@
 //! Printing: results to stdout, the rest to stderr.
 
+use super::Global;
 use super::failure::Failure;
 use serde::Serialize;
-use sluicenet_scenario::printable;
+use sluicenet_scenario::{Loaded, printable};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Whether stdout takes results: as long as it has taken all of them.
+/// Whether stdout has accepted all results so far.
 static STDOUT: AtomicU8 = AtomicU8::new(TAKES);
 const TAKES: u8 = 0;
-/// Its reader has gone (`| head`): nobody wants the rest, and that is no error.
+/// Its reader has closed the pipe (`| head`): the rest is dropped, and this is no error.
 const GONE: u8 = 1;
-/// A full disk, or the like: what was asked for is not there.
+/// A write failed, for example because the disk is full: the result is incomplete.
 const FAILED: u8 = 2;
 
-/// Prints a result; nothing once stdout has not taken one, which is said once and is [`outcome`]'s. Names of others in it cannot do anything to a terminal.
+/// Prints a result. After a failed write it prints nothing: the error is noted once, and [`outcome`] returns it. Control
+/// characters in names are escaped, so that they cannot affect a terminal.
 pub(super) fn print(text: &str) {
     stream(|out| out.write_all(printable::lines(text).as_bytes()));
 }
 
-/// As [`print`], piece by piece: what is too long for memory.
+/// As [`print`], piece by piece, for a result that is too long for memory.
 pub(super) fn stream(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) {
     if !is_open() {
         return;
@@ -33,12 +35,12 @@ pub(super) fn stream(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) 
     }
 }
 
-/// Whether stdout still takes results: what prints for long need not go on where it does not.
+/// Whether stdout still accepts results. A verb that prints for a long time stops when it does not.
 pub(super) fn is_open() -> bool {
     STDOUT.load(Ordering::SeqCst) == TAKES
 }
 
-/// How printing went, all in all: a failure where results were to be printed and could not be.
+/// The outcome of all printing: a failure if a result could not be printed.
 pub(super) fn outcome() -> Result<(), Failure> {
     match STDOUT.load(Ordering::SeqCst) {
         FAILED => Err(Failure::Told),
@@ -54,7 +56,16 @@ pub(super) fn json(value: &impl Serialize) {
     });
 }
 
-/// Says something beside the result.
+/// Prints a remark beside the result.
 pub(super) fn note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", printable::lines(text));
+}
+
+/// Notes the warnings of a scenario.
+pub(super) fn warnings(loaded: &Loaded, global: Global) {
+    if !global.quiet {
+        for w in &loaded.warnings {
+            note(&w.to_string());
+        }
+    }
 }

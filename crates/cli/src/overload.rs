@@ -1,10 +1,10 @@
 //! `bench overload` and `bench loss-sweep`: what is lost between two senders and a sink.
 
-use super::bench::{rate, seconds};
 use super::failure::Failure;
 use super::files::{self, Scratch};
 use super::rerun::again;
 use super::table::{Table, count};
+use super::values::{rate, seconds};
 use super::{Global, interrupt, output};
 use sluicenet_bench::overload::load::Load;
 use sluicenet_bench::overload::sweep::{self, Curve};
@@ -18,13 +18,13 @@ use std::time::Duration;
 /// Between whom, and how much.
 #[derive(Clone, Debug, clap::Args)]
 struct Between {
-    /// QEMU guests under software emulation in place of namespaces
+    /// QEMU guests with software emulation instead of namespaces
     #[arg(long)]
     guests: bool,
     /// The guests' network device
     #[arg(long, value_enum, default_value = "virtio", requires = "guests")]
     nic: Nic,
-    /// No agent in the sink's guest: what its slow program does not read in time, its own kernel throws away
+    /// No agent in the sink's guest: its kernel drops datagrams that its slow program does not read in time
     #[arg(long, requires = "guests")]
     no_agent: bool,
     /// Bytes of a datagram
@@ -34,33 +34,33 @@ struct Between {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct OverloadArgs {
-    /// Over which switch
+    /// The switch
     #[arg(long, value_enum, default_value = "ours")]
     switch: Switch,
     #[command(flatten)]
     between: Between,
-    /// For how long
+    /// Duration in seconds
     #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct SweepArgs {
-    /// Over which switches, one after the other
+    /// The switches, one after the other
     #[arg(long = "switch", value_enum, value_delimiter = ',', default_value = "ours,bridge,ovs")]
     switches: Vec<Switch>,
     #[command(flatten)]
     between: Between,
-    /// How much more each of the two senders sends from point to point
+    /// The step from point to point, for each of the two senders
     #[arg(long, value_name = "MBPS", default_value_t = 5.0, value_parser = rate)]
     step: f64,
-    /// Up to how much
+    /// The highest rate
     #[arg(long, value_name = "MBPS", default_value_t = 100.0, value_parser = rate)]
     to: f64,
-    /// For how long, each point
+    /// Duration of each point in seconds
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
     seconds: f64,
-    /// Where the plots go: an HTML file
+    /// The HTML file for the plots
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -83,7 +83,7 @@ impl Between {
         }
     }
 
-    /// What a loss over our switch is: none may be, but what a guest without an agent loses itself.
+    /// A loss over our switch is a failure, except a loss inside a guest without an agent.
     fn verdict<'a>(&self, all: impl Iterator<Item = &'a Figures>) -> Result<(), Failure> {
         let own = |f: &Figures| if self.no_agent { f.lost_at.softnet + f.lost_at.socket } else { 0 };
         let ours = all.filter(|f| f.switch == Switch::Ours);

@@ -4,35 +4,36 @@ use super::failure::Failure;
 use super::figures::{Printed, table};
 use super::files::{self, REPORT};
 use super::progress::Bar;
-use super::report::read_cell;
 use super::rerun::again;
+use super::results::read_cell;
 use super::{Global, Overrides, interrupt, output};
 use sluicenet_experiment::run::{self, Figures, Job, Options};
 use sluicenet_records::{Existing, RunLog, SUMMARY};
 use sluicenet_report as report;
-use sluicenet_scenario::{Loaded, Scenario};
+use sluicenet_scenario::Scenario;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Run {
     /// The scenario
     file: PathBuf,
-    /// Where to put records and the page; nothing is kept where absent
+    /// Where to put records and the page; default nowhere
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// Where it is run: simulated, or between real sockets on this machine, as root (`sluicenet testbed pa|flows` for all variants)
+    /// Where to run it: simulated, or between real sockets on this machine, as root (`sluicenet testbed pa|flows` for all
+    /// variants)
     #[arg(long, value_enum, default_value_t = World::Simulated)]
     world: World,
-    /// What is simulated; as the scenario says (scenario.level) where absent
+    /// What to simulate; default as in the scenario (scenario.level)
     #[arg(long, value_enum)]
     level: Option<Level>,
-    /// Threads of the simulator, 1 where absent; of a scenario with [[table]], runs at a time, one a core where absent. The result
-    /// is the same on any number of them
+    /// Threads of the simulator; default 1. For a scenario with [[table]], runs at a time; default one for each core. The result is
+    /// the same for any number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Replace a result that is in DIR
+    /// Replace a result in DIR
     #[arg(long, conflicts_with = "resume", requires = "output")]
     force: bool,
     /// Keep a complete result of the same scenario and seed, replace an incomplete one
@@ -64,7 +65,7 @@ impl Run {
         });
         let overrides: Vec<String> = self.overrides.all().into_iter().chain(level).collect();
         let loaded = Scenario::load_with(&self.file, &overrides)?;
-        warn(&loaded, global);
+        output::warnings(&loaded, global);
         // Where everything is fixed there is a run to show and no table.
         let has_tables = self.world == World::Simulated && !loaded.scenario.tables.is_empty() && loaded.is_varied();
         if has_tables && self.output.is_none() {
@@ -73,15 +74,15 @@ impl Run {
         }
         let variants = loaded.expand_sweep().map(|all| all.len()).unwrap_or_else(|e| {
             if !global.quiet {
-                output::note(&format!("note: the scenario's base is run; its variants could not be: {e}"));
+                output::note(&format!("note: only the scenario's base is run; its variants have an error: {e}"));
             }
             1
         });
         if has_tables && variants > 1 {
             let file = self.file.display();
             return Err(Failure::Input(format!(
-                "-o takes one run, and this scenario shows tables of {variants}: `sluicenet run {file}` without -o shows them, \
-                 `sluicenet sweep {file} -o DIR` records all runs, and --set fixes what is varied to record one"
+                "-o records one run, and the tables of this scenario have {variants}: `sluicenet run {file}` without -o shows the \
+                 tables, `sluicenet sweep {file} -o DIR` records all runs, and --set selects one run"
             )));
         }
         if variants > 1 && !global.quiet {
@@ -91,19 +92,19 @@ impl Run {
                 World::Testbed => format!("sluicenet testbed flows {file}, or pa"),
             };
             output::note(&format!(
-                "note: this scenario has {variants} variants, and its base alone is run: for all of them, \
-                 {all}"
+                "note: this scenario has {variants} variants, and only its base is run; {all} runs all of them"
             ));
         }
         if self.world == World::Testbed {
             if self.output.is_some() {
                 return Err(Failure::Input(
-                    "-o: records are the simulator's; a testbed's figures are printed, --json has all of them".into(),
+                    "-o: only the simulator writes records; the testbed prints its figures, and --json prints all of them".into(),
                 ));
             }
             if self.threads.is_some_and(|n| n != 1) {
                 return Err(Failure::Input(
-                    "--threads: it is the simulator's; on a testbed each program has the threads that it needs".into(),
+                    "--threads: an option of the simulator; in the testbed each program has the threads that it needs"
+                        .into(),
                 ));
             }
             return super::testbed::run_base(&self.file, &loaded, global);
@@ -144,7 +145,7 @@ impl Run {
         verdict(&figures)
     }
 
-    /// The figures of a result that is there already.
+    /// The figures of an earlier result.
     fn kept(&self, global: Global) -> Result<(Figures, Option<RunLog>), Failure> {
         let dir = self.output.as_deref().unwrap_or(Path::new("."));
         if !global.quiet {
@@ -167,7 +168,7 @@ impl Run {
             printed.report = Some(page.display().to_string());
             where_to = format!("\n  records  {}\n  report   {}\n", dir.display(), page.display());
         } else if !global.json && !global.quiet {
-            where_to = "\n  nothing was kept: -o DIR writes records and a report\n".into();
+            where_to = "\n  nothing was recorded: -o DIR writes records and a report\n".into();
         }
         if global.json {
             output::json(&printed);
@@ -179,22 +180,11 @@ impl Run {
     }
 }
 
-/// Tells what is odd in a scenario.
-pub(super) fn warn(loaded: &Loaded, global: Global) {
-    if !global.quiet {
-        for w in &loaded.warnings {
-            output::note(&w.to_string());
-        }
-    }
-}
-
 /// How the command ends.
-pub(super) fn verdict(figures: &Figures) -> Result<(), Failure> {
+fn verdict(figures: &Figures) -> Result<(), Failure> {
     if figures.is_interrupted() {
         let at = super::table::time(figures.simulated_us);
-        return Err(Failure::Interrupted(format!(
-            "at {at} of simulated time; what was recorded up to there is readable"
-        )));
+        return Err(Failure::Interrupted(format!("at {at} of simulated time; the records up to then are readable")));
     }
     if !figures.is_complete() {
         return Err(Failure::Failed(figures.status.clone()));

@@ -5,7 +5,6 @@ use super::failure::Failure;
 use super::figures::Printed;
 use super::files::{self, REPORT};
 use super::rerun::again;
-use super::run::warn;
 use super::table::{NONE, Table, count, counted, short, time};
 use super::{Global, Overrides, interrupt, output};
 use sluicenet_experiment::run::{self, Configuration, SweepRun, SweepSummary, configurations};
@@ -19,15 +18,15 @@ use std::path::{Path, PathBuf};
 pub(super) struct Sweep {
     /// The scenario
     file: PathBuf,
-    /// Where to put the results: a folder each
+    /// Where to put the results, in a folder for each run
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// Runs at a time; one a core where absent. The results are the same
+    /// Runs at a time; default one for each core. The results are the same
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     workers: Option<u16>,
-    /// Replace results that are in DIR
+    /// Replace results in DIR
     #[arg(long, conflicts_with = "resume")]
     force: bool,
     /// Keep complete runs of an earlier sweep, replace incomplete ones
@@ -38,7 +37,7 @@ pub(super) struct Sweep {
 impl Sweep {
     pub fn main(self, global: Global) -> Result<(), Failure> {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
-        warn(&loaded, global);
+        output::warnings(&loaded, global);
         let cells = cells::cells(&loaded)?;
         let existing = match (self.force, self.resume) {
             (true, _) => Existing::Force,
@@ -55,7 +54,7 @@ impl Sweep {
             output::json(&results.printed());
         } else {
             let head = format!("{}, {}", loaded.scenario.name, counted(done.len() as u64, "run", "runs"));
-            output::print(&format!("\n  {head}\n\n{}{}", results.table(), results.places()));
+            output::print(&format!("\n  {head}\n\n{}{}", results.table(), results.closing_text()));
         }
         results.verdict("; --resume goes on from there")
     }
@@ -73,18 +72,13 @@ fn refuse_existing(cells: &[Cell], dir: &Path, existing: Existing) -> Result<(),
     }
 }
 
-/// The folders of a sweep in its own order; empty where nothing says.
-pub(super) fn order(dir: &Path) -> Vec<String> {
-    SweepSummary::read(dir).map_or_else(Vec::new, |s| s.runs.into_iter().map(|run| run.folder).collect())
-}
-
 /// The results of a sweep.
 pub(super) struct Results<'a> {
-    /// What was to be run.
+    /// The planned runs.
     pub cells: &'a [Cell],
-    /// What was; fewer after Ctrl-C.
+    /// The runs that ended; fewer after Ctrl-C.
     pub done: &'a [Done],
-    /// Where.
+    /// Their directory.
     pub dir: &'a Path,
 }
 
@@ -128,7 +122,7 @@ impl Results<'_> {
         })
     }
 
-    /// A line for each configuration, its seeds together; a gap between groups, and the gain over LL where that is one.
+    /// A line for each configuration, its seeds together; a blank line between groups, and the gain over LL if there is one.
     pub fn table(&self) -> String {
         let all = self.configurations();
         let keys = self.cells.first().map_or(&[][..], |c| &c.job.axis_keys);
@@ -196,7 +190,7 @@ impl Results<'_> {
         out
     }
 
-    /// What the flow controls beside each other show and do not explain.
+    /// Remarks on differences between flow controls that the table does not explain.
     fn notes(&self, all: &[Configuration]) -> Vec<String> {
         let keys = self.cells.first().map_or(&[][..], |c| &c.job.axis_keys);
         let policy_varies = keys.iter().any(|key| key == "switch.policy");
@@ -226,8 +220,8 @@ impl Results<'_> {
         explain::notes(&groups, policy_varies)
     }
 
-    /// Where everything is, and what it took.
-    pub fn places(&self) -> String {
+    /// The cost of the sweep and the location of its results.
+    pub fn closing_text(&self) -> String {
         let ran = || self.done.iter().filter(|d| !d.kept);
         let cpu: f64 = ran().filter_map(|d| d.log.as_ref()).map(|l| l.cpu_seconds).fold(0.0, |a, b| a + b);
         let hops: u64 = ran().map(|d| d.figures.packet_hops).sum();

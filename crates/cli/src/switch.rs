@@ -33,17 +33,17 @@ receiver that is not ready waits, and so does its sender.";
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Run a switch in the foreground, as its file describes it
+    /// Run a switch in the foreground from its configuration file
     Run(Run),
-    /// What a running switch is and what happened at its ports
+    /// Show a running switch and the counters of its ports
     Show(Which),
     /// Add a port while traffic runs; of kind veth, tap or packet only with `hotplug = true` in its file
     AddPort(AddPort),
-    /// Take a port away while traffic runs
+    /// Remove a port while traffic runs
     DelPort(DelPort),
-    /// Capture what passes a port, as pcapng
+    /// Capture the frames at a port, as pcapng
     Capture(CaptureArgs),
-    /// Have it read its file again
+    /// Reload the configuration file
     Reload(Which),
     /// Stop it
     Stop(Which),
@@ -51,9 +51,9 @@ enum What {
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// The switch's file, TOML
+    /// The switch's configuration file, TOML
     file: PathBuf,
-    /// Check the file and run nothing
+    /// Check the file only
     #[arg(long)]
     check: bool,
 }
@@ -61,7 +61,7 @@ struct Run {
 /// Which of the switches that run.
 #[derive(Clone, Debug, clap::Args)]
 struct Which {
-    /// Its control socket; where absent, that of the only switch that runs
+    /// Its control socket; default that of the only running switch
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Its name
@@ -73,7 +73,7 @@ struct Which {
 struct AddPort {
     /// The port's name
     port: String,
-    /// What it is, as in the file: kind=shm mac=02:00:00:00:00:01
+    /// Its settings, as in the file: kind=shm mac=02:00:00:00:00:01
     #[arg(value_name = "KEY=VALUE")]
     settings: Vec<String>,
     #[command(flatten)]
@@ -96,13 +96,13 @@ struct CaptureArgs {
     /// The file to write, or - for stdout
     #[arg(short, long, value_name = "FILE")]
     write: PathBuf,
-    /// End after so many frames
+    /// End after this number of frames
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after so many seconds
+    /// End after this number of seconds
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
-    /// Keep so many bytes of each frame; all where absent
+    /// Bytes to keep of each frame; default all
     #[arg(long, short, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     snaplen: Option<u32>,
     #[command(flatten)]

@@ -2,9 +2,10 @@
 
 use super::failure::Failure;
 use super::output;
+use super::values::{payload, rate, seconds};
 use sluicenet_bench::overload::load::{self, Load, Stack};
 use sluicenet_dataplane::kernel::edge;
-use sluicenet_dataplane::kernel::load::{LONGEST, SHORTEST, Sender, Sink};
+use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns::Namespace;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,18 +23,13 @@ enum What {
     Send(Send),
     /// Receive them
     Receive(Receive),
-    /// Print what the kernel counted
+    /// Print the kernel's counters
     Counters(Counters),
-}
-
-fn payload(text: &str) -> Result<usize, String> {
-    let range = || format!("{SHORTEST} to {LONGEST} is expected");
-    text.parse().ok().filter(|n| (SHORTEST..=LONGEST).contains(n)).ok_or_else(range)
 }
 
 #[derive(Debug, clap::Args)]
 struct Send {
-    /// To whom
+    /// The receiver's address
     #[arg(long)]
     to: SocketAddr,
     /// The sender's number
@@ -42,39 +38,39 @@ struct Send {
     /// Bytes of a datagram
     #[arg(long, value_parser = payload)]
     payload: usize,
-    /// For how long
-    #[arg(long, value_parser = super::bench::seconds)]
+    /// Duration in seconds
+    #[arg(long, value_parser = seconds)]
     seconds: f64,
-    /// Mb/s; as fast as it goes where absent
-    #[arg(long, value_parser = super::bench::rate)]
+    /// Mb/s; default as fast as possible
+    #[arg(long, value_parser = rate)]
     rate: Option<f64>,
 }
 
 #[derive(Debug, clap::Args)]
 struct Receive {
-    /// Where
+    /// The address to receive at
     #[arg(long)]
     at: SocketAddr,
-    /// Bytes of a datagram at most
+    /// Bytes of the longest datagram
     #[arg(long, value_parser = payload)]
     payload: usize,
-    /// Senders there are
+    /// The number of senders
     #[arg(long)]
     senders: u16,
-    /// What is missing after so long without a datagram is lost
-    #[arg(long, value_parser = super::bench::seconds)]
+    /// Datagrams that are missing after this time without a datagram are lost
+    #[arg(long, value_parser = seconds)]
     quiet_seconds: f64,
-    /// The file to be made when datagrams can come
+    /// The file to create when datagrams can be received
     #[arg(long)]
     bound: PathBuf,
-    /// The file that says how many were sent, once it is there
+    /// The file with the numbers of sent datagrams, written when the senders end
     #[arg(long)]
     sent: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
 struct Counters {
-    /// At which device
+    /// The device
     #[arg(long)]
     device: String,
 }

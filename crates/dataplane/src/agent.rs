@@ -95,14 +95,15 @@ mod tests {
     fn a_word_is_known_by_its_first_bytes() {
         let agent = Agent::new().unwrap();
         let mut frame = agent.mark(0, 1);
-        let head = |frame: &[u8]| [&frame[..8], &frame[8..16]].map(|half| u64::from_le_bytes(half.try_into().unwrap()));
-        assert!(Agent::is_word(head(&frame)));
+        let first_bytes =
+            |frame: &[u8]| [&frame[..8], &frame[8..16]].map(|half| u64::from_le_bytes(half.try_into().unwrap()));
+        assert!(Agent::is_word(first_bytes(&frame)));
         frame[14..].fill(0xff);
-        assert!(Agent::is_word(head(&frame)));
+        assert!(Agent::is_word(first_bytes(&frame)));
         for at in [0, 5, 12, 13] {
             let mut other = frame;
             other[at] ^= 1;
-            assert!(!Agent::is_word(head(&other)), "{at}");
+            assert!(!Agent::is_word(first_bytes(&other)), "{at}");
         }
     }
 

@@ -171,15 +171,15 @@ impl Mailbox {
 }
 
 #[derive(Debug)]
-enum Way {
+enum Transport {
     Socket(UdpSocket),
     Within(Mailbox),
 }
 
-/// A server's way to the controller.
+/// A server's connection to the controller.
 #[derive(Debug)]
 pub struct ControllerLink {
-    way: Way,
+    transport: Transport,
     /// Datagrams that the kernel did not take, and errors in receiving.
     failed: u64,
 }
@@ -190,27 +190,27 @@ impl ControllerLink {
         let socket = bound(server)?;
         socket.connect(controller)?;
         socket.set_nonblocking(true)?;
-        Ok(ControllerLink { way: Way::Socket(socket), failed: 0 })
+        Ok(ControllerLink { transport: Transport::Socket(socket), failed: 0 })
     }
 
     /// One without a socket.
     pub fn within(mailbox: Mailbox) -> ControllerLink {
-        ControllerLink { way: Way::Within(mailbox), failed: 0 }
+        ControllerLink { transport: Transport::Within(mailbox), failed: 0 }
     }
 
     /// Sends a datagram; one that the kernel does not take is repeated by who made it.
     pub fn send(&mut self, datagram: &[u8; LEN]) {
-        match &self.way {
-            Way::Socket(socket) => self.failed += u64::from(socket.send(datagram).is_err()),
-            Way::Within(mailbox) => mailbox.letters().to_controller.push_back(*datagram),
+        match &self.transport {
+            Transport::Socket(socket) => self.failed += u64::from(socket.send(datagram).is_err()),
+            Transport::Within(mailbox) => mailbox.letters().to_controller.push_back(*datagram),
         }
     }
 
     /// The next datagram; `None` when there is none.
     pub fn receive(&mut self, into: &mut [u8; LEN + 1]) -> Option<usize> {
-        let socket = match &self.way {
-            Way::Socket(socket) => socket,
-            Way::Within(mailbox) => {
+        let socket = match &self.transport {
+            Transport::Socket(socket) => socket,
+            Transport::Within(mailbox) => {
                 let datagram = mailbox.letters().to_server.pop_front()?;
                 into[..LEN].copy_from_slice(&datagram);
                 return Some(LEN);
@@ -232,9 +232,9 @@ impl ControllerLink {
 
     /// What wakes when a datagram has come.
     pub fn waker(&self) -> Option<BorrowedFd<'_>> {
-        match &self.way {
-            Way::Socket(socket) => Some(socket.as_fd()),
-            Way::Within(_) => None,
+        match &self.transport {
+            Transport::Socket(socket) => Some(socket.as_fd()),
+            Transport::Within(_) => None,
         }
     }
 }

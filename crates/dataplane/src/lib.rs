@@ -21,12 +21,12 @@ pub mod engine;
 pub mod fabric;
 #[cfg(target_os = "linux")]
 pub mod kernel;
+#[cfg(target_os = "linux")]
+pub mod leftovers;
 pub mod port;
 #[cfg(target_os = "linux")]
 pub mod process;
 pub mod region;
-#[cfg(target_os = "linux")]
-pub mod remains;
 pub mod remote;
 pub mod shm;
 pub mod tap;

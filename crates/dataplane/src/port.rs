@@ -148,11 +148,11 @@ pub trait Port: Send {
         Ok(())
     }
 
-    /// The next frame the other side sends; it stays the next until [`Port::accept`] or [`Port::hold`].
+    /// The next frame the other side sends; it stays the next until [`Port::accept`] or [`Port::defer`].
     fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort>;
 
     /// Its first 16 bytes, as two numbers with the first byte lowest. They are read once: decided about and delivered.
-    fn head(&self, buffer: u32) -> [u64; 2];
+    fn first_bytes(&self, buffer: u32) -> [u64; 2];
 
     /// The broadcast domain it says it is of, where a port carries several (a tunnel).
     fn domain(&self, _buffer: u32) -> Option<u16> {
@@ -168,7 +168,7 @@ pub trait Port: Send {
     fn accept(&mut self);
 
     /// The frame shown has to wait; whether the port has one of another class to show in this turn.
-    fn hold(&mut self) -> bool {
+    fn defer(&mut self) -> bool {
         false
     }
 
@@ -219,7 +219,7 @@ pub trait Port: Send {
 
     /// How many of the port's buffers frames may have that wait in the switch for receivers that do not admit them; what goes beyond
     /// waits as the next frame of the port, with all behind it.
-    fn places(&self) -> u32 {
+    fn waiting_max(&self) -> u32 {
         0
     }
 

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::kernel::netns::Namespace;
-use crate::remains::{self, Thing};
+use crate::leftovers::{self, Leftover};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct Program {
     child: Child,
     /// As it was written down.
-    thing: Option<Thing>,
+    thing: Option<Leftover>,
 }
 
 impl Program {
@@ -43,9 +43,9 @@ impl Program {
         unsafe { command.pre_exec(begin) };
         let child = on_the_keeper(command)?;
         let pid = i32::try_from(child.id()).unwrap_or(0);
-        let thing = remains::started(pid).map(|started| Thing::Program { pid, started });
+        let thing = leftovers::started(pid).map(|started| Leftover::Program { pid, started });
         // The kernel ends it in any case.
-        let thing = thing.filter(|thing| remains::add(thing.clone()).is_ok());
+        let thing = thing.filter(|thing| leftovers::add(thing.clone()).is_ok());
         Ok(Program { child, thing })
     }
 }
@@ -69,7 +69,7 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(thing) = &self.thing {
-            remains::forget(thing);
+            leftovers::forget(thing);
         }
     }
 }

@@ -73,9 +73,9 @@ impl Region {
         self.len
     }
 
-    /// The place of `len` bytes at `at`; panics when they are not inside: callers check what others say first.
+    /// A pointer to `len` bytes at `at`; panics if they are not inside. Callers first check numbers that others have written.
     #[inline(always)]
-    fn place(&self, at: usize, len: usize) -> *mut u8 {
+    fn checked_pointer(&self, at: usize, len: usize) -> *mut u8 {
         assert!(at <= self.len && len <= self.len - at, "outside of the region");
         // SAFETY: `at` is inside the mapping, or its end.
         unsafe { self.base.as_ptr().add(at) }
@@ -84,20 +84,20 @@ impl Region {
     /// The 32-bit word at `at`.
     #[inline(always)]
     pub fn word(&self, at: usize) -> &AtomicU32 {
-        let place = self.place(at, 4);
+        let pointer = self.checked_pointer(at, 4);
         assert!(at % 4 == 0);
         // SAFETY: inside the mapping, which lives as long as `self`, and aligned, for mappings begin at a page. An atomic may
         // be written by somebody else.
-        unsafe { AtomicU32::from_ptr(place.cast()) }
+        unsafe { AtomicU32::from_ptr(pointer.cast()) }
     }
 
     /// The 64-bit word at `at`.
     #[inline(always)]
     pub fn long(&self, at: usize) -> &AtomicU64 {
-        let place = self.place(at, 8);
+        let pointer = self.checked_pointer(at, 8);
         assert!(at % 8 == 0);
         // SAFETY: as for `word`.
-        unsafe { AtomicU64::from_ptr(place.cast()) }
+        unsafe { AtomicU64::from_ptr(pointer.cast()) }
     }
 }
 
@@ -127,7 +127,7 @@ impl RingCells {
     /// The ring of `size` entries, a power of two, at `at`, a multiple of 256; panics when it is not inside.
     pub fn new(region: &Arc<Region>, at: usize, size: u32) -> RingCells {
         assert!(size.is_power_of_two() && at.is_multiple_of(256));
-        let base = NonNull::new(region.place(at, RingCells::bytes(size))).expect("mapped");
+        let base = NonNull::new(region.checked_pointer(at, RingCells::bytes(size))).expect("mapped");
         RingCells { base, mask: size - 1, _region: region.clone() }
     }
 }
@@ -177,7 +177,7 @@ impl Buffers {
     /// `count` buffers at `at`, a multiple of 4096; panics when they are not inside.
     pub fn new(region: &Arc<Region>, at: usize, count: u32) -> Buffers {
         assert!(at.is_multiple_of(4096));
-        let base = NonNull::new(region.place(at, count as usize * BUFFER_BYTES)).expect("mapped");
+        let base = NonNull::new(region.checked_pointer(at, count as usize * BUFFER_BYTES)).expect("mapped");
         Buffers { base, count, _region: region.clone() }
     }
 
@@ -188,7 +188,7 @@ impl Buffers {
     }
 
     #[inline(always)]
-    fn place(&self, buffer: u32) -> *mut u8 {
+    fn checked_pointer(&self, buffer: u32) -> *mut u8 {
         assert!(buffer < self.count);
         // SAFETY: inside of what `new` checked.
         unsafe { self.base.as_ptr().add(buffer as usize * BUFFER_BYTES) }
@@ -196,10 +196,10 @@ impl Buffers {
 
     /// The first 16 bytes of a buffer, as two numbers with the first byte lowest.
     #[inline(always)]
-    pub fn head(&self, buffer: u32) -> [u64; 2] {
-        let place = self.place(buffer);
+    pub fn first_bytes(&self, buffer: u32) -> [u64; 2] {
+        let pointer = self.checked_pointer(buffer);
         // SAFETY: inside the buffer and aligned; an atomic may be written by others.
-        let half = |at| unsafe { AtomicU64::from_ptr(place.add(at).cast()) }.load(Ordering::Relaxed);
+        let half = |at| unsafe { AtomicU64::from_ptr(pointer.add(at).cast()) }.load(Ordering::Relaxed);
         [u64::from_le(half(0)), u64::from_le(half(8))]
     }
 
@@ -209,7 +209,9 @@ impl Buffers {
         assert!(into.len() <= BUFFER_BYTES);
         // SAFETY: inside the buffer; `into` is ours alone. Bytes that change meanwhile are torn, which callers allow for:
         // they use the copy.
-        unsafe { std::ptr::copy_nonoverlapping(self.place(buffer).cast_const(), into.as_mut_ptr(), into.len()) }
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.checked_pointer(buffer).cast_const(), into.as_mut_ptr(), into.len())
+        }
     }
 
     /// Copies bytes into a buffer.
@@ -223,14 +225,14 @@ impl Buffers {
     pub fn write_at(&self, buffer: u32, at: usize, from: &[u8]) {
         assert!(at <= BUFFER_BYTES && from.len() <= BUFFER_BYTES - at);
         // SAFETY: inside the buffer; `from` is plain memory of ours and not part of it.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.place(buffer).add(at), from.len()) }
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.checked_pointer(buffer).add(at), from.len()) }
     }
 
-    /// Copies a frame of `len` bytes into a buffer of another port, whole cache lines of it, `head` in place of its first 16.
+    /// Copies a frame of `len` bytes into a buffer of another port, whole cache lines of it, `first_bytes` in place of its first 16.
     #[inline(always)]
-    pub fn copy(&self, buffer: u32, len: usize, head: [u64; 2], to: &Buffers, to_buffer: u32) {
+    pub fn copy(&self, buffer: u32, len: usize, first_bytes: [u64; 2], to: &Buffers, to_buffer: u32) {
         assert!(len <= BUFFER_BYTES);
-        let (from, into) = (self.place(buffer).cast_const(), to.place(to_buffer));
+        let (from, into) = (self.checked_pointer(buffer).cast_const(), to.checked_pointer(to_buffer));
         if len <= 64 {
             // SAFETY: both inside their buffers. `ptr::copy` allows them to be the same, which the owner of both could cause.
             unsafe { std::ptr::copy(from.cast::<[u8; 64]>(), into.cast(), 1) };
@@ -238,7 +240,7 @@ impl Buffers {
             // SAFETY: as above.
             unsafe { std::ptr::copy(from, into, len.next_multiple_of(64)) };
         }
-        for (at, half) in [(0, head[0]), (8, head[1])] {
+        for (at, half) in [(0, first_bytes[0]), (8, first_bytes[1])] {
             // SAFETY: inside the buffer and aligned.
             unsafe { AtomicU64::from_ptr(into.add(at).cast()) }.store(half.to_le(), Ordering::Relaxed);
         }
@@ -270,9 +272,9 @@ mod tests {
         theirs.read(1, &mut bytes);
         assert_eq!(bytes[..], frame);
         // What was checked is what is delivered, whatever the sender does meanwhile.
-        let head = theirs.head(1);
+        let first_bytes = theirs.first_bytes(1);
         ours.write(1, &[99; 16]);
-        theirs.copy(1, 100, head, &ours, 0);
+        theirs.copy(1, 100, first_bytes, &ours, 0);
         ours.read(0, &mut bytes);
         assert_eq!(bytes[..], frame);
         assert!(rustix::fs::ftruncate(&file, 10).is_err() && rustix::fs::ftruncate(&file, 20_000).is_err());

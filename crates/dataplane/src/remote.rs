@@ -1,14 +1,14 @@
-//! How other threads reach a switch that runs: they send it something to do between two turns.
+//! How other threads reach a loop that runs: they send it jobs, which it does between two iterations.
 
-use crate::engine::Engine;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 
-type Job = Box<dyn FnOnce(&mut Engine) + Send>;
+type Job<T> = Box<dyn FnOnce(&mut T) + Send>;
 
 #[derive(Debug)]
 struct Bell {
@@ -16,46 +16,68 @@ struct Bell {
     event: OwnedFd,
 }
 
-/// A handle to a switch; copies reach the same one.
-#[derive(Clone, Debug)]
-pub struct Remote {
-    jobs: Sender<Job>,
+/// A handle to the owner of a loop, `T`; copies reach the same one.
+pub struct Remote<T> {
+    jobs: Sender<Job<T>>,
     bell: Arc<Bell>,
 }
 
-impl Remote {
-    /// Has the switch do `job` between two turns and waits for the answer; an error when the switch has stopped.
-    pub fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut Engine) -> R + Send + 'static) -> io::Result<R> {
+impl<T> Clone for Remote<T> {
+    fn clone(&self) -> Remote<T> {
+        Remote { jobs: self.jobs.clone(), bell: Arc::clone(&self.bell) }
+    }
+}
+
+impl<T> fmt::Debug for Remote<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("bell", &self.bell).finish_non_exhaustive()
+    }
+}
+
+impl<T> Remote<T> {
+    /// Runs `job` between two iterations and waits for its result.
+    ///
+    /// # Errors
+    /// The loop has ended.
+    pub fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut T) -> R + Send + 'static) -> io::Result<R> {
         let (answer, answered) = sync_channel(1);
-        // Who does not wait for the answer any more does not want it.
-        self.post(move |engine| drop(answer.send(job(engine))))?;
-        answered.recv().map_err(|_| Remote::stopped())
+        // The caller may have given up; nobody needs the result then.
+        self.post(move |owner| drop(answer.send(job(owner))))?;
+        answered.recv().map_err(|_| stopped())
     }
 
-    /// The same without waiting.
-    pub fn post(&self, job: impl FnOnce(&mut Engine) + Send + 'static) -> io::Result<()> {
-        self.jobs.send(Box::new(job)).map_err(|_| Remote::stopped())?;
+    /// Runs `job` between two iterations and does not wait.
+    ///
+    /// # Errors
+    /// The loop has ended.
+    pub fn post(&self, job: impl FnOnce(&mut T) + Send + 'static) -> io::Result<()> {
+        self.jobs.send(Box::new(job)).map_err(|_| stopped())?;
         self.bell.rung.store(true, Ordering::Release);
         match rustix::io::write(&self.bell.event, &1u64.to_ne_bytes()) {
-            // A full counter is readable, too.
+            // A counter at its maximum still wakes the loop.
             Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
             Err(e) => Err(e.into()),
         }
     }
+}
 
-    fn stopped() -> io::Error {
-        io::Error::new(io::ErrorKind::BrokenPipe, "the switch has stopped")
+fn stopped() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the switch has stopped")
+}
+
+/// The loop's end.
+pub(crate) struct Jobs<T> {
+    incoming: Option<(Receiver<Job<T>>, Remote<T>)>,
+}
+
+impl<T> Default for Jobs<T> {
+    fn default() -> Jobs<T> {
+        Jobs { incoming: None }
     }
 }
 
-/// The switch's end.
-#[derive(Default)]
-pub(crate) struct Jobs {
-    incoming: Option<(Receiver<Job>, Remote)>,
-}
-
-impl Jobs {
-    pub(crate) fn remote(&mut self) -> io::Result<Remote> {
+impl<T> Jobs<T> {
+    pub(crate) fn remote(&mut self) -> io::Result<Remote<T>> {
         if let Some((_, remote)) = &self.incoming {
             return Ok(remote.clone());
         }
@@ -71,9 +93,9 @@ impl Jobs {
         self.incoming.as_ref().is_some_and(|(_, remote)| remote.bell.rung.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn next(&mut self) -> Option<Job> {
+    pub(crate) fn next(&mut self) -> Option<Job<T>> {
         let (receiver, remote) = self.incoming.as_ref()?;
-        // Before looking: what is sent after the look rings again, and what rang before is seen.
+        // Cleared before the look: a job that is sent after the look rings again.
         remote.bell.rung.swap(false, Ordering::Acquire);
         receiver.try_recv().ok()
     }

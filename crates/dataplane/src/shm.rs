@@ -196,11 +196,11 @@ impl Port {
                     known.retain(|refusal| self.is_full(refusal.udp_port));
                     self.refusals = known;
                 }
-                let has_place = self.refusals.len() < FULL_MAX;
-                if has_place {
+                let has_slot = self.refusals.len() < FULL_MAX;
+                if has_slot {
                     self.refusals.push(Refusal { udp_port, since: self.now, stuck: false });
                 }
-                !has_place
+                !has_slot
             }
             (true, Some(i)) => {
                 let refusal = &mut self.refusals[i];
@@ -297,15 +297,21 @@ impl Port {
         Ok(None)
     }
 
-    /// Passes frames to `to`, at most `limit`, for as long as their first 16 bytes are `head` where `mask` has ones and
+    /// Passes frames to `to`, at most `limit`, for as long as their first 16 bytes are `first_bytes` where `mask` has ones and
     /// `to` has room; returns how many.
     #[inline(always)]
-    pub fn pass_run(&mut self, to: &mut Port, head: [u64; 2], mask: u64, limit: u32) -> Result<Passed, BrokenPort> {
+    pub fn pass_run(
+        &mut self,
+        to: &mut Port,
+        first_bytes: [u64; 2],
+        mask: u64,
+        limit: u32,
+    ) -> Result<Passed, BrokenPort> {
         let mut passed = Passed::default();
         while passed.frames < limit {
             let Some(frame) = self.next_frame()? else { break };
-            let own = self.buffers.head(frame.buffer);
-            if (own[0] ^ head[0]) | ((own[1] ^ head[1]) & mask) != 0 {
+            let own = self.buffers.first_bytes(frame.buffer);
+            if (own[0] ^ first_bytes[0]) | ((own[1] ^ first_bytes[1]) & mask) != 0 {
                 break;
             }
             // That the receiver is broken is found when it is its turn.
@@ -319,10 +325,10 @@ impl Port {
         Ok(passed)
     }
 
-    /// Copies a frame into an empty buffer of `to`, with `head` in place of its first 16 bytes.
+    /// Copies a frame into an empty buffer of `to`, with `first_bytes` in place of its first 16 bytes.
     #[inline(always)]
-    pub fn copy_to(&self, buffer: u32, len: u32, head: [u64; 2], to: &mut Port, empty: u32) {
-        self.buffers.copy(buffer, len as usize, head, &to.buffers, empty);
+    pub fn copy_to(&self, buffer: u32, len: u32, first_bytes: [u64; 2], to: &mut Port, empty: u32) {
+        self.buffers.copy(buffer, len as usize, first_bytes, &to.buffers, empty);
         to.hand_over(empty, len);
     }
 
@@ -368,8 +374,8 @@ impl port::Port for Port {
         Port::next_frame(self)
     }
     #[inline(always)]
-    fn head(&self, buffer: u32) -> [u64; 2] {
-        self.buffers.head(buffer)
+    fn first_bytes(&self, buffer: u32) -> [u64; 2] {
+        self.buffers.first_bytes(buffer)
     }
     #[inline(always)]
     fn accept(&mut self) {
@@ -405,7 +411,7 @@ impl port::Port for Port {
             _ => 0,
         }
     }
-    fn places(&self) -> u32 {
+    fn waiting_max(&self) -> u32 {
         // The other half is to receive with.
         self.buffers.count() / 2
     }

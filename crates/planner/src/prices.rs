@@ -50,7 +50,7 @@ static SWITCH: Spec = Spec {
 /// Where a model is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum Usage {
     /// Everywhere in a fat-tree.
     FatTree,
     /// At the edge of a hierarchical tree.
@@ -122,14 +122,14 @@ impl Prices {
         let (mut fat_tree, mut edge, mut upper) = (None, None, None);
         for (table, span) in root.tables("switch")? {
             let s = Section::new(&doc, &SWITCH, table, Some(span))?;
-            let places = [("fat-tree", Place::FatTree), ("edge", Place::Edge), ("upper", Place::Upper)];
-            let place = s.choice("place", &places)?.ok_or_else(|| s.missing("place"))?;
-            let slot = match place {
-                Place::FatTree => &mut fat_tree,
-                Place::Edge => &mut edge,
-                Place::Upper => &mut upper,
+            let places = [("fat-tree", Usage::FatTree), ("edge", Usage::Edge), ("upper", Usage::Upper)];
+            let usage = s.choice("place", &places)?.ok_or_else(|| s.missing("place"))?;
+            let slot = match usage {
+                Usage::FatTree => &mut fat_tree,
+                Usage::Edge => &mut edge,
+                Usage::Upper => &mut upper,
             };
-            if slot.replace(model(&s, place)?).is_some() {
+            if slot.replace(model(&s, usage)?).is_some() {
                 return Err(s.error("place", "this place has a model already"));
             }
         }
@@ -154,15 +154,15 @@ impl Prices {
     }
 }
 
-fn model(s: &Section<'_>, place: Place) -> Result<Model> {
+fn model(s: &Section<'_>, usage: Usage) -> Result<Model> {
     let ports = s.count_u32("ports", 2..=PORTS_MAX)?.ok_or_else(|| s.missing("ports"))?;
     let rate = s.link_rate("rate")?.ok_or_else(|| s.missing("rate"))?;
-    let uplinks = match place {
-        Place::Edge => {
+    let uplinks = match usage {
+        Usage::Edge => {
             let count = s.count_u32("uplinks", 1..=PORTS_MAX)?.ok_or_else(|| s.missing("uplinks"))?;
             Some((count, s.link_rate("uplink_rate")?.ok_or_else(|| s.missing("uplink_rate"))?))
         }
-        Place::FatTree | Place::Upper => {
+        Usage::FatTree | Usage::Upper => {
             if let Some(name) = ["uplinks", "uplink_rate"].into_iter().find(|n| s.has(n)) {
                 return Err(s.error(name, format!("`{name}` is an edge switch's")));
             }

@@ -19,7 +19,7 @@ fn known(fd: c_int) -> Option<&'static AtomicBool> {
 }
 
 /// A call of `epoll_ctl` has succeeded.
-pub fn note(epoll: c_int, operation: c_int, fd: c_int, event: Option<epoll_event>) {
+pub fn record(epoll: c_int, operation: c_int, fd: c_int, event: Option<epoll_event>) {
     let is_known = known(fd).is_some_and(|known| known.load(Ordering::Relaxed));
     match (operation, event) {
         (libc::EPOLL_CTL_ADD, Some(event)) => {

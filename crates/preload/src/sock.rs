@@ -241,14 +241,14 @@ pub fn adopt(fd: c_int, is_stream: bool, kind: Kind) -> Result<Arc<Sock>, i32> {
 }
 
 /// A descriptor for a stream that is still to be accepted; closed again where none is.
-pub struct Place {
+pub struct ReservedDescriptor {
     ends: Arc<Ends>,
     fd: OwnedFd,
 }
 
-impl Place {
+impl ReservedDescriptor {
     /// One with the flags of `accept4`.
-    pub fn new(flags: c_int) -> Result<Place, i32> {
+    pub fn new(flags: c_int) -> Result<ReservedDescriptor, i32> {
         let ends = Ends::new()?;
         let command = if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
         // SAFETY: descriptors, and no memory.
@@ -257,16 +257,16 @@ impl Place {
             return Err(kernel::errno());
         }
         // SAFETY: a descriptor that nobody else has.
-        let place = Place { ends, fd: unsafe { OwnedFd::from_raw_fd(fd) } };
+        let reserved = ReservedDescriptor { ends, fd: unsafe { OwnedFd::from_raw_fd(fd) } };
         if fd as usize >= table::FDS {
             return Err(libc::EMFILE);
         }
         if flags & libc::SOCK_NONBLOCK != 0 {
             // SAFETY: the descriptor made just now.
             unsafe { kernel::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK as usize) };
-            place.ends.nonblocking.store(true, Ordering::Relaxed);
+            reserved.ends.nonblocking.store(true, Ordering::Relaxed);
         }
-        Ok(place)
+        Ok(reserved)
     }
 
     /// The descriptor, which is from now on a kernel's socket.
@@ -289,7 +289,7 @@ impl Place {
     /// The descriptor, which is from now on this stream's, of a listener with these options.
     pub fn present(self, stream: TcplightStream, options: &Options) -> c_int {
         let options = options.of_accepted();
-        let Place { ends, fd } = self;
+        let ReservedDescriptor { ends, fd } = self;
         let sock = Arc::new(Sock { kind: Kind::Stream(stream), ends, is_stream: true, options: Arc::new(options) });
         sock.watch();
         let fd = fd.into_raw_fd();

@@ -10,7 +10,7 @@ pub struct Full<F>(pub F);
 pub enum DropReason {
     /// A lossy queue of a physical switch was full.
     SwitchBuffer,
-    /// A lossless class overran XOFF plus headroom: a violation, never congestion.
+    /// A lossless class exceeded XOFF plus headroom: a violation, never congestion.
     HeadroomExceeded,
     /// The vSwitch's queue towards its adapter was full.
     VswitchUplink,
@@ -26,39 +26,40 @@ pub enum DropReason {
     BadCrc,
     /// No port leads to the destination.
     NoRoute,
-    /// Marked by a switch in the tunnel though its transport does not speak ECN (RFC 6040, 4.2).
+    /// A switch marked the frame in the tunnel although its transport does not support ECN (RFC 6040, 4.2).
     BadEcn,
-    /// Too short, too long, or without a header that can be read.
+    /// Too short, too long, or without a readable header.
     Malformed,
-    /// For a control address that ends at its link (01-80-C2-00-00-0x): PAUSE, LLDP and the like from a machine.
+    /// For a control address that ends at its link (01-80-C2-00-00-0x), such as PAUSE or LLDP from an endpoint.
     Reserved,
-    /// From a station that belongs to another port.
+    /// The source address belongs to another port.
     ForgedSource,
-    /// A copy of a flooded frame for a port that had no room: floods stall nobody.
+    /// A copy of a flooded frame for a full port; floods stop no sender.
     FloodNoRoom,
-    /// For a port that took nothing for so long that the watchdog isolated it.
+    /// For a port that the watchdog isolated because it accepted nothing for too long.
     Watchdog,
-    /// For a port that went away, or in its queue or on its link when that failed.
+    /// For a port that was removed, or in its queue or on its link when that failed.
     PortGone,
-    /// Longer than what is behind the port can take.
+    /// Longer than the receiver or link behind the port accepts.
     TooBig,
-    /// Through a tunnel from a server that is not of this overlay, or for one.
+    /// From or for a tunnel end that is not a server of this overlay.
     UnknownServer,
-    /// Through a tunnel with a network identifier that nobody here is of.
+    /// From a tunnel, with a network identifier that no tenant of this server has.
     UnknownVni,
-    /// A tunnel in a tunnel.
+    /// A tunnel inside a tunnel.
     NestedTunnel,
-    /// To or from a station that the controller does not know, or about which it cannot be asked now.
+    /// To or from a station that the controller does not know, or for which it cannot be asked now.
     Unresolved,
-    /// For an address of a machine at which no socket is, beyond the rate at which its kernel answers by ICMP.
+    /// For an address without a socket, beyond the rate at which the kernel answers by ICMP.
     NoSocket,
-    /// A fragment of a datagram whose first was not seen.
+    /// A fragment of a datagram that never became complete.
     StrayFragment,
-    /// Its receiver's hypervisor has granted no credit for it.
+    /// The receiver's hypervisor has granted no credit for it.
     NoCredit,
-    /// In a TCP tunnel whose connection ended before the other server, which may have it all the same, acknowledged it; or nobody answers.
+    /// In a TCP tunnel whose connection ended before the other server acknowledged the frame (it may have arrived
+    /// nevertheless), or for a server that does not answer.
     TunnelEnded,
-    /// Between machines that may not talk to each other.
+    /// Between endpoints that may not communicate.
     Denied,
 }
 

@@ -76,11 +76,12 @@ macro_rules! tables {
 }
 
 tables! {
-    /// One flow: a message from one socket to another, or what was delivered of it when the run ended.
+    /// One row for each flow: a message from one socket to another, or the delivered part of it when the run ended.
     flows[0] FlowRow {
-        /// Number of the flow, unique in the run: the sending server times 2^40, and which of its flows it is, from 0.
+        /// Number of the flow, unique in the run: the sending server times 2^40, plus the number of the flow on that server,
+        /// from 0.
         flow_id: u64,
-        /// What it is for; the names stand below.
+        /// Purpose of the flow; the names are below.
         kind: Text,
         /// tcp, udp or tcplight.
         transport: Text,
@@ -98,17 +99,17 @@ tables! {
         bytes: Option<u64>,
         /// When the sender handed the first byte to its socket.
         start_ps: u64,
-        /// From `start_ps` to the last byte at the receiver; null if that did not happen.
+        /// Time from `start_ps` to the last byte at the receiver; null if it did not arrive.
         fct_ps: Option<u64>,
-        /// Payload delivered: over TCP what was acknowledged, otherwise what arrived.
+        /// Payload delivered: over TCP the acknowledged bytes, otherwise the received ones.
         delivered_bytes: u64,
-        /// What `fct_ps` would be in an empty network, over the fastest way it can take; null if the flow has no end.
+        /// `fct_ps` in an empty network on the fastest path; null if the flow has no end.
         ideal_ps: Option<u64>,
         /// `fct_ps / ideal_ps`; null if the flow did not finish.
         slowdown: Option<f64>,
-        /// Retransmission timeouts of its connection while it was the first message not yet delivered.
+        /// Retransmission timeouts of its connection while this was the first undelivered message.
         timeouts: u32,
-        /// Segments sent again in the same time.
+        /// Retransmitted segments in the same time.
         retransmissions: u32,
         /// Time spent waiting for the retransmission timer while nothing else could happen.
         timeout_wait_ps: u64,
@@ -120,9 +121,9 @@ tables! {
         query_id: Option<u64>,
     }
 
-    /// One query: an aggregator asks, every worker answers, the last byte of the last answer completes it.
+    /// One row for each query: an aggregator asks and every worker answers. The last byte of the last answer completes it.
     queries[1] QueryRow {
-        /// Number of the query, unique in the run: its workload times 2^56, and a number of the workload's own.
+        /// Number of the query, unique in the run: its workload times 2^56, plus a number of the workload's own.
         query_id: u64,
         /// The workload it belongs to, in the order of the scenario, from 0.
         workload: u8,
@@ -130,27 +131,27 @@ tables! {
         aggregator_host: u32,
         /// When it asked.
         start_ps: u64,
-        /// From `start_ps` to the last answer; null if unfinished.
+        /// Time from `start_ps` to the last answer; null if unfinished.
         completion_ps: Option<u64>,
-        /// Flows it caused.
+        /// Flows that it caused.
         flows: u32,
         /// Retransmission timeouts of all of them.
         timeouts: u32,
         /// Segments sent again by all of them.
         retransmissions: u32,
-        /// Whether it began before measurement did.
+        /// Whether it began before the measurement.
         warmup: bool,
     }
 
-    /// One port of one box over the whole run.
+    /// One row for each port of a switch or server, over the whole run.
     ports[2] PortRow {
-        /// The box: "switch 12", "host 3", ...
+        /// The switch or server: "switch 12", "host 3", ...
         node: Text,
         /// Stage of the fabric: 0 the server, 1 the switch next to it, and up.
         level: u8,
-        /// Number of the port on its box.
+        /// Number of the port.
         port: u16,
-        /// The box at the other end of the wire.
+        /// The switch or server at the other end of the link.
         peer: Text,
         /// Frames sent.
         tx_frames: u64,
@@ -160,11 +161,11 @@ tables! {
         rx_frames: u64,
         /// Bytes received.
         rx_bytes: u64,
-        /// Frames thrown away, for any reason.
+        /// Frames dropped, for any reason.
         drops: u64,
-        /// Bytes thrown away.
+        /// Bytes dropped.
         drop_bytes: u64,
-        /// Time this port's transmitter was held by its peer.
+        /// Time for which the peer held this port's transmitter.
         paused_ps: u64,
         /// PFC frames sent that stopped the peer.
         xoff_sent: u64,
@@ -172,13 +173,13 @@ tables! {
         xoff_received: u64,
         /// Longest queue seen at the port.
         max_queue_bytes: u64,
-        /// Share of the run the transmitter was busy, 0 to 1.
+        /// Fraction of the run for which the transmitter was busy, 0 to 1.
         utilisation: f64,
     }
 
-    /// Frames thrown away at one port for one reason.
+    /// One row for the frames dropped at one port for one reason.
     drops[3] DropRow {
-        /// The box.
+        /// The switch or server.
         node: Text,
         /// Number of the port.
         port: u16,
@@ -186,39 +187,39 @@ tables! {
         priority: u8,
         /// `DropReason::name`.
         reason: Text,
-        /// Frames thrown away.
+        /// Frames dropped.
         frames: u64,
-        /// Bytes thrown away.
+        /// Bytes dropped.
         bytes: u64,
     }
 
-    /// One PFC pause, with the pause that caused it: the table is the congestion trees of the run.
+    /// One row for each PFC pause, with the pause that caused it. Together the rows are the congestion trees of the run.
     pauses[4] PauseRow {
         /// Number of the pause, in order of XOFF.
         pause_id: u64,
-        /// The box that asked for silence.
+        /// The switch or server that sent the pause.
         node: Text,
-        /// The port it asked on.
+        /// The port that sent it.
         port: u16,
-        /// The priority held.
+        /// The paused priority.
         priority: u8,
         /// When XOFF was sent.
         start_ps: u64,
-        /// Until XON; null if still held when the run ended.
+        /// Time until XON; null if still paused when the run ended.
         duration_ps: Option<u64>,
-        /// Who was held.
+        /// The switch or server that was paused.
         peer: Text,
-        /// The output whose queue filled the buffer; in a server the VM that took no frames, or `port` itself.
+        /// The output whose queue filled the buffer; in a server the VM that accepted no frames, or `port` itself.
         cause_port: u16,
-        /// The box at the other end of that output, or the VM.
+        /// The switch or server at the other end of that output, or the VM.
         cause_peer: Text,
         /// The pause that blocked that output; null at the root of a tree.
         parent_pause_id: Option<u64>,
     }
 
-    /// One sample of one queue.
+    /// One row for each sample of a queue.
     queues[5] QueueRow {
-        /// When.
+        /// Time of the sample.
         time_ps: u64,
         /// The box.
         node: Text,
@@ -228,9 +229,9 @@ tables! {
         bytes: u64,
     }
 
-    /// One sample of one end of a TCP connection that has sent something.
+    /// One row for each sample of one end of a TCP connection that has sent something.
     tcp[6] TcpRow {
-        /// When.
+        /// Time of the sample.
         time_ps: u64,
         /// Server of this end, which sends.
         src_host: u32,

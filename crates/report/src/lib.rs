@@ -12,10 +12,10 @@ pub mod explain;
 pub mod fattree;
 mod findings;
 pub mod format;
+mod loss_locations;
 pub mod losses;
 mod model;
 mod page;
-mod places;
 mod scale;
 mod streams;
 mod summary;
@@ -26,7 +26,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-pub use places::{Level, Place};
+pub use loss_locations::{Level, LossLocation};
 use sluicenet_experiment::run::{Figures, Streams};
 use sluicenet_records::{FlowRow, Manifest, QueryRow, RecordError, RunInfo, Status, read, read_parts};
 pub use summary::{FlowSamples, FlowSummary, KindSummary, Times};
@@ -50,7 +50,7 @@ pub struct CellInput {
     /// Segments sent again of all messages.
     pub retransmissions: u64,
     /// Frames thrown away by place.
-    pub drops: BTreeMap<Place, u64>,
+    pub drops: BTreeMap<LossLocation, u64>,
     /// Its ports by level.
     pub levels: BTreeMap<u8, Level>,
 }
@@ -74,7 +74,7 @@ impl CellInput {
             timeouts = queries.iter().map(|query| u64::from(query.timeouts)).sum();
             retransmissions = queries.iter().map(|query| u64::from(query.retransmissions)).sum();
         }
-        let (drops, levels) = summary::places(&read(dir)?, &read(dir)?);
+        let (drops, levels) = summary::loss_locations(&read(dir)?, &read(dir)?);
         Ok(CellInput {
             run,
             status,

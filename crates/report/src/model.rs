@@ -1,10 +1,10 @@
-//! What the page shows, computed once: configurations with their seeds together, places, levels.
+//! What the page shows, computed once: configurations with their seeds together, locations, levels.
 
 use std::collections::BTreeMap;
 
 use super::CellInput;
 use super::explain::{self, Group, Seen};
-use super::places::{Level, Place};
+use super::loss_locations::{Level, LossLocation};
 use super::summary::{KindSummary, SIZE_BUCKETS, Times};
 use sluicenet_records::stats::{MeanInterval, SizeBucket, mean_over_seeds, slowdown_over_seeds};
 use sluicenet_scenario::{CONGESTION_KEY, FLOW_CONTROL_KEY};
@@ -50,8 +50,8 @@ pub(super) struct Row {
     pub kinds: BTreeMap<String, KindSummary>,
     /// Slowdown of its flows by size.
     pub slowdown: Vec<SizeBucket>,
-    /// Frames thrown away by place.
-    pub drops: BTreeMap<Place, u64>,
+    /// Frames thrown away by location.
+    pub drops: BTreeMap<LossLocation, u64>,
     /// Its ports by level.
     pub levels: BTreeMap<u8, Level>,
 }
@@ -135,14 +135,14 @@ impl Model {
         }
     }
 
-    pub fn place_name(&self, place: Place) -> String {
-        match place {
-            Place::Socket => "socket".into(),
-            Place::Vswitch => "vSwitch".into(),
-            Place::Adapter => "adapter".into(),
-            Place::Switch(level) if self.top_level <= 1 => self.level_name(level),
-            Place::Switch(level) => format!("{} switch", self.level_name(level)),
-            Place::Other => "other".into(),
+    pub fn location_name(&self, location: LossLocation) -> String {
+        match location {
+            LossLocation::Socket => "socket".into(),
+            LossLocation::Vswitch => "vSwitch".into(),
+            LossLocation::Adapter => "adapter".into(),
+            LossLocation::Switch(level) if self.top_level <= 1 => self.level_name(level),
+            LossLocation::Switch(level) => format!("{} switch", self.level_name(level)),
+            LossLocation::Other => "other".into(),
         }
     }
 }
@@ -218,7 +218,7 @@ impl Row {
         let (mut drops, mut levels) = (BTreeMap::new(), BTreeMap::<u8, Level>::new());
         let mut kinds: BTreeMap<String, Vec<&KindSummary>> = BTreeMap::new();
         for seed in seeds {
-            seed.drops.iter().for_each(|(place, frames)| *drops.entry(*place).or_default() += frames);
+            seed.drops.iter().for_each(|(location, frames)| *drops.entry(*location).or_default() += frames);
             seed.levels.iter().for_each(|(level, ports)| levels.entry(*level).or_default().merge(ports));
             seed.flows.kinds.iter().for_each(|(kind, flows)| kinds.entry(kind.to_string()).or_default().push(flows));
         }
@@ -237,9 +237,9 @@ impl Row {
 
     /// Frames lost for want of room in the virtual network and in the physical one.
     pub fn losses(&self) -> (u64, u64) {
-        let full = self.drops.iter().filter(|(place, _)| **place != Place::Other);
-        let (virtually, physically): (Vec<_>, Vec<_>) = full.partition(|(place, _)| place.is_virtual());
-        let sum = |drops: Vec<(&Place, &u64)>| drops.into_iter().map(|(_, frames)| frames).sum();
+        let full = self.drops.iter().filter(|(location, _)| **location != LossLocation::Other);
+        let (virtually, physically): (Vec<_>, Vec<_>) = full.partition(|(location, _)| location.is_virtual());
+        let sum = |drops: Vec<(&LossLocation, &u64)>| drops.into_iter().map(|(_, frames)| frames).sum();
         (sum(virtually), sum(physically))
     }
 

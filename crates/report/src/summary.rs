@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::places::{Level, Place};
+use super::loss_locations::{Level, LossLocation};
 use sluicenet_records::stats::{SizeBucket, Summary, percentile, slowdown_by_size};
 use sluicenet_records::{DropRow, FlowRow, PortRow, QueryRow, Text};
 
@@ -170,11 +170,14 @@ impl KindSummary {
 }
 
 /// Frames thrown away by place, and ports by level.
-pub(super) fn places(ports: &[PortRow], drops: &[DropRow]) -> (BTreeMap<Place, u64>, BTreeMap<u8, Level>) {
+pub(super) fn loss_locations(
+    ports: &[PortRow],
+    drops: &[DropRow],
+) -> (BTreeMap<LossLocation, u64>, BTreeMap<u8, Level>) {
     let level_of: BTreeMap<&Text, u8> = ports.iter().map(|port| (&port.node, port.level)).collect();
     let mut deaths = BTreeMap::new();
     for drop in drops {
-        *deaths.entry(Place::of(drop, &level_of)).or_default() += drop.frames;
+        *deaths.entry(LossLocation::of(drop, &level_of)).or_default() += drop.frames;
     }
     let mut levels: BTreeMap<u8, Level> = BTreeMap::new();
     for port in ports {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::charts::colour;
 use super::format::{bytes, count, digits, escape, time};
+use super::loss_locations::{Level, LossLocation};
 use super::model::{Model, Row};
-use super::places::{Level, Place};
 
 /// A table in the making: a first column of names, then cells with optional heat behind the number.
 struct Table {
@@ -126,17 +126,18 @@ pub(super) fn completion(model: &Model) -> String {
     })
 }
 
-/// Frames thrown away, by place.
+/// Frames thrown away, by location.
 pub(super) fn deaths(model: &Model) -> String {
-    // Every place a frame can die of congestion in this network, and others only if one died there.
-    let mut places: BTreeSet<Place> = model.rows.iter().flat_map(|row| row.drops.keys().copied()).collect();
-    places.extend([Place::Vswitch, Place::Adapter]);
-    places.extend((1..=model.top_level).map(Place::Switch));
-    let columns = places.iter().map(|place| escape(&model.place_name(*place))).chain(["all".to_owned()]).collect();
+    // Every location a frame can die of congestion in this network, and others only if one died there.
+    let mut locations: BTreeSet<LossLocation> = model.rows.iter().flat_map(|row| row.drops.keys().copied()).collect();
+    locations.extend([LossLocation::Vswitch, LossLocation::Adapter]);
+    locations.extend((1..=model.top_level).map(LossLocation::Switch));
+    let columns =
+        locations.iter().map(|location| escape(&model.location_name(*location))).chain(["all".to_owned()]).collect();
     by_configuration(model, vec![Heads { title: "", columns }], |row| {
-        let frames = |place: &Place| row.drops.get(place).copied().unwrap_or(0);
+        let frames = |location: &LossLocation| row.drops.get(location).copied().unwrap_or(0);
         let mut cells: Vec<Cell> =
-            places.iter().map(|place| Cell::new(frames(place) as f64, count(frames(place)))).collect();
+            locations.iter().map(|location| Cell::new(frames(location) as f64, count(frames(location)))).collect();
         let total: u64 = row.drops.values().sum();
         cells.push(Cell::plain(if total == 0 {
             "<b class=\"good\">none</b>".into()

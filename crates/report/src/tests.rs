@@ -108,7 +108,7 @@ fn cell(axes: &[(&str, &str)], rng: &mut Rng, seed: u64, (typical, late): (f64, 
         drop_of("switch 20", "switch_buffer", 2_048 * physically),
         drop_of("switch 30", "switch_buffer", 96 * physically),
     ];
-    let (drops, levels) = summary::places(&ports, &drops);
+    let (drops, levels) = summary::loss_locations(&ports, &drops);
     CellInput {
         run: info(axes, seed),
         status: Status::Complete,
@@ -129,7 +129,7 @@ fn incast() -> CellInput {
     input.queries = None;
     input.run.parameters.clear();
     input.run.scenario = "incast <32 to 1>".into();
-    input.drops = summary::places(&[], &[drop_of("switch 1", "bad_crc", 3)]).0;
+    input.drops = summary::loss_locations(&[], &[drop_of("switch 1", "bad_crc", 3)]).0;
     input
 }
 
@@ -305,7 +305,7 @@ fn equal_configurations_say_why() {
         cells.push(cell);
     }
     assert!(!html(&cells, &Options::default()).contains(said), "equal, but LL lost frames in the vSwitch");
-    cells.iter_mut().for_each(|cell| cell.drops.retain(|place, _| *place != Place::Vswitch));
+    cells.iter_mut().for_each(|cell| cell.drops.retain(|location, _| *location != LossLocation::Vswitch));
     let page = page("equal.html", &cells, &Options::default());
     assert!(page.contains("ZL equals LL: the vSwitch of LL lost nothing") && page.contains("switch.policy"));
 }

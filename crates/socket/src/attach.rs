@@ -29,12 +29,12 @@ pub struct Attachment {
     /// Bytes of the largest IP packet that reaches machines of other servers; none where the switch leads to none.
     pub mtu: Option<u16>,
     connection: Option<UnixStream>,
-    place: Option<Place>,
+    address: Option<PortAddress>,
 }
 
 /// Where a port is: the control socket of its switch, and its name there.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PortAddress {
     control: PathBuf,
     name: String,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Place {
 impl Attachment {
     /// A port of a switch in this process.
     pub fn local(access: shm::Access, mac: Option<MacAddress>) -> Attachment {
-        Attachment { access, mac, ip: None, mtu: None, connection: None, place: None }
+        Attachment { access, mac, ip: None, mtu: None, connection: None, address: None }
     }
 
     /// The same on descriptors with numbers from `least` on, as far as there are any, which a [`Host`](crate::Host) keeps, also when it is
@@ -56,9 +56,9 @@ impl Attachment {
     }
 
     /// What a host makes of it: the port, what is closed when the switch ends, and where the port is.
-    pub(crate) fn into_parts(self) -> (Granted, Option<UnixStream>, Option<Place>) {
-        let Attachment { access, mac, ip, mtu, connection, place } = self;
-        (Granted { access, mac, ip, mtu }, connection, place)
+    pub(crate) fn into_parts(self) -> (Granted, Option<UnixStream>, Option<PortAddress>) {
+        let Attachment { access, mac, ip, mtu, connection, address } = self;
+        (Granted { access, mac, ip, mtu }, connection, address)
     }
 
     /// What is closed when the switch ends.
@@ -83,13 +83,13 @@ pub fn attach(path: &Path, name: &str) -> io::Result<Attachment> {
     let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     // Who looks there later may be in another folder by then.
-    let place = Place { control: std::path::absolute(path)?, name: name.to_owned() };
-    place.ask_on(&stream)?;
+    let address = PortAddress { control: std::path::absolute(path)?, name: name.to_owned() };
+    address.ask_on(&stream)?;
     let Granted { access, mac, ip, mtu } = answer(&stream)?;
-    Ok(Attachment { access, mac, ip, mtu, connection: Some(stream), place: Some(place) })
+    Ok(Attachment { access, mac, ip, mtu, connection: Some(stream), address: Some(address) })
 }
 
-impl Place {
+impl PortAddress {
     /// Asks the switch there for the port; its [answer] comes later on what is returned. Waits for nobody.
     pub fn ask(&self) -> io::Result<UnixStream> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -18,7 +18,7 @@ pub struct Config {
     pub address: Ipv4Addr,
     /// Bits of the address that all hosts it can reach have in common, 0 to 32.
     pub prefix: u8,
-    /// Its MAC address; that of the port in the switch's file, or one at random, where absent.
+    /// Its MAC address; default that of the port in the switch's file, or else a random one.
     pub mac: Option<MacAddress>,
     /// Whether it answers who looks for the address. Of several hosts with one address only one may.
     pub answers: bool,

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::attach::{Attachment, Granted, Place, answer};
+use crate::attach::{Attachment, Granted, PortAddress, answer};
 use crate::config::MTU_MIN;
 use crate::core::{BUFFERS_MIN, Core, Counters, Link, Socket, Wakers};
 use crate::{Attempt, Config, LightDatagram, Ready, TcplightListener, TcplightStream, Watch};
@@ -51,10 +51,10 @@ pub(crate) struct Owner {
 }
 
 /// The way to the switch, as the host's thread has it.
-struct Door {
+struct SwitchConnection {
     connection: Option<Arc<OwnedFd>>,
     /// Where the port is looked for when the switch has ended.
-    place: Option<Place>,
+    address: Option<PortAddress>,
     /// What the program wants, whatever the switch of the day leaves of it.
     config: Config,
 }
@@ -67,7 +67,7 @@ impl Host {
     /// system has no thread left.
     pub fn open(port: Attachment, config: Config) -> io::Result<Host> {
         config.check().map_err(|(field, expected)| invalid(format!("{field}: {expected} is expected")))?;
-        let (granted, connection, place) = port.into_parts();
+        let (granted, connection, address) = port.into_parts();
         let Fit { client, mac, mtu } = Fit::of(&granted, &config)?;
         let mac = mac.map_or_else(random_mac, Ok)?;
         let shm::Access { kick, wake, .. } = granted.access;
@@ -75,12 +75,13 @@ impl Host {
         let connection = connection.map(|stream| Arc::new(OwnedFd::from(stream)));
         let mut descriptors = vec![wakers.kick.as_raw_fd(), wakers.wake.as_raw_fd()];
         descriptors.extend(connection.as_ref().map(|connection| connection.as_raw_fd()));
-        let core = Core::new(client, wakers.clone(), mac, Config { mtu, ..config.clone() }, place.is_some());
+        let core = Core::new(client, wakers.clone(), mac, Config { mtu, ..config.clone() }, address.is_some());
         let shared = Arc::new(Shared::new(core, wakers));
         // Whoever waits for it, and the overlay, learn that it is there (as kernels say with `arp_notify`).
         shared.call(Core::announce);
-        let (of_thread, door) = (shared.clone(), Door { connection: connection.clone(), place, config });
-        let thread = std::thread::Builder::new().name("sluicenet-host".into()).spawn(move || of_thread.run(&door))?;
+        let (of_thread, switch) =
+            (shared.clone(), SwitchConnection { connection: connection.clone(), address, config });
+        let thread = std::thread::Builder::new().name("sluicenet-host".into()).spawn(move || of_thread.run(&switch))?;
         Ok(Host(Arc::new(Owner { shared, thread: Some(thread), connection, descriptors })))
     }
 
@@ -255,7 +256,7 @@ pub(crate) enum Patience {
     Until(Option<Duration>),
 }
 
-impl Door {
+impl SwitchConnection {
     /// Nothing more is wanted of the switch that was there, if it is.
     fn leave(&self) {
         if let Some(connection) = &self.connection {
@@ -265,10 +266,10 @@ impl Door {
 
     /// Asks the switch that is there now for the port.
     fn ask(&self) -> io::Result<()> {
-        let (Some(place), Some(connection)) = (&self.place, &self.connection) else {
+        let (Some(address), Some(connection)) = (&self.address, &self.connection) else {
             return Err(Errno::NETDOWN.into());
         };
-        put_behind(&place.ask()?.into(), connection)
+        put_behind(&address.ask()?.into(), connection)
     }
 
     /// What the port comes to, whose descriptors are behind the host's numbers from then on.
@@ -365,7 +366,7 @@ impl Shared {
     }
 
     /// The host's thread: takes in what nobody waits for, asks again, goes to sleep, and looks for the next switch.
-    fn run(&self, door: &Door) {
+    fn run(&self, switch: &SwitchConnection) {
         loop {
             let (wait, link) = {
                 let mut core = self.lock();
@@ -382,13 +383,13 @@ impl Shared {
                 }
                 (wait, core.link)
             };
-            let left = link.due_at().map(|due| due.saturating_duration_since(Instant::now()));
+            let left = link.deadline().map(|at| at.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
-                self.go_on_looking(door, link);
+                self.go_on_looking(switch, link);
                 continue;
             }
             let mut fds = vec![PollFd::new(&self.wakers.wake, PollFlags::IN)];
-            if let Some(connection) = &door.connection
+            if let Some(connection) = &switch.connection
                 && matches!(link, Link::Attached | Link::Asked { .. })
             {
                 fds.push(PollFd::new(connection, PollFlags::IN));
@@ -403,9 +404,9 @@ impl Shared {
             match link {
                 Link::Attached if is_told || !matches!(polled, Ok(_) | Err(Errno::INTR)) => {
                     self.call(Core::end);
-                    door.leave();
+                    switch.leave();
                 }
-                Link::Asked { .. } if is_told => self.enter(door),
+                Link::Asked { .. } if is_told => self.enter(switch),
                 _ => {}
             }
         }
@@ -413,20 +414,20 @@ impl Shared {
     }
 
     /// Looks for the next switch, or gives up one that does not answer.
-    fn go_on_looking(&self, door: &Door, link: Link) {
+    fn go_on_looking(&self, switch: &SwitchConnection, link: Link) {
         // One that broke the rules may be there still.
-        door.leave();
-        let is_asked = matches!(link, Link::Away { .. }) && self.exchange(|| door.ask()).is_ok();
+        switch.leave();
+        let is_asked = matches!(link, Link::Away { .. }) && self.exchange(|| switch.ask()).is_ok();
         self.call(|core| if is_asked { core.link.ask(Instant::now()) } else { core.find_none() });
     }
 
     /// The switch that was asked has answered.
-    fn enter(&self, door: &Door) {
-        match self.exchange(|| door.take_answer(&self.wakers)) {
+    fn enter(&self, switch: &SwitchConnection) {
+        match self.exchange(|| switch.take_answer(&self.wakers)) {
             Ok(Fit { client, mac, mtu }) => self.call(|core| core.revive(client, mac, mtu)),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => {
-                door.leave();
+                switch.leave();
                 self.call(Core::find_none);
             }
         }

@@ -6,7 +6,7 @@ use sluicenet_dataplane::controller::entropy;
 use sluicenet_node::uplink::Link;
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration;
-use sluicenet_scenario::{BUFFER_MAX, FlowControl, InitialWindow, Party, TenantKind};
+use sluicenet_scenario::{BUFFER_MAX, FlowControl, InitialWindow, Party, Tcp, TenantKind};
 use sluicenet_wire::controller::UDP_PORT;
 use sluicenet_wire::ethernet::{FCS_LEN, HEADER_LEN, MacAddress};
 use sluicenet_wire::vlan::TAG_LEN;
@@ -32,12 +32,12 @@ const SLOTS_MAX: u32 = 1 << 16;
 
 /// Where a testbed keeps its files.
 #[derive(Clone, Debug)]
-pub struct Place(PathBuf);
+pub struct TestbedDir(PathBuf);
 
-impl Place {
+impl TestbedDir {
     /// Of the testbed that root may have on a machine: names of namespaces are the machine's, so there is one.
-    pub fn of_the_machine() -> Place {
-        Place("/run/sluicenet/testbed".into())
+    pub fn of_the_machine() -> TestbedDir {
+        TestbedDir("/run/sluicenet/testbed".into())
     }
     /// The folder.
     pub fn folder(&self) -> &Path {
@@ -138,14 +138,14 @@ pub struct MadeTenant {
 
 impl Made {
     /// Of a plan.
-    pub fn of(plan: &Plan, place: &Place) -> Made {
+    pub fn of(plan: &Plan, dir: &TestbedDir) -> Made {
         let tenant =
             |t: &Tenant| MadeTenant { name: t.namespace.clone(), vm: t.vm, address: t.address, kernel: t.has_kernel() };
         let server = |s: &Server| MadeServer {
             namespace: s.namespace.clone(),
             uplink: s.uplink.into(),
             edge: s.edge.clone(),
-            control: place.control(s),
+            control: dir.control(s),
             tenants: s.tenants.iter().filter(|t| t.machine.is_none()).map(tenant).collect(),
         };
         Made {
@@ -166,8 +166,8 @@ impl Made {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read(place: &Place) -> io::Result<Made> {
-        Ok(serde_json::from_slice(&std::fs::read(place.made())?)?)
+    pub fn read(dir: &TestbedDir) -> io::Result<Made> {
+        Ok(serde_json::from_slice(&std::fs::read(dir.made())?)?)
     }
 }
 
@@ -194,8 +194,8 @@ fn receive_buffer(plan: &Plan, server: &Server, lossless: PrioritySet) -> u32 {
         .min(BUFFER_MAX.as_bytes() as u32)
 }
 
-/// The file of a server's switch.
-pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
+/// The file of a server's switch. Writing to a string cannot fail, here and in the functions of its sections.
+pub fn switch(plan: &Plan, server: &Server, dir: &TestbedDir) -> String {
     let s = &plan.scenario;
     let physical = sluicenet_experiment::build::lossless(s);
     let lossy = s.server.lossy_vnic.map_or(0, |p| 1 << p);
@@ -210,7 +210,7 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
          controller_netns = \"{CONTROL}\"\nkey = \"s{host}.key\"\n\
          [[network]]\ntenant = {TENANT}\nvni = {VNI}\n",
         host = server.host,
-        control = place.control(server).display(),
+        control = dir.control(server).display(),
         ports = (server.tenants.iter().map(Tenant::ports).sum::<usize>() + 1).max(2),
         slots = s.vswitch.slots.min(SLOTS_MAX),
         detection = plan.watchdog[0].0,
@@ -226,114 +226,121 @@ pub fn switch(plan: &Plan, server: &Server, place: &Place) -> String {
         address = server.address,
     );
     if s.zcredit.enabled {
-        let z = &s.zcredit;
-        let _ = write!(text, "[zcredit]\nrx_queue = {}\nbatch = {}\ntx_queue = {}\n", z.rx_queue, z.batch, z.tx_queue);
-        for w in &z.weight {
-            let machine =
-                plan.servers.iter().flat_map(|s| &s.tenants).find(|t| (t.host, t.vm.into()) == (w.host, w.vm));
-            // One of the scenario's machines that has no place in the testbed sends nothing either.
-            let Some(tenant) = machine else { continue };
-            // Its light sockets are at a port of their own where it has both kinds.
-            let beside = tenant.light().map(|light| light.mac).filter(|&other| other != tenant.mac);
-            for station in [tenant.mac].into_iter().chain(beside) {
-                let _ = write!(
-                    text,
-                    "[[zcredit.weight]]\ntenant = {TENANT}\nmac = \"{}\"\nweight = {}\n",
-                    mac(station),
-                    w.weight
-                );
-            }
-        }
+        zcredit(plan, &mut text);
     }
     if s.zbridge.enabled {
         let z = &s.zbridge;
-        let _ =
-            write!(text, "[zbridge]\nperiod = {}\nbuffer = {}\ntimeout = \"{} ps\"\n", z.period, z.buffer, z.timeout.0);
+        let timeout = z.timeout.0;
+        let _ = write!(text, "[zbridge]\nperiod = {}\nbuffer = {}\ntimeout = \"{timeout} ps\"\n", z.period, z.buffer);
     }
     if s.overlay.tcp {
-        let t = &s.tcp;
-        text.push_str("[tcp_tunnel]\n");
-        let max_buffer = if t.auto_buffer { t.max_buffer } else { t.buffer };
-        let ps = |d: Duration| format!("\"{} ps\"", d.0);
-        let window = match t.initial_window {
-            InitialWindow::Rfc3390 => "\"rfc3390\"".into(),
-            InitialWindow::Segments(n) => n.to_string(),
-        };
-        let congestion = serde_json::json!(t.congestion).to_string();
-        // What is left, the connection cache and the latencies of a stack, the simulator's tunnels have not, either.
-        for (key, value) in [
-            ("congestion", congestion),
-            ("buffer", format!("\"{} B\"", t.buffer.as_bytes())),
-            ("max_buffer", format!("\"{} B\"", max_buffer.as_bytes())),
-            ("rto_base", ps(t.rto_base)),
-            ("rto_min", ps(t.rto_min)),
-            ("rto_slop", ps(t.rto_slop)),
-            ("rto_max", ps(t.rto_max)),
-            ("tick", ps(t.tick)),
-            ("delayed_ack", t.delayed_ack.map_or("\"off\"".into(), ps)),
-            ("ack_every", t.ack_every.to_string()),
-            ("reassembly_limit", t.reassembly_limit.to_string()),
-            ("initial_window", window),
-            ("sack", t.sack.to_string()),
-            ("timestamps", t.timestamps.to_string()),
-            ("window_scaling", t.window_scaling.to_string()),
-            ("ecn", t.ecn.to_string()),
-            ("limited_transmit", t.limited_transmit.to_string()),
-            ("prr", t.prr.to_string()),
-            ("restart_after_idle", t.restart_after_idle.to_string()),
-            ("nagle", t.nagle.to_string()),
-        ] {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{key} = {value}");
-        }
+        tcp_tunnel(&s.tcp, &mut text);
     }
     for other in plan.servers.iter().filter(|o| o.host != server.host) {
-        // Writing to a string cannot fail.
         let _ = write!(text, "[[server]]\naddress = \"{}\"\nmac = \"{}\"\n", other.address, mac(other.mac));
     }
-    let rate =
-        |tenant: &Tenant| tenant.rate.map_or(String::new(), |rate| format!("rate = \"{} b/s\"\n", rate.as_bps()));
-    let port = |text: &mut String, name: &str, station: MacAddress, address: Ipv4Addr| {
-        let station = mac(station);
-        let _ =
-            write!(text, "[[port]]\nname = \"{name}\"\ntenant = {TENANT}\nmac = \"{station}\"\nip = \"{address}\"\n");
-    };
     for tenant in &server.tenants {
         if let Some(light) = tenant.light() {
-            port(&mut text, &light.name, light.mac, light.address);
+            port(&light.name, light.mac, light.address, tenant, &mut text);
             text.push_str("kind = \"shm\"\n");
-            text.push_str(&rate(tenant));
         }
-        if !tenant.has_kernel() {
-            continue;
+        if tenant.has_kernel() {
+            port(&format!("t{}", tenant.vm), tenant.mac, tenant.address, tenant, &mut text);
+            kernel_port(plan, server, tenant, dir, &mut text);
         }
-        port(&mut text, &format!("t{}", tenant.vm), tenant.mac, tenant.address);
-        text.push_str(&rate(tenant));
-        if let Some(priority) = s.server.lossy_vnic.filter(|_| tenant.lossy) {
-            let _ = write!(
-                text,
-                "kind = \"packet\"\ndevice = \"t{}\"\nnetns = \"{}\"\npriority = {priority}\n",
-                tenant.vm, server.namespace
-            );
-            continue;
-        }
-        let _ = match plan.tenants {
-            TenantKind::Namespaces => write!(
-                text,
-                "kind = \"veth\"\ndevice = \"t{}\"\nnetns = \"{}\"\ntenant_netns = \"{}\"\noffload = false\n",
-                tenant.vm, server.namespace, tenant.namespace,
-            ),
-            // Without a lossless virtual network nobody waits for a slow program, either.
-            TenantKind::Guests => write!(
-                text,
-                "kind = \"vhost-user\"\nsocket = \"{}\"\nagent = {}\n",
-                place.port(tenant).display(),
-                s.vswitch.lossless,
-            ),
-        };
     }
     policy(plan, &mut text);
     text
+}
+
+/// `[zcredit]` of a switch.
+fn zcredit(plan: &Plan, text: &mut String) {
+    let z = &plan.scenario.zcredit;
+    let _ = write!(text, "[zcredit]\nrx_queue = {}\nbatch = {}\ntx_queue = {}\n", z.rx_queue, z.batch, z.tx_queue);
+    for w in &z.weight {
+        let machine = plan.servers.iter().flat_map(|s| &s.tenants).find(|t| (t.host, t.vm.into()) == (w.host, w.vm));
+        // VMs of the scenario that are not in the testbed send nothing.
+        let Some(tenant) = machine else { continue };
+        // A tenant with both kinds of sockets has a port of its own for the light ones.
+        let beside = tenant.light().map(|light| light.mac).filter(|&other| other != tenant.mac);
+        for station in [tenant.mac].into_iter().chain(beside) {
+            let _ = write!(
+                text,
+                "[[zcredit.weight]]\ntenant = {TENANT}\nmac = \"{}\"\nweight = {}\n",
+                mac(station),
+                w.weight
+            );
+        }
+    }
+}
+
+/// `[tcp_tunnel]` of a switch.
+fn tcp_tunnel(t: &Tcp, text: &mut String) {
+    text.push_str("[tcp_tunnel]\n");
+    let max_buffer = if t.auto_buffer { t.max_buffer } else { t.buffer };
+    let ps = |d: Duration| format!("\"{} ps\"", d.0);
+    let window = match t.initial_window {
+        InitialWindow::Rfc3390 => "\"rfc3390\"".into(),
+        InitialWindow::Segments(n) => n.to_string(),
+    };
+    let congestion = serde_json::json!(t.congestion).to_string();
+    // The simulator's tunnels have no connection cache and no stack latencies either.
+    for (key, value) in [
+        ("congestion", congestion),
+        ("buffer", format!("\"{} B\"", t.buffer.as_bytes())),
+        ("max_buffer", format!("\"{} B\"", max_buffer.as_bytes())),
+        ("rto_base", ps(t.rto_base)),
+        ("rto_min", ps(t.rto_min)),
+        ("rto_slop", ps(t.rto_slop)),
+        ("rto_max", ps(t.rto_max)),
+        ("tick", ps(t.tick)),
+        ("delayed_ack", t.delayed_ack.map_or("\"off\"".into(), ps)),
+        ("ack_every", t.ack_every.to_string()),
+        ("reassembly_limit", t.reassembly_limit.to_string()),
+        ("initial_window", window),
+        ("sack", t.sack.to_string()),
+        ("timestamps", t.timestamps.to_string()),
+        ("window_scaling", t.window_scaling.to_string()),
+        ("ecn", t.ecn.to_string()),
+        ("limited_transmit", t.limited_transmit.to_string()),
+        ("prr", t.prr.to_string()),
+        ("restart_after_idle", t.restart_after_idle.to_string()),
+        ("nagle", t.nagle.to_string()),
+    ] {
+        let _ = writeln!(text, "{key} = {value}");
+    }
+}
+
+/// The keys of a port that every kind has.
+fn port(name: &str, station: MacAddress, address: Ipv4Addr, tenant: &Tenant, text: &mut String) {
+    let station = mac(station);
+    let _ = write!(text, "[[port]]\nname = \"{name}\"\ntenant = {TENANT}\nmac = \"{station}\"\nip = \"{address}\"\n");
+    if let Some(rate) = tenant.rate {
+        let _ = writeln!(text, "rate = \"{} b/s\"", rate.as_bps());
+    }
+}
+
+/// The keys of a port to a tenant's kernel.
+fn kernel_port(plan: &Plan, server: &Server, tenant: &Tenant, dir: &TestbedDir, text: &mut String) {
+    let s = &plan.scenario;
+    let (vm, netns) = (tenant.vm, &server.namespace);
+    let _ = match (s.server.lossy_vnic.filter(|_| tenant.lossy), plan.tenants) {
+        (Some(priority), _) => {
+            write!(text, "kind = \"packet\"\ndevice = \"t{vm}\"\nnetns = \"{netns}\"\npriority = {priority}\n")
+        }
+        (None, TenantKind::Namespaces) => write!(
+            text,
+            "kind = \"veth\"\ndevice = \"t{vm}\"\nnetns = \"{netns}\"\ntenant_netns = \"{}\"\noffload = false\n",
+            tenant.namespace,
+        ),
+        // In a lossy virtual network nothing waits for a slow program, so no agent is needed.
+        (None, TenantKind::Guests) => write!(
+            text,
+            "kind = \"vhost-user\"\nsocket = \"{}\"\nagent = {}\n",
+            dir.port(tenant).display(),
+            s.vswitch.lossless,
+        ),
+    };
 }
 
 fn controller(plan: &Plan) -> String {
@@ -399,18 +406,18 @@ fn policy(plan: &Plan, text: &mut String) {
 ///
 /// # Errors
 /// When the folder cannot be written.
-pub fn write(plan: &Plan, place: &Place) -> io::Result<()> {
+pub fn write(plan: &Plan, dir: &TestbedDir) -> io::Result<()> {
     let put = |path: PathBuf, text: &str| {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         file.write_all(text.as_bytes())
     };
-    put(place.made(), &serde_json::to_string(&Made::of(plan, place))?)?;
-    put(place.controller(), &controller(plan))?;
+    put(dir.made(), &serde_json::to_string(&Made::of(plan, dir))?)?;
+    put(dir.controller(), &controller(plan))?;
     for server in &plan.servers {
         let words: [u64; 4] = entropy()?;
         let key: String = words.iter().map(|w| format!("{w:016x}")).collect();
-        put(place.folder().join(format!("s{}.key", server.host)), &key)?;
-        put(place.switch(server), &switch(plan, server, place))?;
+        put(dir.folder().join(format!("s{}.key", server.host)), &key)?;
+        put(dir.switch(server), &switch(plan, server, dir))?;
     }
     Ok(())
 }

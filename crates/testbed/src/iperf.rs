@@ -73,7 +73,7 @@ fn lost(live: &mut Live, made: &Made, iperf: &Iperf) -> io::Result<Lost> {
     let mut lost = Lost::of(&live.statuses()?, &fabric);
     if made.guests {
         let said = |tenant: &String| -> io::Result<BTreeMap<String, u64>> {
-            Ok(serde_json::from_str(live.holder().must(tenant, EDGES_PROGRAM, GUEST_PATIENCE)?.trim())?)
+            Ok(serde_json::from_str(live.supervisor().must(tenant, EDGES_PROGRAM, GUEST_PATIENCE)?.trim())?)
         };
         let places = [said(&iperf.from)?, said(&iperf.to)?];
         lost.add_guests(sum_of(places.iter()));
@@ -86,13 +86,13 @@ fn failed(said: &str) -> io::Error {
 }
 
 fn in_guests(live: &Live, iperf: &Iperf, words: &[String]) -> io::Result<String> {
-    let holder = live.holder();
-    if holder.run(&iperf.to, "command -v iperf3 >/dev/null", GUEST_PATIENCE)?.code != 0 {
+    let supervisor = live.supervisor();
+    if supervisor.run(&iperf.to, "command -v iperf3 >/dev/null", GUEST_PATIENCE)?.code != 0 {
         let why =
             "the guests have no iperf3: it was not installed here when the testbed was brought up (package iperf3)";
         return Err(io::Error::new(io::ErrorKind::NotFound, why));
     }
-    holder.must(&iperf.to, "killall iperf3 2>/dev/null; iperf3 -s -D", GUEST_PATIENCE)?;
+    supervisor.must(&iperf.to, "killall iperf3 2>/dev/null; iperf3 -s -D", GUEST_PATIENCE)?;
     // Its server needs a moment before it listens.
     let command = format!(
         "n=0; until iperf3 {0} >/tmp/iperf 2>&1; do n=$((n + 1)); [ $n -lt 20 ] || {{ cat /tmp/iperf; exit 1; }}; \
@@ -100,8 +100,8 @@ fn in_guests(live: &Live, iperf: &Iperf, words: &[String]) -> io::Result<String>
         words.join(" ")
     );
     let patience = Duration::from_secs(u64::from(iperf.seconds)) + GUEST_PATIENCE;
-    let outcome = holder.run(&iperf.from, &command, patience);
-    holder.run(&iperf.to, "killall iperf3", GUEST_PATIENCE)?;
+    let outcome = supervisor.run(&iperf.from, &command, patience);
+    supervisor.run(&iperf.to, "killall iperf3", GUEST_PATIENCE)?;
     let outcome = outcome?;
     match outcome.code {
         0 => Ok(outcome.text.trim_start().to_owned()),

@@ -6,7 +6,7 @@
 //! [`Plan`] says, from the scenario alone, what there is to be: servers, tenants, names and addresses. [`fabric`] is the
 //! scenario's physical network as the data plane runs it, [`pa`] its queries over real sockets, [`flows`] its flows without an end,
 //! [`guest`] a virtual machine. [`live`] brings a testbed up and down, with the [`files`] of its programs; [`measure`] does all of that for each
-//! variant of a scenario; [`remains`] is what killed runs left.
+//! variant of a scenario; [`leftovers`] is what killed runs left.
 //!
 //! [`fattree`] is another world: real switches in a fat-tree, and no scenario.
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@ pub mod files;
 pub mod flows;
 pub mod guest;
 pub mod iperf;
+pub mod leftovers;
 mod light;
 pub mod live;
 pub mod machine;
@@ -26,11 +27,10 @@ mod origin;
 pub mod pa;
 mod plan;
 mod program;
-pub mod remains;
 mod slowed;
 mod stack;
 
-pub use light::LightPlace;
+pub use light::LightEndpoint;
 pub use origin::Origin;
 pub use plan::{Application, LightPort, PREFIX, Plan, Server, Sockets, Tenant};
 pub use program::Program;

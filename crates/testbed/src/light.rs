@@ -15,7 +15,7 @@ const NEVER: Duration = Duration::from_secs(1 << 30);
 
 /// Where the light sockets of a machine are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LightPlace {
+pub struct LightEndpoint {
     /// The control socket of its server's switch.
     pub control: PathBuf,
     /// Its port there.
@@ -30,29 +30,29 @@ pub struct LightPlace {
 
 /// The machines whose ports were taken into use.
 pub(super) struct Hosts<'a> {
-    places: &'a BTreeMap<Vm, LightPlace>,
+    endpoints: &'a BTreeMap<Vm, LightEndpoint>,
     open: BTreeMap<Vm, Host>,
 }
 
 impl<'a> Hosts<'a> {
-    pub fn new(places: &'a BTreeMap<Vm, LightPlace>) -> Hosts<'a> {
-        Hosts { places, open: BTreeMap::new() }
+    pub fn new(endpoints: &'a BTreeMap<Vm, LightEndpoint>) -> Hosts<'a> {
+        Hosts { endpoints, open: BTreeMap::new() }
     }
 
     /// A machine, at its port from now on.
     pub fn host(&mut self, vm: Vm) -> Result<&Host, PaError> {
         use std::collections::btree_map::Entry;
-        let place = self.places.get(&vm);
-        let place = place.ok_or_else(|| {
+        let endpoint = self.endpoints.get(&vm);
+        let endpoint = endpoint.ok_or_else(|| {
             PaError::Workload(format!("VM {} of server {} has no port for light sockets", vm.1, vm.0))
         })?;
         Ok(match self.open.entry(vm) {
             Entry::Occupied(host) => host.into_mut(),
             Entry::Vacant(vacant) => {
-                let failed = |e| PaError::io(&format!("port {} of server {}", place.port, vm.0), &e);
-                let port = attach::attach(&place.control, &place.port).map_err(failed)?;
-                let LightPlace { mtu, receive_buffer, .. } = *place;
-                let usual = Config::new(place.address, Plan::OVERLAY_PREFIX);
+                let failed = |e| PaError::io(&format!("port {} of server {}", endpoint.port, vm.0), &e);
+                let port = attach::attach(&endpoint.control, &endpoint.port).map_err(failed)?;
+                let LightEndpoint { mtu, receive_buffer, .. } = *endpoint;
+                let usual = Config::new(endpoint.address, Plan::OVERLAY_PREFIX);
                 // As simulated ones each has its own: the streams are the scenario's, and no stranger's.
                 let memory = 2 * usual.streams as u64 * u64::from(receive_buffer);
                 let config = Config { mtu, receive_buffer, memory, dead_after: NEVER, ..usual };

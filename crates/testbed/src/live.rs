@@ -1,7 +1,7 @@
 //! A testbed that is up: its namespaces, its programs, and how both are gone again.
 
-use super::files::{self, CONTROL, CONTROLLER, Made, Place};
-use super::guest::hold::{ALL_UP, BOOT_TIME, Holder, ONE_UP};
+use super::files::{self, CONTROL, CONTROLLER, Made, TestbedDir};
+use super::guest::supervisor::{ALL_UP, BOOT_TIME, ONE_UP, Supervisor};
 use super::guest::{self, Contents, Needs};
 use super::{Origin, Plan, Program, Server, bridge};
 use rustix::process::Signal;
@@ -45,15 +45,15 @@ pub struct Progress<'a> {
 /// A testbed that is up; it stays so when this is dropped.
 #[derive(Debug)]
 pub struct Live {
-    place: Place,
+    dir: TestbedDir,
     programs: Vec<Program>,
     /// Those that this process started, to be waited for.
     children: Vec<std::process::Child>,
 }
 
 /// Whether one is up on this machine.
-pub fn is_up(place: &Place) -> bool {
-    place.programs().exists()
+pub fn is_up(dir: &TestbedDir) -> bool {
+    dir.programs().exists()
 }
 
 impl Live {
@@ -62,21 +62,21 @@ impl Live {
     /// # Errors
     /// What the system refused; what was made until then is gone again.
     pub fn up(plan: &Plan, origin: &Origin, progress: Progress<'_>) -> io::Result<Live> {
-        let place = Place::of_the_machine();
+        let dir = TestbedDir::of_the_machine();
         netns::may_make_namespaces()?;
-        if is_up(&place) {
-            let folder = place.folder().display();
+        if is_up(&dir) {
+            let folder = dir.folder().display();
             let why = format!(
                 "a testbed is up already, in {folder}: one that runs a scenario takes it down at its end; \
                  `sluicenet testbed down` ends it now, whoever uses it"
             );
             return Err(io::Error::new(ErrorKind::AlreadyExists, why));
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(place.folder())?;
-        File::create(place.programs())?;
+        DirBuilder::new().recursive(true).mode(0o700).create(dir.folder())?;
+        File::create(dir.programs())?;
         let names: Vec<&str> = plan.namespaces().chain([CONTROL]).collect();
-        std::fs::write(place.namespaces(), names.join("\n"))?;
-        let mut live = Live { place, programs: Vec::new(), children: Vec::new() };
+        std::fs::write(dir.namespaces(), names.join("\n"))?;
+        let mut live = Live { dir, programs: Vec::new(), children: Vec::new() };
         let up = live.bring_up(plan, origin, progress).and_then(|()| match progress.stop.load(Ordering::Relaxed) {
             true => Err(io::Error::new(ErrorKind::Interrupted, "stopped before it was up")),
             false => Ok(()),
@@ -97,12 +97,12 @@ impl Live {
     /// # Errors
     /// When none is.
     pub fn find() -> io::Result<Live> {
-        let place = Place::of_the_machine();
-        if !is_up(&place) {
+        let dir = TestbedDir::of_the_machine();
+        if !is_up(&dir) {
             return Err(io::Error::new(ErrorKind::NotFound, "no testbed is up"));
         }
-        let programs = Program::read_all(&place);
-        Ok(Live { place, programs, children: Vec::new() })
+        let programs = Program::read_all(&dir);
+        Ok(Live { dir, programs, children: Vec::new() })
     }
 
     /// What it is made of.
@@ -110,18 +110,18 @@ impl Live {
     /// # Errors
     /// When its files cannot be read.
     pub fn made(&self) -> io::Result<Made> {
-        Made::read(&self.place)
+        Made::read(&self.dir)
     }
 
     /// Its guests, by way of who holds them.
-    pub fn holder(&self) -> Holder {
-        Holder::of(&self.place)
+    pub fn supervisor(&self) -> Supervisor {
+        Supervisor::of(&self.dir)
     }
 
     fn bring_up(&mut self, plan: &Plan, origin: &Origin, progress: Progress<'_>) -> io::Result<()> {
         if plan.has_guests() {
             // Before anything else is made: what is missing here is missed most often.
-            Needs::find(plan.tenants().count(), &contents(origin)?, &self.place.image()).map_err(io::Error::other)?;
+            Needs::find(plan.tenants().count(), &contents(origin)?, &self.dir.image()).map_err(io::Error::other)?;
         }
         if !plan.is_bridged() {
             make_control_network(plan)?;
@@ -130,9 +130,9 @@ impl Live {
         for server in &plan.servers {
             make_server(plan, server, &fabric)?;
         }
-        files::write(plan, &self.place)?;
+        files::write(plan, &self.dir)?;
         if !plan.is_bridged() {
-            self.start("controller", &["controller".into(), self.place.controller().display().to_string()])?;
+            self.start("controller", &["controller".into(), self.dir.controller().display().to_string()])?;
         }
         let told =
             |what: &str| -> Vec<String> { ["testbed".into(), what.into()].into_iter().chain(origin.words()).collect() };
@@ -143,12 +143,12 @@ impl Live {
         }
         self.wait_for_log("controller", "controller runs")?;
         for server in &plan.servers {
-            let words = ["switch".into(), "run".into(), self.place.switch(server).display().to_string()];
+            let words = ["switch".into(), "run".into(), self.dir.switch(server).display().to_string()];
             self.start(&format!("s{}", server.host), &words)?;
         }
         if plan.has_guests() {
             for server in &plan.servers {
-                let control = self.place.control(server);
+                let control = self.dir.control(server);
                 self.wait(&format!("s{}", server.host), || status_of(&control).is_ok())?;
             }
             self.start(GUESTS, &told("guests"))?;
@@ -162,7 +162,7 @@ impl Live {
 
     /// Waits until all guests are up, and says of each that is.
     fn wait_for_guests(&mut self, guests: usize, progress: Progress<'_>) -> io::Result<()> {
-        let (log, mut said) = (self.place.log(GUESTS), 0);
+        let (log, mut said) = (self.dir.log(GUESTS), 0);
         let until = Instant::now() + BOOT_TIME * guests as u32;
         loop {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
@@ -181,8 +181,8 @@ impl Live {
 
     fn start(&mut self, name: &str, words: &[String]) -> io::Result<()> {
         let own = std::env::current_exe()?;
-        let out = File::create(self.place.result(name))?;
-        let log = File::create(self.place.log(name))?;
+        let out = File::create(self.dir.result(name))?;
+        let log = File::create(self.dir.log(name))?;
         let child = Command::new(own)
             .args(words)
             .arg("--json")
@@ -193,7 +193,7 @@ impl Live {
             .process_group(0)
             .spawn()?;
         let program = Program::new(name, i32::try_from(child.id()).map_err(io::Error::other)?);
-        program.record(&self.place)?;
+        program.record(&self.dir)?;
         self.children.push(child);
         self.programs.push(program);
         Ok(())
@@ -223,12 +223,12 @@ impl Live {
     }
 
     fn wait_for_log(&mut self, name: &str, words: &str) -> io::Result<()> {
-        let log = self.place.log(name);
+        let log = self.dir.log(name);
         self.wait(name, || std::fs::read_to_string(&log).is_ok_and(|text| text.contains(words)))
     }
 
     fn wait_for_switch(&mut self, server: &Server) -> io::Result<()> {
-        let control = self.place.control(server);
+        let control = self.dir.control(server);
         // A port in shared memory is there once a program is.
         let ports = server.tenants.iter().filter(|t| t.has_kernel()).count() + 1;
         let is_there = |status: &Status| status.ports.iter().filter(|p| p.number.is_some()).count() == ports;
@@ -244,7 +244,7 @@ impl Live {
     /// What the programs that have ended said last.
     fn last_words(&self) -> String {
         let said = |p: &Program| {
-            let text = std::fs::read_to_string(self.place.log(&p.name)).ok()?;
+            let text = std::fs::read_to_string(self.dir.log(&p.name)).ok()?;
             let panicked = text.lines().position(|l| l.contains("panicked at"));
             let first = panicked.unwrap_or_else(|| text.lines().count().saturating_sub(1));
             let last: Vec<&str> = text.lines().skip(first).take(2).collect();
@@ -270,7 +270,7 @@ impl Live {
     pub fn fabric_now(&mut self) -> io::Result<String> {
         let program = self.programs.iter().find(|p| p.name == FABRIC).cloned();
         let program = program.ok_or_else(|| io::Error::new(ErrorKind::NotFound, "no fabric"))?;
-        let file = self.place.fabric_now();
+        let file = self.dir.fabric_now();
         match std::fs::remove_file(&file) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
             _ => program.signal(Signal::USR1),
@@ -288,7 +288,7 @@ impl Live {
         let program = program.ok_or_else(|| io::Error::new(ErrorKind::NotFound, format!("no program {name}")))?;
         program.signal(Signal::TERM);
         self.await_end(&program)?;
-        std::fs::read_to_string(self.place.result(name))
+        std::fs::read_to_string(self.dir.result(name))
     }
 
     fn await_end(&mut self, program: &Program) -> io::Result<()> {
@@ -310,7 +310,7 @@ impl Live {
     /// What could not be removed.
     pub fn down(mut self) -> io::Result<Vec<String>> {
         // Guests were written down by who holds them.
-        let programs = Program::read_all(&self.place);
+        let programs = Program::read_all(&self.dir);
         for program in &programs {
             program.signal(Signal::TERM);
         }
@@ -318,7 +318,7 @@ impl Live {
         for program in &programs {
             outcome = outcome.and(self.await_end(program));
         }
-        let names = std::fs::read_to_string(self.place.namespaces())?;
+        let names = std::fs::read_to_string(self.dir.namespaces())?;
         let mut gone = Vec::new();
         for name in names.lines() {
             // One that was not made yet when the others failed is not there.
@@ -326,15 +326,15 @@ impl Live {
                 gone.push(name.to_owned());
             }
         }
-        std::fs::remove_dir_all(self.place.folder())?;
+        std::fs::remove_dir_all(self.dir.folder())?;
         outcome.map(|()| gone)
     }
 }
 
 /// Ends the programs of a testbed, whoever brought it up. Returns what there was.
-pub(super) fn end_programs(place: &Place) -> Vec<String> {
+pub(super) fn end_programs(dir: &TestbedDir) -> Vec<String> {
     let mut gone = Vec::new();
-    let running: Vec<Program> = Program::read_all(place).into_iter().filter(Program::is_running).collect();
+    let running: Vec<Program> = Program::read_all(dir).into_iter().filter(Program::is_running).collect();
     // All at once: who holds guests takes them with it.
     running.iter().for_each(|program| program.signal(Signal::KILL));
     for program in running {

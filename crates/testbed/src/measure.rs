@@ -54,8 +54,8 @@ impl FabricFigures {
         let by_reason = DropReason::ALL.iter().map(|&r| (r.name().to_owned(), report.drops.frames(r)));
         let device = |name: &str| name.ends_with("socket_drops") || name.ends_with("too_long");
         FabricFigures {
-            received: report.books.received,
-            delivered: report.books.delivered,
+            received: report.ledger.received,
+            delivered: report.ledger.delivered,
             dropped: by_reason.filter(|(_, n)| *n > 0).collect(),
             lost_at_devices: report.devices.iter().flatten().filter(|c| device(c.0)).map(|c| c.1).sum(),
             stops: report.edges.iter().map(|e| e.stops + e.own_stops + e.server_stops + e.own_server_stops).sum(),
@@ -212,8 +212,8 @@ fn name_of(flow_control: FlowControl) -> String {
 pub fn measure(plan: &Plan, label: &str, origin: &Origin, simulate: bool, progress: Progress<'_>) -> io::Result<Cell> {
     let stop = progress.stop;
     let (outcome, statuses, fabric, lost) = in_testbed(plan, origin, progress, |live| match plan.has_guests() {
-        true => pa::run_in_guests(plan, &live.holder(), stop),
-        false => pa::run(&plan.scenario, &pa::places(plan), stop).map(|outcome| (outcome, BTreeMap::new())),
+        true => pa::run_in_guests(plan, &live.supervisor(), stop),
+        false => pa::run(&plan.scenario, &pa::endpoints(plan), stop).map(|outcome| (outcome, BTreeMap::new())),
     })?;
     let simulated = if simulate { Some(Simulated::of(&simulated(plan, stop)?)) } else { None };
     Ok(Cell {
@@ -242,7 +242,7 @@ pub fn measure_flows(
 ) -> io::Result<FlowsCell> {
     let stop = progress.stop;
     let (outcome, statuses, fabric, lost) =
-        in_testbed(plan, origin, progress, |_| Ok((flows::run(plan, &pa::places(plan), stop)?, BTreeMap::new())))?;
+        in_testbed(plan, origin, progress, |_| Ok((flows::run(plan, &pa::endpoints(plan), stop)?, BTreeMap::new())))?;
     if outcome.measured.is_zero() {
         return Err(ErrorKind::Interrupted.into());
     }

@@ -19,7 +19,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Of variant `number`, once `loaded`, from `file`, was expanded; of what all variants are made from where absent.
+    /// Variant `number` of the scenario `loaded` from `file`; default the base of all variants.
     pub fn new(file: &Path, loaded: &Loaded, number: Option<usize>) -> Origin {
         Origin {
             file: file.canonicalize().unwrap_or_else(|_| file.to_owned()),

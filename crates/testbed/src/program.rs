@@ -1,8 +1,8 @@
 //! The programs of a testbed.
 
-use super::files::Place;
+use super::files::TestbedDir;
 use rustix::process::{Pid, Signal};
-use sluicenet_dataplane::remains::started;
+use sluicenet_dataplane::leftovers::started;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 
@@ -40,14 +40,14 @@ impl Program {
     ///
     /// # Errors
     /// When the list cannot be written.
-    pub fn record(&self, place: &Place) -> io::Result<()> {
+    pub fn record(&self, dir: &TestbedDir) -> io::Result<()> {
         let line = format!("{} {} {}\n", self.name, self.pid, self.started);
-        OpenOptions::new().append(true).open(place.programs())?.write_all(line.as_bytes())
+        OpenOptions::new().append(true).open(dir.programs())?.write_all(line.as_bytes())
     }
 
     /// All that were written down.
-    pub fn read_all(place: &Place) -> Vec<Program> {
-        let text = std::fs::read_to_string(place.programs()).unwrap_or_default();
+    pub fn read_all(dir: &TestbedDir) -> Vec<Program> {
+        let text = std::fs::read_to_string(dir.programs()).unwrap_or_default();
         let program = |line: &str| {
             let mut words = line.split(' ');
             let (name, pid, started) = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);

@@ -58,9 +58,9 @@ pub enum Request {
     Capture {
         /// Its name.
         port: String,
-        /// Bytes kept of each frame; all where absent.
+        /// Bytes kept of each frame; default all.
         snaplen: Option<u32>,
-        /// Frames after which it ends; none where absent.
+        /// Frames after which it ends; default no limit.
         count: Option<u64>,
     },
     /// The file is read again.

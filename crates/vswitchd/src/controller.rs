@@ -26,9 +26,9 @@ static CONTROLLER: Spec = Spec {
     doc: "where it is",
     keys: &[
         k("listen", Text, "its address and port"),
-        k("netns", Text, "the namespace it listens in, by name or path; this one where absent"),
-        k("servers_port", Count(1, 65_535), "the port at which servers hear it; 49789 where absent"),
-        k("stations", Count(1, 1 << 24), "machines it keeps in all; 1048576 where absent"),
+        k("netns", Text, "its namespace, by name or path; default the one in which it was started"),
+        k("servers_port", Count(1, 65_535), "the port at which servers receive its messages; default 49789"),
+        k("stations", Count(1, 1 << 24), "stations that it keeps in all; default 1048576"),
     ],
 };
 

@@ -1,38 +1,29 @@
 //! A switch as a process: its engine on a thread of its own, and those who ask for something on others.
 
 mod absent;
+mod start;
 
 use super::config::{Config, PortConfig, PortKind, UPLINK_NAME, default_control, objection, port_from_words};
-use super::control::{Answer, Request, Socket};
+use super::control::{Answer, Request};
 use super::log::Log;
-use super::metrics;
-use super::opened::{Opened, may_open, open_all, open_beside};
-use super::privileges::{self, Becomes, Rights};
+use super::opened::{Opened, may_open, open_beside};
 use super::reload;
 use super::status::{Absent, Snapshot, Status};
-use super::uplink;
-use rustix::thread::CapabilitySet;
 use sluicenet_dataplane::engine::{Access, Engine, PlugError};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_dataplane::tap::{Capture, tap};
 use sluicenet_dataplane::{shm, vhost};
-use sluicenet_proto::time::Duration as Time;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tracing::{info, warn};
 
 /// The number of the port that leads to other servers.
 const UPLINK: usize = 0;
-
-/// How long a switch that ends goes on delivering what it holds, as long as some of it is taken: less than `switch stop` waits.
-const DRAIN_AT_MOST: Time = Time::from_secs(20);
-/// And so long if nothing is.
-const DRAIN_PATIENCE: Time = Time::from_secs(2);
 
 /// A port of the file, and who is at it.
 #[derive(Debug)]
@@ -64,7 +55,7 @@ impl State {
 /// A switch that runs.
 #[derive(Debug)]
 pub struct Daemon {
-    remote: Remote,
+    remote: Remote<Engine>,
     state: Mutex<State>,
     stopping: AtomicBool,
     started: Instant,
@@ -123,115 +114,6 @@ impl Drop for Attached<'_> {
 }
 
 impl Daemon {
-    /// Runs a switch until it is told to stop: by its control socket or by a signal.
-    ///
-    /// # Errors
-    /// When a port or the control socket cannot be had, or the system fails the engine.
-    pub fn run(config: Config) -> io::Result<Status> {
-        let socket = Socket::bind(&config.control)?;
-        let metrics = config.metrics.map(metrics::Server::bind).transpose()?;
-        let becomes = config.user.as_deref().map(Becomes::user).transpose()?.flatten();
-        let mut engine = Engine::new(config.ports_max, config.vale.clone());
-        let (remote, events) = (engine.remote()?, engine.events());
-        // A frame for a port that is not there yet would be flooded.
-        engine.wait();
-        let policy = config.policy.clone();
-        let mut wanted = Vec::new();
-        let mut keep = if config.hotplug { privileges::TO_OPEN } else { Rights::NONE.run };
-        let uplink = match &config.uplink {
-            Some(uplink) => {
-                let opened = uplink::open(uplink, &config.vale);
-                Some(opened.map_err(|e| io::Error::new(e.kind(), format!("uplink: {e}")))?)
-            }
-            None => None,
-        };
-        let opened = open_all(&config.ports, &config.vale).map_err(io::Error::other)?;
-        for (port, opened) in config.ports.iter().zip(opened) {
-            keep |= if opened.is_ok() { port.kind.rights().run } else { CapabilitySet::empty() };
-            wanted.push((port.clone(), opened));
-        }
-        // Before there are threads: each has its own privileges.
-        let left = privileges::drop_all_but(keep, becomes.as_ref())?;
-        info!(
-            name = config.name,
-            pid = std::process::id(),
-            control = %config.control.display(),
-            metrics = metrics.as_ref().map(|m| m.address().to_string()),
-            uid = left.uid,
-            gid = left.gid,
-            capabilities = left.capabilities,
-            "switch started"
-        );
-        let listener = socket.listener()?;
-        let daemon = Arc::new(Daemon {
-            remote,
-            state: Mutex::new(State { config, ports: Vec::new(), made: 0 }),
-            stopping: AtomicBool::new(false),
-            started: Instant::now(),
-            listener,
-            log: Log::default(),
-        });
-        let (stop, signals) = (Arc::new(AtomicBool::new(false)), Arc::clone(&daemon));
-        let mut signal = signal_hook::iterator::Signals::new([
-            signal_hook::consts::SIGINT,
-            signal_hook::consts::SIGTERM,
-            signal_hook::consts::SIGHUP,
-        ])?;
-        let handle = signal.handle();
-        let listener = std::thread::spawn(move || {
-            for signal in signal.forever() {
-                if signal == signal_hook::consts::SIGHUP {
-                    signals.answer(Request::Reload);
-                } else {
-                    signals.stop();
-                }
-            }
-        });
-        let engine_stop = stop.clone();
-        let switch = std::thread::Builder::new().name("switch".into()).spawn(move || {
-            let outcome = engine.run(&engine_stop);
-            let given_up = if outcome.is_ok() { engine.drain(DRAIN_PATIENCE, DRAIN_AT_MOST) } else { 0 };
-            (outcome, given_up, Snapshot::of(&engine))
-        })?;
-        let watched = Arc::clone(&daemon);
-        let watcher =
-            std::thread::Builder::new().name("log".into()).spawn(move || watched.log.watch(&watched, &events))?;
-        if let Some(metrics) = metrics {
-            let served = Arc::clone(&daemon);
-            // It ends with the process: whoever fetches is never waited for.
-            std::thread::Builder::new().name("metrics".into()).spawn(move || metrics.serve(&served))?;
-        }
-        // The uplink first: its number is in the switch's table.
-        let outcome = uplink
-            .map_or(Ok(()), |uplink| daemon.install_uplink(uplink))
-            .and_then(|()| daemon.remote.run(move |engine| engine.set_policy(policy)))
-            .and_then(|()| {
-                wanted.into_iter().try_for_each(|(port, opened)| daemon.begin(port, opened).map_err(io::Error::other))
-            })
-            .and_then(|()| daemon.remote.run(|engine| engine.begin()))
-            .and_then(|()| socket.serve(&daemon));
-        stop.store(true, Ordering::Relaxed);
-        // It looks once more.
-        let _ = daemon.remote.post(|_| {});
-        let (ran, given_up, last) = switch.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
-        handle.close();
-        let _ = listener.join();
-        let _ = watcher.join();
-        outcome?;
-        ran?;
-        let status = daemon.status_of(&last);
-        let l = status.ledger;
-        info!(
-            accepted = l.accepted,
-            delivered = l.delivered,
-            dropped = l.dropped,
-            queued = l.queued,
-            given_up,
-            "switch stopped"
-        );
-        Ok(status)
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

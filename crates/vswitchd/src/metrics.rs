@@ -190,14 +190,21 @@ pub static METRICS: &[Metric] = &[
     m("sluicenet_switch_uptime_seconds", "gauge", "", "seconds since it started", |s, status| {
         s.add(&[], format_args!("{:.3}", status.uptime_s));
     }),
-    m("sluicenet_switch_sleeps_total", "counter", "", "times it went to sleep with nothing to do", |s, status| {
-        s.add(&[], status.sleeps);
-    }),
+    m(
+        "sluicenet_switch_sleeps_total",
+        "counter",
+        "",
+        "times that it slept because there was nothing to do",
+        |s, status| {
+            s.add(&[], status.sleeps);
+        },
+    ),
     m(
         "sluicenet_switch_frames_total",
         "counter",
         "fate",
-        "frames accepted, and delivered or dropped since, a copy for each port; with the queue they balance",
+        "frames accepted, delivered and dropped; a frame counts once for each port. accepted = delivered + dropped \
+            + queued",
         |s, status| {
             let l = status.ledger;
             for (fate, frames) in [("accepted", l.accepted), ("delivered", l.delivered), ("dropped", l.dropped)] {
@@ -205,28 +212,31 @@ pub static METRICS: &[Metric] = &[
             }
         },
     ),
-    m("sluicenet_switch_queue_frames", "gauge", "", "frames that wait", |s, status| s.add(&[], status.ledger.queued)),
+    m("sluicenet_switch_queue_frames", "gauge", "", "frames that wait in the switch", |s, status| {
+        s.add(&[], status.ledger.queued)
+    }),
     m(
         "sluicenet_switch_drops_total",
         "counter",
         "direction, reason",
-        "frames dropped at all ports, those that are gone among them: refused on arrival (in), and dropped on the way out (out)",
+        "frames dropped at all ports, including removed ones: refused on arrival (in), or dropped on the way out \
+            (out)",
         |s, status| {
             for ((direction, reason), frames) in status.drops() {
                 s.add(&[("direction", direction), ("reason", reason)], frames);
             }
         },
     ),
-    m("sluicenet_port_up", "gauge", "port", "1 when somebody is at the port", |s, status| {
+    m("sluicenet_port_up", "gauge", "port", "1 while an endpoint is attached to the port", |s, status| {
         s.of_ports(status, |p| u64::from(p.is_present()));
     }),
     m(
         "sluicenet_port_frames_total",
         "counter",
         "port, direction",
-        "frames from the port (in) and to it (out); a flooded one counts once for each port it goes to",
+        "frames from the port (in) and to it (out); a flooded frame counts once for each destination port",
         |s, status| {
-            s.both_ways(status, |p| [p.accepted, p.delivered]);
+            s.both_directions(status, |p| [p.accepted, p.delivered]);
         },
     ),
     m(
@@ -235,14 +245,14 @@ pub static METRICS: &[Metric] = &[
         "port, direction",
         "bytes of frames from the port and to it",
         |s, status| {
-            s.both_ways(status, |p| [p.bytes_from, p.bytes_to]);
+            s.both_directions(status, |p| [p.bytes_from, p.bytes_to]);
         },
     ),
     m(
         "sluicenet_port_drops_total",
         "counter",
         "port, direction, reason",
-        "frames from the port that were refused (in), and for it that were dropped (out)",
+        "frames from the port that were refused (in), and frames for it that were dropped (out)",
         |s, status| {
             for p in &status.ports {
                 for (direction, reasons) in [("in", &p.refused), ("out", &p.dropped)] {
@@ -257,7 +267,7 @@ pub static METRICS: &[Metric] = &[
         "sluicenet_port_queue_frames",
         "gauge",
         "port, queue, priority",
-        "frames that wait for the port (output), and of it for a full output (input)",
+        "frames that wait for the port (output), and frames of the port that wait for a full output (input)",
         |s, status| {
             for p in &status.ports {
                 for (queue, lengths) in [("input", &p.input), ("output", &p.output)] {
@@ -273,32 +283,38 @@ pub static METRICS: &[Metric] = &[
         "sluicenet_port_inside_frames",
         "gauge",
         "port",
-        "frames handed to the port that wait there for its machine: for a socket, a device, the neighbour",
+        "frames that the port holds for its endpoint: for a socket, a device or the neighbour",
         |s, status| {
             s.of_ports(status, |p| p.inside.into());
         },
     ),
-    m("sluicenet_port_lent_frames", "gauge", "port", "frames of the port that the switch holds", |s, status| {
-        s.of_ports(status, |p| p.lent.into());
-    }),
+    m(
+        "sluicenet_port_lent_frames",
+        "gauge",
+        "port",
+        "frames in the port's buffers that the switch holds",
+        |s, status| {
+            s.of_ports(status, |p| p.lent.into());
+        },
+    ),
     m("sluicenet_port_held_back_total", "counter", "port", "times the port found its input queue full", |s, status| {
         s.of_ports(status, |p| p.held_back);
     }),
     m("sluicenet_port_stuck_total", "counter", "port", "times the watchdog found the port stuck", |s, status| {
         s.of_ports(status, |p| p.stuck);
     }),
-    m("sluicenet_port_isolations_total", "counter", "port", "times it isolated the port for that", |s, status| {
-        s.of_ports(status, |p| p.isolations);
-    }),
     m(
-        "sluicenet_port_isolated",
-        "gauge",
+        "sluicenet_port_isolations_total",
+        "counter",
         "port",
-        "1 while the watchdog keeps everything from the port",
+        "times that the watchdog isolated the port",
         |s, status| {
-            s.of_ports(status, |p| p.isolated.into());
+            s.of_ports(status, |p| p.isolations);
         },
     ),
+    m("sluicenet_port_isolated", "gauge", "port", "1 while the watchdog isolates the port", |s, status| {
+        s.of_ports(status, |p| p.isolated.into());
+    }),
     m(
         "sluicenet_port_waits_for",
         "gauge",
@@ -310,7 +326,7 @@ pub static METRICS: &[Metric] = &[
             }
         },
     ),
-    m("sluicenet_port_events_total", "counter", "port, counter", "what the port itself counted", |s, status| {
+    m("sluicenet_port_events_total", "counter", "port, counter", "events that the port counts itself", |s, status| {
         for p in &status.ports {
             p.counters.iter().for_each(|(counter, n)| s.add(&[("port", &p.name), ("counter", counter)], n));
         }
@@ -348,7 +364,7 @@ impl Samples<'_> {
         status.ports.iter().for_each(|p| self.add(&[("port", &p.name)], value(p)));
     }
 
-    fn both_ways(&mut self, status: &Status, values: fn(&PortStatus) -> [u64; 2]) {
+    fn both_directions(&mut self, status: &Status, values: fn(&PortStatus) -> [u64; 2]) {
         for p in &status.ports {
             for (direction, value) in ["in", "out"].into_iter().zip(values(p)) {
                 self.add(&[("port", &p.name), ("direction", direction)], value);

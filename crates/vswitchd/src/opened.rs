@@ -6,7 +6,7 @@ use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::{PacketDevice, PacketPort};
 use sluicenet_dataplane::kernel::tap::{TapConfig, TapPort};
-use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig, Veth};
+use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig, ValvePort, Veth};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::vhost;
 use sluicenet_node::vale::{Action, ValeConfig};
@@ -160,7 +160,7 @@ fn open_kind(kind: &PortKind, mac: Option<[u8; 6]>, listening: Sockets<'_>) -> i
         PortKind::Shm { .. } => return Ok(Opened::Attached),
         PortKind::VhostUser { socket, agent } => return Ok(Opened::Later(socket.clone(), *agent)),
         PortKind::Veth { .. } => match listening {
-            Some((pair, listening)) => Box::new(listening.serve(pair.veth(), &pair.config)?),
+            Some((pair, listening)) => Box::new(ValvePort::serve(listening, pair.veth(), &pair.config)?),
             None => unreachable!("a valve's sockets are opened first"),
         },
         PortKind::Tap { device, tenant_netns, mtu, offload, agent } => {

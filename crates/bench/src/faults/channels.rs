@@ -67,7 +67,7 @@ pub(super) fn run(seed: u64, tally: &mut Tally) -> Result<(), Broken> {
             while let Some(outgoing) = end.poll_transmit(now) {
                 wires[at].send(now, outgoing, faults, &mut rng, tally);
             }
-            while let Some(sent) = wires[1 - at].due(now) {
+            while let Some(sent) = wires[1 - at].pop_arrived(now) {
                 let (stream, mut broken) = (&mut streams[1 - at], Ok(()));
                 let mut deliver = |number| {
                     broken = broken.clone().and_then(|()| stream.on_arrival(number, false));

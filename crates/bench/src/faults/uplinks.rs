@@ -412,7 +412,7 @@ impl World {
         let (now, gaps) = (*now, self.gaps);
         controller.handle_timeout(now);
         for (n, server) in servers.iter_mut().enumerate() {
-            while let Some(frame) = wires[n].due(now) {
+            while let Some(frame) = wires[n].pop_arrived(now) {
                 server.cable.ends()[0].push_back(frame);
             }
             while let Some(datagram) = server.mailbox.take() {
@@ -525,7 +525,7 @@ impl Server {
             if frames.len() < 16 {
                 self.port.accept();
                 frames.push_back(next);
-            } else if !self.port.hold() {
+            } else if !self.port.defer() {
                 break;
             }
         }

@@ -1,11 +1,11 @@
-//! A wire that does what no wire should.
+//! A wire with faults.
 
 use super::Tally;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::time::{Duration, Instant};
 use std::collections::BTreeMap;
 
-/// What goes wrong, each in a thousand.
+/// Rates of faults, per thousand.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     pub lost: u64,
@@ -17,7 +17,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Some of each, by the seed.
+    /// Rates by the seed.
     pub fn any(rng: &mut Rng) -> Faults {
         Faults {
             lost: [0, 5, 50, 100][rng.below(4) as usize],
@@ -28,14 +28,14 @@ impl Faults {
     }
 }
 
-/// Things under way, by when they arrive.
+/// Things on their way, by their time of arrival.
 #[derive(Debug)]
 pub(super) struct Wire<T> {
     flying: BTreeMap<(Instant, u64), T>,
     sent: u64,
 }
 
-/// How long everything takes.
+/// How long a thing travels.
 const LATENCY: Duration = Duration::from_us(10);
 
 impl<T: Clone> Wire<T> {
@@ -67,7 +67,8 @@ impl<T: Clone> Wire<T> {
         }
     }
 
-    pub fn due(&mut self, now: Instant) -> Option<T> {
+    /// The next thing that has arrived by `now`.
+    pub fn pop_arrived(&mut self, now: Instant) -> Option<T> {
         let first = self.flying.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }

@@ -200,7 +200,7 @@ pub struct Rig {
     guests: Option<Nic>,
     who: Who,
     under: Under,
-    place: Place,
+    namespaces: Namespaces,
 }
 
 /// Senders and sink.
@@ -223,16 +223,16 @@ enum Under {
 
 /// The namespaces, which are deleted in the end.
 #[derive(Debug)]
-enum Place {
+enum Namespaces {
     Lan(Lan),
     Switch(SwitchNamespace),
 }
 
-impl Place {
+impl Namespaces {
     fn switch(&self) -> &Namespace {
         match self {
-            Place::Lan(lan) => lan.switch(),
-            Place::Switch(namespace) => &namespace.0,
+            Namespaces::Lan(lan) => lan.switch(),
+            Namespaces::Switch(namespace) => &namespace.0,
         }
     }
 }
@@ -257,10 +257,10 @@ impl Rig {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why).into());
             }
         }
-        match (&mut rig.who, &rig.place) {
+        match (&mut rig.who, &rig.namespaces) {
             (Who::Guests(guests), _) => guests.introduce(SINK)?,
-            (Who::Namespaces, Place::Lan(lan)) => namespaces::introduce(lan, SINK)?,
-            (Who::Namespaces, Place::Switch(_)) => unreachable!("namespaces are in a LAN"),
+            (Who::Namespaces, Namespaces::Lan(lan)) => namespaces::introduce(lan, SINK)?,
+            (Who::Namespaces, Namespaces::Switch(_)) => unreachable!("namespaces are in a LAN"),
         }
         std::thread::sleep(LEARNED_WITHIN);
         Ok(rig)
@@ -289,7 +289,7 @@ impl Rig {
             Switch::Bridge | Switch::Ovs => kernel_switch(setup, lan.switch(), &devices)?,
         };
         let (switch, guests) = (setup.switch, setup.guests);
-        Ok(Rig { switch, guests, who: Who::Namespaces, under, place: Place::Lan(lan) })
+        Ok(Rig { switch, guests, who: Who::Namespaces, under, namespaces: Namespaces::Lan(lan) })
     }
 
     fn in_guests(setup: &Setup, nic: Nic, tag: &str) -> Result<Rig, OverloadError> {
@@ -319,7 +319,7 @@ impl Rig {
                 }
                 let running = Running::start(engine)?;
                 let guests = Guests::start(setup, nic, &namespace.0, &ends)?;
-                ends.into_iter().try_for_each(Peer::hold_back)?;
+                ends.into_iter().try_for_each(Peer::set_blocking)?;
                 (guests, Under::Ours(running))
             }
             (Switch::Bridge | Switch::Ovs, _) => {
@@ -332,14 +332,14 @@ impl Rig {
             }
         };
         let (switch, guests) = (setup.switch, setup.guests);
-        Ok(Rig { switch, guests, who: Who::Guests(who), under, place: Place::Switch(namespace) })
+        Ok(Rig { switch, guests, who: Who::Guests(who), under, namespaces: Namespaces::Switch(namespace) })
     }
 
     fn exchange(&mut self, load: &Load, stop: &AtomicBool) -> Result<(Vec<load::Sent>, load::Received), OverloadError> {
-        match (&mut self.who, &self.place) {
+        match (&mut self.who, &self.namespaces) {
             (Who::Guests(guests), _) => guests.exchange(load),
-            (Who::Namespaces, Place::Lan(lan)) => namespaces::exchange(lan, load, stop),
-            (Who::Namespaces, Place::Switch(_)) => unreachable!("namespaces are in a LAN"),
+            (Who::Namespaces, Namespaces::Lan(lan)) => namespaces::exchange(lan, load, stop),
+            (Who::Namespaces, Namespaces::Switch(_)) => unreachable!("namespaces are in a LAN"),
         }
     }
 
@@ -378,17 +378,18 @@ impl Rig {
 
     /// What everybody between senders and sink has counted so far.
     fn look(&mut self) -> Result<Seen, OverloadError> {
-        let stacks = match (&mut self.who, &self.place) {
+        let stacks = match (&mut self.who, &self.namespaces) {
             (Who::Guests(guests), _) => guests.stacks()?,
-            (Who::Namespaces, Place::Lan(lan)) => namespaces::stacks(lan)?,
-            (Who::Namespaces, Place::Switch(_)) => unreachable!("namespaces are in a LAN"),
+            (Who::Namespaces, Namespaces::Lan(lan)) => namespaces::stacks(lan)?,
+            (Who::Namespaces, Namespaces::Switch(_)) => unreachable!("namespaces are in a LAN"),
         };
-        let device = |i: usize| match &self.place {
-            Place::Lan(lan) => Some(lan.veth(i).switch_device.to_owned()),
-            Place::Switch(_) if self.switch == Switch::Ours => None,
-            Place::Switch(_) => Some(guests::tap(i)),
+        let device = |i: usize| match &self.namespaces {
+            Namespaces::Lan(lan) => Some(lan.veth(i).switch_device.to_owned()),
+            Namespaces::Switch(_) if self.switch == Switch::Ours => None,
+            Namespaces::Switch(_) => Some(guests::tap(i)),
         };
-        let devices = (0..=SENDERS).map(|i| device(i).map(|name| seen::device(self.place.switch(), &name)).transpose());
+        let devices =
+            (0..=SENDERS).map(|i| device(i).map(|name| seen::device(self.namespaces.switch(), &name)).transpose());
         let devices = devices.collect::<Result<Vec<_>, _>>()?;
         let ports = match &self.under {
             Under::Ours(running) => Some(running.reports()?),
@@ -436,7 +437,7 @@ fn kernel_switch(setup: &Setup, namespace: &Namespace, devices: &[String]) -> Re
 /// Our switch on a thread of its own, which ends with this.
 #[derive(Debug)]
 struct Running {
-    remote: Remote,
+    remote: Remote<Engine>,
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }

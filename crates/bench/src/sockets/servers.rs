@@ -138,7 +138,7 @@ impl Servers {
         inside: impl FnOnce(&Lan, &dyn Fn() -> io::Result<f64>) -> io::Result<R>,
     ) -> io::Result<R> {
         self.settle()?;
-        let remotes: Vec<Remote> = self.engines.iter_mut().map(Engine::remote).collect::<io::Result<_>>()?;
+        let remotes: Vec<Remote<Engine>> = self.engines.iter_mut().map(Engine::remote).collect::<io::Result<_>>()?;
         let meter = || -> io::Result<f64> { remotes.iter().map(|remote| remote.run(|_| thread_time())).sum() };
         let end = AtomicBool::new(false);
         let Servers { engines, controller, lan, .. } = self;

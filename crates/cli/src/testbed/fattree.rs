@@ -31,45 +31,45 @@ pub(crate) struct Fattree {
     /// Ports of a switch: 4 or 6
     #[arg(long, default_value_t = 4)]
     k: u32,
-    /// How packets find their way: ecmp, two-level, flow-classifier, flow-scheduler, hedera-gff, hedera-sa, or hierarchical, over that tree in place of
-    /// the fat-tree; several one after the other
+    /// The routing: ecmp, two-level, flow-classifier, flow-scheduler, hedera-gff, hedera-sa, or hierarchical, which uses the
+    /// hierarchical tree instead of the fat-tree; several run one after the other
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "ecmp,hedera-gff", value_parser = routing)]
     routing: Vec<String>,
-    /// Who sends to whom, as a scenario's `pattern`: random, non-bijective, stride:I, staggered:EDGE/POD, inter-pod-incoming, same-id-outgoing, hotspot:N,
-    /// or shuffle; several
+    /// The traffic pattern, as a scenario's `pattern`: random, non-bijective, stride:I, staggered:EDGE/POD, inter-pod-incoming,
+    /// same-id-outgoing, hotspot:N, or shuffle; several
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "stride:4")]
     pattern: Vec<Pattern>,
-    /// TCP as fast as it goes, or UDP at the rate of the hosts' links
+    /// TCP at full speed, or UDP at the rate of the hosts' links
     #[arg(long, value_enum, default_value_t = Over::Tcp)]
     transport: Over,
-    /// Rate of every link; of a hierarchical tree's hosts, whose pods' uplinks carry 1/3.6 of what these send
+    /// Rate of every link; in a hierarchical tree of the hosts' links, and the uplinks of a pod carry 1/3.6 of the rate of its hosts
     #[arg(long, default_value = "10Mb/s", value_parser = rate)]
     rate: u64,
-    /// How long each run lasts, at most
+    /// The longest duration of a run
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     seconds: f64,
-    /// How much of it does not count for means
+    /// The warm-up, which means leave out
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     warm_up: f64,
-    /// Bytes of each flow, as 1MB; without, flows have no end
+    /// Bytes of each flow, as 1MB; default endless
     #[arg(long, value_name = "SIZE", value_parser = size)]
     bytes: Option<u64>,
-    /// Runs of each pattern, each with a seed of its own
+    /// Runs of each pattern, each with its own seed
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// Of the first run's pattern, ports and hashes
+    /// The seed of the first run, for its pattern, ports and hashes
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// How often the controller reads counters
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(20..=10_000))]
     poll: u64,
-    /// What happens so many seconds after traffic began, as 5:kill:c1-1; several
+    /// An event at a time in seconds after the start of the traffic, as 5:kill:c1-1; several
     #[arg(long = "at", value_name = "S:WHAT")]
     faults: Vec<String>,
-    /// In place of the suite: from a flow's first packet to its first ones on the path it is given, so many times
+    /// Instead of the suite, measure this number of times the delay from a flow's first packet to its first packets on its new path
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), conflicts_with_all = ["faults", "plot", "bytes"])]
     control_loop: Option<u32>,
-    /// Draw the first run of each routing while time goes by
+    /// Plot the first run of each routing over time
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// A Python with the package sluicenet and its extra `fattree`
@@ -215,7 +215,7 @@ impl Fattree {
         Ok(())
     }
 
-    /// What is to be run under each routing.
+    /// The runs under each routing.
     fn loads(&self, tree: FatTree) -> Result<Vec<Load>, Failure> {
         let seconds = |name: &str, s: f64| match s {
             s if (0.0..=86_400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
@@ -263,7 +263,7 @@ impl Fattree {
         Ok(loads)
     }
 
-    /// What is built, each once.
+    /// The networks to build, each once.
     fn shapes(&self) -> Vec<Shape> {
         let mut shapes: Vec<Shape> = Vec::new();
         for shape in self.routing.iter().map(|name| shape(name)) {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Flows {
     #[command(flatten)]
     told: Told,
-    /// Draw how fast the flows are while time goes by, beside the simulated ones with --simulate
+    /// Plot the rates of the flows over time; with --simulate beside the simulated ones
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }

@@ -12,14 +12,14 @@ use sluicenet_testbed::measure::Lost;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Iperf {
-    /// Who sends, as s0-t1
+    /// The sender, as s0-t1
     from: String,
-    /// Who receives
+    /// The receiver
     to: String,
-    /// For how long
+    /// Duration in seconds
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=3600))]
     seconds: u16,
-    /// UDP, as fast as it goes, instead of TCP
+    /// UDP at full speed instead of TCP
     #[arg(long)]
     udp: bool,
 }

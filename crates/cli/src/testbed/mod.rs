@@ -11,9 +11,9 @@ use super::failure::Failure;
 use super::table::Table;
 use super::{Global, Overrides, interrupt, output};
 use sluicenet_scenario::{Loaded, Scenario};
-use sluicenet_testbed::files::Place;
+use sluicenet_testbed::files::TestbedDir;
+use sluicenet_testbed::leftovers::clean;
 use sluicenet_testbed::live::{Live, Progress};
-use sluicenet_testbed::remains::clean;
 use sluicenet_testbed::{Application, Origin, PREFIX, Plan, Tenant};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -32,42 +32,42 @@ server; all traffic stays in them. `sluicenet clean` removes what a killed run l
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Build it and leave it up
+    /// Build a testbed and leave it up
     Up(Up),
     /// Partition/Aggregate between the tenants' sockets, for every variant of the scenario; builds and removes the testbed
     Pa(pa::Pa),
-    /// Flows without an end between the tenants' sockets, for every variant; builds and removes the testbed
+    /// Endless flows between the tenants' sockets, for every variant; builds and removes the testbed
     Flows(flows::Flows),
-    /// A fat-tree of Open vSwitches under an OpenFlow controller, and the benchmark suite on it; builds and removes it
+    /// The benchmark suite on a fat-tree of Open vSwitches with an OpenFlow controller; builds and removes the testbed
     Fattree(fattree::Fattree),
-    /// iperf3 between two tenants of the testbed that is up
+    /// iperf3 between two tenants of the running testbed
     Iperf(iperf::Iperf),
-    /// Remove the testbed that is up
+    /// Remove the running testbed
     Down,
-    /// Have a guest of the testbed that is up do a line of its shell
+    /// Run a shell command in a guest of the running testbed
     Sh(Sh),
     /// The fabric of a testbed, as `up` starts it
     #[command(hide = true)]
     Fabric(programs::Fabric),
-    /// What holds a testbed's guests, as `up` starts it
+    /// The supervisor of a testbed's guests, as `up` starts it
     #[command(hide = true)]
     Guests(programs::Guests),
     /// Inside a guest: its part of the applications
     #[command(hide = true)]
     Tenant(programs::Part),
-    /// Inside a guest: what its kernel threw away
+    /// Inside a guest: the frames that its kernel dropped
     #[command(hide = true)]
     Edges,
 }
 
 #[derive(Debug, clap::Args)]
 struct Sh {
-    /// Which guest, as s0-t1
+    /// The guest, as s0-t1
     guest: String,
-    /// What it is to do
+    /// The command
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     line: Vec<String>,
-    /// How long that may take
+    /// How long the command may take
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=3600))]
     seconds: u16,
 }
@@ -82,7 +82,7 @@ impl Sh {
         }
         let name = if self.guest.starts_with(PREFIX) { self.guest } else { format!("{PREFIX}{}", self.guest) };
         let patience = Duration::from_secs(self.seconds.into());
-        let outcome = live.holder().run(&name, &self.line.join(" "), patience).map_err(failed)?;
+        let outcome = live.supervisor().run(&name, &self.line.join(" "), patience).map_err(failed)?;
         output::print(outcome.text.strip_suffix('\n').unwrap_or(&outcome.text));
         match outcome.code {
             0 => Ok(()),
@@ -97,7 +97,7 @@ struct Up {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// Which variant of a scenario that has several, as flow_control=ZZ
+    /// The variant, if the scenario has several, as flow_control=ZZ
     #[arg(long, value_name = "LABEL")]
     variant: Option<String>,
 }
@@ -209,7 +209,7 @@ impl Up {
             format!(
                 "\n{enter}a server's switch:  sluicenet switch show --control {}\n\
                  to remove it:       sluicenet testbed down\n",
-                Place::of_the_machine().folder().join("s0.sock").display()
+                TestbedDir::of_the_machine().folder().join("s0.sock").display()
             )
         });
         output::print(&(t.text() + &hint));

@@ -9,9 +9,9 @@ use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_dataplane::kernel::packet::{PacketDevice, Pieces};
 use sluicenet_scenario::Scenario;
 use sluicenet_testbed::Plan;
-use sluicenet_testbed::files::Place;
+use sluicenet_testbed::files::TestbedDir;
 use sluicenet_testbed::guest::GUEST_DEVICE;
-use sluicenet_testbed::guest::hold::hold;
+use sluicenet_testbed::guest::supervisor;
 use sluicenet_testbed::measure::FabricFigures;
 use sluicenet_testbed::pa::{self, Cues};
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ struct Of {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// The number of the variant; what all are made from where absent
+    /// The number of the variant; default the base of all variants
     #[arg(long)]
     number: Option<usize>,
 }
@@ -67,7 +67,7 @@ impl Fabric {
             }
         }
         output::note("fabric runs");
-        let place = Place::of_the_machine();
+        let dir = TestbedDir::of_the_machine();
         while !stop.load(Ordering::SeqCst) {
             runner.run(&wake).map_err(failed)?;
             wake.store(false, Ordering::SeqCst);
@@ -75,7 +75,7 @@ impl Fabric {
                 let figures = FabricFigures::of(&runner.report());
                 let text = serde_json::to_string(&figures).map_err(|e| Failure::Failed(e.to_string()))?;
                 // Whole, or not there.
-                let (file, new) = (place.fabric_now(), place.folder().join("fabric-now.new"));
+                let (file, new) = (dir.fabric_now(), dir.folder().join("fabric-now.new"));
                 std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &file)).map_err(failed)?;
             }
         }
@@ -99,7 +99,7 @@ pub(super) struct Guests {
 impl Guests {
     pub fn main(self) -> Result<(), Failure> {
         let plan = self.of.plan()?;
-        let held = hold(&plan, &Place::of_the_machine(), &output::note, interrupt::flag());
+        let held = supervisor::run(&plan, &TestbedDir::of_the_machine(), &output::note, interrupt::flag());
         // A line, for the log.
         held.map_err(|e| Failure::Failed(e.to_string().replace(['\r', '\n'], " ")))
     }
@@ -112,10 +112,10 @@ pub(super) struct Part {
     /// The server
     #[arg(long)]
     server: u32,
-    /// The number of this machine there
+    /// The number of this VM on it
     #[arg(long)]
     vm: u8,
-    /// The folder by which the parts keep in step
+    /// The folder by which the parts synchronise
     #[arg(long)]
     cues: PathBuf,
 }
@@ -124,7 +124,7 @@ impl Part {
     pub fn main(self) -> Result<(), Failure> {
         let plan = self.of.plan()?;
         let cues = Cues::new(&self.cues, GUEST_DEVICE);
-        let part = pa::run_part(&plan.scenario, &pa::places(&plan), (self.server, self.vm), &cues);
+        let part = pa::run_part(&plan.scenario, &pa::endpoints(&plan), (self.server, self.vm), &cues);
         part.map(drop).map_err(|e| Failure::Failed(e.to_string()))
     }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// A variant, and where it comes from.
 pub struct OnTestbed {
     pub label: String,
-    /// Whether it is run by itself (`run`), so that its figures are at the top of what is printed as JSON, as the simulator's are.
+    /// Whether it runs alone (`run`): then its figures are at the top level of the JSON output, as the simulator's are.
     pub alone: bool,
     pub plan: Plan,
     pub origin: Origin,
@@ -50,13 +50,13 @@ pub struct Told {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// Simulate every variant, too, and print that beside
+    /// Also simulate every variant, and print both
     #[arg(long)]
     simulate: bool,
 }
 
 impl Told {
-    /// All variants, and whether they are simulated, too.
+    /// All variants, and whether they are also simulated.
     pub fn variants(self) -> Result<(Vec<OnTestbed>, bool), Failure> {
         let loaded = Scenario::load_with(&self.file, &self.overrides.all())?;
         Ok((cells(&self.file, &loaded, true)?, self.simulate))

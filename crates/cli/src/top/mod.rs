@@ -16,13 +16,13 @@ use view::{Look, Sort, View};
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(super) struct Top {
-    /// The control socket of a switch; every switch that runs where absent
+    /// The control socket of a switch; default all running switches
     #[arg(long, value_name = "PATH")]
     control: Vec<PathBuf>,
     /// The name of a switch
     #[arg(long, value_name = "NAME")]
     name: Vec<String>,
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(long, short, value_name = "S", default_value_t = 1.0)]
     interval: f64,
     /// Print one table and end; with --json, one object
@@ -44,7 +44,7 @@ struct Switches {
 }
 
 impl Switches {
-    fn places(&self) -> Vec<PathBuf> {
+    fn control_sockets(&self) -> Vec<PathBuf> {
         if !self.chosen.is_empty() {
             return self.chosen.clone();
         }
@@ -59,7 +59,7 @@ impl Switches {
             Ok(Answer::Ok(_)) => Err(format!("{}: not the answer of a switch", path.display())),
             Err(e) => Err(e.to_string()),
         };
-        let mut switches: Vec<_> = self.places().into_iter().map(each).collect();
+        let mut switches: Vec<_> = self.control_sockets().into_iter().map(each).collect();
         if switches.is_empty() {
             let place = default_control("any");
             let folder = place.parent().unwrap_or(&place).display();

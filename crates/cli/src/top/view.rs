@@ -100,7 +100,7 @@ impl Row {
 
 /// A switch as a whole.
 #[derive(Clone, Debug, Serialize)]
-pub struct Head {
+pub struct Overview {
     pub name: String,
     pub uptime_s: f64,
     pub ledger: sluicenet_vswitchd::status::Ledger,
@@ -113,7 +113,7 @@ pub struct Head {
 /// What is shown.
 #[derive(Clone, Debug, Serialize)]
 pub struct View {
-    pub switches: Vec<Head>,
+    pub switches: Vec<Overview>,
     #[serde(rename = "ports")]
     pub rows: Vec<Row>,
     /// Switches that do not answer.
@@ -141,7 +141,7 @@ impl View {
             }
             let (waiting, cycles) = who_waits(status);
             let Status { name, uptime_s, ledger, .. } = status.clone();
-            view.switches.push(Head { name, uptime_s, ledger, waiting, cycles });
+            view.switches.push(Overview { name, uptime_s, ledger, waiting, cycles });
         }
         view.rows.sort_by(|a, b| b.key(sort).total_cmp(&a.key(sort)));
         view
@@ -225,7 +225,7 @@ fn branches(of: &Waiting, indent: &str, ascii: bool, lines: &mut Vec<String>) {
 }
 
 /// A switch in a line.
-pub fn headline(head: &Head) -> String {
+pub fn headline(head: &Overview) -> String {
     let l = head.ledger;
     format!(
         "{} up {} s: {} accepted = {} delivered + {} dropped + {} queued",

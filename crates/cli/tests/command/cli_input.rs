@@ -157,7 +157,7 @@ fn only_results_of_ours_are_taken_for_results() {
     folder("broken", "{");
     let all = dir.path("");
     for verb in [&["report", &all][..], &["diff", &all, &all]] {
-        assert!(expect(2, verb).1.contains("holds no result: no manifest.json of sluicenet's"));
+        assert!(expect(2, verb).1.contains("holds no result: neither it nor a folder in it has a manifest.json"));
     }
     assert!(!dir.0.join("report.html").exists());
     let file = dir.file("small.toml", SMALL);
@@ -245,7 +245,9 @@ fn runs_and_sweeps_do_not_overwrite_each_other() {
 fn what_only_the_simulator_has_is_refused_on_a_testbed() {
     let dir = Dir::new("cli-world");
     let file = dir.file("s.toml", SMALL);
-    for (words, why) in [(["--threads", "2"], "--threads: it is the simulator's"), (["-o", "d"], "-o: records are")] {
+    for (words, why) in
+        [(["--threads", "2"], "--threads: an option of the simulator"), (["-o", "d"], "-o: only the simulator")]
+    {
         let run = ["run", &file, "--world", "testbed", words[0], words[1]];
         let said = expect(2, &run).1;
         assert!(said.contains(why), "{said}");

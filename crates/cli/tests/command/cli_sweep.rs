@@ -205,7 +205,7 @@ fn run_shows_the_tables_of_a_scenario() {
     }
 }
 
-/// What is left of an axis is shown beside what is left of the source's; `-o` takes one run and says so.
+/// What is left of an axis is shown beside what is left of the source's; `-o` records one run only.
 #[test]
 fn a_table_of_fewer_values_is_a_table() {
     let file = repository("scenarios/alfares2012/table-3-1.toml");
@@ -234,7 +234,7 @@ fn a_table_of_fewer_values_is_a_table() {
     let dir = Dir::new("cli-table-output");
     let out = dir.path("out");
     let (_, stderr) = expect(2, &["run", &file, "--level", "flow", "-o", &out]);
-    assert!(stderr.contains("-o takes one run") && stderr.contains("tables of 4000"), "{stderr}");
+    assert!(stderr.contains("-o records one run") && stderr.contains("have 4000:"), "{stderr}");
     assert!(stderr.contains("sluicenet sweep") && !Path::new(&out).exists(), "{stderr}");
     let one = ["topology.routing=two-level", "workload.0.pattern=stride(1)", "scenario.seed=1"];
     let sets = one.into_iter().flat_map(|set| ["--set", set]);

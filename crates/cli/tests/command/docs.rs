@@ -188,7 +188,7 @@ fn section(schema: &Value, name: &str, models: &[Value]) -> String {
         row.push(cell(s["description"].as_str().unwrap_or("")));
         row
     });
-    table(&["key", "value", SETS[0], SETS[1], SETS[2], "what it is"], rows)
+    table(&["key", "value", SETS[0], SETS[1], SETS[2], "meaning"], rows)
 }
 
 /// The keys of a table whose defaults, if any, stand in their descriptions.
@@ -199,7 +199,7 @@ fn keys(schema: &Value) -> String {
         .iter()
         .filter(|(key, s)| *key != "kind" || !s["const"].is_string())
         .map(|(key, s)| vec![format!("`{key}`"), cell(&kind(s)), cell(s["description"].as_str().unwrap_or(""))]);
-    table(&["key", "value", "what it is"], rows)
+    table(&["key", "value", "meaning"], rows)
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn scenarios_have_the_keys_and_defaults_of_the_page() {
                 let what = d["description"].as_str().unwrap_or("");
                 vec![format!("`{name}`"), what.into(), cell(&keys.collect::<Vec<_>>().join("; "))]
             });
-            table(&["kind", "what it is", "keys"], rows)
+            table(&["kind", "meaning", "keys"], rows)
         }
         _ => panic!("docs/scenario.md: nothing makes the block {what}"),
     });
@@ -296,7 +296,7 @@ fn records_have_the_tables_and_columns_of_the_page() {
             });
             let before = &source[..source.find(&head).unwrap()];
             let doc = before.lines().next_back().unwrap_or("").trim().trim_start_matches("/// ");
-            format!("{doc}\n\n{}", table(&["column", "type", "what it is"], rows))
+            format!("{doc}\n\n{}", table(&["column", "type", "meaning"], rows))
         }
         _ if what == "drop reasons" => {
             let rows = DropReason::ALL.iter().map(|r| {
@@ -304,7 +304,7 @@ fn records_have_the_tables_and_columns_of_the_page() {
                 let congestion = if r.is_congestion() { "yes" } else { "" };
                 vec![format!("`{}`", r.name()), congestion.into(), cell(doc)]
             });
-            table(&["reason", "want of room", "what it is"], rows)
+            table(&["reason", "buffer full", "meaning"], rows)
         }
         _ if what == "kinds" => KINDS.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ") + "\n",
         _ => panic!("docs/records.md: nothing makes the block {what}"),
@@ -337,7 +337,7 @@ fn the_switch_has_the_keys_and_metrics_of_the_page() {
         }
         None if what == "switch metrics" => {
             let row = |m: &Metric| vec![format!("`{}`", m.name), m.kind.into(), m.labels.into(), cell(m.help)];
-            table(&["metric", "type", "labels", "what it is"], METRICS.iter().map(row))
+            table(&["metric", "type", "labels", "meaning"], METRICS.iter().map(row))
         }
         None => panic!("docs/switch.md: nothing makes the block {what}"),
     });

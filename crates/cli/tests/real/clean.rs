@@ -1,7 +1,7 @@
 //! `sluicenet clean`: what a killed run left is gone, what belongs to one that runs is kept.
 
 use sluicenet_dataplane::kernel::netns;
-use sluicenet_dataplane::remains;
+use sluicenet_dataplane::leftovers;
 use sluicenet_testkit::netns::missing;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -35,7 +35,7 @@ fn killed_and_cleaned(switch: &str, programs_wanted: usize) {
     run.args(["bench", "overload", "--switch", switch, "--seconds", "600"]);
     let mut run = Run(run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let pid = i32::try_from(run.0.id()).unwrap();
-    let file = format!("/run/sluicenet/made/{pid}-{}", remains::started(pid).unwrap());
+    let file = format!("/run/sluicenet/made/{pid}-{}", leftovers::started(pid).unwrap());
     let until = Instant::now() + Duration::from_secs(120);
     let record = loop {
         let record = std::fs::read_to_string(&file).unwrap_or_default();
@@ -60,7 +60,7 @@ fn killed_and_cleaned(switch: &str, programs_wanted: usize) {
     run.0.kill().unwrap();
     run.0.wait().unwrap();
     let until = Instant::now() + Duration::from_secs(60);
-    while programs(&record).iter().any(|&p| remains::started(p).is_some()) {
+    while programs(&record).iter().any(|&p| leftovers::started(p).is_some()) {
         assert!(Instant::now() < until, "its programs live on");
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -3,7 +3,7 @@
 use crate::command::{expect, json, repository};
 use serde_json::Value;
 use sluicenet_dataplane::kernel::netns::named;
-use sluicenet_dataplane::remains;
+use sluicenet_dataplane::leftovers;
 use sluicenet_testkit::netns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -176,7 +176,7 @@ fn killed_and_cleaned(python: &str) {
     let out = Command::new(env!("CARGO_BIN_EXE_sluicenet")).arg("clean").output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     assert_eq!((own(), Path::new(&folder).exists()), (0, false));
-    assert_eq!(remains::started(pid), None);
+    assert_eq!(leftovers::started(pid), None);
 }
 
 #[test]

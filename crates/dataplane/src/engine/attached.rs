@@ -1,9 +1,9 @@
 //! A port that somebody is or was at, and the frames of it that are in the switch.
 
-use super::head::{put_head, run_mask};
-use super::learn::Known;
+use super::header::{put_first_bytes, run_mask};
 use super::pace::Pace;
 use super::report::Access;
+use super::stations::KnownStations;
 use crate::port::{BrokenPort, Descriptor, Passed, Port};
 use crate::shm;
 use crate::tap::{Direction, Tap};
@@ -13,7 +13,7 @@ use sluicenet_proto::loss::DropReason;
 /// A frame in the memory of the port it came from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lent {
-    pub(super) head: [u64; 2],
+    pub(super) first_bytes: [u64; 2],
     pub(super) buffer: u32,
     /// Its length, above the number of its port.
     len_and_owner: u32,
@@ -21,8 +21,8 @@ pub(super) struct Lent {
 
 impl Lent {
     #[inline(always)]
-    pub(super) fn new(frame: Descriptor, head: [u64; 2], owner: usize) -> Lent {
-        Lent { head, buffer: frame.buffer, len_and_owner: frame.len << 8 | owner as u32 }
+    pub(super) fn new(frame: Descriptor, first_bytes: [u64; 2], owner: usize) -> Lent {
+        Lent { first_bytes, buffer: frame.buffer, len_and_owner: frame.len << 8 | owner as u32 }
     }
     #[inline(always)]
     pub(super) fn len(self) -> u32 {
@@ -102,7 +102,7 @@ pub(super) struct Attached {
     pub(super) waits_since: Option<u64>,
     /// Stations that were given to it, and those that have shown themselves at it.
     pub(super) given: Vec<([u8; 6], u16)>,
-    pub(super) known: Vec<Known>,
+    pub(super) known: KnownStations,
     /// The port that does not admit its next frame.
     pub(super) turned_away_by: Option<usize>,
 }
@@ -125,16 +125,23 @@ impl Attached {
 
     /// Takes the frame that it showed; `dropped`, when that is the end of it.
     #[inline(always)]
-    pub(super) fn accept(&mut self, frame: Descriptor, head: [u64; 2], dropped: Option<DropReason>) {
+    pub(super) fn accept(&mut self, frame: Descriptor, first_bytes: [u64; 2], dropped: Option<DropReason>) {
         self.bytes_from += u64::from(frame.len);
         if let Some(tap) = &mut self.tap {
             let kind = &self.kind;
             tap.take(Direction::In, frame.len, dropped, |into| {
                 call!(kind, read(frame.buffer, into));
-                put_head(head, into);
+                put_first_bytes(first_bytes, into);
             });
         }
         call!(&mut self.kind, accept());
+    }
+
+    /// Takes the frame that it showed and returns its buffer: the frame needs no further copy.
+    #[inline(always)]
+    pub(super) fn finish(&mut self, frame: Descriptor, first_bytes: [u64; 2], dropped: Option<DropReason>) {
+        self.accept(frame, first_bytes, dropped);
+        call!(&mut self.kind, give_back(frame.buffer));
     }
 
     /// Shows whoever looks on a frame of `from` that this port does not get.
@@ -143,7 +150,7 @@ impl Attached {
         if let Some(tap) = &mut self.tap {
             tap.take(Direction::Out, lent.len(), Some(reason), |into| {
                 call!(&from.kind, read(lent.buffer, into));
-                put_head(lent.head, into);
+                put_first_bytes(lent.first_bytes, into);
             });
         }
     }
@@ -158,22 +165,22 @@ impl Attached {
     }
 }
 
-/// Passes frames between two ports of a kind for as long as what was decided about the first, `head`, holds for those that
+/// Passes frames between two ports of a kind for as long as what was decided about the first, `first_bytes`, holds for those that
 /// follow; `None` where each has to be looked at.
 #[inline(always)]
 pub(super) fn pass_run(
     from: &mut Attached,
     to: &mut Attached,
-    head: [u64; 2],
+    first_bytes: [u64; 2],
     limit: u32,
 ) -> Option<Result<Passed, BrokenPort>> {
     let unseen = from.tap.is_none() & to.tap.is_none();
     match (&mut from.kind, &mut to.kind) {
         (Kind::Shm(sender), Kind::Shm(receiver)) if from.plain & unseen => {
-            Some(sender.pass_run(receiver, head, run_mask(head), limit))
+            Some(sender.pass_run(receiver, first_bytes, run_mask(first_bytes), limit))
         }
         (Kind::Vhost(sender), Kind::Vhost(receiver)) if unseen & from.access.address.is_none() & to.present => {
-            Some(Ok(sender.pass_run(receiver, head, run_mask(head), limit)))
+            Some(Ok(sender.pass_run(receiver, first_bytes, run_mask(first_bytes), limit)))
         }
         _ => None,
     }

@@ -7,13 +7,15 @@
 
 mod attached;
 mod finish;
-mod head;
+mod flood;
+mod header;
 mod learn;
-mod lines;
 mod offer;
 mod pace;
+mod receiver_queues;
 mod report;
 mod run;
+mod stations;
 mod turn;
 
 use crate::port::{Inside, OverlayChange, Port};
@@ -31,6 +33,7 @@ use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
+use stations::KnownStations;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -53,7 +56,7 @@ pub struct Engine {
     scratch: Box<[u8]>,
     watched: Instant,
     started: std::time::Instant,
-    jobs: Jobs,
+    jobs: Jobs<Engine>,
     sleeps: u64,
     /// Grows with every change after which a frame that had to wait may not have to any more.
     changes: u64,
@@ -102,7 +105,7 @@ impl Engine {
     }
 
     /// A handle by which other threads reach the switch while it runs.
-    pub fn remote(&mut self) -> io::Result<Remote> {
+    pub fn remote(&mut self) -> io::Result<Remote<Engine>> {
         self.jobs.remote()
     }
 
@@ -187,7 +190,7 @@ impl Engine {
             waits_since: None,
             turned_away_by: None,
             given: Vec::new(),
-            known: Vec::new(),
+            known: KnownStations::default(),
             cut: [0; 8],
             pace: None,
         };

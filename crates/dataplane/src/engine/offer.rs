@@ -2,7 +2,7 @@
 
 use super::SCRATCH_BYTES;
 use super::attached::{Attached, Lent, call};
-use super::head::{is_from, put_head, tag};
+use super::header::{is_from, put_first_bytes, tag};
 use crate::port::{Delivery, Port, Segmentation};
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::loss::DropReason;
@@ -82,7 +82,7 @@ pub(super) fn hand_over(
 pub(super) fn fetch<'a>(from: &Attached, lent: Lent, scratch: &'a mut [u8]) -> (&'a mut [u8], Option<DropReason>) {
     let bytes = &mut scratch[..lent.len() as usize];
     call!(&from.kind, read(lent.buffer, bytes));
-    put_head(lent.head, bytes);
+    put_first_bytes(lent.first_bytes, bytes);
     let forged = from.access.address.is_some_and(|own| !is_from(bytes, own));
     (bytes, forged.then_some(DropReason::ForgedSource))
 }
@@ -91,5 +91,5 @@ pub(super) fn fetch<'a>(from: &Attached, lent: Lent, scratch: &'a mut [u8]) -> (
 #[inline]
 pub(super) fn domain_of(from: &Attached, lent: Lent) -> u16 {
     let own = call!(&from.kind, domain(lent.buffer));
-    own.or(from.access.domain).unwrap_or_else(|| tag(lent.head) & 0xfff)
+    own.or(from.access.domain).unwrap_or_else(|| tag(lent.first_bytes) & 0xfff)
 }

@@ -3,7 +3,8 @@
 use super::Engine;
 use super::attached::{Attached, Kind, Lent, call, pass_run};
 use super::finish::{Finished, finish};
-use super::head::{admit, audience, header, members, put_head};
+use super::flood::{audience, members};
+use super::header::{admit, header, put_first_bytes};
 use super::offer::{Offered, fits, hand_over, offer};
 use super::run::WATCH_EVERY;
 use crate::port::{Asking, BrokenPort, Descriptor, Port};
@@ -33,7 +34,7 @@ impl Engine {
         }
         // Before what comes now for the same receivers.
         if self.vale.begin_round() > 0 {
-            moved += self.serve_lines(now);
+            moved += self.serve_receiver_queues(now);
         }
         // Who was turned away for a receiver is the first to be asked when there is room, and the next one after that.
         let (first, upto) = (self.first, self.upto);
@@ -85,145 +86,154 @@ impl Engine {
         moved
     }
 
+    /// Takes up to [`BURST`] frames from port `j`; how many frames were passed on or dropped.
     #[inline]
     fn take_in(&mut self, now: Instant, j: usize) -> Result<usize, BrokenPort> {
-        let Engine { vale, ports, dropped, scratch, changes, turned_away, .. } = self;
-        match &mut ports[j] {
-            None => return Ok(0),
-            Some(attached) => {
-                if attached.waits_since == Some(*changes) {
-                    return Ok(0);
-                }
-                (attached.blocked, attached.waits_since) = (false, None);
-            }
+        if !self.may_take(j) {
+            return Ok(0);
         }
         let mut taken = 0;
         while taken < BURST {
-            let Some(from) = ports[j].as_mut().filter(|a| a.present) else { return Ok(taken) };
-            let Some(frame) = call!(&mut from.kind, next_frame())? else {
-                from.blocked |= call!(&from.kind, owes_room());
-                return Ok(taken);
+            let shown = match self.next_shown(j)? {
+                Next::Frame(shown) => shown,
+                Next::Refused => {
+                    taken += 1;
+                    continue;
+                }
+                Next::Nothing => return Ok(taken),
             };
-            // Two numbers and no array, which would be in memory: it is written in halves and read whole, and so only after all that
-            // was written before, the receiver's memory, has been fetched from the receiver's core.
-            let [low, high] = call!(&from.kind, head(frame.buffer));
-            let head = [low, high];
-            let header = match (from.plain, &from.kind) {
-                (true, _) => header(head),
-                (false, kind) => match admit(head, &from.access, kind.get(), frame) {
-                    Ok(header) => header,
-                    Err(reason) => {
-                        vale.refuse(j, reason);
-                        from.accept(frame, head, Some(reason));
-                        call!(&mut from.kind, give_back(frame.buffer));
-                        taken += 1;
-                        continue;
-                    }
-                },
+            let outcome = match self.vale.route(now, j, &shown.header) {
+                Route::To(k) => self.take_for(now, k, &shown, BURST - taken)?,
+                Route::All => self.take_for_all(now, &shown),
+                Route::Drop(reason) => self.take_and_drop(&shown, reason),
             };
-            let lent = Lent::new(frame, head, j);
-            match vale.route(now, j, &header) {
-                Route::To(k) => {
-                    if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
-                        let in_line = vale.lines_of(j) >> k & 1 != 0;
-                        let asks = in_line
-                            | match &to.kind {
-                                Kind::Other(_) => to.present,
-                                Kind::Shm(receiver) => receiver.has_full(),
-                                Kind::Vhost(_) => false,
-                            };
-                        if asks {
-                            match ask(vale, from, to, lent, frame, &header, (j, k)) {
-                                Asked::Admitted => {}
-                                Asked::Taken => {
-                                    taken += 1;
-                                    continue;
-                                }
-                                Asked::Held { others } => {
-                                    *turned_away |= 1 << j;
-                                    if others {
-                                        continue;
-                                    }
-                                    return Ok(taken);
-                                }
-                            }
-                        }
-                        // What holds for one frame to a full socket does not hold for the next one.
-                        let alike = !(asks && matches!(to.kind, Kind::Shm(_)));
-                        let clear = vale.is_clear(k) & to.pace.is_none();
-                        if clear
-                            && alike
-                            && let Some(run) = pass_run(from, to, head, (BURST - taken) as u32)
-                        {
-                            let run = run?;
-                            if run.frames > 0 {
-                                vale.pass(j, k, run.frames);
-                                taken += run.frames as usize;
-                                from.bytes_from += run.bytes;
-                                to.bytes_to += run.bytes;
-                                continue;
-                            }
-                        }
-                        if !(matches!(to.kind, Kind::Shm(_)) && from.plain & to.tap.is_none()) {
-                            match offer(clear, from, to, lent, header.priority, scratch) {
-                                Offered::Delivered => {
-                                    vale.pass(j, k, 1);
-                                    taken += 1;
-                                    from.accept(frame, head, None);
-                                    call!(&mut from.kind, give_back(frame.buffer));
-                                    continue;
-                                }
-                                Offered::Never(reason) => {
-                                    vale.turn_away(j, k, reason);
-                                    taken += 1;
-                                    from.accept(frame, head, Some(reason));
-                                    call!(&mut from.kind, give_back(frame.buffer));
-                                    continue;
-                                }
-                                Offered::NotNow => {}
-                            }
-                        }
-                    }
-                    let queued = vale.queue(now, j, k, header.priority, lent, &mut |frame| dropped.push(frame));
-                    let Some(from) = &mut ports[j] else { return Ok(taken) };
-                    if queued.is_err() {
-                        from.blocked = true;
-                        if call!(&mut from.kind, hold()) {
-                            continue;
-                        }
-                        // With several classes to show, another may go on though nothing changes here.
-                        if matches!(from.kind, Kind::Shm(_)) {
-                            from.waits_since = Some(*changes);
-                        }
-                        return Ok(taken);
-                    }
-                    from.accept(frame, head, None);
-                }
-                Route::All => {
-                    Engine::hear(ports, now, j, frame, head, &header);
-                    let members = members(ports, header.destination.domain());
-                    let members = audience(vale, ports, &header, members);
-                    let copies = vale.flood(now, j, header.priority, lent, members);
-                    let Some(from) = &mut ports[j] else { return Ok(taken) };
-                    from.accept(frame, head, None);
-                    if copies == 0 {
-                        call!(&mut from.kind, give_back(frame.buffer));
-                    } else {
-                        from.set_extra(frame.buffer, (copies - 1) as u8);
-                    }
-                }
-                Route::Drop(reason) => {
-                    let Some(from) = &mut ports[j] else { return Ok(taken) };
-                    from.accept(frame, head, Some(reason));
-                    call!(&mut from.kind, give_back(frame.buffer));
-                }
-            }
-            taken += 1;
-            if !dropped.is_empty() {
-                Engine::give_back_dropped(ports, dropped);
+            match outcome {
+                Taken::Frames(frames) => taken += frames,
+                Taken::Stop => return Ok(taken),
             }
         }
         Ok(taken)
+    }
+
+    /// Whether port `j` may show a frame: nothing has changed while its last frame waited otherwise.
+    #[inline(always)]
+    fn may_take(&mut self, j: usize) -> bool {
+        let Some(attached) = &mut self.ports[j] else { return false };
+        if attached.waits_since == Some(self.changes) {
+            return false;
+        }
+        (attached.blocked, attached.waits_since) = (false, None);
+        true
+    }
+
+    /// The next frame of port `j`; a frame that the port may not send is dropped.
+    #[inline(always)]
+    fn next_shown(&mut self, j: usize) -> Result<Next, BrokenPort> {
+        let Some(from) = self.ports[j].as_mut().filter(|a| a.present) else { return Ok(Next::Nothing) };
+        let Some(frame) = call!(&mut from.kind, next_frame())? else {
+            from.blocked |= call!(&from.kind, owes_room());
+            return Ok(Next::Nothing);
+        };
+        // Two numbers instead of an array. An array would be in memory, written in halves and read whole: that read waits for all
+        // earlier stores, also for those to the receiver's memory, which come from another core's cache.
+        let [low, high] = call!(&from.kind, first_bytes(frame.buffer));
+        let first_bytes = [low, high];
+        let header = match (from.plain, &from.kind) {
+            (true, _) => header(first_bytes),
+            (false, kind) => match admit(first_bytes, &from.access, kind.get(), frame) {
+                Ok(header) => header,
+                Err(reason) => {
+                    self.vale.refuse(j, reason);
+                    from.finish(frame, first_bytes, Some(reason));
+                    return Ok(Next::Refused);
+                }
+            },
+        };
+        Ok(Next::Frame(Shown { from: j, frame, lent: Lent::new(frame, first_bytes, j), header }))
+    }
+
+    /// Takes a frame for port `k`: delivers it, with up to `most` frames like it, or queues it.
+    #[inline(always)]
+    fn take_for(&mut self, now: Instant, k: usize, shown: &Shown, most: usize) -> Result<Taken, BrokenPort> {
+        let Engine { vale, ports, scratch, turned_away, .. } = self;
+        let j = shown.from;
+        if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
+            let has_queue = vale.lines_of(j) >> k & 1 != 0;
+            let asks = has_queue
+                | match &to.kind {
+                    Kind::Other(_) => to.present,
+                    Kind::Shm(receiver) => receiver.has_full(),
+                    Kind::Vhost(_) => false,
+                };
+            if asks {
+                match ask(vale, from, to, *shown, k) {
+                    Asked::Admitted => {}
+                    Asked::Taken => return Ok(Taken::Frames(1)),
+                    Asked::Held { others } => {
+                        *turned_away |= 1 << j;
+                        return Ok(if others { Taken::Frames(0) } else { Taken::Stop });
+                    }
+                }
+            }
+            // A full socket does not admit the next frame because it admitted this one.
+            let most = if asks && matches!(to.kind, Kind::Shm(_)) { 0 } else { most };
+            let passed = pass_now(vale, (from, to), k, shown, most, scratch)?;
+            if passed > 0 {
+                return Ok(Taken::Frames(passed));
+            }
+        }
+        Ok(self.queue_for(now, k, shown))
+    }
+
+    /// Queues a frame for port `k`; if the queues are full, it stays with its sender.
+    #[inline(always)]
+    fn queue_for(&mut self, now: Instant, k: usize, shown: &Shown) -> Taken {
+        let Engine { vale, ports, dropped, changes, .. } = self;
+        let queued =
+            vale.queue(now, shown.from, k, shown.header.priority, shown.lent, &mut |frame| dropped.push(frame));
+        let Some(from) = &mut ports[shown.from] else { return Taken::Stop };
+        if queued.is_err() {
+            from.blocked = true;
+            if call!(&mut from.kind, defer()) {
+                return Taken::Frames(0);
+            }
+            // A port with a queue for each class may have a frame of another class, although nothing has changed here.
+            if matches!(from.kind, Kind::Shm(_)) {
+                from.waits_since = Some(*changes);
+            }
+            return Taken::Stop;
+        }
+        from.accept(shown.frame, shown.lent.first_bytes, None);
+        if !dropped.is_empty() {
+            Engine::give_back_dropped(ports, dropped);
+        }
+        Taken::Frames(1)
+    }
+
+    /// Queues a copy of a frame for each port of its domain.
+    #[inline(always)]
+    fn take_for_all(&mut self, now: Instant, shown: &Shown) -> Taken {
+        let Engine { vale, ports, .. } = self;
+        let Shown { from: j, frame, lent, header } = *shown;
+        Engine::hear(ports, now, j, frame, lent.first_bytes, &header);
+        let members = members(ports, header.destination.domain());
+        let members = audience(vale, ports, &header, members);
+        let copies = vale.flood(now, j, header.priority, lent, members);
+        let Some(from) = &mut ports[j] else { return Taken::Stop };
+        if copies == 0 {
+            from.finish(frame, lent.first_bytes, None);
+        } else {
+            from.accept(frame, lent.first_bytes, None);
+            from.set_extra(frame.buffer, (copies - 1) as u8);
+        }
+        Taken::Frames(1)
+    }
+
+    #[inline(always)]
+    fn take_and_drop(&mut self, shown: &Shown, reason: DropReason) -> Taken {
+        let Some(from) = &mut self.ports[shown.from] else { return Taken::Stop };
+        from.finish(shown.frame, shown.lent.first_bytes, Some(reason));
+        Taken::Frames(1)
     }
 
     #[inline]
@@ -250,7 +260,7 @@ impl Engine {
             {
                 let Some(empty) = receiver.empty_buffer()? else { break };
                 vale.take(now, k, priority);
-                sender.copy_to(frame.buffer, frame.len(), frame.head, receiver, empty);
+                sender.copy_to(frame.buffer, frame.len(), frame.first_bytes, receiver, empty);
                 to.bytes_to += u64::from(frame.len());
             } else if fits(from, to, frame) {
                 let offload = call!(&from.kind, offload(frame.buffer));
@@ -318,55 +328,116 @@ impl Engine {
     }
 }
 
-/// What becomes of a frame whose receiver is asked.
+/// A frame that a port shows. The steps inlined into [`Engine::take_in`] take a reference; others take a copy, so that the frame
+/// itself stays in registers.
+#[derive(Clone, Copy)]
+struct Shown {
+    /// The port.
+    from: usize,
+    frame: Descriptor,
+    lent: Lent,
+    header: Header,
+}
+
+/// The next frame of a port.
+enum Next {
+    Frame(Shown),
+    /// The port may not send it; it was dropped.
+    Refused,
+    Nothing,
+}
+
+/// The outcome for a frame that was shown.
+enum Taken {
+    /// So many frames were passed on or dropped; 0 if the frame waits and the port may have others.
+    Frames(usize),
+    /// It waits, and the port has no other.
+    Stop,
+}
+
+/// Delivers a frame to port `k` at once if nothing has to wait, with up to `most` frames like it; how many went.
+#[inline(always)]
+fn pass_now(
+    vale: &mut Vale<Lent>,
+    (from, to): (&mut Attached, &mut Attached),
+    k: usize,
+    shown: &Shown,
+    most: usize,
+    scratch: &mut [u8],
+) -> Result<usize, BrokenPort> {
+    let Shown { from: j, frame, lent, header } = *shown;
+    let clear = vale.is_clear(k) & to.pace.is_none();
+    if clear
+        && most > 0
+        && let Some(run) = pass_run(from, to, lent.first_bytes, most as u32)
+    {
+        let run = run?;
+        if run.frames > 0 {
+            vale.pass(j, k, run.frames);
+            from.bytes_from += run.bytes;
+            to.bytes_to += run.bytes;
+            return Ok(run.frames as usize);
+        }
+    }
+    if matches!(to.kind, Kind::Shm(_)) && from.plain & to.tap.is_none() {
+        return Ok(0);
+    }
+    let dropped = match offer(clear, from, to, lent, header.priority, scratch) {
+        Offered::Delivered => {
+            vale.pass(j, k, 1);
+            None
+        }
+        Offered::Never(reason) => {
+            vale.turn_away(j, k, reason);
+            Some(reason)
+        }
+        Offered::NotNow => return Ok(0),
+    };
+    from.finish(frame, lent.first_bytes, dropped);
+    Ok(1)
+}
+
+/// The answer of a receiver that was asked about a frame.
 enum Asked {
     /// It may be delivered or queued.
     Admitted,
-    /// It waits in a line, or was dropped.
+    /// It waits in the queue of its receiver, or was dropped.
     Taken,
-    /// It stays the next of its port in its class; whether the port has others.
+    /// It stays the next frame of its port in its class; whether the port has others.
     Held { others: bool },
 }
 
-/// Whether a frame may go on to the port that it is for, and what becomes of it otherwise.
+/// Asks the receiver of a frame, port `k`, whether the frame may go on; otherwise the frame waits or is dropped.
 #[inline(never)]
-fn ask(
-    vale: &mut Vale<Lent>,
-    from: &mut Attached,
-    to: &mut Attached,
-    lent: Lent,
-    frame: Descriptor,
-    header: &Header,
-    (j, k): (usize, usize),
-) -> Asked {
-    let head = lent.head;
+fn ask(vale: &mut Vale<Lent>, from: &mut Attached, to: &mut Attached, shown: Shown, k: usize) -> Asked {
+    let Shown { from: j, frame, lent, header } = shown;
+    let first_bytes = lent.first_bytes;
     let read = |into: &mut [u8]| {
         call!(&from.kind, read(frame.buffer, into));
-        put_head(head, into);
+        put_first_bytes(first_bytes, into);
     };
-    let Header { destination, source, priority, .. } = *header;
+    let Header { destination, source, priority, .. } = header;
     let asking = Asking { from: j, domain: destination.domain(), priority, len: frame.len };
     let way = |to: &Attached| {
         let part = call!(&to.kind, part(asking, &read));
         Way { from: j, to: k, priority, destination, source, part }
     };
-    let in_line = vale.lines_of(j) >> k & 1 != 0 && vale.has_line(&way(to));
+    let has_queue = vale.lines_of(j) >> k & 1 != 0 && vale.has_line(&way(to));
     // That it is broken is found when it is its turn.
-    if !in_line && call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
+    if !has_queue && call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
         from.turned_away_by = None;
         return Asked::Admitted;
     }
-    if vale.wait(way(to), lent, call!(&from.kind, places())) {
+    if vale.wait(way(to), lent, call!(&from.kind, waiting_max())) {
         from.turned_away_by = None;
-        from.accept(frame, head, None);
+        from.accept(frame, first_bytes, None);
         return Asked::Taken;
     }
     let before = from.turned_away_by.replace(k);
     if !vale.hold_back(j, k, priority, before != Some(k)) {
-        from.accept(frame, head, Some(DropReason::VswitchVm));
-        call!(&mut from.kind, give_back(frame.buffer));
+        from.finish(frame, first_bytes, Some(DropReason::VswitchVm));
         return Asked::Taken;
     }
     from.blocked = true;
-    Asked::Held { others: call!(&mut from.kind, hold()) }
+    Asked::Held { others: call!(&mut from.kind, defer()) }
 }

@@ -1,8 +1,9 @@
 //! The boxes and links of a fabric, and what happens at them in which order; no clock.
 
-use super::books::{Books, EdgeCounters};
 use super::edge::Edge;
 use super::frame::{Descriptor, Incoming, Stations, classify};
+use super::ledger::{EdgeCounters, Ledger};
+use super::outside::{Departure, Outside};
 use super::wire::{Class, Event, PortView, Wire, wires};
 use super::{FabricSpec, SpecError};
 use sluicenet_node::door::{Device as _, Lots, PortId, PortSet};
@@ -20,32 +21,7 @@ use std::collections::BinaryHeap;
 /// What stands around a real frame.
 const FRAMING: Framing = Framing::ETHERNET;
 
-/// What a fabric hands out.
-pub trait Outside {
-    /// A frame, without its check sequence, leaves the fabric for the server at `edge`; whether there was room for it. Where
-    /// there was none it is offered again after [`Fabric::has_room`].
-    fn send(&mut self, now: Instant, edge: NodeId, frame: &[u8]) -> bool;
-
-    /// A frame starts on a link inside.
-    fn departs(&mut self, _departure: &Departure<'_>) {}
-}
-
-/// A frame that starts on a link.
-#[derive(Clone, Copy, Debug)]
-pub struct Departure<'a> {
-    /// When its first bit is sent.
-    pub at: Instant,
-    /// The box that sends it.
-    pub node: NodeId,
-    /// The port.
-    pub port: PortId,
-    /// What it is.
-    pub frame: &'a Descriptor,
-    /// Its bytes without its check sequence; none of a pause, which is all in its descriptor.
-    pub bytes: &'a [u8],
-}
-
-/// What stands at one end of links.
+/// A box at the end of a link.
 #[derive(Debug)]
 enum Node {
     Edge(Box<Edge>),
@@ -158,7 +134,7 @@ impl Fabric {
         let Node::Edge(device) = &mut self.nodes[edge as usize] else { panic!("{edge} is no edge") };
         if let Ok(Incoming::Pause(pause)) = incoming {
             device.counters.pauses_received += 1;
-            device.down.hold(now, &pause);
+            device.down.on_pause(now, &pause);
             return self.settle_edge(now.0, edge, outside);
         }
         self.received += 1;
@@ -168,12 +144,12 @@ impl Fabric {
             Ok(Incoming::Data(descriptor)) => {
                 device.hears(now, descriptor.priority());
                 let at = self.pool.insert(&descriptor);
-                let place = at.index() as usize;
-                if self.bytes.len() <= place {
-                    self.bytes.resize_with(place + 1, Vec::new);
+                let slot = at.index() as usize;
+                if self.bytes.len() <= slot {
+                    self.bytes.resize_with(slot + 1, Vec::new);
                 }
-                self.bytes[place].clear();
-                self.bytes[place].extend_from_slice(frame);
+                self.bytes[slot].clear();
+                self.bytes[slot].extend_from_slice(frame);
                 device.up.accept(now, at, &mut self.pool);
                 self.settle_edge(now.0, edge, outside);
             }
@@ -244,8 +220,8 @@ impl Fabric {
     ///
     /// # Panics
     /// When one is missing or counted twice, which only we can cause.
-    pub fn books(&self) -> Books {
-        let mut books = Books {
+    pub fn ledger(&self) -> Ledger {
+        let mut ledger = Ledger {
             received: self.received,
             delivered: (0..self.edges).map(|e| self.counters(e).delivered.0).sum(),
             dropped: self.drops().total_frames(),
@@ -253,15 +229,15 @@ impl Fabric {
             on_links: self.on_links,
         };
         for node in &self.nodes {
-            books.queued += match node {
+            ledger.queued += match node {
                 Node::Edge(edge) => edge.up.frames() + edge.down.frames(),
                 Node::Switch(s) => s.queued(),
             };
         }
-        assert!(books.balance(), "frames are missing or counted twice: {books:?}");
-        let held = books.queued + books.on_links + self.pauses_on_links;
-        assert_eq!(u64::from(self.pool.in_use()), held, "frames are lost or kept: {books:?}");
-        books
+        assert!(ledger.balance(), "frames are missing or counted twice: {ledger:?}");
+        let held = ledger.queued + ledger.on_links + self.pauses_on_links;
+        assert_eq!(u64::from(self.pool.in_use()), held, "frames are lost or kept: {ledger:?}");
+        ledger
     }
 
     fn at_edge(&mut self, e: Event, outside: &mut impl Outside) {
@@ -283,7 +259,7 @@ impl Fabric {
                         self.pool.release(e.frame);
                         // What fails its check sequence is thrown away unread.
                         if !frame.is_corrupt() {
-                            edge.up.hold(now, &pause);
+                            edge.up.on_pause(now, &pause);
                         }
                     }
                     None => {

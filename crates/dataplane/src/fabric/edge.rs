@@ -15,9 +15,9 @@ use sluicenet_proto::frame::{Frame, PRIORITIES, Pause, Priority, PrioritySet};
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 
-use super::books::{EdgeCounters, Told};
-use super::core::Outside;
 use super::frame::{Descriptor, pause_bytes};
+use super::ledger::{EdgeCounters, Told};
+use super::outside::Outside;
 use sluicenet_node::link::NodeId;
 use sluicenet_wire::ethernet::MacAddress;
 
@@ -71,7 +71,7 @@ impl Voice {
         }
     }
 
-    fn is_due(&self) -> bool {
+    fn is_pending(&self) -> bool {
         self.own.is_due() || !self.relayed.classes.is_empty()
     }
 
@@ -95,7 +95,7 @@ impl Voice {
 
 /// One way through an edge.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct EdgeDirection {
     lists: [Fifo; PRIORITIES],
     bytes: [u32; PRIORITIES],
     ready: PrioritySet,
@@ -117,9 +117,9 @@ pub(super) struct Way {
     pub(super) drops: Drops,
 }
 
-impl Way {
-    fn new(c: &EdgeConfig, marks: Watermarks, stops: PrioritySet, full: DropReason) -> Way {
-        Way {
+impl EdgeDirection {
+    fn new(c: &EdgeConfig, marks: Watermarks, stops: PrioritySet, full: DropReason) -> EdgeDirection {
+        EdgeDirection {
             lists: Default::default(),
             bytes: [0; PRIORITIES],
             ready: PrioritySet::NONE,
@@ -149,7 +149,7 @@ impl Way {
     }
     /// Whether its sender has to be told something.
     pub(super) fn owes_pause(&self) -> bool {
-        self.voice.is_due()
+        self.voice.is_pending()
     }
 
     fn storms(&self) -> PrioritySet {
@@ -186,13 +186,13 @@ impl Way {
         }
     }
 
-    /// The frame that goes on next; [`Way::take`] takes it.
+    /// The frame that goes on next; [`EdgeDirection::take`] takes it.
     pub(super) fn front(&self) -> Option<Handle> {
         let p = PrioritySet(self.ready.0 & !self.gate.held().0).next_after(self.last)?;
         self.lists[p as usize].front()
     }
 
-    /// Takes the frame that [`Way::front`] showed.
+    /// Takes the frame that [`EdgeDirection::front`] showed.
     pub(super) fn take(&mut self, now: Instant, pool: &mut Pool<Descriptor>) -> Option<Handle> {
         let p = PrioritySet(self.ready.0 & !self.gate.held().0).next_after(self.last)?;
         let at = self.pop(p, pool)?;
@@ -218,7 +218,7 @@ impl Way {
     }
 
     /// The receiver holds or lets go.
-    pub(super) fn hold(&mut self, now: Instant, pause: &Pause) {
+    pub(super) fn on_pause(&mut self, now: Instant, pause: &Pause) {
         let mut pause = *pause;
         pause.classes.0 &= self.may_hold.0;
         self.gate.receive(now, &pause, self.quantum);
@@ -261,9 +261,9 @@ impl Way {
 #[derive(Clone, Debug)]
 pub(super) struct Edge {
     /// From the server to the fabric.
-    pub up: Way,
+    pub up: EdgeDirection,
     /// From the fabric to the server.
-    pub down: Way,
+    pub down: EdgeDirection,
     /// Whether the server had no room for what was offered last.
     pub blocked: bool,
     pub counters: EdgeCounters,
@@ -277,10 +277,10 @@ pub(super) struct Edge {
 impl Edge {
     pub(super) fn new(c: &EdgeConfig, address: MacAddress) -> Edge {
         Edge {
-            up: Way::new(c, c.up, c.stops_server, DropReason::AdapterTx),
-            down: Way {
+            up: EdgeDirection::new(c, c.up, c.stops_server, DropReason::AdapterTx),
+            down: EdgeDirection {
                 watchdog: Some(Watchdog::new(c.detection_time, c.restoration_time)),
-                ..Way::new(c, c.down, c.lossless, DropReason::AdapterRx)
+                ..EdgeDirection::new(c, c.down, c.lossless, DropReason::AdapterRx)
             },
             blocked: false,
             counters: EdgeCounters::default(),
@@ -292,7 +292,7 @@ impl Edge {
 
     /// The server sent a frame of priority `p`.
     pub(super) fn hears(&mut self, now: Instant, p: Priority) {
-        self.counters.response = self.counters.response.max(self.told.overdue(now, p));
+        self.counters.response = self.counters.response.max(self.told.response_time(now, p));
     }
 
     /// What was counted.
@@ -443,9 +443,9 @@ mod tests {
         assert_eq!(edge.up.poll_pause(Instant(0)).map(|p| p.classes), Some(PrioritySet(0b1001)));
         assert_eq!(edge.down.poll_pause(Instant(0)).map(|p| p.classes), Some(PrioritySet(0b1000)));
         // A pause of a priority without flow control stops nobody, and is passed on to nobody.
-        edge.up.hold(Instant(0), &pause(0, 100));
+        edge.up.on_pause(Instant(0), &pause(0, 100));
         assert!(edge.up.gate.held().is_empty() && !edge.up.owes_pause());
-        edge.up.hold(Instant(0), &pause(3, 100));
+        edge.up.on_pause(Instant(0), &pause(3, 100));
         let mut seen = [0; PRIORITIES];
         while let Some(at) = edge.up.take(Instant(0), &mut pool) {
             seen[pool.frame(at).priority() as usize] += 1;
@@ -477,12 +477,12 @@ mod tests {
             edge.down.accept(now, at, pool);
         };
         let ms = |n| Instant::ZERO + Duration::from_ms(n);
-        edge.down.hold(ms(0), &pause(3, u16::MAX));
+        edge.down.on_pause(ms(0), &pause(3, u16::MAX));
         assert_eq!(of(edge.down.poll_pause(ms(0)), 3), Some(u16::MAX), "the fabric is held for it");
         (0..4).for_each(|_| accept(&mut edge, &mut pool, ms(1), 3));
         assert!(!edge.down.is_ready());
         // It is renewed before each runs out, which is after 327 ms.
-        edge.down.hold(ms(150), &pause(3, u16::MAX));
+        edge.down.on_pause(ms(150), &pause(3, u16::MAX));
         edge.handle_timeout(ms(200), &mut pool);
         assert_eq!((edge.down.frames(), edge.down.drops.total_frames()), (4, 0));
         while edge.down.owes_pause() {
@@ -492,7 +492,7 @@ mod tests {
         assert_eq!((edge.down.frames(), edge.down.drops.frames(DropReason::Watchdog)), (0, 4));
         assert_eq!(of(edge.down.poll_pause(ms(201)), 3), Some(0), "and let go");
         // What comes is dropped, other classes pass, and its pauses hold nobody.
-        edge.down.hold(ms(300), &pause(3, u16::MAX));
+        edge.down.on_pause(ms(300), &pause(3, u16::MAX));
         assert!(!edge.down.owes_pause());
         accept(&mut edge, &mut pool, ms(301), 3);
         accept(&mut edge, &mut pool, ms(301), 5);

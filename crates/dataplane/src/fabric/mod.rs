@@ -6,23 +6,25 @@
 //! [`Runner`] drives it in real time, between [`Device`]s. What is late is late outside alone: an event that is executed late
 //! is executed at the time it was due, and how late is measured.
 
-mod books;
 mod core;
 mod device;
 mod edge;
 mod frame;
 mod histogram;
+mod ledger;
+mod outside;
 mod runner;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub use self::core::{Departure, Fabric, Outside};
-pub use books::{Books, EdgeCounters};
+pub use self::core::Fabric;
 pub use device::{Device, Local};
 pub use edge::EdgeConfig;
 pub use frame::{Descriptor, Stations};
 pub use histogram::Histogram;
+pub use ledger::{EdgeCounters, Ledger};
+pub use outside::{Departure, Outside};
 pub use runner::{Report, Runner};
 
 use sluicenet_node::door::PortId;

@@ -1,9 +1,10 @@
 //! A fabric against the clock, between devices.
 
-use super::books::{Books, EdgeCounters};
-use super::core::{Fabric, Outside};
+use super::core::Fabric;
 use super::device::Device;
 use super::histogram::Histogram;
+use super::ledger::{EdgeCounters, Ledger};
+use super::outside::Outside;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sluicenet_node::link::NodeId;
 use sluicenet_proto::loss::Drops;
@@ -34,7 +35,7 @@ pub struct Report {
     /// That time.
     pub frame_time: Duration,
     /// Where all frames are.
-    pub books: Books,
+    pub ledger: Ledger,
     /// What was dropped.
     pub drops: Drops,
     /// Each edge.
@@ -155,7 +156,7 @@ impl<D: Device> Runner<D> {
             lateness: self.lateness.clone(),
             late: self.late,
             frame_time: self.frame_time,
-            books: self.fabric.books(),
+            ledger: self.fabric.ledger(),
             drops: self.fabric.drops(),
             edges: (0..self.fabric.edges()).map(|e| self.fabric.counters(e)).collect(),
             devices: self.devices.devices.iter().map(counters).collect(),

@@ -155,8 +155,8 @@ fn a_frame_takes_the_time_of_its_links() {
     assert_eq!(servers.got.len(), 1);
     assert_eq!(servers.got[0].0, Instant(7) + link + link + link + link);
     assert_eq!((servers.got[0].1, told(&servers.got[0].2).1), (3, 1));
-    let books = fabric.books();
-    assert_eq!((books.received, books.delivered, books.dropped), (1, 1, 0));
+    let ledger = fabric.ledger();
+    assert_eq!((ledger.received, ledger.delivered, ledger.dropped), (1, 1, 0));
 }
 
 #[test]
@@ -221,15 +221,15 @@ fn nothing_is_lost_or_overtaken_whatever_servers_do() {
                 }
             }
             if case == 0 {
-                fabric.books();
+                fabric.ledger();
             }
         }
         for host in std::mem::take(&mut servers.deaf) {
             fabric.has_room(now, host, &mut servers);
         }
         fabric.advance(now + Duration::from_secs(60), &mut servers);
-        let books = fabric.books();
-        assert_eq!((books.queued, books.on_links), (0, 0), "case {case}: everything came out: {books:?}");
+        let ledger = fabric.ledger();
+        assert_eq!((ledger.queued, ledger.on_links), (0, 0), "case {case}: everything came out: {ledger:?}");
         let drops = fabric.drops();
         assert_eq!(drops.frames(DropReason::HeadroomExceeded), 0, "case {case}");
         let mut last = BTreeMap::new();
@@ -261,9 +261,9 @@ fn a_server_that_ignores_pauses_loses_its_own_frames_by_name_and_nobody_elses() 
     }
     fabric.receive(Instant::ZERO, 1, &frame_of(1, 2, 3, 0, 1500), &mut servers);
     fabric.advance(Instant::ZERO + Duration::from_secs(1), &mut servers);
-    let books = fabric.books();
-    assert_eq!(fabric.drops().frames(DropReason::HeadroomExceeded), books.dropped);
-    assert!(books.dropped > 0 && servers.pauses > 0);
+    let ledger = fabric.ledger();
+    assert_eq!(fabric.drops().frames(DropReason::HeadroomExceeded), ledger.dropped);
+    assert!(ledger.dropped > 0 && servers.pauses > 0);
     assert_eq!(fabric.counters(0).response, Duration::ZERO, "all came in the instant in which it was told");
     fabric.receive(Instant::ZERO + Duration::from_secs(1), 1, &frame_of(1, 2, 3, 1, 1500), &mut servers);
     assert_eq!(fabric.counters(1).response, Duration::ZERO, "it holds nothing");
@@ -370,8 +370,8 @@ fn in_real_time_a_link_has_its_rate_and_a_slow_server_loses_nothing() {
         let took = start.elapsed();
         stop.store(true, Ordering::Relaxed);
         let report = fabric.join().unwrap();
-        assert_eq!((report.books.dropped, report.books.delivered), (0, 2 * u64::from(FRAMES)));
-        assert_eq!(report.books.received, report.books.delivered);
+        assert_eq!((report.ledger.dropped, report.ledger.delivered), (0, 2 * u64::from(FRAMES)));
+        assert_eq!(report.ledger.received, report.ledger.delivered);
         assert!(report.lateness.count() > 2 * u64::from(FRAMES));
         assert_eq!(report.frame_time, rate.time_for(1_542));
         (numbers, took)
@@ -400,7 +400,7 @@ fn a_damaged_frame_is_counted_and_not_delivered() {
     let bad = fabric.drops().frames(DropReason::BadCrc);
     // Two links of 12,032 bits: 21 % of the frames.
     assert!((150..280).contains(&bad), "{bad}");
-    assert_eq!(fabric.books().delivered + bad, 1_000);
+    assert_eq!(fabric.ledger().delivered + bad, 1_000);
     let seen = servers.got.first().map(|g| fabric_len(&g.2));
     assert_eq!(seen, Some(1504));
 }

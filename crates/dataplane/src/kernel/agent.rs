@@ -6,7 +6,7 @@ use super::diag;
 use super::error::{KernelError, Tried};
 use super::link::Links;
 use super::netlink::Netlink;
-use super::sys::{self, BATCH, Place, Received, Wait};
+use super::sys::{self, BATCH, BufferRange, Received, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sluicenet_proto::agent::room::{BUFFER_DEFAULT, Room, Rooms};
 use sluicenet_proto::agent::talk::{Marks, Talk};
@@ -195,17 +195,17 @@ impl Agent {
 
     /// Reads the marks that came.
     fn read_marks(&mut self) -> io::Result<()> {
-        let places: [Place; BATCH] = std::array::from_fn(|i| Place { at: i * LEN, len: LEN, rest: (0, 0) });
+        let ranges: [BufferRange; BATCH] = std::array::from_fn(|i| BufferRange { at: i * LEN, len: LEN, rest: (0, 0) });
         loop {
             let mut received = [Received::default(); BATCH];
             let fd = self.wire.packet.as_fd();
-            let n = match sys::receive(fd, Wait::No, false, (&mut self.memory, &mut []), &places, &mut received) {
+            let n = match sys::receive(fd, Wait::No, false, (&mut self.memory, &mut []), &ranges, &mut received) {
                 // Said once by an interface that is switched off.
                 Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => return Ok(()),
                 other => other?,
             };
-            for (received, place) in received.iter().zip(&places).take(n) {
-                let Ok(repr) = Repr::parse(&self.memory[place.at..place.at + received.len.min(LEN)]) else { continue };
+            for (received, range) in received.iter().zip(&ranges).take(n) {
+                let Ok(repr) = Repr::parse(&self.memory[range.at..range.at + received.len.min(LEN)]) else { continue };
                 let Message::Mark { number, part, parts } = repr.message else { continue };
                 const { assert!(PARTS_MAX <= 64) };
                 self.counters.marks += u64::from(self.marks.take(number, part, parts));

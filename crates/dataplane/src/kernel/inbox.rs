@@ -25,9 +25,9 @@ pub(super) struct Inbox {
 }
 
 /// The class of a frame by its 802.1Q tag.
-fn class(head: [u64; 2]) -> Priority {
+fn class(first_bytes: [u64; 2]) -> Priority {
     // Type and tag, the first byte lowest: 81 00, then three bits of priority.
-    if head[1] >> 32 & 0xffff == 0x0081 { (head[1] >> 53 & 7) as Priority } else { 0 }
+    if first_bytes[1] >> 32 & 0xffff == 0x0081 { (first_bytes[1] >> 53 & 7) as Priority } else { 0 }
 }
 
 impl Inbox {
@@ -94,7 +94,7 @@ impl Inbox {
     }
 
     /// The next frame, the first that came of those that do not have to wait; it stays the next until [`Inbox::accept`] or
-    /// [`Inbox::hold`].
+    /// [`Inbox::defer`].
     #[inline]
     pub fn next_frame(&mut self) -> Option<Descriptor> {
         if self.shown.is_none() {
@@ -123,7 +123,7 @@ impl Inbox {
     }
 
     /// The frame shown has to wait; whether there is one of another class.
-    pub fn hold(&mut self) -> bool {
+    pub fn defer(&mut self) -> bool {
         if let Some(p) = self.shown.take() {
             self.held.insert(p);
         }
@@ -135,8 +135,8 @@ impl Inbox {
         self.queues.iter().map(VecDeque::len).sum()
     }
 
-    pub fn head(&self, buffer: u32) -> [u64; 2] {
-        self.pool.head(buffer)
+    pub fn first_bytes(&self, buffer: u32) -> [u64; 2] {
+        self.pool.first_bytes(buffer)
     }
 
     /// Copies the first bytes of a frame out.
@@ -150,7 +150,7 @@ impl Inbox {
 
     /// How many of the frames that were taken may wait for receivers that do not admit them: half of the buffers of the scarcer kind, so
     /// that what others send is received meanwhile.
-    pub fn places(&self) -> u32 {
+    pub fn waiting_max(&self) -> u32 {
         self.pool.scarcer() / 2
     }
 
@@ -178,7 +178,7 @@ fn push(
     filled: &mut PrioritySet,
     arrived: &mut u64,
 ) {
-    let p = class(pool.head(buffer));
+    let p = class(pool.first_bytes(buffer));
     let len = pool.frame(buffer).len() as u32;
     queues[usize::from(p)].push_back((*arrived, Descriptor { buffer, len }));
     filled.insert(p);
@@ -192,16 +192,16 @@ macro_rules! take_from_inbox {
             Ok(self.$($inbox).+.next_frame())
         }
 
-        fn head(&self, buffer: u32) -> [u64; 2] {
-            self.$($inbox).+.head(buffer)
+        fn first_bytes(&self, buffer: u32) -> [u64; 2] {
+            self.$($inbox).+.first_bytes(buffer)
         }
 
         fn accept(&mut self) {
             self.$($inbox).+.accept();
         }
 
-        fn hold(&mut self) -> bool {
-            self.$($inbox).+.hold()
+        fn defer(&mut self) -> bool {
+            self.$($inbox).+.defer()
         }
 
         fn read(&self, buffer: u32, into: &mut [u8]) {
@@ -220,8 +220,8 @@ macro_rules! take_from_inbox {
             self.$($inbox).+.lent()
         }
 
-        fn places(&self) -> u32 {
-            self.$($inbox).+.places()
+        fn waiting_max(&self) -> u32 {
+            self.$($inbox).+.waiting_max()
         }
     };
 }

@@ -2,7 +2,7 @@
 
 use super::pool::{HEADER_LEN, LARGEST, TAG_AT, TAG_LEN};
 use super::segments;
-use super::sys::{self, BATCH, Place, Received, Wait};
+use super::sys::{self, BATCH, BufferRange, Received, Wait};
 use crate::port::{Offload, Segmentation};
 use crate::vhost::header::{self, CSUM, HOST_TSO4, HOST_TSO6};
 use rustix::io::Errno;
@@ -50,10 +50,10 @@ impl Landing {
         let mut landed = Landed::default();
         loop {
             let count = if self.has_runs { RUNS } else { BATCH };
-            let places: [Place; BATCH] =
-                std::array::from_fn(|i| Place { at: i * SLOT + TAG_LEN, len: SLOT - TAG_LEN, rest: (0, 0) });
+            let ranges: [BufferRange; BATCH] =
+                std::array::from_fn(|i| BufferRange { at: i * SLOT + TAG_LEN, len: SLOT - TAG_LEN, rest: (0, 0) });
             let mut received = [Received::default(); BATCH];
-            let n = match sys::receive(fd, Wait::No, true, (&mut self.memory, &mut []), &places[..count], &mut received)
+            let n = match sys::receive(fd, Wait::No, true, (&mut self.memory, &mut []), &ranges[..count], &mut received)
             {
                 // A frame for which the kernel's header has no words: it is gone.
                 Err(e) if Errno::from_io_error(&e) == Some(Errno::INVAL) => {

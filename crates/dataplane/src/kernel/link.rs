@@ -2,7 +2,6 @@
 
 use super::error::{KernelError, Tried};
 use super::netlink::{ACK, CREATE, DUMP, EXCLUSIVE, Message, Netlink, REPLACE, attributes, word};
-use super::netns::Namespace;
 use super::sys;
 use std::io;
 use std::net::IpAddr;
@@ -153,8 +152,8 @@ impl Links {
         Netlink::route().map(Links).tried(|| "a netlink socket for devices".to_owned())
     }
 
-    /// Makes a veth pair with one queue each: `name` here, `peer` in the other namespace.
-    pub fn create_veth(&mut self, name: &str, peer: &str, there: &Namespace) -> Result<(), KernelError> {
+    /// Makes a veth pair with one queue each: `name` here, `peer` in the namespace of the file descriptor `there`.
+    pub fn create_veth(&mut self, name: &str, peer: &str, there: impl AsFd) -> Result<(), KernelError> {
         let ns = (there.as_fd().as_raw_fd() as u32).to_ne_bytes();
         let queues =
             |m: Message| m.with(IFLA_NUM_TX_QUEUES, &1u32.to_ne_bytes()).with(IFLA_NUM_RX_QUEUES, &1u32.to_ne_bytes());
@@ -167,7 +166,7 @@ impl Links {
                 })
             })
         });
-        self.0.tell(message).tried(|| format!("making the veth pair {name} and {peer} in {}", there.name()))
+        self.0.tell(message).tried(|| format!("making the veth pair {name} and {peer}"))
     }
 
     /// Makes a Linux bridge.

@@ -5,7 +5,7 @@
 
 use super::error::{KernelError, Tried};
 use super::netns::Namespace;
-use super::sys::{self, BATCH, Place, Received, Wait};
+use super::sys::{self, BATCH, BufferRange, Received, Wait};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -105,8 +105,8 @@ impl Sink {
 
     /// Receives what is there, `most` and at most a batch; waits up to 50 ms for the first. How many there were.
     pub fn receive(&mut self, most: usize) -> io::Result<usize> {
-        let place = |i| Place { at: i * self.slot, len: self.slot, rest: (0, 0) };
-        let places: Vec<Place> = (0..most.min(BATCH)).map(place).collect();
+        let place = |i| BufferRange { at: i * self.slot, len: self.slot, rest: (0, 0) };
+        let places: Vec<BufferRange> = (0..most.min(BATCH)).map(place).collect();
         let mut received = [Received::default(); BATCH];
         let memory = (&mut self.memory[..], &mut [][..]);
         let n = sys::receive(self.socket.as_fd(), Wait::Yes, false, memory, &places, &mut received)?;

@@ -22,24 +22,18 @@ pub mod packet;
 pub mod segments;
 pub mod socket;
 pub mod tap;
-
 pub mod valve;
 pub mod veth;
 
+mod device;
 mod diag;
-mod hold;
 mod inbox;
 mod landing;
-mod listening;
 mod netlink;
 mod pool;
 mod stage;
 mod sys;
+mod tenant_queue;
 mod truesize;
 
 pub use error::KernelError;
-
-use sluicenet_proto::time::Duration;
-
-/// When a device that took no more frames is tried again: nothing says when it takes them.
-const DEVICE_AGAIN: Duration = Duration::from_us(50);

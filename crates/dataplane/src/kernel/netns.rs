@@ -1,7 +1,7 @@
 //! Network namespaces: made, entered and deleted as `ip netns` does, so that both see the same ones.
 
 use super::error::{KernelError, Tried};
-use crate::remains::{self, Thing};
+use crate::leftovers::{self, Leftover};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
@@ -40,12 +40,12 @@ impl Namespace {
         }
         std::fs::create_dir_all(NAMED).tried(what)?;
         let path = Path::new(NAMED).join(name);
-        let thing = Thing::Namespace(name.to_owned());
+        let thing = Leftover::Namespace(name.to_owned());
         // One that is there already is not struck out because another one cannot be made.
-        let is_new = remains::add(thing.clone()).tried(what)?;
+        let is_new = leftovers::add(thing.clone()).tried(what)?;
         let strike_out = || {
             if is_new {
-                remains::forget(&thing)
+                leftovers::forget(&thing)
             }
         };
         File::options().write(true).create_new(true).open(&path).inspect_err(|_| strike_out()).tried(what)?;
@@ -96,7 +96,7 @@ impl Namespace {
         // One that was never mounted is only a file.
         let _ = rustix::mount::unmount(&path, UnmountFlags::DETACH);
         std::fs::remove_file(&path).tried(|| format!("deleting the network namespace {name}"))?;
-        remains::forget(&Thing::Namespace(name.to_owned()));
+        leftovers::forget(&Leftover::Namespace(name.to_owned()));
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! A network device as it is: a NIC, a veth, the wire to the fabric. Frames go in and out by a raw packet socket.
 
+use super::device::{self, DEVICE_RETRY, NotSent, not_sent, unless_off};
 use super::error::{KernelError, Tried};
 use super::inbox::{Inbox, take_from_inbox};
 use super::landing::Landing;
@@ -11,57 +12,12 @@ use super::sys::{self, BATCH, HEADER_BYTES, Header};
 use crate::fabric::Device;
 use crate::port::{BrokenPort, Delivery, Inside, Offload, Port};
 use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-/// Memory the kernel may hold frames in that were not fetched yet.
-const RECEIVE_MEMORY: i32 = 64 << 20;
-
-/// A packet socket at a device: sees what the device receives, whomever it is for, not what it sends; what is sent goes past
-/// the device's queueing discipline, so that the caller hears when the device takes no more.
-pub(super) fn open(fd: OwnedFd, device: u32) -> io::Result<OwnedFd> {
-    let set = |level, name, value| sys::set_option(fd.as_fd(), level, name, value);
-    set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_MEMORY)?;
-    set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
-    set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
-    set(libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
-    sys::set_promiscuous(fd.as_fd(), device)?;
-    sys::bind_packet(fd.as_fd(), device, libc::ETH_P_ALL as u16)?;
-    Ok(fd)
-}
-
-/// What went wrong with frames that were handed to a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NotSent {
-    /// It takes none now.
-    Full,
-    /// It never takes the first one.
-    TooLong,
-    /// It is gone.
-    Gone,
-}
-
-pub(super) fn not_sent(e: &io::Error) -> NotSent {
-    match Errno::from_io_error(e) {
-        Some(Errno::MSGSIZE | Errno::INVAL) => NotSent::TooLong,
-        Some(Errno::NXIO | Errno::NODEV | Errno::BADF) => NotSent::Gone,
-        // No memory, no room in the ring, interrupted, or switched off for a while.
-        _ => NotSent::Full,
-    }
-}
-
-/// What was received; nothing where the device is switched off, which is said once: it may come back.
-fn unless_off<T: Default>(received: io::Result<T>) -> io::Result<T> {
-    match received {
-        Err(e) if Errno::from_io_error(&e) == Some(Errno::NETDOWN) => Ok(T::default()),
-        other => other,
-    }
-}
 
 /// Frames that are looked at to be sent in one system call: four of the longest runs.
 const AT_ONCE: usize = 4 * FRAMES;
@@ -171,7 +127,7 @@ impl PacketDevice {
             let opened = sys::packet_socket().and_then(|fd| {
                 let headers = |fd: &OwnedFd| sys::set_option(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1);
                 let runs = pieces != Pieces::Frames && headers(&fd).is_ok();
-                open(fd, link.index).map(|fd| (fd, runs))
+                device::open_packet_socket(fd, link.index).map(|fd| (fd, runs))
             });
             let (socket, runs) = opened.tried(|| format!("a packet socket at {name}"))?;
             Ok::<_, KernelError>((socket, link, runs))
@@ -494,7 +450,7 @@ impl Port for PacketPort {
 
     fn poll_timeout(&self) -> Option<Instant> {
         // Nothing says when a device takes frames again.
-        (self.device.waiting() > 0).then_some(self.now.saturating_add(super::DEVICE_AGAIN))
+        (self.device.waiting() > 0).then_some(self.now.saturating_add(DEVICE_RETRY))
     }
 
     fn close(&mut self) {

@@ -1,7 +1,7 @@
 //! Memory for frames between the kernel and the switch.
 
-use super::packet::{NotSent, not_sent};
-use super::sys::{self, BATCH, Header, Place, Received, Wait};
+use super::device::{NotSent, not_sent};
+use super::sys::{self, BATCH, BufferRange, Header, Received, Wait};
 use crate::agent::Agent;
 use crate::port::{Offload, Segmentation};
 use crate::vhost::header::{self, CSUM, HOST_TSO4, HOST_TSO6, TCP_CHECKSUM};
@@ -133,8 +133,8 @@ impl Pool {
     }
 
     /// The first 16 bytes of the frame in a buffer, what is missing being 0.
-    pub fn head(&self, buffer: u32) -> [u64; 2] {
-        head_of(self.frame(buffer))
+    pub fn first_bytes(&self, buffer: u32) -> [u64; 2] {
+        first_bytes_of(self.frame(buffer))
     }
 
     /// Puts a frame into an empty buffer, if there is one and it is long enough.
@@ -163,7 +163,7 @@ impl Pool {
 
     /// How many of these buffers have frames, marks left out, which are the port's own.
     pub fn frames_in(&self, buffers: &VecDeque<u32>) -> u32 {
-        buffers.iter().filter(|&&buffer| !Agent::is_word(self.head(buffer))).count() as u32
+        buffers.iter().filter(|&&buffer| !Agent::is_word(self.first_bytes(buffer))).count() as u32
     }
 
     /// The frame in a buffer is done with.
@@ -268,18 +268,18 @@ impl Pool {
         if self.large.count > 0 {
             count = count.min(self.large.free.len());
         }
-        let mut places = [Place::default(); BATCH];
-        for (i, place) in places.iter_mut().enumerate().take(count) {
+        let mut ranges = [BufferRange::default(); BATCH];
+        for (i, range) in ranges.iter_mut().enumerate().take(count) {
             let small = self.small.free[self.small.free.len() - 1 - i];
-            *place = Place { at: self.slab(small).1 + TAG_LEN, len: self.small.buffer - TAG_LEN, rest: (0, 0) };
+            *range = BufferRange { at: self.slab(small).1 + TAG_LEN, len: self.small.buffer - TAG_LEN, rest: (0, 0) };
             if self.large.count > 0 {
                 let (slab, at) = self.slab(self.large.free[self.large.free.len() - 1 - i]);
-                place.rest = (at + self.small.buffer, slab.buffer - self.small.buffer);
+                range.rest = (at + self.small.buffer, slab.buffer - self.small.buffer);
             }
         }
         let mut received = [Received::default(); BATCH];
         let memory = (&mut self.small.memory[..], &mut self.large.memory[..]);
-        let n = sys::receive(fd, Wait::No, headers, memory, &places[..count], &mut received)?;
+        let n = sys::receive(fd, Wait::No, headers, memory, &ranges[..count], &mut received)?;
         // Taken from the ends, last first; those that are not used go back.
         let taken = self.small.free.split_off(self.small.free.len() - n);
         let spare = self.large.free.len().min(n);
@@ -413,8 +413,8 @@ pub(super) struct Sent {
     pub full: bool,
 }
 
-/// The first 16 bytes of a frame, as [`Port::head`](crate::port::Port::head) has them.
-pub(super) fn head_of(frame: &[u8]) -> [u64; 2] {
+/// The first 16 bytes of a frame, as [`Port::first_bytes`](crate::port::Port::first_bytes) has them.
+pub(super) fn first_bytes_of(frame: &[u8]) -> [u64; 2] {
     let mut bytes = [0; 16];
     let len = frame.len().min(16);
     bytes[..len].copy_from_slice(&frame[..len]);
@@ -436,7 +436,7 @@ mod tests {
         let b = pool.store(&[1, 2, 3], Offload::NONE).unwrap();
         assert_eq!(pool.store(&[1], Offload::NONE), None, "no buffer is free");
         assert_eq!(pool.frame(a), [7; 60]);
-        assert_eq!(pool.head(b), [0x03_02_01, 0]);
+        assert_eq!(pool.first_bytes(b), [0x03_02_01, 0]);
         pool.release(a);
         assert_eq!(pool.store(&[0; 100], Offload::NONE), None, "longer than a buffer");
         assert_eq!((pool.free(), pool.used()), (1, (1, 0)));

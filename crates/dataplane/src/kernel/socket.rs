@@ -2,7 +2,7 @@
 //!
 //! Such a device says that a frame is sent before its backend has taken it; what the backend has no room for waits in QEMU,
 //! 10,000 frames of it, and is lost beyond. Only a backend whose `send()` waits holds the machine back, so that is what
-//! [`Peer::hold_back`] makes of QEMU's end: a guest that sends what finds no room stands still until there is room again. It
+//! [`Peer::set_blocking`] makes of QEMU's end: a guest that sends what finds no room stands still until there is room again. It
 //! receives nothing meanwhile; two guests that wait for each other are what the switch's watchdog is for.
 
 use super::pool::Pool;
@@ -39,7 +39,7 @@ impl Peer {
 
     /// Has `send()` wait at this end from now on. QEMU says once, when it starts, that it does not want that: only a guest that
     /// is up can be held back.
-    pub fn hold_back(self) -> io::Result<()> {
+    pub fn set_blocking(self) -> io::Result<()> {
         let flags = rustix::fs::fcntl_getfl(&self.0)?;
         Ok(rustix::fs::fcntl_setfl(&self.0, flags - OFlags::NONBLOCK)?)
     }
@@ -103,7 +103,7 @@ impl SocketPort {
             counters.bad += fetched.bad as u64;
             if let Some(agent) = agent {
                 received.retain(|frame| {
-                    let word = Agent::is_word(inbox.head(frame.buffer));
+                    let word = Agent::is_word(inbox.first_bytes(frame.buffer));
                     if word {
                         agent.take(*now, inbox.frame(frame.buffer));
                         inbox.release(frame.buffer);
@@ -154,8 +154,8 @@ impl Port for SocketPort {
         Ok(self.received.front().copied())
     }
 
-    fn head(&self, buffer: u32) -> [u64; 2] {
-        self.inbox.head(buffer)
+    fn first_bytes(&self, buffer: u32) -> [u64; 2] {
+        self.inbox.first_bytes(buffer)
     }
 
     fn accept(&mut self) {
@@ -190,7 +190,7 @@ impl Port for SocketPort {
         Ok(granted && self.outbox.free() > 0)
     }
 
-    fn hold(&mut self) -> bool {
+    fn defer(&mut self) -> bool {
         if let Some(agent) = &mut self.agent {
             // What its agent says may wait behind this.
             agent.lease.excuse(self.now);
@@ -271,7 +271,7 @@ mod tests {
             sent += 1;
         }
         assert!(sent > 0, "no room at all");
-        peer.hold_back().unwrap();
+        peer.set_blocking().unwrap();
         let held = std::thread::spawn(move || (0..1000).try_for_each(|_| qemu.send(&[7; 1514]).map(drop)));
         let mut seen = 0;
         while seen < sent + 1000 {

@@ -131,7 +131,7 @@ pub(super) const HEADER_BYTES: usize = 10;
 
 /// Where a frame is put: offset and length in one memory, and in another for what is longer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct BufferRange {
     pub at: usize,
     pub len: usize,
     pub rest: (usize, usize),
@@ -146,7 +146,7 @@ pub(super) struct Received {
     pub header: Header,
     /// Its 802.1Q tag, which the kernel took out.
     pub tag: Option<u16>,
-    /// Whether it was longer than its place.
+    /// Whether it was longer than its buffer range.
     pub cut: bool,
 }
 
@@ -159,28 +159,28 @@ pub(super) enum Wait {
     Yes,
 }
 
-/// Receives up to [`BATCH`] frames, one at each of `places`; how many there were. `headers`: whether the socket puts one in
+/// Receives up to [`BATCH`] frames, one at each of `ranges`; how many there were. `headers`: whether the socket puts one in
 /// front of each.
 pub(super) fn receive(
     fd: BorrowedFd<'_>,
     wait: Wait,
     headers: bool,
     memory: (&mut [u8], &mut [u8]),
-    places: &[Place],
+    ranges: &[BufferRange],
     received: &mut [Received; BATCH],
 ) -> io::Result<usize> {
-    let count = places.len().min(BATCH);
+    let count = ranges.len().min(BATCH);
     let (memory, more) = memory;
     // Room for one control message with `tpacket_auxdata`: 16 bytes of header and 20.
     let mut control = [[0u64; 5]; BATCH];
     // SAFETY: all zero is a valid value of these plain structures.
     let (mut pieces, mut messages): ([[libc::iovec; 3]; BATCH], [libc::mmsghdr; BATCH]) =
         unsafe { (zeroed(), zeroed()) };
-    for (i, place) in places[..count].iter().enumerate() {
-        let (at, len) = place.rest;
+    for (i, range) in ranges[..count].iter().enumerate() {
+        let (at, len) = range.rest;
         for (piece, bytes) in pieces[i].iter_mut().zip([
             &mut received[i].header[..HEADER_BYTES],
-            &mut memory[place.at..place.at + place.len],
+            &mut memory[range.at..range.at + range.len],
             &mut more[at..at + len],
         ]) {
             *piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -369,7 +369,7 @@ pub(super) fn attach_pass(device: u32) -> io::Result<OwnedFd> {
         instructions: program.len() as u32,
         program: program.as_ptr() as u64,
         license: license.as_ptr() as u64,
-        // Log, its size and place, kernel version; flags.
+        // Log level, log size, log buffer, kernel version; flags.
         rest: [0, 0, u64::from(BPF_F_XDP_HAS_FRAGS) << 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     };
     // SAFETY: the attributes, the program and the license they point at are alive; bytes behind what the kernel knows are 0.

@@ -9,13 +9,12 @@
 //!
 //! Towards the tenant nothing is known of its sockets: what they have no room for is lost there, and counted there.
 
-use super::DEVICE_AGAIN;
+use super::device::{DEVICE_RETRY, NotSent, not_sent};
 use super::error::{KernelError, Tried};
 use super::inbox::{Inbox, take_from_inbox};
 use super::link::{Bucket, Links, OPEN_BURST, OPEN_RATE, TokenBucket};
 use super::netns::Namespace;
-use super::packet::{NotSent, not_sent};
-use super::pool::{HEADER_LEN, Pool, TAG_LEN, head_of};
+use super::pool::{HEADER_LEN, Pool, TAG_LEN, first_bytes_of};
 use super::sys::{self, Wait};
 use crate::agent::Agent;
 use crate::port::{BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
@@ -166,7 +165,7 @@ impl TapPort {
 
     fn fetch(&mut self) -> Result<(), BrokenPort> {
         let TapPort { tap, inbox, counters, kick, agent, now, .. } = self;
-        let mut wanted = |frame: &[u8]| match agent.as_mut().filter(|_| Agent::is_word(head_of(frame))) {
+        let mut wanted = |frame: &[u8]| match agent.as_mut().filter(|_| Agent::is_word(first_bytes_of(frame))) {
             Some(agent) => {
                 agent.take(*now, frame);
                 false
@@ -320,7 +319,7 @@ impl Port for TapPort {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        (!self.waiting.is_empty()).then_some(self.now.saturating_add(DEVICE_AGAIN))
+        (!self.waiting.is_empty()).then_some(self.now.saturating_add(DEVICE_RETRY))
     }
 
     fn close(&mut self) {

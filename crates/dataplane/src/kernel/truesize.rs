@@ -75,9 +75,9 @@ impl TrueSize {
                 let charge = sys::receive_memory(there).tried(what)?;
                 if charge > 0 {
                     let mut received = [sys::Received::default(); sys::BATCH];
-                    let place = sys::Place { at: 0, len: sink.len(), rest: (0, 0) };
+                    let range = sys::BufferRange { at: 0, len: sink.len(), rest: (0, 0) };
                     let memory = (&mut sink[..], &mut [][..]);
-                    sys::receive(there, sys::Wait::No, false, memory, &[place], &mut received).tried(what)?;
+                    sys::receive(there, sys::Wait::No, false, memory, &[range], &mut received).tried(what)?;
                     return Ok(charge);
                 }
                 if Instant::now() > deadline {

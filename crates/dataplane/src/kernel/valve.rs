@@ -18,27 +18,30 @@
 //! next one lets the queue go when it can take frames. One that is killed loses what it had accepted, and while none runs then,
 //! what is in the ring is lost every 2 s.
 
+mod config;
 mod ending;
 mod learning;
+mod listening;
 mod polling;
 
+use super::device::{DEVICE_RETRY, NotSent, not_sent};
+use super::diag;
 use super::edge::Edge;
 use super::error::KernelError;
-use super::hold::{Hold, Mark};
 use super::inbox::{Inbox, take_from_inbox};
-use super::listening::Learned;
-pub use super::listening::Listening;
 use super::netlink::Netlink;
-use super::packet::{NotSent, not_sent};
 use super::pool::{Fetched, HEADER_LEN, Pool, TAG_LEN, TOGETHER};
 use super::stage::{Found, Frame, Host, Sender, Stage};
 use super::sys::{self, BATCH};
+use super::tenant_queue::{Mark, TenantQueue};
 use super::truesize::TrueSize;
 pub use super::veth::Veth;
-use super::{DEVICE_AGAIN, diag};
 use crate::port::{Asking, BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
+pub use config::ValveConfig;
 use ending::Ending;
 use learning::Learning;
+use listening::Learned;
+pub use listening::Listening;
 use polling::{Rest, Unasked};
 use rustix::event::{PollFd, PollFlags};
 use sluicenet_node::vale::Action;
@@ -61,57 +64,6 @@ const LARGE_STAGE: u32 = 128;
 const LARGE_NEEDED: u32 = BATCH as u32;
 /// Bytes of a frame in which what it is for is looked for.
 const HEADERS_MOST: usize = 128;
-
-/// How a port is set up.
-#[derive(Clone, Debug)]
-pub struct ValveConfig {
-    /// Frames of the tenant that the switch holds at most.
-    pub buffers: u32,
-    /// Frames for the tenant that wait for its sockets at most.
-    pub stage: u32,
-    /// Whether the tenant may leave checksums and TCP segments to be made, and gets such frames.
-    pub offload: bool,
-    /// Frames of one poll; it can bring twice as many.
-    pub budget: u32,
-    /// A socket that has had frames and took none for so long is isolated, what waits for it dropped by name; without it,
-    /// everybody waits for it.
-    pub detection_time: Option<Duration>,
-}
-
-impl Default for ValveConfig {
-    /// The time as SONiC's PFC watchdog has it.
-    fn default() -> ValveConfig {
-        ValveConfig {
-            buffers: 1024,
-            stage: 1024,
-            offload: true,
-            budget: 64,
-            detection_time: Some(Duration::from_ms(200)),
-        }
-    }
-}
-
-impl ValveConfig {
-    /// Free buffers without which there is no poll: it can bring twice its budget, and a little more.
-    fn needed(&self) -> u32 {
-        2 * self.budget + 64
-    }
-
-    pub(super) fn check(&self) -> Result<(), KernelError> {
-        let wrong =
-            |why: String| Err(KernelError::new("a valve port", io::Error::new(io::ErrorKind::InvalidInput, why)));
-        if !(1..=256).contains(&self.budget) {
-            return wrong(format!("a budget of {}: 1 to 256 are expected", self.budget));
-        }
-        if !(self.needed()..=1 << 16).contains(&self.buffers) {
-            return wrong(format!("{} buffers: {} to 65536 are expected", self.buffers, self.needed()));
-        }
-        if !(1..=1 << 16).contains(&self.stage) {
-            return wrong(format!("a stage of {}: 1 to 65536 are expected", self.stage));
-        }
-        Ok(())
-    }
-}
 
 /// What a port asks of the kernel about the sockets of its tenant.
 #[derive(Debug)]
@@ -174,7 +126,7 @@ pub struct ValvePort {
     now: Instant,
     /// Whether there is no room for a poll.
     shut: bool,
-    hold: Hold,
+    tenant_queue: TenantQueue,
     /// How far it has got, once the switch ends.
     ending: Option<Ending>,
     /// What the kernel polled.
@@ -197,11 +149,14 @@ pub struct ValvePort {
 impl ValvePort {
     /// A port at the pair; what waits there, of a switch that was before, is kept.
     pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
-        Listening::open(veth, config)?.serve(veth, config)
+        ValvePort::serve(Listening::open(veth, config)?, veth, config)
     }
 
-    pub(super) fn new(veth: Veth<'_>, config: &ValveConfig, at: Learned) -> Result<ValvePort, KernelError> {
-        let Learned { program, socket, poller, reserve, link, owner, boot, diag, routes, theirs, sink, hold } = at;
+    /// A port at the pair of an open valve.
+    pub fn serve(listening: Listening, veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
+        let at = listening.learn(veth, config)?;
+        let Learned { program, socket, poller, reserve, link, owner, boot, diag, routes, theirs, sink, tenant_queue } =
+            at;
         let longest = link.mtu + HEADER_LEN as u32;
         let charges = TrueSize::measure(socket.as_fd(), sink.as_fd(), theirs.index, longest)?;
         let edge = Edge::open(veth.tenant, veth.tenant_device, veth.switch, veth.switch_device)?;
@@ -222,7 +177,7 @@ impl ValvePort {
             stage: Stage::new(charges, config.stage, config.detection_time),
             now: Instant::ZERO,
             shut: false,
-            hold,
+            tenant_queue,
             ending: None,
             unasked: Unasked::default(),
             rest: Rest::default(),
@@ -352,9 +307,9 @@ impl ValvePort {
             return Ok(());
         }
         *device_again = None;
-        for _ in 0..stage.places() {
+        for _ in 0..stage.active_queues() {
             let offered = stage.offer(*now, kernel, most, candidates, &mut |buffer| outbox.release(buffer));
-            let Some(place) = offered.map_err(|_| BrokenPort)? else { break };
+            let Some(queue) = offered.map_err(|_| BrokenPort)? else { break };
             if candidates.is_empty() {
                 continue;
             }
@@ -367,20 +322,20 @@ impl ValvePort {
                 Ok(sent) => {
                     counters.sent += sent.frames as u64;
                     counters.joined_sent += sent.joined as u64;
-                    stage.sent(place, sent.frames, &mut |buffer| outbox.release(buffer));
+                    stage.sent(queue, sent.frames, &mut |buffer| outbox.release(buffer));
                     if sent.full {
                         counters.device_full += 1;
-                        *device_again = Some(now.saturating_add(DEVICE_AGAIN));
+                        *device_again = Some(now.saturating_add(DEVICE_RETRY));
                         break;
                     }
                 }
                 Err(e) => match not_sent(&e) {
                     NotSent::Full => {
                         counters.device_full += 1;
-                        *device_again = Some(now.saturating_add(DEVICE_AGAIN));
+                        *device_again = Some(now.saturating_add(DEVICE_RETRY));
                         break;
                     }
-                    NotSent::TooLong => stage.refuse(place, &mut |buffer| outbox.release(buffer)),
+                    NotSent::TooLong => stage.refuse(queue, &mut |buffer| outbox.release(buffer)),
                     NotSent::Gone => return Err(BrokenPort),
                 },
             }
@@ -403,7 +358,7 @@ impl Port for ValvePort {
             if self.inbox.is_quiet() && self.is_worth_a_look() {
                 self.fetch()?;
             }
-            if self.learning.due().is_some() {
+            if self.learning.deadline().is_some() {
                 self.learn_again()?;
             } else {
                 self.let_go()?;
@@ -474,7 +429,7 @@ impl Port for ValvePort {
         }
         self.asleep = true;
         self.counters.sleeps += 1;
-        if self.learning.due().is_none() {
+        if self.learning.deadline().is_none() {
             self.rest();
         }
         self.interrupts_on()?;
@@ -499,7 +454,7 @@ impl Port for ValvePort {
     fn poll_timeout(&self) -> Option<Instant> {
         let rest = if self.asleep { self.rest.deadline(self.now) } else { None };
         let stage = self.device_again.or_else(|| self.stage.poll_timeout());
-        stage.into_iter().chain(rest).chain(self.learning.due()).min()
+        stage.into_iter().chain(rest).chain(self.learning.deadline()).min()
     }
 
     fn station(&self) -> Option<[u8; 6]> {
@@ -536,7 +491,7 @@ impl Port for ValvePort {
     }
 
     fn why_broken(&self) -> &'static str {
-        match self.learning.due() {
+        match self.learning.deadline() {
             Some(_) => "its device was switched off, more often than a port can learn how to poll it",
             None => "its device is gone, or the kernel does not answer",
         }

@@ -1,9 +1,9 @@
 //! A veth pair between the switch and a tenant, and what is set at its ends.
 
 use super::error::KernelError;
-use super::hold;
 use super::link::{Feature, Link, Links};
 use super::netns::{self, Namespace};
+use super::tenant_queue;
 use std::io;
 
 /// A veth pair between the switch and a tenant.
@@ -90,12 +90,12 @@ impl Veth<'_> {
     /// The tenant's end: a queue that holds all its sockets can send, and one as long for each neighbour that is asked for. With `offload` frames wait there unsegmented and without
     /// checksums, and segments are made when the ring takes them: a veth whose own segmentation is on goes past the ring.
     pub(super) fn prepare_tenant(&self, links: &mut Links, offload: bool) -> Result<(), KernelError> {
-        hold::prepare(links, self.tenant_device)?;
-        let queue = hold::queue_frames();
+        tenant_queue::prepare(links, self.tenant_device)?;
+        let queue = tenant_queue::queue_frames();
         for family in ["ipv4", "ipv6"] {
             let waiting = format!("net/{family}/neigh/{}/unres_qlen_bytes", self.tenant_device);
             if std::path::Path::new("/proc/sys").join(&waiting).exists() {
-                netns::set_sysctl(&waiting, &hold::unresolved_bytes(queue).to_string())?;
+                netns::set_sysctl(&waiting, &tenant_queue::unresolved_bytes(queue).to_string())?;
             }
         }
         links.set_feature(self.tenant_device, Feature::Tso, false)?;

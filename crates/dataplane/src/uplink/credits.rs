@@ -68,7 +68,7 @@ pub(super) struct ZCredit {
     /// Frames of a station that the switch may have at a time, so that all of them fit its queue for the uplink.
     shown: u32,
     credits: Credits<Station, Unsent, u32>,
-    places: BTreeMap<Station, Vm>,
+    vms: BTreeMap<Station, Vm>,
     machines: Vec<Machine>,
     free: Vec<Vm>,
     /// Stations with frames that may be shown to the switch, in turn, and those that wait for the next one.
@@ -93,7 +93,7 @@ impl ZCredit {
             weights,
             shown: shown.max(1),
             credits: Credits::new(config, 0),
-            places: BTreeMap::new(),
+            vms: BTreeMap::new(),
             machines: Vec::new(),
             free: Vec::new(),
             listed: VecDeque::new(),
@@ -113,7 +113,7 @@ impl ZCredit {
 
     /// Those of a station here, where a class needs any.
     pub fn of(&mut self, own: Station, class: Priority) -> Option<(&mut Credits<Station, Unsent, u32>, Vm)> {
-        let vm = *self.places.get(&own)?;
+        let vm = *self.vms.get(&own)?;
         self.classes.contains(class).then_some((&mut self.credits, vm))
     }
 
@@ -124,7 +124,7 @@ impl ZCredit {
 
     /// A station is here.
     pub fn add(&mut self, station: Station) {
-        if self.places.contains_key(&station) {
+        if self.vms.contains_key(&station) {
             return;
         }
         let vm = self.free.pop().unwrap_or_else(|| {
@@ -132,12 +132,12 @@ impl ZCredit {
             self.credits.add()
         });
         self.machines[vm].station = Some(station);
-        self.places.insert(station, vm);
+        self.vms.insert(station, vm);
     }
 
     /// It is here no longer.
     fn remove(&mut self, station: Station) -> Option<Cleared<Station, Unsent, u32>> {
-        let vm = self.places.remove(&station)?;
+        let vm = self.vms.remove(&station)?;
         let machine = &mut self.machines[vm];
         *machine = Machine { generation: machine.generation.wrapping_add(1), ..Machine::default() };
         self.listed.retain(|&other| other != vm);
@@ -149,7 +149,7 @@ impl ZCredit {
 
     /// Whether one more frame of a station here may wait for another.
     pub fn has_room(&self, from: Station, to: MacAddress) -> bool {
-        let Some(&vm) = self.places.get(&from) else { return true };
+        let Some(&vm) = self.vms.get(&from) else { return true };
         self.credits.has_room(vm) && self.credits.has_room_for(vm, (from.0, to))
     }
 
@@ -199,7 +199,7 @@ impl ZCredit {
     }
 
     /// It has to wait for the rest of this turn.
-    pub fn hold(&mut self) {
+    pub fn defer(&mut self) {
         if let Some(vm) = self.listed.pop_front() {
             (self.machines[vm].is_listed, self.machines[vm].waits) = (false, true);
             self.waiting.push(vm);
@@ -279,7 +279,7 @@ impl Inside {
         let (Some(z), Some(overlay)) = (&mut self.zcredit, &self.overlay) else { return false };
         let Some((to, from)) = addresses(bytes) else { return false };
         let is_bound = z.classes.contains(priority) && !to.is_group();
-        let Some(&vm) = z.places.get(&(domain, from)).filter(|_| is_bound) else { return false };
+        let Some(&vm) = z.vms.get(&(domain, from)).filter(|_| is_bound) else { return false };
         // Both end here, and need no credit.
         if inner_type(bytes) == Some(EtherType::ARP) || !overlay.vtep.may_carry(bytes) {
             return false;
@@ -311,9 +311,9 @@ impl Inside {
             self.release(at);
             return;
         };
-        let place = z.places.get(&(domain, to)).copied();
+        let vm = z.vms.get(&(domain, to)).copied();
         if let Some(told) = message {
-            match place {
+            match vm {
                 Some(vm) => {
                     let from = (domain, from);
                     if let (Message::Request { .. }, Some(&weight)) = (&told.message, z.weights.get(&from)) {
@@ -335,7 +335,7 @@ impl Inside {
             self.release(at);
         } else if !z.classes.contains(priority) {
             self.link.show(priority, len, at);
-        } else if let Some(vm) = place {
+        } else if let Some(vm) = vm {
             match z.credits.receive(now, vm, (domain, from), at) {
                 Ok(()) => {
                     z.list(vm);

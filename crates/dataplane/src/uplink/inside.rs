@@ -389,14 +389,14 @@ impl Inside {
     }
 
     /// It has to wait for the rest of this turn; whether there is another.
-    pub fn hold(&mut self) -> bool {
+    pub fn defer(&mut self) -> bool {
         match self.shown.take() {
             Some(Shown::OfLink) => {
                 self.link.hold();
             }
             Some(Shown::Credited) => {
                 if let Some(z) = &mut self.zcredit {
-                    z.hold();
+                    z.defer();
                 }
             }
             None => {}

@@ -184,10 +184,10 @@ impl<D: Device + Send> Port for Uplink<D> {
         Ok(next.map(|at| Descriptor { buffer: at, len: self.inside.slots[at as usize].frame.len() as u32 }))
     }
 
-    fn head(&self, buffer: u32) -> [u64; 2] {
-        let mut head = [0; 16];
-        self.read(buffer, &mut head);
-        [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| head[at + i])))
+    fn first_bytes(&self, buffer: u32) -> [u64; 2] {
+        let mut start = [0; 16];
+        self.read(buffer, &mut start);
+        [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| start[at + i])))
     }
 
     fn domain(&self, buffer: u32) -> Option<u16> {
@@ -203,8 +203,8 @@ impl<D: Device + Send> Port for Uplink<D> {
         self.lent += 1;
     }
 
-    fn hold(&mut self) -> bool {
-        self.inside.hold()
+    fn defer(&mut self) -> bool {
+        self.inside.defer()
     }
 
     fn read(&self, buffer: u32, into: &mut [u8]) {

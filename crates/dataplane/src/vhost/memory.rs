@@ -151,9 +151,9 @@ impl Memory {
         None
     }
 
-    /// The place of `len` bytes, `skip` behind the start of a span; panics when they are not inside.
+    /// A pointer to `len` bytes, `skip` bytes after the start of a span; panics if they are not inside.
     #[inline(always)]
-    fn place(&self, span: Span, skip: usize, len: usize) -> *mut u8 {
+    fn checked_pointer(&self, span: Span, skip: usize, len: usize) -> *mut u8 {
         let region = &self.regions[span.region as usize];
         let at = span.at + skip as u64;
         assert!(at <= region.layout.len && len as u64 <= region.layout.len - at, "outside of the guest's memory");
@@ -164,7 +164,7 @@ impl Memory {
     /// Copies bytes out, from `skip` behind the start of a span.
     #[inline(always)]
     pub fn read(&self, span: Span, skip: usize, into: &mut [u8]) {
-        let from = self.place(span, skip, into.len());
+        let from = self.checked_pointer(span, skip, into.len());
         // SAFETY: inside the mapping; `into` is ours alone. Bytes that change meanwhile are torn, which callers allow for:
         // they use the copy.
         unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), into.as_mut_ptr(), into.len()) }
@@ -173,7 +173,7 @@ impl Memory {
     /// Copies bytes in.
     #[inline(always)]
     pub fn write(&self, span: Span, skip: usize, from: &[u8]) {
-        let into = self.place(span, skip, from.len());
+        let into = self.checked_pointer(span, skip, from.len());
         // SAFETY: inside the mapping; `from` is plain memory of ours and not part of it.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) }
     }
@@ -181,7 +181,7 @@ impl Memory {
     /// Copies `len` bytes from `skip` behind the start of a span to `to_skip` behind the start of one of another guest.
     #[inline(always)]
     pub fn copy(&self, span: Span, skip: usize, to: &Memory, to_span: Span, to_skip: usize, len: usize) {
-        let (from, into) = (self.place(span, skip, len), to.place(to_span, to_skip, len));
+        let (from, into) = (self.checked_pointer(span, skip, len), to.checked_pointer(to_span, to_skip, len));
         // SAFETY: both inside their mappings, which are two even where two guests share a file; bytes that change meanwhile
         // are torn, which callers allow for.
         unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), into, len) }
@@ -190,7 +190,7 @@ impl Memory {
     /// Has the first two cache lines of a span fetched.
     #[inline(always)]
     pub fn prefetch(&self, span: Span) {
-        let at = self.place(span, 0, 0);
+        let at = self.checked_pointer(span, 0, 0);
         prefetch(at);
         prefetch(at.wrapping_add(64));
     }
@@ -198,7 +198,7 @@ impl Memory {
     /// The same for a span that is going to be written to.
     #[inline(always)]
     pub fn prefetch_to_write(&self, span: Span) {
-        let at = self.place(span, 0, 0);
+        let at = self.checked_pointer(span, 0, 0);
         prefetch_to_write(at);
         prefetch_to_write(at.wrapping_add(64));
     }
@@ -211,8 +211,8 @@ impl Memory {
             return None;
         }
         // SAFETY: inside of what was mapped.
-        let place = unsafe { region.base.add((region.layout.offset + at) as usize) };
-        (place.as_ptr() as u64 % align == 0).then_some(place)
+        let pointer = unsafe { region.base.add((region.layout.offset + at) as usize) };
+        (pointer.as_ptr() as u64 % align == 0).then_some(pointer)
     }
 }
 

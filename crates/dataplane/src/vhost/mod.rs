@@ -242,8 +242,8 @@ impl Port {
 
     /// Passes a run of frames to another guest: see [`Guest::pass_run`].
     #[inline(always)]
-    pub fn pass_run(&mut self, to: &mut Port, head: [u64; 2], mask: u64, limit: u32) -> Passed {
-        self.guest.pass_run(&mut to.guest, head, mask, limit)
+    pub fn pass_run(&mut self, to: &mut Port, first_bytes: [u64; 2], mask: u64, limit: u32) -> Passed {
+        self.guest.pass_run(&mut to.guest, first_bytes, mask, limit)
     }
 
     #[cold]
@@ -308,7 +308,7 @@ impl crate::port::Port for Port {
         Ok(if self.agent.is_some() { self.next_beside_agent() } else { self.guest.next_frame() })
     }
 
-    fn hold(&mut self) -> bool {
+    fn defer(&mut self) -> bool {
         if let Some(agent) = &mut self.agent {
             // What its agent says waits behind this.
             agent.lease.excuse(self.now);
@@ -321,7 +321,7 @@ impl crate::port::Port for Port {
     }
 
     #[inline]
-    fn head(&self, buffer: u32) -> [u64; 2] {
+    fn first_bytes(&self, buffer: u32) -> [u64; 2] {
         self.guest.first_bytes(buffer)
     }
 
@@ -350,8 +350,8 @@ impl crate::port::Port for Port {
         self.guest.lent()
     }
 
-    fn places(&self) -> u32 {
-        self.guest.places()
+    fn waiting_max(&self) -> u32 {
+        self.guest.waiting_max()
     }
 
     #[inline]

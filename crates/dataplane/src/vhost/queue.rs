@@ -291,14 +291,14 @@ impl Queue {
         {
             return Err(Fault::Indirect);
         }
-        let place = memory.find(table.addr, table.len).filter(|s| s.len == table.len).ok_or(Fault::Descriptor)?;
+        let span = memory.find(table.addr, table.len).filter(|s| s.len == table.len).ok_or(Fault::Descriptor)?;
         let Walked { mut bytes, cost: mut descriptors } = before;
         let (mut i, mut seen) = (0, 0);
         while seen < entries && descriptors < MAX_CHAIN {
             seen += 1;
             descriptors += 1;
             let mut entry = [0; Desc::BYTES as usize];
-            memory.read(place, (i * Desc::BYTES) as usize, &mut entry);
+            memory.read(span, (i * Desc::BYTES) as usize, &mut entry);
             let half = |at: usize| u64::from_le_bytes(std::array::from_fn(|k| entry[at + k]));
             let desc = Desc::from_halves(half(0), half(8));
             if desc.flags & Desc::INDIRECT != 0 {

@@ -1,6 +1,6 @@
 //! The data plane in this process: ports, the loop over them, links between servers, QEMU's protocol.
 
-mod books;
+mod accounting;
 mod costs;
 mod engine;
 #[cfg(target_os = "linux")]

@@ -190,7 +190,7 @@ impl Figures {
         let drops = |r: DropReason| o.switch_drops.frames(r) + o.server_drops.frames(r);
         let status = match (&o.deadlock, o.end) {
             (Some(circle), _) => format!("failed: deadlock: {circle}"),
-            _ if o.violations > 0 => format!("failed: {}", super::violated(o.violations, o.uncredited)),
+            _ if o.violations > 0 => format!("failed: {}", violated(o.violations, o.uncredited)),
             (None, RunEnd::Interrupted) => "interrupted".into(),
             _ => "complete".into(),
         };
@@ -273,5 +273,26 @@ impl Figures {
             && (figures.status == manifest.status.to_string()
                 || figures.is_interrupted() && matches!(manifest.status, Status::InterruptedAt { .. }));
         same.then_some(figures)
+    }
+}
+
+/// The error of a run that lost frames which the network promised to deliver.
+pub(super) fn violated(violations: u64, uncredited: u64) -> String {
+    match violations - uncredited {
+        0 => format!("{uncredited} frames lost for want of a credit"),
+        overran if uncredited == 0 => format!("{overran} frames lost in a lossless class"),
+        overran => format!("{overran} frames lost in a lossless class, and {uncredited} for want of a credit"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::violated;
+
+    #[test]
+    fn the_error_names_the_lost_frames_and_the_cause() {
+        assert_eq!(violated(3, 0), "3 frames lost in a lossless class");
+        assert_eq!(violated(3, 3), "3 frames lost for want of a credit");
+        assert_eq!(violated(5, 3), "2 frames lost in a lossless class, and 3 for want of a credit");
     }
 }

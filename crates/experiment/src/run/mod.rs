@@ -4,6 +4,7 @@ mod capture;
 mod collect;
 mod control;
 mod describe;
+mod execute;
 mod failures;
 mod figures;
 mod flow_level;
@@ -13,19 +14,17 @@ mod sweep;
 
 use crate::build::{self, Built};
 use crate::workload;
-use collect::Collector;
 pub use describe::{WORK, WORLD};
 pub use figures::{Completion, Figures, ZBridgeTotals, us};
-use sluicenet_node::link::NodeId;
 use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_records::{
-    Existing, Found, Input, Options as RecordOptions, QueryRow, RecordError, RecordWriter, RunInfo, RunLog, Status,
-    claim, lock, peak_rss_bytes, sha256_hex,
+    Existing, Found, Input, Options as RecordOptions, QueryRow, RecordError, RecordWriter, RunInfo, RunLog, claim,
+    lock, peak_rss_bytes, sha256_hex,
 };
 use sluicenet_scenario::{self as scenario, Level, Quantity, Scenario, Warning};
-use sluicenet_sim::audit::{self, Totals};
-use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
+use sluicenet_sim::RunEnd;
+use sluicenet_sim::audit::Totals;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 pub use streams::{INTERVALS, Stream, Streams, mbps};
@@ -311,31 +310,6 @@ fn word(choice: &impl serde::Serialize) -> String {
     }
 }
 
-/// What it takes threads to meet, which they do once a window: two on cores of their own, measured.
-const MEETING_NS: u64 = 300;
-/// What a frame on a link takes to simulate; docs/results/speed.md has the figures.
-const HOP_NS: u64 = 60;
-
-/// A warning where several threads cannot pay: where even full frames on all links at once are, in a window, less work
-/// than meeting is.
-fn few_frames_a_window(s: &Scenario, plan: &build::Plan, window: Duration, threads: usize) -> Option<Warning> {
-    let full = s.framing.mtu.as_bytes() + s.framing.header_bytes() + s.framing.gap_bytes();
-    let rates: u128 = (0..plan.nodes() as NodeId).map(|node| u128::from(plan.rate_of_all(node).as_bps())).sum();
-    let frames = rates * u128::from(window.as_ps()) / (u128::from(full) * 8 * PS_PER_S);
-    // Of so much work all but one thread's share is saved.
-    let saved = frames * u128::from(HOP_NS) * (threads as u128 - 1) / threads as u128;
-    if threads < 2 || saved >= u128::from(MEETING_NS) {
-        return None;
-    }
-    let message = format!(
-        "a window is {:.1} ns, as long as the shortest link, and threads meet once a window, which takes some {:.1} us: one \
-         thread will be faster than {threads}",
-        window.as_ps() as f64 / 1e3,
-        MEETING_NS as f64 / 1e3
-    );
-    Some(s.places.warning("topology.link_delay", message))
-}
-
 /// Runs a scenario. `Ok(None)` when the same result is already there and was to be kept.
 pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError> {
     let s = &job.scenario;
@@ -357,7 +331,7 @@ pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError>
         }
     };
     match built {
-        Network::Packets(built) => execute(job, built, writer, options),
+        Network::Packets(built) => execute::execute(job, built, writer, options),
         Network::Flows(outline) => without_packets(job, outline, writer, options),
     }
     .map(Some)
@@ -430,138 +404,6 @@ fn keep(job: &Job, outcome: &Outcome, out: Option<&Path>, threads: usize) -> Res
     Ok(())
 }
 
-fn execute(job: &Job, built: Built, writer: Option<RecordWriter>, options: Options<'_>) -> Result<Outcome, RunError> {
-    let s = &job.scenario;
-    let Built { mut world, plan, workloads, ideal, warnings } = built;
-    let mut control = control::Control::of(s, &plan);
-    let mut failures = failures::Failures::of(s, &plan);
-    if control.is_some() || failures.is_some() {
-        control::install(s, control.as_ref(), &mut world, plan.hosts());
-    }
-    let mut engine = Engine::new(world, options.threads).map_err(|e| RunError::Build(build::refused(s, &e)))?;
-    let mut warnings = warnings;
-    warnings.extend(few_frames_a_window(s, &plan, engine.window(), options.threads));
-    let until = s.duration.map(|d| Instant(d.as_ps()));
-    let mut next_round = Instant::ZERO;
-    if let Some(control) = &control {
-        next_round += control.period;
-        engine.set_epoch(control.period.min(Duration::from_us(500)));
-    }
-    if let Some(failures) = &mut failures {
-        let changes = failures.turn(Instant::ZERO);
-        control::apply(&changes, control.as_mut(), Instant::ZERO, &mut engine, plan.hosts());
-    }
-    let incast_bound = workload::incast_bound(s, &plan, &ideal);
-    let line_mbps = line_mbps(s, &plan, &ideal);
-    if let Some(interval) = s.record.queues {
-        let ports = plan.selected(s, "queue_ports", &s.record.queue_ports).map_err(RunError::Build)?;
-        engine.sample(interval, ports);
-    }
-    let capture = capture::Capture::start(s, &plan, &mut engine, options.out.as_deref())?;
-    let mut collector = Collector::new(s, plan.clone(), ideal, writer, capture);
-    let total = collect::remaining(&engine);
-    let clock = if options.threads > 1 { cpu_seconds } else { thread_cpu_seconds };
-    let (cpu, wall) = (clock(), std::time::Instant::now());
-    let mut failure = None;
-    let mut stuck = None;
-    let mut epochs = 0u64;
-    let progress = options.progress;
-    let end = engine.run(until.unwrap_or(Instant::MAX), options.interrupt, &mut |engine, epoch| {
-        let (now, hops) = (epoch.now, epoch.hops);
-        if let Err(e) = collector.epoch(engine, epoch) {
-            failure = Some(e);
-            return Control::Stop;
-        }
-        if let Some(failures) = failures.as_mut().filter(|f| now >= f.due()) {
-            let changes = failures.turn(now);
-            control::apply(&changes, control.as_mut(), now, engine, plan.hosts());
-        }
-        if let Some(control) = control.as_mut().filter(|_| now >= next_round) {
-            control.turn(now, engine, plan.hosts());
-            next_round = now + control.period;
-        }
-        let remaining = collect::remaining(engine);
-        progress(&Progress { now, until, remaining, total, hops });
-        epochs += 1;
-        // A circle does not go away: looking now and then finds it in time.
-        if s.pfc.enabled && epochs % 8 == 0 {
-            stuck = deadlock::find(engine);
-        }
-        let done = workloads.is_finite() && until.is_none() && remaining == 0;
-        if stuck.is_some() || done { Control::Stop } else { Control::Continue }
-    });
-    if let Some(e) = failure {
-        collector.give_up(&e);
-        return Err(e.into());
-    }
-    if end == RunEnd::Full {
-        let full = RunError::Frames { max: engine.frames_max(), at: collector.now() };
-        let now = collector.now();
-        collector.finish(engine, now, Status::Failed(full.to_string()))?;
-        return Err(full);
-    }
-    if stuck.is_none() && s.pfc.enabled {
-        stuck = deadlock::find(&engine);
-    }
-    let totals = audit::check(&engine).map_err(|wrong| {
-        let first = &wrong[0];
-        RunError::Audit(format!("{}: {}", plan.name(first.node.min(plan.nodes() as u32 - 1)), first.books))
-    })?;
-    let now = match end {
-        RunEnd::Time => until.unwrap_or(collector.now()),
-        _ => collector.now(),
-    };
-    let deadlock = stuck.map(|circle| {
-        let names: Vec<String> =
-            circle.iter().map(|&(n, p, q)| format!("{} port {p} priority {q}", plan.name(n))).collect();
-        format!("{} -> {}", names.join(" -> "), names[0])
-    });
-    let (switch_drops, server_drops) = collect::drops(&engine);
-    // What a lossless class or zBridge brings arrives, or credits were of no use.
-    let is_reliable = s.pfc.enabled || s.zbridge.enabled;
-    let uncredited = if is_reliable { server_drops.frames(DropReason::NoCredit) } else { 0 };
-    let violations = uncredited
-        + switch_drops.frames(DropReason::HeadroomExceeded)
-        + server_drops.frames(DropReason::HeadroomExceeded);
-    let status = match (&deadlock, end) {
-        (Some(circle), _) => Status::Failed(format!("deadlock: {circle}")),
-        _ if violations > 0 => Status::Failed(violated(violations, uncredited)),
-        (None, RunEnd::Interrupted) => Status::InterruptedAt { at_ps: now.as_ps() },
-        _ => Status::Complete,
-    };
-    let mut outcome = Outcome {
-        hops: engine.hops(),
-        totals,
-        switch_drops,
-        server_drops,
-        incast_bound,
-        line_mbps,
-        received_max: collect::received_max(&engine),
-        zbridge: collect::zbridge(&engine),
-        violations,
-        uncredited,
-        deadlock,
-        tcp_bytes: collect::tcp_bytes(&engine),
-        ..Outcome::new(end, now, warnings)
-    };
-    let collected = collector.finish(engine, now, status)?;
-    // What is recorded at the end belongs to the run as well.
-    (outcome.cpu_s, outcome.wall_s) = (clock() - cpu, wall.elapsed().as_secs_f64());
-    outcome.pauses = collected.pauses;
-    outcome.take(collected.seen);
-    keep(job, &outcome, options.out.as_deref(), options.threads)?;
-    Ok(outcome)
-}
-
-/// What is said of frames that were promised to arrive.
-fn violated(violations: u64, uncredited: u64) -> String {
-    match violations - uncredited {
-        0 => format!("{uncredited} frames lost for want of a credit"),
-        overran if uncredited == 0 => format!("{overran} frames lost in a lossless class"),
-        overran => format!("{overran} frames lost in a lossless class, and {uncredited} for want of a credit"),
-    }
-}
-
 fn write_log(dir: &Path, outcome: &Outcome, threads: usize) -> Result<(), RunError> {
     let log = RunLog {
         wall_seconds: outcome.wall_s,
@@ -596,16 +438,4 @@ fn cpu_seconds_of(stat: &str) -> f64 {
         .unwrap_or_default();
     // A sum of nothing is minus zero.
     (fields.iter().sum::<f64>() + 0.0) / 100.0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::violated;
-
-    #[test]
-    fn what_was_lost_is_said_and_for_want_of_what() {
-        assert_eq!(violated(3, 0), "3 frames lost in a lossless class");
-        assert_eq!(violated(3, 3), "3 frames lost for want of a credit");
-        assert_eq!(violated(5, 3), "2 frames lost in a lossless class, and 3 for want of a credit");
-    }
 }

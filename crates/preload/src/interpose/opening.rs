@@ -2,7 +2,7 @@
 
 use crate::environment::wanted;
 use crate::relay::Waiting;
-use crate::sock::{Kind, Place, Sock, adopt, adopt_datagram, can_be_light};
+use crate::sock::{Kind, ReservedDescriptor, Sock, adopt, adopt_datagram, can_be_light};
 use crate::{address, answer, kernel, number, options, process, table};
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4};
@@ -94,7 +94,7 @@ fn accept_next(sock: &Sock, flags: c_int) -> Result<(c_int, SocketAddrV4), i32> 
             true => Ok(()),
             false => Err(std::io::Error::from_raw_os_error(libc::EAGAIN)),
         })?;
-        let place = Place::new(flags)?;
+        let reserved = ReservedDescriptor::new(flags)?;
         match next_connection(sock) {
             // Somebody else was faster.
             Err(libc::EAGAIN) if sock.may_wait(0) => {}
@@ -102,9 +102,9 @@ fn accept_next(sock: &Sock, flags: c_int) -> Result<(c_int, SocketAddrV4), i32> 
                 return match next? {
                     Next::Stream(stream) => {
                         let peer = stream.peer_addr();
-                        Ok((place.present(stream, &sock.options), peer))
+                        Ok((reserved.present(stream, &sock.options), peer))
                     }
-                    Next::Relayed(peer, socket) => Ok((place.present_socket(&socket)?, peer)),
+                    Next::Relayed(peer, socket) => Ok((reserved.present_socket(&socket)?, peer)),
                 };
             }
         }

@@ -115,7 +115,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_
     if done == 0 {
         // SAFETY: the caller's event, which the kernel has read.
         let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
-        keeping_errno(|| registered::note(epoll, operation, fd, event));
+        keeping_errno(|| registered::record(epoll, operation, fd, event));
     }
     done
 }

@@ -41,7 +41,7 @@ pub(crate) struct Conn {
     pub starved: bool,
     pub room: u32,
     /// Under which number it has something to say that may not be said now.
-    pub due: Option<u16>,
+    pub pending: Option<u16>,
     /// When it was begun, or closed by its program.
     pub since: Instant,
     /// When something of it came, and when its other end was last asked whether it still has it.
@@ -111,7 +111,7 @@ impl Core {
             error: None,
             starved: false,
             room: 0,
-            due: None,
+            pending: None,
             since: self.now,
             heard: self.now,
             probed: self.now,
@@ -199,7 +199,7 @@ impl Core {
     pub(super) fn transmit(&mut self, id: usize) {
         while let Some(conn) = self.conns.get(id).filter(|c| c.resolved && c.machine.wants_transmit()) {
             let key = conn.key;
-            if key.mac != self.mac && self.is_up() && !self.may_say(key.mac) {
+            if key.mac != self.mac && self.is_up() && !self.may_send_control(key.mac) {
                 self.owe(id, key.mac);
                 return;
             }
@@ -428,19 +428,19 @@ impl Core {
     pub(super) fn free(&mut self, id: usize) {
         let Some(conn) = self.conns.remove(id) else { return };
         self.memory.release(conn.counted);
-        if let Some(way) = conn.due {
-            self.ways.disown(way, id);
+        if let Some(destination) = conn.pending {
+            self.destinations.disown(destination, id);
         }
         if conn.starved {
-            self.ways.feed(Socket::Stream(id));
+            self.destinations.feed(Socket::Stream(id));
         }
         if self.by_key.get(&conn.key) == Some(&id) {
             self.by_key.remove(&conn.key);
             self.forget(conn.key.mac);
         }
-        let way = (conn.key.peer, conn.key.local);
-        if self.outgoing.get(&way) == Some(&id) {
-            self.outgoing.remove(&way);
+        let path = (conn.key.peer, conn.key.local);
+        if self.outgoing.get(&path) == Some(&id) {
+            self.outgoing.remove(&path);
         }
     }
 }

@@ -141,7 +141,7 @@ impl Core {
                 }
             }
             if datagram.starved {
-                self.ways.feed(Socket::Datagram(id));
+                self.destinations.feed(Socket::Datagram(id));
             }
             self.release(id, datagram.fullness);
         }

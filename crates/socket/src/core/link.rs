@@ -59,7 +59,7 @@ impl Link {
     }
 
     /// When something is due: the switch is looked for, or has not answered.
-    pub fn due_at(&self) -> Option<Instant> {
+    pub fn deadline(&self) -> Option<Instant> {
         match *self {
             Link::Away { at, .. } => Some(at),
             Link::Asked { until, .. } => Some(until),
@@ -106,7 +106,7 @@ impl Core {
         self.link.end(Instant::now(), self.comes_back);
         self.loopback.clear();
         self.announcements = 0;
-        self.ways = Default::default();
+        self.destinations = Default::default();
         for id in self.conns.ids() {
             let is_opening = self.conns.get(id).is_some_and(super::Conn::is_opening);
             self.lose(id, if is_opening { Errno::NETDOWN } else { Errno::CONNRESET });
@@ -154,7 +154,7 @@ impl Core {
     pub fn hurry(&mut self) {
         if let Link::Away { at, .. } = self.link {
             self.link.hurry(Instant::now());
-            if self.link.due_at() != Some(at) {
+            if self.link.deadline() != Some(at) {
                 self.rouse();
             }
         }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     fn after(start: Instant, link: &Link) -> Duration {
-        link.due_at().unwrap() - start
+        link.deadline().unwrap() - start
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
         for tries in 0..40 {
             assert_eq!(link.tries(), tries);
             pauses.push(after(now, &link).as_millis());
-            now = link.due_at().unwrap();
+            now = link.deadline().unwrap();
             link.refuse(now);
         }
         assert_eq!(pauses[..9], [10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
@@ -219,12 +219,12 @@ mod tests {
         link.end(now, false);
         for change in [Link::ask, Link::refuse, Link::hurry] {
             change(&mut link, now);
-            assert_eq!((link, link.due_at()), (Link::Gone, None));
+            assert_eq!((link, link.deadline()), (Link::Gone, None));
         }
         let mut link = Link::Attached;
         for change in [Link::ask, Link::refuse, Link::hurry] {
             change(&mut link, now);
-            assert_eq!((link, link.due_at()), (Link::Attached, None));
+            assert_eq!((link, link.deadline()), (Link::Attached, None));
         }
     }
 }

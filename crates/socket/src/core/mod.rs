@@ -6,6 +6,7 @@
 
 mod conn;
 mod datagram;
+mod destinations;
 mod full;
 mod link;
 mod listen;
@@ -14,11 +15,11 @@ mod neighbour;
 mod receive;
 mod slab;
 mod timers;
-mod ways;
 
 use crate::config::Config;
 use conn::{Conn, Key};
 use datagram::Datagram;
+use destinations::Destinations;
 pub(crate) use link::Link;
 use listen::Listener;
 pub use listen::{Attempt, Divert};
@@ -37,7 +38,6 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar};
 use std::time::Instant;
-use ways::Ways;
 
 /// Buffers that streams' data and datagrams leave for what the host has to say itself.
 const RESERVE: u32 = 8;
@@ -131,7 +131,7 @@ pub(crate) struct Core {
     peers: HashMap<MacAddress, timers::Peer>,
     /// Frames of this host to itself.
     loopback: VecDeque<Vec<u8>>,
-    ways: Ways,
+    destinations: Destinations,
     /// Datagram sockets whose programs want to send, and wait for a socket of this host or for a neighbour's address.
     parked: Vec<usize>,
     touched: Vec<Socket>,
@@ -177,7 +177,7 @@ impl Core {
             neighbours: HashMap::new(),
             peers: HashMap::new(),
             loopback: VecDeque::new(),
-            ways: Ways::default(),
+            destinations: Destinations::default(),
             parked: Vec::new(),
             touched: Vec::new(),
             pressed: Vec::new(),
@@ -289,11 +289,11 @@ impl Core {
             self.loopback.push_back(parts.concat());
             return true;
         }
-        let way = self.way(to);
+        let destination = self.destination(to);
         if let Some(socket) = of {
-            self.count_run(socket, way);
+            self.count_run(socket, destination);
         }
-        match self.client.send_parts_under([way, of.map_or(0, ways::line)], parts) {
+        match self.client.send_parts_under([destination, of.map_or(0, destinations::account)], parts) {
             Ok(sent) => {
                 self.counters.sent += u64::from(sent);
                 sent
@@ -354,7 +354,7 @@ impl Core {
         while let Some(frame) = self.loopback.pop_front() {
             self.take(&frame);
         }
-        self.say_due();
+        self.send_pending_segments();
         self.tell_starved();
         if self.is_up() && (self.client.publish() | std::mem::take(&mut self.wakes_switch)) {
             let _ = rustix::io::write(&self.wakers.kick, &1u64.to_ne_bytes());
@@ -392,7 +392,7 @@ impl Core {
             return true;
         }
         // Whatever comes back may be of the host that somebody waits for.
-        let enough = if self.ways.is_waited_for() { u32::MAX } else { 0 };
+        let enough = if self.destinations.is_waited_for() { u32::MAX } else { 0 };
         self.client.fall_asleep_until(enough).unwrap_or_else(|BrokenPort| {
             self.fail();
             true
@@ -402,6 +402,6 @@ impl Core {
     /// Whether the switch still has frames of the host that it did not deliver.
     pub fn is_flushed(&mut self) -> bool {
         let half = self.client.half();
-        !self.ways.has_due() && (!self.is_up() || self.client.sendable(half).is_ok_and(|n| n == half))
+        !self.destinations.has_pending() && (!self.is_up() || self.client.sendable(half).is_ok_and(|n| n == half))
     }
 }

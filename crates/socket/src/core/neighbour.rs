@@ -98,7 +98,7 @@ impl Core {
         ethernet::Repr { destination: to, source: self.mac, ethertype: EtherType::ARP }.emit(&mut frame);
         arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut frame[ethernet::HEADER_LEN..]);
         // Who is not answered asks again.
-        if to != self.mac && self.may_say(to) {
+        if to != self.mac && self.may_send_control(to) {
             self.send_frame(None, to, &[&frame]);
         }
     }
@@ -158,7 +158,7 @@ impl Core {
     pub(super) fn send_pending(&mut self, ip: Ipv4Addr) {
         while self.has_buffers()
             && let Some(mac) = self.neighbours.get(&ip).and_then(|neighbour| neighbour.mac)
-            && self.may_say(mac)
+            && self.may_send_control(mac)
         {
             let pending = self.neighbours.get_mut(&ip).and_then(|neighbour| neighbour.pending.pop_front());
             let Some((_, mut frame)) = pending else { return };

@@ -201,7 +201,7 @@ impl Core {
         let Some(conn) = self.conns.get(id) else { return };
         let key = conn.key;
         if let Some(answer) = conn.machine.answer_probe()
-            && self.may_say(key.mac)
+            && self.may_send_control(key.mac)
         {
             self.send_segment(None, &key, &answer, &[]);
         }
@@ -211,7 +211,7 @@ impl Core {
     pub(super) fn refuse(&mut self, key: Key, segment: &Segment) {
         self.counters.refused += 1;
         let Some(refusal) = Stream::refuse(segment) else { return };
-        if key.mac == self.mac || self.may_say(key.mac) {
+        if key.mac == self.mac || self.may_send_control(key.mac) {
             self.send_segment(None, &key, &refusal, &[]);
         } else {
             self.owe_refusal(key, refusal);

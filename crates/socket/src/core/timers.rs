@@ -119,12 +119,12 @@ impl Core {
             }
         }
         for (key, probe) in urgent {
-            if self.may_say(key.mac) {
+            if self.may_send_control(key.mac) {
                 self.send_segment(None, &key, &probe, &[]);
             }
         }
         for (key, probe) in probes {
-            if self.has_buffers() && self.may_say(key.mac) {
+            if self.has_buffers() && self.may_send_control(key.mac) {
                 self.send_segment(None, &key, &probe, &[]);
             }
         }

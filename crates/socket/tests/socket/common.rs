@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Switch {
-    remote: Remote,
+    remote: Remote<Engine>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<(u64, u64, u64)>>,
 }

@@ -33,7 +33,7 @@ pub struct Load {
     pub pattern: Pattern,
     /// Over what.
     pub transport: Transport,
-    /// Bytes of each flow; without end where absent.
+    /// Bytes of each flow; default endless.
     pub bytes: Option<u64>,
     /// For how long, at most.
     pub seconds: Duration,

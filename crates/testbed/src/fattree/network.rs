@@ -7,7 +7,7 @@ use serde_json::Value;
 use sluicenet_dataplane::kernel::KernelError;
 use sluicenet_dataplane::kernel::link::{Feature, Links, TokenBucket};
 use sluicenet_dataplane::kernel::netns::{self, Namespace, PREFIX};
-use sluicenet_dataplane::remains::{self, Thing};
+use sluicenet_dataplane::leftovers::{self, Leftover};
 use sluicenet_planner::export::host as host_name;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::fat_tree::FatTree;
@@ -72,7 +72,7 @@ struct Folder(PathBuf);
 impl Drop for Folder {
     fn drop(&mut self) {
         if std::fs::remove_dir_all(&self.0).is_ok() {
-            remains::forget(&Thing::Folder(self.0.clone()));
+            leftovers::forget(&Leftover::Folder(self.0.clone()));
         }
     }
 }
@@ -116,7 +116,7 @@ impl Network {
         let tree = settings.tree;
         let own = std::process::id();
         let place = PathBuf::from(format!("/run/sluicenet/fattree-{own}"));
-        remains::add(Thing::Folder(place.clone()))?;
+        leftovers::add(Leftover::Folder(place.clone()))?;
         std::fs::create_dir_all("/run/sluicenet")?;
         DirBuilder::new().mode(0o700).create(&place)?;
         let folder = Folder(place);

@@ -2,7 +2,7 @@
 
 use super::Flow;
 use crate::light::Hosts;
-use crate::pa::{CONNECT_TIME, Namespaces, PaError, Place, Stream, Style};
+use crate::pa::{CONNECT_TIME, Endpoint, Namespaces, PaError, Stream, Style};
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::Transport;
 use std::io::{ErrorKind, Read, Write};
@@ -65,8 +65,8 @@ impl Ends {
     pub fn open(
         namespaces: &mut Namespaces,
         flow: &Flow,
-        from: &Place,
-        to: &Place,
+        from: &Endpoint,
+        to: &Endpoint,
         port: u16,
         style: Style,
     ) -> Result<Ends, PaError> {

@@ -5,7 +5,7 @@ mod ends;
 
 use super::Plan;
 use super::light::Hosts;
-use super::pa::{Namespaces, PaError, Places, Style, kernel_name};
+use super::pa::{Endpoints, Namespaces, PaError, Style, kernel_name};
 use super::plan::no_priority;
 use super::stack::kernel_buffer;
 use ends::Ends;
@@ -36,7 +36,7 @@ pub struct Flow {
     pub to: (HostId, u8),
     /// What carries it.
     pub transport: Transport,
-    /// At which rate datagrams are offered; as fast as they leave where absent.
+    /// The rate at which datagrams are offered; default as fast as they leave.
     pub rate: Option<Rate>,
     /// Its priority.
     pub priority: u8,
@@ -56,7 +56,7 @@ pub struct Outcome {
 /// The flows of a scenario that real sockets can be, in the order of their numbers.
 ///
 /// # Errors
-/// What they cannot be, with its place.
+/// Refuses flows that the testbed cannot run, with their location in the file.
 pub fn flows(scenario: &Scenario) -> sluicenet_scenario::Result<Vec<Flow>> {
     let mut all = Vec::new();
     for (number, workload) in scenario.workloads.iter().enumerate() {
@@ -132,7 +132,7 @@ fn by_vnics(scenario: &Scenario, flow: Flow) -> Flow {
 ///
 /// # Errors
 /// What the system refused.
-pub fn run(plan: &Plan, places: &Places, stop: &AtomicBool) -> Result<Outcome, PaError> {
+pub fn run(plan: &Plan, endpoints: &Endpoints, stop: &AtomicBool) -> Result<Outcome, PaError> {
     let scenario = &plan.scenario;
     let flows = flows(scenario).map_err(|e| PaError::Workload(e.to_string()))?;
     let Some(duration) = scenario.duration else {
@@ -146,7 +146,7 @@ pub fn run(plan: &Plan, places: &Places, stop: &AtomicBool) -> Result<Outcome, P
             .spawn(|| {
                 let (congestion, nagle) = (kernel_name(scenario.tcp.congestion), scenario.tcp.nagle);
                 let buffer = kernel_buffer(scenario);
-                let (mut namespaces, mut hosts) = (Namespaces::new()?, Hosts::new(&places.light));
+                let (mut namespaces, mut hosts) = (Namespaces::new()?, Hosts::new(&endpoints.light));
                 flows
                     .iter()
                     .enumerate()
@@ -156,7 +156,7 @@ pub fn run(plan: &Plan, places: &Places, stop: &AtomicBool) -> Result<Outcome, P
                         if flow.transport == Transport::TcpLight {
                             return Ends::open_light(&mut hosts, flow, port);
                         }
-                        let (from, to) = (places.kernel(flow.from)?, places.kernel(flow.to)?);
+                        let (from, to) = (endpoints.kernel(flow.from)?, endpoints.kernel(flow.to)?);
                         Ends::open(&mut namespaces, flow, from, to, port, style)
                     })
                     .collect::<Result<Vec<Ends>, PaError>>()
@@ -230,7 +230,7 @@ pub fn run(plan: &Plan, places: &Places, stop: &AtomicBool) -> Result<Outcome, P
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pa::Place;
+    use crate::pa::Endpoint;
     use std::net::Ipv4Addr;
 
     fn plan(text: &str) -> sluicenet_scenario::Result<Plan> {
@@ -249,11 +249,11 @@ mod tests {
                 "[[workload]]\nkind = \"permutation\"\npattern = \"stride\"\nstride = 1\ntransport = \"{transport}\"\n"
             ))
             .unwrap();
-            let place = |n: u32| Place { namespace: None, address: Ipv4Addr::new(127, 0, 9, n as u8 + 1) };
-            let places: Places = (0..4).map(|host| ((host, 0), place(host))).collect();
+            let endpoint = |n: u32| Endpoint { namespace: None, address: Ipv4Addr::new(127, 0, 9, n as u8 + 1) };
+            let endpoints: Endpoints = (0..4).map(|host| ((host, 0), endpoint(host))).collect();
             // On a machine that does something else meanwhile, a flow may stand still for all of one run.
             let outcome = (0..20)
-                .map(|_| run(&plan, &places, &AtomicBool::new(false)).unwrap())
+                .map(|_| run(&plan, &endpoints, &AtomicBool::new(false)).unwrap())
                 .find(|outcome| outcome.streams.each.iter().all(|f| f.mbps > 0.0))
                 .expect("each flow gets through");
             let s = &outcome.streams;

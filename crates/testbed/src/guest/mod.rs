@@ -3,11 +3,11 @@
 //!
 //! A guest is told what to do through its serial console, one command at a time.
 
-pub mod hold;
 mod image;
 mod machine;
 mod needs;
 mod parts;
+pub mod supervisor;
 
 pub use image::{Contents, Image};
 use machine::{Machine, qemu};
@@ -118,7 +118,7 @@ pub struct GuestConfig {
     pub attachment: Attachment,
     /// Whether it may leave checksums and segments to be made by who takes its frames, where its device can.
     pub offloads: bool,
-    /// The queueing discipline of its device, among those that its kernel has built in; the kernel's own choice where absent.
+    /// The queueing discipline of its device, built into its kernel; default the kernel's choice.
     pub queue: Option<&'static str>,
     /// What it starts from; several may share one.
     pub image: Image,

@@ -5,7 +5,7 @@ use super::connections::{BACKLOG, Connection, DOORBELL, LISTENER, Listener, PORT
 use super::doorbell::Doorbell;
 use super::part::{Answer, Cues, Part, own_edges, own_edges_since};
 use super::sockets::{Namespaces, Style};
-use super::{CONNECT_TIME, Outcome, PaError, Place, Places, Query, kernel_name};
+use super::{CONNECT_TIME, Endpoint, Endpoints, Outcome, PaError, Query, kernel_name};
 use crate::light::Hosts;
 use crate::stack::kernel_buffer;
 use rustix::event::epoll::{self, EventFlags};
@@ -48,8 +48,8 @@ pub(super) enum What {
 
 pub(super) struct World<'a> {
     pub scenario: &'a Scenario,
-    pub places: &'a Places,
-    /// The one machine whose part this is; all are here where absent.
+    pub endpoints: &'a Endpoints,
+    /// The VM whose part this is; default all VMs.
     pub here: Option<Vm>,
     pub namespaces: Namespaces,
     pub apps: Vec<App>,
@@ -75,9 +75,9 @@ pub(super) struct World<'a> {
 }
 
 /// All of it.
-pub(super) fn run(scenario: &Scenario, places: &Places, stop: &AtomicBool) -> Result<Outcome, PaError> {
+pub(super) fn run(scenario: &Scenario, endpoints: &Endpoints, stop: &AtomicBool) -> Result<Outcome, PaError> {
     let stopped = || stop.load(Ordering::Relaxed);
-    let mut world = World::new(scenario, places, None)?;
+    let mut world = World::new(scenario, endpoints, None)?;
     world.listen()?;
     world.keep_connections(&stopped)?;
     world.begin()?;
@@ -86,8 +86,8 @@ pub(super) fn run(scenario: &Scenario, places: &Places, stop: &AtomicBool) -> Re
 }
 
 /// The part of the machine that is `here`, in step with the others by `cues`.
-pub(super) fn run_part(scenario: &Scenario, places: &Places, here: Vm, cues: &Cues) -> Result<Part, PaError> {
-    let mut world = World::new(scenario, places, Some(here))?;
+pub(super) fn run_part(scenario: &Scenario, endpoints: &Endpoints, here: Vm, cues: &Cues) -> Result<Part, PaError> {
+    let mut world = World::new(scenario, endpoints, Some(here))?;
     world.listen()?;
     cues.say(Cues::LISTENS)?;
     world.serve_until(|| cues.is_told(Cues::CONNECT))?;
@@ -132,7 +132,7 @@ impl Drop for World<'_> {
 }
 
 impl<'a> World<'a> {
-    fn new(scenario: &'a Scenario, places: &'a Places, here: Option<Vm>) -> Result<World<'a>, PaError> {
+    fn new(scenario: &'a Scenario, endpoints: &'a Endpoints, here: Option<Vm>) -> Result<World<'a>, PaError> {
         let plan = Plan::new(scenario).map_err(|e| PaError::Workload(e.to_string()))?;
         let hosts = plan.hosts() - plan.external();
         let apps = (0u8..).zip(&scenario.workloads).map(|(number, w)| app(scenario, &plan, hosts, number, w));
@@ -142,12 +142,12 @@ impl<'a> World<'a> {
         let congestion = kernel_name(scenario.tcp.congestion);
         let world = World {
             scenario,
-            places,
+            endpoints,
             here,
             namespaces: Namespaces::new()?,
             apps,
             epoll,
-            hosts: Hosts::new(&places.light),
+            hosts: Hosts::new(&endpoints.light),
             doorbell,
             listeners: Vec::new(),
             connections: Vec::new(),
@@ -183,7 +183,7 @@ impl<'a> World<'a> {
         loop {
             let is_late = end.is_some_and(|end| self.begin.elapsed() >= end);
             if is_late {
-                self.close_the_books();
+                self.finish();
             }
             if over(is_late || self.is_done())? {
                 break;
@@ -197,12 +197,12 @@ impl<'a> World<'a> {
             let next = self.agenda.peek().map_or(NAP, |Reverse((at, _))| at.saturating_sub(self.begin.elapsed()));
             self.serve(next.min(NAP))?;
         }
-        self.close_the_books();
+        self.finish();
         Ok(())
     }
 
     /// Nothing is asked any more, and what has not ended has not.
-    fn close_the_books(&mut self) {
+    fn finish(&mut self) {
         if !std::mem::replace(&mut self.over, true) {
             self.outcome.time = self.begin.elapsed();
             self.outcome.unfinished = self.open.len() as u64;
@@ -251,8 +251,8 @@ impl<'a> World<'a> {
                     listener.set_watch(Some(self.doorbell.watch(number)));
                     Listener::Light(listener)
                 } else {
-                    let place = self.places.kernel((host, vm))?;
-                    let listener = self.namespaces.listen(place, port, self.style(app))?;
+                    let endpoint = self.endpoints.kernel((host, vm))?;
+                    let listener = self.namespaces.listen(endpoint, port, self.style(app))?;
                     self.watch(&listener, number, EventFlags::IN)?;
                     Listener::Kernel(listener)
                 };
@@ -358,9 +358,9 @@ impl<'a> World<'a> {
         if pa.workload.queries.is_some_and(|most| *started >= most) {
             return Ok(());
         }
-        let place = pa.aggregators.iter().position(|a| a.0 == aggregator).expect("an aggregator");
-        let own = pa.aggregators[place];
-        let query = named(app as u8, (place as u64) << COUNT_BITS | *started);
+        let index = pa.aggregators.iter().position(|a| a.0 == aggregator).expect("an aggregator");
+        let own = pa.aggregators[index];
+        let query = named(app as u8, (index as u64) << COUNT_BITS | *started);
         *started += 1;
         if let Some(d) = &pa.workload.inter_arrival {
             let rng = pa.rng.get_mut(&aggregator).expect("one for each");
@@ -423,13 +423,13 @@ impl<'a> World<'a> {
 
     /// `TCPTimeouts`, `RetransSegs` and `TCPLossProbes` of all namespaces there are tenants in.
     fn counters(&mut self) -> Result<[u64; 3], PaError> {
-        let all = self.places.kernel.values();
-        let one_of_each: BTreeMap<&Option<String>, &Place> = all.map(|p| (&p.namespace, p)).collect();
+        let all = self.endpoints.kernel.values();
+        let one_of_each: BTreeMap<&Option<String>, &Endpoint> = all.map(|p| (&p.namespace, p)).collect();
         let mut all = [0; 3];
-        for place in one_of_each.into_values() {
-            all[0] += self.namespaces.counter(place, "TcpExt", "TCPTimeouts")?;
-            all[1] += self.namespaces.counter(place, "Tcp", "RetransSegs")?;
-            all[2] += self.namespaces.counter(place, "TcpExt", "TCPLossProbes")?;
+        for endpoint in one_of_each.into_values() {
+            all[0] += self.namespaces.counter(endpoint, "TcpExt", "TCPTimeouts")?;
+            all[1] += self.namespaces.counter(endpoint, "Tcp", "RetransSegs")?;
+            all[2] += self.namespaces.counter(endpoint, "TcpExt", "TCPLossProbes")?;
         }
         Ok(all)
     }

@@ -76,8 +76,8 @@ impl World<'_> {
             stream.set_nonblocking(true);
             (Stream::Light(stream), to)
         } else {
-            let to = SocketAddrV4::new(self.places.kernel(to)?.address, port);
-            (Stream::Kernel(self.namespaces.connect(self.places.kernel(from)?, to, self.style(app))?), to)
+            let to = SocketAddrV4::new(self.endpoints.kernel(to)?.address, port);
+            (Stream::Kernel(self.namespaces.connect(self.endpoints.kernel(from)?, to, self.style(app))?), to)
         };
         let local = stream.local_addr().map_err(|e| PaError::io("the address of a socket", &e))?;
         let at = self.add(stream, role)?;

@@ -3,7 +3,7 @@
 
 use super::part::{Cues, Part, sum_of, together};
 use super::{Outcome, PaError, kernel_name};
-use crate::guest::hold::Holder;
+use crate::guest::supervisor::Supervisor;
 use crate::live::TENANT_PROGRAM;
 use crate::{Plan, Tenant};
 use sluicenet_experiment::workload::two_tier::{Vm, roles};
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 struct Stage<'a> {
     tenants: Vec<&'a Tenant>,
-    holder: &'a Holder,
+    supervisor: &'a Supervisor,
 }
 
 /// Runs the applications of a testbed whose tenants are guests, until every finite one has ended, its duration is over, or
@@ -29,10 +29,10 @@ struct Stage<'a> {
 /// The first guest whose part did not go on.
 pub fn run_in_guests(
     plan: &Plan,
-    holder: &Holder,
+    supervisor: &Supervisor,
     stop: &AtomicBool,
 ) -> Result<(Outcome, BTreeMap<String, u64>), PaError> {
-    let stage = Stage { tenants: plan.tenants().collect(), holder };
+    let stage = Stage { tenants: plan.tenants().collect(), supervisor };
     stage.all(|_| true, |t| {
         let (server, vm) = (t.host, t.vm);
         let start = format!(
@@ -96,7 +96,7 @@ fn aggregators(plan: &Plan) -> BTreeSet<Vm> {
 
 impl Stage<'_> {
     fn said(&self, tenant: &Tenant, command: &str) -> Result<String, PaError> {
-        let said = self.holder.must(&tenant.namespace, command, PATIENCE);
+        let said = self.supervisor.must(&tenant.namespace, command, PATIENCE);
         said.map_err(|e| PaError::io("the application in a guest", &e))
     }
 

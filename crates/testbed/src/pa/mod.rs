@@ -13,10 +13,10 @@ mod stream;
 
 pub use guests::run_in_guests;
 pub use part::{Cues, Part, own_edges, sum_of, together};
-pub use sockets::Place;
+pub use sockets::Endpoint;
 pub(super) use sockets::{Namespaces, Stream, Style};
 
-use super::{LightPlace, LightPort, Plan, Tenant, files};
+use super::{LightEndpoint, LightPort, Plan, Tenant, files};
 use serde::Serialize;
 use sluicenet_proto::frame::HostId;
 use sluicenet_records::stats::{mean_over_seeds, percentile};
@@ -28,40 +28,40 @@ use std::time::Duration;
 
 /// Where every VM is, by server and number there.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
+pub struct Endpoints {
     /// Those with the kernel's sockets.
-    pub kernel: BTreeMap<(HostId, u8), Place>,
+    pub kernel: BTreeMap<(HostId, u8), Endpoint>,
     /// Those with light sockets.
-    pub light: BTreeMap<(HostId, u8), LightPlace>,
+    pub light: BTreeMap<(HostId, u8), LightEndpoint>,
 }
 
-impl FromIterator<((HostId, u8), Place)> for Places {
-    fn from_iter<I: IntoIterator<Item = ((HostId, u8), Place)>>(all: I) -> Places {
-        Places { kernel: all.into_iter().collect(), light: BTreeMap::new() }
+impl FromIterator<((HostId, u8), Endpoint)> for Endpoints {
+    fn from_iter<I: IntoIterator<Item = ((HostId, u8), Endpoint)>>(all: I) -> Endpoints {
+        Endpoints { kernel: all.into_iter().collect(), light: BTreeMap::new() }
     }
 }
 
-impl Places {
+impl Endpoints {
     /// Where the kernel's sockets of a VM are.
-    pub(super) fn kernel(&self, vm: (HostId, u8)) -> Result<&Place, PaError> {
-        let nowhere = || PaError::Workload(format!("VM {} of server {} has no place", vm.1, vm.0));
+    pub(super) fn kernel(&self, vm: (HostId, u8)) -> Result<&Endpoint, PaError> {
+        let nowhere = || PaError::Workload(format!("VM {} of server {} has no endpoint", vm.1, vm.0));
         self.kernel.get(&vm).ok_or_else(nowhere)
     }
 }
 
-/// The places of a testbed's tenants: their namespaces, or, seen from one of its guests, their addresses; their ports for light sockets.
-pub fn places(plan: &Plan) -> Places {
+/// The endpoints of a testbed's tenants: their namespaces, or, seen from one of its guests, their addresses; their ports for light sockets.
+pub fn endpoints(plan: &Plan) -> Endpoints {
     let namespace = |t: &Tenant| (!plan.has_guests()).then(|| t.namespace.clone());
-    let kernel = |t: &Tenant| t.has_kernel().then(|| Place { namespace: namespace(t), address: t.address });
-    let files = files::Place::of_the_machine();
+    let kernel = |t: &Tenant| t.has_kernel().then(|| Endpoint { namespace: namespace(t), address: t.address });
+    let files = files::TestbedDir::of_the_machine();
     let light = |t: &Tenant| {
         let LightPort { name: port, address, .. } = t.light()?;
         let control = files.control(&plan.servers[t.host as usize]);
         // A plan has no larger ones.
         let (mtu, receive_buffer) = (plan.tenant_mtu as u16, plan.scenario.tcplight.buffer.as_bytes() as u32);
-        Some(LightPlace { control, port, address, mtu, receive_buffer })
+        Some(LightEndpoint { control, port, address, mtu, receive_buffer })
     };
-    Places {
+    Endpoints {
         kernel: plan.tenants().filter_map(|t| Some(((t.host, t.vm), kernel(t)?))).collect(),
         light: plan.tenants().filter_map(|t| Some(((t.host, t.vm), light(t)?))).collect(),
     }
@@ -268,17 +268,17 @@ pub fn kernel_name(congestion: Congestion) -> &'static str {
     }
 }
 
-/// Runs the applications of a scenario, as it is written (see [`super::slowed`]), between `places`, until every finite one has
+/// Runs the applications of a scenario, as it is written (see [`super::slowed`]), between `endpoints`, until every finite one has
 /// ended, its duration is over, or `stop`.
 ///
 /// # Errors
-/// A workload without a real application, a VM without a place, whatever the system refuses.
-pub fn run(scenario: &Scenario, places: &Places, stop: &AtomicBool) -> Result<Outcome, PaError> {
+/// A workload without a real application, a VM without an endpoint, whatever the system refuses.
+pub fn run(scenario: &Scenario, endpoints: &Endpoints, stop: &AtomicBool) -> Result<Outcome, PaError> {
     // A thread of its own: it goes through namespaces, which its maker must not find itself in.
     std::thread::scope(|threads| {
         let apps = std::thread::Builder::new().name("sluice-pa".into());
         let running = apps
-            .spawn_scoped(threads, || apps::run(scenario, places, stop))
+            .spawn_scoped(threads, || apps::run(scenario, endpoints, stop))
             .map_err(|e| PaError::io("a thread", &e))?;
         running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
@@ -288,8 +288,8 @@ pub fn run(scenario: &Scenario, places: &Places, stop: &AtomicBool) -> Result<Ou
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_part(scenario: &Scenario, places: &Places, here: (HostId, u8), cues: &Cues) -> Result<Part, PaError> {
-    apps::run_part(scenario, places, here, cues)
+pub fn run_part(scenario: &Scenario, endpoints: &Endpoints, here: (HostId, u8), cues: &Cues) -> Result<Part, PaError> {
+    apps::run_part(scenario, endpoints, here, cues)
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ const NAMESPACES: &str = "/run/netns";
 
 /// Where a tenant is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// Its network namespace, by its name under `/run/netns`; that of this program where absent.
+pub struct Endpoint {
+    /// Its network namespace, by its name under `/run/netns`; default the namespace of this program.
     pub namespace: Option<String>,
     /// Its address.
     pub address: Ipv4Addr,
@@ -33,7 +33,7 @@ pub(crate) struct Style {
     pub congestion: &'static str,
     /// Whether short segments wait (RFC 896).
     pub nagle: bool,
-    /// Send and receive buffer, in bytes; the kernel's own where absent.
+    /// Send and receive buffer, in bytes; default the kernel's.
     pub buffer: Option<u32>,
     /// 0 to 7; goes into the packets as a class selector (RFC 2474, 4.2.2).
     pub priority: u8,
@@ -151,13 +151,13 @@ impl Namespaces {
     }
 
     /// A counter of the namespace's stack, as `TcpExt` and `TCPTimeouts`; 0 where the kernel has none of that name.
-    pub fn counter(&mut self, at: &Place, group: &str, name: &str) -> Result<u64, PaError> {
+    pub fn counter(&mut self, at: &Endpoint, group: &str, name: &str) -> Result<u64, PaError> {
         self.enter(&at.namespace)?;
         own_counter(group, name)
     }
 
     /// A socket that connections come to.
-    pub fn listen(&mut self, at: &Place, port: u16, style: Style) -> Result<TcpListener, PaError> {
+    pub fn listen(&mut self, at: &Endpoint, port: u16, style: Style) -> Result<TcpListener, PaError> {
         let what = || format!("listening at {}:{port}", at.address);
         let listener: TcpListener = self.socket(at, port, style, &what())?.into();
         rustix::net::listen(&listener, 1024).map_err(|e| PaError::io(&what(), &e.into()))?;
@@ -165,7 +165,7 @@ impl Namespaces {
     }
 
     /// A connection that is being opened; it is there when it can be written to.
-    pub fn connect(&mut self, from: &Place, to: SocketAddrV4, style: Style) -> Result<TcpStream, PaError> {
+    pub fn connect(&mut self, from: &Endpoint, to: SocketAddrV4, style: Style) -> Result<TcpStream, PaError> {
         let what = || format!("connecting {} with {to}", from.address);
         let stream: TcpStream = self.socket(from, 0, style, &what())?.into();
         match rustix::net::connect(&stream, &to) {
@@ -175,7 +175,7 @@ impl Namespaces {
     }
 
     /// A socket of datagrams, which blocks.
-    pub fn datagrams(&mut self, at: &Place, port: u16, style: Style) -> Result<UdpSocket, PaError> {
+    pub fn datagrams(&mut self, at: &Endpoint, port: u16, style: Style) -> Result<UdpSocket, PaError> {
         let what = || format!("a datagram socket at {}:{port}", at.address);
         self.enter(&at.namespace)?;
         let socket = UdpSocket::bind((at.address, port)).map_err(|e| PaError::io(&what(), &e))?;
@@ -183,7 +183,7 @@ impl Namespaces {
         Ok(socket)
     }
 
-    fn socket(&mut self, at: &Place, port: u16, style: Style, what: &str) -> Result<std::os::fd::OwnedFd, PaError> {
+    fn socket(&mut self, at: &Endpoint, port: u16, style: Style, what: &str) -> Result<std::os::fd::OwnedFd, PaError> {
         self.enter(&at.namespace)?;
         let fail = |e: rustix::io::Errno| PaError::io(what, &e.into());
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -254,8 +254,8 @@ pub(super) fn own_counter(group: &str, name: &str) -> Result<u64, PaError> {
 fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|l| l.strip_prefix(group)?.strip_prefix(':'));
     let (names, values) = (lines.next()?, lines.next()?);
-    let place = names.split_whitespace().position(|n| n == name)?;
-    values.split_whitespace().nth(place)?.parse().ok()
+    let endpoint = names.split_whitespace().position(|n| n == name)?;
+    values.split_whitespace().nth(endpoint)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -275,10 +275,10 @@ mod tests {
     fn a_namespace_that_is_not_there_and_a_control_that_is_not_are_errors_that_name_them() {
         let mut all = Namespaces::new().unwrap();
         let style = Style { congestion: "reno", nagle: false, buffer: Some(64_000), priority: 0 };
-        let nowhere = Place { namespace: Some("sluice-nowhere".into()), address: Ipv4Addr::LOCALHOST };
+        let nowhere = Endpoint { namespace: Some("sluice-nowhere".into()), address: Ipv4Addr::LOCALHOST };
         let e = all.listen(&nowhere, 0, style).unwrap_err().to_string();
         assert!(e.contains("sluice-nowhere"), "{e}");
-        let here = Place { namespace: None, address: Ipv4Addr::LOCALHOST };
+        let here = Endpoint { namespace: None, address: Ipv4Addr::LOCALHOST };
         let e = all.listen(&here, 0, Style { congestion: "nosuch", ..style }).unwrap_err().to_string();
         assert!(e.contains("nosuch") && e.contains("that of this program"), "{e}");
         let listener = all.listen(&here, 0, style).unwrap();

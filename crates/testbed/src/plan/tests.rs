@@ -68,7 +68,7 @@ fn a_machine_with_two_vnics_is_one_namespace_with_a_port_for_each() {
 fn every_switch_knows_all_machines_and_which_vnics_are_lossy() {
     let p = table_5_2(&[]).unwrap();
     for server in &p.servers {
-        let file = files::switch(&p, server, &files::Place::of_the_machine());
+        let file = files::switch(&p, server, &files::TestbedDir::of_the_machine());
         assert!(file.contains("slots = 1024\nlossless = [0, 2, 3, 4, 5, 6, 7]\n"), "{file}");
         // The one that is sent TCPlight and UDP has a port for each.
         assert_eq!(file.matches("[[policy.machine]]").count(), 10, "{file}");
@@ -80,7 +80,7 @@ fn every_switch_knows_all_machines_and_which_vnics_are_lossy() {
     let rule = |party: &str| {
         let rule = format!("policy.rule=[{{ party = \"{party}\", peer = \"outside\", allow = false }}]");
         let p = table_5_2(&[&rule, "workload.5.src=3"]).unwrap();
-        files::switch(&p, &p.servers[0], &files::Place::of_the_machine())
+        files::switch(&p, &p.servers[0], &files::TestbedDir::of_the_machine())
     };
     assert!(rule("blue").contains("[[policy.rule]]\nparty = \"tenant-1\"\npeer = \"outside\"\nallow = false\n"));
     assert!(rule("host 1 vm 1").contains("party = \"s1-t1\"\npeer = \"outside\""));
@@ -165,7 +165,7 @@ fn machines_have_the_sockets_that_their_flows_need() {
     // Both of a machine's stations weigh what it does.
     let weight = "[zcredit]\nenabled = true\n[[zcredit.weight]]\nhost = 1\nweight = 4\n";
     let p = plan(&format!("{head}{}{}{weight}", stride("tcplight"), stride("udp"))).unwrap();
-    let file = files::switch(&p, &p.servers[1], &files::Place::of_the_machine());
+    let file = files::switch(&p, &p.servers[1], &files::TestbedDir::of_the_machine());
     let own = p.tenant(1, 0).unwrap();
     for mac in [own.mac, own.light().unwrap().mac].map(|mac| mac.0.map(|b| format!("{b:02x}")).join(":")) {
         assert!(file.contains(&format!("mac = \"{mac}\"\nweight = 4\n")), "{mac} in\n{file}");
@@ -197,7 +197,7 @@ fn who_hears_machines_of_his_own_server_is_as_slow_as_the_network() {
     let p = plan(&format!("{head}{flow}")).unwrap();
     assert_eq!((rate(&p, 0, 0), rate(&p, 0, 1)), (Some(Rate::mbps(100)), Some(Rate::mbps(100))));
     assert_eq!((rate(&p, 1, 0), rate(&p, 2, 0)), (None, None));
-    let file = files::switch(&p, &p.servers[0], &files::Place::of_the_machine());
+    let file = files::switch(&p, &p.servers[0], &files::TestbedDir::of_the_machine());
     assert_eq!(file.matches("rate = \"100000000 b/s\"").count(), 1 + 2, "{file}");
     let slow = "[[vswitch.slow]]\nhost = 0\nvm = 1\nrate = \"1 Gb/s\"\n";
     assert_eq!(rate(&plan(&format!("{head}{flow}{slow}")).unwrap(), 0, 1), Some(Rate::mbps(10)));
@@ -230,7 +230,7 @@ fn a_real_tunnel_has_the_tcp_of_the_simulated_one() {
             );
             let plan = Plan::new(&Scenario::parse(&text, "t.toml").unwrap_or_else(|e| panic!("{e}")).scenario);
             let plan = plan.unwrap_or_else(|e| panic!("{e}"));
-            let file = files::switch(&plan, &plan.servers[0], &files::Place::of_the_machine());
+            let file = files::switch(&plan, &plan.servers[0], &files::TestbedDir::of_the_machine());
             let config = Config::parse(&folder.join("s0.toml"), &file).unwrap_or_else(|e| panic!("{e}\n{file}"));
             let tunnel = config.uplink.unwrap().overlay.unwrap().tcp_tunnel.unwrap();
             let real = tunnel.tcp(plan.mtu as u16).unwrap();

@@ -83,7 +83,7 @@ fn same_in_both_worlds(text: &str) -> (usize, usize) {
         fabric.receive(Instant(c.at), c.node, &bytes_of(&c.packet, c.node), &mut watcher);
     }
     fabric.advance(Instant(last), &mut watcher);
-    fabric.books();
+    fabric.ledger();
     watcher.departures.sort_by_key(|s| (s.0, s.1, s.2));
     let expected: Vec<Seen> = captured.iter().map(|c| seen(c.at, c.node, c.port, &c.packet)).collect();
     if let Some((i, (e, g))) = expected.iter().zip(&watcher.departures).enumerate().find(|(_, (e, g))| e != g) {
@@ -160,7 +160,7 @@ fn what_no_fabric_can_be_is_refused_with_its_place() {
     assert!(e.contains("has no delay") && e.contains("t.toml:5"), "{e}");
 }
 
-/// Hosts that send datagrams as fast as they can fill their adapters, and an event has so many bits for its frame's place.
+/// Hosts that send datagrams as fast as they can fill their adapters, and an event has a limited number of bits for its frame's number.
 #[test]
 fn more_frames_than_can_be_named_end_a_run() {
     let text = "[scenario]\nduration = \"2 ms\"\n[topology]\nkind = \"fat-tree\"\nk = 4\nlink_rate = \"1 Gb/s\"\nrouting = \"two-level\"\n\

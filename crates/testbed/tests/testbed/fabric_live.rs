@@ -6,7 +6,7 @@ use sluicenet_dataplane::kernel::packet::PacketDevice;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_scenario::Scenario;
 use sluicenet_testbed::fabric::spec;
-use sluicenet_testbed::pa::{Outcome, Place, Places, run};
+use sluicenet_testbed::pa::{Endpoint, Endpoints, Outcome, run};
 use sluicenet_testkit::netns::{Namespaces, missing, system};
 use sluicenet_wire::ethernet::MacAddress;
 use std::net::Ipv4Addr;
@@ -23,10 +23,10 @@ fn address(host: u32) -> Ipv4Addr {
 }
 
 /// Servers, and last the namespace of the fabric.
-fn servers() -> (Namespaces, Places, Vec<PacketDevice>) {
+fn servers() -> (Namespaces, Endpoints, Vec<PacketDevice>) {
     let all = Namespaces::new("live", HOSTS as usize + 1);
     let fabric = &all.0[HOSTS as usize];
-    let mut places = Places::default();
+    let mut endpoints = Endpoints::default();
     for (h, name) in (0..HOSTS).zip(&all.0) {
         let mut lines = vec![
             format!("ip -n {fabric} link add edge{h} type veth peer name eth0 netns {name}"),
@@ -43,11 +43,11 @@ fn servers() -> (Namespaces, Places, Vec<PacketDevice>) {
             lines.push(format!("ip -n {name} neigh add {} lladdr {mac} dev eth0", address(other)));
         }
         lines.iter().for_each(|line| system(line).unwrap());
-        places.kernel.insert((h, 0), Place { namespace: Some(name.clone()), address: address(h) });
+        endpoints.kernel.insert((h, 0), Endpoint { namespace: Some(name.clone()), address: address(h) });
     }
     let inside = Namespace::open(fabric).unwrap();
     let devices = (0..HOSTS).map(|h| PacketDevice::open(&inside, &format!("edge{h}"), 1024).unwrap()).collect();
-    (all, places, devices)
+    (all, endpoints, devices)
 }
 
 /// Five workers answer one aggregator with 30 KB each, over a switch whose outputs hold 30 KB.
@@ -61,7 +61,7 @@ fn scenario(lossless: bool) -> Scenario {
 }
 
 fn live(lossless: bool) -> (Outcome, Report) {
-    let (_namespaces, places, devices) = servers();
+    let (_namespaces, endpoints, devices) = servers();
     let scenario = scenario(lossless);
     let stations: Vec<(MacAddress, u32)> = (0..HOSTS).map(|h| (station(h), h)).collect();
     let fabric = Fabric::new(&spec(&scenario, &stations).unwrap()).unwrap();
@@ -69,7 +69,7 @@ fn live(lossless: bool) -> (Outcome, Report) {
     let stop = AtomicBool::new(false);
     let outcome = std::thread::scope(|threads| {
         let running = threads.spawn(|| runner.run(&stop));
-        let outcome = run(&scenario, &places, &AtomicBool::new(false));
+        let outcome = run(&scenario, &endpoints, &AtomicBool::new(false));
         stop.store(true, Ordering::Relaxed);
         running.join().unwrap().unwrap();
         outcome.unwrap_or_else(|e| panic!("{e}"))
@@ -94,7 +94,7 @@ fn over_a_lossy_fabric_answers_are_lost_and_over_a_lossless_one_none() {
             late.count(),
             report.late,
             report.frame_time.as_us(),
-            report.books
+            report.ledger
         );
         assert_eq!((outcome.queries.len(), outcome.unfinished), (30, 0));
         // 150 KB over one link of 100 Mb/s: it cannot be faster.

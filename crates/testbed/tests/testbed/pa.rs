@@ -2,7 +2,7 @@
 
 use sluicenet_records::{QueryRow, read};
 use sluicenet_scenario::Scenario;
-use sluicenet_testbed::pa::{Cues, Outcome, PaError, Part, Place, Places, run, run_part, together};
+use sluicenet_testbed::pa::{Cues, Endpoint, Endpoints, Outcome, PaError, Part, run, run_part, together};
 use sluicenet_testkit::Dir;
 use sluicenet_testkit::netns::{Namespaces, missing, system};
 use std::net::Ipv4Addr;
@@ -10,15 +10,15 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-fn attempt(text: &str, places: &Places) -> Result<Outcome, PaError> {
+fn attempt(text: &str, endpoints: &Endpoints) -> Result<Outcome, PaError> {
     let scenario = Scenario::parse(text, "t.toml").unwrap_or_else(|e| panic!("{e}\n{text}")).scenario;
-    run(&scenario, places, &AtomicBool::new(false))
+    run(&scenario, endpoints, &AtomicBool::new(false))
 }
 
 /// Tenants with addresses of their own on loopback, `net` apart from other tests'.
-fn loopback(net: u8, hosts: u32) -> Places {
-    let place = |h| Place { namespace: None, address: Ipv4Addr::new(127, 7, net, h as u8 + 1) };
-    (0..hosts).map(|h| ((h, 0), place(h))).collect()
+fn loopback(net: u8, hosts: u32) -> Endpoints {
+    let endpoint = |h| Endpoint { namespace: None, address: Ipv4Addr::new(127, 7, net, h as u8 + 1) };
+    (0..hosts).map(|h| ((h, 0), endpoint(h))).collect()
 }
 
 fn network(hosts: u32, tcp: &str) -> String {
@@ -70,23 +70,24 @@ fn the_same_questions_at_the_same_times_as_in_the_simulated_world() {
 }
 
 /// The same applications, each machine's part on its own, as guests run them: led through files.
-fn in_parts(test: &str, text: &str, places: &Places, lasts: Option<Duration>) -> Outcome {
+fn in_parts(test: &str, text: &str, endpoints: &Endpoints, lasts: Option<Duration>) -> Outcome {
     let scenario = Scenario::parse(text, "t.toml").unwrap_or_else(|e| panic!("{e}\n{text}")).scenario;
     let dir = Dir::new(test);
     let folder = |vm: &(u32, u8)| dir.0.join(format!("{}-{}", vm.0, vm.1));
-    for vm in places.kernel.keys() {
+    for vm in endpoints.kernel.keys() {
         std::fs::create_dir_all(folder(vm)).unwrap();
         system(&format!("mkfifo {}", folder(vm).join(Cues::WAKE).display())).unwrap();
     }
     std::thread::scope(|threads| {
         let part = |&vm| {
             let (scenario, cues) = (&scenario, Cues::new(&folder(&vm), "lo"));
-            threads.spawn(move || run_part(scenario, places, vm, &cues).unwrap_or_else(|e| panic!("{vm:?}: {e}")))
+            threads.spawn(move || run_part(scenario, endpoints, vm, &cues).unwrap_or_else(|e| panic!("{vm:?}: {e}")))
         };
-        let parts: Vec<_> = places.kernel.keys().map(part).collect();
-        let tell = |word: &str| places.kernel.keys().for_each(|vm| std::fs::write(folder(vm).join(word), "").unwrap());
+        let parts: Vec<_> = endpoints.kernel.keys().map(part).collect();
+        let tell =
+            |word: &str| endpoints.kernel.keys().for_each(|vm| std::fs::write(folder(vm).join(word), "").unwrap());
         let wait = |word: &str| {
-            while !places.kernel.keys().all(|vm| folder(vm).join(word).exists()) {
+            while !endpoints.kernel.keys().all(|vm| folder(vm).join(word).exists()) {
                 assert!(!parts.iter().any(|part| part.is_finished()), "a part ended before it was told to");
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -170,25 +171,27 @@ fn background_flows_run_beside_queries_and_reach_their_sinks_whole() {
 #[test]
 fn what_cannot_run_is_an_error_that_says_why() {
     let pa = |more: &str| format!("{}{PA}workers = 1\nresponse = \"20 KB\"\nqueries = 3\n{more}", network(2, "cubic"));
-    let places = loopback(5, 2);
-    let error = |text: &str, places: &Places| attempt(text, places).unwrap_err().to_string();
-    let nobody = Places::from_iter([((0, 0), places.kernel[&(0, 0)].clone())]);
-    assert!(error(&pa(""), &nobody).contains("VM 0 of server 1 has no place"));
-    assert!(error(&pa("request = \"7 B\"\n"), &places).contains("at least 8 B"));
+    let endpoints = loopback(5, 2);
+    let error = |text: &str, endpoints: &Endpoints| attempt(text, endpoints).unwrap_err().to_string();
+    let nobody = Endpoints::from_iter([((0, 0), endpoints.kernel[&(0, 0)].clone())]);
+    assert!(error(&pa(""), &nobody).contains("VM 0 of server 1 has no endpoint"));
+    assert!(error(&pa("request = \"7 B\"\n"), &endpoints).contains("at least 8 B"));
     let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 KB\"\n";
-    assert!(error(&pa(flow), &places).contains("no real application for workload `flow`"));
-    let mut elsewhere = places.clone();
-    elsewhere.kernel.insert((1, 0), Place { namespace: Some("sluice-not-there".into()), address: Ipv4Addr::LOCALHOST });
+    assert!(error(&pa(flow), &endpoints).contains("no real application for workload `flow`"));
+    let mut elsewhere = endpoints.clone();
+    elsewhere
+        .kernel
+        .insert((1, 0), Endpoint { namespace: Some("sluice-not-there".into()), address: Ipv4Addr::LOCALHOST });
     assert!(error(&pa(""), &elsewhere).contains("sluice-not-there"));
 }
 
 /// Namespaces, the last of which is a Linux bridge between the others.
-fn bridge(test: &str, hosts: u32) -> (Namespaces, Places) {
+fn bridge(test: &str, hosts: u32) -> (Namespaces, Endpoints) {
     let all = Namespaces::new(test, hosts as usize + 1);
     let bridge = &all.0[hosts as usize];
     system(&format!("ip -n {bridge} link add br0 type bridge")).unwrap();
     system(&format!("ip -n {bridge} link set br0 up")).unwrap();
-    let mut places = Places::default();
+    let mut endpoints = Endpoints::default();
     for (h, name) in (0..hosts).zip(&all.0) {
         for line in [
             format!("ip -n {bridge} link add p{h} type veth peer name eth0 netns {name}"),
@@ -199,9 +202,9 @@ fn bridge(test: &str, hosts: u32) -> (Namespaces, Places) {
             system(&line).unwrap();
         }
         let address = Ipv4Addr::new(10, 77, 0, h as u8 + 1);
-        places.kernel.insert((h, 0), Place { namespace: Some(name.clone()), address });
+        endpoints.kernel.insert((h, 0), Endpoint { namespace: Some(name.clone()), address });
     }
-    (all, places)
+    (all, endpoints)
 }
 
 /// Bytes that came in over a device of a namespace.
@@ -217,14 +220,14 @@ fn between_namespaces_queries_cross_the_bridge() {
         println!("SKIPPED: {what}");
         return;
     }
-    let (_namespaces, places) = bridge("br", 6);
+    let (_namespaces, endpoints) = bridge("br", 6);
     for tcp in ["newreno", "cubic"] {
         let text = format!(
             "{}{PA}workers = 5\nresponse = \"20 KB\"\nqueries = 40\n\
              [[workload]]\nkind = \"background\"\nflow_size = \"50 KB\"\ninter_arrival = \"3 ms\"\n",
             network(6, tcp)
         );
-        let outcome = attempt(&text, &places).unwrap_or_else(|e| panic!("{e}"));
+        let outcome = attempt(&text, &endpoints).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!((outcome.queries.len(), outcome.unfinished), (40, 0));
         let figures = outcome.figures();
         println!("{}", serde_json::to_string(&figures).unwrap());
@@ -240,13 +243,13 @@ fn a_link_that_fails_for_a_while_costs_timeouts_that_are_told_of_the_queries_the
         println!("SKIPPED: {what}");
         return;
     }
-    let (namespaces, places) = bridge("cut", 3);
+    let (namespaces, endpoints) = bridge("cut", 3);
     let text = format!(
         "{}{PA}workers = 2\nresponse = \"20 KB\"\nqueries = 200\ninter_arrival = \"20 ms\"\n",
         network(3, "newreno")
     );
     let outcome = std::thread::scope(|threads| {
-        let running = threads.spawn(|| attempt(&text, &places));
+        let running = threads.spawn(|| attempt(&text, &endpoints));
         let bridge = namespaces.0.last().unwrap();
         // The link goes once ten answers have crossed it: before the first question there is nothing it could hold up.
         while received(bridge, "p1") < 200_000 && !running.is_finished() {

@@ -64,7 +64,7 @@ pub struct Config {
     pub ports: Vec<PortConfig>,
     /// Its uplink.
     pub uplink: Option<UplinkConfig>,
-    /// Who may talk to whom; all to all where absent.
+    /// The endpoints that may communicate; default all with all.
     pub policy: Option<Arc<StationPolicy>>,
 }
 
@@ -73,7 +73,7 @@ pub struct Config {
 pub struct UplinkConfig {
     /// Its device.
     pub device: String,
-    /// Where that is; here where absent.
+    /// Its namespace; default the switch's own.
     pub netns: Option<String>,
     /// Its address.
     pub mac: [u8; 6],

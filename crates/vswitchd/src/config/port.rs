@@ -56,7 +56,7 @@ pub enum PortKind {
     Veth {
         /// The switch's end.
         device: String,
-        /// Where that is; here where absent.
+        /// Its namespace; default the switch's own.
         netns: Option<String>,
         /// The machine's end.
         tenant_device: String,
@@ -82,7 +82,7 @@ pub enum PortKind {
     Packet {
         /// Its name.
         device: String,
-        /// Where it is; here where absent.
+        /// Its namespace; default the switch's own.
         netns: Option<String>,
     },
 }

@@ -1,28 +1,27 @@
-//! Where frames wait for room in the sockets they are for.
+//! Frames wait here until their socket has room for them.
 //!
-//! A UDP socket that is full throws datagrams away, and no device tells. So the kernel is asked what a socket has room for
-//! before frames are handed over, and each datagram is charged what the kernel will charge. One owner of the credit for each
-//! socket, whoever sends to it: two senders to one socket share a place, two sockets have two.
+//! A full UDP socket drops datagrams, and no device reports it. So the stage asks the kernel about the room of a socket before it
+//! hands frames over, and charges each datagram what the kernel will charge. Each socket has one queue, for all of its senders.
 //!
-//! - What the kernel has been handed and has not yet given to a socket counts as if it were there.
+//! - Frames that the kernel has not yet delivered to a socket count as if they were in the socket.
 //! - A datagram in fragments goes when all of it is here ([`pieces`]).
-//! - Each place has a share of the room, and in it each traffic class one of its own; a frame beyond it stays with its sender, or is
-//!   dropped in a class that may lose. A quarter is for what has no socket.
-//! - Nobody at a port: the kernel answers and drops. So those frames go at a bounded rate, and what is beyond is dropped here,
-//!   by name.
-//! - What is not UDP for one station, or not for this host, needs no credit: TCP has a window of its own.
+//! - Each queue gets a fair share of the room, and in it each traffic class gets its own. A frame beyond it stays with its sender; in
+//!   a lossy class it is dropped. A quarter of the room is for frames without a socket.
+//! - For a UDP port without a socket the kernel answers by ICMP and drops the frame. Such frames go at a bounded rate; frames beyond
+//!   it are dropped here, by name.
+//! - Frames that are not UDP for one station, or not for this host, need no credit: TCP has a window of its own.
 
 mod pieces;
-mod place;
+mod socket_queue;
 
 use super::diag::Socket;
 use super::truesize::TrueSize;
 use pieces::Pieces;
 pub(super) use pieces::{Frame, Sender};
-use place::{Kind, Place, Waiting};
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::{Cargo, Flow};
+use socket_queue::{Kind, SocketQueue, Waiting};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
@@ -30,28 +29,28 @@ use std::io;
 const FLOW_LASTS: Duration = Duration::from_ms(10);
 /// Between two datagrams for which there is no socket: as often as Linux answers by ICMP (`icmp_msgs_per_sec` of 1,000).
 const NOBODY_EVERY: Duration = Duration::from_ms(1);
-/// Frames for nobody that wait.
+/// Waiting frames for ports without a socket.
 const NOBODY_MOST: usize = 64;
-/// Flows and sockets that are remembered.
+/// Flows and sockets that the stage remembers.
 const FLOWS_MOST: usize = 4096;
 const SOCKETS_MOST: usize = 1024;
 
-/// Who gets a datagram.
+/// The receiver of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// A socket.
     Socket(Socket),
     /// It is for this host, and no socket is there: the kernel answers by ICMP.
     Nobody,
-    /// Not this host's: it is passed on, or whatever the kernel does with it.
+    /// It is for another host: the kernel forwards or drops it.
     Elsewhere,
 }
 
-/// What is asked of the kernel.
+/// The questions to the kernel.
 pub(super) trait Host {
-    /// Who gets a datagram of a flow.
+    /// The receiver of the datagrams of a flow.
     fn find(&mut self, flow: &Flow) -> io::Result<Found>;
-    /// Bytes of memory of the frames that were sent and no stack has taken in yet.
+    /// Memory, in bytes, of the frames that were sent and that no stack has taken in yet.
     fn in_flight(&mut self) -> io::Result<u32>;
 }
 
@@ -62,7 +61,7 @@ pub(super) struct StageCounters {
     pub watchdog: u64,
     /// Times a socket was isolated.
     pub isolated: u64,
-    /// Times a socket's share was used up.
+    /// Times a socket used up its share of the room.
     pub share_used_up: u64,
     /// For which there was no socket: handed over for the kernel to answer.
     pub no_socket: u64,
@@ -81,14 +80,14 @@ pub(super) struct StageCounters {
 /// Frames that wait for sockets.
 #[derive(Debug)]
 pub(super) struct Stage {
-    places: Vec<Place>,
+    queues: Vec<SocketQueue>,
     vacant: Vec<usize>,
     sockets: HashMap<u64, usize>,
     flows: HashMap<Flow, (usize, Instant)>,
     pieces: Pieces,
-    /// Places with frames, in the order in which they are served.
+    /// Queues with frames, in the order of service.
     active: VecDeque<usize>,
-    /// Frames at sockets' places, and how many there may be with those of datagrams that are not whole.
+    /// Frames in the queues of sockets. With the fragments of incomplete datagrams there may be at most `room`.
     waiting: usize,
     room: usize,
     charges: TrueSize,
@@ -102,11 +101,11 @@ const OPEN: usize = 0;
 const NOBODY: usize = 1;
 
 impl Stage {
-    /// Nothing waits; there are `buffers`. A socket that takes nothing for `deadline` is isolated.
+    /// An empty stage with `buffers`. A socket that takes nothing for `deadline` is isolated.
     pub fn new(charges: TrueSize, buffers: u32, deadline: Option<Duration>) -> Stage {
         let buffers = buffers as usize;
         Stage {
-            places: vec![Place::new(Kind::Open), Place::new(Kind::Nobody)],
+            queues: vec![SocketQueue::new(Kind::Open), SocketQueue::new(Kind::Nobody)],
             vacant: Vec::new(),
             sockets: HashMap::new(),
             flows: HashMap::new(),
@@ -126,17 +125,17 @@ impl Stage {
         self.deadline = deadline;
     }
 
-    /// Whether no frame can be handed over: none waits, but for the rest of its datagram.
+    /// Whether no complete datagram waits.
     pub fn is_empty(&self) -> bool {
         self.active.is_empty()
     }
 
-    /// Whether a frame may come now. One that may not stays where it is: its place has its share of the room.
+    /// Whether a frame may come now. Otherwise its queue has used up its share of the room, and the frame stays where it is.
     ///
-    /// The share is half of what is free (Choudhury and Hahne 1998, with a parameter of 1/2): a place alone has a third of the room, and
-    /// however many have theirs, another finds some. Each traffic class has such a share of each place, since one whose senders wait takes
-    /// whatever becomes free at once, and would leave nothing to one whose senders do not. The rest of a datagram that has begun may
-    /// take as much again: where it is now, it waits for nothing else.
+    /// The share is half of the free room (Choudhury and Hahne 1998, with a parameter of 1/2). A queue alone gets a third of the room,
+    /// and there is always some left for another queue. Each traffic class has such a share in each queue: a class whose senders wait
+    /// takes every free buffer at once, and would leave none for a class whose senders do not wait. The remaining fragments of a
+    /// datagram get twice this share, since they only wait for each other.
     pub fn admits(
         &mut self,
         now: Instant,
@@ -160,8 +159,8 @@ impl Stage {
             Cargo::Group | Cargo::Other => return Ok(true),
         };
         let free = self.room.saturating_sub(self.waiting + self.pieces.frames());
-        let place = self.place_of(now, &flow, host)?;
-        let it = &mut self.places[place];
+        let queue = self.queue_of(now, &flow, host)?;
+        let it = &mut self.queues[queue];
         let full = matches!(it.kind, Kind::Socket(_)) && !it.isolated && it.of_class(class) > free / part;
         if part == 2 {
             let before = it.set_full(class, full);
@@ -170,7 +169,7 @@ impl Stage {
         Ok(!full)
     }
 
-    /// Takes a frame of a sender. The buffers that are done with in consequence go to `release`.
+    /// Takes a frame of a sender, and passes each buffer that is no longer needed to `release`.
     pub fn insert(
         &mut self,
         now: Instant,
@@ -210,16 +209,16 @@ impl Stage {
         host: &mut impl Host,
         release: &mut impl FnMut(u32),
     ) -> io::Result<()> {
-        let mut place = self.place_of(now, flow, host)?;
-        if self.places[place].isolated && now >= self.places[place].ask_next {
-            place = self.look_up(now, flow, host)?;
+        let mut queue = self.queue_of(now, flow, host)?;
+        if self.queues[queue].isolated && now >= self.queues[queue].ask_next {
+            queue = self.look_up(now, flow, host)?;
         }
-        let dropped = if self.places[place].isolated {
+        let dropped = if self.queues[queue].isolated {
             &mut self.counters.watchdog
-        } else if place == NOBODY && self.places[NOBODY].queue.len() >= NOBODY_MOST {
+        } else if queue == NOBODY && self.queues[NOBODY].frames.len() >= NOBODY_MOST {
             &mut self.counters.no_socket_dropped
         } else {
-            self.wait(place, Some(*flow), frames);
+            self.wait(queue, Some(*flow), frames);
             return Ok(());
         };
         *dropped += frames.len() as u64;
@@ -227,145 +226,144 @@ impl Stage {
         Ok(())
     }
 
-    /// A datagram waits, in one frame or more.
-    fn wait(&mut self, place: usize, flow: Option<Flow>, frames: &[Frame]) {
+    /// Queues a datagram of one or more frames.
+    fn wait(&mut self, queue: usize, flow: Option<Flow>, frames: &[Frame]) {
         let need = frames.iter().map(|frame| i64::from(self.charges.of(frame.len))).sum();
         let waiting = |(i, &frame): (usize, &Frame)| match i {
             0 => Waiting { frame, need, flow, follows: false },
             _ => Waiting { frame, need: 0, flow: None, follows: true },
         };
         let all: Vec<_> = frames.iter().enumerate().map(waiting).collect();
-        self.enqueue(place, all);
+        self.enqueue(queue, all);
     }
 
-    fn enqueue(&mut self, place: usize, frames: impl IntoIterator<Item = Waiting>) {
-        let it = &mut self.places[place];
-        if it.queue.is_empty() {
+    fn enqueue(&mut self, queue: usize, frames: impl IntoIterator<Item = Waiting>) {
+        let it = &mut self.queues[queue];
+        if it.frames.is_empty() {
             it.begin_to_wait();
-            self.active.push_back(place);
+            self.active.push_back(queue);
         }
-        let before = it.queue.len();
+        let before = it.frames.len();
         frames.into_iter().for_each(|waiting| it.push(waiting));
         if matches!(it.kind, Kind::Socket(_)) {
-            self.waiting += it.queue.len() - before;
+            self.waiting += it.frames.len() - before;
         }
-        self.rest(place);
+        self.rest(queue);
     }
 
-    /// Frames left a place.
-    fn left(&mut self, place: usize, count: usize) {
-        if matches!(self.places[place].kind, Kind::Socket(_)) {
+    /// Frames have left a queue.
+    fn left(&mut self, queue: usize, count: usize) {
+        if matches!(self.queues[queue].kind, Kind::Socket(_)) {
             self.waiting -= count;
         }
-        self.rest(place);
+        self.rest(queue);
     }
 
-    /// A place without frames is not served.
-    fn rest(&mut self, place: usize) {
-        if self.places[place].queue.is_empty() {
-            self.active.retain(|&other| other != place);
+    /// Stops the service of a queue without frames.
+    fn rest(&mut self, queue: usize) {
+        if self.queues[queue].frames.is_empty() {
+            self.active.retain(|&other| other != queue);
         }
     }
 
-    /// Where the frames of a flow wait.
-    fn place_of(&mut self, now: Instant, flow: &Flow, host: &mut impl Host) -> io::Result<usize> {
-        if let Some(&(place, since)) = self.flows.get(flow)
+    /// The queue of a flow.
+    fn queue_of(&mut self, now: Instant, flow: &Flow, host: &mut impl Host) -> io::Result<usize> {
+        if let Some(&(queue, since)) = self.flows.get(flow)
             && now.since(since) < FLOW_LASTS
         {
-            return Ok(place);
+            return Ok(queue);
         }
         self.look_up(now, flow, host)
     }
 
-    /// Asks the kernel for the socket of a flow, and learns what it has room for.
+    /// Asks the kernel for the socket of a flow and its room.
     fn look_up(&mut self, now: Instant, flow: &Flow, host: &mut impl Host) -> io::Result<usize> {
         self.counters.queries += 1;
-        // In this order: what moves between the two answers is counted twice, not never.
+        // In this order, a frame that arrives between the two answers is counted twice instead of never.
         let in_flight = host.in_flight()?;
-        let place = match host.find(flow)? {
+        let queue = match host.find(flow)? {
             Found::Nobody => NOBODY,
             Found::Elsewhere => OPEN,
             Found::Socket(socket) => {
-                let place = match self.sockets.get(&socket.cookie) {
-                    Some(&place) => place,
-                    None => self.new_place(socket.cookie),
+                let queue = match self.sockets.get(&socket.cookie) {
+                    Some(&queue) => queue,
+                    None => self.new_queue(socket.cookie),
                 };
                 let margin = self.charges.largest();
-                self.places[place].flow = Some(*flow);
-                self.places[place].learn(now, &socket, in_flight, self.sent, margin);
-                place
+                self.queues[queue].flow = Some(*flow);
+                self.queues[queue].learn(now, &socket, in_flight, self.sent, margin);
+                queue
             }
         };
-        let before = self.flows.get(flow).map(|&(place, _)| place);
+        let before = self.flows.get(flow).map(|&(queue, _)| queue);
         if self.flows.len() >= FLOWS_MOST {
             self.flows.clear();
         }
-        self.flows.insert(*flow, (place, now));
-        if let Some(before) = before.filter(|&before| before != place) {
-            self.move_flow(flow, before, place);
+        self.flows.insert(*flow, (queue, now));
+        if let Some(before) = before.filter(|&before| before != queue) {
+            self.move_flow(flow, before, queue);
         }
-        Ok(place)
+        Ok(queue)
     }
 
-    fn new_place(&mut self, cookie: u64) -> usize {
+    fn new_queue(&mut self, cookie: u64) -> usize {
         if self.sockets.len() >= SOCKETS_MOST {
             self.forget_idle();
         }
-        let fresh = Place::new(Kind::Socket(cookie));
-        let place = match self.vacant.pop() {
-            Some(place) => {
-                self.places[place] = fresh;
-                place
+        let fresh = SocketQueue::new(Kind::Socket(cookie));
+        let queue = match self.vacant.pop() {
+            Some(queue) => {
+                self.queues[queue] = fresh;
+                queue
             }
             None => {
-                self.places.push(fresh);
-                self.places.len() - 1
+                self.queues.push(fresh);
+                self.queues.len() - 1
             }
         };
-        self.sockets.insert(cookie, place);
-        place
+        self.sockets.insert(cookie, queue);
+        queue
     }
 
-    /// Forgets sockets for which nothing waits.
+    /// Forgets sockets without waiting frames.
     fn forget_idle(&mut self) {
         self.flows.clear();
-        let (places, vacant) = (&self.places, &mut self.vacant);
-        self.sockets.retain(|_, &mut place| {
-            let keep = !places[place].queue.is_empty() || places[place].reserved() > 0;
+        let (queues, vacant) = (&self.queues, &mut self.vacant);
+        self.sockets.retain(|_, &mut queue| {
+            let keep = !queues[queue].frames.is_empty() || queues[queue].reserved() > 0;
             if !keep {
-                vacant.push(place);
+                vacant.push(queue);
             }
             keep
         });
     }
 
-    /// The datagrams of a flow that wait at one place go to the end of another: the socket they are for has changed.
+    /// Moves the datagrams of a flow to the end of another queue: the flow's socket has changed.
     fn move_flow(&mut self, flow: &Flow, from: usize, to: usize) {
-        let frames = self.places[from].take_flow(flow);
+        let frames = self.queues[from].take_flow(flow);
         self.left(from, frames.len());
         self.enqueue(to, frames);
     }
 
-    /// Asks about a place when it is time, by what waits at its front: if that one's socket is another by now, it goes there, and
-    /// the next one is asked about next. So a place whose socket is gone empties, each datagram by its own flow.
-    fn look_after(&mut self, now: Instant, place: usize, host: &mut impl Host) -> io::Result<()> {
-        let it = &self.places[place];
+    /// Asks about the flow at the front of a queue when it is time. If the flow has another socket by now, its datagrams move there.
+    /// So the queue of a closed socket empties, flow by flow.
+    fn look_after(&mut self, now: Instant, queue: usize, host: &mut impl Host) -> io::Result<()> {
+        let it = &self.queues[queue];
         if now < it.ask_next {
             return Ok(());
         }
-        let first = it.queue.iter().find(|waiting| !waiting.follows).and_then(|waiting| waiting.flow);
+        let first = it.frames.iter().find(|waiting| !waiting.follows).and_then(|waiting| waiting.flow);
         let Some(flow) = first.or(it.flow) else { return Ok(()) };
         let found = self.look_up(now, &flow, host)?;
-        if found != place {
-            // What it was believed to be may have been forgotten.
-            self.move_flow(&flow, place, found);
+        if found != queue {
+            // The lookup moves datagrams only if it still knew the flow's earlier queue.
+            self.move_flow(&flow, queue, found);
         }
         Ok(())
     }
 
-    /// The next place in turn that has frames, and the buffers of those that may go now, `most` of them.
-    ///
-    /// After that, [`Stage::sent`] says how many went. What is dropped goes to `release`.
+    /// The next queue in turn, and the buffers of up to `most` frames that may go now. Then [`Stage::sent`] reports how many went.
+    /// Buffers of dropped frames go to `release`.
     pub fn offer(
         &mut self,
         now: Instant,
@@ -375,23 +373,23 @@ impl Stage {
         release: &mut impl FnMut(u32),
     ) -> io::Result<Option<usize>> {
         buffers.clear();
-        let Some(place) = self.active.pop_front() else { return Ok(None) };
-        self.active.push_back(place);
-        match self.places[place].kind {
-            Kind::Open => buffers.extend(self.places[OPEN].queue.iter().take(most).map(|w| w.frame.buffer)),
+        let Some(queue) = self.active.pop_front() else { return Ok(None) };
+        self.active.push_back(queue);
+        match self.queues[queue].kind {
+            Kind::Open => buffers.extend(self.queues[OPEN].frames.iter().take(most).map(|w| w.frame.buffer)),
             Kind::Nobody => self.offer_to_nobody(now, host, most, buffers, release)?,
             Kind::Socket(_) => {
-                self.places[place].fill(now, most, buffers);
+                self.queues[queue].fill(now, most, buffers);
                 if buffers.is_empty() {
-                    self.look_after(now, place, host)?;
-                    self.places[place].fill(now, most, buffers);
+                    self.look_after(now, queue, host)?;
+                    self.queues[queue].fill(now, most, buffers);
                 }
                 if buffers.is_empty() {
-                    self.watch(place, release);
+                    self.watch(queue, release);
                 }
             }
         }
-        Ok(Some(place))
+        Ok(Some(queue))
     }
 
     fn offer_to_nobody(
@@ -402,35 +400,35 @@ impl Stage {
         buffers: &mut Vec<u32>,
         release: &mut impl FnMut(u32),
     ) -> io::Result<()> {
-        // Those that lost their socket.
-        while self.places[NOBODY].queue.len() > NOBODY_MOST.max(self.places[NOBODY].first_len()) {
+        // Datagrams whose socket was closed may exceed the limit.
+        while self.queues[NOBODY].frames.len() > NOBODY_MOST.max(self.queues[NOBODY].first_len()) {
             let mut last = true;
-            while last && let Some(waiting) = self.places[NOBODY].pop_last() {
+            while last && let Some(waiting) = self.queues[NOBODY].pop_last() {
                 self.counters.no_socket_dropped += 1;
                 release(waiting.frame.buffer);
                 last = waiting.follows;
             }
         }
-        let it = &mut self.places[NOBODY];
-        let begun = it.queue.front().is_some_and(|first| first.follows);
+        let it = &mut self.queues[NOBODY];
+        let begun = it.frames.front().is_some_and(|first| first.follows);
         if now < it.ask_next && !begun {
             return Ok(());
         }
         it.ask_next = now.saturating_add(NOBODY_EVERY);
-        // Somebody may have come.
-        if let Some(flow) = it.queue.front().and_then(|first| first.flow)
+        // A socket may have been opened.
+        if let Some(flow) = it.frames.front().and_then(|first| first.flow)
             && self.look_up(now, &flow, host)? != NOBODY
         {
             return Ok(());
         }
-        let it = &self.places[NOBODY];
-        buffers.extend(it.queue.iter().take(it.first_len().min(most)).map(|w| w.frame.buffer));
+        let it = &self.queues[NOBODY];
+        buffers.extend(it.frames.iter().take(it.first_len().min(most)).map(|w| w.frame.buffer));
         Ok(())
     }
 
-    /// Gives up what waits for a socket that has taken nothing for the deadline.
-    fn watch(&mut self, place: usize, release: &mut impl FnMut(u32)) {
-        let it = &mut self.places[place];
+    /// Drops the frames for a socket that has taken nothing for the deadline.
+    fn watch(&mut self, queue: usize, release: &mut impl FnMut(u32)) {
+        let it = &mut self.queues[queue];
         if !self.deadline.is_some_and(|deadline| it.is_stuck(deadline)) {
             return;
         }
@@ -442,35 +440,35 @@ impl Stage {
             release(waiting.frame.buffer);
         });
         self.counters.watchdog += count as u64;
-        self.left(place, count);
+        self.left(queue, count);
     }
 
-    /// The first `count` frames of a place went.
-    pub fn sent(&mut self, place: usize, count: usize, release: &mut impl FnMut(u32)) {
+    /// The first `count` frames of a queue were sent.
+    pub fn sent(&mut self, queue: usize, count: usize, release: &mut impl FnMut(u32)) {
         for _ in 0..count {
-            let it = &mut self.places[place];
-            let Some(len) = it.queue.front().map(|first| first.frame.len) else { break };
+            let it = &mut self.queues[queue];
+            let Some(len) = it.frames.front().map(|first| first.frame.len) else { break };
             self.sent += u64::from(len);
             if let Some(waiting) = it.take(self.sent) {
                 release(waiting.frame.buffer);
             }
-            self.counters.no_socket += u64::from(place == NOBODY);
+            self.counters.no_socket += u64::from(queue == NOBODY);
         }
-        self.left(place, count);
+        self.left(queue, count);
     }
 
-    /// The first frame of a place can never go, and so its datagram cannot.
-    pub fn refuse(&mut self, place: usize, release: &mut impl FnMut(u32)) {
+    /// The first frame of a queue can never be sent: drops its datagram.
+    pub fn refuse(&mut self, queue: usize, release: &mut impl FnMut(u32)) {
         let mut count = 0;
-        self.places[place].drop_first(&mut |waiting| {
+        self.queues[queue].drop_first(&mut |waiting| {
             count += 1;
             release(waiting.frame.buffer);
         });
         self.counters.too_long += count as u64;
-        self.left(place, count);
+        self.left(queue, count);
     }
 
-    /// Gives up what has waited too long for the rest of its datagram. Once a turn.
+    /// Drops fragments that have waited too long for the rest of their datagram. Called once a turn.
     pub fn expire(&mut self, now: Instant, release: &mut impl FnMut(u32)) {
         self.pieces.forget(now);
         let strays = &mut self.counters.stray_fragments;
@@ -480,19 +478,19 @@ impl Stage {
         });
     }
 
-    /// How many places have frames.
-    pub fn places(&self) -> usize {
+    /// The number of queues with frames.
+    pub fn active_queues(&self) -> usize {
         self.active.len()
     }
 
-    /// When a place has to be looked after at the latest.
+    /// When the next queue has to be served at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let places = self.active.iter().map(|&place| self.places[place].ask_next).min();
-        places.into_iter().chain(self.pieces.poll_timeout()).min()
+        let queues = self.active.iter().map(|&queue| self.queues[queue].ask_next).min();
+        queues.into_iter().chain(self.pieces.poll_timeout()).min()
     }
 }
 
 #[cfg(test)]
-mod shares;
+mod fairness;
 #[cfg(test)]
 mod tests;

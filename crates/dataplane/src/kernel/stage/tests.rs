@@ -183,12 +183,12 @@ impl World {
     /// Frames that are neither released nor known to wait are lost from the books.
     pub(super) fn check(&self) {
         let (stage, mut queued, mut of_sockets) = (&self.stage, 0, 0);
-        for (k, place) in stage.places.iter().enumerate() {
-            queued += place.queue.len();
-            of_sockets += if matches!(place.kind, Kind::Socket(_)) { place.queue.len() } else { 0 };
-            assert_eq!(place.queue.len(), (0..8).map(|class| place.of_class(class)).sum::<usize>());
+        for (k, queue) in stage.queues.iter().enumerate() {
+            queued += queue.frames.len();
+            of_sockets += if matches!(queue.kind, Kind::Socket(_)) { queue.frames.len() } else { 0 };
+            assert_eq!(queue.frames.len(), (0..8).map(|class| queue.of_class(class)).sum::<usize>());
             let served = stage.active.iter().filter(|&&a| a == k).count();
-            assert_eq!(served, usize::from(!place.queue.is_empty()), "place {k}");
+            assert_eq!(served, usize::from(!queue.frames.is_empty()), "queue {k}");
         }
         assert_eq!(of_sockets, stage.waiting);
         assert_eq!(self.frames.len() - self.released.len(), queued + stage.pieces.frames());
@@ -198,15 +198,15 @@ impl World {
     pub(super) fn pump(&mut self, now: Instant) {
         let World { stage, host, frames, released, sent } = self;
         let mut buffers = Vec::new();
-        for _ in 0..stage.places() {
-            let Some(place) = stage.offer(now, host, 64, &mut buffers, &mut |b| released.push(b)).unwrap() else {
+        for _ in 0..stage.active_queues() {
+            let Some(queue) = stage.offer(now, host, 64, &mut buffers, &mut |b| released.push(b)).unwrap() else {
                 break;
             };
             for &buffer in &buffers {
                 host.on_its_way.push_back(frames[buffer as usize]);
                 sent.push(buffer);
             }
-            stage.sent(place, buffers.len(), &mut |b| released.push(b));
+            stage.sent(queue, buffers.len(), &mut |b| released.push(b));
         }
     }
 }
@@ -311,7 +311,7 @@ fn for_nobody_frames_go_at_a_bounded_rate_and_whoever_comes_gets_them_in_order()
     assert_eq!((w.stage.counters.no_socket, w.sent.len()), (10, 10));
     w.host.on_its_way.clear();
     w.host.add(7000, 9, 212_992);
-    // The first question finds it; from then on all have a place there.
+    // The first question finds it; from then on all have a queue there.
     for step in 0..3 {
         w.pump(us(20_000 + step));
     }
@@ -439,7 +439,7 @@ fn pieces_that_do_not_fit_together_are_given_up_as_the_kernel_does() {
 
 /// A sink that is killed while datagrams in fragments come: nothing stays.
 #[test]
-fn a_place_whose_socket_is_gone_empties_each_datagram_by_its_own_flow() {
+fn the_queue_of_a_closed_socket_empties_flow_by_flow() {
     let mut w = World::new(Some(Duration::from_ms(200)), &[(7000, 20_000)]);
     for k in 0..30 {
         w.insert_pieces(us(0), flow(k, 7000), id(k.into()), 8_000, &[]);
@@ -503,7 +503,7 @@ fn an_isolated_socket_takes_fragments_again_once_it_reads() {
 }
 
 #[test]
-fn each_place_has_a_share_and_what_has_no_socket_has_room() {
+fn each_queue_has_a_share_and_frames_without_a_socket_have_room() {
     let ports: Vec<(u16, u32)> = (0..20).map(|k| (7000 + k, 1_000)).collect();
     let mut w = World::new(None, &ports);
     let mut now = 0;
@@ -515,7 +515,7 @@ fn each_place_has_a_share_and_what_has_no_socket_has_room() {
             taken += 1;
         }
         now += 1;
-        assert!(taken >= 1 && (k > 0 || taken == 257), "place {k} has {taken}");
+        assert!(taken >= 1 && (k > 0 || taken == 257), "queue {k} has {taken}");
         assert!(w.admits(us(now), &Cargo::Other));
     }
     assert_eq!(w.stage.counters.share_used_up, 20);
@@ -579,7 +579,7 @@ fn whatever_comes_in_whatever_order() {
             }
             w.check();
         }
-        // A socket that took another's place has what was on its way besides; only they may lose.
+        // A socket that took another's queue has what was on its way besides; only they may lose.
         assert!(w.host.lost == 0 || seed % 2 == 0, "seed {seed}");
         for port in 0..4 {
             if !w.host.sockets.contains_key(&port) {
@@ -608,8 +608,8 @@ fn whatever_comes_in_whatever_order() {
             w.host.arrive();
         }
         assert_eq!(w.sent.len() - sent, 4, "seed {seed}: nobody is isolated who has read everything");
-        let known = |place: &&Place| place.flow.is_some_and(|f| f.source_port == 50);
-        assert!(w.stage.places.iter().filter(known).all(|place| place.reserved() == 0 && !place.isolated));
+        let known = |queue: &&SocketQueue| queue.flow.is_some_and(|f| f.source_port == 50);
+        assert!(w.stage.queues.iter().filter(known).all(|queue| queue.reserved() == 0 && !queue.isolated));
     }
 }
 
@@ -643,7 +643,7 @@ fn a_million_flows_take_bounded_memory() {
         w.pump(us(200_000 + u64::from(i)));
         w.host.arrive();
     }
-    assert!(w.stage.sockets.len() <= SOCKETS_MOST && w.stage.places.len() <= SOCKETS_MOST + 2);
+    assert!(w.stage.sockets.len() <= SOCKETS_MOST && w.stage.queues.len() <= SOCKETS_MOST + 2);
 }
 
 pub(super) fn id(id: u32) -> FragmentId {

@@ -4,8 +4,8 @@
 //! waited for: when it is back, the ring is empty, and whatever the next switch needs waits in the tenant's queue, for as long
 //! as no switch runs.
 
-use super::super::hold::Traced;
 use super::ValvePort;
+use crate::kernel::tenant_queue::Traced;
 use crate::port::BrokenPort;
 use sluicenet_proto::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub(super) struct Ending {
     /// Traces sent, and come back.
     sent: u32,
     back: u32,
-    due: Option<Instant>,
+    deadline: Option<Instant>,
     /// When the last one was sent, unless the ring was full.
     sent_at: Option<Instant>,
 }
@@ -48,7 +48,7 @@ impl ValvePort {
         self.ending = Some(Ending::default());
         self.rest.end();
         // Where somebody took the queue away, the tenant is held by the ring alone, for as long as the kernel does not poll.
-        if self.hold.shut_again().is_err() {
+        if self.tenant_queue.shut_again().is_err() {
             self.keep_shut();
         }
     }
@@ -58,7 +58,7 @@ impl ValvePort {
         let now = self.now;
         let Some(ending) = &mut self.ending else { return Ok(()) };
         let settles_at = ending.since.get_or_insert(now).saturating_add(SETTLES_IN);
-        if !self.hold.is_shut() {
+        if !self.tenant_queue.is_shut() {
             // What is in the ring is the next switch's.
             if now.since(self.polled) >= KEEP_SHUT_AT_END {
                 self.keep_shut();
@@ -79,11 +79,11 @@ impl ValvePort {
         if ending.back >= ending.sent && ending.sent_at.is_some_and(|at| at >= settles_at) {
             return self.leave();
         }
-        if !has_room || ending.due.is_some_and(|due| now < due) {
+        if !has_room || ending.deadline.is_some_and(|due| now < due) {
             return Ok(());
         }
-        ending.due = Some(now.saturating_add(TRACE_EVERY));
-        match self.hold.trace() {
+        ending.deadline = Some(now.saturating_add(TRACE_EVERY));
+        match self.tenant_queue.trace() {
             Traced::Sent => {
                 ending.sent += 1;
                 ending.sent_at = Some(now);

@@ -10,9 +10,9 @@
 //! interrupt by a frame of its own. Changing the queue costs more than sleeping does, so a port where single frames come is held
 //! only when none came for a while.
 
-use super::super::listening::DEFER_INTERRUPTS;
-use super::super::sys;
 use super::ValvePort;
+use super::listening::DEFER_INTERRUPTS;
+use crate::kernel::sys;
 use crate::port::BrokenPort;
 use sluicenet_proto::time::{Duration, Instant};
 use std::os::fd::AsFd;
@@ -119,9 +119,9 @@ impl ValvePort {
             self.interrupts_off();
             self.rest.since = None;
             // Where somebody took the queue away, nothing holds him.
-            let _ = self.hold.open();
-        } else if self.hold.is_shut() && !self.rest.is_held() {
-            self.hold.shut_again().map_err(|_| BrokenPort)?;
+            let _ = self.tenant_queue.open();
+        } else if self.tenant_queue.is_shut() && !self.rest.is_held() {
+            self.tenant_queue.shut_again().map_err(|_| BrokenPort)?;
             (self.rest.since, self.rest.woken) = (Some(self.now), false);
         }
         Ok(())
@@ -130,7 +130,7 @@ impl ValvePort {
     /// Before the port sleeps: its tenant is held, unless only single frames come.
     pub(super) fn rest(&mut self) {
         // A queue that somebody took away cannot be held.
-        if self.rest.begins(self.now) && self.hold.rest().is_ok() {
+        if self.rest.begins(self.now) && self.tenant_queue.rest().is_ok() {
             (self.rest.since, self.rest.woken) = (Some(self.now), false);
         }
     }
@@ -170,8 +170,8 @@ impl ValvePort {
 
     /// A frame of ours spends the interrupt. At a device that is off it would be lost, and counted.
     pub(super) fn interrupts_off(&mut self) {
-        if self.interrupts && self.learning.due().is_none() {
-            self.hold.rouse();
+        if self.interrupts && self.learning.deadline().is_none() {
+            self.tenant_queue.rouse();
         }
         self.interrupts = false;
     }

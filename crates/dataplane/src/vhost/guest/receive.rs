@@ -120,7 +120,7 @@ impl Guest {
     /// Delivers a frame straight from another guest's memory, with `head` in place of its first 16 bytes, if either has it in one
     /// piece and there is one queue to deliver it by; whether that is so.
     #[inline(always)]
-    pub(super) fn put_from(&mut self, head: [u64; 2], slot: &Slot, memory: &Memory) -> bool {
+    pub(super) fn put_from(&mut self, first_bytes: [u64; 2], slot: &Slot, memory: &Memory) -> bool {
         let [pair] = self.live_rx[..] else { return false };
         // Every guest takes a frame of that length; it also looks for more chains.
         if slot.len > PLAIN_FRAME || !self.reserve(slot.len, &Offload::NONE) {
@@ -136,8 +136,8 @@ impl Guest {
             return false;
         }
         write_plain_header(&self.memory, into, self.header_bytes);
-        self.memory.write(into, header_bytes, &head[0].to_le_bytes());
-        self.memory.write(into, header_bytes + 8, &head[1].to_le_bytes());
+        self.memory.write(into, header_bytes, &first_bytes[0].to_le_bytes());
+        self.memory.write(into, header_bytes + 8, &first_bytes[1].to_le_bytes());
         memory.copy(slot.spans.first, 16, &self.memory, into, header_bytes + 16, len - 16);
         rx.finish(total as u32);
         self.counters.handed += 1;

@@ -143,12 +143,12 @@ impl Guest {
     /// Passes frames to `to`, at most `limit`, for as long as their first 16 bytes are `head` where `mask` has ones, nothing is
     /// left to be done to them, and `to` has room in one piece; returns how many. Each is copied once.
     #[inline]
-    pub fn pass_run(&mut self, to: &mut Guest, head: [u64; 2], mask: u64, limit: u32) -> Passed {
+    pub fn pass_run(&mut self, to: &mut Guest, first_bytes: [u64; 2], mask: u64, limit: u32) -> Passed {
         let mut passed = Passed::default();
         while passed.frames < limit {
             let Some(frame) = self.next_frame() else { break };
             let [low, high] = self.first_bytes(frame.buffer);
-            if (low ^ head[0]) | ((high ^ head[1]) & mask) != 0 {
+            if (low ^ first_bytes[0]) | ((high ^ first_bytes[1]) & mask) != 0 {
                 break;
             }
             let slot = &self.slots[frame.buffer as usize];
@@ -213,7 +213,7 @@ impl Guest {
     }
 
     /// How many of them may wait for receivers that do not admit them: what is in the rest of its first queue is looked at meanwhile.
-    pub fn places(&self) -> u32 {
+    pub fn waiting_max(&self) -> u32 {
         self.tx[0].as_ref().map_or(0, |tx| u32::from(tx.queue.setup.ring.size()) / 2)
     }
 

@@ -23,7 +23,7 @@ impl Port for Scripted {
     fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
         Ok(self.frames.get(self.next).map(|(f, _)| Descriptor { buffer: self.next as u32, len: f.len() as u32 }))
     }
-    fn head(&self, buffer: u32) -> [u64; 2] {
+    fn first_bytes(&self, buffer: u32) -> [u64; 2] {
         let bytes = &self.frames[buffer as usize].0;
         [0, 8].map(|at| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()))
     }

@@ -24,7 +24,7 @@ impl Port for Taker {
     fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
         Ok(None)
     }
-    fn head(&self, _: u32) -> [u64; 2] {
+    fn first_bytes(&self, _: u32) -> [u64; 2] {
         unreachable!()
     }
     fn accept(&mut self) {}

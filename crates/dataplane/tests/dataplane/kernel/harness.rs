@@ -4,7 +4,7 @@ use sluicenet_dataplane::engine::{Access, Engine, Event, PortReport};
 use sluicenet_dataplane::kernel::lan::{Lan, Wiring};
 use sluicenet_dataplane::kernel::load::{Sender, Sink};
 use sluicenet_dataplane::kernel::netns;
-use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig};
+use sluicenet_dataplane::kernel::valve::{Listening, ValveConfig, ValvePort};
 use sluicenet_dataplane::port::Port;
 use sluicenet_dataplane::remote::Remote;
 use sluicenet_node::vale::ValeConfig;
@@ -30,7 +30,7 @@ pub fn possible() -> bool {
 /// A switch that runs on a thread of its own, and its tenants.
 pub struct Running {
     stop: Arc<AtomicBool>,
-    pub remote: Remote,
+    pub remote: Remote<Engine>,
     thread: Option<JoinHandle<Engine>>,
     lan: Option<Lan>,
     pub events: Mutex<Receiver<Event>>,
@@ -41,7 +41,8 @@ pub fn valves_at(lan: &Lan, tenants: usize, config: &ValveConfig) -> Vec<Box<dyn
     let listening: Vec<_> = (0..tenants).map(|i| Listening::open(lan.veth(i), config).unwrap()).collect();
     // Each may wait for its own tenant's first frame.
     std::thread::scope(|scope| {
-        let serve = |(i, at): (usize, Listening)| scope.spawn(move || at.serve(lan.veth(i), config).unwrap());
+        let serve =
+            |(i, at): (usize, Listening)| scope.spawn(move || ValvePort::serve(at, lan.veth(i), config).unwrap());
         let serving: Vec<_> = listening.into_iter().enumerate().map(serve).collect();
         serving.into_iter().map(|port| -> Box<dyn Port> { Box::new(port.join().unwrap()) }).collect()
     })

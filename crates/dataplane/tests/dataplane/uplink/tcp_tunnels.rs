@@ -29,7 +29,7 @@ fn tunnelled(n: usize, device: impl Device + Send + 'static, address: &impl Fn(u
 }
 
 /// What was put into streams at the one end has come out at the other.
-fn books(servers: &[Server; 2]) {
+fn ledger(servers: &[Server; 2]) {
     for (from, to) in [(0, 1), (1, 0)] {
         let [from, to] = [from, to].map(|n: usize| &servers[n]);
         assert_eq!(from.own("tcp_tunnel_sent"), to.own("tcp_tunnel_received"));
@@ -63,7 +63,7 @@ fn over_a_bad_link(damages: bool, credits: bool) {
     until(&mut servers, |servers| {
         servers.iter().all(|s| s.own("tcp_tunnel_bytes_out") + s.own("tcp_tunnel_bytes_in") == 0)
     });
-    books(&servers);
+    ledger(&servers);
     let [a, b] = &servers;
     assert_eq!(a.own("tcp_tunnel_sent"), 6_000, "what is said of credits is counted by itself");
     assert_eq!((a.own("tcp_tunnel_messages_sent") > 0, a.own("credit_unsent")), (credits, 0));
@@ -127,7 +127,7 @@ fn who_takes_nothing_stops_the_tunnel_and_loses_nothing() {
     take_the_rest(&mut servers, sent, seen);
     until(&mut servers, |[a, _]| a.own("tcp_tunnel_unacknowledged") == 0);
     println!("sent = received = {sent:?} (slow, fast), held back {held_back} times");
-    books(&servers);
+    ledger(&servers);
     // The longest frame that there is room for, and one that is answered.
     servers[0].send(0, &frame(1, 3, 77, LONGEST));
     until(&mut servers, |[_, b]| b.number(0) == Some(77));

@@ -5,7 +5,7 @@ use sluicenet_proto::time::{Duration, Instant};
 
 /// Where all frames are that ever came in; pause frames, which end at each link, are not among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct Ledger {
     /// Came in at edges.
     pub received: u64,
     /// Went out at edges.
@@ -18,7 +18,7 @@ pub struct Books {
     pub on_links: u64,
 }
 
-impl Books {
+impl Ledger {
     /// Whether what came in is what went out, was dropped by name, or is inside.
     pub fn balance(&self) -> bool {
         self.received == self.delivered + self.dropped + self.queued + self.on_links
@@ -69,7 +69,7 @@ impl Told {
     }
 
     /// How long a frame of priority `p` comes after the server was told to hold it; nothing where it may come.
-    pub(super) fn overdue(&self, now: Instant, p: Priority) -> Duration {
+    pub(super) fn response_time(&self, now: Instant, p: Priority) -> Duration {
         let held = self.0[p as usize].filter(|&(_, until)| now < until);
         held.map_or(Duration::ZERO, |(since, _)| now.since(since))
     }

@@ -40,7 +40,7 @@ pub(super) enum Mark {
 
 impl Mark {
     const LEN: usize = 60;
-    const HEAD: [u8; HEADER_LEN] = [2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0x88, 0xb5];
+    const HEADER: [u8; HEADER_LEN] = [2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0x88, 0xb5];
 
     const fn name(self) -> &'static [u8; 15] {
         match self {
@@ -52,7 +52,7 @@ impl Mark {
 
     fn frame(self) -> [u8; Mark::LEN] {
         let mut frame = [0; Mark::LEN];
-        frame[..HEADER_LEN].copy_from_slice(&Mark::HEAD);
+        frame[..HEADER_LEN].copy_from_slice(&Mark::HEADER);
         frame[HEADER_LEN..][..self.name().len()].copy_from_slice(self.name());
         frame
     }
@@ -60,7 +60,7 @@ impl Mark {
     /// Which one a frame is, if any.
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Mark> {
-        if frame.get(..HEADER_LEN) != Some(&Mark::HEAD) {
+        if frame.get(..HEADER_LEN) != Some(&Mark::HEADER) {
             return None;
         }
         [Mark::Kick, Mark::Trace, Mark::Rouse].into_iter().find(|mark| mark.frame() == frame)
@@ -80,7 +80,7 @@ pub(super) enum Traced {
 
 /// The queue of a tenant's device, in the hands of a switch.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct TenantQueue {
     bucket: Bucket,
     /// Packet sockets at the device: one whose frames go through the queue, and one whose frames go past it.
     through: OwnedFd,
@@ -132,9 +132,9 @@ fn bucket(rate: u64, longest: u32) -> TokenBucket {
     TokenBucket { rate, burst: longest, limit: queue_frames() }
 }
 
-impl Hold {
+impl TenantQueue {
     /// At a device that was [prepared](prepare) and is in the namespace of this thread; from now on it is shut.
-    pub fn shut(links: &mut Links, device: &str) -> Result<Hold, KernelError> {
+    pub fn shut(links: &mut Links, device: &str) -> Result<TenantQueue, KernelError> {
         let link = links.get(device)?;
         let what = || format!("a packet socket at {device}");
         let [through, past] = [sys::packet_socket().tried(what)?, sys::packet_socket().tried(what)?];
@@ -143,7 +143,7 @@ impl Hold {
         }
         sys::set_option(past.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1).tried(what)?;
         let mut hold =
-            Hold { bucket: links.bucket(device)?, through, past, longest: longest(link.mtu), is_shut: false };
+            TenantQueue { bucket: links.bucket(device)?, through, past, longest: longest(link.mtu), is_shut: false };
         hold.shut_again().tried(|| format!("holding the queue of {device} (tbf)"))?;
         Ok(hold)
     }

@@ -1,14 +1,14 @@
 //! Where a valve begins: the sockets at the switch's end of a pair, and how the one by which it is polled learns its number.
 
-use super::error::{KernelError, Tried};
-use super::hold::Hold;
-use super::link::{Link, Links};
-use super::netlink::Netlink;
-use super::netns::Namespace;
-use super::packet;
-use super::sys;
-use super::valve::{ValveConfig, ValvePort};
-use super::veth::Veth;
+use super::config::ValveConfig;
+use crate::kernel::device::open_packet_socket;
+use crate::kernel::error::{KernelError, Tried};
+use crate::kernel::link::{Link, Links};
+use crate::kernel::netlink::Netlink;
+use crate::kernel::netns::Namespace;
+use crate::kernel::sys;
+use crate::kernel::tenant_queue::TenantQueue;
+use crate::kernel::veth::Veth;
 use rustix::event::{PollFd, PollFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -66,7 +66,7 @@ impl Listening {
             };
             let socket = sys::packet_socket().and_then(|socket| {
                 sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
-                packet::open(socket, link.index)
+                open_packet_socket(socket, link.index)
             });
             let socket = socket.tried(|| format!("a packet socket at {}", link.name))?;
             let poller = poller(&link, config.budget)?;
@@ -78,8 +78,8 @@ impl Listening {
         })?
     }
 
-    /// The port there.
-    pub fn serve(self, veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
+    /// Waits until the device can be polled.
+    pub(super) fn learn(self, veth: Veth<'_>, config: &ValveConfig) -> Result<Learned, KernelError> {
         let Listening { program, socket, poller, reserve, link, owner } = self;
         // Interrupts as with any device, until the poller has its number.
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
@@ -91,20 +91,16 @@ impl Listening {
             let sink = sys::packet_socket().tried(|| "a packet socket".to_owned())?;
             let theirs = links.get(veth.tenant_device)?;
             // Until there is somebody who takes what comes, however long other ports take.
-            let hold = Hold::shut(&mut links, veth.tenant_device)?;
-            Ok::<_, KernelError>((diag, routes, theirs, sink, hold))
+            let tenant_queue = TenantQueue::shut(&mut links, veth.tenant_device)?;
+            Ok::<_, KernelError>((diag, routes, theirs, sink, tenant_queue))
         })?;
-        let (diag, routes, theirs, sink, hold) = inside.map_err(|e| e.within(veth.tenant.name()))?;
+        let (diag, routes, theirs, sink, tenant_queue) = inside.map_err(|e| e.within(veth.tenant.name()))?;
         veth.check(&link, &theirs)?;
         let boot = boot_frame(poller.port);
-        learn(veth, &poller.fd, &hold, &boot)?;
+        learn(veth, &poller.fd, &tenant_queue, &boot)?;
         set_polling(veth.switch, veth.switch_device, DEFER_INTERRUPTS, KERNEL_POLLS_AFTER)?;
         let poller = poller.fd;
-        ValvePort::new(
-            veth,
-            config,
-            Learned { program, socket, poller, reserve, link, owner, boot, diag, routes, theirs, sink, hold },
-        )
+        Ok(Learned { program, socket, poller, reserve, link, owner, boot, diag, routes, theirs, sink, tenant_queue })
     }
 }
 
@@ -146,7 +142,7 @@ pub(super) struct Learned {
     pub theirs: Link,
     pub sink: OwnedFd,
     /// Its queue, shut.
-    pub hold: Hold,
+    pub tenant_queue: TenantQueue,
 }
 
 /// Says when a device of a namespace is polled: settings that only its sysfs has.
@@ -215,13 +211,13 @@ pub(super) fn boot_frame(port: u16) -> Vec<u8> {
 }
 
 /// Sends the frame from the tenant's end, past what waits in its queue, and waits until it is here.
-fn learn(veth: Veth<'_>, poller: &OwnedFd, hold: &Hold, boot: &[u8]) -> Result<(), KernelError> {
+fn learn(veth: Veth<'_>, poller: &OwnedFd, tenant_queue: &TenantQueue, boot: &[u8]) -> Result<(), KernelError> {
     let what = || format!("the receive queue of {}", veth.switch_device);
     // A switch that was killed may have left the ring full, and the device waiting for the kernel's own poll.
     let until = std::time::Instant::now() + KERNEL_POLLS_AFTER + std::time::Duration::from_secs(5);
     let mut sent = false;
     loop {
-        sent = sent || hold.send_past(boot).tried(what)?;
+        sent = sent || tenant_queue.send_past(boot).tried(what)?;
         let left = until.saturating_duration_since(std::time::Instant::now());
         let wait = if sent { left } else { left.min(SEND_AGAIN) };
         let timeout = rustix::event::Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };

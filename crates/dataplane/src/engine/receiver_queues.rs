@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::attached::{Kind, call};
-use super::head::put_head;
+use super::header::put_first_bytes;
 use super::offer::{Offered, offer};
 use super::turn::BURST;
 use crate::port::{Asking, Port};
@@ -11,11 +11,11 @@ use sluicenet_proto::time::Instant;
 impl Engine {
     /// Each line has its turn. Returns the number of frames that moved.
     #[cold]
-    pub(super) fn serve_lines(&mut self, now: Instant) -> usize {
+    pub(super) fn serve_receiver_queues(&mut self, now: Instant) -> usize {
         let mut moved = 0;
         for _ in 0..self.vale.begin_round() {
             let mut went = 0;
-            while went < BURST && self.serve_first(now) {
+            while went < BURST && self.serve_front(now) {
                 went += 1;
             }
             self.vale.next_line(went > 0);
@@ -27,7 +27,7 @@ impl Engine {
     }
 
     /// Passes on the first frame of the line whose turn it is; whether it went.
-    fn serve_first(&mut self, now: Instant) -> bool {
+    fn serve_front(&mut self, now: Instant) -> bool {
         let Engine { vale, ports, dropped, scratch, .. } = self;
         let Some((way, lent)) = vale.first_in_line() else { return false };
         let (j, k, priority) = (way.from, way.to, way.priority);
@@ -36,7 +36,7 @@ impl Engine {
         };
         let read = |into: &mut [u8]| {
             call!(&from.kind, read(lent.buffer, into));
-            put_head(lent.head, into);
+            put_first_bytes(lent.first_bytes, into);
         };
         let asking = Asking { from: j, domain: way.destination.domain(), priority, len: lent.len() };
         // That it is broken is found when it is its turn.
@@ -48,7 +48,7 @@ impl Engine {
             let reason = match offer(clear, from, to, lent, priority, scratch) {
                 Offered::Delivered => None,
                 Offered::Never(reason) => Some(reason),
-                Offered::NotNow => return self.queue_first(now),
+                Offered::NotNow => return self.queue_front(now),
             };
             vale.leave_line();
             match reason {
@@ -58,11 +58,11 @@ impl Engine {
             dropped.push(lent);
             return true;
         }
-        self.queue_first(now)
+        self.queue_front(now)
     }
 
     /// Queues the first frame of the line whose turn it is for its port, if there is room.
-    fn queue_first(&mut self, now: Instant) -> bool {
+    fn queue_front(&mut self, now: Instant) -> bool {
         let Engine { vale, dropped, .. } = self;
         let Some((way, lent)) = vale.first_in_line() else { return false };
         if !vale.has_room(way.from, way.priority) {

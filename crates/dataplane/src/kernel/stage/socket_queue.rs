@@ -1,4 +1,4 @@
-//! What waits for one socket, and what that one has room for.
+//! The frames for one socket, and the room of that socket.
 
 use super::super::diag::Socket;
 use super::pieces::Frame;
@@ -7,23 +7,24 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_wire::flow::Flow;
 use std::collections::VecDeque;
 
-/// How long the kernel's answer about a socket's room is believed: others may fill it too.
+/// How long the kernel's answer about a socket's room is valid: other senders may fill the socket too.
 const ROOM_LASTS: Duration = Duration::from_ms(1);
 /// The shortest and the longest time between two questions about one socket that is full.
 const ASK_AGAIN: Duration = Duration::from_us(20);
 const ASK_AT_LEAST: Duration = Duration::from_ms(1);
-/// Of the time between two questions, no more counts as time in which a socket took nothing: beyond it, we were away.
+/// At most this much of the time between two questions counts as time in which a socket took nothing; for the rest this process
+/// may not have run.
 const WATCHED_MOST: Duration = Duration::from_ms(20);
 
-/// A frame that waits.
+/// A waiting frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub frame: Frame,
-    /// What the kernel charges for the whole datagram; at its first frame.
+    /// The kernel's charge for the whole datagram, at its first frame; 0 at the others.
     pub need: i64,
-    /// At the first frame of a datagram whose frames are known by socket.
+    /// The flow of a datagram for a socket, at its first frame.
     pub flow: Option<Flow>,
-    /// It goes with the frame before it.
+    /// Whether it belongs to the datagram of the frame before it.
     pub follows: bool,
 }
 
@@ -38,42 +39,43 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SocketQueue {
     pub kind: Kind,
-    /// By which it is asked about while nothing waits.
+    /// A flow to this socket, for questions while no frame waits.
     pub flow: Option<Flow>,
-    pub queue: VecDeque<Waiting>,
-    /// How many of each traffic class are there.
+    pub frames: VecDeque<Waiting>,
+    /// Frames of each traffic class.
     of_class: [usize; 8],
-    /// Bytes that may still be charged to it.
+    /// Bytes that may still be charged to the socket.
     credit: i64,
-    /// It held nothing when it was asked about, and has been sent nothing since: it takes one datagram of any size.
+    /// The socket was empty at the last question, and nothing was sent since: it takes one datagram of any size.
     empty: bool,
     asked: Instant,
     pub ask_next: Instant,
     pause: Duration,
-    /// What it held when it was asked about: memory, and bytes to be read.
+    /// The socket's memory in use and its unread bytes at the last question.
     used: u32,
     queued: u32,
-    /// How long it has been seen to take nothing.
+    /// How long the socket has taken nothing.
     stuck: Duration,
     pub isolated: bool,
-    /// Classes whose share is used up, and that was counted: a bit each.
+    /// Classes that have used up their share, one bit each; each event is counted once.
     full: u8,
-    /// The charge of the datagram of which some frames have gone and the others wait at the front.
+    /// The charge of a datagram whose first frames have been sent and whose others wait at the front.
     begun: i64,
-    /// Datagrams in fragments that have gone and that no stack may have taken in: how much had been sent after them, their charge.
+    /// Fragmented datagrams that were sent and that the stack may not have taken in yet: the bytes sent in all at that time, and
+    /// their charge.
     settling: VecDeque<(u64, i64)>,
-    /// How much had been sent in all when something last went to it.
+    /// The bytes sent in all when a frame was last sent to this socket.
     last: u64,
 }
 
-impl Place {
-    pub fn new(kind: Kind) -> Place {
-        Place {
+impl SocketQueue {
+    pub fn new(kind: Kind) -> SocketQueue {
+        SocketQueue {
             kind,
             flow: None,
-            queue: VecDeque::new(),
+            frames: VecDeque::new(),
             of_class: [0; 8],
             credit: 0,
             empty: false,
@@ -91,51 +93,51 @@ impl Place {
         }
     }
 
-    /// Nobody has waited for it until now.
+    /// The first frame starts to wait.
     pub fn begin_to_wait(&mut self) {
         self.stuck = Duration::ZERO;
     }
 
-    /// Frames of a class that wait.
+    /// The waiting frames of a class.
     pub fn of_class(&self, class: Priority) -> usize {
         self.of_class[usize::from(class & 7)]
     }
 
-    /// Says whether a class's share is used up; whether it was before.
+    /// Sets whether a class has used up its share; returns whether it had before.
     pub fn set_full(&mut self, class: Priority, full: bool) -> bool {
         let (bit, before) = (1 << (class & 7), self.full);
         self.full = if full { before | bit } else { before & !bit };
         before & bit != 0
     }
 
-    /// A frame waits, behind all others.
+    /// Queues a frame at the end.
     pub fn push(&mut self, waiting: Waiting) {
         self.of_class[usize::from(waiting.frame.class & 7)] += 1;
-        self.queue.push_back(waiting);
+        self.frames.push_back(waiting);
     }
 
-    /// Takes its last frame out.
+    /// Removes the last frame.
     pub fn pop_last(&mut self) -> Option<Waiting> {
-        let waiting = self.queue.pop_back()?;
+        let waiting = self.frames.pop_back()?;
         self.of_class[usize::from(waiting.frame.class & 7)] -= 1;
         Some(waiting)
     }
 
     fn pop_first(&mut self) -> Option<Waiting> {
-        let waiting = self.queue.pop_front()?;
+        let waiting = self.frames.pop_front()?;
         self.of_class[usize::from(waiting.frame.class & 7)] -= 1;
         Some(waiting)
     }
 
-    /// What it is charged for that no socket shows.
+    /// The charge for frames that the socket does not show yet.
     pub fn reserved(&self) -> i64 {
         self.begun + self.settling.iter().map(|&(_, charge)| charge).sum::<i64>()
     }
 
-    /// What the kernel said about it, and before that about what is in flight; bytes `sent` in all.
+    /// The kernel's answers about the memory in flight, and then about the socket; `sent` bytes were sent in all.
     ///
-    /// Frames are taken in in the order in which they went, and memory in flight is at least their bytes: with no more of it than
-    /// bytes that went later, a frame is no longer in flight.
+    /// The stack takes frames in order, and the memory in flight is at least the bytes of the frames in flight. So a frame has arrived
+    /// if at least as many bytes were sent after it as there is memory in flight.
     pub fn learn(&mut self, now: Instant, socket: &Socket, in_flight: u32, sent: u64, margin: u32) {
         let arrived = |then: u64| sent - then >= u64::from(in_flight);
         while self.settling.front().is_some_and(|&(then, _)| arrived(then)) {
@@ -147,7 +149,7 @@ impl Place {
         self.credit =
             i64::from(socket.limit) - i64::from(socket.used) - i64::from(in_flight) - reserved - i64::from(margin);
         self.empty = socket.used == 0 && in_flight == 0 && reserved == 0;
-        // Memory comes back in large steps, a quarter of the buffer; what there is to be read becomes less with each datagram.
+        // Memory is returned in large steps, a quarter of the buffer; the unread bytes decrease with each datagram.
         if socket.queued < self.queued || socket.used < self.used || socket.used == 0 {
             self.stuck = Duration::ZERO;
             self.pause = ASK_AGAIN;
@@ -160,16 +162,16 @@ impl Place {
         self.ask_next = now.saturating_add(self.pause);
     }
 
-    /// Whether it has been seen to take nothing for so long, though something waits.
+    /// Whether frames wait and the socket has taken nothing for `deadline`.
     pub fn is_stuck(&self, deadline: Duration) -> bool {
-        !self.queue.is_empty() && self.stuck >= deadline
+        !self.frames.is_empty() && self.stuck >= deadline
     }
 
-    /// The frames that its credit is enough for, `most` of them.
+    /// Up to `most` frames that the socket's credit covers.
     pub fn fill(&self, now: Instant, most: usize, buffers: &mut Vec<u32>) {
         let fresh = now.since(self.asked) < ROOM_LASTS;
         let (mut credit, mut empty) = (self.credit, self.empty);
-        for waiting in self.queue.iter().take(most) {
+        for waiting in self.frames.iter().take(most) {
             if !waiting.follows {
                 if !fresh || !(credit >= waiting.need || empty) {
                     return;
@@ -181,7 +183,7 @@ impl Place {
         }
     }
 
-    /// Takes its first frame, which went; `sent` bytes in all with it.
+    /// Removes the first frame, which was sent; with it `sent` bytes were sent in all.
     pub fn take(&mut self, sent: u64) -> Option<Waiting> {
         let waiting = self.pop_first()?;
         self.stuck = Duration::ZERO;
@@ -194,7 +196,7 @@ impl Place {
         if !waiting.follows {
             self.credit -= waiting.need;
         }
-        let more = self.queue.front().is_some_and(|next| next.follows);
+        let more = self.frames.front().is_some_and(|next| next.follows);
         if more && !waiting.follows {
             self.begun = waiting.need;
         } else if !more && waiting.follows {
@@ -203,31 +205,31 @@ impl Place {
         Some(waiting)
     }
 
-    /// How many frames the datagram at the front has left.
+    /// The remaining frames of the first datagram.
     pub fn first_len(&self) -> usize {
-        if self.queue.is_empty() { 0 } else { 1 + self.queue.iter().skip(1).take_while(|w| w.follows).count() }
+        if self.frames.is_empty() { 0 } else { 1 + self.frames.iter().skip(1).take_while(|w| w.follows).count() }
     }
 
-    /// Gives up the first datagram, or what is left of it.
+    /// Drops the first datagram, or its remaining frames.
     pub fn drop_first(&mut self, each: &mut impl FnMut(Waiting)) {
         for _ in 0..self.first_len() {
             self.pop_first().into_iter().for_each(&mut *each);
         }
-        // The kernel gives up what it has of it, and no socket sees it.
+        // The kernel drops the frames that it has, and no socket sees the datagram.
         self.begun = 0;
     }
 
-    /// Gives up everything.
+    /// Drops all frames.
     pub fn drop_all(&mut self, each: &mut impl FnMut(Waiting)) {
-        self.queue.drain(..).for_each(each);
+        self.frames.drain(..).for_each(each);
         self.of_class = [0; 8];
         self.begun = 0;
     }
 
-    /// Takes the datagrams of a flow out, but for one that has begun.
+    /// Removes the datagrams of a flow, except one that was sent in part.
     pub fn take_flow(&mut self, flow: &Flow) -> Vec<Waiting> {
         let (mut gone, mut stay, mut goes) = (Vec::new(), VecDeque::new(), false);
-        for waiting in self.queue.drain(..) {
+        for waiting in self.frames.drain(..) {
             goes = if waiting.follows { goes } else { waiting.flow == Some(*flow) };
             if goes {
                 self.of_class[usize::from(waiting.frame.class & 7)] -= 1;
@@ -236,7 +238,7 @@ impl Place {
                 stay.push_back(waiting);
             }
         }
-        self.queue = stay;
+        self.frames = stay;
         gone
     }
 }

@@ -1,9 +1,10 @@
-//! What a process leaves that is killed, and what one that lives has.
+//! The leftovers of a killed process are removed; the things of a running process are kept.
 
 use super::harness::possible;
 use sluicenet_dataplane::kernel::netns::{self, Namespace, PREFIX};
+use sluicenet_dataplane::leftovers::clean::{Cleaned, clean};
+use sluicenet_dataplane::leftovers::{self, Leftover};
 use sluicenet_dataplane::process::Program;
-use sluicenet_dataplane::remains::{self, Thing};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,17 +12,17 @@ use std::time::{Duration, Instant};
 
 const HOLD: &str = "SLUICENET_TEST_HOLD";
 
-/// The process of the test below: has a namespace, a folder and a program there, says so, and waits to be killed.
+/// The process of the test below: makes a namespace, a folder and a program there, reports that, and waits to be killed.
 #[test]
 fn another_process_that_holds_something() {
     let Ok(tag) = std::env::var(HOLD) else { return };
     let namespace = Namespace::create(&format!("{PREFIX}{tag}")).unwrap();
     let folder = std::env::temp_dir().join(format!("sluicenet-{tag}"));
-    remains::add(Thing::Folder(folder.clone())).unwrap();
+    leftovers::add(Leftover::Folder(folder.clone())).unwrap();
     std::fs::create_dir(&folder).unwrap();
     let mut sleep = Command::new("sleep");
     sleep.arg("600");
-    // By a thread that ends before it does.
+    // The thread that starts the program ends first.
     let namespace = &namespace;
     let program =
         std::thread::scope(|s| s.spawn(move || Program::spawn(sleep, Some(namespace)).unwrap()).join()).unwrap();
@@ -33,13 +34,13 @@ fn another_process_that_holds_something() {
 }
 
 #[test]
-fn what_a_killed_process_left_is_removed_and_what_one_has_that_lives_is_not() {
+fn leftovers_of_a_killed_process_are_removed_and_things_of_a_running_one_kept() {
     if !possible() {
         return;
     }
     let tag = format!("held-{}", std::process::id());
     let mut other = Command::new(std::env::current_exe().unwrap())
-        .args(["kernel::remains::another_process_that_holds_something", "--exact", "--nocapture", "--test-threads=1"])
+        .args(["kernel::leftovers::another_process_that_holds_something", "--exact", "--nocapture", "--test-threads=1"])
         .env(HOLD, &tag)
         .stdout(Stdio::piped())
         .spawn()
@@ -47,10 +48,10 @@ fn what_a_killed_process_left_is_removed_and_what_one_has_that_lives_is_not() {
     let lines = BufReader::new(other.stdout.take().unwrap()).lines();
     let pid: i32 =
         lines.map_while(Result::ok).find_map(|l| l.strip_prefix("holds ").map(|n| n.parse().unwrap())).unwrap();
-    let started = remains::started(pid).unwrap();
+    let started = leftovers::started(pid).unwrap();
     let its = |number: i32| Some(number) == i32::try_from(other.id()).ok();
 
-    let cleaned = remains::clean(its).unwrap();
+    let cleaned = clean(its).unwrap();
     assert!(cleaned.gone.is_empty(), "{cleaned:?}");
     let kept = &cleaned.kept[0];
     let name = format!("{PREFIX}{tag}");
@@ -60,35 +61,35 @@ fn what_a_killed_process_left_is_removed_and_what_one_has_that_lives_is_not() {
     {
         assert!(kept.contains(&words), "{kept}");
     }
-    assert!(netns::named().unwrap().contains(&name) && folder.is_dir() && remains::started(pid) == Some(started));
-    assert!(remains::namespaces().unwrap().0.contains(&name));
+    assert!(netns::named().unwrap().contains(&name) && folder.is_dir() && leftovers::started(pid) == Some(started));
+    assert!(leftovers::namespaces().unwrap().0.contains(&name));
 
     let number = other.id();
     other.kill().unwrap();
     other.wait().unwrap();
-    // The kernel ends its programs with it.
+    // The kernel ends the programs of a killed process.
     let until = Instant::now() + Duration::from_secs(60);
-    while remains::started(pid) == Some(started) {
+    while leftovers::started(pid) == Some(started) {
         assert!(Instant::now() < until, "its program lives on");
         std::thread::sleep(Duration::from_millis(5));
     }
     let its = |of: i32| Some(of) == i32::try_from(number).ok();
-    let cleaned = remains::clean(its).unwrap();
+    let cleaned = clean(its).unwrap();
     assert_eq!(cleaned.gone, [format!("namespace {name}"), folder.display().to_string()]);
     assert!(cleaned.kept.is_empty() && !folder.exists() && !netns::named().unwrap().contains(&name));
-    assert_eq!(remains::clean(its).unwrap(), remains::Cleaned::default());
+    assert_eq!(clean(its).unwrap(), Cleaned::default());
 }
 
 #[test]
-fn what_is_removed_in_order_is_struck_out() {
+fn a_removed_namespace_is_no_longer_recorded() {
     if !possible() {
         return;
     }
     let name = format!("{PREFIX}struck-{}", std::process::id());
-    let known = || remains::namespaces().unwrap().1.contains(&name);
+    let known = || leftovers::namespaces().unwrap().1.contains(&name);
     drop(Namespace::create(&name).unwrap());
     assert!(known());
-    // It is there already, and still is one's own after another one was refused.
+    // A second namespace of the name is refused; the first stays recorded.
     assert!(Namespace::create(&name).is_err() && known());
     Namespace::delete(&name).unwrap();
     assert!(!known());

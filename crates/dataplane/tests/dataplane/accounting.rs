@@ -23,7 +23,7 @@ impl Port for Keeper {
     fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
         Ok(None)
     }
-    fn head(&self, _buffer: u32) -> [u64; 2] {
+    fn first_bytes(&self, _buffer: u32) -> [u64; 2] {
         unreachable!("it sends nothing")
     }
     fn accept(&mut self) {}

@@ -6,7 +6,7 @@ use sluicenet_records::{DropRow, PortRow, Text};
 
 /// Where frames died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum LossLocation {
     /// A socket's receive buffer.
     Socket,
     /// A queue of a virtual switch.
@@ -19,25 +19,25 @@ pub enum Place {
     Other,
 }
 
-impl Place {
+impl LossLocation {
     /// From the reason, and for a switch from the level of the box.
-    pub(super) fn of(drop: &DropRow, levels: &BTreeMap<&Text, u8>) -> Place {
+    pub(super) fn of(drop: &DropRow, levels: &BTreeMap<&Text, u8>) -> LossLocation {
         match &*drop.reason {
-            "vswitch_uplink" | "vswitch_vm" => Place::Vswitch,
-            "adapter_tx" | "adapter_rx" => Place::Adapter,
-            "socket_rx" => Place::Socket,
+            "vswitch_uplink" | "vswitch_vm" => LossLocation::Vswitch,
+            "adapter_tx" | "adapter_rx" => LossLocation::Adapter,
+            "socket_rx" => LossLocation::Socket,
             "switch_buffer" | "headroom_exceeded" => match levels.get(&drop.node) {
-                Some(0) => Place::Adapter,
-                Some(level) => Place::Switch(*level),
-                None => Place::Other,
+                Some(0) => LossLocation::Adapter,
+                Some(level) => LossLocation::Switch(*level),
+                None => LossLocation::Other,
             },
-            _ => Place::Other,
+            _ => LossLocation::Other,
         }
     }
 
     /// Whether the place is in the virtual network: inside a server, before the adapter.
     pub(super) fn is_virtual(self) -> bool {
-        matches!(self, Place::Socket | Place::Vswitch)
+        matches!(self, LossLocation::Socket | LossLocation::Vswitch)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Whoever may open its socket says, an object a line, what which guest is to do, and gets an object a line.
 
 use super::{Attachment, Booting, GUEST_DEVICE, Guest, GuestConfig, GuestError, Image, Nic, Outcome, Parts};
-use crate::files::Place;
+use crate::files::TestbedDir;
 use crate::{Plan, Program, Tenant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -48,17 +48,17 @@ type Guests = BTreeMap<String, Mutex<Guest>>;
 ///
 /// # Errors
 /// The first guest that did not come up; the others are gone, too.
-pub fn hold(plan: &Plan, place: &Place, say: &dyn Fn(&str), stop: &AtomicBool) -> Result<(), GuestError> {
+pub fn run(plan: &Plan, dir: &TestbedDir, say: &dyn Fn(&str), stop: &AtomicBool) -> Result<(), GuestError> {
     let at = |what: PathBuf| move |e: io::Error| GuestError::Io(what.display().to_string(), e);
-    let socket = place.guests();
+    let socket = dir.guests();
     let listener = UnixListener::bind(&socket).map_err(at(socket.clone()))?;
     listener.set_nonblocking(true).map_err(at(socket))?;
     let program = std::env::current_exe().map_err(at("this program".into()))?;
     let parts = Parts::find(Nic::Virtio)?;
-    let image = Image::open(&place.image())?;
+    let image = Image::open(&dir.image())?;
     let tenants: Vec<&Tenant> = plan.servers.iter().flat_map(|s| &s.tenants).collect();
     let spawn = |tenant: &Tenant| {
-        let folder = place.folder().join(&tenant.namespace);
+        let folder = dir.folder().join(&tenant.namespace);
         std::fs::create_dir_all(&folder).map_err(at(folder.clone()))?;
         let config = GuestConfig {
             mac: tenant.mac.0,
@@ -66,7 +66,7 @@ pub fn hold(plan: &Plan, place: &Place, say: &dyn Fn(&str), stop: &AtomicBool) -
             prefix: Plan::OVERLAY_PREFIX,
             mtu: plan.tenant_mtu,
             nic: Nic::Virtio,
-            attachment: Attachment::VhostUser(place.port(tenant)),
+            attachment: Attachment::VhostUser(dir.port(tenant)),
             offloads: false,
             // The cloud kernel's own, fq_codel, throws away what waits long: what is held back waits long.
             queue: Some("pfifo_fast"),
@@ -75,7 +75,7 @@ pub fn hold(plan: &Plan, place: &Place, say: &dyn Fn(&str), stop: &AtomicBool) -
         };
         let booting = Guest::spawn(&parts, &config, &folder)?;
         let pid = i32::try_from(booting.pid()).unwrap_or(i32::MAX);
-        Program::new(&tenant.namespace, pid).record(place).map_err(at(place.programs()))?;
+        Program::new(&tenant.namespace, pid).record(dir).map_err(at(dir.programs()))?;
         Ok(booting)
     };
     let agent = plan.flow_control.virtual_lossless().then(|| {
@@ -154,14 +154,14 @@ fn answer(line: &str, guests: &Guests) -> Result<Answer, String> {
 
 /// The guests of the testbed that is up, by way of the process that holds them.
 #[derive(Clone, Debug)]
-pub struct Holder {
+pub struct Supervisor {
     socket: PathBuf,
 }
 
-impl Holder {
+impl Supervisor {
     /// Of the testbed in `place`.
-    pub fn of(place: &Place) -> Holder {
-        Holder { socket: place.guests() }
+    pub fn of(dir: &TestbedDir) -> Supervisor {
+        Supervisor { socket: dir.guests() }
     }
 
     /// Has a guest's shell do one line and waits for its end.
@@ -191,7 +191,7 @@ impl Holder {
     /// Has a guest do what must work; what it said.
     ///
     /// # Errors
-    /// As [`Holder::run`]; besides an exit code that is not 0.
+    /// As [`Supervisor::run`]; besides an exit code that is not 0.
     pub fn must(&self, tenant: &str, command: &str, patience: Duration) -> io::Result<String> {
         let outcome = self.run(tenant, command, patience)?;
         outcome.must(command).map_err(|e| io::Error::other(format!("{tenant}: {e}")))

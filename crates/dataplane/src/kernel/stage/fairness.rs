@@ -1,4 +1,4 @@
-//! Who shares the stage with whom: senders their unfinished datagrams, traffic classes a socket.
+//! Fairness in the stage: among the unfinished datagrams of senders, and among the traffic classes of a socket.
 
 use super::tests::{World, flow, id, station, us};
 use super::*;

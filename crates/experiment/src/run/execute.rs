@@ -1,0 +1,258 @@
+//! One packet-level run: the engine, epoch by epoch, to its end, and the outcome.
+
+use super::collect::{self, Collector};
+use super::figures::violated;
+use super::{
+    Job, Options, Outcome, PS_PER_S, Progress, RunError, capture, control, cpu_seconds, failures, keep, line_mbps,
+    thread_cpu_seconds,
+};
+use crate::build::{self, Built};
+use crate::workload::{self, HostApps};
+use sluicenet_node::link::NodeId;
+use sluicenet_proto::loss::{DropReason, Drops};
+use sluicenet_proto::time::{Duration, Instant};
+use sluicenet_records::{RecordError, RecordWriter, Status};
+use sluicenet_scenario::{Scenario, Warning};
+use sluicenet_sim::audit::{self, Totals};
+use sluicenet_sim::world::World;
+use sluicenet_sim::{Control, Engine, RunEnd, deadlock};
+use std::sync::atomic::AtomicBool;
+
+/// Time for threads to synchronise, which they do once a window; measured with two on cores of their own.
+const SYNCHRONISE_NS: u64 = 300;
+/// Time to simulate one frame on one link; docs/results/speed.md has the figures.
+const HOP_NS: u64 = 60;
+
+/// A warning if several threads cannot pay off: even full frames on all links take less time in a window than threads need to
+/// synchronise.
+fn few_frames_a_window(s: &Scenario, plan: &build::Plan, window: Duration, threads: usize) -> Option<Warning> {
+    let full = s.framing.mtu.as_bytes() + s.framing.header_bytes() + s.framing.gap_bytes();
+    let rates: u128 = (0..plan.nodes() as NodeId).map(|node| u128::from(plan.rate_of_all(node).as_bps())).sum();
+    let frames = rates * u128::from(window.as_ps()) / (u128::from(full) * 8 * PS_PER_S);
+    // Each thread does an equal portion of this work; the time of all others is saved.
+    let saved = frames * u128::from(HOP_NS) * (threads as u128 - 1) / threads as u128;
+    if threads < 2 || saved >= u128::from(SYNCHRONISE_NS) {
+        return None;
+    }
+    let message = format!(
+        "a window is {:.1} ns, as long as the shortest link, and threads meet once a window, which takes some {:.1} us: one \
+         thread will be faster than {threads}",
+        window.as_ps() as f64 / 1e3,
+        SYNCHRONISE_NS as f64 / 1e3
+    );
+    Some(s.places.warning("topology.link_delay", message))
+}
+
+/// Runs a scenario packet by packet.
+pub(super) fn execute(
+    job: &Job,
+    built: Built,
+    writer: Option<RecordWriter>,
+    options: Options<'_>,
+) -> Result<Outcome, RunError> {
+    let s = &job.scenario;
+    let Built { world, plan, workloads, ideal, mut warnings } = built;
+    let (mut engine, operator) = Operator::start(s, &plan, world, options.threads)?;
+    warnings.extend(few_frames_a_window(s, &plan, engine.window(), options.threads));
+    let incast_bound = workload::incast_bound(s, &plan, &ideal);
+    let line_mbps = line_mbps(s, &plan, &ideal);
+    let capture = capture::Capture::start(s, &plan, &mut engine, options.out.as_deref())?;
+    let mut collector = Collector::new(s, plan.clone(), ideal, writer, capture);
+    let clock = if options.threads > 1 { cpu_seconds } else { thread_cpu_seconds };
+    let (cpu, wall) = (clock(), std::time::Instant::now());
+    let run = Drive { scenario: s, operator, is_finite: workloads.is_finite(), progress: options.progress };
+    let (end, deadlock) = match run.drive(&mut engine, &mut collector, options.interrupt) {
+        Ok(ended) => ended,
+        Err(e) => {
+            collector.give_up(&e);
+            return Err(e.into());
+        }
+    };
+    if end == RunEnd::Full {
+        let now = collector.now();
+        let full = RunError::Frames { max: engine.frames_max(), at: now };
+        collector.finish(engine, now, Status::Failed(full.to_string()))?;
+        return Err(full);
+    }
+    let totals = audited(&engine, &plan)?;
+    let now = match (end, s.duration) {
+        (RunEnd::Time, Some(duration)) => Instant(duration.as_ps()),
+        _ => collector.now(),
+    };
+    let losses = Losses::of(s, &engine);
+    let deadlock = deadlock.map(|circle| name_circle(&plan, &circle));
+    let status = match (&deadlock, end) {
+        (Some(circle), _) => Status::Failed(format!("deadlock: {circle}")),
+        _ if losses.violations > 0 => Status::Failed(violated(losses.violations, losses.uncredited)),
+        (None, RunEnd::Interrupted) => Status::InterruptedAt { at_ps: now.as_ps() },
+        _ => Status::Complete,
+    };
+    let mut outcome = Outcome {
+        hops: engine.hops(),
+        totals,
+        switch_drops: losses.switches,
+        server_drops: losses.servers,
+        incast_bound,
+        line_mbps,
+        received_max: collect::received_max(&engine),
+        zbridge: collect::zbridge(&engine),
+        violations: losses.violations,
+        uncredited: losses.uncredited,
+        deadlock,
+        tcp_bytes: collect::tcp_bytes(&engine),
+        ..Outcome::new(end, now, warnings)
+    };
+    let collected = collector.finish(engine, now, status)?;
+    // The final records belong to the run as well.
+    (outcome.cpu_s, outcome.wall_s) = (clock() - cpu, wall.elapsed().as_secs_f64());
+    outcome.pauses = collected.pauses;
+    outcome.take(collected.seen);
+    keep(job, &outcome, options.out.as_deref(), options.threads)?;
+    Ok(outcome)
+}
+
+/// Changes a fat-tree from outside while it runs: its control loop, and its failures.
+struct Operator {
+    control: Option<control::Control>,
+    failures: Option<failures::Failures>,
+    /// When the control loop runs next.
+    next_round: Instant,
+    hosts: u32,
+}
+
+impl Operator {
+    /// The engine of a world at its start, and the operator of its network.
+    fn start(
+        s: &Scenario,
+        plan: &build::Plan,
+        mut world: World<HostApps>,
+        threads: usize,
+    ) -> Result<(Engine<HostApps>, Operator), RunError> {
+        let (control, failures) = (control::Control::of(s, plan), failures::Failures::of(s, plan));
+        let hosts = plan.hosts();
+        if control.is_some() || failures.is_some() {
+            control::install(s, control.as_ref(), &mut world, hosts);
+        }
+        let mut engine = Engine::new(world, threads).map_err(|e| RunError::Build(build::refused(s, &e)))?;
+        let mut operator = Operator { control, failures, next_round: Instant::ZERO, hosts };
+        if let Some(control) = &operator.control {
+            operator.next_round += control.period;
+            engine.set_epoch(control.period.min(Duration::from_us(500)));
+        }
+        if operator.failures.is_some() {
+            operator.fail(Instant::ZERO, &mut engine);
+        }
+        if let Some(interval) = s.record.queues {
+            let ports = plan.selected(s, "queue_ports", &s.record.queue_ports).map_err(RunError::Build)?;
+            engine.sample(interval, ports);
+        }
+        Ok((engine, operator))
+    }
+
+    /// An epoch has ended.
+    fn turn(&mut self, now: Instant, engine: &mut Engine<HostApps>) {
+        if self.failures.as_ref().is_some_and(|failures| now >= failures.due()) {
+            self.fail(now, engine);
+        }
+        if let Some(control) = self.control.as_mut().filter(|_| now >= self.next_round) {
+            control.turn(now, engine, self.hosts);
+            self.next_round = now + control.period;
+        }
+    }
+
+    /// Applies the failures and repairs up to `now`.
+    fn fail(&mut self, now: Instant, engine: &mut Engine<HostApps>) {
+        let Some(failures) = &mut self.failures else { return };
+        let changes = failures.turn(now);
+        control::apply(&changes, self.control.as_mut(), now, engine, self.hosts);
+    }
+}
+
+/// Epochs between two searches for a deadlock. A circle of pauses stays, so a search now and then finds it in time.
+const EPOCHS_PER_SEARCH: u64 = 8;
+
+/// A circle of paused outputs.
+type Circle = Vec<deadlock::Held>;
+
+/// A run from its first epoch to its last.
+struct Drive<'a> {
+    scenario: &'a Scenario,
+    operator: Operator,
+    /// Whether the run ends when every application has ended.
+    is_finite: bool,
+    progress: &'a mut dyn FnMut(&Progress),
+}
+
+impl Drive<'_> {
+    /// Runs to the end; why it ended, and the deadlock that it ended in.
+    fn drive(
+        mut self,
+        engine: &mut Engine<HostApps>,
+        collector: &mut Collector,
+        interrupt: &AtomicBool,
+    ) -> Result<(RunEnd, Option<Circle>), RecordError> {
+        let has_pauses = self.scenario.pfc.enabled;
+        let until = self.scenario.duration.map(|d| Instant(d.as_ps()));
+        let total = collect::remaining(engine);
+        let (mut failure, mut stuck, mut epochs) = (None, None, 0u64);
+        let end = engine.run(until.unwrap_or(Instant::MAX), interrupt, &mut |engine, epoch| {
+            let (now, hops) = (epoch.now, epoch.hops);
+            if let Err(e) = collector.epoch(engine, epoch) {
+                failure = Some(e);
+                return Control::Stop;
+            }
+            self.operator.turn(now, engine);
+            let remaining = collect::remaining(engine);
+            (self.progress)(&Progress { now, until, remaining, total, hops });
+            epochs += 1;
+            if has_pauses && epochs % EPOCHS_PER_SEARCH == 0 {
+                stuck = deadlock::find(engine);
+            }
+            let done = self.is_finite && until.is_none() && remaining == 0;
+            if stuck.is_some() || done { Control::Stop } else { Control::Continue }
+        });
+        if let Some(e) = failure {
+            return Err(e);
+        }
+        if stuck.is_none() && has_pauses && end != RunEnd::Full {
+            stuck = deadlock::find(engine);
+        }
+        Ok((end, stuck))
+    }
+}
+
+/// The sums of a run whose frames are all accounted for.
+fn audited(engine: &Engine<HostApps>, plan: &build::Plan) -> Result<Totals, RunError> {
+    audit::check(engine).map_err(|wrong| {
+        let first = &wrong[0];
+        RunError::Audit(format!("{}: {}", plan.name(first.node.min(plan.nodes() as u32 - 1)), first.books))
+    })
+}
+
+/// A deadlock, with the names of its ports.
+fn name_circle(plan: &build::Plan, circle: &Circle) -> String {
+    let names: Vec<String> =
+        circle.iter().map(|&(n, p, q)| format!("{} port {p} priority {q}", plan.name(n))).collect();
+    format!("{} -> {}", names.join(" -> "), names[0])
+}
+
+/// The frames that a run lost.
+struct Losses {
+    switches: Drops,
+    servers: Drops,
+    /// Frames lost although the network promised to deliver them.
+    violations: u64,
+    /// Those of them that found no credit.
+    uncredited: u64,
+}
+
+impl Losses {
+    fn of(s: &Scenario, engine: &Engine<HostApps>) -> Losses {
+        let (switches, servers) = collect::drops(engine);
+        // Over a lossless class or zBridge every frame arrives, so a frame that finds no credit there breaks the promise.
+        let is_reliable = s.pfc.enabled || s.zbridge.enabled;
+        let uncredited = if is_reliable { servers.frames(DropReason::NoCredit) } else { 0 };
+        let overran = switches.frames(DropReason::HeadroomExceeded) + servers.frames(DropReason::HeadroomExceeded);
+        Losses { switches, servers, violations: uncredited + overran, uncredited }
+    }
+}

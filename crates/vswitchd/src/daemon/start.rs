@@ -1,0 +1,162 @@
+//! The start and the end of a switch: its ports, its privileges, its threads.
+
+use super::{Daemon, State};
+use crate::config::{Config, PortConfig};
+use crate::control::{Request, Socket};
+use crate::log::Log;
+use crate::metrics;
+use crate::opened::{Opened, open_all};
+use crate::privileges::{self, Becomes, Rights};
+use crate::status::{Snapshot, Status};
+use crate::uplink;
+use rustix::thread::CapabilitySet;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use sluicenet_dataplane::engine::Engine;
+use sluicenet_dataplane::port::Port;
+use sluicenet_node::gate::StationPolicy;
+use sluicenet_proto::time::Duration as Time;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+use tracing::info;
+
+/// How long a switch that ends goes on delivering the frames that it holds, while some of them are accepted; less than
+/// `switch stop` waits.
+const DRAIN_AT_MOST: Time = Time::from_secs(20);
+/// How long it goes on if none is accepted.
+const DRAIN_PATIENCE: Time = Time::from_secs(2);
+
+/// The ports of the file, opened while the switch has its privileges.
+struct InitialPorts {
+    uplink: Option<Box<dyn Port>>,
+    ports: Vec<(PortConfig, Result<Opened, String>)>,
+}
+
+impl InitialPorts {
+    /// Opens the ports; also the privileges that the switch needs while it runs.
+    fn open(config: &Config) -> io::Result<(InitialPorts, CapabilitySet)> {
+        let mut keep = if config.hotplug { privileges::TO_OPEN } else { Rights::NONE.run };
+        let uplink = config.uplink.as_ref().map(|uplink| uplink::open(uplink, &config.vale)).transpose();
+        let uplink = uplink.map_err(|e| io::Error::new(e.kind(), format!("uplink: {e}")))?;
+        let opened = open_all(&config.ports, &config.vale).map_err(io::Error::other)?;
+        let ports: Vec<_> = config.ports.iter().cloned().zip(opened).collect();
+        for (port, _) in ports.iter().filter(|(_, opened)| opened.is_ok()) {
+            keep |= port.kind.rights().run;
+        }
+        Ok((InitialPorts { uplink, ports }, keep))
+    }
+}
+
+/// The engine's thread: the outcome of its loop, the frames that it gave up at the end, and its last state.
+type EngineThread = JoinHandle<(io::Result<()>, u64, Snapshot)>;
+
+/// Runs the engine on a thread of its own until `stop`, and then delivers the frames that it holds.
+fn run_engine(mut engine: Engine, stop: Arc<AtomicBool>) -> io::Result<EngineThread> {
+    std::thread::Builder::new().name("switch".into()).spawn(move || {
+        let outcome = engine.run(&stop);
+        let given_up = if outcome.is_ok() { engine.drain(DRAIN_PATIENCE, DRAIN_AT_MOST) } else { 0 };
+        (outcome, given_up, Snapshot::of(&engine))
+    })
+}
+
+impl Daemon {
+    /// Runs a switch until the control socket or a signal stops it.
+    ///
+    /// # Errors
+    /// A port or the control socket cannot be opened, or a system call of the engine fails.
+    pub fn run(config: Config) -> io::Result<Status> {
+        let socket = Socket::bind(&config.control)?;
+        let metrics = config.metrics.map(metrics::Server::bind).transpose()?;
+        let becomes = config.user.as_deref().map(Becomes::user).transpose()?.flatten();
+        let mut engine = Engine::new(config.ports_max, config.vale.clone());
+        let (remote, events) = (engine.remote()?, engine.events());
+        // A frame for a port that is not open yet would be flooded.
+        engine.wait();
+        let (ports, keep) = InitialPorts::open(&config)?;
+        // Before the first thread starts: each thread has its own privileges.
+        let left = privileges::drop_all_but(keep, becomes.as_ref())?;
+        info!(
+            name = config.name,
+            pid = std::process::id(),
+            control = %config.control.display(),
+            metrics = metrics.as_ref().map(|m| m.address().to_string()),
+            uid = left.uid,
+            gid = left.gid,
+            capabilities = left.capabilities,
+            "switch started"
+        );
+        let policy = config.policy.clone();
+        let daemon = Arc::new(Daemon {
+            remote,
+            state: Mutex::new(State { config, ports: Vec::new(), made: 0 }),
+            stopping: AtomicBool::new(false),
+            started: Instant::now(),
+            listener: socket.listener()?,
+            log: Log::default(),
+        });
+        let (signals, signal_thread) = daemon.listen_to_signals()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let switch = run_engine(engine, Arc::clone(&stop))?;
+        let watched = Arc::clone(&daemon);
+        let watcher =
+            std::thread::Builder::new().name("log".into()).spawn(move || watched.log.watch(&watched, &events))?;
+        if let Some(metrics) = metrics {
+            let served = Arc::clone(&daemon);
+            // The thread ends with the process: nothing waits for a slow client.
+            std::thread::Builder::new().name("metrics".into()).spawn(move || metrics.serve(&served))?;
+        }
+        let outcome = daemon.install_all(ports, policy).and_then(|()| socket.serve(&daemon));
+        stop.store(true, Ordering::Relaxed);
+        // An empty job wakes the engine, which then sees `stop`.
+        let _ = daemon.remote.post(|_| {});
+        let (ran, given_up, last) = switch.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+        signals.close();
+        let _ = signal_thread.join();
+        let _ = watcher.join();
+        outcome?;
+        ran?;
+        let status = daemon.status_of(&last);
+        let l = status.ledger;
+        info!(
+            accepted = l.accepted,
+            delivered = l.delivered,
+            dropped = l.dropped,
+            queued = l.queued,
+            given_up,
+            "switch stopped"
+        );
+        Ok(status)
+    }
+
+    /// Starts the thread that handles signals.
+    fn listen_to_signals(self: &Arc<Daemon>) -> io::Result<(Handle, JoinHandle<()>)> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let (handle, daemon) = (signals.handle(), Arc::clone(self));
+        let thread = std::thread::spawn(move || {
+            for signal in signals.forever() {
+                if signal == SIGHUP {
+                    daemon.answer(Request::Reload);
+                } else {
+                    daemon.stop();
+                }
+            }
+        });
+        Ok((handle, thread))
+    }
+
+    /// Takes everything into service that was opened at the start.
+    fn install_all(&self, initial: InitialPorts, policy: Option<Arc<StationPolicy>>) -> io::Result<()> {
+        // The uplink first: its number is in the switch's table.
+        if let Some(uplink) = initial.uplink {
+            self.install_uplink(uplink)?;
+        }
+        self.remote.run(move |engine| engine.set_policy(policy))?;
+        for (port, opened) in initial.ports {
+            self.begin(port, opened).map_err(io::Error::other)?;
+        }
+        self.remote.run(|engine| engine.begin())
+    }
+}
