@@ -65,9 +65,7 @@ impl Lots {
 pub enum Step {
     /// The box itself is at hand.
     Lists,
-    /// Its lists are, and the frames that arrive.
-    Frames,
-    /// The frames that are due inside are.
+    /// Its lists are, and the frames that arrive or are due inside.
     Index,
     /// The index of its connections is.
     Sockets,

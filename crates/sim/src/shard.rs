@@ -317,15 +317,14 @@ impl<A: App> Boxes<'_, A> {
     /// step before has asked for while another box was visited.
     #[inline(always)]
     fn fetch_ahead(&self, reach: &Reach<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 4]) {
-        if let Some(n) = agenda.node(i + 5) {
+        if let Some(n) = agenda.node(i + 4) {
             self.fetch_box(n);
         }
-        if let Some((n, keys)) = agenda.turn(i + 4) {
-            coming[i & 3] = self.fetch_lists(reach, n, keys);
+        if let Some((n, keys)) = agenda.turn(i + 3) {
+            coming[(i + 3) & 3] = self.fetch_lists(reach, n, keys);
         } else {
-            coming[i & 3] = Coming::NONE;
+            coming[(i + 3) & 3] = Coming::NONE;
         }
-        self.fetch_step(reach.pool, &mut coming[(i + 3) & 3], Step::Frames);
         self.fetch_step(reach.pool, &mut coming[(i + 2) & 3], Step::Index);
         self.fetch_step(reach.pool, &mut coming[(i + 1) & 3], Step::Sockets);
     }

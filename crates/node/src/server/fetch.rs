@@ -52,29 +52,19 @@ impl Host {
         match step {
             Step::Lists => {
                 self.timers.front().into_iter().for_each(|t| fetch(core::ptr::from_ref(t).cast()));
-                self.deadlines.front().into_iter().for_each(|d| fetch(core::ptr::from_ref(d).cast()));
-                self.rx.front().into_iter().for_each(|p| fetch(core::ptr::from_ref(p).cast()));
-            }
-            Step::Frames => {
-                if plan.sends
-                    && let Some((_, what)) = self.deadlines.front()
-                {
-                    plan.vm = (what / DEADLINES) as u8;
+                plan.vm = (self.deadlines.front() / DEADLINES) as u8;
+                if plan.next == Handle::NONE {
+                    plan.next = self.rx.front();
+                    fetch(pool.address(plan.next));
                 }
-                if plan.next == Handle::NONE
-                    && let Some(next) = self.rx.front()
-                {
-                    plan.next = next.packet;
-                }
-                fetch(pool.address(plan.next));
                 let guest: *const u8 = self.guests.as_ptr().wrapping_add(plan.vm as usize).cast();
                 (0..GUEST_LINES).for_each(|line| fetch(guest.wrapping_add(64 * line)));
             }
             Step::Index => {
                 if plan.sends
-                    && let Some(sent) = self.guests.get(plan.vm as usize).and_then(|guest| guest.tx.front())
+                    && let Some(guest) = self.guests.get(plan.vm as usize)
                 {
-                    fetch(core::ptr::from_ref(sent).cast());
+                    fetch(pool.address(guest.tx.front()));
                 }
                 if plan.receives
                     && let Some((guest, flow)) = self.next_flow(plan, pool)
@@ -83,11 +73,6 @@ impl Host {
                 }
             }
             Step::Sockets => {
-                if plan.sends
-                    && let Some(sent) = self.guests.get(plan.vm as usize).and_then(|guest| guest.tx.front())
-                {
-                    fetch(pool.address(sent.packet));
-                }
                 if plan.receives
                     && let Some((guest, flow)) = self.next_flow(plan, pool)
                     && let Some(number) = guest.sockets.find(&flow)
