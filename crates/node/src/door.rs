@@ -12,28 +12,34 @@ pub type PortId = u16;
 /// Ports that became ready to send, or stay so after they were asked; one may be named twice, which costs one idle poll.
 #[derive(Clone, Debug, Default)]
 pub struct PortSet {
-    ports: Vec<PortId>,
+    /// The first one: seldom is there another.
+    first: Option<PortId>,
+    others: Vec<PortId>,
 }
 
 impl PortSet {
     /// An empty set with room for `ports`.
     pub fn with_capacity(ports: usize) -> PortSet {
-        PortSet { ports: Vec::with_capacity(ports) }
+        PortSet { first: None, others: Vec::with_capacity(ports) }
     }
     /// Names a port.
     #[inline(always)]
     pub fn insert(&mut self, port: PortId) {
-        self.ports.push(port);
+        if self.first.is_none() {
+            self.first = Some(port);
+        } else {
+            self.others.push(port);
+        }
     }
     /// Takes one out.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<PortId> {
-        self.ports.pop()
+        if self.others.is_empty() { self.first.take() } else { self.others.pop() }
     }
     /// Whether none is named.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.ports.is_empty()
+        self.first.is_none()
     }
 }
 
@@ -59,9 +65,7 @@ impl Lots {
 pub enum Step {
     /// The box itself is at hand.
     Lists,
-    /// Its lists are, and the frames that arrive.
-    Frames,
-    /// The frames that are due inside are.
+    /// Its lists are, and the frames that arrive or are due inside.
     Index,
     /// The index of its connections is.
     Sockets,

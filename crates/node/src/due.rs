@@ -17,18 +17,25 @@ pub struct Passage {
     pub packet: Handle,
 }
 
+impl Passage {
+    /// No packet.
+    const NONE: Passage = Passage { at: Instant::MAX, packet: Handle::NONE };
+}
+
 /// Packets on their way, in the order in which they will be through; of one instant, the first to enter comes first.
 #[derive(Clone, Debug)]
 pub struct Line {
-    first: Instant,
-    /// What is new is nearly always last, or a few places before: latencies are fixed, sizes are not.
-    list: Ring<Passage>,
+    /// The first one, [`Passage::NONE`] if there is none: often it is the only one.
+    first: Passage,
+    /// The others. A new one is nearly always last, or a few slots before: latencies are fixed, sizes are not.
+    others: Ring<Passage>,
+    /// When the last of these is through.
     last: Instant,
 }
 
 impl Default for Line {
     fn default() -> Line {
-        Line { first: Instant::MAX, list: Ring::default(), last: Instant::ZERO }
+        Line { first: Passage::NONE, others: Ring::default(), last: Instant::ZERO }
     }
 }
 
@@ -36,93 +43,111 @@ impl Line {
     /// A packet enters.
     #[inline(always)]
     pub fn push(&mut self, passage: Passage) {
-        self.first = self.first.min(passage.at);
-        if self.last > passage.at && !self.list.is_empty() {
-            self.list.insert_sorted(passage, |p| p.at <= passage.at);
+        if self.first.at == Instant::MAX {
+            self.first = passage;
+        } else if self.last > passage.at || self.first.at > passage.at || self.others.is_empty() {
+            self.push_before_last(passage);
         } else {
             self.last = passage.at;
-            self.list.push_back(passage);
+            self.others.push_back(passage);
         }
+    }
+
+    #[inline(never)]
+    fn push_before_last(&mut self, passage: Passage) {
+        let is_first = passage.at < self.first.at;
+        let other = if is_first { core::mem::replace(&mut self.first, passage) } else { passage };
+        if self.others.is_empty() {
+            self.last = other.at;
+        }
+        self.last = self.last.max(other.at);
+        // The former first one entered before all others.
+        self.others.insert_sorted(other, |p| if is_first { p.at < other.at } else { p.at <= other.at });
     }
 
     /// When the first packet is through; [`Instant::MAX`] when there is none.
     #[inline(always)]
     pub fn first(&self) -> Instant {
-        self.first
+        self.first.at
     }
 
     /// Takes what is through at `now`, one at a time.
     #[inline(always)]
     pub fn pop(&mut self, now: Instant) -> Option<Passage> {
-        if self.first > now {
+        if self.first.at > now {
             return None;
         }
-        let passage = self.list.pop_front();
-        self.first = self.list.front().map_or(Instant::MAX, |p| p.at);
-        passage
+        let next = self.others.pop_front().unwrap_or(Passage::NONE);
+        Some(core::mem::replace(&mut self.first, next))
     }
 
-    /// The first packet.
+    /// The first packet; [`Handle::NONE`] when there is none.
     #[inline(always)]
-    pub fn front(&self) -> Option<&Passage> {
-        self.list.front()
+    pub fn front(&self) -> Handle {
+        self.first.packet
     }
 
     /// Number of packets.
     #[inline(always)]
     pub fn len(&self) -> usize {
-        self.list.len()
+        self.others.len() + usize::from(self.first.at != Instant::MAX)
     }
 }
 
-/// What is due when: a short list, latest first, because there are few and the earliest is wanted most.
+/// What is due when: the first one, and a short list of the others, latest first.
 #[derive(Clone, Debug)]
 pub struct Deadlines {
-    first: Instant,
-    list: Vec<(Instant, u16)>,
+    first: (Instant, u16),
+    others: Vec<(Instant, u16)>,
 }
 
 impl Default for Deadlines {
     fn default() -> Deadlines {
-        Deadlines { first: Instant::MAX, list: Vec::new() }
+        Deadlines { first: Deadlines::NONE, others: Vec::new() }
     }
 }
 
 impl Deadlines {
+    const NONE: (Instant, u16) = (Instant::MAX, 0);
+
     /// Adds a deadline for `what`.
     #[inline(always)]
     pub fn insert(&mut self, at: Instant, what: u16) {
-        self.first = self.first.min(at);
-        let mut i = self.list.len();
-        self.list.push((at, what));
-        while i > 0 && self.list[i - 1] < (at, what) {
-            self.list[i] = self.list[i - 1];
-            i -= 1;
+        if self.first.0 == Instant::MAX {
+            self.first = (at, what);
+        } else {
+            self.insert_other(at, what);
         }
-        self.list[i] = (at, what);
+    }
+
+    #[inline(never)]
+    fn insert_other(&mut self, at: Instant, what: u16) {
+        let other = self.first.max((at, what));
+        self.first = self.first.min((at, what));
+        let place = self.others.partition_point(|&d| d > other);
+        self.others.insert(place, other);
     }
 
     /// The earliest deadline; [`Instant::MAX`] when there is none.
     #[inline(always)]
     pub fn first(&self) -> Instant {
-        self.first
+        self.first.0
     }
 
     /// Takes what is due at `now`, one at a time.
     #[inline(always)]
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, u16)> {
-        if self.first > now {
+        if self.first.0 > now {
             return None;
         }
-        let due = self.list.pop();
-        self.first = self.list.last().map_or(Instant::MAX, |d| d.0);
-        due
+        let next = self.others.pop().unwrap_or(Deadlines::NONE);
+        Some(core::mem::replace(&mut self.first, next))
     }
 
-    /// The next one; for a caller that fetches memory ahead.
+    /// What is due first; for a caller that fetches memory ahead.
     #[inline(always)]
-    pub fn front(&self) -> Option<&(Instant, u16)> {
-        self.list.last()
+    pub fn front(&self) -> u16 {
+        self.first.1
     }
 }
 
@@ -204,5 +229,40 @@ mod tests {
         }
         assert_eq!(order, [(3, 1), (3, 2), (4, 7), (5, 1)]);
         assert_eq!(d.first(), Instant(9));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicenet_proto::rng::Rng;
+
+    #[test]
+    fn packets_and_deadlines_come_in_order() {
+        let mut rng = Rng::from_words(&[12]);
+        let (mut line, mut deadlines, mut timers) = (Line::default(), Deadlines::default(), Timers::default());
+        let (mut packets, mut times) = (Vec::new(), Vec::new());
+        for n in 0..20_000 {
+            let at = Instant(rng.below(30));
+            if rng.below(9) < 5 {
+                line.push(Passage { at, packet: Handle::from_index(n) });
+                deadlines.insert(at, n as u16);
+                timers.push((at, 0, u64::from(n)));
+                // A stable sort: of one instant, the first to enter comes first.
+                packets.push((at, n));
+                packets.sort_by_key(|p| p.0);
+                times.push((at, n as u16));
+                times.sort();
+            } else {
+                let is_through = packets.first().is_some_and(|p| p.0 <= at);
+                let packet = is_through.then(|| packets.remove(0));
+                assert_eq!(line.pop(at).map(|p| (p.at, p.packet.index())), packet);
+                let due = is_through.then(|| times.remove(0));
+                assert_eq!((deadlines.pop(at), timers.pop(at).map(|t| (t.0, t.2 as u16))), (due, due));
+            }
+            let first = packets.first().map_or(Instant::MAX, |p| p.0);
+            assert_eq!([line.first(), deadlines.first(), timers.first()], [first; 3]);
+            assert_eq!(line.len(), packets.len());
+        }
     }
 }

@@ -135,6 +135,12 @@ impl<F: Copy> Pool<F> {
         &self.slots[at.0 as usize].frame
     }
 
+    /// The frame of a handle, if it has one.
+    #[inline(always)]
+    pub fn get(&self, at: Handle) -> Option<&F> {
+        self.slots.get(at.0 as usize).map(|slot| &slot.frame)
+    }
+
     /// Where the frame of a handle is, for a caller that fetches memory ahead.
     #[inline(always)]
     pub fn address(&self, at: Handle) -> *const u8 {

@@ -29,11 +29,6 @@ impl<T: Copy + Default> Ring<T> {
         (self.head + i) & self.slots.len().wrapping_sub(1)
     }
 
-    /// The first element.
-    #[inline(always)]
-    pub fn front(&self) -> Option<&T> {
-        if self.len == 0 { None } else { self.slots.get(self.head) }
-    }
     /// Appends an element.
     #[inline(always)]
     pub fn push_back(&mut self, value: T) {
@@ -122,7 +117,7 @@ mod tests {
                     queue.retain(odd);
                 }
             }
-            assert_eq!((ring.len(), ring.front(), ring.is_empty()), (queue.len(), queue.front(), queue.is_empty()));
+            assert_eq!((ring.len(), ring.is_empty()), (queue.len(), queue.is_empty()));
         }
     }
 

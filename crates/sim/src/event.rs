@@ -69,6 +69,11 @@ impl Key {
     pub fn instant(self) -> u64 {
         self.0 >> CLASS_SHIFT
     }
+    /// Whether it needs a draw beside another event.
+    #[inline(always)]
+    pub fn shares_instant(self, other: Key) -> bool {
+        (self.0 ^ other.0) >> CLASS_SHIFT == 0
+    }
     /// Whether it is of `class`, without asking which of the others it might be.
     #[inline(always)]
     pub fn is(self, class: Class) -> bool {

@@ -317,17 +317,16 @@ impl<A: App> Boxes<'_, A> {
     /// step before has asked for while another box was visited.
     #[inline(always)]
     fn fetch_ahead(&self, reach: &Reach<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 4]) {
-        if let Some(n) = agenda.node(i + 5) {
+        if let Some(n) = agenda.node(i + 4) {
             self.fetch_box(n);
         }
-        if let Some((n, keys)) = agenda.turn(i + 4) {
-            coming[i & 3] = self.fetch_lists(reach, n, keys);
+        if let Some((n, keys)) = agenda.turn(i + 3) {
+            coming[(i + 3) & 3] = self.fetch_lists(reach, n, keys);
         } else {
-            coming[i & 3] = Coming::NONE;
+            coming[(i + 3) & 3] = Coming::NONE;
         }
-        self.fetch_step(reach.pool, &coming[(i + 3) & 3], Step::Frames);
-        self.fetch_step(reach.pool, &coming[(i + 2) & 3], Step::Index);
-        self.fetch_step(reach.pool, &coming[(i + 1) & 3], Step::Sockets);
+        self.fetch_step(reach.pool, &mut coming[(i + 2) & 3], Step::Index);
+        self.fetch_step(reach.pool, &mut coming[(i + 1) & 3], Step::Sockets);
     }
 
     #[inline(always)]
@@ -364,22 +363,22 @@ impl<A: App> Boxes<'_, A> {
             }
             Node::Server(s) => {
                 fetch(self.wires.as_ptr().wrapping_add(wires.start).cast());
-                let plan = s.plan(Instant(reach.here.end), arrival);
-                s.host().fetch(Step::Lists, plan, pool, fetch);
+                let mut plan = s.plan(Instant(reach.here.end), arrival);
+                s.host().fetch(Step::Lists, &mut plan, pool, fetch);
                 Coming { n: n as u32, plan, free, ends: free != NOTE_PORT }
             }
         }
     }
 
     #[inline(always)]
-    fn fetch_step(&self, pool: &Pool<Packet>, coming: &Coming, step: Step) {
+    fn fetch_step(&self, pool: &Pool<Packet>, coming: &mut Coming, step: Step) {
         if coming.plan.is_empty() && !(step == Step::Sockets && coming.ends) {
             return;
         }
         let frame = match &self.nodes[coming.n as usize] {
             Node::Switch(s) => Device::<Packet>::upcoming(&**s, coming.free),
             Node::Server(s) => {
-                s.host().fetch(step, coming.plan, pool, fetch);
+                s.host().fetch(step, &mut coming.plan, pool, fetch);
                 if step == Step::Sockets && coming.ends { s.host().adapter().upcoming(coming.free) } else { None }
             }
         };

@@ -284,7 +284,7 @@ impl Visit<'_, '_> {
                     break;
                 }
                 next = due[i + 1];
-                if next.instant() == key.instant() && i >= drawn {
+                if next.shares_instant(key) && i >= drawn {
                     drawn = draw(reach, name, due, i, start + key.time());
                     (key, next) = (due[i], due[i + 1]);
                 }

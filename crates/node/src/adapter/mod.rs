@@ -76,6 +76,8 @@ struct Several {
 #[repr(C)]
 pub struct Adapter {
     config: Arc<AdapterConfig>,
+    /// Bytes that fit in each transmit buffer.
+    buffer: u32,
     /// Bytes in the transmit queues, and those of them in a buffer apart.
     used: u32,
     used_apart: u32,
@@ -117,6 +119,7 @@ impl Adapter {
         let only = if several.is_some() { Link::default() } else { link(&config.repetition[0]) };
         Adapter {
             prepares: several.is_some() || config.resequencing.is_some(),
+            buffer: config.buffer,
             config,
             used: 0,
             used_apart: 0,
@@ -140,11 +143,11 @@ impl Adapter {
     /// Free bytes of the transmit buffer.
     #[inline(always)]
     pub fn room(&self) -> u32 {
-        self.config.buffer - (self.used - self.used_apart)
+        self.buffer - (self.used - self.used_apart)
     }
     /// Free bytes of the transmit buffer apart.
     pub fn room_apart(&self) -> u32 {
-        self.config.buffer - self.used_apart
+        self.buffer - self.used_apart
     }
     /// Most bytes that ever waited for a link.
     pub fn max_used(&self, port: PortId) -> u32 {

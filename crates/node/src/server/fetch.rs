@@ -16,8 +16,10 @@ const SOCKET_LINES: usize = 11;
 /// What happens to the packets of a server in a window, as far as is known when it begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The first frame that arrives, if it reaches its socket without passing a queue.
-    arrival: Handle,
+    /// The first packet that reaches its socket, as soon as it is known.
+    next: Handle,
+    /// The first VM that sends, as soon as it is known.
+    vm: u8,
     /// A packet leaves the network stack of its VM, or the port of a VM becomes free.
     sends: bool,
     /// A packet reaches its socket.
@@ -26,7 +28,7 @@ pub struct Plan {
 
 impl Plan {
     /// Nothing happens.
-    pub const EMPTY: Plan = Plan { arrival: Handle::NONE, sends: false, receives: false };
+    pub const EMPTY: Plan = Plan { next: Handle::NONE, vm: 0, sends: false, receives: false };
 
     /// Whether there is nothing to fetch.
     #[inline(always)]
@@ -36,48 +38,43 @@ impl Plan {
 }
 
 impl Host {
-    /// Plans the window that ends at `end`.
+    /// Plans the window that ends at `end`. `arrival` is the first frame that arrives, if it reaches its socket without passing a queue.
     #[inline(always)]
     pub fn plan(&self, end: Instant, arrival: Handle) -> Plan {
         let receives = (self.rx.first() < end) | (arrival != Handle::NONE);
-        Plan { arrival, sends: self.deadlines.first() < end, receives }
+        Plan { next: arrival, vm: 0, sends: self.deadlines.first() < end, receives }
     }
 
-    /// Names the memory that a step reads.
+    /// Names the memory that a step reads, and enters into the plan what it finds there.
     #[inline(always)]
-    pub fn fetch(&self, step: Step, plan: Plan, pool: &Pool<Packet>, fetch: impl Fn(*const u8)) {
+    pub fn fetch(&self, step: Step, plan: &mut Plan, pool: &Pool<Packet>, fetch: impl Fn(*const u8)) {
         // One packet of each sort: a window rarely has more for one server, and a burst keeps its memory at hand.
-        let Plan { sends, receives, arrival } = plan;
-        let next_guest = || self.guests.get((self.deadlines.front()?.1 / DEADLINES) as usize);
         match step {
             Step::Lists => {
                 self.timers.front().into_iter().for_each(|t| fetch(core::ptr::from_ref(t).cast()));
-                self.deadlines.front().filter(|_| sends).into_iter().for_each(|d| fetch(core::ptr::from_ref(d).cast()));
-                self.rx.front().filter(|_| receives).into_iter().for_each(|p| fetch(core::ptr::from_ref(p).cast()));
-            }
-            Step::Frames => {
-                if receives && let Some(next) = self.rx.front() {
-                    fetch(pool.address(next.packet));
+                plan.vm = (self.deadlines.front() / DEADLINES) as u8;
+                if plan.next == Handle::NONE {
+                    plan.next = self.rx.front();
+                    fetch(pool.address(plan.next));
                 }
-                if let Some(guest) = if sends { next_guest() } else { self.guests.first() } {
-                    let first: *const u8 = core::ptr::from_ref(guest).cast();
-                    (0..GUEST_LINES).for_each(|line| fetch(first.wrapping_add(64 * line)));
-                }
+                let guest: *const u8 = self.guests.as_ptr().wrapping_add(plan.vm as usize).cast();
+                (0..GUEST_LINES).for_each(|line| fetch(guest.wrapping_add(64 * line)));
             }
             Step::Index => {
-                if sends && let Some(next) = next_guest().and_then(|guest| guest.tx.front()) {
-                    fetch(core::ptr::from_ref(next).cast());
+                if plan.sends
+                    && let Some(guest) = self.guests.get(plan.vm as usize)
+                {
+                    fetch(pool.address(guest.tx.front()));
                 }
-                if receives && let Some((guest, flow)) = self.next_flow(arrival, pool) {
+                if plan.receives
+                    && let Some((guest, flow)) = self.next_flow(plan, pool)
+                {
                     guest.sockets.index_line(&flow).into_iter().for_each(fetch);
                 }
             }
             Step::Sockets => {
-                if sends && let Some(next) = next_guest().and_then(|guest| guest.tx.front()) {
-                    fetch(pool.address(next.packet));
-                }
-                if receives
-                    && let Some((guest, flow)) = self.next_flow(arrival, pool)
+                if plan.receives
+                    && let Some((guest, flow)) = self.next_flow(plan, pool)
                     && let Some(number) = guest.sockets.find(&flow)
                     && let Some(first) = guest.sockets.socket_line(number)
                 {
@@ -89,9 +86,8 @@ impl Host {
 
     /// The guest and the flow of the next packet that reaches its socket.
     #[inline(always)]
-    fn next_flow(&self, arrival: Handle, pool: &Pool<Packet>) -> Option<(&Guest, FlowKey)> {
-        let packet = if arrival != Handle::NONE { arrival } else { self.rx.front()?.packet };
-        let flow = pool.frame(packet).flow().reverse();
+    fn next_flow(&self, plan: &Plan, pool: &Pool<Packet>) -> Option<(&Guest, FlowKey)> {
+        let flow = pool.get(plan.next)?.flow().reverse();
         Some((self.guests.get(flow.src.vm() as usize)?, flow))
     }
 }

@@ -217,12 +217,15 @@ impl Host {
         let guest = &mut self.guests[id.vm as usize];
         let Some(s) = guest.sockets.get_mut(id.index) else { return };
         keep_deadline(&mut self.timers, s, id);
+        if s.scheduled {
+            return;
+        }
         let wants = match &s.body {
             Body::Tcp(tcp) => tcp.wants_transmit(&self.config.tcp, now),
             Body::Udp(sender, _) => sender.pending() > 0,
             Body::Light(stream) => stream.as_ref().is_some_and(Stream::wants_transmit),
         };
-        if wants && !s.scheduled {
+        if wants {
             s.scheduled = true;
             guest.ready.push_back(id.index);
             self.runnable |= 1 << id.vm;

@@ -27,6 +27,8 @@ pub struct Virtualised<G, N, I> {
     port_waits: u64,
     /// vNICs, and so the number of the vSwitch's port to the network.
     uplink: usize,
+    /// One bit for each vNIC.
+    vnics: u64,
     /// Whether the vSwitch may have a frame for the network stages.
     uplink_ready: bool,
     /// Bytes of the outer header between servers; 0 without one.
@@ -58,6 +60,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
             vm_ready: u64::MAX,
             port_waits: 0,
             uplink: vnics,
+            vnics: (1 << vnics) - 1,
             uplink_ready: true,
             outer,
             vm_ps_per_byte_q16: config.vm_ps_per_byte_q16,
@@ -353,7 +356,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
     /// Moves frames until none can move.
     #[inline(never)]
     fn run(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
-        let vms = (1u64 << self.uplink) - 1;
+        let vms = self.vnics;
         let first = (1u64 << self.isolation.machines(self.uplink)) - 1;
         loop {
             let wakes = self.vswitch.take_wakes();
@@ -471,10 +474,9 @@ impl<G: Stage, N: Stage, I: Isolation> Chain for Virtualised<G, N, I> {
     #[inline(always)]
     fn settle(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
         self.pull_all(now, host, pool);
-        let vms = (1u64 << self.uplink) - 1;
         if self.vswitch.has_wakes()
             || self.has_output()
-            || self.vm_ready & vms | host.blocked | self.gate.ready() != 0
+            || self.vm_ready & self.vnics | host.blocked | self.gate.ready() != 0
             || host.adapter.stalled().is_some()
             || self.network.has_received(UPLINK_LANE)
         {
