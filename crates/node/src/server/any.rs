@@ -53,20 +53,22 @@ impl<A: App> AnyServer<A> {
             return AnyServer::Bare(Box::new(Server::new(id, vms, config, router, |_| Bare::default(), app)));
         };
         let isolated = config.lossy_vnics.is_some() || config.access.is_some();
-        match (network.credits, network.zbridge, network.tunnel.is_some()) {
-            (None, None, false) if !isolated => {
+        let gate = rare::gate(network, id, vms as usize);
+        let bridge = rare::network(network, id, config.seed);
+        // A compiled chain is chosen if it has all stages: one that is new here is in none of them.
+        match (gate.len(), bridge.len(), network.credits, network.zbridge) {
+            (0, 0, ..) if !isolated => {
                 let chain = |host: &mut Host| Virtualised::new(host, network, (), (), Anyone);
                 AnyServer::Plain(Box::new(Server::new(id, vms, config, router, chain, app)))
             }
-            (Some(credits), Some(channel), false) if !isolated => {
+            (1, 1, Some(credits), Some(channel)) if !isolated => {
                 let gate = Credits::new(credits, id, vms as usize, network.weights.clone());
                 let bridge = ZBridge::new(channel, config.seed, id);
                 let chain = |host: &mut Host| Virtualised::new(host, network, gate, bridge, Anyone);
                 AnyServer::ZFabric(Box::new(Server::new(id, vms, config, router, chain, app)))
             }
             _ => {
-                let gate = rare::gate(network, id, vms as usize);
-                let bridge = rare::network(network, id, config.seed);
+                let (gate, bridge) = (rare::compose(gate), rare::compose(bridge));
                 let isolation = Partitioned::new(config.lossy_vnics, config.access.clone());
                 let chain = |host: &mut Host| Virtualised::new(host, network, gate, bridge, isolation);
                 AnyServer::Rare(Box::new(Server::new(id, vms, config, router, chain, app)))

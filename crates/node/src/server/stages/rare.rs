@@ -1,4 +1,4 @@
-//! The stages of any chain, boxed: combinations that have no compiled chain of their own.
+//! The stages of any chain, boxed. A combination that has no compiled chain of its own is made of these.
 
 use super::credits::Credits;
 use super::tunnels::Tunnels;
@@ -10,23 +10,23 @@ use alloc::vec::Vec;
 use sluicenet_proto::frame::HostId;
 
 /// The gate stages of a server with so many machines, the one nearest to the guests first.
-pub fn gate(config: &VirtualConfig, host: HostId, machines: usize) -> Box<dyn Stage> {
+pub fn gate(config: &VirtualConfig, host: HostId, machines: usize) -> Vec<Box<dyn Stage>> {
     let mut stages: Vec<Box<dyn Stage>> = Vec::new();
     if let Some(credits) = config.credits {
         stages.push(Box::new(Credits::new(credits, host, machines, config.weights.clone())));
     }
-    compose(stages)
+    stages
 }
 
 /// The network stages of a server, the one nearest to the vSwitch first.
-pub fn network(config: &VirtualConfig, host: HostId, seed: u64) -> Box<dyn Stage> {
+pub fn network(config: &VirtualConfig, host: HostId, seed: u64) -> Vec<Box<dyn Stage>> {
     let mut stages: Vec<Box<dyn Stage>> = Vec::new();
     if let Some(channel) = config.zbridge {
         stages.push(Box::new(ZBridge::new(channel, seed, host)));
     } else if let Some(tunnel) = &config.tunnel {
         stages.push(Box::new(Tunnels::new(tunnel.clone(), host)));
     }
-    compose(stages)
+    stages
 }
 
 /// Composes stages from the top down.

@@ -192,6 +192,7 @@ impl Wires for Busy {
 }
 
 type Boxed = Box<dyn Stage>;
+type Make = fn() -> Boxed;
 type TestServer = Server<Sender, Virtualised<Boxed, Boxed, Anyone>>;
 
 /// Two servers and a wire without any delay.
@@ -218,7 +219,7 @@ impl Pair {
     fn run(&mut self) -> Vec<(Instant, Packet)> {
         let (mut sent, mut woke) = (Vec::new(), PortSet::default());
         loop {
-            let next = self.servers.iter().map(|s| Device::<Packet>::poll_timeout(s)).min().unwrap_or(Instant::MAX);
+            let next = self.servers.iter().map(Device::<Packet>::poll_timeout).min().unwrap_or(Instant::MAX);
             if next == Instant::MAX {
                 return sent;
             }
@@ -258,7 +259,7 @@ fn a_stage_keeps_frames_back_by_flow_and_sends_and_answers_frames_of_its_own() {
     let nothing = || -> Boxed { Box::new(()) };
     let (pacer, other) = (|| Pacer::boxed(9), || Pacer::boxed(10));
     let two = || rare::compose(alloc::vec![Pacer::boxed(9), Pacer::boxed(10)]);
-    let places: [(fn() -> Boxed, fn() -> Boxed); 6] =
+    let places: [(Make, Make); 6] =
         [(nothing, nothing), (pacer, nothing), (nothing, pacer), (pacer, other), (two, nothing), (nothing, two)];
     for (case, (gate, network)) in places.into_iter().enumerate() {
         let mut pair = Pair::new(gate, network);
