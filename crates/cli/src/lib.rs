@@ -1,7 +1,7 @@
 //! The command line, with one file for each verb. A line belongs here when it knows a verb, an option or a table on the terminal.
 //!
 //! Results go to stdout: a table, or the same as JSON with `--json` and nothing else. Progress, warnings and errors go to
-//! stderr. Exit codes are [`failure::Failure`]'s.
+//! stderr. Each kind of `Failure` has its exit code.
 #![forbid(unsafe_code)]
 
 mod agent;

@@ -1,10 +1,10 @@
-//! What the switch needs of a port, whatever is behind it: a program with shared memory, a QEMU guest, a network device, a
+//! The interface between the switch and a port of any kind: a program with shared memory, a QEMU guest, a network device, a
 //! tunnel.
+//! A port keeps the frames of its other side in memory until the switch has delivered them. It reports whether its other side
+//! has room for a frame. It never blocks, and it never drops a frame because a buffer is full: such a frame stays in the
+//! switch. It [reports](Port::inside) frames that it drops for another reason, so that the switch can account for every frame.
 //!
-//! A port keeps the memory of what its other side sends until the switch has delivered it, and says whether there is room
-//! for what the other side is to receive. It never blocks, and it never drops for want of room: what it cannot take stays in the switch. What it drops
-//! for another reason it [says](Port::inside), so that the switch's books are right.
-//! Everything that comes from the other side is hostile: a port checks it on a private copy before it shows it.
+//! All data from the other side may be hostile. A port checks it on a private copy before it shows it.
 
 use rustix::event::PollFd;
 use sluicenet_node::gate::StationPolicy;
@@ -18,17 +18,17 @@ use std::sync::Arc;
 /// A frame that the other side sends, in one of the port's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The port's own number for the place where it lies.
+    /// The port's number of the buffer.
     pub buffer: u32,
     /// Bytes of the frame without its check sequence.
     pub len: u32,
 }
 
-/// Why a port is no longer served: its other side broke the rules, or is gone.
+/// The port's other side broke the rules, or is gone; the port is no longer served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokenPort;
 
-/// How a sender wants a frame cut into segments.
+/// How a frame is to be cut into segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Segmentation {
     /// It is one frame.
@@ -40,18 +40,18 @@ pub enum Segmentation {
     Tcp6,
 }
 
-/// What a sender left to be done to a frame on its way: what a virtio-net header can say, checked.
+/// The work on a frame that its sender left to the switch or the receiver, as in a virtio-net header; checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// Where the bytes to be summed start, and how far behind that the sum goes; both inside the frame.
+    /// Where the summed bytes start, and the offset of the checksum after that; both inside the frame.
     pub checksum: Option<(u16, u16)>,
     /// Whether it is to be cut.
     pub segmentation: Segmentation,
     /// Bytes of payload in each segment; 0 for one frame.
     pub segment: u16,
-    /// Bytes of the headers that go in front of each segment.
+    /// Bytes of the headers in front of each segment.
     pub headers: u16,
-    /// Whether its checksum has been verified, so that the receiver need not.
+    /// Whether its checksum has been verified already.
     pub verified: bool,
 }
 
@@ -80,30 +80,30 @@ impl Offload {
 pub struct Delivery<'a> {
     /// From the destination address, without its check sequence.
     pub bytes: &'a [u8],
-    /// What is left to be done.
+    /// The work that is left.
     pub offload: Offload,
-    /// The broadcast domain it is of.
+    /// Its broadcast domain.
     pub domain: u16,
     /// Its traffic class.
     pub priority: Priority,
-    /// The number at the switch of the port that it came from.
+    /// The number of its source port.
     pub from: usize,
 }
 
-/// Whose frame asks to be let in, and which it is: by what a port shares its room.
+/// A frame that asks to be queued for a port: the fields by which the port divides its room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asking {
-    /// The number at the switch of the port that it comes from.
+    /// The number of its source port.
     pub from: usize,
-    /// The broadcast domain it is of.
+    /// Its broadcast domain.
     pub domain: u16,
     /// Its traffic class.
     pub priority: Priority,
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u32,
 }
 
-/// What went through at once.
+/// Frames that were passed on together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passed {
     /// Frames.
@@ -112,18 +112,18 @@ pub struct Passed {
     pub bytes: u64,
 }
 
-/// What became of the other servers of an overlay and of its networks here, while traffic runs.
+/// Changes of the servers of an overlay and of its networks here, while traffic runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OverlayChange {
-    /// Servers that are of the overlay, and the next hop towards each: new ones, and those that have another.
+    /// New servers of the overlay, and those with a new next hop; each with its next hop.
     pub admitted: Vec<(Ipv4Addr, [u8; 6])>,
-    /// Servers that no longer are.
+    /// Servers that are no longer part of the overlay.
     pub expelled: Vec<Ipv4Addr>,
-    /// Broadcast domains that are networks from now on.
+    /// Broadcast domains that are networks of the overlay from now on.
     pub bound: Vec<(u16, u32)>,
 }
 
-/// What became of frames inside a port, since it was made.
+/// The frames inside a port since it was created, by fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inside {
     /// Frames from the other side that were dropped before the switch saw them.
@@ -135,7 +135,7 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// Frames that were delivered to the port, but not by it.
+    /// Frames that the switch has delivered to the port, but the port not to its other side.
     pub fn undelivered(&self) -> u64 {
         self.lost.total_frames() + u64::from(self.waiting)
     }
@@ -143,7 +143,7 @@ impl Inside {
 
 /// The switch's end of a port.
 pub trait Port: Send {
-    /// Once in each turn of the loop, before all else: what must be fetched or sent by system calls, timers that ran out.
+    /// Called first in each turn of the loop, for system calls and for timers that have expired.
     fn on_turn(&mut self, _now: Instant) -> Result<(), BrokenPort> {
         Ok(())
     }
@@ -151,31 +151,31 @@ pub trait Port: Send {
     /// The next frame the other side sends; it stays the next until [`Port::accept`] or [`Port::defer`].
     fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort>;
 
-    /// Its first 16 bytes, as two numbers with the first byte lowest. They are read once: decided about and delivered.
+    /// Its first 16 bytes, as two numbers, little endian. They are read once: the switch decides on them and delivers them.
     fn first_bytes(&self, buffer: u32) -> [u64; 2];
 
-    /// The broadcast domain it says it is of, where a port carries several (a tunnel).
+    /// The frame's broadcast domain, if the port carries several (a tunnel).
     fn domain(&self, _buffer: u32) -> Option<u16> {
         None
     }
 
-    /// The traffic class it came in, where the port knows (an uplink).
+    /// The frame's traffic class, if the port knows it (an uplink).
     fn priority(&self, _buffer: u32) -> Option<Priority> {
         None
     }
 
-    /// Takes the frame that [`Port::next_frame`] showed: its buffer is lent until [`Port::give_back`].
+    /// Takes the frame that [`Port::next_frame`] showed. Its buffer is lent until [`Port::give_back`].
     fn accept(&mut self);
 
-    /// The frame shown has to wait; whether the port has one of another class to show in this turn.
+    /// The frame shown has to wait. Returns whether the port has a frame of another class to show in this turn.
     fn defer(&mut self) -> bool {
         false
     }
 
-    /// Copies the first bytes of a lent or shown frame out.
+    /// Copies the first bytes of a lent or shown frame.
     fn read(&self, buffer: u32, into: &mut [u8]);
 
-    /// What is left to be done to a lent or shown frame.
+    /// The work that is left on a lent or shown frame.
     fn offload(&self, _buffer: u32) -> Offload {
         Offload::NONE
     }
@@ -186,12 +186,12 @@ pub trait Port: Send {
     /// Frames accepted and not yet given back.
     fn lent(&self) -> u32;
 
-    /// Whether the other side has to take buffers back before it can send.
+    /// Whether the other side cannot send before it gets buffers back.
     fn owes_room(&self) -> bool {
         false
     }
 
-    /// The traffic classes of which it takes frames now.
+    /// The traffic classes whose frames it takes now.
     fn takes(&mut self) -> PrioritySet {
         PrioritySet::ALL
     }
@@ -199,46 +199,46 @@ pub trait Port: Send {
     /// The longest frame it can take in one piece.
     fn max_frame(&self) -> u32;
 
-    /// Whether frames with `offload` may be delivered to it as they are; for all other ports the switch does what is left.
+    /// Whether frames with `offload` may be delivered as they are. Otherwise the switch does the work that is left.
     fn takes_offload(&self, offload: &Offload) -> bool {
         offload.is_none()
     }
 
-    /// Whether a frame, of which `read` copies the first bytes, may be queued for the port. One that may not waits in its sender's
-    /// buffer, as far as there are [places](Port::places), so that it is in nobody's way but of those behind it for the same receiver:
-    /// what a port says that has room, but not for this one.
+    /// Whether a frame may be queued for the port; `read` copies its first bytes. A port that has room, but none for the
+    /// receiver of this frame, returns false. Then the frame waits in its sender's buffer, if the sender has [buffers for
+    /// that](Port::waiting_max), and blocks only later frames for the same receiver.
     fn admits(&mut self, _frame: Asking, _read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
         Ok(true)
     }
 
-    /// Which part of its receiver a frame is for, where it [admits](Port::admits) frames for some parts and not for others: frames for
-    /// one part stay in their order, whatever becomes of those for another.
+    /// The receiver of a frame behind the port, if the port [admits](Port::admits) frames for some receivers and not for
+    /// others. Frames for one receiver stay in order; frames for others may overtake them.
     fn part(&self, _frame: Asking, _read: &dyn Fn(&mut [u8])) -> u64 {
         0
     }
 
-    /// How many of the port's buffers frames may have that wait in the switch for receivers that do not admit them; what goes beyond
-    /// waits as the next frame of the port, with all behind it.
+    /// The port's buffers that may be used by frames that wait for receivers that do not admit them. A further such frame stays
+    /// the next frame of the port, and blocks all frames behind it.
     fn waiting_max(&self) -> u32 {
         0
     }
 
-    /// Makes sure of room for a frame of `len` bytes with `offload`, which it keeps until [`Port::deliver`]; whether there is.
+    /// Reserves room for a frame of `len` bytes with `offload` until [`Port::deliver`]; whether there is room.
     fn reserve(&mut self, len: u32, offload: &Offload) -> Result<bool, BrokenPort>;
 
     /// Delivers a frame for which room was reserved.
     fn deliver(&mut self, frame: &Delivery<'_>);
 
-    /// Shows the other side what was done in this turn, and wakes it if it sleeps.
+    /// Shows the other side the frames and buffers of this turn, and wakes it if it sleeps.
     fn publish(&mut self) -> Result<(), BrokenPort>;
 
-    /// Says that the switch is going to sleep; whether it may. What a `blocked` port sends keeps nobody awake.
+    /// The switch wants to sleep. Returns whether it may; frames from a `blocked` port do not keep it awake.
     fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort>;
 
     /// The switch is awake again.
     fn wake_up(&mut self);
 
-    /// What wakes the switch when it happens.
+    /// The events that wake the switch.
     fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>);
 
     /// When [`Port::on_turn`] has to be called at the latest.
@@ -246,57 +246,57 @@ pub trait Port: Send {
         None
     }
 
-    /// A station with an address is at a port of this switch, or no longer is: what a port that leads elsewhere makes known.
+    /// A configured station is at a port of this switch, or no longer. A port to other servers makes that known there.
     fn announce(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
 
-    /// A station that nobody has named has shown itself at a port of this switch, with its address or 0.0.0.0, or is gone: what a port that
-    /// leads elsewhere makes known as far as that is nobody else's.
+    /// A station that is not configured has shown itself at a port of this switch, with its address or 0.0.0.0, or is gone. A
+    /// port to other servers makes that known there, unless the address belongs to another station.
     fn learn(&mut self, _now: Instant, _domain: u16, _mac: [u8; 6], _address: Ipv4Addr, _here: bool) {}
 
-    /// Bytes of the largest IP packet that goes through it to wherever it leads; `None` where nothing behind it is told that.
+    /// Bytes of the largest IP packet that it carries to other servers; `None` if it leads to none.
     fn mtu(&self) -> Option<u32> {
         None
     }
 
-    /// What becomes of one of several receivers behind the port that takes nothing for the detection time, and when it is over.
+    /// Configures the watchdog over the receivers behind the port.
     fn set_watchdog(&mut self, _action: Action, _detection_time: Duration, _restoration_time: Duration) {}
 
-    /// Which stations may talk to each other; what a port that leads elsewhere drops when it comes in all the same.
+    /// The stations that may communicate. A port to other servers drops all other frames that arrive there.
     fn set_policy(&mut self, _policy: Option<Arc<StationPolicy>>) {}
 
-    /// Servers or networks of the overlay that a port leads into have changed.
+    /// Servers or networks of the port's overlay have changed.
     fn change_overlay(&mut self, _change: &OverlayChange) {}
 
-    /// The station of the machine at it, where the port can know before it sends anything.
+    /// The station at the port, if the port knows it before the station sends.
     fn station(&self) -> Option<[u8; 6]> {
         None
     }
 
-    /// The switch is about to end: from now on nothing more is taken from the other side, which is held back where the port can do
-    /// that. What was taken already, and what is on its way, is still shown, and what is delivered still goes.
+    /// The switch is about to end. From now on the port takes nothing more from its other side, and makes it wait if it can.
+    /// The port still shows frames that it has taken or that are on their way, and still sends delivered frames.
     fn close(&mut self) {}
 
-    /// After [`Port::close`], how many frames are here that the switch has not taken, or that the other side has not got.
+    /// After [`Port::close`], the frames in the port that the switch has not taken yet or the other side has not received yet.
     fn held(&self) -> u32 {
         0
     }
 
-    /// Whether the agent in the guest behind it is not heard of any more, since this was last asked.
+    /// Whether the agent in the guest behind it has become silent since the last call.
     fn lost_agent(&mut self) -> bool {
         false
     }
 
-    /// Whether what it counts of frames inside it adds up, which only a fault of this program can change.
+    /// Whether the port accounts for every frame inside it; false is a bug of this program.
     fn is_sound(&self) -> bool {
         true
     }
 
-    /// What became of frames that are in no queue of the switch, and reached nobody.
+    /// The frames inside the port that have not reached its other side.
     fn inside(&self) -> Inside {
         Inside::default()
     }
 
-    /// What there is to say after it showed itself broken.
+    /// The cause, after the port broke.
     fn why_broken(&self) -> &'static str {
         "its other side broke the rules, or is gone"
     }

@@ -1,4 +1,4 @@
-//! Programs that this one starts and that must not outlive it.
+//! Child programs that must not outlive this process.
 #![allow(unsafe_code)]
 
 use crate::kernel::netns::Namespace;
@@ -14,19 +14,19 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-/// A program that was started here: killed and waited for when this is dropped, and by the kernel when this process ends, however it does.
+/// A child program. It is killed and waited for when this is dropped. The kernel kills it when this process ends in any way.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
-    /// As it was written down.
+    /// Its entry in the record of leftovers.
     thing: Option<Leftover>,
 }
 
 impl Program {
-    /// Starts it in `namespace`, or in that of the thread that was the first to start one.
+    /// Starts it in `namespace`, or in the namespace of the thread that started the first program.
     ///
     /// # Errors
-    /// As [`Command::spawn`]; when the namespace cannot be entered.
+    /// Those of [`Command::spawn`]; the namespace cannot be entered.
     pub fn spawn(mut command: Command, namespace: Option<&Namespace>) -> io::Result<Program> {
         let namespace = namespace.map(|n| n.as_fd().try_clone_to_owned()).transpose()?;
         let parent = getpid();
@@ -35,16 +35,16 @@ impl Program {
                 move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
             }
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            // It may have ended before this was said.
+            // The parent may have ended before the signal was set.
             if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
         };
-        // SAFETY: between fork and exec it makes four system calls and nothing else: it takes no memory and no lock, and its errors are
-        // numbers.
+        // SAFETY: between fork and exec it only makes four system calls. It allocates no memory and takes no lock, and its
+        // errors are numbers.
         unsafe { command.pre_exec(begin) };
         let child = on_the_keeper(command)?;
         let pid = i32::try_from(child.id()).unwrap_or(0);
         let thing = leftovers::started(pid).map(|started| Leftover::Program { pid, started });
-        // The kernel ends it in any case.
+        // Without an entry, the kernel still kills it.
         let thing = thing.filter(|thing| leftovers::add(thing.clone()).is_ok());
         Ok(Program { child, thing })
     }
@@ -76,7 +76,7 @@ impl Drop for Program {
 
 type Job = (Command, SyncSender<io::Result<Child>>);
 
-/// Has a thread fork that lasts as long as this process: what the kernel waits for is the end of the thread that did
+/// Forks on a thread that lives as long as this process: the kernel kills the child when the forking thread ends
 /// (`PR_SET_PDEATHSIG`).
 fn on_the_keeper(command: Command) -> io::Result<Child> {
     static KEEPER: Mutex<Option<Sender<Job>>> = Mutex::new(None);
@@ -88,7 +88,7 @@ fn on_the_keeper(command: Command) -> io::Result<Child> {
             let (jobs, next) = channel::<Job>();
             let serve = move || {
                 for (mut command, answer) in next {
-                    // Whoever asked waits for it.
+                    // The caller waits for the answer.
                     let _ = answer.send(command.spawn());
                 }
             };

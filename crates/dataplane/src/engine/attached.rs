@@ -1,4 +1,4 @@
-//! A port that somebody is or was at, and the frames of it that are in the switch.
+//! A port in service, or one that was, and its frames in the switch.
 
 use super::header::{put_first_bytes, run_mask};
 use super::pace::Pace;
@@ -10,7 +10,7 @@ use crate::tap::{Direction, Tap};
 use crate::vhost;
 use sluicenet_proto::loss::DropReason;
 
-/// A frame in the memory of the port it came from.
+/// A frame in the memory of its source port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lent {
     pub(super) first_bytes: [u64; 2],
@@ -34,14 +34,14 @@ impl Lent {
     }
 }
 
-/// What is behind a port. The one without a detour is the one of every frame.
+/// The kinds of ports. Calls to ports of the first two kinds are static, for speed.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Kind {
-    /// Memory that a program shares: the fast path.
+    /// A program with shared memory: the fast path.
     Shm(shm::Port),
     /// The queues of a guest.
     Vhost(Box<vhost::Port>),
-    /// Anything else.
+    /// Any other port.
     Other(Box<dyn Port>),
 }
 
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// Calls a method of a port; of one in shared memory or of a guest directly.
+/// Calls a method of a port; statically for a port in shared memory or of a guest.
 macro_rules! call {
     ($kind:expr, $method:ident($($argument:expr),*)) => {
         match $kind {
@@ -76,43 +76,43 @@ macro_rules! call {
 }
 pub(super) use call;
 
-/// A port that somebody is or was at.
+/// A port in service, or one that was.
 pub(super) struct Attached {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) access: Access,
-    /// Bytes of the frames it sent, and of those it got.
+    /// Bytes of the frames from it, and of the frames to it.
     pub(super) bytes_from: u64,
     pub(super) bytes_to: u64,
-    /// Who looks on.
+    /// A capture of its frames.
     pub(super) tap: Option<Box<Tap>>,
     /// Copies of a flooded frame beyond the first, by buffer.
     pub(super) extra: Vec<u8>,
-    /// Whether nothing has to be looked at but the first bytes of its frames.
+    /// Whether the switch has to look only at the first bytes of its frames.
     pub(super) plain: bool,
-    /// Whether it still sends and receives; a port that left stays until its last frame is delivered.
+    /// Whether it is in service. A removed port stays here until its last frame is delivered.
     pub(super) present: bool,
-    /// What it sends has to wait: for a receiver, or until it takes its buffers back.
+    /// Whether its next frame has to wait for a receiver, or the port has to take buffers back first.
     pub(super) blocked: bool,
-    /// Segments that have been delivered of the frame that is next for it, by class: of one that is cut on the way.
+    /// Delivered segments of the next frame for it, by class, if the switch cuts that frame.
     pub(super) cut: [u32; 8],
-    /// How fast it takes frames, where that is bounded; what is for it waits in the switch then.
+    /// The limit of the rate at which it receives frames, if there is one.
     pub(super) pace: Option<Pace>,
-    /// How much had changed in the switch when its next frame was found to have to wait for a receiver.
+    /// The switch's count of changes when its next frame had to wait for a receiver.
     pub(super) waits_since: Option<u64>,
-    /// Stations that were given to it, and those that have shown themselves at it.
+    /// Its configured stations, and those that have shown themselves at it.
     pub(super) given: Vec<([u8; 6], u16)>,
     pub(super) known: KnownStations,
     /// The port that does not admit its next frame.
     pub(super) turned_away_by: Option<usize>,
 }
 impl Attached {
-    /// Whether its frames may take the straight way.
+    /// Decides whether its frames may take the fast path.
     pub(super) fn settle(&mut self) {
         self.plain = matches!(self.kind, Kind::Shm(_)) && self.access == Access::default() && self.tap.is_none();
     }
 
-    /// A frame goes out here, or is dropped on its last step.
+    /// Counts and captures a frame that leaves through this port, or is dropped at its last step.
     #[inline]
     pub(super) fn look_at(&mut self, len: u32, bytes: &[u8], dropped: Option<DropReason>) {
         if let Some(tap) = &mut self.tap {
@@ -123,7 +123,7 @@ impl Attached {
         }
     }
 
-    /// Takes the frame that it showed; `dropped`, when that is the end of it.
+    /// Takes the frame that it showed; `dropped` is the reason if the frame is dropped.
     #[inline(always)]
     pub(super) fn accept(&mut self, frame: Descriptor, first_bytes: [u64; 2], dropped: Option<DropReason>) {
         self.bytes_from += u64::from(frame.len);
@@ -144,7 +144,7 @@ impl Attached {
         call!(&mut self.kind, give_back(frame.buffer));
     }
 
-    /// Shows whoever looks on a frame of `from` that this port does not get.
+    /// Captures a frame of `from` that is dropped instead of delivered here.
     #[cold]
     pub(super) fn capture_lost(&mut self, from: &Attached, lent: Lent, reason: DropReason) {
         if let Some(tap) = &mut self.tap {
@@ -165,8 +165,8 @@ impl Attached {
     }
 }
 
-/// Passes frames between two ports of a kind for as long as what was decided about the first, `first_bytes`, holds for those that
-/// follow; `None` where each has to be looked at.
+/// Passes frames between two ports of a kind while the decision on the first, `first_bytes`, holds for those after it; `None`
+/// if each frame needs its own decision.
 #[inline(always)]
 pub(super) fn pass_run(
     from: &mut Attached,

@@ -1,4 +1,4 @@
-//! What a sender left to be done to a frame, done for a receiver that cannot.
+//! The switch finishes a frame for a receiver that cannot do the work that the sender left.
 
 use super::SCRATCH_BYTES;
 use super::attached::{Attached, Lent, call};
@@ -8,15 +8,15 @@ use sluicenet_proto::frame::Priority;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_wire::offload::{Cutter, Network, finish_checksum};
 
-/// What became of a frame of which something is left to be done.
+/// The outcome for such a frame.
 pub(super) enum Finished {
     Delivered,
     NotYet,
     Never(DropReason),
 }
 
-/// Does what a sender left to be done to a frame, for a receiver that cannot; of a frame that is cut, `cut` segments have
-/// been delivered already. Those that are now, except for the last, are added to `segments`.
+/// Finishes a frame and delivers it. If it is cut, its first `cut` segments have been delivered already. All segments that are
+/// delivered now, except the frame's last one, are added to `segments`.
 #[cold]
 pub(super) fn finish(
     from: &Attached,
@@ -52,7 +52,7 @@ pub(super) fn finish(
         Segmentation::Tcp4 => Network::V4,
         Segmentation::Tcp6 => Network::V6,
     };
-    // A sender that changed its headers after they were read, or whose frame is not what it said.
+    // The sender changed the headers after they were read, or described the frame wrongly.
     let Ok(cutter) = Cutter::new(bytes, network, start.into(), offload.segment.into()) else {
         return Ok(Finished::Never(DropReason::Malformed));
     };

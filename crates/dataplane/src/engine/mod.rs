@@ -1,9 +1,9 @@
 //! The loop: takes frames from ports, asks [`Vale`] where they go, and copies them there when there is room.
+//! A frame stays in its sender's memory until it is delivered. The switch decides on a private copy of its first bytes and
+//! delivers this copy. So a program that changes a frame after the check changes only its payload.
 //!
-//! A frame stays in its sender's memory until it is delivered. What is decided about it is decided on a copy of its first
-//! bytes, which are also what is delivered: a program that changes a frame after it was checked changes its payload only.
-//! Between two ports in shared memory, or two guests, a frame is copied once, straight; between all others by way of memory
-//! that nobody else can write.
+//! Between two ports in shared memory, or between two guests, a frame is copied once, directly. Between all others it is copied
+//! through private memory.
 
 mod attached;
 mod finish;
@@ -39,39 +39,39 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Events that may wait for whoever reads them; what they tell is counted at the ports in any case.
+/// Events that may wait for their reader; further ones are lost, but the ports count them too.
 const EVENTS_MAX: usize = 4096;
 
-/// Room for the largest frame a guest may send to be cut into segments, and its headers.
+/// Room for the largest frame that a guest may leave to be cut into segments, and for its headers.
 const SCRATCH_BYTES: usize = 1 << 17;
 /// A switch and its ports.
 pub struct Engine {
     vale: Vale<Lent>,
     ports: Vec<Option<Attached>>,
-    /// Beyond this port nobody ever was.
+    /// One more than the highest port number that was ever used.
     upto: usize,
-    /// Frames the switch dropped for want of room, to be given back.
+    /// Frames that the switch dropped because a queue was full; their buffers are to be given back.
     dropped: Vec<Lent>,
-    /// A frame between two ports, where nobody else can write it.
+    /// A frame on its way between two ports, in private memory.
     scratch: Box<[u8]>,
     watched: Instant,
     started: std::time::Instant,
     jobs: Jobs<Engine>,
     sleeps: u64,
-    /// Grows with every change after which a frame that had to wait may not have to any more.
+    /// Incremented with every change after which a waiting frame may have room.
     changes: u64,
     events: Option<SyncSender<Event>>,
-    /// Nothing is taken in before [`Engine::begin`].
+    /// No frame is taken in before [`Engine::begin`].
     waits: bool,
-    /// Nothing more is taken in.
+    /// No further frame is taken in.
     closing: bool,
-    /// Whose frames are taken first, and a bit for each whose frame a receiver did not admit in this turn.
+    /// The port whose frames are taken first, and a bit for each port whose frame was not admitted in this turn.
     first: usize,
     turned_away: u64,
 }
 
 impl Engine {
-    /// A switch of up to `ports` (1 to 64), nobody at them.
+    /// A switch of up to `ports` ports (1 to 64), all vacant.
     pub fn new(ports: usize, config: ValeConfig) -> Engine {
         Engine {
             vale: Vale::new(ports, config),
@@ -92,13 +92,13 @@ impl Engine {
         }
     }
 
-    /// Has no port take its turn before [`Engine::begin`]: those that are plugged one after the other see no frame for one that is
-    /// still to come, and hold back whoever they hold.
+    /// Takes no frame in before [`Engine::begin`]. Ports that are plugged one after the other then see no frame for a later
+    /// port, and their senders wait.
     pub fn wait(&mut self) {
         self.waits = true;
     }
 
-    /// Ports take their turns.
+    /// Starts to take frames in.
     pub fn begin(&mut self) {
         self.waits = false;
         self.watched = self.now();
@@ -109,7 +109,7 @@ impl Engine {
         self.jobs.remote()
     }
 
-    /// What happens from now on.
+    /// The events from now on.
     pub fn events(&mut self) -> Receiver<Event> {
         let (sender, receiver) = sync_channel(EVENTS_MAX);
         self.events = Some(sender);
@@ -118,32 +118,33 @@ impl Engine {
 
     fn tell(&self, k: usize, what: Happened) {
         if let (Some(events), Some(attached)) = (&self.events, &self.ports[k]) {
-            // Who does not read does not want to know.
+            // If the channel is full or closed, the event is dropped.
             let _ = events.try_send(Event { port: attached.name.clone(), what });
         }
     }
 
-    /// Time since the switch was made.
+    /// Time since the switch was created.
     pub fn now(&self) -> Instant {
         Instant::ZERO + Duration::from_ns(self.started.elapsed().as_nanos() as u64)
     }
 
-    /// A port at which nobody is or was.
+    /// A vacant port.
     pub fn vacant_port(&self) -> Option<usize> {
         self.ports.iter().position(Option::is_none)
     }
 
-    /// How many ports there may be.
+    /// The highest possible number of ports.
     pub fn port_count(&self) -> usize {
         self.ports.len()
     }
 
-    /// The port of that name at which somebody is.
+    /// The port in service with this name.
     pub fn port_named(&self, name: &str) -> Option<usize> {
         self.ports.iter().position(|p| p.as_ref().is_some_and(|p| p.present && p.name == name))
     }
 
-    /// Makes a port in shared memory with `buffers` of them (a power of two from 2 to 65,536); nobody may be at it.
+    /// Puts a new port in shared memory with `buffers` buffers (a power of two from 2 to 65,536) into service; port `k` must be
+    /// vacant.
     pub fn plug_shm(&mut self, k: usize, name: &str, buffers: u32) -> io::Result<shm::Access> {
         self.check_vacant(k)?;
         let (mut port, access) = shm::Port::create(name, buffers)?;
@@ -153,14 +154,14 @@ impl Engine {
         Ok(access)
     }
 
-    /// Takes a guest's port into service; nobody may be there.
+    /// Puts a guest's port into service; port `k` must be vacant.
     pub fn plug_vhost(&mut self, k: usize, name: &str, port: vhost::Port, access: Access) -> Result<(), PlugError> {
         self.check_vacant(k)?;
         self.attach(k, name, Kind::Vhost(Box::new(port)), access);
         Ok(())
     }
 
-    /// Takes any other port into service; nobody may be there.
+    /// Puts a port of any other kind into service; port `k` must be vacant.
     pub fn plug(&mut self, k: usize, name: &str, port: Box<dyn Port>, access: Access) -> Result<(), PlugError> {
         self.check_vacant(k)?;
         self.attach(k, name, Kind::Other(port), access);
@@ -201,7 +202,7 @@ impl Engine {
         self.vale.plug(k);
     }
 
-    /// Says what the machine at port `k` may send; whether anybody is there.
+    /// Sets what the endpoint at port `k` may send; whether there is one.
     pub fn set_access(&mut self, k: usize, access: Access) -> bool {
         let Some(attached) = self.ports[k].as_mut() else { return false };
         attached.access = access;
@@ -209,7 +210,7 @@ impl Engine {
         true
     }
 
-    /// Has frames go to port `k` no faster than at `rate`, which counts their bytes and check sequences; whether anybody is there.
+    /// Limits the rate at which port `k` receives frames, with their check sequences; whether there is an endpoint.
     pub fn set_rate(&mut self, k: usize, rate: Option<Rate>) -> bool {
         self.changes += 1;
         let Some(attached) = self.ports[k].as_mut() else { return false };
@@ -219,7 +220,7 @@ impl Engine {
         true
     }
 
-    /// Has somebody look on at port `k`; whether anybody is there and nobody looks on already.
+    /// Captures the frames at port `k`; whether there is an endpoint and no other capture.
     pub fn set_tap(&mut self, k: usize, tap: Tap) -> bool {
         self.sweep_taps();
         let Some(attached) = self.ports[k].as_mut().filter(|a| a.present && a.tap.is_none()) else { return false };
@@ -228,7 +229,7 @@ impl Engine {
         true
     }
 
-    /// Forgets those who look on no more.
+    /// Removes captures that have ended.
     pub fn sweep_taps(&mut self) {
         for attached in self.ports.iter_mut().flatten().filter(|a| a.tap.as_ref().is_some_and(|t| t.is_closed())) {
             attached.tap = None;
@@ -236,8 +237,8 @@ impl Engine {
         }
     }
 
-    /// Takes a port away. What it sent is still delivered; what waits for it is dropped by name, and so is what comes for a station
-    /// that was given to it.
+    /// Removes a port. Its frames in the switch are still delivered. Frames that wait for it are dropped by name, and so are
+    /// later frames for its configured stations.
     pub fn unplug(&mut self, k: usize) {
         self.changes += 1;
         self.unlearn(k);
@@ -245,7 +246,7 @@ impl Engine {
         if let Some(attached) = ports[k].as_mut().filter(|a| a.present) {
             attached.present = false;
             vale.unplug(k, &mut |frame| dropped.push(frame));
-            // What is inside it ends with it.
+            // Frames inside the port are lost with it.
             let mut inside = attached.kind.get().inside();
             inside.lost.count_many(DropReason::PortGone, inside.waiting.into(), 0);
             vale.settle(k, &inside.lost, &inside.refused);
@@ -260,7 +261,7 @@ impl Engine {
         }
     }
 
-    /// Gives a station to a port; whether the table had room.
+    /// Assigns a station to a port; whether the table had room.
     pub fn give(&mut self, mac: [u8; 6], domain: u16, k: usize) -> bool {
         let now = self.now();
         self.changes += 1;
@@ -271,20 +272,20 @@ impl Engine {
         room
     }
 
-    /// Keeps a station for a port at which nobody is yet: what comes for it is dropped. Whether the table had room.
+    /// Reserves a station for a port that is not in service yet: frames for it are dropped. Returns whether the table had room.
     pub fn reserve(&mut self, mac: [u8; 6], domain: u16) -> bool {
         let now = self.now();
         self.changes += 1;
         self.vale.reserve(now, Station::new(mac, domain))
     }
 
-    /// Takes back a station that was given to a port at which nobody is any more, or was kept for one.
+    /// Releases a reserved station, or a station of a port that is no longer in service.
     pub fn release(&mut self, mac: [u8; 6], domain: u16) {
         self.changes += 1;
         self.vale.release(Station::new(mac, domain));
     }
 
-    /// Says to every port that leads elsewhere which station is at a port here, or no longer is.
+    /// Tells every port to other servers that a station is at a port here, or no longer.
     pub fn announce(&mut self, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {
         let now = self.now();
         for attached in self.ports.iter_mut().flatten().filter(|a| a.present) {
@@ -294,8 +295,8 @@ impl Engine {
         }
     }
 
-    /// Says which stations may talk to each other, to every port that leads elsewhere, too; all may where nothing is said. What waits
-    /// already goes on.
+    /// Sets the stations that may communicate, also for every port to other servers; `None` allows all. Waiting frames are
+    /// still delivered.
     pub fn set_policy(&mut self, policy: Option<Arc<StationPolicy>>) {
         for attached in self.ports.iter_mut().flatten().filter(|a| a.present) {
             if let Kind::Other(port) = &mut attached.kind {
@@ -306,7 +307,7 @@ impl Engine {
         self.changes += 1;
     }
 
-    /// Says to every port that leads elsewhere what became of its servers and networks.
+    /// Tells every port to other servers how servers and networks of its overlay have changed.
     pub fn change_overlay(&mut self, change: &OverlayChange) {
         for attached in self.ports.iter_mut().flatten().filter(|a| a.present) {
             if let Kind::Other(port) = &mut attached.kind {
@@ -318,12 +319,12 @@ impl Engine {
         }
     }
 
-    /// Bytes of the largest IP packet that goes wherever a port leads; `None` where none leads elsewhere.
+    /// Bytes of the largest IP packet that every port to other servers carries; `None` if there is no such port.
     pub fn mtu(&self) -> Option<u32> {
         self.ports.iter().flatten().filter(|a| a.present).filter_map(|a| a.kind.get().mtu()).min()
     }
 
-    /// Learns which machine is at port `k` before it sends anything, if the port knows.
+    /// Learns the station at port `k` before it sends, if the port knows it.
     pub fn meet(&mut self, k: usize) {
         let now = self.now();
         let Some(attached) = self.ports[k].as_ref().filter(|a| a.present) else { return };
@@ -344,7 +345,7 @@ impl Engine {
         self.vale.forget(k);
     }
 
-    /// What happened at port `k`, if anybody is there.
+    /// The state and the counters of port `k`, if it is or was in service.
     pub fn report(&self, k: usize) -> Option<PortReport> {
         let attached = self.ports[k].as_ref()?;
         let mut own = Vec::new();
@@ -371,12 +372,12 @@ impl Engine {
         })
     }
 
-    /// What became of frames inside port `k`; of one that left, that is in the books already.
+    /// The frames inside port `k`; for a removed port they are already part of the switch's counters.
     fn inside_of(&self, k: usize) -> Inside {
         self.ports[k].as_ref().filter(|a| a.present).map_or(Inside::default(), |a| a.kind.get().inside())
     }
 
-    /// What went through ports that are gone.
+    /// The sum of the counters of removed ports.
     pub fn gone(&self) -> Counters {
         let mut gone = *self.vale.before();
         for k in 0..self.ports.len() {
@@ -392,7 +393,7 @@ impl Engine {
         self.vale.queued()
     }
 
-    /// Frames that were handed to ports and wait there for their other sides.
+    /// Frames that were delivered to ports and wait there for the other side.
     pub fn inside(&self) -> u64 {
         (0..self.ports.len()).map(|k| u64::from(self.inside_of(k).waiting)).sum()
     }
@@ -402,7 +403,7 @@ impl Engine {
         self.sleeps
     }
 
-    /// Changes the watchdog while traffic runs; what is isolated stays so until it moves.
+    /// Changes the watchdog while traffic runs. An isolated port stays isolated until it accepts frames again.
     pub fn set_watchdog(&mut self, action: Action, detection_time: Duration, restoration_time: Duration) {
         self.vale.set_watchdog(action, detection_time, restoration_time);
         for attached in self.ports.iter_mut().flatten() {
@@ -410,22 +411,25 @@ impl Engine {
         }
     }
 
-    /// Frames accepted, delivered and dropped; panics when they, what is [queued](Engine::queued) and what is [inside](Engine::inside)
-    /// ports do not add up, which only a fault of this program can cause.
+    /// Frames accepted, delivered and dropped. Panics if these, the [queued](Engine::queued) frames and those
+    /// [inside](Engine::inside) ports do not add up, which is a bug of this program.
     pub fn ledger(&self) -> (u64, u64, u64) {
         let (accepted, mut delivered, mut dropped) = self.vale.ledger();
         let mut waiting = self.vale.queued();
         for k in 0..self.ports.len() {
             let inside = self.inside_of(k);
             let is_sound = self.ports[k].as_ref().is_none_or(|attached| attached.kind.get().is_sound());
-            assert!(is_sound, "the books of port {k} do not balance inside");
-            // A port cannot hold and lose more than it was handed.
-            assert!(inside.undelivered() <= self.vale.counters(k).delivered, "the books of a port do not balance");
+            assert!(is_sound, "port {k} does not account for every frame inside it");
+            // A port cannot have more frames inside than were delivered to it.
+            assert!(
+                inside.undelivered() <= self.vale.counters(k).delivered,
+                "a port has more frames inside than it received"
+            );
             delivered -= inside.undelivered();
             dropped += inside.lost.total_frames();
             waiting += u64::from(inside.waiting);
         }
-        assert_eq!(accepted, delivered + dropped + waiting, "the switch's books do not balance");
+        assert_eq!(accepted, delivered + dropped + waiting, "the switch does not account for every frame");
         (accepted, delivered, dropped)
     }
 }

@@ -1,4 +1,4 @@
-//! A frame on its way from one port to another that can take it as it is.
+//! A frame passes from one port to another that takes it as it is.
 
 use super::SCRATCH_BYTES;
 use super::attached::{Attached, Lent, call};
@@ -7,14 +7,14 @@ use crate::port::{Delivery, Port, Segmentation};
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::loss::DropReason;
 
-/// What became of a frame that was offered to a port.
+/// The outcome for a frame that was offered to a port.
 pub(super) enum Offered {
     Delivered,
     NotNow,
     Never(DropReason),
 }
 
-/// Delivers a frame that nothing has to wait for, if there is room for it now.
+/// Delivers a frame at once if no frame waits and there is room.
 #[inline]
 pub(super) fn offer(
     clear: bool,
@@ -32,7 +32,7 @@ pub(super) fn offer(
         return Offered::NotNow;
     }
     let offload = call!(&from.kind, offload(lent.buffer));
-    // What is left to be done is done when it is the receiver's turn; that one is broken is found then, too.
+    // Work that is left on the frame is done in the receiver's turn, where a broken receiver is found too.
     if !call!(&to.kind, takes_offload(&offload)) {
         return Offered::NotNow;
     }
@@ -57,7 +57,7 @@ pub(super) fn fits(from: &Attached, to: &Attached, lent: Lent) -> bool {
         }
 }
 
-/// Copies a frame to a port that has reserved room, by way of memory that nobody else can write.
+/// Copies a frame through private memory to a port that has reserved room.
 #[inline]
 pub(super) fn hand_over(
     from: &Attached,
@@ -77,7 +77,7 @@ pub(super) fn hand_over(
     Ok(())
 }
 
-/// Copies a frame to where nobody else can write it, and looks why its sender may not send it, if so.
+/// Copies a frame to private memory; also the reason if its sender may not send it.
 #[inline]
 pub(super) fn fetch<'a>(from: &Attached, lent: Lent, scratch: &'a mut [u8]) -> (&'a mut [u8], Option<DropReason>) {
     let bytes = &mut scratch[..lent.len() as usize];
@@ -87,7 +87,7 @@ pub(super) fn fetch<'a>(from: &Attached, lent: Lent, scratch: &'a mut [u8]) -> (
     (bytes, forged.then_some(DropReason::ForgedSource))
 }
 
-/// The broadcast domain a frame is of.
+/// The broadcast domain of a frame.
 #[inline]
 pub(super) fn domain_of(from: &Attached, lent: Lent) -> u16 {
     let own = call!(&from.kind, domain(lent.buffer));

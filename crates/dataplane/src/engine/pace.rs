@@ -1,11 +1,11 @@
-//! A port whose machine takes frames at a rate, and no faster.
+//! The limit of the rate at which a port receives frames.
 
 use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
 
-/// So much of what a port did not get because the loop came late to it may follow at once.
+/// If the loop is late, a port may catch up by this much at once.
 const LATE_MAX: Duration = Duration::from_ms(1);
-/// Bytes of a frame's check sequence, which it has on a link.
+/// Bytes of a frame's check sequence, which counts on a link.
 const CHECK: u64 = 4;
 
 /// When the next frame may go to a port.
@@ -29,7 +29,7 @@ impl Pace {
         self.next
     }
 
-    /// A frame of so many bytes without its check sequence went.
+    /// A frame of `len` bytes without its check sequence was sent.
     pub fn on_frame(&mut self, now: Instant, len: u32) {
         let earliest = Instant(now.0.saturating_sub(LATE_MAX.0));
         self.next = self.next.max(earliest).saturating_add(self.rate.time_for(u64::from(len) + CHECK));

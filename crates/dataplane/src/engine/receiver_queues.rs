@@ -1,4 +1,4 @@
-//! Frames that wait in lines for receivers behind a port, once those are admitted there.
+//! The switch delivers frames that wait for one receiver behind a port, once that port admits them.
 
 use super::Engine;
 use super::attached::{Kind, call};
@@ -9,7 +9,7 @@ use crate::port::{Asking, Port};
 use sluicenet_proto::time::Instant;
 
 impl Engine {
-    /// Each line has its turn. Returns the number of frames that moved.
+    /// Serves each receiver queue once. Returns the number of frames that moved.
     #[cold]
     pub(super) fn serve_receiver_queues(&mut self, now: Instant) -> usize {
         let mut moved = 0;
@@ -26,7 +26,7 @@ impl Engine {
         moved
     }
 
-    /// Passes on the first frame of the line whose turn it is; whether it went.
+    /// Passes on the first frame of the current queue; whether it went.
     fn serve_front(&mut self, now: Instant) -> bool {
         let Engine { vale, ports, dropped, scratch, .. } = self;
         let Some((way, lent)) = vale.first_in_line() else { return false };
@@ -39,7 +39,7 @@ impl Engine {
             put_first_bytes(lent.first_bytes, into);
         };
         let asking = Asking { from: j, domain: way.destination.domain(), priority, len: lent.len() };
-        // That it is broken is found when it is its turn.
+        // A broken receiver is found in its own turn.
         if !call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
             return false;
         }
@@ -61,7 +61,7 @@ impl Engine {
         self.queue_front(now)
     }
 
-    /// Queues the first frame of the line whose turn it is for its port, if there is room.
+    /// Moves the first frame of the current queue to the output queue of its port, if there is room.
     fn queue_front(&mut self, now: Instant) -> bool {
         let Engine { vale, dropped, .. } = self;
         let Some((way, lent)) = vale.first_in_line() else { return false };

@@ -1,4 +1,4 @@
-//! What the switch says about its ports, and what is said to it about them.
+//! Reports about ports, and the restrictions of ports.
 
 use sluicenet_node::vale::Counters;
 use sluicenet_proto::frame::Priority;
@@ -6,49 +6,49 @@ use sluicenet_proto::units::Rate;
 use std::io;
 use std::net::Ipv4Addr;
 
-/// What the machine at a port may send and where it is.
+/// What the endpoint at a port may send, and its broadcast domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// The broadcast domain of all its frames, which then carry no VLAN of their own; without it, the VLAN of each frame.
     pub domain: Option<u16>,
-    /// The traffic class of all its frames; without it, what the frame's own 802.1Q tag says.
+    /// The traffic class of all its frames; without it, the priority in each frame's 802.1Q tag.
     pub priority: Option<Priority>,
     /// The only IPv4 address it may send from.
     pub address: Option<Ipv4Addr>,
 }
 
-/// What happened at a port.
+/// The state and the counters of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortReport {
     /// Its name.
     pub name: String,
-    /// Whether it is still there: one that left stays until its last frame is delivered.
+    /// Whether it is in service. A removed port stays until its last frame is delivered.
     pub present: bool,
-    /// Frames by fate; what the port itself dropped among them.
+    /// Frames by fate, with those that the port itself dropped.
     pub counters: Counters,
     /// Bytes of the frames it sent, each counted once.
     pub bytes_from: u64,
-    /// Bytes of the frames it got.
+    /// Bytes of the frames that it received.
     pub bytes_to: u64,
-    /// What the port itself counted, by name.
+    /// The port's own counters, by name.
     pub own: Vec<(&'static str, u64)>,
-    /// Whether the watchdog keeps everything from it.
+    /// Whether the watchdog has isolated it.
     pub isolated: bool,
-    /// How fast it takes frames, where that is bounded.
+    /// The limit of the rate at which it receives frames, if there is one.
     pub rate: Option<Rate>,
     /// Frames that wait at its output, by class.
     pub output: [u32; 8],
-    /// Frames that were handed to it and wait inside it for its other side.
+    /// Frames that were delivered to it and wait inside it for its other side.
     pub inside: u32,
     /// Frames that wait at its input for an output that is full, by class.
     pub input: [u32; 8],
-    /// Frames of it that the switch holds.
+    /// Frames of it in the switch.
     pub lent: u32,
     /// The ports whose full outputs its frames wait for, one bit each.
     pub waits_for: u64,
 }
 
-/// Something that happens seldom, and that somebody may want to know at once.
+/// A rare event that may need attention at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The port's name.
@@ -57,32 +57,32 @@ pub struct Event {
     pub what: Happened,
 }
 
-/// What happened at a port.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
     /// It is no longer served, for this reason.
     Broken(&'static str),
-    /// The watchdog keeps everything from it.
+    /// The watchdog has isolated it.
     Isolated,
-    /// It no longer does.
+    /// The watchdog has restored it.
     Restored,
-    /// The agent in the guest is not heard of any more: the port is no longer limited by it.
+    /// The agent in the guest has become silent, and no longer limits the port.
     AgentLost,
 }
 
-/// Why a port could not be taken into service.
+/// Why a port could not be put into service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlugError {
-    /// Somebody is there.
+    /// The port is not vacant.
     Occupied(usize),
-    /// There are not so many.
+    /// The switch has no port of this number.
     NoSuchPort(usize),
 }
 
 impl std::fmt::Display for PlugError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            PlugError::Occupied(k) => write!(f, "somebody is at port {k}"),
+            PlugError::Occupied(k) => write!(f, "port {k} is not vacant"),
             PlugError::NoSuchPort(k) => write!(f, "the switch has no port {k}"),
         }
     }

@@ -1,4 +1,4 @@
-//! Turn after turn: asleep while there is nothing to do, with a watchdog over ports that take nothing.
+//! The loop: turn after turn, asleep while there is nothing to do, with a watchdog over ports that accept no frames.
 
 use super::Engine;
 use super::attached::{Attached, Kind, Lent};
@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// How often the watchdog looks, far below any detection time.
 pub(super) const WATCH_EVERY: Duration = Duration::from_ms(5);
 
-/// A watchdog that did not look for so long was not there: what it found last may have changed ever since.
+/// After a longer gap the watchdog ignores the time since its last look: this process may not have run.
 const AWAY: Duration = Duration::from_ms(20);
 
-/// How long the loop turns without a frame before it goes to sleep. Turns of ports in shared memory take 0.1 us, those of
-/// network devices 10.
+/// How long the loop runs without a frame before it sleeps. A turn takes 0.1 us with ports in shared memory and 10 us with
+/// network devices.
 const PATIENCE: Duration = Duration::from_us(20);
 
-/// A port without room for so many bytes is stuck.
+/// A port without room for a frame of this length, in bytes, is stuck.
 const SMALL_FRAME: u32 = 60;
 
 impl Engine {
@@ -58,7 +58,7 @@ impl Engine {
         Engine::give_back_dropped(&mut self.ports, &mut self.dropped);
     }
 
-    /// Shows whoever looks on at port `k` what it does not get.
+    /// Captures frames that are dropped instead of delivered at port `k`.
     #[cold]
     pub(super) fn capture_dropped(ports: &mut [Option<Attached>], k: usize, frames: &[Lent], reason: DropReason) {
         for frame in frames {
@@ -77,7 +77,7 @@ impl Engine {
         self.unplug(k);
     }
 
-    /// Does what other threads asked for.
+    /// Runs the jobs of other threads.
     #[cold]
     fn do_jobs(&mut self) {
         while let Some(job) = self.jobs.next() {
@@ -85,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// Turns until `stop`, asleep while there is nothing to do.
+    /// Runs until `stop`, and sleeps while there is nothing to do.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
         let mut idle = None;
         while !stop.load(Ordering::Relaxed) {
@@ -108,9 +108,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes in nothing more and delivers what is here, for so long at most, and no longer than `patience` without getting
-    /// anywhere; how many frames are left then, which end with the switch. What programs and guests have not had taken stays in
-    /// their memory, what is behind devices in the kernel.
+    /// Takes no more frames in and delivers those in the switch, for `at_most` and at most `patience` without progress. Returns
+    /// the number of frames left, which are lost with the switch. Frames that were not taken stay in the memory of programs and
+    /// guests, and in the kernel behind devices.
     pub fn drain(&mut self, patience: Duration, at_most: Duration) -> u64 {
         let until = self.now().saturating_add(at_most);
         let (mut least, mut moved_at) = (u64::MAX, self.now());
@@ -135,22 +135,22 @@ impl Engine {
         }
     }
 
-    /// Frames that ports hold for the switch or for their other side.
+    /// Frames inside ports, in either direction.
     fn held(&self) -> u64 {
         self.ports.iter().flatten().filter(|a| a.present).map(|a| u64::from(a.kind.get().held())).sum()
     }
 
-    /// Whether a port shows frames from memory of the switch's own, not of its other side's.
+    /// Whether a port shows frames from the switch's own memory instead of its other side's.
     pub(super) fn has_fetched(&self, k: usize) -> bool {
         self.ports[k].as_ref().is_some_and(|a| matches!(a.kind, Kind::Other(_)))
     }
 
-    /// Waits until a program wakes the switch, or the watchdog or a port has to look.
+    /// Sleeps until a program wakes the switch, or the watchdog or a port needs a turn.
     fn sleep(&mut self) -> io::Result<()> {
         let mut quiet = !self.jobs.are_there();
         for k in 0..self.ports.len() {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
-            // A port that has to wait is not waited for: who lets it go on wakes the switch, or the watchdog looks.
+            // A blocked port does not keep the switch awake: its receiver wakes the switch, or the watchdog does.
             match attached.kind.get_mut().fall_asleep(attached.blocked) {
                 Ok(asleep) => quiet &= asleep,
                 Err(BrokenPort) => self.broken(k),
@@ -159,7 +159,7 @@ impl Engine {
         if quiet {
             self.sleeps += 1;
             let present = || self.ports.iter().flatten().filter(|a| a.present);
-            // An isolated port is looked after until it is restored, whether anything moves or not.
+            // The watchdog looks at an isolated port until it is restored, even without traffic.
             let isolated = (0..self.ports.len()).any(|k| self.vale.is_isolated(k));
             let waiting = isolated || self.vale.queued() > 0 || present().any(|a| a.blocked);
             let mut wait = if waiting { WATCH_EVERY } else { Duration::from_ms(100) };
@@ -181,7 +181,7 @@ impl Engine {
                 Err(e) => return Err(e.into()),
             }
             if !waiting {
-                // Nobody was stuck while there was nothing to do.
+                // No port was stuck while there was nothing to do.
                 self.watched = self.now();
             }
         }

@@ -1,4 +1,4 @@
-//! One turn of the loop: what ports send is taken, what has room is delivered.
+//! One turn of the loop: takes frames from ports and delivers those for which there is room.
 
 use super::Engine;
 use super::attached::{Attached, Kind, Lent, call, pass_run};
@@ -18,25 +18,25 @@ use std::sync::atomic::{Ordering, fence};
 pub(super) const BURST: usize = 64;
 
 impl Engine {
-    /// One turn: takes what ports send and delivers what has room. Returns the number of frames that moved.
+    /// One turn of the loop. Returns the number of frames that moved.
     pub fn turn(&mut self) -> usize {
         if self.waits {
             return 0;
         }
         let now = self.now();
         let mut moved = 0;
-        // All of them first: what one has fetched from another core's cache is on its way while the next one looks.
+        // A pass over all ports first: the fetches from other cores' caches then overlap.
         for k in 0..self.upto {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
             if call!(&mut attached.kind, on_turn(now)).is_err() {
                 self.broken(k);
             }
         }
-        // Before what comes now for the same receivers.
+        // Before new frames for the same receivers.
         if self.vale.begin_round() > 0 {
             moved += self.serve_receiver_queues(now);
         }
-        // Who was turned away for a receiver is the first to be asked when there is room, and the next one after that.
+        // A port whose frame was not admitted is asked first in the next turn, then the port after it.
         let (first, upto) = (self.first, self.upto);
         self.turned_away = 0;
         for j in (first.min(upto)..upto).chain(0..first.min(upto)) {
@@ -72,7 +72,7 @@ impl Engine {
             }
         }
         if shown {
-            // One for all guests: it waits for what was written to reach them.
+            // One fence for all guests, which waits until they can see the writes.
             fence(Ordering::SeqCst);
             for attached in self.ports[..self.upto].iter_mut().flatten().filter(|a| a.present) {
                 if let Kind::Vhost(port) = &mut attached.kind {
@@ -303,7 +303,7 @@ impl Engine {
         Ok(delivered)
     }
 
-    /// A copy of a frame is done with; after the last its sender has its buffer back.
+    /// A copy of a frame is no longer needed; the last one returns the buffer to its sender.
     #[inline(always)]
     fn give_back(ports: &mut [Option<Attached>], frame: Lent) {
         let slot = &mut ports[frame.owner()];
@@ -423,7 +423,7 @@ fn ask(vale: &mut Vale<Lent>, from: &mut Attached, to: &mut Attached, shown: Sho
         Way { from: j, to: k, priority, destination, source, part }
     };
     let has_queue = vale.lines_of(j) >> k & 1 != 0 && vale.has_line(&way(to));
-    // That it is broken is found when it is its turn.
+    // A broken receiver is found in its own turn.
     if !has_queue && call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
         from.turned_away_by = None;
         return Asked::Admitted;

@@ -1,4 +1,4 @@
-//! What a tenant sent and the switch has not taken yet, or not given back.
+//! The frames of a tenant that the switch has not taken yet, or not given back.
 
 use super::pool::{Fetched, Pool};
 use crate::port::{Descriptor, Offload, Segmentation};
@@ -7,31 +7,32 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Frames in a [`Pool`], a queue for each traffic class: one that has to wait stops no other, as long as there are buffers.
+/// Frames in a [`Pool`], with a queue for each traffic class: a waiting frame does not block other classes while there are
+/// buffers.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pool: Pool,
-    /// What waits for the switch, with the number in which it came.
+    /// Frames that wait for the switch, with their order of arrival.
     queues: [VecDeque<(u64, Descriptor)>; 8],
     filled: PrioritySet,
-    /// Classes that have to wait for the rest of the turn, and those that had to in the last one.
+    /// Classes that have to wait for the rest of this turn, and those that had to in the last turn.
     held: PrioritySet,
     held_before: PrioritySet,
     shown: Option<Priority>,
     arrived: u64,
-    /// Frames that came and are to be cut.
+    /// Received frames that are to be cut into segments.
     whole: u64,
     lent: u32,
 }
 
 /// The class of a frame by its 802.1Q tag.
 fn class(first_bytes: [u64; 2]) -> Priority {
-    // Type and tag, the first byte lowest: 81 00, then three bits of priority.
+    // Type and tag, little endian: 81 00, then three bits of priority.
     if first_bytes[1] >> 32 & 0xffff == 0x0081 { (first_bytes[1] >> 53 & 7) as Priority } else { 0 }
 }
 
 impl Inbox {
-    /// Nothing is in the pool.
+    /// An empty inbox; all buffers of the pool must be free.
     pub fn new(pool: Pool) -> Inbox {
         Inbox {
             pool,
@@ -51,13 +52,13 @@ impl Inbox {
         &self.pool
     }
 
-    /// A new turn begins: what had to wait may be tried again.
+    /// A new turn begins: classes that had to wait may be tried again.
     pub fn new_turn(&mut self) {
         self.held_before = std::mem::replace(&mut self.held, PrioritySet::NONE);
         self.shown = None;
     }
 
-    /// Whether nothing is here that did not have to wait when it was shown last.
+    /// Whether every frame here had to wait when it was last shown.
     pub fn is_quiet(&self) -> bool {
         self.filled.0 & !(self.held.0 | self.held_before.0) == 0
     }
@@ -80,7 +81,7 @@ impl Inbox {
         })
     }
 
-    /// Reads a frame from a TAP device and says whether there was one, and whether it is `wanted` and kept.
+    /// Reads a frame from a TAP device; `None` if there was none, otherwise whether it was `wanted` and is kept.
     pub fn read(&mut self, tap: BorrowedFd<'_>, mut wanted: impl FnMut(&[u8]) -> bool) -> io::Result<Option<bool>> {
         let Some(buffer) = self.pool.read(tap)? else { return Ok(None) };
         if !wanted(self.pool.frame(buffer)) {
@@ -93,8 +94,7 @@ impl Inbox {
         Ok(Some(true))
     }
 
-    /// The next frame, the first that came of those that do not have to wait; it stays the next until [`Inbox::accept`] or
-    /// [`Inbox::defer`].
+    /// The first frame that does not have to wait; it stays the next until [`Inbox::accept`] or [`Inbox::defer`].
     #[inline]
     pub fn next_frame(&mut self) -> Option<Descriptor> {
         if self.shown.is_none() {
@@ -139,7 +139,7 @@ impl Inbox {
         self.pool.first_bytes(buffer)
     }
 
-    /// Copies the first bytes of a frame out.
+    /// Copies the first bytes of a frame.
     pub fn copy(&self, buffer: u32, into: &mut [u8]) {
         into.copy_from_slice(&self.pool.frame(buffer)[..into.len()]);
     }
@@ -148,19 +148,19 @@ impl Inbox {
         self.pool.offload(buffer)
     }
 
-    /// How many of the frames that were taken may wait for receivers that do not admit them: half of the buffers of the scarcer kind, so
-    /// that what others send is received meanwhile.
+    /// How many of the taken frames may wait for receivers that do not admit them: half of the buffers of the scarcer kind, so
+    /// that frames for other receivers can still be received.
     pub fn waiting_max(&self) -> u32 {
         self.pool.scarcer() / 2
     }
 
-    /// A frame that was taken is done with.
+    /// A taken frame is no longer needed.
     pub fn give_back(&mut self, buffer: u32) {
         self.lent -= 1;
         self.pool.release(buffer);
     }
 
-    /// Frames that came and are to be cut into segments.
+    /// Received frames that were to be cut into segments.
     pub fn whole(&self) -> u64 {
         self.whole
     }
@@ -185,7 +185,7 @@ fn push(
     *arrived += 1;
 }
 
-/// The methods of a [`Port`](crate::port::Port) that are those of its inbox.
+/// The methods of a [`Port`](crate::port::Port) that its inbox implements.
 macro_rules! take_from_inbox {
     ($($inbox:ident).+) => {
         fn next_frame(&mut self) -> Result<Option<crate::port::Descriptor>, crate::port::BrokenPort> {

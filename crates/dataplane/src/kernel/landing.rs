@@ -1,4 +1,4 @@
-//! Where frames land that may be runs of many, and what is made of them.
+//! Receives frames that may be runs of several, and splits them.
 
 use super::pool::{HEADER_LEN, LARGEST, TAG_AT, TAG_LEN};
 use super::segments;
@@ -10,30 +10,31 @@ use sluicenet_wire::offload::{Cutter, Network, finish_checksum};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Bytes for a run and its tag. Not a power of two: the first bytes of all would be rivals for the same lines of a cache.
+/// Bytes for a run and its tag. Not a power of two: otherwise the first bytes of all slots would compete for the same cache
+/// lines.
 const SLOT: usize = (TAG_LEN + LARGEST).next_multiple_of(64);
-/// What is fetched at a time where runs come: they have some forty frames each.
+/// Pieces fetched at a time while there are runs, which have some forty frames each.
 const RUNS: usize = 8;
-/// Frames after which a look is enough for one time.
+/// Frames after which one call returns.
 const ENOUGH: usize = 32;
 
-/// Memory for a batch, which is handed on before the next is fetched.
+/// Memory for a batch, which is passed on before the next one is fetched.
 #[derive(Debug)]
 pub(super) struct Landing {
     memory: Vec<u8>,
-    /// A segment of TCP that is cut out of what somebody else's kernel left whole.
+    /// Memory for a TCP segment that is cut from a frame which another kernel left uncut.
     segment: Vec<u8>,
     longest: usize,
-    /// There were runs in the last batch.
+    /// Whether there were runs in the last batch.
     has_runs: bool,
 }
 
-/// What came.
+/// The result of a receive call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Landed {
-    /// Frames that were handed on.
+    /// Frames that were passed on.
     pub frames: usize,
-    /// What was no good: cut, shorter than a header, or not what it says.
+    /// Bad pieces: truncated, shorter than a header, or different from their description.
     pub bad: usize,
     /// Runs of several frames.
     pub runs: usize,
@@ -45,7 +46,8 @@ impl Landing {
         Landing { memory: vec![0; BATCH * SLOT], segment: vec![0; TAG_LEN + longest], longest, has_runs: false }
     }
 
-    /// Hands on what there is at a packet socket that puts a header in front of each frame, in order, until it is enough for one time.
+    /// Receives from a packet socket that puts a header in front of each frame, and passes the frames on in order, until there
+    /// are enough for one call.
     pub fn receive(&mut self, fd: BorrowedFd<'_>, each: &mut impl FnMut(&[u8])) -> io::Result<Landed> {
         let mut landed = Landed::default();
         loop {
@@ -55,7 +57,7 @@ impl Landing {
             let mut received = [Received::default(); BATCH];
             let n = match sys::receive(fd, Wait::No, true, (&mut self.memory, &mut []), &ranges[..count], &mut received)
             {
-                // A frame for which the kernel's header has no words: it is gone.
+                // The kernel's header cannot describe the frame, which is lost.
                 Err(e) if Errno::from_io_error(&e) == Some(Errno::INVAL) => {
                     landed.bad += 1;
                     return Ok(landed);
@@ -78,7 +80,7 @@ impl Landing {
         }
     }
 
-    /// Hands on the frames of what was received at `at`; how many, `None` if it was no good.
+    /// Passes on the frames of the piece at `at`; how many, or `None` if the piece was bad.
     fn hand_on(&mut self, at: usize, received: &Received, each: &mut impl FnMut(&[u8])) -> Option<usize> {
         let Landing { memory, segment, longest, .. } = self;
         let Received { len, header, tag, cut } = received;
@@ -101,7 +103,7 @@ impl Landing {
         }
         let byte = |at: u32| frame.get(at as usize + moved).copied().unwrap_or(0);
         let offload = header::parse(header, *len as u32, CSUM | HOST_TSO4 | HOST_TSO6, byte);
-        // What the kernel says of a frame that can go as it is need not make sense.
+        // For a frame that needs no work the kernel's header may be meaningless.
         let Offload { checksum, segmentation, segment: bytes, .. } = offload.unwrap_or(Offload::NONE);
         let start = checksum.map_or(0, |(start, _)| usize::from(start) + moved);
         let network = match segmentation {

@@ -1,13 +1,13 @@
 //! Ports that are Linux network devices.
-//!
-//! - [`valve`]: a veth into a tenant's namespace that only the switch polls, and that hands over only what the tenant's sockets
-//!   have room for: nothing is lost from `send()` to `recv()`, on an unmodified kernel;
-//! - [`tap`]: a TAP whose queue is held, where nobody may enter the tenant's namespace;
-//! - [`packet`]: a device as it is, such as the one to the fabric;
-//! - [`socket`]: a guest's device that QEMU emulates, where no memory is shared with the guest;
-//! - [`netns`], [`link`]: namespaces and what is in them; [`edge`]: what the kernel itself threw away, by place;
-//! - [`agent`]: what runs inside a guest and says what its sockets have room for;
-//! - [`lan`], [`load`]: tenants, and programs that send and receive as fast as sockets let them, for experiments.
+//! - [`valve`]: a veth into a tenant's namespace that only the switch polls. It hands frames over only if the tenant's sockets
+//! have
+//!   room: no frame is lost from `send()` to `recv()`, on an unmodified kernel.
+//! - [`tap`]: a TAP with backpressure by its queue, for a tenant's namespace that the switch may not enter.
+//! - [`packet`]: a plain device, such as the one to the fabric.
+//! - [`socket`]: a guest's device that QEMU emulates, without memory shared with the guest.
+//! - [`netns`], [`link`]: namespaces and their devices; [`edge`]: frames that the kernel itself dropped, by location.
+//! - [`agent`]: a program inside a guest that reports the room of its sockets.
+//! - [`lan`], [`load`]: tenants, and programs that send and receive at full speed, for experiments.
 //!
 //! System calls that need `unsafe` are in `sys` and nowhere else.
 

@@ -1,4 +1,4 @@
-//! Network namespaces: made, entered and deleted as `ip netns` does, so that both see the same ones.
+//! Network namespaces: created, entered and deleted as `ip netns` does, so that both see the same ones.
 
 use super::error::{KernelError, Tried};
 use crate::leftovers::{self, Leftover};
@@ -11,13 +11,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Where namespaces with a name are.
+/// The folder of named namespaces.
 const NAMED: &str = "/run/netns";
 
-/// What the names of all namespaces begin with that this project makes.
+/// The prefix of the names of all namespaces that this project creates.
 pub const PREFIX: &str = "sluice-";
 
-/// A network namespace: devices, addresses and sockets of their own.
+/// A network namespace, with its own devices, addresses and sockets.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,
@@ -41,7 +41,7 @@ impl Namespace {
         std::fs::create_dir_all(NAMED).tried(what)?;
         let path = Path::new(NAMED).join(name);
         let thing = Leftover::Namespace(name.to_owned());
-        // One that is there already is not struck out because another one cannot be made.
+        // If the namespace exists already, its entry in the record stays.
         let is_new = leftovers::add(thing.clone()).tried(what)?;
         let strike_out = || {
             if is_new {
@@ -50,7 +50,7 @@ impl Namespace {
         };
         File::options().write(true).create_new(true).open(&path).inspect_err(|_| strike_out()).tried(what)?;
         let made = on_a_thread(|| {
-            // Only this thread moves; it ends here.
+            // Only this thread enters the namespace, and it ends here.
             #[allow(deprecated)]
             rustix::thread::unshare(UnshareFlags::NEWNET)?;
             rustix::mount::mount_bind("/proc/thread-self/ns/net", &path)?;
@@ -73,12 +73,12 @@ impl Namespace {
         Ok(Namespace { file, name: name.to_owned() })
     }
 
-    /// The one this thread is in.
+    /// The namespace of this thread.
     pub fn current() -> Result<Namespace, KernelError> {
         Namespace::open("/proc/thread-self/ns/net")
     }
 
-    /// Whether both are the same namespace, whatever they are called.
+    /// Whether both are the same namespace, even under different names.
     pub fn is(&self, other: &Namespace) -> Result<bool, KernelError> {
         let identity = |of: &Namespace| rustix::fs::fstat(&of.file).map(|stat| (stat.st_dev, stat.st_ino));
         let what = || format!("comparing the network namespaces {} and {}", self.name, other.name);
@@ -90,18 +90,18 @@ impl Namespace {
         &self.name
     }
 
-    /// Deletes a namespace by name, and with it the devices in it; its sockets live as long as somebody has them open.
+    /// Deletes a namespace by name, with its devices. Its sockets live until they are closed.
     pub fn delete(name: &str) -> Result<(), KernelError> {
         let path = Path::new(NAMED).join(name);
-        // One that was never mounted is only a file.
+        // A namespace that was never mounted is only a file.
         let _ = rustix::mount::unmount(&path, UnmountFlags::DETACH);
         std::fs::remove_file(&path).tried(|| format!("deleting the network namespace {name}"))?;
         leftovers::forget(&Leftover::Namespace(name.to_owned()));
         Ok(())
     }
 
-    /// Switches IPv6 off for devices that are made here from now on: nobody looks for neighbours or routers, and nothing but an
-    /// experiment's own frames goes over them.
+    /// Disables IPv6 for devices that are created here from now on: without neighbour and router discovery, only frames of the
+    /// experiment cross them.
     pub fn silence(&self) -> Result<(), KernelError> {
         let write = |of: &str| {
             let name = format!("net/ipv6/conf/{of}/disable_ipv6");
@@ -119,15 +119,15 @@ impl Namespace {
         .tried(|| format!("entering the network namespace {}", self.name))
     }
 
-    /// Runs `inside` in the namespace with its `/sys/class/net` in place of ours.
+    /// Runs `inside` in the namespace, with its `/sys/class/net` instead of ours.
     pub fn enter_with_sysfs<T: Send>(&self, inside: impl FnOnce() -> T + Send) -> Result<T, KernelError> {
         self.enter(|| -> io::Result<T> {
-            // The mounts of this thread alone.
+            // The mounts of this thread only.
             #[allow(deprecated)]
             rustix::thread::unshare(UnshareFlags::NEWNS)?;
             rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
             match rustix::mount::mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None) {
-                // It is there already: the namespace is that of our own `/sys`.
+                // It is mounted already: the namespace is that of our own `/sys`.
                 Err(Errno::BUSY) => {}
                 other => other?,
             }
@@ -144,12 +144,12 @@ fn on_a_thread<T: Send>(inside: impl FnOnce() -> io::Result<T> + Send) -> io::Re
     })
 }
 
-/// Writes a setting of the namespace this thread is in, such as `net/ipv6/conf/all/disable_ipv6`.
+/// Writes a setting of this thread's namespace, such as `net/ipv6/conf/all/disable_ipv6`.
 pub(super) fn set_sysctl(name: &str, value: &str) -> Result<(), KernelError> {
     std::fs::write(Path::new("/proc/sys").join(name), value).tried(|| format!("setting {name} to {value}"))
 }
 
-/// The namespaces there are that are called as this project calls its own.
+/// The existing namespaces whose names have the prefix of this project.
 pub fn named() -> Result<Vec<String>, KernelError> {
     let entries = match std::fs::read_dir(NAMED) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -166,9 +166,9 @@ pub fn named() -> Result<Vec<String>, KernelError> {
     Ok(names)
 }
 
-/// Deletes the namespaces of one run, whose names go on with `tag`, and the devices with them; returns their names.
+/// Deletes the namespaces of one run, whose names continue with `tag`, with their devices; returns their names.
 ///
-/// A TAP ends with the process that made it, and all other devices that are made here are in such namespaces.
+/// A TAP ends with the process that created it. All other devices of this project are in such namespaces.
 pub fn clean_up(tag: &str) -> Result<Vec<String>, KernelError> {
     let of_the_run = |name: &String| name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(tag));
     let gone: Vec<String> = named()?.into_iter().filter(of_the_run).collect();
@@ -176,7 +176,7 @@ pub fn clean_up(tag: &str) -> Result<Vec<String>, KernelError> {
     Ok(gone)
 }
 
-/// Whether this process may make namespaces; why not, if not.
+/// Whether this process may create namespaces; the error if not.
 pub fn may_make_namespaces() -> Result<(), KernelError> {
     on_a_thread(|| {
         #[allow(deprecated)]

@@ -1,4 +1,4 @@
-//! A network device as it is: a NIC, a veth, the wire to the fabric. Frames go in and out by a raw packet socket.
+//! A plain network device: a NIC, a veth, the link to the fabric. Frames go in and out through a raw packet socket.
 
 use super::device::{self, DEVICE_RETRY, NotSent, not_sent, unless_off};
 use super::error::{KernelError, Tried};
@@ -19,41 +19,41 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Frames that are looked at to be sent in one system call: four of the longest runs.
+/// Frames considered for one system call: four of the longest runs.
 const AT_ONCE: usize = 4 * FRAMES;
 
-/// Frames that are kept in the memory in which they came, at most, until the device takes them.
+/// The most frames that are kept in their own memory until the device takes them.
 const KEEPS: usize = 1024;
 
-/// For how many flushes at most a device that took no run gets single frames.
+/// The most flushes for which a device that refused a run gets single frames.
 const REST_MOST: u32 = 4096;
 
-/// What crosses a device in one piece.
+/// The pieces that cross a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pieces {
     /// Frames, as they are on the wire.
     Frames,
-    /// Runs of tunnel frames that the kernel, the device or whoever receives them cuts; where the kernel cannot, frames. With `sends`
-    /// off they are taken in only.
+    /// Runs of tunnel frames, which the kernel, the device or the receiver cuts; single frames if the kernel does not support
+    /// that. Without `sends`, runs are only received.
     Runs {
-        /// Whether they are sent, too.
+        /// Whether they are also sent.
         sends: bool,
     },
 }
 
-/// Frames in and out of a device, in batches, and what was lost.
+/// Sends and receives frames at a device in batches, and counts losses.
 #[derive(Debug)]
 pub struct PacketDevice {
     socket: OwnedFd,
     inbox: Inbox,
-    /// Where runs may come: the socket has a header in front of each frame, both ways.
+    /// For a device with runs, whose socket has a header in front of each frame in both directions.
     landing: Option<Landing>,
     outbox: Pool,
     waiting: VecDeque<Waiting>,
     /// Memory of frames that were kept and have been sent.
     spare: Vec<Vec<u8>>,
     sends_runs: bool,
-    /// Flushes for which a device that took no run gets none, and for how many after the next.
+    /// The flushes during which the device still gets no runs, and their number after the next refusal.
     rest: u32,
     next_rest: u32,
     mtu: u32,
@@ -64,9 +64,9 @@ pub struct PacketDevice {
 /// A frame to be sent.
 #[derive(Debug)]
 enum Waiting {
-    /// In a buffer here.
+    /// In a buffer of the outbox.
     Copy(u32),
-    /// In the memory in which it came.
+    /// In its own memory.
     Kept(Vec<u8>),
 }
 
@@ -86,26 +86,26 @@ impl Waiting {
     }
 }
 
-/// What happened at a device.
+/// The counters of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketCounters {
     /// Frames received.
     pub received: u64,
     /// Frames the device took.
     pub sent: u64,
-    /// Frames received that were cut short.
+    /// Truncated frames received.
     pub bad: u64,
-    /// Frames that were longer than the device takes, not sent.
+    /// Frames that were too long for the device, and not sent.
     pub too_long: u64,
     /// Times the device took no more.
     pub device_full: u64,
-    /// What the kernel threw away because it was not fetched in time; a run is one.
+    /// Frames that the kernel dropped because they were not fetched in time; a run counts as one.
     pub socket_drops: u64,
     /// Runs of several frames received.
     pub runs_received: u64,
     /// Runs of several frames the device took.
     pub runs_sent: u64,
-    /// Runs it did not take, while it took their frames.
+    /// Runs that the device refused although it took their frames.
     pub runs_refused: u64,
 }
 
@@ -115,7 +115,7 @@ impl PacketDevice {
         PacketDevice::open_for(namespace, name, buffers, Pieces::Frames)
     }
 
-    /// The same, for `pieces`.
+    /// The same for a device with these `pieces`.
     pub fn open_for(
         namespace: &Namespace,
         name: &str,
@@ -191,14 +191,14 @@ impl PacketDevice {
         true
     }
 
-    /// Hands the device what waits, as much as it takes; how many frames that were.
+    /// Sends waiting frames until the device is full; how many were sent.
     pub fn flush(&mut self) -> io::Result<usize> {
         let mut sent = 0;
         let mut runs = self.sends_runs && self.rest == 0;
         if !self.waiting.is_empty() {
             self.rest = self.rest.saturating_sub(1);
         }
-        // The frames of a run that was not taken, while they are tried one by one.
+        // The length of a refused run while its frames are tried one by one.
         let mut refused = 0;
         while !self.waiting.is_empty() {
             let (first, taken) = self.hand_over(runs && refused == 0);
@@ -207,7 +207,7 @@ impl PacketDevice {
                     (0..n).for_each(|_| self.done());
                     sent += n;
                     if refused > 0 {
-                        // The frames go where the run did not.
+                        // The device takes the frames although it refused the run.
                         self.counters.runs_refused += 1;
                         (self.rest, self.next_rest) = (self.next_rest, (2 * self.next_rest).min(REST_MOST));
                         (refused, runs) = (0, false);
@@ -231,11 +231,11 @@ impl PacketDevice {
         Ok(sent)
     }
 
-    /// Hands the device some of what waits, in `runs` or frame by frame: the frames of the first piece, and how many were taken. An
-    /// error is about the first piece.
+    /// Sends some of the waiting frames, in `runs` or one by one. Returns the number of frames in the first piece, and how many
+    /// frames were taken; an error is about the first piece.
     fn hand_over(&mut self, runs: bool) -> (usize, io::Result<usize>) {
         if self.landing.is_none() {
-            // Without headers in front of frames none are kept.
+            // Without headers, no frame is kept in its own memory.
             let copies = self.waiting.iter().map_while(Waiting::copy);
             return (1, self.outbox.send(self.socket.as_fd(), false, copies));
         }
@@ -294,7 +294,7 @@ impl PacketDevice {
         (first, taken)
     }
 
-    /// The first that waits has been sent, or never will be.
+    /// Removes the first waiting frame: it was sent, or never can be.
     fn done(&mut self) {
         match self.waiting.pop_front() {
             Some(Waiting::Copy(buffer)) => self.outbox.release(buffer),
@@ -308,7 +308,7 @@ impl PacketDevice {
         self.waiting.len()
     }
 
-    /// What happened so far.
+    /// The counters so far.
     pub fn counters(&self) -> PacketCounters {
         let new = sys::packet_drops(self.socket.as_fd()).unwrap_or(0);
         self.drops.set(self.drops.get() + u64::from(new));
@@ -324,7 +324,7 @@ impl AsFd for PacketDevice {
 
 impl Device for PacketDevice {
     fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
-        // What the device did not take last time goes before what is answered to the frames of this time.
+        // Frames from the last call go before answers to frames of this call.
         PacketDevice::flush(self)?;
         PacketDevice::receive(self, &mut |frame: &[u8]| take(frame))
     }
@@ -373,8 +373,8 @@ impl Device for PacketDevice {
     }
 }
 
-/// A port of the switch that is a plain device: nothing holds the other side back, and what it sends too fast is lost in
-/// the kernel and counted.
+/// A port at a plain device, without backpressure: frames that the other side sends too fast are lost in the kernel and
+/// counted.
 #[derive(Debug)]
 pub struct PacketPort {
     device: PacketDevice,
@@ -412,7 +412,7 @@ impl Port for PacketPort {
     }
 
     fn max_frame(&self) -> u32 {
-        // Of a frame with a tag, which a device does not count; without one the device refuses it.
+        // Including a tag, which the device does not count. The device refuses a longer frame without a tag.
         self.device.mtu + (HEADER_LEN + TAG_LEN) as u32
     }
 
@@ -449,7 +449,7 @@ impl Port for PacketPort {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        // Nothing says when a device takes frames again.
+        // The kernel does not report when the device has room.
         (self.device.waiting() > 0).then_some(self.now.saturating_add(DEVICE_RETRY))
     }
 

@@ -12,28 +12,28 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Bytes an 802.1Q tag takes, which the kernel hands over beside the frame.
+/// Bytes of an 802.1Q tag, which the kernel passes separately from the frame.
 pub(super) const TAG_LEN: usize = 4;
-/// Where in a frame it belongs.
+/// Its offset in a frame.
 pub(super) const TAG_AT: usize = 12;
 /// Bytes of an Ethernet header.
 pub(super) const HEADER_LEN: usize = 14;
-/// Bytes of the longest frame that is left to be cut: what IPv4 can say, and its Ethernet header.
+/// Bytes of the longest frame that is left to be cut: the largest IPv4 packet and an Ethernet header.
 pub(super) const LARGEST: usize = 65_535 + HEADER_LEN;
 
-/// Frames that are looked at to be sent in one system call where some can go in one piece: four of the longest.
+/// Frames considered for one system call if some can be joined: four of the longest runs.
 pub(super) const TOGETHER: usize = 4 * 45;
 
-/// Buffers for frames, and larger ones for those that their sender left to be cut into segments.
+/// Buffers for frames, and larger ones for frames that are left to be cut into segments.
 #[derive(Debug)]
 pub(super) struct Pool {
     small: Slab,
     large: Slab,
-    /// Where in its buffer a frame starts, how long it is, and what is left to be done; small buffers first.
+    /// For each buffer, small ones first: the start of its frame, the frame's length, and the work that is left on it.
     frames: Vec<(u8, u32, Offload)>,
 }
 
-/// Buffers of equal size: a tag's room and a frame.
+/// Buffers of equal size, each for a tag and a frame.
 #[derive(Debug)]
 struct Slab {
     memory: Vec<u8>,
@@ -45,19 +45,19 @@ struct Slab {
 impl Slab {
     fn new(first: u32, count: u32, longest: usize) -> Slab {
         let buffer = (TAG_LEN + longest).next_multiple_of(64);
-        // The last one that was given back is the next: memory that never held a frame is never touched.
+        // A stack: the last buffer that was released is the next, so memory that is not needed is never touched.
         Slab { memory: vec![0; count as usize * buffer], buffer, count, free: (first..first + count).rev().collect() }
     }
 }
 
-/// What became of frames that were received.
+/// The result of a receive call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fetched {
-    /// Those there were.
+    /// Frames received.
     pub frames: usize,
-    /// Those of them that were no good: cut, shorter than a header, or not what they say.
+    /// Bad frames among them: truncated, shorter than a header, or different from their description.
     pub bad: usize,
-    /// Those that were not kept.
+    /// Frames among them that were not wanted.
     pub unwanted: usize,
 }
 
@@ -86,7 +86,7 @@ impl Pool {
         self.large.free.len() as u32
     }
 
-    /// Buffers there are of the kind of which there are fewer.
+    /// The number of buffers of the scarcer kind.
     pub fn scarcer(&self) -> u32 {
         if self.large.count > 0 { self.small.count.min(self.large.count) } else { self.small.count }
     }
@@ -102,7 +102,7 @@ impl Pool {
         !slab.free.is_empty()
     }
 
-    /// Whether there is one for any frame that may come.
+    /// Whether there is a buffer for a frame of any length.
     pub fn has_room_for_any(&self) -> bool {
         self.free() > 0 && (self.large.count == 0 || self.free_large() > 0)
     }
@@ -127,17 +127,17 @@ impl Pool {
         &slab.memory[at + usize::from(start)..][..len as usize]
     }
 
-    /// What is left to be done to the frame in a buffer.
+    /// The work that is left on the frame in a buffer.
     pub fn offload(&self, buffer: u32) -> Offload {
         self.frames[buffer as usize].2
     }
 
-    /// The first 16 bytes of the frame in a buffer, what is missing being 0.
+    /// The first 16 bytes of the frame in a buffer; zeros if it is shorter.
     pub fn first_bytes(&self, buffer: u32) -> [u64; 2] {
         first_bytes_of(self.frame(buffer))
     }
 
-    /// Puts a frame into an empty buffer, if there is one and it is long enough.
+    /// Puts a frame into a free buffer, if there is one that is long enough.
     pub fn store(&mut self, frame: &[u8], offload: Offload) -> Option<u32> {
         let slab = if frame.len() > self.small.buffer { &mut self.large } else { &mut self.small };
         if frame.len() > slab.buffer {
@@ -150,7 +150,8 @@ impl Pool {
         Some(buffer)
     }
 
-    /// A turn of a port whose other side was `handed` so many frames: the buffer of a mark for its agent, if one is due.
+    /// A new turn of a port whose other side was `handed` this number of frames; the buffer of a mark for its agent, if it
+    /// needs one now.
     pub fn mark(&mut self, agent: &mut Agent, now: Instant, handed: u64) -> Option<u32> {
         agent.on_turn(now, handed);
         if !agent.lease.wants_mark(now, handed) {
@@ -161,25 +162,26 @@ impl Pool {
         Some(buffer)
     }
 
-    /// How many of these buffers have frames, marks left out, which are the port's own.
+    /// How many of these buffers have frames; marks, which the port has made itself, do not count.
     pub fn frames_in(&self, buffers: &VecDeque<u32>) -> u32 {
         buffers.iter().filter(|&&buffer| !Agent::is_word(self.first_bytes(buffer))).count() as u32
     }
 
-    /// The frame in a buffer is done with.
+    /// The frame in a buffer is no longer needed.
     pub fn release(&mut self, buffer: u32) {
         let slab = if buffer < self.small.count { &mut self.small } else { &mut self.large };
         debug_assert!(!slab.free.contains(&buffer), "a buffer was given back twice");
         slab.free.push(buffer);
     }
 
-    /// A frame of `len` bytes lies in a small buffer, what did not fit there in a large one behind it: where it belongs.
+    /// A frame of `len` bytes was received into a small buffer, with its end in a large one. Moves it into the large one if it
+    /// is too long; the buffer that it is in now.
     fn gather(&mut self, small: u32, len: usize) -> u32 {
         let fits = self.small.buffer - TAG_LEN;
         if len <= fits {
             return small;
         }
-        // The one that was at hand when it was received.
+        // The large buffer that was used to receive it.
         let Some(large) = self.large.free.pop() else { return small };
         let (from, (slab, to)) = (self.slab(small).1, self.slab(large));
         debug_assert!(slab.buffer - TAG_LEN >= len);
@@ -189,10 +191,10 @@ impl Pool {
         large
     }
 
-    /// Reads one frame of a TAP device with a header in front, if there is a buffer for any that may come; the buffer with it.
+    /// Reads one frame with its header from a TAP device, if there is a buffer for a frame of any length; the buffer.
     ///
     /// # Errors
-    /// As of the system call; [`io::ErrorKind::InvalidData`] for a frame that is no good, which is gone.
+    /// Those of the system call; [`io::ErrorKind::InvalidData`] for a bad frame, which is lost.
     pub fn read(&mut self, tap: BorrowedFd<'_>) -> io::Result<Option<u32>> {
         if !self.has_room_for_any() {
             return Ok(None);
@@ -219,7 +221,7 @@ impl Pool {
         })
     }
 
-    /// Writes the frame in a buffer to a TAP device that wants a header in front.
+    /// Writes the frame in a buffer, with a header, to a TAP device.
     pub fn write(&self, tap: BorrowedFd<'_>, buffer: u32) -> io::Result<()> {
         let header = header::emit(&self.offload(buffer), 0);
         let pieces = [io::IoSlice::new(&header[..sys::HEADER_BYTES]), io::IoSlice::new(self.frame(buffer))];
@@ -227,7 +229,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Says what is in a buffer that was received into; `Err` if that is no frame.
+    /// Describes the frame that was received into a buffer; an error if it is bad.
     fn settle(&mut self, buffer: u32, len: usize, tag: Option<u16>, header: &Header) -> Result<u32, ()> {
         let (slab, at) = self.slab_mut(buffer);
         if len < HEADER_LEN || len > slab.buffer - TAG_LEN {
@@ -256,8 +258,8 @@ impl Pool {
         Ok(buffer)
     }
 
-    /// Receives up to [`BATCH`] frames from a packet socket and hands on the buffers of those that are good; `each` says whether
-    /// it keeps one. `headers`: whether the socket puts one in front of each.
+    /// Receives up to [`BATCH`] frames from a packet socket and passes the buffers of the good ones to `each`, which returns
+    /// whether it keeps the frame. `headers`: whether the socket puts a header in front of each frame.
     pub fn receive(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -280,7 +282,7 @@ impl Pool {
         let mut received = [Received::default(); BATCH];
         let memory = (&mut self.small.memory[..], &mut self.large.memory[..]);
         let n = sys::receive(fd, Wait::No, headers, memory, &ranges[..count], &mut received)?;
-        // Taken from the ends, last first; those that are not used go back.
+        // The buffers were taken from the ends, last first; unused ones are put back.
         let taken = self.small.free.split_off(self.small.free.len() - n);
         let spare = self.large.free.len().min(n);
         let mut larges = self.large.free.split_off(self.large.free.len() - spare);
@@ -301,8 +303,8 @@ impl Pool {
         Ok(Fetched { frames: n, bad, unwanted })
     }
 
-    /// Sends the frames in `buffers` with headers in front, [`TOGETHER`] at most, to who takes what is left to be cut: segments of a TCP
-    /// stream that follow each other go in one piece. An error is about the first.
+    /// Sends the frames in `buffers` with headers, [`TOGETHER`] at most, to a receiver that takes uncut frames. Consecutive
+    /// segments of a TCP stream are joined into one piece. An error is about the first frame.
     pub fn send_joined(&self, fd: BorrowedFd<'_>, buffers: &[u32]) -> io::Result<Sent> {
         let mut pieces = [(Joiner::new(&[]), 0); BATCH];
         let (mut count, mut first, mut verified) = (0, &[][..], false);
@@ -315,7 +317,7 @@ impl Pool {
             if count == BATCH {
                 break;
             }
-            // What is left to be done to a frame alone, is said of it alone.
+            // A frame with work left on it is not joined.
             pieces[count] = (Joiner::new(if offload.is_none() { frame } else { &[] }), at);
             (first, verified) = (frame, is_verified);
             count += 1;
@@ -354,7 +356,7 @@ impl Pool {
                 let joined = taken.iter().filter(|(joiner, _)| joiner.frames() > 1).count();
                 Ok(Sent { frames, joined, full: n < count })
             }
-            // It may take the first of them alone.
+            // The device may still take the frames one by one.
             Err(e)
                 if not_sent(&e) == NotSent::TooLong
                     && pieces.first().is_some_and(|(joiner, _)| joiner.frames() > 1) =>
@@ -365,13 +367,13 @@ impl Pool {
         }
     }
 
-    /// The same frame by frame, [`BATCH`] at most.
+    /// Sends the frames in `buffers` one by one, [`BATCH`] at most.
     pub fn send_each(&self, fd: BorrowedFd<'_>, buffers: &[u32]) -> io::Result<Sent> {
         let frames = self.send(fd, true, buffers.iter().copied())?;
         Ok(Sent { frames, joined: 0, full: frames < buffers.len().min(BATCH) })
     }
 
-    /// Sends the frames in `buffers`, [`BATCH`] at most; how many were taken. An error is about the first.
+    /// Sends the frames in `buffers`, [`BATCH`] at most; how many were taken. An error is about the first frame.
     pub fn send(&self, fd: BorrowedFd<'_>, headers: bool, buffers: impl Iterator<Item = u32>) -> io::Result<usize> {
         let mut frames: [&[u8]; BATCH] = [&[]; BATCH];
         let mut heads: [Header; BATCH] = [[0; 12]; BATCH];
@@ -387,7 +389,7 @@ impl Pool {
     }
 }
 
-/// What is left to be done to segments that were put together.
+/// The work that is left on joined segments.
 fn whole(joiner: &Joiner) -> Offload {
     let segmentation = match joiner.network() {
         Network::V4 => Segmentation::Tcp4,
@@ -402,18 +404,18 @@ fn whole(joiner: &Joiner) -> Offload {
     }
 }
 
-/// What became of frames that were sent.
+/// The result of sending frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sent {
-    /// Those that were taken.
+    /// Frames that were taken.
     pub frames: usize,
-    /// What they were put together to, of several each.
+    /// Pieces among them that were joined from several frames.
     pub joined: usize,
-    /// More were offered, and there was no room for them.
+    /// Whether there was no room for some of the frames.
     pub full: bool,
 }
 
-/// The first 16 bytes of a frame, as [`Port::first_bytes`](crate::port::Port::first_bytes) has them.
+/// The first 16 bytes of a frame, as in [`Port::first_bytes`](crate::port::Port::first_bytes).
 pub(super) fn first_bytes_of(frame: &[u8]) -> [u64; 2] {
     let mut bytes = [0; 16];
     let len = frame.len().min(16);

@@ -1,15 +1,13 @@
-//! A tenant's queue, which the kernel goes on holding when the switch has ended.
-//!
-//! The device's queueing discipline is a token bucket of a rate that nobody reaches, in front of a queue of so many frames. Shut,
-//! it gives a byte a second, and each frame is charged 65,535 bytes more than it has: one goes, and the next one 17.7 hours
-//! later. It is changed, never replaced, since a replacement throws away what waits; and it is the device's, not a process's, so
-//! that one switch shuts it and another one opens it.
-//!
-//! The one frame that goes is the first of the queue, or a mark that is sent through it: either while there is a switch yet.
-//!
-//! Open or shut, what is longer than a frame of the device and left to be cut is cut when it comes to the bucket. The kernel would cut it
-//! behind the queue otherwise, and keep what finds the ring full; which it tries again one by one, and puts what is refused once more
-//! behind the rest (`dev_requeue_skb`): TCP would come in the wrong order.
+//! The queue of a tenant's device, which the kernel keeps shut after the switch has ended.
+//! The device's queueing discipline is a token bucket in front of a queue. Open, its rate is never reached. Shut, it gets one
+//! byte per second, and each frame is charged 65,535 bytes more than it has: one frame goes, and the next one 17.7 hours later.
+//! The discipline is changed and never replaced, because a replacement drops the waiting frames. It belongs to the device and
+//! not to a process, so that one switch shuts it and another one opens it.
+//! The one frame that goes is the first of the queue, or a mark that is sent through it. Either goes while the switch still
+//! runs.
+//! Open or shut, the bucket cuts frames that are longer than the device's frames. Otherwise the kernel would cut them behind
+//! the queue and keep the segments that find the ring full. It would try these one by one and put each refused one behind the
+//! rest (`dev_requeue_skb`): TCP segments would arrive out of order.
 
 use super::error::{KernelError, Tried};
 use super::link::{Bucket, Links, TokenBucket};
@@ -20,21 +18,21 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// What Linux charges a full frame of an MTU of 1500.
+/// Linux's charge for a full frame with an MTU of 1500, in bytes.
 const FULL_FRAME: u64 = 2304;
-/// Bytes by which the kernel may count a frame longer than its device's longest: tags, and the like.
+/// Bytes by which the kernel may count a frame longer than the device's longest, for tags and the like.
 const BURST_SLACK: u32 = 86;
-/// Bytes a second of a bucket that is open: ten terabits, of which a full frame takes a nanosecond.
+/// Rate of an open bucket in bytes per second: ten terabits, at which a full frame takes a nanosecond.
 const OPEN_RATE: u64 = 1_250_000_000_000;
 
-/// Frames for nobody, that no other program sends: 802's "local experimental" with our name in it.
+/// Frames without a receiver that no other program sends: 802's "local experimental" type with our name in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// Sent through the queue, to have it look whether it may go on. A switch that ended may have left some.
+    /// Sent through the queue, so that it checks its bucket again. A switch that ended may have left some.
     Kick,
-    /// Sent past the queue, behind all that is in the ring.
+    /// Sent past the queue, behind all frames in the ring.
     Trace,
-    /// Sent past the queue, for the kernel to be told of: it polls what is there, and then no more by itself.
+    /// Sent past the queue to raise the interrupt: the kernel polls once, and then not again by itself.
     Rouse,
 }
 
@@ -57,7 +55,7 @@ impl Mark {
         frame
     }
 
-    /// Which one a frame is, if any.
+    /// The mark that a frame is, if it is one.
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Mark> {
         if frame.get(..HEADER_LEN) != Some(&Mark::HEADER) {
@@ -67,33 +65,33 @@ impl Mark {
     }
 }
 
-/// What became of a trace.
+/// The outcome of sending a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Traced {
-    /// It is in the ring, and with it all that had left the queue.
+    /// It is in the ring, behind all frames that had left the queue.
     Sent,
     /// The ring is full.
     Full,
-    /// The device takes nothing from anybody: it is switched off, or gone.
+    /// The device takes no frames: it is switched off, or gone.
     Off,
 }
 
-/// The queue of a tenant's device, in the hands of a switch.
+/// The queue of a tenant's device, controlled by a switch.
 #[derive(Debug)]
 pub(super) struct TenantQueue {
     bucket: Bucket,
-    /// Packet sockets at the device: one whose frames go through the queue, and one whose frames go past it.
+    /// Packet sockets at the device: frames of one go through the queue, frames of the other past it.
     through: OwnedFd,
     past: OwnedFd,
     longest: u32,
     is_shut: bool,
 }
 
-/// Frames that wait at a tenant's device. A queue costs nothing until it is used; and what waits in it its senders have in their sockets'
-/// send buffers, of 212,992 bytes each where they did not ask for others: 277 datagrams of 8 bytes, or 93 full frames.
+/// The length of the queue at a tenant's device, in frames. An unused queue costs nothing. Waiting frames count against the
+/// send buffers of their sockets, by default 212,992 bytes each: 277 datagrams of 8 bytes, or 93 full frames.
 ///
-/// So what bounds it is the machine's memory, a quarter of which it may take with full frames: where sockets are so many, no queue holds
-/// them all. What no socket pays for, such as what a tenant passes on, has its end there too.
+/// So the machine's memory is the bound: full frames may take a quarter of it. With more sockets than that, no queue is long
+/// enough. The bound also applies to frames without a socket, such as those that a tenant forwards.
 pub(super) fn queue_frames() -> u32 {
     static FRAMES: OnceLock<u32> = OnceLock::new();
     *FRAMES.get_or_init(|| frames_in(memory()))
@@ -103,12 +101,13 @@ fn frames_in(memory: u64) -> u32 {
     (memory / 4 / FULL_FRAME).clamp(100_000, i32::MAX as u64) as u32
 }
 
-/// Bytes of memory that wait for a neighbour's address, in place of Linux's 212,992, one socket's: what the queue holds.
+/// Memory of the frames that may wait for a neighbour's address: as much as the queue holds, instead of Linux's 212,992 bytes
+/// for one socket.
 pub(super) fn unresolved_bytes(queue: u32) -> i32 {
     (u64::from(queue) * FULL_FRAME).min(i32::MAX as u64) as i32
 }
 
-/// The machine's memory, in bytes; 0 where the kernel does not say.
+/// The machine's memory in bytes; 0 if the kernel does not report it.
 fn memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
@@ -116,7 +115,7 @@ fn memory() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Has a device's frames wait where they can be held. What waits there already, of a switch that was before, stays.
+/// Installs the queueing discipline at a device. Frames that wait there already, from an earlier switch, stay.
 pub(super) fn prepare(links: &mut Links, device: &str) -> Result<(), KernelError> {
     let longest = longest(links.get(device)?.mtu);
     links.set_queue(device, bucket(OPEN_RATE, longest), queue_frames())
@@ -133,7 +132,7 @@ fn bucket(rate: u64, longest: u32) -> TokenBucket {
 }
 
 impl TenantQueue {
-    /// At a device that was [prepared](prepare) and is in the namespace of this thread; from now on it is shut.
+    /// The queue of a device that was [prepared](prepare) and is in this thread's namespace. Shuts it.
     pub fn shut(links: &mut Links, device: &str) -> Result<TenantQueue, KernelError> {
         let link = links.get(device)?;
         let what = || format!("a packet socket at {device}");
@@ -148,7 +147,7 @@ impl TenantQueue {
         Ok(hold)
     }
 
-    /// Shuts it; one frame goes yet, of the tenant's or ours.
+    /// Shuts it. One frame still goes, of the tenant or ours.
     pub fn shut_again(&mut self) -> io::Result<()> {
         self.bucket.change_charged(bucket(1, self.longest), u16::MAX)?;
         self.is_shut = true;
@@ -156,14 +155,14 @@ impl TenantQueue {
         Ok(())
     }
 
-    /// Shuts it for as long as nothing is sent; the first frame goes, for who sleeps to be woken by.
+    /// Shuts it, but the first frame of the tenant goes and wakes the sleeping switch.
     pub fn rest(&mut self) -> io::Result<()> {
         self.bucket.change_charged(bucket(1, self.longest), u16::MAX)?;
         self.is_shut = true;
         Ok(())
     }
 
-    /// Opens it, and what waits goes.
+    /// Opens it, and waiting frames go.
     pub fn open(&mut self) -> io::Result<()> {
         self.is_shut = false;
         self.bucket.change(bucket(OPEN_RATE, self.longest))?;
@@ -175,12 +174,12 @@ impl TenantQueue {
         self.is_shut
     }
 
-    /// Has the queue look at its bucket. A queue that is full looks all the same.
+    /// Makes the queue check its bucket; this also works if the queue is full.
     fn kick(&self) {
         let _ = sys::send(self.through.as_fd(), Wait::No, &[&Mark::Kick.frame()], None);
     }
 
-    /// Has what left the queue and found the ring full go there, and a trace behind it.
+    /// Pushes frames that had left the queue and found the ring full into the ring, with a trace behind them.
     pub fn trace(&self) -> Traced {
         self.kick();
         match self.send_past(&Mark::Trace.frame()) {
@@ -190,13 +189,13 @@ impl TenantQueue {
         }
     }
 
-    /// Spends the device's interrupt: once it was told that there is something, the kernel does not poll until interrupts are on.
+    /// Uses up the device's interrupt: after it, the kernel does not poll until interrupts are on again.
     pub fn rouse(&self) {
-        // Where the ring is full it was told.
+        // A full ring has raised the interrupt already.
         let _ = self.send_past(&Mark::Rouse.frame());
     }
 
-    /// Sends a frame past the queue; not if the ring is full.
+    /// Sends a frame past the queue, unless the ring is full.
     pub fn send_past(&self, frame: &[u8]) -> io::Result<bool> {
         match sys::send(self.past.as_fd(), Wait::No, &[frame], None) {
             Ok(_) => Ok(true),

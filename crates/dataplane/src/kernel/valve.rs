@@ -4,10 +4,10 @@
 //! send() blocks <- socket's send buffer <- queue of the tenant's device <- ring of the veth (256) <- polled by the switch only
 //! recv() <- socket's receive buffer <- the stack, to which frames are handed only when the socket has room for them
 //! ```
-//!
-//! The switch's end of the veth is in NAPI mode, by `gro on`, which stays when the switch is killed, so that the backpressure
-//! stays too. With `napi_defer_hard_irqs` and a long `gro_flush_timeout` nothing polls it but the switch: one busy poll at a
-//! time, when there is room for what it can bring. Before the switch sleeps it lets the device's interrupts on again.
+//! The switch's end of the veth is in NAPI mode, by `gro on`. That stays when the switch is killed, and so does the
+//! backpressure. With `napi_defer_hard_irqs` and a long `gro_flush_timeout` only the switch polls the device: one busy poll at
+//! a time, when there is room for the frames that it can bring. Before the switch sleeps, it enables the device's interrupts
+//! again.
 //!
 //! A tenant's own segmentation would not go by the ring: a veth whose `tso` is on has its frames go past it
 //! (`veth_skb_is_eligible_for_gro`), and past what holds them back. So segments are made in front of the queue (see `hold`),
@@ -54,7 +54,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// A port that is shut has one or two frames polled so often, into its socket, so that the kernel does not poll.
 const KEEP_SHUT: Duration = Duration::from_secs(1);
-/// Turns without a frame after which a port is looked at in one of so many.
+/// After this number of turns without a frame, a port is checked only in every `LOOKS`-th turn.
 const LOOKS: u32 = 8;
 /// Frames longer than the device's own, which their sender left to be cut, that the switch holds at most of the tenant, and
 /// for it; without so many free buffers of the first kind there is no poll. What one brings beyond them stays in the socket, which
@@ -62,10 +62,10 @@ const LOOKS: u32 = 8;
 const LARGE: u32 = 256;
 const LARGE_STAGE: u32 = 128;
 const LARGE_NEEDED: u32 = BATCH as u32;
-/// Bytes of a frame in which what it is for is looked for.
+/// Bytes of a frame that may hold its headers.
 const HEADERS_MOST: usize = 128;
 
-/// What a port asks of the kernel about the sockets of its tenant.
+/// The port's questions to the kernel about the sockets of its tenant.
 #[derive(Debug)]
 struct Kernel {
     socket: OwnedFd,
@@ -105,11 +105,11 @@ struct Counters {
 #[derive(Debug)]
 pub struct ValvePort {
     kernel: Kernel,
-    /// Carries the number of the device's receive queue, by which it is polled.
+    /// Knows the number of the device's receive queue, by which the queue is polled.
     poller: OwnedFd,
     /// Attached as long as it is open.
     _program: Option<OwnedFd>,
-    /// Says that the tenant is served.
+    /// Marks the tenant as served.
     _owner: OwnedFd,
     /// The tenant's own address at its device.
     station: [u8; 6],
@@ -118,7 +118,7 @@ pub struct ValvePort {
     longest: u32,
     offload: bool,
     inbox: Inbox,
-    /// The frame by which the poller learned its number; it is nobody's.
+    /// The frame by which the poller learned that number; it is not passed on.
     boot: Vec<u8>,
     learning: Learning,
     outbox: Pool,
@@ -127,18 +127,18 @@ pub struct ValvePort {
     /// Whether there is no room for a poll.
     shut: bool,
     tenant_queue: TenantQueue,
-    /// How far it has got, once the switch ends.
+    /// The progress of the port's end, once the switch ends.
     ending: Option<Ending>,
-    /// What the kernel polled.
+    /// The frames that the kernel polled.
     unasked: Unasked,
     rest: Rest,
-    /// When it was polled last, and the turns since something came.
+    /// When it was last polled, and the turns since the last frame.
     polled: Instant,
     quiet: u32,
     device_again: Option<Instant>,
     /// Interrupts are on.
     asleep: bool,
-    /// They may be on yet, until the first frame by them or ours spends them.
+    /// They may still be on, until a frame uses them up.
     interrupts: bool,
     counters: Counters,
     socket_drops: Cell<u64>,
@@ -147,7 +147,7 @@ pub struct ValvePort {
 }
 
 impl ValvePort {
-    /// A port at the pair; what waits there, of a switch that was before, is kept.
+    /// A port at the pair. Frames that wait there from an earlier switch are kept.
     pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<ValvePort, KernelError> {
         ValvePort::serve(Listening::open(veth, config)?, veth, config)
     }
@@ -193,17 +193,17 @@ impl ValvePort {
         })
     }
 
-    /// Fetches what has been polled, and polls once if that is nothing and there is room.
+    /// Fetches the polled frames; if there are none and there is room, polls once.
     fn fetch(&mut self) -> Result<(), BrokenPort> {
         let fetched = self.drain()?;
         let unasked = self.unasked.fetched(fetched);
         if !self.interrupts {
-            // Of a tenant that is held one frame comes.
+            // A shut queue lets one frame go.
             if unasked && !self.rest.is_held() {
                 self.keep_shut();
             }
         } else if unasked {
-            // What woke the port spent the interrupt; if more comes, the next look sees it.
+            // The frame that woke the port used up the interrupt; the next check sees further frames.
             self.interrupts = false;
         } else {
             self.interrupts_off();
@@ -225,12 +225,12 @@ impl ValvePort {
         self.poll()
     }
 
-    /// Whether there are buffers for what a poll can bring.
+    /// Whether there are buffers for the frames of a poll.
     fn has_room(&self) -> bool {
         self.inbox.pool().free() >= self.needed && self.inbox.pool().free_large() >= LARGE_NEEDED
     }
 
-    /// A look takes some system calls: a port where nothing comes is looked at now and then, others not delayed.
+    /// A check takes some system calls. A quiet port is checked only now and then, so that it does not delay others.
     fn is_worth_a_look(&mut self) -> bool {
         self.quiet += 1;
         if self.quiet == 2 * LOOKS {
@@ -250,7 +250,7 @@ impl ValvePort {
         Ok(())
     }
 
-    /// Fetches what has been polled, as far as there are buffers.
+    /// Fetches the polled frames for which there are buffers.
     fn drain(&mut self) -> Result<usize, BrokenPort> {
         let ValvePort { inbox, kernel, boot, counters, ending, quiet, rest, learning, now, .. } = self;
         let (mut all, mut theirs) = (0, 0);
@@ -269,12 +269,12 @@ impl ValvePort {
             };
             let fetched = match inbox.receive(kernel.socket.as_fd(), true, wanted) {
                 Ok(fetched) => fetched,
-                // Said once when a device is switched off; it may come back.
+                // Reported once when the device is switched off; it may come back.
                 Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => {
                     learning.forget(*now);
                     Fetched::default()
                 }
-                // The first was to be cut in a way that its header cannot say; it is gone.
+                // The virtio-net header cannot describe the first frame, which is lost.
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                     counters.bad += 1;
                     rest.came(*now, 1);
@@ -299,7 +299,7 @@ impl ValvePort {
         Ok(all)
     }
 
-    /// Hands over what sockets have room for.
+    /// Hands over the frames for which sockets have room.
     fn pump(&mut self) -> Result<(), BrokenPort> {
         let ValvePort { kernel, outbox, stage, candidates, counters, now, device_again, offload, .. } = self;
         let most = if *offload { TOGETHER } else { BATCH };
@@ -382,7 +382,7 @@ impl Port for ValvePort {
     }
 
     fn max_frame(&self) -> u32 {
-        // Of a frame with a tag, which a device does not count; without one the device refuses it.
+        // Including a tag, which the device does not count. The device refuses a longer frame without a tag.
         self.longest + TAG_LEN as u32
     }
 
@@ -411,7 +411,7 @@ impl Port for ValvePort {
         let sender = Sender::of(frame.from, frame.bytes);
         let stored = Frame { buffer, len: frame.bytes.len() as u32, class: frame.priority };
         let release = &mut |buffer| outbox.release(buffer);
-        // A kernel that does not answer any more is found when frames are to be handed over.
+        // A kernel that no longer answers is found when frames are handed over.
         let _ = stage.insert(*now, stored, sender, flow::read(frame.bytes), kernel, release);
     }
 
@@ -420,7 +420,7 @@ impl Port for ValvePort {
     }
 
     fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
-        // Without room, what the tenant sends stays in the kernel: no interrupt is wanted, and no poll of the kernel's.
+        // Without room, the tenant's frames stay in the kernel; the port wants no interrupt and no poll by the kernel.
         if !self.has_room() {
             return Ok(!self.stay_shut(true) && blocked);
         }
@@ -440,7 +440,7 @@ impl Port for ValvePort {
         self.quiet = 0;
         if self.asleep {
             self.asleep = false;
-            // A socket of ours takes this option; if ever it did not, the port would only be polled more often.
+            // The socket supports this option; without it the port would only be polled more often.
             let _ = sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 1);
         }
     }
@@ -468,7 +468,7 @@ impl Port for ValvePort {
 
     fn held(&self) -> u32 {
         let (small, large) = self.outbox.used();
-        // What the tenant's kernel has not taken in is not in its sockets yet, where the next switch asks for it.
+        // Frames that the tenant's kernel has not taken in yet are not in its sockets, where the next switch looks for them.
         let on_its_way = sys::in_flight(self.kernel.socket.as_fd()).unwrap_or(0) > 0;
         let ended = self.ending.as_ref().is_none_or(Ending::is_settled);
         self.inbox.waiting() as u32 + small + large + u32::from(!ended || on_its_way)
@@ -531,7 +531,7 @@ impl Port for ValvePort {
         if let Ok(edge) = self.edge.borrow_mut().read() {
             show("edge_qdisc", edge.qdisc);
             show("edge_tenant_device", edge.tenant_device);
-            // Each time it was full it counted a frame that is still here.
+            // Each time it was full, the device counted a drop of a frame that the port still has.
             show("edge_switch_device", edge.switch_device.saturating_sub(c.device_full));
             show("edge_softnet", edge.softnet);
             show("edge_sockets", edge.sockets);

@@ -1,9 +1,9 @@
 //! A port for a QEMU guest, or any other virtio network driver: vhost-user.
 //!
-//! The frontend (QEMU) hands over the guest's memory and the places of its queues through a socket ([`control`]); from then on
-//! frames move by the virtqueues alone ([`queue`], [`guest`]), walked here with no system call in between while both sides
-//! are busy. The guest is hostile, and so is what its frontend says: everything is read once into private memory and checked
-//! there, and what breaks the rules breaks that queue and nothing else.
+//! The frontend (QEMU) hands over the guest's memory and the locations of its queues through a socket (`control`). From then on
+//! frames move only by the virtqueues (`queue`, `guest`), without a system call while both sides are busy. The guest and its
+//! frontend may be hostile: everything is read once into private memory and checked there. A violation of the rules breaks only
+//! its own queue.
 //!
 //! - Frames stay in the guest's buffers until they are delivered: a full transmit queue is the guest's backpressure, down to
 //!   its sockets.

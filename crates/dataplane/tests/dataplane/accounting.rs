@@ -118,7 +118,7 @@ fn what_waits_in_a_port_is_queued_and_what_it_gives_up_is_dropped() {
 }
 
 #[test]
-#[should_panic(expected = "the books of a port do not balance")]
+#[should_panic(expected = "a port has more frames inside than it received")]
 fn a_port_that_says_more_than_it_was_handed_is_found() {
     let (mut engine, mut client, inside) = switch(patient());
     send(&mut engine, &mut client, 3);

@@ -204,7 +204,7 @@ pub enum RunError {
     Place(RecordError),
     /// Records could not be written.
     Records(RecordError),
-    /// The books do not balance: an error of this program.
+    /// Frames are missing or counted twice: a bug of this program.
     Audit(String),
     /// More frames at once than a thread can name, of which there are so many.
     Frames {

@@ -1,8 +1,8 @@
-//! A real fat-tree on one machine, or the hierarchical tree beside it: switches of Open vSwitch whose datapaths are in user space, hosts in
-//! namespaces, shaped veth pairs between them, and the OpenFlow controller of the Python package.
+//! A real fat-tree on one machine, or the hierarchical tree for comparison: Open vSwitch switches with datapaths in user space,
+//! hosts in namespaces, shaped veth pairs between them, and the OpenFlow controller of the Python package.
 //!
-//! [`Network`] is all of that, in a [`Shape`], [`Pattern`] says who sends to whom, [`traffic`] does so and counts what arrives, [`Fault`] is what
-//! may happen meanwhile, and [`measure`] puts them together.
+//! [`Network`] is all of that, in a [`Shape`]. [`Pattern`] chooses senders and receivers, `traffic` sends and counts the received
+//! bytes, a [`Fault`] happens meanwhile, and [`measure`] puts them together.
 
 mod controller;
 mod fault;

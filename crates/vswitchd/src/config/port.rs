@@ -126,7 +126,7 @@ fn short_namespace(name: String) -> String {
 /// A port described by words `key=value`, as on a command line.
 ///
 /// # Errors
-/// As [`Config::load`].
+/// A word is not a setting of a port, or its value is invalid.
 pub fn port_from_words(name: &str, words: &[String]) -> Result<PortConfig> {
     let mut doc = Document::parse("", "")?;
     for word in words {

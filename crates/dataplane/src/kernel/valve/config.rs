@@ -4,24 +4,24 @@ use crate::kernel::error::KernelError;
 use sluicenet_proto::time::Duration;
 use std::io;
 
-/// How a port is set up.
+/// The settings of a port.
 #[derive(Clone, Debug)]
 pub struct ValveConfig {
-    /// Frames of the tenant that the switch holds at most.
+    /// The most frames of the tenant in the switch.
     pub buffers: u32,
-    /// Frames for the tenant that wait for its sockets at most.
+    /// The most frames that wait for the tenant's sockets.
     pub stage: u32,
-    /// Whether the tenant may leave checksums and TCP segments to be made, and gets such frames.
+    /// Whether the tenant may leave checksums and TCP segmentation to be done, and receives such frames.
     pub offload: bool,
-    /// Frames of one poll; it can bring twice as many.
+    /// Budget of one poll in frames; a poll can bring twice as many.
     pub budget: u32,
-    /// A socket that has had frames and took none for so long is isolated, what waits for it dropped by name; without it,
-    /// everybody waits for it.
+    /// A socket that has taken no frame for this time is isolated, and its frames are dropped by name. Without it, senders wait
+    /// for the socket forever.
     pub detection_time: Option<Duration>,
 }
 
 impl Default for ValveConfig {
-    /// The time as SONiC's PFC watchdog has it.
+    /// The detection time is that of SONiC's PFC watchdog.
     fn default() -> ValveConfig {
         ValveConfig {
             buffers: 1024,
@@ -34,7 +34,7 @@ impl Default for ValveConfig {
 }
 
 impl ValveConfig {
-    /// Free buffers without which there is no poll: it can bring twice its budget, and a little more.
+    /// Free buffers that a poll needs: it can bring twice its budget and a few more.
     pub(super) fn needed(&self) -> u32 {
         2 * self.budget + 64
     }

@@ -1,42 +1,40 @@
-//! How a valve ends: the tenant's queue is shut, and what had left it is fetched, until nothing more can come.
-//!
-//! What has left the queue is in the ring, or waits in front of it where that was full. So a trace is sent behind all of it, and is
-//! waited for: when it is back, the ring is empty, and whatever the next switch needs waits in the tenant's queue, for as long
-//! as no switch runs.
+//! The end of a valve: the tenant's queue is shut, and frames that had left it are fetched until no more can arrive.
+//! Frames that have left the queue are in the ring, or wait in front of a full ring. So the port sends a trace behind all of
+//! them. When the trace arrives, the ring is empty. All further frames wait in the tenant's queue until the next switch runs.
 
 use super::ValvePort;
 use crate::kernel::tenant_queue::Traced;
 use crate::port::BrokenPort;
 use sluicenet_proto::time::{Duration, Instant};
 
-/// How often one or two frames are polled where the ring is not emptied, so that the kernel does not poll: the next switch has
-/// the rest of the kernel's two seconds to start.
+/// If the ring is not emptied, one or two frames are polled this often, so that the kernel does not poll. The next switch then
+/// has the rest of the kernel's two seconds to start.
 const KEEP_SHUT_AT_END: Duration = Duration::from_ms(200);
-/// What the kernel was about to do by itself when the switch began to end has been done by then.
+/// After this time the kernel has finished everything that it had begun before the switch began to end.
 const SETTLES_IN: Duration = Duration::from_ms(50);
-/// How often a trace is sent until then, and until one is back.
+/// How often a trace is sent until then, and until one arrives.
 const TRACE_EVERY: Duration = Duration::from_ms(5);
 
-/// How far a port that ends has got.
+/// The progress of a port that ends.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     since: Option<Instant>,
     settled: bool,
-    /// Traces sent, and come back.
+    /// Traces sent, and traces received.
     sent: u32,
     back: u32,
     deadline: Option<Instant>,
-    /// When the last one was sent, unless the ring was full.
+    /// When the last trace was sent, unless the ring was full.
     sent_at: Option<Instant>,
 }
 
 impl Ending {
-    /// A trace is back.
+    /// A trace has arrived.
     pub fn traced(&mut self) {
         self.back += 1;
     }
 
-    /// Whether nothing more comes.
+    /// Whether no more frames can arrive.
     pub fn is_settled(&self) -> bool {
         self.settled
     }
@@ -47,19 +45,19 @@ impl ValvePort {
     pub(super) fn begin_to_end(&mut self) {
         self.ending = Some(Ending::default());
         self.rest.end();
-        // Where somebody took the queue away, the tenant is held by the ring alone, for as long as the kernel does not poll.
+        // If somebody removed the queue, only the full ring stops the tenant, as long as the kernel does not poll.
         if self.tenant_queue.shut_again().is_err() {
             self.keep_shut();
         }
     }
 
-    /// Fetches what had left the queue.
+    /// Fetches the frames that had left the queue.
     pub(super) fn end(&mut self) -> Result<(), BrokenPort> {
         let now = self.now;
         let Some(ending) = &mut self.ending else { return Ok(()) };
         let settles_at = ending.since.get_or_insert(now).saturating_add(SETTLES_IN);
         if !self.tenant_queue.is_shut() {
-            // What is in the ring is the next switch's.
+            // The next switch gets the frames in the ring.
             if now.since(self.polled) >= KEEP_SHUT_AT_END {
                 self.keep_shut();
             }
@@ -89,7 +87,7 @@ impl ValvePort {
                 ending.sent_at = Some(now);
             }
             Traced::Full => ending.sent_at = None,
-            // Nothing comes from a device that is switched off; what is in the ring came before.
+            // A device that is switched off sends nothing; the frames in the ring are older.
             Traced::Off => return self.leave(),
         }
         Ok(())
@@ -99,7 +97,8 @@ impl ValvePort {
         self.ending.iter_mut().for_each(|ending| ending.settled = settled);
     }
 
-    /// The ring is empty, and nothing goes there: the device's interrupts are on again, for the next switch to be found by.
+    /// The ring is empty and stays so. The device's interrupts are enabled again, so that the next switch learns of the first
+    /// frame.
     fn leave(&mut self) -> Result<(), BrokenPort> {
         self.interrupts_on()?;
         self.settle(true);

@@ -1,4 +1,5 @@
-//! Where a valve begins: the sockets at the switch's end of a pair, and how the one by which it is polled learns its number.
+//! The start of a valve: the sockets at the switch's end of a pair, and how the polling socket learns the number of the receive
+//! queue.
 
 use super::config::ValveConfig;
 use crate::kernel::device::open_packet_socket;
@@ -13,35 +14,35 @@ use rustix::event::{PollFd, PollFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Empty polls after which interrupts are on again.
+/// Empty polls after which interrupts are enabled again.
 pub(super) const DEFER_INTERRUPTS: u32 = 2;
-/// After so long without a poll the kernel polls once itself, and again after as long.
+/// After this time without a poll the kernel itself polls once, and again after each further such time.
 ///
-/// It bounds how long a switch that starts again after it was killed waits for the first frame, and how much is lost while
-/// none runs then: what is in the ring, each time.
+/// It bounds how long a switch that was killed and starts again waits for the first frame. It also bounds the loss while no
+/// switch runs after that: the frames in the ring, each time.
 const KERNEL_POLLS_AFTER: std::time::Duration = std::time::Duration::from_secs(2);
-/// When a frame for which there was no room is sent again.
+/// When a frame that found no room is sent again.
 const SEND_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
-/// Longest time busy polling may take; it polls once, but 0 would switch it off.
+/// The longest time of a busy poll. The device is polled once in any case, but 0 would disable busy polling.
 const BUSY_POLL_US: i32 = 20;
-/// Times that a port survives that its device is switched off and on; one socket waits for each.
+/// How often a port's device may be switched off and on; the port keeps one socket for each time.
 const RESERVE: usize = 8;
 
-/// A valve's sockets, open: from now on nothing is lost that the kernel polls. Where several ports are opened after a restart, all of
-/// these come first.
+/// The open sockets of a valve. From now on no frame is lost that the kernel polls. If several ports are opened after a
+/// restart, all of their sockets come first.
 #[derive(Debug)]
 pub struct Listening {
     program: Option<OwnedFd>,
     socket: OwnedFd,
     poller: Poller,
-    /// For when the number changes.
+    /// For later changes of the number.
     reserve: Vec<Poller>,
     link: Link,
-    /// Nobody else's while this is open.
+    /// The claim on the namespace, valid while this is open.
     owner: OwnedFd,
 }
 
-/// A UDP socket that only hears the device, its port, and whatever number the first frame there gives it.
+/// A UDP socket that receives only from the device. It learns the number of the receive queue from the first frame to its port.
 #[derive(Debug)]
 pub(super) struct Poller {
     pub fd: OwnedFd,
@@ -49,7 +50,7 @@ pub(super) struct Poller {
 }
 
 impl Listening {
-    /// At the switch's end of a pair, which may be one that another switch had: what waits in it is kept.
+    /// Opens the switch's end of a pair. Frames that wait in it from an earlier switch are kept.
     pub fn open(veth: Veth<'_>, config: &ValveConfig) -> Result<Listening, KernelError> {
         config.check()?;
         let owner = claim(veth.tenant)?;
@@ -72,7 +73,7 @@ impl Listening {
             let poller = poller(&link, config.budget)?;
             let reserve = (0..RESERVE).map(|_| self::poller(&link, config.budget)).collect::<Result<_, _>>()?;
             links.up(veth.switch_device)?;
-            // What a socket says once of a device that was off.
+            // A socket reports once that its device was off.
             let _ = rustix::net::sockopt::socket_error(&socket);
             Ok::<_, KernelError>(Listening { program, socket, poller, reserve, link, owner })
         })?
@@ -81,7 +82,7 @@ impl Listening {
     /// Waits until the device can be polled.
     pub(super) fn learn(self, veth: Veth<'_>, config: &ValveConfig) -> Result<Learned, KernelError> {
         let Listening { program, socket, poller, reserve, link, owner } = self;
-        // Interrupts as with any device, until the poller has its number.
+        // Interrupts as usual, until the poller knows its number.
         set_polling(veth.switch, veth.switch_device, 0, std::time::Duration::ZERO)?;
         let inside = veth.tenant.enter(|| {
             let mut links = Links::open()?;
@@ -90,7 +91,7 @@ impl Listening {
             let routes = Netlink::route().tried(|| "a netlink socket for routes".to_owned())?;
             let sink = sys::packet_socket().tried(|| "a packet socket".to_owned())?;
             let theirs = links.get(veth.tenant_device)?;
-            // Until there is somebody who takes what comes, however long other ports take.
+            // The queue stays shut until this port is served, however long the other ports take.
             let tenant_queue = TenantQueue::shut(&mut links, veth.tenant_device)?;
             Ok::<_, KernelError>((diag, routes, theirs, sink, tenant_queue))
         })?;
@@ -104,8 +105,8 @@ impl Listening {
     }
 }
 
-/// Says in the tenant's namespace that a switch serves it: what its sockets have room for would be spent twice by two. The name is
-/// free again when its socket is closed, however that ends.
+/// Marks the tenant's namespace as served by a switch: two switches would both fill the same room of its sockets. The mark ends
+/// when its socket is closed, also if the process is killed.
 fn claim(tenant: &Namespace) -> Result<OwnedFd, KernelError> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     let what = || format!("serving the network namespace {}", tenant.name());
@@ -124,7 +125,7 @@ fn claim(tenant: &Namespace) -> Result<OwnedFd, KernelError> {
     })?
 }
 
-/// What a valve is made of once it can be polled.
+/// The parts of a valve that can be polled.
 pub(super) struct Learned {
     pub program: Option<OwnedFd>,
     pub socket: OwnedFd,
@@ -132,11 +133,11 @@ pub(super) struct Learned {
     pub reserve: Vec<Poller>,
     pub link: Link,
     pub owner: OwnedFd,
-    /// The frame by which the poller learned its number; it is nobody's.
+    /// The frame by which the poller learned its number; it is not passed on.
     pub boot: Vec<u8>,
-    /// By which the tenant's kernel is asked about its sockets.
+    /// For questions to the tenant's kernel about its sockets.
     pub diag: Netlink,
-    /// And about its addresses.
+    /// For questions about its addresses.
     pub routes: Netlink,
     /// The tenant's end, and a packet socket there.
     pub theirs: Link,
@@ -145,7 +146,7 @@ pub(super) struct Learned {
     pub tenant_queue: TenantQueue,
 }
 
-/// Says when a device of a namespace is polled: settings that only its sysfs has.
+/// Sets when a device of a namespace is polled; these settings are only in sysfs.
 fn set_polling(
     namespace: &Namespace,
     device: &str,
@@ -182,7 +183,7 @@ fn poller(link: &Link, budget: u32) -> Result<Poller, KernelError> {
     Ok(Poller { fd, port: bound.port() })
 }
 
-/// A broadcast datagram from nowhere to a port: the only kind a device without an address receives.
+/// A broadcast datagram without a source address to a port: the only kind that a device without an address receives.
 pub(super) fn boot_frame(port: u16) -> Vec<u8> {
     use sluicenet_wire::{ethernet, ipv4, udp};
     const PAYLOAD: usize = 18;
@@ -210,10 +211,10 @@ pub(super) fn boot_frame(port: u16) -> Vec<u8> {
     frame
 }
 
-/// Sends the frame from the tenant's end, past what waits in its queue, and waits until it is here.
+/// Sends the frame from the tenant's end, past its queue, and waits until it arrives.
 fn learn(veth: Veth<'_>, poller: &OwnedFd, tenant_queue: &TenantQueue, boot: &[u8]) -> Result<(), KernelError> {
     let what = || format!("the receive queue of {}", veth.switch_device);
-    // A switch that was killed may have left the ring full, and the device waiting for the kernel's own poll.
+    // A killed switch may have left the ring full; then the next frame waits for the kernel's own poll.
     let until = std::time::Instant::now() + KERNEL_POLLS_AFTER + std::time::Duration::from_secs(5);
     let mut sent = false;
     loop {

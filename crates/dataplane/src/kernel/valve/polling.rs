@@ -1,14 +1,12 @@
-//! Who polls the device: the switch, and not the kernel.
-//!
-//! A poll of the kernel's goes on for as long as each finds 64 frames. Against a tenant whose sockets hold more than a packet
-//! socket that is no end, and nothing is held back. The kernel polls when the port sleeps, and after two seconds without a
-//! poll of ours; a busy poll that finds it at work tells it to leave off after the next 64 (`NAPI_STATE_PREFER_BUSY_POLL`). It
-//! forgets that where it was called again in between, so it is told until nothing comes unasked.
-//!
-//! That takes a processor, which a switch on a busy machine gets too late. So the tenant's queue is held while interrupts are on:
-//! one frame goes, the kernel's poll that brings it ends there, and the queue opens when the switch is there and has spent the
-//! interrupt by a frame of its own. Changing the queue costs more than sleeping does, so a port where single frames come is held
-//! only when none came for a while.
+//! Ensures that the switch polls the device, and not the kernel.
+//! The kernel polls as long as it finds 64 frames each time. A tenant whose sockets hold more than a packet socket keeps it
+//! polling without end, and there is no backpressure. The kernel polls while the port sleeps, and after two seconds without a
+//! poll of ours. A busy poll at that time tells the kernel to stop after the next 64 frames (`NAPI_STATE_PREFER_BUSY_POLL`).
+//! The kernel forgets that if it was called again in between, so the port repeats it until no frame arrives unasked.
+//! On a busy machine the switch gets a processor too late for that. So the tenant's queue is shut while interrupts are enabled:
+//! one frame goes, and the kernel's poll that brings it ends there. The queue opens when the switch runs and has used up the
+//! interrupt with a frame of its own. Changing the queue costs more than sleeping, so a queue with single frames is shut only
+//! after a while without frames.
 
 use super::ValvePort;
 use super::listening::DEFER_INTERRUPTS;
@@ -17,36 +15,37 @@ use crate::port::BrokenPort;
 use sluicenet_proto::time::{Duration, Instant};
 use std::os::fd::AsFd;
 
-/// How often a port that is shut looks whether the kernel polls, while turns are made.
+/// How often a port without room checks whether the kernel polls.
 const LOOK_EVERY: Duration = Duration::from_us(200);
-/// Frames that the smallest poll of ours brings at most.
+/// The most frames of our smallest poll.
 const LEAST: u64 = 2;
 
-/// A port sleeps without its tenant held when less than a poll of the kernel's came at once for so long, unless nothing came.
+/// A port sleeps with an open queue if for this time fewer frames than in a poll of the kernel came at once, and at least one
+/// came.
 const WARY_FOR: Duration = Duration::from_secs(1);
 const MANY: usize = 64;
 const REST_AFTER: Duration = Duration::from_ms(5);
-/// A tenant that is held is let go after so long: the frame that was to wake the port may have been thrown away.
+/// A queue is opened after this time: the frame that was to wake the port may have been dropped.
 const REST_AT_MOST: Duration = Duration::from_secs(1);
 
 /// When a port may sleep, and how.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
-    /// Since when the tenant is held because nothing came, and whether something did since.
+    /// Since when the queue is shut because no frame came, and whether one came since.
     since: Option<Instant>,
     woken: bool,
-    /// When something came last, and many at once.
+    /// When the last frame came, and when many came at once.
     came: Instant,
     flooded: Option<Instant>,
 }
 
 impl Rest {
-    /// The frame that a queue lets go once came.
+    /// The one frame of a shut queue came.
     pub fn wake(&mut self) {
         self.woken = true;
     }
 
-    /// So many frames of the tenant's came at once.
+    /// This number of frames of the tenant came at once.
     pub fn came(&mut self, now: Instant, frames: usize) {
         self.woken = true;
         self.came = now;
@@ -55,7 +54,7 @@ impl Rest {
         }
     }
 
-    /// Whether the tenant is held.
+    /// Whether the tenant's queue is shut.
     pub fn is_held(&self) -> bool {
         self.since.is_some()
     }
@@ -74,7 +73,7 @@ impl Rest {
         self.since.is_some_and(|since| self.woken || now.since(since) >= REST_AT_MOST)
     }
 
-    /// When a port that sleeps is to look whether it is held, or has been for long enough.
+    /// When a sleeping port has to check its queue.
     pub fn deadline(&self, now: Instant) -> Option<Instant> {
         let at = match self.since {
             Some(since) => since.saturating_add(REST_AT_MOST),
@@ -84,20 +83,20 @@ impl Rest {
     }
 }
 
-/// What has come of the device by itself.
+/// Frames that came without a poll of ours.
 #[derive(Debug, Default)]
 pub(super) struct Unasked {
-    /// Frames in the socket at most that a poll of ours brought.
+    /// The most frames in the socket that a poll of ours brought.
     ours: u64,
-    /// Frames that none of ours brought.
+    /// Frames that no poll of ours brought.
     pub frames: u64,
-    /// Bytes of memory that waited in the socket after the last poll, and when that was looked at.
+    /// Memory of the frames in the socket after the last poll, in bytes, and when that was checked.
     waited: u32,
     looked: Instant,
 }
 
 impl Unasked {
-    /// So many frames were fetched; whether the kernel has polled.
+    /// This number of frames was fetched; whether the kernel has polled.
     pub fn fetched(&mut self, frames: usize) -> bool {
         let frames = frames as u64;
         let unasked = frames.saturating_sub(self.ours);
@@ -106,19 +105,19 @@ impl Unasked {
         unasked > 0
     }
 
-    /// What a poll of ours brought was fetched.
+    /// The frames of a poll of ours were fetched.
     pub fn polled(&mut self) {
         self.ours = 0;
     }
 }
 
 impl ValvePort {
-    /// The tenant may send: at once, or after one frame of a port that begins, whose interrupts are on.
+    /// The tenant may send: at once, or after one frame if the port has just started and interrupts are enabled.
     pub(super) fn let_go(&mut self) -> Result<(), BrokenPort> {
         if self.rest.is_over(self.now) {
             self.interrupts_off();
             self.rest.since = None;
-            // Where somebody took the queue away, nothing holds him.
+            // If somebody removed the queue, nothing stops the tenant.
             let _ = self.tenant_queue.open();
         } else if self.tenant_queue.is_shut() && !self.rest.is_held() {
             self.tenant_queue.shut_again().map_err(|_| BrokenPort)?;
@@ -127,15 +126,15 @@ impl ValvePort {
         Ok(())
     }
 
-    /// Before the port sleeps: its tenant is held, unless only single frames come.
+    /// Shuts the tenant's queue before the port sleeps, unless only single frames come.
     pub(super) fn rest(&mut self) {
-        // A queue that somebody took away cannot be held.
+        // A queue that somebody removed cannot be shut.
         if self.rest.begins(self.now) && self.tenant_queue.rest().is_ok() {
             (self.rest.since, self.rest.woken) = (Some(self.now), false);
         }
     }
 
-    /// While the port is shut nothing may come; whether something did.
+    /// While the port has no room, no frame should come; whether one did.
     pub(super) fn stay_shut(&mut self, at_once: bool) -> bool {
         if !at_once && self.now.since(self.unasked.looked) < LOOK_EVERY {
             return false;
@@ -148,16 +147,16 @@ impl ValvePort {
         came
     }
 
-    /// Memory of what waits in the packet socket.
+    /// Memory of the frames in the packet socket.
     fn waiting_memory(&self) -> u32 {
-        // A socket that does not say it is found broken by whoever receives from it.
+        // A broken socket is found by the next receive call.
         sys::receive_memory(self.kernel.socket.as_fd()).unwrap_or(0)
     }
 
-    /// Polls as little as can be, and leaves it in the socket: the kernel's own poll would bring more. Where that goes on, it
-    /// is told to leave off.
+    /// Polls as few frames as possible and leaves them in the socket: the kernel's own poll would bring more. It also tells the
+    /// kernel to stop polling.
     pub(super) fn keep_shut(&mut self) {
-        // Options that this socket has; if they could not be set, the poll would bring more.
+        // The socket supports these options; without them the poll would bring more frames.
         let budget = |n| drop(sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::BUSY_POLL_BUDGET, n));
         budget(1);
         sys::busy_poll(self.poller.as_fd());
@@ -168,7 +167,7 @@ impl ValvePort {
         self.unasked.waited = self.waiting_memory();
     }
 
-    /// A frame of ours spends the interrupt. At a device that is off it would be lost, and counted.
+    /// A frame of ours uses up the interrupt. A device that is off would drop and count it.
     pub(super) fn interrupts_off(&mut self) {
         if self.interrupts && self.learning.deadline().is_none() {
             self.tenant_queue.rouse();
@@ -176,7 +175,7 @@ impl ValvePort {
         self.interrupts = false;
     }
 
-    /// Empty polls, without preference for ours, have the interrupts on again; not if something comes while the port is in use.
+    /// Empty polls without busy-poll preference enable the interrupts again, unless frames come meanwhile.
     pub(super) fn interrupts_on(&mut self) -> Result<(), BrokenPort> {
         sys::set_option(self.poller.as_fd(), libc::SOL_SOCKET, sys::PREFER_BUSY_POLL, 0).map_err(|_| BrokenPort)?;
         self.interrupts = true;
