@@ -72,7 +72,8 @@ class Program:
 
 def build_preload() -> str:
     """Builds the library of light sockets, as the tests are built; its path."""
-    command = [CARGO, "build", "--locked", "--profile=test", "-p", "sluicenet-preload", "--message-format=json-render-diagnostics"]
+    # Of all crates, so that features are chosen as for the tests, and nothing is compiled twice.
+    command = [CARGO, "build", "--locked", "--profile=test", "--message-format=json-render-diagnostics"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         sys.exit(done.returncode)
