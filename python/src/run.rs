@@ -1,11 +1,11 @@
 //! One run: without the interpreter lock, watched, and stopped by a signal or by another thread.
 
 use crate::error;
+use crate::scenario::{Odd, odd};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sluicenet_experiment::run::{self, Options, Progress};
 use sluicenet_records::Existing;
-use sluicenet_scenario::{Odd, odd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

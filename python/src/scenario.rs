@@ -1,10 +1,10 @@
 //! Scenarios: read, checked, taken apart into jobs.
 
 use crate::error;
+use crate::run::Job;
 use pyo3::prelude::*;
 use sluicenet_experiment::build;
 use sluicenet_experiment::run;
-use sluicenet_experiment::run::Job;
 use sluicenet_scenario::{Loaded, Scenario as Model, Warning};
 use std::path::{Path, PathBuf};
 

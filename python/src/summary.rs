@@ -1,9 +1,9 @@
 //! A result in a few numbers: from its records, and what they do not say from the run's own figures.
 
 use crate::error;
+use crate::run::existing_of;
 use pyo3::prelude::*;
 use serde::Serialize;
-use sluicenet_experiment::run::existing_of;
 use sluicenet_experiment::run::{self, Figures, PHYSICAL_LOSSES, SweepRun, SweepSummary, VIRTUAL_LOSSES};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_records as records;
