@@ -105,7 +105,7 @@ fn a_slow_program_in_a_guest_loses_nothing_with_an_agent() {
     let sluicenet = stripped(env!("CARGO_BIN_EXE_sluicenet").as_ref(), &running, "sluicenet");
     let mut sender = guest(&running, &parts, 0, vec![player.clone(), iperf3.clone()], "");
     let mut receiver = guest(&running, &parts, 1, vec![player, sluicenet, iperf3], "agent=true");
-    let me = "a_slow_program_in_a_guest_loses_nothing_with_an_agent";
+    let me = "guests::a_slow_program_in_a_guest_loses_nothing_with_an_agent";
     let player = |role: String| format!("{ROLE}='{role}' player --exact {me} --nocapture");
 
     said(&mut receiver, "sluicenet agent --detection-time off >/tmp/agent 2>&1 &");

@@ -1,7 +1,7 @@
 //! Ports that are Linux network devices.
+//!
 //! - [`valve`]: a veth into a tenant's namespace that only the switch polls. It hands frames over only if the tenant's sockets
-//! have
-//!   room: no frame is lost from `send()` to `recv()`, on an unmodified kernel.
+//!   have room: no frame is lost from `send()` to `recv()`, on an unmodified kernel.
 //! - [`tap`]: a TAP with backpressure by its queue, for a tenant's namespace that the switch may not enter.
 //! - [`packet`]: a plain device, such as the one to the fabric.
 //! - [`socket`]: a guest's device that QEMU emulates, without memory shared with the guest.

@@ -32,6 +32,8 @@ macro_rules! each {
     };
 }
 
+// `()` is a kind of flow control, and its methods are called.
+#[allow(clippy::unit_arg)]
 impl Switch {
     /// A switch with one port for each entry of `ports`.
     pub fn new(config: &SwitchConfig, router: Router, ports: &[PortConfig], record_pauses: bool) -> Switch {
