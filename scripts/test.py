@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Every test, and one closing line over all of them.
 
-Cargo compiles everything first. Then two lanes run beside each other: tests that compute, and tests of the real world, most
-of whose time is waiting. Within a lane one program of tests runs after the other. Tests say why they skip something; these
+Cargo compiles everything first. Then two lanes run beside each other: tests that compute, and tests of the real world,
+which mostly wait. Within a lane one program of tests runs after the other. Tests say why they skip something; these
 reasons are repeated at the end, with the ten slowest tests.
 
 The Python tests run with the interpreter that runs this file: the one of .venv, which has the wheel.
@@ -175,7 +175,8 @@ def run_python(count: Count) -> bool:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "python/tests"]
+        options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}", "python/tests"]
+        command = [sys.executable, "-m", "pytest", *options]
         done = subprocess.run(
             [*command, "-c", "python/pyproject.toml", "--rootdir=python"],
             cwd=ROOT,
@@ -208,7 +209,7 @@ def main() -> None:
     """Compiles, runs both lanes, counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="programs whose name contains this, as `cli real`; no Python, no examples")
-    parser.add_argument("--long", action="store_true", help="the long tests instead, whose rates want a machine of their own")
+    parser.add_argument("--long", action="store_true", help="the long tests, whose rates want a machine of their own")
     parser.add_argument("filters", nargs="*", help="names of tests, as libtest takes them")
     arguments = parser.parse_args()
     begun = time.monotonic()
@@ -224,9 +225,8 @@ def main() -> None:
             verdicts.append(job())
 
     def of(real: bool) -> list:
-        return [
-            lambda p=program: run_program(p, count, arguments) for program in programs if program.is_real == real
-        ]
+        chosen = [program for program in programs if program.is_real == real]
+        return [lambda p=program: run_program(p, count, arguments) for program in chosen]
 
     beside = [] if arguments.only or arguments.long else [lambda: run_python(count), lambda: run_doc_tests(count)]
     jobs = [of(False) + of(True)] if arguments.long else [of(False) + beside, of(True)]
