@@ -244,8 +244,8 @@ def main() -> None:
         print(f"  {seconds:6.1f} s  {name}")
     is_ok = all(verdicts) and count.failed == 0
     print(
-        f"\ntest result: {'ok' if is_ok else 'FAILED'}. {count.passed} passed; {count.failed} failed; {count.ignored} ignored; "
-        f"0 measured; 0 filtered out; finished in {time.monotonic() - compiled:.2f}s"
+        f"\ntest result: {'ok' if is_ok else 'FAILED'}. {count.passed} passed; {count.failed} failed; "
+        f"{count.ignored} ignored; 0 measured; 0 filtered out; finished in {time.monotonic() - compiled:.2f}s"
     )
     sys.exit(not is_ok)
 
