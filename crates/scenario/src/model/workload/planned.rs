@@ -63,7 +63,7 @@ settings! {
         /// flows of a host, with the pattern drawn again for each; default 1
         #[serde(skip_serializing_if = "is_one")]
         flows: u32 [1..=PLANNED_MAX] = 1,
-        /// bytes of each flow; endless where absent or 0
+        /// bytes of each flow; 0 is endless; default endless
         let bytes: Option<Bytes>,
         /// Bytes of each flow; endless where absent.
         #[serde(serialize_with = "crate::units::canonical")]
@@ -173,7 +173,7 @@ settings! {
         /// its VM; must differ from the sender's if dst is src; default 0
         #[serde(skip_serializing_if = "is_zero")]
         dst_vm: u32 [0..=VM_MAX] = 0,
-        /// its bytes; endless where absent or 0
+        /// its bytes; 0 is endless; default endless
         let bytes: Option<Bytes>,
         /// Its bytes; endless where absent.
         #[serde(serialize_with = "crate::units::canonical")]
