@@ -53,7 +53,7 @@ impl Job {
     /// seeds of one configuration.
     pub fn with_seed(&self, seed: u64) -> Job {
         let mut scenario = self.job.scenario.clone();
-        scenario.seed = seed;
+        scenario.general.seed = seed;
         let run::Job { axes, axis_keys, inputs, .. } = &self.job;
         let job = run::Job { scenario, axes: axes.clone(), axis_keys: axis_keys.clone(), inputs: inputs.clone() };
         let label = format!("{} seed={seed}", self.label).trim_start().to_string();

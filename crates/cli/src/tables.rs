@@ -161,7 +161,7 @@ fn make(index: usize, t: &Table, cells: &[Cell], values: &[Values]) -> Made {
             });
         }
     }
-    let figure = Figure::ALL.iter().find(|f| f.1 == t.figure).map_or("", |f| f.0);
+    let figure = t.figure.name();
     Made {
         title: t.title.clone(),
         figure,

@@ -3,10 +3,10 @@
 use serde::Serialize;
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::formats::read_bounded;
-use sluicenet_scenario::keys::{Kind, Spec, k};
-use sluicenet_scenario::section::Section;
+use sluicenet_scenario::setting::{Kind, Section, Settings};
 use sluicenet_scenario::tree::Document;
-use sluicenet_scenario::{Error, Result};
+use sluicenet_scenario::units::LINK_RATE;
+use sluicenet_scenario::{Error, Result, choices, settings};
 use std::path::Path;
 
 /// The largest list read.
@@ -18,45 +18,50 @@ const WATTS_MAX: f64 = 1e7;
 /// Ports of a switch, at most.
 const PORTS_MAX: u32 = 1 << 16;
 
-static PRICES: Spec = Spec {
-    name: "",
-    doc: "a list of prices",
-    keys: &[
-        k("year", Kind::Count(1900, 2200), "of which year the prices are"),
-        k("switch", Kind::Tables(&[&SWITCH]), "the models: one for each place"),
-    ],
-};
+choices! {
+    /// The use of a model.
+    pub enum Usage {
+        /// Everywhere in a fat-tree.
+        FatTree = "fat-tree",
+        /// At the edge of a hierarchical tree.
+        Edge = "edge",
+        /// In its aggregation and core layers.
+        Upper = "upper",
+    }
+}
 
-static SWITCH: Spec = Spec {
-    name: "switch",
-    doc: "a model",
-    keys: &[
-        k("name", Kind::Text, "the model"),
-        k(
-            "place",
-            Kind::Choice(&["fat-tree", "edge", "upper"]),
-            "everywhere in the fat-tree, at the edge of the hierarchical tree, or above that edge",
-        ),
-        k("ports", Kind::Count(2, PORTS_MAX as u64), "ports, without uplinks"),
-        k("rate", Kind::Rate, "of a port, as \"1 Gb/s\""),
-        k("uplinks", Kind::Count(1, PORTS_MAX as u64), "edge: ports to the layers above"),
-        k("uplink_rate", Kind::Rate, "edge: of such a port"),
-        k("price", Kind::Number(0.0, DOLLARS_MAX), "of a switch, in dollars"),
-        k("watts", Kind::Number(0.0, WATTS_MAX), "power of a switch; with it `heat_btu_h`"),
-        k("heat_btu_h", Kind::Number(0.0, 10.0 * WATTS_MAX), "heat of a switch, in BTU an hour; with it `watts`"),
-    ],
-};
+settings! {
+    /// a list of prices
+    struct ListKeys in "" (s) {
+        /// the year of the prices
+        year: u32 [1900..=2200],
+        /// the models: one for each place
+        let switch as (Kind::Tables(&[ModelKeys::SPEC])),
+    }
+}
 
-/// Where a model is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Usage {
-    /// Everywhere in a fat-tree.
-    FatTree,
-    /// At the edge of a hierarchical tree.
-    Edge,
-    /// In its aggregation and core layers.
-    Upper,
+settings! {
+    /// a model
+    struct ModelKeys in "switch" (s) {
+        /// the model
+        name: String,
+        /// everywhere in the fat-tree, at the edge of the hierarchical tree, or above that edge
+        place: Usage,
+        /// ports, without uplinks
+        ports: u32 [2..=PORTS_MAX],
+        /// the rate of a port, as "1 Gb/s"
+        rate: Rate [LINK_RATE],
+        /// edge: ports to the layers above
+        uplinks: Option<u32> [1..=PORTS_MAX],
+        /// edge: the rate of such a port
+        uplink_rate: Option<Rate> [LINK_RATE],
+        /// price of a switch, in dollars
+        price: f64 [0.0..=DOLLARS_MAX],
+        /// power of a switch; with it `heat_btu_h`
+        watts: Option<f64> [0.0..=WATTS_MAX],
+        /// heat of a switch, in BTU an hour; with it `watts`
+        heat_btu_h: Option<f64> [0.0..=10.0 * WATTS_MAX],
+    }
 }
 
 /// Power and heat.
@@ -117,19 +122,17 @@ impl Prices {
     /// As [`Prices::load`].
     pub fn parse(name: &str, text: &str) -> Result<Prices> {
         let doc = Document::parse(name, text)?;
-        let root = Section::new(&doc, &PRICES, &doc.root, None)?;
-        let year = root.count_u32("year", 1900..=2200)?.ok_or_else(|| root.missing("year"))?;
+        let root = Section::root(&doc, ListKeys::SPEC)?;
+        let ListKeys { year } = ListKeys::read(&root)?;
         let (mut fat_tree, mut edge, mut upper) = (None, None, None);
-        for (table, span) in root.tables("switch")? {
-            let s = Section::new(&doc, &SWITCH, table, Some(span))?;
-            let places = [("fat-tree", Usage::FatTree), ("edge", Usage::Edge), ("upper", Usage::Upper)];
-            let usage = s.choice("place", &places)?.ok_or_else(|| s.missing("place"))?;
-            let slot = match usage {
+        for s in root.tables("switch")? {
+            let keys = ModelKeys::read(&s)?;
+            let slot = match keys.place {
                 Usage::FatTree => &mut fat_tree,
                 Usage::Edge => &mut edge,
                 Usage::Upper => &mut upper,
             };
-            if slot.replace(model(&s, usage)?).is_some() {
+            if slot.replace(model(&s, keys)?).is_some() {
                 return Err(s.error("place", "this place has a model already"));
             }
         }
@@ -154,13 +157,11 @@ impl Prices {
     }
 }
 
-fn model(s: &Section<'_>, usage: Usage) -> Result<Model> {
-    let ports = s.count_u32("ports", 2..=PORTS_MAX)?.ok_or_else(|| s.missing("ports"))?;
-    let rate = s.link_rate("rate")?.ok_or_else(|| s.missing("rate"))?;
-    let uplinks = match usage {
+fn model(s: &Section<'_>, keys: ModelKeys) -> Result<Model> {
+    let uplinks = match keys.place {
         Usage::Edge => {
-            let count = s.count_u32("uplinks", 1..=PORTS_MAX)?.ok_or_else(|| s.missing("uplinks"))?;
-            Some((count, s.link_rate("uplink_rate")?.ok_or_else(|| s.missing("uplink_rate"))?))
+            let count = keys.uplinks.ok_or_else(|| s.missing("uplinks"))?;
+            Some((count, keys.uplink_rate.ok_or_else(|| s.missing("uplink_rate"))?))
         }
         Usage::FatTree | Usage::Upper => {
             if let Some(name) = ["uplinks", "uplink_rate"].into_iter().find(|n| s.has(n)) {
@@ -169,22 +170,14 @@ fn model(s: &Section<'_>, usage: Usage) -> Result<Model> {
             None
         }
     };
-    let watts = s.number("watts", 0.0..=WATTS_MAX)?;
-    let heat = s.number("heat_btu_h", 0.0..=10.0 * WATTS_MAX)?;
-    let power = match (watts, heat) {
+    let power = match (keys.watts, keys.heat_btu_h) {
         (Some(watts), Some(heat_btu_h)) => Some(Power { watts, heat_btu_h }),
         (None, None) => None,
         (Some(_), None) => return Err(s.missing("heat_btu_h")),
         (None, Some(_)) => return Err(s.missing("watts")),
     };
-    Ok(Model {
-        name: s.text("name")?.ok_or_else(|| s.missing("name"))?.to_owned(),
-        ports,
-        rate,
-        uplinks,
-        price: s.number("price", 0.0..=DOLLARS_MAX)?.ok_or_else(|| s.missing("price"))?,
-        power,
-    })
+    let ModelKeys { name, ports, rate, price, .. } = keys;
+    Ok(Model { name, ports, rate, uplinks, price, power })
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ fn normal_quantile(p: f64) -> f64 {
     x - u / (1.0 + x * u / 2.0)
 }
 
-impl<T: Quantity + super::units::Canonical> Serialize for Distribution<T> {
+impl<T: Quantity> Serialize for Distribution<T> {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
         let mut map = s.serialize_map(None)?;
@@ -199,13 +199,13 @@ impl<T: Quantity + super::units::Canonical> Serialize for Distribution<T> {
     }
 }
 
-impl<T: Quantity + super::units::Canonical> fmt::Display for Distribution<T> {
+impl<T: Quantity> fmt::Display for Distribution<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Distribution::Constant(value) => write!(f, "{}", value.text().unwrap_or_default()),
-            Distribution::Exponential { mean } => write!(f, "exponential, mean {}", mean.text().unwrap_or_default()),
+            Distribution::Constant(value) => write!(f, "{}", value.text()),
+            Distribution::Exponential { mean } => write!(f, "exponential, mean {}", mean.text()),
             Distribution::LogNormal { median, sigma } => {
-                write!(f, "lognormal, median {}, sigma {sigma}", median.text().unwrap_or_default())
+                write!(f, "lognormal, median {}, sigma {sigma}", median.text())
             }
             Distribution::Empirical { points } => write!(f, "empirical, {} points", points.len()),
             Distribution::CdfFile { file, .. } => write!(f, "{}", file.path),

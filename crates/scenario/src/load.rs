@@ -3,26 +3,20 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use sluicenet_proto::time::Duration;
-
 use super::error::{Error, Result, Warning};
 use super::files::{Files, Input};
 use super::losses::Losses;
 use super::model::*;
 use super::places::Places;
-use super::section::Section;
+use super::setting::Section;
 use super::sweep::{self, Variant};
 use super::tree::Document;
 use super::units::Bytes;
-use super::workloads::World;
-use super::{hypervisors, keys, policy, sections, topology, workloads};
 
 /// The largest scenario file read: larger ones are refused before reading.
 pub const SCENARIO_BYTES_MAX: u64 = 16 << 20;
 /// Workloads a scenario may have: what is sent between servers names them in a byte.
 const WORKLOADS_MAX: usize = 256;
-/// What a buffer smaller than a frame means.
-const NOTHING_PASSES: &str = "nothing would ever pass";
 
 /// A scenario as loaded, with all it came from.
 #[derive(Debug)]
@@ -162,43 +156,19 @@ impl Loaded {
 
 /// The model of a document.
 pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning>) -> Result<Scenario> {
-    let root = Section::new(doc, &keys::ROOT, &doc.root, None)?;
-    let s = root.section("scenario", &keys::SCENARIO)?;
-    let sets = [
-        ("crisan2014-ch2", ParameterSet::Crisan2014Ch2),
-        ("crisan2014-ch3", ParameterSet::Crisan2014Ch3),
-        ("plain", ParameterSet::Plain),
-    ];
-    let set = s.choice("parameters", &sets)?.unwrap_or(ParameterSet::Plain);
-    let modes = [("LL", FlowControl::Ll), ("LZ", FlowControl::Lz), ("ZL", FlowControl::Zl), ("ZZ", FlowControl::Zz)];
-    let flow_control = s.choice("flow_control", &modes)?;
-    let stacks = [
-        ("lossy", Hypervisor::Lossy),
-        ("pfc", Hypervisor::Pfc),
-        ("tcp", Hypervisor::Tcp),
-        ("zfabric", Hypervisor::ZFabric),
-    ];
-    let hypervisor = s.choice("hypervisor", &stacks)?;
-    if hypervisor.is_some() && flow_control.is_some() {
-        return Err(s
-            .error_at(&["flow_control", "hypervisor"], "`hypervisor` says which networks are lossless, too")
-            .hint("remove `flow_control` or `hypervisor`"));
-    }
-    let flow_control = flow_control.or(hypervisor.map(Hypervisor::flow_control));
-    let zfabric = hypervisor.map(|stack| stack == Hypervisor::ZFabric);
-    let duration: Option<Duration> = s.positive("duration")?;
-    let warmup = s.quantity("warmup")?.unwrap_or(Duration::ZERO);
-    if duration.is_some_and(|d| warmup >= d) {
-        return Err(s.error("warmup", "the warm-up is not shorter than the run: nothing would count"));
-    }
-    let levels = [("packet", Level::Packet), ("flow", Level::Flow)];
-    let level = s.choice("level", &levels)?.unwrap_or(Level::Packet);
-    let s_server = root.section("server", &keys::SERVER)?;
-    let server = sections::server(&s_server, set)?;
-    if flow_control.is_some_and(FlowControl::virtual_lossless) && !server.virtual_network {
-        return Err(s
-            .error_at(&["flow_control", "hypervisor"], "it says a lossless virtual network, and there is none")
-            .hint("set server.virtual_network = true"));
+    let root = Section::root(doc, &ROOT)?;
+    let s_general = root.section("scenario")?;
+    let general = General::read(&s_general)?;
+    general.check(&s_general)?;
+    let (set, lossless_virtual, lossless) =
+        (general.parameters, general.virtual_lossless(), general.physical_lossless());
+    let s_server = root.section("server")?;
+    let server = Server::read(&s_server, set)?;
+    server.check(&s_server)?;
+    if lossless_virtual == Some(true) && !server.virtual_network {
+        let error = s_general
+            .error_at(&["flow_control", "hypervisor"], "it says a lossless virtual network, and there is none");
+        return Err(error.hint("set server.virtual_network = true"));
     }
     if !root.has("topology") {
         return Err(root
@@ -208,89 +178,60 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
             })
             .hint("a scenario needs a [topology] and a [[workload]] at least; docs/scenario.md has every key"));
     }
-    let (topology, counts) = topology::read(&root.section("topology", &keys::TOPOLOGY)?, set, files)?;
-    let s_framing = root.section("framing", &keys::FRAMING)?;
-    let framing = sections::framing(&s_framing, set)?;
-    let frame = framing.mtu.0 + framing.header_bytes();
-    let s_switch = root.section("switch", &keys::SWITCH)?;
-    let switch = sections::switch(&s_switch, set)?;
-    let s_adapter = root.section("adapter", &keys::ADAPTER)?;
-    let zbridge = hypervisors::zbridge(&root.section("zbridge", &keys::ZBRIDGE)?, zfabric, &server, counts)?;
-    let adapter = sections::adapter(&s_adapter, set, (topology.routing, &zbridge), warnings)?;
-    let too_small = |buffer: Bytes| format!("a buffer of {} B does not hold a frame of {frame} B", buffer.0);
-    for (section, buffer) in [(&s_switch, switch.buffer), (&s_adapter, adapter.buffer)] {
-        if buffer.0 < frame {
-            return Err(section.error("buffer", too_small(buffer)).hint(NOTHING_PASSES));
-        }
-    }
-    let of_file = topology.buffers();
-    if let Some((file, buffer, line)) = of_file.iter().flatten().find(|(_, buffer, _)| buffer.0 < frame) {
-        return Err(Error::line(*file, *line, "Queue_...", too_small(*buffer)).hint(NOTHING_PASSES));
-    }
-    let smallest = of_file.iter().map(|b| b.map_or(switch.buffer, |b| b.1)).min().unwrap_or(switch.buffer);
-    let physical = flow_control.map(FlowControl::physical_lossless);
-    let pfc = sections::pfc(&root.section("pfc", &keys::PFC)?, set, physical, (smallest, &server))?;
-    let s_vswitch = root.section("vswitch", &keys::VSWITCH)?;
-    let vswitch = sections::vswitch(&s_vswitch, flow_control.map(FlowControl::virtual_lossless), &server, counts)?;
+    let topology = Topology::read(&root.section("topology")?, set, files)?;
+    let counts = topology.counts();
+    let s_framing = root.section("framing")?;
+    let framing = Framing::read(&s_framing, set)?;
+    let (s_switch, s_adapter) = (root.section("switch")?, root.section("adapter")?);
+    let switch = Switch::read(&s_switch, set)?;
+    let s_zbridge = root.section("zbridge")?;
+    let zfabric = general.has_stack(Hypervisor::ZFabric);
+    let zbridge = ZBridge::read(&s_zbridge, zfabric)?;
+    zbridge.check(&s_zbridge, zfabric, &server, counts)?;
+    let adapter = Adapter::read(&s_adapter, set, topology.routing, &zbridge)?;
+    adapter.check(&s_adapter, &zbridge, warnings)?;
+    let smallest = smallest_buffer(&topology, (&s_switch, &switch), (&s_adapter, &adapter), &framing)?;
+    let s_pfc = root.section("pfc")?;
+    let pfc = Pfc::read(&s_pfc, set, lossless, &server)?;
+    pfc.check(&s_pfc, lossless, (smallest, &server))?;
+    let s_vswitch = root.section("vswitch")?;
+    let vswitch = VSwitch::read(&s_vswitch, lossless_virtual, &server, counts)?;
+    vswitch.check(&s_vswitch, lossless_virtual, &server)?;
     if server.lossy_vnic.is_some() && !vswitch.lossless {
         return Err(s_server
             .error("lossy_vnic", "the virtual switches are lossy, so that both vNICs of a machine would be")
             .hint("set scenario.flow_control = \"ZZ\", or scenario.hypervisor"));
     }
-    let policy = policy::policy(&root.section("policy", &keys::POLICY)?, &server, counts)?;
-    let s_zcredit = root.section("zcredit", &keys::ZCREDIT)?;
-    let zcredit = hypervisors::zcredit(&s_zcredit, zfabric, (&server, &policy), counts)?;
-    let s_overlay = root.section("overlay", &keys::OVERLAY)?;
-    let tunnel = hypervisor.map(|stack| stack == Hypervisor::Tcp);
-    let overlay = sections::overlay(&s_overlay, (server.virtual_network, &zbridge), (&s_framing, &framing))?;
-    let overlay = hypervisors::tunnel(&s_overlay, overlay, tunnel, (&zbridge, &server, counts))?;
+    let s_policy = root.section("policy")?;
+    let policy = Policy::read(&s_policy, &server, counts)?;
+    policy.check(&s_policy, &server)?;
+    let s_zcredit = root.section("zcredit")?;
+    let zcredit = ZCredit::read(&s_zcredit, zfabric, &server, &policy, counts)?;
+    zcredit.check(&s_zcredit, zfabric, &server, counts)?;
+    let s_overlay = root.section("overlay")?;
+    let tunnel = general.has_stack(Hypervisor::Tcp);
+    let overlay = Overlay::read(&s_overlay, tunnel, &server, &zbridge)?;
+    overlay.check(&s_overlay, (&server, &zbridge), (&s_framing, &framing))?;
+    overlay.check_tunnel(&s_overlay, tunnel, (&zbridge, &server, counts))?;
     let losses = Losses::of(&server, &vswitch, &pfc, &adapter, &topology, zbridge.enabled || overlay.tcp);
-    let world = World { topology: &topology, counts, server: &server, duration, losses };
-    let tables = root.tables("workload")?;
-    if tables.is_empty() {
-        return Err(root.error_here("this scenario has no workload").hint("add a [[workload]]"));
-    }
-    if tables.len() > WORKLOADS_MAX {
-        return Err(root.error("workload", format!("{} workloads: at most {WORKLOADS_MAX}", tables.len())));
-    }
-    let workloads: Vec<Workload> = tables
-        .into_iter()
-        .map(|(table, span)| workloads::read(doc, table, span, &world, files))
-        .collect::<Result<_>>()?;
-    if duration.is_none() && !workloads.iter().any(Workload::is_finite) {
-        return Err(s
-            .error_here("no workload of this scenario ends, and it has no duration")
-            .hint("set scenario.duration"));
-    }
-    let s_tcp = root.section("tcp", &keys::TCP)?;
-    let failures = root.tables("failure")?;
-    if failures.len() > FAILURES_MAX {
-        return Err(root.error("failure", format!("{} failures: at most {FAILURES_MAX}", failures.len())));
-    }
-    let failures = failures
-        .into_iter()
-        .map(|(table, span)| {
-            sections::failure(&Section::new(doc, &keys::FAILURE, table, Some(span))?, (&topology, &counts))
-        })
-        .collect::<Result<_>>()?;
+    let world = World { topology: &topology, counts, server: &server, duration: general.duration, losses };
+    let workloads = workloads(&root, &world, files)?;
+    let failures = failures(&root, &topology, &counts)?;
+    let s_control = root.section("control")?;
+    let control = Control::read(&s_control, topology.routing)?;
+    control.check(&s_control)?;
+    let s_tcp = root.section("tcp")?;
+    let tcp = Tcp::read(&s_tcp, set)?;
+    tcp.check(&s_tcp, set)?;
+    let s_record = root.section("record")?;
+    let record = Record::read(&s_record, &counts)?;
+    record.check(&s_record, &counts, warnings)?;
     let scenario = Scenario {
-        failures,
-        name: s.text("name")?.map_or_else(|| stem(doc), str::to_string),
-        description: s.text("description")?.unwrap_or("").to_string(),
-        seed: s.count("seed", 0..=u64::MAX)?.unwrap_or(1),
-        duration,
-        warmup,
-        parameters: set,
-        level,
-        control: sections::control(&root.section("control", &keys::CONTROL)?, topology.routing)?,
-        tables: Vec::new(),
-        flow_level: sections::flow_level(&root.section("flow_level", &keys::FLOW_LEVEL)?)?,
-        tcp: sections::tcp(&s_tcp, set)?,
-        udp: sections::udp(&root.section("udp", &keys::UDP)?, set)?,
-        tcplight: sections::tcplight(&root.section("tcplight", &keys::TCPLIGHT)?, set)?,
-        record: sections::record(&root.section("record", &keys::RECORD)?, &counts, warnings)?,
-        testbed: sections::testbed(&root.section("testbed", &keys::TESTBED)?)?,
+        general,
+        flow_level: FlowLevel::read(&root.section("flow_level")?)?,
+        control: topology.routing.has_control().then_some(control),
         topology,
+        failures,
         switch,
         pfc,
         adapter,
@@ -301,12 +242,70 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         policy,
         overlay,
         framing,
+        tcp,
+        udp: Udp::read(&root.section("udp")?, set)?,
+        tcplight: TcpLight::read(&root.section("tcplight")?, set)?,
         workloads,
+        record,
+        testbed: Testbed::read(&root.section("testbed")?)?,
+        tables: Vec::new(),
         places: Places::default(),
     };
     let tcp = scenario.tcp_config(scenario.host_mtu().as_bytes() as u16);
     tcp.validate().map_err(|e| s_tcp.error_at(&["buffer", "max_buffer"], e.to_string()))?;
     Ok(scenario)
+}
+
+/// The smallest buffer of a switch, each of which holds a frame; so does that of an adapter.
+fn smallest_buffer(
+    topology: &Topology,
+    (s_switch, switch): (&Section<'_>, &Switch),
+    (s_adapter, adapter): (&Section<'_>, &Adapter),
+    framing: &Framing,
+) -> Result<Bytes> {
+    const NOTHING_PASSES: &str = "nothing would ever pass";
+    let frame = framing.mtu.0 + framing.header_bytes();
+    let too_small = |buffer: Bytes| format!("a buffer of {} B does not hold a frame of {frame} B", buffer.0);
+    for (section, buffer) in [(s_switch, switch.buffer), (s_adapter, adapter.buffer)] {
+        if buffer.0 < frame {
+            return Err(section.error("buffer", too_small(buffer)).hint(NOTHING_PASSES));
+        }
+    }
+    let of_file = topology.buffers();
+    if let Some((file, buffer, line)) = of_file.iter().flatten().find(|(_, buffer, _)| buffer.0 < frame) {
+        return Err(Error::line(*file, *line, "Queue_...", too_small(*buffer)).hint(NOTHING_PASSES));
+    }
+    Ok(of_file.iter().map(|b| b.map_or(switch.buffer, |b| b.1)).min().unwrap_or(switch.buffer))
+}
+
+fn workloads(root: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Vec<Workload>> {
+    let tables = root.raw_tables("workload")?;
+    if tables.is_empty() {
+        return Err(root.error_here("this scenario has no workload").hint("add a [[workload]]"));
+    }
+    if tables.len() > WORKLOADS_MAX {
+        return Err(root.error("workload", format!("{} workloads: at most {WORKLOADS_MAX}", tables.len())));
+    }
+    let read = |(table, span)| Workload::read(root.doc, table, span, world, files);
+    let workloads: Vec<Workload> = tables.into_iter().map(read).collect::<Result<_>>()?;
+    if world.duration.is_none() && !workloads.iter().any(Workload::is_finite) {
+        let error = root.section("scenario")?.error_here("no workload of this scenario ends, and it has no duration");
+        return Err(error.hint("set scenario.duration"));
+    }
+    Ok(workloads)
+}
+
+fn failures(root: &Section<'_>, topology: &Topology, counts: &Counts) -> Result<Vec<Failure>> {
+    let tables = root.tables("failure")?;
+    if tables.len() > FAILURES_MAX {
+        return Err(root.error("failure", format!("{} failures: at most {FAILURES_MAX}", tables.len())));
+    }
+    let read = |t: Section<'_>| {
+        let failure = Failure::read(&t, topology, counts)?;
+        failure.check(&t)?;
+        Ok(failure)
+    };
+    tables.into_iter().map(read).collect()
 }
 
 /// Failures of a run: each is a few events.
@@ -316,16 +315,13 @@ const TABLES_MAX: usize = 64;
 
 /// The tables of a scenario: of all its variants together.
 fn tables_of(doc: &Document) -> Result<Vec<Table>> {
-    let root = Section::new(doc, &keys::ROOT, &doc.root, None)?;
+    let root = Section::root(doc, &ROOT)?;
     let tables = root.tables("table")?;
     if tables.len() > TABLES_MAX {
         return Err(root.error("table", format!("{} tables: at most {TABLES_MAX}", tables.len())));
     }
     let axes = sweep::shown(doc)?;
-    tables
-        .into_iter()
-        .map(|(table, span)| sections::table(&Section::new(doc, &keys::TABLE, table, Some(span))?, &axes))
-        .collect()
+    tables.iter().map(|t| Table::read(t, &axes)).collect()
 }
 
 /// A warning of an oversubscription that no variant has a use for.
@@ -342,21 +338,10 @@ fn idle_oversubscription(doc: &Document, scenario: &Scenario) -> Result<Option<W
     Ok((is_given && !is_used).then(|| scenario.places.warning(KEY, message)))
 }
 
-/// The name of a scenario that gives none: its file's.
-fn stem(doc: &Document) -> String {
-    let name = doc.sources.first().map_or("", |s| s.name.as_str());
-    Path::new(name).file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy().into_owned())
-}
-
 impl Topology {
     /// The buffers that a topology's file gives its switches, tier by tier, with file and line; empty where no file does.
     fn buffers(&self) -> Vec<Option<(&str, Bytes, u32)>> {
         let Shape::Htsim { file } = &self.shape else { return Vec::new() };
         file.content.tiers.iter().map(|t| t.buffer.map(|(bytes, line)| (file.path.as_str(), bytes, line))).collect()
-    }
-
-    /// How many hosts, switches and ports; checked against the limits when the scenario was read.
-    pub fn counts(&self) -> Counts {
-        topology::counts(&self.shape, self.external_hosts)
     }
 }

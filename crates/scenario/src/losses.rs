@@ -2,7 +2,7 @@
 
 use super::error::Result;
 use super::model::*;
-use super::section::Section;
+use super::setting::Section;
 
 /// Why a network is not one that brings every frame once and in order.
 pub(super) struct Losses {
@@ -29,7 +29,7 @@ impl Losses {
             Shape::Hpcc { file } => file.content.links.iter().any(|link| link.packet_error_rate > 0.0),
             _ => rates.into_iter().any(|rate| rate > 0.0),
         };
-        let lossy_vnic = server.lossy_vnic.map_or(0, |p| 1 << p);
+        let lossy_vnic = server.lossy_priority();
         let any = if server.virtual_network && !vswitch.lossless {
             Some((
                 "virtual switches drop frames",

@@ -3,9 +3,8 @@
 use super::error::{Error, Result};
 use super::files::Files;
 use super::model::*;
-use super::section::Section;
+use super::setting::{Section, shown};
 use super::tree::name_hint;
-use super::workloads::World;
 use crate::formats;
 
 /// Patterns, each with what its numbers in parentheses are.
@@ -34,8 +33,7 @@ fn parts<'a>(s: &Section<'_>, text: &'a str) -> Result<(&'static str, Vec<&'a st
     };
     let names: Vec<&'static str> = PATTERNS.iter().map(|p| p.0).collect();
     let Some(&(known, expected)) = PATTERNS.iter().find(|p| p.0 == name) else {
-        let shown: String = name.chars().take(40).collect();
-        let error = s.error("pattern", format!("unknown pattern `{shown}`"));
+        let error = s.error("pattern", format!("unknown pattern `{}`", shown(name)));
         return Err(error.expected(names.join(", ")).hint(name_hint(name, &names)));
     };
     if !numbers.is_empty() && numbers.len() != expected.len() {
@@ -64,14 +62,19 @@ fn chance(s: &Section<'_>, text: &str) -> Result<f64> {
 }
 
 fn number(s: &Section<'_>, text: &str, expected: String) -> Error {
-    let shown: String = text.chars().take(40).collect();
-    s.error("pattern", format!("`{shown}` in a pattern")).expected(expected)
+    s.error("pattern", format!("`{}` in a pattern", shown(text))).expected(expected)
 }
 
-pub(super) fn read(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Pattern> {
+/// The pattern; `stride` and `file` are the keys that two of them take.
+pub(super) fn read(
+    s: &Section<'_>,
+    world: &World<'_>,
+    files: &mut Files,
+    (stride, file): (Option<u32>, Option<String>),
+) -> Result<Pattern> {
     let hosts = world.counts.hosts;
-    let text = s.text("pattern")?.ok_or_else(|| s.missing("pattern"))?;
-    let (name, numbers) = parts(s, text)?;
+    let text: String = s.value("pattern")?.ok_or_else(|| s.missing("pattern"))?;
+    let (name, numbers) = parts(s, &text)?;
     for key in ["stride", "file"] {
         if s.has(key) && (name != key || !numbers.is_empty()) {
             return Err(s.error(key, format!("`{key}` means nothing to this pattern")));
@@ -84,7 +87,7 @@ pub(super) fn read(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Res
         "stride" => {
             let stride = match numbers.first() {
                 Some(text) => whole(s, text, super::HOSTS_MAX - 1)?,
-                None => s.count_u32("stride", 1..=u32::MAX)?.unwrap_or((hosts / 2).max(1)),
+                None => stride.unwrap_or((hosts / 2).max(1)),
             };
             if stride >= hosts {
                 let key: &[&str] = if numbers.is_empty() { &["stride"] } else { &["pattern"] };
@@ -122,11 +125,11 @@ pub(super) fn read(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Res
             if name == "same-id-outgoing" { Pattern::SameIdOutgoing } else { Pattern::InterPodIncoming }
         }
         _ => {
-            let path = s.text("file")?.ok_or_else(|| s.missing("file"))?;
-            let bytes = s.input("file", files.bytes(path))?;
-            let (pairs, warnings) = s.input("file", formats::parse_pairs(path, &bytes, world.counts.endpoints()))?;
+            let path = file.ok_or_else(|| s.missing("file"))?;
+            let bytes = s.input("file", files.bytes(&path))?;
+            let (pairs, warnings) = s.input("file", formats::parse_pairs(&path, &bytes, world.counts.endpoints()))?;
             files.warnings.extend(warnings);
-            Pattern::File(InputFile { path: path.into(), content: std::sync::Arc::new(pairs) })
+            Pattern::File(InputFile { path, content: std::sync::Arc::new(pairs) })
         }
     })
 }

@@ -1,9 +1,10 @@
-//! The JSON schema of a scenario, from the table of keys that its readers use.
+//! The JSON schema of a scenario, from the declarations of its keys.
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{DISTRIBUTIONS, Kind, ROOT, Spec};
+use super::model::ROOT;
 use super::patterns::{EXAMPLES, PATTERNS};
+use super::setting::{Kind, Spec};
 use super::units::Quantity;
 
 /// A JSON schema (draft 2020-12) of scenario files, for editors that check and complete TOML.
@@ -23,10 +24,10 @@ pub fn table(spec: &Spec, kind: Option<&str>) -> Value {
     for key in spec.keys {
         let mut value = match kind {
             Some(kind) if key.name == "kind" => json!({ "const": kind }),
-            _ => of(&key.kind),
+            _ => of(&(key.kind)()),
         };
         if let Some(map) = value.as_object_mut() {
-            map.insert("description".into(), json!(key.doc));
+            map.insert("description".into(), json!(key.help()));
         }
         properties.insert(key.name.into(), value);
     }
@@ -49,32 +50,9 @@ fn quantity<T: Quantity>() -> Value {
     json!({ "anyOf": [{ "type": "string", "pattern": pattern }, { "const": 0 }] })
 }
 
-fn distribution<T: Quantity>() -> Value {
-    let mut any: Vec<Value> = DISTRIBUTIONS
-        .iter()
-        .map(|spec| {
-            let mut schema = table(spec, Some(spec.name));
-            for name in ["value", "mean", "median"] {
-                if let Some(slot) = schema["properties"].get_mut(name) {
-                    *slot = quantity::<T>();
-                }
-            }
-            if let Some(slot) = schema["properties"].get_mut("points") {
-                *slot = json!({
-                    "type": "array",
-                    "minItems": 1,
-                    "items": {
-                        "type": "array",
-                        "prefixItems": [quantity::<T>(), { "type": "number", "minimum": 0, "maximum": 100 }],
-                        "minItems": 2,
-                        "maxItems": 2,
-                    },
-                });
-            }
-            schema
-        })
-        .collect();
-    any.push(quantity::<T>());
+fn distribution(of_value: &Kind, specs: &[&Spec]) -> Value {
+    let mut any: Vec<Value> = specs.iter().map(|spec| table(spec, Some(spec.name))).collect();
+    any.push(of(of_value));
     json!({ "anyOf": any })
 }
 
@@ -83,11 +61,13 @@ fn of(kind: &Kind) -> Value {
         Kind::Text => json!({ "type": "string" }),
         Kind::Bool => json!({ "type": "boolean" }),
         Kind::Count(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
-        Kind::Counts => json!({ "type": "array", "items": { "type": "integer", "minimum": 0 } }),
+        Kind::Counts(min, max) => {
+            json!({ "type": "array", "items": { "type": "integer", "minimum": min, "maximum": max } })
+        }
         Kind::Number(min, max) => json!({ "type": "number", "minimum": min, "maximum": max }),
-        Kind::Rate => quantity::<sluicenet_proto::units::Rate>(),
-        Kind::Size => quantity::<super::Bytes>(),
-        Kind::Duration => quantity::<sluicenet_proto::time::Duration>(),
+        Kind::Rate(..) => quantity::<sluicenet_proto::units::Rate>(),
+        Kind::Size(..) => quantity::<super::Bytes>(),
+        Kind::Duration(..) => quantity::<sluicenet_proto::time::Duration>(),
         Kind::Choice(words) => json!({ "enum": words }),
         Kind::Hosts => json!({ "anyOf": [
             { "type": "integer", "minimum": 1 },
@@ -97,8 +77,17 @@ fn of(kind: &Kind) -> Value {
             let pattern = "^(host [0-9]+|switch [0-9]+( port [0-9]+)?)$";
             json!({ "type": "array", "items": { "type": "string", "pattern": pattern } })
         }
-        Kind::SizeDistribution => distribution::<super::Bytes>(),
-        Kind::TimeDistribution => distribution::<sluicenet_proto::time::Duration>(),
+        Kind::Distribution(value, specs) => distribution(value, specs),
+        Kind::Points(value) => json!({
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "array",
+                "prefixItems": [of(value), { "type": "number", "minimum": 0, "maximum": 100 }],
+                "minItems": 2,
+                "maxItems": 2,
+            },
+        }),
         Kind::Table(spec) => table(spec, None),
         Kind::Tables([spec]) => json!({ "type": "array", "items": table(spec, None) }),
         Kind::Tables(specs) => {

@@ -8,6 +8,27 @@ use super::model::{Congestion, InitialWindow, Scenario};
 /// Bytes of an IPv4 and a TCP header without options (RFC 791, 3.1; RFC 9293, 3.1).
 const IP_TCP_BYTES: u16 = 40;
 
+impl Congestion {
+    /// Its state machine.
+    pub fn algorithm(self) -> tcp::Algorithm {
+        match self {
+            Congestion::NewReno => tcp::Algorithm::NewReno,
+            Congestion::Cubic => tcp::Algorithm::Cubic,
+            Congestion::Vegas => tcp::Algorithm::Vegas,
+        }
+    }
+}
+
+impl InitialWindow {
+    /// As the state machine takes it.
+    pub fn config(self) -> tcp::InitialWindow {
+        match self {
+            InitialWindow::Rfc3390 => tcp::InitialWindow::Rfc3390,
+            InitialWindow::Segments(n) => tcp::InitialWindow::Segments(n as u8),
+        }
+    }
+}
+
 impl Scenario {
     /// The TCP of every guest whose largest IP packet has `mtu` bytes.
     pub fn tcp_config(&self, mtu: u16) -> tcp::Config {
@@ -18,10 +39,7 @@ impl Scenario {
             recv_buffer: t.buffer.as_bytes() as u32,
             max_buffer: t.max_buffer.as_bytes() as u32,
             auto_buffer: t.auto_buffer,
-            initial_window: match t.initial_window {
-                InitialWindow::Rfc3390 => tcp::InitialWindow::Rfc3390,
-                InitialWindow::Segments(n) => tcp::InitialWindow::Segments(n as u8),
-            },
+            initial_window: t.initial_window.config(),
             initial_ssthresh: u32::MAX,
             rto: tcp::RtoConfig { base: t.rto_base, min: t.rto_min, slop: t.rto_slop, max: t.rto_max },
             tick: t.tick,
@@ -36,11 +54,7 @@ impl Scenario {
             prr: t.prr,
             restart_after_idle: t.restart_after_idle,
             nagle: t.nagle,
-            congestion: match t.congestion {
-                Congestion::NewReno => tcp::Algorithm::NewReno,
-                Congestion::Cubic => tcp::Algorithm::Cubic,
-                Congestion::Vegas => tcp::Algorithm::Vegas,
-            },
+            congestion: t.congestion.algorithm(),
             connection_cache: t.connection_cache,
             syn_retries: 12,
             max_retries: 12,

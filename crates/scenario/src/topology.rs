@@ -1,57 +1,43 @@
-//! Reading `[topology]`, and counting what it would take before anything is built.
+//! The shape of a network, counted before anything is built.
 
-use super::defaults;
 use super::error::Result;
 use super::files::Files;
-use super::keys;
 use super::model::*;
-use super::section::Section;
+use super::setting::Section;
 use super::units::{LINK_RATE_MIN, RATE_MAX};
 use super::{HOSTS_MAX, PORTS_MAX, SWITCH_PORTS_MAX};
 use sluicenet_proto::hedera::tree::Tree;
 use sluicenet_proto::units::Rate;
 
-/// Levels of switches a tree may have.
-const LEVELS_MAX: usize = 8;
+/// The keys of shapes.
+pub(super) struct Given {
+    pub m: Option<Vec<u32>>,
+    pub w: Option<Vec<u32>>,
+    pub k: Option<u32>,
+    pub n: Option<u32>,
+    pub slimmed: Option<Vec<u32>>,
+    pub hosts: Option<u32>,
+    pub file: Option<String>,
+}
 
-/// A topology and how much of everything it has.
-pub(super) fn read(s: &Section<'_>, set: ParameterSet, files: &mut Files) -> Result<(Topology, Counts)> {
-    let Some(kind) = s.text("kind")? else { return Err(s.missing("kind")) };
-    let kinds: Vec<(&'static str, &'static [&'static str])> = vec![
-        ("xgft", &["m", "w"]),
-        ("k-ary-n-tree", &["k", "n", "slimmed"]),
-        ("fat-tree", &["k", "oversubscription"]),
-        ("single-switch", &["hosts"]),
-        ("hpcc", &["file"]),
-        ("htsim", &["file"]),
-    ];
-    let choices: Vec<(&'static str, usize)> = kinds.iter().enumerate().map(|(i, k)| (k.0, i)).collect();
-    let allowed = s.choice("kind", &choices)?.map_or(&[][..], |i| kinds[i].1);
-    for name in ["m", "w", "k", "n", "slimmed", "hosts", "file", "oversubscription"] {
-        if s.has(name) && !allowed.contains(&name) {
-            return Err(s
-                .error(name, format!("`{name}` means nothing to a topology of kind \"{kind}\""))
-                .hint(format!("it takes {}", allowed.join(", "))));
-        }
-    }
-    let (routing, is_fat_tree) = (chosen_routing(s)?, kind == "fat-tree");
+/// A shape within the limits.
+pub(super) fn shape(
+    s: &Section<'_>,
+    (kind, routing, external): (ShapeKind, Option<Routing>, u32),
+    given: Given,
+    files: &mut Files,
+) -> Result<Shape> {
+    only_its_own(s, kind)?;
     let stands_in = matches!(routing, Some(Routing::NonBlocking | Routing::Hierarchical));
+    let path = || given.file.as_deref().ok_or_else(|| s.missing("file"));
     let shape = match kind {
-        "fat-tree" if stands_in => one_parent(fat_tree(s)?),
-        "xgft" => xgft(s)?,
-        "k-ary-n-tree" => k_ary_n_tree(s)?,
-        "fat-tree" => fat_tree(s)?,
-        "single-switch" => {
-            let hosts = s.count_u32("hosts", 1..=HOSTS_MAX)?.ok_or_else(|| s.missing("hosts"))?;
-            Shape::Xgft { m: vec![hosts], w: vec![1] }
-        }
-        _ => {
-            let path = s.text("file")?.ok_or_else(|| s.missing("file"))?;
-            match kind {
-                "hpcc" => Shape::Hpcc { file: s.input("file", files.hpcc_topology(path))? },
-                _ => Shape::Htsim { file: s.input("file", files.htsim_topology(path))? },
-            }
-        }
+        ShapeKind::Xgft => xgft(s, given)?,
+        ShapeKind::KAryNTree => k_ary_n_tree(s, given)?,
+        ShapeKind::FatTree if stands_in => one_parent(fat_tree(s, given)?),
+        ShapeKind::FatTree => fat_tree(s, given)?,
+        ShapeKind::SingleSwitch => Shape::Xgft { m: vec![given.hosts.ok_or_else(|| s.missing("hosts"))?], w: vec![1] },
+        ShapeKind::Hpcc => Shape::Hpcc { file: s.input("file", files.hpcc_topology(path()?))? },
+        ShapeKind::Htsim => Shape::Htsim { file: s.input("file", files.htsim_topology(path()?))? },
     };
     let from_file: &[&str] = match shape {
         Shape::Xgft { .. } => &[],
@@ -61,29 +47,33 @@ pub(super) fn read(s: &Section<'_>, set: ParameterSet, files: &mut Files) -> Res
     if let Some(name) = from_file.iter().find(|n| s.has(n)) {
         return Err(s.error(name, format!("`{name}` cannot be given: the topology's file gives the links")));
     }
-    let external = s.count_u32("external_hosts", 0..=HOSTS_MAX - 1)?.unwrap_or(0);
-    let counts = count(s, &shape, external)?;
-    let default = defaults::link(set);
-    let link = Link {
-        rate: s.link_rate("link_rate")?.unwrap_or(default.rate),
-        delay: s.quantity("link_delay")?.unwrap_or(default.delay),
-        bit_error_rate: s.number("bit_error_rate", 0.0..=0.5)?.unwrap_or(0.0),
-    };
-    let oversubscription = s.number("oversubscription", 1.0..=1000.0)?.unwrap_or(defaults::OVERSUBSCRIPTION);
-    let up = match routing {
-        Some(Routing::NonBlocking) => Some(1.0),
-        Some(Routing::Hierarchical) => Some(oversubscription),
-        _ => None,
-    };
-    let levels = levels(s, &shape, link, up.filter(|_| is_fat_tree))?;
-    let routing = fitting(s, &shape, routing, is_fat_tree)?;
-    Ok((Topology { shape, link, levels, external_hosts: external, routing }, counts))
+    check_counts(s, &shape, external)?;
+    Ok(shape)
 }
 
-fn xgft(s: &Section<'_>) -> Result<Shape> {
-    let m = s.counts("m", 1..=u64::from(HOSTS_MAX))?.ok_or_else(|| s.missing("m"))?;
-    let w = s.counts("w", 1..=u64::from(HOSTS_MAX))?.ok_or_else(|| s.missing("w"))?;
-    if m.is_empty() || m.len() > LEVELS_MAX {
+/// A key that a shape of this kind has no use for is a mistake.
+fn only_its_own(s: &Section<'_>, kind: ShapeKind) -> Result<()> {
+    let own: &[&str] = match kind {
+        ShapeKind::Xgft => &["m", "w"],
+        ShapeKind::KAryNTree => &["k", "n", "slimmed"],
+        ShapeKind::FatTree => &["k", "oversubscription"],
+        ShapeKind::SingleSwitch => &["hosts"],
+        ShapeKind::Hpcc | ShapeKind::Htsim => &["file"],
+    };
+    for name in ["m", "w", "k", "n", "slimmed", "hosts", "file", "oversubscription"] {
+        if s.has(name) && !own.contains(&name) {
+            return Err(s
+                .error(name, format!("`{name}` means nothing to a topology of kind \"{}\"", kind.name()))
+                .hint(format!("it takes {}", own.join(", "))));
+        }
+    }
+    Ok(())
+}
+
+fn xgft(s: &Section<'_>, given: Given) -> Result<Shape> {
+    let m = given.m.ok_or_else(|| s.missing("m"))?;
+    let w = given.w.ok_or_else(|| s.missing("w"))?;
+    if m.is_empty() || m.len() > LEVELS_MAX as usize {
         return Err(s.error("m", format!("a tree has 1 to {LEVELS_MAX} levels, not {}", m.len())));
     }
     if m.len() != w.len() {
@@ -94,11 +84,15 @@ fn xgft(s: &Section<'_>) -> Result<Shape> {
     Ok(Shape::Xgft { m, w })
 }
 
-fn k_ary_n_tree(s: &Section<'_>) -> Result<Shape> {
-    let k = s.count_u32("k", 2..=1 << 16)?.ok_or_else(|| s.missing("k"))?;
-    let n = s.count_u32("n", 1..=LEVELS_MAX as u32)?.ok_or_else(|| s.missing("n"))? as usize;
+fn k_ary_n_tree(s: &Section<'_>, given: Given) -> Result<Shape> {
+    let k = given.k.ok_or_else(|| s.missing("k"))?;
+    let n = given.n.ok_or_else(|| s.missing("n"))? as usize;
     let mut w = vec![1];
-    match s.counts("slimmed", 1..=u64::from(k))? {
+    match given.slimmed {
+        Some(slimmed) if slimmed.iter().any(|&parents| parents > k) => {
+            let error = s.error("slimmed", format!("a switch has more than {k} parents"));
+            return Err(error.expected(format!("from 1 to {k}")));
+        }
         Some(slimmed) if slimmed.len() + 1 != n => {
             return Err(s
                 .error("slimmed", format!("{} levels of switches have parents, not {}", n - 1, slimmed.len()))
@@ -110,8 +104,8 @@ fn k_ary_n_tree(s: &Section<'_>) -> Result<Shape> {
     Ok(Shape::Xgft { m: vec![k; n], w })
 }
 
-fn fat_tree(s: &Section<'_>) -> Result<Shape> {
-    let k = s.count_u32("k", 2..=1 << 16)?.ok_or_else(|| s.missing("k"))?;
+fn fat_tree(s: &Section<'_>, given: Given) -> Result<Shape> {
+    let k = given.k.ok_or_else(|| s.missing("k"))?;
     if k % 2 != 0 {
         return Err(s.error("k", format!("a fat tree of switches with {k} ports needs an even number")));
     }
@@ -146,7 +140,7 @@ pub(super) fn counts(shape: &Shape, external: u32) -> Counts {
 }
 
 /// Refuses what is beyond the limits: 10^9 hosts are refused, not built.
-fn count(s: &Section<'_>, shape: &Shape, external: u32) -> Result<Counts> {
+fn check_counts(s: &Section<'_>, shape: &Shape, external: u32) -> Result<()> {
     let names = ["m", "k", "hosts", "file"];
     let (hosts, _, ports) = totals(shape, external);
     let endpoints = hosts + u128::from(external);
@@ -178,7 +172,7 @@ fn count(s: &Section<'_>, shape: &Shape, external: u32) -> Result<Counts> {
     if endpoints < 2 {
         return Err(s.error_at(&names, "a network of one host has nobody to send to"));
     }
-    Ok(counts(shape, external))
+    Ok(())
 }
 
 /// Ports of the largest switch; those of a graph are counted when it is built.
@@ -221,7 +215,8 @@ fn one_parent(shape: Shape) -> Shape {
     }
 }
 
-/// Makes links above the first level as fast as all that is below them together, and those of the top slower by `oversubscription`.
+/// Makes links above the first level as fast as all that is below them together, and those of the top slower by
+/// `oversubscription`.
 fn fatten(s: &Section<'_>, m: &[u32], levels: &mut [Link], oversubscription: f64) -> Result<()> {
     let mut rate = levels[0].rate.as_bps() as f64;
     let top = levels.len() - 1;
@@ -238,7 +233,7 @@ fn fatten(s: &Section<'_>, m: &[u32], levels: &mut [Link], oversubscription: f64
 }
 
 /// `up` is the oversubscription of a tree whose links upwards follow from those of its hosts.
-fn levels(s: &Section<'_>, shape: &Shape, link: Link, up: Option<f64>) -> Result<Vec<Link>> {
+pub(super) fn levels(s: &Section<'_>, shape: &Shape, link: Link, up: Option<f64>) -> Result<Vec<Link>> {
     let mut levels = match shape {
         Shape::Xgft { m, .. } => vec![link; m.len()],
         Shape::Hpcc { .. } => Vec::new(),
@@ -251,22 +246,21 @@ fn levels(s: &Section<'_>, shape: &Shape, link: Link, up: Option<f64>) -> Result
     };
     let mut seen = vec![false; levels.len()];
     let mut given = Vec::new();
-    for (table, span) in s.tables("level")? {
-        let l = Section::new(s.doc, &keys::LEVEL, table, Some(span))?;
-        let level = l.count("level", 1..=LEVELS_MAX as u64)?.ok_or_else(|| l.missing("level"))? as usize;
-        let count = levels.len();
-        let Some(slot) = levels.get_mut(level - 1) else {
+    for l in s.tables("level")? {
+        let LevelKeys { level, rate, delay, bit_error_rate } = LevelKeys::read(&l)?;
+        let (index, count) = (level as usize - 1, levels.len());
+        let Some(slot) = levels.get_mut(index) else {
             return Err(l.error("level", format!("there is no level {level}: the tree has {count}")));
         };
-        if core::mem::replace(&mut seen[level - 1], true) {
+        if core::mem::replace(&mut seen[index], true) {
             return Err(l.error("level", format!("level {level} is given twice")));
         }
-        if let Some(rate) = l.link_rate("rate")? {
+        if let Some(rate) = rate {
             slot.rate = rate;
-            given.push((level - 1, rate));
+            given.push((index, rate));
         }
-        slot.delay = l.quantity("delay")?.unwrap_or(slot.delay);
-        slot.bit_error_rate = l.number("bit_error_rate", 0.0..=0.5)?.unwrap_or(slot.bit_error_rate);
+        slot.delay = delay.unwrap_or(slot.delay);
+        slot.bit_error_rate = bit_error_rate.unwrap_or(slot.bit_error_rate);
     }
     if let (Some(oversubscription), Shape::Xgft { m, .. }) = (up, shape) {
         fatten(s, m, &mut levels, oversubscription)?;
@@ -275,26 +269,8 @@ fn levels(s: &Section<'_>, shape: &Shape, link: Link, up: Option<f64>) -> Result
     Ok(levels)
 }
 
-fn chosen_routing(s: &Section<'_>) -> Result<Option<Routing>> {
-    let choices = [
-        ("d-mod-k", Routing::DModK),
-        ("s-mod-k", Routing::SModK),
-        ("random", Routing::Random),
-        ("hash", Routing::Hash),
-        ("hash-destination", Routing::HashDestination),
-        ("two-level", Routing::TwoLevel),
-        ("flow-classifier", Routing::FlowClassifier),
-        ("flow-scheduler", Routing::FlowScheduler),
-        ("global-first-fit", Routing::GlobalFirstFit),
-        ("simulated-annealing", Routing::SimulatedAnnealing),
-        ("non-blocking", Routing::NonBlocking),
-        ("hierarchical", Routing::Hierarchical),
-    ];
-    s.choice("routing", &choices)
-}
-
 /// The routing, where the shape has it.
-fn fitting(s: &Section<'_>, shape: &Shape, chosen: Option<Routing>, is_fat_tree: bool) -> Result<Routing> {
+pub(super) fn fitting(s: &Section<'_>, shape: &Shape, chosen: Option<Routing>, is_fat_tree: bool) -> Result<Routing> {
     if let Some(routing) = chosen
         && (routing.has_control() || matches!(routing, Routing::NonBlocking | Routing::Hierarchical))
     {

@@ -6,9 +6,9 @@ use super::units::closest;
 /// A text values come from: the scenario's file, or an override of the command line.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The name that errors show.
+    /// The file's name; [`SET`] for an override.
     pub name: String,
-    /// The whole text.
+    /// All of it.
     pub text: String,
 }
 
@@ -30,29 +30,29 @@ impl Span {
     }
 }
 
-/// A value as it was written.
+/// A value of TOML.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// A string.
     Text(String),
-    /// A whole number.
+    /// An integer.
     Int(i128),
-    /// A number with a fraction or an exponent.
+    /// A number with a fraction or an exponent, or beyond all integers.
     Float(f64),
     /// `true` or `false`.
     Bool(bool),
-    /// An array.
+    /// A list.
     List(Vec<Node>),
     /// A table.
     Table(Table),
-    /// A date or a time.
+    /// A date or a time: no key takes one.
     Date,
 }
 
-/// A value and its location.
+/// A value and where it is.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its location.
+    /// Where it is.
     pub span: Span,
     /// The value.
     pub value: Value,
@@ -63,7 +63,7 @@ pub struct Node {
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// The location of the key.
+    /// Where the key is.
     pub key_span: Span,
     /// The value.
     pub node: Node,
@@ -72,7 +72,7 @@ pub struct Entry {
 /// Entries in the order of the text.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// The entries in the order of the file.
+    /// The entries.
     pub entries: Vec<Entry>,
 }
 
@@ -117,9 +117,9 @@ impl Node {
 /// A whole scenario as written, with its overrides applied.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// The file, and after it the overrides of the command line.
+    /// The file, then each override.
     pub sources: Vec<Source>,
-    /// The root table.
+    /// The table at the top.
     pub root: Table,
 }
 

@@ -3,6 +3,7 @@
 //! K, M, G and T are powers of 1000; Ki, Mi and Gi of 1024. Bits are `b`, bytes `B`.
 
 use core::fmt;
+use core::ops::RangeInclusive;
 use serde::{Serialize, Serializer};
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
@@ -28,6 +29,17 @@ pub const RATE_MAX: Rate = Rate(100_000_000_000_000);
 pub const BUFFER_MAX: Bytes = Bytes(1 << 30);
 /// The largest size accepted, 1 TiB: thousands of such messages fit what a connection counts.
 pub const BYTES_MAX: Bytes = Bytes(1 << 40);
+
+/// Times of more than zero.
+pub const POSITIVE_TIME: RangeInclusive<Duration> = Duration(1)..=DURATION_MAX;
+/// Rates of more than zero.
+pub const POSITIVE_RATE: RangeInclusive<Rate> = Rate(1)..=RATE_MAX;
+/// Rates of links.
+pub const LINK_RATE: RangeInclusive<Rate> = LINK_RATE_MIN..=RATE_MAX;
+/// Sizes of more than zero.
+pub const POSITIVE_SIZE: RangeInclusive<Bytes> = Bytes(1)..=BYTES_MAX;
+/// Sizes of buffers.
+pub const BUFFER: RangeInclusive<Bytes> = Bytes(1)..=BUFFER_MAX;
 
 const PS: &[(&str, u64)] = &[
     ("ps", 1),
@@ -73,6 +85,8 @@ pub struct UnitError {
     pub message: String,
     /// What to do; may be empty.
     pub hint: String,
+    /// Whether it is a quantity beyond the most that is accepted.
+    pub is_too_large: bool,
 }
 
 /// What can be written as a number and a unit.
@@ -100,6 +114,11 @@ pub trait Quantity: Copy + PartialOrd + fmt::Debug {
     /// Anything but a decimal number of at least zero, a known unit, and a value within the limit.
     fn parse(text: &str) -> Result<Self, UnitError> {
         parse_base(text, Self::NAME, Self::EXAMPLE, Self::UNITS, Self::MAX, Self::IS_WHOLE).map(Self::from_base)
+    }
+
+    /// In base units: it can be read again, and nothing is lost.
+    fn text(self) -> String {
+        format!("{} {}", self.base(), Self::UNITS[0].0)
     }
 
     /// As people would write it: exact, in the unit that makes it shortest.
@@ -179,7 +198,7 @@ fn parse_base(
     max: u64,
     is_whole: bool,
 ) -> Result<u64, UnitError> {
-    let fail = |message: String, hint: String| Err(UnitError { message, hint });
+    let fail = |message: String, hint: String| Err(UnitError { message, hint, is_too_large: false });
     let shown: String = text.chars().take(40).collect();
     let trimmed = text.trim();
     let end = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(trimmed.len());
@@ -213,8 +232,11 @@ fn parse_base(
             },
         );
     };
-    let too_large =
-        || UnitError { message: format!("{name} of `{shown}` is too large"), hint: limit_hint(name, units, max) };
+    let too_large = || UnitError {
+        message: format!("{name} of `{shown}` is too large"),
+        hint: limit_hint(name, units, max),
+        is_too_large: true,
+    };
     let plain = |s: &str| s.chars().filter(|c| *c != '_').collect::<String>();
     let (whole, fraction) = (plain(whole), plain(fraction));
     let fraction = fraction.trim_end_matches('0');
@@ -300,36 +322,48 @@ fn distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// A value's canonical text: base units, so that it can be read again and nothing is lost.
+/// A value in the canonical form of a scenario: quantities in base units, so that nothing is lost.
 pub trait Canonical {
-    /// The text; none for what is absent.
-    fn text(&self) -> Option<String>;
+    /// Serialises it; null for what is absent.
+    fn canonical<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error>;
 }
 
-impl Canonical for Duration {
-    fn text(&self) -> Option<String> {
-        Some(format!("{} ps", self.0))
-    }
+macro_rules! canonical_quantities {
+    ($($quantity:ty),+) => {$(
+        impl Canonical for $quantity {
+            fn canonical<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                self.text().serialize(s)
+            }
+        }
+    )+};
 }
-impl Canonical for Rate {
-    fn text(&self) -> Option<String> {
-        Some(format!("{} b/s", self.0))
-    }
+canonical_quantities!(Duration, Rate, Bytes);
+
+/// Canonical forms of types that are serialised as they are.
+macro_rules! canonical_as_they_are {
+    ($($plain:ty),+) => {$(
+        impl $crate::units::Canonical for $plain {
+            fn canonical<S: serde::Serializer>(&self, s: S) -> core::result::Result<S::Ok, S::Error> {
+                serde::Serialize::serialize(self, s)
+            }
+        }
+    )+};
 }
-impl Canonical for Bytes {
-    fn text(&self) -> Option<String> {
-        Some(format!("{} B", self.0))
-    }
-}
+canonical_as_they_are!(bool, u8, u16, u32, u64, f64, String);
+pub(crate) use canonical_as_they_are;
+
 impl<T: Canonical> Canonical for Option<T> {
-    fn text(&self) -> Option<String> {
-        self.as_ref().and_then(T::text)
+    fn canonical<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Some(value) => value.canonical(s),
+            None => s.serialize_none(),
+        }
     }
 }
 
-/// For `serialize_with`: the canonical text, or null.
-pub fn canonical<T: Canonical, S: Serializer>(value: &T, s: S) -> Result<S::Ok, S::Error> {
-    value.text().serialize(s)
+/// For `serialize_with`: the canonical form.
+pub(crate) fn canonical<T: Canonical, S: Serializer>(value: &T, s: S) -> Result<S::Ok, S::Error> {
+    value.canonical(s)
 }
 
 #[cfg(test)]
@@ -425,11 +459,11 @@ mod tests {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let n = x >> (x % 64);
             let d = Duration(n % DURATION_MAX.0);
-            assert_eq!(Duration::parse(&d.text().unwrap()), Ok(d));
+            assert_eq!(Duration::parse(&d.text()), Ok(d));
             let r = Rate(n % RATE_MAX.0);
-            assert_eq!(Rate::parse(&r.text().unwrap()), Ok(r));
+            assert_eq!(Rate::parse(&r.text()), Ok(r));
             let b = Bytes(n % BYTES_MAX.0);
-            assert_eq!(Bytes::parse(&b.text().unwrap()), Ok(b));
+            assert_eq!(Bytes::parse(&b.text()), Ok(b));
         }
     }
 

@@ -283,7 +283,7 @@ fn tcp_tunnel(t: &Tcp, text: &mut String) {
         InitialWindow::Rfc3390 => "\"rfc3390\"".into(),
         InitialWindow::Segments(n) => n.to_string(),
     };
-    let congestion = serde_json::json!(t.congestion).to_string();
+    let congestion = format!("\"{}\"", t.congestion.name());
     // The simulator's tunnels have no connection cache and no stack latencies either.
     for (key, value) in [
         ("congestion", congestion),

@@ -29,8 +29,8 @@ pub fn slowed(scenario: &Scenario) -> Scenario {
     // A program that takes nothing for ever is none that is slow.
     s.vswitch.slow.iter_mut().for_each(|slow| slow.rate = Rate((slow.rate.as_bps() / by).max(1)));
     s.vswitch.vm_rate = Rate((s.vswitch.vm_rate.as_bps() / by).max(1));
-    let times = [&mut s.switch.delay, &mut s.adapter.delay, &mut s.pfc.response, &mut s.warmup];
-    for time in times.into_iter().chain(s.duration.as_mut()) {
+    let times = [&mut s.switch.delay, &mut s.adapter.delay, &mut s.pfc.response, &mut s.general.warmup];
+    for time in times.into_iter().chain(s.general.duration.as_mut()) {
         *time = longer(*time);
     }
     for workload in &mut s.workloads {

@@ -1,6 +1,7 @@
 //! What a testbed's machines have of the scenario's stacks: simulated ones are what it says, the kernel's are themselves.
 
-use sluicenet_scenario::{Scenario, Transport, Warning, Workload};
+use sluicenet_scenario::setting::Settings;
+use sluicenet_scenario::{Scenario, Tcp, Transport, Warning, Workload};
 use std::collections::BTreeSet;
 
 /// Keys of `[tcp]` that a connection of the kernel takes, or that say nothing of it.
@@ -34,7 +35,7 @@ pub(super) fn not_taken(scenario: &Scenario) -> Vec<Warning> {
     let uses = |transport: Transport| transports.contains(transport.name());
     let by_tunnels = if scenario.overlay.tcp { "; the servers' tunnels take it" } else { "" };
     let fixed = !scenario.tcp.auto_buffer;
-    let of_tcp = sluicenet_scenario::keys::TCP.keys.iter().map(|key| key.name).filter(|name| !TAKEN.contains(name));
+    let of_tcp = Tcp::SPEC.keys.iter().map(|key| key.name).filter(|name| !TAKEN.contains(name));
     let of_tcp = of_tcp.filter(|name| !(fixed && ["buffer", "auto_buffer"].contains(name)));
     let of_tcp = of_tcp.map(|name| (Transport::Tcp, format!("tcp.{name}"), by_tunnels));
     let others = SIMULATED.into_iter().map(|(transport, key)| (transport, key.to_owned(), ""));

@@ -1,45 +1,49 @@
 //! The overlay's controller as a program: who may ask it and how it is reached stands in a file.
 
-use super::config::{ipv4, key_of, text_of};
+use super::config::checks::{Address, Socket, Word};
+use super::config::{key_of, text_of};
 use sluicenet_dataplane::controller::Daemon;
 use sluicenet_dataplane::kernel::netns::Namespace;
 use sluicenet_proto::overlay::controller::ControllerConfig;
 use sluicenet_proto::overlay::seal::Key;
-use sluicenet_scenario::Result;
-use sluicenet_scenario::keys::Kind::*;
-use sluicenet_scenario::keys::{Spec, k};
-use sluicenet_scenario::section::Section;
+use sluicenet_scenario::setting::{Kind, Section, Settings, Spec};
 use sluicenet_scenario::tree::Document;
+use sluicenet_scenario::{Result, settings, tables};
 use sluicenet_wire::controller::UDP_PORT;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
-static ROOT: Spec = Spec {
-    name: "",
-    doc: "The controller of an overlay.",
-    keys: &[k("controller", Table(&CONTROLLER), CONTROLLER.doc), k("server", Tables(&[&SERVER]), SERVER.doc)],
+static ROOT: Spec = tables! {
+    /// The controller of an overlay.
+    ""
+    controller: Kind::Table(ControllerKeys::SPEC),
+    server: Kind::Tables(&[ServerKeys::SPEC]),
 };
 
-static CONTROLLER: Spec = Spec {
-    name: "controller",
-    doc: "where it is",
-    keys: &[
-        k("listen", Text, "its address and port"),
-        k("netns", Text, "its namespace, by name or path; default the one in which it was started"),
-        k("servers_port", Count(1, 65_535), "the port at which servers receive its messages; default 49789"),
-        k("stations", Count(1, 1 << 24), "stations that it keeps in all; default 1048576"),
-    ],
-};
+settings! {
+    /// where it is
+    struct ControllerKeys in "controller" (s) {
+        /// its address and port
+        listen: Socket,
+        /// its namespace, by name or path; default the one in which it was started
+        netns: Option<String>,
+        /// the port at which servers receive its messages; default 49789
+        servers_port: u16 [1..=u16::MAX] = UDP_PORT,
+        /// stations that it keeps in all; default 1048576
+        stations: u32 [1..=1 << 24] = 1 << 20,
+    }
+}
 
-static SERVER: Spec = Spec {
-    name: "server",
-    doc: "a server that may ask and register",
-    keys: &[
-        k("address", Text, "its IPv4 address"),
-        k("key", Text, "the file of the key shared with it: 64 hexadecimal digits"),
-    ],
-};
+settings! {
+    /// a server that may ask and register
+    struct ServerKeys in "server" (s) {
+        /// its IPv4 address
+        address: Address,
+        /// the file of the key shared with it: 64 hexadecimal digits
+        key: Word,
+    }
+}
 
 /// A controller as its file describes it.
 #[derive(Clone, Debug)]
@@ -58,28 +62,18 @@ impl ControllerFile {
     /// The first thing that is wrong, with its place.
     pub fn load(path: &Path) -> Result<ControllerFile> {
         let doc = Document::parse(&path.display().to_string(), &text_of(path)?)?;
-        let root = Section::new(&doc, &ROOT, &doc.root, None)?;
-        let section = root.section("controller", &CONTROLLER)?;
-        let listen =
-            section.text("listen")?.ok_or_else(|| section.missing("listen"))?.parse().map_err(|_| {
-                section.error("listen", "this is no address with a port").expected("as 172.16.0.1:49789")
-            })?;
+        let root = Section::root(&doc, &ROOT)?;
+        let ControllerKeys { listen, netns, servers_port, stations } =
+            ControllerKeys::read(&root.section("controller")?)?;
         let mut servers: Vec<(Ipv4Addr, [u8; 32])> = Vec::new();
-        for (table, span) in root.tables("server")? {
-            let server = Section::new(&doc, &SERVER, table, Some(span))?;
-            let address = ipv4(&server, "address")?;
+        for s in root.tables("server")? {
+            let ServerKeys { address: Address(address), key } = ServerKeys::read(&s)?;
             if servers.iter().any(|(a, _)| *a == address) {
-                return Err(server.error("address", format!("server {address} is here twice")));
+                return Err(s.error("address", format!("server {address} is here twice")));
             }
-            servers.push((address, key_of(&server, "key", path)?));
+            servers.push((address, key_of(&s, "key", &key.0, path)?));
         }
-        Ok(ControllerFile {
-            listen,
-            netns: section.text("netns")?.map(str::to_owned),
-            servers_port: section.count("servers_port", 1..=65_535)?.map_or(UDP_PORT, |port| port as u16),
-            stations: section.count("stations", 1..=1 << 24)?.unwrap_or(1 << 20) as usize,
-            servers,
-        })
+        Ok(ControllerFile { listen: listen.0, netns, servers_port, stations: stations as usize, servers })
     }
 
     /// The controller, listening.

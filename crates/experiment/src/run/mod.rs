@@ -287,27 +287,19 @@ fn parameters(s: &Scenario) -> Vec<(String, String)> {
     };
     let rto = [s.tcp.rto_base, s.tcp.rto_min, s.tcp.rto_slop].map(Quantity::written).join(" / ");
     let lines = [
-        ("flow control", word(&s.flow_control())),
+        ("flow control", s.flow_control().name().into()),
         ("hosts", hosts),
         ("switches", counts.switches.to_string()),
-        ("routing", word(&s.topology.routing)),
-        ("switch buffer", format!("{} a port, policy {}", s.switch.buffer.written(), word(&s.switch.policy))),
+        ("routing", s.topology.routing.name().into()),
+        ("switch buffer", format!("{} a port, policy {}", s.switch.buffer.written(), s.switch.policy.name())),
         ("XOFF / XON", pfc),
-        ("TCP", word(&s.tcp.congestion)),
+        ("TCP", s.tcp.congestion.name().into()),
         ("RTO base / min / slop", rto),
         ("MTU of a guest", s.host_mtu().written()),
     ];
     let mut all = describe::lines(s);
     all.extend(lines.map(|(name, value)| (name.to_owned(), value)));
     all
-}
-
-/// A choice by the word that a scenario has for it.
-fn word(choice: &impl serde::Serialize) -> String {
-    match serde_json::to_value(choice) {
-        Ok(serde_json::Value::String(word)) => word,
-        _ => String::new(),
-    }
 }
 
 /// Runs a scenario. `Ok(None)` when the same result is already there and was to be kept.

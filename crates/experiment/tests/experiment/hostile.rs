@@ -3,17 +3,22 @@
 
 use sluicenet_experiment::run::{self, Job, Options, RunError};
 use sluicenet_records::Existing;
-use sluicenet_scenario::Scenario;
-use sluicenet_scenario::keys::{DISTRIBUTIONS, Kind, ROOT, Spec};
+use sluicenet_scenario::setting::{Kind, Spec};
 use sluicenet_scenario::tree::{Document, Table, Value};
+use sluicenet_scenario::{ROOT, Scenario};
 use sluicenet_testkit::repository;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A scenario that gives every key of every section.
+/// Scenarios that give all keys between them, with those in [`bases`].
 const FULL: &str = include_str!("../../../scenario/tests/data/full.toml");
+const CONTROL: &str = include_str!("../../../scenario/tests/data/control.toml");
+const FLOW_LEVEL: &str = include_str!("../../../scenario/tests/data/flow_level.toml");
+const HOTSPOT: &str = include_str!("../../../scenario/tests/data/hotspot.toml");
+const TENANTS: &str = include_str!("../../../scenario/tests/data/tenants.toml");
+const ZFABRIC: &str = include_str!("../../../scenario/tests/data/zfabric.toml");
 
 /// A value with its key: none of these takes so long, by orders of magnitude.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -124,183 +129,6 @@ fn bases() -> Vec<(String, Vec<String>)> {
     ]
 }
 
-const FLOW_LEVEL: &str = r#"
-[scenario]
-duration = "10 ms"
-level = "flow"
-[flow_level]
-rates = "aimd"
-tick = "100 us"
-[topology]
-kind = "fat-tree"
-k = 4
-routing = "random"
-[[workload]]
-kind = "permutation"
-pattern = "stride"
-stride = 4
-bytes = "1 MB"
-[[workload]]
-kind = "shuffle"
-hosts = 4
-bytes = "10 KB"
-at_a_time = 2
-start = "1 us"
-transport = "udp"
-priority = 1
-"#;
-
-const CONTROL: &str = r#"
-[scenario]
-duration = "10 ms"
-level = "flow"
-[topology]
-kind = "fat-tree"
-k = 4
-routing = "simulated-annealing"
-oversubscription = 3.6
-[control]
-period = "1 ms"
-iterations = 100
-large = "10 KB"
-dies = "4 ms"
-returns = "8 ms"
-[[failure]]
-port = "switch 0 port 2"
-at = "1 ms"
-until = "5 ms"
-detection = "100 us"
-[[workload]]
-kind = "permutation"
-pattern = "staggered(0.5, 0.3)"
-flows = 2
-[sweep]
-"topology.routing" = ["global-first-fit", "simulated-annealing"]
-"scenario.seed" = [1, 2]
-[[table]]
-title = "Rows are seeds"
-figure = "bandwidth"
-rows = "scenario.seed"
-columns = "topology.routing"
-source = [[1.5, 2], [3, ""]]
-"#;
-
-const TENANTS: &str = r#"
-[scenario]
-duration = "100 us"
-parameters = "crisan2014-ch3"
-hypervisor = "zfabric"
-[topology]
-kind = "xgft"
-m = [2, 2]
-w = [1, 1]
-external_hosts = 1
-[server]
-vms = 2
-lossy_vnic = 1
-[[policy.tenant]]
-name = "red"
-hosts = [0, 1]
-vms = [0]
-[[policy.tenant]]
-name = "blue"
-vms = [1]
-[[policy.rule]]
-party = "red"
-peer = "blue"
-allow = true
-[[zcredit.weight]]
-tenant = "red"
-weight = 2
-[[workload]]
-kind = "flow"
-src = 0
-dst = 2
-transport = "tcplight"
-[[workload]]
-kind = "flow"
-src = 0
-src_vm = 1
-dst = 4
-transport = "udp"
-priority = 1
-"#;
-
-const ZFABRIC: &str = r#"
-[scenario]
-duration = "100 us"
-parameters = "crisan2014-ch3"
-hypervisor = "zfabric"
-[topology]
-kind = "xgft"
-m = [2, 2]
-w = [1, 1]
-[zcredit]
-rx_queue = 64
-[[zcredit.weight]]
-host = 1
-vm = 1
-weight = 2
-[zbridge]
-enabled = true
-period = 16
-buffer = 64
-timeout = "50 us"
-[overlay]
-transport = "udp"
-[tcplight]
-buffer = "1 MB"
-tx_delay = "1 us"
-rx_delay = "2 us"
-[[workload]]
-kind = "permutation"
-pattern = "random"
-per_vm = true
-first_vm = 1
-transport = "tcplight"
-[[workload]]
-kind = "partition-aggregate"
-layout = "crisan2014-ch4"
-queries = 5
-inter_arrival = { kind = "constant", value = "10 us" }
-transport = "tcplight"
-[[workload]]
-kind = "partition-aggregate-2"
-workers = 3
-response = "10 KB"
-queries = 5
-transport = "tcplight"
-[[workload]]
-kind = "flow"
-src = 1
-src_vm = 2
-dst = 1
-dst_vm = 3
-bytes = "100 KB"
-"#;
-
-const HOTSPOT: &str = r#"
-[scenario]
-duration = "100 us"
-[topology]
-kind = "single-switch"
-hosts = 4
-[tcp]
-prr = true
-[[workload]]
-kind = "hotspot"
-sources = [0, 1]
-destination = 3
-message = "10 KB"
-phases = [{ until = "20 us", rate = "1 Gb/s" }, { until = "100 us", rate = "4 Gb/s" }]
-transport = "udp"
-priority = 1
-[[workload]]
-kind = "background"
-flow_size = { kind = "cdf-file", file = "small_cdf.txt", unit = "B" }
-inter_arrival = { kind = "exponential", mean = "10 us" }
-"#;
-
 /// A key that a base gives: where, and of which table it is.
 struct Given {
     path: String,
@@ -309,17 +137,17 @@ struct Given {
 
 fn given(spec: &'static Spec, table: &Table, path: &str, into: &mut Vec<Given>) {
     for entry in &table.entries {
-        let key = spec.keys.iter().find(|k| k.name == entry.key).unwrap_or_else(|| panic!("{path}{}", entry.key));
+        let key = spec.key(&entry.key).unwrap_or_else(|| panic!("{path}{}", entry.key));
         let here = format!("{path}{}", entry.key);
         into.push(Given { path: here.clone(), key: (spec.name, key.name) });
         let of_kind = |specs: &[&'static Spec], table: &Table| match table.get("kind").map(|e| &e.node.value) {
             Some(Value::Text(kind)) => *specs.iter().find(|s| s.name == kind).unwrap(),
             _ => specs[0],
         };
-        match (&key.kind, &entry.node.value) {
+        match ((key.kind)(), &entry.node.value) {
             (Kind::Table(spec), Value::Table(table)) => given(spec, table, &format!("{here}."), into),
-            (Kind::SizeDistribution | Kind::TimeDistribution, Value::Table(table)) => {
-                given(of_kind(&DISTRIBUTIONS, table), table, &format!("{here}."), into);
+            (Kind::Distribution(_, specs), Value::Table(table)) => {
+                given(of_kind(specs, table), table, &format!("{here}."), into);
             }
             (Kind::Tables(specs), Value::List(list)) => {
                 for (i, node) in list.iter().enumerate() {
@@ -335,14 +163,14 @@ fn given(spec: &'static Spec, table: &Table, path: &str, into: &mut Vec<Given>) 
 /// Every key there is, with the table it is of.
 fn all(spec: &'static Spec, into: &mut BTreeSet<(&'static str, &'static str)>) {
     for key in spec.keys {
-        // What is swept are other keys; tests of sweeps are their own.
-        if matches!(key.kind, Kind::Axes) || !into.insert((spec.name, key.name)) {
+        let kind = (key.kind)();
+        // Sweeps have tests of their own.
+        if matches!(kind, Kind::Axes) || !into.insert((spec.name, key.name)) {
             continue;
         }
-        match key.kind {
+        match kind {
             Kind::Table(spec) => all(spec, into),
-            Kind::Tables(specs) => specs.iter().for_each(|s| all(s, into)),
-            Kind::SizeDistribution | Kind::TimeDistribution => DISTRIBUTIONS.iter().for_each(|s| all(s, into)),
+            Kind::Tables(specs) | Kind::Distribution(_, specs) => specs.iter().for_each(|s| all(s, into)),
             _ => {}
         }
     }

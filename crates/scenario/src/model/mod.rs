@@ -1,162 +1,83 @@
-//! The typed, validated model of a scenario: plain data, every default resolved.
+//! The typed, validated model of a scenario: plain data, every default resolved. Each file declares the keys of its
+//! sections.
 
-mod host;
+mod control;
+mod general;
+mod hypervisor;
 mod network;
 mod policy;
 mod record;
+mod server;
+mod stacks;
+mod switch;
 mod table;
 mod testbed;
 mod workload;
 
-pub use host::{
-    Adapter, Congestion, InitialWindow, Overlay, Queueing, Server, SlowVm, Tcp, TcpLight, TcpPreset, Udp, VSwitch,
-    Weight, WhenFull, ZBridge, ZCredit,
+pub use control::{Control, Failure, FlowLevel, SharedRates};
+pub use general::{FlowControl, General, Hypervisor, Level, ParameterSet};
+pub use hypervisor::{
+    Overlay, Weight, ZBRIDGE_BUFFER_MAX, ZBRIDGE_TIMEOUT, ZBridge, ZCredit, check_channel, check_credits,
 };
-pub use network::{
-    Blocks, BufferPolicy, Control, Counts, Deadlock, Failure, Forwarding, Framing, FramingKind, Link, Pfc, Routing,
-    Shape, Switch, Topology,
-};
+pub use network::{Blocks, Counts, Link, OVERSUBSCRIPTION, Routing, Shape, Topology};
+pub(crate) use network::{LEVELS_MAX, LevelKeys, ShapeKind};
 pub use policy::{Party, Policy, Rule, Tenant};
 pub use record::{PortSelector, Record};
+pub(crate) use server::VM_MAX;
+pub use server::{Adapter, Queueing, Server, SlowVm, VSwitch, WhenFull};
+pub use stacks::{Congestion, InitialWindow, Off, Tcp, TcpLight, TcpPreset, Udp};
+pub use switch::{BufferPolicy, Deadlock, Forwarding, Framing, FramingKind, Pfc, Switch};
 pub use table::{Figure, Table, TableAxis};
 pub use testbed::{TenantKind, Testbed, VirtualSwitch};
 pub use workload::{
     Background, Connections, Flow, FlowFile, FlowFileContent, Hosts, Hotspot, Incast, Layout, PartitionAggregate,
     PartitionAggregate2, Pattern, Permutation, Phase, Poisson, Priority, Shuffle, Transport, Workload,
 };
+pub(crate) use workload::{WORKLOADS, World};
 
 use serde::Serialize;
-use sluicenet_proto::time::Duration;
 use std::sync::Arc;
 
 use super::places::Places;
-use super::units::canonical;
+use super::setting::{Kind, Settings, Spec};
 
-/// The set of default values a scenario starts from; two of them are a source's tables, and they are never merged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ParameterSet {
-    /// Crisan 2014, Table 2.1: the CEE network of chapter 2.
-    Crisan2014Ch2,
-    /// Crisan 2014, Tables 3.1 and 3.2: the overlay networks of chapters 3 and 4.
-    Crisan2014Ch3,
-    /// A generic 10 Gb/s network of store-and-forward drop-tail switches.
-    Plain,
-}
-
-/// Which network loses frames and which holds them back: the first letter is the virtual one, the second the physical.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum FlowControl {
-    /// Both lossy.
-    Ll,
-    /// Virtual lossy, physical lossless.
-    Lz,
-    /// Virtual lossless, physical lossy.
-    Zl,
-    /// Both lossless.
-    Zz,
-}
-
-/// What hypervisors put under the transports of their machines (Crisan 2014, 5.4.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hypervisor {
-    /// Nothing, and both networks drop frames.
-    Lossy,
-    /// Nothing, and both networks hold frames back.
-    Pfc,
-    /// A TCP connection between each two of them, over networks that hold frames back.
-    Tcp,
-    /// Credits and reliability, over networks that hold frames back.
-    ZFabric,
-}
-
-impl Hypervisor {
-    /// Which networks hold frames back.
-    pub fn flow_control(self) -> FlowControl {
-        if self == Hypervisor::Lossy { FlowControl::Ll } else { FlowControl::Zz }
-    }
-}
-
-impl FlowControl {
-    /// From its two halves.
-    pub fn new(virtual_lossless: bool, physical_lossless: bool) -> FlowControl {
-        match (virtual_lossless, physical_lossless) {
-            (false, false) => FlowControl::Ll,
-            (false, true) => FlowControl::Lz,
-            (true, false) => FlowControl::Zl,
-            (true, true) => FlowControl::Zz,
-        }
-    }
-
-    /// Whether the virtual network holds frames back.
-    pub fn virtual_lossless(self) -> bool {
-        matches!(self, FlowControl::Zl | FlowControl::Zz)
-    }
-
-    /// Whether the physical network holds frames back.
-    pub fn physical_lossless(self) -> bool {
-        matches!(self, FlowControl::Lz | FlowControl::Zz)
-    }
-}
-
-/// How the rates of flows come to be where there are no packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SharedRates {
-    /// Max-min fair at every instant.
-    MaxMin,
-    /// TCP's slow start and AIMD, round trip by round trip (Al-Fares 2012, 4.3.5).
-    Aimd,
-}
-
-/// The rates of flows where there are no packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct FlowLevel {
-    /// Who makes them.
-    pub rates: SharedRates,
-    /// A round trip of `aimd`.
-    #[serde(serialize_with = "canonical")]
-    pub tick: Duration,
-}
-
-/// What is simulated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Level {
-    /// Every packet.
-    Packet,
-    /// The rates of flows.
-    Flow,
-}
-
-impl Level {
-    /// Whether packets are simulated.
-    pub fn is_packet(&self) -> bool {
-        *self == Level::Packet
-    }
-}
+/// The keys of a scenario: its sections.
+pub static ROOT: Spec = crate::tables! {
+    /// A scenario of sluicenet.
+    ""
+    scenario: Kind::Table(General::SPEC),
+    topology: Kind::Table(Topology::SPEC),
+    control: Kind::Table(Control::SPEC),
+    failure: Kind::Tables(&[Failure::SPEC]),
+    switch: Kind::Table(Switch::SPEC),
+    pfc: Kind::Table(Pfc::SPEC),
+    adapter: Kind::Table(Adapter::SPEC),
+    server: Kind::Table(Server::SPEC),
+    vswitch: Kind::Table(VSwitch::SPEC),
+    zcredit: Kind::Table(ZCredit::SPEC),
+    zbridge: Kind::Table(ZBridge::SPEC),
+    policy: Kind::Table(Policy::SPEC),
+    overlay: Kind::Table(Overlay::SPEC),
+    framing: Kind::Table(Framing::SPEC),
+    tcp: Kind::Table(Tcp::SPEC),
+    udp: Kind::Table(Udp::SPEC),
+    tcplight: Kind::Table(TcpLight::SPEC),
+    flow_level: Kind::Table(FlowLevel::SPEC),
+    /// which host sends what to which
+    workload: Kind::Tables(WORKLOADS),
+    record: Kind::Table(Record::SPEC),
+    testbed: Kind::Table(Testbed::SPEC),
+    table: Kind::Tables(&[Table::SPEC]),
+    /// dotted keys, each with a list of values: all combinations are run
+    sweep: Kind::Axes,
+};
 
 /// A scenario: all that a run depends on but the program itself.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scenario {
-    /// Its name; the file's where it gives none.
-    pub name: String,
-    /// What it is for.
-    pub description: String,
-    /// The seed of every random choice.
-    pub seed: u64,
-    /// When to stop; without it the run ends when every finite workload has.
-    #[serde(serialize_with = "canonical")]
-    pub duration: Option<Duration>,
-    /// What is cut from the statistics at the start.
-    #[serde(serialize_with = "canonical")]
-    pub warmup: Duration,
-    /// The set of defaults it started from.
-    pub parameters: ParameterSet,
-    /// Whether packets or the rates of flows are simulated.
-    #[serde(skip_serializing_if = "Level::is_packet")]
-    pub level: Level,
+    /// The run as a whole; its keys are those of the scenario itself.
+    #[serde(flatten)]
+    pub general: General,
     /// The rates of flows; without effect unless `level` is flow.
     pub flow_level: FlowLevel,
     /// The network's shape and its links.
@@ -164,7 +85,7 @@ pub struct Scenario {
     /// The control loop, where the routing has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control: Option<Control>,
-    /// What fails.
+    /// Links and switches that fail.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
     /// Every switch.
@@ -181,7 +102,7 @@ pub struct Scenario {
     pub zcredit: ZCredit,
     /// Reliability between servers; without effect unless `server.virtual_network`.
     pub zbridge: ZBridge,
-    /// Which machines may talk to each other; all of them where there is nothing.
+    /// Which VMs may communicate; all if it is empty.
     #[serde(skip_serializing_if = "Policy::is_empty")]
     pub policy: Policy,
     /// The overlay tunnels; without effect unless `server.virtual_network`.
@@ -194,22 +115,30 @@ pub struct Scenario {
     pub udp: Udp,
     /// Every TCPlight stack.
     pub tcplight: TcpLight,
-    /// Who sends what, in the order of the file.
+    /// The workloads, in the order of the file.
     pub workloads: Vec<Workload>,
-    /// What to write down.
+    /// The records.
     pub record: Record,
     /// How it is run between real tenants; without effect on a simulation.
     pub testbed: Testbed,
-    /// What `run` shows of all variants, beside what a source says.
+    /// Tables that `run` shows of all variants, beside a source's numbers.
     #[serde(skip)]
     pub tables: Vec<Table>,
-    /// Where the file says all this.
+    /// The file's text, for errors that show only when the scenario is built.
     #[serde(skip)]
     pub places: Places,
 }
 
+impl core::ops::Deref for Scenario {
+    type Target = General;
+
+    fn deref(&self) -> &General {
+        &self.general
+    }
+}
+
 impl Scenario {
-    /// The short name of which networks are lossless.
+    /// Which networks are lossless.
     pub fn flow_control(&self) -> FlowControl {
         FlowControl::new(self.server.virtual_network && self.vswitch.lossless, self.pfc.enabled)
     }

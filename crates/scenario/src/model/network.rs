@@ -1,13 +1,41 @@
-//! The physical network: topology, switches, priority flow control, framing.
+//! `[topology]`: the network's shape and its links.
 
 use serde::Serialize;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 
-use super::InputFile;
-use super::record::PortSelector;
+use super::{InputFile, ParameterSet};
+use crate::files::Files;
 use crate::formats::{HpccTopology, HtsimTopology};
-use crate::units::{Bytes, canonical};
+use crate::setting::Kind;
+use crate::topology::{self, Given};
+use crate::units::{LINK_RATE, canonical};
+use crate::{HOST_MAX, HOSTS_MAX, choices, settings};
+
+/// Levels of switches a tree may have.
+pub(crate) const LEVELS_MAX: u32 = 8;
+/// The rate of a pod's hosts, over the rate of its upward link (Al-Fares 2012, 3.5.1: 96 Mb/s each, and 106.67).
+pub const OVERSUBSCRIPTION: f64 = 3.6;
+/// Chances that a bit is wrong on arrival.
+const BIT_ERROR_RATE: core::ops::RangeInclusive<f64> = 0.0..=0.5;
+
+choices! {
+    /// A kind of network.
+    pub(crate) enum ShapeKind {
+        /// An extended generalised fat tree.
+        Xgft = "xgft",
+        /// A k-ary n-tree.
+        KAryNTree = "k-ary-n-tree",
+        /// A fat-tree.
+        FatTree = "fat-tree",
+        /// One switch.
+        SingleSwitch = "single-switch",
+        /// A topology file of HPCC's simulator.
+        Hpcc = "hpcc",
+        /// A topology file of htsim.
+        Htsim = "htsim",
+    }
+}
 
 /// The shape of a network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -67,37 +95,46 @@ pub struct Link {
     pub bit_error_rate: f64,
 }
 
-/// How a frame's path is chosen where several lead to its destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Routing {
-    /// By the destination's number, level by level.
-    DModK,
-    /// By the source's number, level by level.
-    SModK,
-    /// Anew for every frame.
-    Random,
-    /// By a hash of the flow (ECMP).
-    Hash,
-    /// By a hash of the destination alone (ECMP as in Hedera's testbed).
-    HashDestination,
-    /// Al-Fares's deterministic table: up port = (host's index under its edge + own position) mod up ports.
-    TwoLevel,
-    /// The least loaded port, and a few flows moved every period (Al-Fares 2012, 3.1.6).
-    FlowClassifier,
-    /// The least loaded port, and a path of its own for a large flow (Al-Fares 2012, 3.1.7).
-    FlowScheduler,
-    /// Hedera: a hash of the flow, and the first path with room for an elephant (Al-Fares 2012, 4.2.3).
-    GlobalFirstFit,
-    /// Hedera: a hash of the flow, and a core for each elephant's destination (Al-Fares 2012, 4.2.4).
-    SimulatedAnnealing,
-    /// No fat-tree but a tree whose links upwards carry all that hosts can send.
-    NonBlocking,
-    /// No fat-tree but a tree whose pods' one link upwards is oversubscribed (Al-Fares 2012, 3.5).
-    Hierarchical,
+choices! {
+    /// How a frame's path is chosen if several lead to its destination.
+    pub enum Routing {
+        /// By the destination's number, level by level.
+        DModK = "d-mod-k",
+        /// By the source's number, level by level.
+        SModK = "s-mod-k",
+        /// Anew for every frame.
+        Random = "random",
+        /// By a hash of the flow (ECMP).
+        Hash = "hash",
+        /// By a hash of the destination alone (ECMP as in Hedera's testbed).
+        HashDestination = "hash-destination",
+        /// Al-Fares's deterministic table: up port = (host's index under its edge + own position) mod up ports.
+        TwoLevel = "two-level",
+        /// The least loaded port, and a few flows moved every period (Al-Fares 2012, 3.1.6).
+        FlowClassifier = "flow-classifier",
+        /// The least loaded port, and a path of its own for a large flow (Al-Fares 2012, 3.1.7).
+        FlowScheduler = "flow-scheduler",
+        /// Hedera: a hash of the flow, and the first path with room for an elephant (Al-Fares 2012, 4.2.3).
+        GlobalFirstFit = "global-first-fit",
+        /// Hedera: a hash of the flow, and a core for each elephant's destination (Al-Fares 2012, 4.2.4).
+        SimulatedAnnealing = "simulated-annealing",
+        /// No fat-tree but a tree whose links upwards carry all that hosts can send.
+        NonBlocking = "non-blocking",
+        /// No fat-tree but a tree whose pods' one link upwards is oversubscribed (Al-Fares 2012, 3.5).
+        Hierarchical = "hierarchical",
+    }
 }
 
 impl Routing {
+    /// The oversubscription of the tree that stands in for the fat-tree, if one does.
+    pub(crate) fn stands_in(self, oversubscription: f64) -> Option<f64> {
+        match self {
+            Routing::NonBlocking => Some(1.0),
+            Routing::Hierarchical => Some(oversubscription),
+            _ => None,
+        }
+    }
+
     /// Whether a control loop changes the paths of flows.
     pub fn has_control(self) -> bool {
         use Routing::*;
@@ -110,54 +147,72 @@ impl Routing {
     }
 }
 
-/// A link, or a switch with all of its links, that carries nothing for a time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Failure {
-    /// The switch, or one of its ports.
-    pub port: PortSelector,
-    /// From when on.
-    #[serde(serialize_with = "canonical")]
-    pub at: Duration,
-    /// Until when; to the end where absent.
-    #[serde(serialize_with = "canonical")]
-    pub until: Option<Duration>,
-    /// How long its neighbours take to notice.
-    #[serde(serialize_with = "canonical")]
-    pub detection: Duration,
+settings! {
+    /// the network's shape and its links
+    pub model struct Topology in "topology" (s, set: ParameterSet, files: &mut Files) {
+        /// the kind of network
+        let kind: ShapeKind,
+        /// xgft: children of a node of level 1, 2, ...
+        let m: Option<Vec<u32>> [1..=HOSTS_MAX],
+        /// xgft: parents of a node of level 0 (links of a host), 1, ...
+        let w: Option<Vec<u32>> [1..=HOSTS_MAX],
+        /// k-ary-n-tree: children of a switch; fat-tree: ports of a switch
+        let k: Option<u32> [2..=1 << 16],
+        /// k-ary-n-tree: levels of switches
+        let n: Option<u32> [1..=LEVELS_MAX],
+        /// k-ary-n-tree: parents of a switch of level 1, 2, ... n-1, if fewer than k
+        let slimmed: Option<Vec<u32>> [1..=1 << 16],
+        /// single-switch: hosts
+        let hosts: Option<u32> [1..=HOSTS_MAX],
+        /// hpcc, htsim: the file, relative to the scenario's folder
+        let file: Option<String>,
+        /// every link's rate
+        // Tables 2.1 and 3.1: link speed 10 Gb/s.
+        let link_rate: Rate [LINK_RATE] = Rate::gbps(10),
+        /// every link's delay
+        // 10 m of fibre at 5 ns/m [d]: neither table gives a cable.
+        let link_delay: Duration = set.plain_or(Duration::from_us(1), Duration::from_ns(50)),
+        /// the chance that a bit is wrong on arrival; default 0
+        let bit_error_rate: f64 [BIT_ERROR_RATE] = 0.0,
+        /// links of one level, if they differ
+        let level as (Kind::Tables(&[LevelKeys::SPEC])),
+        /// fat-tree: the rate of a pod's hosts divided by the rate of its upward link, with hierarchical routing;
+        /// default 3.6
+        let oversubscription: f64 [1.0..=1000.0] = OVERSUBSCRIPTION,
+        /// client ports at the top level's switches; default 0
+        let external_hosts: u32 [0..=HOST_MAX] = 0,
+        /// how a frame chooses among paths; default d-mod-k in trees, hash in other graphs
+        let routing: Option<Routing>,
+        /// The shape.
+        field shape: Shape =
+            topology::shape(s, (kind, routing, external_hosts), Given { m, w, k, n, slimmed, hosts, file }, files)?,
+        /// External hosts' links, and every link where there are no levels to tell apart.
+        field link: Link = Link { rate: link_rate, delay: link_delay, bit_error_rate },
+        /// The links by level, level 1 (host to edge) first; empty where a file gives every link.
+        field levels: Vec<Link> = {
+            let fat_tree = routing.filter(|_| kind == ShapeKind::FatTree);
+            topology::levels(s, &shape, link, fat_tree.and_then(|routing| routing.stands_in(oversubscription)))?
+        },
+        /// Client ports attached round robin to the switches of the top level.
+        field external_hosts: u32 = external_hosts,
+        /// The choice of paths.
+        #[serde(serialize_with = "canonical")]
+        field routing: Routing = topology::fitting(s, &shape, routing, kind == ShapeKind::FatTree)?,
+    }
 }
 
-/// The control loop of those routings that have one.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Control {
-    /// Time between two rounds.
-    #[serde(serialize_with = "canonical")]
-    pub period: Duration,
-    /// Steps of annealing in a round.
-    pub iterations: u32,
-    /// Bytes from which on the flow scheduler takes a flow for large.
-    #[serde(serialize_with = "canonical")]
-    pub large: Bytes,
-    /// When the central scheduler dies, over what it is entering; never where absent.
-    #[serde(serialize_with = "canonical")]
-    pub dies: Option<Duration>,
-    /// When another takes its place, which knows nothing; never where absent.
-    #[serde(serialize_with = "canonical")]
-    pub returns: Option<Duration>,
-}
-
-/// The network's shape and its links.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Topology {
-    /// The shape.
-    pub shape: Shape,
-    /// External hosts' links, and every link where there are no levels to tell apart.
-    pub link: Link,
-    /// The links by level, level 1 (host to edge) first; empty where a file gives every link.
-    pub levels: Vec<Link>,
-    /// Client ports attached round robin to the switches of the top level.
-    pub external_hosts: u32,
-    /// The choice of paths.
-    pub routing: Routing,
+settings! {
+    /// links of one level
+    pub(crate) struct LevelKeys in "topology.level" (s) {
+        /// 1 is between hosts and edge switches
+        level: u32 [1..=LEVELS_MAX],
+        /// their rate
+        rate: Option<Rate> [LINK_RATE],
+        /// their delay
+        delay: Option<Duration>,
+        /// the chance that a bit is wrong on arrival
+        bit_error_rate: Option<f64> [BIT_ERROR_RATE],
+    }
 }
 
 /// How many hosts the parts of a tree have.
@@ -170,6 +225,11 @@ pub struct Blocks {
 }
 
 impl Topology {
+    /// How many hosts, switches and ports; checked against the limits when the scenario was read.
+    pub fn counts(&self) -> Counts {
+        topology::counts(&self.shape, self.external_hosts)
+    }
+
     /// The parts of a tree of two levels or more.
     pub fn blocks(&self) -> Option<Blocks> {
         let m = match &self.shape {
@@ -186,125 +246,5 @@ impl Topology {
         let Shape::Xgft { m, .. } = &self.shape else { return None };
         let k = *m.last()?;
         (k >= 4 && k % 2 == 0 && *m == [k / 2, k / 2, k]).then_some(k)
-    }
-}
-
-/// What bounds a switch's queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BufferPolicy {
-    /// Each output's queue holds one buffer.
-    Output,
-    /// Each input's frames, wherever they wait, fill one buffer.
-    Input,
-    /// All frames of the switch fill the sum of its ports' buffers.
-    Pooled,
-}
-
-/// When a switch forwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Forwarding {
-    /// As soon as the head is in, where the output is free and not faster than the input.
-    CutThrough,
-    /// When the last bit is in.
-    StoreAndForward,
-}
-
-/// Every switch.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Switch {
-    /// Buffer of a port.
-    #[serde(serialize_with = "canonical")]
-    pub buffer: Bytes,
-    /// What the buffer bounds.
-    pub policy: BufferPolicy,
-    /// From input to output.
-    #[serde(serialize_with = "canonical")]
-    pub delay: Duration,
-    /// When it forwards.
-    pub forwarding: Forwarding,
-}
-
-/// What to do about a cyclic buffer dependency in lossless priorities.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Deadlock {
-    /// Do not run.
-    Refuse,
-    /// Run, with a warning.
-    Warn,
-    /// Do not look.
-    Ignore,
-}
-
-/// Priority flow control (802.1Qbb) on every physical link.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Pfc {
-    /// Whether the physical network is lossless.
-    pub enabled: bool,
-    /// The lossless priorities, bit p for priority p.
-    pub lossless: u8,
-    /// Pause when an input's occupancy reaches this.
-    #[serde(serialize_with = "canonical")]
-    pub xoff: Bytes,
-    /// Resume when it is back at this.
-    #[serde(serialize_with = "canonical")]
-    pub xon: Bytes,
-    /// Room above XOFF for what still arrives; computed from the link, and its bit errors, where absent.
-    #[serde(serialize_with = "canonical")]
-    pub headroom: Option<Bytes>,
-    /// From a PFC frame's last bit to the peer's standing still.
-    #[serde(serialize_with = "canonical")]
-    pub response: Duration,
-    /// Pause time asked for, in quanta of 512 bit times.
-    pub quanta: u16,
-    /// What to do about a cyclic buffer dependency.
-    pub deadlock: Deadlock,
-}
-
-/// A family of framings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FramingKind {
-    /// 18 bytes of header and FCS, 20 of preamble and gap, 64 at least.
-    Ethernet,
-    /// 2 bytes of header and nothing else, as ns-3's point-to-point link.
-    Ppp,
-}
-
-/// What a frame costs on the wire.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Framing {
-    /// The family.
-    pub kind: FramingKind,
-    /// The largest IP packet of the physical network.
-    #[serde(serialize_with = "canonical")]
-    pub mtu: Bytes,
-}
-
-impl Framing {
-    /// Bytes of header and trailer which count in buffers too.
-    pub fn header_bytes(&self) -> u64 {
-        match self.kind {
-            FramingKind::Ethernet => 18,
-            FramingKind::Ppp => 2,
-        }
-    }
-
-    /// Bytes of preamble and gap, which take wire time alone.
-    pub fn gap_bytes(&self) -> u64 {
-        match self.kind {
-            FramingKind::Ethernet => 20,
-            FramingKind::Ppp => 0,
-        }
-    }
-
-    /// The shortest frame, header included.
-    pub fn min_frame_bytes(&self) -> u64 {
-        match self.kind {
-            FramingKind::Ethernet => 64,
-            FramingKind::Ppp => 0,
-        }
     }
 }

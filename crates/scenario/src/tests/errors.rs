@@ -115,11 +115,11 @@ fn quantities() {
         ("\"5\"", "needs a unit"),
         ("true", "true or false where a duration should be"),
         ("1979-05-27", "a date where a duration"),
-        ("\"999999999 s\"", "too large"),
+        ("\"999999999 s\"", "`link_delay` of 999999999 s is out of range"),
     ] {
         expect(&with("link_delay = \"50 ns\"", &format!("link_delay = {value}")), value, message);
     }
-    expect(&with("\"10 Gb/s\"", "\"0 b/s\""), "\"0 b/s\"", "`link_rate` cannot be 0");
+    expect(&with("\"10 Gb/s\"", "\"0 b/s\""), "\"0 b/s\"", "`link_rate` of 0 is out of range");
     expect(&with("bit_error_rate = 1e-12", "bit_error_rate = nan"), "nan", "out of range");
     expect(&with("bit_error_rate = 1e-12", "bit_error_rate = -1e-9"), "-1e-9", "out of range");
     expect(&with("seed = 7", "seed = -7"), "-7", "`seed` of -7 is out of range");
@@ -264,7 +264,7 @@ fn patterns() {
     parse(shuffle).unwrap();
     expect(&shuffle.replace("= 8", "= 17"), "17\n", "out of range");
     expect(&shuffle.replace("= 8", "= 1"), "1\nbytes", "out of range");
-    expect(&shuffle.replace("\"1 KB\"", "0"), "0\n", "cannot be 0");
+    expect(&shuffle.replace("\"1 KB\"", "0"), "0\n", "`bytes` of 0 is out of range");
     expect(&shuffle.replace("k = 4", "k = 32").replace("hosts = 8\n", ""), "[[workload]]", "transfers are too many");
 }
 
@@ -277,9 +277,9 @@ fn control_loops_and_what_stands_for_a_fat_tree() {
     let without = parse(&CONTROL.replace("global-first-fit", "two-level")).unwrap().scenario;
     assert!(without.control.is_none() && !without.canonical_json().unwrap().contains("control"));
     for (from, to, needle, message) in [
-        ("\"1 ms\"", "\"1 us\"", "\"1 us\"", "no control loop's"),
+        ("\"1 ms\"", "\"1 us\"", "\"1 us\"", "`period` of 1 us is out of range in [control]"),
         ("= 5", "= 0", "0\nlarge", "out of range"),
-        ("\"1 KB\"", "0", "0\n[[", "cannot be 0"),
+        ("\"1 KB\"", "0", "0\n[[", "`large` of 0 is out of range in [control]"),
         ("= 5\n", "= 5\nreturns = \"1 s\"\n", "\"1 s\"\nlarge", "returns before it dies"),
         ("= 5\n", "= 5\ndies = \"2 s\"\nreturns = \"1 s\"\n", "\"1 s\"\nlarge", "returns before it dies"),
         ("k = 4", "k = 92", "92", "has more hosts than its control loop can schedule"),
@@ -425,9 +425,9 @@ fn hotspots() {
         ("sources = [0, 1]\n", "", "[[workload]]", "`sources` is missing"),
         ("destination = 3", "destination = 4", "4\nmess", "there is no host 4"),
         ("destination = 3", "destination = -3", "-3", "out of range"),
-        ("\"10 KB\"", "\"0 B\"", "\"0 B\"", "cannot be 0"),
+        ("\"10 KB\"", "\"0 B\"", "\"0 B\"", "`message` of 0 is out of range"),
         ("\"10 KB\"", "10", "10\n", "a size needs a unit"),
-        ("\"10 KB\"", "\"2 TB\"", "\"2 TB\"", "too large"),
+        ("\"10 KB\"", "\"2 TB\"", "\"2 TB\"", "`message` of 2 TB is out of range"),
         (phases, "[]", "[[workload]]", "`phases` is missing"),
         (phases, "3", "3\ntrans", "a list of tables"),
         (phases, "[{ rate = \"1 b/s\" }]", "{ rate", "`until` is missing"),
@@ -448,9 +448,13 @@ fn hotspots() {
 #[test]
 fn what_would_not_fit_into_memory_or_into_a_counter() {
     let buffer = "buffer = \"100 KB\"";
-    expect(&with(buffer, "buffer = \"5 GB\""), "\"5 GB\"", "`buffer` of 5000000000 B is too large");
-    expect(&with("headroom = \"auto\"", "headroom = \"5 GB\""), "\"5 GB\"", "too large");
-    expect(&with("link_rate = \"10 Gb/s\"", "link_rate = \"9 kb/s\""), "\"9 kb/s\"", "too low for a link");
+    expect(&with(buffer, "buffer = \"5 GB\""), "\"5 GB\"", "`buffer` of 5 GB is out of range in [switch]");
+    expect(&with("headroom = \"auto\"", "headroom = \"5 GB\""), "\"5 GB\"", "`headroom` of 5 GB is out of range");
+    expect(
+        &with("link_rate = \"10 Gb/s\"", "link_rate = \"9 kb/s\""),
+        "\"9 kb/s\"",
+        "`link_rate` of 9 kb/s is out of range in [topology]",
+    );
     expect(&with("queues = \"10 us\"", "queues = \"1 ps\""), "\"1 ps\"", "samples in every 500 us are too many");
     expect(&with("stagger = \"1 us\"", "stagger = \"2000 h\""), "\"2000 h\"", "after 100 days");
     expect(&with("initial_window = \"rfc3390\"", "initial_window = 256"), "256\nsack", "out of range");

@@ -2,6 +2,7 @@
 
 mod errors;
 mod model;
+mod ranges;
 mod sweeps;
 
 use super::*;

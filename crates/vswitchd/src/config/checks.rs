@@ -1,7 +1,9 @@
-//! What no text of a switch's file can be: found when it is read, not when it is used.
+//! Texts of a switch's file that are checked when they are read, not when they are used.
 
-use sluicenet_scenario::Result;
-use sluicenet_scenario::section::Section;
+use sluicenet_scenario::setting::{Kind, Section, Setting};
+use sluicenet_scenario::tree::Node;
+use sluicenet_scenario::{Error, Result};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 /// Bytes of the path of a Unix socket, less its end (unix(7)).
 const SOCKET_BYTES_MAX: usize = 107;
@@ -10,52 +12,134 @@ const DEVICE_BYTES_MAX: usize = 15;
 /// Bytes of any other path.
 const PATH_BYTES_MAX: usize = 4095;
 
+/// Declares types of texts, each with its check.
+macro_rules! texts {
+    ($($(#[doc = $doc:literal])+ $text:ident($value:ty) = $check:ident,)+) => {$(
+        $(#[doc = $doc])+
+        #[derive(Clone, Debug)]
+        pub(crate) struct $text(pub $value);
+
+        impl Setting for $text {
+            type Limits = ();
+            const ANY: () = ();
+
+            fn kind(_: &()) -> Kind {
+                Kind::Text
+            }
+
+            fn read(s: &Section<'_>, name: &str, node: &Node, _: &()) -> Result<$text> {
+                $check(s, name, node).map($text)
+            }
+        }
+    )+};
+}
+texts!(
+    /// The path of a Unix socket.
+    SocketPath(String) = socket,
+    /// The path of a file, or the name of a user.
+    Word(String) = word,
+    /// A network device's name, as Linux takes it.
+    Device(String) = device,
+    /// A namespace, by its name or its path.
+    Namespace(String) = namespace,
+    /// A name that can be part of a file's name and of a label.
+    Name(String) = label,
+    /// The address of an endpoint.
+    Mac([u8; 6]) = mac,
+    /// The IPv4 address of one machine.
+    Address(Ipv4Addr) = ipv4,
+    /// An IPv4 address and a port.
+    Socket(SocketAddrV4) = socket_address,
+    /// An address at which metrics are served; without a host only this machine reaches it.
+    Listener(SocketAddr) = listener,
+);
+
 /// A text with something in it, without control characters.
-fn plain<'a>(section: &Section<'a>, name: &str, bytes_max: usize) -> Result<Option<&'a str>> {
-    let Some(text) = section.text(name)? else { return Ok(None) };
+fn plain(s: &Section<'_>, name: &str, node: &Node, bytes_max: usize) -> Result<String> {
+    let text = s.text_of(node)?;
     let why = match text {
         "" => "it is empty".to_owned(),
         _ if text.chars().any(char::is_control) => "there is a control character in it".to_owned(),
         _ if text.len() > bytes_max => format!("it has {} bytes, {bytes_max} is the most", text.len()),
-        _ => return Ok(Some(text)),
+        _ => return Ok(text.to_owned()),
     };
-    Err(section.error(name, format!("`{name}`: {why}")))
+    Err(s.doc.error(node.span, format!("`{name}`: {why}")))
 }
 
-/// The path of a Unix socket.
-pub(super) fn socket<'a>(section: &Section<'a>, name: &str) -> Result<Option<&'a str>> {
-    plain(section, name, SOCKET_BYTES_MAX)
+/// The error of a text.
+fn wrong(s: &Section<'_>, node: &Node, message: &str, expected: &str) -> Error {
+    s.doc.error(node.span, message).expected(expected)
 }
 
-/// The path of a file, or the name of a user.
-pub(super) fn word<'a>(section: &Section<'a>, name: &str) -> Result<Option<&'a str>> {
-    plain(section, name, PATH_BYTES_MAX)
+fn socket(s: &Section<'_>, name: &str, node: &Node) -> Result<String> {
+    plain(s, name, node, SOCKET_BYTES_MAX)
 }
 
-/// A network device's name, as Linux takes it.
-pub(super) fn device<'a>(section: &Section<'a>, name: &str) -> Result<Option<&'a str>> {
-    let device = plain(section, name, DEVICE_BYTES_MAX)?;
-    match device {
-        Some(text) if !is_device(text) => {
-            Err(section.error(name, "this is no device's name").expected("up to 15 bytes without spaces, `/` and `:`"))
-        }
-        _ => Ok(device),
+fn word(s: &Section<'_>, name: &str, node: &Node) -> Result<String> {
+    plain(s, name, node, PATH_BYTES_MAX)
+}
+
+fn device(s: &Section<'_>, name: &str, node: &Node) -> Result<String> {
+    let text = plain(s, name, node, DEVICE_BYTES_MAX)?;
+    if is_device(&text) {
+        return Ok(text);
     }
+    Err(wrong(s, node, "this is no device's name", "up to 15 bytes without spaces, `/` and `:`"))
 }
 
-/// Whether a device may be called so.
+/// Whether a device can have this name.
 pub(super) fn is_device(text: &str) -> bool {
     let strange = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     (1..=DEVICE_BYTES_MAX).contains(&text.len()) && text != "." && text != ".." && !text.chars().any(strange)
 }
 
-/// A namespace, by its name or its path.
-pub(super) fn namespace<'a>(section: &Section<'a>, name: &str) -> Result<Option<&'a str>> {
-    let text = plain(section, name, PATH_BYTES_MAX)?;
-    match text {
-        Some(t) if t == "." || t == ".." || t.contains('/') && !t.starts_with('/') => Err(section
-            .error(name, "this is no namespace")
-            .expected("a name, as red1, or a path, as /proc/1234/ns/net")),
-        _ => Ok(text),
+fn namespace(s: &Section<'_>, name: &str, node: &Node) -> Result<String> {
+    let text = plain(s, name, node, PATH_BYTES_MAX)?;
+    if text != "." && text != ".." && (!text.contains('/') || text.starts_with('/')) {
+        return Ok(text);
     }
+    Err(wrong(s, node, "this is no namespace", "a name, as red1, or a path, as /proc/1234/ns/net"))
+}
+
+fn label(s: &Section<'_>, _: &str, node: &Node) -> Result<String> {
+    let text = s.text_of(node)?;
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if (1..=32).contains(&text.len()) && text.chars().all(fine) && !text.starts_with(['.', '-']) {
+        return Ok(text.to_owned());
+    }
+    Err(wrong(s, node, "this is no name", "up to 32 letters, digits, `_`, and after the first `-` and `.`"))
+}
+
+fn mac(s: &Section<'_>, _: &str, node: &Node) -> Result<[u8; 6]> {
+    let parts: Vec<Option<u8>> =
+        s.text_of(node)?.split(':').map(|p| (p.len() == 2).then(|| u8::from_str_radix(p, 16).ok()).flatten()).collect();
+    let address = <[Option<u8>; 6]>::try_from(parts).ok().filter(|parts| parts.iter().all(Option::is_some));
+    let wrong = |message: &str| Err(wrong(s, node, message, "as 02:00:00:00:00:01"));
+    match address.map(|parts| parts.map(Option::unwrap_or_default)) {
+        None => wrong("this is no MAC address"),
+        Some([0, 0, 0, 0, 0, 0]) => wrong("this address is nobody's"),
+        Some(mac) if mac[0] & 1 != 0 => wrong("this address is of a group of machines"),
+        Some(mac) => Ok(mac),
+    }
+}
+
+fn ipv4(s: &Section<'_>, _: &str, node: &Node) -> Result<Ipv4Addr> {
+    let wrong = |message: &str| wrong(s, node, message, "as 10.0.0.1");
+    let address: Ipv4Addr = s.text_of(node)?.parse().map_err(|_| wrong("this is no IPv4 address"))?;
+    if address.is_unspecified() || address.is_broadcast() || address.is_multicast() {
+        return Err(wrong("this is not the address of one machine"));
+    }
+    Ok(address)
+}
+
+fn socket_address(s: &Section<'_>, _: &str, node: &Node) -> Result<SocketAddrV4> {
+    let wrong = |_| wrong(s, node, "this is no address with a port", "as 172.16.0.1:49789");
+    s.text_of(node)?.parse().map_err(wrong)
+}
+
+fn listener(s: &Section<'_>, _: &str, node: &Node) -> Result<SocketAddr> {
+    let text = s.text_of(node)?;
+    let local = || text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let wrong = |_| wrong(s, node, "this is no address to listen at", "as 9464, 127.0.0.1:9464 or [::]:9464");
+    text.parse().or_else(|_| local()).map_err(wrong)
 }

@@ -1,6 +1,6 @@
 //! The file of a switch: TOML, as scenarios are, every refusal with its line.
 
-mod checks;
+pub(super) mod checks;
 mod keys;
 mod policy;
 mod port;
@@ -11,25 +11,25 @@ pub(super) use policy::objection;
 pub use port::{PortConfig, PortKind, port_from_words};
 pub use tcp_tunnel::TcpTunnel;
 
-use keys::{NETWORK, OVERLAY, SERVER, SWITCH, UPLINK, WATCHDOG, WEIGHT, ZBRIDGE, ZCREDIT};
-use port::{checked_name, port};
+use checks::Name;
+use keys::{
+    NetworkKeys, OverlayKeys, ServerKeys, SwitchKeys, UplinkKeys, WatchdogKeys, WeightKeys, ZBridgeKeys, ZCreditKeys,
+};
+use port::port_of;
 use sluicenet_node::gate::StationPolicy;
-use sluicenet_node::vale::{Action, ValeConfig};
+use sluicenet_node::vale::ValeConfig;
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::time::Duration as Time;
 use sluicenet_proto::transport::zbridge::ChannelConfig;
 use sluicenet_proto::units::Rate as LinkRate;
-use sluicenet_scenario::section::Section;
+use sluicenet_scenario::setting::Section;
 use sluicenet_scenario::tree::Document;
-use sluicenet_scenario::{Error, Result, ZCredit};
-use sluicenet_wire::controller::UDP_PORT;
+use sluicenet_scenario::{Error, Result, check_channel, check_credits, choices};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How long an end of a link may take to obey a pause where nobody says: what a program waits for a processor that it shares.
-const RESPONSE: Time = Time::from_ms(20);
 /// The largest file read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -140,13 +140,14 @@ pub struct Credits {
     pub weights: Vec<((u16, [u8; 6]), u32)>,
 }
 
-/// How the log is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One object a line.
-    Json,
+choices! {
+    /// The format of the log.
+    pub enum LogFormat {
+        /// For people.
+        Text = "text",
+        /// One object a line.
+        Json = "json",
+    }
 }
 
 impl Config {
@@ -165,53 +166,52 @@ impl Config {
     /// As [`Config::load`].
     pub fn parse(path: &Path, text: &str) -> Result<Config> {
         let doc = Document::parse(&path.display().to_string(), text)?;
-        let root = Section::new(&doc, &ROOT, &doc.root, None)?;
-        let switch = root.section("switch", &SWITCH)?;
-        let name = match switch.text("name")? {
-            Some(name) => checked_name(&switch, "name", name)?,
+        let root = Section::root(&doc, &ROOT)?;
+        let s_switch = root.section("switch")?;
+        let switch = SwitchKeys::read(&s_switch, &ValeConfig::default())?;
+        let mut vale = vale_config(&root, (&s_switch, &switch))?;
+        let name = match switch.name {
+            Some(Name(name)) => name,
             None => path.file_stem().map_or("switch".into(), |s| s.to_string_lossy().into_owned()),
         };
-        let control = checks::socket(&switch, "control")?.map_or_else(|| default_control(&name), PathBuf::from);
-        let ports_max = switch.count("ports", 2..=PORTS_MAX as u64)?.unwrap_or(PORTS_MAX as u64) as usize;
-        let mut vale = vale_config(&root, &switch, ports_max)?;
+        let control = switch.control.as_ref().map_or_else(|| default_control(&name), |path| PathBuf::from(&path.0));
+        let ports_max = switch.ports as usize;
         let mut ports: Vec<PortConfig> = Vec::new();
-        for (table, span) in root.tables("port")? {
-            let mut port = port(&doc, table, span)?;
+        let s_ports = root.tables("port")?;
+        for s in &s_ports {
+            let mut port = port_of(s)?;
             port.further = port.is_further(&ports);
             if ports.iter().any(|p| p.name == port.name) {
-                return Err(doc.error(span, format!("two ports are called `{}`", port.name)));
+                return Err(s.error_here(format!("two ports are called `{}`", port.name)));
             }
             if port.mac.is_some() && ports.iter().any(|p| (p.mac, p.access.domain) == (port.mac, port.access.domain)) {
-                return Err(doc.error(span, "two ports of one tenant have the same `mac`"));
+                return Err(s.error_here("two ports of one tenant have the same `mac`"));
             }
             if port.name == UPLINK_NAME {
-                return Err(doc.error(span, format!("a port cannot be called `{UPLINK_NAME}`")));
+                return Err(s.error_here(format!("a port cannot be called `{UPLINK_NAME}`")));
             }
             ports.push(port);
             if ports.len() > ports_max {
-                return Err(doc
-                    .error(span, format!("the switch has {ports_max} ports"))
-                    .hint("see `ports` in [switch]"));
+                return Err(s.error_here(format!("the switch has {ports_max} ports")).hint("see `ports` in [switch]"));
             }
         }
         let uplink = uplink(&root, &vale, path)?;
         vale.uplink = uplink.is_some().then_some(0);
         let policy = policy::read(&root, vale.lossless)?;
-        for (port, (table, span)) in ports.iter().zip(root.tables("port")?) {
+        for (port, s) in ports.iter().zip(&s_ports) {
             let objection = policy.as_ref().and_then(|policy| objection(policy, port, &vale, uplink.as_ref()));
             if let Some((key, why)) = objection {
-                return Err(Section::new(&doc, &keys::PORT, table, Some(span))?.error(key, why));
+                return Err(s.error(key, why));
             }
         }
         let given = ports.iter().filter(|p| p.mac.is_some()).count();
         if given > vale.stations {
-            return Err(switch.error("stations", format!("{given} ports have a `mac`: so many stations are needed")));
+            return Err(s_switch.error("stations", format!("{given} ports have a `mac`: so many stations are needed")));
         }
-        let user = checks::word(&switch, "user")?.map(str::to_owned);
-        let hotplug = switch.bool("hotplug")?.unwrap_or(false);
-        if hotplug && user.is_some() {
+        let user = switch.user.map(|user| user.0);
+        if switch.hotplug && user.is_some() {
             let why = "a switch that becomes a `user` cannot open such ports: only root may write what their devices are set to";
-            return Err(switch.error("hotplug", why));
+            return Err(s_switch.error("hotplug", why));
         }
         Ok(Config {
             file: path.to_owned(),
@@ -220,11 +220,9 @@ impl Config {
             ports_max,
             vale,
             user,
-            hotplug,
-            metrics: switch.text("metrics")?.map(|text| metrics(&switch, text)).transpose()?,
-            log: switch
-                .choice("log", &[("text", LogFormat::Text), ("json", LogFormat::Json)])?
-                .unwrap_or(LogFormat::Text),
+            hotplug: switch.hotplug,
+            metrics: switch.metrics.map(|listener| listener.0),
+            log: switch.log,
             ports,
             uplink,
             policy,
@@ -232,44 +230,36 @@ impl Config {
     }
 }
 
-fn vale_config(root: &Section<'_>, switch: &Section<'_>, ports: usize) -> Result<ValeConfig> {
-    let mut vale = ValeConfig::default();
-    if let Some(slots) = switch.count_u32("slots", 1..=1 << 16)? {
-        vale.slots = slots;
+fn vale_config(root: &Section<'_>, (s_switch, switch): (&Section<'_>, &SwitchKeys)) -> Result<ValeConfig> {
+    let d = ValeConfig::default();
+    let (stations, ports) = (switch.stations, switch.ports);
+    let portion = stations / ports;
+    let stations_per_port = switch.stations_per_port.unwrap_or(d.stations_per_port.min(portion));
+    if stations_per_port > portion {
+        let why =
+            format!("{stations_per_port} stations for each of {ports} ports are more than the {stations} of the table");
+        return Err(s_switch.error("stations_per_port", why).hint("see `stations` and `ports`"));
     }
-    if let Some(priorities) = switch.counts("lossless", 0..=7)? {
-        vale.lossless = PrioritySet::NONE;
-        priorities.iter().for_each(|&p| vale.lossless.insert(p as u8));
-    }
-    if let Some(stations) = switch.count("stations", 1..=1 << 20)? {
-        vale.stations = stations as usize;
-    }
-    let share = (vale.stations / ports) as u32;
-    match switch.count_u32("stations_per_port", 0..=1 << 20)? {
-        Some(wanted) if wanted > share => {
-            let why =
-                format!("{wanted} stations for each of {ports} ports are more than the {} of the table", vale.stations);
-            return Err(switch.error("stations_per_port", why).hint("see `stations` and `ports`"));
-        }
-        Some(wanted) => vale.stations_per_port = wanted,
-        None => vale.stations_per_port = vale.stations_per_port.min(share),
-    }
-    let watchdog = root.section("watchdog", &WATCHDOG)?;
-    if let Some(time) = watchdog.positive::<Time>("detection_time")? {
-        vale.detection_time = time;
-    }
-    if let Some(time) = watchdog.positive::<Time>("restoration_time")? {
-        vale.restoration_time = time;
-    }
-    let actions = [("drop", Action::Drop), ("alert", Action::Alert), ("off", Action::Off)];
-    if let Some(action) = watchdog.choice("action", &actions)? {
-        vale.action = action;
-    }
-    Ok(vale)
+    let watchdog = WatchdogKeys::read(&root.section("watchdog")?, &d)?;
+    Ok(ValeConfig {
+        slots: switch.slots,
+        lossless: switch.lossless.as_deref().map_or(d.lossless, priorities),
+        stations: stations as usize,
+        stations_per_port,
+        detection_time: watchdog.detection_time,
+        restoration_time: watchdog.restoration_time,
+        action: watchdog.action.map_or(d.action, Into::into),
+        ..d
+    })
+}
+
+fn priorities(list: &[u8]) -> PrioritySet {
+    let mut set = PrioritySet::NONE;
+    list.iter().for_each(|&priority| set.insert(priority));
+    set
 }
 
 fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<UplinkConfig>> {
-    let section = root.section("uplink", &UPLINK)?;
     if !root.has("uplink") {
         for name in ["overlay", "network", "server", "zcredit", "zbridge", "tcp_tunnel"] {
             if root.has(name) {
@@ -278,21 +268,17 @@ fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<U
         }
         return Ok(None);
     }
-    let missing = |name: &str| section.missing(name);
-    let mut lossless = vale.lossless;
-    if let Some(priorities) = section.counts("lossless", 0..=7)? {
-        lossless = PrioritySet::NONE;
-        priorities.iter().for_each(|&p| lossless.insert(p as u8));
-    }
+    let keys = UplinkKeys::read(&root.section("uplink")?)?;
+    let lossless = keys.lossless.as_deref().map_or(vale.lossless, priorities);
     Ok(Some(UplinkConfig {
-        device: checks::device(&section, "device")?.ok_or_else(|| missing("device"))?.to_owned(),
-        netns: checks::namespace(&section, "netns")?.map(str::to_owned),
-        mac: mac(&section, "mac", section.text("mac")?.ok_or_else(|| missing("mac"))?)?,
-        rate: section.link_rate("rate")?.ok_or_else(|| missing("rate"))?,
-        response: section.positive("response")?.unwrap_or(RESPONSE),
+        device: keys.device.0,
+        netns: keys.netns.map(|netns| netns.0),
+        mac: keys.mac.0,
+        rate: keys.rate,
+        response: keys.response,
         lossless,
-        buffer: section.buffer("buffer")?.map(|bytes| bytes.as_bytes() as u32),
-        segmentation: section.bool("segmentation")?.unwrap_or(true),
+        buffer: keys.buffer.map(|bytes| bytes.as_bytes() as u32),
+        segmentation: keys.segmentation,
         overlay: match root.has("overlay") {
             true => Some(overlay(root, vale, lossless, path)?),
             false => {
@@ -307,7 +293,6 @@ fn uplink(root: &Section<'_>, vale: &ValeConfig, path: &Path) -> Result<Option<U
 }
 
 fn credits(root: &Section<'_>, vale: &ValeConfig, networks: &[(u16, u32)]) -> Result<Option<Credits>> {
-    let section = root.section("zcredit", &ZCREDIT)?;
     if !root.has("zcredit") {
         return Ok(None);
     }
@@ -315,26 +300,26 @@ fn credits(root: &Section<'_>, vale: &ValeConfig, networks: &[(u16, u32)]) -> Re
         let why = "no priority of [switch] is lossless: frames that wait for credits would be dropped before them";
         return Err(root.error("zcredit", why));
     }
-    let ZCredit { rx_queue, batch, tx_queue, .. } = sluicenet_scenario::credit_numbers(&section)?;
+    let s = root.section("zcredit")?;
+    let ZCreditKeys { rx_queue, batch, tx_queue } = ZCreditKeys::read(&s)?;
+    check_credits(&s, rx_queue, batch)?;
     let mut weights: Vec<((u16, [u8; 6]), u32)> = Vec::new();
-    for (table, span) in section.tables("weight")? {
-        let t = Section::new(section.doc, &WEIGHT, table, Some(span))?;
-        let tenant = t.count("tenant", 0..=4095)?.ok_or_else(|| t.missing("tenant"))? as u16;
+    for t in s.tables("weight")? {
+        let WeightKeys { tenant, mac, weight } = WeightKeys::read(&t)?;
         if networks.iter().all(|network| network.0 != tenant) {
             let why = format!("no network of the overlay is that of tenant {tenant}: its machines have no credits");
             return Err(t.error("tenant", why).expected("the tenant of a [[network]]"));
         }
-        let machine = (tenant, mac(&t, "mac", t.text("mac")?.ok_or_else(|| t.missing("mac"))?)?);
+        let machine = (tenant, mac.0);
         if weights.iter().any(|w| w.0 == machine) {
             return Err(t.error("mac", "this machine stands here twice"));
         }
-        weights.push((machine, t.count_u32("weight", 1..=1 << 16)?.ok_or_else(|| t.missing("weight"))?));
+        weights.push((machine, weight));
     }
     Ok(Some(Credits { rx_queue, batch, tx_queue, classes: vale.lossless, weights }))
 }
 
 fn zbridge(root: &Section<'_>, vale: &ValeConfig) -> Result<Option<Reliability>> {
-    let section = root.section("zbridge", &ZBRIDGE)?;
     if !root.has("zbridge") {
         return Ok(None);
     }
@@ -342,42 +327,39 @@ fn zbridge(root: &Section<'_>, vale: &ValeConfig) -> Result<Option<Reliability>>
         let why = "no priority of [switch] is lossless: frames that wait for their turn would be dropped before it";
         return Err(root.error("zbridge", why));
     }
-    // A tunnel's frames of one pair of machines have one pair of ports, and so one way.
-    let channel = sluicenet_scenario::channel_numbers(&section)?.channel(true);
+    let s = root.section("zbridge")?;
+    let ZBridgeKeys { period, buffer, timeout } = ZBridgeKeys::read(&s)?;
+    check_channel(&s, period, buffer)?;
+    // A tunnel's frames of one pair of endpoints have one pair of ports, and so one path.
+    let channel = ChannelConfig { buffer, period, timeout, single_path: true };
     Ok(Some(Reliability { channel, classes: vale.lossless }))
 }
 
 fn overlay(root: &Section<'_>, vale: &ValeConfig, lossless: PrioritySet, path: &Path) -> Result<OverlayConfig> {
-    let section = root.section("overlay", &OVERLAY)?;
+    let s = root.section("overlay")?;
+    let keys = OverlayKeys::read(&s)?;
     let tcp_tunnel = tcp_tunnel::read(root, lossless)?;
-    let wanted = |name: &str| section.text(name)?.ok_or_else(|| section.missing(name));
-    let (mut networks, mut servers): (Vec<(u16, u32)>, Vec<_>) = (Vec::new(), Vec::new());
-    for (table, span) in root.tables("network")? {
-        let network = Section::new(section.doc, &NETWORK, table, Some(span))?;
-        let tenant = network.count("tenant", 0..=4095)?.ok_or_else(|| network.missing("tenant"))? as u16;
-        let vni = network.count_u32("vni", 0..=(1 << 24) - 1)?.ok_or_else(|| network.missing("vni"))?;
-        if networks.iter().any(|&(t, v)| t == tenant || v == vni) {
-            return Err(network.error_here("this tenant or this network has another one already"));
+    let mut networks: Vec<(u16, u32)> = Vec::new();
+    for t in root.tables("network")? {
+        let NetworkKeys { tenant, vni } = NetworkKeys::read(&t)?;
+        if networks.iter().any(|&(other, v)| other == tenant || v == vni) {
+            return Err(t.error_here("this tenant or this network has another one already"));
         }
         networks.push((tenant, vni));
     }
     let (credits, zbridge) = (credits(root, vale, &networks)?, zbridge(root, vale)?);
-    for (table, span) in root.tables("server")? {
-        let server = Section::new(section.doc, &SERVER, table, Some(span))?;
-        let next_hop = server.text("mac")?.ok_or_else(|| server.missing("mac"))?;
-        servers.push((ipv4(&server, "address")?, mac(&server, "mac", next_hop)?));
+    let next_hop = |t: &Section<'_>| ServerKeys::read(t).map(|server| (server.address.0, server.mac.0));
+    let servers = root.tables("server")?.iter().map(next_hop).collect::<Result<_>>()?;
+    let controller = keys.controller.0;
+    if controller.ip().is_unspecified() || controller.ip().is_multicast() || controller.port() == 0 {
+        return Err(s.error("controller", "this is no address with a port").expected("as 172.16.0.1:49789"));
     }
-    let reachable = |at: &SocketAddrV4| !at.ip().is_unspecified() && !at.ip().is_multicast() && at.port() != 0;
-    let controller =
-        wanted("controller")?.parse().ok().filter(reachable).ok_or_else(|| {
-            section.error("controller", "this is no address with a port").expected("as 172.16.0.1:49789")
-        })?;
     Ok(OverlayConfig {
-        address: ipv4(&section, "address")?,
+        address: keys.address.0,
         controller,
-        listen: section.count("listen", 1..=65_535)?.map_or(UDP_PORT, |port| port as u16),
-        controller_netns: checks::namespace(&section, "controller_netns")?.map(str::to_owned),
-        key: key_of(&section, "key", path)?,
+        listen: keys.listen,
+        controller_netns: keys.controller_netns.map(|netns| netns.0),
+        key: key_of(&s, "key", &keys.key.0, path)?,
         networks,
         servers,
         credits,
@@ -393,19 +375,8 @@ pub(super) fn text_of(path: &Path) -> Result<String> {
     String::from_utf8(bytes).map_err(|e| Error::not_text(name, e.as_bytes(), e.utf8_error().valid_up_to()))
 }
 
-pub(super) fn ipv4(section: &Section<'_>, name: &str) -> Result<Ipv4Addr> {
-    let text = section.text(name)?.ok_or_else(|| section.missing(name))?;
-    let wrong = |message: &str| section.error(name, message).expected("as 10.0.0.1");
-    let address: Ipv4Addr = text.parse().map_err(|_| wrong("this is no IPv4 address"))?;
-    if address.is_unspecified() || address.is_broadcast() || address.is_multicast() {
-        return Err(wrong("this is not the address of one machine"));
-    }
-    Ok(address)
-}
-
 /// The key in the file that `name` names, relative to the file at `path`. Nobody else may read it.
-pub(super) fn key_of(section: &Section<'_>, name: &str, path: &Path) -> Result<[u8; 32]> {
-    let file = checks::word(section, name)?.ok_or_else(|| section.missing(name))?;
+pub(super) fn key_of(section: &Section<'_>, name: &str, file: &str, path: &Path) -> Result<[u8; 32]> {
     let file = path.parent().unwrap_or(Path::new("")).join(file);
     let wrong = |message: String| section.error(name, format!("{}: {message}", file.display()));
     let text = std::fs::read_to_string(&file).map_err(|e| wrong(e.to_string()))?;
@@ -421,27 +392,6 @@ pub(super) fn key_of(section: &Section<'_>, name: &str, path: &Path) -> Result<[
         Some(key) => Ok(key),
         None => Err(wrong("this is no key".into()).expected("64 hexadecimal digits")),
     }
-}
-
-fn mac(section: &Section<'_>, key: &str, text: &str) -> Result<[u8; 6]> {
-    let parts: Vec<Option<u8>> =
-        text.split(':').map(|p| (p.len() == 2).then(|| u8::from_str_radix(p, 16).ok()).flatten()).collect();
-    let address = <[Option<u8>; 6]>::try_from(parts).ok().filter(|parts| parts.iter().all(Option::is_some));
-    let wrong = |message: &str| Err(section.error(key, message).expected("as 02:00:00:00:00:01"));
-    match address.map(|parts| parts.map(Option::unwrap_or_default)) {
-        None => wrong("this is no MAC address"),
-        Some([0, 0, 0, 0, 0, 0]) => wrong("this address is nobody's"),
-        Some(mac) if mac[0] & 1 != 0 => wrong("this address is of a group of machines"),
-        Some(mac) => Ok(mac),
-    }
-}
-
-/// An address to serve metrics at; without a host it is for this machine only.
-fn metrics(section: &Section<'_>, text: &str) -> Result<SocketAddr> {
-    let local = || text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    text.parse().or_else(|_| local()).map_err(|_| {
-        section.error("metrics", "this is no address to listen at").expected("as 9464, 127.0.0.1:9464 or [::]:9464")
-    })
 }
 
 /// The JSON schema of the file.

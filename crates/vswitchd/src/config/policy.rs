@@ -1,45 +1,73 @@
 //! `[policy]`: which machines may talk to each other, and which stations are their second vNICs.
 
-use super::keys::{MACHINE, POLICY, RULE};
+use super::UplinkConfig;
+use super::checks::{Mac, Name};
+use super::keys::TENANT;
 use super::port::{PortConfig, PortKind};
-use super::{UplinkConfig, checked_name, mac};
 use sluicenet_node::gate::{StationPolicy, Vnic};
 use sluicenet_node::vale::ValeConfig;
 use sluicenet_proto::frame::{Priority, PrioritySet};
 use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::overlay::policy::{Party, Policy, Rule};
-use sluicenet_scenario::section::Section;
-use sluicenet_scenario::{Error, Result};
+use sluicenet_scenario::setting::{Kind, Section, Settings, Spec};
+use sluicenet_scenario::{Result, settings, tables};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Rules that are looked through for the first frame of a pair.
+/// Rules that are searched for the first frame of a pair.
 const RULES_MAX: usize = 4096;
-/// What hosts outside are called in rules.
+/// The name of hosts outside in rules.
 const OUTSIDE: &str = "outside";
 
-/// The address of a machine's vNIC, with the word that says which of the two.
-fn vnic_mac(t: &Section<'_>, key: &str) -> Result<Option<[u8; 6]>> {
-    t.text(key)?.map(|text| mac(t, key, text)).transpose()
+pub(super) static POLICY: Spec = tables! {
+    /// which endpoints may communicate; without it all may
+    "policy"
+    machine: Kind::Tables(&[MachineKeys::SPEC]),
+    rule: Kind::Tables(&[RuleKeys::SPEC]),
+};
+
+settings! {
+    /// an endpoint on any server, by its addresses
+    struct MachineKeys in "machine" (s) {
+        /// the address of its vNIC, or of the first of two
+        mac: Option<Mac>,
+        /// the address of its second vNIC, whose frames have a lossy priority; give this or `mac`, or both
+        lossy_mac: Option<Mac>,
+        /// its tenant's number on this server; default 0
+        tenant: u16 [TENANT] = 0,
+        /// endpoints of one group may communicate unless a rule forbids it; endpoints without a group form one group
+        group: Option<Name>,
+        /// its name in rules
+        name: Option<Name>,
+        /// whether it is a host outside, or the gateway to such hosts; all may communicate with it; default false
+        outside: bool = false,
+    }
+}
+
+settings! {
+    /// a permission between two of them, in both directions; the first rule that names both decides
+    struct RuleKeys in "rule" (s) {
+        /// a group, an endpoint's name, or outside: all hosts outside
+        party: String,
+        /// the other side, as `party`
+        peer: String,
+        /// whether they may communicate
+        allow: bool,
+    }
 }
 
 pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<Arc<StationPolicy>>> {
-    let section = root.section("policy", &POLICY)?;
+    let section = root.section("policy")?;
     if !root.has("policy") {
         return Ok(None);
     }
     let (mut vnics, mut groups, mut tenants) = (BTreeMap::new(), BTreeMap::<String, u16>::new(), BTreeMap::new());
     let mut named = BTreeMap::<String, Party<Station>>::new();
-    for (table, span) in section.tables("machine")? {
-        let t = Section::new(section.doc, &MACHINE, table, Some(span))?;
-        let tenant = t.count("tenant", 0..=4095)?.unwrap_or(0) as u16;
-        let outside = t.bool("outside")?.unwrap_or(false);
-        let stations = [("mac", false), ("lossy_mac", true)].map(|(key, lossy)| {
-            let address = vnic_mac(&t, key)?;
-            Ok::<_, Error>(address.map(|mac| (key, Station::new(mac, tenant), lossy)))
-        });
-        let [first, second] = stations;
-        let [first, second] = [first?, second?];
+    for t in section.tables("machine")? {
+        let MachineKeys { mac, lossy_mac, tenant, group, name, outside } = MachineKeys::read(&t)?;
+        let station = |mac: Mac| Station::new(mac.0, tenant);
+        let first = mac.map(|mac| ("mac", station(mac), false));
+        let second = lossy_mac.map(|mac| ("lossy_mac", station(mac), true));
         let Some((_, own, _)) = first.or(second) else { return Err(t.missing("mac").hint("or `lossy_mac`, or both")) };
         if second.is_some() && lossless == PrioritySet::ALL {
             let why = "every priority of [switch] is lossless: none is left for a vNIC of a stack that drops";
@@ -51,11 +79,10 @@ pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<A
                 return Err(t.error(key, "this address stands here twice"));
             }
         }
-        if let Some(group) = t.text("group")? {
+        if let Some(Name(group)) = group {
             if outside {
                 return Err(t.error("group", "a host outside is of no group"));
             }
-            let group = checked_name(&t, "group", group)?;
             let next = groups.len() as u16;
             if next == u16::MAX {
                 return Err(t.error("group", "more groups than 65,534"));
@@ -63,11 +90,10 @@ pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<A
             let number = *groups.entry(group).or_insert(next);
             tenants.insert(own, number);
         }
-        if let Some(name) = t.text("name")? {
+        if let Some(Name(name)) = name {
             if outside {
                 return Err(t.error("name", format!("a host outside is called `{OUTSIDE}` in rules")));
             }
-            let name = checked_name(&t, "name", name)?;
             if name == OUTSIDE || named.insert(name.clone(), Party::Machine(own)).is_some() {
                 return Err(t.error("name", format!("`{name}` is called something else already")));
             }
@@ -80,18 +106,15 @@ pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<A
     }
     named.insert(OUTSIDE.into(), Party::Outside);
     let mut rules = Vec::new();
-    for (table, span) in section.tables("rule")? {
-        let t = Section::new(section.doc, &RULE, table, Some(span))?;
-        let party = |key: &str| {
-            let name = t.text(key)?.ok_or_else(|| t.missing(key))?;
-            let party = named.get(name).copied();
-            party.ok_or_else(|| {
+    for t in section.tables("rule")? {
+        let RuleKeys { party, peer, allow } = RuleKeys::read(&t)?;
+        let of = |key: &str, name: &str| {
+            named.get(name).copied().ok_or_else(|| {
                 t.error(key, format!("nobody is called `{name}`"))
                     .expected("the group or the name of a [[policy.machine]], or outside")
             })
         };
-        let between = [party("party")?, party("peer")?];
-        rules.push(Rule { between, allow: t.bool("allow")?.ok_or_else(|| t.missing("allow"))? });
+        rules.push(Rule { between: [of("party", &party)?, of("peer", &peer)?], allow });
         if rules.len() > RULES_MAX {
             return Err(t.error_here(format!("more rules than {RULES_MAX}")));
         }

@@ -1,16 +1,16 @@
 //! A port as a file or the words of a command describe it.
 
 use super::super::privileges::{Rights, TO_OPEN};
-use super::keys::PORT;
-use super::{checks, ipv4, mac};
+use super::checks::{Address, Device, Mac, Name, Namespace, SocketPath, is_device};
+use super::keys::TENANT;
 use rustix::thread::CapabilitySet;
 use sluicenet_dataplane::engine::Access;
 use sluicenet_dataplane::vhost::Socket;
 use sluicenet_proto::units::Rate;
-use sluicenet_scenario::keys::Kind::Choice;
-use sluicenet_scenario::section::Section;
-use sluicenet_scenario::tree::{Document, Span, Table as Entries, Value};
-use sluicenet_scenario::{Error, Result};
+use sluicenet_scenario::setting::{Section, Settings};
+use sluicenet_scenario::tree::{Document, Span, Value};
+use sluicenet_scenario::units::POSITIVE_RATE;
+use sluicenet_scenario::{Result, choices, settings};
 
 /// A port as the file describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,19 +100,73 @@ impl PortKind {
 
     /// As in the file.
     pub fn name(&self) -> &'static str {
-        match self {
-            PortKind::Shm { .. } => "shm",
-            PortKind::VhostUser { .. } => "vhost-user",
-            PortKind::Veth { .. } => "veth",
-            PortKind::Tap { .. } => "tap",
-            PortKind::Packet { .. } => "packet",
-        }
+        let means = match self {
+            PortKind::Shm { .. } => Means::Shm,
+            PortKind::VhostUser { .. } => Means::VhostUser,
+            PortKind::Veth { .. } => Means::Veth,
+            PortKind::Tap { .. } => Means::Tap,
+            PortKind::Packet { .. } => Means::Packet,
+        };
+        means.name()
     }
 }
 
-pub(super) fn port(doc: &Document, table: &Entries, span: Span) -> Result<PortConfig> {
-    let section = Section::new(doc, &PORT, table, Some(span))?;
-    port_of(&section)
+choices! {
+    /// The kind of a port.
+    pub(super) enum Means {
+        /// Memory shared with a program.
+        Shm = "shm",
+        /// The queues of a guest.
+        VhostUser = "vhost-user",
+        /// A veth pair to a namespace.
+        Veth = "veth",
+        /// A TAP device.
+        Tap = "tap",
+        /// Any device.
+        Packet = "packet",
+    }
+}
+
+settings! {
+    /// a port and its endpoint
+    pub(super) struct PortKeys in "port" (s) {
+        /// its name
+        name: Name,
+        /// how frames move: memory that a program attaches to, a QEMU guest's queues, a veth pair to a namespace with
+        /// lossless backpressure, a TAP device with backpressure by its queue, or any device without backpressure
+        kind: Means,
+        /// the address of its endpoint, which no other endpoint can use; default learned; required for tap
+        mac: Option<Mac>,
+        /// the only IPv4 address it may send from; default any
+        ip: Option<Address>,
+        /// the broadcast domain of all its frames; default each frame's VLAN
+        tenant: Option<u16> [TENANT],
+        /// the priority of all its frames; default that of each frame's 802.1Q tag
+        priority: Option<u8> [0..=7],
+        /// the highest rate at which its endpoint receives frames, including their check sequences; default unlimited
+        rate: Option<Rate> [POSITIVE_RATE],
+        /// shm: buffers, a power of two; default 1024
+        buffers: u32 [2..=1 << 16] = 1024,
+        /// vhost-user: the socket at which the switch listens, `server=off` in QEMU
+        socket: Option<SocketPath>,
+        /// vhost-user: a socket at which QEMU listens, instead of `socket`
+        connect: Option<SocketPath>,
+        /// veth, packet: the switch's device; tap: the device to create; default the port's name
+        device: Option<Device>,
+        /// veth, packet: the namespace of `device`, by name or path; default the switch's own
+        netns: Option<Namespace>,
+        /// veth, tap: the namespace of the endpoint
+        tenant_netns: Option<Namespace>,
+        /// veth: the endpoint's end of the pair; default eth0
+        tenant_device: Device = Device("eth0".into()),
+        /// tap: the largest IP packet; default 1500
+        mtu: u32 [68..=65_521] = 1500,
+        /// veth, tap: whether the endpoint leaves checksums and TCP segmentation to be done after the switch; default
+        /// true
+        offload: bool = true,
+        /// vhost-user, tap: whether `sluicenet agent` in the guest reports the room of its sockets; default false
+        agent: bool = false,
+    }
 }
 
 /// The name of a namespace that may be given by its path.
@@ -135,75 +189,60 @@ pub fn port_from_words(name: &str, words: &[String]) -> Result<PortConfig> {
     let named = Value::Text(name.to_owned());
     let node = sluicenet_scenario::tree::Node { span: Span::START, value: named };
     doc.set(&[("name".into(), Span::START)], node)?;
-    let section = Section::new(&doc, &PORT, &doc.root, None)?;
-    port_of(&section)
+    port_of(&Section::root(&doc, PortKeys::SPEC)?)
 }
 
-fn port_of(section: &Section<'_>) -> Result<PortConfig> {
-    let name = checked_name(section, "name", section.text("name")?.ok_or_else(|| section.missing("name"))?)?;
-    let kind = section.text("kind")?.ok_or_else(|| section.missing("kind"))?;
-    only_its_own(section, kind)?;
-    let owned = |text: Option<&str>| text.map(str::to_owned);
-    let socket = |key| checks::socket(section, key).map(owned);
+pub(super) fn port_of(s: &Section<'_>) -> Result<PortConfig> {
+    let keys = PortKeys::read(s)?;
+    only_its_own(s, keys.kind)?;
+    let (name, offload, agent) = (keys.name.0, keys.offload, keys.agent);
     // A namespace by its name and by the path of that name are one.
-    let namespace = |key| checks::namespace(section, key).map(|text| owned(text).map(short_namespace));
-    let netns = || namespace("netns");
-    let device = || match checks::device(section, "device")? {
-        Some(device) => Ok(device.to_owned()),
-        None if checks::is_device(&name) => Ok(name.clone()),
-        None => Err(section.error("name", "a device cannot be called so").hint("say which it is: `device`")),
+    let netns = keys.netns.map(|netns| short_namespace(netns.0));
+    let tenant_netns = keys.tenant_netns.map(|netns| short_namespace(netns.0));
+    let tenant_netns = || tenant_netns.ok_or_else(|| s.missing("tenant_netns"));
+    let device = || match keys.device {
+        Some(Device(device)) => Ok(device),
+        None if is_device(&name) => Ok(name.clone()),
+        None => Err(s.error("name", "a device cannot be called so").hint("say which it is: `device`")),
     };
-    let tenant_netns = || namespace("tenant_netns")?.ok_or_else(|| section.missing("tenant_netns"));
-    let offload = || Ok::<_, Error>(section.bool("offload")?.unwrap_or(true));
-    let agent = section.bool("agent")?.unwrap_or(false);
-    let kind = match kind {
-        "vhost-user" => {
-            let socket = match (socket("socket")?, socket("connect")?) {
-                (Some(path), None) => Socket::Listen(path.into()),
-                (None, Some(path)) => Socket::Connect(path.into()),
-                (None, None) => return Err(section.missing("socket")),
-                _ => return Err(section.error("connect", "a port has `socket` or `connect`, not both")),
+    let kind = match keys.kind {
+        Means::VhostUser => {
+            let socket = match (keys.socket, keys.connect) {
+                (Some(path), None) => Socket::Listen(path.0.into()),
+                (None, Some(path)) => Socket::Connect(path.0.into()),
+                (None, None) => return Err(s.missing("socket")),
+                _ => return Err(s.error("connect", "a port has `socket` or `connect`, not both")),
             };
             PortKind::VhostUser { socket, agent }
         }
-        "veth" => PortKind::Veth {
-            device: device()?,
-            netns: netns()?,
-            tenant_device: checks::device(section, "tenant_device")?.unwrap_or("eth0").to_owned(),
-            tenant_netns: tenant_netns()?,
-            offload: offload()?,
-        },
-        "tap" => {
-            if !section.has("mac") {
-                return Err(section.missing("mac").hint("a TAP device has the address that its file gives it"));
-            }
-            let mtu = section.count_u32("mtu", 68..=65_521)?.unwrap_or(1500);
-            PortKind::Tap { device: device()?, tenant_netns: tenant_netns()?, mtu, offload: offload()?, agent }
+        Means::Veth => {
+            let (device, tenant_device) = (device()?, keys.tenant_device.0);
+            PortKind::Veth { device, netns, tenant_device, tenant_netns: tenant_netns()?, offload }
         }
-        "packet" => PortKind::Packet { device: device()?, netns: netns()? },
-        "shm" => {
-            let buffers = section.count_u32("buffers", 2..=1 << 16)?.unwrap_or(1024);
+        Means::Tap => {
+            if !s.has("mac") {
+                return Err(s.missing("mac").hint("a TAP device has the address that its file gives it"));
+            }
+            PortKind::Tap { device: device()?, tenant_netns: tenant_netns()?, mtu: keys.mtu, offload, agent }
+        }
+        Means::Packet => PortKind::Packet { device: device()?, netns },
+        Means::Shm => {
+            let buffers = keys.buffers;
             if !buffers.is_power_of_two() {
-                return Err(section
+                return Err(s
                     .error("buffers", format!("`buffers` of {buffers} is not a power of two"))
                     .expected("a power of two from 2 to 65536"));
             }
             PortKind::Shm { buffers }
         }
-        _ => return Err(unknown_kind(section)),
     };
-    let mac = section.text("mac")?.map(|text| mac(section, "mac", text)).transpose()?;
-    let address = if section.has("ip") { Some(ipv4(section, "ip")?) } else { None };
-    let access = Access {
-        domain: section.count("tenant", 0..=4095)?.map(|n| n as u16),
-        priority: section.count("priority", 0..=7)?.map(|n| n as u8),
-        address,
-    };
-    Ok(PortConfig { name, kind, mac, access, further: false, rate: section.positive("rate")? })
+    let access = Access { domain: keys.tenant, priority: keys.priority, address: keys.ip.map(|address| address.0) };
+    Ok(PortConfig { name, kind, mac: keys.mac.map(|mac| mac.0), access, further: false, rate: keys.rate })
 }
 
 /// A key that a port of this kind has no use for is a mistake.
-fn only_its_own(section: &Section<'_>, kind: &str) -> Result<()> {
+fn only_its_own(s: &Section<'_>, kind: Means) -> Result<()> {
+    let kind = kind.name();
     let of_kind: &[(&str, &[&str])] = &[
         ("buffers", &["shm"]),
         ("socket", &["vhost-user"]),
@@ -217,29 +256,10 @@ fn only_its_own(section: &Section<'_>, kind: &str) -> Result<()> {
         ("agent", &["vhost-user", "tap"]),
     ];
     for (key, kinds) in of_kind {
-        if section.has(key) && !kinds.contains(&kind) {
+        if s.has(key) && !kinds.contains(&kind) {
             let message = format!("a port of kind `{kind}` has no `{key}`");
-            return Err(section.error(key, message).hint(format!("`{key}` is for {}", kinds.join(", "))));
+            return Err(s.error(key, message).hint(format!("`{key}` is for {}", kinds.join(", "))));
         }
     }
     Ok(())
-}
-
-fn unknown_kind(section: &Section<'_>) -> Error {
-    let kinds = section.spec.keys.iter().find_map(|key| match (key.name, &key.kind) {
-        ("kind", Choice(words)) => Some(*words),
-        _ => None,
-    });
-    section.error("kind", "unknown kind of port").expected(kinds.unwrap_or_default().join(", "))
-}
-
-/// A name that can stand in a file's name and in a label.
-pub(super) fn checked_name(section: &Section<'_>, key: &str, name: &str) -> Result<String> {
-    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if (1..=32).contains(&name.len()) && name.chars().all(fine) && !name.starts_with(['.', '-']) {
-        return Ok(name.to_owned());
-    }
-    Err(section
-        .error(key, "this is no name")
-        .expected("up to 32 letters, digits, `_`, and after the first `-` and `.`"))
 }

@@ -1,36 +1,118 @@
-//! `[tcp_tunnel]`: what it says of the TCP between servers.
+//! `[tcp_tunnel]`: TCP between servers.
 
-use super::keys::TCP_TUNNEL;
 use sluicenet_proto::frame::{Priority, PrioritySet};
-use sluicenet_proto::tcp::{self, Algorithm, RtoConfig};
+use sluicenet_proto::tcp::{self, RtoConfig};
 use sluicenet_proto::time::Duration;
-use sluicenet_scenario::section::Section;
-use sluicenet_scenario::{Error, InitialWindow, Result, delayed_ack, initial_window};
+use sluicenet_scenario::setting::{Or, Section};
+use sluicenet_scenario::units::{BUFFER, DURATION_MAX, POSITIVE_TIME};
+use sluicenet_scenario::{Bytes, Congestion, InitialWindow, Off, Result, settings};
 use sluicenet_wire::ipv4;
 use sluicenet_wire::tcp::HEADER_LEN;
+use std::ops::RangeInclusive;
 
-/// Somebody who answers nothing is given up after so long where nothing else is said: until then the switch waits for him. RFC 9293, 3.8.3 asks
-/// for 100 s at least, of connections that cross the world.
+/// A server that answers nothing is given up after this time: until then the switch waits for it. RFC 9293, 3.8.3 asks
+/// for
+/// 100 s at least, of connections that cross the world.
 const USER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Segments a reassembly queue holds where the file does not say: what a buffer of 1 MB may have out of order.
+/// Times to give a server up: a link that is paused answers nothing for a second.
+const USER_TIMEOUTS: RangeInclusive<Duration> = Duration::from_secs(1)..=DURATION_MAX;
+/// Longest timeouts: TCP counts 255 of them.
+const RTO_MAX: RangeInclusive<Duration> = TcpTunnel::RTO_MAX_LEAST..=DURATION_MAX;
+/// Segments that a reassembly queue holds: as many as a buffer of 1 MB may have out of order.
 const REASSEMBLY: u16 = 1_024;
 
-/// TCP between servers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TcpTunnel {
-    /// Class of its segments.
-    pub priority: Priority,
-    /// How long a server may answer nothing.
-    pub user_timeout: Duration,
-    /// Its parameters but for the segments' size.
-    tcp: tcp::Config,
+settings! {
+    /// TCP between servers of the overlay instead of datagrams. One connection between two servers carries the frames
+    /// of the lossless classes of [switch], or all frames if there is no lossless class. Use it on all servers or on
+    /// none
+    #[derive(PartialEq, Eq)]
+    pub struct TcpTunnel in "tcp_tunnel" (s, d: &tcp::Config, lossless: PrioritySet) {
+        /// the class of its segments; default the first lossless one of [uplink], or 0
+        priority: Priority [0..=7] = lossless.iter().next().unwrap_or(0),
+        /// the congestion control; default newreno
+        let congestion: Congestion = Congestion::NewReno,
+        /// send and receive buffer of a connection at its start; default 128 KB
+        let buffer: Bytes [BUFFER] = Bytes(u64::from(d.send_buffer)),
+        /// limit to which either buffer grows; default the larger of 256 KB and `buffer`
+        let max_buffer: Bytes [BUFFER] = buffer.max(Bytes(u64::from(d.max_buffer))),
+        /// the timeout before the first measurement; default 20 ms
+        let rto_base: Duration [POSITIVE_TIME] = d.rto.base,
+        /// the shortest timeout; default 2 ms
+        let rto_min: Duration [POSITIVE_TIME] = d.rto.min,
+        /// added to every computed timeout; default 20 ms
+        let rto_slop: Duration = d.rto.slop,
+        /// the longest timeout, at least 100 ms; default 64 s
+        let rto_max: Duration [RTO_MAX] = d.rto.max,
+        /// the granularity of timers; default 1 us
+        let tick: Duration [POSITIVE_TIME] = d.tick,
+        /// how long an acknowledgement may wait; default half of the shortest timeout
+        let delayed_ack: Option<Or<Duration, Off>> [POSITIVE_TIME],
+        /// full segments which force an acknowledgement; default 2
+        let ack_every: u8 [1..=64] = d.ack_every,
+        /// segments that may be out of order; default 1024
+        let reassembly_limit: u16 [1..=u16::MAX] = REASSEMBLY,
+        /// initial window of a connection, in segments; default rfc3390
+        let initial_window: InitialWindow = InitialWindow::Rfc3390,
+        /// selective acknowledgements (RFC 2018, 6675); default true
+        let sack: bool = d.sack,
+        /// timestamps (RFC 7323); default true
+        let timestamps: bool = d.timestamps,
+        /// window scaling (RFC 7323); default true
+        let window_scaling: bool = d.window_scaling,
+        /// explicit congestion notification (RFC 3168); default false
+        let ecn: bool = d.ecn,
+        /// limited transmit (RFC 3042); default true
+        let limited_transmit: bool = d.limited_transmit,
+        /// proportional rate reduction in recovery (RFC 6937); default false
+        let prr: bool = d.prr,
+        /// whether an idle connection restarts with slow start; default true
+        let restart_after_idle: bool = d.restart_after_idle,
+        /// whether small segments wait while others are on their way; default false
+        let nagle: bool = false,
+        /// Its parameters but for the segments' size.
+        field tcp: tcp::Config = {
+            let rto = RtoConfig { base: rto_base, min: rto_min, slop: rto_slop, max: rto_max };
+            // Half of the other end's shortest timeout, as the named sets have it.
+            let floor = rto.floor().min(rto.base);
+            tcp::Config {
+                send_buffer: buffer.as_bytes() as u32,
+                recv_buffer: buffer.as_bytes() as u32,
+                max_buffer: max_buffer.as_bytes() as u32,
+                rto,
+                tick,
+                delayed_ack: delayed_ack.unwrap_or(Or::Value(Duration(floor.0 / 2))).value(),
+                ack_every,
+                reassembly_limit,
+                initial_window: initial_window.config(),
+                sack,
+                timestamps,
+                window_scaling,
+                ecn,
+                limited_transmit,
+                prr,
+                restart_after_idle,
+                nagle,
+                congestion: congestion.algorithm(),
+                // Servers have one connection, which ends with one of them.
+                connection_cache: false,
+                // It is a time that counts.
+                syn_retries: u8::MAX,
+                max_retries: u8::MAX,
+                ..d.clone()
+            }
+        },
+        /// how long a server may answer nothing before its unacknowledged frames are dropped, at least a second;
+        /// default 5 s
+        user_timeout: Duration [USER_TIMEOUTS] = USER_TIMEOUT,
+    }
 }
 
 impl TcpTunnel {
     /// The least that the longest timeout may be: TCP counts 255 of them.
     pub const RTO_MAX_LEAST: Duration = Duration::from_ms(100);
 
-    /// The longest that a frame may be in a stream whose other end answers nothing, with room for what is in front of it.
+    /// The longest that a frame may be in a stream whose other end answers nothing, with room for what is in front of
+    /// it.
     pub fn give_up_at_most(&self) -> Duration {
         self.user_timeout.saturating_mul(4)
     }
@@ -48,7 +130,6 @@ impl TcpTunnel {
 }
 
 pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<TcpTunnel>> {
-    let s = root.section("tcp_tunnel", &TCP_TUNNEL)?;
     if !root.has("tcp_tunnel") {
         return Ok(None);
     }
@@ -56,64 +137,7 @@ pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<T
         let why = "TCP between servers sends again what is lost, and so does zBridge";
         return Err(root.error("tcp_tunnel", why).expected("[zbridge] or [tcp_tunnel]"));
     }
-    let d = tcp::Config::crisan2014_tuned();
-    let algorithms = [("newreno", Algorithm::NewReno), ("cubic", Algorithm::Cubic), ("vegas", Algorithm::Vegas)];
-    let send_buffer = s.buffer("buffer")?.map_or(d.send_buffer, |bytes| bytes.as_bytes() as u32);
-    let rto = RtoConfig {
-        base: s.positive("rto_base")?.unwrap_or(d.rto.base),
-        min: s.positive("rto_min")?.unwrap_or(d.rto.min),
-        slop: s.quantity("rto_slop")?.unwrap_or(d.rto.slop),
-        max: s.positive("rto_max")?.unwrap_or(d.rto.max),
-    };
-    if rto.max < TcpTunnel::RTO_MAX_LEAST {
-        return Err(s
-            .error("rto_max", format!("a longest timeout of {} us", rto.max.as_us()))
-            .expected(format!("at least {} ms", TcpTunnel::RTO_MAX_LEAST.as_us() / 1_000)));
-    }
-    let floor = rto.floor().min(rto.base);
-    let switch = |name: &str, usual: bool| Ok::<_, Error>(s.bool(name)?.unwrap_or(usual));
-    let tcp = tcp::Config {
-        send_buffer,
-        recv_buffer: send_buffer,
-        max_buffer: s.buffer("max_buffer")?.map_or(d.max_buffer.max(send_buffer), |bytes| bytes.as_bytes() as u32),
-        rto,
-        tick: s.positive("tick")?.unwrap_or(d.tick),
-        // Half of the other end's shortest timeout, as the named sets have it.
-        delayed_ack: delayed_ack(&s)?.unwrap_or(Some(Duration(floor.0 / 2))),
-        ack_every: s.count("ack_every", 1..=64)?.map_or(d.ack_every, |n| n as u8),
-        reassembly_limit: s.count("reassembly_limit", 1..=65_535)?.map_or(REASSEMBLY, |n| n as u16),
-        initial_window: match initial_window(&s)? {
-            None => d.initial_window,
-            Some(InitialWindow::Rfc3390) => tcp::InitialWindow::Rfc3390,
-            Some(InitialWindow::Segments(n)) => tcp::InitialWindow::Segments(n as u8),
-        },
-        sack: switch("sack", d.sack)?,
-        timestamps: switch("timestamps", d.timestamps)?,
-        window_scaling: switch("window_scaling", d.window_scaling)?,
-        ecn: switch("ecn", d.ecn)?,
-        limited_transmit: switch("limited_transmit", d.limited_transmit)?,
-        prr: switch("prr", d.prr)?,
-        restart_after_idle: switch("restart_after_idle", d.restart_after_idle)?,
-        nagle: switch("nagle", false)?,
-        congestion: s.choice("congestion", &algorithms)?.unwrap_or(d.congestion),
-        // Servers have one connection, which ends with one of them.
-        connection_cache: false,
-        // It is a time that counts.
-        syn_retries: u8::MAX,
-        max_retries: u8::MAX,
-        ..d
-    };
-    let user_timeout = s.quantity("user_timeout")?.unwrap_or(USER_TIMEOUT);
-    if user_timeout < Duration::from_secs(1) {
-        return Err(
-            s.error("user_timeout", "must be a second at least: a link that is held back answers nothing meanwhile")
-        );
-    }
-    let tunnel = TcpTunnel {
-        priority: s.count("priority", 0..=7)?.map_or(lossless.iter().next().unwrap_or(0), |p| p as Priority),
-        user_timeout,
-        tcp,
-    };
+    let tunnel = TcpTunnel::read(&root.section("tcp_tunnel")?, &tcp::Config::crisan2014_tuned(), lossless)?;
     // The smallest Ethernet; a larger one is looked at when the device is opened.
     tunnel.tcp(1500).map_err(|e| root.error("tcp_tunnel", e.to_string()))?;
     Ok(Some(tunnel))

@@ -1,6 +1,7 @@
 use super::*;
 use sluicenet_dataplane::engine::Access;
 use sluicenet_dataplane::vhost::Socket;
+use sluicenet_node::vale::Action;
 use sluicenet_proto::overlay::fib::Station;
 use sluicenet_proto::units::Rate;
 
@@ -101,10 +102,10 @@ fn what_is_wrong_is_refused_with_its_line() {
         ("[switch]\nslots = 0", 2, "out of range"),
         ("[switch]\nlossless = [8]", 2, "out of range"),
         ("[watchdog]\ndetection_time = 200", 2, "needs a unit"),
-        ("[watchdog]\ndetection_time = \"0 s\"", 2, "cannot be 0"),
+        ("[watchdog]\ndetection_time = \"0 s\"", 2, "`detection_time` of 0 is out of range in [watchdog]"),
         ("[[port]]\nkind = \"shm\"", 1, "`name` is missing"),
         ("[[port]]\nname = \"a\"", 1, "`kind` is missing"),
-        ("[[port]]\nname = \"a\"\nkind = \"tun\"", 3, "unknown kind of port"),
+        ("[[port]]\nname = \"a\"\nkind = \"tun\"", 3, "unknown kind `tun`"),
         ("[[port]]\nname = \"a\"\nkind = \"veth\"", 1, "`tenant_netns` is missing"),
         ("[[port]]\nname = \"a\"\nkind = \"vhost-user\"", 1, "`socket` is missing"),
         ("[[port]]\nname = \"a\"\nkind = \"shm\"\nmtu = 100", 4, "has no `mtu`"),
@@ -133,7 +134,7 @@ fn what_is_wrong_is_refused_with_its_line() {
         (&format!("{port}mac = \"01:00:00:00:00:01\""), 4, "a group of machines"),
         (&format!("{port}ip = \"10.0.0\""), 4, "no IPv4 address"),
         (&format!("{port}rate = 2"), 4, "needs a unit"),
-        (&format!("{port}rate = \"0 b/s\""), 4, "cannot be 0"),
+        (&format!("{port}rate = \"0 b/s\""), 4, "`rate` of 0 is out of range in [port]"),
         (&format!("{port}buffers = 1000"), 4, "not a power of two"),
         ("[switch]\nmetrics = \"here\"", 2, "no address to listen at"),
         ("[switch]\nlog = \"xml\"", 2, "json"),
@@ -150,11 +151,15 @@ fn what_is_wrong_is_refused_with_its_line() {
         (&format!("{UPLINK}[zcredit]\nrx_queue = 4\nbatch = 5"), 11, "does not fit a receive queue of 4"),
         (&format!("[switch]\nlossless = []\n{UPLINK}[zcredit]"), 11, "no priority of [switch] is lossless"),
         (
-            &format!("{UPLINK}{WEIGHT}[[network]]\ntenant = 8\nvni = 5"),
+            &format!("{UPLINK}{WEIGHT}weight = 2\n[[network]]\ntenant = 8\nvni = 5"),
             10,
             "no network of the overlay is that of tenant 7",
         ),
-        (&format!("{UPLINK}[zcredit]\n{WEIGHT}weight = 2\n{WEIGHT}{NETWORK}"), 16, "this machine stands here twice"),
+        (
+            &format!("{UPLINK}[zcredit]\n{WEIGHT}weight = 2\n{WEIGHT}weight = 2\n{NETWORK}"),
+            16,
+            "this machine stands here twice",
+        ),
         (&format!("{UPLINK}{WEIGHT}weight = 0\n{NETWORK}"), 12, "out of range"),
         ("[zcredit]\nrx_queue = 8", 1, "[zcredit] without [uplink]"),
         (&format!("{UPLINK}[zbridge]\nperiod = 8\nbuffer = 15"), 11, "less than two periods"),
@@ -170,7 +175,11 @@ fn what_is_wrong_is_refused_with_its_line() {
         (&format!("{UPLINK}[tcp_tunnel]\nbuffer = \"2 KB\""), 9, "must hold two segments"),
         (&format!("{UPLINK}[tcp_tunnel]\nbuffer = \"20 KB\"\nmax_buffer = \"10 KB\""), 9, "not exceed max_buffer"),
         (&format!("{UPLINK}[tcp_tunnel]\npriority = 8"), 10, "out of range"),
-        (&format!("{UPLINK}[tcp_tunnel]\nuser_timeout = \"10 ms\""), 10, "a second at least"),
+        (
+            &format!("{UPLINK}[tcp_tunnel]\nuser_timeout = \"10 ms\""),
+            10,
+            "`user_timeout` of 10 ms is out of range in [tcp_tunnel]",
+        ),
         (&format!("{UPLINK}[tcp_tunnel]\nbufer = \"2 MB\""), 10, "unknown key `bufer`"),
         (
             "[uplink]\ndevice = \"u\"\nmac = \"02:00:00:00:00:01\"\nrate = \"1 Gb/s\"\n[zcredit]",

@@ -1,0 +1,187 @@
+//! Every server: adapter, VMs, virtual switch.
+
+use super::switch::agree;
+use super::{Counts, ParameterSet, Routing, ZBridge};
+use crate::error::{Result, Warning};
+use crate::setting::{Kind, Section};
+use crate::units::{BUFFER, Bytes, LINK_RATE, POSITIVE_TIME, Quantity};
+use crate::{choices, settings};
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+
+/// VMs of a server: 6 bits number them.
+pub(crate) const VM_MAX: u32 = 62;
+/// VMs of a server with two vNICs each: as many ports and two uplinks are what a virtual switch has.
+const VMS_OF_TWO: u32 = 31;
+
+choices! {
+    /// How an adapter queues the frames of its host.
+    pub enum Queueing {
+        /// One virtual output queue for each destination, served round robin.
+        Voq = "voq",
+        /// One queue.
+        Fifo = "fifo",
+    }
+}
+
+choices! {
+    /// What a full adapter does.
+    pub enum WhenFull {
+        /// It stops its host.
+        Stop = "stop",
+        /// It drops.
+        Drop = "drop",
+    }
+}
+
+settings! {
+    /// every server's network adapter
+    pub model struct Adapter in "adapter" (s, set: ParameterSet, routing: Routing, zbridge: &ZBridge) {
+        /// its transmit buffer
+        buffer: Bytes [BUFFER] = Bytes(512_000),
+        /// from host to wire and from wire to host
+        delay: Duration = set.plain_or(Duration::ZERO, Duration::from_ns(500)),
+        /// one queue for each destination, or one for all
+        queueing: Queueing = Queueing::Voq,
+        /// stop the host, or drop
+        when_full: WhenFull = WhenFull::Stop,
+        /// whether frames that overtook others wait for them; default true with routing = "random"
+        let resequencing: bool = routing == Routing::Random && !zbridge.enabled,
+        /// the longest time that they wait; default 1 ms
+        // [d]: longer than any queue of the tables takes to drain (100 KB at 10 Gb/s: 80 us a hop), shorter than any
+        // retransmission timeout.
+        let resequencing_timeout: Duration [POSITIVE_TIME] = Duration::from_ms(1),
+        /// How long it keeps frames that overtook others of their flow, to put them in order; not at all where absent.
+        #[serde(serialize_with = "crate::units::canonical")]
+        field resequencing: Option<Duration> = resequencing.then_some(resequencing_timeout),
+    }
+}
+
+impl Adapter {
+    /// Checks how the keys relate.
+    pub(crate) fn check(&self, s: &Section<'_>, zbridge: &ZBridge, warn: &mut Vec<Warning>) -> Result<()> {
+        if self.resequencing.is_some() && zbridge.enabled {
+            return Err(s
+                .error("resequencing", "zBridge puts frames in order: adapters need not")
+                .hint("remove `resequencing`"));
+        }
+        if s.has("resequencing_timeout") && self.resequencing.is_none() {
+            let (file, line) = s.line("resequencing_timeout");
+            let message = "`resequencing_timeout` has no effect: resequencing is off".into();
+            warn.push(Warning { file, line, message });
+        }
+        Ok(())
+    }
+}
+
+settings! {
+    /// every server
+    pub model struct Server in "server" (s, set: ParameterSet) {
+        /// VMs on each server
+        // Slide 19: an HLA, an MLA, a worker and a background VM on each.
+        vms: u32 [1..=VM_MAX + 1] = set.of(1, 1, 4),
+        /// whether a virtual switch is between the VMs and the adapter
+        virtual_network: bool = set.of(false, false, true),
+        /// the priority of a second, lossy vNIC of each VM; default: VMs have one vNIC
+        #[serde(skip_serializing_if = "Option::is_none")]
+        lossy_vnic: Option<u8> [0..=7],
+    }
+}
+
+impl Server {
+    /// Checks how the keys relate.
+    pub(crate) fn check(&self, s: &Section<'_>) -> Result<()> {
+        if self.lossy_vnic.is_none() {
+            return Ok(());
+        }
+        if !self.virtual_network {
+            return Err(s
+                .error("lossy_vnic", "there is no virtual network, so that no machine has a vNIC")
+                .hint("set server.virtual_network = true"));
+        }
+        if self.vms > VMS_OF_TWO {
+            let message = format!("{} machines with two vNICs each are more than a virtual switch has ports", self.vms);
+            return Err(s.error_at(&["vms", "lossy_vnic"], message).expected(format!("at most {VMS_OF_TWO}")));
+        }
+        Ok(())
+    }
+
+    /// The priority of the lossy vNICs, a bit.
+    pub(crate) fn lossy_priority(&self) -> u8 {
+        self.lossy_vnic.map_or(0, |priority| 1 << priority)
+    }
+}
+
+settings! {
+    /// a machine that is slow to receive
+    #[derive(Copy)]
+    pub model struct SlowVm in "slow" (s) {
+        /// its server
+        host: u32 [0..=crate::HOST_MAX],
+        /// its number there; default 0
+        vm: u32 [0..=VM_MAX] = 0,
+        /// the rate at which it receives frames
+        rate: Rate [LINK_RATE],
+    }
+}
+
+settings! {
+    /// every server's virtual switch
+    pub model struct VSwitch in "vswitch" (s, fixed: Option<bool>, server: &Server, counts: Counts) {
+        /// frames a port's queue holds
+        slots: u32 [1..=1 << 20] = 1024,
+        /// whether a full queue stops the sender instead of dropping frames
+        lossless: bool = fixed.unwrap_or(false),
+        /// rate of a virtual machine's port
+        vm_rate: Rate [LINK_RATE] = Rate::gbps(10),
+        /// VMs that receive more slowly than `vm_rate`
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        slow: Vec<SlowVm> as (Kind::Tables(&[SlowVm::SPEC])) = slow(s, vm_rate, server, counts)?,
+    }
+}
+
+fn slow(s: &Section<'_>, vm_rate: Rate, server: &Server, counts: Counts) -> Result<Vec<SlowVm>> {
+    let mut all: Vec<SlowVm> = Vec::new();
+    for t in s.tables("slow")? {
+        let slow = SlowVm::read(&t)?;
+        exists(&t, (slow.host, slow.vm), server, counts)?;
+        if all.iter().any(|other| (other.host, other.vm) == (slow.host, slow.vm)) {
+            return Err(t.error("host", "this machine stands here twice"));
+        }
+        if slow.rate > vm_rate {
+            let message = format!("faster than the machine's port, which has vswitch.vm_rate = {}", vm_rate.written());
+            return Err(t.error("rate", message));
+        }
+        all.push(slow);
+    }
+    if !all.is_empty() && !server.virtual_network {
+        return Err(s
+            .error("slow", "there is no virtual network, so that no machine has a port of its own")
+            .hint("set server.virtual_network = true"));
+    }
+    Ok(all)
+}
+
+/// Refuses a VM, by `host` and `vm` of a table, that the network has not.
+pub(super) fn exists(t: &Section<'_>, (host, vm): (u32, u32), server: &Server, counts: Counts) -> Result<()> {
+    if host >= counts.hosts {
+        return Err(t.error("host", format!("there are {} servers, counted from 0", counts.hosts)));
+    }
+    if vm >= server.vms {
+        return Err(t.error("vm", format!("a server has {} virtual machines, counted from 0", server.vms)));
+    }
+    Ok(())
+}
+
+impl VSwitch {
+    /// Checks how the keys relate. `fixed` is whether `[scenario]` says that the network is lossless.
+    pub(crate) fn check(&self, s: &Section<'_>, fixed: Option<bool>, server: &Server) -> Result<()> {
+        agree(s, "lossless", (self.lossless, fixed), "virtual")?;
+        if s.has("lossless") && self.lossless && !server.virtual_network {
+            return Err(s
+                .error("lossless", "there is no virtual network that could be lossless")
+                .hint("set server.virtual_network = true"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! Every physical switch: its buffers, priority flow control, framing.
+
+use super::{ParameterSet, Server};
+use crate::error::Result;
+use crate::setting::{Or, Section};
+use crate::units::{BUFFER, Bytes};
+use crate::{choices, settings};
+use sluicenet_proto::time::Duration;
+
+choices! {
+    /// The unit that a switch's buffer limits.
+    pub enum BufferPolicy {
+        /// Each output's queue holds one buffer.
+        Output = "output",
+        /// Each input's frames, in whichever queues, fill one buffer.
+        Input = "input",
+        /// All frames of the switch fill the sum of its ports' buffers.
+        Pooled = "pooled",
+    }
+}
+
+choices! {
+    /// When a switch forwards.
+    pub enum Forwarding {
+        /// As soon as the header has arrived, if the output is free and not faster than the input.
+        CutThrough = "cut-through",
+        /// When the last bit has arrived.
+        StoreAndForward = "store-and-forward",
+    }
+}
+
+settings! {
+    /// every physical switch
+    pub model struct Switch in "switch" (s, set: ParameterSet) {
+        /// buffer of a port
+        // Tables 2.1 and 3.1: 100 KB a port.
+        buffer: Bytes [BUFFER] = set.plain_or(Bytes(150_000), Bytes(100_000)),
+        /// the unit that the buffer limits
+        // Table 2.1: line 708 bounds an output queue by all inputs, but Q_eq of 20 KB is 20 % of "the queue" (827) and
+        // replies are lost in both phases (1419): an output queue of 100 KB [d]. Table 3.1: with full sharing (3.2.1)
+        // nothing is lost in the first phase.
+        policy: BufferPolicy = BufferPolicy::Output,
+        /// delay from input to output
+        // Tables 2.1 and 3.1.
+        delay: Duration = set.of(Duration::ZERO, Duration::from_ns(100), Duration::from_ns(500)),
+        /// when a frame is forwarded: at its first or last bit
+        // 2.5.2.
+        forwarding: Forwarding = set.plain_or(Forwarding::StoreAndForward, Forwarding::CutThrough),
+    }
+}
+
+choices! {
+    /// How to treat a cyclic buffer dependency in lossless priorities.
+    pub enum Deadlock {
+        /// Do not run.
+        Refuse = "refuse",
+        /// Run, with a warning.
+        Warn = "warn",
+        /// Do not look.
+        Ignore = "ignore",
+    }
+}
+
+choices! {
+    /// Headroom that is computed.
+    pub enum Auto {
+        /// By the link.
+        Auto = "auto",
+    }
+}
+
+settings! {
+    /// priority flow control (802.1Qbb) on every physical link
+    pub model struct Pfc in "pfc" (s, set: ParameterSet, fixed: Option<bool>, server: &Server) {
+        /// whether the physical network is lossless
+        enabled: bool = fixed.unwrap_or(false),
+        /// the lossless priorities; default all but server.lossy_vnic
+        let lossless: Option<Vec<u8>> [0..=7],
+        /// The lossless priorities, bit p for priority p.
+        field lossless: u8 = match lossless {
+            Some(list) => list.iter().fold(0, |mask, priority| mask | 1 << priority),
+            None => !server.lossy_priority(),
+        },
+        /// send a pause when an input holds this much
+        // Table 2.1: 97 KB and 80 KB. Table 3.1 has none: the same switch [d].
+        xoff: Bytes [BUFFER] = set.plain_or(Bytes(100_000), Bytes(97_000)),
+        /// resume when it holds this much again
+        xon: Bytes = Bytes(80_000),
+        /// room above xoff for data that still arrives; auto: computed from the link, and from how many pauses in a row
+        /// it may damage
+        let headroom: Or<Bytes, Auto> [HEADROOM] = Or::Word(Auto::Auto),
+        /// Room above XOFF for data that still arrives; computed where absent.
+        #[serde(serialize_with = "crate::units::canonical")]
+        field headroom: Option<Bytes> = headroom.value(),
+        /// time from a PFC frame's last bit until the peer has stopped
+        // 802.1Q (802.1Qbb) lets a station take 614.4 ns from a PFC frame to its effect above the MAC.
+        response: Duration = Duration::from_ps(614_400),
+        /// pause time asked for, in quanta of 512 bit times
+        quanta: u16 [1..=u16::MAX] = u16::MAX,
+        /// how to treat a cyclic buffer dependency
+        deadlock: Deadlock = Deadlock::Refuse,
+    }
+}
+
+/// None at all, or what a buffer can have.
+const HEADROOM: core::ops::RangeInclusive<Bytes> = Bytes(0)..=*BUFFER.end();
+
+impl Pfc {
+    /// Checks how the keys relate. `fixed` is whether `[scenario]` says that the network is lossless, `buffer` the
+    /// buffer of the smallest switch.
+    pub(crate) fn check(&self, s: &Section<'_>, fixed: Option<bool>, (buffer, server): (Bytes, &Server)) -> Result<()> {
+        agree(s, "enabled", (self.enabled, fixed), "physical")?;
+        if s.has("lossless") && self.lossless == 0 {
+            return Err(s.error("lossless", "no priority is lossless").hint("write enabled = false instead"));
+        }
+        if self.lossless & server.lossy_priority() != 0 {
+            return Err(s
+                .error("lossless", "the priority of the lossy vNICs (server.lossy_vnic) is in this list")
+                .hint("take it out, or give those vNICs another"));
+        }
+        let (xon, xoff) = (self.xon.0, self.xoff.0);
+        if xon > xoff {
+            return Err(s
+                .error_at(&["xon", "xoff"], format!("xon ({xon} B) is above xoff ({xoff} B)"))
+                .hint("a pause ends when the occupancy has fallen to xon"));
+        }
+        if self.enabled && self.xoff > buffer {
+            return Err(s
+                .error_at(&["xoff"], format!("xoff ({xoff} B) is beyond the switch's buffer ({} B)", buffer.0))
+                .hint("lower pfc.xoff (and xon) or raise switch.buffer"));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a flag that contradicts `flow_control`.
+pub(super) fn agree(s: &Section<'_>, name: &str, (flag, fixed): (bool, Option<bool>), network: &str) -> Result<()> {
+    if fixed.is_none_or(|fixed| fixed == flag) {
+        return Ok(());
+    }
+    let word = if flag { "lossy" } else { "lossless" };
+    Err(s
+        .error(name, format!("scenario.flow_control says that the {network} network is {word}"))
+        .hint(format!("remove `{name}` or flow_control")))
+}
+
+choices! {
+    /// A family of framings.
+    pub enum FramingKind {
+        /// 18 bytes of header and FCS, 20 of preamble and gap, 64 at least.
+        Ethernet = "ethernet",
+        /// 2 bytes of header and nothing else, as ns-3's point-to-point link.
+        Ppp = "ppp",
+    }
+}
+
+/// Bytes the smallest and the largest IP packet may have.
+pub(super) const MTU: core::ops::RangeInclusive<Bytes> = Bytes(128)..=Bytes(65_535);
+
+settings! {
+    /// what a frame costs on the wire
+    pub model struct Framing in "framing" (s, set: ParameterSet) {
+        /// ethernet: 18 B and 20 B of gap; ppp: 2 B, as ns-3's links
+        kind: FramingKind = FramingKind::Ethernet,
+        /// the largest IP packet of the physical network
+        // Table 2.1: a frame of 1500 B, 18 of which are header and FCS [d]. Table 3.1: a frame of 1518 B.
+        mtu: Bytes [MTU] = set.of(Bytes(1500), Bytes(1482), Bytes(1500)),
+    }
+}
+
+impl Framing {
+    /// Bytes of header and trailer which count in buffers too.
+    pub fn header_bytes(&self) -> u64 {
+        match self.kind {
+            FramingKind::Ethernet => 18,
+            FramingKind::Ppp => 2,
+        }
+    }
+
+    /// Bytes of preamble and gap, which take wire time alone.
+    pub fn gap_bytes(&self) -> u64 {
+        match self.kind {
+            FramingKind::Ethernet => 20,
+            FramingKind::Ppp => 0,
+        }
+    }
+
+    /// The shortest frame, header included.
+    pub fn min_frame_bytes(&self) -> u64 {
+        match self.kind {
+            FramingKind::Ethernet => 64,
+            FramingKind::Ppp => 0,
+        }
+    }
+}

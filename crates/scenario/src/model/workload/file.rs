@@ -1,0 +1,113 @@
+//! The flows of a file.
+
+use super::{PRIORITY, Transport, World};
+use crate::error::{Error, Result, Warning};
+use crate::files::Files;
+use crate::formats::{ConnectionMatrix, HpccFlows};
+use crate::model::{InputFile, Shape};
+use crate::setting::Section;
+use crate::{choices, settings};
+use serde::Serialize;
+
+choices! {
+    /// The format of a file of flows.
+    pub(crate) enum FlowFormat {
+        /// Flows of HPCC's simulator.
+        Hpcc = "hpcc",
+        /// A connection matrix of htsim.
+        Htsim = "htsim",
+    }
+}
+
+/// The flows of a file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "format", rename_all = "kebab-case")]
+pub enum FlowFileContent {
+    /// Flows of HPCC's simulator, each with its own priority.
+    Hpcc {
+        /// The file.
+        file: InputFile<HpccFlows>,
+    },
+    /// A connection matrix of htsim.
+    Htsim {
+        /// The file.
+        file: InputFile<ConnectionMatrix>,
+    },
+}
+
+settings! {
+    /// the flows of a file
+    pub model struct FlowFile in kind "flow-file" (s, world: &World<'_>, files: &mut Files) {
+        /// hpcc: flows; htsim: a connection matrix
+        let format: FlowFormat,
+        /// the file, relative to the scenario's folder
+        let file: String,
+        /// The flows.
+        field content: FlowFileContent = content(s, format, &file, world, files)?,
+        /// the transport of the flows; default tcp
+        transport: Transport = Transport::Tcp,
+        /// the frames' priority; default the file's own, or 0
+        priority: Option<u8> [PRIORITY],
+    }
+}
+
+fn content(
+    s: &Section<'_>,
+    format: FlowFormat,
+    path: &str,
+    world: &World<'_>,
+    files: &mut Files,
+) -> Result<FlowFileContent> {
+    let endpoints = world.counts.endpoints();
+    if format == FlowFormat::Hpcc {
+        let file = s.input("file", files.hpcc_flows(path))?;
+        match &world.topology.shape {
+            Shape::Hpcc { file: t } => file.content.check(path, |n| t.content.host_of(n).is_some())?,
+            _ => file.content.check(path, |n| n < endpoints)?,
+        }
+        return Ok(FlowFileContent::Hpcc { file });
+    }
+    let file = s.input("file", files.matrix(path))?;
+    let matrix = &file.content;
+    files.warnings.extend(matrix.check_nodes(path, endpoints)?);
+    matrix.check(path, endpoints)?;
+    if let Some(f) = matrix.failures.first() {
+        return Err(Error::line(path, f.line, "failure ...", "failed links are not simulated")
+            .hint("remove the line: a scenario must not quietly differ from its file"));
+    }
+    if let Some(c) = matrix.connections.iter().find(|c| c.bytes.is_none() && world.duration.is_none()) {
+        return Err(Error::line(path, c.line, "... size 0", "an endless flow in a run without an end")
+            .hint("set scenario.duration"));
+    }
+    if let Some(c) = matrix.connections.iter().find(|c| c.prio.is_some()) {
+        let message = "`prio` is htsim's order of flows at a sender, not a frame's priority: not used".to_string();
+        files.warnings.push(Warning { file: path.into(), line: c.line, message });
+    }
+    Ok(FlowFileContent::Htsim { file })
+}
+
+impl FlowFile {
+    pub(super) fn check(&self, s: &Section<'_>, world: &World<'_>, _: &mut Files) -> Result<()> {
+        let by = |own: u8| self.priority.unwrap_or(own);
+        match &self.content {
+            FlowFileContent::Hpcc { file } if !matches!(world.topology.shape, Shape::Hpcc { .. }) => {
+                for f in &file.content.flows {
+                    world.check_reach(s, "file", &[f.src, f.dst], by(f.priority & 7))?;
+                }
+            }
+            // A graph has no hosts outside.
+            FlowFileContent::Hpcc { .. } => {}
+            FlowFileContent::Htsim { file } => {
+                for c in &file.content.connections {
+                    world.check_reach(s, "file", &[c.src, c.dst], by(0))?;
+                }
+            }
+        }
+        let priorities = match (self.priority, &self.content) {
+            (Some(p), _) => 1 << p,
+            (None, FlowFileContent::Htsim { .. }) => 1,
+            (None, FlowFileContent::Hpcc { .. }) => u8::MAX,
+        };
+        world.check_transport(s, self.transport, priorities)
+    }
+}

@@ -1,0 +1,255 @@
+//! `[[workload]]`: which host sends what to which, and when.
+
+mod background;
+mod file;
+mod many_to_one;
+mod planned;
+mod queries;
+mod world;
+
+pub use background::{Background, Poisson};
+pub use file::{FlowFile, FlowFileContent};
+pub use many_to_one::{Connections, Hotspot, Incast, Phase};
+pub use planned::{Flow, Pattern, Permutation, Shuffle};
+pub use queries::{Layout, PartitionAggregate, PartitionAggregate2};
+pub(crate) use world::World;
+
+use serde::Serialize;
+
+use super::Counts;
+use crate::choices;
+use crate::error::Result;
+use crate::files::Files;
+use crate::setting::{Kind, Or, Section, Setting, Settings, Spec, shown};
+use crate::tree::{Document, Node, Span, Table, Value, name_hint};
+use crate::units::canonical_as_they_are;
+
+choices! {
+    /// The transport of a flow.
+    pub enum Transport {
+        /// A connection.
+        Tcp = "tcp",
+        /// Datagrams.
+        Udp = "udp",
+        /// A connection of TCPlight: a stream over a network that loses nothing.
+        TcpLight = "tcplight",
+    }
+}
+
+impl Transport {
+    /// Whether it is the default.
+    pub fn is_tcp(&self) -> bool {
+        *self == Transport::Tcp
+    }
+
+    /// Whether a flow has a connection, to be closed.
+    pub fn connects(self) -> bool {
+        self != Transport::Udp
+    }
+}
+
+/// Hosts by number or by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hosts {
+    /// This many of them; the workload says which.
+    Count(u32),
+    /// These, in this order, none twice.
+    List(Vec<u32>),
+}
+
+impl Hosts {
+    /// How many.
+    pub fn len(&self) -> usize {
+        match self {
+            Hosts::Count(n) => *n as usize,
+            Hosts::List(list) => list.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value of a key: a count of hosts of the network, or a list of any of them.
+    pub(crate) fn read(s: &Section<'_>, name: &str, counts: &Counts) -> Result<Option<Hosts>> {
+        let Some(node) = s.get(name) else { return Ok(None) };
+        let Value::List(list) = &node.value else {
+            return u32::read(s, name, node, &(1..=counts.hosts)).map(|n| Some(Hosts::Count(n)));
+        };
+        let mut seen = std::collections::BTreeSet::new();
+        let mut hosts = Vec::new();
+        for node in list {
+            let host = u32::read(s, name, node, &(0..=counts.endpoints() - 1))?;
+            if !seen.insert(host) {
+                return Err(s.doc.error(node.span, format!("host {host} is listed twice")));
+            }
+            hosts.push(host);
+        }
+        if hosts.is_empty() {
+            return Err(s.error(name, format!("`{name}` is empty")));
+        }
+        Ok(Some(Hosts::List(hosts)))
+    }
+
+    /// The hosts that a list names; a count is of the network's own.
+    fn named(&self) -> &[u32] {
+        match self {
+            Hosts::List(list) => list,
+            Hosts::Count(_) => &[],
+        }
+    }
+}
+
+choices! {
+    /// A priority for each host.
+    pub enum PerHost {
+        /// The sender's number modulo 8.
+        PerHost = "per-host",
+    }
+}
+
+/// The priority (0 to 7) of a workload's frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Priority {
+    /// The same for all.
+    Fixed(u8),
+    /// The sender's number modulo 8.
+    PerHost,
+}
+
+canonical_as_they_are!(Priority);
+
+impl Setting for Priority {
+    type Limits = core::ops::RangeInclusive<u8>;
+    const ANY: Self::Limits = PRIORITY;
+
+    fn kind(limits: &Self::Limits) -> Kind {
+        Or::<u8, PerHost>::kind(limits)
+    }
+
+    fn read(s: &Section<'_>, name: &str, node: &Node, limits: &Self::Limits) -> Result<Priority> {
+        let given = Or::<u8, PerHost>::read(s, name, node, limits)?;
+        Ok(given.value().map_or(Priority::PerHost, Priority::Fixed))
+    }
+}
+
+impl Priority {
+    /// All priorities of these frames, a bit each.
+    fn bits(self) -> u8 {
+        match self {
+            Priority::Fixed(priority) => 1 << priority,
+            Priority::PerHost => u8::MAX,
+        }
+    }
+}
+
+/// Priorities of frames.
+const PRIORITY: core::ops::RangeInclusive<u8> = 0..=7;
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Workload {
+    /// Three tiers of requests and answers.
+    PartitionAggregate(PartitionAggregate),
+    /// Two tiers of requests and answers.
+    #[serde(rename = "partition-aggregate-2")]
+    PartitionAggregate2(PartitionAggregate2),
+    /// Random flows beside the others.
+    Background(Background),
+    /// Many to one.
+    Incast(Incast),
+    /// Many to one, at a load that changes.
+    Hotspot(Hotspot),
+    /// Each to one other.
+    Permutation(Permutation),
+    /// All to all.
+    Shuffle(Shuffle),
+    /// One to one.
+    Flow(Flow),
+    /// The flows of a file.
+    FlowFile(FlowFile),
+    /// Random flows at a load.
+    Poisson(Poisson),
+}
+
+impl Workload {
+    /// Whether it ends by itself, so that a run without a duration may wait for it.
+    pub fn is_finite(&self) -> bool {
+        match self {
+            Workload::PartitionAggregate(w) => w.queries.is_some(),
+            Workload::PartitionAggregate2(w) => w.queries.is_some(),
+            Workload::Background(_) => false,
+            Workload::Permutation(w) => w.bytes.is_some(),
+            Workload::Flow(w) => w.bytes.is_some(),
+            Workload::Incast(_) | Workload::Hotspot(_) | Workload::Shuffle(_) => true,
+            Workload::FlowFile(_) | Workload::Poisson(_) => true,
+        }
+    }
+}
+
+/// The kinds of workload: the table of each, its reader, its check.
+macro_rules! kinds {
+    ($($kind:ident),+) => {
+        /// The tables of all kinds.
+        pub(crate) const WORKLOADS: &[&Spec] = &[$($kind::SPEC),+];
+
+        impl Workload {
+            /// Its name in a scenario.
+            pub fn kind(&self) -> &'static str {
+                match self { $(Workload::$kind(_) => $kind::SPEC.name),+ }
+            }
+
+            fn of_kind(s: &Section<'_>, world: &World<'_>, files: &mut Files) -> Result<Workload> {
+                $(if s.spec.name == $kind::SPEC.name {
+                    let workload = $kind::read(s, world, files)?;
+                    workload.check(s, world, files)?;
+                    return Ok(Workload::$kind(workload));
+                })+
+                unreachable!("a kind without a reader");
+            }
+        }
+    };
+}
+kinds!(
+    PartitionAggregate,
+    PartitionAggregate2,
+    Background,
+    Incast,
+    Hotspot,
+    Permutation,
+    Shuffle,
+    Flow,
+    FlowFile,
+    Poisson
+);
+
+impl Workload {
+    /// A workload of whatever kind.
+    pub(crate) fn read(
+        doc: &Document,
+        table: &Table,
+        span: Span,
+        world: &World<'_>,
+        files: &mut Files,
+    ) -> Result<Workload> {
+        let names: Vec<&'static str> = WORKLOADS.iter().map(|spec| spec.name).collect();
+        let Some(entry) = table.get("kind") else {
+            let error = doc.error(span, "this workload has no `kind`");
+            return Err(error.hint(format!("known kinds: {}", names.join(", "))));
+        };
+        let node = &entry.node;
+        let Value::Text(kind) = &node.value else {
+            let message = format!("{} where a kind should be", node.kind());
+            return Err(doc.error(node.span, message).expected("a string"));
+        };
+        let Some(spec) = WORKLOADS.iter().find(|spec| spec.name == kind) else {
+            let error = doc.error(node.span, format!("unknown kind of workload `{}`", shown(kind)));
+            return Err(error.expected(names.join(", ")).hint(name_hint(kind, &names)));
+        };
+        Workload::of_kind(&Section::new(doc, spec, table, Some(span))?, world, files)
+    }
+}

@@ -1,0 +1,137 @@
+//! The network that a workload must fit.
+
+use super::{Hosts, Transport};
+use crate::error::Result;
+use crate::losses::Losses;
+use crate::model::{Counts, Server, Shape, Topology};
+use crate::setting::Section;
+use crate::units::Bytes;
+use sluicenet_proto::time::Duration;
+use sluicenet_proto::units::Rate;
+
+/// Queries and flows that are planned before a run, and so held in memory.
+pub(super) const PLANNED_MAX: u32 = 1 << 22;
+/// Arrivals at a server are at least this far apart on average.
+const ARRIVAL_MIN: Duration = Duration::from_ns(1);
+
+/// The network, as workloads see it.
+pub(crate) struct World<'a> {
+    pub topology: &'a Topology,
+    pub counts: Counts,
+    pub server: &'a Server,
+    pub duration: Option<Duration>,
+    pub losses: Losses,
+}
+
+impl World<'_> {
+    /// Bits a second of the fastest link there is.
+    pub fn fastest_host_link(&self) -> u64 {
+        let rates: Vec<Rate> = match &self.topology.shape {
+            Shape::Hpcc { file } => file.content.links.iter().map(|l| l.rate).collect(),
+            _ => self.topology.levels.first().iter().map(|l| l.rate).collect(),
+        };
+        rates.into_iter().map(Rate::as_bps).max().unwrap_or(self.topology.link.rate.as_bps())
+    }
+
+    /// Levels whose subtrees can be chassis; none where the shape has no levels.
+    fn levels(&self) -> usize {
+        match &self.topology.shape {
+            Shape::Xgft { m, .. } => m.len(),
+            Shape::Htsim { file } => file.content.tiers.len(),
+            Shape::Hpcc { .. } => 0,
+        }
+    }
+
+    /// Refuses a host that the network has not, or that frames of this priority do not reach.
+    pub fn check_host(&self, s: &Section<'_>, name: &str, host: u32, priority: u8) -> Result<()> {
+        let endpoints = self.counts.endpoints();
+        if host >= endpoints {
+            let message = format!("there is no host {host}: the network has {endpoints}, counted from 0");
+            return Err(s.error(name, message));
+        }
+        self.check_reach(s, name, &[host], priority)
+    }
+
+    /// Refuses hosts outside if VMs talk to them by their second vNICs, and frames of this priority go by the first
+    /// ones.
+    pub fn check_reach(&self, s: &Section<'_>, name: &str, hosts: &[u32], priority: u8) -> Result<()> {
+        let Some(lossy) = self.server.lossy_vnic.filter(|&lossy| lossy != priority) else { return Ok(()) };
+        let Some(outside) = hosts.iter().find(|&&host| host >= self.counts.hosts) else { return Ok(()) };
+        let message = format!("host {outside} is external: machines talk to it by their lossy vNICs alone");
+        Err(s.error(name, message).hint(format!("set priority = {lossy}")))
+    }
+
+    /// Refuses senders of which one is the receiver.
+    pub fn check_senders(
+        &self,
+        s: &Section<'_>,
+        (name, senders): (&str, &Hosts),
+        receiver: u32,
+        priority: u8,
+    ) -> Result<()> {
+        self.check_reach(s, name, senders.named(), priority)?;
+        match senders {
+            Hosts::List(list) if list.contains(&receiver) => {
+                Err(s.error(name, format!("host {receiver} sends to itself: it is the receiver")))
+            }
+            Hosts::Count(n) => {
+                let others = self.counts.hosts - u32::from(receiver < self.counts.hosts);
+                if *n <= others {
+                    return Ok(());
+                }
+                Err(s.error(name, format!("{n} {name}: the network has {others} hosts but the receiver")))
+            }
+            Hosts::List(_) => Ok(()),
+        }
+    }
+
+    /// Refuses a transport that repairs nothing where frames of these priorities, a bit each, are lost or reordered.
+    pub fn check_transport(&self, s: &Section<'_>, transport: Transport, priorities: u8) -> Result<()> {
+        if transport == Transport::TcpLight { self.losses.check(s, priorities) } else { Ok(()) }
+    }
+
+    /// Refuses a rate of a stream.
+    pub fn check_rate(&self, s: &Section<'_>, rate: Option<Rate>, transport: Transport) -> Result<()> {
+        if rate.is_none() || !transport.connects() {
+            return Ok(());
+        }
+        Err(s.error("rate", "a stream finds its own rate").hint("`rate` is for transport = \"udp\""))
+    }
+
+    /// Refuses an endless flow in a run without a duration.
+    pub fn check_end(&self, s: &Section<'_>, bytes: Option<Bytes>) -> Result<()> {
+        if bytes.is_some() || self.duration.is_some() {
+            return Ok(());
+        }
+        let error = s.error("bytes", "an endless flow in a run without an end");
+        Err(error.hint("give it `bytes`, or set scenario.duration"))
+    }
+
+    /// Refuses chassis of a level that the network has not.
+    pub fn check_chassis(&self, s: &Section<'_>, level: u32) -> Result<()> {
+        match self.levels() {
+            0 => Err(s.error_at(&["chassis", "kind"], "this workload needs chassis, and this network has no levels")),
+            levels if level as usize > levels => {
+                Err(s.error("chassis", format!("there is no level {level}: the network has {levels}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Refuses arrivals that no link could carry even if each is as small as possible: memory would run out.
+pub(super) fn check_apart(s: &Section<'_>, mean_ps: f64) -> Result<()> {
+    if mean_ps >= ARRIVAL_MIN.as_ps() as f64 {
+        return Ok(());
+    }
+    Err(s.error("inter_arrival", format!("{mean_ps} ps between two arrivals on average")).expected("at least 1 ns"))
+}
+
+/// Refuses about `count` planned things, if they would not fit into memory.
+pub(super) fn check_planned(s: &Section<'_>, name: &str, what: &str, count: f64) -> Result<()> {
+    if count <= f64::from(PLANNED_MAX) {
+        return Ok(());
+    }
+    let error = s.error(name, format!("about {count:.1e} {what} are too many"));
+    Err(error.expected(format!("at most {PLANNED_MAX} in a run")))
+}
