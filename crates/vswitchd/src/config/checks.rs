@@ -1,4 +1,4 @@
-//! What no text of a switch's file can be: found when it is read, not when it is used.
+//! Checks of texts in a switch's file: errors are found when the file is read, not when the text is used.
 
 use sluicenet_scenario::Result;
 use sluicenet_scenario::section::Section;
@@ -10,7 +10,7 @@ const DEVICE_BYTES_MAX: usize = 15;
 /// Bytes of any other path.
 const PATH_BYTES_MAX: usize = 4095;
 
-/// A text with something in it, without control characters.
+/// A non-empty text without control characters.
 fn plain<'a>(section: &Section<'a>, name: &str, bytes_max: usize) -> Result<Option<&'a str>> {
     let Some(text) = section.text(name)? else { return Ok(None) };
     let why = match text {
@@ -43,7 +43,7 @@ pub(super) fn device<'a>(section: &Section<'a>, name: &str) -> Result<Option<&'a
     }
 }
 
-/// Whether a device may be called so.
+/// Whether this is a valid name of a device.
 pub(super) fn is_device(text: &str) -> bool {
     let strange = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     (1..=DEVICE_BYTES_MAX).contains(&text.len()) && text != "." && text != ".." && !text.chars().any(strange)

@@ -1,4 +1,4 @@
-//! The file of a switch: TOML, as scenarios are, every refusal with its line.
+//! The configuration file of a switch: TOML, like scenarios; every error has its line.
 
 mod checks;
 mod keys;
@@ -28,18 +28,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How long an end of a link may take to obey a pause where nobody says: what a program waits for a processor that it shares.
+/// The default response time to a pause at an end of a link: a program may wait this long for a shared processor.
 const RESPONSE: Time = Time::from_ms(20);
 /// The largest file read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What the port is called that leads to other servers.
+/// The name of the port to other servers.
 pub const UPLINK_NAME: &str = "uplink";
 
-/// Ports a switch may have.
+/// The most ports of a switch.
 pub const PORTS_MAX: usize = 64;
 
-/// A switch as its file describes it.
+/// The configuration of a switch.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The file.
@@ -52,13 +52,13 @@ pub struct Config {
     pub ports_max: usize,
     /// Queues, classes, table and watchdog.
     pub vale: ValeConfig,
-    /// Who it becomes once its ports are open.
+    /// The user that it becomes once its ports are open.
     pub user: Option<String>,
-    /// Whether it keeps what opening a port takes.
+    /// Whether it keeps the privileges to open ports.
     pub hotplug: bool,
     /// Where metrics are served.
     pub metrics: Option<SocketAddr>,
-    /// How it says what happens.
+    /// The format of its log.
     pub log: LogFormat,
     /// Its ports, in the order of the file.
     pub ports: Vec<PortConfig>,
@@ -87,7 +87,7 @@ pub struct UplinkConfig {
     pub buffer: Option<u32>,
     /// Whether runs of tunnel frames go to the device in one piece.
     pub segmentation: bool,
-    /// What makes it more than a trunk.
+    /// The overlay, if it is not a trunk.
     pub overlay: Option<OverlayConfig>,
 }
 
@@ -98,9 +98,9 @@ pub struct OverlayConfig {
     pub address: Ipv4Addr,
     /// The controller's.
     pub controller: SocketAddrV4,
-    /// Where the controller is heard.
+    /// The port at which it receives messages of the controller.
     pub listen: u16,
-    /// Through where the controller is reached.
+    /// The namespace from which the controller is reached.
     pub controller_netns: Option<String>,
     /// The key shared with it.
     pub key: [u8; 32],
@@ -108,15 +108,15 @@ pub struct OverlayConfig {
     pub networks: Vec<(u16, u32)>,
     /// Other servers, and the next hop towards each.
     pub servers: Vec<(Ipv4Addr, [u8; 6])>,
-    /// Credits between machines of the overlay.
+    /// Credits between endpoints of the overlay.
     pub credits: Option<Credits>,
-    /// Reliability between them.
+    /// Reliability between these endpoints.
     pub zbridge: Option<Reliability>,
     /// TCP between servers.
     pub tcp_tunnel: Option<TcpTunnel>,
 }
 
-/// Reliability between machines of the overlay.
+/// Reliability between endpoints of the overlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reliability {
     /// Channels.
@@ -125,27 +125,27 @@ pub struct Reliability {
     pub classes: PrioritySet,
 }
 
-/// Credits between machines of the overlay.
+/// Credits between endpoints of the overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credits {
-    /// Frames that a machine's receive queue holds.
+    /// Frames in the receive queue of an endpoint.
     pub rx_queue: u32,
     /// Credits of a turn.
     pub batch: u32,
-    /// Frames of a machine that may wait for credits.
+    /// Frames of an endpoint that may wait for credits.
     pub tx_queue: u32,
     /// Priorities in which frames need credits.
     pub classes: PrioritySet,
-    /// Machines, by tenant and address, whose turns are longer, and how much.
+    /// Endpoints with longer turns, by tenant and address, and the factor.
     pub weights: Vec<((u16, [u8; 6]), u32)>,
 }
 
-/// How the log is written.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
     Text,
-    /// One object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -153,7 +153,7 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place.
+    /// The first error, with its location.
     pub fn load(path: &Path) -> Result<Config> {
         let text = text_of(path)?;
         Config::parse(path, &text)
@@ -342,7 +342,7 @@ fn zbridge(root: &Section<'_>, vale: &ValeConfig) -> Result<Option<Reliability>>
         let why = "no priority of [switch] is lossless: frames that wait for their turn would be dropped before it";
         return Err(root.error("zbridge", why));
     }
-    // A tunnel's frames of one pair of machines have one pair of ports, and so one way.
+    // The tunnel's frames between two endpoints have one pair of ports, and so one path.
     let channel = sluicenet_scenario::channel_numbers(&section)?.channel(true);
     Ok(Some(Reliability { channel, classes: vale.lossless }))
 }
@@ -403,7 +403,7 @@ pub(super) fn ipv4(section: &Section<'_>, name: &str) -> Result<Ipv4Addr> {
     Ok(address)
 }
 
-/// The key in the file that `name` names, relative to the file at `path`. Nobody else may read it.
+/// The key in the file `name`, relative to the file at `path`. No other user may have the right to read it.
 pub(super) fn key_of(section: &Section<'_>, name: &str, path: &Path) -> Result<[u8; 32]> {
     let file = checks::word(section, name)?.ok_or_else(|| section.missing(name))?;
     let file = path.parent().unwrap_or(Path::new("")).join(file);
@@ -436,7 +436,7 @@ fn mac(section: &Section<'_>, key: &str, text: &str) -> Result<[u8; 6]> {
     }
 }
 
-/// An address to serve metrics at; without a host it is for this machine only.
+/// An address for the metrics; without a host it is the loopback address.
 fn metrics(section: &Section<'_>, text: &str) -> Result<SocketAddr> {
     let local = || text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     text.parse().or_else(|_| local()).map_err(|_| {
@@ -449,7 +449,7 @@ pub fn json_schema() -> serde_json::Value {
     sluicenet_scenario::schema::table(&ROOT, None)
 }
 
-/// Where the control socket of a switch is when nobody says.
+/// The default path of a switch's control socket.
 pub fn default_control(name: &str) -> PathBuf {
     let folder = if rustix::process::geteuid().is_root() {
         PathBuf::from("/run/sluicenet")

@@ -1,4 +1,4 @@
-//! `[policy]`: which machines may talk to each other, and which stations are their second vNICs.
+//! `[policy]`: the endpoints that may communicate, and the stations that are their second vNICs.
 
 use super::keys::{MACHINE, POLICY, RULE};
 use super::port::{PortConfig, PortKind};
@@ -13,12 +13,12 @@ use sluicenet_scenario::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Rules that are looked through for the first frame of a pair.
+/// The most rules, which are searched for the first frame of a pair.
 const RULES_MAX: usize = 4096;
-/// What hosts outside are called in rules.
+/// The name of outside hosts in rules.
 const OUTSIDE: &str = "outside";
 
-/// The address of a machine's vNIC, with the word that says which of the two.
+/// The address of an endpoint's vNIC, and the key that names one of the two.
 fn vnic_mac(t: &Section<'_>, key: &str) -> Result<Option<[u8; 6]>> {
     t.text(key)?.map(|text| mac(t, key, text)).transpose()
 }
@@ -99,7 +99,7 @@ pub(super) fn read(root: &Section<'_>, lossless: PrioritySet) -> Result<Option<A
     Ok(Some(Arc::new(StationPolicy::new(Policy::new(tenants, rules), vnics, lossless))))
 }
 
-/// What keeps a port from being one of a switch with this policy: the key, and why.
+/// Why a port is not allowed in a switch with this policy: the key, and the reason.
 pub(in super::super) fn objection(
     policy: &StationPolicy,
     port: &PortConfig,
@@ -107,7 +107,7 @@ pub(in super::super) fn objection(
     uplink: Option<&UplinkConfig>,
 ) -> Option<(&'static str, String)> {
     let Some(mac) = port.mac else {
-        // Behind a device there may be anybody: hosts outside, or a gateway to them.
+        // Any host may be behind a device: outside hosts, or a gateway to them.
         let may_be_anybody = matches!(port.kind, PortKind::Packet { .. });
         let why = "with [policy] a port of this kind needs a `mac`: who is at it could be anybody else";
         return (!may_be_anybody).then(|| ("mac", why.into()));

@@ -1,4 +1,4 @@
-//! A port as a file or the words of a command describe it.
+//! A port as described in a file or in the words of a command.
 
 use super::super::privileges::{Rights, TO_OPEN};
 use super::keys::PORT;
@@ -12,32 +12,32 @@ use sluicenet_scenario::section::Section;
 use sluicenet_scenario::tree::{Document, Span, Table as Entries, Value};
 use sluicenet_scenario::{Error, Result};
 
-/// A port as the file describes it.
+/// The configuration of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
     /// Its name.
     pub name: String,
-    /// Over what its frames move.
+    /// Its kind.
     pub kind: PortKind,
-    /// The machine at it.
+    /// The address of its endpoint.
     pub mac: Option<[u8; 6]>,
-    /// What it may send.
+    /// The restrictions of its endpoint.
     pub access: Access,
-    /// Whether a port before it has its `ip`: a process more of that machine, which nobody looks for by the address.
+    /// Whether an earlier port has its `ip`: it is a further process of the same machine, and the address does not lead to it.
     pub further: bool,
-    /// How fast it takes frames, at most.
+    /// The limit of the rate at which it receives frames.
     pub rate: Option<Rate>,
 }
 
 impl PortConfig {
-    /// Whether one of these has its `ip`, in its tenant.
+    /// Whether one of `before` has its `ip` in its tenant.
     pub fn is_further(&self, before: &[PortConfig]) -> bool {
         let place = |port: &PortConfig| (port.access.domain.unwrap_or(0), port.access.address);
         self.access.address.is_some() && before.iter().any(|other| place(other) == place(self))
     }
 }
 
-/// Over what frames move.
+/// The kinds of ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortKind {
     /// Memory shared with a program.
@@ -47,9 +47,9 @@ pub enum PortKind {
     },
     /// The queues of a guest.
     VhostUser {
-        /// Where its frontend is met.
+        /// The socket of its frontend.
         socket: Socket,
-        /// Whether an agent in the guest says what it has room for.
+        /// Whether an agent in the guest reports the room of its sockets.
         agent: bool,
     },
     /// A veth pair to a namespace.
@@ -58,24 +58,24 @@ pub enum PortKind {
         device: String,
         /// Its namespace; default the switch's own.
         netns: Option<String>,
-        /// The machine's end.
+        /// The endpoint's end.
         tenant_device: String,
-        /// Where that is.
+        /// The namespace of that end.
         tenant_netns: String,
-        /// Whether TCP segments and checksums are left to be made.
+        /// Whether TCP segmentation and checksums are left to be done.
         offload: bool,
     },
-    /// A TAP device that the switch makes.
+    /// A TAP device that the switch creates.
     Tap {
         /// Its name.
         device: String,
-        /// Where it is made.
+        /// The namespace in which it is created.
         tenant_netns: String,
         /// The largest IP packet.
         mtu: u32,
-        /// Whether TCP segments and checksums are left to be made.
+        /// Whether TCP segmentation and checksums are left to be done.
         offload: bool,
-        /// Whether an agent there says what its sockets have room for.
+        /// Whether an agent there reports the room of its sockets.
         agent: bool,
     },
     /// Any device.
@@ -88,11 +88,11 @@ pub enum PortKind {
 }
 
 impl PortKind {
-    /// What it takes to open such a port, and to use it then.
+    /// The privileges to open such a port, and to use it.
     pub fn rights(&self) -> Rights {
         match self {
             PortKind::Shm { .. } | PortKind::VhostUser { .. } => Rights::NONE,
-            // To switch interrupts, and the queue that is held.
+            // To change interrupts and the tenant's queue.
             PortKind::Veth { .. } | PortKind::Tap { .. } => Rights { open: TO_OPEN, run: CapabilitySet::NET_ADMIN },
             PortKind::Packet { .. } => Rights { open: TO_OPEN, run: CapabilitySet::empty() },
         }
@@ -115,7 +115,7 @@ pub(super) fn port(doc: &Document, table: &Entries, span: Span) -> Result<PortCo
     port_of(&section)
 }
 
-/// The name of a namespace that may be given by its path.
+/// The name of a namespace, also if it is given by its path.
 fn short_namespace(name: String) -> String {
     match name.strip_prefix("/run/netns/").or(name.strip_prefix("/var/run/netns/")) {
         Some(short) if !short.is_empty() && !short.contains('/') => short.to_owned(),
@@ -145,7 +145,7 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
     only_its_own(section, kind)?;
     let owned = |text: Option<&str>| text.map(str::to_owned);
     let socket = |key| checks::socket(section, key).map(owned);
-    // A namespace by its name and by the path of that name are one.
+    // A namespace by name and by the path of that name are the same.
     let namespace = |key| checks::namespace(section, key).map(|text| owned(text).map(short_namespace));
     let netns = || namespace("netns");
     let device = || match checks::device(section, "device")? {
@@ -202,7 +202,7 @@ fn port_of(section: &Section<'_>) -> Result<PortConfig> {
     Ok(PortConfig { name, kind, mac, access, further: false, rate: section.positive("rate")? })
 }
 
-/// A key that a port of this kind has no use for is a mistake.
+/// A key that does not apply to this kind of port is an error.
 fn only_its_own(section: &Section<'_>, kind: &str) -> Result<()> {
     let of_kind: &[(&str, &[&str])] = &[
         ("buffers", &["shm"]),
@@ -233,7 +233,7 @@ fn unknown_kind(section: &Section<'_>) -> Error {
     section.error("kind", "unknown kind of port").expected(kinds.unwrap_or_default().join(", "))
 }
 
-/// A name that can stand in a file's name and in a label.
+/// A name that is valid in file names and in labels.
 pub(super) fn checked_name(section: &Section<'_>, key: &str, name: &str) -> Result<String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if (1..=32).contains(&name.len()) && name.chars().all(fine) && !name.starts_with(['.', '-']) {
