@@ -1,4 +1,4 @@
-//! A port's end of what it says to the agent of the guest behind it, whatever kind of port that is.
+//! A port's side of the protocol with the agent in its guest, for all kinds of ports.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use sluicenet_proto::agent::lease::Lease;
@@ -7,12 +7,12 @@ use sluicenet_wire::agent::{DESTINATION, ETHERTYPE, LEN, Message, PARTS_MAX, Rep
 use sluicenet_wire::ethernet::MacAddress;
 use std::io;
 
-/// Frames of an agent that are taken in one turn: no guest keeps the switch busy with them.
+/// The most frames of an agent in one turn, so that no guest keeps the switch busy with them.
 const WORDS_MOST: u32 = 64;
-/// From whom a guest gets marks.
+/// The source address of marks.
 const SOURCE: MacAddress = MacAddress::local(0);
 
-/// What is known of the agent behind a port.
+/// The agent behind a port.
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub lease: Lease,
@@ -24,13 +24,13 @@ pub(crate) struct Agent {
 impl Agent {
     pub fn new() -> io::Result<Agent> {
         let mut first = [0; 8];
-        // Up to 256 bytes come whole (getrandom(2)).
+        // Up to 256 bytes are never returned in part (getrandom(2)).
         getrandom(&mut first, GetRandomFlags::empty())?;
         let lease = Lease::new(u64::from_ne_bytes(first));
         Ok(Agent { lease, words_left: WORDS_MOST, bad: 0, lost: false })
     }
 
-    /// Whether a frame with these first 16 bytes is one of an agent's.
+    /// Whether a frame with these first 16 bytes is a message of an agent.
     #[inline]
     pub fn is_word([low, high]: [u64; 2]) -> bool {
         const TYPE: u64 = ETHERTYPE.0.swap_bytes() as u64;
@@ -38,20 +38,20 @@ impl Agent {
         low & 0xffff_ffff_ffff == u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) && high >> 32 & 0xffff == TYPE
     }
 
-    /// Before all else in a turn.
+    /// To be called first in a turn.
     pub fn on_turn(&mut self, now: Instant, handed: u64) {
         self.words_left = WORDS_MOST;
         self.lost |= self.lease.poll(now, handed);
     }
 
-    /// Whether another word may be taken in this turn.
+    /// Whether another message may be taken in this turn.
     pub fn may_speak(&mut self) -> bool {
         let may = self.words_left > 0;
         self.words_left = self.words_left.saturating_sub(1);
         may
     }
 
-    /// The agent, or somebody else in the guest, sent this.
+    /// Handles a message from the guest, which may not be from the agent.
     pub fn take(&mut self, now: Instant, bytes: &[u8]) {
         match Repr::parse(bytes) {
             Ok(Repr { message: Message::Grant { number, lifetime_ms, room }, .. }) => {
@@ -62,13 +62,13 @@ impl Agent {
         }
     }
 
-    /// One of `parts` frames that are the next mark.
+    /// The frame `part` of the `parts` frames of the next mark.
     pub fn mark(&self, part: u8, parts: u8) -> [u8; LEN] {
         const { assert!(crate::vhost::guest::MAX_PAIRS <= PARTS_MAX as usize) };
         Repr { source: SOURCE, message: Message::Mark { number: self.lease.next_mark(), part, parts } }.emit()
     }
 
-    /// Whether it was lost since this was last asked.
+    /// Whether it was lost since the last call.
     pub fn was_lost(&mut self) -> bool {
         std::mem::take(&mut self.lost)
     }

@@ -17,27 +17,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Datagrams taken in one go.
 const BURST: usize = 64;
 
-/// Longest time after which a daemon sees that it is to stop.
+/// The longest time until a daemon notices a stop.
 const LOOKS_EVERY: Duration = Duration::from_ms(50);
 
-/// Words that nobody can guess.
+/// Random words that cannot be guessed.
 pub fn entropy<const N: usize>() -> io::Result<[u64; N]> {
     let mut words = [0; N];
     for word in &mut words {
         let mut bytes = [0; 8];
-        // Up to 256 bytes come whole (getrandom(2)).
+        // Up to 256 bytes are never returned in part (getrandom(2)).
         getrandom(&mut bytes, GetRandomFlags::empty())?;
         *word = u64::from_ne_bytes(bytes);
     }
     Ok(words)
 }
 
-/// A generator that nobody can guess.
+/// A generator with a seed that cannot be guessed.
 pub fn unguessable() -> io::Result<Rng> {
     Ok(Rng::from_words(&entropy::<4>()?))
 }
 
-/// A number above all that this server ever gave a message: nanoseconds of the wall clock.
+/// A number above those of all earlier messages of this server: nanoseconds of the wall clock.
 pub fn first_request() -> u64 {
     std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64)
 }
@@ -47,7 +47,7 @@ pub fn first_request() -> u64 {
 pub struct Daemon {
     controller: Controller,
     socket: UdpSocket,
-    /// Port on which the servers hear of changes.
+    /// The port at which servers receive changes.
     servers_port: u16,
     started: std::time::Instant,
     unsent: u64,
@@ -68,17 +68,17 @@ impl Daemon {
         })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// A server of the overlay and its key.
+    /// Adds a server of the overlay with its key.
     pub fn admit(&mut self, server: Ipv4Addr, key: Key) {
         self.controller.admit(server, key);
     }
 
-    /// What it counted, and datagrams that the kernel did not take.
+    /// Its counters, and the datagrams that the kernel did not take.
     pub fn counters(&self) -> (&ControllerCounters, u64) {
         (self.controller.counters(), self.unsent)
     }
@@ -93,15 +93,15 @@ impl Daemon {
     }
 
     fn send(&mut self, to: SocketAddr, datagram: &[u8; LEN]) {
-        // Who does not get it asks again, or is told again.
+        // A server that does not get it asks again, or is told again.
         self.unsent += u64::from(self.socket.send_to(datagram, to).is_err());
     }
 
-    /// Answers what has come and tells what is due, without waiting; whether there may be more.
+    /// Answers arrived messages and sends pending ones, without waiting; whether there may be more.
     pub fn turn(&mut self) -> io::Result<bool> {
         let now = self.now();
         self.controller.handle_timeout(now);
-        // One byte more than a message has, so that a longer datagram is seen to be one.
+        // One byte more than a message, to detect longer datagrams.
         let mut bytes = [0; LEN + 1];
         let mut taken = 0;
         while taken < BURST {
@@ -115,7 +115,7 @@ impl Daemon {
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                // Some server is not there (an ICMP error), or a signal came.
+                // A server is unreachable (an ICMP error), or a signal arrived.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted) => {}
                 Err(e) => return Err(e),
             }
@@ -133,7 +133,7 @@ impl Daemon {
                 continue;
             }
             let deadline = self.controller.poll_timeout().map_or(LOOKS_EVERY, |at| at.since(self.now()));
-            // Rounded up: a deadline is not looked at before it has come.
+            // Rounded up, so that no wake-up precedes the deadline.
             let wait = deadline.min(LOOKS_EVERY).0.div_ceil(1_000);
             let timeout = Timespec { tv_sec: 0, tv_nsec: wait as i64 };
             let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
@@ -146,7 +146,7 @@ impl Daemon {
     }
 }
 
-/// What stands in place of a server's socket to the controller where all is in one program, by its clock.
+/// Replaces a server's socket to the controller if all run in one program, with its clock.
 #[derive(Clone, Debug, Default)]
 pub struct Mailbox(Arc<Mutex<Letters>>);
 
@@ -185,7 +185,7 @@ pub struct ControllerLink {
 }
 
 impl ControllerLink {
-    /// A socket of `server` that hears the controller at `controller` only.
+    /// A socket of `server` that receives only from the controller at `controller`.
     pub fn open(server: SocketAddrV4, controller: SocketAddrV4) -> io::Result<ControllerLink> {
         let socket = bound(server)?;
         socket.connect(controller)?;
@@ -193,12 +193,12 @@ impl ControllerLink {
         Ok(ControllerLink { transport: Transport::Socket(socket), failed: 0 })
     }
 
-    /// One without a socket.
+    /// A connection through a mailbox, without a socket.
     pub fn within(mailbox: Mailbox) -> ControllerLink {
         ControllerLink { transport: Transport::Within(mailbox), failed: 0 }
     }
 
-    /// Sends a datagram; one that the kernel does not take is repeated by who made it.
+    /// Sends a datagram. If the kernel does not take it, its sender repeats it later.
     pub fn send(&mut self, datagram: &[u8; LEN]) {
         match &self.transport {
             Transport::Socket(socket) => self.failed += u64::from(socket.send(datagram).is_err()),
@@ -230,7 +230,7 @@ impl ControllerLink {
         self.failed
     }
 
-    /// What wakes when a datagram has come.
+    /// The descriptor that becomes readable when a datagram has arrived.
     pub fn waker(&self) -> Option<BorrowedFd<'_>> {
         match &self.transport {
             Transport::Socket(socket) => Some(socket.as_fd()),
@@ -239,7 +239,7 @@ impl ControllerLink {
     }
 }
 
-/// A UDP socket at an address, which an error names.
+/// A UDP socket at an address; an error names the address.
 fn bound(address: SocketAddrV4) -> io::Result<UdpSocket> {
     UdpSocket::bind(address).map_err(|e| {
         let hint = match e.kind() {

@@ -1,16 +1,12 @@
-//! The real world: over what a frame really moves.
-//!
-//! [`region`] is memory shared with a program that may be hostile, [`ring`] the way entries get through it, [`shm`] a port
-//! made of both, and [`engine`] the loop that moves frames between ports. Where a frame goes and whether it has to wait is
-//! decided by [`sluicenet_node::vale`], which knows nothing of all this.
-//!
-//! Besides [`shm`] there are ports of other kinds: [`vhost`] for a QEMU guest, [`kernel`] for what has a network device,
-//! [`uplink`] for the link to other servers. [`fabric`] runs the simulator's physical switches in real time.
-//!
-//! `unsafe` is confined to [`region`] and `vhost::memory` (mapping memory, and reaching it while somebody else may write
-//! it), `vhost::sigbus` (a signal handler for when it is gone), `kernel::sys` and [`tcp_info`] (system calls that no safer
-//! crate has), `process` (what a new process does before it is a program) and to one instruction each in [`clock`] and
-//! `crc`.
+//! The real world: ports that carry real frames.
+//! [`region`] is memory shared with a program that may be hostile, [`ring`] passes entries through it, and [`shm`] is a port
+//! made of both. [`engine`] is the loop that moves frames between ports. [`sluicenet_node::vale`] decides where a frame goes
+//! and whether it waits, and does not depend on this crate.
+//! There are ports of other kinds: [`vhost`] for a QEMU guest, [`kernel`] for network devices, [`uplink`] for the link to other
+//! servers. [`fabric`] runs the simulator's physical switches in real time.
+//! `unsafe` is confined to these modules: [`region`] and `vhost::memory` (mapped memory that others may write), `vhost::sigbus`
+//! (a signal handler for memory that is gone), `kernel::sys` and [`tcp_info`] (system calls that no safer crate has), `process`
+//! (a new process before it executes its program), and one instruction each in [`clock`] and `crc`.
 #![deny(unsafe_code)]
 
 mod agent;

@@ -1,9 +1,7 @@
 //! Memory shared with a program that may be hostile.
-//!
-//! The other side may write any byte at any time. So nothing here hands out a reference to plain bytes: words are reached as
-//! atomics, and bytes are copied, out of the region or from one region into another. What was copied out is checked and
-//! used; what lies in the region is never checked in place. [`RingCells`] and [`Buffers`] check once, when they are made,
-//! that all they will ever touch is inside.
+//! The other side may write any byte at any time. So no function returns a reference to plain bytes: words are accessed as
+//! atomics, and bytes are copied, out of the region or into another region. Only the copies are checked and used. [`RingCells`]
+//! and [`Buffers`] check once, when they are created, that everything they will access is inside.
 #![allow(unsafe_code)]
 
 use crate::ring::Cells;
@@ -29,11 +27,11 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// New memory, all zero, that nobody can make shorter or longer, and its file, for another process.
+    /// New memory, all zero and of fixed size, and its file, for another process.
     pub fn create(name: &str, len: usize) -> io::Result<(Region, OwnedFd)> {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, len as u64)?;
-        // A file that shrinks under a mapping kills whoever touches it (HOSTILE 12).
+        // An access to a mapping whose file has shrunk kills the process (HOSTILE 12).
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok((Region::map(&file, len)?, file))
     }
@@ -67,7 +65,7 @@ impl Region {
         Ok(Region { base, len })
     }
 
-    /// Bytes there are.
+    /// Its size in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.len
@@ -101,9 +99,9 @@ impl Region {
     }
 }
 
-/// The shared words of a ring in a region: its producer's index and, in the next cache line, whether the consumer sleeps, which
-/// the producer asks each time; two lines further the consumer's index; two lines further the entries. The two sides write
-/// lines that the processor does not fetch together.
+/// The shared words of a ring in a region: the producer's index; in the next cache line, whether the consumer sleeps, which the
+/// producer reads each time; two lines further the consumer's index; two lines further the entries. The processor does not
+/// fetch the lines of the two sides together.
 #[derive(Clone, Debug)]
 pub struct RingCells {
     base: NonNull<u8>,
@@ -159,7 +157,7 @@ impl Cells for RingCells {
     }
 }
 
-/// Bytes of a buffer: a frame of up to 1,536 and room to spare.
+/// Bytes of a buffer: room for a frame of up to 1,536 bytes, and more.
 pub const BUFFER_BYTES: usize = 2048;
 
 /// The buffers of a region, all of [`BUFFER_BYTES`], aligned to cache lines.
@@ -181,7 +179,7 @@ impl Buffers {
         Buffers { base, count, _region: region.clone() }
     }
 
-    /// How many there are.
+    /// The number of buffers.
     #[inline(always)]
     pub fn count(&self) -> u32 {
         self.count
@@ -194,7 +192,7 @@ impl Buffers {
         unsafe { self.base.as_ptr().add(buffer as usize * BUFFER_BYTES) }
     }
 
-    /// The first 16 bytes of a buffer, as two numbers with the first byte lowest.
+    /// The first 16 bytes of a buffer, as two numbers, little endian.
     #[inline(always)]
     pub fn first_bytes(&self, buffer: u32) -> [u64; 2] {
         let pointer = self.checked_pointer(buffer);
@@ -203,7 +201,7 @@ impl Buffers {
         [u64::from_le(half(0)), u64::from_le(half(8))]
     }
 
-    /// Copies the first bytes of a buffer out.
+    /// Copies the first bytes of a buffer.
     #[inline(always)]
     pub fn read(&self, buffer: u32, into: &mut [u8]) {
         assert!(into.len() <= BUFFER_BYTES);
@@ -220,7 +218,7 @@ impl Buffers {
         self.write_at(buffer, 0, from);
     }
 
-    /// Copies bytes into a buffer, behind its first `at`.
+    /// Copies bytes into a buffer, from offset `at`.
     #[inline(always)]
     pub fn write_at(&self, buffer: u32, at: usize, from: &[u8]) {
         assert!(at <= BUFFER_BYTES && from.len() <= BUFFER_BYTES - at);
@@ -228,7 +226,8 @@ impl Buffers {
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.checked_pointer(buffer).add(at), from.len()) }
     }
 
-    /// Copies a frame of `len` bytes into a buffer of another port, whole cache lines of it, `first_bytes` in place of its first 16.
+    /// Copies a frame of `len` bytes into a buffer of another port, in whole cache lines, with `first_bytes` instead of its
+    /// first 16 bytes.
     #[inline(always)]
     pub fn copy(&self, buffer: u32, len: usize, first_bytes: [u64; 2], to: &Buffers, to_buffer: u32) {
         assert!(len <= BUFFER_BYTES);

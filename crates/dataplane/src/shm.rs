@@ -1,9 +1,8 @@
-//! A port in shared memory: the fast path for programs that speak it (`docs/shm.md` has the layout byte by byte).
-//!
-//! The memory holds buffers of equal size and four rings of entries that name them, as AF_XDP has: the program puts frames
-//! into buffers and names them in `send`; the switch names them in `returned` when they are delivered or dropped. The
-//! program names empty buffers in `free`; the switch fills them and names them in `receive`. A frame that cannot be
-//! delivered keeps its buffer, so that a program that sends too fast runs out of buffers: that is the backpressure.
+//! A port in shared memory: the fast path for programs that support it (`docs/shm.md` describes the layout byte by byte).
+//! The memory holds buffers of equal size and four rings of entries that name them, as in AF_XDP. The program puts frames into
+//! buffers and names them in `send`; the switch names them in `returned` once they are delivered or dropped. The program names
+//! empty buffers in `free`; the switch fills them and names them in `receive`. A frame that cannot be delivered keeps its
+//! buffer. So a program that sends too fast runs out of buffers, which is the backpressure.
 
 use crate::port::{self, Asking, BrokenPort, Delivery, Descriptor, Offload, Passed};
 use crate::region::{BUFFER_BYTES, Buffers, Region, RingCells};
@@ -23,22 +22,22 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"sluiceP\x01");
 /// Shortest and longest frame without its check sequence.
 pub const FRAME_BYTES: std::ops::RangeInclusive<usize> = 14..=BUFFER_BYTES;
 
-/// Entries that name nothing, of those that are skipped in a turn: as many as frames are taken in one.
+/// The most invalid entries that are skipped in a turn: as many as frames are taken in one.
 const SKIPS: u32 = 64;
 
 const AT_MAGIC: usize = 0;
 const AT_BUFFERS: usize = 8;
-/// How many sockets of the program take nothing for now, and which: four UDP ports a long word.
+/// The number of full sockets of the program, and their UDP ports, four in each 64-bit word.
 const AT_FULL_COUNT: usize = 16;
 const AT_FULL: usize = 64;
-/// Sockets that can be said to be full; further ones have no more than what the program takes in for them.
+/// The most sockets that can be reported as full; further full sockets get only the frames that the program accepts for them.
 pub const FULL_MAX: usize = 64;
 const AT_RINGS: usize = 256;
 const _: () = assert!(AT_FULL + 2 * FULL_MAX <= AT_RINGS);
-/// Bytes of a frame in which its UDP port is looked for: IPv4 behind a tag, with all its options.
+/// Bytes of a frame that may hold its UDP port: IPv4 after a tag, with all options.
 const HEADERS_MOST: usize = 96;
 
-/// Which of the four rings.
+/// One of the four rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Send,
@@ -55,7 +54,7 @@ fn buffers_at(buffers: u32) -> usize {
     (AT_RINGS + 4 * RingCells::bytes(buffers)).next_multiple_of(4096)
 }
 
-/// Bytes of memory a port with so many buffers takes.
+/// Bytes of memory of a port with `buffers` buffers.
 pub fn region_bytes(buffers: u32) -> usize {
     buffers_at(buffers) + buffers as usize * BUFFER_BYTES
 }
@@ -76,7 +75,7 @@ impl From<Broken> for BrokenPort {
     }
 }
 
-/// What a program needs to open its port.
+/// The descriptors with which a program opens its port.
 #[derive(Debug)]
 pub struct Access {
     /// The port's memory, for [`Client::open`].
@@ -87,7 +86,7 @@ pub struct Access {
     pub wake: OwnedFd,
 }
 
-/// A full socket of a program, for which a frame was turned away.
+/// A full socket of a program for which a frame was not admitted.
 #[derive(Clone, Copy, Debug)]
 struct Refusal {
     udp_port: u16,
@@ -107,21 +106,21 @@ pub struct Port {
     free: Consumer<RingCells>,
     /// Frames taken from `send` and not yet named in `returned`.
     lent: u32,
-    /// Whether an empty buffer was wanted and there was none.
+    /// Whether the switch wanted an empty buffer and there was none.
     wants_room: bool,
-    /// Empty buffers that were taken and not used yet.
+    /// Empty buffers that were taken from `free` and not used yet.
     spare: Vec<u32>,
-    /// Entries that may still be skipped in this turn.
+    /// Invalid entries that may still be skipped in this turn.
     skips: u32,
-    /// The program wakes the switch, the switch the program.
+    /// The descriptor by which the program wakes the switch, and the one by which the switch wakes the program.
     kick: OwnedFd,
     wake: OwnedFd,
-    /// Full sockets, when the turn began, and for how long one is believed to be.
+    /// Full sockets, the beginning of the turn, and the detection time.
     refusals: Vec<Refusal>,
     now: Instant,
     action: Action,
     detection_time: Duration,
-    /// Entries that named no buffer, or a frame too short or too long.
+    /// Entries that named no buffer, or a frame that was too short or too long.
     pub bad_entries: u64,
     /// Times a socket was full for the detection time while somebody waited, and times it was believed no more for that.
     pub sockets_stuck: u64,
@@ -130,7 +129,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// A new port with `buffers` of them, a power of two from 2 to 65,536.
+    /// A new port with `buffers` buffers, a power of two from 2 to 65,536.
     pub fn create(name: &str, buffers: u32) -> io::Result<(Port, Access)> {
         assert!(buffers.is_power_of_two() && (2..=1 << 16).contains(&buffers));
         let (region, memory) = Region::create(name, region_bytes(buffers))?;
@@ -164,7 +163,7 @@ impl Port {
         Ok((port, access))
     }
 
-    /// Whether the program says of any socket that it is full. That is asked for each frame, or each run of them.
+    /// Whether the program reports a full socket. This is checked for each frame, or for each run of frames.
     #[inline(always)]
     pub fn has_full(&self) -> bool {
         self.region.word(AT_FULL_COUNT).load(Ordering::Relaxed) != 0
@@ -178,8 +177,8 @@ impl Port {
         })
     }
 
-    /// Whether a datagram may go to the socket of the program that is at a port. One that stays full while somebody waits for the
-    /// detection time is found stuck, and, where the watchdog drops, believed no more, until it has not been full.
+    /// Whether a datagram may go to the program's socket at a UDP port. A socket that stays full for the detection time while
+    /// frames wait for it is stuck. If the watchdog drops, its reports are then ignored until it has not been full.
     #[cold]
     fn admits_to(&mut self, udp_port: u16) -> bool {
         let known = self.refusals.iter().position(|refusal| refusal.udp_port == udp_port);
@@ -190,7 +189,7 @@ impl Port {
                 true
             }
             (true, None) => {
-                // Those that nobody waits for any more.
+                // Forgets sockets without waiting frames.
                 if self.refusals.len() >= FULL_MAX {
                     let mut known = std::mem::take(&mut self.refusals);
                     known.retain(|refusal| self.is_full(refusal.udp_port));
@@ -221,12 +220,12 @@ impl Port {
         &self.buffers
     }
 
-    /// The next frame the program sends; it stays the next until [`Port::accept`].
+    /// The next frame from the program; it stays the next until [`Port::accept`].
     #[inline(always)]
     pub fn next_frame(&mut self) -> Result<Option<Descriptor>, BrokenPort> {
         loop {
             let Some(entry) = self.send.peek()? else { return Ok(None) };
-            // Each frame taken must have room in `returned`; a program that does not take its buffers back waits.
+            // Each taken frame needs room in `returned`; a program that does not take its buffers back has to wait.
             if self.lent >= self.returned.known_room() && self.lent >= self.returned.room()? {
                 return Ok(None);
             }
@@ -242,7 +241,7 @@ impl Port {
         }
     }
 
-    /// An entry is none: it costs time all the same.
+    /// Counts an invalid entry, which costs time too.
     #[cold]
     fn skip(&mut self) {
         self.bad_entries += 1;
@@ -263,7 +262,7 @@ impl Port {
         self.returned.push(entry(buffer, 0));
     }
 
-    /// An empty buffer of the program for a frame towards it, if it has given one.
+    /// An empty buffer for a frame to the program, if it has provided one.
     #[inline(always)]
     pub fn empty_buffer(&mut self) -> Result<Option<u32>, BrokenPort> {
         match self.spare.pop() {
@@ -274,7 +273,7 @@ impl Port {
 
     #[inline(always)]
     fn fetch_empty_buffer(&mut self) -> Result<Option<u32>, BrokenPort> {
-        // As many frames as `receive` holds can be on their way at once, however many buffers were named.
+        // At most as many frames as `receive` holds can be on their way, even if more buffers were named.
         let taken = self.spare.len() as u32;
         if self.receive.known_room() <= taken && self.receive.room()? <= taken {
             self.wants_room = true;
@@ -297,8 +296,8 @@ impl Port {
         Ok(None)
     }
 
-    /// Passes frames to `to`, at most `limit`, for as long as their first 16 bytes are `first_bytes` where `mask` has ones and
-    /// `to` has room; returns how many.
+    /// Passes up to `limit` frames to `to` while `to` has room and their first 16 bytes equal `first_bytes`, the last 8 where
+    /// `mask` has ones; returns how many.
     #[inline(always)]
     pub fn pass_run(
         &mut self,
@@ -314,7 +313,7 @@ impl Port {
             if (own[0] ^ first_bytes[0]) | ((own[1] ^ first_bytes[1]) & mask) != 0 {
                 break;
             }
-            // That the receiver is broken is found when it is its turn.
+            // A broken receiver is found in its own turn.
             let Ok(Some(empty)) = to.empty_buffer() else { break };
             self.copy_to(frame.buffer, frame.len, own, to, empty);
             self.accept();
@@ -338,20 +337,20 @@ impl Port {
         self.receive.push(entry(buffer, len));
     }
 
-    /// Shows the program what was done, and wakes it if it sleeps.
+    /// Shows the program the entries of this turn, and wakes it if it sleeps.
     #[inline(always)]
     pub fn publish(&mut self) {
         self.send.publish();
         self.free.publish();
         let returned = self.returned.publish();
         if self.receive.publish() | returned {
-            // The counter of an eventfd is full only if nobody reads it: awake enough.
+            // The counter of an eventfd is full only if the program does not read it; then it is readable.
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }
 }
 
-/// What a frame is for, by its first bytes.
+/// The destination of a frame, by its first bytes.
 fn flow_of(frame: Asking, read: &dyn Fn(&mut [u8])) -> Cargo {
     let mut start = [0; HEADERS_MOST];
     let start = &mut start[..(frame.len as usize).min(HEADERS_MOST)];
@@ -412,7 +411,7 @@ impl port::Port for Port {
         }
     }
     fn waiting_max(&self) -> u32 {
-        // The other half is to receive with.
+        // The other half of the buffers is for receiving.
         self.buffers.count() / 2
     }
     fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
@@ -432,13 +431,13 @@ impl port::Port for Port {
         Ok(())
     }
     fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
-        // Empty buffers that nothing was wanted for keep nobody awake either.
+        // Empty buffers that the switch does not need do not keep it awake.
         Ok((blocked || self.send.fall_asleep()?) & (!self.wants_room || self.free.fall_asleep()?))
     }
     fn wake_up(&mut self) {
         self.send.wake_up();
         self.free.wake_up();
-        // Nothing to read is as good as something.
+        // It does not matter whether there was anything to read.
         let _ = rustix::io::read(&self.kick, &mut [0u8; 8]);
     }
     fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
@@ -469,7 +468,7 @@ pub struct Client {
     free: Producer<RingCells>,
     /// Buffers to send with.
     stock: Vec<u32>,
-    /// The numbers under which the frame in a buffer was sent, and how many there are of each.
+    /// The two numbers under which the frame in each buffer was sent, and the buffers under each number.
     under: Vec<[u16; 2]>,
     outstanding: [Vec<u32>; 2],
 }
@@ -504,7 +503,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Takes back what the switch has done with.
+    /// Takes back the buffers that the switch no longer needs.
     #[inline(always)]
     fn reap(&mut self) -> Result<(), BrokenPort> {
         while let Some(entry) = self.returned.pop()? {
@@ -521,7 +520,7 @@ impl Client {
         Ok(())
     }
 
-    /// A buffer that may have been sent under numbers is back.
+    /// A buffer that may have been sent under numbers came back.
     #[inline(never)]
     fn count_back(&mut self, buffer: u32) {
         let numbers = std::mem::take(&mut self.under[buffer as usize]);
@@ -530,20 +529,20 @@ impl Client {
         }
     }
 
-    /// Sends a frame; `false` when there is no buffer: the switch holds them all back.
+    /// Sends a frame; `false` if there is no free buffer.
     #[inline(always)]
     pub fn send(&mut self, frame: &[u8]) -> Result<bool, BrokenPort> {
         self.send_parts(&[frame])
     }
 
-    /// Sends a frame whose bytes are those of `parts`, one behind the other; `false` as for [`Client::send`].
+    /// Sends a frame that consists of `parts`; `false` as for [`Client::send`].
     #[inline(always)]
     pub fn send_parts(&mut self, parts: &[&[u8]]) -> Result<bool, BrokenPort> {
         Ok(self.send_and_name(parts)?.is_some())
     }
 
-    /// The same of one that counts under two numbers of two kinds, each other than 0, until its buffer comes back: so a program can tell what each
-    /// of those it sends to, and each of its sockets, keeps of its buffers.
+    /// The same for a frame that counts under two numbers, one of each kind, until its buffer comes back; 0 does not count. So
+    /// a program knows how many buffers each destination and each of its sockets uses.
     pub fn send_parts_under(&mut self, numbers: [u16; 2], parts: &[&[u8]]) -> Result<bool, BrokenPort> {
         let Some(buffer) = self.send_and_name(parts)? else { return Ok(false) };
         for (of, number) in self.outstanding.iter_mut().zip(numbers).filter(|(_, number)| *number != 0) {
@@ -557,7 +556,7 @@ impl Client {
         Ok(true)
     }
 
-    /// Buffers that were sent under a number of the first or of the second kind (0, 1) and have not come back, as far as was looked.
+    /// Buffers that were sent under a number of the first or second kind (0, 1) and have not come back as of the last check.
     pub fn outstanding(&self, kind: usize, number: u16) -> u32 {
         self.outstanding[kind].get(usize::from(number)).copied().unwrap_or(0)
     }
@@ -579,7 +578,7 @@ impl Client {
         Ok(Some(buffer))
     }
 
-    /// How many frames can be sent now; buffers that came back are only looked for when there are fewer than `enough`.
+    /// How many frames can be sent now; returned buffers are only collected if there are fewer than `enough`.
     #[inline(always)]
     pub fn sendable(&mut self, enough: u32) -> Result<u32, BrokenPort> {
         if self.stock.len() < enough as usize {
@@ -592,7 +591,7 @@ impl Client {
         Ok(room.min(self.stock.len() as u32))
     }
 
-    /// Receives a frame into `into` and says how long it is; a longer one than `into` is cut off.
+    /// Receives a frame into `into`; its length. A frame longer than `into` is truncated.
     #[inline(always)]
     pub fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, BrokenPort> {
         let Some(frame) = self.receive_and_keep(into)? else { return Ok(None) };
@@ -600,7 +599,7 @@ impl Client {
         Ok(Some(frame.len as usize))
     }
 
-    /// The same of a frame whose buffer stays this end's until [`Client::give_back`].
+    /// The same, but the frame's buffer is kept until [`Client::give_back`].
     #[inline(always)]
     pub fn receive_and_keep(&mut self, into: &mut [u8]) -> Result<Option<Descriptor>, BrokenPort> {
         let Some(next) = self.receive.pop()? else { return Ok(None) };
@@ -613,7 +612,7 @@ impl Client {
         Ok(Some(frame))
     }
 
-    /// Gives the buffer of a frame that was kept back for the next one.
+    /// Returns the buffer of a kept frame.
     #[inline(always)]
     pub fn give_back(&mut self, buffer: u32) -> Result<(), BrokenPort> {
         if self.free.known_room() == 0 && self.free.room()? == 0 {
@@ -623,13 +622,13 @@ impl Client {
         Ok(())
     }
 
-    /// Copies the first bytes of a frame that was kept out.
+    /// Copies the first bytes of a kept frame.
     pub fn read(&self, buffer: u32, into: &mut [u8]) {
         self.buffers.read(buffer, into);
     }
 
-    /// Has the switch leave datagrams for these UDP ports, the first [`FULL_MAX`] of them, with who sends them. After one was taken
-    /// out the switch has to be woken, whether it sleeps or not.
+    /// Reports the full sockets at these UDP ports, the first [`FULL_MAX`] of them: the switch leaves their datagrams with the
+    /// senders. After a port is removed from the list, the switch must be woken, whether it sleeps or not.
     pub fn set_full(&mut self, udp_ports: &[u16]) {
         let listed = &udp_ports[..udp_ports.len().min(FULL_MAX)];
         for (i, four) in listed.chunks(4).enumerate() {
@@ -639,7 +638,7 @@ impl Client {
         self.region.word(AT_FULL_COUNT).store(listed.len() as u32, Ordering::Release);
     }
 
-    /// Shows the switch what was done; whether it sleeps and has to be woken.
+    /// Shows the switch the new entries; whether it sleeps and has to be woken.
     #[inline(always)]
     #[must_use]
     pub fn publish(&mut self) -> bool {
@@ -648,17 +647,17 @@ impl Client {
         self.free.publish() | sent
     }
 
-    /// Says that the program is going to sleep until it can receive, or send; whether it may.
+    /// Announces that the program sleeps until it can receive or send; whether it may.
     pub fn fall_asleep(&mut self) -> Result<bool, BrokenPort> {
         self.fall_asleep_until(1)
     }
 
-    /// The same of a program that wants to send so many frames at once.
+    /// The same for a program that wants to send `enough` frames at once.
     pub fn fall_asleep_until(&mut self, enough: u32) -> Result<bool, BrokenPort> {
         Ok(self.receive.fall_asleep()? & (self.stock.len() >= enough as usize || self.returned.fall_asleep()?))
     }
 
-    /// Buffers there are for sending and for receiving, each.
+    /// The number of buffers for sending, and for receiving.
     pub fn half(&self) -> u32 {
         self.buffers.count() / 2
     }

@@ -1,6 +1,5 @@
-//! Copies of the frames that pass a port, for whoever looks on: never at the cost of those who send and receive them.
-//!
-//! The switch copies into a bounded queue and goes on; what finds the queue full is counted as lost and not waited for.
+//! Copies of the frames at a port for a capture, which never delays their senders and receivers.
+//! The switch copies into a bounded queue. If the queue is full, it counts the copy as lost and goes on.
 
 use sluicenet_proto::loss::DropReason;
 use std::sync::Arc;
@@ -8,33 +7,33 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Frames that may wait for the one who looks on.
+/// The most frames that may wait for the capture.
 const FRAMES_MAX: usize = 8192;
 
-/// Bytes of them.
+/// The most bytes of them.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Which way a frame goes, seen from the port as from a network device of a host: towards the switch is in.
+/// The direction of a frame, seen from the port as from a host's network device: towards the switch is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the machine at the port into the switch.
+    /// From the endpoint at the port into the switch.
     In,
-    /// From the switch to the machine at the port.
+    /// From the switch to the endpoint at the port.
     Out,
 }
 
-/// A frame that passed a port, or was to pass it.
+/// A frame that passed a port, or was dropped there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
-    /// When.
+    /// When it passed.
     pub time: Instant,
-    /// Which way.
+    /// Its direction.
     pub direction: Direction,
-    /// Bytes it has.
+    /// Its length in bytes.
     pub len: u32,
-    /// The first of them, as many as are wanted.
+    /// Its first bytes, up to the wanted number.
     pub bytes: Box<[u8]>,
-    /// Why it went no further.
+    /// Why it was dropped, if it was.
     pub dropped: Option<DropReason>,
 }
 
@@ -54,14 +53,14 @@ pub struct Tap {
     snaplen: u32,
 }
 
-/// The end of the one who looks on.
+/// The capture's end.
 #[derive(Debug)]
 pub struct Capture {
     frames: Receiver<Captured>,
     shared: Arc<Shared>,
 }
 
-/// A tap that takes up to `snaplen` bytes of each frame, and what comes out of it.
+/// A tap that copies up to `snaplen` bytes of each frame, and the capture that receives the copies.
 pub fn tap(snaplen: u32) -> (Tap, Capture) {
     let (sender, receiver) = sync_channel(FRAMES_MAX);
     let shared = Arc::new(Shared::default());
@@ -73,7 +72,7 @@ impl Tap {
         self.shared.closed.load(Ordering::Relaxed)
     }
 
-    /// Takes a copy of a frame, or counts it, of `len` bytes, the first of which `read` gives.
+    /// Copies a frame of `len` bytes, whose first bytes `read` provides, or counts it as lost.
     #[cold]
     pub(crate) fn take(
         &mut self,
@@ -84,7 +83,7 @@ impl Tap {
     ) {
         let wanted = len.min(self.snaplen) as usize;
         self.shared.passed.fetch_add(1, Ordering::Relaxed);
-        // Only this end adds, so that the bound holds.
+        // Only this end adds frames, so the bound holds.
         if self.shared.waiting_bytes.load(Ordering::Relaxed) + wanted > BYTES_MAX {
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
             return;
@@ -107,19 +106,19 @@ impl Drop for Capture {
 }
 
 impl Capture {
-    /// Nobody looks on any more; the switch forgets the tap when [told](crate::engine::Engine::sweep_taps).
+    /// Ends the capture; the switch removes the tap in [`sweep_taps`](crate::engine::Engine::sweep_taps).
     pub fn close(&self) {
         self.shared.closed.store(true, Ordering::Relaxed);
     }
 
-    /// The next frame, waited for so long; the error says whether there will be more.
+    /// The next frame, waiting up to `wait`; the error tells whether there may be more.
     pub fn next(&self, wait: Duration) -> Result<Captured, RecvTimeoutError> {
         let captured = self.frames.recv_timeout(wait)?;
         self.shared.waiting_bytes.fetch_sub(captured.bytes.len(), Ordering::Relaxed);
         Ok(captured)
     }
 
-    /// Frames that passed, taken or lost.
+    /// Frames at the port, copied or lost.
     pub fn passed(&self) -> u64 {
         self.shared.passed.load(Ordering::Relaxed)
     }

@@ -17,22 +17,22 @@ use std::time::Duration;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A port in shared memory of a running switch, for as long as this value lives.
+/// A port in shared memory of a running switch, attached as long as this value lives.
 #[derive(Debug)]
 pub struct Attachment {
-    /// Its memory, and what wakes whom.
+    /// Its memory, and the descriptors that wake the two sides.
     pub access: shm::Access,
-    /// The address that the switch's file gives the port.
+    /// The port's address in the switch's file.
     pub mac: Option<MacAddress>,
     /// The only IPv4 address it may send from.
     pub ip: Option<Ipv4Addr>,
-    /// Bytes of the largest IP packet that reaches machines of other servers; none where the switch leads to none.
+    /// Bytes of the largest IP packet to endpoints on other servers; `None` if the switch has no uplink.
     pub mtu: Option<u16>,
     connection: Option<UnixStream>,
     address: Option<PortAddress>,
 }
 
-/// Where a port is: the control socket of its switch, and its name there.
+/// The address of a port: the control socket of its switch, and the port's name.
 #[derive(Clone, Debug)]
 pub(crate) struct PortAddress {
     control: PathBuf,
@@ -45,8 +45,8 @@ impl Attachment {
         Attachment { access, mac, ip: None, mtu: None, connection: None, address: None }
     }
 
-    /// The same on descriptors with numbers from `least` on, as far as there are any, which a [`Host`](crate::Host) keeps, also when it is
-    /// attached again. For programs that count on theirs.
+    /// Moves the descriptors to numbers from `least` on, if there are free ones. A [`Host`](crate::Host) keeps these numbers,
+    /// even when it attaches again. For programs that rely on the numbers of their own descriptors.
     #[must_use]
     pub fn with_numbers_from(self, least: RawFd) -> Attachment {
         let high = |fd: OwnedFd| rustix::io::fcntl_dupfd_cloexec(&fd, least).unwrap_or(fd);
@@ -55,19 +55,19 @@ impl Attachment {
         Attachment { access, connection: connection.map(|stream| high(stream.into()).into()), ..self }
     }
 
-    /// What a host makes of it: the port, what is closed when the switch ends, and where the port is.
+    /// The parts for a host: the port, the connection that is closed when the switch ends, and the port's address.
     pub(crate) fn into_parts(self) -> (Granted, Option<UnixStream>, Option<PortAddress>) {
         let Attachment { access, mac, ip, mtu, connection, address } = self;
         (Granted { access, mac, ip, mtu }, connection, address)
     }
 
-    /// What is closed when the switch ends.
+    /// The connection that is closed when the switch ends.
     pub fn connection(&self) -> Option<BorrowedFd<'_>> {
         self.connection.as_ref().map(AsFd::as_fd)
     }
 }
 
-/// What a switch gives who attaches.
+/// The grant of a switch for an attached port.
 pub(crate) struct Granted {
     pub access: shm::Access,
     pub mac: Option<MacAddress>,
@@ -75,14 +75,15 @@ pub(crate) struct Granted {
     pub mtu: Option<u16>,
 }
 
-/// Attaches to a port in shared memory. A [`Host`](crate::Host) at it looks there for another switch when this one has ended.
+/// Attaches to a port in shared memory. When this switch has ended, a [`Host`](crate::Host) looks for a new one at the same
+/// path.
 ///
 /// # Errors
-/// When nobody answers at `path`, there is no such port, or somebody is attached.
+/// No switch answers at `path`, there is no such port, or a program is attached to it.
 pub fn attach(path: &Path, name: &str) -> io::Result<Attachment> {
     let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    // Who looks there later may be in another folder by then.
+    // The program may change its working directory before it looks again.
     let address = PortAddress { control: std::path::absolute(path)?, name: name.to_owned() };
     address.ask_on(&stream)?;
     let Granted { access, mac, ip, mtu } = answer(&stream)?;
@@ -90,7 +91,7 @@ pub fn attach(path: &Path, name: &str) -> io::Result<Attachment> {
 }
 
 impl PortAddress {
-    /// Asks the switch there for the port; its [answer] comes later on what is returned. Waits for nobody.
+    /// Asks the switch for the port, without waiting; the [answer] arrives later on the returned connection.
     pub fn ask(&self) -> io::Result<UnixStream> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -105,7 +106,7 @@ impl PortAddress {
     }
 }
 
-/// What the switch answers who asked for a port; `EAGAIN` where that has not come.
+/// The switch's answer to the request for a port; `EAGAIN` if it has not arrived.
 pub(crate) fn answer(stream: impl AsFd) -> io::Result<Granted> {
     let mut answer = vec![0; 1 << 16];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
@@ -126,7 +127,7 @@ pub(crate) fn answer(stream: impl AsFd) -> io::Result<Granted> {
     let [memory, kick, wake] = <[OwnedFd; 3]>::try_from(fds).map_err(|_| not_an_answer())?;
     let mac = answer["mac"].as_str().map(|text| parse_mac(text).ok_or_else(not_an_answer)).transpose()?;
     let ip = answer["ip"].as_str().map(|text| text.parse().map_err(|_| not_an_answer())).transpose()?;
-    // Switches that do not say it leave it to whoever attaches.
+    // A switch that does not report it leaves the choice to the program.
     let mtu = answer.get("mtu").map(|mtu| mtu.as_u64().ok_or_else(not_an_answer)).transpose()?;
     let mtu = mtu.map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX));
     Ok(Granted { access: shm::Access { memory, kick, wake }, mac, ip, mtu })

@@ -1,50 +1,50 @@
-//! What a host is to be.
+//! The configuration of a host.
 
 use sluicenet_wire::ethernet::MacAddress;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// What every host takes (RFC 791, 3.1).
+/// The packet size that every host accepts (RFC 791, 3.1).
 pub(crate) const MTU_MIN: u16 = 576;
-/// A buffer of a port in shared memory less the header of Ethernet.
+/// A buffer of a port in shared memory without the Ethernet header.
 const MTU_MAX: u16 = 2034;
-/// Nobody answers sooner on a machine that has other things to do.
+/// On a busy machine no peer can be expected to answer sooner.
 const DEAD_AFTER_MIN: Duration = Duration::from_millis(100);
 
-/// A host: its address, and how much it takes in.
+/// A host: its address and its limits.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Its address.
     pub address: Ipv4Addr,
-    /// Bits of the address that all hosts it can reach have in common, 0 to 32.
+    /// Prefix length of its network, 0 to 32 bits.
     pub prefix: u8,
     /// Its MAC address; default that of the port in the switch's file, or else a random one.
     pub mac: Option<MacAddress>,
-    /// Whether it answers who looks for the address. Of several hosts with one address only one may.
+    /// Whether it answers ARP requests for its address. Only one of several hosts with the same address may do so.
     pub answers: bool,
-    /// Bytes of the largest IP packet, at most what the switch says that reaches other servers: 1500 where frames go on to machines and
-    /// links, up to 2034 between ports in shared memory.
+    /// Bytes of the largest IP packet, limited by the switch's value for other servers: 1500 for frames to VMs and links, up to
+    /// 2034 between ports in shared memory.
     pub mtu: u16,
-    /// Bytes a stream takes in before its program reads them: as far as the other end may be ahead, where `memory` has room.
+    /// Receive buffer of a stream in bytes, if `memory` has room.
     pub receive_buffer: u32,
-    /// Bytes that all streams together take in before their programs read them. Half of it is shared among all that there may be, so that each can go
-    /// on; the rest has who reads. At least 4 KiB for each of `streams` count.
+    /// Receive buffer of all streams together, in bytes. Half of it is divided equally among `streams`, so that each can go on;
+    /// the rest goes to streams that are read. At least 4 KiB for each of `streams`.
     pub memory: u64,
-    /// Bytes of datagrams a socket takes in before its program reads them, each counted with 64 more.
+    /// Receive buffer of a datagram socket in bytes; each datagram counts 64 bytes more.
     pub datagram_buffer: u32,
-    /// Streams there may be, those nobody has accepted yet among them.
+    /// The most streams, including those that were not accepted yet.
     pub streams: usize,
-    /// For how long an attempt to connect goes on.
+    /// The timeout of an attempt to connect.
     pub connect_timeout: Duration,
-    /// A host that says nothing for so long, asked again and again, is dead: streams to it end.
+    /// A host that does not answer repeated requests for this time is dead: streams to it end.
     pub dead_after: Duration,
-    /// A datagram socket whose program reads nothing for so long, while a datagram that it has no room for holds all others
-    /// of the host back, loses what comes until it reads again. Without it the watchdog of the switch is what remains.
+    /// A full datagram socket may block all other sockets of the host for this time. If its program has not read by then, it
+    /// loses datagrams until it reads again. Without this limit, only the watchdog of the switch helps.
     pub stall: Option<Duration>,
 }
 
 impl Config {
-    /// A host with an address in a network of so many common bits, and all else as usual.
+    /// A host with an address in a network of this prefix length, and default values.
     pub fn new(address: Ipv4Addr, prefix: u8) -> Config {
         Config {
             address,
@@ -58,15 +58,15 @@ impl Config {
             streams: 16_384,
             connect_timeout: Duration::from_secs(30),
             dead_after: Duration::from_secs(10),
-            // Half of the detection time that the switch's watchdog has where nobody says otherwise.
+            // Half of the default detection time of the switch's watchdog.
             stall: Some(Duration::from_millis(100)),
         }
     }
 
-    /// What is wrong with it, if anything: the field, and what is expected of it.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// The first field that no host can have.
+    /// The first field with an invalid value, and the expected values.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let (ip, bits) = (u32::from(self.address), 32 - u32::from(self.prefix.min(32)));
         let of_host = ip & ((1u64 << bits) - 1) as u32;
@@ -75,7 +75,7 @@ impl Config {
         let is = |holds: bool, field, expected| if holds { Ok(()) } else { Err((field, expected)) };
         is(self.prefix <= 32, "prefix", "at most 32 bits")?;
         is(is_one(self.address), "address", "one host's, neither loopback nor of a group nor 0.x.x.x")?;
-        // RFC 3021: networks of two and of one have none.
+        // RFC 3021: networks of two addresses or one have no broadcast address.
         let is_taken = bits >= 2 && (of_host == 0 || u64::from(of_host) == (1 << bits) - 1);
         is(!is_taken, "address", "neither the first nor the last of its network, which are the network's own")?;
         is((MTU_MIN..=MTU_MAX).contains(&self.mtu), "mtu", "576 to 2034 bytes")?;

@@ -1,4 +1,4 @@
-//! A host: its port, its lock, and the thread that takes in what nobody waits for.
+//! A host: its port, its lock, and the thread that takes in frames that no caller waits for.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The files of a testbed's programs: what `sluicenet switch` and `sluicenet controller` read.
+//! The files of a testbed's programs, for `sluicenet switch` and `sluicenet controller`.
 
 use super::{Plan, Server, Tenant};
 use serde::{Deserialize, Serialize};
@@ -21,21 +21,21 @@ use std::path::{Path, PathBuf};
 pub const CONTROL: &str = "sluice-control";
 /// The controller's address there.
 pub const CONTROLLER: Ipv4Addr = Ipv4Addr::new(172, 31, 255, 254);
-/// The port at which servers hear it.
+/// The port at which servers receive its messages.
 const SERVERS_PORT: u16 = UDP_PORT + 1;
-/// The number of all tenants' broadcast domain, and of its network: machines of one testbed are of one tenant.
+/// The number of the tenants' broadcast domain, and of its network: all VMs of a testbed belong to one tenant.
 const TENANT: u16 = 1;
 const VNI: u32 = 5001;
 
-/// Frames that a queue of a real switch holds at most.
+/// The most frames in a queue of a real switch.
 const SLOTS_MAX: u32 = 1 << 16;
 
-/// Where a testbed keeps its files.
+/// The directory of a testbed's files.
 #[derive(Clone, Debug)]
 pub struct TestbedDir(PathBuf);
 
 impl TestbedDir {
-    /// Of the testbed that root may have on a machine: names of namespaces are the machine's, so there is one.
+    /// The directory of this machine's testbed: names of namespaces are global, so there can be only one.
     pub fn of_the_machine() -> TestbedDir {
         TestbedDir("/run/sluicenet/testbed".into())
     }
@@ -55,52 +55,52 @@ impl TestbedDir {
     pub fn controller(&self) -> PathBuf {
         self.0.join("controller.toml")
     }
-    /// The socket of a guest's port, which its server's switch makes.
+    /// The socket of a guest's port, which its server's switch creates.
     pub fn port(&self, tenant: &Tenant) -> PathBuf {
         self.0.join(format!("s{}-t{}.sock", tenant.host, tenant.vm))
     }
-    /// The socket of the process that holds guests.
+    /// The socket of the guests' supervisor.
     pub fn guests(&self) -> PathBuf {
         self.0.join("guests.sock")
     }
-    /// What guests start from.
+    /// The image of the guests.
     pub fn image(&self) -> PathBuf {
         self.0.join("image")
     }
-    /// What the testbed is made of.
+    /// The parts of the testbed.
     pub fn made(&self) -> PathBuf {
         self.0.join("testbed.json")
     }
-    /// The programs that were started: a line each.
+    /// The started programs, one per line.
     pub fn programs(&self) -> PathBuf {
         self.0.join("programs")
     }
-    /// The namespaces that were made, or are to be: a line each.
+    /// The namespaces, one per line, recorded before they are created.
     pub fn namespaces(&self) -> PathBuf {
         self.0.join("namespaces")
     }
-    /// Where the fabric says how it is, when asked while it runs.
+    /// The report of the running fabric.
     pub fn fabric_now(&self) -> PathBuf {
         self.0.join("fabric-now.json")
     }
-    /// Where a program says what it has to say.
+    /// The log of a program.
     pub fn log(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.log"))
     }
-    /// Where a program prints its result.
+    /// The output of a program.
     pub fn result(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.json"))
     }
 }
 
-/// What a testbed that is up is made of, for who finds it.
+/// The parts of a running testbed, for other commands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
     /// Whether tenants are guests.
     pub guests: bool,
     /// Whether servers have Linux bridges.
     pub bridged: bool,
-    /// Whether nothing may be lost in it for want of room.
+    /// Whether no frame may be lost because a buffer is full.
     pub lossless: bool,
     /// The namespace of the fabric.
     pub fabric: String,
@@ -117,7 +117,7 @@ pub struct MadeServer {
     pub uplink: String,
     /// The fabric's end.
     pub edge: String,
-    /// The control socket of its switch, where it has one.
+    /// The control socket of its switch, if it has one.
     pub control: PathBuf,
     /// Its tenants.
     pub tenants: Vec<MadeTenant>,
@@ -137,7 +137,7 @@ pub struct MadeTenant {
 }
 
 impl Made {
-    /// Of a plan.
+    /// The parts of a plan.
     pub fn of(plan: &Plan, dir: &TestbedDir) -> Made {
         let tenant =
             |t: &Tenant| MadeTenant { name: t.namespace.clone(), vm: t.vm, address: t.address, kernel: t.has_kernel() };
@@ -162,16 +162,16 @@ impl Made {
         self.servers.iter().flat_map(|s| &s.tenants)
     }
 
-    /// Of the testbed that is in `place`.
+    /// The parts of the testbed in `dir`.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// They cannot be read.
     pub fn read(dir: &TestbedDir) -> io::Result<Made> {
         Ok(serde_json::from_slice(&std::fs::read(dir.made())?)?)
     }
 }
 
-/// A MAC address as the files have it.
+/// A MAC address in the notation of the files.
 fn mac(address: MacAddress) -> String {
     address.0.map(|b| format!("{b:02x}")).join(":")
 }
@@ -181,8 +181,8 @@ fn list(priorities: PrioritySet) -> String {
     format!("[{}]", all.join(", "))
 }
 
-/// The receive buffer of a class at a server's uplink, in bytes: beside what flow control takes, the vSwitch's queue and the adapter's buffer,
-/// since a frame stands in it until its machine has it.
+/// The receive buffer of a class at a server's uplink, in bytes: the headroom of flow control, the vSwitch's queue, and the
+/// adapter's buffer, since a frame stays in it until its VM has received it.
 fn receive_buffer(plan: &Plan, server: &Server, lossless: PrioritySet) -> u32 {
     let s = &plan.scenario;
     let max_frame = plan.mtu + (HEADER_LEN + TAG_LEN + FCS_LEN) as u32;
@@ -354,7 +354,7 @@ fn controller(plan: &Plan) -> String {
     text
 }
 
-/// `[policy]` of a switch: who may talk to whom of all servers' machines, and which of their vNICs are the second ones.
+/// `[policy]` of a switch: the VMs of all servers that may communicate, and their second vNICs.
 fn policy(plan: &Plan, text: &mut String) {
     let s = &plan.scenario;
     if s.policy.is_empty() && s.server.lossy_vnic.is_none() {
@@ -362,7 +362,7 @@ fn policy(plan: &Plan, text: &mut String) {
     }
     let _ = writeln!(text, "[policy]");
     let hosts = s.topology.counts().hosts;
-    // A machine's ports of both kinds are machines of the policy's, named alike.
+    // The policy treats a VM's ports of both kinds as separate machines with similar names.
     let names = |t: &Tenant| {
         let beside = t.light().filter(|light| light.mac != t.mac).map(|light| (light.mac, "-light"));
         let own = [(t.mac, "")].into_iter().chain(beside);
@@ -402,10 +402,10 @@ fn policy(plan: &Plan, text: &mut String) {
     }
 }
 
-/// Writes all of them, with new keys.
+/// Writes all files, with new keys.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// The directory cannot be written.
 pub fn write(plan: &Plan, dir: &TestbedDir) -> io::Result<()> {
     let put = |path: PathBuf, text: &str| {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;

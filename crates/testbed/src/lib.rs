@@ -2,13 +2,11 @@
 //!
 //! A scenario between real tenants on one machine: namespaces or guests behind virtual switches, joined by the scenario's
 //! fabric in real time. This is where the simulated and the real world are paired.
-//!
-//! [`Plan`] says, from the scenario alone, what there is to be: servers, tenants, names and addresses. [`fabric`] is the
-//! scenario's physical network as the data plane runs it, [`pa`] its queries over real sockets, [`flows`] its flows without an end,
-//! [`guest`] a virtual machine. [`live`] brings a testbed up and down, with the [`files`] of its programs; [`measure`] does all of that for each
-//! variant of a scenario; [`leftovers`] is what killed runs left.
-//!
-//! [`fattree`] is another world: real switches in a fat-tree, and no scenario.
+//! [`Plan`] derives servers, tenants, names and addresses from the scenario. [`fabric`] is the scenario's physical network in
+//! the data plane, [`pa`] its queries over real sockets, [`flows`] its endless flows, [`guest`] a virtual machine. [`live`]
+//! starts and removes a testbed, with the [`files`] of its programs. [`measure`] does all of that for each variant of a
+//! scenario. [`leftovers`] removes the leftovers of killed runs.
+//! [`fattree`] is independent of scenarios: real switches in a fat-tree.
 #![forbid(unsafe_code)]
 
 mod bridge;

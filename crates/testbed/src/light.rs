@@ -1,4 +1,4 @@
-//! Light sockets of a testbed's machines, all in the application's process: it is at the machines' ports of their servers' switches.
+//! Light sockets of a testbed's VMs, all in the application's process, which is attached to the VMs' ports.
 
 use super::Plan;
 use super::pa::PaError;
@@ -9,11 +9,11 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// After which a machine that is not heard of would be given up: all of them are in this process, and whoever is silent stands in the network for
-/// as long, which is what is looked at.
+/// When a silent VM is given up. All VMs are in this process, so silence only means that frames wait in the network, which is
+/// measured.
 const NEVER: Duration = Duration::from_secs(1 << 30);
 
-/// Where the light sockets of a machine are.
+/// The endpoint of a VM's light sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LightEndpoint {
     /// The control socket of its server's switch.
@@ -24,11 +24,11 @@ pub struct LightEndpoint {
     pub address: Ipv4Addr,
     /// Its largest IP packet.
     pub mtu: u16,
-    /// How far ahead of its reader a stream's sender may be, in bytes.
+    /// The receive buffer of a stream, in bytes.
     pub receive_buffer: u32,
 }
 
-/// The machines whose ports were taken into use.
+/// The VMs whose ports are attached.
 pub(super) struct Hosts<'a> {
     endpoints: &'a BTreeMap<Vm, LightEndpoint>,
     open: BTreeMap<Vm, Host>,
@@ -39,7 +39,7 @@ impl<'a> Hosts<'a> {
         Hosts { endpoints, open: BTreeMap::new() }
     }
 
-    /// A machine, at its port from now on.
+    /// A VM; attaches to its port on first use.
     pub fn host(&mut self, vm: Vm) -> Result<&Host, PaError> {
         use std::collections::btree_map::Entry;
         let endpoint = self.endpoints.get(&vm);
@@ -53,7 +53,7 @@ impl<'a> Hosts<'a> {
                 let port = attach::attach(&endpoint.control, &endpoint.port).map_err(failed)?;
                 let LightEndpoint { mtu, receive_buffer, .. } = *endpoint;
                 let usual = Config::new(endpoint.address, Plan::OVERLAY_PREFIX);
-                // As simulated ones each has its own: the streams are the scenario's, and no stranger's.
+                // Each stream gets its full buffer, as in the simulator: all streams belong to the scenario.
                 let memory = 2 * usual.streams as u64 * u64::from(receive_buffer);
                 let config = Config { mtu, receive_buffer, memory, dead_after: NEVER, ..usual };
                 vacant.insert(Host::open(port, config).map_err(failed)?)

@@ -1,4 +1,4 @@
-//! A testbed that is up: its namespaces, its programs, and how both are gone again.
+//! A running testbed: its namespaces and programs, and their removal.
 
 use super::files::{self, CONTROL, CONTROLLER, Made, TestbedDir};
 use super::guest::supervisor::{ALL_UP, BOOT_TIME, ONE_UP, Supervisor};
@@ -22,45 +22,45 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a program may take to be ready, and to end.
+/// How long a program may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Programs of a testbed that are none of its servers'.
+/// Programs of a testbed that belong to no server.
 const FABRIC: &str = "fabric";
 const GUESTS: &str = "guests";
-/// What starts a tenant's application in a guest.
+/// The command that starts a tenant's application in a guest.
 pub(super) const TENANT_PROGRAM: &str = "/usr/bin/sluicenet-tenant";
-/// What says there what the guest's kernel threw away.
+/// The command that prints the frames dropped by the guest's kernel.
 pub(super) const EDGES_PROGRAM: &str = "/usr/bin/sluicenet-edges";
 
-/// What those are told who wait for a testbed to be up, and how they end it.
+/// The connection to the user who waits for a testbed to start: progress, and interruption.
 #[derive(Clone, Copy)]
 pub struct Progress<'a> {
-    /// Is told how far it is.
+    /// Called with the progress.
     pub say: &'a dyn Fn(&str),
-    /// When raised, what was made until then is removed.
+    /// If set, everything that was created so far is removed.
     pub stop: &'a AtomicBool,
 }
 
-/// A testbed that is up; it stays so when this is dropped.
+/// A running testbed; it goes on running when this is dropped.
 #[derive(Debug)]
 pub struct Live {
     dir: TestbedDir,
     programs: Vec<Program>,
-    /// Those that this process started, to be waited for.
+    /// The programs that this process started and has to wait for.
     children: Vec<std::process::Child>,
 }
 
-/// Whether one is up on this machine.
+/// Whether a testbed runs on this machine.
 pub fn is_up(dir: &TestbedDir) -> bool {
     dir.programs().exists()
 }
 
 impl Live {
-    /// Brings a testbed up; `origin` is where its scenario comes from.
+    /// Starts a testbed; `origin` is the source of its scenario.
     ///
     /// # Errors
-    /// What the system refused; what was made until then is gone again.
+    /// The system refuses a step; everything that was created so far is removed.
     pub fn up(plan: &Plan, origin: &Origin, progress: Progress<'_>) -> io::Result<Live> {
         let dir = TestbedDir::of_the_machine();
         netns::may_make_namespaces()?;
@@ -85,17 +85,17 @@ impl Live {
             Ok(()) => Ok(live),
             Err(e) => {
                 let logs = live.last_words();
-                // The first error is the one to tell.
+                // The first error is the one to report.
                 let _ = live.down();
                 Err(io::Error::new(e.kind(), format!("{e}{logs}")))
             }
         }
     }
 
-    /// The one that is up on this machine.
+    /// The running testbed of this machine.
     ///
     /// # Errors
-    /// When none is.
+    /// None is running.
     pub fn find() -> io::Result<Live> {
         let dir = TestbedDir::of_the_machine();
         if !is_up(&dir) {
@@ -105,22 +105,22 @@ impl Live {
         Ok(Live { dir, programs, children: Vec::new() })
     }
 
-    /// What it is made of.
+    /// Its parts.
     ///
     /// # Errors
-    /// When its files cannot be read.
+    /// Its files cannot be read.
     pub fn made(&self) -> io::Result<Made> {
         Made::read(&self.dir)
     }
 
-    /// Its guests, by way of who holds them.
+    /// Its guests, by their supervisor.
     pub fn supervisor(&self) -> Supervisor {
         Supervisor::of(&self.dir)
     }
 
     fn bring_up(&mut self, plan: &Plan, origin: &Origin, progress: Progress<'_>) -> io::Result<()> {
         if plan.has_guests() {
-            // Before anything else is made: what is missing here is missed most often.
+            // Before anything else: these requirements are missing most often.
             Needs::find(plan.tenants().count(), &contents(origin)?, &self.dir.image()).map_err(io::Error::other)?;
         }
         if !plan.is_bridged() {
@@ -160,7 +160,7 @@ impl Live {
         Ok(())
     }
 
-    /// Waits until all guests are up, and says of each that is.
+    /// Waits until all guests have started, and reports each one.
     fn wait_for_guests(&mut self, guests: usize, progress: Progress<'_>) -> io::Result<()> {
         let (log, mut said) = (self.dir.log(GUESTS), 0);
         let until = Instant::now() + BOOT_TIME * guests as u32;
@@ -189,7 +189,7 @@ impl Live {
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(log)
-            // Ctrl-C is for who drives the testbed, which then brings it down.
+            // Ctrl-C must reach only the command that runs the testbed, which then removes it.
             .process_group(0)
             .spawn()?;
         let program = Program::new(name, i32::try_from(child.id()).map_err(io::Error::other)?);
@@ -199,7 +199,7 @@ impl Live {
         Ok(())
     }
 
-    /// Waits until something is so, or a program has ended.
+    /// Waits until a condition holds, or a program has ended.
     fn wait(&mut self, name: &str, so: impl Fn() -> bool) -> io::Result<()> {
         let until = Instant::now() + PATIENCE;
         while !so() {
@@ -208,7 +208,7 @@ impl Live {
         Ok(())
     }
 
-    /// Waits a little for a program that has not ended, until it is too late.
+    /// Waits a moment for a program; an error if it has ended, or its time is over.
     fn wait_a_little(&mut self, name: &str, until: Instant) -> io::Result<()> {
         let at = self.programs.iter().position(|p| p.name == name);
         let ended = match at.and_then(|at| self.children.get_mut(at)) {
@@ -229,10 +229,10 @@ impl Live {
 
     fn wait_for_switch(&mut self, server: &Server) -> io::Result<()> {
         let control = self.dir.control(server);
-        // A port in shared memory is there once a program is.
+        // A port in shared memory appears with its program.
         let ports = server.tenants.iter().filter(|t| t.has_kernel()).count() + 1;
         let is_there = |status: &Status| status.ports.iter().filter(|p| p.number.is_some()).count() == ports;
-        // A port that could not be opened will not be.
+        // A port that could not be opened will not appear.
         let absent = |status: &Status| status.ports.iter().any(|p| p.absent.is_some());
         self.wait(&format!("s{}", server.host), || status_of(&control).is_ok_and(|s| is_there(&s) || absent(&s)))?;
         match status_of(&control)?.ports.iter().find_map(|p| p.absent.as_ref().map(|why| (&p.name, why))) {
@@ -241,7 +241,7 @@ impl Live {
         }
     }
 
-    /// What the programs that have ended said last.
+    /// The last messages of programs that have ended.
     fn last_words(&self) -> String {
         let said = |p: &Program| {
             let text = std::fs::read_to_string(self.dir.log(&p.name)).ok()?;
@@ -254,19 +254,19 @@ impl Live {
         self.programs.iter().filter_map(said).collect()
     }
 
-    /// What the switches say of themselves; bridges say nothing.
+    /// The status of the switches; bridges have none.
     ///
     /// # Errors
-    /// When one does not answer.
+    /// A switch does not answer.
     pub fn statuses(&self) -> io::Result<Vec<Status>> {
         let made = self.made()?;
         made.servers.iter().filter(|_| !made.bridged).map(|server| status_of(&server.control)).collect()
     }
 
-    /// What the fabric says while it runs on, as it prints it.
+    /// The report of the running fabric, in its printed form.
     ///
     /// # Errors
-    /// When there is none, or it does not answer.
+    /// There is no fabric, or it does not answer.
     pub fn fabric_now(&mut self) -> io::Result<String> {
         let program = self.programs.iter().find(|p| p.name == FABRIC).cloned();
         let program = program.ok_or_else(|| io::Error::new(ErrorKind::NotFound, "no fabric"))?;
@@ -279,10 +279,10 @@ impl Live {
         std::fs::read_to_string(&file)
     }
 
-    /// Ends a program and returns what it printed.
+    /// Ends a program and returns its output.
     ///
     /// # Errors
-    /// When there is none of that name, or it does not end.
+    /// There is no program of that name, or it does not end.
     pub fn end(&mut self, name: &str) -> io::Result<String> {
         let program = self.programs.iter().find(|p| p.name == name).cloned();
         let program = program.ok_or_else(|| io::Error::new(ErrorKind::NotFound, format!("no program {name}")))?;
@@ -304,12 +304,12 @@ impl Live {
         Ok(())
     }
 
-    /// Brings it down: programs, namespaces, files. Returns the names of the namespaces.
+    /// Removes the testbed: programs, namespaces, files. Returns the names of the namespaces.
     ///
     /// # Errors
-    /// What could not be removed.
+    /// A part could not be removed.
     pub fn down(mut self) -> io::Result<Vec<String>> {
-        // Guests were written down by who holds them.
+        // The supervisor has recorded the guests.
         let programs = Program::read_all(&self.dir);
         for program in &programs {
             program.signal(Signal::TERM);
@@ -321,7 +321,7 @@ impl Live {
         let names = std::fs::read_to_string(self.dir.namespaces())?;
         let mut gone = Vec::new();
         for name in names.lines() {
-            // One that was not made yet when the others failed is not there.
+            // A namespace that was not created before the failure does not exist.
             if Namespace::delete(name).is_ok() {
                 gone.push(name.to_owned());
             }
@@ -331,11 +331,11 @@ impl Live {
     }
 }
 
-/// Ends the programs of a testbed, whoever brought it up. Returns what there was.
+/// Ends the programs of a testbed, whichever process started it. Returns the programs that were running.
 pub(super) fn end_programs(dir: &TestbedDir) -> Vec<String> {
     let mut gone = Vec::new();
     let running: Vec<Program> = Program::read_all(dir).into_iter().filter(Program::is_running).collect();
-    // All at once: who holds guests takes them with it.
+    // All at once: the supervisor ends the guests with itself.
     running.iter().for_each(|program| program.signal(Signal::KILL));
     for program in running {
         gone.push(format!("process {} ({})", program.pid, program.name));
@@ -347,7 +347,7 @@ pub(super) fn end_programs(dir: &TestbedDir) -> Vec<String> {
     gone
 }
 
-/// What guests of a testbed have: this program, what says which scenario it is of, and iperf3 where that is installed.
+/// The files in the guests of a testbed: this program, the source of the scenario, and iperf3 if it is installed.
 fn contents(origin: &Origin) -> io::Result<Contents> {
     let own = std::env::current_exe()?;
     let mut files = origin.guest_files();
@@ -388,7 +388,7 @@ fn make_control_network(plan: &Plan) -> io::Result<()> {
 fn make_server(plan: &Plan, server: &Server, fabric: &Namespace) -> io::Result<()> {
     let inside = Namespace::create(&server.namespace)?;
     let features = [Feature::TxChecksum, Feature::Tso, Feature::Gso, Feature::Gro];
-    // What goes over the link are frames.
+    // The link carries whole frames.
     let plain = |links: &mut Links, device: &str| {
         features.iter().try_for_each(|&f| links.set_feature(device, f, false))?;
         links.set_mtu(device, plan.mtu)?;
@@ -419,7 +419,7 @@ fn make_server(plan: &Plan, server: &Server, fabric: &Namespace) -> io::Result<(
         let veth = Veth { switch: &inside, switch_device, tenant: &namespace, tenant_device: tenant.device };
         let prefix = match tenant.lossy {
             true => {
-                // Nobody is held there: what the switch does not fetch in time is lost.
+                // No sender waits there: frames that the switch does not fetch in time are lost.
                 veth.create_plain(tenant.mac.0, true)?;
                 inside.enter(|| Links::open()?.set_mtu(switch_device, plan.tenant_mtu))??;
                 namespace.enter(|| Links::open()?.set_mtu(tenant.device, plan.tenant_mtu))??;

@@ -1,5 +1,5 @@
-//! The frames that pass a port, as pcapng over the control connection: written by the switch on a thread of its own, kept by
-//! whoever asked, with that one's rights.
+//! Captures the frames at a port, as pcapng over the control connection. The switch writes on a thread of its own; the client
+//! stores the frames with its own rights.
 
 use super::control::{Answer, Request};
 use super::daemon::Daemon;
@@ -14,7 +14,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracing::info;
 
-/// How often each end looks whether the other, or whoever started it, wants to end.
+/// How often each end checks whether the capture is over.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// The longest block that a switch writes: a frame of 128 KiB and what stands around it.
@@ -25,10 +25,10 @@ const PACKET_BLOCK: u32 = 6;
 const STATISTICS_BLOCK: u32 = 5;
 const ISB_IFDROP: u16 = 5;
 
-/// What the times of a capture count from.
+/// The origin of the times in a capture.
 struct Epoch {
     start: Instant,
-    /// Of the wall clock: seconds since 1970, and the rest.
+    /// The wall clock: seconds since 1970, and nanoseconds.
     seconds: u64,
     nanos: u64,
 }
@@ -43,7 +43,7 @@ impl Epoch {
     }
 }
 
-/// Writes what passes a port to `stream` until its other end wants no more, `count` frames are written, or the port is gone.
+/// Writes the frames at a port to `stream` until its other end stops, `count` frames are written, or the port is gone.
 pub(super) fn serve(
     stream: &UnixStream,
     daemon: &Daemon,
@@ -88,7 +88,7 @@ fn write(
         if !ending && looked.elapsed() >= EVERY {
             looked = Instant::now();
             if is_shut(stream) {
-                // What was taken until now is still written.
+                // The frames captured so far are still written.
                 daemon.close(capture);
                 ending = true;
             }
@@ -119,23 +119,22 @@ fn put<W: Write>(
     })
 }
 
-/// Whether the other end has shut its side; what it says instead is not for us.
+/// Whether the other end has shut its side; any data from it is ignored.
 fn is_shut(stream: &UnixStream) -> bool {
     let mut said = [0u8; 64];
     matches!(rustix::net::recv(stream, &mut said, RecvFlags::DONTWAIT), Ok((_, 0)))
 }
 
-/// What a capture came to.
+/// The result of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Frames written.
     pub captured: u64,
-    /// Frames that passed and are missing, because they came faster than they could be written; unknown when the switch
-    /// went away.
+    /// Frames that are missing because they came faster than they could be written; unknown if the switch ended.
     pub lost: Option<u64>,
 }
 
-/// What to capture.
+/// The settings of a capture.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The port's name.
@@ -148,11 +147,11 @@ pub struct Wanted {
     pub time: Option<Duration>,
 }
 
-/// Captures what passes a port of the switch at `path` until `is_over`, and writes it to `out` as it comes.
+/// Captures the frames at a port of the switch at `path` until `is_over`, and writes them to `out` at once.
 ///
 /// # Errors
-/// When nobody answers there, the port cannot be captured, or `out` takes no more: only a reader that went away
-/// ([`ErrorKind::BrokenPipe`]) is none.
+/// No switch answers there, the port cannot be captured, or `out` cannot be written; a closed pipe ([`ErrorKind::BrokenPipe`])
+/// is no error.
 pub fn record(path: &Path, wanted: &Wanted, out: &mut impl Write, is_over: impl Fn() -> bool) -> io::Result<Summary> {
     let stream = UnixStream::connect(path)
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}: no switch runs there", path.display())))?;
@@ -198,7 +197,7 @@ pub fn record(path: &Path, wanted: &Wanted, out: &mut impl Write, is_over: impl 
     }
 }
 
-/// Counts what stands in the blocks that are whole; how many bytes those are.
+/// Counts the contents of complete blocks; the length of these blocks in bytes.
 fn look_over(bytes: &[u8], summary: &mut Summary) -> io::Result<usize> {
     let word = |at: usize| bytes.get(at..at + 4).map(|b| u32::from_le_bytes(b.try_into().unwrap_or_default()));
     let mut at = 0;

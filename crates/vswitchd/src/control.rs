@@ -1,8 +1,7 @@
-//! The control socket: one JSON object a line in, one out, for the owner of the switch only.
-//!
-//! Whoever connects says what it wants (`{"op": "show"}`) and gets `{"ok": ...}` or `{"error": "..."}`. A program that
-//! attaches to a port in shared memory gets the three descriptors of its port with the answer and keeps the connection open
-//! for as long as it uses the port.
+//! The control socket: one JSON object per line in each direction, for the owner of the switch only.
+//! A client sends a request (`{"op": "show"}`) and gets `{"ok": ...}` or `{"error": "..."}`. A program that attaches to a port
+//! in shared memory gets the three descriptors of its port with the answer. It keeps the connection open as long as it uses the
+//! port.
 
 use super::capture;
 use super::daemon::Daemon;
@@ -28,33 +27,34 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 const CONNECTIONS_MAX: usize = 128;
 /// How long a request may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a switch that was told to stop may take: it delivers what it holds first.
+/// How long a switch may take to stop: it first delivers the frames that it holds.
 const ENDS_IN: Duration = Duration::from_secs(30);
 
-/// What can be asked of a switch.
+/// The requests to a switch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// What it is and what happened.
+    /// The state of the switch and its counters.
     Show,
-    /// A new port, described as in the file.
+    /// Adds a port, described as in the file.
     AddPort {
         /// Its name.
         name: String,
         /// `key=value`, as in the file.
         settings: Vec<String>,
     },
-    /// A port goes away.
+    /// Removes a port.
     DelPort {
         /// Its name.
         name: String,
     },
-    /// The descriptors of a port in shared memory; it is the caller's while the connection lasts.
+    /// Attaches to a port in shared memory and returns its descriptors; the port belongs to the caller while the connection
+    /// lasts.
     Attach {
         /// Its name.
         name: String,
     },
-    /// The frames that pass a port, as pcapng after the answer, until the caller shuts its end of the connection.
+    /// Captures the frames at a port, as pcapng after the answer, until the caller shuts its end of the connection.
     Capture {
         /// Its name.
         port: String,
@@ -63,37 +63,37 @@ pub enum Request {
         /// Frames after which it ends; default no limit.
         count: Option<u64>,
     },
-    /// The file is read again.
+    /// Reloads the file.
     Reload,
-    /// It stops.
+    /// Stops the switch.
     Stop,
 }
 
-/// What it answers.
+/// The answers of a switch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// It was done; in words.
+    /// Done; a description.
     Ok(String),
-    /// What it is and what happened.
+    /// The state of the switch and its counters.
     Status(Box<Status>),
-    /// It was not done.
+    /// Not done; the reason.
     Error(String),
 }
 
-/// The socket of a switch, which goes away with this value.
+/// The socket of a switch, which is removed with this value.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
     path: PathBuf,
-    /// Which file it is: another switch may have made another one there meanwhile.
+    /// Identifies the file: another switch may have created another one at its path meanwhile.
     file: (u64, u64),
-    /// Who made it, whoever the switch becomes.
+    /// The user that created it; the switch may become another user.
     owner: rustix::process::Uid,
 }
 
 impl Socket {
-    /// Makes the socket; an error when a switch answers there already.
+    /// Creates the socket; an error if a switch answers there already.
     pub fn bind(path: &Path) -> io::Result<Socket> {
         let context = |e: io::Error| io::Error::new(e.kind(), format!("control socket {}: {e}", path.display()));
         if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
@@ -104,7 +104,7 @@ impl Socket {
         }
         match std::fs::symlink_metadata(path) {
             Ok(meta) if std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()) => {
-                // Of a switch that was killed.
+                // A file left by a killed switch.
                 std::fs::remove_file(path).map_err(context)?;
             }
             Ok(_) => {
@@ -112,7 +112,7 @@ impl Socket {
             }
             Err(_) => {}
         }
-        // Nobody else may connect, from the first moment on.
+        // No other user may connect, from the beginning.
         let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(path);
         rustix::process::umask(mask);
@@ -131,7 +131,7 @@ impl Socket {
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
                 Err(_) if daemon.is_stopping() => break,
                 Err(e) => {
-                    // Out of descriptors, perhaps: those who have some may give one back.
+                    // Perhaps there are no more descriptors; some may be closed soon.
                     daemon.log.count("control socket", &e.to_string());
                     std::thread::sleep(Duration::from_millis(100));
                     continue;
@@ -153,7 +153,7 @@ impl Socket {
             }
             let (daemon, connections) = (daemon.clone(), connections.clone());
             std::thread::spawn(move || {
-                // Who goes away in the middle of a sentence is not an error of the switch.
+                // A client that disconnects in the middle of a request is no error of the switch.
                 let _ = converse(&stream, &daemon);
                 connections.fetch_sub(1, Ordering::Relaxed);
             });
@@ -161,7 +161,7 @@ impl Socket {
         Ok(())
     }
 
-    /// What it listens with, for whoever has to end that.
+    /// A copy of the listening descriptor, with which the wait for connections can be ended.
     pub(super) fn listener(&self) -> io::Result<OwnedFd> {
         Ok(self.listener.try_clone()?.into())
     }
@@ -217,7 +217,7 @@ fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
                     answer["mtu"] = mtu.into();
                 }
                 say(stream, &answer, &fds)?;
-                // The port is the program's until it closes the connection.
+                // The port belongs to the program until it closes the connection.
                 stream.set_read_timeout(None)?;
                 let mut rest = [0; 64];
                 while !matches!(lines.read(&mut rest), Ok(0) | Err(_)) {}
@@ -228,7 +228,7 @@ fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
                 match daemon.capture(&port, snaplen) {
                     Ok(capture) => {
                         say(stream, &Answer::Ok(format!("capturing port {port}")), &[])?;
-                        // Who reads slowly is waited for by this thread only.
+                        // Only this thread waits for a slow reader.
                         stream.set_write_timeout(None)?;
                         return capture::serve(stream, daemon, &port, capture, snaplen, count);
                     }
@@ -238,7 +238,7 @@ fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
             Request::Stop => {
                 say(stream, &Answer::Ok("stopped".into()), &[])?;
                 daemon.stop();
-                // Who asked hears the end of the connection, which is that of the process.
+                // The client sees the end of the connection when the process ends.
                 loop {
                     std::thread::park();
                 }
@@ -266,10 +266,10 @@ fn say(stream: &UnixStream, answer: &impl Serialize, fds: &[BorrowedFd<'_>]) -> 
     (&mut &*stream).write_all(&line[sent..])
 }
 
-/// Asks a switch for something.
+/// Sends a request to a switch.
 ///
 /// # Errors
-/// When nobody answers at `path`, or not with an answer.
+/// No switch answers at `path`, or the answer is invalid.
 pub fn ask(path: &Path, request: &Request) -> io::Result<Answer> {
     let context = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
     let stream = ask_at(path, request)?;
@@ -278,7 +278,7 @@ pub fn ask(path: &Path, request: &Request) -> io::Result<Answer> {
     serde_json::from_str(&answer).map_err(|e| context(io::Error::new(ErrorKind::InvalidData, e)))
 }
 
-/// A connection on which a request was made.
+/// A connection with a request.
 fn ask_at(path: &Path, request: &Request) -> io::Result<UnixStream> {
     let context = |e: io::Error| {
         let hint = match e.kind() {
@@ -298,7 +298,7 @@ fn ask_at(path: &Path, request: &Request) -> io::Result<UnixStream> {
 /// Stops a switch and waits until it has ended.
 ///
 /// # Errors
-/// When nobody answers at `path`, not with an answer, or it does not end in time.
+/// No switch answers at `path`, the answer is invalid, or the switch does not end in time.
 pub fn stop(path: &Path) -> io::Result<Answer> {
     let context = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
     let stream = ask_at(path, &Request::Stop)?;
@@ -311,13 +311,13 @@ pub fn stop(path: &Path) -> io::Result<Answer> {
         Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
             return Err(context(io::Error::new(ErrorKind::TimedOut, "it was told to stop, and did not end")));
         }
-        // Reset: it is gone.
+        // A reset: the switch has ended.
         Err(_) => {}
     }
     serde_json::from_str(&answer).map_err(|e| context(io::Error::new(ErrorKind::InvalidData, e)))
 }
 
-/// The control sockets in a folder that switches answer at, by the names of the switches.
+/// The control sockets of running switches in a folder, by the names of the switches.
 pub fn running(folder: &Path) -> Vec<(String, PathBuf)> {
     let mut found: Vec<(String, PathBuf)> = std::fs::read_dir(folder)
         .into_iter()

@@ -1,4 +1,4 @@
-//! The overlay's controller as a program: who may ask it and how it is reached stands in a file.
+//! The overlay's controller as a program: its file names the servers that may ask it, and its address.
 
 use super::config::checks::{Address, Socket, Word};
 use super::config::{key_of, text_of};
@@ -45,7 +45,7 @@ settings! {
     }
 }
 
-/// A controller as its file describes it.
+/// The configuration of a controller.
 #[derive(Clone, Debug)]
 pub struct ControllerFile {
     listen: SocketAddrV4,
@@ -59,7 +59,7 @@ impl ControllerFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place.
+    /// The first error, with its location.
     pub fn load(path: &Path) -> Result<ControllerFile> {
         let doc = Document::parse(&path.display().to_string(), &text_of(path)?)?;
         let root = Section::root(&doc, &ROOT)?;
@@ -76,10 +76,10 @@ impl ControllerFile {
         Ok(ControllerFile { listen: listen.0, netns, servers_port, stations: stations as usize, servers })
     }
 
-    /// The controller, listening.
+    /// Opens the controller's socket.
     ///
     /// # Errors
-    /// When its namespace or its address cannot be had.
+    /// The namespace or the address is not available.
     pub fn open(&self) -> io::Result<Daemon> {
         let namespace = match &self.netns {
             Some(name) => Namespace::open(name)?,

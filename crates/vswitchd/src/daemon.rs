@@ -1,4 +1,4 @@
-//! A switch as a process: its engine on a thread of its own, and those who ask for something on others.
+//! A switch as a process: its engine has a thread of its own, and requests are handled on others.
 
 mod absent;
 mod start;
@@ -22,18 +22,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tracing::{info, warn};
 
-/// The number of the port that leads to other servers.
+/// The number of the port to other servers.
 const UPLINK: usize = 0;
 
-/// A port of the file, and who is at it.
+/// A port of the file, and its state.
 #[derive(Debug)]
 struct Running {
     config: PortConfig,
-    /// Tells it from others that had its name.
+    /// Distinguishes it from earlier ports of its name.
     id: u64,
     /// Whether a program is attached to its memory.
     attached: bool,
-    /// Why it could not be opened, or broke.
+    /// Why it is absent: it could not be opened, or broke.
     absent: Option<Absent>,
 }
 
@@ -41,7 +41,7 @@ struct Running {
 struct State {
     config: Config,
     ports: Vec<Running>,
-    /// Ports there ever were.
+    /// The number of ports that were ever added.
     made: u64,
 }
 
@@ -52,27 +52,27 @@ impl State {
     }
 }
 
-/// A switch that runs.
+/// A running switch.
 #[derive(Debug)]
 pub struct Daemon {
     remote: Remote<Engine>,
     state: Mutex<State>,
     stopping: AtomicBool,
     started: Instant,
-    /// The control socket's.
+    /// The listener of the control socket.
     listener: OwnedFd,
-    /// What is said once a second at most.
+    /// Log messages that are limited to one per second.
     pub(super) log: Log,
 }
 
-/// Takes a port that was opened into service.
+/// Puts an opened port into service.
 type Plug = Box<dyn FnOnce(&mut Engine, usize) -> Result<(), PlugError> + Send>;
 
-/// A port in shared memory that a program uses; given up when dropped.
+/// A port in shared memory that a program uses; released when dropped.
 pub struct Attached<'a> {
     daemon: &'a Daemon,
     name: String,
-    /// The port's, which another one of its name does not have.
+    /// The port's id, which a later port of its name does not have.
     id: u64,
     access: shm::Access,
     mac: Option<[u8; 6]>,
@@ -81,7 +81,7 @@ pub struct Attached<'a> {
 }
 
 impl Attached<'_> {
-    /// The address that the file gives the machine at it.
+    /// The address of its endpoint in the file.
     pub fn mac(&self) -> Option<[u8; 6]> {
         self.mac
     }
@@ -105,7 +105,7 @@ impl Attached<'_> {
 impl Drop for Attached<'_> {
     fn drop(&mut self) {
         let mut state = self.daemon.state();
-        // One that was removed is out of the engine already.
+        // A removed port is no longer in the engine.
         if let Some(port) = state.ports.iter_mut().find(|p| p.id == self.id) {
             port.attached = false;
             self.daemon.unplug(&self.name);
@@ -118,22 +118,22 @@ impl Daemon {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it was told to stop.
+    /// Whether it was asked to stop.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Tells it to stop.
+    /// Asks it to stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-        // Who waits for the next connection gets none. To connect would take the right to.
+        // Ends the wait for the next connection; a connection to ourselves could need a right that was given up.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 
-    /// What it is and what happened.
+    /// The state of the switch and its counters.
     ///
     /// # Errors
-    /// When it has stopped.
+    /// The switch has stopped.
     pub fn status(&self) -> io::Result<Status> {
         let snapshot = self.remote.run(|engine| Snapshot::of(engine))?;
         Ok(self.status_of(&snapshot))
@@ -149,7 +149,7 @@ impl Daemon {
         status
     }
 
-    /// Does what was asked for.
+    /// Carries out a request.
     pub fn answer(&self, request: Request) -> Answer {
         let outcome = match request {
             Request::Show => {
@@ -176,7 +176,7 @@ impl Daemon {
         outcome.map_or_else(Answer::Error, Answer::Ok)
     }
 
-    /// Whether a port may be one of a switch with this policy.
+    /// Whether the policy of the switch allows a port.
     fn check_policy(&self, port: &PortConfig) -> Result<(), String> {
         let state = self.state();
         let Config { policy, vale, uplink, .. } = &state.config;
@@ -262,7 +262,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Takes a port out of the engine, if it is there; waits until that is done.
+    /// Removes a port from the engine, if it is there; waits until it is removed.
     fn unplug(&self, name: &str) {
         let owned = name.to_owned();
         let last = self.remote.run(move |engine| {
@@ -271,7 +271,7 @@ impl Daemon {
             engine.unplug(k);
             last
         });
-        // A switch that has stopped has no ports any more, and one that broke is gone already.
+        // A stopped switch has no ports, and a broken port is gone already.
         if let Ok(Some(last)) = last {
             let waited = last.output.iter().sum::<u32>() + last.inside;
             let (accepted, delivered) = (last.counters.accepted, last.counters.delivered);
@@ -280,10 +280,10 @@ impl Daemon {
         }
     }
 
-    /// Looks on at a port, up to `snaplen` bytes of each frame.
+    /// Starts a capture at a port, of up to `snaplen` bytes of each frame.
     ///
     /// # Errors
-    /// When nobody is there, or somebody looks on already.
+    /// The port is not in service, or it has a capture already.
     pub fn capture(&self, name: &str, snaplen: u32) -> Result<Capture, String> {
         let (tap, capture) = tap(snaplen);
         let owned = name.to_owned();
@@ -298,17 +298,17 @@ impl Daemon {
         }
     }
 
-    /// Looks on no more; what was taken until then can still be had.
+    /// Ends a capture; the frames captured so far can still be read.
     pub fn close(&self, capture: &Capture) {
         capture.close();
-        // A switch that has stopped shows nothing any more.
+        // A stopped switch has no captures.
         let _ = self.remote.run(|engine| engine.sweep_taps());
     }
 
-    /// Makes a port in shared memory for a program.
+    /// Creates a port in shared memory for a program.
     ///
     /// # Errors
-    /// When there is none of that name and kind, or somebody is attached.
+    /// There is no port of that name and kind, or a program is attached to it.
     pub fn attach(&self, name: &str) -> Result<Attached<'_>, String> {
         let mut state = self.state();
         let port = state.ports.iter_mut().find(|p| p.config.name == name).ok_or(format!("there is no port {name}"))?;
@@ -335,18 +335,18 @@ impl Daemon {
         Ok(Attached { daemon: self, name: name.to_owned(), id: port.id, access, mac, ip, mtu })
     }
 
-    /// Reads the file again and does what differs.
+    /// Reads the file again and applies the differences.
     fn reload(&self) -> Result<String, String> {
         let file = self.state().config.file.clone();
         let mut new = Config::load(&file).map_err(|e| e.to_string())?;
         let old = self.state().config.clone();
-        // Where it is when nobody says depends on who asks, and the switch may be somebody else by now.
+        // The default path depends on the user, who may have changed since the start.
         if new.control == default_control(&new.name) {
             new.control.clone_from(&old.control);
         }
         let overlay = reload::overlay_change(&old, &new)?;
         let running = self.configs();
-        // What could not be opened any more is found out before anything is taken away.
+        // Ports that cannot be opened are found before any port is removed.
         for wanted in &new.ports {
             let is_there = running.iter().any(|r| r.name == wanted.name && r.kind == wanted.kind);
             if let Some(missing) = may_open(&wanted.kind).filter(|_| !is_there) {
@@ -357,7 +357,7 @@ impl Daemon {
         self.remote
             .run(move |engine| {
                 engine.set_watchdog(vale.action, vale.detection_time, vale.restoration_time);
-                // Before those who come with it are there.
+                // Before its new endpoints send.
                 if new_policy {
                     engine.set_policy(policy);
                 }
@@ -391,7 +391,7 @@ impl Daemon {
         self.remote
             .run(move |engine| {
                 engine.change_overlay(&overlay);
-                // Who was there before his network was.
+                // Endpoints that were there before their network.
                 let new = |domain| overlay.bound.iter().any(|&(tenant, _)| tenant == domain);
                 ports.iter().filter(|p| new(p.access.domain.unwrap_or(0))).for_each(|p| announce(engine, p, true));
             })
@@ -413,7 +413,7 @@ impl Daemon {
         Ok(done)
     }
 
-    /// Who may be at a port, and what it may send, changes while its traffic runs.
+    /// Changes the endpoint of a port and its restrictions, while its traffic runs.
     fn change(&self, wanted: &PortConfig) -> Result<(), String> {
         let mut state = self.state();
         let Some(port) = state.ports.iter_mut().find(|p| p.config.name == wanted.name) else { return Ok(()) };
@@ -429,19 +429,19 @@ impl Daemon {
             }
             reserve(engine, &wanted)
         });
-        // A switch that has stopped has no ports any more.
+        // A stopped switch has no ports.
         settled.unwrap_or(Ok(())).map_err(|e| format!("port {}: {e}", port.config.name))
     }
 }
 
-/// Tells the engine who is at a port.
+/// Tells the engine the endpoint of a port.
 fn settle(engine: &mut Engine, k: usize, config: &PortConfig) -> io::Result<()> {
     engine.forget(k);
     engine.set_access(k, config.access);
     engine.set_rate(k, config.rate);
     announce(engine, config, true);
     match config.mac {
-        // Without a place in the table, others could take its address.
+        // Without an entry in the table, another endpoint could take its address.
         Some(mac) if !engine.give(mac, config.access.domain.unwrap_or(0), k) => Err(no_room()),
         Some(_) => Ok(()),
         None => {
@@ -451,7 +451,7 @@ fn settle(engine: &mut Engine, k: usize, config: &PortConfig) -> io::Result<()> 
     }
 }
 
-/// Tells the engine whose a port is to be at which nobody is: nobody else gets what is for it.
+/// Reserves the endpoint of an absent port in the engine, so that no other port receives its frames.
 fn reserve(engine: &mut Engine, config: &PortConfig) -> io::Result<()> {
     match config.mac {
         Some(mac) if !engine.reserve(mac, config.access.domain.unwrap_or(0)) => Err(no_room()),
@@ -463,12 +463,12 @@ fn no_room() -> io::Error {
     io::Error::other("`stations` are all given to ports already: there is no room for its `mac`")
 }
 
-/// The machine at a port, where its file names it.
+/// The endpoint of a port, if the file names it.
 fn station(config: &PortConfig) -> Option<([u8; 6], u16)> {
     config.mac.map(|mac| (mac, config.access.domain.unwrap_or(0)))
 }
 
-/// Tells those who lead elsewhere who is at a port, or no longer is.
+/// Tells the ports to other servers that an endpoint is at a port, or no longer.
 fn announce(engine: &mut Engine, config: &PortConfig, here: bool) {
     if let (Some(mac), Some(own)) = (config.mac, config.access.address) {
         let address = if config.further { Ipv4Addr::UNSPECIFIED } else { own };

@@ -1,22 +1,21 @@
-//! The running switch. A line belongs here when it knows its file, its control socket or one of its metrics.
-//!
-//! `sluicenet switch`: the lossless switch as a program that runs beside guests, containers and processes.
+//! `sluicenet switch`: the lossless switch as a program, for guests, containers and processes. A line belongs here when it knows
+//! the switch's file, its control socket or one of its metrics.
 //!
 //! | module | knows |
 //! |---|---|
-//! | `config` | its file: what may stand in it, and what that means |
-//! | `daemon` | how it starts, reloads and stops; which port of the file is which of the switch |
-//! | `opened` | what is behind each kind of port |
-//! | `reload` | what may change of it while it runs |
-//! | `privileges` | what it gives up once its ports are open |
-//! | `control` | its socket: one JSON object a line, for its owner only |
+//! | `config` | the configuration file and the meaning of its keys |
+//! | `daemon` | start, reload and stop; the ports of the file and those of the engine |
+//! | `opened` | how each kind of port is opened |
+//! | `reload` | the settings that may change at run time |
+//! | `privileges` | the privileges that it drops once its ports are open |
+//! | `control` | the control socket: one JSON object per line, for the owner only |
 //! | `controller` | the overlay's controller, a program of its own |
-//! | `uplink` | what its link to other servers is made of |
-//! | `capture` | the frames that pass a port, as pcapng |
-//! | `status` | what it says of itself |
-//! | `log` | what it says unasked |
-//! | `metrics` | what it says to Prometheus |
-//! | `watch` | what two looks at it tell: rates, who waits for whom |
+//! | `uplink` | how the link to other servers is opened |
+//! | `capture` | captures of the frames at a port, as pcapng |
+//! | `status` | the state and the counters of the switch |
+//! | `log` | log messages |
+//! | `metrics` | metrics for Prometheus |
+//! | `watch` | rates, and ports that wait for each other |
 #![forbid(unsafe_code)]
 
 pub mod capture;

@@ -1,4 +1,4 @@
-//! The log: what happens seldom at once, what may happen often once a second at most, with how often it did.
+//! The log: rare events are logged at once, frequent ones at most once a second with their number.
 
 use super::config::LogFormat;
 use super::daemon::Daemon;
@@ -10,34 +10,34 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::{info, level_filters::LevelFilter, warn};
 
-/// How often counters are looked at.
+/// How often counters are checked.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Writes the log of this process to stderr from here on; only warnings when `quiet`.
+/// Starts the log of this process on stderr; only warnings if `quiet`.
 pub fn start(format: LogFormat, quiet: bool) {
     let level = if quiet { LevelFilter::WARN } else { LevelFilter::INFO };
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).with_target(false);
-    // A process has one log: whoever started it first keeps it.
+    // A process has one log: the first call wins.
     let _ = match format {
         LogFormat::Text => log.with_ansi(false).try_init(),
         LogFormat::Json => log.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init(),
     };
 }
 
-/// Connections that were refused since it was last said: where, why, how many.
+/// Connections that were refused since the last message: location, reason, number.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     refused: Mutex<BTreeMap<(&'static str, String), u64>>,
 }
 
 impl Log {
-    /// A connection was refused.
+    /// Counts a refused connection.
     pub fn count(&self, place: &'static str, reason: &str) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         *refused.entry((place, reason.to_owned())).or_default() += 1;
     }
 
-    /// Says what happens until the switch has stopped.
+    /// Logs events until the switch has stopped.
     pub fn watch(&self, daemon: &Daemon, events: &Receiver<Event>) {
         let mut seen = Seen::default();
         let mut next = Instant::now() + EVERY;
@@ -69,16 +69,16 @@ impl Log {
     }
 }
 
-/// Drops that were spoken of: by port, "from" it or "to" it, and reason; and other counters that were, by port and name.
+/// Drops that were logged: by port, direction ("from" or "to" it) and reason; and other counters by port and name.
 #[derive(Debug, Default)]
 struct Seen {
     drops: BTreeMap<(String, &'static str, String), u64>,
     counters: BTreeMap<(String, &'static str), u64>,
-    /// The guests' ports at which a virtual machine monitor is.
+    /// The guests' ports with a virtual machine monitor.
     guests: BTreeSet<String>,
 }
 
-/// Counters of ports that are spoken of when they grow.
+/// Counters of ports that are logged when they grow.
 const SOCKETS_ISOLATED: &str = "sockets_isolated";
 const STORMS: &str = "storms_detected";
 const LATE: &str = "late_frames";
@@ -107,7 +107,7 @@ impl Seen {
         self.guests = guests;
     }
 
-    /// Which of these counters grew: port, counter, how much now, and in all.
+    /// The counters that grew: port, counter, the increase, and the total.
     fn grown(&mut self, status: &Status) -> Vec<(String, &'static str, u64, u64)> {
         let mut now = BTreeMap::new();
         for port in &status.ports {
@@ -124,7 +124,7 @@ impl Seen {
         self.counters.iter().filter_map(new).collect()
     }
 
-    /// What is new: port, direction, reason, how many now, and in all.
+    /// New drops: port, direction, reason, the increase, and the total.
     fn news(&mut self, status: &Status) -> Vec<(String, &'static str, String, u64, u64)> {
         let mut now = BTreeMap::new();
         for port in &status.ports {
@@ -135,7 +135,7 @@ impl Seen {
         }
         let new = |(key, total): (&(String, &'static str, String), &u64)| {
             let before = self.drops.get(key).copied().unwrap_or(0);
-            // A port that somebody new is at counts anew.
+            // A port with a new endpoint counts from zero.
             let frames = if *total >= before { total - before } else { *total };
             (frames > 0).then(|| (key.0.clone(), key.1, key.2.clone(), frames, *total))
         };

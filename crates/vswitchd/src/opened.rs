@@ -1,4 +1,4 @@
-//! What is behind a port, opened as the file describes it.
+//! Opens ports as the file describes them.
 
 use super::config::{PortConfig, PortKind};
 use super::privileges;
@@ -14,21 +14,21 @@ use std::io;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a switch that starts tries to open a port: what a device takes that another switch had before.
+/// How long a starting switch tries to open a port: a device of an earlier switch needs this time.
 const OPENS_WITHIN: Duration = Duration::from_secs(2);
-/// How long it waits before it tries once more.
+/// The pause before the next attempt.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Frames that a plain device has room for in each direction.
+/// Buffers for frames of a plain device, in each direction.
 const PACKET_BUFFERS: u32 = 4096;
 
-/// What is behind a port.
+/// An opened port.
 pub(super) enum Opened {
-    /// It is there.
+    /// It is open.
     Port(Box<dyn Port>),
-    /// It is opened when the privileges are gone: it has a thread of its own. And whether the guest has an agent.
+    /// It is opened after the privileges are dropped, because it has a thread of its own; and whether the guest has an agent.
     Later(vhost::Socket, bool),
-    /// It comes into being when a program attaches.
+    /// It is created when a program attaches.
     Attached,
 }
 
@@ -39,7 +39,7 @@ fn namespace(name: &Option<String>) -> Result<Namespace, KernelError> {
     }
 }
 
-/// The two ends of a valve's pair, and how it is set up.
+/// The two ends of a valve's pair, and its settings.
 pub(super) struct Pair<'a> {
     switch: Namespace,
     tenant: Namespace,
@@ -69,16 +69,16 @@ impl Pair<'_> {
     }
 }
 
-/// The sockets of a port that is a valve; none of any other.
+/// The sockets of a valve; `None` for ports of other kinds.
 type Sockets<'a> = Option<(Pair<'a>, Listening)>;
 
-/// What a socket has room for has one owner: a namespace that several valves lead to would lose what they send at once.
+/// The room of a socket can have only one owner: several valves to one namespace would overrun its sockets.
 fn is_alone<'a>(port: &PortConfig, mut others: impl Iterator<Item = &'a PortConfig>) -> Result<(), String> {
     let tenant = |port: &PortConfig| match &port.kind {
         PortKind::Veth { tenant_netns, .. } => Namespace::open(tenant_netns).map(Some),
         _ => Ok(None),
     };
-    // A namespace that is gone is nobody else's; who opens it will say so.
+    // A namespace that does not exist is no conflict; opening it will fail.
     let Ok(Some(own)) = tenant(port) else { return Ok(()) };
     let same = |other: &PortConfig| tenant(other).ok().flatten().is_some_and(|its| own.is(&its).unwrap_or(false));
     match others.find(|&other| same(other)) {
@@ -93,15 +93,15 @@ fn is_alone<'a>(port: &PortConfig, mut others: impl Iterator<Item = &'a PortConf
     }
 }
 
-/// What this process may not do that opening a port takes.
+/// The privileges that this process lacks to open a port.
 pub(super) fn may_open(kind: &PortKind) -> Option<String> {
     privileges::missing(kind.name(), kind.rights().open, privileges::own())
 }
 
-/// Opens what is behind each port of a switch that starts; or says why not, for those whose machine is not as it should be.
+/// Opens all ports of a starting switch; for each port an error if its endpoint is not ready.
 ///
 /// # Errors
-/// What no machine at a port is to blame for.
+/// Errors that no endpoint has caused.
 pub(super) fn open_all(ports: &[PortConfig], vale: &ValeConfig) -> Result<Vec<Result<Opened, String>>, String> {
     for (i, port) in ports.iter().enumerate() {
         if let Some(missing) = may_open(&port.kind) {
@@ -110,10 +110,10 @@ pub(super) fn open_all(ports: &[PortConfig], vale: &ValeConfig) -> Result<Vec<Re
         is_alone(port, ports[..i].iter())?;
     }
     let until = Instant::now() + OPENS_WITHIN;
-    // What tenants sent while no switch ran waits in the kernel, which gives some of it up as time goes by: so all valves' sockets
-    // are there before any port takes its time.
+    // Frames that tenants sent while no switch ran wait in the kernel, which drops some of them over time. So the sockets of
+    // all valves are opened before any port that may take long.
     let listening: Vec<_> = ports.iter().map(|port| listen(port, vale)).collect();
-    // Each valve waits for the kernel to look at its device, two seconds after a switch that was before did: at the same time.
+    // Each valve may wait two seconds for the kernel to poll its device; all valves wait at the same time.
     Ok(std::thread::scope(|scope| {
         let patiently = |(port, listening): (&PortConfig, Result<Sockets<'_>, String>)| {
             let mut opened = listening.and_then(|listening| open(port, listening));
@@ -129,7 +129,7 @@ pub(super) fn open_all(ports: &[PortConfig], vale: &ValeConfig) -> Result<Vec<Re
     }))
 }
 
-/// Opens what is behind one port of a switch that has these, or is to.
+/// Opens one port of a switch that has, or will have, these others.
 pub(super) fn open_beside(port: &PortConfig, ports: &[PortConfig], vale: &ValeConfig) -> Result<Opened, String> {
     if let Some(missing) = may_open(&port.kind) {
         return Err(missing);
@@ -150,7 +150,7 @@ fn listen<'a>(port: &'a PortConfig, vale: &ValeConfig) -> Result<Sockets<'a>, St
     listening().map_err(|e: KernelError| e.to_string())
 }
 
-/// Opens what is behind a port, of a valve by the sockets that are open.
+/// Opens a port; a valve from its open sockets.
 fn open(port: &PortConfig, listening: Sockets<'_>) -> Result<Opened, String> {
     open_kind(&port.kind, port.mac, listening).map_err(|e| e.to_string())
 }

@@ -1,13 +1,13 @@
-//! Privileges: what a switch started as root keeps of them once its ports are open, which is next to nothing.
-//!
-//! On Linux each thread has its own, and those that it starts inherit them: they are dropped while there is one.
+//! Privileges: a switch that was started as root drops almost all of them once its ports are open.
+//! On Linux each thread has its own privileges and passes them on to new threads. So they are dropped while there is only one
+//! thread.
 
 use nix::unistd::User;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
 
-/// Capabilities that a kind of port takes.
+/// The capabilities that a kind of port needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// To open it.
@@ -16,7 +16,7 @@ pub struct Rights {
     pub run: CapabilitySet,
 }
 
-/// To open a namespace and what is in it.
+/// The capabilities to open a namespace and its devices.
 pub const TO_OPEN: CapabilitySet =
     CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW).union(CapabilitySet::SYS_ADMIN);
 
@@ -25,18 +25,18 @@ impl Rights {
     pub const NONE: Rights = Rights { open: CapabilitySet::empty(), run: CapabilitySet::empty() };
 }
 
-/// What is left.
+/// The remaining privileges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Who the switch is now.
+    /// The user of the switch now.
     pub uid: u32,
     /// Its group.
     pub gid: u32,
-    /// What it still may.
+    /// Its capabilities.
     pub capabilities: String,
 }
 
-/// Who a switch can become.
+/// A user that the switch can become.
 #[derive(Clone, Debug)]
 pub struct Becomes {
     name: String,
@@ -45,10 +45,10 @@ pub struct Becomes {
 }
 
 impl Becomes {
-    /// Looks a user up; `None` when the switch is that user already.
+    /// Looks up a user; `None` if the switch is that user already.
     ///
     /// # Errors
-    /// When there is none of that name, or only root could become it.
+    /// There is no such user, or only root could become it.
     pub fn user(name: &str) -> io::Result<Option<Becomes>> {
         let user = User::from_name(name).map_err(io::Error::from)?;
         let user = user.ok_or_else(|| io::Error::other(format!("`user`: there is no user {name}")))?;
@@ -64,12 +64,12 @@ impl Becomes {
     }
 }
 
-/// Becomes somebody else, if wanted, and gives up every capability but `keep`, for good.
+/// Changes the user, if wanted, and gives up every capability except `keep` for good.
 ///
 /// # Errors
-/// When the system refuses.
+/// The system refuses.
 pub fn drop_all_but(keep: CapabilitySet, becomes: Option<&Becomes>) -> io::Result<Left> {
-    // A thread that was waited for is gone a moment later.
+    // A joined thread disappears a moment later.
     let threads = || std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while threads() > 1 && std::time::Instant::now() < until {
@@ -88,7 +88,7 @@ pub fn drop_all_but(keep: CapabilitySet, becomes: Option<&Becomes>) -> io::Resul
     }
     if let Some(Becomes { name, uid, gid }) = becomes {
         let context = |e: rustix::io::Errno| io::Error::other(format!("`user`: cannot become {name}: {e}"));
-        // Who changes from root loses all capabilities, those to be kept too, unless told otherwise.
+        // A change from root to another user drops all capabilities, unless this is set.
         own::set_keep_capabilities(true)?;
         own::set_thread_groups(&[]).map_err(context)?;
         own::set_thread_res_gid(*gid, *gid, *gid).map_err(context)?;
@@ -107,7 +107,7 @@ pub fn drop_all_but(keep: CapabilitySet, becomes: Option<&Becomes>) -> io::Resul
     })
 }
 
-/// What is missing of `needed`, in words for whoever wants a port of `kind`.
+/// Describes the missing capabilities among `needed` for a port of `kind`.
 pub fn missing(kind: &str, needed: CapabilitySet, has: CapabilitySet) -> Option<String> {
     let missing = needed - has;
     (!missing.is_empty()).then(|| {
@@ -119,7 +119,7 @@ pub fn missing(kind: &str, needed: CapabilitySet, has: CapabilitySet) -> Option<
     })
 }
 
-/// What this thread may.
+/// The capabilities of this thread.
 pub fn own() -> CapabilitySet {
     rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective)
 }

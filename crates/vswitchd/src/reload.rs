@@ -1,13 +1,13 @@
-//! What may change of a switch while it runs, and what may not.
+//! The settings that may change while a switch runs, and those that may not.
 
 use super::config::{Config, OverlayConfig, UplinkConfig};
 use sluicenet_dataplane::port::OverlayChange;
 use std::net::Ipv4Addr;
 
-/// What becomes of the overlay when a switch of the file `old` reads `new`.
+/// The changes of the overlay from the file `old` to `new`.
 ///
 /// # Errors
-/// The first thing that cannot change, by its name in the file.
+/// The first setting that cannot change, by its name in the file.
 pub(super) fn overlay_change(old: &Config, new: &Config) -> Result<OverlayChange, String> {
     refuse(&[
         ("control", new.control == old.control),
@@ -69,7 +69,7 @@ fn networks_change(old: &OverlayConfig, new: &OverlayConfig) -> Result<OverlayCh
         ("[zbridge]", new.zbridge == old.zbridge),
         ("[tcp_tunnel]", new.tcp_tunnel == old.tcp_tunnel),
     ])?;
-    // Its machines are made known under its number, and others' frames are on their way to them.
+    // Its endpoints are announced under its number, and frames for them are on their way.
     if let Some((tenant, vni)) = old.networks.iter().find(|network| !new.networks.contains(network)) {
         return Err(refused(&format!("[[network]] {vni} of tenant {tenant}")));
     }

@@ -1,4 +1,4 @@
-//! What a switch says of itself.
+//! The status of a switch.
 
 use super::config::{Config, PortConfig, UPLINK_NAME};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub struct Status {
     pub name: String,
     /// The version of the program.
     pub version: String,
-    /// Its process.
+    /// Its process number.
     pub pid: u32,
     /// Seconds since it started.
     pub uptime_s: f64,
@@ -24,21 +24,21 @@ pub struct Status {
     pub lossless: Vec<u8>,
     /// Times it went to sleep because there was nothing to do.
     pub sleeps: u64,
-    /// What came in and what became of it.
+    /// The account of all frames.
     pub ledger: Ledger,
     /// Its ports.
     pub ports: Vec<PortStatus>,
-    /// What went through ports that are gone: with those that are there, all of the ledger.
+    /// The counters of removed ports; with those of all other ports they add up to the ledger.
     #[serde(default)]
     pub gone: Gone,
 }
 
-/// What went through ports that are gone, or at which nobody is any more.
+/// The counters of ports that were removed or have no endpoint any more.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Gone {
     /// Frames accepted from them.
     pub accepted: u64,
-    /// Frames handed to them.
+    /// Frames delivered to them.
     pub delivered: u64,
     /// Frames from them that were refused on arrival, by reason.
     pub refused: BTreeMap<String, u64>,
@@ -47,7 +47,7 @@ pub struct Gone {
 }
 
 impl Status {
-    /// Frames dropped at all ports there ever were: from them, "in", and for them, "out", by reason.
+    /// Frames dropped at all ports ever, by direction (from them "in", for them "out") and reason.
     pub fn drops(&self) -> BTreeMap<(&'static str, &str), u64> {
         let ports = self.ports.iter().map(|p| (&p.refused, &p.dropped));
         let mut all = BTreeMap::new();
@@ -62,12 +62,12 @@ impl Status {
     }
 }
 
-/// accepted = delivered + dropped + queued, of one moment.
+/// accepted = delivered + dropped + queued, at one moment.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Frames accepted, a copy for each port they were for.
+    /// Frames accepted; a flooded frame counts once for each port.
     pub accepted: u64,
-    /// Frames that ports handed to their machines.
+    /// Frames that ports passed to their endpoints.
     pub delivered: u64,
     /// Frames dropped by name.
     pub dropped: u64,
@@ -80,35 +80,35 @@ pub struct Ledger {
 pub struct PortStatus {
     /// Its name.
     pub name: String,
-    /// Over what its frames move.
+    /// Its kind.
     pub kind: String,
-    /// Its number, while somebody is there.
+    /// Its number, while it is in service.
     pub number: Option<usize>,
-    /// Why nobody is there, where that is not as it should be.
+    /// Why it is absent, if it should be in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<Absent>,
-    /// The address of the machine at it, where given.
+    /// The address of its endpoint, if configured.
     pub mac: Option<String>,
-    /// The only IPv4 address it may send from, where given.
+    /// The only IPv4 address it may send from, if configured.
     pub ip: Option<String>,
-    /// Its broadcast domain, where given.
+    /// Its broadcast domain, if configured.
     pub tenant: Option<u16>,
-    /// The priority of all its frames, where given.
+    /// The priority of all its frames, if configured.
     pub priority: Option<u8>,
-    /// How fast the machine at it is given frames, where that is bounded, in bits a second.
+    /// The limit of the rate at which its endpoint receives frames, in bits per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<u64>,
-    /// Whether the watchdog keeps everything from it.
+    /// Whether the watchdog has isolated it.
     pub isolated: bool,
     /// Frames accepted from it; one that is flooded counts once for each port it goes to.
     pub accepted: u64,
-    /// Frames handed to it.
+    /// Frames delivered to it.
     pub delivered: u64,
     /// Bytes of the frames it sent, each counted once.
     pub bytes_from: u64,
-    /// Bytes of the frames it got.
+    /// Bytes of the frames it received.
     pub bytes_to: u64,
-    /// Times it was held back because its input queue was full.
+    /// Times it had to wait because its input queue was full.
     pub held_back: u64,
     /// Times it was found stuck.
     pub stuck: u64,
@@ -118,25 +118,25 @@ pub struct PortStatus {
     pub refused: BTreeMap<String, u64>,
     /// Frames for it that were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// What the port itself counted.
+    /// The port's own counters.
     pub counters: BTreeMap<String, u64>,
     /// Frames that wait for it, by priority.
     pub output: [u32; 8],
-    /// Frames that the switch handed to it and that wait there for its machine: for a socket, a device, the neighbour.
+    /// Delivered frames that wait inside it for its endpoint: for a socket, a device, the neighbour.
     #[serde(default)]
     pub inside: u32,
     /// Frames of it that wait for a full output, by priority.
     pub input: [u32; 8],
-    /// Frames of it that the switch holds.
+    /// Frames of it in the switch.
     pub lent: u32,
     /// The ports its frames wait for.
     pub waits_for: Vec<String>,
 }
 
-/// Why nobody is at a port, and when it is opened next.
+/// Why a port is absent, and when it is opened next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absent {
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// When it is tried again.
     pub again: Again,
@@ -148,9 +148,9 @@ pub struct Absent {
 pub enum Again {
     /// Every second.
     EverySecond,
-    /// When a switch starts: it takes privileges that this one has given up.
+    /// At the next start of the switch: this one has given up the necessary privileges.
     NextStart,
-    /// When it is taken away and added again: it broke.
+    /// After it is removed and added again, because it broke.
     NewPort,
 }
 
@@ -165,7 +165,7 @@ impl std::fmt::Display for Absent {
     }
 }
 
-/// What the engine says, of one moment.
+/// The engine's state at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     ledger: Ledger,
@@ -175,19 +175,19 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Of an engine between two turns.
+    /// The state of an engine between two turns.
     pub fn of(engine: &Engine) -> Snapshot {
         let (accepted, delivered, dropped) = engine.ledger();
         Snapshot {
             ledger: Ledger { accepted, delivered, dropped, queued: engine.queued() + engine.inside() },
             sleeps: engine.sleeps(),
-            // One that left has no name any more: another may have it.
+            // A removed port has no name: a new port may use it.
             ports: (0..engine.port_count()).map(|k| engine.report(k).filter(|r| r.present)).collect(),
             gone: engine.gone(),
         }
     }
 
-    /// With what is known of the ports besides.
+    /// Adds the configuration of the ports.
     pub fn status(&self, config: &Config, ports: &[PortConfig], uptime_s: f64) -> Status {
         let at = |name: &str| {
             self.ports.iter().enumerate().find_map(|(k, r)| r.as_ref().filter(|r| r.name == name).map(|r| (k, r)))
@@ -259,8 +259,8 @@ impl Snapshot {
     }
 }
 
-/// Counters of what the kernel lost between a machine and the switch. At a tenant's device and in the stack the kernel counts more than
-/// losses in one, so those are left out.
+/// Counters of frames that the kernel lost between an endpoint and the switch. Counters of a tenant's device and of the stack
+/// are left out, because they also count other events.
 pub const LOST_BESIDE: [&str; 7] = [
     "edge_packet_socket",
     "edge_qdisc",
@@ -272,7 +272,7 @@ pub const LOST_BESIDE: [&str; 7] = [
 ];
 
 impl PortStatus {
-    /// Whether somebody is at it: for a guest's port, a virtual machine monitor.
+    /// Whether it is in use: a guest's port by a virtual machine monitor.
     pub fn is_present(&self) -> bool {
         self.number.is_some() && self.counters.get("connected") != Some(&0)
     }

@@ -1,4 +1,4 @@
-//! The uplink of a switch, opened as its file describes it.
+//! Opens the uplink of a switch as the file describes it.
 
 use super::config::{Credits, OverlayConfig, PORTS_MAX, TcpTunnel, UplinkConfig};
 use sluicenet_dataplane::controller::{ControllerLink, first_request, unguessable};
@@ -21,19 +21,19 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::time::SystemTime;
 
-/// Frames that the device has room for in each direction: what arrives while the switch does something else.
+/// Buffers for frames of the device in each direction, for frames that arrive while the switch is busy.
 const BUFFERS: u32 = 8192;
-/// Destinations of a machine whose channels are kept while it sends them nothing.
+/// Idle destinations of an endpoint whose channels are kept.
 const DESTINATIONS: usize = 1024;
 /// Bytes of the longest run that a device takes in one piece.
 const RUN: u32 = 64 << 10;
-/// Receive buffer of a priority beyond what flow control takes.
+/// Receive buffer of a priority, in addition to the headroom of flow control.
 const BEYOND: u32 = 64 << 10;
 
-/// Opens it.
+/// Opens the uplink.
 ///
 /// # Errors
-/// When the device, the namespace or the controller's socket cannot be had, or the buffer is too small for flow control.
+/// The device, the namespace or the controller's socket cannot be opened, or the buffer is too small for flow control.
 pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port>> {
     let namespace = match &config.netns {
         Some(name) => Namespace::open(name)?,
@@ -79,11 +79,12 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
     Ok(Box::new(uplink))
 }
 
-/// Channels of this run are later than those of any run before, unless that began in the same 64 ms.
+/// Channel numbers of this run are larger than those of any earlier run, unless that began in the same 64 ms.
 fn credit_config(overlay: &OverlayConfig, credits: &Credits) -> CreditConfig {
     let Credits { rx_queue, tx_queue, batch, classes, .. } = *credits;
     let usual = CreditConfig::new(rx_queue, tx_queue, batch, classes);
-    // What zBridge or TCP sends again has a credit until it is there: longer than it takes to be given up.
+    // A frame that zBridge or TCP sends again keeps its credit until it arrives: longer than the time after which its
+    // connection ends.
     let longest = overlay.zbridge.map_or(Duration::ZERO, |z| z.channel.timeout.saturating_mul(1 << 9));
     let longest = longest.max(overlay.tcp_tunnel.as_ref().map_or(Duration::ZERO, TcpTunnel::give_up_at_most));
     let ReceptionConfig { reclaim_after, deadline, .. } = usual.reception;

@@ -1,10 +1,10 @@
-//! What two looks at a switch tell: how fast everything goes, and who waits for whom.
+//! Compares two states of a switch: rates, and ports that wait for each other.
 
 use super::status::{PortStatus, Status};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How fast a port goes, all a second.
+/// The rates of a port, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Rates {
     /// Frames from the port.
@@ -15,7 +15,7 @@ pub struct Rates {
     pub bits_from: f64,
     /// Bits to it.
     pub bits_to: f64,
-    /// Times it was held back.
+    /// Times it had to wait.
     pub held_back: f64,
     /// Frames from it or for it that were dropped.
     pub dropped: f64,
@@ -40,7 +40,7 @@ impl Rates {
     }
 }
 
-/// Frames from a port or for it that were dropped.
+/// Frames dropped at a port, in either direction.
 pub fn lost(port: &PortStatus) -> u64 {
     port.refused.values().chain(port.dropped.values()).sum()
 }
@@ -55,18 +55,19 @@ pub fn held(port: &PortStatus) -> u64 {
     port.input.iter().map(|&n| u64::from(n)).sum()
 }
 
-/// A port that others wait for, or that waits.
+/// A port that waits, or that others wait for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Waiting {
     /// Its name.
     pub port: String,
-    /// Who waits for it.
+    /// The ports that wait for it.
     pub waiters: Vec<Waiting>,
     /// Whether it has been shown already.
     pub again: bool,
 }
 
-/// Who waits for whom, from those who hold the others up; and the ports of each cycle, of which everyone waits for the next.
+/// The ports that wait for each other, as trees from the ports that block others; and the ports of each cycle, in which each
+/// waits for the next.
 pub fn who_waits(status: &Status) -> (Vec<Waiting>, Vec<Vec<String>>) {
     let names: Vec<&str> = status.ports.iter().map(|p| p.name.as_str()).collect();
     let number: BTreeMap<&str, usize> = names.iter().enumerate().map(|(k, &name)| (name, k)).collect();
@@ -74,7 +75,7 @@ pub fn who_waits(status: &Status) -> (Vec<Waiting>, Vec<Vec<String>>) {
     let waits_for: Vec<BTreeSet<usize>> = status.ports.iter().map(of).collect();
     let cycles = cycles(&waits_for);
     let mut shown = vec![false; names.len()];
-    // First who waits for nobody, then one of each cycle, then whoever is left.
+    // First the ports that wait for none, then one of each cycle, then the others.
     let is_waited_for = |k: usize| waits_for.iter().any(|w| w.contains(&k));
     let free = (0..names.len()).filter(|&k| waits_for[k].is_empty());
     let roots = free.chain(cycles.iter().map(|cycle| cycle[0])).chain(0..names.len());
@@ -94,12 +95,12 @@ fn tree(k: usize, names: &[&str], waits_for: &[BTreeSet<usize>], shown: &mut [bo
     Waiting { port: names[k].to_owned(), waiters, again }
 }
 
-/// A shortest cycle through the first port of each knot of ports that all wait for each other, if by way of others.
+/// A shortest cycle through the first port of each strongly connected set of waiting ports.
 fn cycles(waits_for: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     let mut in_knot = vec![false; waits_for.len()];
     let mut cycles = Vec::new();
     for start in 0..waits_for.len() {
-        // Who can be reached, and from where first.
+        // The reachable ports, and the first predecessor of each.
         let mut from = BTreeMap::new();
         let mut queue: std::collections::VecDeque<usize> = [start].into();
         while let Some(at) = queue.pop_front() {
@@ -119,7 +120,7 @@ fn cycles(waits_for: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
             cycle.push(from[&cycle[cycle.len() - 1]]);
         }
         cycle.reverse();
-        // Whoever is in the same knot comes back to `start`.
+        // Ports in the same set lead back to `start`.
         let reaches = |k: usize| {
             let mut seen = BTreeSet::from([k]);
             let mut stack = vec![k];

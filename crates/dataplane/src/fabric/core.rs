@@ -1,4 +1,4 @@
-//! The boxes and links of a fabric, and what happens at them in which order; no clock.
+//! The switches, edges and links of a fabric, and the order of their events; without a clock.
 
 use super::edge::Edge;
 use super::frame::{Descriptor, Incoming, Stations, classify};
@@ -18,7 +18,7 @@ use sluicenet_proto::time::{Duration, Instant};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What stands around a real frame.
+/// The framing of real frames on a link.
 const FRAMING: Framing = Framing::ETHERNET;
 
 /// A box at the end of a link.
@@ -36,7 +36,7 @@ pub struct Fabric {
     wires: Vec<Vec<Wire>>,
     timer_at: Vec<u64>,
     pool: Pool<Descriptor>,
-    /// The bytes of each frame, at the number of its handle.
+    /// The bytes of each frame, by the number of its handle.
     bytes: Vec<Vec<u8>>,
     agenda: BinaryHeap<Reverse<Event>>,
     woke: PortSet,
@@ -47,7 +47,7 @@ pub struct Fabric {
     received: u64,
     on_links: u64,
     pauses_on_links: u64,
-    /// What came in at edges and was thrown away at once, or arrived there damaged.
+    /// Frames that were dropped on entry at an edge, or arrived there damaged.
     refused: Drops,
 }
 
@@ -84,29 +84,29 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// How many edges there are.
+    /// The number of edges.
     pub fn edges(&self) -> u32 {
         self.edges
     }
 
-    /// Up to when everything has happened.
+    /// The time up to which all events have happened.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     pub fn next_event(&self) -> Option<Instant> {
         self.agenda.peek().map(|Reverse(e)| Instant(e.at))
     }
 
-    /// The time in which the longest frame is sent over an edge's link: what counts as late.
+    /// The transmission time of the longest frame on an edge's link: a longer delay counts as late.
     pub fn frame_time(&self) -> Duration {
         let wires = self.wires[..self.edges as usize].iter().flatten();
         let bytes = u64::from(self.longest_frame) + u64::from(FRAMING.overhead());
         Duration(wires.map(|w| (bytes * w.ps_per_byte_q16) >> 16).min().unwrap_or(0))
     }
 
-    /// Lets everything happen that is due by `now`.
+    /// Executes all events up to `now`.
     pub fn advance(&mut self, now: Instant, outside: &mut impl Outside) {
         while self.next_event().is_some_and(|at| at <= now) {
             self.step(outside);
@@ -114,7 +114,7 @@ impl Fabric {
         self.now = self.now.max(now);
     }
 
-    /// Lets the next thing happen.
+    /// Executes the next event.
     pub fn step(&mut self, outside: &mut impl Outside) {
         let Some(Reverse(e)) = self.agenda.pop() else { return };
         debug_assert!(e.at >= self.now.0);
@@ -125,7 +125,7 @@ impl Fabric {
         }
     }
 
-    /// The server at `edge` sent a frame, without its check sequence. What is due by `now` must have happened.
+    /// The server at `edge` sent a frame, without its check sequence. All events before `now` must have been executed.
     pub fn receive(&mut self, now: Instant, edge: NodeId, frame: &[u8], outside: &mut impl Outside) {
         assert!(now >= self.now && self.next_event().is_none_or(|at| at >= now), "time goes forward");
         self.now = now;
@@ -158,7 +158,7 @@ impl Fabric {
         }
     }
 
-    /// The server at `edge` takes frames again, after it did not.
+    /// The server at `edge` has room again.
     pub fn has_room(&mut self, now: Instant, edge: NodeId, outside: &mut impl Outside) {
         assert!(now >= self.now && self.next_event().is_none_or(|at| at >= now), "time goes forward");
         self.now = now;
@@ -168,7 +168,7 @@ impl Fabric {
         }
     }
 
-    /// Whether the server at `edge` had no room for what was offered last.
+    /// Whether the server at `edge` had no room for the last frame offered.
     pub fn is_blocked(&self, edge: NodeId) -> bool {
         matches!(self.nodes.get(edge as usize), Some(Node::Edge(e)) if e.blocked)
     }
@@ -189,7 +189,7 @@ impl Fabric {
         }
     }
 
-    /// What an edge counted.
+    /// The counters of an edge.
     pub fn counters(&self, edge: NodeId) -> EdgeCounters {
         match &self.nodes[edge as usize] {
             Node::Edge(e) => e.counters(),
@@ -216,10 +216,10 @@ impl Fabric {
         all
     }
 
-    /// Where all frames are.
+    /// The account of all frames.
     ///
     /// # Panics
-    /// When one is missing or counted twice, which only we can cause.
+    /// A frame is missing or counted twice, which is a bug of this program.
     pub fn ledger(&self) -> Ledger {
         let mut ledger = Ledger {
             received: self.received,
@@ -257,7 +257,7 @@ impl Fabric {
                     Some(pause) => {
                         self.pauses_on_links -= 1;
                         self.pool.release(e.frame);
-                        // What fails its check sequence is thrown away unread.
+                        // A damaged pause is dropped unread.
                         if !frame.is_corrupt() {
                             edge.up.on_pause(now, &pause);
                         }
@@ -277,7 +277,7 @@ impl Fabric {
         self.settle_edge(e.at, e.node, outside);
     }
 
-    /// After anything happened at an edge: what can go, goes.
+    /// After an event at an edge: sends the frames that can go.
     fn settle_edge(&mut self, now: u64, node: NodeId, outside: &mut impl Outside) {
         let Node::Edge(edge) = &mut self.nodes[node as usize] else { unreachable!("an edge") };
         edge.hand_out(Instant(now), node, &mut self.pool, &self.bytes, outside);
@@ -339,7 +339,7 @@ impl Fabric {
         self.schedule_timer(now, e.node, due);
     }
 
-    /// Sees to it that a port that is `ready` is asked when its wire is free.
+    /// Schedules an event for when the wire of a `ready` port is free.
     fn arm(&mut self, now: u64, node: NodeId, port: PortId, ready: bool) {
         let wire = &mut self.wires[node as usize][port as usize];
         if !ready || wire.armed {

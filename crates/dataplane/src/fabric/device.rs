@@ -1,4 +1,4 @@
-//! What is on the other side of an edge: a device over which whole frames go.
+//! The device on the other side of an edge, which carries whole frames.
 
 use rustix::event::{PollFd, PollFlags};
 use std::io;
@@ -6,8 +6,7 @@ use std::os::unix::net::UnixDatagram;
 
 /// A server's end of its link. It never blocks.
 pub trait Device {
-    /// Hands over frames, without their check sequences, that the server sent: as many as there are, or as many as the device
-    /// sees fit for one time, 32 at least; says how many.
+    /// Hands over frames from the server, without their check sequences: all there are, or at least 32. Returns how many.
     ///
     /// # Errors
     /// The device is gone.
@@ -24,8 +23,8 @@ pub trait Device {
         false
     }
 
-    /// Takes a frame to be sent as [`Device::send`] does, with its memory, so that it need not be copied; what has been sent comes back from
-    /// [`Device::spare`]. The frame, where the device does not keep frames or has no room.
+    /// Takes a frame to be sent, as [`Device::send`] does, but without a copy. Its memory comes back from [`Device::spare`]
+    /// once it is sent. An error hands the frame back: the device does not keep frames, or has no room.
     fn keep(&mut self, frame: Vec<u8>) -> Result<(), Vec<u8>> {
         Err(frame)
     }
@@ -35,7 +34,7 @@ pub trait Device {
         None
     }
 
-    /// Sends what [`Device::send`] took and kept, where it keeps frames to send many at once.
+    /// Sends the frames that [`Device::send`] has collected, if the device sends many at once.
     ///
     /// # Errors
     /// The device is gone.
@@ -43,14 +42,14 @@ pub trait Device {
         Ok(())
     }
 
-    /// What wakes the fabric when frames come, and when there is room again if it waits `for_room`.
+    /// The events that wake the fabric: frames, and room if it waits `for_room`.
     fn wakers<'a>(&'a self, for_room: bool, fds: &mut Vec<PollFd<'a>>);
 
     /// The device's own counters, by name.
     fn counters(&self, show: &mut dyn FnMut(&'static str, u64));
 }
 
-/// One end of a pair of devices within a machine: what one sends the other receives. Few frames fit in between.
+/// One end of a pair of connected devices within a machine. Few frames fit in between.
 #[derive(Debug)]
 pub struct Local {
     socket: UnixDatagram,
@@ -60,9 +59,9 @@ pub struct Local {
     full: u64,
 }
 
-/// More than any frame has.
+/// More bytes than any frame has.
 const LONGEST: usize = 1 << 16;
-/// Frames handed over at a time: the clock goes on meanwhile.
+/// Frames handed over in one call, since the clock goes on meanwhile.
 const BATCH: usize = 32;
 
 impl Local {

@@ -1,12 +1,10 @@
-//! Where the fabric ends and a real server begins: the server's adapter.
-//!
-//! What a server sends faster than its link waits here, and what the link brings faster than the server takes it. Each way has a
-//! gate, which the receiving side holds by PFC, and a voice towards the sending side: it passes on what the receiver
-//! says, and stops the sender for itself when its own buffer fills. So a pause reaches a server at once, as it does in the
-//! simulated world, and what a slow server still sends after it waits here instead of in a switch.
-//!
-//! A server that pauses a class for ever is given up on by a watchdog: what waits for it in that class, and what comes, is dropped
-//! by name, and the fabric behind goes on.
+//! The edge between the fabric and a real server: the server's adapter.
+//! Frames wait here if the server sends faster than its link, or the link delivers faster than the server receives. Each
+//! direction has a gate, which its receiver pauses by PFC, and a pause sender towards its sender. The pause sender passes the
+//! receiver's pauses on, and sends its own when the buffer fills. So a pause reaches a server at once, as in the simulated
+//! world. Frames that a slow server still sends afterwards wait here instead of in a switch.
+//! A watchdog gives up on a server that pauses a class forever. Frames for it in that class are dropped by name, and the rest
+//! of the fabric goes on.
 
 use sluicenet_node::pool::{Fifo, Handle, Pool};
 use sluicenet_proto::cee::pfc::{Gate, Signal, Watermarks};
@@ -26,32 +24,33 @@ use sluicenet_wire::ethernet::MacAddress;
 pub struct EdgeConfig {
     /// Priorities under flow control on the link; pauses of others are ignored.
     pub lossless: PrioritySet,
-    /// Priorities of which the server is told when the buffer for what it sends is full; of others frames are dropped.
+    /// Priorities that the edge pauses when the buffer for frames from the server is full; frames of other priorities are
+    /// dropped.
     pub stops_server: PrioritySet,
-    /// Watermarks of the buffer for what the server sends, for each priority.
+    /// Watermarks of the buffer for frames from the server, for each priority.
     pub up: Watermarks,
-    /// Watermarks of the buffer for what the server receives, for each priority.
+    /// Watermarks of the buffer for frames to the server, for each priority.
     pub down: Watermarks,
-    /// Pause time asked for, in quanta.
+    /// Requested pause time, in quanta.
     pub quanta: u16,
     /// Time of one quantum on the link.
     pub quantum: Duration,
-    /// A class that the server holds and that moves nothing for so long is in a storm.
+    /// A class that the server pauses, and in which no frame moves for this time, is in a storm.
     pub detection_time: Duration,
-    /// A storm is over when no pause came for so long.
+    /// A storm is over when no pause has come for this time.
     pub restoration_time: Duration,
 }
 
-/// What the sender of one way is told: its receiver's pauses, and those of the buffer in between.
+/// The pauses for the sender of one direction: its receiver's, and those of the buffer in between.
 #[derive(Clone, Debug, Default)]
 struct Voice {
     own: Signal,
-    /// What the receiver said and the sender has not been told yet.
+    /// The receiver's pauses that the sender has not been sent yet.
     relayed: Pause,
 }
 
 impl Voice {
-    /// The receiver is given up on: for its sake nobody is held.
+    /// The receiver is given up: its pauses no longer hold the sender.
     fn let_go(&mut self, p: Priority) {
         if !self.own.stopped().contains(p) {
             self.relayed.classes.insert(p);
@@ -59,11 +58,11 @@ impl Voice {
         }
     }
 
-    /// The receiver said something.
+    /// The receiver sent a pause.
     fn pass_on(&mut self, pause: &Pause) {
         for p in pause.classes.iter() {
-            // Whoever is stopped for the buffer's sake goes on when the buffer says so, not sooner: a shorter pause would let
-            // it go.
+            // A sender that is paused because of the buffer resumes only when the buffer has room; a shorter pause of the
+            // receiver would release it too early.
             if !self.own.stopped().contains(p) {
                 self.relayed.classes.insert(p);
                 self.relayed.quanta[p as usize] = pause.quanta[p as usize];
@@ -75,13 +74,13 @@ impl Voice {
         self.own.is_due() || !self.relayed.classes.is_empty()
     }
 
-    /// The pause frame that is due; `held` are the classes that the receiver holds.
+    /// The pending pause frame; `held` are the classes that the receiver pauses.
     fn poll(&mut self, now: Instant, held: PrioritySet, quanta: u16, quantum: Duration) -> Option<Pause> {
         let mut all = core::mem::take(&mut self.relayed);
         if let Some(own) = self.own.poll(now, quanta, quantum.saturating_mul(u64::from(quanta))) {
             for p in own.classes.iter() {
                 let i = p as usize;
-                // The buffer has room again, but the receiver has not let go.
+                // A release by the buffer is not passed on while the receiver still pauses.
                 if own.quanta[i] > 0 || !held.contains(p) {
                     all.quanta[i] =
                         if all.classes.contains(p) { all.quanta[i].max(own.quanta[i]) } else { own.quanta[i] };
@@ -93,7 +92,7 @@ impl Voice {
     }
 }
 
-/// One way through an edge.
+/// One direction through an edge.
 #[derive(Clone, Debug)]
 pub(super) struct EdgeDirection {
     lists: [Fifo; PRIORITIES],
@@ -105,14 +104,14 @@ pub(super) struct EdgeDirection {
     gate: Gate,
     voice: Voice,
     marks: Watermarks,
-    /// Priorities whose sender is stopped when the buffer is full.
+    /// Priorities whose sender is paused when the buffer is full.
     stops: PrioritySet,
-    /// Priorities that the receiver may hold.
+    /// Priorities that the receiver may pause.
     may_hold: PrioritySet,
     full: DropReason,
     quanta: u16,
     quantum: Duration,
-    /// Over a receiver that is a server.
+    /// The watchdog over a receiver that is a server.
     watchdog: Option<Watchdog>,
     pub(super) drops: Drops,
 }
@@ -139,15 +138,15 @@ impl EdgeDirection {
         }
     }
 
-    /// Frames in it.
+    /// Its frames.
     pub(super) fn frames(&self) -> u64 {
         self.frames
     }
-    /// Whether a frame can go on.
+    /// Whether a frame can be sent.
     pub(super) fn is_ready(&self) -> bool {
         self.ready.0 & !self.gate.held().0 != 0
     }
-    /// Whether its sender has to be told something.
+    /// Whether a pause for its sender is pending.
     pub(super) fn owes_pause(&self) -> bool {
         self.voice.is_pending()
     }
@@ -156,7 +155,7 @@ impl EdgeDirection {
         self.watchdog.as_ref().map_or(PrioritySet::NONE, Watchdog::storms)
     }
 
-    /// Takes a frame in, or drops it under a name.
+    /// Takes a frame in, or drops it by name.
     pub(super) fn accept(&mut self, now: Instant, at: Handle, pool: &mut Pool<Descriptor>) {
         let frame = pool.frame(at);
         let (p, len) = (frame.priority(), frame.len());
@@ -186,7 +185,7 @@ impl EdgeDirection {
         }
     }
 
-    /// The frame that goes on next; [`EdgeDirection::take`] takes it.
+    /// The next frame; [`EdgeDirection::take`] takes it.
     pub(super) fn front(&self) -> Option<Handle> {
         let p = PrioritySet(self.ready.0 & !self.gate.held().0).next_after(self.last)?;
         self.lists[p as usize].front()
@@ -217,7 +216,7 @@ impl EdgeDirection {
         Some(at)
     }
 
-    /// The receiver holds or lets go.
+    /// The receiver pauses or resumes classes.
     pub(super) fn on_pause(&mut self, now: Instant, pause: &Pause) {
         let mut pause = *pause;
         pause.classes.0 &= self.may_hold.0;
@@ -225,13 +224,13 @@ impl EdgeDirection {
         if let Some(watchdog) = &mut self.watchdog {
             let stops = pause.classes.iter().filter(|&p| pause.quanta[p as usize] > 0);
             watchdog.on_pause(now, PrioritySet(stops.fold(0, |set, p| set | 1 << p)));
-            // Nobody else is held for the sake of one that is given up on.
+            // The pauses of a receiver that was given up are not passed on.
             pause.classes.0 &= !watchdog.storms().0;
         }
         self.voice.pass_on(&pause);
     }
 
-    /// What the sender is to be told.
+    /// The pause for the sender.
     pub(super) fn poll_pause(&mut self, now: Instant) -> Option<Pause> {
         self.voice.poll(now, self.gate.held(), self.quanta, self.quantum)
     }
@@ -264,7 +263,7 @@ pub(super) struct Edge {
     pub up: EdgeDirection,
     /// From the fabric to the server.
     pub down: EdgeDirection,
-    /// Whether the server had no room for what was offered last.
+    /// Whether the server had no room for the last frame offered.
     pub blocked: bool,
     pub counters: EdgeCounters,
     /// Its own address, from which it sends pause frames.
@@ -295,7 +294,7 @@ impl Edge {
         self.counters.response = self.counters.response.max(self.told.response_time(now, p));
     }
 
-    /// What was counted.
+    /// The counters.
     pub(super) fn counters(&self) -> EdgeCounters {
         EdgeCounters {
             stops: self.up.gate.stops(),
@@ -308,7 +307,7 @@ impl Edge {
         }
     }
 
-    /// Offers the server what waits for it, pauses first, as long as it takes any; `bytes` are those of all frames.
+    /// Offers the server its waiting pauses and frames, pauses first, until it has no room; `bytes` are those of all frames.
     pub(super) fn hand_out(
         &mut self,
         now: Instant,
@@ -318,7 +317,7 @@ impl Edge {
         outside: &mut impl Outside,
     ) {
         while !self.blocked {
-            // What found no room goes first: the next word may take it back.
+            // A pause that found no room goes first: the next one may revoke it.
             if self.owed.is_none() && self.up.owes_pause() {
                 self.owed = self.up.poll_pause(now);
             }
@@ -344,12 +343,12 @@ impl Edge {
         }
     }
 
-    /// Whether it has something for its link.
+    /// Whether it has a frame for its link.
     pub(super) fn is_ready(&self) -> bool {
         self.down.owes_pause() || self.up.is_ready()
     }
 
-    /// What it sends over its link next: pauses pass everything.
+    /// The next frame for its link; pauses overtake everything.
     pub(super) fn poll_transmit(&mut self, now: Instant, pool: &mut Pool<Descriptor>) -> Option<Handle> {
         if self.down.owes_pause()
             && let Some(pause) = self.down.poll_pause(now)

@@ -1,6 +1,5 @@
-//! A real frame as the fabric's boxes see it: what its headers say, and how long it is on a wire.
-//!
-//! Its bytes stand beside the pool under the number of its handle, so that whoever releases the handle frees them too.
+//! A real frame as the fabric's switches see it: its header fields, and its length on a wire.
+//! Its bytes are stored beside the pool by the number of its handle, so that releasing the handle frees them too.
 
 use sluicenet_node::packet::MIN_ETHERNET_FRAME;
 use sluicenet_proto::frame::{Frame, HostId, PRIORITIES, Pause, Priority, PrioritySet};
@@ -10,7 +9,7 @@ use sluicenet_wire::ethernet::{self, EtherType, MacAddress};
 use sluicenet_wire::{ipv4, pfc, vlan};
 use std::collections::BTreeMap;
 
-/// What a frame's headers say.
+/// The header fields of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     pub(super) len: u32,
@@ -24,7 +23,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// What a bit error does.
+    /// Marks the frame as damaged by a bit error.
     pub(super) fn corrupt(&mut self) {
         self.corrupt = true;
     }
@@ -72,12 +71,12 @@ impl Frame for Descriptor {
     }
 }
 
-/// Which station is behind which edge.
+/// The edge of each station.
 #[derive(Clone, Debug, Default)]
 pub struct Stations(BTreeMap<MacAddress, HostId>);
 
 impl Stations {
-    /// A table of stations; one that is named twice is behind the last edge named.
+    /// A table of stations; for a station with several entries the last one counts.
     pub fn new(stations: impl IntoIterator<Item = (MacAddress, HostId)>) -> Stations {
         Stations(stations.into_iter().collect())
     }
@@ -88,7 +87,7 @@ impl Stations {
     }
 }
 
-/// What came in at an edge.
+/// A frame that entered at an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Incoming {
     /// A frame for another edge.
@@ -97,7 +96,8 @@ pub(super) enum Incoming {
     Pause(Pause),
 }
 
-/// Reads a frame, without its check sequence, that came in at the edge of `host`; `serial` tells it from others of its flow.
+/// Reads a frame, without its check sequence, that entered at the edge of `host`; `serial` distinguishes it from others of its
+/// flow.
 pub(super) fn classify(
     bytes: &[u8],
     host: HostId,
@@ -122,7 +122,7 @@ pub(super) fn classify(
     if stations.host_of(header.source) != Some(host) {
         return Err(DropReason::ForgedSource);
     }
-    // Nothing here floods: servers know each other's addresses. Nor does a switch send a frame back where it came from.
+    // The fabric does not flood: servers know each other's addresses. A switch never sends a frame back to its source.
     let destination = stations.host_of(header.destination).filter(|&d| d != host).ok_or(DropReason::NoRoute)?;
     let flow = flow_hash(&header, ethertype, rest);
     let len = len as u32;
@@ -136,8 +136,8 @@ fn is_reserved(address: MacAddress) -> bool {
     [a, b, c, d, e] == [0x01, 0x80, 0xC2, 0x00, 0x00] && last < 0x10
 }
 
-/// Equal for all frames of a flow: of addresses, and of protocol and ports where IPv4 shows them. The outer source port of a
-/// tunnel stands for the flow inside (RFC 7348, 5).
+/// Equal for all frames of a flow: a hash of the addresses, and for IPv4 also of protocol and ports. The outer source port of a
+/// tunnel represents the flow inside (RFC 7348, 5).
 fn flow_hash(header: &ethernet::Repr, ethertype: EtherType, rest: &[u8]) -> u64 {
     let station = |m: MacAddress| m.0.iter().fold(0u64, |all, &b| all << 8 | u64::from(b));
     let mut words = [station(header.source), station(header.destination), 0, 0];

@@ -1,4 +1,4 @@
-//! How late things were.
+//! A histogram of delays.
 
 use sluicenet_proto::time::Duration;
 
@@ -10,7 +10,7 @@ pub struct Histogram {
     max: u64,
 }
 
-/// Buckets to each power of two, as a power of two.
+/// Buckets for each power of two; the exponent of their number.
 const FINE: u32 = 4;
 
 impl Default for Histogram {
@@ -20,14 +20,14 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one.
+    /// Counts a duration.
     pub fn record(&mut self, d: Duration) {
         self.counts[bucket(d.0)] += 1;
         self.count += 1;
         self.max = self.max.max(d.0);
     }
 
-    /// How many were counted.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -37,7 +37,7 @@ impl Histogram {
         Duration(self.max)
     }
 
-    /// What `percent` per cent are at or below: the upper end of a bucket, and never more than the longest.
+    /// The percentile `percent`: the upper end of its bucket, and at most the longest duration.
     pub fn percentile(&self, percent: f64) -> Duration {
         let rank = (self.count as f64 * percent / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -53,7 +53,7 @@ impl Histogram {
 
 fn bucket(ps: u64) -> usize {
     let power = (64 - FINE).saturating_sub(ps.leading_zeros());
-    // Below the first powers every value has a bucket; above, the leading bits name it.
+    // Small values have a bucket each; for larger ones, the leading bits choose the bucket.
     if power == 0 {
         ps as usize
     } else {

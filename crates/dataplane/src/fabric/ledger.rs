@@ -1,16 +1,16 @@
-//! What a fabric counts.
+//! The counters of a fabric.
 
 use sluicenet_proto::frame::{PRIORITIES, Pause, Priority};
 use sluicenet_proto::time::{Duration, Instant};
 
-/// Where all frames are that ever came in; pause frames, which end at each link, are not among them.
+/// The account of all frames that have entered. Pause frames, which end at each link, do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Came in at edges.
+    /// Entered at edges.
     pub received: u64,
-    /// Went out at edges.
+    /// Left at edges.
     pub delivered: u64,
-    /// Thrown away, at edges and in switches.
+    /// Dropped, at edges and in switches.
     pub dropped: u64,
     /// In queues of edges and switches.
     pub queued: u64,
@@ -19,13 +19,13 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Whether what came in is what went out, was dropped by name, or is inside.
+    /// Whether every frame that entered has left, was dropped by name, or is inside.
     pub fn balance(&self) -> bool {
         self.received == self.delivered + self.dropped + self.queued + self.on_links
     }
 }
 
-/// What an edge counted.
+/// The counters of an edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeCounters {
     /// Frames and bytes from the server, pauses not counted.
@@ -36,29 +36,29 @@ pub struct EdgeCounters {
     pub pauses_received: u64,
     /// Pause frames to the server.
     pub pauses_sent: u64,
-    /// How often the fabric stopped a priority of what the server sends.
+    /// How often the fabric paused a priority of the frames from the server.
     pub stops: u64,
-    /// How often the edge's own buffer did.
+    /// How often the edge's own buffer paused it.
     pub own_stops: u64,
-    /// How often the server stopped a priority of what it receives.
+    /// How often the server paused a priority of the frames to it.
     pub server_stops: u64,
-    /// How often the edge's own buffer for that did.
+    /// How often the edge's buffer for these frames paused it.
     pub own_server_stops: u64,
-    /// How often a priority that the server held for too long was given up, and was served again.
+    /// How often a priority that the server paused for too long was given up, and was served again.
     pub storms: (u64, u64),
-    /// How long after a pause frame was sent the server still sent frames of a priority that it stops: what
-    /// `testbed.response` must not be below. A server that ignores pauses shows as one that takes for ever.
+    /// How long after a pause frame the server still sent frames of a paused priority; `testbed.response` must not be shorter.
+    /// It grows without limit if a server ignores pauses.
     pub response: Duration,
-    /// Most bytes of a priority that waited for the link, and for the server.
+    /// The most bytes of a priority that waited for the link, and for the server.
     pub max_bytes: (u32, u32),
 }
 
-/// Since when the server holds each priority, as far as it was told, and until when.
+/// The pauses sent to the server: since when and until when each priority is paused.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told([Option<(Instant, Instant)>; PRIORITIES]);
 
 impl Told {
-    /// The server is told something.
+    /// A pause was sent to the server.
     pub(super) fn pause(&mut self, now: Instant, pause: &Pause, quantum: Duration) {
         for p in pause.classes.iter() {
             let i = p as usize;
@@ -68,7 +68,7 @@ impl Told {
         }
     }
 
-    /// How long a frame of priority `p` comes after the server was told to hold it; nothing where it may come.
+    /// How long after the pause of priority `p` a frame of it arrives; zero if the priority is not paused.
     pub(super) fn response_time(&self, now: Instant, p: Priority) -> Duration {
         let held = self.0[p as usize].filter(|&(_, until)| now < until);
         held.map_or(Duration::ZERO, |(since, _)| now.since(since))

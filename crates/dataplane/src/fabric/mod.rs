@@ -1,10 +1,10 @@
-//! The fabric between real uplinks: the simulator's switches and links, over real frames and against a real clock.
+//! The fabric between real uplinks: the simulator's switches and links, with real frames and a real clock.
+//! [`Fabric`] is everything except the clock: frames enter at edges and leave at others as [`Fabric::advance`] moves the time
+//! forward. Its switches are [`sluicenet_node::switch::Switch`], the same state machines as in the simulated world, and events
+//! happen in the same order: the same arrivals give the same departures, to the picosecond.
 //!
-//! [`Fabric`] is the whole of it but for the clock: frames go in at edges and come out at others, whenever
-//! [`Fabric::advance`] says how late it is. Its switches are [`sluicenet_node::switch::Switch`], the same machines that
-//! the simulated world runs, and things happen in the same order: the same arrivals give the same departures, to the picosecond.
-//! [`Runner`] drives it in real time, between [`Device`]s. What is late is late outside alone: an event that is executed late
-//! is executed at the time it was due, and how late is measured.
+//! [`Runner`] drives it in real time, between [`Device`]s. An event that is executed late keeps its planned time inside the
+//! fabric, and its delay is measured.
 
 mod core;
 mod device;

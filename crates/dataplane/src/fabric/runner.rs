@@ -1,4 +1,4 @@
-//! A fabric against the clock, between devices.
+//! A fabric in real time, between devices.
 
 use super::core::Fabric;
 use super::device::Device;
@@ -12,35 +12,35 @@ use sluicenet_proto::time::{Duration, Instant};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Nearer events are waited for awake: a sleeping thread comes back later than that on a virtual machine.
+/// The thread busy-waits for nearer events: on a virtual machine a sleeping thread wakes up later than that.
 const SPIN: Duration = Duration::from_us(50);
-/// What the system calls the highest of the ordinary priorities; it is the thread's own.
+/// The highest of the system's ordinary priorities, for this thread.
 const PRIORITY: i32 = -20;
-/// How long it sleeps at most, so that it hears that it is to stop.
+/// The longest sleep, so that the thread notices a stop.
 const NAP: Duration = Duration::from_ms(50);
-/// Events between two looks at the clock: few enough for what is measured as late to be so.
+/// Events between two readings of the clock: few, so that measured delays are real.
 const EVENTS_A_LOOK: u32 = 16;
 
-/// What a fabric in real time came to.
+/// The report of a fabric in real time.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// How long it ran.
     pub time: Duration,
     /// Whether the system prefers its thread to others.
     pub preferred: bool,
-    /// By how much events were executed after they were due.
+    /// The delays of events after their planned time.
     pub lateness: Histogram,
-    /// Events that were later than the time of the longest frame on a server's link.
+    /// Events that were later than the transmission time of the longest frame on a server's link.
     pub late: u64,
     /// That time.
     pub frame_time: Duration,
-    /// Where all frames are.
+    /// The account of all frames.
     pub ledger: Ledger,
-    /// What was dropped.
+    /// The dropped frames.
     pub drops: Drops,
     /// Each edge.
     pub edges: Vec<EdgeCounters>,
-    /// The counters of each edge's device: what was lost there the fabric never saw.
+    /// The counters of each edge's device, where frames may be lost outside the fabric.
     pub devices: Vec<Vec<(&'static str, u64)>>,
 }
 
@@ -53,7 +53,7 @@ pub struct Runner<D> {
     late: u64,
     preferred: bool,
     frame_time: Duration,
-    /// Frames that a device handed over and the fabric has not taken yet, one after the other.
+    /// Frames that a device handed over and the fabric has not taken yet, back to back.
     incoming: Vec<u8>,
     lengths: Vec<usize>,
 }
@@ -135,7 +135,7 @@ impl<D: Device> Runner<D> {
         Ok(())
     }
 
-    /// Lets the devices send what they kept to send at once.
+    /// Lets the devices send the frames that they have collected.
     fn flush(&mut self) -> io::Result<()> {
         for edge in std::mem::take(&mut self.devices.sent_to) {
             self.devices.devices[edge as usize].flush().map_err(|e| named(edge, &e))?;
@@ -143,7 +143,7 @@ impl<D: Device> Runner<D> {
         Ok(())
     }
 
-    /// What happened so far.
+    /// The report so far.
     pub fn report(&self) -> Report {
         let counters = |device: &D| {
             let mut all = Vec::new();
@@ -167,13 +167,13 @@ impl<D: Device> Runner<D> {
         Instant(self.epoch.elapsed().as_nanos() as u64 * 1_000)
     }
 
-    /// The time of what comes in now: not after what is still to happen.
+    /// The time of frames that enter now: not after the next event.
     fn stamp(&self) -> Instant {
         let now = self.clock();
         self.fabric.next_event().map_or(now, |at| at.min(now)).max(self.fabric.now())
     }
 
-    /// Lets happen what is due, as if it were in time, and measures how late it is.
+    /// Executes the events up to now at their planned time, and measures their delay.
     fn catch_up(&mut self, stop: &AtomicBool) {
         let mut now = self.clock();
         let mut events = 0u32;
@@ -184,7 +184,7 @@ impl<D: Device> Runner<D> {
             self.fabric.step(&mut self.devices);
             events = events.wrapping_add(1);
             if events % EVENTS_A_LOOK == 0 {
-                // What is done is not to wait for what is still to be.
+                // Finished frames do not wait for later events.
                 if let Err(e) = self.flush() {
                     self.devices.failed.get_or_insert(e);
                     return;
@@ -216,10 +216,10 @@ impl<D: Device> Runner<D> {
         Ok(())
     }
 
-    /// Waits for a device or for the next event, and says which devices have frames, and which of them room.
+    /// Waits for a device or for the next event; the devices with frames, and those with room.
     fn wait(&mut self, awake: &mut Vec<(NodeId, bool)>) -> io::Result<()> {
         let next = self.fabric.next_event().map_or(NAP, |at| at.since(self.clock()));
-        // Within reach of an event it only looks whether a device has something.
+        // Shortly before an event it only checks the devices.
         let sleep = Duration(next.0.saturating_sub(SPIN.0).min(NAP.0));
         let timeout = Timespec { tv_sec: 0, tv_nsec: (sleep.0 / 1_000) as i64 };
         let mut fds: Vec<PollFd<'_>> = Vec::new();

@@ -1,4 +1,4 @@
-//! The transmitting ends of links, and what happens at boxes in which order.
+//! The transmitting ends of links, and the order of events.
 
 use super::{FabricSpec, SpecError};
 use sluicenet_node::door::{PortId, Wires};
@@ -21,7 +21,7 @@ pub(super) struct Wire {
     pub armed: bool,
 }
 
-/// The wires of a box at an instant.
+/// The wires of a switch or edge at an instant.
 pub(super) struct PortView<'a>(pub &'a [Wire], pub u64);
 
 impl Wires for PortView<'_> {
@@ -30,8 +30,7 @@ impl Wires for PortView<'_> {
     }
 }
 
-/// At one instant a box first learns that wires are free, by port; then takes what arrives, in drawn order; then runs its
-/// timers. As in the simulated world.
+/// The order within an instant, as in the simulated world: free wires by port, then arrivals in drawn order, then timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
     WireFree,
@@ -47,12 +46,12 @@ pub(super) struct Event {
     pub class: Class,
     pub lot: u64,
     pub port: PortId,
-    /// Of what arrives at one port in one instant a pause goes first.
+    /// Among arrivals at one port in one instant, a pause goes first.
     pub is_data: bool,
     pub frame: Handle,
 }
 
-/// The wires of every box, by port.
+/// The wires of every switch and edge, by port.
 pub(super) fn wires(spec: &FabricSpec) -> Result<Vec<Vec<Wire>>, SpecError> {
     let ports = spec.edges.iter().map(|_| 1).chain(spec.switches.iter().map(|s| s.ports.len()));
     let mut wires: Vec<Vec<Option<Wire>>> = ports.map(|n| vec![None; n]).collect();

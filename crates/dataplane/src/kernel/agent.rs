@@ -1,6 +1,5 @@
-//! The agent inside a guest: looks at its UDP sockets and tells the switch's port how many more frames they take.
-//!
-//! What is said and when is [`sluicenet_proto::agent`]'s; here are the sockets it takes.
+//! The agent inside a guest: it checks the guest's UDP sockets and tells the switch's port how many more frames they can take.
+//! The protocol is in [`sluicenet_proto::agent`]; this is its input and output.
 
 use super::diag;
 use super::error::{KernelError, Tried};
@@ -21,43 +20,43 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How long a word may be believed when no other comes: longer than a busy host keeps a guest from its processor.
+/// How long a message is valid without a further one: longer than a busy host keeps a guest from its processor.
 const LIFETIME: Duration = Duration::from_secs(3);
-/// When an interface that is gone is looked for again.
+/// When a missing interface is looked for again.
 const BACK_AGAIN: Duration = Duration::from_ms(200);
-/// Bytes read of the kernel's counts of sockets.
+/// Bytes read of the kernel's socket statistics.
 const STAT_BYTES: usize = 1024;
 
-/// How an agent is set up.
+/// The settings of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
     /// The interface to the switch.
     pub interface: String,
-    /// A socket that is full and takes nothing for so long is left out.
+    /// A full socket that takes nothing for this time is left out.
     pub detection_time: Option<Duration>,
 }
 
-/// What an agent did.
+/// The counters of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentCounters {
-    /// Times it looked at the sockets.
+    /// Checks of the sockets.
     pub looks: u64,
-    /// Marks it saw.
+    /// Marks received.
     pub marks: u64,
-    /// Grants it sent.
+    /// Grants sent.
     pub grants: u64,
-    /// Those that the interface had no room for; they are sent again.
+    /// Grants for which the interface had no room; they are sent again.
     pub unsent: u64,
 }
 
-/// Something to tell whoever started it.
+/// An event to report to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// So many sockets are full and nobody reads them: they no longer hold the others back.
+    /// This number of sockets is full and not read: they no longer make senders wait.
     Stuck(u32),
-    /// So many sockets are too small to be waited for.
+    /// This number of sockets is too small for waiting senders.
     Small(u32),
-    /// The interface is gone; it is waited for.
+    /// The interface is gone; the agent waits for it.
     Gone,
     /// It is back.
     Back,
@@ -77,16 +76,16 @@ pub struct Agent {
     config: AgentConfig,
     wire: Wire,
     diag: Netlink,
-    /// What the kernel counts of datagrams in fragments, over IPv4 and IPv6.
+    /// The kernel's statistics of fragmented datagrams, for IPv4 and IPv6.
     stats: Vec<File>,
-    /// Nobody else is the agent at this interface.
+    /// The claim to be the only agent at this interface.
     _only: UnixDatagram,
     buffer: u32,
     started: std::time::Instant,
     marks: Marks,
     noticed: Room,
     memory: Vec<u8>,
-    /// What it did.
+    /// The counters.
     pub counters: AgentCounters,
 }
 
@@ -94,7 +93,7 @@ impl Agent {
     /// An agent at an interface of this namespace.
     ///
     /// # Errors
-    /// When the interface is not there, another agent is at it, or packet sockets are not to be had.
+    /// The interface does not exist, another agent uses it, or packet sockets are not available.
     pub fn open(config: AgentConfig) -> Result<Agent, KernelError> {
         let wire = Wire::open(&config.interface)?;
         let only = SocketAddr::from_abstract_name(format!("sluicenet-agent-{}", config.interface))
@@ -108,7 +107,7 @@ impl Agent {
         Ok(Agent {
             diag,
             stats: stats.iter().filter_map(|path| File::open(path).ok()).collect(),
-            // A namespace of its own has none in some kernels.
+            // In some kernels a new namespace has none.
             buffer: buffer.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(BUFFER_DEFAULT),
             config,
             wire,
@@ -125,10 +124,11 @@ impl Agent {
         Instant::ZERO + Duration::from_ns(self.started.elapsed().as_nanos() as u64)
     }
 
-    /// Speaks for the guest until `stop`, and then says good-bye. A guest whose interface goes away is spoken for when it is back.
+    /// Reports for the guest until `stop`, and then ends the report. If the interface disappears, it continues when the
+    /// interface is back.
     ///
     /// # Errors
-    /// When the kernel does not say what its sockets hold.
+    /// The kernel does not report the contents of its sockets.
     pub fn run(&mut self, stop: &AtomicBool, tell: &mut dyn FnMut(Notice)) -> io::Result<()> {
         while !stop.load(Ordering::Relaxed) {
             let page = rustix::param::page_size() as u32;
@@ -154,14 +154,14 @@ impl Agent {
                 }
             }
         }
-        // Where it cannot be sent, the last word runs out by itself.
+        // If it cannot be sent, the last message expires by itself.
         let _ = self.send(0, Duration::ZERO);
         Ok(())
     }
 
-    /// Looks, and speaks if there is something to say; for how long there is nothing more to do.
+    /// Checks the sockets and sends a message if necessary; how long there is nothing more to do.
     fn turn(&mut self, rooms: &mut Rooms, talk: &mut Talk, tell: &mut dyn FnMut(Notice)) -> io::Result<Duration> {
-        // In this order: what moves on meanwhile is counted twice, not never.
+        // In this order, a frame that moves on meanwhile is counted twice instead of never.
         self.read_marks()?;
         let pending = self.fragments();
         let mut sockets = Vec::new();
@@ -193,14 +193,14 @@ impl Agent {
         self.noticed = room;
     }
 
-    /// Reads the marks that came.
+    /// Reads the arrived marks.
     fn read_marks(&mut self) -> io::Result<()> {
         let ranges: [BufferRange; BATCH] = std::array::from_fn(|i| BufferRange { at: i * LEN, len: LEN, rest: (0, 0) });
         loop {
             let mut received = [Received::default(); BATCH];
             let fd = self.wire.packet.as_fd();
             let n = match sys::receive(fd, Wait::No, false, (&mut self.memory, &mut []), &ranges, &mut received) {
-                // Said once by an interface that is switched off.
+                // Reported once by an interface that is switched off.
                 Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => return Ok(()),
                 other => other?,
             };
@@ -216,7 +216,7 @@ impl Agent {
         }
     }
 
-    /// Bytes of fragments whose datagrams are not whole and in no socket yet.
+    /// Bytes of fragments of incomplete datagrams, which are in no socket yet.
     fn fragments(&self) -> u64 {
         let of = |file: &File| {
             let mut bytes = [0; STAT_BYTES];
@@ -228,20 +228,20 @@ impl Agent {
         self.stats.iter().map(of).sum()
     }
 
-    /// Sends a word; whether the interface had room for it.
+    /// Sends a message; whether the interface had room for it.
     fn send(&self, room: u32, lifetime: Duration) -> io::Result<bool> {
         let lifetime_ms = (lifetime.as_us() / 1_000) as u16;
         let message = Message::Grant { number: self.marks.last(), lifetime_ms, room };
         let frame = Repr { source: self.wire.mac, message }.emit();
         match sys::send(self.wire.packet.as_fd(), Wait::No, &[&frame], None) {
             Ok(n) => Ok(n == 1),
-            // An interface that is switched off sends nothing, and gets nothing.
+            // An interface that is switched off neither sends nor receives.
             Err(e) if is_full(&e) || e.raw_os_error() == Some(libc::ENETDOWN) => Ok(false),
             Err(e) => Err(e),
         }
     }
 
-    /// Waits for a mark, `pause` at the most.
+    /// Waits for a mark, for `pause` at most.
     fn wait(&self, pause: Duration) -> io::Result<()> {
         let ns = pause.as_ps() / 1_000;
         let timeout = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
@@ -257,7 +257,7 @@ impl Wire {
         let what = || format!("a packet socket at {interface}");
         let link = Links::open()?.get(interface)?;
         let packet = sys::packet_socket().tried(what)?;
-        // Past what waits at the interface's queue: that may be what waits for this.
+        // Past the interface's queue, where frames may wait for this message.
         sys::set_option(packet.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1).tried(what)?;
         sys::join_group(packet.as_fd(), link.index, DESTINATION.0).tried(what)?;
         sys::bind_packet(packet.as_fd(), link.index, ETHERTYPE.0).tried(what)?;

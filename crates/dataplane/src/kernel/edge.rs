@@ -1,4 +1,4 @@
-//! What the kernel threw away between a program's `send()` and another's `recv()` where this port ends, by place.
+//! Frames that the kernel dropped between `send()` and `recv()` of programs at this port, by location.
 
 use super::error::{KernelError, Tried};
 use super::link::Links;
@@ -6,7 +6,7 @@ use super::netns::Namespace;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 
-/// Frames and datagrams that the kernel threw away, by place.
+/// Frames and datagrams that the kernel dropped, by location.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeCounters {
     /// In the queue of the tenant's device.
@@ -19,9 +19,9 @@ pub struct EdgeCounters {
     pub softnet: u64,
     /// At full sockets of the namespace, of UDP and UDP-Lite over IPv4 and IPv6: `RcvbufErrors` and `MemErrors`.
     pub sockets: u64,
-    /// Datagrams in fragments that were never whole: `ReasmFails` and `Ip6ReasmFails`.
+    /// Fragmented datagrams that never became complete: `ReasmFails` and `Ip6ReasmFails`.
     pub reassembly: u64,
-    /// Packets for an address that the namespace does not have and does not pass on: `InAddrErrors`, and `Ip6InNoRoutes`.
+    /// Packets for an address that the namespace neither has nor forwards to: `InAddrErrors`, and `Ip6InNoRoutes`.
     pub address: u64,
 }
 
@@ -38,14 +38,14 @@ impl EdgeCounters {
         }
     }
 
-    /// All of it.
+    /// The sum of all.
     pub fn total(&self) -> u64 {
         let devices = self.qdisc + self.tenant_device + self.switch_device + self.softnet;
         devices + self.sockets + self.reassembly + self.address
     }
 }
 
-/// Reads them, from any thread and namespace, from the time it was opened on.
+/// Reads these counters, from any thread and namespace; they count from its opening.
 #[derive(Debug)]
 pub struct Edge {
     tenant: Stack,
@@ -70,12 +70,12 @@ impl Edge {
         Ok(edge)
     }
 
-    /// Whether the switch's device is there, and switched on.
+    /// Whether the switch's device exists and is switched on.
     pub(super) fn is_up(&mut self) -> bool {
         self.switch.0.get(&self.switch.1).is_ok_and(|link| link.up)
     }
 
-    /// What was thrown away since.
+    /// The drops since the opening.
     pub fn read(&mut self) -> Result<EdgeCounters, KernelError> {
         Ok(self.absolute()?.since(self.before))
     }
@@ -86,7 +86,7 @@ impl Edge {
         Ok(EdgeCounters {
             qdisc: theirs.qdisc,
             tenant_device: theirs.not_sent + theirs.not_received,
-            // What it received and no protocol took counts as dropped, too, though the switch has it.
+            // Received frames that no protocol of the kernel took also count as dropped, although the switch has them.
             switch_device: ours.stats.tx_dropped,
             softnet: theirs.softnet,
             sockets: theirs.sockets,
@@ -96,19 +96,18 @@ impl Edge {
     }
 }
 
-/// What a kernel counted between programs and one of its devices since that is there: frames that went through, and what was
-/// thrown away.
+/// A kernel's counters between programs and one of its devices: frames, and drops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackCounters {
     /// Frames that the device sent.
     pub sent: u64,
     /// Frames that it received.
     pub received: u64,
-    /// Thrown away in its queue.
+    /// Dropped in its queue.
     pub qdisc: u64,
-    /// At the device, of what it was to send.
+    /// Dropped at the device, of frames to be sent.
     pub not_sent: u64,
-    /// Of what it received.
+    /// Dropped at the device, of received frames.
     pub not_received: u64,
     /// As in [`EdgeCounters`].
     pub softnet: u64,
@@ -120,13 +119,13 @@ pub struct StackCounters {
     pub address: u64,
 }
 
-/// Reads them, from any thread and namespace.
+/// Reads these counters, from any thread and namespace.
 #[derive(Debug)]
 pub struct Stack {
     links: Links,
     device: String,
     snmp: File,
-    /// Absent where the kernel has no IPv6.
+    /// `None` if the kernel has no IPv6.
     snmp6: Option<File>,
     softnet: File,
 }
@@ -134,7 +133,7 @@ pub struct Stack {
 impl Stack {
     /// At a device of a namespace.
     pub fn open(namespace: &Namespace, device: &str) -> Result<Stack, KernelError> {
-        // A file in /proc/net shows the namespace of who opened it.
+        // A file in /proc/net shows the namespace in which it was opened.
         let open =
             |name: &str| File::open(format!("/proc/thread-self/net/{name}")).tried(|| format!("/proc/net/{name}"));
         let (links, snmp, snmp6, softnet) = namespace.enter(|| {
@@ -143,7 +142,7 @@ impl Stack {
         Ok(Stack { links, device: device.to_owned(), snmp, snmp6, softnet })
     }
 
-    /// What was counted.
+    /// The counters now.
     pub fn read(&mut self) -> Result<StackCounters, KernelError> {
         let link = self.links.get(&self.device)?;
         let snmp = text(&mut self.snmp).tried(|| "/proc/net/snmp".to_owned())?;
@@ -180,20 +179,20 @@ fn snmp_value(text: &str, protocol: &str, name: &str) -> u64 {
     pairs.find(|&(n, _)| n == name).and_then(|(_, v)| v.parse().ok()).unwrap_or(0)
 }
 
-/// A value of `/proc/net/snmp6`: a name and a value a line.
+/// A value of `/proc/net/snmp6`: a name and a value on each line.
 fn snmp6_value(text: &str, name: &str) -> u64 {
     let mut pairs = text.lines().filter_map(|line| line.split_once(char::is_whitespace));
     pairs.find(|&(n, _)| n == name).and_then(|(_, v)| v.trim().parse().ok()).unwrap_or(0)
 }
 
-/// What full sockets threw away.
+/// Datagrams dropped at full sockets.
 fn at_sockets(snmp: &str, snmp6: &str) -> u64 {
     let v4 = ["Udp:", "UdpLite:"].iter().flat_map(|p| ["RcvbufErrors", "MemErrors"].map(|n| snmp_value(snmp, p, n)));
     let v6 = ["Udp6RcvbufErrors", "Udp6MemErrors", "UdpLite6RcvbufErrors", "UdpLite6MemErrors"];
     v4.sum::<u64>() + v6.iter().map(|name| snmp6_value(snmp6, name)).sum::<u64>()
 }
 
-/// What was for an address that is not there.
+/// Packets for an unknown address.
 fn at_addresses(snmp: &str, snmp6: &str) -> u64 {
     let v6 = ["Ip6InAddrErrors", "Ip6InNoRoutes"].map(|name| snmp6_value(snmp6, name));
     snmp_value(snmp, "Ip:", "InAddrErrors") + v6.iter().sum::<u64>()

@@ -1,4 +1,4 @@
-//! A few tenants in namespaces of their own, each by a veth at one more namespace in which a switch is: for experiments.
+//! A few tenants for experiments, each in its own namespace and connected by a veth to the namespace of a switch.
 
 use super::error::KernelError;
 use super::link::Links;
@@ -6,35 +6,35 @@ use super::netns::{Namespace, PREFIX};
 use super::veth::Veth;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// What the ends of the veths are set up for.
+/// The use of the veths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wiring {
     /// A [`ValvePort`](super::valve::ValvePort) at each.
     Valve,
-    /// As the kernel makes them: for other switches.
+    /// As the kernel creates them, for other switches.
     Plain,
-    /// Checksums made by the sender: for switches in user space.
+    /// With checksums by the sender, for switches in user space.
     Checksummed,
-    /// No device: the caller makes one called [`DEVICE`] and [configures](Lan::configure) it.
+    /// No device: the caller creates one called [`DEVICE`] and [configures](Lan::configure) it.
     Bare,
 }
 
 /// The name of every tenant's device.
 pub const DEVICE: &str = "eth0";
 
-/// The namespaces; they are deleted with it.
+/// The tenants' namespaces, which are deleted with this value.
 #[derive(Debug)]
 pub struct Lan {
     switch: Namespace,
     tenants: Vec<Namespace>,
     /// The names of the switch's ends.
     devices: Vec<String>,
-    /// Whether they were made here, and end here.
+    /// Whether the namespaces were created here, and are deleted here.
     own: bool,
 }
 
 impl Lan {
-    /// `tenants` (1 to 200) in namespaces called `sluice-<tag>-0` and so on, the switch's being `sluice-<tag>-switch`.
+    /// Creates `tenants` (1 to 200) in namespaces `sluice-<tag>-0` and so on; the switch's is `sluice-<tag>-switch`.
     ///
     /// Tenant `i` has [`Lan::address`] and [`Lan::mac`], and knows those of the others.
     pub fn create(tag: &str, tenants: usize, wiring: Wiring) -> Result<Lan, KernelError> {
@@ -54,14 +54,14 @@ impl Lan {
         Ok(lan)
     }
 
-    /// One that another process has made, and deletes.
+    /// A network that another process has created, and deletes.
     pub fn open(tag: &str, tenants: usize) -> Result<Lan, KernelError> {
         let switch = Namespace::open(&format!("{PREFIX}{tag}-switch"))?;
         let all = (0..tenants).map(|i| Namespace::open(&format!("{PREFIX}{tag}-{i}")));
         Ok(Lan { switch, tenants: all.collect::<Result<_, _>>()?, devices: devices(tenants), own: false })
     }
 
-    /// Gives a tenant's device its address, and tells it where the others are.
+    /// Gives a tenant's device its address, and the addresses of the others.
     pub fn configure(&self, i: usize) -> Result<(), KernelError> {
         self.tenants[i].enter(|| {
             let mut links = Links::open()?;
@@ -114,7 +114,7 @@ impl Drop for Lan {
             return;
         }
         for namespace in self.tenants.iter().chain([&self.switch]) {
-            // What is left is what `clean` is for.
+            // `clean` removes anything that is left.
             let _ = Namespace::delete(namespace.name());
         }
     }

@@ -1,7 +1,6 @@
-//! Programs for experiments: senders that send as fast as their socket lets them, and sinks that count.
-//!
-//! They use plain UDP sockets with the buffers they have by default. Each datagram carries a number, so that a sink sees what
-//! is missing, doubled or out of order.
+//! Programs for experiments: senders at full speed, and sinks that count.
+//! They use plain UDP sockets with default buffers. Each datagram carries a number, so that a sink detects missing, duplicate
+//! and reordered datagrams.
 
 use super::error::{KernelError, Tried};
 use super::netns::Namespace;
@@ -13,7 +12,7 @@ use std::time::Duration;
 
 /// Datagrams in one system call of a sender.
 const BURST: usize = 32;
-/// Bytes that a datagram must have: who sent it, and its number.
+/// The shortest datagram, in bytes: the sender's number and the datagram's number.
 pub const SHORTEST: usize = 8;
 /// The longest datagram.
 pub const LONGEST: usize = 65_507;
@@ -36,7 +35,7 @@ impl Sender {
             let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
             let socket = UdpSocket::bind(any)?;
             socket.connect(to)?;
-            // So that whoever wants it to stop need not wait for ever for a socket that is held back.
+            // So that a stop does not wait forever for a blocked socket.
             socket.set_write_timeout(Some(Duration::from_millis(50)))?;
             Ok::<_, io::Error>(socket)
         })?;
@@ -44,7 +43,7 @@ impl Sender {
         Ok(Sender { socket, number, payload, memory: vec![0; BURST * payload], sent: 0 })
     }
 
-    /// Sends as many as go, `most` and at most a burst; waits up to 50 ms for room for the first. How many went.
+    /// Sends up to `most` datagrams and at most a burst; waits up to 50 ms for room for the first. Returns how many were sent.
     pub fn send(&mut self, most: u64) -> io::Result<usize> {
         let count = most.min(BURST as u64) as usize;
         let mut frames: [&[u8]; BURST] = [&[]; BURST];
@@ -59,7 +58,7 @@ impl Sender {
                 self.sent += n as u64;
                 Ok(n)
             }
-            // No room; or ICMP says that there is nobody, about one that went before.
+            // No room; or an ICMP error about an earlier datagram.
             Err(e)
                 if matches!(
                     e.kind(),
@@ -103,7 +102,7 @@ impl Sink {
         Ok(Sink { socket, memory, slot: payload, received: 0, next: vec![0; senders.into()], disordered: 0 })
     }
 
-    /// Receives what is there, `most` and at most a batch; waits up to 50 ms for the first. How many there were.
+    /// Receives up to `most` datagrams and at most a batch; waits up to 50 ms for the first. Returns how many there were.
     pub fn receive(&mut self, most: usize) -> io::Result<usize> {
         let place = |i| BufferRange { at: i * self.slot, len: self.slot, rest: (0, 0) };
         let places: Vec<BufferRange> = (0..most.min(BATCH)).map(place).collect();
@@ -132,7 +131,7 @@ impl Sink {
         self.received
     }
 
-    /// Datagrams that were not the next of their sender: after a gap, doubled, too late or of nobody.
+    /// Datagrams that were not the next of their sender: after a gap, duplicate, too late, or of an unknown sender.
     pub fn disordered(&self) -> u64 {
         self.disordered
     }

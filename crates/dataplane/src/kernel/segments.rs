@@ -1,6 +1,6 @@
-//! Runs of tunnel frames in one piece, as the kernel's UDP segmentation has them (`VIRTIO_NET_HDR_GSO_UDP_L4`): the headers of the
-//! first frame, then the payloads of all, one behind the other. A system call, a buffer of the kernel and a way through its layers
-//! is then for the run and not for each frame.
+//! Runs of tunnel frames in one piece, in the form of the kernel's UDP segmentation (`VIRTIO_NET_HDR_GSO_UDP_L4`): the headers
+//! of the first frame, then the payloads of all frames. The run needs one system call, one kernel buffer and one pass through
+//! the layers, instead of one for each frame.
 
 use super::sys::Header;
 use sluicenet_wire::checksum::checksum;
@@ -18,11 +18,12 @@ const PROTOCOL_UDP: u8 = 17;
 
 /// Bytes of the headers in front of a payload: Ethernet, a tag, IPv4 without options, UDP.
 pub const HEADERS: usize = ETHERNET + TAG + IP + UDP;
-/// Bytes of a run behind its Ethernet header and tag: what IPv4 can say.
+/// Bytes of a run after its Ethernet header and tag: the largest IPv4 packet.
 const LONGEST: usize = 65_535;
-/// Frames of a run: the kernel makes 64 of one at most (`UDP_MAX_SEGMENTS` before Linux 6.10), and counts the Ethernet header as payload.
+/// Frames of a run: the kernel cuts a run into 64 frames at most (`UDP_MAX_SEGMENTS` before Linux 6.10), and counts the
+/// Ethernet header as payload.
 pub const FRAMES: usize = 63;
-/// The most that is cut out of one that was received (`UDP_MAX_SEGMENTS` since).
+/// The most frames cut from a received run (`UDP_MAX_SEGMENTS` since Linux 6.10).
 const FRAMES_RECEIVED: usize = 128;
 
 fn number(bytes: &[u8], at: usize) -> usize {
@@ -33,7 +34,7 @@ fn put(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// Where the IPv4 header of a UDP datagram is that is whole, has no options, and has the frame's length.
+/// The offset of the IPv4 header of a complete UDP datagram without options and with the frame's length.
 fn ip_at(frame: &[u8]) -> Option<usize> {
     let ip = match frame.get(12..14)? {
         [0x08, 0x00] => ETHERNET,
@@ -47,24 +48,24 @@ fn ip_at(frame: &[u8]) -> Option<usize> {
     (header[0] == 0x45 && whole && header[9] == PROTOCOL_UDP && fits).then_some(ip)
 }
 
-/// A run of frames in the making.
+/// A run of frames that is being built.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// Where the IPv4 header of the first is, and its payload; 0 of what goes by itself.
+    /// The offsets of the first frame's IPv4 header and payload; 0 for a frame that cannot be joined.
     ip: usize,
     payload: usize,
-    /// Bytes of the payload of each but the last.
+    /// Payload bytes of each frame except the last.
     each: usize,
     /// Bytes of all payloads.
     bytes: usize,
     /// Frames in it.
     pub frames: usize,
-    /// A shorter one was the last.
+    /// A shorter frame has ended the run.
     ended: bool,
 }
 
 impl Run {
-    /// One that begins with a frame. Only a frame of the tunnel, without a checksum of UDP, has others behind it.
+    /// A run that begins with a frame. Only a tunnel frame, without a UDP checksum, can be followed by others.
     pub fn new(first: &[u8]) -> Run {
         let alone = Run { ip: 0, payload: 0, each: 0, bytes: 0, frames: 1, ended: true };
         let Some(ip) = ip_at(first) else { return alone };
@@ -74,8 +75,8 @@ impl Run {
         Run { ip, payload, each: bytes, bytes, frames: 1, ended: !of_tunnel || bytes == 0 }
     }
 
-    /// Whether the next frame belongs to it, which it then does: the same headers apart from lengths, identification and checksum
-    /// of IPv4, and no longer than the first.
+    /// Appends the next frame if it fits: the same headers apart from lengths, IPv4 identification and checksum, and not longer
+    /// than the first frame. Returns whether it fits.
     pub fn takes(&mut self, first: &[u8], frame: &[u8]) -> bool {
         let (ip, payload) = (self.ip, self.payload);
         if self.ended || self.frames == FRAMES || frame.len() <= payload || frame.len() > first.len() {
@@ -97,18 +98,18 @@ impl Run {
         true
     }
 
-    /// Where the payload of each of its frames begins.
+    /// The offset of the payload in each of its frames.
     pub fn payload(&self) -> usize {
         self.payload
     }
 
-    /// What goes in front of the payloads: the kernel's header, and the run's own, of as many bytes as [`Run::payload`] says.
+    /// The headers in front of the payloads: the kernel's, and the run's own of [`Run::payload`] bytes.
     pub fn headers(&self, first: &[u8]) -> (Header, [u8; HEADERS]) {
         let (ip, payload) = (self.ip, self.payload);
         let mut own = [0; HEADERS];
         own[..payload].copy_from_slice(&first[..payload]);
         settle(&mut own[..payload], ip, UDP + self.bytes, number(first, ip + 4) as u16);
-        // The kernel adds the bytes to the sum of what is in front of them.
+        // The kernel adds the payload to the checksum of the header.
         let length = (UDP + self.bytes) as u16;
         let mut pseudo = [0; 12];
         pseudo[..8].copy_from_slice(&first[ip + 12..ip + IP]);
@@ -124,7 +125,8 @@ impl Run {
     }
 }
 
-/// Writes lengths, identification and the checksum of IPv4 for a datagram of `udp` bytes; that of UDP is left out, as the tunnel has it.
+/// Writes the lengths and the IPv4 identification and checksum for a datagram of `udp` bytes, without a UDP checksum, as in the
+/// tunnel.
 fn settle(headers: &mut [u8], ip: usize, udp: usize, identification: u16) {
     put(headers, ip + 2, (IP + udp) as u16);
     put(headers, ip + 4, identification);
@@ -135,20 +137,20 @@ fn settle(headers: &mut [u8], ip: usize, udp: usize, identification: u16) {
     put(headers, ip + IP + 6, 0);
 }
 
-/// How many bytes of payload each frame of a run has, by the kernel's header; `None` of what is no run of datagrams.
+/// The payload bytes of each frame of a run, from the kernel's header; `None` if it is no run of datagrams.
 pub fn segment(header: &Header) -> Option<usize> {
     (header[1] == GSO_UDP_L4).then(|| usize::from(u16::from_le_bytes([header[4], header[5]])))
 }
 
-/// Whether a kernel's header speaks of a frame that is to be cut in any way.
+/// Whether the kernel's header describes a frame that is to be cut.
 pub(super) fn is_whole(header: &Header) -> bool {
     header[1] != 0
 }
 
-/// Cuts a run into its frames, of `longest` bytes at most, and hands each on; how many. `None` of what contradicts itself, of which
-/// nothing was handed on.
+/// Cuts a run into frames of at most `longest` bytes and passes each on; how many. `None` if the run is inconsistent; then no
+/// frame was passed on.
 ///
-/// A frame's headers are written in front of its payload over what has been handed on, so that no payload moves.
+/// A frame's headers are written in front of its payload, over earlier frames, so that no payload moves.
 pub fn cut(run: &mut [u8], segment: usize, longest: usize, each: &mut impl FnMut(&[u8])) -> Option<usize> {
     let ip = ip_at(run)?;
     let payload = ip + IP + UDP;

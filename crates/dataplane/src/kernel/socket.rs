@@ -1,9 +1,8 @@
-//! A network device that QEMU emulates, whichever it is (e1000), behind a pair of datagram sockets: a frame a datagram.
-//!
-//! Such a device says that a frame is sent before its backend has taken it; what the backend has no room for waits in QEMU,
-//! 10,000 frames of it, and is lost beyond. Only a backend whose `send()` waits holds the machine back, so that is what
-//! [`Peer::set_blocking`] makes of QEMU's end: a guest that sends what finds no room stands still until there is room again. It
-//! receives nothing meanwhile; two guests that wait for each other are what the switch's watchdog is for.
+//! A network device that QEMU emulates, such as an e1000, behind a pair of datagram sockets: one frame per datagram.
+//! Such a device reports a frame as sent before its backend has taken it. If the backend has no room, up to 10,000 frames wait
+//! in QEMU, and further ones are lost. Only a backend whose `send()` blocks stops the guest, so [`Peer::set_blocking`] makes
+//! QEMU's end blocking: a guest whose frame finds no room stands still until there is room. Meanwhile it receives nothing; the
+//! switch's watchdog handles two guests that wait for each other.
 
 use super::pool::Pool;
 use super::sys::BATCH;
@@ -19,12 +18,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Frames that the switch holds of the guest at most, and that wait for it.
+/// The most frames of the guest in the switch, and the most that wait for it.
 const BUFFERS: u32 = 256;
 /// The longest frame: a packet of 1500 bytes, Ethernet header and tag.
 const LONGEST: u32 = 1518;
 
-/// How often a port looks whether its agent is still there, and owed a mark, while the switch sleeps.
+/// How often a port checks, while the switch sleeps, whether its agent is still there and needs a mark.
 const LOOK_EVERY: Duration = Duration::from_ms(10);
 
 /// QEMU's end: for `-netdev socket,fd=`.
@@ -37,8 +36,7 @@ impl Peer {
         self.0.try_clone()
     }
 
-    /// Has `send()` wait at this end from now on. QEMU says once, when it starts, that it does not want that: only a guest that
-    /// is up can be held back.
+    /// Makes `send()` block at this end from now on. QEMU disables that once when it starts, so this needs a guest that is up.
     pub fn set_blocking(self) -> io::Result<()> {
         let flags = rustix::fs::fcntl_getfl(&self.0)?;
         Ok(rustix::fs::fcntl_setfl(&self.0, flags - OFlags::NONBLOCK)?)
@@ -65,13 +63,13 @@ pub struct SocketPort {
     now: Instant,
     asleep: bool,
     agent: Option<Box<Agent>>,
-    /// Frames that were handed to the guest, or wait for it; marks left out.
+    /// Frames that were handed to the guest or wait for it, without marks.
     handed: u64,
     counters: Counters,
 }
 
 impl SocketPort {
-    /// Both ends; `agent` says whether one in the guest says what its sockets have room for.
+    /// Creates both ends; `agent` tells whether an agent in the guest reports the room of its sockets.
     pub fn pair(agent: bool) -> io::Result<(SocketPort, Peer)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (socket, peer) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
@@ -115,7 +113,7 @@ impl SocketPort {
         Ok(())
     }
 
-    /// Marks how far the guest has been handed frames.
+    /// Sends the guest's agent a mark, so that it knows how many frames were handed over.
     fn mind_agent(&mut self) {
         let SocketPort { agent: Some(agent), outbox, waiting, now, handed, .. } = self else { return };
         waiting.extend(outbox.mark(agent, *now, *handed));
@@ -192,7 +190,7 @@ impl Port for SocketPort {
 
     fn defer(&mut self) -> bool {
         if let Some(agent) = &mut self.agent {
-            // What its agent says may wait behind this.
+            // Messages of the agent may wait behind this frame.
             agent.lease.excuse(self.now);
         }
         false

@@ -1,13 +1,10 @@
-//! A TAP device whose queue is held: the second best, for tenants whose sockets nobody may ask about.
-//!
-//! A TAP throws away what it has no room for in its ring. So a token bucket stands in front of it, nearly closed (XOFF) while
-//! the switch holds many of its frames and open (XON) when it holds few again. It is changed, never replaced: what waits at it
-//! goes on waiting, and the sender's sockets with it. The ring takes what was on its way, and is emptied eagerly.
-//!
-//! TCP segments and checksums that the tenant leaves to the device come whole, and go whole to ports that take them so; what
-//! comes for the tenant may be whole too.
-//!
-//! Towards the tenant nothing is known of its sockets: what they have no room for is lost there, and counted there.
+//! A TAP device with backpressure by its queue: the second best kind, for tenants whose sockets the switch may not query.
+//! A TAP drops frames when its ring is full. So a token bucket is in front of it: nearly closed (XOFF) while the switch holds
+//! many of its frames, and open (XON) when it holds few again. The bucket is changed and never replaced, so that waiting frames
+//! and the sending sockets go on waiting. The ring takes frames that were on their way, and the switch empties it eagerly.
+//! The tenant may leave TCP segmentation and checksums to be done. Such frames go uncut to ports that take them, and the tenant
+//! may receive such frames too.
+//! Towards the tenant, the room of its sockets is unknown: full sockets drop frames, and count them.
 
 use super::device::{DEVICE_RETRY, NotSent, not_sent};
 use super::error::{KernelError, Tried};
@@ -28,34 +25,34 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Frames in the ring of the device: what may come between XOFF and its taking effect, which takes up to 4 ms.
+/// Frames in the device's ring: as many as may come before XOFF takes effect, up to 4 ms later.
 const RING: u32 = 30_000;
-/// Bytes that may wait at the bucket: more than all sockets' send buffers hold.
+/// Bytes that may wait at the bucket: more than the send buffers of all sockets.
 const WAITING_BYTES: u32 = 1_000_000_000;
-/// Bytes a second when it is nearly closed: the smallest frames fill the ring behind it in half an hour.
+/// Rate of the nearly closed bucket in bytes per second: the smallest frames fill the ring behind it in half an hour.
 const CLOSED_RATE: u64 = 1_000;
-/// Bytes of preamble, tag and the like in which the kernel may count a frame longer than it is.
+/// Bytes that the kernel may add to the length of a frame, for preamble, tag and the like.
 const BURST_SLACK: u32 = 86;
 /// Frames read in one turn.
 const READ_MOST: usize = 256;
-/// Frames longer than the device's own, which their sender left to be cut, that the switch holds at most in each direction; the
-/// queue is held and let go at these counts of them, too.
+/// The most uncut frames, longer than the device's own, in the switch in each direction; and the numbers of them for XOFF and
+/// XON.
 const LARGE: u32 = 256;
 const LARGE_XOFF: u32 = 64;
 const LARGE_XON: u32 = 16;
 
-/// How a port is set up.
+/// The settings of a port.
 #[derive(Clone, Debug)]
 pub struct TapConfig {
-    /// Frames of the tenant that the switch holds at most.
+    /// The most frames of the tenant in the switch.
     pub buffers: u32,
-    /// The queue is held while the switch holds so many.
+    /// XOFF: the number of frames at which the queue is stopped.
     pub xoff: u32,
-    /// And let go when it holds no more than so many.
+    /// XON: the number of frames at which it goes on.
     pub xon: u32,
-    /// Whether the tenant may leave checksums and TCP segments to be made, and gets such frames.
+    /// Whether the tenant may leave checksums and TCP segmentation to be done, and receives such frames.
     pub offload: bool,
-    /// Whether an agent in the tenant's namespace says what its sockets have room for.
+    /// Whether an agent in the tenant's namespace reports the room of its sockets.
     pub agent: bool,
 }
 
@@ -83,7 +80,7 @@ struct Counters {
 pub struct TapPort {
     tap: OwnedFd,
     bucket: Bucket,
-    /// By which a frame is sent through the device, to wake its queue.
+    /// A socket that sends a frame through the device, to wake its queue.
     kicker: OwnedFd,
     kick: [u8; 60],
     closed_burst: u32,
@@ -91,7 +88,7 @@ pub struct TapPort {
     longest: u32,
     inbox: Inbox,
     held: bool,
-    /// Its queue is held for good.
+    /// Its queue is stopped for good.
     closed: bool,
     /// Whether a frame still has to be sent to wake the queue.
     kick_owed: bool,
@@ -100,14 +97,14 @@ pub struct TapPort {
     now: Instant,
     asleep: bool,
     agent: Option<Box<Agent>>,
-    /// Frames that were handed to the tenant, or wait in `waiting` for it; marks left out.
+    /// Frames that were handed to the tenant or wait in `waiting` for it, without marks.
     handed: u64,
     counters: Counters,
     stats: RefCell<(Links, String, u64)>,
 }
 
 impl TapPort {
-    /// Makes the device `name` in a tenant's namespace, up and without an address. It ends with the port.
+    /// Creates the device `name` in a tenant's namespace, up and without an address. It is removed with the port.
     pub fn create(
         tenant: &Namespace,
         name: &str,
@@ -178,7 +175,7 @@ impl TapPort {
                 Ok(Some(wanted)) => counters.received += u64::from(wanted),
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => counters.bad += 1,
                 Err(e) => match Errno::from_io_error(&e) {
-                    // EIO: switched off for a while.
+                    // EIO: the device is switched off for a while.
                     Some(Errno::AGAIN | Errno::INTR | Errno::IO) => break,
                     _ => return Err(BrokenPort),
                 },
@@ -187,17 +184,17 @@ impl TapPort {
         Ok(())
     }
 
-    /// Marks how far the tenant has been handed frames.
+    /// Sends the tenant's agent a mark, so that it knows how many frames were handed over.
     fn mind_agent(&mut self) {
         let TapPort { agent: Some(agent), outbox, waiting, now, handed, held, .. } = self else { return };
         if *held {
-            // What it says may wait behind the frames that are held.
+            // Messages of the agent may wait behind stopped frames.
             agent.lease.excuse(*now);
         }
         waiting.extend(outbox.mark(agent, *now, *handed));
     }
 
-    /// Holds the queue or lets it go.
+    /// Stops the queue or lets it go on.
     fn control(&mut self) {
         let (holds, large) = self.inbox.pool().used();
         let hold = match self.held {
@@ -213,11 +210,11 @@ impl TapPort {
                     self.kick_owed = !hold;
                     *(if hold { &mut self.counters.xoff } else { &mut self.counters.xon }) += 1;
                 }
-                // Tried again in the next turn; the ring has room meanwhile.
+                // This is tried again in the next turn; meanwhile the ring has room.
                 Err(_) => self.counters.failed_changes += 1,
             }
         }
-        // An open bucket still sleeps as long as the closed one had to, unless a frame comes along.
+        // The opened bucket still sleeps for the time of the closed one, until another frame arrives.
         if self.kick_owed && sys::send(self.kicker.as_fd(), Wait::No, &[&self.kick], None).is_ok() {
             self.kick_owed = false;
         }
@@ -243,13 +240,13 @@ impl TapPort {
     }
 }
 
-/// What the device itself and its queue threw away.
+/// Frames that the device and its queue dropped.
 fn drops(links: &mut Links, name: &str) -> Result<u64, KernelError> {
     let link = links.get(name)?;
     Ok(link.stats.tx_dropped + links.queue_drops(link.index)?)
 }
 
-/// A frame for nobody, that no other program sends: 802's "local experimental" with our name in it.
+/// A frame without a receiver that no other program sends: 802's "local experimental" type with our name in it.
 fn kick_frame(mac: [u8; 6]) -> [u8; 60] {
     let mut frame = [0; 60];
     frame[0] = 2;
@@ -272,7 +269,7 @@ impl Port for TapPort {
     take_from_inbox!(inbox);
 
     fn max_frame(&self) -> u32 {
-        // Of a frame with a tag, which a device does not count.
+        // Including a tag, which a device does not count.
         self.longest + TAG_LEN as u32
     }
 
@@ -303,7 +300,7 @@ impl Port for TapPort {
     fn fall_asleep(&mut self, blocked: bool) -> Result<bool, BrokenPort> {
         self.fetch()?;
         self.control();
-        // A port that has to wait goes on emptying its ring, unless it is full itself.
+        // A blocked port goes on emptying its ring, unless its own buffers are full.
         self.asleep = self.inbox.pool().has_room_for_any();
         Ok(!self.kick_owed && (blocked || self.inbox.is_quiet()))
     }
@@ -328,7 +325,7 @@ impl Port for TapPort {
     }
 
     fn held(&self) -> u32 {
-        // Each turn empties the ring, as far as there is room.
+        // Each turn empties the ring, as far as there are buffers.
         (self.inbox.waiting() + self.waiting.len()) as u32
     }
 

@@ -1,6 +1,6 @@
-//! zCredit at an uplink ([`sluicenet_node::credits`]): what the tenants of this server send through the tunnel in its classes waits
-//! here for credits of the station it is for, and what comes for them waits here, in the receive queue of each, until the switch takes
-//! it. Neither is in the buffers that flow control watches: a station that takes nothing pauses no link.
+//! zCredit at an uplink ([`sluicenet_node::credits`]). Frames that tenants of this server send through the tunnel in its
+//! classes wait here for credits of their destination. Frames for these tenants wait here in the receive queue of each, until
+//! the switch takes them. Neither count against the buffers of PFC: a station that takes no frames pauses no link.
 
 use super::inside::{Charge, Inside};
 use super::zbridge::ZBridge;
@@ -15,17 +15,17 @@ use sluicenet_wire::zcredit::{self, Message};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// A station wherever it is: its tenant's number on this server, and its address.
+/// A station on any server: its tenant's number on this server, and its address.
 pub(super) type Station = (u16, MacAddress);
 
-/// Frames of a station before it is another's turn.
+/// Frames that a station sends in its turn.
 const BURST: u32 = 8;
-/// Turns of all stations one after the other: frames that go to the device together cost less than one by one.
+/// Rounds over all stations: frames that go to the device together cost less than single ones.
 const ROUNDS: u32 = 8;
-/// Requests to a station that nobody answers, over some two seconds, before the controller is asked whether it is still there.
+/// Unanswered requests to a station, over some two seconds, before the controller is asked whether the station still exists.
 const SILENT: u32 = 25;
 
-/// Others that are told when a station leaves, whether the link has room or not: the rest ask, in a while.
+/// Peers that are told when a station leaves, even if the link has no room. Other peers find out when they ask.
 const LAST_WORDS: usize = 256;
 
 /// A frame that waits for a credit.
@@ -38,23 +38,23 @@ pub(super) struct Unsent {
 
 #[derive(Debug, Default)]
 struct Machine {
-    /// Nobody, where that is free.
+    /// `None` if the number is free.
     station: Option<Station>,
-    /// Whose frames the switch has may be another's who was here before.
+    /// Distinguishes frames in the switch of an earlier station with this number.
     generation: u32,
     shown: u32,
-    /// Whether it is in the list of those that have something to show.
+    /// Whether it is in the list of stations with frames to show.
     is_listed: bool,
     /// Its first frame has to wait for the rest of the turn.
     waits: bool,
 }
 
-/// What was counted.
+/// The counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CreditCounters {
     /// Messages and frames for stations that are not here.
     pub strays: u64,
-    /// Stations that were not heard of in time.
+    /// Stations that did not answer in time.
     pub silent: u64,
 }
 
@@ -65,21 +65,21 @@ pub(super) struct ZCredit {
     pub classes: PrioritySet,
     /// Stations whose turns are longer.
     weights: BTreeMap<Station, u32>,
-    /// Frames of a station that the switch may have at a time, so that all of them fit its queue for the uplink.
+    /// The most frames of a station in the switch, so that those of all stations fit into its queue for the uplink.
     shown: u32,
     credits: Credits<Station, Unsent, u32>,
     vms: BTreeMap<Station, Vm>,
     machines: Vec<Machine>,
     free: Vec<Vm>,
-    /// Stations with frames that may be shown to the switch, in turn, and those that wait for the next one.
+    /// Stations with frames to show to the switch, in turn, and those that wait for the next turn.
     listed: VecDeque<Vm>,
     waiting: Vec<Vm>,
-    /// Stations whose next frames are of classes that the link did not take, and the classes that it took then.
+    /// Stations whose next frames are of classes that the link did not take, and the classes that it took at that time.
     blocked: Vec<Vm>,
     took: PrioritySet,
-    /// Whose turn it is to send.
+    /// The station whose turn it is to send.
     turn: Vm,
-    /// Kept for its memory.
+    /// Kept to reuse its memory.
     ready: Vec<Vm>,
     /// The earliest of all deadlines.
     deadline: Instant,
@@ -111,7 +111,7 @@ impl ZCredit {
         &self.credits
     }
 
-    /// Those of a station here, where a class needs any.
+    /// The credits of a station here, if a class needs credits.
     pub fn of(&mut self, own: Station, class: Priority) -> Option<(&mut Credits<Station, Unsent, u32>, Vm)> {
         let vm = *self.vms.get(&own)?;
         self.classes.contains(class).then_some((&mut self.credits, vm))
@@ -122,7 +122,7 @@ impl ZCredit {
         self.credits.waiting()
     }
 
-    /// A station is here.
+    /// Adds a station of this server.
     pub fn add(&mut self, station: Station) {
         if self.vms.contains_key(&station) {
             return;
@@ -135,7 +135,7 @@ impl ZCredit {
         self.vms.insert(station, vm);
     }
 
-    /// It is here no longer.
+    /// Removes a station of this server.
     fn remove(&mut self, station: Station) -> Option<Cleared<Station, Unsent, u32>> {
         let vm = self.vms.remove(&station)?;
         let machine = &mut self.machines[vm];
@@ -147,13 +147,13 @@ impl ZCredit {
         Some(self.credits.clear(vm))
     }
 
-    /// Whether one more frame of a station here may wait for another.
+    /// Whether one more frame from a station here to another may wait.
     pub fn has_room(&self, from: Station, to: MacAddress) -> bool {
         let Some(&vm) = self.vms.get(&from) else { return true };
         self.credits.has_room(vm) && self.credits.has_room_for(vm, (from.0, to))
     }
 
-    /// What a message changed concerns the channels between two stations.
+    /// Applies the effect of a message to the channels between two stations.
     fn settle_with(&mut self, zbridge: &mut ZBridge, now: Instant, vm: Vm, own: Station, peer: Station, told: Told) {
         if told == Told::BeganAnew {
             for name in zbridge.names(own, peer).filter(|name| self.classes.contains(name.3)) {
@@ -181,12 +181,12 @@ impl ZCredit {
         }
     }
 
-    /// The next frame for the switch, by its place.
+    /// The slot of the next frame for the switch.
     pub fn front(&self) -> Option<u32> {
         self.credits.first(*self.listed.front()?).copied()
     }
 
-    /// The switch took it; whose it is, and the how manieth who was there.
+    /// The switch took the frame; its slot, its station, and the station's generation.
     pub fn accept(&mut self) -> Option<(u32, Vm, u32)> {
         let vm = self.listed.pop_front()?;
         let at = self.credits.take(vm)?;
@@ -198,7 +198,7 @@ impl ZCredit {
         Some((at, vm, generation))
     }
 
-    /// It has to wait for the rest of this turn.
+    /// The frame has to wait for the rest of this turn.
     pub fn defer(&mut self) {
         if let Some(vm) = self.listed.pop_front() {
             (self.machines[vm].is_listed, self.machines[vm].waits) = (false, true);
@@ -215,7 +215,7 @@ impl ZCredit {
         self.waiting.clear();
     }
 
-    /// The switch has delivered a frame of the station that was there then.
+    /// The switch has delivered a frame of the station with this generation.
     pub fn departed(&mut self, now: Instant, vm: Vm, generation: u32) {
         let machine = &mut self.machines[vm];
         if machine.generation == generation {
@@ -225,7 +225,7 @@ impl ZCredit {
         }
     }
 
-    /// Whether there is something to say or to send.
+    /// Whether there are messages or frames to send.
     pub fn has_work(&self) -> bool {
         self.credits.has_work()
     }
@@ -250,7 +250,8 @@ impl ZCredit {
 }
 
 impl Inside {
-    /// A station lives here from now on, or no longer. The tunnel has to know it still: it has its last words to say.
+    /// A station is here from now on, or no longer. In both cases the tunnel must know it now, because it may send last
+    /// messages.
     pub fn settle(&mut self, station: Station, here: bool) {
         let Some(z) = &mut self.zcredit else { return };
         if here {
@@ -260,7 +261,7 @@ impl Inside {
         let class = z.credits.config().priority;
         let Some(Cleared { unsent, received, last_words }) = z.remove(station) else { return };
         for (to, channel, message) in last_words.into_iter().take(LAST_WORDS) {
-            // Nobody waits for the answer.
+            // No answer is expected.
             let _ = self.say(station, to.1, channel, message, class);
         }
         for frame in unsent {
@@ -273,14 +274,14 @@ impl Inside {
         }
     }
 
-    /// A frame of a tenant for the tunnel: whether it waits for a credit, or has been dealt with. Those of other classes and those that
-    /// the tunnel itself answers do not wait.
+    /// Queues a tenant's frame for the tunnel until there is a credit; whether the frame needs one. Frames of other classes do
+    /// not, nor do those that the tunnel itself answers.
     pub fn wait_for_credit(&mut self, bytes: &[u8], domain: u16, priority: Priority) -> bool {
         let (Some(z), Some(overlay)) = (&mut self.zcredit, &self.overlay) else { return false };
         let Some((to, from)) = addresses(bytes) else { return false };
         let is_bound = z.classes.contains(priority) && !to.is_group();
         let Some(&vm) = z.vms.get(&(domain, from)).filter(|_| is_bound) else { return false };
-        // Both end here, and need no credit.
+        // Both end at this server and need no credit.
         if inner_type(bytes) == Some(EtherType::ARP) || !overlay.vtep.may_carry(bytes) {
             return false;
         }
@@ -292,8 +293,8 @@ impl Inside {
         true
     }
 
-    /// A frame that came through the tunnel, from the server where its sender lives, in its order: to the switch, or what credits make
-    /// of it.
+    /// A frame has arrived through the tunnel, in order and from its sender's server. It goes to the switch, or zCredit handles
+    /// it.
     pub fn in_order(&mut self, at: u32) {
         let now = self.now;
         let slot = &self.slots[at as usize];
@@ -339,7 +340,7 @@ impl Inside {
             match z.credits.receive(now, vm, (domain, from), at) {
                 Ok(()) => {
                     z.list(vm);
-                    // From now on the receive queue of its station is what bounds it.
+                    // From now on the frame is charged to the receive queue of its station.
                     let generation = z.machines[vm].generation;
                     let was =
                         std::mem::replace(&mut self.slots[at as usize].charged, Charge::Credit { vm, generation });
@@ -357,7 +358,7 @@ impl Inside {
         }
     }
 
-    /// Whether there may be something to say or to send, and the link has room for it.
+    /// Whether there may be messages or frames to send, and the link has room.
     pub fn may_run_credits(&self) -> bool {
         let takes = self.takes();
         self.zcredit.as_ref().is_some_and(|z| {
@@ -366,7 +367,7 @@ impl Inside {
         })
     }
 
-    /// Says and sends what there is to be said and sent, station by station, while the link has room.
+    /// Sends messages and frames, station by station, while the link has room.
     pub fn run_credits(&mut self) {
         let Some(mut z) = self.zcredit.take() else { return };
         let now = self.now;
@@ -453,7 +454,7 @@ impl Inside {
         }
     }
 
-    /// Says something, if where to is known; whether it is.
+    /// Sends a message if the receiver's server is known; whether it was sent.
     fn say(
         &mut self,
         (domain, me): Station,
@@ -474,7 +475,7 @@ impl Inside {
         Ok(true)
     }
 
-    /// Nothing reaches a station: what waits for it is dropped by name.
+    /// A station is unreachable: drops its waiting frames by name.
     fn give_up(&mut self, z: &mut ZCredit, vm: Vm, to: Station, reason: DropReason) {
         let (unsent, _) = z.credits.withdraw(vm, to);
         for frame in unsent {

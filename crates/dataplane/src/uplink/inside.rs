@@ -1,4 +1,4 @@
-//! What the frames of an uplink go through: the receive buffer and the tunnel.
+//! The path of frames through an uplink: the receive buffer and the tunnel.
 
 use super::credits::ZCredit;
 use super::tcp_tunnels::TcpTunnels;
@@ -19,27 +19,28 @@ use sluicenet_wire::{vlan, zcredit};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Longest frame that a tenant may offer to the tunnel, so that its sender can be told what fits: what IP can say, and a tag.
+/// The longest frame that a tenant may offer to the tunnel: the largest IP packet and a tag. The sender of a frame that is too
+/// long for the tunnel can then be told the limit.
 pub(super) const LONGEST: u32 = 65_535 + (HEADER_LEN + vlan::TAG_LEN) as u32;
 
-/// Answers to tenants that wait for the switch to take them.
+/// The most answers to tenants that may wait for the switch.
 const ANSWERS: u32 = 256;
 
-/// Frames whose memory is kept for others: those of a few turns, and those that one acknowledgement frees.
+/// The most frames whose memory is kept for reuse: those of a few turns, and those that one acknowledgement frees.
 const SPARE: usize = 4096;
 
-/// Where a tag behind the addresses of a frame ends.
+/// The end of a tag after the addresses of a frame.
 const BEHIND_TAG: usize = ADDRESSES_LEN + vlan::TAG_LEN;
 
-/// How often the controller's socket is looked at, while nothing is due.
+/// How often the controller's socket is checked, apart from deadlines.
 const CONSULT_EVERY: Duration = Duration::from_us(20);
 
-/// The overlay at an uplink: the machine, and the way to the controller.
+/// The overlay at an uplink: its state machine, and the connection to the controller.
 #[derive(Debug)]
 pub(super) struct Overlay {
     pub vtep: Vtep<u32>,
     pub controller: ControllerLink,
-    /// When the controller's socket was looked at last.
+    /// When the controller's socket was last checked.
     pub consulted: Option<Instant>,
 }
 
@@ -54,7 +55,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Bytes it is or was charged to the receive buffer.
+    /// Its bytes as they are or were charged to the receive buffer.
     pub fn charged_bytes(&self) -> u32 {
         match self.charged {
             Charge::Buffer(len) | Charge::Beside(len) | Charge::Early(len) | Charge::Stream(len) => len,
@@ -63,55 +64,55 @@ impl Slot {
     }
 }
 
-/// What bounds a frame for the switch.
+/// The limit to which a frame for the switch is charged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Charge {
-    /// It is an answer that was made here.
+    /// The number of answers; the uplink has made the frame itself.
     #[default]
     Answer,
-    /// The receive buffer is charged so many bytes.
+    /// The receive buffer, with this number of bytes.
     Buffer(u32),
-    /// The buffer of its channel, in which it waits for those before it: in the receive buffer it would be in their way. Or its tenant's share of what
-    /// waits for the controller, for as long as that is silent.
+    /// The buffer of its channel, in which it waits for earlier frames: in the receive buffer it would take their room. Or its
+    /// tenant's portion of the frames that wait for a silent controller.
     Early(u32),
-    /// What may be out of a stream between servers.
+    /// The number of frames that were read from streams.
     Stream(u32),
-    /// It was early, and is charged beside the receive buffer now.
+    /// In addition to the receive buffer: the frame was early.
     Beside(u32),
-    /// The receive queue of a station, and the how manieth that was at its place.
+    /// The receive queue of a station, with the station's generation at its number.
     Credit { vm: Vm, generation: u32 },
 }
 
-/// Which frame is shown to the switch.
+/// The source of the frame that is shown to the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
-    /// One of those that the receive buffer bounds.
+    /// The link's receive buffer.
     OfLink,
-    /// One that came with a credit.
+    /// The receive queues of credits.
     Credited,
 }
 
-/// What the frames of an uplink go through.
+/// The receive buffer and the tunnel of an uplink.
 #[derive(Debug)]
 pub(super) struct Inside {
     pub link: uplink::Uplink<u32, Vec<u8>>,
     pub overlay: Option<Overlay>,
-    /// Both are taken out while they run: a pointer then.
+    /// Boxed because both are taken out while they run.
     pub zcredit: Option<Box<ZCredit>>,
     pub zbridge: Option<Box<ZBridge>>,
     pub tcp_tunnels: Option<TcpTunnels>,
-    /// Which stations may talk to each other, where not all may.
+    /// The stations that may communicate, if there are restrictions.
     pub gate: Option<Gate>,
-    /// What is shown to the switch now.
+    /// The source of the frame shown now.
     shown: Option<Shown>,
-    /// Of both kinds, the one that was shown last.
+    /// The source of the frame shown last.
     last: Option<Shown>,
     pub slots: Vec<Slot>,
     free: Vec<u32>,
     answers: u32,
-    /// Memory of frames that have left, for the next ones.
+    /// Memory of earlier frames, for reuse.
     spare: Vec<Vec<u8>>,
-    /// That of copies, which nobody else has.
+    /// Memory of earlier copies without another owner, for reuse.
     spare_copies: Vec<Arc<Vec<u8>>>,
     pub now: Instant,
     pub counters: Counters,
@@ -119,15 +120,15 @@ pub(super) struct Inside {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
-    /// Frames from the link that are nothing of the tunnel: the kernel has its own copy of them.
+    /// Frames from the link that do not belong to the tunnel; the kernel gets its own copy of them.
     pub other: u64,
-    /// Answers to tenants: ARP, too large.
+    /// Answers to tenants: ARP, and messages about packets that are too large.
     pub answered: u64,
     /// Answers for which there was no room.
     pub answers_full: u64,
-    /// Frames by which a tenant tried to speak as a server does.
+    /// Frames of tenants that imitate messages between servers.
     pub forged: u64,
-    /// Stations announced here that the controller gives to another: they moved, or their address is taken.
+    /// Stations announced here that the controller has assigned to another server: they moved, or their address is in use.
     pub stations_lost: u64,
 }
 
@@ -152,12 +153,12 @@ impl Inside {
         }
     }
 
-    /// Memory for a frame, empty.
+    /// Empty memory for a frame.
     pub fn memory(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// A frame has left: its memory is the next one's.
+    /// A frame has left: keeps its memory for reuse.
     pub fn reuse(&mut self, mut bytes: Vec<u8>) {
         if self.spare.len() < SPARE {
             bytes.clear();
@@ -165,7 +166,7 @@ impl Inside {
         }
     }
 
-    /// A copy of a frame, in memory that can be kept and sent from more than once.
+    /// A copy of a frame, in shared memory for repeated sending.
     pub fn copy(&mut self, bytes: &[u8]) -> Arc<Vec<u8>> {
         let mut copy = self.spare_copies.pop().unwrap_or_default();
         let Some(memory) = Arc::get_mut(&mut copy) else { return Arc::new(bytes.to_vec()) };
@@ -174,14 +175,14 @@ impl Inside {
         copy
     }
 
-    /// One that was kept is kept no longer.
+    /// A copy is no longer needed.
     pub fn free(&mut self, mut kept: Arc<Vec<u8>>) {
         if self.spare_copies.len() < SPARE && Arc::get_mut(&mut kept).is_some() {
             self.spare_copies.push(kept);
         }
     }
 
-    /// A frame came from the link.
+    /// A frame has arrived from the link.
     pub fn arrive(&mut self, frame: &[u8]) {
         if uplink::Uplink::<u32, Vec<u8>>::is_control(frame) {
             self.link.control(self.now, frame);
@@ -198,7 +199,7 @@ impl Inside {
                 self.link.refuse_unseen(priority, DropReason::Denied, len);
                 return;
             }
-            // In the switch a frame's domain and class are known without its tag; a second one is its sender's.
+            // The switch knows the frame's domain and class without its tag. A second tag belongs to the sender.
             let bytes = match frame.get(ADDRESSES_LEN..BEHIND_TAG) {
                 Some([0x81, 0x00, ..]) if frame.len() >= HEADER_LEN + vlan::TAG_LEN => {
                     [&frame[..ADDRESSES_LEN], &frame[BEHIND_TAG..]].concat()
@@ -231,7 +232,7 @@ impl Inside {
             }
         };
         if is_denied(&mut self.gate, inner.domain, &bytes[inner.frame.clone()], priority) {
-            // Before anything is kept, granted or acknowledged.
+            // Before the frame is stored, granted or acknowledged.
             self.link.refuse_unseen(priority, DropReason::Denied, len);
             self.reuse(bytes);
             return;
@@ -252,7 +253,8 @@ impl Inside {
         }
     }
 
-    /// A station is here from now on, or is gone, which `tell` says to the tunnel: first, or when its last words are said.
+    /// A station is here from now on, or is gone. `tell` informs the tunnel: first about a new station, and after the last
+    /// messages of one that is gone.
     pub fn house(
         &mut self,
         now: Instant,
@@ -272,7 +274,7 @@ impl Inside {
         }
     }
 
-    /// Charges a frame to the receive buffer and keeps it, or drops it by name.
+    /// Charges a frame to the receive buffer and stores it, or drops it by name.
     fn charge(&mut self, slot: Slot, len: u32) -> Option<u32> {
         self.link.charge(self.now, slot.priority, len).ok()?;
         Some(self.keep(Slot { charged: Charge::Buffer(len), ..slot }))
@@ -291,7 +293,7 @@ impl Inside {
         }
     }
 
-    /// A frame has left: its memory is free, and its class has room again.
+    /// A frame has left: frees its memory and its room.
     pub fn release(&mut self, at: u32) {
         let slot = std::mem::take(&mut self.slots[at as usize]);
         self.free.push(at);
@@ -299,7 +301,7 @@ impl Inside {
         self.discharge(slot.charged, slot.priority);
     }
 
-    /// What bounded a frame bounds it no longer.
+    /// Frees the room that a frame was charged to.
     pub fn discharge(&mut self, charged: Charge, priority: Priority) {
         match charged {
             Charge::Buffer(len) => self.link.release(priority, len),
@@ -319,7 +321,7 @@ impl Inside {
         }
     }
 
-    /// What bounds a frame from now on is where it waits, and not the receive buffer.
+    /// The frame is charged to the buffer in which it waits from now on, and no longer to the receive buffer.
     pub fn put_aside(&mut self, at: u32) {
         let slot = &mut self.slots[at as usize];
         let (priority, len) = (slot.priority, slot.charged_bytes());
@@ -327,7 +329,7 @@ impl Inside {
         self.discharge(was, priority);
     }
 
-    /// Its turn has come.
+    /// The frame no longer waits for earlier ones.
     pub fn charge_beside(&mut self, at: u32) {
         let slot = &mut self.slots[at as usize];
         if let Charge::Early(len) = slot.charged {
@@ -336,7 +338,7 @@ impl Inside {
         }
     }
 
-    /// A frame for the switch that was made here.
+    /// Answers a tenant with a frame of the uplink's own.
     fn answer(&mut self, bytes: Vec<u8>, domain: u16, priority: Priority) {
         if self.answers >= ANSWERS {
             self.counters.answers_full += 1;
@@ -351,7 +353,7 @@ impl Inside {
 
     // To the switch.
 
-    /// The next frame for the switch; it stays the next until it is accepted or held.
+    /// The next frame for the switch; it stays the next until it is accepted or deferred.
     pub fn next_frame(&mut self) -> Option<u32> {
         let credited = self.zcredit.as_ref().and_then(|z| z.front());
         if self.shown.is_none() {
@@ -369,12 +371,12 @@ impl Inside {
         }
     }
 
-    /// Whether there is one.
+    /// Whether there is a frame for the switch.
     pub fn has_frame(&mut self) -> bool {
         self.link.next_frame().is_some() || self.zcredit.as_ref().is_some_and(|z| z.front().is_some())
     }
 
-    /// The switch took it.
+    /// The switch took the frame shown.
     pub fn accept(&mut self) {
         self.last = self.shown.take();
         match self.last {
@@ -388,7 +390,7 @@ impl Inside {
         }
     }
 
-    /// It has to wait for the rest of this turn; whether there is another.
+    /// The frame shown has to wait for the rest of this turn; whether there is another.
     pub fn defer(&mut self) -> bool {
         match self.shown.take() {
             Some(Shown::OfLink) => {
@@ -404,7 +406,7 @@ impl Inside {
         self.has_frame()
     }
 
-    /// A new turn begins: what had to wait may be tried again.
+    /// A new turn begins: deferred frames may be tried again.
     pub fn new_turn(&mut self) {
         self.link.new_turn();
         if let Some(z) = &mut self.zcredit {
@@ -414,7 +416,7 @@ impl Inside {
 
     // From the switch.
 
-    /// Classes of which it takes frames.
+    /// The classes whose frames it takes.
     pub fn takes(&self) -> PrioritySet {
         match &self.tcp_tunnels {
             Some(z) => z.takes(self.link.takes()),
@@ -422,11 +424,11 @@ impl Inside {
         }
     }
 
-    /// A frame of the switch.
+    /// Takes a frame from the switch.
     pub fn leave(&mut self, bytes: &[u8], domain: u16, priority: Priority) {
         let has_control = self.zcredit.is_some() || self.zbridge.is_some();
         if has_control && inner_type(bytes) == Some(zcredit::ETHERTYPE) {
-            // What servers say to each other no tenant says.
+            // Tenants may not send messages between servers.
             self.counters.forged += 1;
             self.link.drop_out(DropReason::Reserved, bytes.len() as u32);
             return;
@@ -436,7 +438,8 @@ impl Inside {
         }
     }
 
-    /// It goes to the link, through the tunnel where there is one; `kept` is the same in memory that can be kept, which waited for a credit.
+    /// Sends a frame to the link, through the tunnel if there is one. `kept` is a shared copy of a frame that waited for a
+    /// credit.
     pub fn send(&mut self, bytes: &[u8], kept: Option<&Arc<Vec<u8>>>, domain: u16, priority: Priority) {
         if self.number(bytes, kept, domain, priority) {
             return;
@@ -461,11 +464,11 @@ impl Inside {
         }
     }
 
-    /// What the controller says, what it is to be asked, and the frames that waited for it.
+    /// Exchanges messages with the controller, and handles the frames that waited for its answers.
     pub fn consult(&mut self) {
         let Some(overlay) = &mut self.overlay else { return };
         let now = self.now;
-        // To look is a system call; a turn may be much shorter than an answer takes.
+        // A check is a system call; a turn may be much shorter than an answer takes.
         let due = overlay.vtep.poll_timeout().is_some_and(|at| at <= now);
         if !due && overlay.consulted.is_some_and(|at| now.since(at) < CONSULT_EVERY) {
             return;
@@ -516,7 +519,7 @@ impl Inside {
     }
 }
 
-/// Whether a frame that came in is between stations that may not talk to each other.
+/// Whether an arrived frame is between stations that may not communicate.
 pub(super) fn is_denied(gate: &mut Option<Gate>, domain: u16, frame: &[u8], class: Priority) -> bool {
     let Some(gate) = gate else { return false };
     let station = |at: usize| Some(Station::new(frame.get(at..at + 6)?.try_into().ok()?, domain));
@@ -534,13 +537,13 @@ fn tag(frame: &[u8]) -> (Priority, u16) {
     }
 }
 
-/// A frame with a tag of its class and domain; without one where both are 0 and it had none.
+/// A frame with a tag of its class and domain; without a tag if both are 0 and it had none.
 fn with_tag(frame: &[u8], domain: u16, priority: Priority) -> Vec<u8> {
     let control = (u16::from(priority) << 13 | domain & 0x0FFF).to_be_bytes();
     let is_tagged = frame.get(ADDRESSES_LEN..HEADER_LEN) == Some(&EtherType::VLAN.0.to_be_bytes());
     if is_tagged && frame.len() >= HEADER_LEN + vlan::TAG_LEN {
         let mut bytes = frame.to_vec();
-        // The drop eligible bit is its sender's.
+        // The drop eligible bit is kept from the sender.
         bytes[14] = control[0] | frame[14] & 0x10;
         bytes[15] = control[1];
         return bytes;

@@ -1,12 +1,11 @@
-//! The port of a physical link: real PFC frames both ways, and the overlay's tunnels, around the machines
+//! The port of a physical link, with real PFC frames in both directions and the overlay's tunnels. The state machines are
 //! [`sluicenet_node::uplink`] and [`sluicenet_node::vtep`].
-//!
-//! Without an overlay it is a trunk: a frame's 802.1Q tag says its broadcast domain and its class; it is put on when the frame
-//! leaves and taken off when it comes. With one, each tenant is a
-//! domain, and what a station of it sends to a station elsewhere goes through a tunnel to the server where that lives.
-//!
-//! What arrives is taken from the device at once and charged to the receive buffer of its class until the switch gives it
-//! back; what the switch delivers is taken as long as the class has room, and waits here while the neighbour holds the class.
+//! Without an overlay it is a trunk: a frame's 802.1Q tag gives its broadcast domain and its class. The port adds the tag when
+//! the frame leaves and removes it when it arrives. With an overlay, each tenant is a domain, and frames for a station on
+//! another server go through a tunnel to that server.
+//! The port takes arriving frames from the device at once. They are charged to the receive buffer of their class until the
+//! switch gives them back. The port takes frames of the switch while their class has room; they wait here while the neighbour
+//! pauses the class.
 
 mod credits;
 mod inside;
@@ -39,15 +38,15 @@ pub use tcp_tunnels::TcpTunnelConfig;
 use tcp_tunnels::TcpTunnels;
 use zbridge::ZBridge;
 
-/// Frames after which no more are taken from the device in a turn; a batch with fewer than a whole one was all there was.
+/// The most frames taken from the device in a turn, and the size of a full batch; after a smaller batch, no frame is left.
 const FRAMES: usize = 1024;
 const WHOLE_BATCH: usize = 32;
 
-/// How soon a device at which nothing was is looked at again while other ports keep the switch busy: a look is a system call, and takes
-/// longer than a turn. Far below what either end of a link may take to answer.
+/// When an idle device is checked again while other ports keep the switch busy: a check is a system call and takes longer than
+/// a turn. The time is far below the response time of either end of a link.
 const LOOK_AGAIN: Duration = Duration::from_us(5);
 
-/// A device that took nothing is tried again after so long.
+/// When a full device is tried again.
 const TRY_AGAIN: Duration = Duration::from_us(500);
 
 /// The port.
@@ -56,9 +55,9 @@ pub struct Uplink<D> {
     device: D,
     inside: Inside,
     lent: u32,
-    /// The device took nothing when it was tried last.
+    /// Whether the device was full at the last attempt.
     refused: bool,
-    /// When nothing was there for the last time, and there has been nothing since.
+    /// When the device was found idle, if it has been idle since.
     looked_in_vain: Option<Instant>,
 }
 
@@ -74,9 +73,9 @@ impl<D: Device> Uplink<D> {
         Uplink::new(device, link, Some(Overlay { vtep, controller, consulted: None }))
     }
 
-    /// What tenants send each other through the tunnel in these classes needs credits, and so it must at all servers of the overlay.
-    /// The switch has `shown` frames of a station at a time: those of all of them have to fit one of its queues. Stations, by their
-    /// tenant's number here, have turns so many times as long in `weights`.
+    /// Frames of tenants in the tunnel need credits in these classes; all servers of the overlay have to do the same. At most
+    /// `shown` frames of a station are in the switch at a time; those of all stations have to fit into one of its queues. The
+    /// turns of the stations in `weights`, with their tenant's number here, are longer by these factors.
     ///
     /// # Panics
     /// Without an overlay.
@@ -91,8 +90,8 @@ impl<D: Device> Uplink<D> {
         self.inside.zcredit = Some(Box::new(ZCredit::new(config, classes, shown, weights)));
     }
 
-    /// What tenants send each other through the tunnel in these classes is sent again where it is lost, and so it must at all servers of
-    /// the overlay. The tunnel has to have room for its header (`TunnelConfig::reserved`).
+    /// Lost frames of tenants in the tunnel are sent again in these classes; all servers of the overlay have to do the same.
+    /// The tunnel must have room for the additional header (`TunnelConfig::reserved`).
     ///
     /// # Panics
     /// Without an overlay.
@@ -101,8 +100,8 @@ impl<D: Device> Uplink<D> {
         self.inside.zbridge = Some(Box::new(ZBridge::new(config, classes, rng)));
     }
 
-    /// What tenants send each other in these classes is the bytes of a TCP connection between two servers, and so it must be at all servers of
-    /// the overlay.
+    /// Frames of tenants in these classes go through a TCP connection between two servers; all servers of the overlay have to
+    /// do the same.
     ///
     /// # Panics
     /// Without an overlay.
@@ -170,7 +169,7 @@ impl<D: Device + Send> Port for Uplink<D> {
                 taken += frames;
             }
         }
-        // What has come is read first: a pause that was renewed while nobody looked has not run out.
+        // Arrived frames are read first: a pause may have been renewed before it ran out.
         inside.link.handle_timeout(now);
         inside.consult();
         inside.run_credits();
@@ -245,8 +244,7 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn reserve(&mut self, _len: u32, _offload: &Offload) -> Result<bool, BrokenPort> {
-        // Room is a matter of the class, see `takes`; but where a class is full and the device is what takes nothing, the port as a
-        // whole is stuck.
+        // Room depends on the class, see `takes`. But if a class is full because the device is full, the whole port is stuck.
         Ok(!self.refused || self.inside.takes() == PrioritySet::ALL)
     }
 
@@ -296,7 +294,7 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn announce(&mut self, now: Instant, domain: u16, mac: [u8; 6], address: Ipv4Addr, here: bool) {
-        // A domain that is no network of the overlay stays on this server.
+        // A domain that is no network of the overlay is local to this server.
         self.inside.house(now, (domain, MacAddress(mac)), here, |vtep, mac| match here {
             true => drop(vtep.add_station(now, domain, mac, address)),
             false => vtep.remove_station(now, domain, mac),
@@ -307,7 +305,7 @@ impl<D: Device + Send> Port for Uplink<D> {
         self.inside.house(now, (domain, MacAddress(mac)), here, |vtep, mac| {
             vtep.learn_station(now, domain, mac, address, here);
         });
-        // The controller hears of it before any other server sees a frame of it, and asks.
+        // So the controller learns of the station before another server sees a frame from it and asks.
         self.inside.consult();
     }
 
@@ -329,7 +327,7 @@ impl<D: Device + Send> Port for Uplink<D> {
         self.inside.expel(&change.expelled);
         let Some(overlay) = &mut self.inside.overlay else { return };
         for &(domain, vni) in &change.bound {
-            // Whoever asks has seen to it that neither is bound to another.
+            // The caller has checked that neither is bound to another.
             let bound = overlay.vtep.bind(domain, vni);
             debug_assert_eq!(bound, Ok(()));
         }
@@ -357,7 +355,7 @@ impl<D: Device + Send> Port for Uplink<D> {
         port::Inside { refused: counters.dropped_in, lost: counters.dropped_out, waiting }
     }
 
-    /// Whether all credits are somebody's, no receive queue was ever longer than it may be, and no frame is missing in a stream.
+    /// Whether all credits are accounted for, no receive queue ever exceeded its limit, and no frame of a stream is missing.
     fn is_sound(&self) -> bool {
         self.inside.zcredit.as_ref().is_none_or(|z| z.credits().is_sound())
             && self.inside.tcp_tunnels.as_ref().is_none_or(TcpTunnels::is_sound)

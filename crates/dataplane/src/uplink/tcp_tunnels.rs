@@ -1,8 +1,8 @@
-//! TCP tunnels at an uplink ([`sluicenet_node::tunnels`]): what tenants send to those of another server are the bytes of one connection
-//! with it, in real segments between the servers' addresses.
-//!
-//! Frames of a stream are bounded by its buffers and not by the receive buffer of a class: a segment leaves that at once. So many frames at
-//! most are out of their streams and wait for the switch; while they do no stream is read, and windows close.
+//! TCP tunnels at an uplink ([`sluicenet_node::tunnels`]). The frames between the tenants of two servers are the bytes of one
+//! connection, in real segments between the servers' addresses.
+//! Frames of a stream are limited by its buffers and not by the receive buffer of a class, which a segment leaves at once. A
+//! bounded number of frames that were read from streams waits for the switch. At this bound no stream is read, and windows
+//! close.
 
 use super::inside::{Charge, Inside, Slot, is_denied};
 use sluicenet_node::tunnels::{Bytes, PORT, TunnelCounters, Tunnels};
@@ -20,19 +20,19 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::Ipv4Addr;
 
-/// Frames that are out of their streams and wait for the switch.
+/// The most frames that were read from streams and wait for the switch.
 const SHOWN: u32 = 64;
 
-/// What tunnels are set up with.
+/// The settings of tunnels.
 #[derive(Clone, Debug)]
 pub struct TcpTunnelConfig {
     /// Their TCP.
     pub tcp: tcp::Config,
-    /// Class of its segments.
+    /// The class of its segments.
     pub priority: Priority,
-    /// For how long a server may answer nothing before it is given up (RFC 9293, 3.10.8): nothing is taken from the switch meanwhile.
+    /// How long a server may be silent before its tunnel ends (RFC 9293, 3.10.8). Meanwhile no frame is taken from the switch.
     pub user_timeout: Duration,
-    /// Classes whose frames are in streams; those of the others are datagrams beside them.
+    /// The classes whose frames go through streams; frames of other classes go as datagrams.
     pub classes: PrioritySet,
 }
 
@@ -44,19 +44,19 @@ pub(super) struct TcpTunnels {
     classes: PrioritySet,
     /// Bytes of the longest frame in a stream.
     max_frame: u32,
-    /// Frames whose tunnels take no more, and those that came after them: nothing is taken from the switch meanwhile.
+    /// Frames whose tunnels are full, and all later ones. Meanwhile no frame is taken from the switch.
     held: VecDeque<(Ipv4Addr, Vec<u8>, Origin)>,
-    /// Of these, those of the switch.
+    /// The frames of the switch among them.
     held_of_switch: usize,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     rng: Rng,
     shown: u32,
-    /// Frames of machines that went into streams, and that came out of them.
+    /// Frames of tenants that were written to streams, and that were read from them.
     sent: u64,
     received: u64,
-    /// The same of what servers say of credits.
+    /// The same for messages of credits.
     messages: (u64, u64),
-    /// Frames of machines that streams which are no more had delivered, and that were lost with them.
+    /// Frames of tenants in streams that have ended: delivered, and lost.
     acknowledged: u64,
     given_up: u64,
 }
@@ -84,20 +84,20 @@ impl TcpTunnels {
     pub fn counters(&self) -> TunnelCounters {
         self.tunnels.counters()
     }
-    /// Frames of machines that went into streams, and that came out of them.
+    /// Frames of tenants that were written to streams, and that were read from them.
     pub fn frames(&self) -> (u64, u64) {
         (self.sent, self.received)
     }
-    /// The same of what servers say of credits.
+    /// The same for messages of credits.
     pub fn messages(&self) -> (u64, u64) {
         self.messages
     }
-    /// Servers that there is a stream with.
+    /// The number of servers with a stream.
     pub fn servers(&self) -> usize {
         self.tunnels.servers()
     }
-    /// Whether each frame of a machine that went into a stream was delivered, given up, or is in it, and those that wait for theirs are
-    /// the ones that are counted.
+    /// Whether every frame that was written to a stream was delivered, lost, or is in it, and the count of waiting frames is
+    /// right.
     pub fn is_sound(&self) -> bool {
         let acknowledged = self.acknowledged + self.tunnels.carriers().map(Bytes::acknowledged).sum::<u64>();
         let held = self.held.iter().filter(|frame| frame.2 == Origin::Switch).count();
@@ -111,16 +111,16 @@ impl TcpTunnels {
     pub fn unsent(&self) -> u64 {
         self.held_of_switch as u64
     }
-    /// Bytes kept: of what was sent and not acknowledged, and of what came and was not read.
+    /// Bytes in buffers: sent and not acknowledged, and received and not read.
     pub fn bytes(&self) -> (u64, u64) {
         self.tunnels.carriers().map(Bytes::held).fold((0, 0), |sum, b| (sum.0 + b.0 as u64, sum.1 + b.1 as u64))
     }
-    /// Classes of which frames may be taken from the switch, where the link takes these.
+    /// The classes whose frames may be taken from the switch, if the link takes the classes `link`.
     pub fn takes(&self, link: PrioritySet) -> PrioritySet {
         let in_streams = if self.held.is_empty() { self.classes.0 } else { 0 };
         PrioritySet(in_streams | link.0 & !self.classes.0)
     }
-    /// Whether there is something to do, where segments can be sent or cannot.
+    /// Whether there is work; `may_send` tells whether segments can be sent.
     pub fn has_work(&self, may_send: bool) -> bool {
         self.tunnels.has_ended()
             || may_send && self.tunnels.has_output()
@@ -129,7 +129,7 @@ impl TcpTunnels {
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.peek().map(|timer| timer.0.0)
     }
-    /// A frame that was out of its stream has left.
+    /// A frame that was read from a stream has left.
     pub fn departed(&mut self) {
         self.shown -= 1;
     }
@@ -149,7 +149,7 @@ impl TcpTunnels {
         }
     }
 
-    /// Puts a frame into the stream to a server, where it has room or the server is silent: then the frame comes back.
+    /// Writes a frame to the stream to a server, which must have room. If the server is silent, the frame is handed back.
     fn put(&mut self, now: Instant, server: Ipv4Addr, bytes: Vec<u8>, origin: Origin) -> Result<(), Vec<u8>> {
         let at = self.to(server);
         let iss = self.rng.next_u64() as u32;
@@ -163,14 +163,14 @@ impl TcpTunnels {
         Ok(())
     }
 
-    /// A frame came out of its stream.
+    /// Counts a frame that was read from a stream.
     fn count(&mut self, bytes: &[u8]) {
         let is_message = inner_type(&bytes[stream::HEADER_LEN..]) == Some(zcredit::ETHERTYPE);
         self.messages.1 += u64::from(is_message);
         self.received += u64::from(!is_message);
     }
 
-    /// A stream has ended: what was in it is dropped by name.
+    /// A stream has ended: its frames are dropped by name.
     fn lose<R: Copy, T>(&mut self, link: &mut sluicenet_node::uplink::Uplink<R, T>, ended: Bytes) {
         self.acknowledged += ended.acknowledged();
         self.given_up += ended.unacknowledged() as u64;
@@ -186,7 +186,7 @@ impl TcpTunnels {
 }
 
 impl Inside {
-    /// A frame for the stream to a server, as it stands in it.
+    /// Takes a frame for the stream to a server, with its stream header.
     pub fn put_in_stream(&mut self, server: Ipv4Addr, bytes: Vec<u8>, origin: Origin) {
         let Some(z) = &mut self.tcp_tunnels else { return };
         z.held_of_switch += usize::from(origin == Origin::Switch);
@@ -194,11 +194,11 @@ impl Inside {
         self.fill_streams();
     }
 
-    /// Frames go into their streams, in the order in which they came, until one has no room.
+    /// Writes waiting frames to their streams, in order, until one has no room.
     fn fill_streams(&mut self) {
         let (now, Some(z), Some(overlay)) = (self.now, &mut self.tcp_tunnels, &self.overlay) else { return };
         while let Some((server, bytes, origin)) = z.held.pop_front() {
-            // What was on its way to one that is gone makes no place for it.
+            // For a server that is gone no stream is opened.
             let is_known = overlay.vtep.tunnel().has_server(server);
             if is_known && !z.has_room(server) {
                 z.held.push_front((server, bytes, origin));
@@ -212,7 +212,7 @@ impl Inside {
         }
     }
 
-    /// A segment of the stream from another server, in a frame of `len` bytes.
+    /// A segment of the stream from another server has arrived, in a frame of `len` bytes.
     pub fn segment(&mut self, priority: Priority, len: u32, heard: &Heard, frame: &[u8]) {
         let now = self.now;
         if self.link.charge(now, priority, len).is_err() {
@@ -224,12 +224,12 @@ impl Inside {
         z.tunnels.receive(now, at, &heard.segment, &frame[heard.payload.clone()], heard.ce);
     }
 
-    /// Whether there may be something to be done for streams.
+    /// Whether there may be work for streams.
     pub fn may_run_tunnels(&self) -> bool {
         self.tcp_tunnels.as_ref().is_some_and(|z| z.has_work(self.link.takes().contains(z.priority)))
     }
 
-    /// Sends what streams have to send, while the link has room, and takes out of them what has come, while the switch takes it.
+    /// Sends segments while the link has room, and reads frames while the switch takes them.
     pub fn run_tunnels(&mut self) {
         let Some(z) = &mut self.tcp_tunnels else { return };
         z.handle_timeout(self.now);
@@ -255,7 +255,7 @@ impl Inside {
             any = true;
             let (server, bytes) = z.tunnels.peer(at);
             let fill = |into: &mut [u8]| bytes.copy_to(sent.offset, into);
-            // One that is no longer of the overlay is not spoken to.
+            // A server that has left the overlay gets no segments.
             let tunnel = overlay.vtep.tunnel();
             if let Ok(frame) = tunnel.segment(server, PORT, sent.segment, sent.ect, z.priority, fill) {
                 self.link.enqueue_of(now, Origin::Own, z.priority, frame.len() as u32, frame);
@@ -264,7 +264,7 @@ impl Inside {
         any
     }
 
-    /// What was in connections that have ended is dropped by name.
+    /// Drops the frames of ended connections by name, and begins new ones.
     fn begin_anew(&mut self) -> bool {
         let Some(z) = &mut self.tcp_tunnels else { return false };
         let mut any = false;
@@ -307,7 +307,7 @@ impl Inside {
             let slot = self.keep(Slot { bytes, frame: inner.frame, domain, priority, charged: Charge::Stream(len) });
             match (asked, &mut self.overlay) {
                 (Some(station), Some(overlay)) => {
-                    // What is out of its stream is bounded.
+                    // The number of frames that were read from streams is bounded.
                     if let Err(reason) = overlay.vtep.park(now, station, from, slot, true) {
                         self.link.refuse(reason, len);
                         self.release(slot);
@@ -318,12 +318,12 @@ impl Inside {
         }
     }
 
-    /// Servers that are no longer of the overlay.
+    /// Ends the streams to servers that have left the overlay.
     pub fn expel(&mut self, servers: &[Ipv4Addr]) {
         let Some(z) = &mut self.tcp_tunnels else { return };
         for &server in servers {
             if let Some(at) = z.tunnels.find(server) {
-                // It knows of these that they are here.
+                // The server knows that these frames have arrived.
                 while let Some(bytes) = z.tunnels.poll_frame_of(self.now, at) {
                     z.count(&bytes);
                     self.link.refuse(DropReason::UnknownServer, frame_len(&bytes));
@@ -345,20 +345,20 @@ impl Inside {
     }
 }
 
-/// A frame that is in a stream no longer, or never was.
+/// Counts a frame that is lost with a stream, or before it.
 fn give_up<R: Copy, T>(link: &mut sluicenet_node::uplink::Uplink<R, T>, origin: Origin, len: u32) {
     if origin == Origin::Switch {
         link.drop_out(DropReason::TunnelEnded, len);
     }
 }
 
-/// Servers of the overlay speak in streams from now on.
+/// Switches the overlay to streams.
 pub(super) fn set_up(vtep: &mut Vtep<u32>, config: TcpTunnelConfig, rng: Rng) -> TcpTunnels {
     vtep.use_streams(config.classes);
     TcpTunnels::new(config, vtep.tunnel().max_in_stream(), rng)
 }
 
-/// Bytes of a frame without what stands in front of it in a stream.
+/// Bytes of a frame without its stream header.
 fn frame_len(bytes: &[u8]) -> u32 {
     (bytes.len() - stream::HEADER_LEN) as u32
 }

@@ -1,6 +1,6 @@
-//! zBridge at an uplink ([`sluicenet_node::channels`]): what tenants send through the tunnel in its classes is numbered, kept until it is
-//! acknowledged and sent again where the network lost or damaged it; what comes is put in order before anybody sees it. Below credits:
-//! their messages are safe against loss by themselves and do not come here.
+//! zBridge at an uplink ([`sluicenet_node::channels`]). Frames of tenants in its classes are numbered and kept until they are
+//! acknowledged. They are sent again if the network lost or damaged them. Arriving frames are put in order before they are
+//! passed on. zBridge is below credits, whose messages survive losses by themselves and do not use it.
 
 use super::credits::{Station, Unsent};
 use super::inside::Inside;
@@ -19,17 +19,17 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-/// A channel: the tenant's number on this server, its own machine, the other one, and the class.
+/// A channel: the tenant's number on this server, the local VM, the remote VM, and the class.
 type Name = (u16, MacAddress, MacAddress, Priority);
 
-/// Channels of all tenants; none has more than are free.
+/// The channels of all tenants together; no tenant has more than are free.
 const CHANNELS: usize = 4096;
 
 #[derive(Clone, Debug)]
 pub(super) enum Cargo {
     /// A frame of a tenant, from its first byte to its last.
     Out(Arc<Vec<u8>>),
-    /// A frame for one, by its place.
+    /// A frame for a tenant, by its slot.
     In(u32),
 }
 
@@ -38,15 +38,15 @@ pub(super) enum Cargo {
 pub(super) struct ZBridge {
     classes: PrioritySet,
     pub channels: Channels<Name, Cargo>,
-    /// Frames whose channels took no more, in their order.
+    /// Frames whose channels are full, in order.
     overflow: BTreeMap<Name, VecDeque<Cargo>>,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     rng: Rng,
-    /// Frames that are not as they were sent.
+    /// Damaged frames.
     pub damaged: u64,
-    /// Times the controller was asked whether somebody who does not answer is still there.
+    /// Questions to the controller whether a silent peer still exists.
     pub silent: u64,
-    /// Kept for their memory: what a channel says, and what it delivers and frees.
+    /// Kept to reuse their memory: the message of a channel, and the frames that it delivers and frees.
     said: Vec<u8>,
     in_order: Vec<Cargo>,
     of_no_use: Vec<Cargo>,
@@ -90,7 +90,7 @@ impl ZBridge {
         }
     }
 
-    /// Frames on their way to a station that have never been sent, in their order: they are here no longer.
+    /// Removes the frames of a channel that were never sent, in order.
     pub fn take_unsent(&mut self, name: Name) -> Vec<Arc<Vec<u8>>> {
         let unsent = self.channels.take_unsent(name);
         let waiting = self.overflow.remove(&name).into_iter().flatten();
@@ -102,7 +102,7 @@ impl ZBridge {
         self.classes.iter().map(move |class| (domain, own, other, class))
     }
 
-    /// What waited for its channel goes there as far as that has room again.
+    /// Moves frames that wait for a channel into it while it has room.
     fn refill(&mut self, now: Instant, name: Name) {
         if self.overflow.is_empty() {
             return;
@@ -117,7 +117,7 @@ impl ZBridge {
         }
     }
 
-    /// Looks at what is due. Returns a channel that nobody answers; then there may be more.
+    /// Handles expired timers. Returns a channel without answers; then there may be more.
     fn handle_timeout(&mut self, now: Instant) -> Option<Name> {
         while let Some(&Reverse((due, at))) = self.timers.peek().filter(|timer| timer.0.0 <= now) {
             self.timers.pop();
@@ -131,7 +131,7 @@ impl ZBridge {
 }
 
 impl Inside {
-    /// A frame for the tunnel, and the same in memory that can be kept, if it is: whether a channel takes it.
+    /// Numbers a frame for the tunnel; whether a channel takes it. `kept` is a shared copy of the frame if there is one.
     pub fn number(&mut self, bytes: &[u8], kept: Option<&Arc<Vec<u8>>>, domain: u16, priority: Priority) -> bool {
         let (now, Some(z), Some(overlay)) = (self.now, &self.zbridge, &self.overlay) else { return false };
         let Some((to, from)) = addresses(bytes) else { return false };
@@ -139,12 +139,12 @@ impl Inside {
         if !z.classes.contains(priority) {
             return false;
         }
-        // What waited for a credit was looked at before that.
+        // A frame that waited for a credit was checked before that.
         let is_for_one = || inner_type(bytes) != Some(EtherType::ARP) && !to.is_group();
         if kept.is_none() && !(is_for_one() && overlay.vtep.may_carry(bytes)) {
             return false;
         }
-        // It travels without its tag, as it would in the tunnel.
+        // It travels without its tag, as in the tunnel.
         let frame = if kind == EtherType::VLAN.0.to_be_bytes() {
             Arc::new([&bytes[..ADDRESSES_LEN], &bytes[ADDRESSES_LEN + vlan::TAG_LEN..]].concat())
         } else {
@@ -152,7 +152,7 @@ impl Inside {
         };
         let Some(z) = &mut self.zbridge else { return false };
         let name = (domain, from, to, priority);
-        // None overtakes those that wait.
+        // No frame overtakes waiting frames.
         match z.overflow.get_mut(&name) {
             Some(waiting) => waiting.push_back(Cargo::Out(frame)),
             None => z.offer(now, name, Cargo::Out(frame)),
@@ -160,7 +160,7 @@ impl Inside {
         true
     }
 
-    /// A frame waits for a credit that has been asked for: it need not wait for a greeting then, too.
+    /// A frame waits for a requested credit. Opens its channel now, so that the frame does not wait for the handshake as well.
     pub fn open_channel(&mut self, name: Name) {
         let (now, Some(z)) = (self.now, &mut self.zbridge) else { return };
         let ZBridge { classes, channels, rng, .. } = &mut **z;
@@ -169,20 +169,20 @@ impl Inside {
         }
     }
 
-    /// Whether there may be something to send, and the link has room for it.
+    /// Whether there may be frames to send, and the link has room.
     pub fn may_run_zbridge(&self) -> bool {
         self.zbridge.as_ref().is_some_and(|z| z.has_work(self.link.takes()))
     }
 
-    /// Sends what channels have to send, while the link has room.
+    /// Sends the frames of channels while the link has room.
     pub fn run_zbridge(&mut self) {
         let Some(mut z) = self.zbridge.take() else { return };
         let now = self.now;
-        // Those that found no place for their channel.
+        // Frames for which there was no free channel.
         let waiting: Vec<Name> = z.overflow.keys().copied().filter(|&name| !z.channels.contains(name)).collect();
         waiting.into_iter().for_each(|name| z.refill(now, name));
         while let Some((domain, _, to, _)) = z.handle_timeout(now) {
-            // It may be held up, and all that was sent to it arrive yet.
+            // The peer may only be delayed, and all frames to it may still arrive.
             let asked = self.overlay.as_mut().is_some_and(|overlay| overlay.vtep.doubt(now, domain, to));
             z.silent += u64::from(asked);
         }
@@ -209,7 +209,7 @@ impl Inside {
                 [&head, carried]
             }
             _ => {
-                // All of it is written: what was in it before is not seen.
+                // Every byte is written, so earlier contents do not matter.
                 z.said.resize(repr.len(0), 0);
                 repr.emit_by(&mut z.said, crc::of);
                 [&z.said, &[]]
@@ -217,7 +217,7 @@ impl Inside {
         };
         match overlay.vtep.outward_of(self.now, Origin::Own, frame, domain, priority, &mut out) {
             Outward::Send => self.link.enqueue_of(self.now, Origin::Own, priority, out.len() as u32, out),
-            // Nobody is there, or nobody is here who may say this.
+            // The peer does not exist, or the local VM may not send to it.
             Outward::Drop(reason, _) => {
                 self.end(z, |other| *other == name, reason);
                 self.on_disconnected(z, name);
@@ -229,7 +229,7 @@ impl Inside {
         }
     }
 
-    /// Ends channels: what was never sent is dropped by name.
+    /// Ends channels: frames that were never sent are dropped by name.
     fn end(&mut self, z: &mut ZBridge, so: impl Fn(&Name) -> bool, reason: DropReason) {
         let unsent = z.channels.unsent();
         let (mut out, mut arrived) = (Vec::new(), Vec::new());
@@ -237,7 +237,7 @@ impl Inside {
             Cargo::Out(frame) => out.push(frame),
             Cargo::In(at) => arrived.push(at),
         });
-        // The oldest were sent, and may have arrived.
+        // The oldest frames were sent, and may have arrived.
         let unsent = unsent - z.channels.unsent();
         for frame in out.iter().rev().take(unsent as usize) {
             self.link.drop_out(reason, frame.len() as u32);
@@ -258,14 +258,14 @@ impl Inside {
         }
     }
 
-    /// A station is here no longer, and neither are its channels.
+    /// A station is gone: ends its channels.
     pub fn end_channels_of(&mut self, (domain, mac): (u16, MacAddress)) {
         let Some(mut z) = self.zbridge.take() else { return };
         self.end(&mut z, |name| (name.0, name.1) == (domain, mac), DropReason::PortGone);
         self.zbridge = Some(z);
     }
 
-    /// A frame that came through the tunnel, from the server where its sender lives.
+    /// A frame has arrived through the tunnel, from its sender's server.
     pub fn arrived(&mut self, at: u32) {
         let slot = &self.slots[at as usize];
         let bytes = &slot.bytes[slot.frame.clone()];
@@ -276,8 +276,8 @@ impl Inside {
             return;
         };
         if !(is_for_it && z.classes.contains(priority)) {
-            // All that is sent in these classes is numbered, and nothing else is: it was damaged, or is of a server that is set up
-            // otherwise.
+            // All frames of these classes are numbered, and no others. So the frame was damaged, or its server is configured
+            // differently.
             z.damaged += 1;
             self.link.refuse(DropReason::BadCrc, len);
             self.release(at);
@@ -288,7 +288,7 @@ impl Inside {
             Ok((repr, carried)) => {
                 let name = (domain, repr.destination, repr.source, priority);
                 let is_data = matches!(repr.header.kind, Kind::Data { .. });
-                // ARP never travels, and what carries no whole type is no frame.
+                // ARP never goes through the tunnel, and a frame needs a complete type.
                 let arp = EtherType::ARP.0.to_be_bytes();
                 if is_data && carried.get(..2).is_none_or(|kind| kind == arp) {
                     self.link.refuse(DropReason::Malformed, len);
@@ -299,7 +299,7 @@ impl Inside {
                 let frame = is_data.then_some(Cargo::In(at));
                 self.take_numbered(&mut z, name, &repr.header, frame, at);
             }
-            // Another protocol of this type: a message about credits, which is checked there.
+            // A message of credits has the same type; it is checked there.
             Err(Error::Unsupported) if self.zcredit.is_some() => {
                 self.zbridge = Some(z);
                 self.in_order(at);
@@ -314,14 +314,15 @@ impl Inside {
         self.zbridge = Some(z);
     }
 
-    /// A connection has ended. What was not sent by it waits for credits of whoever is there now, and credits that were promised for what
-    /// was are free.
+    /// A connection has ended. Its unsent frames wait for new credits, and the credits that were promised for its sent frames
+    /// are free.
     fn on_disconnected(&mut self, z: &mut ZBridge, name: Name) {
         let (domain, own, other, class) = name;
         let (own, other) = ((domain, own), (domain, other));
         let Some((credits, vm)) = self.zcredit.as_mut().and_then(|c| c.of(own, class)) else { return };
         let frames = z.take_unsent(name);
-        // Those of other classes are those of the last end, too: they are asked, and the last one to hear it is the last to end.
+        // The channels of the other classes may be affected too: they are asked, and the last one to learn of the end is the
+        // last to end.
         let mut all = true;
         for sibling in z.names(own, other) {
             all &= sibling == name || !z.channels.inquire(self.now, sibling);

@@ -1,4 +1,4 @@
-//! The host's switch: whether it is there, and when it is looked for where it is not.
+//! The host's switch: whether it runs, and when the host looks for a new one.
 
 use super::{BATCH_MAX, Core, Socket, neighbour};
 use rustix::io::Errno;
@@ -6,27 +6,27 @@ use sluicenet_dataplane::shm::Client;
 use sluicenet_wire::ethernet::MacAddress;
 use std::time::{Duration, Instant};
 
-/// How soon a switch that has ended is looked for, and how long it takes between two times at most: each time is twice as long as the last.
+/// The first and the longest pause between attempts to find a new switch; each pause is twice as long as the last.
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
-/// How long one that was asked for the port has to answer.
+/// How long a switch may take to answer the request for the port.
 const ANSWERS_IN: Duration = Duration::from_secs(10);
 
-/// How the host stands with its switch.
+/// The state of the host's switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Attached,
-    /// There is none; when it is looked for, and how often that has come to nothing.
+    /// There is none; the time of the next attempt, and the number of failed ones.
     Away {
         tries: u32,
         at: Instant,
     },
-    /// One was asked for the port, and has until then to answer.
+    /// A switch was asked for the port; the deadline for its answer.
     Asked {
         tries: u32,
         until: Instant,
     },
-    /// There is none, and nobody knows where another one would be.
+    /// There is none, and no address to look for a new one.
     Gone,
 }
 
@@ -36,14 +36,14 @@ impl Link {
         *self = if comes_back { Link::Away { tries: 0, at: now + FIRST } } else { Link::Gone };
     }
 
-    /// A switch is there, and was asked.
+    /// A switch was found and asked for the port.
     pub fn ask(&mut self, now: Instant) {
         if let Link::Away { tries, .. } = *self {
             *self = Link::Asked { tries, until: now + ANSWERS_IN };
         }
     }
 
-    /// There is none, or none that gives the port.
+    /// There is no switch, or it refused the port.
     pub fn refuse(&mut self, now: Instant) {
         if let Link::Away { tries, .. } | Link::Asked { tries, .. } = *self {
             let pause = FIRST.saturating_mul(2u32.saturating_pow(tries.saturating_add(1))).min(LONGEST);
@@ -51,14 +51,14 @@ impl Link {
         }
     }
 
-    /// Somebody wants something of the switch: it is looked for soon.
+    /// A caller needs the switch: looks for it soon.
     pub fn hurry(&mut self, now: Instant) {
         if let Link::Away { at, .. } = self {
             *at = (*at).min(now + FIRST);
         }
     }
 
-    /// When something is due: the switch is looked for, or has not answered.
+    /// The deadline of the next attempt or of the answer.
     pub fn deadline(&self) -> Option<Instant> {
         match *self {
             Link::Away { at, .. } => Some(at),
@@ -67,7 +67,7 @@ impl Link {
         }
     }
 
-    /// How often it was looked for in vain.
+    /// The number of failed attempts.
     pub fn tries(&self) -> u32 {
         match *self {
             Link::Away { tries, .. } | Link::Asked { tries, .. } => tries,
@@ -77,17 +77,17 @@ impl Link {
 }
 
 impl Core {
-    /// Whether frames go and come.
+    /// Whether the host is attached to a switch.
     pub fn is_up(&self) -> bool {
         self.link == Link::Attached
     }
 
-    /// Whether nothing will ever go again.
+    /// Whether there will never be a switch again.
     pub(super) fn is_gone(&self) -> bool {
         self.link == Link::Gone
     }
 
-    /// The switch has ended; what it had brought before is taken in.
+    /// The switch has ended: takes in the frames that it had delivered.
     pub fn end(&mut self) {
         self.pump(BATCH_MAX);
         while self.held.is_some() {
@@ -97,8 +97,8 @@ impl Core {
         self.fail();
     }
 
-    /// Nothing goes any more: the switch has ended, or broke the rules of the rings. Streams end, for their other ends will not know them when a switch
-    /// is there again; all other sockets stay as they are.
+    /// There is no connection any more: the switch has ended, or broke the rules of the rings. Streams end, because their peers
+    /// will not know them with a new switch. All other sockets stay as they are.
     pub fn fail(&mut self) {
         if !self.is_up() {
             return;
@@ -124,13 +124,13 @@ impl Core {
         self.rouse();
     }
 
-    /// No switch was there, or none that gives the port.
+    /// There was no switch, or it refused the port.
     pub fn find_none(&mut self) {
         self.link.refuse(Instant::now());
         self.link_changed.notify_all();
     }
 
-    /// A switch is there again: the port's new memory, the host's address there, and the largest packet.
+    /// A new switch has granted the port: its memory, the host's address there, and the largest packet.
     pub fn revive(&mut self, client: Client, mac: Option<MacAddress>, mtu: u16) {
         (self.client, self.mac, self.config.mtu) = (client, mac.unwrap_or(self.mac), mtu);
         self.link = Link::Attached;
@@ -142,7 +142,7 @@ impl Core {
         self.look_soon();
     }
 
-    /// Who wanted to send a datagram may try again, and is told at once where it cannot be.
+    /// Waiting senders of datagrams may try again, and get an error at once if that is impossible.
     fn retry_datagrams(&mut self) {
         for id in self.datagrams.ids() {
             self.datagram_mut(id).retry();
@@ -150,7 +150,7 @@ impl Core {
         }
     }
 
-    /// Has the switch looked for soon.
+    /// Looks for the switch soon.
     pub fn hurry(&mut self) {
         if let Link::Away { at, .. } = self.link {
             self.link.hurry(Instant::now());

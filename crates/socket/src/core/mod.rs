@@ -1,8 +1,7 @@
-//! What a host is and does, without threads: its port, who its neighbours are, its sockets. Whoever calls holds the host's lock.
-//!
-//! Bytes that a program sends go into the switch's buffers at once or not at all, so that nothing waits here to be sent but what the
-//! host itself has to say (limits, ends, refusals), each of which is a state of its stream. What comes is taken in by whoever
-//! finds it there, the host's thread or one that wants to read.
+//! A host without threads: its port, its neighbours, its sockets. The caller holds the host's lock.
+//! Bytes from a program go into the switch's buffers at once or not at all. So only control segments of the host itself wait
+//! here (windows, ends, refusals), and each of them is part of its stream's state. Arriving frames are taken in by the host's
+//! thread, or by a thread that reads from a socket.
 
 mod conn;
 mod datagram;
@@ -39,60 +38,60 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar};
 use std::time::Instant;
 
-/// Buffers that streams' data and datagrams leave for what the host has to say itself.
+/// Buffers that are reserved for control segments of the host.
 const RESERVE: u32 = 8;
 /// The smallest port a host can work with.
 pub(crate) const BUFFERS_MIN: u32 = 64;
-/// Frames that a port brings at most before its host has given any buffer back.
+/// The most frames that a port delivers before its host returns a buffer.
 const BATCH_MAX: u32 = 1 << 16;
-/// Ports that are chosen for who asks for none (as Linux has them).
+/// The range of ephemeral ports (as in Linux).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
 /// Bytes of headers of a segment, with Ethernet's.
 const SEGMENT_HEADERS: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + tcplight::HEADER_LEN;
 
-/// What happened to frames that no socket got, and to others.
+/// Counters of frames, also of those that no socket got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames taken in.
     pub received: u64,
     /// Frames given to the switch.
     pub sent: u64,
-    /// Cut short, with a header that contradicts itself, or of a kind that is nothing to a host.
+    /// Frames that were truncated, had an inconsistent header, or were of an unknown kind.
     pub malformed: u64,
-    /// For another host.
+    /// Frames for another host.
     pub elsewhere: u64,
-    /// Segments of connections there are not, refused.
+    /// Refused segments of unknown connections.
     pub refused: u64,
-    /// Connections not accepted because too many waited to be, or there were too many.
+    /// Connections that were dropped because the backlog was full, or there were too many streams.
     pub overflows: u64,
-    /// Datagrams for ports without a socket, or not from whom the socket is connected to.
+    /// Datagrams for ports without a socket, or not from the peer of a connected socket.
     pub no_socket: u64,
-    /// Datagrams lost at sockets whose programs had not read for too long.
+    /// Datagrams lost at sockets that were not read for too long.
     pub stalled: u64,
-    /// Streams that ended because the other host did not answer any more.
+    /// Streams that ended because the peer no longer answered.
     pub dead: u64,
-    /// Datagrams that were sent to addresses nobody answered for.
+    /// Datagrams to addresses that did not resolve.
     pub unresolved: u64,
-    /// Times that a switch was there again after one had ended.
+    /// How often a new switch replaced one that had ended.
     pub attached_again: u64,
-    /// Bytes that streams have not read and that may still come for them, beyond what each of them has without asking: now.
+    /// Bytes that are unread or may still arrive, beyond the guaranteed buffer of each stream; the current value.
     pub promised: u64,
 }
 
-/// Who waits at a socket, and who is told.
+/// The waiting threads of a socket, and its observer.
 #[derive(Default)]
 pub(crate) struct Waiting {
     pub changed: Arc<Condvar>,
     pub waiters: u32,
     pub watch: Option<crate::Watch>,
-    /// Grows, and wraps, each time that those who wait are told.
+    /// Incremented, with wrap-around, whenever the waiting threads are told.
     pub changes: u32,
     last: crate::Ready,
     touched: bool,
 }
 
-/// A socket by what it is.
+/// A socket by its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Socket {
     Stream(usize),
@@ -100,7 +99,7 @@ pub(crate) enum Socket {
     Datagram(usize),
 }
 
-/// What wakes the switch, and what wakes the host's thread: other files behind the same numbers once another switch is there.
+/// The descriptors that wake the switch and the host's thread. With a new switch, other files are behind the same numbers.
 pub(crate) struct Wakers {
     pub kick: OwnedFd,
     pub wake: OwnedFd,
@@ -111,7 +110,7 @@ pub(crate) struct Core {
     pub mac: MacAddress,
     pub now: Instant,
     pub counters: Counters,
-    /// How it stands with its switch, whether another one is looked for when that has ended, and who waits for that.
+    /// The state of the switch, whether the host looks for a new one after its end, and the threads that wait for that.
     pub link: Link,
     comes_back: bool,
     pub link_changed: Arc<Condvar>,
@@ -121,33 +120,33 @@ pub(crate) struct Core {
     conns: Slab<Conn>,
     memory: Memory,
     by_key: HashMap<Key, usize>,
-    /// Those this host opened, by who they go to and the port here.
+    /// The streams that this host opened, by peer and local port.
     outgoing: HashMap<(SocketAddrV4, u16), usize>,
     listeners: HashMap<u16, Listener>,
     datagrams: Slab<Datagram>,
     datagram_ports: HashMap<u16, Vec<usize>>,
     neighbours: HashMap<Ipv4Addr, Neighbour>,
-    /// When a host was last heard of, and last asked.
+    /// When a host was last heard, and when it was last asked.
     peers: HashMap<MacAddress, timers::Peer>,
     /// Frames of this host to itself.
     loopback: VecDeque<Vec<u8>>,
     destinations: Destinations,
-    /// Datagram sockets whose programs want to send, and wait for a socket of this host or for a neighbour's address.
+    /// Datagram sockets that want to send, and wait for a socket of this host or for a neighbour's address.
     parked: Vec<usize>,
     touched: Vec<Socket>,
-    /// Datagram sockets for which the switch holds senders back, and the frames that wait for them in the port's memory.
+    /// Datagram sockets whose senders wait in the switch, and the frames for them that wait in the port's memory.
     pressed: Vec<usize>,
     aside: u32,
-    /// A frame, and the socket it is for, that may not wait so: nothing behind it is taken in.
+    /// A frame that found no room, and its socket: no later frame is taken in.
     held: Option<(Descriptor, usize)>,
-    /// Whoever was held back by the switch may go on: it has to look, also where it sleeps.
+    /// Senders that wait in the switch may go on: the switch must check, even if it sleeps.
     wakes_switch: bool,
-    /// The host's thread has to look again: something has a deadline, or waits for buffers.
+    /// The host's thread has to check again: there is a new deadline, or something waits for buffers.
     rouse: bool,
-    /// When timers were last looked at, and when they are next.
+    /// When timers were last checked, and when they are checked next.
     looked: Instant,
     look_at: Instant,
-    /// How often it says once more that it is there, and when next.
+    /// How often the host still announces itself, and when next.
     announcements: u32,
     announce_at: Instant,
 }
@@ -192,23 +191,23 @@ impl Core {
         }
     }
 
-    /// What happened, and what is promised now.
+    /// The counters, with the current value of promised bytes.
     pub fn counters(&self) -> Counters {
         Counters { promised: self.memory.beyond(), ..self.counters }
     }
 
-    /// An error where nothing goes: who asks for what needs the switch has it looked for.
+    /// An error if there is no switch; then the host looks for one soon, because a caller needs it.
     pub fn check(&mut self) -> io::Result<()> {
         self.hurry();
         if self.is_up() { Ok(()) } else { Err(Errno::NETDOWN.into()) }
     }
 
-    /// An error where nothing will ever go again.
+    /// An error if there will never be a switch again.
     fn check_for_good(&self) -> io::Result<()> {
         if self.is_gone() { Err(Errno::NETDOWN.into()) } else { Ok(()) }
     }
 
-    /// The socket of a caller, who holds it.
+    /// A datagram socket of the caller, which exists as long as the caller holds it.
     pub fn waiting(&mut self, socket: Socket) -> Option<&mut Waiting> {
         match socket {
             Socket::Stream(id) => self.conns.get_mut(id).map(|conn| &mut conn.waiting),
@@ -217,15 +216,15 @@ impl Core {
         }
     }
 
-    /// How often those who wait at a socket were told something.
+    /// How often the waiting threads of a socket were told.
     pub fn changes(&mut self, socket: Socket) -> u32 {
         self.waiting(socket).map_or(0, |waiting| waiting.changes)
     }
 
-    /// What a socket is ready for.
+    /// The readiness of a socket.
     pub fn ready(&self, socket: Socket) -> crate::Ready {
         if self.is_gone() && !matches!(socket, Socket::Stream(_)) {
-            // Whatever is tried fails at once. (Streams are gone by themselves.)
+            // Every call fails at once. (Streams have ended by themselves.)
             return crate::Ready {
                 readable: true,
                 writable: true,
@@ -244,7 +243,7 @@ impl Core {
         .unwrap_or_default()
     }
 
-    /// Has somebody told what a socket is ready for, now and whenever that changes; nobody any more with `None`.
+    /// Sets the observer that is told a socket's readiness, now and whenever it changes; `None` removes it.
     pub fn set_watch(&mut self, socket: Socket, mut watch: Option<crate::Watch>) {
         let ready = self.ready(socket);
         if let Some(watch) = &mut watch {
@@ -255,7 +254,7 @@ impl Core {
         }
     }
 
-    /// What a socket is ready for may have changed.
+    /// The readiness of a socket may have changed.
     fn touch(&mut self, socket: Socket) {
         if let Some(waiting) = self.waiting(socket)
             && !std::mem::replace(&mut waiting.touched, true)
@@ -264,7 +263,7 @@ impl Core {
         }
     }
 
-    /// The host's thread looks again, as soon as this call is over.
+    /// Makes the host's thread check again after this call.
     fn rouse(&mut self) {
         self.rouse = true;
     }
@@ -280,7 +279,7 @@ impl Core {
         }
     }
 
-    /// Sends a frame of a socket, or of the host itself, whose bytes are those of `parts`; whether there was a buffer.
+    /// Sends a frame that consists of `parts`, for a socket or for the host itself; whether there was a buffer.
     fn send_frame(&mut self, of: Option<Socket>, to: MacAddress, parts: &[&[u8]]) -> bool {
         if !self.is_up() {
             return false;
@@ -305,7 +304,7 @@ impl Core {
         }
     }
 
-    /// Sends a segment with the bytes of `payload`, which are a socket's, if any; whether there was a buffer.
+    /// Sends a segment with the socket data `payload`, which may be empty; whether there was a buffer.
     fn send_segment(&mut self, of: Option<Socket>, key: &Key, segment: &Segment, payload: &[&[u8]]) -> bool {
         let mut headers = [0; SEGMENT_HEADERS];
         let (front, back) = headers.split_at_mut(ethernet::HEADER_LEN + ipv4::HEADER_LEN);
@@ -349,7 +348,8 @@ impl Core {
         .emit(packet);
     }
 
-    /// What every call ends with: the host's frames to itself, what had no buffer, the switch and whoever waits are told.
+    /// The end of every call: handles frames of the host to itself and waiting segments, and tells the switch and waiting
+    /// threads.
     pub fn finish(&mut self) {
         while let Some(frame) = self.loopback.pop_front() {
             self.take(&frame);
@@ -365,7 +365,7 @@ impl Core {
         }
     }
 
-    /// Tells those at sockets that were touched.
+    /// Tells the threads and observers of sockets that may have changed.
     fn tell(&mut self) {
         while let Some(socket) = self.touched.pop() {
             let ready = self.ready(socket);
@@ -382,16 +382,16 @@ impl Core {
         }
     }
 
-    /// Goes to sleep until the switch brings something, or buffers that somebody waits for; whether it may.
+    /// Prepares to sleep until the switch delivers frames, or buffers that are waited for; whether it may.
     pub fn fall_asleep(&mut self) -> bool {
         if !self.is_up() {
             return true;
         }
         if self.held.is_some() {
-            // What holds everything back is looked at again when its time is up, or its socket was read.
+            // A frame that blocks all others is tried again when its time is up, or its socket was read.
             return true;
         }
-        // Whatever comes back may be of the host that somebody waits for.
+        // Any returned buffer may be of the destination that is waited for.
         let enough = if self.destinations.is_waited_for() { u32::MAX } else { 0 };
         self.client.fall_asleep_until(enough).unwrap_or_else(|BrokenPort| {
             self.fail();
@@ -399,7 +399,7 @@ impl Core {
         })
     }
 
-    /// Whether the switch still has frames of the host that it did not deliver.
+    /// Whether the switch still has undelivered frames of the host.
     pub fn is_flushed(&mut self) -> bool {
         let half = self.client.half();
         !self.destinations.has_pending() && (!self.is_up() || self.client.sendable(half).is_ok_and(|n| n == half))

@@ -1,4 +1,4 @@
-//! Things under numbers that are used again.
+//! A slab: values by number, with reused numbers.
 
 #[derive(Debug)]
 pub(super) struct Slab<T> {

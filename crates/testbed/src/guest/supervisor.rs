@@ -1,6 +1,5 @@
-//! The process that a testbed's guests belong to: it starts them, speaks with their consoles for others, and its end is theirs.
-//!
-//! Whoever may open its socket says, an object a line, what which guest is to do, and gets an object a line.
+//! The process that supervises a testbed's guests: it starts them, serves their consoles, and ends them with itself.
+//! A client of its socket sends commands for guests, one JSON object per line, and gets one object per line.
 
 use super::{Attachment, Booting, GUEST_DEVICE, Guest, GuestConfig, GuestError, Image, Nic, Outcome, Parts};
 use crate::files::TestbedDir;
@@ -14,17 +13,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-/// How long a guest may take to come up, however many others do at the same time.
+/// How long a guest may take to start, however many start at the same time.
 pub const BOOT_TIME: Duration = Duration::from_secs(180);
-/// What is said when all are up.
+/// The message when all guests have started.
 pub const ALL_UP: &str = "guests run";
-/// What is said of each, before its name.
+/// The message for each guest, in front of its name.
 pub const ONE_UP: &str = "guest ";
 /// Bytes of a request.
 const REQUEST_BYTES_MAX: u64 = 1 << 14;
-/// How often it looks whether it is to end.
+/// How often it checks for a stop.
 const NAP: Duration = Duration::from_millis(50);
-/// What an answer may take to come back beyond what the command was given.
+/// The time for an answer in addition to the command's own time.
 const SLACK: Duration = Duration::from_secs(30);
 
 #[derive(Serialize, Deserialize)]
@@ -44,10 +43,10 @@ enum Answer {
 
 type Guests = BTreeMap<String, Mutex<Guest>>;
 
-/// Starts the guests of a testbed from its image and serves their consoles until `stop`; `say` is told how far it is.
+/// Starts the guests of a testbed from its image and serves their consoles until `stop`; `say` gets the progress.
 ///
 /// # Errors
-/// The first guest that did not come up; the others are gone, too.
+/// The first guest that did not start; the others are ended too.
 pub fn run(plan: &Plan, dir: &TestbedDir, say: &dyn Fn(&str), stop: &AtomicBool) -> Result<(), GuestError> {
     let at = |what: PathBuf| move |e: io::Error| GuestError::Io(what.display().to_string(), e);
     let socket = dir.guests();
@@ -68,7 +67,7 @@ pub fn run(plan: &Plan, dir: &TestbedDir, say: &dyn Fn(&str), stop: &AtomicBool)
             nic: Nic::Virtio,
             attachment: Attachment::VhostUser(dir.port(tenant)),
             offloads: false,
-            // The cloud kernel's own, fq_codel, throws away what waits long: what is held back waits long.
+            // The cloud kernel's default, fq_codel, drops frames that wait long, and frames under backpressure do wait long.
             queue: Some("pfifo_fast"),
             memory_mib: image.memory_mib(),
             image: image.clone(),
@@ -87,7 +86,7 @@ pub fn run(plan: &Plan, dir: &TestbedDir, say: &dyn Fn(&str), stop: &AtomicBool)
         agent.as_ref().map(|command| guest.must(command, BOOT_TIME)).transpose()?;
         Ok(guest)
     };
-    // More at once than there are processors are not up sooner.
+    // Starting more at once than there are processors is not faster.
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     let guests = std::thread::scope(|scope| {
         let (up, ups) = mpsc::channel::<(&str, Result<Guest, GuestError>)>();
@@ -119,7 +118,7 @@ pub fn run(plan: &Plan, dir: &TestbedDir, say: &dyn Fn(&str), stop: &AtomicBool)
         match listener.accept() {
             Ok((stream, _)) => {
                 let guests = guests.clone();
-                // Not waited for: a command that takes long must not keep all of it from ending.
+                // These threads are not joined: a long command must not delay the end.
                 std::thread::spawn(move || serve(stream, &guests));
             }
             Err(_) => std::thread::sleep(NAP),
@@ -128,7 +127,7 @@ pub fn run(plan: &Plan, dir: &TestbedDir, say: &dyn Fn(&str), stop: &AtomicBool)
     Ok(())
 }
 
-/// Answers whoever has connected, until it goes.
+/// Answers a client until it disconnects.
 fn serve(stream: UnixStream, guests: &Guests) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let mut reader = BufReader::new(&stream).take(REQUEST_BYTES_MAX);
@@ -152,22 +151,22 @@ fn answer(line: &str, guests: &Guests) -> Result<Answer, String> {
     outcome.map(Answer::Done).map_err(|e| e.to_string())
 }
 
-/// The guests of the testbed that is up, by way of the process that holds them.
+/// A client of the running testbed's supervisor.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
     socket: PathBuf,
 }
 
 impl Supervisor {
-    /// Of the testbed in `place`.
+    /// The supervisor of the testbed in `dir`.
     pub fn of(dir: &TestbedDir) -> Supervisor {
         Supervisor { socket: dir.guests() }
     }
 
-    /// Has a guest's shell do one line and waits for its end.
+    /// Runs a shell command in a guest and waits for its end.
     ///
     /// # Errors
-    /// When nobody holds guests, or as [`Guest::run`].
+    /// There is no supervisor, or as [`Guest::run`].
     pub fn run(&self, tenant: &str, command: &str, patience: Duration) -> io::Result<Outcome> {
         let mut stream = UnixStream::connect(&self.socket).map_err(|e| {
             io::Error::new(e.kind(), format!("nobody holds the guests ({}): {e}", self.socket.display()))
@@ -188,10 +187,10 @@ impl Supervisor {
         }
     }
 
-    /// Has a guest do what must work; what it said.
+    /// Runs a command that must succeed; its output.
     ///
     /// # Errors
-    /// As [`Supervisor::run`]; besides an exit code that is not 0.
+    /// As [`Supervisor::run`]; also an exit code other than 0.
     pub fn must(&self, tenant: &str, command: &str, patience: Duration) -> io::Result<String> {
         let outcome = self.run(tenant, command, patience)?;
         outcome.must(command).map_err(|e| io::Error::other(format!("{tenant}: {e}")))

@@ -1,7 +1,6 @@
 //! Sockets in the namespaces of tenants.
-//!
-//! A socket stays in the namespace that its maker was in. So one thread makes all of them, going from namespace to namespace,
-//! and serves all of them wherever it is.
+//! A socket stays in the namespace in which it was created. So one thread enters each namespace to create the sockets, and
+//! serves all of them from any namespace.
 
 use super::PaError;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -14,10 +13,10 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStr
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Where named namespaces are.
+/// The folder of named namespaces.
 const NAMESPACES: &str = "/run/netns";
 
-/// Where a tenant is.
+/// The endpoint of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
     /// Its network namespace, by its name under `/run/netns`; default the namespace of this program.
@@ -26,10 +25,10 @@ pub struct Endpoint {
     pub address: Ipv4Addr,
 }
 
-/// How sockets are made.
+/// The settings of sockets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
-    /// By the kernel's name.
+    /// The congestion control, by the kernel's name.
     pub congestion: &'static str,
     /// Whether short segments wait (RFC 896).
     pub nagle: bool,
@@ -39,14 +38,14 @@ pub(crate) struct Style {
     pub priority: u8,
 }
 
-/// A connection, whoever's socket it is.
+/// A connection over a kernel socket or a light socket.
 pub(crate) enum Stream {
     Kernel(TcpStream),
     Light(TcplightStream),
 }
 
 impl Stream {
-    /// Has calls that would wait fail instead.
+    /// Makes calls fail that would block.
     pub fn set_nonblocking(&self) -> io::Result<()> {
         match self {
             Stream::Kernel(stream) => stream.set_nonblocking(true),
@@ -57,7 +56,7 @@ impl Stream {
         }
     }
 
-    /// Nothing more is written.
+    /// Shuts the connection for writing.
     pub fn end_writing(&self) -> io::Result<()> {
         match self {
             Stream::Kernel(stream) => stream.shutdown(Shutdown::Write),
@@ -65,7 +64,7 @@ impl Stream {
         }
     }
 
-    /// This end of it.
+    /// Its local address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Stream::Kernel(stream) => stream.local_addr(),
@@ -73,7 +72,7 @@ impl Stream {
         }
     }
 
-    /// The other end.
+    /// Its remote address.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Stream::Kernel(stream) => stream.peer_addr(),
@@ -81,7 +80,7 @@ impl Stream {
         }
     }
 
-    /// How long reading and writing may block.
+    /// Sets how long reading and writing may block.
     pub fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
         match self {
             Stream::Kernel(stream) => {
@@ -121,14 +120,14 @@ impl Write for Stream {
     }
 }
 
-/// The thread's way between namespaces.
+/// Moves the thread between namespaces.
 pub(crate) struct Namespaces {
     known: BTreeMap<Option<String>, File>,
     here: Option<String>,
 }
 
 impl Namespaces {
-    /// From where the thread is now.
+    /// Starts from the thread's current namespace.
     pub fn new() -> Result<Namespaces, PaError> {
         let home = File::open("/proc/thread-self/ns/net").map_err(|e| PaError::io("the network namespace", &e))?;
         Ok(Namespaces { known: BTreeMap::from([(None, home)]), here: None })
@@ -150,13 +149,13 @@ impl Namespaces {
         Ok(())
     }
 
-    /// A counter of the namespace's stack, as `TcpExt` and `TCPTimeouts`; 0 where the kernel has none of that name.
+    /// A counter of the namespace's stack, as `TcpExt` and `TCPTimeouts`; 0 if the kernel does not have it.
     pub fn counter(&mut self, at: &Endpoint, group: &str, name: &str) -> Result<u64, PaError> {
         self.enter(&at.namespace)?;
         own_counter(group, name)
     }
 
-    /// A socket that connections come to.
+    /// A listening socket.
     pub fn listen(&mut self, at: &Endpoint, port: u16, style: Style) -> Result<TcpListener, PaError> {
         let what = || format!("listening at {}:{port}", at.address);
         let listener: TcpListener = self.socket(at, port, style, &what())?.into();
@@ -164,7 +163,7 @@ impl Namespaces {
         Ok(listener)
     }
 
-    /// A connection that is being opened; it is there when it can be written to.
+    /// Starts to open a connection; it is open once it is writable.
     pub fn connect(&mut self, from: &Endpoint, to: SocketAddrV4, style: Style) -> Result<TcpStream, PaError> {
         let what = || format!("connecting {} with {to}", from.address);
         let stream: TcpStream = self.socket(from, 0, style, &what())?.into();
@@ -174,7 +173,7 @@ impl Namespaces {
         }
     }
 
-    /// A socket of datagrams, which blocks.
+    /// A blocking datagram socket.
     pub fn datagrams(&mut self, at: &Endpoint, port: u16, style: Style) -> Result<UdpSocket, PaError> {
         let what = || format!("a datagram socket at {}:{port}", at.address);
         self.enter(&at.namespace)?;
@@ -188,9 +187,9 @@ impl Namespaces {
         let fail = |e: rustix::io::Errno| PaError::io(what, &e.into());
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).map_err(fail)?;
-        // Where a server listened a moment ago; a port for connecting is one that nobody has.
+        // A server may have listened at this port a moment ago; a connecting socket gets a free port.
         sockopt::set_socket_reuseaddr(&socket, port != 0).map_err(fail)?;
-        // Before it is connected, or listens: the window's scale is of then.
+        // Before it connects or listens, because that fixes the window scale.
         if let Some(bytes) = style.buffer {
             set_buffers(&socket, bytes as usize)
                 .map_err(|e| PaError::io(&format!("{what}: buffers of {bytes} bytes"), &e))?;
@@ -200,7 +199,7 @@ impl Namespaces {
         Ok(socket)
     }
 
-    /// Chooses a socket's congestion control and makes sure of it; a connection that was accepted has that of its listener.
+    /// Sets a socket's congestion control and checks it; an accepted connection inherits that of its listener.
     pub fn prepare(&self, socket: impl AsFd, style: Style) -> Result<(), PaError> {
         let socket = socket.as_fd();
         let space = || self.here.clone().unwrap_or_else(|| "that of this program".into());
@@ -218,10 +217,10 @@ impl Namespaces {
     }
 }
 
-/// Gives a socket buffers of that many bytes of payload: the kernel counts twice as many, its own books among them.
+/// Gives a socket buffers for this many bytes of payload; the kernel counts twice as many, because of its own overhead.
 fn set_buffers(socket: impl AsFd, bytes: usize) -> io::Result<()> {
     let socket = socket.as_fd();
-    // Without the privilege to have any, no more than the system's `rmem_max` and `wmem_max`.
+    // Without the privilege, at most the system's `rmem_max` and `wmem_max`.
     sockopt::set_socket_recv_buffer_size_force(socket, bytes)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, bytes))?;
     sockopt::set_socket_send_buffer_size_force(socket, bytes)
@@ -233,7 +232,7 @@ fn set_buffers(socket: impl AsFd, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a socket runs a congestion control; what it runs otherwise.
+/// Checks a socket's congestion control; an error names the actual one.
 pub(super) fn verify(socket: impl AsFd, congestion: &str) -> Result<(), String> {
     match sockopt::tcp_congestion(socket) {
         Ok(ran) if ran == congestion => Ok(()),
@@ -242,7 +241,7 @@ pub(super) fn verify(socket: impl AsFd, congestion: &str) -> Result<(), String> 
     }
 }
 
-/// A counter of the stack that this thread is at; 0 where the kernel has none of that name.
+/// A counter of the stack of this thread's namespace; 0 if the kernel does not have it.
 pub(super) fn own_counter(group: &str, name: &str) -> Result<u64, PaError> {
     let file = if group == "TcpExt" { "netstat" } else { "snmp" };
     let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}"))
@@ -250,7 +249,7 @@ pub(super) fn own_counter(group: &str, name: &str) -> Result<u64, PaError> {
     Ok(counter(&text, group, name).unwrap_or(0))
 }
 
-/// A counter in the form of `/proc/net/netstat`: a line of names and a line of values to each group.
+/// A counter in the format of `/proc/net/netstat`: a line of names and a line of values for each group.
 fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|l| l.strip_prefix(group)?.strip_prefix(':'));
     let (names, values) = (lines.next()?, lines.next()?);

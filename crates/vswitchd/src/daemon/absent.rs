@@ -1,4 +1,4 @@
-//! Ports of the file at which nobody can be: said, and opened again where that is possible.
+//! Ports of the file that could not be opened: they are reported, and opened later if possible.
 
 use super::super::config::{PortConfig, PortKind};
 use super::super::opened::{Opened, may_open, open_beside};
@@ -7,7 +7,7 @@ use super::{Daemon, Running, reserve};
 use tracing::{info, warn};
 
 impl Daemon {
-    /// Takes a port of the file into service; one that could not be opened stays without anybody, and keeps its address.
+    /// Puts a port of the file into service. A port that could not be opened stays absent, and its address stays reserved.
     pub(super) fn begin(&self, port: PortConfig, opened: Result<Opened, String>) -> Result<(), String> {
         let reason = match opened.and_then(|opened| self.plug(&port, opened)) {
             Ok(()) => {
@@ -27,7 +27,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Opens what could not be opened before, where that takes nothing that was given up.
+    /// Opens absent ports that need no privilege that was given up.
     pub(in super::super) fn try_again(&self) {
         let (ports, vale) = (self.configs(), self.state().config.vale.clone());
         let waits = |p: &&mut Running| p.absent.as_ref().is_some_and(|absent| absent.again == Again::EverySecond);
@@ -36,7 +36,7 @@ impl Daemon {
             if self.state().ports.iter_mut().filter(waits).find(same).is_none() {
                 continue;
             }
-            // It may take its time; others are answered meanwhile, and may take the port away.
+            // Opening may take long. Other requests are answered meanwhile, and may remove the port.
             let opened = open_beside(port, &ports, &vale);
             let mut state = self.state();
             let Some(running) = state.ports.iter_mut().filter(waits).find(same) else { continue };
@@ -51,9 +51,9 @@ impl Daemon {
         }
     }
 
-    /// A port broke: the engine has taken it out already.
+    /// A port broke; the engine has removed it already.
     pub(in super::super) fn broke(&self, name: &str, reason: &str) {
-        // One in shared memory is new with the next program.
+        // A port in shared memory is created again for the next program.
         let may_break =
             |port: &&mut Running| port.config.name == name && !matches!(port.config.kind, PortKind::Shm { .. });
         if let Some(port) = self.state().ports.iter_mut().find(may_break) {

@@ -1,11 +1,10 @@
-//! Datagrams in fragments, until all of each are here.
-//!
-//! The kernel holds fragments where no socket shows them. So it gets a datagram whole or not at all: what is not whole has no
-//! claim on any socket's room, and whoever sends first fragments only takes nobody's.
-//!
-//! What is unfinished is accounted by sender: the port it came from, and at that one the station. A datagram of the usual length is
-//! everybody's right; when the room is taken, whoever has most beyond that loses its oldest. A port begins a new one only while there is
-//! room for it beside those that others are at, and never waits for long: behind others that begin and do not finish it goes on.
+//! Collects the fragments of datagrams until each datagram is complete.
+//! The kernel keeps fragments where no socket shows them. So it gets only complete datagrams. An incomplete one has no claim on
+//! a socket's room, and a sender of first fragments only cannot use up any.
+//! Unfinished datagrams are counted by sender: the source port, and the station behind it. Every sender may have one datagram
+//! of the usual length. When the room is full, the sender with the most fragments beyond that loses its oldest datagram. A port
+//! may begin a new datagram only if there is room beside the unfinished datagrams of other ports. It never waits long for
+//! others that begin datagrams and do not finish them.
 
 use sluicenet_proto::frame::Priority;
 use sluicenet_proto::time::{Duration, Instant};
@@ -13,9 +12,9 @@ use sluicenet_wire::flow::{Flow, FragmentId, Piece};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// As long as the kernel waits for the rest of a datagram (`ipfrag_time`).
+/// How long the kernel waits for the rest of a datagram (`ipfrag_time`).
 const LASTS: Duration = Duration::from_secs(30);
-/// Of a datagram that others wait for, the next fragment comes in this time; and nobody waits longer for them all to finish.
+/// The time for the next fragment of a datagram that other ports wait for, and the longest wait for all of these datagrams.
 const PATIENCE: Duration = Duration::from_ms(5);
 /// Fragments of the longest datagram at an MTU of 1500.
 const WHOLE: usize = 45;
@@ -29,17 +28,17 @@ pub(in super::super) struct Frame {
     pub class: Priority,
 }
 
-/// Who sent a frame.
+/// The sender of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in super::super) struct Sender {
-    /// The number of the port it came from: what no sender can choose.
+    /// The number of its source port, which no sender can forge.
     pub port: usize,
-    /// The address it says it is from: what tells stations behind one port apart.
+    /// Its source address, which distinguishes stations behind one port.
     pub mac: [u8; 6],
 }
 
 impl Sender {
-    /// Of a frame that begins so, from a port.
+    /// The sender of a frame from a port, by the frame's first bytes.
     pub fn of(port: usize, start: &[u8]) -> Sender {
         let mac = start.get(6..12).and_then(|mac| mac.try_into().ok());
         Sender { port, mac: mac.unwrap_or_default() }
@@ -49,44 +48,45 @@ impl Sender {
 #[derive(Debug)]
 struct Datagram {
     flow: Option<Flow>,
-    /// What is here of it: offset, length, frame.
+    /// The fragments here: offset, length, frame.
     pieces: Vec<(u32, u32, Frame)>,
     bytes: u32,
-    /// Where it ends, once its last fragment came.
+    /// The datagram's length, once its last fragment has arrived.
     end: Option<u32>,
-    /// When something last came, and how much had come of all of them before.
+    /// When the last fragment arrived, and how many fragments of all datagrams had arrived before.
     moved: (Instant, u64),
 }
 
-/// A datagram, by who sends it: nobody else's fragments are of it.
+/// A datagram by its sender: fragments of other senders do not belong to it.
 type Key = (Sender, FragmentId);
 
-/// What somebody has unfinished.
+/// The unfinished datagrams of a sender.
 #[derive(Default)]
 struct Held {
     frames: usize,
-    /// How much had come of all when its latest datagram moved, and the frames of that one.
+    /// The count of all fragments when its latest datagram grew, and the frames of that datagram.
     latest: (u64, usize),
     oldest: Option<u64>,
 }
 
-/// Datagrams of which not all fragments are here.
+/// Incomplete datagrams.
 #[derive(Debug)]
 pub(super) struct Pieces {
     datagrams: HashMap<Key, Datagram>,
-    /// Datagrams of each port.
+    /// The number of datagrams of each port.
     ports: HashMap<usize, usize>,
     frames: usize,
     most: usize,
     came: u64,
-    /// When one has to be given up at the earliest.
+    /// When the first of them expires at the earliest.
     expires: Instant,
-    /// Ports whose datagrams may not begin, since when; and whether they could have asked again after they may.
+    /// Ports that may not begin a datagram, with the time of their first attempt, and whether they have had the chance to ask
+    /// again after the wait.
     waiting: HashMap<usize, (Instant, bool)>,
 }
 
 impl Pieces {
-    /// Of at most so many frames.
+    /// For at most `room` frames.
     pub fn new(most: usize) -> Pieces {
         Pieces {
             datagrams: HashMap::new(),
@@ -99,18 +99,18 @@ impl Pieces {
         }
     }
 
-    /// Frames that are held.
+    /// The number of frames here.
     pub fn frames(&self) -> usize {
         self.frames
     }
 
-    /// For which flow a datagram is, once its first fragment came.
+    /// The flow of a datagram, once its first fragment has arrived.
     pub fn flow(&self, sender: Sender, id: &FragmentId) -> Option<Flow> {
         self.datagrams.get(&(sender, *id))?.flow
     }
 
-    /// Whether a datagram more of a port may begin: as many ports are at theirs as the room is enough for. One that has begun others
-    /// is not held: that would hold their rest.
+    /// Whether a port may begin a further datagram: as many ports as have room may have one. A port with unfinished datagrams
+    /// does not wait, since their remaining fragments would wait too.
     pub fn may_begin(&mut self, now: Instant, port: usize) -> bool {
         let may = self.ports.contains_key(&port)
             || self.at_work(now) < (self.most / WHOLE).max(1)
@@ -123,7 +123,7 @@ impl Pieces {
         may
     }
 
-    /// Ports with datagrams that are worth waiting for: those that move.
+    /// Ports whose datagrams still grow, so that others wait for them.
     fn at_work(&self, now: Instant) -> usize {
         if self.ports.len() < self.most / WHOLE {
             return self.ports.len();
@@ -132,8 +132,8 @@ impl Pieces {
         moving.map(|((sender, _), _)| sender.port).collect::<BTreeSet<_>>().len()
     }
 
-    /// Takes a fragment. Returns the datagram if it is whole now: its flow, and its frames in the order in which they came. What
-    /// is given up goes to `stray`.
+    /// Takes a fragment. Returns the datagram if it is complete now: its flow, and its frames in order of arrival. Dropped
+    /// fragments go to `stray`.
     pub fn insert(
         &mut self,
         now: Instant,
@@ -151,7 +151,7 @@ impl Pieces {
         });
         let end = piece.offset + piece.len;
         if it.pieces.iter().any(|&(offset, len, _)| (offset, len) == (piece.offset, piece.len)) {
-            // As the kernel does: the one that came first counts.
+            // As in the kernel, the first one counts.
             stray(frame);
             return None;
         }
@@ -164,7 +164,7 @@ impl Pieces {
         let two_ends = piece.last && it.end.replace(end).is_some();
         let beyond = it.end.is_some_and(|last| it.pieces.iter().any(|&(offset, len, _)| offset + len > last));
         if overlaps || two_ends || beyond {
-            // The kernel throws such a datagram away.
+            // The kernel drops such a datagram.
             self.give_up(&key, stray);
             return None;
         }
@@ -178,8 +178,8 @@ impl Pieces {
         None
     }
 
-    /// What is beyond the room goes: of whoever has most unfinished beyond its latest datagram, the oldest. A little more of it, so
-    /// that who sends nothing else does not have this looked for each time.
+    /// Drops fragments beyond the room: the oldest datagrams of the sender with the most unfinished frames beyond its latest
+    /// datagram. Drops a few more than necessary, so that a flood of fragments does not cause this search for each one.
     fn make_room(&mut self, stray: &mut impl FnMut(Frame)) {
         while self.frames > self.most
             && let Some(port) = self.heaviest(|sender| Some(sender.port))
@@ -197,7 +197,7 @@ impl Pieces {
         }
     }
 
-    /// Who has most frames beyond its latest datagram; among equals, whose datagrams wait longest.
+    /// The sender with the most frames beyond its latest datagram; among equals, the one whose datagrams wait longest.
     fn heaviest<K: Ord + Copy>(&self, who: impl Fn(&Sender) -> Option<K>) -> Option<K> {
         let mut all: BTreeMap<K, Held> = BTreeMap::new();
         for ((sender, _), datagram) in &self.datagrams {
@@ -228,19 +228,19 @@ impl Pieces {
         self.take_out(key).into_iter().for_each(stray);
     }
 
-    /// When [`Pieces::expire`] has something to do, or somebody who waits may go on.
+    /// When [`Pieces::expire`] has work, or a waiting port may go on.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let expires = (!self.datagrams.is_empty()).then_some(self.expires);
         let waits = self.waiting.values().map(|(since, _)| since.saturating_add(PATIENCE));
         waits.chain(expires).min()
     }
 
-    /// Forgets who waited and, when it may go on, does not ask any more. Once a turn.
+    /// Forgets ports that waited and no longer ask although they may go on. To be called once a turn.
     pub fn forget(&mut self, now: Instant) {
         self.waiting.retain(|_, (since, asked)| now.since(*since) < PATIENCE || !std::mem::replace(asked, true));
     }
 
-    /// Gives up those of which nothing came for long.
+    /// Drops datagrams that have not grown for a long time.
     pub fn expire(&mut self, now: Instant, stray: &mut impl FnMut(Frame)) {
         if self.datagrams.is_empty() || now < self.expires {
             return;
