@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Every test, and one closing line over all of them.
 
-Cargo compiles everything first. Then two lanes run beside each other: tests that compute, and tests of the real world,
-which mostly wait. Within a lane one program of tests runs after the other. Tests say why they skip something; these
-reasons are repeated at the end, with the ten slowest tests.
+Two lanes run beside each other: tests that compute, and tests of the real world, which mostly wait. Within a lane one
+program of tests runs after the other. The lane of the real world begins with the first program that is compiled, the
+other one when the cores are free. Tests say why they skip something; these reasons are repeated at the end, with the
+ten slowest tests.
 
 The Python tests run with the interpreter that runs this file: the one of .venv, which has the wheel.
 """
@@ -11,12 +12,14 @@ The Python tests run with the interpreter that runs this file: the one of .venv,
 import argparse
 import json
 import os
+import queue
 import re
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -82,26 +85,24 @@ def build_preload() -> str:
     return next(name for name in files if name.endswith("libsluicenet_socket.so"))
 
 
-def compile_tests(arguments: argparse.Namespace) -> list[Program]:
-    """Compiles all Rust tests; the programs, or an exit with what the compiler said."""
+def compile_tests(arguments: argparse.Namespace) -> Iterator[Program]:
+    """Compiles all Rust tests; each program as soon as it is there. Exits with what the compiler said."""
     command = [CARGO, "test", "--no-run", "--locked", "--message-format=json-render-diagnostics"]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(done.returncode)
-    programs = []
-    for line in done.stdout.splitlines():
-        message = json.loads(line)
-        if message["reason"] != "compiler-artifact" or not message["profile"]["test"] or not message["executable"]:
-            continue
-        manifest = Path(message["manifest_path"])
-        crate = f"sluicenet-{manifest.parent.name}"
-        target = message["target"]
-        name = target["name"] if "test" in target["kind"] else "lib"
-        if arguments.only and arguments.only not in f"{crate} {name}":
-            continue
-        is_real = name in REAL.get(crate, set())
-        programs.append(Program(f"{crate} {name}", message["executable"], manifest.parent, is_real))
-    return programs
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            message = json.loads(line)
+            if message["reason"] != "compiler-artifact" or not message["profile"]["test"] or not message["executable"]:
+                continue
+            manifest = Path(message["manifest_path"])
+            crate = f"sluicenet-{manifest.parent.name}"
+            target = message["target"]
+            name = target["name"] if "test" in target["kind"] else "lib"
+            if arguments.only and arguments.only not in f"{crate} {name}":
+                continue
+            is_real = name in REAL.get(crate, set())
+            yield Program(f"{crate} {name}", message["executable"], manifest.parent, is_real)
+    if process.returncode != 0:
+        sys.exit(process.returncode)
 
 
 def run_program(program: Program, count: Count, arguments: argparse.Namespace) -> bool:
@@ -213,28 +214,39 @@ def main() -> None:
     parser.add_argument("filters", nargs="*", help="names of tests, as libtest takes them")
     arguments = parser.parse_args()
     begun = time.monotonic()
-    programs = compile_tests(arguments)
     count = Count()
     count.variables["SLUICENET_PRELOAD"] = build_preload()
-    compiled = time.monotonic()
-    print(f"compiled in {compiled - begun:.0f} s; tests that compute and tests of the real world run beside each other")
     verdicts: list[bool] = []
+    # Programs of the two lanes; None ends a lane.
+    computing: list[Program] = []
+    real: queue.SimpleQueue[Program | None] = queue.SimpleQueue()
 
-    def lane(jobs: list) -> None:
-        for job in jobs:
-            verdicts.append(job())
+    def real_lane() -> None:
+        while (program := real.get()) is not None:
+            verdicts.append(run_program(program, count, arguments))
 
-    def of(real: bool) -> list:
-        chosen = [program for program in programs if program.is_real == real]
-        return [lambda p=program: run_program(p, count, arguments) for program in chosen]
-
-    beside = [] if arguments.only or arguments.long else [lambda: run_python(count), lambda: run_doc_tests(count)]
-    jobs = [of(False) + of(True)] if arguments.long else [of(False) + beside, of(True)]
-    lanes = [threading.Thread(target=lane, args=[one]) for one in jobs]
-    for thread in lanes:
-        thread.start()
-    for thread in lanes:
-        thread.join()
+    lane = threading.Thread(target=real_lane)
+    if not arguments.long:
+        lane.start()
+    try:
+        for program in compile_tests(arguments):
+            real.put(program) if program.is_real else computing.append(program)
+    except SystemExit:
+        # The program that runs may finish; no other begins.
+        while not real.empty():
+            real.get_nowait()
+        raise
+    finally:
+        real.put(None)
+    compiled = time.monotonic()
+    print(f"compiled in {compiled - begun:.0f} s", flush=True)
+    for program in computing:
+        verdicts.append(run_program(program, count, arguments))
+    if arguments.long:
+        lane.start()
+    elif not arguments.only:
+        verdicts += [run_python(count), run_doc_tests(count)]
+    lane.join()
     if count.remarks:
         print("\nnot everything could be checked here:")
         for remark in count.remarks:
@@ -245,7 +257,7 @@ def main() -> None:
     is_ok = all(verdicts) and count.failed == 0
     print(
         f"\ntest result: {'ok' if is_ok else 'FAILED'}. {count.passed} passed; {count.failed} failed; "
-        f"{count.ignored} ignored; 0 measured; 0 filtered out; finished in {time.monotonic() - compiled:.2f}s"
+        f"{count.ignored} ignored; 0 measured; 0 filtered out; finished in {time.monotonic() - begun:.2f}s"
     )
     sys.exit(not is_ok)
 

@@ -76,7 +76,7 @@ pub fn open(config: &UplinkConfig, vale: &ValeConfig) -> io::Result<Box<dyn Port
         }
     };
     uplink.set_watchdog(vale.action, vale.detection_time, vale.restoration_time);
-    Ok(Box::new(uplink))
+    Ok(uplink.into())
 }
 
 /// Channel numbers of this run are larger than those of any earlier run, unless that began in the same 64 ms.

@@ -45,9 +45,9 @@ pub struct Report {
 }
 
 /// A fabric and the devices at its edges.
-pub struct Runner<D> {
+pub struct Runner {
     fabric: Fabric,
-    devices: Devices<D>,
+    devices: Devices,
     epoch: std::time::Instant,
     lateness: Histogram,
     late: u64,
@@ -58,14 +58,14 @@ pub struct Runner<D> {
     lengths: Vec<usize>,
 }
 
-struct Devices<D> {
-    devices: Vec<D>,
+struct Devices {
+    devices: Vec<Box<dyn Device + Send>>,
     /// Edges whose devices may keep frames until they are flushed.
     sent_to: Vec<NodeId>,
     failed: Option<io::Error>,
 }
 
-impl<D: Device> Outside for Devices<D> {
+impl Outside for Devices {
     fn send(&mut self, _now: Instant, edge: NodeId, frame: &[u8]) -> bool {
         match self.devices[edge as usize].send(frame) {
             Ok(sent) => {
@@ -82,14 +82,18 @@ impl<D: Device> Outside for Devices<D> {
     }
 }
 
-impl<D: Device> Runner<D> {
+impl Runner {
     /// A fabric with one device for each edge; its time starts now.
-    pub fn new(fabric: Fabric, devices: Vec<D>) -> Runner<D> {
+    pub fn new<D: Device + Send + 'static>(fabric: Fabric, devices: Vec<D>) -> Runner {
         assert_eq!(fabric.edges() as usize, devices.len(), "a device for each edge");
         Runner {
             frame_time: fabric.frame_time(),
             fabric,
-            devices: Devices { devices, sent_to: Vec::new(), failed: None },
+            devices: Devices {
+                devices: devices.into_iter().map(|d| Box::new(d) as _).collect(),
+                sent_to: Vec::new(),
+                failed: None,
+            },
             epoch: std::time::Instant::now(),
             lateness: Histogram::default(),
             late: 0,
@@ -102,11 +106,6 @@ impl<D: Device> Runner<D> {
     /// The fabric.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
-    }
-
-    /// The devices.
-    pub fn devices(&self) -> &[D] {
-        &self.devices.devices
     }
 
     /// Runs until `stop`. The thread asks to be preferred to others, which takes a privilege; without it, it is only later.
@@ -145,7 +144,7 @@ impl<D: Device> Runner<D> {
 
     /// The report so far.
     pub fn report(&self) -> Report {
-        let counters = |device: &D| {
+        let counters = |device: &Box<dyn Device + Send>| {
             let mut all = Vec::new();
             device.counters(&mut |name, count| all.push((name, count)));
             all

@@ -15,6 +15,7 @@ mod zbridge;
 
 use crate::controller::ControllerLink;
 use crate::fabric::Device;
+use crate::kernel::packet::PacketDevice;
 use crate::port::{self, Asking, BrokenPort, Delivery, Descriptor, Offload, OverlayChange, Port};
 use credits::ZCredit;
 use inside::{Inside, LONGEST, Overlay};
@@ -145,6 +146,13 @@ impl<D: Device> Uplink<D> {
             inside.reuse(bytes);
         }
         Ok(())
+    }
+}
+
+/// The port of a device of the kernel is compiled in this crate, which is optimised for frames.
+impl From<Uplink<PacketDevice>> for Box<dyn Port> {
+    fn from(uplink: Uplink<PacketDevice>) -> Self {
+        Box::new(uplink)
     }
 }
 
