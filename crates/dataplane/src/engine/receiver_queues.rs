@@ -29,8 +29,8 @@ impl Engine {
     /// Passes on the first frame of the current queue; whether it went.
     fn serve_front(&mut self, now: Instant) -> bool {
         let Engine { vale, ports, dropped, scratch, .. } = self;
-        let Some((way, lent)) = vale.first_in_line() else { return false };
-        let (j, k, priority) = (way.from, way.to, way.priority);
+        let Some((key, lent)) = vale.first_in_line() else { return false };
+        let (j, k, priority) = (key.from, key.to, key.priority);
         let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) else {
             unreachable!("a frame of nobody, or for nobody")
         };
@@ -38,7 +38,7 @@ impl Engine {
             call!(&from.kind, read(lent.buffer, into));
             put_first_bytes(lent.first_bytes, into);
         };
-        let asking = Asking { from: j, domain: way.destination.domain(), priority, len: lent.len() };
+        let asking = Asking { from: j, domain: key.destination.domain(), priority, len: lent.len() };
         // A broken receiver is found in its own turn.
         if !call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
             return false;
@@ -64,12 +64,12 @@ impl Engine {
     /// Moves the first frame of the current queue to the output queue of its port, if there is room.
     fn queue_front(&mut self, now: Instant) -> bool {
         let Engine { vale, dropped, .. } = self;
-        let Some((way, lent)) = vale.first_in_line() else { return false };
-        if !vale.has_room(way.from, way.priority) {
+        let Some((key, lent)) = vale.first_in_line() else { return false };
+        if !vale.has_room(key.from, key.priority) {
             return false;
         }
         vale.leave_line();
-        let queued = vale.queue(now, way.from, way.to, way.priority, lent, &mut |frame| dropped.push(frame));
+        let queued = vale.queue(now, key.from, key.to, key.priority, lent, &mut |frame| dropped.push(frame));
         debug_assert!(queued.is_ok(), "it has room");
         true
     }

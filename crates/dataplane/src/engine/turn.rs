@@ -8,7 +8,7 @@ use super::header::{admit, header, put_first_bytes};
 use super::offer::{Offered, fits, hand_over, offer};
 use super::run::WATCH_EVERY;
 use crate::port::{Asking, BrokenPort, Descriptor, Port};
-use sluicenet_node::vale::{Header, Route, Vale, Way};
+use sluicenet_node::vale::{Header, QueueKey, Route, Vale};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
@@ -418,17 +418,17 @@ fn ask(vale: &mut Vale<Lent>, from: &mut Attached, to: &mut Attached, shown: Sho
     };
     let Header { destination, source, priority, .. } = header;
     let asking = Asking { from: j, domain: destination.domain(), priority, len: frame.len };
-    let way = |to: &Attached| {
+    let key = |to: &Attached| {
         let part = call!(&to.kind, part(asking, &read));
-        Way { from: j, to: k, priority, destination, source, part }
+        QueueKey { from: j, to: k, priority, destination, source, part }
     };
-    let has_queue = vale.lines_of(j) >> k & 1 != 0 && vale.has_line(&way(to));
+    let has_queue = vale.lines_of(j) >> k & 1 != 0 && vale.has_line(&key(to));
     // A broken receiver is found in its own turn.
     if !has_queue && call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
         from.turned_away_by = None;
         return Asked::Admitted;
     }
-    if vale.wait(way(to), lent, call!(&from.kind, waiting_max())) {
+    if vale.wait(key(to), lent, call!(&from.kind, waiting_max())) {
         from.turned_away_by = None;
         from.accept(frame, first_bytes, None);
         return Asked::Taken;

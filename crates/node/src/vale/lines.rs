@@ -18,7 +18,7 @@ const NONE: u32 = u32::MAX;
 
 /// From whom to whom: what is in one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct QueueKey {
     /// The port of the sender.
     pub from: Port,
     /// The port that the receiver is behind.
@@ -35,7 +35,7 @@ pub struct Way {
 
 #[derive(Clone, Copy, Debug)]
 struct Line {
-    way: Way,
+    key: QueueKey,
     head: u32,
     tail: u32,
     len: u32,
@@ -93,29 +93,29 @@ impl<F: Copy> Lines<F> {
     /// Frames of class `p` of port `j`.
     pub fn input_len(&self, j: Port, p: Priority) -> u32 {
         let lines = self.inputs[j].lines.iter().map(|&at| &self.lines[at as usize]);
-        lines.filter(|line| line.way.priority == p).map(|line| line.len).sum()
+        lines.filter(|line| line.key.priority == p).map(|line| line.len).sum()
     }
 
-    fn find(&self, way: &Way) -> Option<u32> {
-        self.inputs[way.from].lines.iter().copied().find(|&at| self.lines[at as usize].way == *way)
+    fn find(&self, key: &QueueKey) -> Option<u32> {
+        self.inputs[key.from].lines.iter().copied().find(|&at| self.lines[at as usize].key == *key)
     }
 
     /// Whether a frame has others to wait for.
-    pub fn has(&self, way: &Way) -> bool {
-        self.of(way.from) >> way.to & 1 != 0 && self.find(way).is_some()
+    pub fn has(&self, key: &QueueKey) -> bool {
+        self.of(key.from) >> key.to & 1 != 0 && self.find(key).is_some()
     }
 
     /// A frame waits behind those of its line, where that has not its part of the sender's `places`; whether it does.
-    pub fn push(&mut self, way: Way, frame: F, places: u32) -> bool {
-        let free = places.saturating_sub(self.inputs[way.from].frames);
-        let at = self.find(&way);
+    pub fn push(&mut self, key: QueueKey, frame: F, places: u32) -> bool {
+        let free = places.saturating_sub(self.inputs[key.from].frames);
+        let at = self.find(&key);
         if at.map_or(0, |at| self.lines[at as usize].len) >= share::part(places, free) {
             return false;
         }
         let at = match at {
             Some(at) => at,
-            None if self.inputs[way.from].lines.len() >= LINES_MAX => return false,
-            None => self.begin(way),
+            None if self.inputs[key.from].lines.len() >= LINES_MAX => return false,
+            None => self.begin(key),
         };
         let frame = self.store(frame);
         let line = &mut self.lines[at as usize];
@@ -126,12 +126,12 @@ impl<F: Copy> Lines<F> {
         }
         line.tail = frame;
         line.len += 1;
-        self.count(way.from, 1);
+        self.count(key.from, 1);
         true
     }
 
-    fn begin(&mut self, way: Way) -> u32 {
-        let line = Line { way, head: NONE, tail: NONE, len: 0 };
+    fn begin(&mut self, key: QueueKey) -> u32 {
+        let line = Line { key, head: NONE, tail: NONE, len: 0 };
         let at = match self.free_lines.pop() {
             Some(at) => {
                 self.lines[at as usize] = line;
@@ -142,18 +142,18 @@ impl<F: Copy> Lines<F> {
                 self.lines.len() as u32 - 1
             }
         };
-        self.inputs[way.from].lines.push(at);
-        self.inputs[way.from].to |= 1 << way.to;
+        self.inputs[key.from].lines.push(at);
+        self.inputs[key.from].to |= 1 << key.to;
         self.turn.push_back(at);
         at
     }
 
     fn end(&mut self, at: u32) {
-        let Way { from, to, .. } = self.lines[at as usize].way;
+        let QueueKey { from, to, .. } = self.lines[at as usize].key;
         let Lines { inputs, lines, .. } = self;
         let input = &mut inputs[from];
         input.lines.retain(|&other| other != at);
-        if !input.lines.iter().any(|&other| lines[other as usize].way.to == to) {
+        if !input.lines.iter().any(|&other| lines[other as usize].key.to == to) {
             input.to &= !(1 << to);
         }
         self.free_lines.push(at);
@@ -183,9 +183,9 @@ impl<F: Copy> Lines<F> {
     }
 
     /// The first frame of the line whose turn it is.
-    pub fn front(&self) -> Option<(Way, F)> {
+    pub fn front(&self) -> Option<(QueueKey, F)> {
         let line = &self.lines[*self.turn.front()? as usize];
-        (line.len > 0).then(|| (line.way, self.frames[line.head as usize].0))
+        (line.len > 0).then(|| (line.key, self.frames[line.head as usize].0))
     }
 
     /// It goes.
@@ -203,7 +203,7 @@ impl<F: Copy> Lines<F> {
         self.frames[line.head as usize].1 = self.free_frames;
         self.free_frames = line.head;
         (line.head, line.len) = (next, line.len - 1);
-        let from = line.way.from;
+        let from = line.key.from;
         self.count(from, -1);
         Some(frame)
     }
@@ -229,7 +229,7 @@ impl<F: Copy> Lines<F> {
     pub fn drain(&mut self, k: Port, given_up: &mut impl FnMut(F)) {
         for _ in 0..self.turn.len() {
             let Some(at) = self.turn.pop_front() else { return };
-            if self.lines[at as usize].way.to != k {
+            if self.lines[at as usize].key.to != k {
                 self.turn.push_back(at);
                 continue;
             }
@@ -247,19 +247,19 @@ mod tests {
     use alloc::collections::BTreeMap;
     use sluicenet_proto::rng::Rng;
 
-    fn way(from: Port, to: Port, receiver: u8) -> Way {
+    fn key(from: Port, to: Port, receiver: u8) -> QueueKey {
         let station = |n| Station::new([2, 0, 0, 0, 0, n], 0);
-        Way { from, to, priority: 3, destination: station(receiver), source: station(100), part: 0 }
+        QueueKey { from, to, priority: 3, destination: station(receiver), source: station(100), part: 0 }
     }
 
     /// One round: what `admits` lets go, at most `burst` of a line.
-    fn round(lines: &mut Lines<u32>, burst: usize, mut admits: impl FnMut(&Way, u32) -> bool) -> Vec<u32> {
+    fn round(lines: &mut Lines<u32>, burst: usize, mut admits: impl FnMut(&QueueKey, u32) -> bool) -> Vec<u32> {
         let mut gone = Vec::new();
         for _ in 0..lines.begin_round() {
             let before = gone.len();
             while gone.len() - before < burst
-                && let Some((way, frame)) = lines.front()
-                && admits(&way, frame)
+                && let Some((key, frame)) = lines.front()
+                && admits(&key, frame)
             {
                 assert_eq!(lines.pop(), Some(frame));
                 gone.push(frame);
@@ -274,7 +274,7 @@ mod tests {
     fn a_line_has_no_more_than_is_free() {
         let mut lines = Lines::new(4);
         let fill =
-            |lines: &mut Lines<u32>, receiver| (0..100).filter(|&f| lines.push(way(0, 1, receiver), f, 32)).count();
+            |lines: &mut Lines<u32>, receiver| (0..100).filter(|&f| lines.push(key(0, 1, receiver), f, 32)).count();
         let had: Vec<usize> = (1..=12).map(|receiver| fill(&mut lines, receiver)).collect();
         assert_eq!(had, [12, 6, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1]);
         assert_eq!(
@@ -283,20 +283,20 @@ mod tests {
             "all are taken"
         );
         // Another sender has places of its own.
-        assert!(lines.push(way(2, 1, 1), 0, 32));
+        assert!(lines.push(key(2, 1, 1), 0, 32));
         // One goes: there is a place for whoever has none.
         let mut one = false;
         assert_eq!(round(&mut lines, 1, |_, _| !core::mem::replace(&mut one, true)), [0]);
-        assert!(!lines.push(way(0, 1, 1), 0, 32) && lines.push(way(0, 1, 14), 0, 32));
+        assert!(!lines.push(key(0, 1, 1), 0, 32) && lines.push(key(0, 1, 14), 0, 32));
         assert_eq!((lines.of(0), lines.of(1), lines.of(2), lines.input_len(0, 3)), (2, 0, 2, 32));
     }
 
     #[test]
     fn so_many_lines_and_no_more() {
         let mut lines = Lines::new(2);
-        let more = (0..=255).filter(|&receiver| lines.push(way(0, 1, receiver), 0, 1 << 20)).count();
+        let more = (0..=255).filter(|&receiver| lines.push(key(0, 1, receiver), 0, 1 << 20)).count();
         assert_eq!(more, LINES_MAX);
-        assert!(lines.push(way(0, 1, 0), 1, 1 << 20), "those that are there go on");
+        assert!(lines.push(key(0, 1, 0), 1, 1 << 20), "those that are there go on");
         assert_eq!(round(&mut lines, 8, |_, _| true).len(), LINES_MAX + 1);
         assert_eq!((lines.of(0), lines.len(), lines.begin_round()), (0, 0, 0));
     }
@@ -307,12 +307,12 @@ mod tests {
         let mut had = [0; 3];
         for turn in 0..300 {
             for from in 0..3 {
-                while lines.push(way(from, 3, 1), from as u32, 8) {}
+                while lines.push(key(from, 3, 1), from as u32, 8) {}
             }
             // It takes one frame now and then, and another receiver each of the first sender's.
-            let _ = lines.push(way(0, 3, 2), 9, 64);
+            let _ = lines.push(key(0, 3, 2), 9, 64);
             let mut room = turn % 2;
-            for from in round(&mut lines, 4, |way, _| way.destination != way_to(1) || core::mem::take(&mut room) > 0) {
+            for from in round(&mut lines, 4, |key, _| key.destination != key_to(1) || core::mem::take(&mut room) > 0) {
                 if from < 3 {
                     had[from as usize] += 1;
                 }
@@ -320,8 +320,8 @@ mod tests {
         }
         assert_eq!(had, [50, 50, 50]);
     }
-    fn way_to(receiver: u8) -> Station {
-        way(0, 0, receiver).destination
+    fn key_to(receiver: u8) -> Station {
+        key(0, 0, receiver).destination
     }
 
     #[test]
@@ -337,14 +337,14 @@ mod tests {
                 match rng.below(10) {
                     0..=6 => {
                         let (from, to) = (rng.below(PORTS as u64) as Port, rng.below(PORTS as u64) as Port);
-                        let key = (from, to, rng.below(3) as u8);
+                        let id = (from, to, rng.below(3) as u8);
                         let all: usize = model.iter().filter(|(k, _)| k.0 == from).map(|(_, line)| line.len()).sum();
-                        let own = model.get(&key).map_or(0, VecDeque::len);
+                        let own = model.get(&id).map_or(0, VecDeque::len);
                         let may = (own as u32) < share::part(places, places - all as u32);
-                        assert_eq!(lines.has(&way(key.0, key.1, key.2)), own > 0);
-                        assert_eq!(lines.push(way(key.0, key.1, key.2), number, places), may);
+                        assert_eq!(lines.has(&key(id.0, id.1, id.2)), own > 0);
+                        assert_eq!(lines.push(key(id.0, id.1, id.2), number, places), may);
                         if may {
-                            model.entry(key).or_default().push_back(number);
+                            model.entry(id).or_default().push_back(number);
                             number += 1;
                         }
                     }
@@ -352,12 +352,12 @@ mod tests {
                         let open = rng.below(1 << PORTS);
                         let mut left = rng.below(20);
                         let burst = 1 + rng.below(8) as usize;
-                        round(&mut lines, burst, |way, frame| {
-                            let admits = open >> way.to & 1 != 0 && left > 0;
+                        round(&mut lines, burst, |key, frame| {
+                            let admits = open >> key.to & 1 != 0 && left > 0;
                             if admits {
                                 left -= 1;
-                                let receiver = (0..3).find(|&n| way_to(n) == way.destination).unwrap();
-                                let line = model.get_mut(&(way.from, way.to, receiver)).unwrap();
+                                let receiver = (0..3).find(|&n| key_to(n) == key.destination).unwrap();
+                                let line = model.get_mut(&(key.from, key.to, receiver)).unwrap();
                                 assert_eq!(line.pop_front(), Some(frame), "in order, and each once");
                             }
                             admits

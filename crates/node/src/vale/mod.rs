@@ -21,7 +21,7 @@ mod watchdog;
 mod tests;
 
 pub use config::{Action, ValeConfig};
-pub use lines::Way;
+pub use lines::QueueKey;
 
 use crate::gate::{Gate, StationPolicy};
 use alloc::sync::Arc;
@@ -281,16 +281,16 @@ impl<F: Copy> Vale<F> {
     }
 
     /// Whether others are in a line before a frame.
-    pub fn has_line(&self, way: &Way) -> bool {
-        self.lines.has(way)
+    pub fn has_line(&self, key: &QueueKey) -> bool {
+        self.lines.has(key)
     }
 
     /// A frame waits in the line of its receiver, who has no more of the sender's `places` than are free; whether it does. In a lossy class
     /// none waits.
     #[cold]
-    pub fn wait(&mut self, way: Way, frame: F, places: u32) -> bool {
-        let waits = self.config.lossless.contains(way.priority) && self.lines.push(way, frame, places);
-        self.ports[way.from].counters.accepted += u64::from(waits);
+    pub fn wait(&mut self, key: QueueKey, frame: F, places: u32) -> bool {
+        let waits = self.config.lossless.contains(key.priority) && self.lines.push(key, frame, places);
+        self.ports[key.from].counters.accepted += u64::from(waits);
         waits
     }
 
@@ -301,16 +301,16 @@ impl<F: Copy> Vale<F> {
     }
 
     /// The first frame of the line whose turn it is. It stays there until [`Vale::leave_line`].
-    pub fn first_in_line(&self) -> Option<(Way, F)> {
+    pub fn first_in_line(&self) -> Option<(QueueKey, F)> {
         self.lines.front()
     }
 
     /// It leaves the line, to be [passed](Vale::pass), [queued](Vale::queue) or [turned away](Vale::turn_away) as one that was not seen
     /// before.
     pub fn leave_line(&mut self) {
-        if let Some((way, _)) = self.lines.front() {
+        if let Some((key, _)) = self.lines.front() {
             self.lines.pop();
-            self.ports[way.from].counters.accepted -= 1;
+            self.ports[key.from].counters.accepted -= 1;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Whether a scenario can be run without packets, and what of it has no effect then.
 
-use super::ways::ways;
+use super::paths::crossings;
 use crate::build::{self, Outline, Plan};
 use sluicenet_node::packet::{Address, FlowKey, Kind, Packet};
 use sluicenet_scenario::{self as scenario, Scenario};
@@ -42,11 +42,11 @@ pub(in crate::run) fn outline(s: &Scenario) -> scenario::Result<Outline> {
 
 fn check_spread(s: &Scenario, plan: &Plan) -> scenario::Result<()> {
     let hosts = plan.hosts();
-    let far = Packet::of_flow(
+    let probe = Packet::of_flow(
         FlowKey { src: Address::new(0, 0), dst: Address::new(hosts - 1, 0), sport: 1, dport: 1 },
         Kind::Udp,
     );
-    let links = ways(plan, &far).len();
+    let links = crossings(plan, &probe).len();
     if links > SPREAD_MAX {
         return Err(s
             .places

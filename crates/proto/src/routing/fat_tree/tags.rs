@@ -396,7 +396,7 @@ mod tests {
             self.settle();
         }
 
-        /// Whether there is a way up and down over links that are up.
+        /// Whether there is a path up and down over links that are up.
         fn connected(&self, from: HostId, to: HostId) -> bool {
             let (a, b) = (self.tree.subnet_of(from), self.tree.subnet_of(to));
             let (Switch::Edge { pod: p, .. }, Switch::Edge { pod: q, .. }) = (self.tree.edge(a), self.tree.edge(b))
@@ -433,7 +433,7 @@ mod tests {
             None
         }
 
-        /// Everyone with a way is reached.
+        /// Everyone with a path is reached.
         fn check(&self, pairs: impl Iterator<Item = (HostId, HostId)>) {
             let down = || self.links.iter().filter(|l| !l.1).collect::<Vec<_>>();
             for (from, to) in pairs.filter(|(a, b)| a != b) {
