@@ -208,11 +208,11 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     fn arm(&mut self, at: usize) {
         let pair = &mut self.pairs[at];
         // One that is too early costs a look; setting it anew with every frame would cost more.
-        if let Some(due) = pair.channel.poll_timeout()
-            && due < pair.armed_at
+        if let Some(deadline) = pair.channel.poll_timeout()
+            && deadline < pair.armed_at
         {
-            pair.armed_at = due;
-            self.timers.push((due, at));
+            pair.armed_at = deadline;
+            self.timers.push((deadline, at));
         }
     }
 
@@ -359,8 +359,8 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
 
     /// A deadline has come. Returns the channel whose other end has not been heard of for some nine seconds at the source's timeout, and
     /// again whenever it asks from then on: it may be gone, or held up. What was sent to it stays until somebody [says](Channels::end).
-    pub fn handle_timeout(&mut self, now: Instant, due: Instant, at: usize) -> Option<N> {
-        let pair = self.pairs.get_mut(at).filter(|pair| pair.armed_at == due)?;
+    pub fn handle_timeout(&mut self, now: Instant, deadline: Instant, at: usize) -> Option<N> {
+        let pair = self.pairs.get_mut(at).filter(|pair| pair.armed_at == deadline)?;
         pair.armed_at = Instant::MAX;
         pair.channel.handle_timeout(now);
         let silent = (pair.channel.unheard() >= SILENT).then_some(pair.name);
@@ -441,9 +441,9 @@ mod tests {
             }
             let timers: Vec<(Instant, usize)> = channels.take_timers().collect();
             let now = Instant::ZERO.saturating_add(Duration::from_ms(100 * round + 90));
-            for (due, at) in timers {
-                assert!(due <= now, "no timeout is doubled further than that");
-                let silent = channels.handle_timeout(now, due, at);
+            for (deadline, at) in timers {
+                assert!(deadline <= now, "no timeout is doubled further than that");
+                let silent = channels.handle_timeout(now, deadline, at);
                 assert_eq!(silent, (asked == SILENT).then_some((1, 0)), "{round}");
             }
         }
@@ -498,8 +498,8 @@ mod tests {
             self.now += Duration::from_ms(2);
             for end in &mut self.ends {
                 let timers: Vec<(Instant, usize)> = end.take_timers().collect();
-                for (due, at) in timers {
-                    end.handle_timeout(self.now, due, at);
+                for (deadline, at) in timers {
+                    end.handle_timeout(self.now, deadline, at);
                 }
             }
             self.drive();

@@ -1,7 +1,7 @@
 //! A virtual machine: sockets, served in turn, and what its applications sent and expect.
 
 use crate::adapter::Adapter;
-use crate::due::Line;
+use crate::deadlines::DelayLine;
 use crate::packet::{Address, FlowKey, Kind, Packet};
 use crate::ring::Ring;
 use crate::sockets::Sockets;
@@ -176,10 +176,10 @@ pub(crate) struct Guest {
     pub rx_free: Instant,
     pub sockets: Sockets,
     /// Packets on their way from its sockets to its port, and bytes of datagrams among them.
-    pub tx: Line,
+    pub tx: DelayLine,
     pub tx_datagram_bytes: u32,
     /// The deadline that stands for the first of them.
-    pub tx_due: Instant,
+    pub tx_deadline: Instant,
     /// Sockets with something to send, served in turn.
     pub ready: Ring<u32>,
     /// UDP sockets whose bytes on that way fill their buffer.
@@ -194,9 +194,9 @@ impl Default for Guest {
             tx_free: Instant::ZERO,
             rx_free: Instant::ZERO,
             sockets: Sockets::default(),
-            tx: Line::default(),
+            tx: DelayLine::default(),
             tx_datagram_bytes: 0,
-            tx_due: Instant::MAX,
+            tx_deadline: Instant::MAX,
             ready: Ring::default(),
             parked: Vec::new(),
             cache: BTreeMap::new(),

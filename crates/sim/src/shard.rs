@@ -133,9 +133,9 @@ impl<A: App> Shard<A> {
                 self.far.push(wire.free_at.max(now.as_ps()), n as u32, What::WireFree(port));
             }
         }
-        let due = Device::<Packet>::poll_timeout(&**switch).as_ps();
-        if due < self.timer_at[n] {
-            self.timer_at[n] = due.max(now.as_ps());
+        let deadline = Device::<Packet>::poll_timeout(&**switch).as_ps();
+        if deadline < self.timer_at[n] {
+            self.timer_at[n] = deadline.max(now.as_ps());
             self.far.push(self.timer_at[n], n as u32, What::Timer);
         }
     }
@@ -159,13 +159,13 @@ impl<A: App> Shard<A> {
     /// Schedules the first deadlines of all boxes.
     pub fn start(&mut self) {
         for n in 0..self.nodes.len() {
-            let due = match &self.nodes[n] {
+            let deadline = match &self.nodes[n] {
                 Node::Switch(s) => Device::<Packet>::poll_timeout(&**s),
                 Node::Server(s) => with_server!(s, s => s.poll_timeout()),
             };
-            if due != Instant::MAX {
-                self.timer_at[n] = due.as_ps();
-                self.far.push(due.as_ps(), n as u32, What::Timer);
+            if deadline != Instant::MAX {
+                self.timer_at[n] = deadline.as_ps();
+                self.far.push(deadline.as_ps(), n as u32, What::Timer);
             }
         }
     }
@@ -389,7 +389,7 @@ impl<A: App> Boxes<'_, A> {
 
     /// All events of one box in this window, in their order; [`Key::NEVER`] ends them.
     #[inline(always)]
-    fn visit(&mut self, reach: &mut Reach<'_>, n: usize, due: &mut [Key]) {
+    fn visit(&mut self, reach: &mut Reach<'_>, n: usize, events: &mut [Key]) {
         let wires = self.span(n);
         let errors = if self.error_rate.is_empty() { &[] } else { &self.error_rate[wires.clone()] };
         let timer_at = &mut self.timer_at[n];
@@ -406,14 +406,14 @@ impl<A: App> Boxes<'_, A> {
         // One loop for each kind of box: inside it nothing asks again which kind it is.
         match &mut self.nodes[n] {
             Node::Switch(s) => {
-                visit.run(&mut **s, due, |_, _, _, _, _| {});
+                visit.run(&mut **s, events, |_, _, _, _, _| {});
                 if s.has_pauses() {
                     self.pauses.extend(s.take_pauses().into_iter().map(|p| (visit.name, p)));
                 }
             }
             Node::Server(s) => {
                 with_server!(s, s => {
-                    visit.run(&mut **s, due, |s, now, packet, pool, woke| s.receive_note(now, packet, pool, woke));
+                    visit.run(&mut **s, events, |s, now, packet, pool, woke| s.receive_note(now, packet, pool, woke));
                 });
                 let host = s.host_mut();
                 if host.has_notes() {

@@ -259,13 +259,13 @@ pub struct Visit<'a, 'b> {
 }
 
 impl Visit<'_, '_> {
-    /// Goes through `due`, what others and earlier windows scheduled, in order and with [`Key::NEVER`] at the end, and
+    /// Goes through `events`, scheduled by others and in earlier windows, in order and with [`Key::NEVER`] at the end, and
     /// through what comes up meanwhile.
     #[inline(never)]
     pub fn run<D: Device<Packet>>(
         &mut self,
         device: &mut D,
-        due: &mut [Key],
+        events: &mut [Key],
         note: impl Fn(&mut D, Instant, &Packet, &mut Pool<Packet>, &mut PortSet),
     ) {
         let (name, n, errors) = (self.name, self.n, self.errors);
@@ -274,7 +274,7 @@ impl Visit<'_, '_> {
         let mut timer_at = *self.timer_at;
         let (mut i, mut drawn) = (0, 0);
         // The next event that others or earlier windows scheduled, and the next that came up in this visit.
-        let (mut next, mut own) = (due[0], Key::NEVER);
+        let (mut next, mut own) = (events[0], Key::NEVER);
         loop {
             let mut key = next;
             if own < key {
@@ -283,10 +283,10 @@ impl Visit<'_, '_> {
                 if key == Key::NEVER {
                     break;
                 }
-                next = due[i + 1];
+                next = events[i + 1];
                 if next.shares_instant(key) && i >= drawn {
-                    drawn = draw(reach, name, due, i, start + key.time());
-                    (key, next) = (due[i], due[i + 1]);
+                    drawn = draw(reach, name, events, i, start + key.time());
+                    (key, next) = (events[i], events[i + 1]);
                 }
                 i += 1;
             }
@@ -325,9 +325,9 @@ impl Visit<'_, '_> {
                     }
                 }
             }
-            let due = device.poll_timeout().as_ps();
-            if due < timer_at {
-                timer_at = due.max(now);
+            let deadline = device.poll_timeout().as_ps();
+            if deadline < timer_at {
+                timer_at = deadline.max(now);
                 if let Some(key) = reach.schedule(timer_at, n, Class::Timer, 0) {
                     later.insert(&mut own, key);
                 }

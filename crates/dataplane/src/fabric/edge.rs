@@ -71,7 +71,7 @@ impl Voice {
     }
 
     fn is_pending(&self) -> bool {
-        self.own.is_due() || !self.relayed.classes.is_empty()
+        self.own.is_pending() || !self.relayed.classes.is_empty()
     }
 
     /// The pending pause frame; `held` are the classes that the receiver pauses.

@@ -123,11 +123,11 @@ impl Capture {
 }
 
 impl Open {
-    /// Writes those of the waiting frames that `is_due` takes, by time.
-    fn write_until(&mut self, is_due: impl Fn(&Seen) -> bool) -> Result<(), RecordError> {
+    /// Writes those of the waiting frames that `is_selected` selects, by time.
+    fn write_until(&mut self, is_selected: impl Fn(&Seen) -> bool) -> Result<(), RecordError> {
         // Those of one time stay in the order in which they were sent.
         self.waiting.sort_by_key(|seen| seen.at);
-        for seen in self.waiting.extract_if(.., |seen| is_due(seen)) {
+        for seen in self.waiting.extract_if(.., |seen| is_selected(seen)) {
             let Seen { at, interface, direction, node, packet } = seen;
             let bytes = frame::bytes(&packet, self.framing, node);
             let original_len = bytes.len() as u32;

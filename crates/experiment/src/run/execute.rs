@@ -151,7 +151,7 @@ impl Operator {
 
     /// An epoch has ended.
     fn turn(&mut self, now: Instant, engine: &mut Engine<HostApps>) {
-        if self.failures.as_ref().is_some_and(|failures| now >= failures.due()) {
+        if self.failures.as_ref().is_some_and(|failures| now >= failures.next_event()) {
             self.fail(now, engine);
         }
         if let Some(control) = self.control.as_mut().filter(|_| now >= self.next_round) {

@@ -90,7 +90,7 @@ impl Failures {
     }
 
     /// When something happens next.
-    pub fn due(&self) -> Instant {
+    pub fn next_event(&self) -> Instant {
         self.events.get(self.next).map_or(Instant::MAX, |e| e.at)
     }
 

@@ -42,7 +42,7 @@ impl Link {
 
     #[inline(always)]
     pub fn is_ready(&self) -> bool {
-        self.has_frames() || self.signal.is_due()
+        self.has_frames() || self.signal.is_pending()
     }
 
     /// Appends a frame to its queue.

@@ -301,7 +301,7 @@ impl Adapter {
     /// The next frame for a link.
     #[inline(always)]
     pub fn poll_transmit<F: Serial>(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>) -> Option<Handle> {
-        if self.only.signal.is_due() {
+        if self.only.signal.is_pending() {
             return self.poll_control(now, port, pool);
         }
         if !self.only.has_frames() {
@@ -317,7 +317,7 @@ impl Adapter {
     #[inline(never)]
     fn poll_transmit_of_several<F: Frame>(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>) -> Option<Handle> {
         let link = &mut self.several.as_mut()?.links[port as usize];
-        if link.signal.is_due() {
+        if link.signal.is_pending() {
             return self.poll_control(now, port, pool);
         }
         if !link.has_frames() {

@@ -261,13 +261,13 @@ fn no_frame_waits_longer_than_it_may() {
         f.set_serial(2 * n + 1);
         let at = pool.insert(&f);
         let now = Instant(0) + Duration::from_us(20 * n as u64);
-        while let Some(due) = a.poll_timeout().filter(|&due| due <= now) {
-            a.handle_timeout(due, &mut |at| came.push((due, pool.frame(at).udp_offset())));
+        while let Some(deadline) = a.poll_timeout().filter(|&deadline| deadline <= now) {
+            a.handle_timeout(deadline, &mut |at| came.push((deadline, pool.frame(at).udp_offset())));
         }
         a.resequence(now, &pool, at, &mut |at| came.push((now, pool.frame(at).udp_offset())));
     }
-    while let Some(due) = a.poll_timeout() {
-        a.handle_timeout(due, &mut |at| came.push((due, pool.frame(at).udp_offset())));
+    while let Some(deadline) = a.poll_timeout() {
+        a.handle_timeout(deadline, &mut |at| came.push((deadline, pool.frame(at).udp_offset())));
     }
     let expected: Vec<_> = (0..8).map(|n| (Instant(0) + Duration::from_us(20 * n + 100), n)).collect();
     assert_eq!(came, expected);

@@ -6,7 +6,7 @@ use super::config::ServerConfig;
 use super::light;
 use super::stages::{FIRST_SLOT, Report};
 use crate::adapter::Adapter;
-use crate::due::{Deadlines, Line, Timers};
+use crate::deadlines::{Deadlines, DelayLine, Timers};
 use crate::guest::{
     Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, LIGHT, NOTE_WORD, Outgoing, PRIORITY_SHIFT, Socket,
     SocketId, Topic, note,
@@ -58,7 +58,7 @@ pub struct Host {
     /// When the first packet of each VM leaves its stack, and when a busy port is free for which a frame waits.
     pub(super) deadlines: Deadlines,
     /// Packets on their way to the sockets.
-    pub(super) rx: Line,
+    pub(super) rx: DelayLine,
     pub(super) timers: Timers,
     pub(super) events: VecDeque<Event>,
     pub(super) from_guests: u64,
@@ -90,7 +90,7 @@ impl Host {
             turn: 0,
             in_stacks: 0,
             deadlines: Deadlines::default(),
-            rx: Line::default(),
+            rx: DelayLine::default(),
             timers: Timers::default(),
             events: VecDeque::new(),
             notes: Vec::new(),

@@ -2,8 +2,8 @@
 
 use super::app::Event;
 use super::host::{APP_TIMER, Host, PACE_TIMER, SOCKET_TIMER};
+use crate::deadlines::Timer;
 use crate::door::PortId;
-use crate::due::Timer;
 use crate::guest::{Body, SocketId};
 use crate::switch::{Cause, PauseEvent};
 use sluicenet_proto::tcp;
@@ -32,7 +32,7 @@ impl Host {
         }
         s.timer_at = Instant::MAX;
         let Body::Tcp(tcp) = &mut s.body else { return };
-        if tcp.poll_timeout().is_some_and(|due| due <= now) {
+        if tcp.poll_timeout().is_some_and(|deadline| deadline <= now) {
             tcp.handle_timeout(&self.config.tcp, now);
             if tcp.state() == tcp::State::Closed {
                 return self.ended(now, id, true);

@@ -2,7 +2,7 @@
 
 use super::app::Event;
 use super::host::Host;
-use crate::due::Passage;
+use crate::deadlines::Delayed;
 use crate::guest::{Body, NOTE_WORD, Socket, SocketId, Topic, note};
 use crate::packet::{FlowKey, Kind, Packet};
 use crate::pool::{Handle, Pool};
@@ -29,13 +29,13 @@ impl Host {
     #[inline(always)]
     pub(super) fn enter_rx(&mut self, through: Instant, at: Handle) {
         self.in_stacks += 1;
-        self.rx.push(Passage { at: through, packet: at });
+        self.rx.push(Delayed { at: through, packet: at });
     }
 
     /// Packets that have come through the guests' network stacks reach their sockets.
     #[inline(never)]
     pub(super) fn run_rx(&mut self, now: Instant, pool: &mut Pool<Packet>) {
-        while let Some(Passage { at, packet, .. }) = self.rx.pop(now) {
+        while let Some(Delayed { at, packet, .. }) = self.rx.pop(now) {
             self.in_stacks -= 1;
             self.deliver(at, pool, packet);
         }

@@ -249,11 +249,11 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         let look = peer.unanswered.filter(|_| user_timeout != Duration::MAX);
         let look = look.map(|unanswered| unanswered.looked + Duration(user_timeout.0 / LOOKS));
         // One that is too early costs a look; setting it anew with every segment would cost more.
-        if let Some(due) = peer.tcp.poll_timeout().into_iter().chain(look).min()
-            && due < peer.armed_at
+        if let Some(deadline) = peer.tcp.poll_timeout().into_iter().chain(look).min()
+            && deadline < peer.armed_at
         {
-            peer.armed_at = due;
-            self.timers.push((due, at));
+            peer.armed_at = deadline;
+            self.timers.push((deadline, at));
         }
     }
 
@@ -400,13 +400,13 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
     }
 
     /// A deadline has come.
-    pub fn handle_timeout(&mut self, now: Instant, due: Instant, at: usize) {
+    pub fn handle_timeout(&mut self, now: Instant, deadline: Instant, at: usize) {
         let peer = &mut self.peers[at];
-        if peer.armed_at == due {
+        if peer.armed_at == deadline {
             peer.armed_at = Instant::MAX;
             let each = Duration(self.user_timeout.0 / LOOKS);
             if let Some(unanswered) = peer.unanswered.as_mut().filter(|u| now.since(u.looked) >= each) {
-                if peer.is_active || now.since(due) >= each {
+                if peer.is_active || now.since(deadline) >= each {
                     unanswered.since += now.since(unanswered.looked);
                 }
                 unanswered.looked = now;

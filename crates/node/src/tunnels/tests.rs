@@ -115,8 +115,8 @@ impl World {
             ends[n].tunnels.receive(*now, 0, &segment, &bytes, false);
         }
         for end in ends {
-            let due: Vec<_> = end.timers.extract_if(.., |timer| timer.0 <= *now).collect();
-            due.into_iter().for_each(|(due, at)| end.tunnels.handle_timeout(*now, due, at));
+            let expired: Vec<_> = end.timers.extract_if(.., |timer| timer.0 <= *now).collect();
+            expired.into_iter().for_each(|(deadline, at)| end.tunnels.handle_timeout(*now, deadline, at));
         }
     }
 
@@ -310,8 +310,8 @@ fn nobody_is_given_up_who_was_not_heard() {
     while w.now < until {
         let World { now, ends, .. } = &mut w;
         ends[0].timers.extend(ends[0].tunnels.take_timers());
-        let due: Vec<_> = ends[0].timers.extract_if(.., |timer| timer.0 <= *now).collect();
-        due.into_iter().for_each(|(due, at)| ends[0].tunnels.handle_timeout(*now, due, at));
+        let expired: Vec<_> = ends[0].timers.extract_if(.., |timer| timer.0 <= *now).collect();
+        expired.into_iter().for_each(|(deadline, at)| ends[0].tunnels.handle_timeout(*now, deadline, at));
         *now += Duration::from_ms(1);
     }
     (0..10_000).for_each(|_| w.step());
@@ -370,7 +370,7 @@ fn who_is_gone_leaves_its_place_to_another() {
     // Old deadlines are nobody's.
     let timers: Vec<_> = w.ends[0].timers.drain(..).collect();
     let End { tunnels, .. } = &mut w.ends[0];
-    timers.into_iter().for_each(|(due, at)| tunnels.handle_timeout(due, due, at));
+    timers.into_iter().for_each(|(deadline, at)| tunnels.handle_timeout(deadline, deadline, at));
     assert!(tunnels.poll_transmit(now).is_none());
 }
 

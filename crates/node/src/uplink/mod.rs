@@ -462,7 +462,7 @@ impl<R: Copy, T> Uplink<R, T> {
 
     /// What is to be sent now; it stays the next until [`Uplink::sent`], or a pause holds it.
     pub fn front(&mut self, now: Instant) -> Option<Front<'_, T>> {
-        if self.signal.is_due() {
+        if self.signal.is_pending() {
             self.make_control(now);
         }
         if now.saturating_add(self.link.ahead) < self.free_at {
@@ -532,7 +532,7 @@ impl<R: Copy, T> Uplink<R, T> {
     /// When it has to be looked at: [`Uplink::handle_timeout`], and then [`Uplink::front`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let held = self.gate.held();
-        let to_send = self.control.is_some() || self.signal.is_due() || !self.may_send().is_empty();
+        let to_send = self.control.is_some() || self.signal.is_pending() || !self.may_send().is_empty();
         let timers = [
             self.gate.poll_timeout(),
             self.signal.poll_timeout(),

@@ -458,8 +458,8 @@ fn in_a_lossless_class_what_nobody_can_be_asked_about_waits() {
     }
     assert_eq!((w.ends[0].waiting(), w.ends[0].parked_out()), (257, 257));
     assert!(w.ends[0].counters().0.parked_on > 1 && w.ends[0].counters().1.silent > 1);
-    let due = w.ends[0].poll_timeout().unwrap();
-    assert!(due.since(w.now) <= Duration::from_ms(10), "whoever sleeps until then looks in time");
+    let deadline = w.ends[0].poll_timeout().unwrap();
+    assert!(deadline.since(w.now) <= Duration::from_ms(10), "whoever sleeps until then looks in time");
     w.alive = true;
     for _ in 0..1_000 {
         w.pass(1);
@@ -502,9 +502,9 @@ fn who_asks_too_much_waits() {
     for n in 0..200 {
         while !w.ends[0].admits(w.now, 5, mac(1_000 + n), 3) {
             refused += 1;
-            let due = w.ends[0].poll_timeout().unwrap();
-            assert!(due > w.now && due.since(w.now) <= Duration::from_ms(10));
-            w.now = due;
+            let deadline = w.ends[0].poll_timeout().unwrap();
+            assert!(deadline > w.now && deadline.since(w.now) <= Duration::from_ms(10));
+            w.now = deadline;
             w.exchange();
         }
         assert_eq!(w.outward(0, &frame(1, 1_000 + n, 1, false), 5).0, Outward::Parked);

@@ -162,8 +162,8 @@ pub struct Repetition {
 pub struct Signal {
     /// Classes stopped now.
     stopped: PrioritySet,
-    /// Classes whose state must be told: a pause frame is due.
-    due: PrioritySet,
+    /// Classes whose state must be told: a pause frame is pending.
+    pending: PrioritySet,
     /// Classes that were let go, and told so once of two times.
     told_once: PrioritySet,
     /// How often the far end was to be told since each class is stopped, refreshes not counted.
@@ -188,13 +188,13 @@ impl Signal {
         self.stopped
     }
 
-    /// Whether a pause frame is due.
+    /// Whether a pause frame is pending.
     #[inline(always)]
-    pub fn is_due(&self) -> bool {
-        !self.due.is_empty()
+    pub fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 
-    /// Occupancy of class `p` rose to `bytes`; whether a pause frame is due for that.
+    /// Occupancy of class `p` rose to `bytes`; whether a pause frame is pending for that.
     #[inline(always)]
     pub fn on_rise(&mut self, p: Priority, bytes: u32, marks: &Watermarks) -> Option<Rise> {
         if bytes <= marks.xoff {
@@ -206,7 +206,7 @@ impl Signal {
         self.stops += 1;
         self.stopped.insert(p);
         self.told_once.remove(p);
-        self.due.insert(p);
+        self.pending.insert(p);
         self.times[p as usize] = 1;
         Some(Rise::Stopped)
     }
@@ -218,14 +218,14 @@ impl Signal {
             return None;
         }
         *times += 1;
-        self.due.insert(p);
+        self.pending.insert(p);
         Some(Rise::Unheard)
     }
 
     /// The far end of class `p` still sends: it is told again, if it is stopped.
     pub fn tell_again(&mut self, p: Priority) {
         if self.stopped.contains(p) {
-            self.due.insert(p);
+            self.pending.insert(p);
         }
     }
 
@@ -235,35 +235,35 @@ impl Signal {
         let crossed = bytes <= marks.xon && self.stopped.contains(p);
         if crossed {
             self.stopped.remove(p);
-            self.due.insert(p);
+            self.pending.insert(p);
         }
         crossed
     }
 
     /// The link is down: nothing that was said over it counts.
     pub fn forget(&mut self) {
-        (self.stopped, self.due, self.told_once) = (PrioritySet::NONE, PrioritySet::NONE, PrioritySet::NONE);
+        (self.stopped, self.pending, self.told_once) = (PrioritySet::NONE, PrioritySet::NONE, PrioritySet::NONE);
         self.refresh_at = None;
     }
 
     /// The link is up again: the far end waits to be told of class `p`, of which there are `bytes`. Whether it is stopped.
     pub fn greet(&mut self, p: Priority, bytes: u32, marks: &Watermarks) -> bool {
-        self.due.insert(p);
+        self.pending.insert(p);
         self.on_rise(p, bytes, marks).is_some()
     }
 
-    /// The pause frame that is due, with `quanta` for every stopped class; `lasts` is their time on this link.
+    /// The pause frame to send, with `quanta` for every stopped class; `lasts` is their time on this link.
     pub fn poll(&mut self, now: Instant, quanta: u16, lasts: Duration) -> Option<Pause> {
-        if self.due.is_empty() {
+        if self.pending.is_empty() {
             return None;
         }
         // A frame speaks of every class it must, and refreshes the others at no cost.
-        let classes = PrioritySet(self.due.0 | self.stopped.0 | self.told_once.0);
+        let classes = PrioritySet(self.pending.0 | self.stopped.0 | self.told_once.0);
         let mut pause = Pause { classes, quanta: [0; PRIORITIES] };
         for p in self.stopped.iter() {
             pause.quanta[p as usize] = quanta;
         }
-        self.due = PrioritySet::NONE;
+        self.pending = PrioritySet::NONE;
         self.sent += 1;
         // Half the time, or less, leaves room for the frame on the wire and the response time of the other side.
         let refreshes = self.repetition.map_or(1, |repetition| u64::from(repetition.refreshes));
@@ -281,13 +281,13 @@ impl Signal {
         self.refresh_at
     }
 
-    /// Marks the refresh due; returns whether a frame is to be sent.
+    /// Marks the refresh pending; returns whether a frame is to be sent.
     pub fn handle_timeout(&mut self, now: Instant) -> bool {
         match self.refresh_at {
             Some(at) if at <= now => {
                 self.refresh_at = None;
-                self.due.0 |= self.stopped.0 | self.told_once.0;
-                !self.due.is_empty()
+                self.pending.0 |= self.stopped.0 | self.told_once.0;
+                !self.pending.is_empty()
             }
             _ => false,
         }

@@ -115,13 +115,13 @@ impl Network {
     }
 
     /// When the next round is due: never while nobody sends.
-    pub(super) fn round_due(&self) -> Instant {
+    pub(super) fn next_round_at(&self) -> Instant {
         if self.control.is_some() && !self.level.is_empty() { self.next_round } else { Instant::MAX }
     }
 
     /// A round of the control loop, if one is due: flows that are to take another path do so at once.
     pub(super) fn round(&mut self, now: Instant) {
-        if now < self.round_due() {
+        if now < self.next_round_at() {
             return;
         }
         let Some(mut control) = self.control.take() else { return };
@@ -168,7 +168,7 @@ impl Network {
 
     /// Links fail or come back, or their ends notice.
     pub(super) fn fail(&mut self, now: Instant) {
-        let Some(failures) = self.failures.as_mut().filter(|f| now >= f.due()) else { return };
+        let Some(failures) = self.failures.as_mut().filter(|f| now >= f.next_event()) else { return };
         let changes = failures.turn(now);
         for &((switch, port), up) in &changes.carries {
             let node = self.plan.hosts() + switch;
@@ -192,8 +192,8 @@ impl Network {
     }
 
     /// When something fails next, or is noticed.
-    pub(super) fn failure_due(&self) -> Instant {
-        self.failures.as_ref().map_or(Instant::MAX, Failures::due)
+    pub(super) fn next_failure_at(&self) -> Instant {
+        self.failures.as_ref().map_or(Instant::MAX, Failures::next_event)
     }
 
     /// A connection's message under way goes where switches send it now.

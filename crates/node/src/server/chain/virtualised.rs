@@ -1,7 +1,7 @@
 //! A server with a virtual network: gate stages, the vSwitch, network stages, the adapter.
 
 use super::{Chain, Isolation};
-use crate::due::Timer;
+use crate::deadlines::Timer;
 use crate::packet::{Address, Packet};
 use crate::pool::{Handle, Pool};
 use crate::server::VirtualConfig;

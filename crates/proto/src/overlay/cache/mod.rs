@@ -171,7 +171,7 @@ pub struct Cache {
     queued: usize,
     open: BTreeMap<Question, Open>,
     requests: BTreeMap<u64, Question>,
-    due: BTreeSet<(Instant, Question)>,
+    deadlines: BTreeSet<(Instant, Question)>,
     confirmations: VecDeque<Repr>,
     resolved: VecDeque<(Question, Answer)>,
     counters: CacheCounters,
@@ -195,7 +195,7 @@ impl Cache {
             queued: 0,
             open: BTreeMap::new(),
             requests: BTreeMap::new(),
-            due: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
             confirmations: VecDeque::new(),
             resolved: VecDeque::new(),
             counters: CacheCounters::default(),
@@ -321,7 +321,7 @@ impl Cache {
         let Some(open) = self.open.remove(&question) else { return };
         self.requests.remove(&open.request);
         match open.at {
-            Some(at) => _ = self.due.remove(&(at, question)),
+            Some(at) => _ = self.deadlines.remove(&(at, question)),
             None => {
                 self.tenant(question.vni).queue.retain(|q| *q != question);
                 self.queued -= 1;
@@ -368,7 +368,7 @@ impl Cache {
         self.counters.repeated += u64::from(open.tries > 1);
         let at = now + RETRANSMIT;
         open.at = Some(at);
-        self.due.insert((at, question));
+        self.deadlines.insert((at, question));
         let (kind, mac, ip) = match question.by {
             By::Mac(mac) => (Kind::ResolveMac, mac, Ipv4Addr::UNSPECIFIED),
             By::Ip(ip) => (Kind::ResolveIp, MacAddress::default(), ip),
@@ -394,13 +394,13 @@ impl Cache {
 
     /// When a question has to be repeated or given up.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        self.deadlines.first().map(|(at, _)| *at)
     }
 
     /// Repeats and gives up what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(&(at, question)) = self.due.first().filter(|(at, _)| *at <= now) {
-            self.due.remove(&(at, question));
+        while let Some(&(at, question)) = self.deadlines.first().filter(|(at, _)| *at <= now) {
+            self.deadlines.remove(&(at, question));
             let Some(open) = self.open.get_mut(&question) else { continue };
             open.at = None;
             let tries = open.tries;

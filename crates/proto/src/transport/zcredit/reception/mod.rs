@@ -104,7 +104,7 @@ pub struct Reception<S> {
     /// The source that is counted again next, whatever comes of it.
     hand: usize,
     /// Those that have to be told what they were granted.
-    due: VecDeque<usize>,
+    pending: VecDeque<usize>,
     /// Other things to say.
     says: VecDeque<(S, u32, Message)>,
     /// Frames in the queue.
@@ -131,7 +131,7 @@ impl<S: Copy + Ord> Reception<S> {
             sums: Sums::default(),
             least: Least::new(),
             hand: 0,
-            due: VecDeque::new(),
+            pending: VecDeque::new(),
             says: VecDeque::new(),
             queued: 0,
             queued_max: 0,
@@ -252,7 +252,7 @@ impl<S: Copy + Ord> Reception<S> {
         }
         let source = &mut self.sources[at];
         if let Some(c) = source.channel.take_if(|c| c.is_connected) {
-            (source.ended, source.is_due) = (Some(c.number), false);
+            (source.ended, source.is_pending) = (Some(c.number), false);
             self.counters.lost += u64::from(c.outstanding());
             self.leave(at);
             self.on_back(now, at, c.outstanding());
@@ -387,7 +387,7 @@ impl<S: Copy + Ord> Reception<S> {
             source.late += c.outstanding();
             source.late_until = now.saturating_add(self.config.reclaim_after);
         }
-        source.is_due = false;
+        source.is_pending = false;
         self.leave(at);
         self.review(now, at);
         self.look(now);
@@ -407,7 +407,7 @@ impl<S: Copy + Ord> Reception<S> {
             late_connected: false,
             turn: 0,
             place: Place::Nowhere,
-            is_due: false,
+            is_pending: false,
             pace: Pace::default(),
             moved_at: now,
             astray: 0,
@@ -443,8 +443,8 @@ impl<S: Copy + Ord> Reception<S> {
     }
 
     fn tell(&mut self, at: usize) {
-        if !core::mem::replace(&mut self.sources[at].is_due, true) {
-            self.due.push_back(at);
+        if !core::mem::replace(&mut self.sources[at].is_pending, true) {
+            self.pending.push_back(at);
         }
     }
 
@@ -465,10 +465,10 @@ impl<S: Copy + Ord> Reception<S> {
         if let Some(said) = self.says.pop_front() {
             return Some(said);
         }
-        while let Some(at) = self.due.pop_front() {
+        while let Some(at) = self.pending.pop_front() {
             let source = &mut self.sources[at];
-            let was_due = core::mem::replace(&mut source.is_due, false);
-            if let (true, Some(c)) = (was_due, &source.channel) {
+            let was_pending = core::mem::replace(&mut source.is_pending, false);
+            if let (true, Some(c)) = (was_pending, &source.channel) {
                 return Some((source.name, c.number, Message::Grant { granted: c.granted.0 }));
             }
         }

@@ -82,7 +82,7 @@ pub(super) struct Source<S> {
     /// What is left of its turn.
     pub turn: u32,
     pub place: Place,
-    pub is_due: bool,
+    pub is_pending: bool,
     pub pace: Pace,
     /// When a frame of it came last, or it was granted something.
     pub moved_at: Instant,
@@ -100,7 +100,7 @@ impl<S> Source<S> {
         self.channel.as_ref().is_some_and(|c| c.outstanding() > 0 || c.want() > 0)
     }
     pub fn is_idle(&self) -> bool {
-        self.late == 0 && !self.is_due && !self.is_active()
+        self.late == 0 && !self.is_pending && !self.is_active()
     }
     /// Credits that are out, by all its channels.
     pub fn out(&self) -> u32 {

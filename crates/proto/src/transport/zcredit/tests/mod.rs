@@ -617,7 +617,7 @@ impl<T> Wire<T> {
         self.things.insert((at, self.sent), thing);
         self.sent += 1;
     }
-    fn due(&mut self, now: Instant) -> Option<T> {
+    fn pop_arrived(&mut self, now: Instant) -> Option<T> {
         let entry = self.things.first_entry()?;
         (entry.key().0 <= now).then(|| entry.remove())
     }

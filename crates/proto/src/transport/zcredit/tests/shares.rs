@@ -26,7 +26,7 @@ fn shares(delay: u64, queue: u32, every: &[u64], is_one_link: bool, weights: &[u
     let mut came = alloc::vec![0; every.len()];
     for slot in 0..SLOTS {
         let now = Instant::ZERO.saturating_add(Duration::from_us(slot));
-        while let Some(name) = link.due(now) {
+        while let Some(name) = link.pop_arrived(now) {
             last.push_back(name);
         }
         if let Some(name) = last.pop_front() {
