@@ -13,7 +13,7 @@ pub type Held = (NodeId, PortId, Priority);
 
 /// Finds outputs that wait for each other in a circle, if there are any.
 ///
-/// An output is stuck when the input at its far end is stopped and every output that holds frames of that input is
+/// An output is stuck when the input of its peer is stopped and every output that holds frames of that input is
 /// itself stuck. What remains when all others are crossed out can never move again.
 pub fn find<A: App>(engine: &Engine<A>) -> Option<Vec<Held>> {
     let mut waits: BTreeMap<Held, Vec<Held>> = BTreeMap::new();
@@ -22,13 +22,14 @@ pub fn find<A: App>(engine: &Engine<A>) -> Option<Vec<Held>> {
         for port in 0..s.ports() as PortId {
             let Some(gate) = s.gate(port) else { break };
             for priority in gate.held().iter().filter(|&p| s.queue_bytes(port, p) > 0) {
-                let (far, at) = engine.peer(n, port);
-                let Node::Switch(f) = engine.node(far) else { continue };
-                if !f.signal(at).is_some_and(|x| x.stopped().contains(priority)) {
+                let (peer, at) = engine.peer(n, port);
+                let Node::Switch(peer_switch) = engine.node(peer) else { continue };
+                if !peer_switch.signal(at).is_some_and(|x| x.stopped().contains(priority)) {
                     continue;
                 }
-                let next =
-                    (0..f.ports() as PortId).filter(|&o| f.buffered(at, o, priority) > 0).map(|o| (far, o, priority));
+                let next = (0..peer_switch.ports() as PortId)
+                    .filter(|&o| peer_switch.buffered(at, o, priority) > 0)
+                    .map(|o| (peer, o, priority));
                 waits.insert((n, port, priority), next.collect());
             }
         }

@@ -8,7 +8,7 @@ pub mod audit;
 pub mod deadlock;
 mod engine;
 mod event;
-mod far;
+mod event_heap;
 pub mod flow_level;
 pub mod pcapng;
 mod shard;

@@ -2,11 +2,11 @@
 //!
 //! Time goes in windows no longer than the shortest way news can take from one box to another. In each window every
 //! box with something to do is visited once and does all of it: what it sends arrives in a later window. A *lane* holds
-//! the events of one window; the lanes form a ring, and what lies beyond the ring waits in [`Far`].
+//! the events of one window; the lanes form a ring, and what lies beyond the ring waits in [`EventHeap`].
 
 use crate::agenda::{Agenda, Entry};
 use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT};
-use crate::far::{Far, What};
+use crate::event_heap::{EventHeap, HeapEvent};
 use crate::visit::{Captured, Clockwork, Here, Later, Parcel, Reach, Visit, arrival, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
 use crate::world::Node;
@@ -43,7 +43,7 @@ pub struct Shard<A> {
     agenda: Agenda,
     later: Later,
     timer_at: Vec<u64>,
-    far: Far,
+    heap: EventHeap,
     pub outboxes: Vec<Vec<Parcel>>,
     woke: PortSet,
     /// Whether the boxes are too many for the nearest cache, so that fetching ahead pays.
@@ -94,7 +94,7 @@ impl<A: App> Shard<A> {
             agenda: Agenda::new(n, clock.window),
             later: Later::default(),
             timer_at: vec![u64::MAX; n],
-            far: Far::default(),
+            heap: EventHeap::default(),
             outboxes: (0..shards).map(|_| Vec::new()).collect(),
             woke: PortSet::with_capacity(64),
             fetches: n > FETCH_FROM,
@@ -130,13 +130,13 @@ impl<A: App> Shard<A> {
             let wire = &mut self.wires[self.base[n] as usize + port as usize];
             if wire.flags & ARMED == 0 {
                 wire.flags |= ARMED;
-                self.far.push(wire.free_at.max(now.as_ps()), n as u32, What::WireFree(port));
+                self.heap.push(wire.free_at.max(now.as_ps()), n as u32, HeapEvent::WireFree(port));
             }
         }
         let deadline = Device::<Packet>::poll_timeout(&**switch).as_ps();
         if deadline < self.timer_at[n] {
             self.timer_at[n] = deadline.max(now.as_ps());
-            self.far.push(self.timer_at[n], n as u32, What::Timer);
+            self.heap.push(self.timer_at[n], n as u32, HeapEvent::Timer);
         }
     }
 
@@ -153,7 +153,7 @@ impl<A: App> Shard<A> {
                 stays
             });
         }
-        self.far.take(n as u32, port, |frame| switch.lose(port, frame, pool));
+        self.heap.take(n as u32, port, |frame| switch.lose(port, frame, pool));
     }
 
     /// Schedules the first deadlines of all boxes.
@@ -165,7 +165,7 @@ impl<A: App> Shard<A> {
             };
             if deadline != Instant::MAX {
                 self.timer_at[n] = deadline.as_ps();
-                self.far.push(deadline.as_ps(), n as u32, What::Timer);
+                self.heap.push(deadline.as_ps(), n as u32, HeapEvent::Timer);
             }
         }
     }
@@ -174,14 +174,14 @@ impl<A: App> Shard<A> {
     pub fn next_window(&self, after: u64) -> u64 {
         let lanes = self.clock.lanes as u64;
         let near = (after + 1..after + lanes).find(|w| !self.lanes[(*w % lanes) as usize].is_empty());
-        let far = self.far.next().map_or(u64::MAX, |at| at / self.clock.window);
+        let beyond = self.heap.next().map_or(u64::MAX, |at| at / self.clock.window);
         let sent = if self.sent_min == u64::MAX { u64::MAX } else { self.sent_min / self.clock.window };
-        near.unwrap_or(u64::MAX).min(far).min(sent)
+        near.unwrap_or(u64::MAX).min(beyond).min(sent)
     }
 
     /// The first window with something to do before anything has run.
     pub fn first_window(&self) -> u64 {
-        self.far.next().map_or(u64::MAX, |at| at / self.clock.window)
+        self.heap.next().map_or(u64::MAX, |at| at / self.clock.window)
     }
 
     /// Takes in what other shards sent in the window before `number`.
@@ -220,7 +220,7 @@ impl<A: App> Shard<A> {
             here,
             pool: &mut self.pool,
             lanes: &mut self.lanes,
-            far: &mut self.far,
+            heap: &mut self.heap,
             outboxes: &mut self.outboxes,
             captured: &mut self.captured,
             sent_min: &mut self.sent_min,
@@ -233,14 +233,14 @@ impl<A: App> Shard<A> {
     fn approach(&mut self, number: u64) {
         let (window, lanes) = (self.clock.window, self.clock.lanes as u64);
         let end = (number + lanes - 1) * window;
-        while let Some((at, node, what)) = self.far.pop_before(end) {
+        while let Some((at, node, event)) = self.heap.pop_before(end) {
             let w = at / window;
             debug_assert!(w >= number);
             let time = at - w * window;
-            let key = match what {
-                What::Timer => Key::new(time, Class::Timer, 0, 0),
-                What::WireFree(port) => Key::new(time, Class::WireFree, port, 0),
-                What::Arrival(port, frame) => arrival(time, port, frame),
+            let key = match event {
+                HeapEvent::Timer => Key::new(time, Class::Timer, 0, 0),
+                HeapEvent::WireFree(port) => Key::new(time, Class::WireFree, port, 0),
+                HeapEvent::Arrival(port, frame) => arrival(time, port, frame),
             };
             self.lanes[(w % lanes) as usize].push(Entry { node, key });
         }
@@ -283,11 +283,11 @@ impl<A: App> Shard<A> {
             .map(|e| (e.node, e.key))
             .filter(|(_, k)| k.is(Class::Arrival) || k.is(Class::Note));
         let near = near.map(|(node, k)| (node, k.port(), self.pool.frame(frame_of(k))));
-        let far = self.far.iter().filter_map(|(_, node, what)| match what {
-            What::Arrival(port, frame) => Some((node, *port, self.pool.frame(*frame))),
+        let beyond = self.heap.iter().filter_map(|(_, node, event)| match event {
+            HeapEvent::Arrival(port, frame) => Some((node, *port, self.pool.frame(*frame))),
             _ => None,
         });
-        near.chain(far)
+        near.chain(beyond)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::agenda::Entry;
 use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT, draw_order};
-use crate::far::{Far, What};
+use crate::event_heap::{EventHeap, HeapEvent};
 use crate::wire::{ARMED, CAPTURE, ERRORS, FIRST_BIT, PortView, Wire};
 use sluicenet_node::door::{Device, PortId, PortSet};
 use sluicenet_node::packet::{Kind, Packet};
@@ -104,7 +104,7 @@ pub struct Reach<'a> {
     pub here: Here,
     pub pool: &'a mut Pool<Packet>,
     pub lanes: &'a mut [Vec<Entry>],
-    pub far: &'a mut Far,
+    pub heap: &'a mut EventHeap,
     pub outboxes: &'a mut [Vec<Parcel>],
     pub captured: &'a mut Vec<Captured>,
     /// Earliest arrival of any parcel sent in this window.
@@ -134,7 +134,7 @@ impl Reach<'_> {
         }
         match self.lane_of(at) {
             Some((lane, time)) => self.lanes[lane].push(Entry { node, key: arrival(time, port, frame) }),
-            None => self.far.push(at, node, What::Arrival(port, frame)),
+            None => self.heap.push(at, node, HeapEvent::Arrival(port, frame)),
         }
     }
 
@@ -143,7 +143,7 @@ impl Reach<'_> {
     #[inline(never)]
     fn overflow(&mut self, at: u64, node: u32, port: u16, frame: Handle) {
         *self.is_full = true;
-        self.far.push(at, node, What::Arrival(port, frame));
+        self.heap.push(at, node, HeapEvent::Arrival(port, frame));
     }
 
     /// An event of a box with itself: returned if it is in this window, otherwise into a lane or beyond.
@@ -155,8 +155,8 @@ impl Reach<'_> {
         match self.lane_of(at) {
             Some((lane, time)) => self.lanes[lane].push(Entry { node, key: Key::new(time, class, port, 0) }),
             None => {
-                let what = if class == Class::Timer { What::Timer } else { What::WireFree(port) };
-                self.far.push(at, node, what);
+                let event = if class == Class::Timer { HeapEvent::Timer } else { HeapEvent::WireFree(port) };
+                self.heap.push(at, node, event);
             }
         }
         None

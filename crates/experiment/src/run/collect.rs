@@ -242,11 +242,11 @@ impl Collector {
             let open = self.open.remove(&key)?;
             return Some(self.pause_row(key, &open, Some(p.at)));
         }
-        // The output that holds the bytes is itself held: the pause of its far end is the one to follow.
+        // The output that holds the bytes is itself held: the pause of its peer is the one to follow.
         let parent = match p.cause {
             Cause::Output(port) if p.cause_is_held => {
-                let far = self.plan.peer(node, port);
-                self.open.get(&(far.0, far.1, p.priority)).map(|o| o.id)
+                let peer = self.plan.peer(node, port);
+                self.open.get(&(peer.0, peer.1, p.priority)).map(|o| o.id)
             }
             _ => None,
         };

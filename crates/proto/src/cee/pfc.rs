@@ -12,7 +12,7 @@ pub fn quanta_time(quanta: u16, rate: Rate) -> Duration {
     rate.time_for(quanta as u64 * QUANTUM_BITS / 8)
 }
 
-/// The gate of a transmitter: which classes the far end holds, and until when.
+/// The gate of a transmitter: which classes the peer holds, and until when.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     held: PrioritySet,
@@ -74,7 +74,7 @@ impl Gate {
         self.held.iter().for_each(|p| self.release(now, p));
     }
 
-    /// The link is up again: `classes` wait for what the far end says of them, until `until` at most.
+    /// The link is up again: `classes` wait for what the peer says of them, until `until` at most.
     pub fn hold(&mut self, now: Instant, classes: PrioritySet, until: Instant) {
         for p in classes.iter() {
             if !self.held.contains(p) {
@@ -125,7 +125,7 @@ impl Gate {
 /// Watermarks of an ingress buffer, per class: bytes at which XOFF and XON are sent, and what fits in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Occupancy above which the far end is stopped.
+    /// Occupancy above which the peer is stopped.
     pub xoff: u32,
     /// Occupancy at or below which it may go on.
     pub xon: u32,
@@ -138,9 +138,9 @@ pub struct Watermarks {
 /// What a rise of an occupancy makes due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rise {
-    /// It crossed XOFF: the far end is to be stopped.
+    /// It crossed XOFF: the peer is to be stopped.
     Stopped,
-    /// More came than can have been under way: the far end has not heard that it is stopped, and is told again.
+    /// More came than can have been under way: the peer has not heard that it is stopped, and is told again.
     Unheard,
 }
 
@@ -166,7 +166,7 @@ pub struct Signal {
     pending: PrioritySet,
     /// Classes that were let go, and told so once of two times.
     told_once: PrioritySet,
-    /// How often the far end was to be told since each class is stopped, refreshes not counted.
+    /// How often the peer was to be told since each class is stopped, refreshes not counted.
     times: [u8; PRIORITIES],
     /// Where the link damages frames.
     repetition: Option<Repetition>,
@@ -222,7 +222,7 @@ impl Signal {
         Some(Rise::Unheard)
     }
 
-    /// The far end of class `p` still sends: it is told again, if it is stopped.
+    /// The peer of class `p` still sends: it is told again, if it is stopped.
     pub fn tell_again(&mut self, p: Priority) {
         if self.stopped.contains(p) {
             self.pending.insert(p);
@@ -246,7 +246,7 @@ impl Signal {
         self.refresh_at = None;
     }
 
-    /// The link is up again: the far end waits to be told of class `p`, of which there are `bytes`. Whether it is stopped.
+    /// The link is up again: the peer waits to be told of class `p`, of which there are `bytes`. Whether it is stopped.
     pub fn greet(&mut self, p: Priority, bytes: u32, marks: &Watermarks) -> bool {
         self.pending.insert(p);
         self.on_rise(p, bytes, marks).is_some()
