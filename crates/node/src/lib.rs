@@ -1,7 +1,7 @@
 //! The protocols assembled into boxes with ports.
 //!
 //! A line belongs here when it knows which rules sit in one box. A box never knows a clock or over what a frame really
-//! moves: both worlds, the simulated and the real one, drive it through the [`door`].
+//! moves: both worlds, the simulated and the real one, drive it through the [`Device`](device::Device).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -11,7 +11,7 @@ pub mod adapter;
 pub mod channels;
 pub mod credits;
 mod deadlines;
-pub mod door;
+pub mod device;
 pub mod gate;
 pub mod guest;
 pub mod link;

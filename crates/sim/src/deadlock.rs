@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::world::Node;
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::server::App;
 use sluicenet_proto::frame::Priority;

@@ -5,7 +5,7 @@ use crate::shard::{MAX_LANES, Shard};
 use crate::visit::{Captured, Clockwork, Parcel};
 use crate::wire::WireSpec;
 use crate::world::{Node, World, WorldError};
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::server::App;
 use sluicenet_node::switch::PauseEvent;

@@ -4,7 +4,7 @@
 //! wires are free, by port; then takes what arrives, in an order drawn anew for each instant from the seed, so that no
 //! port is favoured and no result hangs on the order of insertion; then runs its timers.
 
-use sluicenet_node::door::Lots;
+use sluicenet_node::device::TieBreak;
 
 /// Bits of a key: time in the window, class, port, place of the frame.
 const TIME_BITS: u32 = 27;
@@ -85,8 +85,8 @@ impl Key {
 /// `content` orders those of one port: notes, of which several can come at once, and a pause beside a frame.
 #[cold]
 pub fn draw_order(run: &mut [Key], seed: u64, node: u32, at: u64, content: impl Fn(Key) -> [u64; 4]) {
-    let lots = Lots::new(seed, node, at);
-    let rank = |k: Key| (lots.of(k.port()), k.port());
+    let ties = TieBreak::new(seed, node, at);
+    let rank = |k: Key| (ties.of(k.port()), k.port());
     if let [a, b] = run
         && a.port() != b.port()
     {

@@ -10,7 +10,7 @@ use crate::event_heap::{EventHeap, HeapEvent};
 use crate::visit::{Captured, Clockwork, Here, Later, Parcel, Reach, Visit, arrival, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
 use crate::world::Node;
-use sluicenet_node::door::{Device, PortId, PortSet, Step};
+use sluicenet_node::device::{Device, PortId, PortSet, PrefetchStep};
 use sluicenet_node::packet::Packet;
 use sluicenet_node::pool::{Handle, Pool};
 use sluicenet_node::server::{App, Plan};
@@ -325,8 +325,8 @@ impl<A: App> Boxes<'_, A> {
         } else {
             coming[(i + 3) & 3] = Coming::NONE;
         }
-        self.fetch_step(reach.pool, &mut coming[(i + 2) & 3], Step::Index);
-        self.fetch_step(reach.pool, &mut coming[(i + 1) & 3], Step::Sockets);
+        self.fetch_step(reach.pool, &mut coming[(i + 2) & 3], PrefetchStep::Index);
+        self.fetch_step(reach.pool, &mut coming[(i + 1) & 3], PrefetchStep::Sockets);
     }
 
     #[inline(always)]
@@ -358,28 +358,32 @@ impl<A: App> Boxes<'_, A> {
         match &self.nodes[n] {
             Node::Switch(s) => {
                 self.wires[wires].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
-                s.fetch(Step::Lists, core::iter::empty(), pool, fetch);
+                s.fetch(PrefetchStep::Lists, core::iter::empty(), pool, fetch);
                 Coming { n: n as u32, plan: Plan::EMPTY, free, ends: free != NOTE_PORT }
             }
             Node::Server(s) => {
                 fetch(self.wires.as_ptr().wrapping_add(wires.start).cast());
                 let mut plan = s.plan(Instant(reach.here.end), arrival);
-                s.host().fetch(Step::Lists, &mut plan, pool, fetch);
+                s.host().fetch(PrefetchStep::Lists, &mut plan, pool, fetch);
                 Coming { n: n as u32, plan, free, ends: free != NOTE_PORT }
             }
         }
     }
 
     #[inline(always)]
-    fn fetch_step(&self, pool: &Pool<Packet>, coming: &mut Coming, step: Step) {
-        if coming.plan.is_empty() && !(step == Step::Sockets && coming.ends) {
+    fn fetch_step(&self, pool: &Pool<Packet>, coming: &mut Coming, step: PrefetchStep) {
+        if coming.plan.is_empty() && !(step == PrefetchStep::Sockets && coming.ends) {
             return;
         }
         let frame = match &self.nodes[coming.n as usize] {
             Node::Switch(s) => Device::<Packet>::upcoming(&**s, coming.free),
             Node::Server(s) => {
                 s.host().fetch(step, &mut coming.plan, pool, fetch);
-                if step == Step::Sockets && coming.ends { s.host().adapter().upcoming(coming.free) } else { None }
+                if step == PrefetchStep::Sockets && coming.ends {
+                    s.host().adapter().upcoming(coming.free)
+                } else {
+                    None
+                }
             }
         };
         if let Some(frame) = frame {

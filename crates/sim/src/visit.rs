@@ -4,7 +4,7 @@ use crate::agenda::Entry;
 use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT, draw_order};
 use crate::event_heap::{EventHeap, HeapEvent};
 use crate::wire::{ARMED, CAPTURE, ERRORS, FIRST_BIT, PortView, Wire};
-use sluicenet_node::door::{Device, PortId, PortSet};
+use sluicenet_node::device::{Device, PortId, PortSet};
 use sluicenet_node::packet::{Kind, Packet};
 use sluicenet_node::pool::{Handle, Pool};
 use sluicenet_proto::frame::Frame;

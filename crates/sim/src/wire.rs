@@ -1,6 +1,6 @@
 //! The transmitting ends of links.
 
-use sluicenet_node::door::{PortId, Wires};
+use sluicenet_node::device::{PortId, Wires};
 
 /// The transmitting end of a link.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@
 //! flow.
 
 use super::{Plan, framing};
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::guest::Transport;
 use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_node::packet::{Address, FlowKey, Framing, IP_LIGHT_BYTES, IP_TCP_BYTES, IP_UDP_BYTES, Packet};

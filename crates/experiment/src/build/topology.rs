@@ -1,6 +1,6 @@
 //! The network of a scenario: which port of which box is linked to which, and who decides where frames go.
 
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::dependency::Dependencies;

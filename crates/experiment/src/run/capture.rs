@@ -3,7 +3,7 @@
 use super::RunError;
 use crate::build::{Plan, framing};
 use crate::workload::HostApps;
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::{self, Framing};
 use sluicenet_proto::frame::Frame;

@@ -5,7 +5,7 @@ use super::capture::Capture;
 use super::messages::{Messages, Seen};
 use crate::build::{Ideal, Plan};
 use crate::workload::HostApps;
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::guest::{FlowRecord, Transport};
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::{FlowKey, Kind, Packet};

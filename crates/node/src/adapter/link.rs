@@ -1,7 +1,7 @@
 //! A link of an adapter: what waits for it, and its flow control.
 
 use super::AdapterConfig;
-use crate::door::PortId;
+use crate::device::PortId;
 use crate::pool::{Fifo, Handle, Pool};
 use alloc::vec::Vec;
 use sluicenet_proto::cee::pfc::{Gate, Signal};

@@ -9,7 +9,7 @@ mod resequencer;
 #[cfg(test)]
 mod tests;
 
-use crate::door::{PortId, PortSet};
+use crate::device::{PortId, PortSet};
 use crate::pool::{Handle, Pool};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};

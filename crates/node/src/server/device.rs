@@ -5,7 +5,7 @@ use super::chain::Chain;
 use super::host::Host;
 use super::stages::Report;
 use super::{ServerConfig, ServerLedger};
-use crate::door::{Device, PortId, PortSet, Wires};
+use crate::device::{Device, PortId, PortSet, Wires};
 use crate::packet::{Kind, Packet};
 use crate::pool::{Handle, Pool};
 use alloc::sync::Arc;

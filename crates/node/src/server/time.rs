@@ -3,7 +3,7 @@
 use super::app::Event;
 use super::host::{APP_TIMER, Host, PACE_TIMER, SOCKET_TIMER};
 use crate::deadlines::Timer;
-use crate::door::PortId;
+use crate::device::PortId;
 use crate::guest::{Body, SocketId};
 use crate::switch::{Cause, PauseEvent};
 use sluicenet_proto::tcp;

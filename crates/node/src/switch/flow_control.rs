@@ -1,7 +1,7 @@
 //! Flow control between the queues of a port and its wire: pauses from the other end, and pauses for it.
 
 use super::admit::Level;
-use crate::door::PortId;
+use crate::device::PortId;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use sluicenet_proto::cee::pfc::{Gate, Repetition, Rise, Signal};

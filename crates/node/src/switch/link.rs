@@ -1,7 +1,7 @@
 //! A switch whose links fail and come back.
 
 use super::{Admit, Chassis, FlowControl, Placement, SwitchOf};
-use crate::door::{PortId, PortSet};
+use crate::device::{PortId, PortSet};
 use crate::pool::{Handle, Pool};
 use sluicenet_proto::frame::{Frame, PRIORITIES, Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
@@ -78,7 +78,7 @@ impl Chassis {
 mod tests {
     use super::super::{BufferPolicy, PortConfig, Switch, SwitchConfig};
     use super::*;
-    use crate::door::{Device, Wires};
+    use crate::device::{Device, Wires};
     use crate::packet::{Address, FlowKey, Framing, Packet};
     use alloc::vec;
     use alloc::vec::Vec;

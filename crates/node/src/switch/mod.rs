@@ -26,7 +26,7 @@ pub use mark::{Backlog, Mark, Verdict};
 pub use queue::Waiting;
 pub use schedule::{RoundRobin, Schedule};
 
-use crate::door::{Device, PortId, PortSet, Step, Wires};
+use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
 use crate::pool::{Handle, Pool};
 use crate::steering::Steering;
 use alloc::boxed::Box;
@@ -453,8 +453,14 @@ impl<F: Frame, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<F> for Swi
     }
 
     #[inline(always)]
-    fn fetch(&self, step: Step, _arrivals: impl Iterator<Item = Handle>, _pool: &Pool<F>, fetch: impl Fn(*const u8)) {
-        if step == Step::Lists {
+    fn fetch(
+        &self,
+        step: PrefetchStep,
+        _arrivals: impl Iterator<Item = Handle>,
+        _pool: &Pool<F>,
+        fetch: impl Fn(*const u8),
+    ) {
+        if step == PrefetchStep::Lists {
             let ports = self.egress.len();
             let egress: *const u8 = self.egress.as_ptr().cast();
             let bytes = core::mem::size_of::<Output<M, S, B>>() * ports;

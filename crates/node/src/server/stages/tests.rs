@@ -2,7 +2,7 @@
 
 use super::{Context, Lane, Report, Stage, rare};
 use crate::adapter::{AdapterConfig, Queueing};
-use crate::door::{Device, PortId, PortSet, Wires};
+use crate::device::{Device, PortId, PortSet, Wires};
 use crate::guest::FlowLabel;
 use crate::packet::{Address, FlowKey, Framing, Packet};
 use crate::pool::{Handle, Pool};
