@@ -2,7 +2,7 @@
 
 use crate::event::{MAX_PLACES, MAX_WINDOW};
 use crate::shard::{MAX_LANES, Shard};
-use crate::visit::{Captured, Clockwork, Parcel};
+use crate::step::{Captured, Parcel, Timing};
 use crate::wire::WireSpec;
 use crate::world::{Node, World, WorldError};
 use sluicenet_node::device::PortId;
@@ -72,7 +72,7 @@ const EPOCH: Duration = Duration::from_us(500);
 /// A world and its state.
 pub struct Engine<A> {
     shards: Vec<Shard<A>>,
-    clock: Clockwork,
+    timing: Timing,
     /// Shard and place of each box.
     place: Vec<(u16, u32)>,
     next: u64,
@@ -96,7 +96,7 @@ impl<A: App> Engine<A> {
         let wanted = reach.max(world.stage_latency.0) / window + 3;
         let lanes = wanted.next_power_of_two().clamp(4, MAX_LANES as u64) as usize;
         let overhead = world.framing.overhead() as u32;
-        let clock = Clockwork::new(window, lanes, overhead, world.seed);
+        let timing = Timing::new(window, lanes, overhead, world.seed);
 
         // A part goes to one thread: more threads than parts would only wait for each other.
         let parts = world.part.iter().max().map_or(1, |&p| p as usize + 1);
@@ -148,13 +148,13 @@ impl<A: App> Engine<A> {
             .into_iter()
             .enumerate()
             .map(|(i, (nodes, names, wires))| {
-                Shard::new(clock, i as u16, shards, nodes, names, wires, place_of_host.clone())
+                Shard::new(timing, i as u16, shards, nodes, names, wires, place_of_host.clone())
             })
             .collect();
         let mail = (0..2 * shards.len() * shards.len()).map(|_| Mutex::new(Vec::new())).collect();
         Ok(Engine {
             shards,
-            clock,
+            timing,
             place,
             next: 0,
             reached: 0,
@@ -174,13 +174,13 @@ impl<A: App> Engine<A> {
     /// Frames there may be at once in the boxes and on the wires of each thread; 2^23 are the most.
     pub fn set_frames_max(&mut self, frames: u32) {
         let frames_max = frames.min(MAX_PLACES as u32);
-        self.shards.iter_mut().for_each(|shard| shard.clock.frames_max = frames_max);
-        self.clock.frames_max = frames_max;
+        self.shards.iter_mut().for_each(|shard| shard.timing.frames_max = frames_max);
+        self.timing.frames_max = frames_max;
     }
 
     /// As [`Engine::set_frames_max`] said.
     pub fn frames_max(&self) -> u32 {
-        self.clock.frames_max
+        self.timing.frames_max
     }
 
     /// Samples the queues of `ports` every `interval`.
@@ -231,7 +231,7 @@ impl<A: App> Engine<A> {
     }
     /// The length of a window.
     pub fn window(&self) -> Duration {
-        Duration(self.clock.window)
+        Duration(self.timing.window)
     }
     /// Frames there are, in boxes and on wires, pauses and notes included.
     pub fn frames(&self) -> u64 {
@@ -247,7 +247,7 @@ impl<A: App> Engine<A> {
     pub fn set_link(&mut self, (node, port): (NodeId, PortId), up: bool) {
         let (shard, n) = self.place[node as usize];
         let shard = &mut self.shards[shard as usize];
-        shard.set_link(Instant(self.reached.saturating_mul(self.clock.window)), n as usize, port, up);
+        shard.set_link(Instant(self.reached.saturating_mul(self.timing.window)), n as usize, port, up);
         if self.started {
             self.next = self.next.min(shard.first_window());
         }
@@ -271,7 +271,7 @@ impl<A: App> Engine<A> {
             self.shards.iter_mut().for_each(Shard::start);
             self.next = self.shards.iter().map(|s| s.first_window()).min().unwrap_or(u64::MAX);
         }
-        let end_window = until.0.div_ceil(self.clock.window);
+        let end_window = until.0.div_ceil(self.timing.window);
         loop {
             if self.next == u64::MAX {
                 return RunEnd::Idle;
@@ -280,7 +280,7 @@ impl<A: App> Engine<A> {
                 return RunEnd::Time;
             }
             // An epoch that begins late (nothing happened before) still ends where epochs end.
-            let epoch_windows = (self.epoch.0 / self.clock.window).max(1);
+            let epoch_windows = (self.epoch.0 / self.timing.window).max(1);
             let stop = ((self.next / epoch_windows + 1) * epoch_windows).min(end_window);
             let samples = self.run_windows(stop);
             self.reached = stop;
@@ -288,7 +288,7 @@ impl<A: App> Engine<A> {
                 return RunEnd::Full;
             }
             let mut epoch =
-                Epoch { now: Instant(stop.saturating_mul(self.clock.window).min(until.0)), ..Epoch::default() };
+                Epoch { now: Instant(stop.saturating_mul(self.timing.window).min(until.0)), ..Epoch::default() };
             for s in &mut self.shards {
                 epoch.pauses.append(&mut s.pauses);
                 epoch.captured.append(&mut s.captured);
@@ -312,13 +312,13 @@ impl<A: App> Engine<A> {
         let n = self.shards.len();
         let gate = Gate::new(n);
         let first = self.next;
-        let (mail, clock) = (&self.mail, self.clock);
+        let (mail, timing) = (&self.mail, self.timing);
         let sampling = self.sampling.as_ref();
         let place = &self.place;
         let next_sample = self.next_sample;
         let work = |shard: &mut Shard<A>| {
             let sampler = Sampler { sampling, place, next: next_sample };
-            run_shard(shard, n, first, stop, &gate, mail, clock, sampler)
+            run_shard(shard, n, first, stop, &gate, mail, timing, sampler)
         };
         let results: Vec<(u64, u64, Vec<QueueSample>)> = std::thread::scope(|scope| {
             let Some((mine, others)) = self.shards.split_first_mut() else { return Vec::new() };
@@ -370,7 +370,7 @@ fn run_shard<A: App>(
     stop: u64,
     gate: &Gate,
     mail: &[Mutex<Vec<Parcel>>],
-    clock: Clockwork,
+    timing: Timing,
     mut sampler: Sampler<'_>,
 ) -> (u64, u64, Vec<QueueSample>) {
     let _guard = FailGuard(gate);
@@ -381,7 +381,7 @@ fn run_shard<A: App>(
     // A thread can be one round ahead of another, not two: two sets of slots suffice.
     let mut round = 0;
     while window < stop {
-        sampler.take(shard, window * clock.window, &mut samples);
+        sampler.take(shard, window * timing.window, &mut samples);
         shard.sweep(window);
         if shards == 1 {
             if shard.is_full {

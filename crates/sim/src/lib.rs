@@ -13,9 +13,10 @@ pub mod flow_level;
 pub mod pcapng;
 mod shard;
 pub mod slots;
-mod visit;
+mod step;
+
 mod wire;
 pub mod world;
 
 pub use engine::{Control, Engine, Epoch, QueueSample, RunEnd};
-pub use visit::Captured;
+pub use step::Captured;

@@ -1,13 +1,13 @@
 //! The part of the world that one thread sweeps: its boxes, their wires, and what will happen to them.
 //!
-//! Time goes in windows no longer than the shortest way news can take from one box to another. In each window every
-//! box with something to do is visited once and does all of it: what it sends arrives in a later window. A *lane* holds
+//! Time goes in windows no longer than the shortest path of a message from one box to another. In each window every
+//! box with something to do has one step and does all of it: what it sends arrives in a later window. A *lane* holds
 //! the events of one window; the lanes form a ring, and what lies beyond the ring waits in [`EventHeap`].
 
 use crate::agenda::{Agenda, Entry};
 use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT};
 use crate::event_heap::{EventHeap, HeapEvent};
-use crate::visit::{Captured, Clockwork, Here, Later, Parcel, Reach, Visit, arrival, frame_of};
+use crate::step::{Captured, OwnEvents, Parcel, Step, StepContext, Timing, Window, arrival, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
 use crate::world::Node;
 use sluicenet_node::device::{Device, PortId, PortSet, PrefetchStep};
@@ -26,7 +26,7 @@ const FRAMES_PER_WIRE: usize = 256;
 
 /// A thread's part of the world.
 pub struct Shard<A> {
-    pub clock: Clockwork,
+    pub timing: Timing,
     pub me: u16,
     pub nodes: Vec<Node<A>>,
     /// The number of each box in the world.
@@ -41,7 +41,7 @@ pub struct Shard<A> {
     pub pool: Pool<Packet>,
     lanes: Vec<Vec<Entry>>,
     agenda: Agenda,
-    later: Later,
+    own_events: OwnEvents,
     timer_at: Vec<u64>,
     heap: EventHeap,
     pub outboxes: Vec<Vec<Parcel>>,
@@ -60,7 +60,7 @@ pub struct Shard<A> {
 impl<A: App> Shard<A> {
     #[allow(clippy::too_many_arguments)]
     pub fn new(
-        clock: Clockwork,
+        timing: Timing,
         me: u16,
         shards: usize,
         nodes: Vec<Node<A>>,
@@ -82,7 +82,7 @@ impl<A: App> Shard<A> {
             error_rate = Vec::new();
         }
         Shard {
-            clock,
+            timing,
             me,
             names,
             base,
@@ -90,9 +90,9 @@ impl<A: App> Shard<A> {
             place_of_host,
             pool: Pool::with_capacity((flat.len() * FRAMES_PER_WIRE).min(MAX_PLACES)),
             wires: flat,
-            lanes: (0..clock.lanes).map(|_| Vec::new()).collect(),
-            agenda: Agenda::new(n, clock.window),
-            later: Later::default(),
+            lanes: (0..timing.lanes).map(|_| Vec::new()).collect(),
+            agenda: Agenda::new(n, timing.window),
+            own_events: OwnEvents::default(),
             timer_at: vec![u64::MAX; n],
             heap: EventHeap::default(),
             outboxes: (0..shards).map(|_| Vec::new()).collect(),
@@ -172,16 +172,16 @@ impl<A: App> Shard<A> {
 
     /// The first window in which something happens here or in what this shard just sent, if any.
     pub fn next_window(&self, after: u64) -> u64 {
-        let lanes = self.clock.lanes as u64;
+        let lanes = self.timing.lanes as u64;
         let near = (after + 1..after + lanes).find(|w| !self.lanes[(*w % lanes) as usize].is_empty());
-        let beyond = self.heap.next().map_or(u64::MAX, |at| at / self.clock.window);
-        let sent = if self.sent_min == u64::MAX { u64::MAX } else { self.sent_min / self.clock.window };
+        let beyond = self.heap.next().map_or(u64::MAX, |at| at / self.timing.window);
+        let sent = if self.sent_min == u64::MAX { u64::MAX } else { self.sent_min / self.timing.window };
         near.unwrap_or(u64::MAX).min(beyond).min(sent)
     }
 
     /// The first window with something to do before anything has run.
     pub fn first_window(&self) -> u64 {
-        self.heap.next().map_or(u64::MAX, |at| at / self.clock.window)
+        self.heap.next().map_or(u64::MAX, |at| at / self.timing.window)
     }
 
     /// Takes in what other shards sent in the window before `number`.
@@ -189,18 +189,18 @@ impl<A: App> Shard<A> {
         if parcels.is_empty() {
             return;
         }
-        let window = self.clock.window;
+        let length = self.timing.window;
         // Seen from the end of the window before: every lane but that one is open.
-        let here = Here { start: (number - 1) * window, end: number * window, number: number - 1 };
-        let mut reach = self.split(here).1;
+        let window = Window { start: (number - 1) * length, end: number * length, number: number - 1 };
+        let mut context = self.split(window).1;
         for p in parcels.drain(..) {
-            let frame = reach.pool.insert(&p.packet);
-            reach.arrive(p.at, p.node, p.port, frame);
+            let frame = context.pool.insert(&p.packet);
+            context.arrive(p.at, p.node, p.port, frame);
         }
     }
 
-    /// The boxes, and what a visit may touch besides them.
-    fn split(&mut self, here: Here) -> (Boxes<'_, A>, Reach<'_>) {
+    /// The boxes, and what a step may touch besides them.
+    fn split(&mut self, window: Window) -> (Boxes<'_, A>, StepContext<'_>) {
         let boxes = Boxes {
             nodes: &mut self.nodes,
             names: &self.names,
@@ -212,12 +212,12 @@ impl<A: App> Shard<A> {
             notes: &mut self.notes,
             pauses: &mut self.pauses,
             woke: &mut self.woke,
-            later: &mut self.later,
+            own_events: &mut self.own_events,
         };
-        let reach = Reach {
-            clock: &self.clock,
+        let context = StepContext {
+            timing: &self.timing,
             me: self.me,
-            here,
+            window,
             pool: &mut self.pool,
             lanes: &mut self.lanes,
             heap: &mut self.heap,
@@ -226,12 +226,12 @@ impl<A: App> Shard<A> {
             sent_min: &mut self.sent_min,
             is_full: &mut self.is_full,
         };
-        (boxes, reach)
+        (boxes, context)
     }
 
     /// Brings what comes within the ring from beyond it.
     fn approach(&mut self, number: u64) {
-        let (window, lanes) = (self.clock.window, self.clock.lanes as u64);
+        let (window, lanes) = (self.timing.window, self.timing.lanes as u64);
         let end = (number + lanes - 1) * window;
         while let Some((at, node, event)) = self.heap.pop_before(end) {
             let w = at / window;
@@ -253,23 +253,23 @@ impl<A: App> Shard<A> {
             return;
         }
         self.approach(number);
-        let lane = number as usize & (self.clock.lanes - 1);
+        let lane = number as usize & (self.timing.lanes - 1);
         if self.lanes[lane].is_empty() {
             return;
         }
-        let start = number * self.clock.window;
-        let here = Here { start, end: start + self.clock.window, number };
+        let start = number * self.timing.window;
+        let window = Window { start, end: start + self.timing.window, number };
         let mut agenda = std::mem::take(&mut self.agenda);
         agenda.arrange(&mut self.lanes[lane]);
         let fetches = self.fetches;
-        let (mut boxes, mut reach) = self.split(here);
+        let (mut boxes, mut context) = self.split(window);
         let mut coming = [Coming::NONE; 4];
         for i in 0..agenda.len() {
             if fetches {
-                boxes.fetch_ahead(&reach, &agenda, i, &mut coming);
+                boxes.fetch_ahead(&context, &agenda, i, &mut coming);
             }
             let (n, keys) = agenda.sorted_turn(i);
-            boxes.visit(&mut reach, n, keys);
+            boxes.step(&mut context, n, keys);
         }
         self.agenda = agenda;
     }
@@ -303,7 +303,7 @@ struct Boxes<'a, A> {
     notes: &'a mut Vec<Packet>,
     pauses: &'a mut Vec<(u32, PauseEvent)>,
     woke: &'a mut PortSet,
-    later: &'a mut Later,
+    own_events: &'a mut OwnEvents,
 }
 
 impl<A: App> Boxes<'_, A> {
@@ -314,19 +314,19 @@ impl<A: App> Boxes<'_, A> {
     }
 
     /// Has the memory on the way that the next boxes will touch. A chain of look-ups is as many boxes long: a step reads the memory that the
-    /// step before has asked for while another box was visited.
+    /// step before has asked for while another box has its step.
     #[inline(always)]
-    fn fetch_ahead(&self, reach: &Reach<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 4]) {
+    fn fetch_ahead(&self, context: &StepContext<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 4]) {
         if let Some(n) = agenda.node(i + 4) {
             self.fetch_box(n);
         }
         if let Some((n, keys)) = agenda.turn(i + 3) {
-            coming[(i + 3) & 3] = self.fetch_lists(reach, n, keys);
+            coming[(i + 3) & 3] = self.fetch_lists(context, n, keys);
         } else {
             coming[(i + 3) & 3] = Coming::NONE;
         }
-        self.fetch_step(reach.pool, &mut coming[(i + 2) & 3], PrefetchStep::Index);
-        self.fetch_step(reach.pool, &mut coming[(i + 1) & 3], PrefetchStep::Sockets);
+        self.fetch_step(context.pool, &mut coming[(i + 2) & 3], PrefetchStep::Index);
+        self.fetch_step(context.pool, &mut coming[(i + 1) & 3], PrefetchStep::Sockets);
     }
 
     #[inline(always)]
@@ -341,8 +341,8 @@ impl<A: App> Boxes<'_, A> {
 
     /// Fetches the lists of a box and the frames that arrive at it.
     #[inline(always)]
-    fn fetch_lists(&self, reach: &Reach<'_>, n: usize, keys: &[Key]) -> Coming {
-        let pool = &*reach.pool;
+    fn fetch_lists(&self, context: &StepContext<'_>, n: usize, keys: &[Key]) -> Coming {
+        let pool = &*context.pool;
         let (mut arrival, mut free) = (Handle::NONE, NOTE_PORT);
         for &key in &keys[..keys.len().min(FETCH_KEYS)] {
             if key.is(Class::Arrival) {
@@ -363,7 +363,7 @@ impl<A: App> Boxes<'_, A> {
             }
             Node::Server(s) => {
                 fetch(self.wires.as_ptr().wrapping_add(wires.start).cast());
-                let mut plan = s.plan(Instant(reach.here.end), arrival);
+                let mut plan = s.plan(Instant(context.window.end), arrival);
                 s.host().fetch(PrefetchStep::Lists, &mut plan, pool, fetch);
                 Coming { n: n as u32, plan, free, ends: free != NOTE_PORT }
             }
@@ -393,39 +393,39 @@ impl<A: App> Boxes<'_, A> {
 
     /// All events of one box in this window, in their order; [`Key::NEVER`] ends them.
     #[inline(always)]
-    fn visit(&mut self, reach: &mut Reach<'_>, n: usize, events: &mut [Key]) {
+    fn step(&mut self, context: &mut StepContext<'_>, n: usize, events: &mut [Key]) {
         let wires = self.span(n);
         let errors = if self.error_rate.is_empty() { &[] } else { &self.error_rate[wires.clone()] };
         let timer_at = &mut self.timer_at[n];
-        let mut visit = Visit {
+        let mut step = Step {
             name: self.names[n],
             n: n as u32,
             wires: &mut self.wires[wires],
             errors,
             timer_at,
             woke: self.woke,
-            later: self.later,
-            reach,
+            own_events: self.own_events,
+            context,
         };
         // One loop for each kind of box: inside it nothing asks again which kind it is.
         match &mut self.nodes[n] {
             Node::Switch(s) => {
-                visit.run(&mut **s, events, |_, _, _, _, _| {});
+                step.run(&mut **s, events, |_, _, _, _, _| {});
                 if s.has_pauses() {
-                    self.pauses.extend(s.take_pauses().into_iter().map(|p| (visit.name, p)));
+                    self.pauses.extend(s.take_pauses().into_iter().map(|p| (step.name, p)));
                 }
             }
             Node::Server(s) => {
                 with_server!(s, s => {
-                    visit.run(&mut **s, events, |s, now, packet, pool, woke| s.receive_note(now, packet, pool, woke));
+                    step.run(&mut **s, events, |s, now, packet, pool, woke| s.receive_note(now, packet, pool, woke));
                 });
                 let host = s.host_mut();
                 if host.has_notes() {
                     host.take_notes(self.notes);
-                    visit.reach.post(self.notes, self.place_of_host);
+                    step.context.post(self.notes, self.place_of_host);
                 }
                 if host.has_pauses() {
-                    self.pauses.extend(host.take_pauses().into_iter().map(|p| (visit.name, p)));
+                    self.pauses.extend(host.take_pauses().into_iter().map(|p| (step.name, p)));
                 }
             }
         }
@@ -435,13 +435,13 @@ impl<A: App> Boxes<'_, A> {
 /// Boxes of a shard from which on memory is fetched ahead; measured, not critical.
 const FETCH_FROM: usize = 100;
 
-/// Cache lines of a box that every visit touches.
+/// Cache lines of a box that every step touches.
 const BOX_LINES: usize = 6;
 
 /// Most events of a box that are looked at ahead: beyond that the first would be pushed out again.
 const FETCH_KEYS: usize = 64;
 
-/// A box that is visited soon.
+/// A box whose step comes soon.
 #[derive(Clone, Copy)]
 struct Coming {
     n: u32,

@@ -13,7 +13,7 @@ use sluicenet_proto::time::Instant;
 
 /// What all threads share and nobody changes.
 #[derive(Clone, Copy, Debug)]
-pub struct Clockwork {
+pub struct Timing {
     /// Length of a window in picoseconds.
     pub window: u64,
     /// ceil(2^64 / window): division by one multiplication.
@@ -27,11 +27,11 @@ pub struct Clockwork {
     pub frames_max: u32,
 }
 
-impl Clockwork {
-    pub fn new(window: u64, lanes: usize, overhead: u32, seed: u64) -> Clockwork {
+impl Timing {
+    pub fn new(window: u64, lanes: usize, overhead: u32, seed: u64) -> Timing {
         assert!(window > 1 && lanes.is_power_of_two());
         let magic = u64::MAX / window + 1;
-        Clockwork { window, magic, lanes, overhead, seed, frames_max: MAX_PLACES as u32 }
+        Timing { window, magic, lanes, overhead, seed, frames_max: MAX_PLACES as u32 }
     }
     #[inline(always)]
     fn windows_in(&self, ps: u64) -> u64 {
@@ -63,7 +63,7 @@ pub struct Parcel {
 
 /// The window a thread is in.
 #[derive(Clone, Copy)]
-pub struct Here {
+pub struct Window {
     pub start: u64,
     pub end: u64,
     pub number: u64,
@@ -71,9 +71,9 @@ pub struct Here {
 
 /// Events of a box with itself in the rest of the window, the first one excepted, latest first.
 #[derive(Debug, Default)]
-pub struct Later(Vec<Key>);
+pub struct OwnEvents(Vec<Key>);
 
-impl Later {
+impl OwnEvents {
     /// Keeps the later one of `first`, the first of all such events, and `key`.
     #[inline(always)]
     fn insert(&mut self, first: &mut Key, key: Key) {
@@ -97,11 +97,11 @@ impl Later {
     }
 }
 
-/// What a visit may touch besides the box.
-pub struct Reach<'a> {
-    pub clock: &'a Clockwork,
+/// What a step may touch besides the box.
+pub struct StepContext<'a> {
+    pub timing: &'a Timing,
     pub me: u16,
-    pub here: Here,
+    pub window: Window,
     pub pool: &'a mut Pool<Packet>,
     pub lanes: &'a mut [Vec<Entry>],
     pub heap: &'a mut EventHeap,
@@ -113,23 +113,23 @@ pub struct Reach<'a> {
     pub is_full: &'a mut bool,
 }
 
-impl Reach<'_> {
+impl StepContext<'_> {
     /// Lane of an event after this window, or `None` when it lies beyond the ring.
     #[inline(always)]
     fn lane_of(&self, at: u64) -> Option<(usize, u64)> {
-        let ahead = at - self.here.end;
-        let windows = self.clock.windows_in(ahead);
-        if windows >= self.clock.lanes as u64 - 1 {
+        let ahead = at - self.window.end;
+        let windows = self.timing.windows_in(ahead);
+        if windows >= self.timing.lanes as u64 - 1 {
             return None;
         }
-        let lane = (self.here.number + 1 + windows) as usize & (self.clock.lanes - 1);
-        Some((lane, ahead - windows * self.clock.window))
+        let lane = (self.window.number + 1 + windows) as usize & (self.timing.lanes - 1);
+        Some((lane, ahead - windows * self.timing.window))
     }
 
     #[inline(always)]
     pub fn arrive(&mut self, at: u64, node: u32, port: u16, frame: Handle) {
-        debug_assert!(at >= self.here.end);
-        if frame.index() >= self.clock.frames_max {
+        debug_assert!(at >= self.window.end);
+        if frame.index() >= self.timing.frames_max {
             return self.overflow(at, node, port, frame);
         }
         match self.lane_of(at) {
@@ -149,8 +149,8 @@ impl Reach<'_> {
     /// An event of a box with itself: returned if it is in this window, otherwise into a lane or beyond.
     #[inline(always)]
     fn schedule(&mut self, at: u64, node: u32, class: Class, port: u16) -> Option<Key> {
-        if at < self.here.end {
-            return Some(Key::new(at - self.here.start, class, port, 0));
+        if at < self.window.end {
+            return Some(Key::new(at - self.window.start, class, port, 0));
         }
         match self.lane_of(at) {
             Some((lane, time)) => self.lanes[lane].push(Entry { node, key: Key::new(time, class, port, 0) }),
@@ -168,7 +168,7 @@ impl Reach<'_> {
         debug_assert!(wire.free_at <= now);
         let packet = self.pool.frame(frame);
         let (len, pause) = (packet.len(), packet.kind() == Kind::Pause);
-        wire.free_at = now + (((len + self.clock.overhead) as u64 * wire.ps_per_byte_q16) >> 16);
+        wire.free_at = now + (((len + self.timing.overhead) as u64 * wire.ps_per_byte_q16) >> 16);
         wire.frames += 1;
         wire.bytes += len as u64;
         let last_bit = wire.free_at - ((wire.gap as u64 * wire.ps_per_byte_q16) >> 16);
@@ -204,7 +204,7 @@ impl Reach<'_> {
             let bits = 8.0 * packet.len() as f64;
             // 1 - (1 - p)^bits without losing small p; the draw hangs on the link and the count of frames on it.
             let damaged = -libm::expm1(bits * libm::log1p(-errors[port as usize]));
-            let draw = hash_words(&[self.clock.seed, node as u64, port as u64, wire.frames]) >> 11;
+            let draw = hash_words(&[self.timing.seed, node as u64, port as u64, wire.frames]) >> 11;
             if (draw as f64) < damaged * (1u64 << 53) as f64 {
                 packet.corrupt();
             }
@@ -220,7 +220,7 @@ impl Reach<'_> {
     /// News reach other servers when the next window begins, which no frame sent in this one can beat.
     #[cold]
     pub fn post(&mut self, notes: &mut Vec<Packet>, place_of_host: &[(u16, u32)]) {
-        let at = self.here.end;
+        let at = self.window.end;
         for packet in notes.drain(..) {
             let Some(&(shard, node)) = place_of_host.get(packet.destination() as usize) else { continue };
             if shard == self.me {
@@ -246,7 +246,7 @@ pub fn frame_of(key: Key) -> Handle {
 }
 
 /// The events of one box in one window.
-pub struct Visit<'a, 'b> {
+pub struct Step<'a, 'b> {
     /// The number of the box in the world, and its place with this thread.
     pub name: u32,
     pub n: u32,
@@ -254,11 +254,11 @@ pub struct Visit<'a, 'b> {
     pub errors: &'a [f64],
     pub timer_at: &'a mut u64,
     pub woke: &'a mut PortSet,
-    pub later: &'a mut Later,
-    pub reach: &'a mut Reach<'b>,
+    pub own_events: &'a mut OwnEvents,
+    pub context: &'a mut StepContext<'b>,
 }
 
-impl Visit<'_, '_> {
+impl Step<'_, '_> {
     /// Goes through `events`, scheduled by others and in earlier windows, in order and with [`Key::NEVER`] at the end, and
     /// through what comes up meanwhile.
     #[inline(never)]
@@ -269,23 +269,24 @@ impl Visit<'_, '_> {
         note: impl Fn(&mut D, Instant, &Packet, &mut Pool<Packet>, &mut PortSet),
     ) {
         let (name, n, errors) = (self.name, self.n, self.errors);
-        let (wires, woke, later, reach) = (&mut *self.wires, &mut *self.woke, &mut *self.later, &mut *self.reach);
-        let start = reach.here.start;
+        let (wires, woke, own_events, context) =
+            (&mut *self.wires, &mut *self.woke, &mut *self.own_events, &mut *self.context);
+        let start = context.window.start;
         let mut timer_at = *self.timer_at;
         let (mut i, mut drawn) = (0, 0);
-        // The next event that others or earlier windows scheduled, and the next that came up in this visit.
+        // The next event that others or earlier windows scheduled, and the next that came up in this step.
         let (mut next, mut own) = (events[0], Key::NEVER);
         loop {
             let mut key = next;
             if own < key {
-                key = core::mem::replace(&mut own, later.pop());
+                key = core::mem::replace(&mut own, own_events.pop());
             } else {
                 if key == Key::NEVER {
                     break;
                 }
                 next = events[i + 1];
                 if next.shares_instant(key) && i >= drawn {
-                    drawn = draw(reach, name, events, i, start + key.time());
+                    drawn = draw(context, name, events, i, start + key.time());
                     (key, next) = (events[i], events[i + 1]);
                 }
                 i += 1;
@@ -295,41 +296,41 @@ impl Visit<'_, '_> {
             if key.is(Class::Arrival) {
                 let frame = frame_of(key);
                 let view = PortView { wires, now };
-                if let Some(port) = device.receive(Instant(now), key.port(), frame, reach.pool, &view, woke) {
+                if let Some(port) = device.receive(Instant(now), key.port(), frame, context.pool, &view, woke) {
                     debug_assert!(woke.is_empty());
-                    reach.transmit(&mut wires[port as usize], frame, now, (errors, name, port));
+                    context.transmit(&mut wires[port as usize], frame, now, (errors, name, port));
                     continue;
                 }
             } else if key.is(Class::WireFree) {
                 wires[key.port() as usize].flags &= !ARMED;
                 ready = Some(key.port());
             } else if key.is(Class::Note) {
-                let packet = *reach.pool.frame(frame_of(key));
-                reach.pool.release(frame_of(key));
-                note(device, Instant(now), &packet, reach.pool, woke);
+                let packet = *context.pool.frame(frame_of(key));
+                context.pool.release(frame_of(key));
+                note(device, Instant(now), &packet, context.pool, woke);
             } else if timer_at == now {
                 timer_at = u64::MAX;
-                device.handle_timeout(Instant(now), reach.pool, woke);
+                device.handle_timeout(Instant(now), context.pool, woke);
             }
             while let Some(port) = ready.or_else(|| woke.pop()) {
                 ready = None;
                 let wire = &mut wires[port as usize];
                 if wire.free_at <= now {
-                    if let Some(frame) = device.poll_transmit(Instant(now), port, reach.pool, woke) {
-                        reach.transmit(wire, frame, now, (errors, name, port));
+                    if let Some(frame) = device.poll_transmit(Instant(now), port, context.pool, woke) {
+                        context.transmit(wire, frame, now, (errors, name, port));
                     }
                 } else if wire.flags & ARMED == 0 {
                     wire.flags |= ARMED;
-                    if let Some(key) = reach.schedule(wire.free_at, n, Class::WireFree, port) {
-                        later.insert(&mut own, key);
+                    if let Some(key) = context.schedule(wire.free_at, n, Class::WireFree, port) {
+                        own_events.insert(&mut own, key);
                     }
                 }
             }
             let deadline = device.poll_timeout().as_ps();
             if deadline < timer_at {
                 timer_at = deadline.max(now);
-                if let Some(key) = reach.schedule(timer_at, n, Class::Timer, 0) {
-                    later.insert(&mut own, key);
+                if let Some(key) = context.schedule(timer_at, n, Class::Timer, 0) {
+                    own_events.insert(&mut own, key);
                 }
             }
         }
@@ -340,15 +341,15 @@ impl Visit<'_, '_> {
 /// Draws the order of the events that share an instant with the one at `i`; returns where they end.
 #[cold]
 #[inline(never)]
-fn draw(reach: &Reach<'_>, name: u32, keys: &mut [Key], i: usize, now: u64) -> usize {
+fn draw(context: &StepContext<'_>, name: u32, keys: &mut [Key], i: usize, now: u64) -> usize {
     let instant = keys[i].instant();
     // Wires that become free together are told in the order of their ports, and there is one timer.
     let end = i + keys[i..].iter().take_while(|k| k.instant() == instant).count();
     if !(keys[i].is(Class::Arrival) || keys[i].is(Class::Note)) {
         return end;
     }
-    let content = |k: Key| content(reach.pool.frame(frame_of(k)), k.port());
-    draw_order(&mut keys[i..end], reach.clock.seed, name, now, content);
+    let content = |k: Key| content(context.pool.frame(frame_of(k)), k.port());
+    draw_order(&mut keys[i..end], context.timing.seed, name, now, content);
     end
 }
 
