@@ -324,7 +324,7 @@ impl Socket {
     }
 }
 
-/// What a note between two servers is about, in the top byte of its third word.
+/// The topic of message metadata, in the top byte of its third word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Topic {
@@ -345,11 +345,11 @@ pub(crate) const DATAGRAMS: u64 = 1 << 54;
 pub(crate) const LIGHT: u64 = 1 << 53;
 /// Where the priority of an announced connection stands.
 pub(crate) const PRIORITY_SHIFT: u32 = 50;
-/// Bits of an offset or a word in a note's third word.
-pub(crate) const NOTE_WORD: u64 = (1 << PRIORITY_SHIFT) - 1;
+/// Bits of an offset or a word in the third word of message metadata.
+pub(crate) const METADATA_WORD: u64 = (1 << PRIORITY_SHIFT) - 1;
 
-pub(crate) fn note(flow: FlowKey, topic: Topic, words: [u64; 3]) -> Packet {
-    Packet::note(flow, [words[0], words[1], words[2] | (topic as u64) << TOPIC_SHIFT])
+pub(crate) fn metadata(flow: FlowKey, topic: Topic, words: [u64; 3]) -> Packet {
+    Packet::metadata(flow, [words[0], words[1], words[2] | (topic as u64) << TOPIC_SHIFT])
 }
 
 pub(crate) fn topic(words: &[u64; 3]) -> Option<Topic> {

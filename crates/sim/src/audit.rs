@@ -39,9 +39,9 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
     let (mut put, mut in_tunnels) = (0, 0);
     for (node, _, packet) in engine.in_flight() {
         in_tunnels += u64::from(packet.kind() == Kind::Tunnelled);
-        flying[node as usize] += !matches!(packet.kind(), Kind::Note | Kind::Tunnelled) as u64;
+        flying[node as usize] += !matches!(packet.kind(), Kind::Metadata | Kind::Tunnelled) as u64;
         match packet.kind() {
-            Kind::Pause | Kind::Note | Kind::Tunnelled => no_data += 1,
+            Kind::Pause | Kind::Metadata | Kind::Tunnelled => no_data += 1,
             Kind::Tcp | Kind::Udp | Kind::Light | Kind::Credit | Kind::Bridge => flying_data += 1,
         }
     }

@@ -233,11 +233,11 @@ impl<A: App> Engine<A> {
     pub fn window(&self) -> Duration {
         Duration(self.timing.window)
     }
-    /// Frames there are, in boxes and on wires, pauses and notes included.
+    /// Frames there are, in boxes and on wires, pauses and metadata included.
     pub fn frames(&self) -> u64 {
         self.shards.iter().map(|s| s.pool.in_use() as u64).sum()
     }
-    /// Frames on their way: the box and port they will reach, and the frame. Notes are among them.
+    /// Frames on their way: the box and port they will reach, and the frame. Metadata is among them.
     pub fn in_flight(&self) -> impl Iterator<Item = (NodeId, PortId, &sluicenet_node::packet::Packet)> {
         self.shards.iter().flat_map(|s| s.in_flight().map(|(n, port, p)| (s.names[n as usize], port, p)))
     }

@@ -15,10 +15,10 @@ const TIME_SHIFT: u32 = CLASS_SHIFT + 2;
 
 /// Longest window, in picoseconds.
 pub const MAX_WINDOW: u64 = 1 << TIME_BITS;
-/// Most ports of a node; the last number stands for news that come by no port.
+/// Most ports of a node; the last number stands for message metadata, which comes by no port.
 pub const MAX_PORTS: u32 = (1 << PORT_BITS) - 1;
-/// The port of a note.
-pub const NOTE_PORT: u16 = MAX_PORTS as u16;
+/// The port of message metadata.
+pub const METADATA_PORT: u16 = MAX_PORTS as u16;
 /// Most frames there may be at the nodes of one thread.
 pub const MAX_PLACES: usize = 1 << PLACE_BITS;
 
@@ -27,8 +27,8 @@ pub const MAX_PLACES: usize = 1 << PLACE_BITS;
 pub enum Class {
     /// The wire of a port is free.
     WireFree = 0,
-    /// News arrive, before any frame they announce.
-    Note = 1,
+    /// Message metadata arrives, before any frame that it announces.
+    Metadata = 1,
     /// A frame arrives.
     Arrival = 2,
     /// A deadline of the node passes.
@@ -82,7 +82,7 @@ impl Key {
 }
 
 /// Puts arrivals of one instant into an order that depends on the seed, the node, the instant and the ports alone.
-/// `content` orders those of one port: notes, of which several can come at once, and a pause beside a frame.
+/// `content` orders those of one port: metadata, of which several can come at once, and a pause beside a frame.
 #[cold]
 pub fn draw_order(run: &mut [Key], seed: u64, node: u32, at: u64, content: impl Fn(Key) -> [u64; 4]) {
     let ties = TieBreak::new(seed, node, at);
@@ -113,8 +113,8 @@ mod tests {
             k(6, Class::WireFree, 0),
         ];
         assert!(sorted.is_sorted());
-        let x = Key::new(MAX_WINDOW - 1, Class::Timer, NOTE_PORT, 8_000_000);
-        assert_eq!((x.time(), x.port(), x.place()), (MAX_WINDOW - 1, NOTE_PORT, 8_000_000));
+        let x = Key::new(MAX_WINDOW - 1, Class::Timer, METADATA_PORT, 8_000_000);
+        assert_eq!((x.time(), x.port(), x.place()), (MAX_WINDOW - 1, METADATA_PORT, 8_000_000));
         assert!(x.is(Class::Timer) && !x.is(Class::Arrival));
     }
 

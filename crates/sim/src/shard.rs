@@ -5,7 +5,7 @@
 //! the events of one window; the lanes form a ring, and what lies beyond the ring waits in [`EventHeap`].
 
 use crate::agenda::{Agenda, Entry};
-use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT};
+use crate::event::{Class, Key, MAX_PLACES, METADATA_PORT};
 use crate::event_heap::{EventHeap, HeapEvent};
 use crate::step::{Captured, OwnEvents, Parcel, Step, StepContext, Timing, Window, arrival, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
@@ -35,7 +35,7 @@ pub struct Shard<A> {
     base: Vec<u32>,
     pub wires: Vec<Wire>,
     error_rate: Vec<f64>,
-    /// Shard and place of every box of the world, for notes to servers.
+    /// Shard and index of every box of the world, for metadata to servers.
     place_of_host: std::sync::Arc<Vec<(u16, u32)>>,
     /// Every frame of these boxes and on its way to them.
     pub pool: Pool<Packet>,
@@ -48,7 +48,7 @@ pub struct Shard<A> {
     woke: PortSet,
     /// Whether the boxes are too many for the nearest cache, so that fetching ahead pays.
     fetches: bool,
-    notes: Vec<Packet>,
+    metadata: Vec<Packet>,
     pub pauses: Vec<(u32, PauseEvent)>,
     pub captured: Vec<Captured>,
     /// Earliest window any parcel of this shard will arrive in.
@@ -98,7 +98,7 @@ impl<A: App> Shard<A> {
             outboxes: (0..shards).map(|_| Vec::new()).collect(),
             woke: PortSet::with_capacity(64),
             fetches: n > FETCH_FROM,
-            notes: Vec::new(),
+            metadata: Vec::new(),
             pauses: Vec::new(),
             captured: Vec::new(),
             sent_min: u64::MAX,
@@ -209,7 +209,7 @@ impl<A: App> Shard<A> {
             error_rate: &self.error_rate,
             timer_at: &mut self.timer_at,
             place_of_host: &self.place_of_host,
-            notes: &mut self.notes,
+            metadata: &mut self.metadata,
             pauses: &mut self.pauses,
             woke: &mut self.woke,
             own_events: &mut self.own_events,
@@ -274,14 +274,14 @@ impl<A: App> Shard<A> {
         self.agenda = agenda;
     }
 
-    /// Frames and notes on their way, with the box and port they will reach.
+    /// Frames and metadata on their way, with the box and port they will reach.
     pub fn in_flight(&self) -> impl Iterator<Item = (u32, u16, &Packet)> {
         let near = self
             .lanes
             .iter()
             .flatten()
             .map(|e| (e.node, e.key))
-            .filter(|(_, k)| k.is(Class::Arrival) || k.is(Class::Note));
+            .filter(|(_, k)| k.is(Class::Arrival) || k.is(Class::Metadata));
         let near = near.map(|(node, k)| (node, k.port(), self.pool.frame(frame_of(k))));
         let beyond = self.heap.iter().filter_map(|(_, node, event)| match event {
             HeapEvent::Arrival(port, frame) => Some((node, *port, self.pool.frame(*frame))),
@@ -300,7 +300,7 @@ struct Boxes<'a, A> {
     error_rate: &'a [f64],
     timer_at: &'a mut [u64],
     place_of_host: &'a [(u16, u32)],
-    notes: &'a mut Vec<Packet>,
+    metadata: &'a mut Vec<Packet>,
     pauses: &'a mut Vec<(u32, PauseEvent)>,
     woke: &'a mut PortSet,
     own_events: &'a mut OwnEvents,
@@ -343,14 +343,14 @@ impl<A: App> Boxes<'_, A> {
     #[inline(always)]
     fn fetch_lists(&self, context: &StepContext<'_>, n: usize, keys: &[Key]) -> Coming {
         let pool = &*context.pool;
-        let (mut arrival, mut free) = (Handle::NONE, NOTE_PORT);
+        let (mut arrival, mut free) = (Handle::NONE, METADATA_PORT);
         for &key in &keys[..keys.len().min(FETCH_KEYS)] {
             if key.is(Class::Arrival) {
                 fetch(pool.address(frame_of(key)));
                 if arrival == Handle::NONE {
                     arrival = frame_of(key);
                 }
-            } else if key.is(Class::WireFree) && free == NOTE_PORT {
+            } else if key.is(Class::WireFree) && free == METADATA_PORT {
                 free = key.port();
             }
         }
@@ -359,13 +359,13 @@ impl<A: App> Boxes<'_, A> {
             Node::Switch(s) => {
                 self.wires[wires].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
                 s.fetch(PrefetchStep::Lists, core::iter::empty(), pool, fetch);
-                Coming { n: n as u32, plan: Plan::EMPTY, free, ends: free != NOTE_PORT }
+                Coming { n: n as u32, plan: Plan::EMPTY, free, ends: free != METADATA_PORT }
             }
             Node::Server(s) => {
                 fetch(self.wires.as_ptr().wrapping_add(wires.start).cast());
                 let mut plan = s.plan(Instant(context.window.end), arrival);
                 s.host().fetch(PrefetchStep::Lists, &mut plan, pool, fetch);
-                Coming { n: n as u32, plan, free, ends: free != NOTE_PORT }
+                Coming { n: n as u32, plan, free, ends: free != METADATA_PORT }
             }
         }
     }
@@ -417,12 +417,12 @@ impl<A: App> Boxes<'_, A> {
             }
             Node::Server(s) => {
                 with_server!(s, s => {
-                    step.run(&mut **s, events, |s, now, packet, pool, woke| s.receive_note(now, packet, pool, woke));
+                    step.run(&mut **s, events, |s, now, packet, pool, woke| s.receive_metadata(now, packet, pool, woke));
                 });
                 let host = s.host_mut();
-                if host.has_notes() {
-                    host.take_notes(self.notes);
-                    step.context.post(self.notes, self.place_of_host);
+                if host.has_metadata() {
+                    host.take_metadata(self.metadata);
+                    step.context.post_metadata(self.metadata, self.place_of_host);
                 }
                 if host.has_pauses() {
                     self.pauses.extend(host.take_pauses().into_iter().map(|p| (step.name, p)));
@@ -447,14 +447,14 @@ struct Coming {
     n: u32,
     /// What happens there, if it is a server.
     plan: Plan,
-    /// The first port whose wire becomes free; [`NOTE_PORT`] if there is none.
+    /// The first port whose wire becomes free; [`METADATA_PORT`] if there is none.
     free: PortId,
     /// Whether there is one.
     ends: bool,
 }
 
 impl Coming {
-    const NONE: Coming = Coming { n: 0, plan: Plan::EMPTY, free: NOTE_PORT, ends: false };
+    const NONE: Coming = Coming { n: 0, plan: Plan::EMPTY, free: METADATA_PORT, ends: false };
 }
 
 /// Asks for the cache line at `at`.

@@ -1,7 +1,7 @@
 //! One box in one window: all that happens to it, in order, and what it sends.
 
 use crate::agenda::Entry;
-use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT, draw_order};
+use crate::event::{Class, Key, MAX_PLACES, METADATA_PORT, draw_order};
 use crate::event_heap::{EventHeap, HeapEvent};
 use crate::wire::{ARMED, CAPTURE, ERRORS, FIRST_BIT, PortView, Wire};
 use sluicenet_node::device::{Device, PortId, PortSet};
@@ -217,29 +217,29 @@ impl StepContext<'_> {
         self.outboxes[shard as usize].push(parcel);
     }
 
-    /// News reach other servers when the next window begins, which no frame sent in this one can beat.
+    /// Metadata reaches other servers when the next window begins: no frame sent in this one is faster.
     #[cold]
-    pub fn post(&mut self, notes: &mut Vec<Packet>, place_of_host: &[(u16, u32)]) {
+    pub fn post_metadata(&mut self, metadata: &mut Vec<Packet>, place_of_host: &[(u16, u32)]) {
         let at = self.window.end;
-        for packet in notes.drain(..) {
+        for packet in metadata.drain(..) {
             let Some(&(shard, node)) = place_of_host.get(packet.destination() as usize) else { continue };
             if shard == self.me {
                 let frame = self.pool.insert(&packet);
-                self.arrive(at, node, NOTE_PORT, frame);
+                self.arrive(at, node, METADATA_PORT, frame);
             } else {
-                self.send_parcel(shard, Parcel { at, node, port: NOTE_PORT, packet });
+                self.send_parcel(shard, Parcel { at, node, port: METADATA_PORT, packet });
             }
         }
     }
 }
 
-/// The event of a frame that arrives, or of a note.
+/// The event of a frame that arrives, or of message metadata.
 #[inline(always)]
 pub fn arrival(time: u64, port: u16, frame: Handle) -> Key {
-    Key::new(time, if port == NOTE_PORT { Class::Note } else { Class::Arrival }, port, frame.index())
+    Key::new(time, if port == METADATA_PORT { Class::Metadata } else { Class::Arrival }, port, frame.index())
 }
 
-/// The frame of an arrival or a note.
+/// The frame of an arrival or of message metadata.
 #[inline(always)]
 pub fn frame_of(key: Key) -> Handle {
     Handle::from_index(key.place() as u32)
@@ -266,7 +266,7 @@ impl Step<'_, '_> {
         &mut self,
         device: &mut D,
         events: &mut [Key],
-        note: impl Fn(&mut D, Instant, &Packet, &mut Pool<Packet>, &mut PortSet),
+        receive_metadata: impl Fn(&mut D, Instant, &Packet, &mut Pool<Packet>, &mut PortSet),
     ) {
         let (name, n, errors) = (self.name, self.n, self.errors);
         let (wires, woke, own_events, context) =
@@ -304,10 +304,10 @@ impl Step<'_, '_> {
             } else if key.is(Class::WireFree) {
                 wires[key.port() as usize].flags &= !ARMED;
                 ready = Some(key.port());
-            } else if key.is(Class::Note) {
+            } else if key.is(Class::Metadata) {
                 let packet = *context.pool.frame(frame_of(key));
                 context.pool.release(frame_of(key));
-                note(device, Instant(now), &packet, context.pool, woke);
+                receive_metadata(device, Instant(now), &packet, context.pool, woke);
             } else if timer_at == now {
                 timer_at = u64::MAX;
                 device.handle_timeout(Instant(now), context.pool, woke);
@@ -345,7 +345,7 @@ fn draw(context: &StepContext<'_>, name: u32, keys: &mut [Key], i: usize, now: u
     let instant = keys[i].instant();
     // Wires that become free together are told in the order of their ports, and there is one timer.
     let end = i + keys[i..].iter().take_while(|k| k.instant() == instant).count();
-    if !(keys[i].is(Class::Arrival) || keys[i].is(Class::Note)) {
+    if !(keys[i].is(Class::Arrival) || keys[i].is(Class::Metadata)) {
         return end;
     }
     let content = |k: Key| content(context.pool.frame(frame_of(k)), k.port());
@@ -354,17 +354,17 @@ fn draw(context: &StepContext<'_>, name: u32, keys: &mut [Key], i: usize, now: u
 }
 
 /// What orders two arrivals of one instant at one port. Of frames only a pause can come beside another, and goes first.
-/// Notes of one connection come by topic, then in the order of its bytes, as the segments they stand for would; then by
-/// everything they say.
+/// Metadata of one connection comes by topic, then in the order of its bytes, as the segments that it stands for would; then by
+/// all of its words.
 fn content(packet: &Packet, port: u16) -> [u64; 4] {
-    if port != NOTE_PORT {
+    if port != METADATA_PORT {
         return [!packet.is_pause() as u64, 0, 0, 0];
     }
     let f = packet.flow();
-    let w = packet.note_words();
+    let w = packet.metadata_words();
     let flow =
         hash_words(&[(f.src.to_bits() as u64) << 32 | f.dst.to_bits() as u64, (f.sport as u64) << 16 | f.dport as u64]);
-    [flow, packet.note_topic() as u64, w[0], hash_words(&[flow, w[1], w[2]])]
+    [flow, packet.metadata_topic() as u64, w[0], hash_words(&[flow, w[1], w[2]])]
 }
 
 #[cfg(test)]
@@ -373,10 +373,10 @@ mod tests {
     use sluicenet_node::packet::{Address, FlowKey};
 
     #[test]
-    fn notes_of_a_connection_come_in_the_order_of_its_bytes() {
+    fn metadata_of_a_connection_comes_in_the_order_of_its_bytes() {
         let flow = FlowKey { src: Address::new(1, 0), dst: Address::new(2, 0), sport: 5, dport: 6 };
         let order: Vec<[u64; 4]> = [(1, 10), (1, 20), (1, 3_000), (2, 5), (2, 10)]
-            .map(|(topic, end)| content(&Packet::note(flow, [end, 99 - topic, topic << 56 | 7]), NOTE_PORT))
+            .map(|(topic, end)| content(&Packet::metadata(flow, [end, 99 - topic, topic << 56 | 7]), METADATA_PORT))
             .into();
         assert!(order.is_sorted());
     }

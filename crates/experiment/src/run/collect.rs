@@ -296,7 +296,7 @@ impl Collector {
         status: Status,
     ) -> Result<Collected, RecordError> {
         let ended = std::mem::take(&mut self.ended);
-        let last = last_news(&mut engine, now);
+        let last = last_metadata(&mut engine, now);
         self.messages.write_flows(&mut self.writer, &last)?;
         let open = open_flows(&engine, now);
         let unfinished = servers(&engine).flat_map(|(n, s)| s.app().open_queries().into_iter().map(move |q| (n, q)));
@@ -398,20 +398,20 @@ fn open_flows(engine: &Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
     open
 }
 
-/// The flows that had ended when the run did, and of which only the news was still on its way to the sender.
-fn last_news(engine: &mut Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
-    let notes = engine.in_flight().filter(|(_, _, p)| p.kind() == Kind::Note);
-    let mut notes: Vec<(NodeId, Packet)> = notes.map(|(node, _, p)| (node, *p)).collect();
+/// The flows that had ended when the run did, and whose metadata was still on its way to the sender.
+fn last_metadata(engine: &mut Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
+    let metadata = engine.in_flight().filter(|(_, _, p)| p.kind() == Kind::Metadata);
+    let mut metadata: Vec<(NodeId, Packet)> = metadata.map(|(node, _, p)| (node, *p)).collect();
     // The same order whatever the number of threads.
-    notes.sort_by_key(|(node, p)| {
+    metadata.sort_by_key(|(node, p)| {
         let flow = p.flow();
-        (*node, flow.src.to_bits(), flow.dst.to_bits(), flow.sport, flow.dport, p.note_words())
+        (*node, flow.src.to_bits(), flow.dst.to_bits(), flow.sport, flow.dport, p.metadata_words())
     });
     let mut flows = Vec::new();
-    for (node, note) in notes {
+    for (node, packet) in metadata {
         if let Node::Server(s) = engine.node_mut(node) {
             // The applications hear of it no more: it changes what is recorded, not what happens.
-            s.host_mut().receive_note(now, &note);
+            s.host_mut().receive_metadata(now, &packet);
             s.host_mut().take_flows(&mut flows);
         }
     }

@@ -44,7 +44,7 @@ impl Host {
     /// Records the pauses that the adapter sent since the last call: because of a VM that does not take its frames, or of
     /// frames that wait for earlier ones.
     #[inline(always)]
-    pub(super) fn note_pauses(&mut self, now: Instant, vm: Option<u8>) {
+    pub(super) fn record_pauses(&mut self, now: Instant, vm: Option<u8>) {
         for (priority, stop) in self.adapter.take_told() {
             for port in 0..self.adapter.ports() as PortId {
                 let cause = vm.map_or(Cause::Link(port), Cause::Vm);

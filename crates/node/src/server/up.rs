@@ -3,7 +3,7 @@
 use super::app::Event;
 use super::host::Host;
 use crate::deadlines::Delayed;
-use crate::guest::{Body, NOTE_WORD, Socket, SocketId, Topic, note};
+use crate::guest::{Body, METADATA_WORD, Socket, SocketId, Topic, metadata};
 use crate::packet::{FlowKey, Kind, Packet};
 use crate::pool::{Handle, Pool};
 use sluicenet_proto::frame::{Frame, Priority};
@@ -142,7 +142,7 @@ impl Host {
             let flow = s.flow;
             let bytes = m.end - m.begin;
             self.events.push_back(Event::Message { socket: id, tag: m.tag, bytes });
-            self.post(now, note(flow, Topic::Done, [m.end, now.as_ps(), bytes & NOTE_WORD]));
+            self.post_metadata(now, metadata(flow, Topic::Done, [m.end, now.as_ps(), bytes & METADATA_WORD]));
         }
     }
 
@@ -157,11 +157,11 @@ impl Host {
         if m.received >= m.end - m.begin {
             s.inbox.remove(at);
             self.events.push_back(Event::Message { socket: id, tag: m.tag, bytes: m.end - m.begin });
-            self.post(now, note(flow, Topic::Done, [m.end, now.as_ps(), m.received & NOTE_WORD]));
+            self.post_metadata(now, metadata(flow, Topic::Done, [m.end, now.as_ps(), m.received & METADATA_WORD]));
         } else if s.inbox.len() > MAX_OPEN_DATAGRAM_FLOWS {
             // Something of the oldest was lost; its sender hears how much arrived.
             if let Some(m) = s.inbox.pop_front() {
-                self.post(now, note(flow, Topic::Done, [m.end, u64::MAX, m.received & NOTE_WORD]));
+                self.post_metadata(now, metadata(flow, Topic::Done, [m.end, u64::MAX, m.received & METADATA_WORD]));
             }
         }
     }

@@ -228,10 +228,10 @@ impl Pair {
                 if Device::<Packet>::poll_timeout(&self.servers[i]) <= next {
                     self.servers[i].handle_timeout(next, &mut self.pool, &mut woke);
                 }
-                let mut notes = Vec::new();
-                self.servers[i].host_mut().take_notes(&mut notes);
-                for note in notes {
-                    self.servers[1 - i].receive_note(next, &note, &mut self.pool, &mut woke);
+                let mut metadata = Vec::new();
+                self.servers[i].host_mut().take_metadata(&mut metadata);
+                for packet in metadata {
+                    self.servers[1 - i].receive_metadata(next, &packet, &mut self.pool, &mut woke);
                 }
             }
             // Frames cross until neither has another one.
