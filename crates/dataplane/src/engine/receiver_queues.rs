@@ -18,7 +18,7 @@ impl Engine {
             while went < BURST && self.serve_front(now) {
                 went += 1;
             }
-            self.vale.next_line(went > 0);
+            self.vale.next_receiver_queue(went > 0);
             moved += went;
         }
         self.vale.end_round();
@@ -29,7 +29,7 @@ impl Engine {
     /// Passes on the first frame of the current queue; whether it went.
     fn serve_front(&mut self, now: Instant) -> bool {
         let Engine { vale, ports, dropped, scratch, .. } = self;
-        let Some((key, lent)) = vale.first_in_line() else { return false };
+        let Some((key, lent)) = vale.front_for_receiver() else { return false };
         let (j, k, priority) = (key.from, key.to, key.priority);
         let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) else {
             unreachable!("a frame of nobody, or for nobody")
@@ -50,7 +50,7 @@ impl Engine {
                 Offered::Never(reason) => Some(reason),
                 Offered::NotNow => return self.queue_front(now),
             };
-            vale.leave_line();
+            vale.dequeue_for_receiver();
             match reason {
                 None => vale.pass(j, k, 1),
                 Some(reason) => drop(vale.turn_away(j, k, reason)),
@@ -64,11 +64,11 @@ impl Engine {
     /// Moves the first frame of the current queue to the output queue of its port, if there is room.
     fn queue_front(&mut self, now: Instant) -> bool {
         let Engine { vale, dropped, .. } = self;
-        let Some((key, lent)) = vale.first_in_line() else { return false };
+        let Some((key, lent)) = vale.front_for_receiver() else { return false };
         if !vale.has_room(key.from, key.priority) {
             return false;
         }
-        vale.leave_line();
+        vale.dequeue_for_receiver();
         let queued = vale.queue(now, key.from, key.to, key.priority, lent, &mut |frame| dropped.push(frame));
         debug_assert!(queued.is_ok(), "it has room");
         true

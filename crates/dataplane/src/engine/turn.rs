@@ -158,7 +158,7 @@ impl Engine {
         let Engine { vale, ports, scratch, turned_away, .. } = self;
         let j = shown.from;
         if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
-            let has_queue = vale.lines_of(j) >> k & 1 != 0;
+            let has_queue = vale.receiver_queue_ports(j) >> k & 1 != 0;
             let asks = has_queue
                 | match &to.kind {
                     Kind::Other(_) => to.present,
@@ -422,13 +422,13 @@ fn ask(vale: &mut Vale<Lent>, from: &mut Attached, to: &mut Attached, shown: Sho
         let part = call!(&to.kind, part(asking, &read));
         QueueKey { from: j, to: k, priority, destination, source, part }
     };
-    let has_queue = vale.lines_of(j) >> k & 1 != 0 && vale.has_line(&key(to));
+    let has_queue = vale.receiver_queue_ports(j) >> k & 1 != 0 && vale.has_receiver_queue(&key(to));
     // A broken receiver is found in its own turn.
     if !has_queue && call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
         from.turned_away_by = None;
         return Asked::Admitted;
     }
-    if vale.wait(key(to), lent, call!(&from.kind, waiting_max())) {
+    if vale.enqueue_for_receiver(key(to), lent, call!(&from.kind, waiting_max())) {
         from.turned_away_by = None;
         from.accept(frame, first_bytes, None);
         return Asked::Taken;
