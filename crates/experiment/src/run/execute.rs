@@ -40,7 +40,7 @@ fn few_frames_a_window(s: &Scenario, plan: &build::Plan, window: Duration, threa
         window.as_ps() as f64 / 1e3,
         SYNCHRONISE_NS as f64 / 1e3
     );
-    Some(s.places.warning("topology.link_delay", message))
+    Some(s.locations.warning("topology.link_delay", message))
 }
 
 /// Runs a scenario packet by packet.
