@@ -73,7 +73,7 @@ impl From<RunError> for Failure {
     fn from(e: RunError) -> Failure {
         match e {
             RunError::Build(e) => e.into(),
-            RunError::Place(e) => Failure::input(e),
+            RunError::Directory(e) => Failure::input(e),
             RunError::Records(e) => e.into(),
             RunError::Audit(_) | RunError::Frames { .. } => Failure::Failed(e.to_string()),
         }

@@ -124,8 +124,8 @@ impl Deadlines {
     fn insert_other(&mut self, at: Instant, what: u16) {
         let other = self.first.max((at, what));
         self.first = self.first.min((at, what));
-        let place = self.others.partition_point(|&d| d > other);
-        self.others.insert(place, other);
+        let index = self.others.partition_point(|&d| d > other);
+        self.others.insert(index, other);
     }
 
     /// The earliest deadline; [`Instant::MAX`] when there is none.

@@ -1,6 +1,6 @@
 //! Runs a world: windows, threads, epochs.
 
-use crate::event::{MAX_PLACES, MAX_WINDOW};
+use crate::event::{MAX_FRAMES, MAX_WINDOW};
 use crate::shard::{MAX_LANES, Shard};
 use crate::step::{Captured, Parcel, Timing};
 use crate::wire::WireSpec;
@@ -73,8 +73,8 @@ const EPOCH: Duration = Duration::from_us(500);
 pub struct Engine<A> {
     shards: Vec<Shard<A>>,
     timing: Timing,
-    /// Shard and place of each box.
-    place: Vec<(u16, u32)>,
+    /// Shard and index of each box.
+    location: Vec<(u16, u32)>,
     next: u64,
     /// The first window that no epoch has had yet.
     reached: u64,
@@ -103,27 +103,27 @@ impl<A: App> Engine<A> {
         let shards = threads.clamp(1, parts);
         let owner = partition(&world.part, shards);
         let mut counts = vec![0u32; shards];
-        let place: Vec<(u16, u32)> = owner
+        let location: Vec<(u16, u32)> = owner
             .iter()
             .map(|&s| {
                 counts[s as usize] += 1;
                 (s, counts[s as usize] - 1)
             })
             .collect();
-        let mut place_of_host = vec![];
+        let mut location_of_host = vec![];
         for (n, node) in world.nodes.iter().enumerate() {
             if let Node::Server(s) = node {
                 let id = s.host().id() as usize;
-                if place_of_host.len() <= id {
-                    place_of_host.resize(id + 1, (u16::MAX, 0));
+                if location_of_host.len() <= id {
+                    location_of_host.resize(id + 1, (u16::MAX, 0));
                 }
-                place_of_host[id] = place[n];
+                location_of_host[id] = location[n];
             }
         }
-        let place_of_host = Arc::new(place_of_host);
+        let location_of_host = Arc::new(location_of_host);
         let mut wires: Vec<Vec<Option<WireSpec>>> = ports.iter().map(|&p| (0..p).map(|_| None).collect()).collect();
         for l in &world.links {
-            let (shard, peer) = place[l.to.0 as usize];
+            let (shard, peer) = location[l.to.0 as usize];
             wires[l.from.0 as usize][l.from.1 as usize] = Some(WireSpec {
                 ps_per_byte_q16: l.rate.ps_per_byte_q16(),
                 latency: l.latency.0,
@@ -148,14 +148,14 @@ impl<A: App> Engine<A> {
             .into_iter()
             .enumerate()
             .map(|(i, (nodes, names, wires))| {
-                Shard::new(timing, i as u16, shards, nodes, names, wires, place_of_host.clone())
+                Shard::new(timing, i as u16, shards, nodes, names, wires, location_of_host.clone())
             })
             .collect();
         let mail = (0..2 * shards.len() * shards.len()).map(|_| Mutex::new(Vec::new())).collect();
         Ok(Engine {
             shards,
             timing,
-            place,
+            location,
             next: 0,
             reached: 0,
             started: false,
@@ -173,7 +173,7 @@ impl<A: App> Engine<A> {
 
     /// Frames there may be at once in the boxes and on the wires of each thread; 2^23 are the most.
     pub fn set_frames_max(&mut self, frames: u32) {
-        let frames_max = frames.min(MAX_PLACES as u32);
+        let frames_max = frames.min(MAX_FRAMES as u32);
         self.shards.iter_mut().for_each(|shard| shard.timing.frames_max = frames_max);
         self.timing.frames_max = frames_max;
     }
@@ -190,39 +190,39 @@ impl<A: App> Engine<A> {
 
     /// Captures every frame that leaves a port.
     pub fn capture(&mut self, node: NodeId, port: PortId) {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         self.shards[shard as usize].capture(n as usize, port);
     }
 
     /// A box.
     pub fn node(&self, node: NodeId) -> &Node<A> {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         &self.shards[shard as usize].nodes[n as usize]
     }
     /// A box, to collect its records.
     pub fn node_mut(&mut self, node: NodeId) -> &mut Node<A> {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         &mut self.shards[shard as usize].nodes[n as usize]
     }
     /// Number of boxes.
     pub fn nodes(&self) -> usize {
-        self.place.len()
+        self.location.len()
     }
     /// Frames and bytes sent by a port, pause frames included.
     pub fn sent(&self, node: NodeId, port: PortId) -> (u64, u64) {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         let w = &self.shards[shard as usize].wires_of(n as usize)[port as usize];
         (w.frames, w.bytes)
     }
     /// The box and port at the other end of a port's link.
     pub fn peer(&self, node: NodeId, port: PortId) -> (NodeId, PortId) {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         let (shard, n, port) = self.shards[shard as usize].wires_of(n as usize)[port as usize].peer();
         (self.shards[shard as usize].names[n as usize], port)
     }
     /// Number of ports of a box.
     pub fn ports(&self, node: NodeId) -> usize {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         self.shards[shard as usize].wires_of(n as usize).len()
     }
     /// Frames sent on links since the start.
@@ -245,7 +245,7 @@ impl<A: App> Engine<A> {
     /// One direction of a link between two switches fails, or carries frames again, from where the last epoch ended: what stands in its queue
     /// and what is on the wire is lost, by name.
     pub fn set_link(&mut self, (node, port): (NodeId, PortId), up: bool) {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         let shard = &mut self.shards[shard as usize];
         shard.set_link(Instant(self.reached.saturating_mul(self.timing.window)), n as usize, port, up);
         if self.started {
@@ -314,10 +314,10 @@ impl<A: App> Engine<A> {
         let first = self.next;
         let (mail, timing) = (&self.mail, self.timing);
         let sampling = self.sampling.as_ref();
-        let place = &self.place;
+        let location = &self.location;
         let next_sample = self.next_sample;
         let work = |shard: &mut Shard<A>| {
-            let sampler = Sampler { sampling, place, next: next_sample };
+            let sampler = Sampler { sampling, location, next: next_sample };
             run_shard(shard, n, first, stop, &gate, mail, timing, sampler)
         };
         let results: Vec<(u64, u64, Vec<QueueSample>)> = std::thread::scope(|scope| {
@@ -336,7 +336,7 @@ impl<A: App> Engine<A> {
 
 struct Sampler<'a> {
     sampling: Option<&'a (Duration, Vec<(NodeId, PortId)>)>,
-    place: &'a [(u16, u32)],
+    location: &'a [(u16, u32)],
     next: u64,
 }
 
@@ -346,7 +346,7 @@ impl Sampler<'_> {
         let Some((interval, ports)) = self.sampling else { return };
         while self.next <= start {
             for &(node, port) in ports {
-                let (owner, n) = self.place[node as usize];
+                let (owner, n) = self.location[node as usize];
                 if owner != shard.me {
                     continue;
                 }

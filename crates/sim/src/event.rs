@@ -6,11 +6,11 @@
 
 use sluicenet_node::device::TieBreak;
 
-/// Bits of a key: time in the window, class, port, place of the frame.
+/// Bits of a key: time in the window, class, port, number of the frame.
 const TIME_BITS: u32 = 27;
 const PORT_BITS: u32 = 12;
-const PLACE_BITS: u32 = 23;
-const CLASS_SHIFT: u32 = PORT_BITS + PLACE_BITS;
+const FRAME_BITS: u32 = 23;
+const CLASS_SHIFT: u32 = PORT_BITS + FRAME_BITS;
 const TIME_SHIFT: u32 = CLASS_SHIFT + 2;
 
 /// Longest window, in picoseconds.
@@ -20,7 +20,7 @@ pub const MAX_PORTS: u32 = (1 << PORT_BITS) - 1;
 /// The port of message metadata.
 pub const METADATA_PORT: u16 = MAX_PORTS as u16;
 /// Most frames there may be at the nodes of one thread.
-pub const MAX_PLACES: usize = 1 << PLACE_BITS;
+pub const MAX_FRAMES: usize = 1 << FRAME_BITS;
 
 /// What kind of event a key stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,9 +45,9 @@ impl Key {
 
     /// The event of `class` at `time` picoseconds into the window.
     #[inline(always)]
-    pub fn new(time: u64, class: Class, port: u16, place: u32) -> Key {
-        debug_assert!(time < MAX_WINDOW && (place as usize) < MAX_PLACES);
-        Key(time << TIME_SHIFT | (class as u64) << CLASS_SHIFT | (port as u64) << PLACE_BITS | place as u64)
+    pub fn new(time: u64, class: Class, port: u16, frame: u32) -> Key {
+        debug_assert!(time < MAX_WINDOW && (frame as usize) < MAX_FRAMES);
+        Key(time << TIME_SHIFT | (class as u64) << CLASS_SHIFT | (port as u64) << FRAME_BITS | frame as u64)
     }
     /// Picoseconds into the window.
     #[inline(always)]
@@ -57,12 +57,12 @@ impl Key {
     /// The port.
     #[inline(always)]
     pub fn port(self) -> u16 {
-        (self.0 >> PLACE_BITS) as u16 & (MAX_PORTS as u16)
+        (self.0 >> FRAME_BITS) as u16 & (MAX_PORTS as u16)
     }
-    /// Where the frame is.
+    /// The number of the frame in the pool.
     #[inline(always)]
-    pub fn place(self) -> usize {
-        self.0 as usize & (MAX_PLACES - 1)
+    pub fn frame(self) -> usize {
+        self.0 as usize & (MAX_FRAMES - 1)
     }
     /// Time and class: what two events must share to need a draw.
     #[inline(always)]
@@ -114,7 +114,7 @@ mod tests {
         ];
         assert!(sorted.is_sorted());
         let x = Key::new(MAX_WINDOW - 1, Class::Timer, METADATA_PORT, 8_000_000);
-        assert_eq!((x.time(), x.port(), x.place()), (MAX_WINDOW - 1, METADATA_PORT, 8_000_000));
+        assert_eq!((x.time(), x.port(), x.frame()), (MAX_WINDOW - 1, METADATA_PORT, 8_000_000));
         assert!(x.is(Class::Timer) && !x.is(Class::Arrival));
     }
 

@@ -1,6 +1,6 @@
 //! Events beyond the lanes: long links, timeouts, later messages.
 
-use crate::slots::place;
+use crate::slots::insert;
 use sluicenet_node::pool::Handle;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,8 +27,8 @@ pub struct EventHeap {
 impl EventHeap {
     /// Puts one in.
     pub fn push(&mut self, at: u64, node: u32, event: HeapEvent) {
-        let place = place(&mut self.items, &mut self.free, event);
-        self.heap.push(Reverse((at, node, place)));
+        let slot = insert(&mut self.items, &mut self.free, event);
+        self.heap.push(Reverse((at, node, slot)));
     }
 
     /// The earliest time.
@@ -41,18 +41,18 @@ impl EventHeap {
         if self.next()? >= end {
             return None;
         }
-        let Reverse((at, node, place)) = self.heap.pop()?;
-        self.free.push(place);
-        Some((at, node, self.items[place as usize]))
+        let Reverse((at, node, slot)) = self.heap.pop()?;
+        self.free.push(slot);
+        Some((at, node, self.items[slot as usize]))
     }
 
     /// Takes out the frames on their way to a port.
     pub fn take(&mut self, to: u32, port: u16, mut taken: impl FnMut(Handle)) {
         let EventHeap { heap, items, free } = self;
-        heap.retain(|&Reverse((_, node, place))| match items[place as usize] {
+        heap.retain(|&Reverse((_, node, slot))| match items[slot as usize] {
             HeapEvent::Arrival(its, frame) if node == to && its == port => {
                 taken(frame);
-                free.push(place);
+                free.push(slot);
                 false
             }
             _ => true,

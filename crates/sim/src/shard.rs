@@ -5,7 +5,7 @@
 //! the events of one window; the lanes form a ring, and what lies beyond the ring waits in [`EventHeap`].
 
 use crate::agenda::{Agenda, Entry};
-use crate::event::{Class, Key, MAX_PLACES, METADATA_PORT};
+use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT};
 use crate::event_heap::{EventHeap, HeapEvent};
 use crate::step::{Captured, OwnEvents, Parcel, Step, StepContext, Timing, Window, arrival, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
@@ -36,7 +36,7 @@ pub struct Shard<A> {
     pub wires: Vec<Wire>,
     error_rate: Vec<f64>,
     /// Shard and index of every box of the world, for metadata to servers.
-    place_of_host: std::sync::Arc<Vec<(u16, u32)>>,
+    location_of_host: std::sync::Arc<Vec<(u16, u32)>>,
     /// Every frame of these boxes and on its way to them.
     pub pool: Pool<Packet>,
     lanes: Vec<Vec<Entry>>,
@@ -66,7 +66,7 @@ impl<A: App> Shard<A> {
         nodes: Vec<Node<A>>,
         names: Vec<u32>,
         wires: Vec<Vec<WireSpec>>,
-        place_of_host: std::sync::Arc<Vec<(u16, u32)>>,
+        location_of_host: std::sync::Arc<Vec<(u16, u32)>>,
     ) -> Shard<A> {
         let n = nodes.len();
         let mut base = Vec::with_capacity(n + 1);
@@ -87,8 +87,8 @@ impl<A: App> Shard<A> {
             names,
             base,
             error_rate,
-            place_of_host,
-            pool: Pool::with_capacity((flat.len() * FRAMES_PER_WIRE).min(MAX_PLACES)),
+            location_of_host,
+            pool: Pool::with_capacity((flat.len() * FRAMES_PER_WIRE).min(MAX_FRAMES)),
             wires: flat,
             lanes: (0..timing.lanes).map(|_| Vec::new()).collect(),
             agenda: Agenda::new(n, timing.window),
@@ -107,7 +107,7 @@ impl<A: App> Shard<A> {
         }
     }
 
-    /// The wires of box `n` (its place in this shard).
+    /// The wires of box `n` (its index in this shard).
     pub fn wires_of(&self, n: usize) -> &[Wire] {
         &self.wires[self.base[n] as usize..self.base[n + 1] as usize]
     }
@@ -208,7 +208,7 @@ impl<A: App> Shard<A> {
             wires: &mut self.wires,
             error_rate: &self.error_rate,
             timer_at: &mut self.timer_at,
-            place_of_host: &self.place_of_host,
+            location_of_host: &self.location_of_host,
             metadata: &mut self.metadata,
             pauses: &mut self.pauses,
             woke: &mut self.woke,
@@ -299,7 +299,7 @@ struct Boxes<'a, A> {
     wires: &'a mut [Wire],
     error_rate: &'a [f64],
     timer_at: &'a mut [u64],
-    place_of_host: &'a [(u16, u32)],
+    location_of_host: &'a [(u16, u32)],
     metadata: &'a mut Vec<Packet>,
     pauses: &'a mut Vec<(u32, PauseEvent)>,
     woke: &'a mut PortSet,
@@ -422,7 +422,7 @@ impl<A: App> Boxes<'_, A> {
                 let host = s.host_mut();
                 if host.has_metadata() {
                     host.take_metadata(self.metadata);
-                    step.context.post_metadata(self.metadata, self.place_of_host);
+                    step.context.post_metadata(self.metadata, self.location_of_host);
                 }
                 if host.has_pauses() {
                     self.pauses.extend(host.take_pauses().into_iter().map(|p| (step.name, p)));

@@ -1,7 +1,7 @@
 //! One box in one window: all that happens to it, in order, and what it sends.
 
 use crate::agenda::Entry;
-use crate::event::{Class, Key, MAX_PLACES, METADATA_PORT, draw_order};
+use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT, draw_order};
 use crate::event_heap::{EventHeap, HeapEvent};
 use crate::wire::{ARMED, CAPTURE, ERRORS, FIRST_BIT, PortView, Wire};
 use sluicenet_node::device::{Device, PortId, PortSet};
@@ -31,7 +31,7 @@ impl Timing {
     pub fn new(window: u64, lanes: usize, overhead: u32, seed: u64) -> Timing {
         assert!(window > 1 && lanes.is_power_of_two());
         let magic = u64::MAX / window + 1;
-        Timing { window, magic, lanes, overhead, seed, frames_max: MAX_PLACES as u32 }
+        Timing { window, magic, lanes, overhead, seed, frames_max: MAX_FRAMES as u32 }
     }
     #[inline(always)]
     fn windows_in(&self, ps: u64) -> u64 {
@@ -219,10 +219,10 @@ impl StepContext<'_> {
 
     /// Metadata reaches other servers when the next window begins: no frame sent in this one is faster.
     #[cold]
-    pub fn post_metadata(&mut self, metadata: &mut Vec<Packet>, place_of_host: &[(u16, u32)]) {
+    pub fn post_metadata(&mut self, metadata: &mut Vec<Packet>, location_of_host: &[(u16, u32)]) {
         let at = self.window.end;
         for packet in metadata.drain(..) {
-            let Some(&(shard, node)) = place_of_host.get(packet.destination() as usize) else { continue };
+            let Some(&(shard, node)) = location_of_host.get(packet.destination() as usize) else { continue };
             if shard == self.me {
                 let frame = self.pool.insert(&packet);
                 self.arrive(at, node, METADATA_PORT, frame);
@@ -242,12 +242,12 @@ pub fn arrival(time: u64, port: u16, frame: Handle) -> Key {
 /// The frame of an arrival or of message metadata.
 #[inline(always)]
 pub fn frame_of(key: Key) -> Handle {
-    Handle::from_index(key.place() as u32)
+    Handle::from_index(key.frame() as u32)
 }
 
 /// The events of one box in one window.
 pub struct Step<'a, 'b> {
-    /// The number of the box in the world, and its place with this thread.
+    /// The number of the box in the world, and its index with this thread.
     pub name: u32,
     pub n: u32,
     pub wires: &'a mut [Wire],

@@ -65,7 +65,7 @@ impl Wire {
         }
     }
 
-    /// Shard, place and port of the peer.
+    /// Shard, index and port of the peer.
     pub fn peer(&self) -> (u16, u32, PortId) {
         (self.shard, self.peer, self.peer_port)
     }

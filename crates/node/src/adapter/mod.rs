@@ -415,8 +415,8 @@ impl Adapter {
             return self.discharge(p, bytes);
         }
         let len = frame.len();
-        let place = r.early.partition_point(|e| (e.serial.wrapping_sub(frame.serial()) as i16) < 0);
-        r.early.insert(place, Early { serial: frame.serial(), len, since: now, frame: at });
+        let index = r.early.partition_point(|e| (e.serial.wrapping_sub(frame.serial()) as i16) < 0);
+        r.early.insert(index, Early { serial: frame.serial(), len, since: now, frame: at });
         r.deadline = r.deadline.min(now + patience);
         // Without room for it, or with too many, the missing ones are waited for no longer.
         let crowded = r.early.len() > MAX_EARLY || self.received_bytes[p as usize] + len > self.capacity(p);

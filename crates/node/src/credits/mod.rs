@@ -44,7 +44,7 @@ impl CreditConfig {
     }
 }
 
-/// A machine of this server, by its place.
+/// A machine of this server, by its slot.
 pub type Vm = usize;
 
 /// Words of machines about channels that ended which wait to be said, at a time.
@@ -164,7 +164,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         self.vnics.len() - 1
     }
 
-    /// A machine is gone; another may have its place.
+    /// A machine is gone; another may have its slot.
     pub fn clear(&mut self, vm: Vm) -> Cleared<A, T, R> {
         let vnic = &mut self.vnics[vm];
         let (mut unsent, mut last_words) = (Vec::new(), Vec::from(core::mem::take(&mut vnic.last_words)));

@@ -261,7 +261,7 @@ fn destinations_that_take_nothing_leave_room_for_the_next() {
     assert!(!w.servers[0].has_room(0) && w.servers[0].is_sound());
 }
 
-/// With as many places as machines usually have, and nobody that gives any back.
+/// With as many slots as machines usually have, and nobody that gives any back.
 #[test]
 fn a_hundred_that_stop_for_good_leave_room_for_the_next() {
     let mut credits = super::Credits::<Address, u32, ()>::new(CreditConfig { waiting: 1024, ..CONFIG }, 1);

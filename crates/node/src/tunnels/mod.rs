@@ -110,7 +110,7 @@ pub struct Tunnels<N, C> {
     user_timeout: Duration,
     peers: Vec<Peer<N, C>>,
     by_name: BTreeMap<N, usize>,
-    /// Places of tunnels to servers that are gone.
+    /// Slots of tunnels to servers that are gone.
     free: Vec<usize>,
     /// Those that may have something to send, in turn.
     active: VecDeque<usize>,
@@ -145,7 +145,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
     pub fn tcp(&self) -> &tcp::Config {
         &self.tcp
     }
-    /// The place of the tunnel to a server.
+    /// The slot of the tunnel to a server.
     pub fn find(&self, name: N) -> Option<usize> {
         self.by_name.get(&name).copied()
     }
@@ -212,7 +212,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         at
     }
 
-    /// A server is gone, and nothing is said to it any more: its place is free for another, with `empty` in it until then. What carried
+    /// A server is gone, and nothing is said to it any more: its slot is free for another, with `empty` in it until then. What carried
     /// the tunnel holds what was in it.
     pub fn remove(&mut self, at: usize, empty: C) -> C {
         let carrier = self.renew(at, 0, empty);

@@ -362,7 +362,7 @@ fn who_is_gone_leaves_its_place_to_another() {
     for name in 2..100 {
         let tcp = Tcp::listen(tunnels.tcp(), 7, None);
         let at = tunnels.add(name, tcp, Bytes::new(MAX_FRAME));
-        assert_eq!(at, 0, "one place for one after the other");
+        assert_eq!(at, 0, "one slot for one after the other");
         tunnels.open(now, at, || 3);
         assert!(tunnels.poll_transmit(now).is_some());
         assert_eq!(tunnels.remove(at, Bytes::new(MAX_FRAME)).into_unacknowledged().count(), 0);

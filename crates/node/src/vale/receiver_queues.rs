@@ -289,7 +289,7 @@ mod tests {
         );
         // Another sender has slots of its own.
         assert!(queues.push(key(2, 1, 1), 0, 32));
-        // One goes: there is a place for whoever has none.
+        // One goes: there is a slot for a receiver without a queue.
         let mut one = false;
         assert_eq!(round(&mut queues, 1, |_, _| !core::mem::replace(&mut one, true)), [0]);
         assert!(!queues.push(key(0, 1, 1), 0, 32) && queues.push(key(0, 1, 14), 0, 32));

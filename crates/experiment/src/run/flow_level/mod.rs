@@ -30,7 +30,7 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::{Scenario, SharedRates};
 use sluicenet_sim::flow_level::{Aimd, Crossing, FlowLevel, MaxMin, Rates};
-use sluicenet_sim::slots::place;
+use sluicenet_sim::slots::insert;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -193,7 +193,7 @@ impl Network {
             written: 0,
             steered: Steered::default(),
         };
-        let index = place(&mut self.connections, &mut self.free, made);
+        let index = insert(&mut self.connections, &mut self.free, made);
         self.by_key.insert(key(&flow), index);
         index
     }

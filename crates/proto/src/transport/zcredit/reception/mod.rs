@@ -5,7 +5,7 @@ mod round;
 mod source;
 
 use self::pace::{Least, Pace};
-use self::round::{Counted, LOOKS_OF_NEW, Place, Sums};
+use self::round::{Counted, LOOKS_OF_NEW, RoundState, Sums};
 use self::source::{Channel, Source};
 use super::{Message, QUEUE_MAX};
 use crate::time::{Duration, Instant};
@@ -168,13 +168,13 @@ impl<S: Copy + Ord> Reception<S> {
         let room = self.config.queue;
         let mut sums = Sums::default();
         self.sources.iter().for_each(|s| sums.replace(Counted::default(), s.counted));
-        let at = |place| self.sources.iter().filter(|s| s.place == place).count();
+        let at = |state| self.sources.iter().filter(|s| s.round_state == state).count();
         promised == self.promised
             && self.queued + promised <= room
             && self.queued_max <= room
             && sums == self.sums
-            && at(Place::Round) == self.waiting.len()
-            && at(Place::Spare) == self.spare.len()
+            && at(RoundState::Round) == self.waiting.len()
+            && at(RoundState::Spare) == self.spare.len()
             && self.sources.iter().all(Source::is_sound)
     }
 
@@ -186,7 +186,7 @@ impl<S: Copy + Ord> Reception<S> {
 
     /// Sources have turns, and may hold credits, in the proportion of their weights: 1 unless said otherwise, at least 1.
     pub fn set_weight(&mut self, now: Instant, source: S, weight: u32) {
-        let at = self.place(now, source);
+        let at = self.slot_of(now, source);
         if let Some(at) = at {
             self.sources[at].weight = weight.max(1);
             self.review(now, at);
@@ -281,7 +281,7 @@ impl<S: Copy + Ord> Reception<S> {
     fn on_request(&mut self, now: Instant, name: S, number: u32, totals: [SeqNumber; 3], returned: u32) {
         let [wanted, spent, granted] = totals;
         let is_first = spent.0 == number && granted.0 == number && returned == 0;
-        let Some(at) = self.place(now, name) else { return };
+        let Some(at) = self.slot_of(now, name) else { return };
         let known = self.sources[at].channel.map(|c| SeqNumber(number).since(SeqNumber(c.number)));
         match known {
             Some(0) => {}
@@ -393,8 +393,8 @@ impl<S: Copy + Ord> Reception<S> {
         self.look(now);
     }
 
-    /// The place of a source, which it is given when it has none; `None` when all places are taken by others that are not idle.
-    fn place(&mut self, now: Instant, name: S) -> Option<usize> {
+    /// The slot of a source, which it is given when it has none; `None` when all slots are taken by others that are not idle.
+    fn slot_of(&mut self, now: Instant, name: S) -> Option<usize> {
         if let Some(&at) = self.by_name.get(&name) {
             return Some(at);
         }
@@ -406,7 +406,7 @@ impl<S: Copy + Ord> Reception<S> {
             late_until: Instant::ZERO,
             late_connected: false,
             turn: 0,
-            place: Place::Nowhere,
+            round_state: RoundState::Nowhere,
             is_pending: false,
             pace: Pace::default(),
             moved_at: now,
@@ -420,8 +420,8 @@ impl<S: Copy + Ord> Reception<S> {
             self.sources.push(source);
             return Some(self.sources.len() - 1);
         }
-        let idle =
-            (0..self.sources.len()).filter(|&k| self.sources[k].is_idle() && self.sources[k].place == Place::Nowhere);
+        let idle = (0..self.sources.len())
+            .filter(|&k| self.sources[k].is_idle() && self.sources[k].round_state == RoundState::Nowhere);
         let Some(at) = idle.min_by_key(|&k| (self.sources[k].last_heard, k)) else {
             self.counters.absurd += 1;
             return None;
