@@ -106,7 +106,7 @@ impl Capture {
         o.write_until(|seen| seen.at < now)
     }
 
-    /// Writes what was seen up to `now`, the end of the run, and closes the books: what had not arrived is not there.
+    /// Writes what was seen up to `now`, the end of the run. Frames that had not arrived are left out.
     pub fn finish(&mut self, now: Instant) -> Result<(), RecordError> {
         let Some(o) = &mut self.open else { return Ok(()) };
         o.write_until(|seen| seen.at <= now || seen.direction == Direction::Outbound)?;

@@ -225,7 +225,7 @@ impl Drive<'_> {
 fn audited(engine: &Engine<HostApps>, plan: &build::Plan) -> Result<Totals, RunError> {
     audit::check(engine).map_err(|wrong| {
         let first = &wrong[0];
-        RunError::Audit(format!("{}: {}", plan.name(first.node.min(plan.nodes() as u32 - 1)), first.books))
+        RunError::Audit(format!("{}: {}", plan.name(first.node.min(plan.nodes() as u32 - 1)), first.sums))
     })
 }
 

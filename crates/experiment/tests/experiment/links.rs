@@ -48,7 +48,7 @@ fn flow(src: u32, dst: u32, bytes: &str, transport: &str) -> String {
     )
 }
 
-/// Everything arrived, once and in order: what comes late or twice makes TCP send again, and the books count the rest.
+/// Everything arrived, once and in order: what comes late or twice makes TCP send again, and the counters have the rest.
 fn assert_whole(o: &Outcome, flows: &[FlowRow], text: &str) {
     assert_eq!((o.totals.dropped, o.violations, o.totals.inside), (0, 0, 0), "{text}");
     assert_eq!((o.flows.timeouts, o.flows.retransmissions), (0, 0), "{text}");

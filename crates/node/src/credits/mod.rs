@@ -207,7 +207,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     pub fn received_max(&self) -> u32 {
         self.vnics.iter().map(|v| v.reception.queued_max()).max().unwrap_or(0)
     }
-    /// A machine's receive queue and its books.
+    /// A machine's receive queue and its accounting.
     pub fn reception(&self, vm: Vm) -> &Reception<A> {
         &self.vnics[vm].reception
     }

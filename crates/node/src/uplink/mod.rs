@@ -81,9 +81,9 @@ struct Queue<F> {
 /// Whose a frame is that is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The switch delivered it: it is in the switch's books.
+    /// The switch delivered it: it is in the switch's ledger.
     Switch,
-    /// It was made here, or is a copy: it is in nobody's.
+    /// It was made here, or is a copy: it is in no ledger.
     Own,
 }
 

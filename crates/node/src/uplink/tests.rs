@@ -203,7 +203,7 @@ fn with_one_control_frame_in_a_hundred_lost_traffic_goes_on_and_every_loss_is_co
         assert!(seen > before + 100, "round {round}: {} frames", seen - before);
         before = seen;
     }
-    // check() has balanced the books after each step; in order is what came.
+    // check() has compared the sums after each step; frames came in order.
     assert!([1, 3].iter().all(|&p| pair.seen[p].is_sorted()));
 }
 

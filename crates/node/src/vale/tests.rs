@@ -273,7 +273,7 @@ fn ports_come_and_go() {
     assert_eq!(vale.accept(Instant(3), 0, &header(0, 2, 0), 6, &mut nothing), Verdict::Queued(1));
     assert_eq!(taken(&mut vale, Instant(3), 2), Some(6));
     balanced(&vale);
-    // What is counted at a port is of whoever is there now; the books are of all.
+    // The counters of a port are of its present user; the ledger is of all users.
     assert_eq!((vale.counters(2).accepted, vale.counters(2).delivered), (1, 1));
     assert_eq!(vale.counters(2).dropped.total_frames(), 0);
     assert_eq!(vale.ledger(), (8, 2, 5));

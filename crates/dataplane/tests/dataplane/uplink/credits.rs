@@ -437,7 +437,7 @@ fn frames_for_a_station_that_leaves_elsewhere_are_given_up_at_once() {
     }
 }
 
-/// What the hypervisor says by itself is in nobody's books: on a quiet server it would outweigh all that was ever delivered.
+/// What the hypervisor says by itself is in no ledger: on a quiet server it would outweigh all that was ever delivered.
 #[test]
 fn a_frame_for_nobody_leaves_the_books_right() {
     let address = network();

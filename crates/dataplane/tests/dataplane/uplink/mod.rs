@@ -443,7 +443,7 @@ fn overload(servers: &mut [Server; 2]) {
             assert_eq!(server.own(loss), 0, "{loss}");
         }
         let report = server.engine.report(UPLINK).unwrap();
-        // What the port itself gave up is in the switch's books by the same name.
+        // Frames that the port itself gave up are in the switch's ledger by the same name.
         let (dropped, refused) = (report.counters.dropped, report.counters.refused);
         let of_name = dropped.frames(DropReason::Unresolved) + refused.frames(DropReason::Unresolved);
         assert_eq!((of_name, dropped.total_frames() + refused.total_frames()), (unresolved, unresolved));

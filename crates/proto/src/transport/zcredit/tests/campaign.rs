@@ -122,7 +122,7 @@ impl Campaign {
         self.receiver.handle_timeout(self.now);
     }
 
-    /// The books, as one sees them who sees everything.
+    /// The sums, as seen with the state of both ends.
     fn check(&self) {
         let r = &self.receiver;
         assert_eq!(r.queued() + r.promised() + r.free(), self.config.queue);

@@ -467,7 +467,7 @@ fn names_are_bounded() {
 /// Words at random, about channels that are there, from sources that send, or do not, what they were granted: every place in
 /// the queue is in one state, and those who keep to the rules are served.
 #[test]
-fn no_word_unbalances_the_books() {
+fn every_message_keeps_the_sums() {
     let mut random = Rng::from_words(&[5]);
     for _ in 0..300 {
         let mut r = Reception::new(SMALL);
