@@ -88,7 +88,7 @@ pub struct FlowRecord {
     pub timeout_wait: Duration,
     /// Mean round-trip time above the smallest seen on the connection.
     pub queueing: Duration,
-    /// Time the sender's link was held in this traffic class; of several links that frames take in turn, the mean.
+    /// Time the sender's link was paused in this traffic class; of several links that frames take in turn, the mean.
     pub paused: Duration,
 }
 
@@ -245,7 +245,7 @@ impl Socket {
         Some(message)
     }
 
-    /// Time its frames have been held at the adapter.
+    /// Time its frames have been paused at the adapter.
     #[inline(never)]
     pub fn paused(&self, now: Instant, adapter: &Adapter) -> Duration {
         let kind = match self.body {
@@ -253,7 +253,7 @@ impl Socket {
             Body::Udp(..) => Kind::Udp,
             Body::Light(_) => Kind::Light,
         };
-        adapter.held_time(now, self.priority, || Packet::of_flow(self.flow, kind))
+        adapter.paused_time(now, self.priority, || Packet::of_flow(self.flow, kind))
     }
 
     /// What the connection has counted so far.

@@ -8,20 +8,20 @@ use sluicenet_node::server::App;
 use sluicenet_proto::frame::Priority;
 use std::collections::BTreeMap;
 
-/// An output that is held: box, port, priority.
-pub type Held = (NodeId, PortId, Priority);
+/// An output that is paused: box, port, priority.
+pub type PausedOutput = (NodeId, PortId, Priority);
 
 /// Finds outputs that wait for each other in a circle, if there are any.
 ///
 /// An output is stuck when the input of its peer is stopped and every output that holds frames of that input is
 /// itself stuck. What remains when all others are crossed out can never move again.
-pub fn find<A: App>(engine: &Engine<A>) -> Option<Vec<Held>> {
-    let mut waits: BTreeMap<Held, Vec<Held>> = BTreeMap::new();
+pub fn find<A: App>(engine: &Engine<A>) -> Option<Vec<PausedOutput>> {
+    let mut waits: BTreeMap<PausedOutput, Vec<PausedOutput>> = BTreeMap::new();
     for n in 0..engine.nodes() as NodeId {
         let Node::Switch(s) = engine.node(n) else { continue };
         for port in 0..s.ports() as PortId {
             let Some(gate) = s.gate(port) else { break };
-            for priority in gate.held().iter().filter(|&p| s.queue_bytes(port, p) > 0) {
+            for priority in gate.paused().iter().filter(|&p| s.queue_bytes(port, p) > 0) {
                 let (peer, at) = engine.peer(n, port);
                 let Node::Switch(peer_switch) = engine.node(peer) else { continue };
                 if !peer_switch.signal(at).is_some_and(|x| x.stopped().contains(priority)) {
@@ -35,7 +35,7 @@ pub fn find<A: App>(engine: &Engine<A>) -> Option<Vec<Held>> {
         }
     }
     loop {
-        let free: Vec<Held> =
+        let free: Vec<PausedOutput> =
             waits.iter().filter(|(_, next)| next.iter().any(|x| !waits.contains_key(x))).map(|(&h, _)| h).collect();
         if free.is_empty() {
             break;

@@ -434,7 +434,7 @@ fn ask(vale: &mut Vale<Lent>, from: &mut Attached, to: &mut Attached, shown: Sho
         return Asked::Taken;
     }
     let before = from.turned_away_by.replace(k);
-    if !vale.hold_back(j, k, priority, before != Some(k)) {
+    if !vale.leave_with_sender(j, k, priority, before != Some(k)) {
         from.finish(frame, first_bytes, Some(DropReason::VswitchVm));
         return Asked::Taken;
     }

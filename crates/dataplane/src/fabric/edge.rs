@@ -144,7 +144,7 @@ impl EdgeDirection {
     }
     /// Whether a frame can be sent.
     pub(super) fn is_ready(&self) -> bool {
-        self.ready.0 & !self.gate.held().0 != 0
+        self.ready.0 & !self.gate.paused().0 != 0
     }
     /// Whether a pause for its sender is pending.
     pub(super) fn owes_pause(&self) -> bool {
@@ -187,13 +187,13 @@ impl EdgeDirection {
 
     /// The next frame; [`EdgeDirection::take`] takes it.
     pub(super) fn front(&self) -> Option<Handle> {
-        let p = PrioritySet(self.ready.0 & !self.gate.held().0).next_after(self.last)?;
+        let p = PrioritySet(self.ready.0 & !self.gate.paused().0).next_after(self.last)?;
         self.lists[p as usize].front()
     }
 
     /// Takes the frame that [`EdgeDirection::front`] showed.
     pub(super) fn take(&mut self, now: Instant, pool: &mut Pool<Descriptor>) -> Option<Handle> {
-        let p = PrioritySet(self.ready.0 & !self.gate.held().0).next_after(self.last)?;
+        let p = PrioritySet(self.ready.0 & !self.gate.paused().0).next_after(self.last)?;
         let at = self.pop(p, pool)?;
         self.last = p;
         if let Some(watchdog) = &mut self.watchdog {
@@ -232,13 +232,13 @@ impl EdgeDirection {
 
     /// The pause for the sender.
     pub(super) fn poll_pause(&mut self, now: Instant) -> Option<Pause> {
-        self.voice.poll(now, self.gate.held(), self.quanta, self.quantum)
+        self.voice.poll(now, self.gate.paused(), self.quanta, self.quantum)
     }
 
     fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<Descriptor>) {
         self.gate.handle_timeout(now);
         self.voice.own.handle_timeout(now);
-        while let Some((p, change)) = self.watchdog.as_mut().and_then(|w| w.handle_timeout(now, self.gate.held())) {
+        while let Some((p, change)) = self.watchdog.as_mut().and_then(|w| w.handle_timeout(now, self.gate.paused())) {
             if change == Change::Detected {
                 while let Some(at) = self.pop(p, pool) {
                     self.drops.count(DropReason::Watchdog, u64::from(pool.frame(at).len()));
@@ -251,7 +251,7 @@ impl EdgeDirection {
 
     fn poll_timeout(&self) -> Instant {
         let never = Instant::MAX;
-        let watchdog = self.watchdog.as_ref().and_then(|w| w.poll_timeout(self.gate.held())).unwrap_or(never);
+        let watchdog = self.watchdog.as_ref().and_then(|w| w.poll_timeout(self.gate.paused())).unwrap_or(never);
         watchdog.min(self.gate.poll_timeout().unwrap_or(never)).min(self.voice.own.poll_timeout().unwrap_or(never))
     }
 }
@@ -443,7 +443,7 @@ mod tests {
         assert_eq!(edge.down.poll_pause(Instant(0)).map(|p| p.classes), Some(PrioritySet(0b1000)));
         // A pause of a priority without flow control stops nobody, and is passed on to nobody.
         edge.up.on_pause(Instant(0), &pause(0, 100));
-        assert!(edge.up.gate.held().is_empty() && !edge.up.owes_pause());
+        assert!(edge.up.gate.paused().is_empty() && !edge.up.owes_pause());
         edge.up.on_pause(Instant(0), &pause(3, 100));
         let mut seen = [0; PRIORITIES];
         while let Some(at) = edge.up.take(Instant(0), &mut pool) {

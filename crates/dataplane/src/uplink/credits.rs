@@ -289,7 +289,7 @@ impl Inside {
         let bytes = self.copy(bytes);
         let Some(z) = &mut self.zcredit else { return false };
         z.credits.on_launch(vm, to);
-        z.credits.hold(vm, to, Unsent { bytes, domain, priority });
+        z.credits.enqueue(vm, to, Unsent { bytes, domain, priority });
         true
     }
 

@@ -394,7 +394,7 @@ impl Inside {
     pub fn defer(&mut self) -> bool {
         match self.shown.take() {
             Some(Shown::OfLink) => {
-                self.link.hold();
+                self.link.defer();
             }
             Some(Shown::Credited) => {
                 if let Some(z) = &mut self.zcredit {

@@ -69,7 +69,7 @@ impl<D: Device> Uplink<D> {
 
     /// The uplink of an overlay, whose tunnels have the link's address.
     pub fn overlay(device: D, link: Link, mut vtep: Vtep<u32>, controller: ControllerLink) -> Uplink<D> {
-        vtep.hold(link.lossless);
+        vtep.set_waiting_classes(link.lossless);
         Uplink::new(device, link, Some(Overlay { vtep, controller, consulted: None }))
     }
 
@@ -334,7 +334,7 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn close(&mut self) {
-        self.inside.link.hold_back();
+        self.inside.link.pause_neighbour();
     }
 
     fn held(&self) -> u32 {

@@ -242,9 +242,9 @@ impl Collector {
             let open = self.open.remove(&key)?;
             return Some(self.pause_row(key, &open, Some(p.at)));
         }
-        // The output that holds the bytes is itself held: the pause of its peer is the one to follow.
+        // The output that holds the bytes is itself paused: the pause of its peer is the one to follow.
         let parent = match p.cause {
-            Cause::Output(port) if p.cause_is_held => {
+            Cause::Output(port) if p.cause_is_paused => {
                 let peer = self.plan.peer(node, port);
                 self.open.get(&(peer.0, peer.1, p.priority)).map(|o| o.id)
             }
@@ -360,7 +360,7 @@ impl Collector {
                     (Some(a.gate(port)), Some(a.signal(port)), a.max_used(port))
                 }
             };
-            let held = |p: Priority| gate.map_or(0, |g| g.held_time(now, p).as_ps());
+            let paused = |p: Priority| gate.map_or(0, |g| g.paused_time(now, p).as_ps());
             let rate = self.plan.rate(n, port);
             let busy = rate.time_for(tx_bytes + tx_frames * self.wire_overhead).as_ps();
             let mine = || of_node.iter().filter(|d| d.0 == port);
@@ -375,7 +375,7 @@ impl Collector {
                 rx_bytes: sent.1 - air.1,
                 drops: mine().map(|d| d.3).sum(),
                 drop_bytes: mine().map(|d| d.4).sum(),
-                paused_ps: (0..PRIORITIES as u8).map(held).max().unwrap_or(0),
+                paused_ps: (0..PRIORITIES as u8).map(paused).max().unwrap_or(0),
                 xoff_sent: signal.map_or(0, |s| s.stops()),
                 xoff_received: gate.map_or(0, |g| g.stops()),
                 max_queue_bytes: max_queue as u64,

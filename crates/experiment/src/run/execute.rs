@@ -172,7 +172,7 @@ impl Operator {
 const EPOCHS_PER_SEARCH: u64 = 8;
 
 /// A circle of paused outputs.
-type Circle = Vec<deadlock::Held>;
+type Circle = Vec<deadlock::PausedOutput>;
 
 /// A run from its first epoch to its last.
 struct Drive<'a> {

@@ -168,8 +168,8 @@ fn a_pause_stops_its_own_link_for_its_own_quanta() {
     assert_eq!((ready(&a), a.poll_timeout()), (vec![1], None));
     assert!(a.poll_transmit(end, 1, &mut pool).is_some());
     assert_eq!((a.gate(0).stops(), a.gate(1).stops(), a.control_in()), (0, 1, 1));
-    let held = |dst: u32| a.held_time(end, 3, || frame(dst, 0, 3));
-    assert_eq!((held(6), held(7)), (Duration::ZERO, Duration(2 * 102_400)));
+    let paused = |dst: u32| a.paused_time(end, 3, || frame(dst, 0, 3));
+    assert_eq!((paused(6), paused(7)), (Duration::ZERO, Duration(2 * 102_400)));
 }
 
 #[test]

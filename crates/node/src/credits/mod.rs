@@ -342,7 +342,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     }
 
     /// A frame comes from its machine: it waits for a credit.
-    pub fn hold(&mut self, vm: Vm, destination: A, frame: T) {
+    pub fn enqueue(&mut self, vm: Vm, destination: A, frame: T) {
         let pair = self.pair(vm, destination);
         pair.transmission.on_arrival();
         pair.frames.push_back(frame);

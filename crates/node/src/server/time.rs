@@ -48,7 +48,7 @@ impl Host {
         for (priority, stop) in self.adapter.take_told() {
             for port in 0..self.adapter.ports() as PortId {
                 let cause = vm.map_or(Cause::Link(port), Cause::Vm);
-                self.pauses.push(PauseEvent { at: now, port, priority, stop, cause, cause_is_held: false });
+                self.pauses.push(PauseEvent { at: now, port, priority, stop, cause, cause_is_paused: false });
             }
         }
     }

@@ -236,7 +236,7 @@ mod tests {
         w.set_link(9, 2, true);
         w.receive(10, 0, 2, LOSSLESS);
         assert_eq!((w.sends(10, 2), w.sends(10, 2)), (Some(Err(1_000)), None), "there is no room");
-        assert_eq!(w.switch.gate(2).map(|gate| gate.held()), Some(pause.classes));
+        assert_eq!(w.switch.gate(2).map(|gate| gate.paused()), Some(pause.classes));
         w.woken();
         w.switch.handle_timeout(at_us(1_009), &mut w.pool, &mut w.woke);
         assert!(w.woken().contains(&2));

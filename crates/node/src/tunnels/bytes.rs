@@ -61,7 +61,7 @@ impl Bytes {
     }
 
     /// Bytes that are kept: what was put in, and what came.
-    pub fn held(&self) -> (usize, usize) {
+    pub fn stored(&self) -> (usize, usize) {
         (self.outward.len(), self.inward.len())
     }
 

@@ -63,7 +63,7 @@ impl End {
     }
 
     fn bytes(&self) -> (usize, usize) {
-        self.tunnels.peer(0).1.held()
+        self.tunnels.peer(0).1.stored()
     }
 }
 
@@ -353,9 +353,9 @@ fn who_is_gone_leaves_its_place_to_another() {
     assert!(w.ends[0].send(w.now, 3, 100));
     w.step();
     let End { tunnels, .. } = &mut w.ends[0];
-    let (before, held) = (tunnels.counters(), tunnels.peer(0).1.unacknowledged());
+    let (before, unacknowledged) = (tunnels.counters(), tunnels.peer(0).1.unacknowledged());
     let carrier = tunnels.remove(0, Bytes::new(MAX_FRAME));
-    assert!(held > 0 && carrier.into_unacknowledged().count() == held);
+    assert!(unacknowledged > 0 && carrier.into_unacknowledged().count() == unacknowledged);
     assert_eq!((tunnels.find(1), tunnels.counters().ended), (None, before.ended + 1));
     assert_eq!(tunnels.counters().segments_sent, before.segments_sent, "what it counted stays");
     assert!(!tunnels.has_output() && !tunnels.has_unread() && !tunnels.has_ended());

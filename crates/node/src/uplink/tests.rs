@@ -126,7 +126,7 @@ impl Pair {
         if self.rng.below(self.slowness) == 0 {
             // Now and then a class has to wait.
             if self.rng.below(4) == 0 && self.ends[1].next_frame().is_some() {
-                self.ends[1].hold();
+                self.ends[1].defer();
             }
             if let Some((p, (number, len))) = self.ends[1].next_frame() {
                 self.ends[1].accept();
@@ -246,34 +246,34 @@ fn hostile_27_pauses_that_are_none_are_ignored_and_counted() {
     let mut end: End = Uplink::new(link(200_000));
     let now = us(1);
     end.control(now, &pause(1 << 0, 100));
-    assert_eq!((end.counters().pauses_lossy, end.gate.held()), (1, PrioritySet::NONE));
+    assert_eq!((end.counters().pauses_lossy, end.gate.paused()), (1, PrioritySet::NONE));
     let mut frame = pause(1 << 3, 100);
     frame[16] = 0xFF;
     end.control(now, &frame);
-    assert_eq!((end.counters().pauses_high_bits, end.gate.held()), (1, PrioritySet(1 << 3)));
+    assert_eq!((end.counters().pauses_high_bits, end.gate.paused()), (1, PrioritySet(1 << 3)));
     end.control(now, &pause(1 << 3, 0));
     for at in 0..6 {
         let mut elsewhere = pause(1 << 3, 100);
         elsewhere[at] ^= 2;
         end.control(now, &elsewhere);
     }
-    assert_eq!((end.counters().control_elsewhere, end.gate.held()), (6, PrioritySet::NONE));
+    assert_eq!((end.counters().control_elsewhere, end.gate.paused()), (6, PrioritySet::NONE));
     for len in 14..60 {
         end.control(now, &pause(1 << 3, 100)[..len]);
     }
-    assert_eq!((end.counters().control_short, end.gate.held()), (46, PrioritySet::NONE));
+    assert_eq!((end.counters().control_short, end.gate.paused()), (46, PrioritySet::NONE));
     let mut whole_link = pause(1 << 3, 100);
     whole_link[15] = 1;
     whole_link[14] = 0;
     end.control(now, &whole_link);
-    assert_eq!((end.counters().control_other, end.gate.held()), (1, PrioritySet::NONE));
+    assert_eq!((end.counters().control_other, end.gate.paused()), (1, PrioritySet::NONE));
     let mut rng = Rng::from_words(&[27]);
     for _ in 0..20_000 {
         let mut frame = pause(rng.next_u64() as u8, rng.next_u64() as u16).to_vec();
         frame[rng.below(60) as usize] = rng.next_u64() as u8;
         frame.truncate(rng.below(62) as usize);
         end.control(now, &frame);
-        assert_eq!(end.gate.held().0 & !LOSSLESS.0, 0);
+        assert_eq!(end.gate.paused().0 & !LOSSLESS.0, 0);
     }
 }
 
@@ -420,7 +420,7 @@ fn it_sends_at_the_speed_of_its_link_and_catches_up_no_further_than_it_may() {
 fn what_it_had_nothing_to_send_in_it_does_not_make_up_for() {
     let mut end: End = Uplink::new(Link { transmit: 10_000_000, catch_up: Duration::from_ms(50), ..link(200_000) });
     let send = |end: &mut End, now| core::iter::from_fn(|| end.front(now).is_some().then(|| end.sent(now))).count();
-    // Idle, and held: at 1 Gb/s, 40 ms are 3,251 frames.
+    // Idle, and paused: at 1 Gb/s, 40 ms are 3,251 frames.
     assert_eq!(send(&mut end, us(0)), 0);
     (0..9_000).for_each(|n| end.enqueue(ms(40), 3, 1_514, (n, 1_514)));
     assert_eq!(send(&mut end, ms(40)), 1);

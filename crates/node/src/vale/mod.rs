@@ -101,7 +101,7 @@ struct PortState {
     /// Class served last.
     last: Priority,
     /// Its sender has to wait.
-    held: bool,
+    has_to_wait: bool,
     health: Health,
     counters: Counters,
 }
@@ -126,7 +126,7 @@ impl<F: Copy> Vale<F> {
         let port = PortState {
             ready: PrioritySet::NONE,
             last: 0,
-            held: false,
+            has_to_wait: false,
             health: Health::Absent,
             counters: Counters::default(),
         };
@@ -262,9 +262,9 @@ impl<F: Copy> Vale<F> {
             free(frame);
         });
         // However often it asks meanwhile.
-        let held = core::mem::replace(&mut ports[j].held, sent.is_err());
+        let had_to_wait = core::mem::replace(&mut ports[j].has_to_wait, sent.is_err());
         if sent.is_err() {
-            ports[j].counters.held_back += u64::from(!held);
+            ports[j].counters.held_back += u64::from(!had_to_wait);
             return sent;
         }
         ports[j].counters.accepted += 1;
@@ -333,7 +333,7 @@ impl<F: Copy> Vale<F> {
     /// Port `k` does not admit a frame of port `j` now, for whose receiver behind it enough waits: whether the frame waits with its
     /// sender, for whom that may be nothing `new`. In a lossy class it is dropped.
     #[cold]
-    pub fn hold_back(&mut self, j: Port, k: Port, p: Priority, new: bool) -> bool {
+    pub fn leave_with_sender(&mut self, j: Port, k: Port, p: Priority, new: bool) -> bool {
         if self.config.lossless.contains(p) {
             self.ports[j].counters.held_back += u64::from(new);
             return true;

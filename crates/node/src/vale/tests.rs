@@ -284,8 +284,8 @@ fn what_a_port_does_not_admit_waits_in_a_lossless_class_only() {
     let lossless = PrioritySet(!(1 << 3));
     let mut vale: Vale<u8> = Vale::new(2, ValeConfig { lossless, ..ValeConfig::default() });
     (0..2).for_each(|k| vale.plug(k));
-    assert!(vale.hold_back(0, 1, 0, true) && vale.hold_back(0, 1, 0, false));
-    assert!(!vale.hold_back(0, 1, 3, true));
+    assert!(vale.leave_with_sender(0, 1, 0, true) && vale.leave_with_sender(0, 1, 0, false));
+    assert!(!vale.leave_with_sender(0, 1, 3, true));
     let (sender, receiver) = (vale.counters(0), vale.counters(1));
     assert_eq!((sender.held_back, sender.accepted), (1, 1));
     assert_eq!(receiver.dropped.frames(DropReason::VswitchVm), 1);

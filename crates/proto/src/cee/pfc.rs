@@ -12,13 +12,13 @@ pub fn quanta_time(quanta: u16, rate: Rate) -> Duration {
     rate.time_for(quanta as u64 * QUANTUM_BITS / 8)
 }
 
-/// The gate of a transmitter: which classes the peer holds, and until when.
+/// The gate of a transmitter: which classes the peer paused, and until when.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
-    held: PrioritySet,
+    paused: PrioritySet,
     until: [Instant; PRIORITIES],
     since: [Instant; PRIORITIES],
-    /// Time each class has been held so far, the running pause not included.
+    /// Time each class has been paused so far, the running pause not included.
     total: [Duration; PRIORITIES],
     received: u64,
     stops: u64,
@@ -27,8 +27,8 @@ pub struct Gate {
 impl Gate {
     /// Classes that may not send now.
     #[inline(always)]
-    pub fn held(&self) -> PrioritySet {
-        self.held
+    pub fn paused(&self) -> PrioritySet {
+        self.paused
     }
 
     /// A pause frame arrived; `quantum` is the time of one quantum on this link. Returns the classes it let go.
@@ -39,15 +39,15 @@ impl Gate {
             let i = p as usize;
             match pause.quanta[i] {
                 0 => {
-                    if self.held.contains(p) {
+                    if self.paused.contains(p) {
                         self.release(now, p);
                         freed.insert(p);
                     }
                 }
                 n => {
-                    if !self.held.contains(p) {
+                    if !self.paused.contains(p) {
                         self.stops += 1;
-                        self.held.insert(p);
+                        self.paused.insert(p);
                         self.since[i] = now;
                     }
                     self.until[i] = now + quantum.saturating_mul(n as u64);
@@ -60,7 +60,7 @@ impl Gate {
     /// Lets go the classes whose quanta have run out; returns them.
     pub fn handle_timeout(&mut self, now: Instant) -> PrioritySet {
         let mut freed = PrioritySet::NONE;
-        for p in self.held.iter() {
+        for p in self.paused.iter() {
             if self.until[p as usize] <= now {
                 self.release(now, p);
                 freed.insert(p);
@@ -69,16 +69,16 @@ impl Gate {
         freed
     }
 
-    /// The link is down: nobody holds anything any more.
+    /// The link is down: no class is paused any more.
     pub fn open(&mut self, now: Instant) {
-        self.held.iter().for_each(|p| self.release(now, p));
+        self.paused.iter().for_each(|p| self.release(now, p));
     }
 
     /// The link is up again: `classes` wait for what the peer says of them, until `until` at most.
-    pub fn hold(&mut self, now: Instant, classes: PrioritySet, until: Instant) {
+    pub fn wait_for_peer(&mut self, now: Instant, classes: PrioritySet, until: Instant) {
         for p in classes.iter() {
-            if !self.held.contains(p) {
-                self.held.insert(p);
+            if !self.paused.contains(p) {
+                self.paused.insert(p);
                 self.since[p as usize] = now;
             }
             self.until[p as usize] = until;
@@ -88,22 +88,22 @@ impl Gate {
     /// When the next pause runs out.
     #[inline(always)]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.held.is_empty() {
+        if self.paused.is_empty() {
             return None;
         }
-        self.held.iter().map(|p| self.until[p as usize]).min()
+        self.paused.iter().map(|p| self.until[p as usize]).min()
     }
 
-    /// Time class `p` has been held up to `now`.
-    pub fn held_time(&self, now: Instant, p: Priority) -> Duration {
+    /// Time class `p` has been paused up to `now`.
+    pub fn paused_time(&self, now: Instant, p: Priority) -> Duration {
         let i = p as usize;
-        let running = if self.held.contains(p) { now.since(self.since[i]) } else { Duration::ZERO };
+        let running = if self.paused.contains(p) { now.since(self.since[i]) } else { Duration::ZERO };
         self.total[i] + running
     }
 
-    /// Since when class `p` has been held, if it is.
-    pub fn held_since(&self, p: Priority) -> Option<Instant> {
-        self.held.contains(p).then(|| self.since[p as usize])
+    /// Since when class `p` has been paused, if it is.
+    pub fn paused_since(&self, p: Priority) -> Option<Instant> {
+        self.paused.contains(p).then(|| self.since[p as usize])
     }
 
     /// Pause frames received.
@@ -117,7 +117,7 @@ impl Gate {
     }
 
     fn release(&mut self, now: Instant, p: Priority) {
-        self.held.remove(p);
+        self.paused.remove(p);
         self.total[p as usize] += now.since(self.since[p as usize]);
     }
 }
@@ -407,7 +407,7 @@ mod tests {
             {
                 g.receive(Instant(slot), &pause, Duration(1 << 30));
             }
-            if g.held().contains(0) {
+            if g.paused().contains(0) {
                 continue;
             }
             bytes += FRAME;
@@ -419,7 +419,7 @@ mod tests {
                 }
             }
         }
-        assert!(g.held().contains(0), "{lost}: it was never heard");
+        assert!(g.paused().contains(0), "{lost}: it was never heard");
         bytes
     }
 
@@ -464,9 +464,9 @@ mod tests {
         let mut pause = Pause { classes: PrioritySet(2), quanta: [0; PRIORITIES] };
         pause.quanta[1] = 10;
         g.receive(Instant(100), &pause, Duration(51_200));
-        assert!(g.held().contains(1) && !g.held().contains(0));
+        assert!(g.paused().contains(1) && !g.paused().contains(0));
         assert!(g.handle_timeout(Instant(512_099)).is_empty());
         assert_eq!(g.handle_timeout(Instant(512_100)), PrioritySet(2));
-        assert_eq!(g.held_time(Instant(600_000), 1), Duration(512_000));
+        assert_eq!(g.paused_time(Instant(600_000), 1), Duration(512_000));
     }
 }

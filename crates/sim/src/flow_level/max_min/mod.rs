@@ -245,13 +245,13 @@ impl MaxMin {
             }
             let link = t.link;
             let l = &self.links[link as usize];
-            let (mut load, mut fastest, mut held) = (0.0, 0.0f64, f64::INFINITY);
+            let (mut load, mut fastest, mut limited) = (0.0, 0.0f64, f64::INFINITY);
             for m in &l.members {
                 let s = &self.states[m.flow as usize];
                 load += m.share * s.rate;
                 fastest = fastest.max(s.rate);
                 if is_rated && s.chosen != NOWHERE && s.bottleneck == link {
-                    held = held.min(s.rate);
+                    limited = limited.min(s.rate);
                 }
             }
             let is_full = load >= l.capacity * (1.0 - SAME);
@@ -260,7 +260,7 @@ impl MaxMin {
                 let flow = self.links[link as usize].members[i].flow;
                 let s = &self.states[flow as usize];
                 let lost = s.bottleneck == link && !(is_full && s.rate >= fastest * (1.0 - SAME));
-                if s.chosen == NOWHERE && (lost || is_over || s.rate > held * (1.0 + SAME)) {
+                if s.chosen == NOWHERE && (lost || is_over || s.rate > limited * (1.0 + SAME)) {
                     self.choose(flow);
                 }
             }
