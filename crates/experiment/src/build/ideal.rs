@@ -160,7 +160,7 @@ impl Ideal {
     /// The first frame that can be there starts on the receiver's link; from then on the link sends frame after frame
     /// of all senders without a rest, framing and gaps included; the last one still has the link's latency, the VM's
     /// port (if there is one) and the receiving stack ahead of it. Nothing can be faster, whatever the order of frames.
-    /// Several links of the receiver count as the share of all bits that is one's own, where frames can come over all.
+    /// Several links of the receiver count as the portion of all bits that is one's own, where frames can come over all.
     pub fn many_to_one(&self, senders: &[HostId], receiver: HostId, bytes: u64, transport: Transport) -> Duration {
         let t = transport as usize;
         let full = self.max_payload[t];
@@ -177,14 +177,14 @@ impl Ideal {
             start = start.min(tandem(before, first, first, 1));
             let whole = link_time(link, full, last, frames * senders.len() as u64, senders.len() as u64);
             // What is sent without a rest is divided among the links, the latency is not.
-            let sending = self.share_of_one_link(link, receiver, whole - link.latency);
+            let sending = self.time_on_one_link(link, receiver, whole - link.latency);
             end = end.min(sending + link.latency + tandem(port, last, last, 1));
         }
         Duration(start.saturating_add(end)) + self.stack[t]
     }
 
     /// What is left of `time` on one link of a receiver when its other links carry what they can.
-    fn share_of_one_link(&self, link: &Stage, receiver: HostId, time: u64) -> u64 {
+    fn time_on_one_link(&self, link: &Stage, receiver: HostId, time: u64) -> u64 {
         if self.by_destination {
             return time;
         }

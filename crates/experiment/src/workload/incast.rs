@@ -1,6 +1,6 @@
 //! Incast: many send to one at once, round after round.
 
-use super::{Context, Heard, INCAST, Maker, OpenQuery, Ports, Share, carried, connect, fresh, kept, named, service};
+use super::{Context, Heard, HostApp, INCAST, Maker, OpenQuery, Ports, carried, connect, fresh, kept, named, service};
 use crate::build::{Ideal, Plan};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
@@ -70,7 +70,7 @@ pub fn maker(cx: &Context<'_>, w: &Incast) -> Maker {
                 done: Vec::new(),
                 ports: Ports::default(),
                 shared: shared.clone(),
-            }) as Box<dyn Share>
+            }) as Box<dyn HostApp>
         })
     })
 }
@@ -103,7 +103,7 @@ impl Server {
     }
 }
 
-impl Share for Server {
+impl HostApp for Server {
     fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         let shared = self.shared.clone();
         match heard {

@@ -4,7 +4,7 @@
 //! Both worlds have this box: the simulated server between its machines and the vSwitch, the real one between the switch and the
 //! tunnel. `A` names a machine wherever it is, `T` stands for a frame that waits for a credit, `R` for a received one.
 
-use crate::share;
+use crate::fair_share;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use sluicenet_proto::frame::{Priority, PrioritySet};
@@ -19,7 +19,7 @@ pub struct CreditConfig {
     /// How a machine asks.
     pub transmission: TransmissionConfig,
     /// Frames of a machine that may wait: its sockets are stopped by these. One destination may have a quarter of them, and its
-    /// [part](share::part).
+    /// [limit](fair_share::limit).
     pub waiting: u32,
     /// Destinations of a machine that are remembered, beyond those for which frames wait.
     pub destinations: usize,
@@ -126,7 +126,7 @@ impl<A, T, R> Vnic<A, T, R> {
     /// Whether one more frame may wait for a destination for which so many do.
     #[inline(always)]
     fn takes(&self, outgoing: u32, waiting: u32) -> bool {
-        outgoing < share::part(waiting, waiting.saturating_sub(self.outgoing)).min(waiting.div_ceil(4))
+        outgoing < fair_share::limit(waiting, waiting.saturating_sub(self.outgoing)).min(waiting.div_ceil(4))
     }
 }
 

@@ -2,11 +2,11 @@
 //! a sender to several receivers waits for that one only.
 //!
 //! - A queue keeps the order of its frames.
-//! - No queue has more of its sender's slots than its [part](share::part): however many queues there are, one more finds free slots.
+//! - No queue has more of its sender's slots than its [limit](fair_share::limit): however many queues there are, one more finds free slots.
 //! - The queue that was served last is last in turn, so that senders to one receiver alternate.
 
 use super::Port;
-use crate::share;
+use crate::fair_share;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use sluicenet_proto::frame::Priority;
@@ -109,7 +109,7 @@ impl<F: Copy> ReceiverQueues<F> {
     pub fn push(&mut self, key: QueueKey, frame: F, slots: u32) -> bool {
         let free = slots.saturating_sub(self.inputs[key.from].frames);
         let at = self.find(&key);
-        if at.map_or(0, |at| self.queues[at as usize].len) >= share::part(slots, free) {
+        if at.map_or(0, |at| self.queues[at as usize].len) >= fair_share::limit(slots, free) {
             return false;
         }
         let at = match at {
@@ -345,7 +345,7 @@ mod tests {
                         let id = (from, to, rng.below(3) as u8);
                         let all: usize = model.iter().filter(|(k, _)| k.0 == from).map(|(_, queue)| queue.len()).sum();
                         let own = model.get(&id).map_or(0, VecDeque::len);
-                        let may = (own as u32) < share::part(slots, slots - all as u32);
+                        let may = (own as u32) < fair_share::limit(slots, slots - all as u32);
                         assert_eq!(queues.has(&key(id.0, id.1, id.2)), own > 0);
                         assert_eq!(queues.push(key(id.0, id.1, id.2), number, slots), may);
                         if may {

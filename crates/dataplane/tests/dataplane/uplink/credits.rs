@@ -1,7 +1,7 @@
 //! Credits between the stations of two servers, all in one class: who takes nothing is in nobody's way but its senders'.
 
 use super::*;
-use sluicenet_node::share::part;
+use sluicenet_node::fair_share::limit;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::transport::zcredit::{ReceptionConfig, TransmissionConfig};
 use sluicenet_wire::zcredit::{Message, Repr};
@@ -158,7 +158,7 @@ fn one_port_sends_to_a_fast_station_past_what_waits_for_a_slow_one() {
         for (k, to) in [(0, 3), (1, 4)] {
             let client = &mut a.clients[0];
             let free = client.sendable(u32::MAX).unwrap();
-            let has_room = client.outstanding(0, k as u16 + 1) < part(client.half(), free);
+            let has_room = client.outstanding(0, k as u16 + 1) < limit(client.half(), free);
             slow_waits |= k == 0 && !has_room;
             if has_room {
                 let bytes = frame(1, to, sent[k], 100 + turn % 1_300);

@@ -2,7 +2,7 @@
 //! and forged, against a model that knows where every credit is.
 
 mod campaign;
-mod shares;
+mod fairness;
 
 use super::{Message, NoCredit, Reception, ReceptionConfig, Transmission, TransmissionConfig};
 use crate::rng::Rng;
