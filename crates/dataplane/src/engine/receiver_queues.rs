@@ -4,8 +4,8 @@ use super::Engine;
 use super::attached::{Kind, call};
 use super::header::put_first_bytes;
 use super::offer::{Offered, offer};
-use super::turn::BURST;
-use crate::port::{Asking, Port};
+use super::round::BURST;
+use crate::port::{Candidate, Port};
 use sluicenet_proto::time::Instant;
 
 impl Engine {
@@ -38,9 +38,9 @@ impl Engine {
             call!(&from.kind, read(lent.buffer, into));
             put_first_bytes(lent.first_bytes, into);
         };
-        let asking = Asking { from: j, domain: key.destination.domain(), priority, len: lent.len() };
+        let candidate = Candidate { from: j, domain: key.destination.domain(), priority, len: lent.len() };
         // A broken receiver is found in its own turn.
-        if !call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
+        if !call!(&mut to.kind, admits(candidate, &read)).unwrap_or(true) {
             return false;
         }
         if !(matches!(to.kind, Kind::Shm(_)) && from.plain & to.tap.is_none()) {

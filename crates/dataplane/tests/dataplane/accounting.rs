@@ -76,7 +76,7 @@ fn send(engine: &mut Engine, client: &mut Client, frames: usize) {
     for _ in 0..frames {
         assert!(client.send(&frame(0, mac(1))).unwrap());
         let _ = client.publish();
-        engine.turn();
+        engine.round();
     }
 }
 

@@ -108,7 +108,7 @@ pub struct Uplink<R, T> {
     beside: [u32; PRIORITIES],
     most_charged: [u32; PRIORITIES],
     arrived: [Queue<R>; PRIORITIES],
-    /// Classes with frames for the switch, and those whose first has to wait in this turn.
+    /// Classes with frames for the switch, and those whose first has to wait in this round.
     shown: PrioritySet,
     waiting: PrioritySet,
     turn_in: Priority,
@@ -230,7 +230,7 @@ impl<R: Copy, T> Uplink<R, T> {
     /// This end is asked what is to be done. If that took longer than either end may take to answer, a pause of ours may have run out and the
     /// link brought frames all the time: they are here, and a busy machine is no reason to lose them. For those, and for what comes until
     /// the neighbour obeys again, there is room beside the buffer of a class.
-    pub fn on_turn(&mut self, now: Instant) {
+    pub fn on_round(&mut self, now: Instant) {
         let away = now.since(self.asked_at);
         self.asked_at = now;
         if away > self.link.catch_up {
@@ -394,7 +394,7 @@ impl<R: Copy, T> Uplink<R, T> {
         self.turn_in = p;
     }
 
-    /// The frame shown has to wait for the rest of this turn; whether there is one of another class.
+    /// The frame shown has to wait for the rest of this round; whether there is one of another class.
     pub fn defer(&mut self) -> bool {
         if let Some(p) = self.next_in.take() {
             self.waiting.insert(p);
@@ -402,8 +402,8 @@ impl<R: Copy, T> Uplink<R, T> {
         self.shown.0 & !self.waiting.0 != 0
     }
 
-    /// A new turn begins: what had to wait may be tried again.
-    pub fn new_turn(&mut self) {
+    /// A new round begins: what had to wait may be tried again.
+    pub fn begin_round(&mut self) {
         self.waiting = PrioritySet::NONE;
     }
 

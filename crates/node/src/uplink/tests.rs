@@ -122,7 +122,7 @@ impl Pair {
             self.ends[end].handle_timeout(now);
             self.transmit(end);
         }
-        self.ends[1].new_turn();
+        self.ends[1].begin_round();
         if self.rng.below(self.slowness) == 0 {
             // Now and then a class has to wait.
             if self.rng.below(4) == 0 && self.ends[1].next_frame().is_some() {
@@ -349,22 +349,22 @@ fn what_came_while_nobody_asked_has_room_and_no_more_than_that() {
         held += fitted;
         (frames - fitted, held)
     };
-    end.on_turn(us(0));
+    end.on_round(us(0));
     assert_eq!(fill(&mut end, u64::from(xoff) + 2_000).0, 0);
     assert!(matches!(end.front(us(0)), Some(Front::Pause(_))));
     end.sent(us(0));
     // Within its time nothing more has room.
-    end.on_turn(us(0) + RESPONSE);
+    end.on_round(us(0) + RESPONSE);
     assert!(fill(&mut end, 400_000).0 > 0);
     // Half a second: all that the link can have brought, and what comes until the neighbour hears of it.
     let away = Duration::from_ms(500);
-    end.on_turn(us(0) + RESPONSE + away);
+    end.on_round(us(0) + RESPONSE + away);
     let headroom = u64::from(end.link.marks.headroom);
     assert_eq!(fill(&mut end, RATE.bytes_in(away)).0, 0);
     assert!(matches!(end.front(end.asked_at), Some(Front::Pause(_))), "it is told at once");
     assert_eq!(fill(&mut end, headroom).0, 0);
     // Who ignores pauses gets no more.
-    end.on_turn(end.asked_at + RESPONSE);
+    end.on_round(end.asked_at + RESPONSE);
     end.on_drained();
     let (lost, held) = fill(&mut end, 400_000);
     assert!(lost > 200, "{lost}");

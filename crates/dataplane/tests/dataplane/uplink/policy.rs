@@ -137,7 +137,7 @@ fn what_is_for_everybody_is_not_heard_by_who_may_not() {
     servers[0].engine.set_policy(Some(two_tenants(vec![])));
     servers[0].send(0, &request(1, 2));
     for _ in 0..100 {
-        servers[0].engine.turn();
+        servers[0].engine.round();
     }
     assert_eq!(servers[0].receive(1), None);
     servers[0].engine.set_policy(None);

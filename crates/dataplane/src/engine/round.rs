@@ -1,4 +1,4 @@
-//! One turn of the loop: takes frames from ports and delivers those for which there is room.
+//! One round of the loop: takes frames from ports and delivers those for which there is room.
 
 use super::Engine;
 use super::attached::{Attached, Kind, Lent, call, pass_run};
@@ -7,7 +7,7 @@ use super::flood::{audience, members};
 use super::header::{admit, header, put_first_bytes};
 use super::offer::{Offered, fits, hand_over, offer};
 use super::run::WATCH_EVERY;
-use crate::port::{Asking, BrokenPort, Descriptor, Port};
+use crate::port::{BrokenPort, Candidate, Descriptor, Port};
 use sluicenet_node::vale::{Header, QueueKey, Route, Vale};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
@@ -18,8 +18,8 @@ use std::sync::atomic::{Ordering, fence};
 pub(super) const BURST: usize = 64;
 
 impl Engine {
-    /// One turn of the loop. Returns the number of frames that moved.
-    pub fn turn(&mut self) -> usize {
+    /// One round of the loop. Returns the number of frames that moved.
+    pub fn round(&mut self) -> usize {
         if self.waits {
             return 0;
         }
@@ -28,7 +28,7 @@ impl Engine {
         // A pass over all ports first: the fetches from other cores' caches then overlap.
         for k in 0..self.upto {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
-            if call!(&mut attached.kind, on_turn(now)).is_err() {
+            if call!(&mut attached.kind, on_round(now)).is_err() {
                 self.broken(k);
             }
         }
@@ -36,7 +36,7 @@ impl Engine {
         if self.vale.begin_round() > 0 {
             moved += self.serve_receiver_queues(now);
         }
-        // A port whose frame was not admitted is asked first in the next turn, then the port after it.
+        // A port whose frame was not admitted is asked first in the next round, then the port after it.
         let (first, upto) = (self.first, self.upto);
         self.turned_away = 0;
         for j in (first.min(upto)..upto).chain(0..first.min(upto)) {
@@ -417,14 +417,14 @@ fn ask(vale: &mut Vale<Lent>, from: &mut Attached, to: &mut Attached, shown: Sho
         put_first_bytes(first_bytes, into);
     };
     let Header { destination, source, priority, .. } = header;
-    let asking = Asking { from: j, domain: destination.domain(), priority, len: frame.len };
+    let candidate = Candidate { from: j, domain: destination.domain(), priority, len: frame.len };
     let key = |to: &Attached| {
-        let part = call!(&to.kind, part(asking, &read));
+        let part = call!(&to.kind, part(candidate, &read));
         QueueKey { from: j, to: k, priority, destination, source, part }
     };
     let has_queue = vale.receiver_queue_ports(j) >> k & 1 != 0 && vale.has_receiver_queue(&key(to));
     // A broken receiver is found in its own turn.
-    if !has_queue && call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
+    if !has_queue && call!(&mut to.kind, admits(candidate, &read)).unwrap_or(true) {
         from.turned_away_by = None;
         return Asked::Admitted;
     }
