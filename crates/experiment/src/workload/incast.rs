@@ -111,7 +111,7 @@ impl HostApp for Server {
                 io.wake_at(Instant(shared.settings.start.as_ps()), named(shared.number, 0));
             }
             Heard::Wake { token } => self.send(now, io, token),
-            // The receiver says when the next round begins; where the gap is shorter than news take, it begins late.
+            // The receiver says when the next round begins; where the gap is shorter than a message takes, it begins late.
             Heard::Told { words } => io.wake_at(Instant(words[1]).max(now), named(shared.number, words[0])),
             Heard::Message { .. } if self.is_receiver() => {
                 self.missing -= 1;

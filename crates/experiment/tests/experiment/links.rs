@@ -285,7 +285,7 @@ fn a_host_of_a_graph_takes_the_shortest_of_its_links() {
     };
     assert_eq!(alone(0, 3), Some((1000 + 28 + 18 + 8) * 800 + 500_000));
     assert!(alone(0, 2) > Some(2 * 1_000_000));
-    // Not between 0 and 1: of two ways of different speed the ideal is that of the faster one, whichever a flow is given.
+    // Not between 0 and 1: of two paths of different speed the ideal is that of the faster one, whichever a flow is given.
     for (src, dst) in [(2, 3), (3, 2), (1, 3), (3, 1)] {
         alone(src, dst);
     }

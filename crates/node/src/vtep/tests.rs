@@ -524,7 +524,7 @@ fn a_doubt_ends_what_the_controller_does_not_know() {
     w.exchange();
     assert_eq!(w.outward(0, &frame(1, 2, 1, false), 5).0, Outward::Send, "it is still there");
     w.ends[1].remove_station(w.now, 5, mac(2));
-    // The news is lost.
+    // The message is lost.
     for _ in 0..300 {
         w.now += Duration::from_ms(1);
         while let Some(datagram) = w.ends[1].poll_control(w.now) {

@@ -5,7 +5,7 @@
 //!   controller silent, until an answer says otherwise.
 //! - A tenant has so many open questions, so many new ones in a second, and so many remembered failures; tenants take turns.
 //!   A full table takes the oldest entry of the tenant that has most (FIFO, which the source finds best).
-//! - Of two mappings the one with the higher version counts. An answer counts only if it was asked for; news that was not
+//! - Of two mappings the one with the higher version counts. An answer counts only if it was asked for; a change that was not
 //!   asked for only about what is in the table and newer.
 
 use super::bucket::Bucket;
@@ -28,7 +28,7 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 /// How long a controller that started anew may not know yet what the last one knew: three times what servers take to say
 /// again which stations live on them.
 const LEARNS_FOR: Duration = Duration(3 * RENEW.0);
-/// Confirmations of news that wait to be sent.
+/// Confirmations of changes that wait to be sent.
 const CONFIRMATIONS: usize = 256;
 
 /// What bounds a cache.
@@ -104,9 +104,9 @@ pub struct CacheCounters {
     pub limited: u64,
     /// Mappings taken out for others.
     pub evicted: u64,
-    /// Mappings changed by news.
+    /// Mappings changed by messages.
     pub changed: u64,
-    /// Answers and news that nobody asked for, or older than what was known.
+    /// Answers and changes that nobody asked for, or older than what was known.
     pub stale: u64,
 }
 
@@ -427,7 +427,7 @@ impl Cache {
         match message.kind {
             Kind::Answer => self.answered(now, message),
             Kind::Changed => {
-                self.news(now, message);
+                self.on_change(now, message);
                 true
             }
             _ => false,
@@ -472,7 +472,7 @@ impl Cache {
         true
     }
 
-    fn news(&mut self, now: Instant, message: &Repr) {
+    fn on_change(&mut self, now: Instant, message: &Repr) {
         let mapping = Mapping::of(message);
         if message.epoch != self.epoch {
             // Of another start of the controller: it may be years old. Who is asked says what is true.

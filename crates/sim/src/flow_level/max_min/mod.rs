@@ -181,7 +181,7 @@ impl MaxMin {
             let link = self.changed_links[i];
             self.links[link as usize].is_changed = false;
             let touched = self.touch(link);
-            self.round.touched[touched as usize].is_news = true;
+            self.round.touched[touched as usize].has_changed = true;
         }
         self.changed_links.clear();
         // Before anything is rated the changed links themselves say whose bottleneck they were.
@@ -240,7 +240,7 @@ impl MaxMin {
             let t = &mut self.round.touched[at];
             at += 1;
             // Where nothing is other than when the link was last looked at, nobody else has lost.
-            if !std::mem::take(&mut t.is_news) {
+            if !std::mem::take(&mut t.has_changed) {
                 continue;
             }
             let link = t.link;

@@ -29,7 +29,7 @@ pub(super) struct Chosen {
 pub(super) struct Touched {
     pub link: u32,
     /// Whether a member has another rate or bottleneck, or was chosen, since the link was looked at last.
-    pub is_news: bool,
+    pub has_changed: bool,
     /// Whether a member was chosen since `all` was made.
     pub is_joined: bool,
     /// Before rates are settled, and meanwhile.
@@ -39,7 +39,7 @@ pub(super) struct Touched {
 
 impl Touched {
     pub fn new(link: u32) -> Touched {
-        Touched { link, is_news: false, is_joined: true, all: Open::default(), open: Open::default() }
+        Touched { link, has_changed: false, is_joined: true, all: Open::default(), open: Open::default() }
     }
 }
 
@@ -159,14 +159,14 @@ impl Round {
             return;
         }
         let s = &mut states[c.flow as usize];
-        let is_news = s.rate != rate || s.bottleneck != bottleneck;
+        let has_changed = s.rate != rate || s.bottleneck != bottleneck;
         (s.rate, s.bottleneck) = (rate, bottleneck);
         for &(touched, share) in &self.hops[c.hops.0 as usize..c.hops.1 as usize] {
             let t = &mut self.touched[touched as usize];
             t.open.residual -= share * rate;
             t.open.shares -= share;
             t.open.flows -= 1;
-            t.is_news |= is_news;
+            t.has_changed |= has_changed;
         }
     }
 }
