@@ -197,7 +197,7 @@ fn at_a_slow_socket_each_class_has_its_turn() {
     let mut w = World::new(None, &[(7000, 212_992)]);
     let (mut sent, mut wanted) = ([0u32; 8], [0u32; 8]);
     for now in 0..20_000 {
-        // The first is at the door all the time, the other comes by once.
+        // The first class sends 300 frames in each step, the other sends one.
         for class in [LOSSLESS, LOSSY] {
             for _ in 0..if class == LOSSLESS { 300 } else { 1 } {
                 wanted[usize::from(class)] += 1;
