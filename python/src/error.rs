@@ -40,7 +40,7 @@ pub fn records(e: LabRecordError) -> PyErr {
 /// A run that failed; `file` is the scenario it was to run.
 pub fn run(file: &str, e: LabRunError) -> PyErr {
     match e {
-        LabRunError::Place(e) | LabRunError::Records(e) => records(e),
+        LabRunError::Directory(e) | LabRunError::Records(e) => records(e),
         LabRunError::Build(e) => scenario(e),
         LabRunError::Audit(_) | LabRunError::Frames { .. } => RunError::new_err((format!("{file}: {e}"),)),
     }

@@ -1,8 +1,8 @@
 //! How long the control loop computes: demands of elephants, and paths for them (Al-Fares 2012, tables 4.5 and 4.6).
 
 use sluicenet_proto::hedera::demand::Estimator;
-use sluicenet_proto::hedera::place::annealing::Annealing;
-use sluicenet_proto::hedera::place::first_fit::FirstFit;
+use sluicenet_proto::hedera::placement::annealing::Annealing;
+use sluicenet_proto::hedera::placement::first_fit::FirstFit;
 use sluicenet_proto::hedera::tree::{Faults, Tree};
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::routing::fat_tree::FatTree;

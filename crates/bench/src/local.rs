@@ -269,7 +269,7 @@ fn slice(stopped: bool, time: Duration) -> Result<Slice, PortsError> {
         loop {
             let more = press(&mut clients)?;
             sent += more;
-            if engine.turn() == 0 && more == 0 {
+            if engine.round() == 0 && more == 0 {
                 break;
             }
         }
@@ -285,7 +285,7 @@ fn slice(stopped: bool, time: Duration) -> Result<Slice, PortsError> {
             if stopped && turn == 0 {
                 sent += press(&mut clients)?;
             }
-            engine.turn();
+            engine.round();
             while clients[1].receive(&mut into)?.is_some() {
                 received += 1;
             }
@@ -297,7 +297,7 @@ fn slice(stopped: bool, time: Duration) -> Result<Slice, PortsError> {
     let held_back = held(2).min(held(3));
     let output = engine.report(4).map_or(0, |r| r.output.iter().sum());
     loop {
-        let moved = engine.turn() > 0 || engine.queued() > 0;
+        let moved = engine.round() > 0 || engine.queued() > 0;
         let mut came = 0;
         for client in [1, 4] {
             while clients[client].receive(&mut into)?.is_some() {

@@ -192,7 +192,7 @@ fn drivers(engine: &mut Engine, ports: &Ports) -> Result<Vec<Driver>, PortsError
     });
     // The switch takes queues into service between its turns.
     while !connecting.is_finished() {
-        engine.turn();
+        engine.round();
         std::thread::yield_now();
     }
     Ok(connecting.join().unwrap_or_else(|e| std::panic::resume_unwind(e))?)
@@ -277,7 +277,7 @@ fn measure<E: End>(
             // The clock is not what is measured.
             for _ in 0..64 {
                 programs.send()?;
-                engine.turn();
+                engine.round();
                 programs.receive()?;
             }
         }
@@ -287,7 +287,7 @@ fn measure<E: End>(
         std::thread::scope(|scope| {
             let switch = scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    engine.turn();
+                    engine.round();
                 }
             });
             let mut drive = || -> Result<(f64, Option<u64>), PortsError> {
@@ -306,7 +306,7 @@ fn measure<E: End>(
         })?
     };
     // What is still on its way counts, too, not the time it takes.
-    while engine.turn() > 0 || engine.queued() > 0 {
+    while engine.round() > 0 || engine.queued() > 0 {
         programs.receive()?;
     }
     programs.receive()?;

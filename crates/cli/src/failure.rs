@@ -10,7 +10,7 @@ use std::process::ExitCode;
 pub(super) enum Failure {
     /// Bad usage or input, a place that cannot take results, results that cannot be read. Exit code 2.
     Input(String),
-    /// The run failed: loss in a lossless class, a deadlock, wrong books, a disk that is full. Exit code 1.
+    /// The run failed: loss in a lossless class, a deadlock, wrong sums, a disk that is full. Exit code 1.
     Failed(String),
     /// As `Failed`, and what there is to say was printed already.
     Told,
@@ -73,7 +73,7 @@ impl From<RunError> for Failure {
     fn from(e: RunError) -> Failure {
         match e {
             RunError::Build(e) => e.into(),
-            RunError::Place(e) => Failure::input(e),
+            RunError::Directory(e) => Failure::input(e),
             RunError::Records(e) => e.into(),
             RunError::Audit(_) | RunError::Frames { .. } => Failure::Failed(e.to_string()),
         }

@@ -7,7 +7,7 @@ use sluicenet_wire::agent::{DESTINATION, ETHERTYPE, LEN, Message, PARTS_MAX, Rep
 use sluicenet_wire::ethernet::MacAddress;
 use std::io;
 
-/// The most frames of an agent in one turn, so that no guest keeps the switch busy with them.
+/// The most frames of an agent in one round, so that no guest keeps the switch busy with them.
 const WORDS_MOST: u32 = 64;
 /// The source address of marks.
 const SOURCE: MacAddress = MacAddress::local(0);
@@ -38,13 +38,13 @@ impl Agent {
         low & 0xffff_ffff_ffff == u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) && high >> 32 & 0xffff == TYPE
     }
 
-    /// To be called first in a turn.
-    pub fn on_turn(&mut self, now: Instant, handed: u64) {
+    /// To be called first in a round.
+    pub fn on_round(&mut self, now: Instant, handed: u64) {
         self.words_left = WORDS_MOST;
         self.lost |= self.lease.poll(now, handed);
     }
 
-    /// Whether another message may be taken in this turn.
+    /// Whether another message may be taken in this round.
     pub fn may_speak(&mut self) -> bool {
         let may = self.words_left > 0;
         self.words_left = self.words_left.saturating_sub(1);
@@ -115,7 +115,7 @@ mod tests {
         agent.take(Instant::ZERO, &mark[..20]);
         agent.take(Instant::ZERO, &[0xff; 60]);
         assert_eq!((agent.bad, agent.lease.counters.grants), (3, 0));
-        agent.on_turn(Instant::ZERO, 0);
+        agent.on_round(Instant::ZERO, 0);
         assert_eq!((0..100).filter(|_| agent.may_speak()).count() as u32, WORDS_MOST);
     }
 }

@@ -98,7 +98,7 @@ impl Daemon {
     }
 
     /// Answers arrived messages and sends pending ones, without waiting; whether there may be more.
-    pub fn turn(&mut self) -> io::Result<bool> {
+    pub fn round(&mut self) -> io::Result<bool> {
         let now = self.now();
         self.controller.handle_timeout(now);
         // One byte more than a message, to detect longer datagrams.
@@ -129,7 +129,7 @@ impl Daemon {
     /// Serves until `stop`.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
         while !stop.load(Ordering::Relaxed) {
-            if self.turn()? {
+            if self.round()? {
                 continue;
             }
             let deadline = self.controller.poll_timeout().map_or(LOOKS_EVERY, |at| at.since(self.now()));

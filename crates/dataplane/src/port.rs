@@ -90,9 +90,9 @@ pub struct Delivery<'a> {
     pub from: usize,
 }
 
-/// A frame that asks to be queued for a port: the fields by which the port divides its room.
+/// A frame that is to be queued for a port: the fields by which the port divides its room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asking {
+pub struct Candidate {
     /// The number of its source port.
     pub from: usize,
     /// Its broadcast domain.
@@ -143,8 +143,8 @@ impl Inside {
 
 /// The switch's end of a port.
 pub trait Port: Send {
-    /// Called first in each turn of the loop, for system calls and for timers that have expired.
-    fn on_turn(&mut self, _now: Instant) -> Result<(), BrokenPort> {
+    /// Called first in each round of the loop, for system calls and for timers that have expired.
+    fn on_round(&mut self, _now: Instant) -> Result<(), BrokenPort> {
         Ok(())
     }
 
@@ -167,7 +167,7 @@ pub trait Port: Send {
     /// Takes the frame that [`Port::next_frame`] showed. Its buffer is lent until [`Port::give_back`].
     fn accept(&mut self);
 
-    /// The frame shown has to wait. Returns whether the port has a frame of another class to show in this turn.
+    /// The frame shown has to wait. Returns whether the port has a frame of another class to show in this round.
     fn defer(&mut self) -> bool {
         false
     }
@@ -207,13 +207,13 @@ pub trait Port: Send {
     /// Whether a frame may be queued for the port; `read` copies its first bytes. A port that has room, but none for the
     /// receiver of this frame, returns false. Then the frame waits in its sender's buffer, if the sender has [buffers for
     /// that](Port::waiting_max), and blocks only later frames for the same receiver.
-    fn admits(&mut self, _frame: Asking, _read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+    fn admits(&mut self, _frame: Candidate, _read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
         Ok(true)
     }
 
     /// The receiver of a frame behind the port, if the port [admits](Port::admits) frames for some receivers and not for
     /// others. Frames for one receiver stay in order; frames for others may overtake them.
-    fn part(&self, _frame: Asking, _read: &dyn Fn(&mut [u8])) -> u64 {
+    fn part(&self, _frame: Candidate, _read: &dyn Fn(&mut [u8])) -> u64 {
         0
     }
 
@@ -229,7 +229,7 @@ pub trait Port: Send {
     /// Delivers a frame for which room was reserved.
     fn deliver(&mut self, frame: &Delivery<'_>);
 
-    /// Shows the other side the frames and buffers of this turn, and wakes it if it sleeps.
+    /// Shows the other side the frames and buffers of this round, and wakes it if it sleeps.
     fn publish(&mut self) -> Result<(), BrokenPort>;
 
     /// The switch wants to sleep. Returns whether it may; frames from a `blocked` port do not keep it awake.
@@ -241,7 +241,7 @@ pub trait Port: Send {
     /// The events that wake the switch.
     fn wakers<'a>(&'a self, fds: &mut Vec<PollFd<'a>>);
 
-    /// When [`Port::on_turn`] has to be called at the latest.
+    /// When [`Port::on_round`] has to be called at the latest.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }

@@ -4,7 +4,7 @@
 //! empty buffers in `free`; the switch fills them and names them in `receive`. A frame that cannot be delivered keeps its
 //! buffer. So a program that sends too fast runs out of buffers, which is the backpressure.
 
-use crate::port::{self, Asking, BrokenPort, Delivery, Descriptor, Offload, Passed};
+use crate::port::{self, BrokenPort, Candidate, Delivery, Descriptor, Offload, Passed};
 use crate::region::{BUFFER_BYTES, Buffers, Region, RingCells};
 use crate::ring::{Broken, Consumer, Producer};
 use core::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"sluiceP\x01");
 /// Shortest and longest frame without its check sequence.
 pub const FRAME_BYTES: std::ops::RangeInclusive<usize> = 14..=BUFFER_BYTES;
 
-/// The most invalid entries that are skipped in a turn: as many as frames are taken in one.
+/// The most invalid entries that are skipped in a round: as many as frames are taken in one.
 const SKIPS: u32 = 64;
 
 const AT_MAGIC: usize = 0;
@@ -110,12 +110,12 @@ pub struct Port {
     wants_room: bool,
     /// Empty buffers that were taken from `free` and not used yet.
     spare: Vec<u32>,
-    /// Invalid entries that may still be skipped in this turn.
+    /// Invalid entries that may still be skipped in this round.
     skips: u32,
     /// The descriptor by which the program wakes the switch, and the one by which the switch wakes the program.
     kick: OwnedFd,
     wake: OwnedFd,
-    /// Full sockets, the beginning of the turn, and the detection time.
+    /// Full sockets, the beginning of the round, and the detection time.
     refusals: Vec<Refusal>,
     now: Instant,
     action: Action,
@@ -337,7 +337,7 @@ impl Port {
         self.receive.push(entry(buffer, len));
     }
 
-    /// Shows the program the entries of this turn, and wakes it if it sleeps.
+    /// Shows the program the entries of this round, and wakes it if it sleeps.
     #[inline(always)]
     pub fn publish(&mut self) {
         self.send.publish();
@@ -351,7 +351,7 @@ impl Port {
 }
 
 /// The destination of a frame, by its first bytes.
-fn flow_of(frame: Asking, read: &dyn Fn(&mut [u8])) -> Cargo {
+fn flow_of(frame: Candidate, read: &dyn Fn(&mut [u8])) -> Cargo {
     let mut start = [0; HEADERS_MOST];
     let start = &mut start[..(frame.len as usize).min(HEADERS_MOST)];
     read(start);
@@ -360,7 +360,7 @@ fn flow_of(frame: Asking, read: &dyn Fn(&mut [u8])) -> Cargo {
 
 impl port::Port for Port {
     #[inline(always)]
-    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
+    fn on_round(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.skips = SKIPS;
         self.now = now;
         if !self.refusals.is_empty() && !self.has_full() {
@@ -398,13 +398,13 @@ impl port::Port for Port {
     fn max_frame(&self) -> u32 {
         BUFFER_BYTES as u32
     }
-    fn admits(&mut self, frame: Asking, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+    fn admits(&mut self, frame: Candidate, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
         Ok(match flow_of(frame, read) {
             Cargo::Udp(Flow { destination_port, .. }) => self.admits_to(destination_port),
             _ => true,
         })
     }
-    fn part(&self, frame: Asking, read: &dyn Fn(&mut [u8])) -> u64 {
+    fn part(&self, frame: Candidate, read: &dyn Fn(&mut [u8])) -> u64 {
         match flow_of(frame, read) {
             Cargo::Udp(Flow { destination_port, .. }) => u64::from(destination_port) + 1,
             _ => 0,

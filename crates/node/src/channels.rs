@@ -46,14 +46,14 @@ pub struct Channels<N, F> {
     config: ChannelConfig,
     pairs: Vec<Pair<N, F>>,
     by_name: BTreeMap<N, usize>,
-    /// Places of channels that have ended.
+    /// Slots of channels that have ended.
     free: Vec<usize>,
-    /// Places for channels.
+    /// Slots for channels.
     limit: usize,
     /// Whose a channel is, and how many each has.
     owner: fn(&N) -> u16,
     owned: BTreeMap<u16, usize>,
-    /// Channels that would end because their place is needed, and when one was looked for last.
+    /// Channels that would end because their slot is needed, and when one was looked for last.
     closing: Vec<usize>,
     looked: Option<Instant>,
     /// Channels that may have something to send, in turn.
@@ -65,7 +65,7 @@ pub struct Channels<N, F> {
 }
 
 impl<N: Copy + Ord, F: Clone> Channels<N, F> {
-    /// None yet, and places for `limit`. No `owner` has more of them than are free, so that there is always one for another; whoever has
+    /// None yet, and slots for `limit`. No `owner` has more of them than are free, so that there is always one for another; whoever has
     /// as many waits until one has ended in which there was nothing. That takes both its ends: one that ended alone would leave the
     /// other with frames that nobody knows to have arrived.
     pub fn new(config: ChannelConfig, limit: usize, owner: fn(&N) -> u16) -> Channels<N, F> {
@@ -112,11 +112,11 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     pub fn contains(&self, name: N) -> bool {
         self.by_name.contains_key(&name)
     }
-    /// Whether a channel takes a frame, or may begin with it. Where it may not for want of a place, one is made.
+    /// Whether a channel takes a frame, or may begin with it. Where it may not for want of a slot, one is freed.
     pub fn has_room(&mut self, now: Instant, name: N) -> bool {
         match self.by_name.get(&name) {
             Some(&at) => self.pairs[at].channel.has_room(),
-            None => self.has_place(now, name),
+            None => self.has_slot(now, name),
         }
     }
 
@@ -125,17 +125,17 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     }
 
     /// Whether one may begin. Where it may not, one that is idle is asked to end.
-    fn has_place(&mut self, now: Instant, name: N) -> bool {
+    fn has_slot(&mut self, now: Instant, name: N) -> bool {
         let has = self.owned((self.owner)(&name)) < self.limit - self.by_name.len();
         if !has {
-            self.make_place(now, name);
+            self.free_a_slot(now, name);
         }
         has
     }
 
     /// Of the channels in which there is nothing, and whose owner has no fewer, the one that was not used for longest would end. What is
     /// only received by is idle between two frames.
-    fn make_place(&mut self, now: Instant, name: N) {
+    fn free_a_slot(&mut self, now: Instant, name: N) {
         let Channels { pairs, closing, .. } = self;
         closing.retain(|&at| pairs[at].channel.is_closing());
         if closing.len() >= CLOSING || self.looked.is_some_and(|at| now.since(at) < LOOK_AGAIN) {
@@ -161,12 +161,12 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         }
     }
 
-    /// Its channel, if there is a place for it; `random` makes the numbers of its connections, which must differ from those of any before.
+    /// Its channel, if there is a slot for it; `random` makes the numbers of its connections, which must differ from those of any before.
     fn pair(&mut self, now: Instant, name: N, random: impl FnOnce() -> Rng) -> Option<usize> {
         if let Some(&at) = self.by_name.get(&name) {
             return Some(at);
         }
-        if !self.has_place(now, name) {
+        if !self.has_slot(now, name) {
             return None;
         }
         *self.owned.entry((self.owner)(&name)).or_default() += 1;
@@ -187,7 +187,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         Some(at)
     }
 
-    /// The place of a channel of which nothing is left is free.
+    /// The slot of a channel of which nothing is left is free.
     fn free_if_over(&mut self, at: usize) {
         let Channels { pairs, by_name, .. } = self;
         if pairs[at].channel.is_over() && by_name.get(&pairs[at].name) == Some(&at) {
@@ -208,18 +208,18 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
     fn arm(&mut self, at: usize) {
         let pair = &mut self.pairs[at];
         // One that is too early costs a look; setting it anew with every frame would cost more.
-        if let Some(due) = pair.channel.poll_timeout()
-            && due < pair.armed_at
+        if let Some(deadline) = pair.channel.poll_timeout()
+            && deadline < pair.armed_at
         {
-            pair.armed_at = due;
-            self.timers.push((due, at));
+            pair.armed_at = deadline;
+            self.timers.push((deadline, at));
         }
     }
 
     /// A frame is to be sent.
     ///
     /// # Errors
-    /// When its channel takes no more, or there is no place for one.
+    /// When its channel takes no more, or there is no slot for one.
     pub fn send(&mut self, now: Instant, name: N, frame: F, random: impl FnOnce() -> Rng) -> Result<(), Full<F>> {
         let Some(at) = self.pair(now, name, random) else { return Err(Full(frame)) };
         self.pairs[at].used = now;
@@ -228,7 +228,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         Ok(())
     }
 
-    /// A frame will be sent: greets the other end unless that is done, or there is no place for a channel.
+    /// A frame will be sent: greets the other end unless that is done, or there is no slot for a channel.
     pub fn open(&mut self, now: Instant, name: N, random: impl FnOnce() -> Rng) {
         if self.contains(name) {
             return;
@@ -288,7 +288,7 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
         deliver: &mut impl FnMut(F),
         free: &mut impl FnMut(F),
     ) -> Result<(), (Option<F>, Refusal)> {
-        // Who wants to begin and finds no place asks again.
+        // Who wants to begin and finds no slot asks again.
         let Some(at) = self.pair(now, name, random) else { return Err((frame, Refusal::Stale)) };
         self.pairs[at].used = now;
         let taken = self.pairs[at].channel.receive(now, header, frame, deliver, free);
@@ -359,8 +359,8 @@ impl<N: Copy + Ord, F: Clone> Channels<N, F> {
 
     /// A deadline has come. Returns the channel whose other end has not been heard of for some nine seconds at the source's timeout, and
     /// again whenever it asks from then on: it may be gone, or held up. What was sent to it stays until somebody [says](Channels::end).
-    pub fn handle_timeout(&mut self, now: Instant, due: Instant, at: usize) -> Option<N> {
-        let pair = self.pairs.get_mut(at).filter(|pair| pair.armed_at == due)?;
+    pub fn handle_timeout(&mut self, now: Instant, deadline: Instant, at: usize) -> Option<N> {
+        let pair = self.pairs.get_mut(at).filter(|pair| pair.armed_at == deadline)?;
         pair.armed_at = Instant::MAX;
         pair.channel.handle_timeout(now);
         let silent = (pair.channel.unheard() >= SILENT).then_some(pair.name);
@@ -441,9 +441,9 @@ mod tests {
             }
             let timers: Vec<(Instant, usize)> = channels.take_timers().collect();
             let now = Instant::ZERO.saturating_add(Duration::from_ms(100 * round + 90));
-            for (due, at) in timers {
-                assert!(due <= now, "no timeout is doubled further than that");
-                let silent = channels.handle_timeout(now, due, at);
+            for (deadline, at) in timers {
+                assert!(deadline <= now, "no timeout is doubled further than that");
+                let silent = channels.handle_timeout(now, deadline, at);
                 assert_eq!(silent, (asked == SILENT).then_some((1, 0)), "{round}");
             }
         }
@@ -498,8 +498,8 @@ mod tests {
             self.now += Duration::from_ms(2);
             for end in &mut self.ends {
                 let timers: Vec<(Instant, usize)> = end.take_timers().collect();
-                for (due, at) in timers {
-                    end.handle_timeout(self.now, due, at);
+                for (deadline, at) in timers {
+                    end.handle_timeout(self.now, deadline, at);
                 }
             }
             self.drive();
@@ -529,7 +529,7 @@ mod tests {
         assert_eq!(w.ends.each_ref().map(|end| end.counters().given_up), [0, 0]);
     }
 
-    /// More channels than places, all of them in use by turns, both ways.
+    /// More channels than slots, all of them in use by turns, both ways.
     #[test]
     fn whoever_ends_for_another_loses_nothing() {
         let mut w = Servers::new([6, 7]);

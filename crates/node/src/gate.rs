@@ -69,7 +69,7 @@ impl Gate {
     /// As [`StationPolicy::allows`].
     #[inline(never)]
     pub fn allows(&mut self, from: Station, to: Station, class: Priority) -> bool {
-        let kept = &mut self.verdicts[place(from, to, class)];
+        let kept = &mut self.verdicts[slot(from, to, class)];
         if let Some((a, b, c, verdict)) = *kept
             && (a, b, c) == (from, to, class)
         {
@@ -81,7 +81,7 @@ impl Gate {
     }
 }
 
-fn place(from: Station, to: Station, class: Priority) -> usize {
+fn slot(from: Station, to: Station, class: Priority) -> usize {
     let mixed = (from.number() ^ to.number().rotate_left(29) ^ u64::from(class)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 48) as usize % VERDICTS
 }

@@ -1,7 +1,7 @@
 //! A virtual machine: sockets, served in turn, and what its applications sent and expect.
 
 use crate::adapter::Adapter;
-use crate::due::Line;
+use crate::deadlines::DelayLine;
 use crate::packet::{Address, FlowKey, Kind, Packet};
 use crate::ring::Ring;
 use crate::sockets::Sockets;
@@ -88,7 +88,7 @@ pub struct FlowRecord {
     pub timeout_wait: Duration,
     /// Mean round-trip time above the smallest seen on the connection.
     pub queueing: Duration,
-    /// Time the sender's link was held in this traffic class; of several links that frames take in turn, the mean.
+    /// Time the sender's link was paused in this traffic class; of several links that frames take in turn, the mean.
     pub paused: Duration,
 }
 
@@ -176,10 +176,10 @@ pub(crate) struct Guest {
     pub rx_free: Instant,
     pub sockets: Sockets,
     /// Packets on their way from its sockets to its port, and bytes of datagrams among them.
-    pub tx: Line,
+    pub tx: DelayLine,
     pub tx_datagram_bytes: u32,
     /// The deadline that stands for the first of them.
-    pub tx_due: Instant,
+    pub tx_deadline: Instant,
     /// Sockets with something to send, served in turn.
     pub ready: Ring<u32>,
     /// UDP sockets whose bytes on that way fill their buffer.
@@ -194,9 +194,9 @@ impl Default for Guest {
             tx_free: Instant::ZERO,
             rx_free: Instant::ZERO,
             sockets: Sockets::default(),
-            tx: Line::default(),
+            tx: DelayLine::default(),
             tx_datagram_bytes: 0,
-            tx_due: Instant::MAX,
+            tx_deadline: Instant::MAX,
             ready: Ring::default(),
             parked: Vec::new(),
             cache: BTreeMap::new(),
@@ -245,7 +245,7 @@ impl Socket {
         Some(message)
     }
 
-    /// Time its frames have been held at the adapter.
+    /// Time its frames have been paused at the adapter.
     #[inline(never)]
     pub fn paused(&self, now: Instant, adapter: &Adapter) -> Duration {
         let kind = match self.body {
@@ -253,7 +253,7 @@ impl Socket {
             Body::Udp(..) => Kind::Udp,
             Body::Light(_) => Kind::Light,
         };
-        adapter.held_time(now, self.priority, || Packet::of_flow(self.flow, kind))
+        adapter.paused_time(now, self.priority, || Packet::of_flow(self.flow, kind))
     }
 
     /// What the connection has counted so far.
@@ -324,7 +324,7 @@ impl Socket {
     }
 }
 
-/// What a note between two servers is about, in the top byte of its third word.
+/// The topic of message metadata, in the top byte of its third word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Topic {
@@ -345,11 +345,11 @@ pub(crate) const DATAGRAMS: u64 = 1 << 54;
 pub(crate) const LIGHT: u64 = 1 << 53;
 /// Where the priority of an announced connection stands.
 pub(crate) const PRIORITY_SHIFT: u32 = 50;
-/// Bits of an offset or a word in a note's third word.
-pub(crate) const NOTE_WORD: u64 = (1 << PRIORITY_SHIFT) - 1;
+/// Bits of an offset or a word in the third word of message metadata.
+pub(crate) const METADATA_WORD: u64 = (1 << PRIORITY_SHIFT) - 1;
 
-pub(crate) fn note(flow: FlowKey, topic: Topic, words: [u64; 3]) -> Packet {
-    Packet::note(flow, [words[0], words[1], words[2] | (topic as u64) << TOPIC_SHIFT])
+pub(crate) fn metadata(flow: FlowKey, topic: Topic, words: [u64; 3]) -> Packet {
+    Packet::metadata(flow, [words[0], words[1], words[2] | (topic as u64) << TOPIC_SHIFT])
 }
 
 pub(crate) fn topic(words: &[u64; 3]) -> Option<Topic> {

@@ -1,7 +1,7 @@
 //! The protocols assembled into boxes with ports.
 //!
 //! A line belongs here when it knows which rules sit in one box. A box never knows a clock or over what a frame really
-//! moves: both worlds, the simulated and the real one, drive it through the [`door`].
+//! moves: both worlds, the simulated and the real one, drive it through the [`Device`](device::Device).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -10,8 +10,9 @@ extern crate alloc;
 pub mod adapter;
 pub mod channels;
 pub mod credits;
-pub mod door;
-mod due;
+mod deadlines;
+pub mod device;
+pub mod fair_share;
 pub mod gate;
 pub mod guest;
 pub mod link;
@@ -19,7 +20,6 @@ pub mod packet;
 pub mod pool;
 mod ring;
 pub mod server;
-pub mod share;
 mod sockets;
 pub mod steering;
 pub mod switch;

@@ -1,6 +1,6 @@
 //! What joins two boxes.
 
-use crate::door::PortId;
+use crate::device::PortId;
 use sluicenet_proto::time::Duration;
 use sluicenet_proto::units::Rate;
 

@@ -57,10 +57,10 @@ pub enum Kind {
     /// A frame of zBridge that carries no other; `flags` is its kind, `seq` and `ack` its numbers, the rest holds its connection and up
     /// to three ranges.
     Bridge,
-    /// A frame that a tunnel's bytes are of, carried beside them as a note is; `more` says what it is, `serial` its number.
+    /// A frame that a tunnel's bytes are of, carried beside them as metadata is; `more` says what it is, `serial` its number.
     Tunnelled,
     /// What an application's header would say, carried beside the bytes because simulated packets have none.
-    Note,
+    Metadata,
 }
 
 /// Smallest Ethernet frame, check sequence included (802.3, 3.2.7).
@@ -247,14 +247,14 @@ impl Packet {
         Packet { dst, src, sport, dport, kind, ..Packet::default() }
     }
 
-    /// A note between applications, never on a wire.
-    pub fn note(flow: FlowKey, words: [u64; 3]) -> Packet {
+    /// Message metadata between applications, never on a wire.
+    pub fn metadata(flow: FlowKey, words: [u64; 3]) -> Packet {
         let mut p = Packet {
             dst: flow.dst,
             src: flow.src,
             sport: flow.sport,
             dport: flow.dport,
-            kind: Kind::Note,
+            kind: Kind::Metadata,
             ..Packet::default()
         };
         p.seq = words[0] as u32;
@@ -265,14 +265,14 @@ impl Packet {
         p
     }
 
-    /// What a note says.
-    pub fn note_words(&self) -> [u64; 3] {
+    /// The words of message metadata.
+    pub fn metadata_words(&self) -> [u64; 3] {
         let join = |low: u32, high: u32| low as u64 | (high as u64) << 32;
         [join(self.seq, self.ack), join(self.ts[0], self.ts[1]), join(self.extra[0], self.extra[1])]
     }
 
-    /// What a note is about: the top byte of its third word.
-    pub fn note_topic(&self) -> u8 {
+    /// The topic of message metadata: the top byte of its third word.
+    pub fn metadata_topic(&self) -> u8 {
         (self.extra[1] >> 24) as u8
     }
 

@@ -2,7 +2,7 @@
 //! a controller, the flow classifier, and what is out of reach (Al-Fares 2012, 3.1.6 to 3.1.8, 4.1.2). All of it is soft state: without it the
 //! router's word counts.
 
-use crate::door::PortId;
+use crate::device::PortId;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `setting` | how a key is declared; reader, hints and schema follow |
 //! | `model` | the keys of each section with types, limits and defaults, and how they relate |
-//! | `tree`, `places` | where every value was written |
+//! | `tree`, `locations` | where every value was written |
 //! | `units`, `distribution` | quantities |
 //! | `topology`, `patterns`, `losses`, `distributions` | sizes of networks, permutations, lossy paths, random values |
 //! | `load`, `files`, `sweep` | files, overrides, variants |
@@ -22,10 +22,10 @@ mod error;
 mod files;
 pub mod formats;
 mod load;
+mod locations;
 mod losses;
 mod model;
 mod patterns;
-mod places;
 pub mod printable;
 pub mod schema;
 pub mod setting;
@@ -41,8 +41,8 @@ pub use distribution::Distribution;
 pub use error::{Diagnostic, Error, Result, Warning};
 pub use files::Input;
 pub use load::{Loaded, SCENARIO_BYTES_MAX};
+pub use locations::Locations;
 pub use model::*;
-pub use places::Places;
 pub use schema::json_schema;
 pub use sweep::{CONGESTION_KEY, FLOW_CONTROL_KEY, VARIANTS_MAX, Variant, folder_name};
 pub use units::closest;

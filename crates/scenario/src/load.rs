@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use super::error::{Error, Result, Warning};
 use super::files::{Files, Input};
+use super::locations::Locations;
 use super::losses::Losses;
 use super::model::*;
-use super::places::Places;
 use super::setting::Section;
 use super::sweep::{self, Variant};
 use super::tree::Document;
@@ -110,7 +110,7 @@ impl Loaded {
         sweep::check(&document)?;
         scenario.tables = tables_of(&document)?;
         let document = Arc::new(document);
-        scenario.places = Places::new(&document);
+        scenario.locations = Locations::new(&document);
         warnings.extend(idle_oversubscription(&document, &scenario)?);
         warnings.append(&mut files.warnings);
         let overrides = overrides.to_vec();
@@ -147,7 +147,7 @@ impl Loaded {
         let mut variants = sweep::expand(&self.document, &mut files)?;
         // What a variant sets stands in `[sweep]`; the rest of it where the base has it.
         for Variant { scenario, .. } in &mut variants {
-            scenario.places = self.scenario.places.clone();
+            scenario.locations = self.scenario.locations.clone();
             scenario.tables = self.scenario.tables.clone();
         }
         Ok(variants)
@@ -249,7 +249,7 @@ pub(super) fn read(doc: &Document, files: &mut Files, warnings: &mut Vec<Warning
         record,
         testbed: Testbed::read(&root.section("testbed")?)?,
         tables: Vec::new(),
-        places: Places::default(),
+        locations: Locations::default(),
     };
     let tcp = scenario.tcp_config(scenario.host_mtu().as_bytes() as u16);
     tcp.validate().map_err(|e| s_tcp.error_at(&["buffer", "max_buffer"], e.to_string()))?;
@@ -329,13 +329,13 @@ fn idle_oversubscription(doc: &Document, scenario: &Scenario) -> Result<Option<W
     const KEY: &str = "topology.oversubscription";
     let axes = sweep::shown(doc)?;
     let axis = |key: &str| axes.iter().map(|shown| &shown.axis).find(|axis| axis.key == key);
-    let is_given = scenario.places.line_of(KEY).is_some() || axis(KEY).is_some();
+    let is_given = scenario.locations.line_of(KEY).is_some() || axis(KEY).is_some();
     let is_used = match axis("topology.routing") {
         Some(axis) => axis.values.iter().any(|value| value == "hierarchical"),
         None => scenario.topology.routing == Routing::Hierarchical,
     };
     let message = "`oversubscription` changes nothing: it is of routing = \"hierarchical\" alone";
-    Ok((is_given && !is_used).then(|| scenario.places.warning(KEY, message)))
+    Ok((is_given && !is_used).then(|| scenario.locations.warning(KEY, message)))
 }
 
 impl Topology {

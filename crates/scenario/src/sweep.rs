@@ -156,7 +156,7 @@ pub(super) struct Shown {
     /// How many values the file gives.
     pub in_file: usize,
     /// Which of those each value of the axis is; none where an override brings a new one.
-    pub places: Vec<Option<usize>>,
+    pub indices: Vec<Option<usize>>,
 }
 
 /// The axes, and those of the file that overrides fix.
@@ -173,8 +173,8 @@ pub(super) fn shown(doc: &Document) -> Result<Vec<Shown>> {
         let in_file = of_file.iter().find(|axis| axis.0 == key).map_or(&values, |axis| &axis.1);
         // The first of equal ones.
         let found: BTreeMap<&String, usize> = in_file.iter().enumerate().rev().map(|(i, value)| (value, i)).collect();
-        let places = values.iter().map(|value| found.get(value).copied()).collect();
-        Shown { in_file: in_file.len(), places, axis: TableAxis { key, values, is_fixed } }
+        let indices = values.iter().map(|value| found.get(value).copied()).collect();
+        Shown { in_file: in_file.len(), indices, axis: TableAxis { key, values, is_fixed } }
     };
     let varied = axes(doc)?;
     let mut all: Vec<Shown> = varied.iter().map(|axis| show(axis.key(), labels(axis.values), false)).collect();

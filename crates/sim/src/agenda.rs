@@ -128,22 +128,22 @@ impl Agenda {
     /// Sorts events by slice of time into `by_time`, and counts them by box.
     fn slice(&mut self, events: &[Entry]) {
         let slice = |key: Key| (key.time() >> self.slice_shift) as u8 as usize;
-        let mut places = [0u32; SLICES];
+        let mut starts = [0u32; SLICES];
         for &Entry { node, key } in events {
-            places[slice(key)] += 1;
+            starts[slice(key)] += 1;
             self.counts[node as usize] += 1;
         }
         let mut at = 0;
-        for place in &mut places {
-            at += std::mem::replace(place, at);
+        for start in &mut starts {
+            at += std::mem::replace(start, at);
         }
         if self.by_time.len() < events.len() {
             self.by_time.resize(events.len(), Entry { key: Key(0), node: 0 });
         }
         for &event in events {
-            let place = &mut places[slice(event.key)];
-            self.by_time[*place as usize] = event;
-            *place += 1;
+            let next = &mut starts[slice(event.key)];
+            self.by_time[*next as usize] = event;
+            *next += 1;
         }
     }
 
@@ -161,13 +161,13 @@ impl Agenda {
             }
         }
         for &Entry { node, key } in events {
-            let place = &mut self.counts[node as usize];
-            let at = (*place & !DISORDERED) as usize;
+            let next = &mut self.counts[node as usize];
+            let at = (*next & !DISORDERED) as usize;
             // No branch: whether a box needs sorting is known when its turn comes, and nearly none does.
             let [before, slot] = &mut self.keys[at - 1..=at] else { unreachable!("a slice of two") };
             let late = (*before > key) & (*before != Key::NEVER);
             *slot = key;
-            *place = (*place + 1) | (late as u32 * DISORDERED);
+            *next = (*next + 1) | (late as u32 * DISORDERED);
         }
         for turn in &mut self.boxes {
             turn.disordered = std::mem::take(&mut self.counts[turn.node as usize]) & DISORDERED != 0;

@@ -6,13 +6,13 @@ use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::Kind;
 use sluicenet_node::server::App;
 
-/// A box whose books do not balance: an error of this program, never of a scenario.
+/// A box whose sums do not balance: an error of this program, never of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imbalance {
     /// The box.
     pub node: NodeId,
     /// What went in and what came out, in words.
-    pub books: String,
+    pub sums: String,
 }
 
 /// Frames of the whole world.
@@ -39,9 +39,9 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
     let (mut put, mut in_tunnels) = (0, 0);
     for (node, _, packet) in engine.in_flight() {
         in_tunnels += u64::from(packet.kind() == Kind::Tunnelled);
-        flying[node as usize] += !matches!(packet.kind(), Kind::Note | Kind::Tunnelled) as u64;
+        flying[node as usize] += !matches!(packet.kind(), Kind::Metadata | Kind::Tunnelled) as u64;
         match packet.kind() {
-            Kind::Pause | Kind::Note | Kind::Tunnelled => no_data += 1,
+            Kind::Pause | Kind::Metadata | Kind::Tunnelled => no_data += 1,
             Kind::Tcp | Kind::Udp | Kind::Light | Kind::Credit | Kind::Bridge => flying_data += 1,
         }
     }
@@ -56,14 +56,14 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
     for n in 0..nodes as NodeId {
         let on_wires: u64 = (0..engine.ports(n) as u16).map(|p| engine.sent(n, p).0).sum();
         let arrived = towards[n as usize] - flying[n as usize];
-        let (balances, received, sent, books) = match engine.node(n) {
+        let (balances, received, sent, sums) = match engine.node(n) {
             Node::Switch(s) => {
                 let dropped: u64 = s.drops().values().map(|d| d.0).sum();
                 totals.sent += s.emitted();
                 totals.dropped += dropped;
                 totals.inside += s.queued();
                 totals.pauses += s.control_out();
-                let books = format!(
+                let sums = format!(
                     "in {} + emitted {} = out {} + dropped {dropped} + queued {}",
                     s.frames_in(),
                     s.emitted(),
@@ -71,7 +71,7 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
                     s.queued()
                 );
                 let balances = s.frames_in() + s.emitted() == s.frames_out() + dropped + s.queued();
-                (balances, s.frames_in() + s.control_in(), s.frames_out() + s.control_out(), books)
+                (balances, s.frames_in() + s.control_in(), s.frames_out() + s.control_out(), sums)
             }
             Node::Server(s) => {
                 let (l, stages) = (s.ledger(), s.report());
@@ -100,24 +100,24 @@ pub fn check<A: App>(engine: &Engine<A>) -> Result<Totals, Vec<Imbalance>> {
             }
         };
         if !balances || received != arrived || sent != on_wires {
-            let books = format!(
-                "{books}; wires brought {arrived} and it counted {received}; it sent {sent}, wires took {on_wires}"
+            let sums = format!(
+                "{sums}; wires brought {arrived} and it counted {received}; it sent {sent}, wires took {on_wires}"
             );
-            wrong.push(Imbalance { node: n, books });
+            wrong.push(Imbalance { node: n, sums });
         }
     }
     if totals.sent != totals.delivered + totals.dropped + totals.inside {
-        wrong.push(Imbalance { node: NodeId::MAX, books: format!("the whole: {totals:?}") });
+        wrong.push(Imbalance { node: NodeId::MAX, sums: format!("the whole: {totals:?}") });
     }
     if put != in_tunnels {
-        let books = format!("{put} frames went into tunnels, {in_tunnels} came out or are in them");
-        wrong.push(Imbalance { node: NodeId::MAX, books });
+        let sums = format!("{put} frames went into tunnels, {in_tunnels} came out or are in them");
+        wrong.push(Imbalance { node: NodeId::MAX, sums });
     }
     // Each frame has one owner: one that nobody owns was lost without a name, one with two owners would come twice.
     let owned = totals.inside + no_data + copies;
     if engine.frames() != owned {
-        let books = format!("{} frames in memory, {owned} in queues, on wires and kept", engine.frames());
-        wrong.push(Imbalance { node: NodeId::MAX, books });
+        let sums = format!("{} frames in memory, {owned} in queues, on wires and kept", engine.frames());
+        wrong.push(Imbalance { node: NodeId::MAX, sums });
     }
     if wrong.is_empty() { Ok(totals) } else { Err(wrong) }
 }

@@ -2,39 +2,40 @@
 
 use crate::engine::Engine;
 use crate::world::Node;
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::server::App;
 use sluicenet_proto::frame::Priority;
 use std::collections::BTreeMap;
 
-/// An output that is held: box, port, priority.
-pub type Held = (NodeId, PortId, Priority);
+/// An output that is paused: box, port, priority.
+pub type PausedOutput = (NodeId, PortId, Priority);
 
 /// Finds outputs that wait for each other in a circle, if there are any.
 ///
-/// An output is stuck when the input at its far end is stopped and every output that holds frames of that input is
+/// An output is stuck when the input of its peer is stopped and every output that holds frames of that input is
 /// itself stuck. What remains when all others are crossed out can never move again.
-pub fn find<A: App>(engine: &Engine<A>) -> Option<Vec<Held>> {
-    let mut waits: BTreeMap<Held, Vec<Held>> = BTreeMap::new();
+pub fn find<A: App>(engine: &Engine<A>) -> Option<Vec<PausedOutput>> {
+    let mut waits: BTreeMap<PausedOutput, Vec<PausedOutput>> = BTreeMap::new();
     for n in 0..engine.nodes() as NodeId {
         let Node::Switch(s) = engine.node(n) else { continue };
         for port in 0..s.ports() as PortId {
             let Some(gate) = s.gate(port) else { break };
-            for priority in gate.held().iter().filter(|&p| s.queue_bytes(port, p) > 0) {
-                let (far, at) = engine.peer(n, port);
-                let Node::Switch(f) = engine.node(far) else { continue };
-                if !f.signal(at).is_some_and(|x| x.stopped().contains(priority)) {
+            for priority in gate.paused().iter().filter(|&p| s.queue_bytes(port, p) > 0) {
+                let (peer, at) = engine.peer(n, port);
+                let Node::Switch(peer_switch) = engine.node(peer) else { continue };
+                if !peer_switch.signal(at).is_some_and(|x| x.stopped().contains(priority)) {
                     continue;
                 }
-                let next =
-                    (0..f.ports() as PortId).filter(|&o| f.buffered(at, o, priority) > 0).map(|o| (far, o, priority));
+                let next = (0..peer_switch.ports() as PortId)
+                    .filter(|&o| peer_switch.buffered(at, o, priority) > 0)
+                    .map(|o| (peer, o, priority));
                 waits.insert((n, port, priority), next.collect());
             }
         }
     }
     loop {
-        let free: Vec<Held> =
+        let free: Vec<PausedOutput> =
             waits.iter().filter(|(_, next)| next.iter().any(|x| !waits.contains_key(x))).map(|(&h, _)| h).collect();
         if free.is_empty() {
             break;

@@ -1,11 +1,11 @@
 //! Runs a world: windows, threads, epochs.
 
-use crate::event::{MAX_PLACES, MAX_WINDOW};
+use crate::event::{MAX_FRAMES, MAX_WINDOW};
 use crate::shard::{MAX_LANES, Shard};
-use crate::visit::{Captured, Clockwork, Parcel};
+use crate::step::{Captured, Parcel, Timing};
 use crate::wire::WireSpec;
 use crate::world::{Node, World, WorldError};
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::server::App;
 use sluicenet_node::switch::PauseEvent;
@@ -72,9 +72,9 @@ const EPOCH: Duration = Duration::from_us(500);
 /// A world and its state.
 pub struct Engine<A> {
     shards: Vec<Shard<A>>,
-    clock: Clockwork,
-    /// Shard and place of each box.
-    place: Vec<(u16, u32)>,
+    timing: Timing,
+    /// Shard and index of each box.
+    location: Vec<(u16, u32)>,
     next: u64,
     /// The first window that no epoch has had yet.
     reached: u64,
@@ -96,34 +96,34 @@ impl<A: App> Engine<A> {
         let wanted = reach.max(world.stage_latency.0) / window + 3;
         let lanes = wanted.next_power_of_two().clamp(4, MAX_LANES as u64) as usize;
         let overhead = world.framing.overhead() as u32;
-        let clock = Clockwork::new(window, lanes, overhead, world.seed);
+        let timing = Timing::new(window, lanes, overhead, world.seed);
 
         // A part goes to one thread: more threads than parts would only wait for each other.
         let parts = world.part.iter().max().map_or(1, |&p| p as usize + 1);
         let shards = threads.clamp(1, parts);
         let owner = partition(&world.part, shards);
         let mut counts = vec![0u32; shards];
-        let place: Vec<(u16, u32)> = owner
+        let location: Vec<(u16, u32)> = owner
             .iter()
             .map(|&s| {
                 counts[s as usize] += 1;
                 (s, counts[s as usize] - 1)
             })
             .collect();
-        let mut place_of_host = vec![];
+        let mut location_of_host = vec![];
         for (n, node) in world.nodes.iter().enumerate() {
             if let Node::Server(s) = node {
                 let id = s.host().id() as usize;
-                if place_of_host.len() <= id {
-                    place_of_host.resize(id + 1, (u16::MAX, 0));
+                if location_of_host.len() <= id {
+                    location_of_host.resize(id + 1, (u16::MAX, 0));
                 }
-                place_of_host[id] = place[n];
+                location_of_host[id] = location[n];
             }
         }
-        let place_of_host = Arc::new(place_of_host);
+        let location_of_host = Arc::new(location_of_host);
         let mut wires: Vec<Vec<Option<WireSpec>>> = ports.iter().map(|&p| (0..p).map(|_| None).collect()).collect();
         for l in &world.links {
-            let (shard, peer) = place[l.to.0 as usize];
+            let (shard, peer) = location[l.to.0 as usize];
             wires[l.from.0 as usize][l.from.1 as usize] = Some(WireSpec {
                 ps_per_byte_q16: l.rate.ps_per_byte_q16(),
                 latency: l.latency.0,
@@ -148,14 +148,14 @@ impl<A: App> Engine<A> {
             .into_iter()
             .enumerate()
             .map(|(i, (nodes, names, wires))| {
-                Shard::new(clock, i as u16, shards, nodes, names, wires, place_of_host.clone())
+                Shard::new(timing, i as u16, shards, nodes, names, wires, location_of_host.clone())
             })
             .collect();
         let mail = (0..2 * shards.len() * shards.len()).map(|_| Mutex::new(Vec::new())).collect();
         Ok(Engine {
             shards,
-            clock,
-            place,
+            timing,
+            location,
             next: 0,
             reached: 0,
             started: false,
@@ -173,14 +173,14 @@ impl<A: App> Engine<A> {
 
     /// Frames there may be at once in the boxes and on the wires of each thread; 2^23 are the most.
     pub fn set_frames_max(&mut self, frames: u32) {
-        let frames_max = frames.min(MAX_PLACES as u32);
-        self.shards.iter_mut().for_each(|shard| shard.clock.frames_max = frames_max);
-        self.clock.frames_max = frames_max;
+        let frames_max = frames.min(MAX_FRAMES as u32);
+        self.shards.iter_mut().for_each(|shard| shard.timing.frames_max = frames_max);
+        self.timing.frames_max = frames_max;
     }
 
     /// As [`Engine::set_frames_max`] said.
     pub fn frames_max(&self) -> u32 {
-        self.clock.frames_max
+        self.timing.frames_max
     }
 
     /// Samples the queues of `ports` every `interval`.
@@ -190,39 +190,39 @@ impl<A: App> Engine<A> {
 
     /// Captures every frame that leaves a port.
     pub fn capture(&mut self, node: NodeId, port: PortId) {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         self.shards[shard as usize].capture(n as usize, port);
     }
 
     /// A box.
     pub fn node(&self, node: NodeId) -> &Node<A> {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         &self.shards[shard as usize].nodes[n as usize]
     }
     /// A box, to collect its records.
     pub fn node_mut(&mut self, node: NodeId) -> &mut Node<A> {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         &mut self.shards[shard as usize].nodes[n as usize]
     }
     /// Number of boxes.
     pub fn nodes(&self) -> usize {
-        self.place.len()
+        self.location.len()
     }
     /// Frames and bytes sent by a port, pause frames included.
     pub fn sent(&self, node: NodeId, port: PortId) -> (u64, u64) {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         let w = &self.shards[shard as usize].wires_of(n as usize)[port as usize];
         (w.frames, w.bytes)
     }
     /// The box and port at the other end of a port's link.
     pub fn peer(&self, node: NodeId, port: PortId) -> (NodeId, PortId) {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         let (shard, n, port) = self.shards[shard as usize].wires_of(n as usize)[port as usize].peer();
         (self.shards[shard as usize].names[n as usize], port)
     }
     /// Number of ports of a box.
     pub fn ports(&self, node: NodeId) -> usize {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         self.shards[shard as usize].wires_of(n as usize).len()
     }
     /// Frames sent on links since the start.
@@ -231,13 +231,13 @@ impl<A: App> Engine<A> {
     }
     /// The length of a window.
     pub fn window(&self) -> Duration {
-        Duration(self.clock.window)
+        Duration(self.timing.window)
     }
-    /// Frames there are, in boxes and on wires, pauses and notes included.
+    /// Frames there are, in boxes and on wires, pauses and metadata included.
     pub fn frames(&self) -> u64 {
         self.shards.iter().map(|s| s.pool.in_use() as u64).sum()
     }
-    /// Frames on their way: the box and port they will reach, and the frame. Notes are among them.
+    /// Frames on their way: the box and port they will reach, and the frame. Metadata is among them.
     pub fn in_flight(&self) -> impl Iterator<Item = (NodeId, PortId, &sluicenet_node::packet::Packet)> {
         self.shards.iter().flat_map(|s| s.in_flight().map(|(n, port, p)| (s.names[n as usize], port, p)))
     }
@@ -245,9 +245,9 @@ impl<A: App> Engine<A> {
     /// One direction of a link between two switches fails, or carries frames again, from where the last epoch ended: what stands in its queue
     /// and what is on the wire is lost, by name.
     pub fn set_link(&mut self, (node, port): (NodeId, PortId), up: bool) {
-        let (shard, n) = self.place[node as usize];
+        let (shard, n) = self.location[node as usize];
         let shard = &mut self.shards[shard as usize];
-        shard.set_link(Instant(self.reached.saturating_mul(self.clock.window)), n as usize, port, up);
+        shard.set_link(Instant(self.reached.saturating_mul(self.timing.window)), n as usize, port, up);
         if self.started {
             self.next = self.next.min(shard.first_window());
         }
@@ -271,7 +271,7 @@ impl<A: App> Engine<A> {
             self.shards.iter_mut().for_each(Shard::start);
             self.next = self.shards.iter().map(|s| s.first_window()).min().unwrap_or(u64::MAX);
         }
-        let end_window = until.0.div_ceil(self.clock.window);
+        let end_window = until.0.div_ceil(self.timing.window);
         loop {
             if self.next == u64::MAX {
                 return RunEnd::Idle;
@@ -280,7 +280,7 @@ impl<A: App> Engine<A> {
                 return RunEnd::Time;
             }
             // An epoch that begins late (nothing happened before) still ends where epochs end.
-            let epoch_windows = (self.epoch.0 / self.clock.window).max(1);
+            let epoch_windows = (self.epoch.0 / self.timing.window).max(1);
             let stop = ((self.next / epoch_windows + 1) * epoch_windows).min(end_window);
             let samples = self.run_windows(stop);
             self.reached = stop;
@@ -288,7 +288,7 @@ impl<A: App> Engine<A> {
                 return RunEnd::Full;
             }
             let mut epoch =
-                Epoch { now: Instant(stop.saturating_mul(self.clock.window).min(until.0)), ..Epoch::default() };
+                Epoch { now: Instant(stop.saturating_mul(self.timing.window).min(until.0)), ..Epoch::default() };
             for s in &mut self.shards {
                 epoch.pauses.append(&mut s.pauses);
                 epoch.captured.append(&mut s.captured);
@@ -312,13 +312,13 @@ impl<A: App> Engine<A> {
         let n = self.shards.len();
         let gate = Gate::new(n);
         let first = self.next;
-        let (mail, clock) = (&self.mail, self.clock);
+        let (mail, timing) = (&self.mail, self.timing);
         let sampling = self.sampling.as_ref();
-        let place = &self.place;
+        let location = &self.location;
         let next_sample = self.next_sample;
         let work = |shard: &mut Shard<A>| {
-            let sampler = Sampler { sampling, place, next: next_sample };
-            run_shard(shard, n, first, stop, &gate, mail, clock, sampler)
+            let sampler = Sampler { sampling, location, next: next_sample };
+            run_shard(shard, n, first, stop, &gate, mail, timing, sampler)
         };
         let results: Vec<(u64, u64, Vec<QueueSample>)> = std::thread::scope(|scope| {
             let Some((mine, others)) = self.shards.split_first_mut() else { return Vec::new() };
@@ -336,7 +336,7 @@ impl<A: App> Engine<A> {
 
 struct Sampler<'a> {
     sampling: Option<&'a (Duration, Vec<(NodeId, PortId)>)>,
-    place: &'a [(u16, u32)],
+    location: &'a [(u16, u32)],
     next: u64,
 }
 
@@ -346,7 +346,7 @@ impl Sampler<'_> {
         let Some((interval, ports)) = self.sampling else { return };
         while self.next <= start {
             for &(node, port) in ports {
-                let (owner, n) = self.place[node as usize];
+                let (owner, n) = self.location[node as usize];
                 if owner != shard.me {
                     continue;
                 }
@@ -370,7 +370,7 @@ fn run_shard<A: App>(
     stop: u64,
     gate: &Gate,
     mail: &[Mutex<Vec<Parcel>>],
-    clock: Clockwork,
+    timing: Timing,
     mut sampler: Sampler<'_>,
 ) -> (u64, u64, Vec<QueueSample>) {
     let _guard = FailGuard(gate);
@@ -381,7 +381,7 @@ fn run_shard<A: App>(
     // A thread can be one round ahead of another, not two: two sets of slots suffice.
     let mut round = 0;
     while window < stop {
-        sampler.take(shard, window * clock.window, &mut samples);
+        sampler.take(shard, window * timing.window, &mut samples);
         shard.sweep(window);
         if shards == 1 {
             if shard.is_full {

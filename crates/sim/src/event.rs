@@ -4,31 +4,31 @@
 //! wires are free, by port; then takes what arrives, in an order drawn anew for each instant from the seed, so that no
 //! port is favoured and no result hangs on the order of insertion; then runs its timers.
 
-use sluicenet_node::door::Lots;
+use sluicenet_node::device::TieBreak;
 
-/// Bits of a key: time in the window, class, port, place of the frame.
+/// Bits of a key: time in the window, class, port, number of the frame.
 const TIME_BITS: u32 = 27;
 const PORT_BITS: u32 = 12;
-const PLACE_BITS: u32 = 23;
-const CLASS_SHIFT: u32 = PORT_BITS + PLACE_BITS;
+const FRAME_BITS: u32 = 23;
+const CLASS_SHIFT: u32 = PORT_BITS + FRAME_BITS;
 const TIME_SHIFT: u32 = CLASS_SHIFT + 2;
 
 /// Longest window, in picoseconds.
 pub const MAX_WINDOW: u64 = 1 << TIME_BITS;
-/// Most ports of a node; the last number stands for news that come by no port.
+/// Most ports of a node; the last number stands for message metadata, which comes by no port.
 pub const MAX_PORTS: u32 = (1 << PORT_BITS) - 1;
-/// The port of a note.
-pub const NOTE_PORT: u16 = MAX_PORTS as u16;
+/// The port of message metadata.
+pub const METADATA_PORT: u16 = MAX_PORTS as u16;
 /// Most frames there may be at the nodes of one thread.
-pub const MAX_PLACES: usize = 1 << PLACE_BITS;
+pub const MAX_FRAMES: usize = 1 << FRAME_BITS;
 
 /// What kind of event a key stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// The wire of a port is free.
     WireFree = 0,
-    /// News arrive, before any frame they announce.
-    Note = 1,
+    /// Message metadata arrives, before any frame that it announces.
+    Metadata = 1,
     /// A frame arrives.
     Arrival = 2,
     /// A deadline of the node passes.
@@ -45,9 +45,9 @@ impl Key {
 
     /// The event of `class` at `time` picoseconds into the window.
     #[inline(always)]
-    pub fn new(time: u64, class: Class, port: u16, place: u32) -> Key {
-        debug_assert!(time < MAX_WINDOW && (place as usize) < MAX_PLACES);
-        Key(time << TIME_SHIFT | (class as u64) << CLASS_SHIFT | (port as u64) << PLACE_BITS | place as u64)
+    pub fn new(time: u64, class: Class, port: u16, frame: u32) -> Key {
+        debug_assert!(time < MAX_WINDOW && (frame as usize) < MAX_FRAMES);
+        Key(time << TIME_SHIFT | (class as u64) << CLASS_SHIFT | (port as u64) << FRAME_BITS | frame as u64)
     }
     /// Picoseconds into the window.
     #[inline(always)]
@@ -57,12 +57,12 @@ impl Key {
     /// The port.
     #[inline(always)]
     pub fn port(self) -> u16 {
-        (self.0 >> PLACE_BITS) as u16 & (MAX_PORTS as u16)
+        (self.0 >> FRAME_BITS) as u16 & (MAX_PORTS as u16)
     }
-    /// Where the frame is.
+    /// The number of the frame in the pool.
     #[inline(always)]
-    pub fn place(self) -> usize {
-        self.0 as usize & (MAX_PLACES - 1)
+    pub fn frame(self) -> usize {
+        self.0 as usize & (MAX_FRAMES - 1)
     }
     /// Time and class: what two events must share to need a draw.
     #[inline(always)]
@@ -82,11 +82,11 @@ impl Key {
 }
 
 /// Puts arrivals of one instant into an order that depends on the seed, the node, the instant and the ports alone.
-/// `content` orders those of one port: notes, of which several can come at once, and a pause beside a frame.
+/// `content` orders those of one port: metadata, of which several can come at once, and a pause beside a frame.
 #[cold]
 pub fn draw_order(run: &mut [Key], seed: u64, node: u32, at: u64, content: impl Fn(Key) -> [u64; 4]) {
-    let lots = Lots::new(seed, node, at);
-    let rank = |k: Key| (lots.of(k.port()), k.port());
+    let ties = TieBreak::new(seed, node, at);
+    let rank = |k: Key| (ties.of(k.port()), k.port());
     if let [a, b] = run
         && a.port() != b.port()
     {
@@ -113,8 +113,8 @@ mod tests {
             k(6, Class::WireFree, 0),
         ];
         assert!(sorted.is_sorted());
-        let x = Key::new(MAX_WINDOW - 1, Class::Timer, NOTE_PORT, 8_000_000);
-        assert_eq!((x.time(), x.port(), x.place()), (MAX_WINDOW - 1, NOTE_PORT, 8_000_000));
+        let x = Key::new(MAX_WINDOW - 1, Class::Timer, METADATA_PORT, 8_000_000);
+        assert_eq!((x.time(), x.port(), x.frame()), (MAX_WINDOW - 1, METADATA_PORT, 8_000_000));
         assert!(x.is(Class::Timer) && !x.is(Class::Arrival));
     }
 

@@ -8,14 +8,15 @@ pub mod audit;
 pub mod deadlock;
 mod engine;
 mod event;
-mod far;
+mod event_heap;
 pub mod flow_level;
 pub mod pcapng;
 mod shard;
 pub mod slots;
-mod visit;
+mod step;
+
 mod wire;
 pub mod world;
 
 pub use engine::{Control, Engine, Epoch, QueueSample, RunEnd};
-pub use visit::Captured;
+pub use step::Captured;

@@ -1,16 +1,16 @@
 //! The part of the world that one thread sweeps: its boxes, their wires, and what will happen to them.
 //!
-//! Time goes in windows no longer than the shortest way news can take from one box to another. In each window every
-//! box with something to do is visited once and does all of it: what it sends arrives in a later window. A *lane* holds
-//! the events of one window; the lanes form a ring, and what lies beyond the ring waits in [`Far`].
+//! Time goes in windows no longer than the shortest path of a message from one box to another. In each window every
+//! box with something to do has one step and does all of it: what it sends arrives in a later window. A *lane* holds
+//! the events of one window; the lanes form a ring, and what lies beyond the ring waits in [`EventHeap`].
 
 use crate::agenda::{Agenda, Entry};
-use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT};
-use crate::far::{Far, What};
-use crate::visit::{Captured, Clockwork, Here, Later, Parcel, Reach, Visit, arrival, frame_of};
+use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT};
+use crate::event_heap::{EventHeap, HeapEvent};
+use crate::step::{Captured, OwnEvents, Parcel, Step, StepContext, Timing, Window, arrival, frame_of};
 use crate::wire::{ARMED, CAPTURE, Wire, WireSpec};
 use crate::world::Node;
-use sluicenet_node::door::{Device, PortId, PortSet, Step};
+use sluicenet_node::device::{Device, PortId, PortSet, PrefetchStep};
 use sluicenet_node::packet::Packet;
 use sluicenet_node::pool::{Handle, Pool};
 use sluicenet_node::server::{App, Plan};
@@ -26,7 +26,7 @@ const FRAMES_PER_WIRE: usize = 256;
 
 /// A thread's part of the world.
 pub struct Shard<A> {
-    pub clock: Clockwork,
+    pub timing: Timing,
     pub me: u16,
     pub nodes: Vec<Node<A>>,
     /// The number of each box in the world.
@@ -35,20 +35,20 @@ pub struct Shard<A> {
     base: Vec<u32>,
     pub wires: Vec<Wire>,
     error_rate: Vec<f64>,
-    /// Shard and place of every box of the world, for notes to servers.
-    place_of_host: std::sync::Arc<Vec<(u16, u32)>>,
+    /// Shard and index of every box of the world, for metadata to servers.
+    location_of_host: std::sync::Arc<Vec<(u16, u32)>>,
     /// Every frame of these boxes and on its way to them.
     pub pool: Pool<Packet>,
     lanes: Vec<Vec<Entry>>,
     agenda: Agenda,
-    later: Later,
+    own_events: OwnEvents,
     timer_at: Vec<u64>,
-    far: Far,
+    heap: EventHeap,
     pub outboxes: Vec<Vec<Parcel>>,
     woke: PortSet,
     /// Whether the boxes are too many for the nearest cache, so that fetching ahead pays.
     fetches: bool,
-    notes: Vec<Packet>,
+    metadata: Vec<Packet>,
     pub pauses: Vec<(u32, PauseEvent)>,
     pub captured: Vec<Captured>,
     /// Earliest window any parcel of this shard will arrive in.
@@ -60,13 +60,13 @@ pub struct Shard<A> {
 impl<A: App> Shard<A> {
     #[allow(clippy::too_many_arguments)]
     pub fn new(
-        clock: Clockwork,
+        timing: Timing,
         me: u16,
         shards: usize,
         nodes: Vec<Node<A>>,
         names: Vec<u32>,
         wires: Vec<Vec<WireSpec>>,
-        place_of_host: std::sync::Arc<Vec<(u16, u32)>>,
+        location_of_host: std::sync::Arc<Vec<(u16, u32)>>,
     ) -> Shard<A> {
         let n = nodes.len();
         let mut base = Vec::with_capacity(n + 1);
@@ -82,23 +82,23 @@ impl<A: App> Shard<A> {
             error_rate = Vec::new();
         }
         Shard {
-            clock,
+            timing,
             me,
             names,
             base,
             error_rate,
-            place_of_host,
-            pool: Pool::with_capacity((flat.len() * FRAMES_PER_WIRE).min(MAX_PLACES)),
+            location_of_host,
+            pool: Pool::with_capacity((flat.len() * FRAMES_PER_WIRE).min(MAX_FRAMES)),
             wires: flat,
-            lanes: (0..clock.lanes).map(|_| Vec::new()).collect(),
-            agenda: Agenda::new(n, clock.window),
-            later: Later::default(),
+            lanes: (0..timing.lanes).map(|_| Vec::new()).collect(),
+            agenda: Agenda::new(n, timing.window),
+            own_events: OwnEvents::default(),
             timer_at: vec![u64::MAX; n],
-            far: Far::default(),
+            heap: EventHeap::default(),
             outboxes: (0..shards).map(|_| Vec::new()).collect(),
             woke: PortSet::with_capacity(64),
             fetches: n > FETCH_FROM,
-            notes: Vec::new(),
+            metadata: Vec::new(),
             pauses: Vec::new(),
             captured: Vec::new(),
             sent_min: u64::MAX,
@@ -107,7 +107,7 @@ impl<A: App> Shard<A> {
         }
     }
 
-    /// The wires of box `n` (its place in this shard).
+    /// The wires of box `n` (its index in this shard).
     pub fn wires_of(&self, n: usize) -> &[Wire] {
         &self.wires[self.base[n] as usize..self.base[n + 1] as usize]
     }
@@ -130,13 +130,13 @@ impl<A: App> Shard<A> {
             let wire = &mut self.wires[self.base[n] as usize + port as usize];
             if wire.flags & ARMED == 0 {
                 wire.flags |= ARMED;
-                self.far.push(wire.free_at.max(now.as_ps()), n as u32, What::WireFree(port));
+                self.heap.push(wire.free_at.max(now.as_ps()), n as u32, HeapEvent::WireFree(port));
             }
         }
-        let due = Device::<Packet>::poll_timeout(&**switch).as_ps();
-        if due < self.timer_at[n] {
-            self.timer_at[n] = due.max(now.as_ps());
-            self.far.push(self.timer_at[n], n as u32, What::Timer);
+        let deadline = Device::<Packet>::poll_timeout(&**switch).as_ps();
+        if deadline < self.timer_at[n] {
+            self.timer_at[n] = deadline.max(now.as_ps());
+            self.heap.push(self.timer_at[n], n as u32, HeapEvent::Timer);
         }
     }
 
@@ -153,35 +153,35 @@ impl<A: App> Shard<A> {
                 stays
             });
         }
-        self.far.take(n as u32, port, |frame| switch.lose(port, frame, pool));
+        self.heap.take(n as u32, port, |frame| switch.lose(port, frame, pool));
     }
 
     /// Schedules the first deadlines of all boxes.
     pub fn start(&mut self) {
         for n in 0..self.nodes.len() {
-            let due = match &self.nodes[n] {
+            let deadline = match &self.nodes[n] {
                 Node::Switch(s) => Device::<Packet>::poll_timeout(&**s),
                 Node::Server(s) => with_server!(s, s => s.poll_timeout()),
             };
-            if due != Instant::MAX {
-                self.timer_at[n] = due.as_ps();
-                self.far.push(due.as_ps(), n as u32, What::Timer);
+            if deadline != Instant::MAX {
+                self.timer_at[n] = deadline.as_ps();
+                self.heap.push(deadline.as_ps(), n as u32, HeapEvent::Timer);
             }
         }
     }
 
     /// The first window in which something happens here or in what this shard just sent, if any.
     pub fn next_window(&self, after: u64) -> u64 {
-        let lanes = self.clock.lanes as u64;
+        let lanes = self.timing.lanes as u64;
         let near = (after + 1..after + lanes).find(|w| !self.lanes[(*w % lanes) as usize].is_empty());
-        let far = self.far.next().map_or(u64::MAX, |at| at / self.clock.window);
-        let sent = if self.sent_min == u64::MAX { u64::MAX } else { self.sent_min / self.clock.window };
-        near.unwrap_or(u64::MAX).min(far).min(sent)
+        let beyond = self.heap.next().map_or(u64::MAX, |at| at / self.timing.window);
+        let sent = if self.sent_min == u64::MAX { u64::MAX } else { self.sent_min / self.timing.window };
+        near.unwrap_or(u64::MAX).min(beyond).min(sent)
     }
 
     /// The first window with something to do before anything has run.
     pub fn first_window(&self) -> u64 {
-        self.far.next().map_or(u64::MAX, |at| at / self.clock.window)
+        self.heap.next().map_or(u64::MAX, |at| at / self.timing.window)
     }
 
     /// Takes in what other shards sent in the window before `number`.
@@ -189,18 +189,18 @@ impl<A: App> Shard<A> {
         if parcels.is_empty() {
             return;
         }
-        let window = self.clock.window;
+        let length = self.timing.window;
         // Seen from the end of the window before: every lane but that one is open.
-        let here = Here { start: (number - 1) * window, end: number * window, number: number - 1 };
-        let mut reach = self.split(here).1;
+        let window = Window { start: (number - 1) * length, end: number * length, number: number - 1 };
+        let mut context = self.split(window).1;
         for p in parcels.drain(..) {
-            let frame = reach.pool.insert(&p.packet);
-            reach.arrive(p.at, p.node, p.port, frame);
+            let frame = context.pool.insert(&p.packet);
+            context.arrive(p.at, p.node, p.port, frame);
         }
     }
 
-    /// The boxes, and what a visit may touch besides them.
-    fn split(&mut self, here: Here) -> (Boxes<'_, A>, Reach<'_>) {
+    /// The boxes, and what a step may touch besides them.
+    fn split(&mut self, window: Window) -> (Boxes<'_, A>, StepContext<'_>) {
         let boxes = Boxes {
             nodes: &mut self.nodes,
             names: &self.names,
@@ -208,39 +208,39 @@ impl<A: App> Shard<A> {
             wires: &mut self.wires,
             error_rate: &self.error_rate,
             timer_at: &mut self.timer_at,
-            place_of_host: &self.place_of_host,
-            notes: &mut self.notes,
+            location_of_host: &self.location_of_host,
+            metadata: &mut self.metadata,
             pauses: &mut self.pauses,
             woke: &mut self.woke,
-            later: &mut self.later,
+            own_events: &mut self.own_events,
         };
-        let reach = Reach {
-            clock: &self.clock,
+        let context = StepContext {
+            timing: &self.timing,
             me: self.me,
-            here,
+            window,
             pool: &mut self.pool,
             lanes: &mut self.lanes,
-            far: &mut self.far,
+            heap: &mut self.heap,
             outboxes: &mut self.outboxes,
             captured: &mut self.captured,
             sent_min: &mut self.sent_min,
             is_full: &mut self.is_full,
         };
-        (boxes, reach)
+        (boxes, context)
     }
 
     /// Brings what comes within the ring from beyond it.
     fn approach(&mut self, number: u64) {
-        let (window, lanes) = (self.clock.window, self.clock.lanes as u64);
+        let (window, lanes) = (self.timing.window, self.timing.lanes as u64);
         let end = (number + lanes - 1) * window;
-        while let Some((at, node, what)) = self.far.pop_before(end) {
+        while let Some((at, node, event)) = self.heap.pop_before(end) {
             let w = at / window;
             debug_assert!(w >= number);
             let time = at - w * window;
-            let key = match what {
-                What::Timer => Key::new(time, Class::Timer, 0, 0),
-                What::WireFree(port) => Key::new(time, Class::WireFree, port, 0),
-                What::Arrival(port, frame) => arrival(time, port, frame),
+            let key = match event {
+                HeapEvent::Timer => Key::new(time, Class::Timer, 0, 0),
+                HeapEvent::WireFree(port) => Key::new(time, Class::WireFree, port, 0),
+                HeapEvent::Arrival(port, frame) => arrival(time, port, frame),
             };
             self.lanes[(w % lanes) as usize].push(Entry { node, key });
         }
@@ -253,41 +253,41 @@ impl<A: App> Shard<A> {
             return;
         }
         self.approach(number);
-        let lane = number as usize & (self.clock.lanes - 1);
+        let lane = number as usize & (self.timing.lanes - 1);
         if self.lanes[lane].is_empty() {
             return;
         }
-        let start = number * self.clock.window;
-        let here = Here { start, end: start + self.clock.window, number };
+        let start = number * self.timing.window;
+        let window = Window { start, end: start + self.timing.window, number };
         let mut agenda = std::mem::take(&mut self.agenda);
         agenda.arrange(&mut self.lanes[lane]);
         let fetches = self.fetches;
-        let (mut boxes, mut reach) = self.split(here);
+        let (mut boxes, mut context) = self.split(window);
         let mut coming = [Coming::NONE; 4];
         for i in 0..agenda.len() {
             if fetches {
-                boxes.fetch_ahead(&reach, &agenda, i, &mut coming);
+                boxes.fetch_ahead(&context, &agenda, i, &mut coming);
             }
             let (n, keys) = agenda.sorted_turn(i);
-            boxes.visit(&mut reach, n, keys);
+            boxes.step(&mut context, n, keys);
         }
         self.agenda = agenda;
     }
 
-    /// Frames and notes on their way, with the box and port they will reach.
+    /// Frames and metadata on their way, with the box and port they will reach.
     pub fn in_flight(&self) -> impl Iterator<Item = (u32, u16, &Packet)> {
         let near = self
             .lanes
             .iter()
             .flatten()
             .map(|e| (e.node, e.key))
-            .filter(|(_, k)| k.is(Class::Arrival) || k.is(Class::Note));
+            .filter(|(_, k)| k.is(Class::Arrival) || k.is(Class::Metadata));
         let near = near.map(|(node, k)| (node, k.port(), self.pool.frame(frame_of(k))));
-        let far = self.far.iter().filter_map(|(_, node, what)| match what {
-            What::Arrival(port, frame) => Some((node, *port, self.pool.frame(*frame))),
+        let beyond = self.heap.iter().filter_map(|(_, node, event)| match event {
+            HeapEvent::Arrival(port, frame) => Some((node, *port, self.pool.frame(*frame))),
             _ => None,
         });
-        near.chain(far)
+        near.chain(beyond)
     }
 }
 
@@ -299,11 +299,11 @@ struct Boxes<'a, A> {
     wires: &'a mut [Wire],
     error_rate: &'a [f64],
     timer_at: &'a mut [u64],
-    place_of_host: &'a [(u16, u32)],
-    notes: &'a mut Vec<Packet>,
+    location_of_host: &'a [(u16, u32)],
+    metadata: &'a mut Vec<Packet>,
     pauses: &'a mut Vec<(u32, PauseEvent)>,
     woke: &'a mut PortSet,
-    later: &'a mut Later,
+    own_events: &'a mut OwnEvents,
 }
 
 impl<A: App> Boxes<'_, A> {
@@ -314,19 +314,19 @@ impl<A: App> Boxes<'_, A> {
     }
 
     /// Has the memory on the way that the next boxes will touch. A chain of look-ups is as many boxes long: a step reads the memory that the
-    /// step before has asked for while another box was visited.
+    /// step before has asked for while another box has its step.
     #[inline(always)]
-    fn fetch_ahead(&self, reach: &Reach<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 4]) {
+    fn fetch_ahead(&self, context: &StepContext<'_>, agenda: &Agenda, i: usize, coming: &mut [Coming; 4]) {
         if let Some(n) = agenda.node(i + 4) {
             self.fetch_box(n);
         }
         if let Some((n, keys)) = agenda.turn(i + 3) {
-            coming[(i + 3) & 3] = self.fetch_lists(reach, n, keys);
+            coming[(i + 3) & 3] = self.fetch_lists(context, n, keys);
         } else {
             coming[(i + 3) & 3] = Coming::NONE;
         }
-        self.fetch_step(reach.pool, &mut coming[(i + 2) & 3], Step::Index);
-        self.fetch_step(reach.pool, &mut coming[(i + 1) & 3], Step::Sockets);
+        self.fetch_step(context.pool, &mut coming[(i + 2) & 3], PrefetchStep::Index);
+        self.fetch_step(context.pool, &mut coming[(i + 1) & 3], PrefetchStep::Sockets);
     }
 
     #[inline(always)]
@@ -341,16 +341,16 @@ impl<A: App> Boxes<'_, A> {
 
     /// Fetches the lists of a box and the frames that arrive at it.
     #[inline(always)]
-    fn fetch_lists(&self, reach: &Reach<'_>, n: usize, keys: &[Key]) -> Coming {
-        let pool = &*reach.pool;
-        let (mut arrival, mut free) = (Handle::NONE, NOTE_PORT);
+    fn fetch_lists(&self, context: &StepContext<'_>, n: usize, keys: &[Key]) -> Coming {
+        let pool = &*context.pool;
+        let (mut arrival, mut free) = (Handle::NONE, METADATA_PORT);
         for &key in &keys[..keys.len().min(FETCH_KEYS)] {
             if key.is(Class::Arrival) {
                 fetch(pool.address(frame_of(key)));
                 if arrival == Handle::NONE {
                     arrival = frame_of(key);
                 }
-            } else if key.is(Class::WireFree) && free == NOTE_PORT {
+            } else if key.is(Class::WireFree) && free == METADATA_PORT {
                 free = key.port();
             }
         }
@@ -358,28 +358,32 @@ impl<A: App> Boxes<'_, A> {
         match &self.nodes[n] {
             Node::Switch(s) => {
                 self.wires[wires].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
-                s.fetch(Step::Lists, core::iter::empty(), pool, fetch);
-                Coming { n: n as u32, plan: Plan::EMPTY, free, ends: free != NOTE_PORT }
+                s.fetch(PrefetchStep::Lists, core::iter::empty(), pool, fetch);
+                Coming { n: n as u32, plan: Plan::EMPTY, free, ends: free != METADATA_PORT }
             }
             Node::Server(s) => {
                 fetch(self.wires.as_ptr().wrapping_add(wires.start).cast());
-                let mut plan = s.plan(Instant(reach.here.end), arrival);
-                s.host().fetch(Step::Lists, &mut plan, pool, fetch);
-                Coming { n: n as u32, plan, free, ends: free != NOTE_PORT }
+                let mut plan = s.plan(Instant(context.window.end), arrival);
+                s.host().fetch(PrefetchStep::Lists, &mut plan, pool, fetch);
+                Coming { n: n as u32, plan, free, ends: free != METADATA_PORT }
             }
         }
     }
 
     #[inline(always)]
-    fn fetch_step(&self, pool: &Pool<Packet>, coming: &mut Coming, step: Step) {
-        if coming.plan.is_empty() && !(step == Step::Sockets && coming.ends) {
+    fn fetch_step(&self, pool: &Pool<Packet>, coming: &mut Coming, step: PrefetchStep) {
+        if coming.plan.is_empty() && !(step == PrefetchStep::Sockets && coming.ends) {
             return;
         }
         let frame = match &self.nodes[coming.n as usize] {
             Node::Switch(s) => Device::<Packet>::upcoming(&**s, coming.free),
             Node::Server(s) => {
                 s.host().fetch(step, &mut coming.plan, pool, fetch);
-                if step == Step::Sockets && coming.ends { s.host().adapter().upcoming(coming.free) } else { None }
+                if step == PrefetchStep::Sockets && coming.ends {
+                    s.host().adapter().upcoming(coming.free)
+                } else {
+                    None
+                }
             }
         };
         if let Some(frame) = frame {
@@ -389,39 +393,39 @@ impl<A: App> Boxes<'_, A> {
 
     /// All events of one box in this window, in their order; [`Key::NEVER`] ends them.
     #[inline(always)]
-    fn visit(&mut self, reach: &mut Reach<'_>, n: usize, due: &mut [Key]) {
+    fn step(&mut self, context: &mut StepContext<'_>, n: usize, events: &mut [Key]) {
         let wires = self.span(n);
         let errors = if self.error_rate.is_empty() { &[] } else { &self.error_rate[wires.clone()] };
         let timer_at = &mut self.timer_at[n];
-        let mut visit = Visit {
+        let mut step = Step {
             name: self.names[n],
             n: n as u32,
             wires: &mut self.wires[wires],
             errors,
             timer_at,
             woke: self.woke,
-            later: self.later,
-            reach,
+            own_events: self.own_events,
+            context,
         };
         // One loop for each kind of box: inside it nothing asks again which kind it is.
         match &mut self.nodes[n] {
             Node::Switch(s) => {
-                visit.run(&mut **s, due, |_, _, _, _, _| {});
+                step.run(&mut **s, events, |_, _, _, _, _| {});
                 if s.has_pauses() {
-                    self.pauses.extend(s.take_pauses().into_iter().map(|p| (visit.name, p)));
+                    self.pauses.extend(s.take_pauses().into_iter().map(|p| (step.name, p)));
                 }
             }
             Node::Server(s) => {
                 with_server!(s, s => {
-                    visit.run(&mut **s, due, |s, now, packet, pool, woke| s.receive_note(now, packet, pool, woke));
+                    step.run(&mut **s, events, |s, now, packet, pool, woke| s.receive_metadata(now, packet, pool, woke));
                 });
                 let host = s.host_mut();
-                if host.has_notes() {
-                    host.take_notes(self.notes);
-                    visit.reach.post(self.notes, self.place_of_host);
+                if host.has_metadata() {
+                    host.take_metadata(self.metadata);
+                    step.context.post_metadata(self.metadata, self.location_of_host);
                 }
                 if host.has_pauses() {
-                    self.pauses.extend(host.take_pauses().into_iter().map(|p| (visit.name, p)));
+                    self.pauses.extend(host.take_pauses().into_iter().map(|p| (step.name, p)));
                 }
             }
         }
@@ -431,26 +435,26 @@ impl<A: App> Boxes<'_, A> {
 /// Boxes of a shard from which on memory is fetched ahead; measured, not critical.
 const FETCH_FROM: usize = 100;
 
-/// Cache lines of a box that every visit touches.
+/// Cache lines of a box that every step touches.
 const BOX_LINES: usize = 6;
 
 /// Most events of a box that are looked at ahead: beyond that the first would be pushed out again.
 const FETCH_KEYS: usize = 64;
 
-/// A box that is visited soon.
+/// A box whose step comes soon.
 #[derive(Clone, Copy)]
 struct Coming {
     n: u32,
     /// What happens there, if it is a server.
     plan: Plan,
-    /// The first port whose wire becomes free; [`NOTE_PORT`] if there is none.
+    /// The first port whose wire becomes free; [`METADATA_PORT`] if there is none.
     free: PortId,
     /// Whether there is one.
     ends: bool,
 }
 
 impl Coming {
-    const NONE: Coming = Coming { n: 0, plan: Plan::EMPTY, free: NOTE_PORT, ends: false };
+    const NONE: Coming = Coming { n: 0, plan: Plan::EMPTY, free: METADATA_PORT, ends: false };
 }
 
 /// Asks for the cache line at `at`.

@@ -1,6 +1,6 @@
 //! The transmitting ends of links.
 
-use sluicenet_node::door::{PortId, Wires};
+use sluicenet_node::device::{PortId, Wires};
 
 /// The transmitting end of a link.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ impl Wire {
         }
     }
 
-    /// Shard, place and port of the far end.
+    /// Shard, index and port of the peer.
     pub fn peer(&self) -> (u16, u32, PortId) {
         (self.shard, self.peer, self.peer_port)
     }

@@ -1,6 +1,6 @@
 //! What is simulated: boxes, and the links between them.
 
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_node::packet::Framing;
 use sluicenet_node::server::AnyServer;

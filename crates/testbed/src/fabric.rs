@@ -31,15 +31,15 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
     let network = Network::new(scenario)?;
     let plan = &network.plan;
     if scenario.framing.kind != FramingKind::Ethernet {
-        return Err(scenario.places.error("framing.kind", "real frames are Ethernet's"));
+        return Err(scenario.locations.error("framing.kind", "real frames are Ethernet's"));
     }
     if let Some(host) = (0..plan.hosts()).find(|&h| plan.host(h).len() > 1) {
         let message = format!("host {host} has several links: an edge of the fabric has one");
-        return Err(scenario.places.error("topology", message));
+        return Err(scenario.locations.error("topology", message));
     }
     if let Some(l) = network.links.iter().find(|l| l.latency == Duration::ZERO || l.pause_latency == Duration::ZERO) {
         let message = format!("the link at {} has no delay: give it at least 1 ns", plan.name(l.from.0));
-        return Err(scenario.places.error("topology.link_delay", message));
+        return Err(scenario.locations.error("topology.link_delay", message));
     }
     let longest_frame = scenario.framing.mtu.as_bytes() as u32 + (HEADER_LEN + FCS_LEN + vlan::TAG_LEN) as u32;
     let edge = |host: HostId| {

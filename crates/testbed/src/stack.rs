@@ -19,7 +19,7 @@ const SIMULATED: [(Transport, &str); 5] = [
 /// own where not.
 pub(super) fn kernel_buffer(scenario: &Scenario) -> Option<u32> {
     let tcp = &scenario.tcp;
-    let given = |key: &str| scenario.places.line_of(key).is_some();
+    let given = |key: &str| scenario.locations.line_of(key).is_some();
     let bytes = match tcp.auto_buffer {
         false if given("tcp.buffer") => tcp.buffer,
         true if given("tcp.max_buffer") => tcp.max_buffer,
@@ -41,7 +41,7 @@ pub(super) fn not_taken(scenario: &Scenario) -> Vec<Warning> {
     let others = SIMULATED.into_iter().map(|(transport, key)| (transport, key.to_owned(), ""));
     let odd = of_tcp.chain(others).filter(|(transport, ..)| uses(*transport));
     odd.filter_map(|(transport, key, but)| {
-        let (file, line) = scenario.places.line_of(&key)?;
+        let (file, line) = scenario.locations.line_of(&key)?;
         let whose = if transport == Transport::TcpLight { "light sockets have" } else { "the kernel's sockets have" };
         let message = format!("{whose} no `{key}` between real machines{but}");
         Some(Warning { file, line, message })

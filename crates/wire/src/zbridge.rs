@@ -24,7 +24,7 @@ use crate::{Error, crc};
 /// Bytes from the Ethernet header to what is carried.
 pub const OVERHEAD: usize = 20;
 /// Bytes of a frame in front of what it carries.
-pub const HEAD: usize = HEADER_LEN + OVERHEAD;
+pub const HEADERS_LEN: usize = HEADER_LEN + OVERHEAD;
 /// Bytes by which a frame grows that is carried: it keeps its type behind the header.
 pub const GROWTH: usize = OVERHEAD + 2;
 /// Ranges of one frame.
@@ -43,7 +43,7 @@ const CLOSE: u8 = 8;
 const KEEP: u8 = 9;
 const ACK_REQUEST: u8 = 1;
 /// The last of the header.
-const CHECKSUM_AT: usize = HEAD - 4;
+const CHECKSUM_AT: usize = HEADERS_LEN - 4;
 
 /// Ranges of sequence numbers, first and length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl Repr {
             Kind::Nack(ranges) => ranges.as_slice().len() * 8,
             _ => 0,
         };
-        HEAD + behind
+        HEADERS_LEN + behind
     }
 
     /// Writes the header, and its checksum, into a frame of [`Repr::len`] bytes in which what it carries stands already.
@@ -179,22 +179,22 @@ impl Repr {
     /// # Panics
     /// As [`Repr::emit`].
     pub fn emit_by(&self, frame: &mut [u8], sum: impl FnOnce([&[u8]; 2]) -> u32) {
-        assert_eq!(frame.len(), self.len(frame.len().saturating_sub(HEAD)));
-        let (head, behind) = frame.split_first_chunk_mut().expect("it has the header's length");
+        assert_eq!(frame.len(), self.len(frame.len().saturating_sub(HEADERS_LEN)));
+        let (headers, behind) = frame.split_first_chunk_mut().expect("it has the header's length");
         if let Kind::Nack(ranges) = &self.header.kind {
-            for (range, place) in ranges.as_slice().iter().zip(behind.chunks_exact_mut(8)) {
-                place[..4].copy_from_slice(&range.0.to_be_bytes());
-                place[4..].copy_from_slice(&range.1.to_be_bytes());
+            for (range, slot) in ranges.as_slice().iter().zip(behind.chunks_exact_mut(8)) {
+                slot[..4].copy_from_slice(&range.0.to_be_bytes());
+                slot[4..].copy_from_slice(&range.1.to_be_bytes());
             }
         }
-        self.emit_head(head, behind, sum);
+        self.emit_headers(headers, behind, sum);
     }
 
     /// Writes the header alone, with the checksum of it and of what stands behind it elsewhere.
-    pub fn emit_head(&self, head: &mut [u8; HEAD], behind: &[u8], sum: impl FnOnce([&[u8]; 2]) -> u32) {
+    pub fn emit_headers(&self, headers: &mut [u8; HEADERS_LEN], behind: &[u8], sum: impl FnOnce([&[u8]; 2]) -> u32) {
         let (destination, source) = (self.destination, self.source);
-        ethernet::Repr { destination, source, ethertype: ETHERTYPE }.emit(head);
-        let fields = &mut head[HEADER_LEN..];
+        ethernet::Repr { destination, source, ethertype: ETHERTYPE }.emit(headers);
+        let fields = &mut headers[HEADER_LEN..];
         let Header { kind, connection, sequence, acknowledgement } = &self.header;
         let (number, flags, ranges) = match kind {
             Kind::Data { ack_request } => (DATA, if *ack_request { ACK_REQUEST } else { 0 }, 0),
@@ -211,8 +211,8 @@ impl Repr {
         fields[4..8].copy_from_slice(&connection.to_be_bytes());
         fields[8..12].copy_from_slice(&sequence.to_be_bytes());
         fields[12..16].copy_from_slice(&acknowledgement.to_be_bytes());
-        let sum = sum([&head[..CHECKSUM_AT], behind]);
-        head[CHECKSUM_AT..].copy_from_slice(&sum.to_be_bytes());
+        let sum = sum([&headers[..CHECKSUM_AT], behind]);
+        headers[CHECKSUM_AT..].copy_from_slice(&sum.to_be_bytes());
     }
 }
 
@@ -222,8 +222,8 @@ impl Repr {
 /// # Panics
 /// When it is shorter than its header.
 pub fn unwrap(frame: &mut [u8]) -> usize {
-    let front = HEAD - ADDRESSES_LEN;
-    frame[..HEAD].copy_within(..ADDRESSES_LEN, front);
+    let front = HEADERS_LEN - ADDRESSES_LEN;
+    frame[..HEADERS_LEN].copy_within(..ADDRESSES_LEN, front);
     front
 }
 

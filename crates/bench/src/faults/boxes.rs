@@ -138,7 +138,7 @@ impl<'a> Run<'a> {
             if credits.has_room(vm) && credits.has_room_for(vm, to) {
                 let stream = &mut self.streams[from][to];
                 credits.on_launch(vm, to);
-                credits.hold(vm, to, (from, to, stream.sent));
+                credits.enqueue(vm, to, (from, to, stream.sent));
                 stream.sent += 1;
             }
         }

@@ -6,7 +6,7 @@ use super::{Broken, Stream, Tally, Wire};
 use rustix::event::PollFd;
 use sluicenet_dataplane::controller::{ControllerLink, Mailbox};
 use sluicenet_dataplane::fabric::Device;
-use sluicenet_dataplane::port::{Asking, Delivery, Descriptor, Offload, Port};
+use sluicenet_dataplane::port::{Candidate, Delivery, Descriptor, Offload, Port};
 use sluicenet_dataplane::uplink::Uplink;
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::uplink::Link;
@@ -253,7 +253,7 @@ impl World {
     fn meet(&mut self, tally: &mut Tally) -> Result<(), Broken> {
         let (faults, flipped) = (std::mem::take(&mut self.faults), std::mem::take(&mut self.flipped));
         for _ in 0..100 {
-            self.turn(tally)?;
+            self.round(tally)?;
             self.now += Duration::from_us(50);
         }
         (self.faults, self.flipped) = (faults, flipped);
@@ -298,7 +298,7 @@ impl World {
             if restarts && self.rng.below(800) == 0 {
                 self.restart(tally)?;
             }
-            self.turn(tally)?;
+            self.round(tally)?;
             let pause = if self.rng.below(300) == 0 { 20_000 } else { self.rng.below(100) };
             self.now += Duration::from_us(1 + pause);
         }
@@ -309,7 +309,7 @@ impl World {
     fn settle(&mut self, tally: &mut Tally) -> Result<(), Broken> {
         (self.faults, self.flipped) = (Faults::default(), 0);
         for step in 0.. {
-            self.turn(tally)?;
+            self.round(tally)?;
             let waits = |world: &World| {
                 let incomplete = |(&(tenant, _, to), stream): (&(usize, usize, usize), &Stream)| {
                     Some((tenant, to)) != world.stuck && stream.next < stream.sent
@@ -407,7 +407,7 @@ impl World {
     }
 
     /// Everything that is there moves once.
-    fn turn(&mut self, tally: &mut Tally) -> Result<(), Broken> {
+    fn round(&mut self, tally: &mut Tally) -> Result<(), Broken> {
         let World { now, rng, servers, wires, streams, controller, .. } = self;
         let (now, gaps) = (*now, self.gaps);
         controller.handle_timeout(now);
@@ -425,7 +425,7 @@ impl World {
             servers[usize::from(to.octets()[3]) - 1].mailbox.put(datagram);
         }
         for (n, server) in servers.iter_mut().enumerate() {
-            server.port.on_turn(now).map_err(|_| "a port is broken")?;
+            server.port.on_round(now).map_err(|_| "a port is broken")?;
             server.switch()?;
             // Machines take their frames, now and then.
             for (&machine, frames) in &mut server.received {
@@ -500,12 +500,12 @@ impl Server {
     /// Whether there was room for a frame of a machine.
     fn offer(&mut self, tenant: usize, bytes: &[u8]) -> bool {
         let (domain, priority) = (TENANTS[tenant].0, CLASS);
-        let asking = Asking { from: tenant, domain, priority, len: bytes.len() as u32 };
+        let candidate = Candidate { from: tenant, domain, priority, len: bytes.len() as u32 };
         let read = |into: &mut [u8]| {
             let len = into.len().min(bytes.len());
             into[..len].copy_from_slice(&bytes[..len]);
         };
-        let admits = self.port.takes().contains(priority) && matches!(self.port.admits(asking, &read), Ok(true));
+        let admits = self.port.takes().contains(priority) && matches!(self.port.admits(candidate, &read), Ok(true));
         if admits {
             let offload = Offload::default();
             self.port.deliver(&Delivery { bytes, offload, domain, priority, from: tenant });
@@ -574,7 +574,7 @@ mod tests {
                 let stream = self.streams.entry((0, 0, 2)).or_default();
                 let bytes = frame(0, 2, stream.sent);
                 stream.sent += u64::from(self.servers[0].offer(0, &bytes));
-                self.turn(tally).unwrap();
+                self.round(tally).unwrap();
                 self.now += Duration::from_us(50);
             }
             self.streams[&(0, 0, 2)]

@@ -125,9 +125,9 @@ impl Servers {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the machines are not known to the controller"));
             }
             for engine in &mut self.engines {
-                engine.turn();
+                engine.round();
             }
-            self.controller.turn()?;
+            self.controller.round()?;
         }
         Ok(())
     }

@@ -230,7 +230,7 @@ fn guests_killed_with_frames_in_flight_cost_nobody_else() {
     // The sender, while it sends: what the switch holds of it is copied out of its memory first.
     drop(zero);
     let balance = |s: &Status| s.ledger.accepted == s.ledger.delivered + s.ledger.dropped + s.ledger.queued;
-    let left = running.until("the books to balance", |s| s.ports[0].counters["connected"] == 0 && balance(s));
+    let left = running.until("the sums to balance", |s| s.ports[0].counters["connected"] == 0 && balance(s));
     assert_eq!(u64::from(left.ports[0].lent), left.ports[0].counters["evacuated"], "{left:?}");
     assert!(left.ports.iter().all(|p| p.counters["broken_queues"] == 0 && p.counters["memory_lost"] == 0), "{left:?}");
     // The receiver comes back, and gets what waited for it: nothing of the dead sender is held any more.

@@ -14,9 +14,9 @@ mod offer;
 mod pace;
 mod receiver_queues;
 mod report;
+mod round;
 mod run;
 mod stations;
-mod turn;
 
 use crate::port::{Inside, OverlayChange, Port};
 use crate::remote::{Jobs, Remote};
@@ -65,7 +65,7 @@ pub struct Engine {
     waits: bool,
     /// No further frame is taken in.
     closing: bool,
-    /// The port whose frames are taken first, and a bit for each port whose frame was not admitted in this turn.
+    /// The port whose frames are taken first, and a bit for each port whose frame was not admitted in this round.
     first: usize,
     turned_away: u64,
 }

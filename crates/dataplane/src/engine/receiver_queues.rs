@@ -4,8 +4,8 @@ use super::Engine;
 use super::attached::{Kind, call};
 use super::header::put_first_bytes;
 use super::offer::{Offered, offer};
-use super::turn::BURST;
-use crate::port::{Asking, Port};
+use super::round::BURST;
+use crate::port::{Candidate, Port};
 use sluicenet_proto::time::Instant;
 
 impl Engine {
@@ -18,7 +18,7 @@ impl Engine {
             while went < BURST && self.serve_front(now) {
                 went += 1;
             }
-            self.vale.next_line(went > 0);
+            self.vale.next_receiver_queue(went > 0);
             moved += went;
         }
         self.vale.end_round();
@@ -29,8 +29,8 @@ impl Engine {
     /// Passes on the first frame of the current queue; whether it went.
     fn serve_front(&mut self, now: Instant) -> bool {
         let Engine { vale, ports, dropped, scratch, .. } = self;
-        let Some((way, lent)) = vale.first_in_line() else { return false };
-        let (j, k, priority) = (way.from, way.to, way.priority);
+        let Some((key, lent)) = vale.front_for_receiver() else { return false };
+        let (j, k, priority) = (key.from, key.to, key.priority);
         let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) else {
             unreachable!("a frame of nobody, or for nobody")
         };
@@ -38,9 +38,9 @@ impl Engine {
             call!(&from.kind, read(lent.buffer, into));
             put_first_bytes(lent.first_bytes, into);
         };
-        let asking = Asking { from: j, domain: way.destination.domain(), priority, len: lent.len() };
+        let candidate = Candidate { from: j, domain: key.destination.domain(), priority, len: lent.len() };
         // A broken receiver is found in its own turn.
-        if !call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
+        if !call!(&mut to.kind, admits(candidate, &read)).unwrap_or(true) {
             return false;
         }
         if !(matches!(to.kind, Kind::Shm(_)) && from.plain & to.tap.is_none()) {
@@ -50,7 +50,7 @@ impl Engine {
                 Offered::Never(reason) => Some(reason),
                 Offered::NotNow => return self.queue_front(now),
             };
-            vale.leave_line();
+            vale.dequeue_for_receiver();
             match reason {
                 None => vale.pass(j, k, 1),
                 Some(reason) => drop(vale.turn_away(j, k, reason)),
@@ -64,12 +64,12 @@ impl Engine {
     /// Moves the first frame of the current queue to the output queue of its port, if there is room.
     fn queue_front(&mut self, now: Instant) -> bool {
         let Engine { vale, dropped, .. } = self;
-        let Some((way, lent)) = vale.first_in_line() else { return false };
-        if !vale.has_room(way.from, way.priority) {
+        let Some((key, lent)) = vale.front_for_receiver() else { return false };
+        if !vale.has_room(key.from, key.priority) {
             return false;
         }
-        vale.leave_line();
-        let queued = vale.queue(now, way.from, way.to, way.priority, lent, &mut |frame| dropped.push(frame));
+        vale.dequeue_for_receiver();
+        let queued = vale.queue(now, key.from, key.to, key.priority, lent, &mut |frame| dropped.push(frame));
         debug_assert!(queued.is_ok(), "it has room");
         true
     }

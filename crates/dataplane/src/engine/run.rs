@@ -1,4 +1,4 @@
-//! The loop: turn after turn, asleep while there is nothing to do, with a watchdog over ports that accept no frames.
+//! The loop: round after round, asleep while there is nothing to do, with a watchdog over ports that accept no frames.
 
 use super::Engine;
 use super::attached::{Attached, Kind, Lent};
@@ -17,7 +17,7 @@ pub(super) const WATCH_EVERY: Duration = Duration::from_ms(5);
 /// After a longer gap the watchdog ignores the time since its last look: this process may not have run.
 const AWAY: Duration = Duration::from_ms(20);
 
-/// How long the loop runs without a frame before it sleeps. A turn takes 0.1 us with ports in shared memory and 10 us with
+/// How long the loop runs without a frame before it sleeps. A round takes 0.1 us with ports in shared memory and 10 us with
 /// network devices.
 const PATIENCE: Duration = Duration::from_us(20);
 
@@ -92,7 +92,7 @@ impl Engine {
             if self.jobs.are_there() {
                 self.do_jobs();
             }
-            if self.turn() > 0 {
+            if self.round() > 0 {
                 idle = None;
                 continue;
             }
@@ -120,7 +120,7 @@ impl Engine {
             self.waits = false;
         }
         loop {
-            let moved = self.turn();
+            let moved = self.round();
             let left = self.queued() + self.held();
             let now = self.now();
             if moved > 0 || left < least {
@@ -145,7 +145,7 @@ impl Engine {
         self.ports[k].as_ref().is_some_and(|a| matches!(a.kind, Kind::Other(_)))
     }
 
-    /// Sleeps until a program wakes the switch, or the watchdog or a port needs a turn.
+    /// Sleeps until a program wakes the switch, or the watchdog or a port needs a round.
     fn sleep(&mut self) -> io::Result<()> {
         let mut quiet = !self.jobs.are_there();
         for k in 0..self.ports.len() {

@@ -6,7 +6,7 @@ use super::ledger::{EdgeCounters, Ledger};
 use super::outside::{Departure, Outside};
 use super::wire::{Class, Event, PortView, Wire, wires};
 use super::{FabricSpec, SpecError};
-use sluicenet_node::door::{Device as _, Lots, PortId, PortSet};
+use sluicenet_node::device::{Device as _, PortId, PortSet, TieBreak};
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::Framing;
 use sluicenet_node::pool::{Handle, Pool};
@@ -335,8 +335,8 @@ impl Fabric {
             }
         }
         let Node::Switch(switch) = &self.nodes[node] else { unreachable!("a switch") };
-        let due = sluicenet_node::door::Device::<Descriptor>::poll_timeout(&**switch);
-        self.schedule_timer(now, e.node, due);
+        let deadline = sluicenet_node::device::Device::<Descriptor>::poll_timeout(&**switch);
+        self.schedule_timer(now, e.node, deadline);
     }
 
     /// Schedules an event for when the wire of a `ready` port is free.
@@ -347,14 +347,22 @@ impl Fabric {
         }
         wire.armed = true;
         let at = wire.free_at.max(now);
-        self.push(Event { at, node, class: Class::WireFree, lot: 0, port, is_data: false, frame: Handle::NONE });
+        self.push(Event { at, node, class: Class::WireFree, tie_rank: 0, port, is_data: false, frame: Handle::NONE });
     }
 
-    fn schedule_timer(&mut self, now: u64, node: NodeId, due: Instant) {
-        if due.0 < self.timer_at[node as usize] {
-            let at = due.0.max(now);
+    fn schedule_timer(&mut self, now: u64, node: NodeId, deadline: Instant) {
+        if deadline.0 < self.timer_at[node as usize] {
+            let at = deadline.0.max(now);
             self.timer_at[node as usize] = at;
-            self.push(Event { at, node, class: Class::Timer, lot: 0, port: 0, is_data: false, frame: Handle::NONE });
+            self.push(Event {
+                at,
+                node,
+                class: Class::Timer,
+                tie_rank: 0,
+                port: 0,
+                is_data: false,
+                frame: Handle::NONE,
+            });
         }
     }
 
@@ -394,8 +402,8 @@ impl Fabric {
             self.on_links += 1;
         }
         let (peer, peer_port) = wire.peer;
-        let lot = Lots::new(self.seed, peer, arrives).of(peer_port);
+        let tie_rank = TieBreak::new(self.seed, peer, arrives).of(peer_port);
         let (class, is_data) = (Class::Arrival, !is_pause);
-        self.push(Event { at: arrives, node: peer, class, lot, port: peer_port, is_data, frame: at });
+        self.push(Event { at: arrives, node: peer, class, tie_rank, port: peer_port, is_data, frame: at });
     }
 }

@@ -14,7 +14,7 @@ use sluicenet_proto::loss::{DropReason, Drops};
 use sluicenet_proto::time::{Duration, Instant};
 
 use super::frame::{Descriptor, pause_bytes};
-use super::ledger::{EdgeCounters, Told};
+use super::ledger::{EdgeCounters, PauseLog};
 use super::outside::Outside;
 use sluicenet_node::link::NodeId;
 use sluicenet_wire::ethernet::MacAddress;
@@ -43,13 +43,13 @@ pub struct EdgeConfig {
 
 /// The pauses for the sender of one direction: its receiver's, and those of the buffer in between.
 #[derive(Clone, Debug, Default)]
-struct Voice {
+struct PauseSender {
     own: Signal,
     /// The receiver's pauses that the sender has not been sent yet.
     relayed: Pause,
 }
 
-impl Voice {
+impl PauseSender {
     /// The receiver is given up: its pauses no longer hold the sender.
     fn let_go(&mut self, p: Priority) {
         if !self.own.stopped().contains(p) {
@@ -71,7 +71,7 @@ impl Voice {
     }
 
     fn is_pending(&self) -> bool {
-        self.own.is_due() || !self.relayed.classes.is_empty()
+        self.own.is_pending() || !self.relayed.classes.is_empty()
     }
 
     /// The pending pause frame; `held` are the classes that the receiver pauses.
@@ -102,7 +102,7 @@ pub(super) struct EdgeDirection {
     frames: u64,
     max_bytes: u32,
     gate: Gate,
-    voice: Voice,
+    pause_sender: PauseSender,
     marks: Watermarks,
     /// Priorities whose sender is paused when the buffer is full.
     stops: PrioritySet,
@@ -126,7 +126,7 @@ impl EdgeDirection {
             frames: 0,
             max_bytes: 0,
             gate: Gate::default(),
-            voice: Voice::default(),
+            pause_sender: PauseSender::default(),
             marks,
             stops,
             may_hold: c.lossless,
@@ -144,11 +144,11 @@ impl EdgeDirection {
     }
     /// Whether a frame can be sent.
     pub(super) fn is_ready(&self) -> bool {
-        self.ready.0 & !self.gate.held().0 != 0
+        self.ready.0 & !self.gate.paused().0 != 0
     }
     /// Whether a pause for its sender is pending.
     pub(super) fn owes_pause(&self) -> bool {
-        self.voice.is_pending()
+        self.pause_sender.is_pending()
     }
 
     fn storms(&self) -> PrioritySet {
@@ -178,7 +178,7 @@ impl EdgeDirection {
         self.bytes[i] = bytes;
         self.max_bytes = self.max_bytes.max(bytes);
         if self.stops.contains(p) {
-            self.voice.own.on_rise(p, bytes, &self.marks);
+            self.pause_sender.own.on_rise(p, bytes, &self.marks);
         }
         if let Some(watchdog) = &mut self.watchdog {
             watchdog.on_waiting(now, p);
@@ -187,13 +187,13 @@ impl EdgeDirection {
 
     /// The next frame; [`EdgeDirection::take`] takes it.
     pub(super) fn front(&self) -> Option<Handle> {
-        let p = PrioritySet(self.ready.0 & !self.gate.held().0).next_after(self.last)?;
+        let p = PrioritySet(self.ready.0 & !self.gate.paused().0).next_after(self.last)?;
         self.lists[p as usize].front()
     }
 
     /// Takes the frame that [`EdgeDirection::front`] showed.
     pub(super) fn take(&mut self, now: Instant, pool: &mut Pool<Descriptor>) -> Option<Handle> {
-        let p = PrioritySet(self.ready.0 & !self.gate.held().0).next_after(self.last)?;
+        let p = PrioritySet(self.ready.0 & !self.gate.paused().0).next_after(self.last)?;
         let at = self.pop(p, pool)?;
         self.last = p;
         if let Some(watchdog) = &mut self.watchdog {
@@ -211,7 +211,7 @@ impl EdgeDirection {
             self.ready.remove(p);
         }
         if self.stops.contains(p) {
-            self.voice.own.on_fall(p, self.bytes[i], &self.marks);
+            self.pause_sender.own.on_fall(p, self.bytes[i], &self.marks);
         }
         Some(at)
     }
@@ -227,32 +227,34 @@ impl EdgeDirection {
             // The pauses of a receiver that was given up are not passed on.
             pause.classes.0 &= !watchdog.storms().0;
         }
-        self.voice.pass_on(&pause);
+        self.pause_sender.pass_on(&pause);
     }
 
     /// The pause for the sender.
     pub(super) fn poll_pause(&mut self, now: Instant) -> Option<Pause> {
-        self.voice.poll(now, self.gate.held(), self.quanta, self.quantum)
+        self.pause_sender.poll(now, self.gate.paused(), self.quanta, self.quantum)
     }
 
     fn handle_timeout(&mut self, now: Instant, pool: &mut Pool<Descriptor>) {
         self.gate.handle_timeout(now);
-        self.voice.own.handle_timeout(now);
-        while let Some((p, change)) = self.watchdog.as_mut().and_then(|w| w.handle_timeout(now, self.gate.held())) {
+        self.pause_sender.own.handle_timeout(now);
+        while let Some((p, change)) = self.watchdog.as_mut().and_then(|w| w.handle_timeout(now, self.gate.paused())) {
             if change == Change::Detected {
                 while let Some(at) = self.pop(p, pool) {
                     self.drops.count(DropReason::Watchdog, u64::from(pool.frame(at).len()));
                     pool.release(at);
                 }
-                self.voice.let_go(p);
+                self.pause_sender.let_go(p);
             }
         }
     }
 
     fn poll_timeout(&self) -> Instant {
         let never = Instant::MAX;
-        let watchdog = self.watchdog.as_ref().and_then(|w| w.poll_timeout(self.gate.held())).unwrap_or(never);
-        watchdog.min(self.gate.poll_timeout().unwrap_or(never)).min(self.voice.own.poll_timeout().unwrap_or(never))
+        let watchdog = self.watchdog.as_ref().and_then(|w| w.poll_timeout(self.gate.paused())).unwrap_or(never);
+        watchdog
+            .min(self.gate.poll_timeout().unwrap_or(never))
+            .min(self.pause_sender.own.poll_timeout().unwrap_or(never))
     }
 }
 
@@ -270,7 +272,7 @@ pub(super) struct Edge {
     address: MacAddress,
     /// A pause frame that found no room.
     owed: Option<Pause>,
-    told: Told,
+    pause_log: PauseLog,
 }
 
 impl Edge {
@@ -285,22 +287,22 @@ impl Edge {
             counters: EdgeCounters::default(),
             address,
             owed: None,
-            told: Told::default(),
+            pause_log: PauseLog::default(),
         }
     }
 
     /// The server sent a frame of priority `p`.
     pub(super) fn hears(&mut self, now: Instant, p: Priority) {
-        self.counters.response = self.counters.response.max(self.told.response_time(now, p));
+        self.counters.response = self.counters.response.max(self.pause_log.response_time(now, p));
     }
 
     /// The counters.
     pub(super) fn counters(&self) -> EdgeCounters {
         EdgeCounters {
             stops: self.up.gate.stops(),
-            own_stops: self.up.voice.own.stops(),
+            own_stops: self.up.pause_sender.own.stops(),
             server_stops: self.down.gate.stops(),
-            own_server_stops: self.down.voice.own.stops(),
+            own_server_stops: self.down.pause_sender.own.stops(),
             storms: self.down.watchdog.as_ref().map_or((0, 0), Watchdog::counts),
             max_bytes: (self.up.max_bytes, self.down.max_bytes),
             ..self.counters
@@ -325,7 +327,7 @@ impl Edge {
                 self.blocked = !outside.send(now, node, &pause_bytes(pause, self.address));
                 if !self.blocked {
                     self.counters.pauses_sent += 1;
-                    self.told.pause(now, pause, self.up.quantum);
+                    self.pause_log.pause(now, pause, self.up.quantum);
                     self.owed = None;
                 }
                 continue;
@@ -389,26 +391,26 @@ mod tests {
 
     #[test]
     fn a_sender_is_stopped_while_either_the_receiver_or_the_buffer_says_so() {
-        let mut voice = Voice::default();
+        let mut sender = PauseSender::default();
         let quanta = u16::MAX;
-        let poll = |voice: &mut Voice, held| voice.poll(Instant(0), held, quanta, QUANTUM);
+        let poll = |sender: &mut PauseSender, held| sender.poll(Instant(0), held, quanta, QUANTUM);
         let held = PrioritySet(8);
-        voice.pass_on(&pause(3, 700));
-        assert_eq!(of(poll(&mut voice, held), 3), Some(700), "passed on as it was said");
+        sender.pass_on(&pause(3, 700));
+        assert_eq!(of(poll(&mut sender, held), 3), Some(700), "passed on as it was said");
         // The buffer fills while the receiver holds; the receiver's letting go is not passed on.
-        assert!(voice.own.on_rise(3, 101, &MARKS).is_some());
-        assert_eq!(of(poll(&mut voice, held), 3), Some(quanta));
-        voice.pass_on(&pause(3, 0));
-        assert_eq!(poll(&mut voice, PrioritySet::NONE), None);
-        assert!(voice.own.on_fall(3, 50, &MARKS));
-        assert_eq!(of(poll(&mut voice, PrioritySet::NONE), 3), Some(0));
+        assert!(sender.own.on_rise(3, 101, &MARKS).is_some());
+        assert_eq!(of(poll(&mut sender, held), 3), Some(quanta));
+        sender.pass_on(&pause(3, 0));
+        assert_eq!(poll(&mut sender, PrioritySet::NONE), None);
+        assert!(sender.own.on_fall(3, 50, &MARKS));
+        assert_eq!(of(poll(&mut sender, PrioritySet::NONE), 3), Some(0));
         // The buffer drains while the receiver holds: nothing is let go.
-        assert!(voice.own.on_rise(3, 101, &MARKS).is_some());
-        poll(&mut voice, PrioritySet::NONE);
-        voice.pass_on(&pause(3, 9));
-        assert_eq!(poll(&mut voice, held), None, "a shorter pause would let it go");
-        assert!(voice.own.on_fall(3, 50, &MARKS));
-        assert_eq!(poll(&mut voice, held), None);
+        assert!(sender.own.on_rise(3, 101, &MARKS).is_some());
+        poll(&mut sender, PrioritySet::NONE);
+        sender.pass_on(&pause(3, 9));
+        assert_eq!(poll(&mut sender, held), None, "a shorter pause would let it go");
+        assert!(sender.own.on_fall(3, 50, &MARKS));
+        assert_eq!(poll(&mut sender, held), None);
     }
 
     #[test]
@@ -443,7 +445,7 @@ mod tests {
         assert_eq!(edge.down.poll_pause(Instant(0)).map(|p| p.classes), Some(PrioritySet(0b1000)));
         // A pause of a priority without flow control stops nobody, and is passed on to nobody.
         edge.up.on_pause(Instant(0), &pause(0, 100));
-        assert!(edge.up.gate.held().is_empty() && !edge.up.owes_pause());
+        assert!(edge.up.gate.paused().is_empty() && !edge.up.owes_pause());
         edge.up.on_pause(Instant(0), &pause(3, 100));
         let mut seen = [0; PRIORITIES];
         while let Some(at) = edge.up.take(Instant(0), &mut pool) {

@@ -55,9 +55,9 @@ pub struct EdgeCounters {
 
 /// The pauses sent to the server: since when and until when each priority is paused.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told([Option<(Instant, Instant)>; PRIORITIES]);
+pub(super) struct PauseLog([Option<(Instant, Instant)>; PRIORITIES]);
 
-impl Told {
+impl PauseLog {
     /// A pause was sent to the server.
     pub(super) fn pause(&mut self, now: Instant, pause: &Pause, quantum: Duration) {
         for p in pause.classes.iter() {
@@ -70,7 +70,7 @@ impl Told {
 
     /// How long after the pause of priority `p` a frame of it arrives; zero if the priority is not paused.
     pub(super) fn response_time(&self, now: Instant, p: Priority) -> Duration {
-        let held = self.0[p as usize].filter(|&(_, until)| now < until);
-        held.map_or(Duration::ZERO, |(since, _)| now.since(since))
+        let running = self.0[p as usize].filter(|&(_, until)| now < until);
+        running.map_or(Duration::ZERO, |(since, _)| now.since(since))
     }
 }

@@ -27,7 +27,7 @@ pub use ledger::{EdgeCounters, Ledger};
 pub use outside::{Departure, Outside};
 pub use runner::{Report, Runner};
 
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_node::switch::{PortConfig, SwitchConfig};
 use sluicenet_proto::routing::Router;

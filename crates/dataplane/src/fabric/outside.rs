@@ -1,7 +1,7 @@
 //! The surroundings of a fabric: the servers at its edges, and an observer of its links.
 
 use super::frame::Descriptor;
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
 use sluicenet_proto::time::Instant;
 

@@ -1,7 +1,7 @@
 //! The transmitting ends of links, and the order of events.
 
 use super::{FabricSpec, SpecError};
-use sluicenet_node::door::{PortId, Wires};
+use sluicenet_node::device::{PortId, Wires};
 use sluicenet_node::link::NodeId;
 use sluicenet_node::pool::Handle;
 use sluicenet_proto::time::Duration;
@@ -44,7 +44,7 @@ pub(super) struct Event {
     pub at: u64,
     pub node: NodeId,
     pub class: Class,
-    pub lot: u64,
+    pub tie_rank: u64,
     pub port: PortId,
     /// Among arrivals at one port in one instant, a pause goes first.
     pub is_data: bool,

@@ -135,7 +135,7 @@ impl Agent {
             let mut rooms = Rooms::new(self.wire.mtu, page, self.buffer, self.config.detection_time);
             let mut talk = Talk::new(rooms.most(), LIFETIME);
             while !stop.load(Ordering::Relaxed) {
-                match self.turn(&mut rooms, &mut talk, tell) {
+                match self.round(&mut rooms, &mut talk, tell) {
                     Ok(pause) => self.wait(pause)?,
                     Err(e) if is_gone(&e) => break,
                     Err(e) => return Err(e),
@@ -160,7 +160,7 @@ impl Agent {
     }
 
     /// Checks the sockets and sends a message if necessary; how long there is nothing more to do.
-    fn turn(&mut self, rooms: &mut Rooms, talk: &mut Talk, tell: &mut dyn FnMut(Notice)) -> io::Result<Duration> {
+    fn round(&mut self, rooms: &mut Rooms, talk: &mut Talk, tell: &mut dyn FnMut(Notice)) -> io::Result<Duration> {
         // In this order, a frame that moves on meanwhile is counted twice instead of never.
         self.read_marks()?;
         let pending = self.fragments();

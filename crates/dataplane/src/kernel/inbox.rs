@@ -15,7 +15,7 @@ pub(super) struct Inbox {
     /// Frames that wait for the switch, with their order of arrival.
     queues: [VecDeque<(u64, Descriptor)>; 8],
     filled: PrioritySet,
-    /// Classes that have to wait for the rest of this turn, and those that had to in the last turn.
+    /// Classes that have to wait for the rest of this round, and those that had to in the last round.
     held: PrioritySet,
     held_before: PrioritySet,
     shown: Option<Priority>,
@@ -52,8 +52,8 @@ impl Inbox {
         &self.pool
     }
 
-    /// A new turn begins: classes that had to wait may be tried again.
-    pub fn new_turn(&mut self) {
+    /// A new round begins: classes that had to wait may be tried again.
+    pub fn begin_round(&mut self) {
         self.held_before = std::mem::replace(&mut self.held, PrioritySet::NONE);
         self.shown = None;
     }

@@ -396,9 +396,9 @@ impl PacketPort {
 }
 
 impl Port for PacketPort {
-    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
+    fn on_round(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;
-        self.device.inbox.new_turn();
+        self.device.inbox.begin_round();
         if !self.closed && self.device.inbox.is_quiet() && self.has_room() {
             self.device.fetch().map_err(|_| BrokenPort)?;
         }

@@ -150,10 +150,10 @@ impl Pool {
         Some(buffer)
     }
 
-    /// A new turn of a port whose other side was `handed` this number of frames; the buffer of a mark for its agent, if it
+    /// A new round of a port whose other side was `handed` this number of frames; the buffer of a mark for its agent, if it
     /// needs one now.
     pub fn mark(&mut self, agent: &mut Agent, now: Instant, handed: u64) -> Option<u32> {
-        agent.on_turn(now, handed);
+        agent.on_round(now, handed);
         if !agent.lease.wants_mark(now, handed) {
             return None;
         }

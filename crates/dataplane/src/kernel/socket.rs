@@ -141,7 +141,7 @@ impl SocketPort {
 }
 
 impl Port for SocketPort {
-    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
+    fn on_round(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;
         self.fetch()?;
         self.mind_agent();
@@ -273,7 +273,7 @@ mod tests {
         let held = std::thread::spawn(move || (0..1000).try_for_each(|_| qemu.send(&[7; 1514]).map(drop)));
         let mut seen = 0;
         while seen < sent + 1000 {
-            port.on_turn(Instant::ZERO).unwrap();
+            port.on_round(Instant::ZERO).unwrap();
             while let Some(frame) = port.next_frame().unwrap() {
                 assert_eq!(frame.len, 1514);
                 port.accept();

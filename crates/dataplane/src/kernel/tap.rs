@@ -33,7 +33,7 @@ const WAITING_BYTES: u32 = 1_000_000_000;
 const CLOSED_RATE: u64 = 1_000;
 /// Bytes that the kernel may add to the length of a frame, for preamble, tag and the like.
 const BURST_SLACK: u32 = 86;
-/// Frames read in one turn.
+/// Frames read in one round.
 const READ_MOST: usize = 256;
 /// The most uncut frames, longer than the device's own, in the switch in each direction; and the numbers of them for XOFF and
 /// XON.
@@ -210,7 +210,7 @@ impl TapPort {
                     self.kick_owed = !hold;
                     *(if hold { &mut self.counters.xoff } else { &mut self.counters.xon }) += 1;
                 }
-                // This is tried again in the next turn; meanwhile the ring has room.
+                // This is tried again in the next round; meanwhile the ring has room.
                 Err(_) => self.counters.failed_changes += 1,
             }
         }
@@ -257,9 +257,9 @@ fn kick_frame(mac: [u8; 6]) -> [u8; 60] {
 }
 
 impl Port for TapPort {
-    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
+    fn on_round(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;
-        self.inbox.new_turn();
+        self.inbox.begin_round();
         self.fetch()?;
         self.control();
         self.mind_agent();
@@ -325,7 +325,7 @@ impl Port for TapPort {
     }
 
     fn held(&self) -> u32 {
-        // Each turn empties the ring, as far as there are buffers.
+        // Each round empties the ring, as far as there are buffers.
         (self.inbox.waiting() + self.waiting.len()) as u32
     }
 

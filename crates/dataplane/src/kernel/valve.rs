@@ -36,7 +36,7 @@ use super::sys::{self, BATCH};
 use super::tenant_queue::{Mark, TenantQueue};
 use super::truesize::TrueSize;
 pub use super::veth::Veth;
-use crate::port::{Asking, BrokenPort, Delivery, Inside, Offload, Port, Segmentation};
+use crate::port::{BrokenPort, Candidate, Delivery, Inside, Offload, Port, Segmentation};
 pub use config::ValveConfig;
 use ending::Ending;
 use learning::Learning;
@@ -54,7 +54,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// A port that is shut has one or two frames polled so often, into its socket, so that the kernel does not poll.
 const KEEP_SHUT: Duration = Duration::from_secs(1);
-/// After this number of turns without a frame, a port is checked only in every `LOOKS`-th turn.
+/// After this number of rounds without a frame, a port is checked only in every `LOOKS`-th round.
 const LOOKS: u32 = 8;
 /// Frames longer than the device's own, which their sender left to be cut, that the switch holds at most of the tenant, and
 /// for it; without so many free buffers of the first kind there is no poll. What one brings beyond them stays in the socket, which
@@ -132,7 +132,7 @@ pub struct ValvePort {
     /// The frames that the kernel polled.
     unasked: Unasked,
     rest: Rest,
-    /// When it was last polled, and the turns since the last frame.
+    /// When it was last polled, and the rounds since the last frame.
     polled: Instant,
     quiet: u32,
     device_again: Option<Instant>,
@@ -349,9 +349,9 @@ impl Port for ValvePort {
         self.stage.set_deadline((action == Action::Drop).then_some(detection_time));
     }
 
-    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
+    fn on_round(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;
-        self.inbox.new_turn();
+        self.inbox.begin_round();
         if self.ending.is_some() {
             self.end()?;
         } else {
@@ -386,7 +386,7 @@ impl Port for ValvePort {
         self.longest + TAG_LEN as u32
     }
 
-    fn admits(&mut self, frame: Asking, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+    fn admits(&mut self, frame: Candidate, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
         let (mut start, len) = ([0; HEADERS_MOST], frame.len as usize);
         let start = &mut start[..HEADERS_MOST.min(len)];
         read(start);

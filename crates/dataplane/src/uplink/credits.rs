@@ -45,7 +45,7 @@ struct Machine {
     shown: u32,
     /// Whether it is in the list of stations with frames to show.
     is_listed: bool,
-    /// Its first frame has to wait for the rest of the turn.
+    /// Its first frame has to wait for the rest of the round.
     waits: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct ZCredit {
     vms: BTreeMap<Station, Vm>,
     machines: Vec<Machine>,
     free: Vec<Vm>,
-    /// Stations with frames to show to the switch, in turn, and those that wait for the next turn.
+    /// Stations with frames to show to the switch, in turn, and those that wait for the next round.
     listed: VecDeque<Vm>,
     waiting: Vec<Vm>,
     /// Stations whose next frames are of classes that the link did not take, and the classes that it took at that time.
@@ -198,7 +198,7 @@ impl ZCredit {
         Some((at, vm, generation))
     }
 
-    /// The frame has to wait for the rest of this turn.
+    /// The frame has to wait for the rest of this round.
     pub fn defer(&mut self) {
         if let Some(vm) = self.listed.pop_front() {
             (self.machines[vm].is_listed, self.machines[vm].waits) = (false, true);
@@ -206,7 +206,7 @@ impl ZCredit {
         }
     }
 
-    pub fn new_turn(&mut self) {
+    pub fn begin_round(&mut self) {
         for at in 0..self.waiting.len() {
             let vm = self.waiting[at];
             self.machines[vm].waits = false;
@@ -289,7 +289,7 @@ impl Inside {
         let bytes = self.copy(bytes);
         let Some(z) = &mut self.zcredit else { return false };
         z.credits.on_launch(vm, to);
-        z.credits.hold(vm, to, Unsent { bytes, domain, priority });
+        z.credits.enqueue(vm, to, Unsent { bytes, domain, priority });
         true
     }
 

@@ -26,7 +26,7 @@ pub(super) const LONGEST: u32 = 65_535 + (HEADER_LEN + vlan::TAG_LEN) as u32;
 /// The most answers to tenants that may wait for the switch.
 const ANSWERS: u32 = 256;
 
-/// The most frames whose memory is kept for reuse: those of a few turns, and those that one acknowledgement frees.
+/// The most frames whose memory is kept for reuse: those of a few rounds, and those that one acknowledgement frees.
 const SPARE: usize = 4096;
 
 /// The end of a tag after the addresses of a frame.
@@ -390,11 +390,11 @@ impl Inside {
         }
     }
 
-    /// The frame shown has to wait for the rest of this turn; whether there is another.
+    /// The frame shown has to wait for the rest of this round; whether there is another.
     pub fn defer(&mut self) -> bool {
         match self.shown.take() {
             Some(Shown::OfLink) => {
-                self.link.hold();
+                self.link.defer();
             }
             Some(Shown::Credited) => {
                 if let Some(z) = &mut self.zcredit {
@@ -406,11 +406,11 @@ impl Inside {
         self.has_frame()
     }
 
-    /// A new turn begins: deferred frames may be tried again.
-    pub fn new_turn(&mut self) {
-        self.link.new_turn();
+    /// A new round begins: deferred frames may be tried again.
+    pub fn begin_round(&mut self) {
+        self.link.begin_round();
         if let Some(z) = &mut self.zcredit {
-            z.new_turn();
+            z.begin_round();
         }
     }
 
@@ -468,7 +468,7 @@ impl Inside {
     pub fn consult(&mut self) {
         let Some(overlay) = &mut self.overlay else { return };
         let now = self.now;
-        // A check is a system call; a turn may be much shorter than an answer takes.
+        // A check is a system call; a round may be much shorter than an answer takes.
         let due = overlay.vtep.poll_timeout().is_some_and(|at| at <= now);
         if !due && overlay.consulted.is_some_and(|at| now.since(at) < CONSULT_EVERY) {
             return;

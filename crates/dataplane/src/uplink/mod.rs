@@ -16,7 +16,7 @@ mod zbridge;
 use crate::controller::ControllerLink;
 use crate::fabric::Device;
 use crate::kernel::packet::PacketDevice;
-use crate::port::{self, Asking, BrokenPort, Delivery, Descriptor, Offload, OverlayChange, Port};
+use crate::port::{self, BrokenPort, Candidate, Delivery, Descriptor, Offload, OverlayChange, Port};
 use credits::ZCredit;
 use inside::{Inside, LONGEST, Overlay};
 use rustix::event::{PollFd, PollFlags};
@@ -39,12 +39,12 @@ pub use tcp_tunnels::TcpTunnelConfig;
 use tcp_tunnels::TcpTunnels;
 use zbridge::ZBridge;
 
-/// The most frames taken from the device in a turn, and the size of a full batch; after a smaller batch, no frame is left.
+/// The most frames taken from the device in a round, and the size of a full batch; after a smaller batch, no frame is left.
 const FRAMES: usize = 1024;
 const WHOLE_BATCH: usize = 32;
 
 /// When an idle device is checked again while other ports keep the switch busy: a check is a system call and takes longer than
-/// a turn. The time is far below the response time of either end of a link.
+/// a round. The time is far below the response time of either end of a link.
 const LOOK_AGAIN: Duration = Duration::from_us(5);
 
 /// When a full device is tried again.
@@ -70,7 +70,7 @@ impl<D: Device> Uplink<D> {
 
     /// The uplink of an overlay, whose tunnels have the link's address.
     pub fn overlay(device: D, link: Link, mut vtep: Vtep<u32>, controller: ControllerLink) -> Uplink<D> {
-        vtep.hold(link.lossless);
+        vtep.set_waiting_classes(link.lossless);
         Uplink::new(device, link, Some(Overlay { vtep, controller, consulted: None }))
     }
 
@@ -157,11 +157,11 @@ impl From<Uplink<PacketDevice>> for Box<dyn Port> {
 }
 
 impl<D: Device + Send> Port for Uplink<D> {
-    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
+    fn on_round(&mut self, now: Instant) -> Result<(), BrokenPort> {
         let Uplink { device, inside, looked_in_vain, .. } = self;
         inside.now = now;
-        inside.link.on_turn(now);
-        inside.new_turn();
+        inside.link.on_round(now);
+        inside.begin_round();
         if looked_in_vain.is_none_or(|at| now.since(at) >= LOOK_AGAIN) {
             *looked_in_vain = Some(now);
             let mut taken = 0;
@@ -238,7 +238,7 @@ impl<D: Device + Send> Port for Uplink<D> {
         if self.inside.overlay.is_some() { LONGEST } else { self.inside.link.link().max_frame }
     }
 
-    fn admits(&mut self, frame: Asking, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
+    fn admits(&mut self, frame: Candidate, read: &dyn Fn(&mut [u8])) -> Result<bool, BrokenPort> {
         let Inside { overlay: Some(overlay), zcredit, zbridge, now, .. } = &mut self.inside else { return Ok(true) };
         let mut addresses = [0; 12];
         read(&mut addresses);
@@ -342,7 +342,7 @@ impl<D: Device + Send> Port for Uplink<D> {
     }
 
     fn close(&mut self) {
-        self.inside.link.hold_back();
+        self.inside.link.pause_neighbour();
     }
 
     fn held(&self) -> u32 {

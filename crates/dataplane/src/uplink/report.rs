@@ -40,7 +40,7 @@ impl Inside {
         let link = self.link.counters();
         let (gate, signal, (storms, restored)) = self.link.flow_control();
         for p in self.link.link().lossless.iter() {
-            show(HELD_US[p as usize], gate.held_time(self.now, p).as_us());
+            show(HELD_US[p as usize], gate.paused_time(self.now, p).as_us());
         }
         show("pauses_received", link.pauses_received);
         show("pauses_sent", link.pauses_sent);

@@ -45,9 +45,9 @@ pub(super) struct TcpTunnels {
     /// Bytes of the longest frame in a stream.
     max_frame: u32,
     /// Frames whose tunnels are full, and all later ones. Meanwhile no frame is taken from the switch.
-    held: VecDeque<(Ipv4Addr, Vec<u8>, Origin)>,
+    waiting: VecDeque<(Ipv4Addr, Vec<u8>, Origin)>,
     /// The frames of the switch among them.
-    held_of_switch: usize,
+    waiting_of_switch: usize,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     rng: Rng,
     shown: u32,
@@ -68,8 +68,8 @@ impl TcpTunnels {
             priority: config.priority,
             classes: config.classes,
             max_frame,
-            held: VecDeque::new(),
-            held_of_switch: 0,
+            waiting: VecDeque::new(),
+            waiting_of_switch: 0,
             timers: BinaryHeap::new(),
             rng,
             shown: 0,
@@ -100,8 +100,8 @@ impl TcpTunnels {
     /// right.
     pub fn is_sound(&self) -> bool {
         let acknowledged = self.acknowledged + self.tunnels.carriers().map(Bytes::acknowledged).sum::<u64>();
-        let held = self.held.iter().filter(|frame| frame.2 == Origin::Switch).count();
-        self.sent == acknowledged + self.given_up + self.unacknowledged() && held == self.held_of_switch
+        let waiting = self.waiting.iter().filter(|frame| frame.2 == Origin::Switch).count();
+        self.sent == acknowledged + self.given_up + self.unacknowledged() && waiting == self.waiting_of_switch
     }
     /// Frames of the switch that are in streams and not acknowledged.
     pub fn unacknowledged(&self) -> u64 {
@@ -109,15 +109,15 @@ impl TcpTunnels {
     }
     /// Frames of the switch that wait for room in their streams.
     pub fn unsent(&self) -> u64 {
-        self.held_of_switch as u64
+        self.waiting_of_switch as u64
     }
     /// Bytes in buffers: sent and not acknowledged, and received and not read.
     pub fn bytes(&self) -> (u64, u64) {
-        self.tunnels.carriers().map(Bytes::held).fold((0, 0), |sum, b| (sum.0 + b.0 as u64, sum.1 + b.1 as u64))
+        self.tunnels.carriers().map(Bytes::stored).fold((0, 0), |sum, b| (sum.0 + b.0 as u64, sum.1 + b.1 as u64))
     }
     /// The classes whose frames may be taken from the switch, if the link takes the classes `link`.
     pub fn takes(&self, link: PrioritySet) -> PrioritySet {
-        let in_streams = if self.held.is_empty() { self.classes.0 } else { 0 };
+        let in_streams = if self.waiting.is_empty() { self.classes.0 } else { 0 };
         PrioritySet(in_streams | link.0 & !self.classes.0)
     }
     /// Whether there is work; `may_send` tells whether segments can be sent.
@@ -189,22 +189,22 @@ impl Inside {
     /// Takes a frame for the stream to a server, with its stream header.
     pub fn put_in_stream(&mut self, server: Ipv4Addr, bytes: Vec<u8>, origin: Origin) {
         let Some(z) = &mut self.tcp_tunnels else { return };
-        z.held_of_switch += usize::from(origin == Origin::Switch);
-        z.held.push_back((server, bytes, origin));
+        z.waiting_of_switch += usize::from(origin == Origin::Switch);
+        z.waiting.push_back((server, bytes, origin));
         self.fill_streams();
     }
 
     /// Writes waiting frames to their streams, in order, until one has no room.
     fn fill_streams(&mut self) {
         let (now, Some(z), Some(overlay)) = (self.now, &mut self.tcp_tunnels, &self.overlay) else { return };
-        while let Some((server, bytes, origin)) = z.held.pop_front() {
+        while let Some((server, bytes, origin)) = z.waiting.pop_front() {
             // For a server that is gone no stream is opened.
             let is_known = overlay.vtep.tunnel().has_server(server);
             if is_known && !z.has_room(server) {
-                z.held.push_front((server, bytes, origin));
+                z.waiting.push_front((server, bytes, origin));
                 return;
             }
-            z.held_of_switch -= usize::from(origin == Origin::Switch);
+            z.waiting_of_switch -= usize::from(origin == Origin::Switch);
             let lost = if is_known { z.put(now, server, bytes, origin).err() } else { Some(bytes) };
             if let Some(bytes) = lost {
                 give_up(&mut self.link, origin, frame_len(&bytes));
@@ -333,15 +333,15 @@ impl Inside {
             }
         }
         let (mut kept, link) = (VecDeque::new(), &mut self.link);
-        for (server, bytes, origin) in z.held.drain(..) {
+        for (server, bytes, origin) in z.waiting.drain(..) {
             if servers.contains(&server) {
-                z.held_of_switch -= usize::from(origin == Origin::Switch);
+                z.waiting_of_switch -= usize::from(origin == Origin::Switch);
                 give_up(link, origin, frame_len(&bytes));
             } else {
                 kept.push_back((server, bytes, origin));
             }
         }
-        z.held = kept;
+        z.waiting = kept;
     }
 }
 

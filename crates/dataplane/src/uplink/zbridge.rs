@@ -201,12 +201,12 @@ impl Inside {
         let repr = zbridge::Repr { destination, source, header };
         let mut out = self.memory();
         let Some(overlay) = &mut self.overlay else { return };
-        let mut head = [0; zbridge::HEAD];
+        let mut headers = [0; zbridge::HEADERS_LEN];
         let frame: [&[u8]; 2] = match &cargo {
             Some(Cargo::Out(frame)) => {
                 let carried = &frame[ADDRESSES_LEN..];
-                repr.emit_head(&mut head, carried, crc::of);
-                [&head, carried]
+                repr.emit_headers(&mut headers, carried, crc::of);
+                [&headers, carried]
             }
             _ => {
                 // Every byte is written, so earlier contents do not matter.

@@ -232,7 +232,7 @@ impl Session {
 
     fn record(&self, index: usize, size: u16) -> io::Result<Option<Record>> {
         if index % 2 == 0 {
-            // What is for the guest is written and given back in one turn: never in flight.
+            // What is for the guest is written and given back in one round: never in flight.
             return Ok(None);
         }
         if let Some((file, offset, frontends_size)) = &self.record {

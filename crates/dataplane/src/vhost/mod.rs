@@ -128,7 +128,7 @@ struct Handle {
 struct Gone;
 
 impl Handle {
-    /// Has `job` done between two turns of the switch and waits for what it returns.
+    /// Has `job` done between two rounds of the switch and waits for what it returns.
     fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut Guest) -> R + Send + 'static) -> Result<R, Gone> {
         let (answer, answered) = channel();
         // Who asks waits for the answer; if it does not, nobody misses it.
@@ -197,7 +197,7 @@ impl Port {
         if *receives && !before {
             agent.lease.start(*now, handed);
         }
-        agent.on_turn(*now, handed);
+        agent.on_round(*now, handed);
         let parts = guest.receive_queues() as u8;
         if agent.lease.wants_mark(*now, handed) && guest.deliver_to_each(|part| agent.mark(part, parts)) {
             agent.lease.mark(*now, handed);
@@ -288,7 +288,7 @@ impl Drop for Port {
 
 impl crate::port::Port for Port {
     #[inline]
-    fn on_turn(&mut self, now: Instant) -> Result<(), BrokenPort> {
+    fn on_round(&mut self, now: Instant) -> Result<(), BrokenPort> {
         self.now = now;
         if self.shared.jobs.load(Ordering::Acquire) > 0 {
             self.do_jobs();

@@ -1,4 +1,4 @@
-//! The switch's books say what became of frames after they were handed to a port, too.
+//! The switch also accounts for frames after they were handed to a port.
 
 use sluicenet_dataplane::engine::Engine;
 use sluicenet_dataplane::port::{BrokenPort, Delivery, Descriptor, Inside, Offload, Port};
@@ -76,7 +76,7 @@ fn send(engine: &mut Engine, client: &mut Client, frames: usize) {
     for _ in 0..frames {
         assert!(client.send(&frame(0, mac(1))).unwrap());
         let _ = client.publish();
-        engine.turn();
+        engine.round();
     }
 }
 
@@ -99,7 +99,7 @@ fn what_waits_in_a_port_is_queued_and_what_it_gives_up_is_dropped() {
     let report = engine.report(1).unwrap().counters;
     assert_eq!((report.delivered, report.dropped.frames(DropReason::Watchdog)), (30, 15));
     assert_eq!((report.dropped.frames(DropReason::NoSocket), report.refused.frames(DropReason::Malformed)), (5, 3));
-    // It goes, with what is in it; what it had counted stays in the books.
+    // It goes, with what is in it; its counters stay in the ledger.
     engine.unplug(1);
     assert_eq!((engine.ledger(), engine.inside()), ((100, 30, 70), 0));
     let gone = engine.gone();

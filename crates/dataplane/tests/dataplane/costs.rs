@@ -54,7 +54,7 @@ fn turn(rig: &mut Rig, n: u64) {
     let before = count(rig);
     let sent = frame(1, 2, n, 100);
     assert!(rig.send(1, &sent));
-    rig.engine.turn();
+    rig.engine.round();
     assert_eq!(rig.receive(2), Some(sent), "in turn {n}");
     let after = count(rig);
     assert!(after.0 - before.0 <= MOST, "{} descriptors in turn {n}", after.0 - before.0);
@@ -76,7 +76,7 @@ fn chains_longer_than_any_frame_needs() {
     chain(&mut rig, SEND, MAX_CHAIN as u16, 1, &[&[0; 12][..], &sent].concat());
     rig.guest(0).ring(SEND).set_avail_entry(0, 0);
     rig.guest(0).ring(SEND).set_avail_idx(1);
-    rig.engine.turn();
+    rig.engine.round();
     assert_eq!(rig.receive(1), Some(sent));
     assert_eq!(rig.counter(0, "chained"), u64::from(MAX_CHAIN));
 }
@@ -179,14 +179,14 @@ fn frames_to_be_cut_into_very_many_segments() {
         rig.guest(0).publish();
     };
     send(&mut rig, 1);
-    rig.engine.turn();
+    rig.engine.round();
     assert_eq!(rig.counter(0, "bad_vnet_hdr"), 1);
     for _ in 0..10 {
         send(&mut rig, 50);
     }
     // 600 segments each: one frame a turn.
     for turns in 1..=10 {
-        rig.engine.turn();
+        rig.engine.round();
         assert_eq!(rig.engine.report(0).unwrap().counters.accepted, turns);
         while rig.receive(2).is_some() {}
     }
@@ -218,7 +218,7 @@ fn rings_in_shared_memory_full_of_entries_that_name_nothing() {
             let sent = frame(1, 2, n, 64);
             assert!(a.send(&sent).unwrap());
             let _ = a.publish();
-            engine.turn();
+            engine.round();
             let mut bytes = [0; 64];
             assert_eq!(b.receive(&mut bytes).unwrap(), Some(64), "in turn {n}");
             assert_eq!(bytes[..], sent);

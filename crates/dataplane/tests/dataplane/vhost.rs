@@ -30,7 +30,7 @@ fn two_senders_at_full_speed_and_a_slow_receiver_lose_nothing() {
                 refused += 1;
             }
         }
-        rig.engine.turn();
+        rig.engine.round();
         if turn % 3 == 0
             && let Some(got) = rig.receive(2)
         {
@@ -385,7 +385,7 @@ fn a_guest_that_is_killed_leaves_nothing_behind_and_may_come_again() {
             rig.send(1, &frame(1, 0, n, 100));
             rig.send(2, &frame(2, 1, n, 100));
             if n % 20 == 0 {
-                rig.engine.turn();
+                rig.engine.round();
             }
         }
         drop(rig.guests[1].take());

@@ -44,7 +44,7 @@ fn grant(rig: &mut Rig, pairs: usize, marks: &mut Marks, room: u32, lifetime_ms:
 /// What guest 1 gets until nothing more comes: frames by number, and marks.
 fn drain(rig: &mut Rig, pairs: usize, seen: &mut Vec<u64>, marks: &mut Marks) {
     for _ in 0..200 {
-        rig.engine.turn();
+        rig.engine.round();
         while let Some(got) = (0..pairs).find_map(|pair| receive(rig, pair)) {
             match Repr::parse(&got) {
                 Ok(Repr { message: Message::Mark { number, part, parts }, .. }) => {
@@ -67,7 +67,7 @@ fn a_guest_gets_what_its_agent_granted_and_no_more() {
             for _ in 0..count {
                 assert!(rig.send(0, &frame(0, 1, sent, 100)));
                 sent += 1;
-                rig.engine.turn();
+                rig.engine.round();
             }
         };
         // Whoever was not heard in time is not limited; nor is one whose word answers no mark.
@@ -128,7 +128,7 @@ fn an_agents_words_go_nowhere_and_too_many_of_them_hold_nobody_up() {
         for _ in 0..200 {
             sent += u64::from(rig.send(1, if round % 2 == 0 { &good } else { &bad }));
         }
-        rig.engine.turn();
+        rig.engine.round();
     }
     rig.until("the last word", |rig| rig.counter(1, "agent_grants") + rig.counter(1, "agent_bad") == sent);
     assert!(rig.counter(1, "agent_grants") > 1_000 && rig.counter(1, "agent_bad") > 1_000);

@@ -46,7 +46,7 @@ fn breaks(rig: &mut Rig, index: usize, name: &str, deed: impl FnOnce(&Ring)) {
     let ring = rig.guest(0).ring(index).clone();
     ring.set_avail_idx(ring.avail_idx().wrapping_add(1));
     for _ in 0..10 {
-        rig.engine.turn();
+        rig.engine.round();
     }
     assert_eq!(rig.counter(0, name), before + 1);
     // A full reset, as a driver that is loaded anew does it.
@@ -327,7 +327,7 @@ fn a_guest_that_changes_everything_while_it_is_read() {
         if rig.engine.queued() == 0 {
             rig.send(1, &frame(1, 0, 1, 500));
         }
-        rig.engine.turn();
+        rig.engine.round();
         while rig.receive(1).is_some() {}
         while rig.receive(2).is_some() {}
         if rig.counter(0, "broken_queues") > 0 && round % 8 == 0 {
@@ -539,7 +539,7 @@ fn messages_of_the_wrong_size_unknown_out_of_order_or_byte_by_byte() {
     let mut socket = UnixStream::connect(rig.path(0)).unwrap();
     for byte in message(1, &[]) {
         socket.write_all(&[byte]).unwrap();
-        rig.engine.turn();
+        rig.engine.round();
     }
     let answer = rig.during(move || {
         let mut answer = [0; 20];
@@ -607,7 +607,7 @@ fn memory_that_is_changed_while_queues_run_loses_nothing() {
             sent += 1;
         }
         if round % 2 == 0 {
-            rig.engine.turn();
+            rig.engine.round();
         }
         let mut driver = rig.guests[0].take().unwrap();
         rig.guests[0] = Some(rig.during(move || {

@@ -83,7 +83,7 @@ impl Rig {
     pub fn during<R: Send + 'static>(&mut self, done: impl FnOnce() -> R + Send + 'static) -> R {
         let thread = std::thread::spawn(done);
         while !thread.is_finished() {
-            self.engine.turn();
+            self.engine.round();
             std::thread::yield_now();
         }
         thread.join().unwrap()
@@ -102,7 +102,7 @@ impl Rig {
     pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Rig) -> bool) {
         let started = std::time::Instant::now();
         while !done(self) {
-            self.engine.turn();
+            self.engine.round();
             std::thread::yield_now();
             if started.elapsed().as_secs() >= 60 {
                 let ports: Vec<_> = (0..self.guests.len()).map(|k| self.engine.report(k)).collect();

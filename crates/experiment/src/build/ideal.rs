@@ -5,7 +5,7 @@
 //! flow.
 
 use super::{Plan, framing};
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::guest::Transport;
 use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_node::packet::{Address, FlowKey, Framing, IP_LIGHT_BYTES, IP_TCP_BYTES, IP_UDP_BYTES, Packet};
@@ -38,10 +38,10 @@ impl Stage {
     }
 }
 
-/// The stores of one way between two hosts.
-type Way = Vec<Stage>;
+/// The stores of one path between two hosts.
+type Path = Vec<Stage>;
 
-/// What the ways between two hosts hang on.
+/// What the paths between two hosts depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ends {
     /// In a tree, on the level at which they turn: links and switches of a level are alike.
@@ -54,9 +54,9 @@ enum Ends {
     Hosts(HostId, HostId),
 }
 
-/// Ways that are kept apart at a box, of which the fastest may be another for each message. More of them, as a graph of
+/// Paths that are kept apart at a box, of which the fastest may be another for each message. More of them, as a graph of
 /// many unlike links can have, are taken together as one that is as fast as the fastest of them on each link.
-const WAYS_MAX: usize = 64;
+const PATHS_MAX: usize = 64;
 
 /// Bits of a message's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub struct Bits {
     pub link: u64,
 }
 
-/// Times in an empty network, remembered for all pairs of hosts whose ways are alike.
+/// Times in an empty network, remembered for all pairs of hosts whose paths are alike.
 pub struct Ideal {
     plan: Arc<Plan>,
     links: Vec<Direction>,
@@ -81,9 +81,9 @@ pub struct Ideal {
     /// In a tree, whether its roots are alike: with external hosts at some of them those may have to store what others cut
     /// through.
     roots_alike: bool,
-    /// In a tree, whether every root can be on the way of a message.
+    /// In a tree, whether every root can be on the path of a message.
     over_all_roots: bool,
-    ways: Mutex<BTreeMap<Ends, Arc<[Way]>>>,
+    paths: Mutex<BTreeMap<Ends, Arc<[Path]>>>,
     /// Of frames of the lossy vNICs, which are of another priority and carry less.
     lossy: Option<(Priority, Box<Ideal>)>,
 }
@@ -122,7 +122,7 @@ impl Ideal {
             ],
             vm: scenario.server.virtual_network.then_some((scenario.vswitch.vm_rate, encapsulation)),
             by_destination: scenario.topology.routing == Routing::DModK,
-            ways: Mutex::new(BTreeMap::new()),
+            paths: Mutex::new(BTreeMap::new()),
             lossy: None,
         }
     }
@@ -143,15 +143,15 @@ impl Ideal {
         Bits { port: 8 * port, link: 8 * (port + frames * extra) }
     }
 
-    /// Time for `bytes` from one host to another, over the fastest of the ways that the routing can take.
+    /// Time for `bytes` from one host to another, over the fastest of the paths that the routing can take.
     pub fn time(&self, src: HostId, dst: HostId, bytes: u64, transport: Transport) -> Duration {
         let t = transport as usize;
         let full = self.max_payload[t];
         let frames = bytes.div_ceil(full).max(1);
         let last = bytes - (frames - 1) * full;
         let len = |payload: u64| self.framing.frame_len(self.header[t] + payload as u16) as u64;
-        let ways = self.ways(src, dst);
-        let fastest = ways.iter().map(|way| tandem(way, len(full), len(last), frames)).min();
+        let paths = self.paths(src, dst);
+        let fastest = paths.iter().map(|path| tandem(path, len(full), len(last), frames)).min();
         Duration(fastest.unwrap_or(0)) + self.stack[t]
     }
 
@@ -160,7 +160,7 @@ impl Ideal {
     /// The first frame that can be there starts on the receiver's link; from then on the link sends frame after frame
     /// of all senders without a rest, framing and gaps included; the last one still has the link's latency, the VM's
     /// port (if there is one) and the receiving stack ahead of it. Nothing can be faster, whatever the order of frames.
-    /// Several links of the receiver count as the share of all bits that is one's own, where frames can come over all.
+    /// Several links of the receiver count as the portion of all bits that is one's own, where frames can come over all.
     pub fn many_to_one(&self, senders: &[HostId], receiver: HostId, bytes: u64, transport: Transport) -> Duration {
         let t = transport as usize;
         let full = self.max_payload[t];
@@ -171,20 +171,20 @@ impl Ideal {
         let first = if frames > 1 { full } else { last };
         let behind = usize::from(self.vm.is_some() && receiver < self.plan.hosts() - self.plan.external());
         let (mut start, mut end) = (u64::MAX, u64::MAX);
-        for way in senders.iter().flat_map(|&sender| self.ways(sender, receiver).to_vec()) {
-            let (before, rest) = way.split_at(way.len() - 1 - behind);
+        for path in senders.iter().flat_map(|&sender| self.paths(sender, receiver).to_vec()) {
+            let (before, rest) = path.split_at(path.len() - 1 - behind);
             let (link, port) = (&rest[0], &rest[1..]);
             start = start.min(tandem(before, first, first, 1));
             let whole = link_time(link, full, last, frames * senders.len() as u64, senders.len() as u64);
             // What is sent without a rest is divided among the links, the latency is not.
-            let sending = self.share_of_one_link(link, receiver, whole - link.latency);
+            let sending = self.time_on_one_link(link, receiver, whole - link.latency);
             end = end.min(sending + link.latency + tandem(port, last, last, 1));
         }
         Duration(start.saturating_add(end)) + self.stack[t]
     }
 
     /// What is left of `time` on one link of a receiver when its other links carry what they can.
-    fn share_of_one_link(&self, link: &Stage, receiver: HostId, time: u64) -> u64 {
+    fn time_on_one_link(&self, link: &Stage, receiver: HostId, time: u64) -> u64 {
         if self.by_destination {
             return time;
         }
@@ -192,14 +192,14 @@ impl Ideal {
         (time as u128 * together as u128 / link.ps_per_byte_q16 as u128) as u64
     }
 
-    /// The ways between two hosts, none of which is slower than another on every link.
-    fn ways(&self, src: HostId, dst: HostId) -> Arc<[Way]> {
+    /// The paths between two hosts, none of which is slower than another on every link.
+    fn paths(&self, src: HostId, dst: HostId) -> Arc<[Path]> {
         let Some(key) = self.ends(src, dst) else { return self.find(src, dst) };
-        let mut ways = self.ways.lock().unwrap_or_else(|e| e.into_inner());
-        ways.entry(key).or_insert_with(|| self.find(src, dst)).clone()
+        let mut paths = self.paths.lock().unwrap_or_else(|e| e.into_inner());
+        paths.entry(key).or_insert_with(|| self.find(src, dst)).clone()
     }
 
-    /// What the ways between two hosts hang on; nothing where it is as soon looked at anew.
+    /// What the paths between two hosts depend on; nothing where it is as soon looked at anew.
     fn ends(&self, src: HostId, dst: HostId) -> Option<Ends> {
         if src == dst {
             return None;
@@ -221,29 +221,29 @@ impl Ideal {
         known.then_some(Ends::Level(level))
     }
 
-    fn find(&self, src: HostId, dst: HostId) -> Arc<[Way]> {
+    fn find(&self, src: HostId, dst: HostId) -> Arc<[Path]> {
         let external = self.plan.hosts() - self.plan.external();
         let vm_port = |host: HostId| {
             let (rate, _) = self.vm.filter(|_| host < external)?;
             Some(Stage { ps_per_byte_q16: rate.ps_per_byte_q16(), latency: 0, first_bit: false, extra: 0, gap: 0 })
         };
         let between =
-            if src == dst { vec![Way::new()] } else { self.walk(src, &probe(src, dst), &mut BTreeMap::new()) };
-        let whole = |way: Way| vm_port(src).into_iter().chain(way).chain(vm_port(dst)).collect();
+            if src == dst { vec![Path::new()] } else { self.walk(src, &probe(src, dst), &mut BTreeMap::new()) };
+        let whole = |path: Path| vm_port(src).into_iter().chain(path).chain(vm_port(dst)).collect();
         between.into_iter().map(whole).collect()
     }
 
-    /// The ways on from a box, as the ports of the boxes can be chosen; `known` has those from boxes seen before.
-    fn walk(&self, from: NodeId, probe: &Packet, known: &mut BTreeMap<NodeId, Vec<Way>>) -> Vec<Way> {
-        let (mut node, mut begin) = (from, Way::new());
+    /// The paths on from a box, as the ports of the boxes can be chosen; `known` has those from boxes seen before.
+    fn walk(&self, from: NodeId, probe: &Packet, known: &mut BTreeMap<NodeId, Vec<Path>>) -> Vec<Path> {
+        let (mut node, mut begin) = (from, Path::new());
         let ports = loop {
             let ports = match node.checked_sub(self.plan.hosts()) {
                 None if node != from => return vec![begin],
-                None => self.plan.host_router(node).map_or(vec![0], |r| r.ways(probe)),
-                Some(s) => self.plan.switches()[s as usize].router.ways(probe),
+                None => self.plan.host_router(node).map_or(vec![0], |r| r.candidate_ports(probe)),
+                Some(s) => self.plan.switches()[s as usize].router.candidate_ports(probe),
             };
             match ports[..] {
-                // Nothing arrives where there is no way.
+                // Nothing arrives where there is no path.
                 [] => return vec![begin],
                 [port] => {
                     begin.push(self.stage(node, port));
@@ -252,19 +252,19 @@ impl Ideal {
                 _ => break ports,
             }
         };
-        let mut ways = Vec::new();
+        let mut paths = Vec::new();
         for port in ports {
             let (first, next) = (self.stage(node, port), self.plan.peer(node, port).0);
             if !known.contains_key(&next) {
-                let found = if next < self.plan.hosts() { vec![Way::new()] } else { self.walk(next, probe, known) };
+                let found = if next < self.plan.hosts() { vec![Path::new()] } else { self.walk(next, probe, known) };
                 known.insert(next, found);
             }
             for rest in &known[&next] {
-                let way = core::iter::once(&first).chain(rest).copied().collect();
-                add_way(&mut ways, way);
+                let path = core::iter::once(&first).chain(rest).copied().collect();
+                add_path(&mut paths, path);
             }
         }
-        ways.into_iter().map(|way| begin.iter().copied().chain(way).collect()).collect()
+        paths.into_iter().map(|path| begin.iter().copied().chain(path).collect()).collect()
     }
 
     /// The store of a port's link.
@@ -281,23 +281,23 @@ impl Ideal {
     }
 }
 
-/// What is asked for the way between two hosts.
+/// What is asked for the path between two hosts.
 fn probe(src: HostId, dst: HostId) -> Packet {
     let flow = FlowKey { src: Address::new(src, 0), dst: Address::new(dst, 0), sport: 0, dport: 0 };
     Packet::udp(flow, 0, 0, 0, Framing::ETHERNET)
 }
 
-/// Adds a way unless one that is there is as fast everywhere; takes out those that it is as fast as.
-fn add_way(ways: &mut Vec<Way>, way: Way) {
-    let as_fast = |a: &Way, b: &Way| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_as_fast_as(b));
-    if ways.iter().any(|w| as_fast(w, &way)) {
+/// Adds a path unless one that is there is as fast everywhere; takes out those that it is as fast as.
+fn add_path(paths: &mut Vec<Path>, path: Path) {
+    let as_fast = |a: &Path, b: &Path| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_as_fast_as(b));
+    if paths.iter().any(|w| as_fast(w, &path)) {
         return;
     }
-    ways.retain(|w| !as_fast(&way, w));
-    ways.push(way);
-    if ways.len() > WAYS_MAX {
-        let all = ways.drain(..).reduce(|a, b| a.iter().zip(&b).map(|(a, b)| faster(a, b)).collect());
-        ways.extend(all);
+    paths.retain(|w| !as_fast(&path, w));
+    paths.push(path);
+    if paths.len() > PATHS_MAX {
+        let all = paths.drain(..).reduce(|a, b| a.iter().zip(&b).map(|(a, b)| faster(a, b)).collect());
+        paths.extend(all);
     }
 }
 

@@ -102,7 +102,7 @@ fn check_headroom(scenario: &Scenario, plan: &Plan, links: &[Direction]) -> Resu
     let bytes = links.iter().map(|l| headroom(scenario, l, &links[plan.link_index(l.to.0, l.to.1)])).max();
     match bytes {
         Some(bytes) if bytes > BUFFER_MAX.0 => Err(scenario
-            .places
+            .locations
             .error("topology.link_delay", format!("a link needs {bytes} B of headroom: at most {} B", BUFFER_MAX.0))
             .hint("so much is on its way when a pause acts: shorter or slower links, or a faster pfc.response")),
         _ => Ok(()),
@@ -119,7 +119,7 @@ fn check_quanta(scenario: &Scenario) -> Result<()> {
     }
     let quanta = scenario.pfc.quanta;
     Err(scenario
-        .places
+        .locations
         .error("pfc.quanta", format!("a pause of {quanta} quanta runs out before it can be renewed"))
         .hint(format!("at least {least}: twice the longest frame and a pause frame, of 64 B each")))
 }
@@ -149,7 +149,7 @@ pub fn refused(scenario: &Scenario, e: &WorldError) -> Error {
         WorldError::NoDelay { .. } => "topology.link_delay",
         WorldError::Port { .. } | WorldError::TooManyPorts { .. } => "topology",
     };
-    scenario.places.error(key, e.to_string())
+    scenario.locations.error(key, e.to_string())
 }
 
 /// The physical network of a scenario, for whichever world: boxes and links, and what each switch is set to.

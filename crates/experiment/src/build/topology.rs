@@ -1,6 +1,6 @@
 //! The network of a scenario: which port of which box is linked to which, and who decides where frames go.
 
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::{Direction, NodeId};
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::dependency::Dependencies;
@@ -258,7 +258,7 @@ impl Plan {
                     let node = self.hosts() + s;
                     if p >= ports_of(node) {
                         let message = format!("switch {s} has ports 0 to {}, not {p}", ports_of(node) - 1);
-                        return Err(scenario.places.error(&format!("record.{key}"), message));
+                        return Err(scenario.locations.error(&format!("record.{key}"), message));
                     }
                     ports.push((node, p as PortId));
                 }
@@ -371,9 +371,9 @@ impl Plan {
         );
         match scenario.pfc.deadlock {
             Deadlock::Refuse => {
-                Err(scenario.places.error("pfc", message).hint("set pfc.deadlock = \"warn\" to run it all the same"))
+                Err(scenario.locations.error("pfc", message).hint("set pfc.deadlock = \"warn\" to run it all the same"))
             }
-            _ => Ok(vec![scenario.places.warning("pfc.deadlock", message)]),
+            _ => Ok(vec![scenario.locations.warning("pfc.deadlock", message)]),
         }
     }
 
@@ -408,7 +408,7 @@ fn tree(
     levels: &[Link],
     of_level: &dyn Fn(u8) -> (Duration, Bytes),
 ) -> Result<Plan> {
-    let t = Xgft::new(m, w).map_err(|e| scenario.places.error("topology", format!("this is no tree: {e:?}")))?;
+    let t = Xgft::new(m, w).map_err(|e| scenario.locations.error("topology", format!("this is no tree: {e:?}")))?;
     let topology = &scenario.topology;
     let external = topology.external_hosts;
     let leaves = t.leaves();
@@ -464,7 +464,7 @@ fn tree(
 
 /// Any graph, with shortest paths.
 fn graph(scenario: &Scenario, path: &str, file: &HpccTopology) -> Result<Plan> {
-    let fail = |message: String| scenario.places.error("topology.file", format!("{path}: {message}"));
+    let fail = |message: String| scenario.locations.error("topology.file", format!("{path}: {message}"));
     // As the file numbers it: hosts and switches alike.
     let node_of_host = |h: HostId| (0..file.nodes).filter(|&n| file.host_of(n).is_some()).nth(h as usize).unwrap_or(h);
     let no_way = |node: u32, dst: HostId| {

@@ -3,7 +3,7 @@
 use super::RunError;
 use crate::build::{Plan, framing};
 use crate::workload::HostApps;
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::{self, Framing};
 use sluicenet_proto::frame::Frame;
@@ -106,7 +106,7 @@ impl Capture {
         o.write_until(|seen| seen.at < now)
     }
 
-    /// Writes what was seen up to `now`, the end of the run, and closes the books: what had not arrived is not there.
+    /// Writes what was seen up to `now`, the end of the run. Frames that had not arrived are left out.
     pub fn finish(&mut self, now: Instant) -> Result<(), RecordError> {
         let Some(o) = &mut self.open else { return Ok(()) };
         o.write_until(|seen| seen.at <= now || seen.direction == Direction::Outbound)?;
@@ -123,11 +123,11 @@ impl Capture {
 }
 
 impl Open {
-    /// Writes those of the waiting frames that `is_due` takes, by time.
-    fn write_until(&mut self, is_due: impl Fn(&Seen) -> bool) -> Result<(), RecordError> {
+    /// Writes those of the waiting frames that `is_selected` selects, by time.
+    fn write_until(&mut self, is_selected: impl Fn(&Seen) -> bool) -> Result<(), RecordError> {
         // Those of one time stay in the order in which they were sent.
         self.waiting.sort_by_key(|seen| seen.at);
-        for seen in self.waiting.extract_if(.., |seen| is_due(seen)) {
+        for seen in self.waiting.extract_if(.., |seen| is_selected(seen)) {
             let Seen { at, interface, direction, node, packet } = seen;
             let bytes = frame::bytes(&packet, self.framing, node);
             let original_len = bytes.len() as u32;

@@ -5,7 +5,7 @@ use super::capture::Capture;
 use super::messages::{Messages, Seen};
 use crate::build::{Ideal, Plan};
 use crate::workload::HostApps;
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::guest::{FlowRecord, Transport};
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::{FlowKey, Kind, Packet};
@@ -242,11 +242,11 @@ impl Collector {
             let open = self.open.remove(&key)?;
             return Some(self.pause_row(key, &open, Some(p.at)));
         }
-        // The output that holds the bytes is itself held: the pause of its far end is the one to follow.
+        // The output that holds the bytes is itself paused: the pause of its peer is the one to follow.
         let parent = match p.cause {
-            Cause::Output(port) if p.cause_is_held => {
-                let far = self.plan.peer(node, port);
-                self.open.get(&(far.0, far.1, p.priority)).map(|o| o.id)
+            Cause::Output(port) if p.cause_is_paused => {
+                let peer = self.plan.peer(node, port);
+                self.open.get(&(peer.0, peer.1, p.priority)).map(|o| o.id)
             }
             _ => None,
         };
@@ -296,7 +296,7 @@ impl Collector {
         status: Status,
     ) -> Result<Collected, RecordError> {
         let ended = std::mem::take(&mut self.ended);
-        let last = last_news(&mut engine, now);
+        let last = last_metadata(&mut engine, now);
         self.messages.write_flows(&mut self.writer, &last)?;
         let open = open_flows(&engine, now);
         let unfinished = servers(&engine).flat_map(|(n, s)| s.app().open_queries().into_iter().map(move |q| (n, q)));
@@ -360,7 +360,7 @@ impl Collector {
                     (Some(a.gate(port)), Some(a.signal(port)), a.max_used(port))
                 }
             };
-            let held = |p: Priority| gate.map_or(0, |g| g.held_time(now, p).as_ps());
+            let paused = |p: Priority| gate.map_or(0, |g| g.paused_time(now, p).as_ps());
             let rate = self.plan.rate(n, port);
             let busy = rate.time_for(tx_bytes + tx_frames * self.wire_overhead).as_ps();
             let mine = || of_node.iter().filter(|d| d.0 == port);
@@ -375,7 +375,7 @@ impl Collector {
                 rx_bytes: sent.1 - air.1,
                 drops: mine().map(|d| d.3).sum(),
                 drop_bytes: mine().map(|d| d.4).sum(),
-                paused_ps: (0..PRIORITIES as u8).map(held).max().unwrap_or(0),
+                paused_ps: (0..PRIORITIES as u8).map(paused).max().unwrap_or(0),
                 xoff_sent: signal.map_or(0, |s| s.stops()),
                 xoff_received: gate.map_or(0, |g| g.stops()),
                 max_queue_bytes: max_queue as u64,
@@ -398,20 +398,20 @@ fn open_flows(engine: &Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
     open
 }
 
-/// The flows that had ended when the run did, and of which only the news was still on its way to the sender.
-fn last_news(engine: &mut Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
-    let notes = engine.in_flight().filter(|(_, _, p)| p.kind() == Kind::Note);
-    let mut notes: Vec<(NodeId, Packet)> = notes.map(|(node, _, p)| (node, *p)).collect();
+/// The flows that had ended when the run did, and whose metadata was still on its way to the sender.
+fn last_metadata(engine: &mut Engine<HostApps>, now: Instant) -> Vec<FlowRecord> {
+    let metadata = engine.in_flight().filter(|(_, _, p)| p.kind() == Kind::Metadata);
+    let mut metadata: Vec<(NodeId, Packet)> = metadata.map(|(node, _, p)| (node, *p)).collect();
     // The same order whatever the number of threads.
-    notes.sort_by_key(|(node, p)| {
+    metadata.sort_by_key(|(node, p)| {
         let flow = p.flow();
-        (*node, flow.src.to_bits(), flow.dst.to_bits(), flow.sport, flow.dport, p.note_words())
+        (*node, flow.src.to_bits(), flow.dst.to_bits(), flow.sport, flow.dport, p.metadata_words())
     });
     let mut flows = Vec::new();
-    for (node, note) in notes {
+    for (node, packet) in metadata {
         if let Node::Server(s) = engine.node_mut(node) {
             // The applications hear of it no more: it changes what is recorded, not what happens.
-            s.host_mut().receive_note(now, &note);
+            s.host_mut().receive_metadata(now, &packet);
             s.host_mut().take_flows(&mut flows);
         }
     }

@@ -4,7 +4,7 @@
 
 use super::failures::Changes;
 use crate::build::Plan;
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::server::App;
 use sluicenet_node::steering::{Assigns, Steering};
 use sluicenet_proto::hedera::detect::{Detection, FlowId, Sample};

@@ -40,7 +40,7 @@ fn few_frames_a_window(s: &Scenario, plan: &build::Plan, window: Duration, threa
         window.as_ps() as f64 / 1e3,
         SYNCHRONISE_NS as f64 / 1e3
     );
-    Some(s.places.warning("topology.link_delay", message))
+    Some(s.locations.warning("topology.link_delay", message))
 }
 
 /// Runs a scenario packet by packet.
@@ -151,7 +151,7 @@ impl Operator {
 
     /// An epoch has ended.
     fn turn(&mut self, now: Instant, engine: &mut Engine<HostApps>) {
-        if self.failures.as_ref().is_some_and(|failures| now >= failures.due()) {
+        if self.failures.as_ref().is_some_and(|failures| now >= failures.next_event()) {
             self.fail(now, engine);
         }
         if let Some(control) = self.control.as_mut().filter(|_| now >= self.next_round) {
@@ -172,7 +172,7 @@ impl Operator {
 const EPOCHS_PER_SEARCH: u64 = 8;
 
 /// A circle of paused outputs.
-type Circle = Vec<deadlock::Held>;
+type Circle = Vec<deadlock::PausedOutput>;
 
 /// A run from its first epoch to its last.
 struct Drive<'a> {
@@ -225,7 +225,7 @@ impl Drive<'_> {
 fn audited(engine: &Engine<HostApps>, plan: &build::Plan) -> Result<Totals, RunError> {
     audit::check(engine).map_err(|wrong| {
         let first = &wrong[0];
-        RunError::Audit(format!("{}: {}", plan.name(first.node.min(plan.nodes() as u32 - 1)), first.books))
+        RunError::Audit(format!("{}: {}", plan.name(first.node.min(plan.nodes() as u32 - 1)), first.sums))
     })
 }
 

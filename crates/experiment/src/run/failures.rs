@@ -90,14 +90,14 @@ impl Failures {
     }
 
     /// When something happens next.
-    pub fn due(&self) -> Instant {
+    pub fn next_event(&self) -> Instant {
         self.events.get(self.next).map_or(Instant::MAX, |e| e.at)
     }
 
     /// All that happens until `now`.
     pub fn turn(&mut self, now: Instant) -> Changes {
         let mut changes = Changes::default();
-        let mut is_news = false;
+        let mut is_changed = false;
         while let Some(&Event { at, link, what, up }) = self.events.get(self.next)
             && at <= now
         {
@@ -117,11 +117,11 @@ impl Failures {
                         self.switches[switch as usize].handle_link(port, !after);
                     }
                     changes.links.extend(central(self.tree, link).map(|link| (link, !after)));
-                    is_news = true;
+                    is_changed = true;
                 }
             }
         }
-        if is_news {
+        if is_changed {
             self.talk();
             let all = self.switches.iter().enumerate();
             changes.informed = all.map(|(i, s)| (i as u32, s.clone())).collect();

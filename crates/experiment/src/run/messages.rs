@@ -150,7 +150,7 @@ impl Messages {
         if self.mark.is_none() && self.warmup > Instant::ZERO && now >= self.warmup {
             self.mark = Some(Mark::new(now, &open()));
         }
-        if let Some(course) = self.course.as_mut().filter(|course| course.is_due(now)) {
+        if let Some(course) = self.course.as_mut().filter(|course| course.is_interval_over(now)) {
             course.take(now, &open());
         }
     }

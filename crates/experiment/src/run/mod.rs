@@ -200,8 +200,8 @@ impl Outcome {
 pub enum RunError {
     /// The scenario cannot be built.
     Build(scenario::Error),
-    /// Records have no place: nothing was run.
-    Place(RecordError),
+    /// The directory of records is not usable: nothing was run.
+    Directory(RecordError),
     /// Records could not be written.
     Records(RecordError),
     /// Frames are missing or counted twice: a bug of this program.
@@ -219,7 +219,7 @@ impl core::fmt::Display for RunError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             RunError::Build(e) => write!(f, "{e}"),
-            RunError::Place(e) | RunError::Records(e) => write!(f, "{e}"),
+            RunError::Directory(e) | RunError::Records(e) => write!(f, "{e}"),
             RunError::Audit(e) => write!(f, "frames are missing or counted twice, which is an error of sluicenet: {e}"),
             RunError::Frames { max, at } => write!(
                 f,
@@ -313,13 +313,13 @@ pub fn run(job: &Job, options: Options<'_>) -> Result<Option<Outcome>, RunError>
     let writer = match &options.out {
         None => None,
         Some(dir) => {
-            _lock = lock(dir).map_err(RunError::Place)?;
+            _lock = lock(dir).map_err(RunError::Directory)?;
             let info = job.info();
-            if let Found::Complete(_) = claim(dir, &info, options.existing).map_err(RunError::Place)? {
+            if let Found::Complete(_) = claim(dir, &info, options.existing).map_err(RunError::Directory)? {
                 return Ok(None);
             }
             let record = RecordOptions { part_rows: s.record.part_rows as usize, csv: s.record.csv };
-            Some(RecordWriter::create(dir, info, record).map_err(RunError::Place)?)
+            Some(RecordWriter::create(dir, info, record).map_err(RunError::Directory)?)
         }
     };
     match built {

@@ -82,7 +82,7 @@ impl Course {
     }
 
     /// Whether an interval is over.
-    pub fn is_due(&self, now: Instant) -> bool {
+    pub fn is_interval_over(&self, now: Instant) -> bool {
         now.since(self.last) >= self.interval
     }
 

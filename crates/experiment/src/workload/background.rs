@@ -1,6 +1,6 @@
 //! Background traffic (Crisan 2014, 2.5.5.1, 3.3): flows from every server to random others.
 
-use super::{BACKGROUND, Context, Heard, Maker, Ports, Share, connect, fresh, kept, named, service};
+use super::{BACKGROUND, Context, Heard, HostApp, Maker, Ports, connect, fresh, kept, named, service};
 use crate::build::Plan;
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
@@ -74,7 +74,7 @@ pub(crate) fn maker(cx: &Context<'_>, w: &Background) -> Maker {
         (host < hosts).then(|| {
             let draws = Draws::new(seed, number, &plan, host, &settings);
             let settings = settings.clone();
-            Box::new(Server { number, host, settings, draws, ports: Ports::default() }) as Box<dyn Share>
+            Box::new(Server { number, host, settings, draws, ports: Ports::default() }) as Box<dyn HostApp>
         })
     })
 }
@@ -101,7 +101,7 @@ impl Server {
     }
 }
 
-impl Share for Server {
+impl HostApp for Server {
     fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         match heard {
             Heard::Start => self.schedule(now, io),

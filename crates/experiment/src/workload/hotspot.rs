@@ -3,7 +3,7 @@
 //! An application hands a message to its socket every so often, whether or not earlier ones have left: what the network
 //! does not take waits in the socket, and a message's completion time says how long.
 
-use super::{Context, HOTSPOT, Heard, Maker, Share, connect, kept, named, service};
+use super::{Context, HOTSPOT, Heard, HostApp, Maker, connect, kept, named, service};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
 use sluicenet_node::server::Io;
@@ -80,7 +80,7 @@ impl Server {
     }
 }
 
-impl Share for Server {
+impl HostApp for Server {
     fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         match heard {
             Heard::Start => self.schedule(now, io),

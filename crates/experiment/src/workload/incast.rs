@@ -1,6 +1,6 @@
 //! Incast: many send to one at once, round after round.
 
-use super::{Context, Heard, INCAST, Maker, OpenQuery, Ports, Share, carried, connect, fresh, kept, named, service};
+use super::{Context, Heard, HostApp, INCAST, Maker, OpenQuery, Ports, carried, connect, fresh, kept, named, service};
 use crate::build::{Ideal, Plan};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
@@ -70,7 +70,7 @@ pub fn maker(cx: &Context<'_>, w: &Incast) -> Maker {
                 done: Vec::new(),
                 ports: Ports::default(),
                 shared: shared.clone(),
-            }) as Box<dyn Share>
+            }) as Box<dyn HostApp>
         })
     })
 }
@@ -103,7 +103,7 @@ impl Server {
     }
 }
 
-impl Share for Server {
+impl HostApp for Server {
     fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         let shared = self.shared.clone();
         match heard {
@@ -111,7 +111,7 @@ impl Share for Server {
                 io.wake_at(Instant(shared.settings.start.as_ps()), named(shared.number, 0));
             }
             Heard::Wake { token } => self.send(now, io, token),
-            // The receiver says when the next round begins; where the gap is shorter than news take, it begins late.
+            // The receiver says when the next round begins; where the gap is shorter than a message takes, it begins late.
             Heard::Told { words } => io.wake_at(Instant(words[1]).max(now), named(shared.number, words[0])),
             Heard::Message { .. } if self.is_receiver() => {
                 self.missing -= 1;

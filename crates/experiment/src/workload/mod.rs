@@ -75,7 +75,7 @@ fn own(word: u64) -> u64 {
     word & ((1 << OWN_BITS) - 1)
 }
 
-/// What a workload's share of a server hears of; words without the workload's number.
+/// Events for the application of a workload; words without the number of the workload.
 #[derive(Clone, Copy, Debug)]
 pub enum Heard {
     /// The run begins.
@@ -115,8 +115,8 @@ pub struct OpenQuery {
     pub warmup: bool,
 }
 
-/// A workload's share of one server.
-pub trait Share: Send {
+/// The application of a workload on one server.
+pub trait HostApp: Send {
     /// Something happened.
     fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard);
     /// Pieces of finite work that are not done: queries, rounds, flows.
@@ -131,22 +131,22 @@ pub trait Share: Send {
     }
 }
 
-/// Makes a workload's share of a server, if it has one there.
-pub type Maker = Box<dyn Fn(HostId) -> Option<Box<dyn Share>>>;
+/// Makes the application of a workload on a server, if it has one there.
+pub type Maker = Box<dyn Fn(HostId) -> Option<Box<dyn HostApp>>>;
 
 /// All applications of one server.
 pub struct HostApps {
-    shares: Vec<Option<Box<dyn Share>>>,
+    apps: Vec<Option<Box<dyn HostApp>>>,
 }
 
 impl HostApps {
     /// Pieces of finite work that are not done.
     pub fn remaining(&self) -> u64 {
-        self.shares.iter().flatten().map(|s| s.remaining()).sum()
+        self.apps.iter().flatten().map(|s| s.remaining()).sum()
     }
     /// Queries under way.
     pub fn open_queries(&self) -> Vec<OpenQuery> {
-        self.shares.iter().flatten().flat_map(|s| s.open_queries()).collect()
+        self.apps.iter().flatten().flat_map(|s| s.open_queries()).collect()
     }
 }
 
@@ -154,8 +154,8 @@ impl App for HostApps {
     fn handle(&mut self, now: Instant, io: &mut dyn Io, event: Event) {
         let (workload, heard) = match event {
             Event::Wake { token: START } => {
-                for share in self.shares.iter_mut().flatten() {
-                    share.handle(now, io, Heard::Start);
+                for app in self.apps.iter_mut().flatten() {
+                    app.handle(now, io, Heard::Start);
                 }
                 return;
             }
@@ -166,13 +166,13 @@ impl App for HostApps {
                 (words[0] >> OWN_BITS, Heard::Told { words: [own(words[0]), words[1], words[2]] })
             }
         };
-        if let Some(Some(share)) = self.shares.get_mut(workload as usize) {
-            share.handle(now, io, heard);
+        if let Some(Some(app)) = self.apps.get_mut(workload as usize) {
+            app.handle(now, io, heard);
         }
     }
 
     fn take_queries(&mut self) -> Vec<QueryRecord> {
-        self.shares.iter_mut().flatten().flat_map(|s| s.take_queries()).collect()
+        self.apps.iter_mut().flatten().flat_map(|s| s.take_queries()).collect()
     }
 }
 
@@ -236,7 +236,7 @@ impl Workloads {
 
     /// The applications of one server.
     pub fn apps(&self, host: HostId) -> HostApps {
-        HostApps { shares: self.makers.iter().map(|m| m(host)).collect() }
+        HostApps { apps: self.makers.iter().map(|m| m(host)).collect() }
     }
     /// Whether the run ends of itself when the finite work is done.
     pub fn is_finite(&self) -> bool {

@@ -2,7 +2,7 @@
 //! mid-level aggregator (MLA) in each chassis, which asks the workers there; the answers come back the same way.
 
 use super::{
-    AGGREGATE, Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, SUBQUERY, Share, connect, fresh, kept,
+    AGGREGATE, Context, Heard, HostApp, Maker, OpenQuery, Ports, REQUEST, RESPONSE, SUBQUERY, connect, fresh, kept,
     named, service,
 };
 use sluicenet_node::guest::{FlowLabel, SocketId};
@@ -197,7 +197,7 @@ impl Server {
     }
 }
 
-impl Share for Server {
+impl HostApp for Server {
     fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         match heard {
             Heard::Start => self.schedule(io),

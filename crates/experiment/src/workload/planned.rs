@@ -1,7 +1,7 @@
 //! Flows that are known before the run: single ones, permutations, those of a file, and Poisson arrivals.
 
 use super::{
-    Context, ENDLESS, FLOW, Heard, Maker, PERMUTATION, POISSON, Ports, Share, connect, fresh, kept, named, patterns,
+    Context, ENDLESS, FLOW, Heard, HostApp, Maker, PERMUTATION, POISSON, Ports, connect, fresh, kept, named, patterns,
     service,
 };
 use sluicenet_node::guest::FlowLabel;
@@ -161,7 +161,7 @@ impl Server {
     }
 }
 
-impl Share for Server {
+impl HostApp for Server {
     fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         match heard {
             Heard::Start => self.schedule(io),

@@ -3,7 +3,7 @@
 //! What a host sends is a query of its own, which ends when all of it has arrived: so the longest query is the shuffle's time, and
 //! the mean that of a host.
 
-use super::{Context, Heard, Maker, OpenQuery, Ports, SHUFFLE, Share, connect, fresh, named, service};
+use super::{Context, Heard, HostApp, Maker, OpenQuery, Ports, SHUFFLE, connect, fresh, named, service};
 use sluicenet_node::guest::FlowLabel;
 use sluicenet_node::packet::Address;
 use sluicenet_node::server::{Io, QueryRecord};
@@ -39,7 +39,7 @@ pub fn maker(cx: &Context<'_>, w: &Shuffle) -> Maker {
             let left = shuffle_order(shared.seed, shared.number, host, shared.settings.hosts);
             let shared = shared.clone();
             Box::new(Server { shared, host, left, under_way: 0, done: None, is_over: false, ports: Ports::default() })
-                as Box<dyn Share>
+                as Box<dyn HostApp>
         })
     })
 }
@@ -78,7 +78,7 @@ impl Server {
     }
 }
 
-impl Share for Server {
+impl HostApp for Server {
     fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         match heard {
             Heard::Start => {

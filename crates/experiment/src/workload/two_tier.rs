@@ -1,7 +1,7 @@
 //! Two-tier Partition/Aggregate (Crisan 2014, 4.5.1 to 4.5.3): aggregators ask workers directly.
 
 use super::{
-    Context, Heard, Maker, OpenQuery, Ports, REQUEST, RESPONSE, Share, connect, fresh, kept, named, role_vm, service,
+    Context, Heard, HostApp, Maker, OpenQuery, Ports, REQUEST, RESPONSE, connect, fresh, kept, named, role_vm, service,
 };
 use sluicenet_node::guest::{FlowLabel, SocketId};
 use sluicenet_node::packet::Address;
@@ -148,7 +148,7 @@ impl Server {
     }
 }
 
-impl Share for Server {
+impl HostApp for Server {
     fn handle(&mut self, now: Instant, io: &mut dyn Io, heard: Heard) {
         match heard {
             Heard::Start if self.aggregator.is_some() => match self.shared.inter_arrival {

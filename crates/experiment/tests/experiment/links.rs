@@ -48,7 +48,7 @@ fn flow(src: u32, dst: u32, bytes: &str, transport: &str) -> String {
     )
 }
 
-/// Everything arrived, once and in order: what comes late or twice makes TCP send again, and the books count the rest.
+/// Everything arrived, once and in order: what comes late or twice makes TCP send again, and the counters have the rest.
 fn assert_whole(o: &Outcome, flows: &[FlowRow], text: &str) {
     assert_eq!((o.totals.dropped, o.violations, o.totals.inside), (0, 0, 0), "{text}");
     assert_eq!((o.flows.timeouts, o.flows.retransmissions), (0, 0), "{text}");
@@ -285,7 +285,7 @@ fn a_host_of_a_graph_takes_the_shortest_of_its_links() {
     };
     assert_eq!(alone(0, 3), Some((1000 + 28 + 18 + 8) * 800 + 500_000));
     assert!(alone(0, 2) > Some(2 * 1_000_000));
-    // Not between 0 and 1: of two ways of different speed the ideal is that of the faster one, whichever a flow is given.
+    // Not between 0 and 1: of two paths of different speed the ideal is that of the faster one, whichever a flow is given.
     for (src, dst) in [(2, 3), (3, 2), (1, 3), (3, 1)] {
         alone(src, dst);
     }

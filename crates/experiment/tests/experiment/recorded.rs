@@ -6,7 +6,7 @@ use sluicenet_records::{FlowRow, PauseRow, PortRow, QueryRow, TcpRow, read};
 use sluicenet_testkit::Dir;
 use std::path::Path;
 
-/// What ended is recorded as ended, though the news of it may be on its way when the run stops.
+/// What ended is recorded as ended, though its metadata may be on its way when the run stops.
 #[test]
 fn flows_of_finished_rounds_are_finished() {
     let mut runs = 0;
@@ -337,7 +337,7 @@ fn timeouts_of_the_flows_that_count_leave_the_warm_up_out() {
 
 #[test]
 fn every_pause_is_recorded_with_its_cause() {
-    // Frames of one flow over ways of unlike queues: adapters of little room wait for the missing ones and pause their link.
+    // Frames of one flow over paths of unlike queues: adapters of little room wait for the missing ones and pause their link.
     let text = |pauses: bool| {
         format!(
             r#"

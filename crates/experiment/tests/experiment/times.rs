@@ -84,7 +84,7 @@ fn every_pair(hosts: u32) -> impl Iterator<Item = (u32, u32)> {
     (0..hosts).flat_map(move |src| (0..hosts).filter(move |&dst| dst != src).map(move |dst| (src, dst)))
 }
 
-/// Two edge switches with hosts of unlike links each, between them two switches over which the ways differ.
+/// Two edge switches with hosts of unlike links each, between them two switches over which the paths differ.
 const UNLIKE: &str = "10 4 10\n6 7 8 9\n0 6 10Gbps 1us 0\n1 6 40Gbps 1us 0\n2 6 10Gbps 3us 0\n3 7 100Gbps 1us 0\n\
                       4 7 10Gbps 1us 0\n5 7 1Gbps 500ns 0\n6 8 10Gbps 1us 0\n8 7 10Gbps 1us 0\n6 9 40Gbps 9us 0\n\
                       9 7 40Gbps 9us 0\n";

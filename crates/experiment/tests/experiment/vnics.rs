@@ -3,7 +3,7 @@
 
 use crate::worlds::{assert_same_bytes, attempt, execute, load};
 use sluicenet_experiment::run::Outcome;
-use sluicenet_node::door::{Device, PortId, PortSet, Wires};
+use sluicenet_node::device::{Device, PortId, PortSet, Wires};
 use sluicenet_node::packet::{Address, FlowKey, Framing, Packet};
 use sluicenet_node::pool::Pool;
 use sluicenet_node::with_server;

@@ -14,7 +14,7 @@ pub fn load(text: &str, name: &str, folder: &Path) -> Result<Loaded, Error> {
     Scenario::parse_in(text, name, Some(folder), &[])
 }
 
-/// Runs a scenario. A run that ends has checked its own books: sent = delivered + dropped + inside, for every box and link.
+/// Runs a scenario. A run that ends has checked its sums: sent = delivered + dropped + inside, for every box and link.
 pub fn attempt(loaded: &Loaded, threads: usize, out: Option<PathBuf>) -> Result<Outcome, RunError> {
     let interrupt = AtomicBool::new(false);
     let options = Options { threads, out, existing: Existing::Force, interrupt: &interrupt, progress: &mut |_| {} };

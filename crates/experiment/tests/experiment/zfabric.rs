@@ -11,7 +11,7 @@ fn figure(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/crisan2014").join(name)
 }
 
-/// Runs the file of a figure with these settings; its books are checked at the end, those of credits too.
+/// Runs the file of a figure with these settings; its sums are checked at the end, those of credits too.
 fn run(name: &str, settings: &[&str], threads: usize, out: Option<PathBuf>) -> Outcome {
     let settings: Vec<String> = settings.iter().map(|s| s.to_string()).collect();
     let loaded = Scenario::load_with(figure(name), &settings).unwrap_or_else(|e| panic!("{e}"));

@@ -1,7 +1,7 @@
 //! A link of an adapter: what waits for it, and its flow control.
 
 use super::AdapterConfig;
-use crate::door::PortId;
+use crate::device::PortId;
 use crate::pool::{Fifo, Handle, Pool};
 use alloc::vec::Vec;
 use sluicenet_proto::cee::pfc::{Gate, Signal};
@@ -21,7 +21,7 @@ pub(super) struct Link {
     /// Queues with frames, the one to be served next in front.
     pub active: Vec<Voq>,
     pub ready_set: PrioritySet,
-    pub held: PrioritySet,
+    pub paused: PrioritySet,
     pub signal: Signal,
     /// Queues with frames, by priority.
     pub ready: [u32; PRIORITIES],
@@ -37,12 +37,12 @@ impl Link {
     /// Whether one of its frames may be sent now.
     #[inline(always)]
     pub fn has_frames(&self) -> bool {
-        self.ready_set.0 & !self.held.0 != 0
+        self.ready_set.0 & !self.paused.0 != 0
     }
 
     #[inline(always)]
     pub fn is_ready(&self) -> bool {
-        self.has_frames() || self.signal.is_due()
+        self.has_frames() || self.signal.is_pending()
     }
 
     /// Appends a frame to its queue.
@@ -64,9 +64,9 @@ impl Link {
     /// Takes the next of its frames that may be sent, of which there must be one.
     #[inline(always)]
     pub fn pop<F: Frame>(&mut self, pool: &mut Pool<F>) -> Option<Handle> {
-        // A queue of a held priority lets the next one go first and keeps its place in the round.
+        // A queue of a paused priority lets the next one go first and keeps its turn in the round.
         let mut turn = 0;
-        while self.held.contains((self.active[turn].key & 7) as u8) {
+        while self.paused.contains((self.active[turn].key & 7) as u8) {
             turn += 1;
         }
         let last = self.active.len() - 1;
@@ -99,6 +99,6 @@ impl Link {
     }
 
     pub fn has_deadline(&self) -> bool {
-        !self.held.is_empty() || self.signal.poll_timeout().is_some()
+        !self.paused.is_empty() || self.signal.poll_timeout().is_some()
     }
 }

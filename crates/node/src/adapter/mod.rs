@@ -9,7 +9,7 @@ mod resequencer;
 #[cfg(test)]
 mod tests;
 
-use crate::door::{PortId, PortSet};
+use crate::device::{PortId, PortSet};
 use crate::pool::{Handle, Pool};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -86,7 +86,7 @@ pub struct Adapter {
     stalled: VecDeque<Handle>,
     /// None with one link, which nearly every host has.
     several: Option<Box<Several>>,
-    /// Whether a link is held or pauses its other end, or a frame has come early: otherwise nothing has a deadline.
+    /// Whether a link is paused or pauses its other end, or a frame has come early: otherwise nothing has a deadline.
     timed: bool,
     /// Whether a frame that enters is numbered or given one of several links.
     prepares: bool,
@@ -193,16 +193,16 @@ impl Adapter {
         core::mem::take(&mut self.told)
     }
 
-    /// Time that frames like `frame` have been held up to `now`: of their link, or the mean of links they take in turn.
-    pub fn held_time<F: Frame>(&self, now: Instant, priority: Priority, frame: impl FnOnce() -> F) -> Duration {
+    /// Time that frames like `frame` have been paused up to `now`: of their link, or the mean of links they take in turn.
+    pub fn paused_time<F: Frame>(&self, now: Instant, priority: Priority, frame: impl FnOnce() -> F) -> Duration {
         match &self.several {
-            None => self.only.gate.held_time(now, priority),
-            Some(several) => self.held_time_of_several(now, priority, several, &frame()),
+            None => self.only.gate.paused_time(now, priority),
+            Some(several) => self.paused_time_of_several(now, priority, several, &frame()),
         }
     }
 
     #[cold]
-    fn held_time_of_several<F: Frame>(
+    fn paused_time_of_several<F: Frame>(
         &self,
         now: Instant,
         priority: Priority,
@@ -210,10 +210,10 @@ impl Adapter {
         frame: &F,
     ) -> Duration {
         if several.router.divides_flows() {
-            let total: u64 = self.links().iter().map(|l| l.gate.held_time(now, priority).0).sum();
+            let total: u64 = self.links().iter().map(|l| l.gate.paused_time(now, priority).0).sum();
             return Duration(total / self.ports() as u64);
         }
-        self.link(several.port(frame)).gate.held_time(now, priority)
+        self.link(several.port(frame)).gate.paused_time(now, priority)
     }
 
     fn links(&self) -> &[Link] {
@@ -301,7 +301,7 @@ impl Adapter {
     /// The next frame for a link.
     #[inline(always)]
     pub fn poll_transmit<F: Serial>(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>) -> Option<Handle> {
-        if self.only.signal.is_due() {
+        if self.only.signal.is_pending() {
             return self.poll_control(now, port, pool);
         }
         if !self.only.has_frames() {
@@ -317,7 +317,7 @@ impl Adapter {
     #[inline(never)]
     fn poll_transmit_of_several<F: Frame>(&mut self, now: Instant, port: PortId, pool: &mut Pool<F>) -> Option<Handle> {
         let link = &mut self.several.as_mut()?.links[port as usize];
-        if link.signal.is_due() {
+        if link.signal.is_pending() {
             return self.poll_control(now, port, pool);
         }
         if !link.has_frames() {
@@ -362,7 +362,7 @@ impl Adapter {
         let quantum = self.config.quantum[port as usize];
         let link = self.link_mut(port);
         link.gate.receive(now, &pause, quantum);
-        link.held = link.gate.held();
+        link.paused = link.gate.paused();
         self.keep_time();
     }
 
@@ -415,8 +415,8 @@ impl Adapter {
             return self.discharge(p, bytes);
         }
         let len = frame.len();
-        let place = r.early.partition_point(|e| (e.serial.wrapping_sub(frame.serial()) as i16) < 0);
-        r.early.insert(place, Early { serial: frame.serial(), len, since: now, frame: at });
+        let index = r.early.partition_point(|e| (e.serial.wrapping_sub(frame.serial()) as i16) < 0);
+        r.early.insert(index, Early { serial: frame.serial(), len, since: now, frame: at });
         r.deadline = r.deadline.min(now + patience);
         // Without room for it, or with too many, the missing ones are waited for no longer.
         let crowded = r.early.len() > MAX_EARLY || self.received_bytes[p as usize] + len > self.capacity(p);
@@ -500,7 +500,7 @@ impl Adapter {
     pub fn handle_timeout(&mut self, now: Instant, deliver: &mut impl FnMut(Handle)) {
         for link in self.links_mut() {
             if !link.gate.handle_timeout(now).is_empty() {
-                link.held = link.gate.held();
+                link.paused = link.gate.paused();
             }
             link.signal.handle_timeout(now);
         }

@@ -168,8 +168,8 @@ fn a_pause_stops_its_own_link_for_its_own_quanta() {
     assert_eq!((ready(&a), a.poll_timeout()), (vec![1], None));
     assert!(a.poll_transmit(end, 1, &mut pool).is_some());
     assert_eq!((a.gate(0).stops(), a.gate(1).stops(), a.control_in()), (0, 1, 1));
-    let held = |dst: u32| a.held_time(end, 3, || frame(dst, 0, 3));
-    assert_eq!((held(6), held(7)), (Duration::ZERO, Duration(2 * 102_400)));
+    let paused = |dst: u32| a.paused_time(end, 3, || frame(dst, 0, 3));
+    assert_eq!((paused(6), paused(7)), (Duration::ZERO, Duration(2 * 102_400)));
 }
 
 #[test]
@@ -261,13 +261,13 @@ fn no_frame_waits_longer_than_it_may() {
         f.set_serial(2 * n + 1);
         let at = pool.insert(&f);
         let now = Instant(0) + Duration::from_us(20 * n as u64);
-        while let Some(due) = a.poll_timeout().filter(|&due| due <= now) {
-            a.handle_timeout(due, &mut |at| came.push((due, pool.frame(at).udp_offset())));
+        while let Some(deadline) = a.poll_timeout().filter(|&deadline| deadline <= now) {
+            a.handle_timeout(deadline, &mut |at| came.push((deadline, pool.frame(at).udp_offset())));
         }
         a.resequence(now, &pool, at, &mut |at| came.push((now, pool.frame(at).udp_offset())));
     }
-    while let Some(due) = a.poll_timeout() {
-        a.handle_timeout(due, &mut |at| came.push((due, pool.frame(at).udp_offset())));
+    while let Some(deadline) = a.poll_timeout() {
+        a.handle_timeout(deadline, &mut |at| came.push((deadline, pool.frame(at).udp_offset())));
     }
     let expected: Vec<_> = (0..8).map(|n| (Instant(0) + Duration::from_us(20 * n + 100), n)).collect();
     assert_eq!(came, expected);

@@ -4,7 +4,7 @@
 //! Both worlds have this box: the simulated server between its machines and the vSwitch, the real one between the switch and the
 //! tunnel. `A` names a machine wherever it is, `T` stands for a frame that waits for a credit, `R` for a received one.
 
-use crate::share;
+use crate::fair_share;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use sluicenet_proto::frame::{Priority, PrioritySet};
@@ -19,7 +19,7 @@ pub struct CreditConfig {
     /// How a machine asks.
     pub transmission: TransmissionConfig,
     /// Frames of a machine that may wait: its sockets are stopped by these. One destination may have a quarter of them, and its
-    /// [part](share::part).
+    /// [limit](fair_share::limit).
     pub waiting: u32,
     /// Destinations of a machine that are remembered, beyond those for which frames wait.
     pub destinations: usize,
@@ -44,7 +44,7 @@ impl CreditConfig {
     }
 }
 
-/// A machine of this server, by its place.
+/// A machine of this server, by its slot.
 pub type Vm = usize;
 
 /// Words of machines about channels that ended which wait to be said, at a time.
@@ -126,7 +126,7 @@ impl<A, T, R> Vnic<A, T, R> {
     /// Whether one more frame may wait for a destination for which so many do.
     #[inline(always)]
     fn takes(&self, outgoing: u32, waiting: u32) -> bool {
-        outgoing < share::part(waiting, waiting.saturating_sub(self.outgoing)).min(waiting.div_ceil(4))
+        outgoing < fair_share::limit(waiting, waiting.saturating_sub(self.outgoing)).min(waiting.div_ceil(4))
     }
 }
 
@@ -164,7 +164,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
         self.vnics.len() - 1
     }
 
-    /// A machine is gone; another may have its place.
+    /// A machine is gone; another may have its slot.
     pub fn clear(&mut self, vm: Vm) -> Cleared<A, T, R> {
         let vnic = &mut self.vnics[vm];
         let (mut unsent, mut last_words) = (Vec::new(), Vec::from(core::mem::take(&mut vnic.last_words)));
@@ -207,7 +207,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     pub fn received_max(&self) -> u32 {
         self.vnics.iter().map(|v| v.reception.queued_max()).max().unwrap_or(0)
     }
-    /// A machine's receive queue and its books.
+    /// A machine's receive queue and its accounting.
     pub fn reception(&self, vm: Vm) -> &Reception<A> {
         &self.vnics[vm].reception
     }
@@ -342,7 +342,7 @@ impl<A: Copy + Ord, T, R> Credits<A, T, R> {
     }
 
     /// A frame comes from its machine: it waits for a credit.
-    pub fn hold(&mut self, vm: Vm, destination: A, frame: T) {
+    pub fn enqueue(&mut self, vm: Vm, destination: A, frame: T) {
         let pair = self.pair(vm, destination);
         pair.transmission.on_arrival();
         pair.frames.push_back(frame);

@@ -104,7 +104,7 @@ impl World {
             return;
         }
         credits.on_launch(at, to);
-        credits.hold(at, to, self.pool.insert(&Packet::default()));
+        credits.enqueue(at, to, self.pool.insert(&Packet::default()));
         self.sent += 1;
     }
 
@@ -261,7 +261,7 @@ fn destinations_that_take_nothing_leave_room_for_the_next() {
     assert!(!w.servers[0].has_room(0) && w.servers[0].is_sound());
 }
 
-/// With as many places as machines usually have, and nobody that gives any back.
+/// With as many slots as machines usually have, and nobody that gives any back.
 #[test]
 fn a_hundred_that_stop_for_good_leave_room_for_the_next() {
     let mut credits = super::Credits::<Address, u32, ()>::new(CreditConfig { waiting: 1024, ..CONFIG }, 1);
@@ -270,7 +270,7 @@ fn a_hundred_that_stop_for_good_leave_room_for_the_next() {
         assert!(credits.has_room(0) && credits.has_room_for(0, to), "{k}");
         while credits.has_room(0) && credits.has_room_for(0, to) {
             credits.on_launch(0, to);
-            credits.hold(0, to, k);
+            credits.enqueue(0, to, k);
         }
     }
 }
@@ -283,7 +283,7 @@ fn a_forgotten_destination_is_told_and_a_later_channel_begins() {
     for k in 0..CONFIG.destinations as u32 + 1 {
         let to = Address::new(100 + k, 0);
         credits.on_launch(0, to);
-        credits.hold(0, to, w.pool.insert(&Packet::default()));
+        credits.enqueue(0, to, w.pool.insert(&Packet::default()));
         let forgotten = credits.poll_message(w.now, 0);
         if k == CONFIG.destinations as u32 {
             let (whom, channel, said) = forgotten.expect("last words");
@@ -303,7 +303,7 @@ fn a_forgotten_destination_is_told_and_a_later_channel_begins() {
     for k in 0..CONFIG.waiting - 1 {
         let to = Address::new(200 + k, 0);
         credits.on_launch(0, to);
-        credits.hold(0, to, w.pool.insert(&Packet::default()));
+        credits.enqueue(0, to, w.pool.insert(&Packet::default()));
     }
     assert_eq!((credits.waiting(), credits.has_room(0)), (u64::from(CONFIG.waiting), false));
 }
@@ -314,7 +314,7 @@ fn who_is_gone_leaves_nothing_and_who_comes_begins_anew() {
     let (from, to) = (Address::new(1, 0), Address::new(2, 0));
     let credits = &mut w.servers[0];
     credits.on_launch(0, to);
-    credits.hold(0, to, w.pool.insert(&Packet::default()));
+    credits.enqueue(0, to, w.pool.insert(&Packet::default()));
     credits.on_message(w.now, 0, from, 7, &Message::Request { wanted: 9, spent: 7, granted: 7, returned: 0 });
     credits.receive(w.now, 0, from, w.pool.insert(&Packet::default())).expect("a credit");
     let Cleared { unsent, received, .. } = credits.clear(0);
@@ -325,7 +325,7 @@ fn who_is_gone_leaves_nothing_and_who_comes_begins_anew() {
     let frame = w.pool.insert(&Packet::default());
     assert_eq!(credits.receive(w.now, 0, from, frame), Err(frame));
     credits.on_launch(0, to);
-    credits.hold(0, to, frame);
+    credits.enqueue(0, to, frame);
     assert!(matches!(credits.poll_message(w.now, 0), Some((_, 2, Message::Request { .. }))));
 }
 
@@ -401,7 +401,7 @@ impl End {
     fn offer(&mut self, frames: core::ops::Range<u64>) {
         for frame in frames {
             self.credits.on_launch(0, 0);
-            self.credits.hold(0, 0, frame);
+            self.credits.enqueue(0, 0, frame);
         }
     }
 

@@ -34,7 +34,7 @@ pub enum Event {
         /// Its length.
         bytes: u64,
     },
-    /// A message this server sent has arrived in full; known one lookahead later, as fast as news can travel.
+    /// A message this server sent has arrived in full; known one lookahead later, as fast as metadata can travel.
     Delivered {
         /// What this server called it.
         tag: u64,

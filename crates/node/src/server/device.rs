@@ -5,7 +5,7 @@ use super::chain::Chain;
 use super::host::Host;
 use super::stages::Report;
 use super::{ServerConfig, ServerLedger};
-use crate::door::{Device, PortId, PortSet, Wires};
+use crate::device::{Device, PortId, PortSet, Wires};
 use crate::packet::{Kind, Packet};
 use crate::pool::{Handle, Pool};
 use alloc::sync::Arc;
@@ -72,10 +72,10 @@ impl<A: App, C: Chain> Server<A, C> {
         self.host.wake_at(Instant::ZERO, token);
     }
 
-    /// A note from another server: to its sockets and applications, or to a stage.
-    pub fn receive_note(&mut self, now: Instant, packet: &Packet, pool: &mut Pool<Packet>, woke: &mut PortSet) {
-        if packet.kind() == Kind::Note {
-            self.host.receive_note(now, packet);
+    /// Message metadata from another server: to its sockets and applications, or to a stage.
+    pub fn receive_metadata(&mut self, now: Instant, packet: &Packet, pool: &mut Pool<Packet>, woke: &mut PortSet) {
+        if packet.kind() == Kind::Metadata {
+            self.host.receive_metadata(now, packet);
         } else {
             self.chain.receive_metadata(now, &mut self.host, pool, packet);
         }
@@ -85,7 +85,7 @@ impl<A: App, C: Chain> Server<A, C> {
     /// The adapter has put frames in order.
     #[inline(never)]
     fn receive_in_order(&mut self, now: Instant, pool: &mut Pool<Packet>, mut in_order: Vec<Handle>) {
-        self.host.note_pauses(now, None);
+        self.host.record_pauses(now, None);
         for at in in_order.drain(..) {
             self.chain.receive(now, &mut self.host, pool, at);
         }

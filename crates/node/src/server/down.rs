@@ -1,7 +1,7 @@
 //! From the sockets to the chain.
 
 use super::host::{DEADLINES, Host, PACE_TIMER, TX, keep_deadline};
-use crate::due::Passage;
+use crate::deadlines::Delayed;
 use crate::guest::{Body, SocketId};
 use crate::packet::{Address, IP_LIGHT_BYTES, IP_UDP_BYTES, Kind, Packet};
 use crate::pool::{Handle, Pool};
@@ -119,9 +119,9 @@ impl Host {
         self.in_stacks += 1;
         let guest = &mut self.guests[vm];
         guest.tx_datagram_bytes += if packet.kind() == Kind::Udp { packet.len() } else { 0 };
-        guest.tx.push(Passage { at: through, packet: at });
-        if through < guest.tx_due {
-            guest.tx_due = through;
+        guest.tx.push(Delayed { at: through, packet: at });
+        if through < guest.tx_deadline {
+            guest.tx_deadline = through;
             self.deadlines.insert(through, vm as u16 * DEADLINES + TX);
         }
     }
@@ -129,18 +129,18 @@ impl Host {
     /// The next packet that leaves the network stack of a VM.
     #[inline(always)]
     pub(super) fn leave_tx(&mut self, now: Instant, vm: usize) -> Option<Handle> {
-        let passage = self.guests[vm].tx.pop(now)?;
+        let delayed = self.guests[vm].tx.pop(now)?;
         self.in_stacks -= 1;
-        Some(passage.packet)
+        Some(delayed.packet)
     }
 
     /// Sets the deadline of the packets that are left in the network stack of a VM.
     #[inline(always)]
     pub(super) fn set_tx_deadline(&mut self, vm: usize) {
         let guest = &mut self.guests[vm];
-        guest.tx_due = guest.tx.first();
-        if guest.tx_due != Instant::MAX {
-            self.deadlines.insert(guest.tx_due, vm as u16 * DEADLINES + TX);
+        guest.tx_deadline = guest.tx.first();
+        if guest.tx_deadline != Instant::MAX {
+            self.deadlines.insert(guest.tx_deadline, vm as u16 * DEADLINES + TX);
         }
     }
 

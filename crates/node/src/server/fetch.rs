@@ -1,7 +1,7 @@
 //! Which memory the next events of a server will touch, for a world that fetches it ahead.
 
 use super::host::{DEADLINES, Host};
-use crate::door::Step;
+use crate::device::PrefetchStep;
 use crate::guest::Guest;
 use crate::packet::{FlowKey, Packet};
 use crate::pool::{Handle, Pool};
@@ -47,10 +47,10 @@ impl Host {
 
     /// Names the memory that a step reads, and enters into the plan what it finds there.
     #[inline(always)]
-    pub fn fetch(&self, step: Step, plan: &mut Plan, pool: &Pool<Packet>, fetch: impl Fn(*const u8)) {
+    pub fn fetch(&self, step: PrefetchStep, plan: &mut Plan, pool: &Pool<Packet>, fetch: impl Fn(*const u8)) {
         // One packet of each sort: a window rarely has more for one server, and a burst keeps its memory at hand.
         match step {
-            Step::Lists => {
+            PrefetchStep::Lists => {
                 self.timers.front().into_iter().for_each(|t| fetch(core::ptr::from_ref(t).cast()));
                 plan.vm = (self.deadlines.front() / DEADLINES) as u8;
                 if plan.next == Handle::NONE {
@@ -60,7 +60,7 @@ impl Host {
                 let guest: *const u8 = self.guests.as_ptr().wrapping_add(plan.vm as usize).cast();
                 (0..GUEST_LINES).for_each(|line| fetch(guest.wrapping_add(64 * line)));
             }
-            Step::Index => {
+            PrefetchStep::Index => {
                 if plan.sends
                     && let Some(guest) = self.guests.get(plan.vm as usize)
                 {
@@ -72,7 +72,7 @@ impl Host {
                     guest.sockets.index_line(&flow).into_iter().for_each(fetch);
                 }
             }
-            Step::Sockets => {
+            PrefetchStep::Sockets => {
                 if plan.receives
                     && let Some((guest, flow)) = self.next_flow(plan, pool)
                     && let Some(number) = guest.sockets.find(&flow)

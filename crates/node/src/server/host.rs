@@ -6,10 +6,10 @@ use super::config::ServerConfig;
 use super::light;
 use super::stages::{FIRST_SLOT, Report};
 use crate::adapter::Adapter;
-use crate::due::{Deadlines, Line, Timers};
+use crate::deadlines::{Deadlines, DelayLine, Timers};
 use crate::guest::{
-    Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, LIGHT, NOTE_WORD, Outgoing, PRIORITY_SHIFT, Socket,
-    SocketId, Topic, note,
+    Body, DATAGRAMS, ESTABLISHED, FlowLabel, FlowRecord, Guest, LIGHT, METADATA_WORD, Outgoing, PRIORITY_SHIFT, Socket,
+    SocketId, Topic, metadata,
 };
 use crate::packet::{Address, FlowKey, Packet};
 use crate::pool::{Handle, Pool};
@@ -58,14 +58,14 @@ pub struct Host {
     /// When the first packet of each VM leaves its stack, and when a busy port is free for which a frame waits.
     pub(super) deadlines: Deadlines,
     /// Packets on their way to the sockets.
-    pub(super) rx: Line,
+    pub(super) rx: DelayLine,
     pub(super) timers: Timers,
     pub(super) events: VecDeque<Event>,
     pub(super) from_guests: u64,
     pub(super) to_guests: u64,
     pub(super) from_wire: u64,
     pub(super) to_wire: u64,
-    pub(super) notes: Vec<Packet>,
+    pub(super) metadata: Vec<Packet>,
     pub(super) pauses: Vec<PauseEvent>,
     pub(super) adapter: Adapter,
     machines: u8,
@@ -90,10 +90,10 @@ impl Host {
             turn: 0,
             in_stacks: 0,
             deadlines: Deadlines::default(),
-            rx: Line::default(),
+            rx: DelayLine::default(),
             timers: Timers::default(),
             events: VecDeque::new(),
-            notes: Vec::new(),
+            metadata: Vec::new(),
             flows: Vec::new(),
             pauses: Vec::new(),
             in_order: Vec::new(),
@@ -295,9 +295,9 @@ impl Io for Host {
             Body::Light(Some(stream)) if stream.is_open() => LIGHT | ESTABLISHED,
             Body::Light(_) => LIGHT,
         };
-        debug_assert!(begin <= NOTE_WORD);
+        debug_assert!(begin <= METADATA_WORD);
         let third = begin | how | (priority as u64) << PRIORITY_SHIFT;
-        self.post(now, note(flow, Topic::Announce, [end, tag, third]));
+        self.post_metadata(now, metadata(flow, Topic::Announce, [end, tag, third]));
         self.fill(now, socket);
         self.refresh(now, socket);
         id
@@ -312,9 +312,9 @@ impl Io for Host {
     }
 
     fn tell(&mut self, now: Instant, from: Address, to: Address, words: [u64; 3]) {
-        debug_assert!(words[2] <= NOTE_WORD);
+        debug_assert!(words[2] <= METADATA_WORD);
         let flow = FlowKey { src: from, dst: to, sport: 0, dport: 0 };
-        self.post(now, note(flow, Topic::App, words));
+        self.post_metadata(now, metadata(flow, Topic::App, words));
     }
 
     fn wake_at(&mut self, at: Instant, token: u64) {

@@ -13,7 +13,7 @@ mod down;
 mod fetch;
 mod host;
 mod light;
-mod notes;
+mod metadata;
 pub mod stages;
 mod time;
 mod up;

@@ -2,8 +2,8 @@
 
 use super::app::Event;
 use super::host::{APP_TIMER, Host, PACE_TIMER, SOCKET_TIMER};
-use crate::door::PortId;
-use crate::due::Timer;
+use crate::deadlines::Timer;
+use crate::device::PortId;
 use crate::guest::{Body, SocketId};
 use crate::switch::{Cause, PauseEvent};
 use sluicenet_proto::tcp;
@@ -32,7 +32,7 @@ impl Host {
         }
         s.timer_at = Instant::MAX;
         let Body::Tcp(tcp) = &mut s.body else { return };
-        if tcp.poll_timeout().is_some_and(|due| due <= now) {
+        if tcp.poll_timeout().is_some_and(|deadline| deadline <= now) {
             tcp.handle_timeout(&self.config.tcp, now);
             if tcp.state() == tcp::State::Closed {
                 return self.ended(now, id, true);
@@ -44,11 +44,11 @@ impl Host {
     /// Records the pauses that the adapter sent since the last call: because of a VM that does not take its frames, or of
     /// frames that wait for earlier ones.
     #[inline(always)]
-    pub(super) fn note_pauses(&mut self, now: Instant, vm: Option<u8>) {
+    pub(super) fn record_pauses(&mut self, now: Instant, vm: Option<u8>) {
         for (priority, stop) in self.adapter.take_told() {
             for port in 0..self.adapter.ports() as PortId {
                 let cause = vm.map_or(Cause::Link(port), Cause::Vm);
-                self.pauses.push(PauseEvent { at: now, port, priority, stop, cause, cause_is_held: false });
+                self.pauses.push(PauseEvent { at: now, port, priority, stop, cause, cause_is_paused: false });
             }
         }
     }

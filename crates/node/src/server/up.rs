@@ -2,8 +2,8 @@
 
 use super::app::Event;
 use super::host::Host;
-use crate::due::Passage;
-use crate::guest::{Body, NOTE_WORD, Socket, SocketId, Topic, note};
+use crate::deadlines::Delayed;
+use crate::guest::{Body, METADATA_WORD, Socket, SocketId, Topic, metadata};
 use crate::packet::{FlowKey, Kind, Packet};
 use crate::pool::{Handle, Pool};
 use sluicenet_proto::frame::{Frame, Priority};
@@ -29,13 +29,13 @@ impl Host {
     #[inline(always)]
     pub(super) fn enter_rx(&mut self, through: Instant, at: Handle) {
         self.in_stacks += 1;
-        self.rx.push(Passage { at: through, packet: at });
+        self.rx.push(Delayed { at: through, packet: at });
     }
 
     /// Packets that have come through the guests' network stacks reach their sockets.
     #[inline(never)]
     pub(super) fn run_rx(&mut self, now: Instant, pool: &mut Pool<Packet>) {
-        while let Some(Passage { at, packet, .. }) = self.rx.pop(now) {
+        while let Some(Delayed { at, packet, .. }) = self.rx.pop(now) {
             self.in_stacks -= 1;
             self.deliver(at, pool, packet);
         }
@@ -142,7 +142,7 @@ impl Host {
             let flow = s.flow;
             let bytes = m.end - m.begin;
             self.events.push_back(Event::Message { socket: id, tag: m.tag, bytes });
-            self.post(now, note(flow, Topic::Done, [m.end, now.as_ps(), bytes & NOTE_WORD]));
+            self.post_metadata(now, metadata(flow, Topic::Done, [m.end, now.as_ps(), bytes & METADATA_WORD]));
         }
     }
 
@@ -157,11 +157,11 @@ impl Host {
         if m.received >= m.end - m.begin {
             s.inbox.remove(at);
             self.events.push_back(Event::Message { socket: id, tag: m.tag, bytes: m.end - m.begin });
-            self.post(now, note(flow, Topic::Done, [m.end, now.as_ps(), m.received & NOTE_WORD]));
+            self.post_metadata(now, metadata(flow, Topic::Done, [m.end, now.as_ps(), m.received & METADATA_WORD]));
         } else if s.inbox.len() > MAX_OPEN_DATAGRAM_FLOWS {
             // Something of the oldest was lost; its sender hears how much arrived.
             if let Some(m) = s.inbox.pop_front() {
-                self.post(now, note(flow, Topic::Done, [m.end, u64::MAX, m.received & NOTE_WORD]));
+                self.post_metadata(now, metadata(flow, Topic::Done, [m.end, u64::MAX, m.received & METADATA_WORD]));
             }
         }
     }

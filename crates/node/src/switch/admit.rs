@@ -1,7 +1,7 @@
 //! Admission: which buffer a frame is charged to, and whether it fits there.
 
 use super::flow_control::{FlowControl, Pfc};
-use crate::door::PortId;
+use crate::device::PortId;
 use alloc::vec::Vec;
 use sluicenet_proto::cee::pfc::Watermarks;
 use sluicenet_proto::frame::{PRIORITIES, Priority, PrioritySet};

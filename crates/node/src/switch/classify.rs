@@ -1,6 +1,6 @@
 //! The classifier: which traffic class a frame belongs to.
 
-use crate::door::PortId;
+use crate::device::PortId;
 use sluicenet_proto::frame::{Frame, Priority};
 
 /// Decides the traffic class of a frame: the queue in which it waits, and the class that flow control stops.

@@ -4,7 +4,7 @@ use super::{
     Admit, BufferPolicy, ByPriority, Chassis, DropLedger, FlowControl, InputBuffer, Lossless, LossyBuffer,
     OutputBuffer, PauseEvent, Pfc, PooledBuffer, PortConfig, RoundRobin, SwitchConfig, SwitchOf,
 };
-use crate::door::{Device, PortId, PortSet, Step, Wires};
+use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
 use crate::pool::{Handle, Pool};
 use crate::steering::Steering;
 use alloc::boxed::Box;
@@ -170,7 +170,13 @@ impl<F: Frame> Device<F> for Switch {
     }
 
     #[inline(always)]
-    fn fetch(&self, step: Step, arrivals: impl Iterator<Item = Handle>, pool: &Pool<F>, fetch: impl Fn(*const u8)) {
+    fn fetch(
+        &self,
+        step: PrefetchStep,
+        arrivals: impl Iterator<Item = Handle>,
+        pool: &Pool<F>,
+        fetch: impl Fn(*const u8),
+    ) {
         each!(self, s => s.fetch(step, arrivals, pool, fetch));
     }
 

@@ -1,7 +1,7 @@
 //! Flow control between the queues of a port and its wire: pauses from the other end, and pauses for it.
 
 use super::admit::Level;
-use crate::door::PortId;
+use crate::device::PortId;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use sluicenet_proto::cee::pfc::{Gate, Repetition, Rise, Signal};
@@ -146,7 +146,7 @@ impl FlowControl for Pfc {
         let Some(pfc) = self.ports.get_mut(at as usize) else { return };
         pause.classes.0 &= self.classes.0;
         pfc.gate.receive(now, &pause, pfc.quantum);
-        port.classes = pfc.gate.held();
+        port.classes = pfc.gate.paused();
     }
 
     #[inline(always)]
@@ -175,7 +175,7 @@ impl FlowControl for Pfc {
     fn handle_timeout(&mut self, now: Instant, at: PortId, port: &mut Paused) -> bool {
         let Some(pfc) = self.ports.get_mut(at as usize) else { return false };
         pfc.gate.handle_timeout(now);
-        port.classes = pfc.gate.held();
+        port.classes = pfc.gate.paused();
         let is_pending = pfc.signal.handle_timeout(now);
         port.is_pending |= is_pending;
         is_pending
@@ -205,7 +205,7 @@ impl FlowControl for Pfc {
     ) -> PrioritySet {
         let mut stopped = PrioritySet::NONE;
         let Some(pfc) = self.ports.get_mut(at as usize) else { return stopped };
-        pfc.gate.hold(now, self.classes, now + pfc.quantum.saturating_mul(self.quanta.into()));
+        pfc.gate.wait_for_peer(now, self.classes, now + pfc.quantum.saturating_mul(self.quanta.into()));
         for class in self.classes.iter() {
             if let Some(Level { bytes, marks }) = level(class)
                 && pfc.signal.greet(class, bytes, marks)
@@ -213,7 +213,7 @@ impl FlowControl for Pfc {
                 stopped.insert(class);
             }
         }
-        *port = Paused { classes: pfc.gate.held(), is_pending: true };
+        *port = Paused { classes: pfc.gate.paused(), is_pending: true };
         stopped
     }
 

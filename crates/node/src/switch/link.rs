@@ -1,7 +1,7 @@
 //! A switch whose links fail and come back.
 
 use super::{Admit, Chassis, FlowControl, Placement, SwitchOf};
-use crate::door::{PortId, PortSet};
+use crate::device::{PortId, PortSet};
 use crate::pool::{Handle, Pool};
 use sluicenet_proto::frame::{Frame, PRIORITIES, Priority, PrioritySet};
 use sluicenet_proto::loss::DropReason;
@@ -78,7 +78,7 @@ impl Chassis {
 mod tests {
     use super::super::{BufferPolicy, PortConfig, Switch, SwitchConfig};
     use super::*;
-    use crate::door::{Device, Wires};
+    use crate::device::{Device, Wires};
     use crate::packet::{Address, FlowKey, Framing, Packet};
     use alloc::vec;
     use alloc::vec::Vec;
@@ -236,7 +236,7 @@ mod tests {
         w.set_link(9, 2, true);
         w.receive(10, 0, 2, LOSSLESS);
         assert_eq!((w.sends(10, 2), w.sends(10, 2)), (Some(Err(1_000)), None), "there is no room");
-        assert_eq!(w.switch.gate(2).map(|gate| gate.held()), Some(pause.classes));
+        assert_eq!(w.switch.gate(2).map(|gate| gate.paused()), Some(pause.classes));
         w.woken();
         w.switch.handle_timeout(at_us(1_009), &mut w.pool, &mut w.woke);
         assert!(w.woken().contains(&2));

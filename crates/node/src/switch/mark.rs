@@ -1,6 +1,6 @@
 //! The marker: an active queue or congestion point at an output.
 
-use crate::door::PortId;
+use crate::device::PortId;
 use sluicenet_proto::frame::{Frame, Priority};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;

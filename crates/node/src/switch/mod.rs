@@ -26,7 +26,7 @@ pub use mark::{Backlog, Mark, Verdict};
 pub use queue::Waiting;
 pub use schedule::{RoundRobin, Schedule};
 
-use crate::door::{Device, PortId, PortSet, Step, Wires};
+use crate::device::{Device, PortId, PortSet, PrefetchStep, Wires};
 use crate::pool::{Handle, Pool};
 use crate::steering::Steering;
 use alloc::boxed::Box;
@@ -100,8 +100,8 @@ pub struct PauseEvent {
     pub stop: bool,
     /// What filled the buffer behind `port`.
     pub cause: Cause,
-    /// Whether that is an output which was itself held by its other end: then the congestion comes from further down.
-    pub cause_is_held: bool,
+    /// Whether that is an output which was itself paused by its peer: then the congestion comes from further down.
+    pub cause_is_paused: bool,
 }
 
 /// Frames and bytes a switch dropped, by output port, priority and reason.
@@ -241,9 +241,9 @@ impl<K, B: Admit, M, S> SwitchOf<K, B, M, S> {
         // The lowest port wins a tie: the record must not depend on anything but content.
         let fullest = |&o: &usize| (self.buffer.buffered(port, o as PortId, class), n - o);
         let cause = (0..n).max_by_key(fullest).unwrap_or(0);
-        let cause_is_held = B::FlowControl::paused(&self.egress[cause].flow).contains(class);
+        let cause_is_paused = B::FlowControl::paused(&self.egress[cause].flow).contains(class);
         let cause = Cause::Output(cause as PortId);
-        self.chassis.pauses.push(PauseEvent { at: now, port, priority: class, stop, cause, cause_is_held });
+        self.chassis.pauses.push(PauseEvent { at: now, port, priority: class, stop, cause, cause_is_paused });
     }
 
     /// Charges a queued frame; tells the other end of its input when that crosses XOFF.
@@ -453,8 +453,14 @@ impl<F: Frame, K: Classify, B: Admit, M: Mark<F>, S: Schedule> Device<F> for Swi
     }
 
     #[inline(always)]
-    fn fetch(&self, step: Step, _arrivals: impl Iterator<Item = Handle>, _pool: &Pool<F>, fetch: impl Fn(*const u8)) {
-        if step == Step::Lists {
+    fn fetch(
+        &self,
+        step: PrefetchStep,
+        _arrivals: impl Iterator<Item = Handle>,
+        _pool: &Pool<F>,
+        fetch: impl Fn(*const u8),
+    ) {
+        if step == PrefetchStep::Lists {
             let ports = self.egress.len();
             let egress: *const u8 = self.egress.as_ptr().cast();
             let bytes = core::mem::size_of::<Output<M, S, B>>() * ports;

@@ -1,6 +1,6 @@
 //! The queues of outputs: one for each class, first in first out.
 
-use crate::door::PortId;
+use crate::device::PortId;
 use crate::pool::{Fifo, Pool};
 use sluicenet_proto::frame::{Frame, Priority, PrioritySet};
 

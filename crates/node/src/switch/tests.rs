@@ -410,7 +410,7 @@ fn a_paused_class_waits_and_its_input_is_stopped() {
     let told = w.sends(1, 0).and_then(|f| f.as_pause()).unwrap();
     assert_eq!((told.classes, told.quanta[LOSSLESS as usize]), (classes, 100));
     let [event] = core::mem::take(&mut w.switch.chassis.pauses)[..] else { panic!("one pause") };
-    assert_eq!((event.port, event.stop, event.cause, event.cause_is_held), (0, true, Cause::Output(1), true));
+    assert_eq!((event.port, event.stop, event.cause, event.cause_is_paused), (0, true, Cause::Output(1), true));
     w.switch.handle_timeout(us_of(50), &mut w.pool, &mut w.woke);
     let sent = w.sends(50, 1).unwrap();
     assert_eq!((sent.priority(), sent.ecn()), (LOSSLESS, Ecn::Ce));

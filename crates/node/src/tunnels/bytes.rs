@@ -61,7 +61,7 @@ impl Bytes {
     }
 
     /// Bytes that are kept: what was put in, and what came.
-    pub fn held(&self) -> (usize, usize) {
+    pub fn stored(&self) -> (usize, usize) {
         (self.outward.len(), self.inward.len())
     }
 
@@ -120,8 +120,8 @@ impl Carrier for Bytes {
         if self.inward.len() < at + bytes.len() {
             self.inward.resize(at + bytes.len(), 0);
         }
-        for (place, byte) in self.inward.range_mut(at..).zip(bytes) {
-            *place = *byte;
+        for (slot, byte) in self.inward.range_mut(at..).zip(bytes) {
+            *slot = *byte;
         }
     }
 

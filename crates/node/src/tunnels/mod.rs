@@ -110,7 +110,7 @@ pub struct Tunnels<N, C> {
     user_timeout: Duration,
     peers: Vec<Peer<N, C>>,
     by_name: BTreeMap<N, usize>,
-    /// Places of tunnels to servers that are gone.
+    /// Slots of tunnels to servers that are gone.
     free: Vec<usize>,
     /// Those that may have something to send, in turn.
     active: VecDeque<usize>,
@@ -145,7 +145,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
     pub fn tcp(&self) -> &tcp::Config {
         &self.tcp
     }
-    /// The place of the tunnel to a server.
+    /// The slot of the tunnel to a server.
     pub fn find(&self, name: N) -> Option<usize> {
         self.by_name.get(&name).copied()
     }
@@ -212,7 +212,7 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         at
     }
 
-    /// A server is gone, and nothing is said to it any more: its place is free for another, with `empty` in it until then. What carried
+    /// A server is gone, and nothing is said to it any more: its slot is free for another, with `empty` in it until then. What carried
     /// the tunnel holds what was in it.
     pub fn remove(&mut self, at: usize, empty: C) -> C {
         let carrier = self.renew(at, 0, empty);
@@ -249,11 +249,11 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
         let look = peer.unanswered.filter(|_| user_timeout != Duration::MAX);
         let look = look.map(|unanswered| unanswered.looked + Duration(user_timeout.0 / LOOKS));
         // One that is too early costs a look; setting it anew with every segment would cost more.
-        if let Some(due) = peer.tcp.poll_timeout().into_iter().chain(look).min()
-            && due < peer.armed_at
+        if let Some(deadline) = peer.tcp.poll_timeout().into_iter().chain(look).min()
+            && deadline < peer.armed_at
         {
-            peer.armed_at = due;
-            self.timers.push((due, at));
+            peer.armed_at = deadline;
+            self.timers.push((deadline, at));
         }
     }
 
@@ -400,13 +400,13 @@ impl<N: Copy + Ord, C: Carrier> Tunnels<N, C> {
     }
 
     /// A deadline has come.
-    pub fn handle_timeout(&mut self, now: Instant, due: Instant, at: usize) {
+    pub fn handle_timeout(&mut self, now: Instant, deadline: Instant, at: usize) {
         let peer = &mut self.peers[at];
-        if peer.armed_at == due {
+        if peer.armed_at == deadline {
             peer.armed_at = Instant::MAX;
             let each = Duration(self.user_timeout.0 / LOOKS);
             if let Some(unanswered) = peer.unanswered.as_mut().filter(|u| now.since(u.looked) >= each) {
-                if peer.is_active || now.since(due) >= each {
+                if peer.is_active || now.since(deadline) >= each {
                     unanswered.since += now.since(unanswered.looked);
                 }
                 unanswered.looked = now;

@@ -63,7 +63,7 @@ impl End {
     }
 
     fn bytes(&self) -> (usize, usize) {
-        self.tunnels.peer(0).1.held()
+        self.tunnels.peer(0).1.stored()
     }
 }
 
@@ -115,13 +115,13 @@ impl World {
             ends[n].tunnels.receive(*now, 0, &segment, &bytes, false);
         }
         for end in ends {
-            let due: Vec<_> = end.timers.extract_if(.., |timer| timer.0 <= *now).collect();
-            due.into_iter().for_each(|(due, at)| end.tunnels.handle_timeout(*now, due, at));
+            let expired: Vec<_> = end.timers.extract_if(.., |timer| timer.0 <= *now).collect();
+            expired.into_iter().for_each(|(deadline, at)| end.tunnels.handle_timeout(*now, deadline, at));
         }
     }
 
     /// Sends `count` frames each way, and receives them, each once and in order.
-    fn both_ways(&mut self, count: u64) {
+    fn both_directions(&mut self, count: u64) {
         let (mut sent, mut seen) = ([0; 2], [0; 2]);
         for _ in 0..2_000_000 {
             for n in 0..2 {
@@ -156,7 +156,7 @@ impl World {
 fn what_goes_in_comes_out_whoever_opens() {
     // Both open at once.
     let mut w = World::new();
-    w.both_ways(2_000);
+    w.both_directions(2_000);
     // A SYN of both goes out once more, as the answer to the other's.
     assert!(w.ends.iter().all(|end| end.tunnels.counters().resent <= 1));
     // One does.
@@ -166,7 +166,7 @@ fn what_goes_in_comes_out_whoever_opens() {
         w.step();
     }
     assert_eq!((w.ends[1].read(w.now), w.ends[1].read(w.now)), (Some(8), None));
-    w.both_ways(10);
+    w.both_directions(10);
     (0..1_000).for_each(|_| w.step());
     // What is acknowledged is not kept.
     assert_eq!(w.ends.each_ref().map(End::bytes), [(0, 0); 2]);
@@ -177,7 +177,7 @@ fn what_goes_in_comes_out_whoever_opens() {
 fn a_cable_that_loses_and_reorders_changes_nothing() {
     let mut w = World::new();
     w.loses = 10;
-    w.both_ways(3_000);
+    w.both_directions(3_000);
     assert!(w.ends.iter().all(|end| end.tunnels.counters().resent > 50 && end.lost == 0));
 }
 
@@ -211,7 +211,7 @@ fn who_is_not_read_stops_its_sender_and_both_keep_what_their_buffers_hold() {
 fn a_server_that_starts_again_is_opened_to_again_and_what_was_on_its_way_is_handed_back() {
     for who_speaks in [0, 1] {
         let mut w = World::new();
-        w.both_ways(100);
+        w.both_directions(100);
         (0..1_000).for_each(|_| w.step());
         // Nobody reads it any more.
         let mut unread = 0;
@@ -231,7 +231,7 @@ fn a_server_that_starts_again_is_opened_to_again_and_what_was_on_its_way_is_hand
         assert_eq!(w.ends[0].lost as u64, unread, "of end 1 none was acknowledged");
         // And both can be spoken to.
         while w.ends.iter_mut().any(|end| end.read(w.now).is_some()) {}
-        w.both_ways(50);
+        w.both_directions(50);
         assert_eq!(w.ends[0].tunnels.counters().ended, 1);
     }
 }
@@ -244,7 +244,7 @@ fn a_stream_without_frames_is_reset_and_begun_anew() {
         stream::Repr { len: 13, priority: 0, vni: 0 },
     ] {
         let mut w = World::new();
-        w.both_ways(10);
+        w.both_directions(10);
         let mut bytes = frame(0, 60);
         header.emit(&mut bytes);
         let now = w.now;
@@ -256,7 +256,7 @@ fn a_stream_without_frames_is_reset_and_begun_anew() {
         }
         assert_eq!(w.ends.each_ref().map(|end| end.tunnels.counters().ended), [1, 1]);
         assert_eq!(w.ends[1].tunnels.counters().broken, 1);
-        w.both_ways(10);
+        w.both_directions(10);
     }
 }
 
@@ -272,7 +272,7 @@ fn a_server_that_does_not_answer_is_given_up_and_silent_until_it_does() {
     w.ends[0].tunnels.open(now, 0, || 9);
     (0..1_000).for_each(|_| w.step());
     assert!(!w.ends[0].tunnels.is_silent(0));
-    w.both_ways(10);
+    w.both_directions(10);
 }
 
 /// However long a timeout has become, and whatever has been acknowledged before.
@@ -284,7 +284,7 @@ fn the_time_until_a_server_is_given_up_is_that_and_no_number_of_timeouts() {
         for end in &mut w.ends {
             *end = End::with(tcp::Config { rto: rto(max), delayed_ack: None, ..config() }, 1 - end.name, 100);
         }
-        w.both_ways(50);
+        w.both_directions(50);
         (0..1_000).for_each(|_| w.step());
         w.cut = true;
         let since = w.now;
@@ -297,7 +297,7 @@ fn the_time_until_a_server_is_given_up_is_that_and_no_number_of_timeouts() {
 #[test]
 fn nobody_is_given_up_who_was_not_heard() {
     let mut w = World::new();
-    w.both_ways(50);
+    w.both_directions(50);
     let now = w.now;
     assert!(w.ends[0].send(now, 99, 60));
     w.step();
@@ -310,8 +310,8 @@ fn nobody_is_given_up_who_was_not_heard() {
     while w.now < until {
         let World { now, ends, .. } = &mut w;
         ends[0].timers.extend(ends[0].tunnels.take_timers());
-        let due: Vec<_> = ends[0].timers.extract_if(.., |timer| timer.0 <= *now).collect();
-        due.into_iter().for_each(|(due, at)| ends[0].tunnels.handle_timeout(*now, due, at));
+        let expired: Vec<_> = ends[0].timers.extract_if(.., |timer| timer.0 <= *now).collect();
+        expired.into_iter().for_each(|(deadline, at)| ends[0].tunnels.handle_timeout(*now, deadline, at));
         *now += Duration::from_ms(1);
     }
     (0..10_000).for_each(|_| w.step());
@@ -343,7 +343,7 @@ fn who_answers_and_takes_nothing_is_not_given_up() {
 #[test]
 fn who_is_gone_leaves_its_place_to_another() {
     let mut w = World::new();
-    w.both_ways(20);
+    w.both_directions(20);
     let now = w.now;
     // With frames in it that are not acknowledged, and others that are not read.
     (0..3).for_each(|number| assert!(w.ends[0].send(now, number, 100)));
@@ -353,16 +353,16 @@ fn who_is_gone_leaves_its_place_to_another() {
     assert!(w.ends[0].send(w.now, 3, 100));
     w.step();
     let End { tunnels, .. } = &mut w.ends[0];
-    let (before, held) = (tunnels.counters(), tunnels.peer(0).1.unacknowledged());
+    let (before, unacknowledged) = (tunnels.counters(), tunnels.peer(0).1.unacknowledged());
     let carrier = tunnels.remove(0, Bytes::new(MAX_FRAME));
-    assert!(held > 0 && carrier.into_unacknowledged().count() == held);
+    assert!(unacknowledged > 0 && carrier.into_unacknowledged().count() == unacknowledged);
     assert_eq!((tunnels.find(1), tunnels.counters().ended), (None, before.ended + 1));
     assert_eq!(tunnels.counters().segments_sent, before.segments_sent, "what it counted stays");
     assert!(!tunnels.has_output() && !tunnels.has_unread() && !tunnels.has_ended());
     for name in 2..100 {
         let tcp = Tcp::listen(tunnels.tcp(), 7, None);
         let at = tunnels.add(name, tcp, Bytes::new(MAX_FRAME));
-        assert_eq!(at, 0, "one place for one after the other");
+        assert_eq!(at, 0, "one slot for one after the other");
         tunnels.open(now, at, || 3);
         assert!(tunnels.poll_transmit(now).is_some());
         assert_eq!(tunnels.remove(at, Bytes::new(MAX_FRAME)).into_unacknowledged().count(), 0);
@@ -370,7 +370,7 @@ fn who_is_gone_leaves_its_place_to_another() {
     // Old deadlines are nobody's.
     let timers: Vec<_> = w.ends[0].timers.drain(..).collect();
     let End { tunnels, .. } = &mut w.ends[0];
-    timers.into_iter().for_each(|(due, at)| tunnels.handle_timeout(due, due, at));
+    timers.into_iter().for_each(|(deadline, at)| tunnels.handle_timeout(deadline, deadline, at));
     assert!(tunnels.poll_transmit(now).is_none());
 }
 
@@ -380,7 +380,7 @@ fn segments_of_any_kind_bring_nobody_down() {
     let mut rng = Rng::from_words(&[11]);
     for _ in 0..200 {
         let mut w = World::new();
-        w.both_ways(3);
+        w.both_directions(3);
         for _ in 0..200 {
             let near = |rng: &mut Rng, bases: [u32; 2]| {
                 let base = bases[rng.below(2) as usize];

@@ -4,9 +4,9 @@
 //! - What arrives is charged to the receive buffer of its class until the switch has given it back; above XOFF the neighbour
 //!   is stopped, below XON let go. A lossless class keeps headroom for what still arrives; whatever exceeds that is a violation
 //!   and counted as one.
-//! - What the switch delivers waits in a queue for each class, which the neighbour's pauses hold, at the speed of the link.
+//! - What the switch delivers waits in a queue for each class, which the neighbour's pauses stop, at the speed of the link.
 //!   Pause frames go ahead of data.
-//! - A class that is held for too long while it has frames is in a storm: what it has and gets is dropped by name until no
+//! - A class that is paused for too long while it has frames is in a storm: what it has and gets is dropped by name until no
 //!   pause came for a while, so that nobody behind waits for it.
 //! - received = shown to the switch + dropped + inside; taken = sent + dropped + inside.
 //!
@@ -81,9 +81,9 @@ struct Queue<F> {
 /// Whose a frame is that is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The switch delivered it: it is in the switch's books.
+    /// The switch delivered it: it is in the switch's ledger.
     Switch,
-    /// It was made here, or is a copy: it is in nobody's.
+    /// It was made here, or is a copy: it is in no ledger.
     Own,
 }
 
@@ -108,7 +108,7 @@ pub struct Uplink<R, T> {
     beside: [u32; PRIORITIES],
     most_charged: [u32; PRIORITIES],
     arrived: [Queue<R>; PRIORITIES],
-    /// Classes with frames for the switch, and those whose first has to wait in this turn.
+    /// Classes with frames for the switch, and those whose first has to wait in this round.
     shown: PrioritySet,
     waiting: PrioritySet,
     turn_in: Priority,
@@ -126,14 +126,14 @@ pub struct Uplink<R, T> {
     free_at: Instant,
     /// There was nothing to send when it was last asked for: the time until there is something is not made up for.
     is_idle: bool,
-    /// Since when the neighbour has been told to hold each class, and the longest that it still sent then.
+    /// Since when the neighbour has been told to pause each class, and the longest that it still sent then.
     told_at: [Option<Instant>; PRIORITIES],
     /// When it was told last.
     said_at: [Instant; PRIORITIES],
     response: Duration,
     late: u64,
-    /// The neighbour is held back whatever the receive buffer holds.
-    holds_back: bool,
+    /// The neighbour is paused, however full the receive buffer is.
+    pauses_neighbour: bool,
     /// When this end was asked last, and bytes of a class for which there is room beyond its buffer because that was long ago.
     asked_at: Instant,
     late_room: u64,
@@ -170,7 +170,7 @@ impl<R: Copy, T> Uplink<R, T> {
             said_at: [Instant::ZERO; PRIORITIES],
             response: Duration::ZERO,
             late: 0,
-            holds_back: false,
+            pauses_neighbour: false,
             asked_at: Instant::ZERO,
             late_room: 0,
             counters: Counters::default(),
@@ -198,17 +198,17 @@ impl<R: Copy, T> Uplink<R, T> {
         (self.charged[p as usize], self.most_charged[p as usize])
     }
 
-    /// The longest that a frame of a class still came after the neighbour had been told to hold it.
+    /// The longest that a frame of a class still came after the neighbour had been told to pause it.
     pub fn longest_response(&self) -> Duration {
         self.response
     }
 
-    /// Frames that came later than the neighbour may take to hold their class: the headroom is not meant for them.
+    /// Frames that came later than the neighbour may take to pause their class: the headroom is not meant for them.
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// Changes when a class that is held is in a storm, not before [`Link::patience`]; without `gives_up` storms are counted only.
+    /// Changes when a class that is paused is in a storm, not before [`Link::patience`]; without `gives_up` storms are counted only.
     pub fn set_watchdog(&mut self, detection_time: Duration, restoration_time: Duration, gives_up: bool) {
         let detection_time = detection_time.max(self.link.patience());
         (self.link.detection_time, self.link.restoration_time) = (detection_time, restoration_time);
@@ -230,7 +230,7 @@ impl<R: Copy, T> Uplink<R, T> {
     /// This end is asked what is to be done. If that took longer than either end may take to answer, a pause of ours may have run out and the
     /// link brought frames all the time: they are here, and a busy machine is no reason to lose them. For those, and for what comes until
     /// the neighbour obeys again, there is room beside the buffer of a class.
-    pub fn on_turn(&mut self, now: Instant) {
+    pub fn on_round(&mut self, now: Instant) {
         let away = now.since(self.asked_at);
         self.asked_at = now;
         if away > self.link.catch_up {
@@ -313,7 +313,7 @@ impl<R: Copy, T> Uplink<R, T> {
         Ok(())
     }
 
-    /// A frame that was [released](Uplink::release) because something else bounded it waits for the switch now: the neighbour is held back
+    /// A frame that was [released](Uplink::release) because something else bounded it waits for the switch now: the neighbour is paused
     /// for it as for any other, but it takes no room from those that arrive.
     pub fn charge_beside(&mut self, p: Priority, len: u32) {
         let i = p as usize;
@@ -329,9 +329,9 @@ impl<R: Copy, T> Uplink<R, T> {
         self.fall(p);
     }
 
-    /// Holds the neighbour back in every lossless class from now on, as if the receive buffers were full.
-    pub fn hold_back(&mut self) {
-        self.holds_back = true;
+    /// Pauses the neighbour in every lossless class from now on, as if the receive buffers were full.
+    pub fn pause_neighbour(&mut self) {
+        self.pauses_neighbour = true;
         for p in self.link.lossless.iter() {
             self.signal.on_rise(p, u32::MAX, &self.link.marks);
         }
@@ -365,14 +365,14 @@ impl<R: Copy, T> Uplink<R, T> {
     }
 
     fn fall(&mut self, p: Priority) {
-        if self.link.lossless.contains(p) && !self.holds_back {
+        if self.link.lossless.contains(p) && !self.pauses_neighbour {
             self.signal.on_fall(p, self.charged[p as usize] + self.beside[p as usize], &self.link.marks);
         }
     }
 
     // To the switch.
 
-    /// The next frame for the switch and its class; it stays the next until [`Uplink::accept`] or [`Uplink::hold`].
+    /// The next frame for the switch and its class; it stays the next until [`Uplink::accept`] or [`Uplink::defer`].
     pub fn next_frame(&mut self) -> Option<(Priority, R)> {
         if self.next_in.is_none() {
             self.next_in = PrioritySet(self.shown.0 & !self.waiting.0).next_after(self.turn_in);
@@ -394,22 +394,22 @@ impl<R: Copy, T> Uplink<R, T> {
         self.turn_in = p;
     }
 
-    /// The frame shown has to wait for the rest of this turn; whether there is one of another class.
-    pub fn hold(&mut self) -> bool {
+    /// The frame shown has to wait for the rest of this round; whether there is one of another class.
+    pub fn defer(&mut self) -> bool {
         if let Some(p) = self.next_in.take() {
             self.waiting.insert(p);
         }
         self.shown.0 & !self.waiting.0 != 0
     }
 
-    /// A new turn begins: what had to wait may be tried again.
-    pub fn new_turn(&mut self) {
+    /// A new round begins: what had to wait may be tried again.
+    pub fn begin_round(&mut self) {
         self.waiting = PrioritySet::NONE;
     }
 
     // From the switch.
 
-    /// Classes of which it takes frames. One that is held takes them until its queue is full, so that what waits is seen; one
+    /// Classes of which it takes frames. One that is paused takes them until its queue is full, so that what waits is seen; one
     /// in a storm takes and drops them.
     pub fn takes(&self) -> PrioritySet {
         let mut takes = self.watchdog.storms();
@@ -457,12 +457,12 @@ impl<R: Copy, T> Uplink<R, T> {
     }
 
     fn may_send(&self) -> PrioritySet {
-        PrioritySet(self.ready.0 & !self.gate.held().0)
+        PrioritySet(self.ready.0 & !self.gate.paused().0)
     }
 
     /// What is to be sent now; it stays the next until [`Uplink::sent`], or a pause holds it.
     pub fn front(&mut self, now: Instant) -> Option<Front<'_, T>> {
-        if self.signal.is_due() {
+        if self.signal.is_pending() {
             self.make_control(now);
         }
         if now.saturating_add(self.link.ahead) < self.free_at {
@@ -531,12 +531,12 @@ impl<R: Copy, T> Uplink<R, T> {
 
     /// When it has to be looked at: [`Uplink::handle_timeout`], and then [`Uplink::front`].
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let held = self.gate.held();
-        let to_send = self.control.is_some() || self.signal.is_due() || !self.may_send().is_empty();
+        let paused = self.gate.paused();
+        let to_send = self.control.is_some() || self.signal.is_pending() || !self.may_send().is_empty();
         let timers = [
             self.gate.poll_timeout(),
             self.signal.poll_timeout(),
-            self.watchdog.poll_timeout(held),
+            self.watchdog.poll_timeout(paused),
             to_send.then_some(self.free_at),
         ];
         timers.into_iter().flatten().min()
@@ -549,8 +549,8 @@ impl<R: Copy, T> Uplink<R, T> {
         self.counters.pauses_run_out += u64::from(!in_time);
         self.signal.handle_timeout(now);
         self.gate.handle_timeout(now);
-        let held = self.gate.held();
-        while let Some((p, change)) = self.watchdog.handle_timeout(now, held) {
+        let paused = self.gate.paused();
+        while let Some((p, change)) = self.watchdog.handle_timeout(now, paused) {
             if change == Change::Detected {
                 self.give_up(p);
             }

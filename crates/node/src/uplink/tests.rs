@@ -122,11 +122,11 @@ impl Pair {
             self.ends[end].handle_timeout(now);
             self.transmit(end);
         }
-        self.ends[1].new_turn();
+        self.ends[1].begin_round();
         if self.rng.below(self.slowness) == 0 {
             // Now and then a class has to wait.
             if self.rng.below(4) == 0 && self.ends[1].next_frame().is_some() {
-                self.ends[1].hold();
+                self.ends[1].defer();
             }
             if let Some((p, (number, len))) = self.ends[1].next_frame() {
                 self.ends[1].accept();
@@ -203,7 +203,7 @@ fn with_one_control_frame_in_a_hundred_lost_traffic_goes_on_and_every_loss_is_co
         assert!(seen > before + 100, "round {round}: {} frames", seen - before);
         before = seen;
     }
-    // check() has balanced the books after each step; in order is what came.
+    // check() has compared the sums after each step; frames came in order.
     assert!([1, 3].iter().all(|&p| pair.seen[p].is_sorted()));
 }
 
@@ -246,34 +246,34 @@ fn hostile_27_pauses_that_are_none_are_ignored_and_counted() {
     let mut end: End = Uplink::new(link(200_000));
     let now = us(1);
     end.control(now, &pause(1 << 0, 100));
-    assert_eq!((end.counters().pauses_lossy, end.gate.held()), (1, PrioritySet::NONE));
+    assert_eq!((end.counters().pauses_lossy, end.gate.paused()), (1, PrioritySet::NONE));
     let mut frame = pause(1 << 3, 100);
     frame[16] = 0xFF;
     end.control(now, &frame);
-    assert_eq!((end.counters().pauses_high_bits, end.gate.held()), (1, PrioritySet(1 << 3)));
+    assert_eq!((end.counters().pauses_high_bits, end.gate.paused()), (1, PrioritySet(1 << 3)));
     end.control(now, &pause(1 << 3, 0));
     for at in 0..6 {
         let mut elsewhere = pause(1 << 3, 100);
         elsewhere[at] ^= 2;
         end.control(now, &elsewhere);
     }
-    assert_eq!((end.counters().control_elsewhere, end.gate.held()), (6, PrioritySet::NONE));
+    assert_eq!((end.counters().control_elsewhere, end.gate.paused()), (6, PrioritySet::NONE));
     for len in 14..60 {
         end.control(now, &pause(1 << 3, 100)[..len]);
     }
-    assert_eq!((end.counters().control_short, end.gate.held()), (46, PrioritySet::NONE));
+    assert_eq!((end.counters().control_short, end.gate.paused()), (46, PrioritySet::NONE));
     let mut whole_link = pause(1 << 3, 100);
     whole_link[15] = 1;
     whole_link[14] = 0;
     end.control(now, &whole_link);
-    assert_eq!((end.counters().control_other, end.gate.held()), (1, PrioritySet::NONE));
+    assert_eq!((end.counters().control_other, end.gate.paused()), (1, PrioritySet::NONE));
     let mut rng = Rng::from_words(&[27]);
     for _ in 0..20_000 {
         let mut frame = pause(rng.next_u64() as u8, rng.next_u64() as u16).to_vec();
         frame[rng.below(60) as usize] = rng.next_u64() as u8;
         frame.truncate(rng.below(62) as usize);
         end.control(now, &frame);
-        assert_eq!(end.gate.held().0 & !LOSSLESS.0, 0);
+        assert_eq!(end.gate.paused().0 & !LOSSLESS.0, 0);
     }
 }
 
@@ -349,22 +349,22 @@ fn what_came_while_nobody_asked_has_room_and_no_more_than_that() {
         held += fitted;
         (frames - fitted, held)
     };
-    end.on_turn(us(0));
+    end.on_round(us(0));
     assert_eq!(fill(&mut end, u64::from(xoff) + 2_000).0, 0);
     assert!(matches!(end.front(us(0)), Some(Front::Pause(_))));
     end.sent(us(0));
     // Within its time nothing more has room.
-    end.on_turn(us(0) + RESPONSE);
+    end.on_round(us(0) + RESPONSE);
     assert!(fill(&mut end, 400_000).0 > 0);
     // Half a second: all that the link can have brought, and what comes until the neighbour hears of it.
     let away = Duration::from_ms(500);
-    end.on_turn(us(0) + RESPONSE + away);
+    end.on_round(us(0) + RESPONSE + away);
     let headroom = u64::from(end.link.marks.headroom);
     assert_eq!(fill(&mut end, RATE.bytes_in(away)).0, 0);
     assert!(matches!(end.front(end.asked_at), Some(Front::Pause(_))), "it is told at once");
     assert_eq!(fill(&mut end, headroom).0, 0);
     // Who ignores pauses gets no more.
-    end.on_turn(end.asked_at + RESPONSE);
+    end.on_round(end.asked_at + RESPONSE);
     end.on_drained();
     let (lost, held) = fill(&mut end, 400_000);
     assert!(lost > 200, "{lost}");
@@ -420,7 +420,7 @@ fn it_sends_at_the_speed_of_its_link_and_catches_up_no_further_than_it_may() {
 fn what_it_had_nothing_to_send_in_it_does_not_make_up_for() {
     let mut end: End = Uplink::new(Link { transmit: 10_000_000, catch_up: Duration::from_ms(50), ..link(200_000) });
     let send = |end: &mut End, now| core::iter::from_fn(|| end.front(now).is_some().then(|| end.sent(now))).count();
-    // Idle, and held: at 1 Gb/s, 40 ms are 3,251 frames.
+    // Idle, and paused: at 1 Gb/s, 40 ms are 3,251 frames.
     assert_eq!(send(&mut end, us(0)), 0);
     (0..9_000).for_each(|n| end.enqueue(ms(40), 3, 1_514, (n, 1_514)));
     assert_eq!(send(&mut end, ms(40)), 1);

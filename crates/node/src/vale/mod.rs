@@ -5,7 +5,8 @@
 //! every frame back, to deliver it or to free it.
 //!
 //! - A frame for one station waits until there is room, in a lossless class; in a lossy one it is dropped by name.
-//! - A frame whose receiver is one of several behind a port, and is not [admitted](Vale::wait) there now, waits in a line of that receiver's.
+//! - A frame whose receiver is one of several behind a port, and is not [admitted](Vale::enqueue_for_receiver) there now,
+//!   waits in the queue of that receiver.
 //! - A frame for all of them stalls nobody: a copy for a port without room is given up by name.
 //! - A port that has frames and takes none for the detection time is isolated: what waits for it, and what comes for it, is
 //!   dropped by name until it has shown room for the restoration time.
@@ -14,19 +15,19 @@
 
 mod config;
 mod flood;
-mod lines;
+mod receiver_queues;
 mod watchdog;
 
 #[cfg(test)]
 mod tests;
 
 pub use config::{Action, ValeConfig};
-pub use lines::Way;
+pub use receiver_queues::QueueKey;
 
 use crate::gate::{Gate, StationPolicy};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use lines::Lines;
+use receiver_queues::ReceiverQueues;
 use sluicenet_proto::frame::{PRIORITIES, Priority, PrioritySet};
 use sluicenet_proto::loss::{DropReason, Drops, Full};
 use sluicenet_proto::overlay::fib::{Fib, Learned, NOBODY, Station};
@@ -100,7 +101,7 @@ struct PortState {
     /// Class served last.
     last: Priority,
     /// Its sender has to wait.
-    held: bool,
+    has_to_wait: bool,
     health: Health,
     counters: Counters,
 }
@@ -112,7 +113,7 @@ pub struct Vale<F> {
     fib: Fib,
     ports: Vec<PortState>,
     classes: Vec<VSwitch<F>>,
-    lines: Lines<F>,
+    receiver_queues: ReceiverQueues<F>,
     /// Which stations may talk to each other, where not all may.
     gate: Option<Gate>,
     /// At ports whose number others have now, and for stations at whose ports nobody is.
@@ -125,7 +126,7 @@ impl<F: Copy> Vale<F> {
         let port = PortState {
             ready: PrioritySet::NONE,
             last: 0,
-            held: false,
+            has_to_wait: false,
             health: Health::Absent,
             counters: Counters::default(),
         };
@@ -138,7 +139,7 @@ impl<F: Copy> Vale<F> {
             ),
             ports: alloc::vec![port; ports],
             classes: (0..PRIORITIES as Priority).map(class).collect(),
-            lines: Lines::new(ports),
+            receiver_queues: ReceiverQueues::new(ports),
             gate: None,
             before: Counters::default(),
             config,
@@ -261,9 +262,9 @@ impl<F: Copy> Vale<F> {
             free(frame);
         });
         // However often it asks meanwhile.
-        let held = core::mem::replace(&mut ports[j].held, sent.is_err());
+        let had_to_wait = core::mem::replace(&mut ports[j].has_to_wait, sent.is_err());
         if sent.is_err() {
-            ports[j].counters.held_back += u64::from(!held);
+            ports[j].counters.held_back += u64::from(!had_to_wait);
             return sent;
         }
         ports[j].counters.accepted += 1;
@@ -274,54 +275,54 @@ impl<F: Copy> Vale<F> {
         Ok(())
     }
 
-    /// The ports behind which frames of port `j` wait in a line, one bit each.
+    /// The ports behind which frames of port `j` wait in a receiver queue, one bit each.
     #[inline(always)]
-    pub fn lines_of(&self, j: Port) -> u64 {
-        self.lines.of(j)
+    pub fn receiver_queue_ports(&self, j: Port) -> u64 {
+        self.receiver_queues.of(j)
     }
 
-    /// Whether others are in a line before a frame.
-    pub fn has_line(&self, way: &Way) -> bool {
-        self.lines.has(way)
+    /// Whether the receiver queue of a frame has others.
+    pub fn has_receiver_queue(&self, key: &QueueKey) -> bool {
+        self.receiver_queues.has(key)
     }
 
-    /// A frame waits in the line of its receiver, who has no more of the sender's `places` than are free; whether it does. In a lossy class
-    /// none waits.
+    /// A frame enters the queue of its receiver, which has no more of the sender's `slots` than are free. Returns whether it did.
+    /// In a lossy class no frame does.
     #[cold]
-    pub fn wait(&mut self, way: Way, frame: F, places: u32) -> bool {
-        let waits = self.config.lossless.contains(way.priority) && self.lines.push(way, frame, places);
-        self.ports[way.from].counters.accepted += u64::from(waits);
+    pub fn enqueue_for_receiver(&mut self, key: QueueKey, frame: F, slots: u32) -> bool {
+        let waits = self.config.lossless.contains(key.priority) && self.receiver_queues.push(key, frame, slots);
+        self.ports[key.from].counters.accepted += u64::from(waits);
         waits
     }
 
-    /// A round begins in which each line has its turn; how many there are.
+    /// A round begins in which each queue has its turn. Returns their number.
     #[inline(always)]
     pub fn begin_round(&self) -> usize {
-        self.lines.begin_round()
+        self.receiver_queues.begin_round()
     }
 
-    /// The first frame of the line whose turn it is. It stays there until [`Vale::leave_line`].
-    pub fn first_in_line(&self) -> Option<(Way, F)> {
-        self.lines.front()
+    /// The first frame of the queue whose turn it is. It stays there until [`Vale::dequeue_for_receiver`].
+    pub fn front_for_receiver(&self) -> Option<(QueueKey, F)> {
+        self.receiver_queues.front()
     }
 
-    /// It leaves the line, to be [passed](Vale::pass), [queued](Vale::queue) or [turned away](Vale::turn_away) as one that was not seen
+    /// It leaves the queue, to be [passed](Vale::pass), [queued](Vale::queue) or [turned away](Vale::turn_away) as one that was not seen
     /// before.
-    pub fn leave_line(&mut self) {
-        if let Some((way, _)) = self.lines.front() {
-            self.lines.pop();
-            self.ports[way.from].counters.accepted -= 1;
+    pub fn dequeue_for_receiver(&mut self) {
+        if let Some((key, _)) = self.receiver_queues.front() {
+            self.receiver_queues.pop();
+            self.ports[key.from].counters.accepted -= 1;
         }
     }
 
-    /// It is the next line's turn; whether frames of the one that had it `went`.
-    pub fn next_line(&mut self, went: bool) {
-        self.lines.next(went);
+    /// It is the next queue's turn; whether frames of the one that had it `went`.
+    pub fn next_receiver_queue(&mut self, went: bool) {
+        self.receiver_queues.next(went);
     }
 
     /// The round is over.
     pub fn end_round(&mut self) {
-        self.lines.end_round();
+        self.receiver_queues.end_round();
     }
 
     /// Whether one more frame of class `p` may wait for an output at the input of port `j`.
@@ -332,7 +333,7 @@ impl<F: Copy> Vale<F> {
     /// Port `k` does not admit a frame of port `j` now, for whose receiver behind it enough waits: whether the frame waits with its
     /// sender, for whom that may be nothing `new`. In a lossy class it is dropped.
     #[cold]
-    pub fn hold_back(&mut self, j: Port, k: Port, p: Priority, new: bool) -> bool {
+    pub fn leave_with_sender(&mut self, j: Port, k: Port, p: Priority, new: bool) -> bool {
         if self.config.lossless.contains(p) {
             self.ports[j].counters.held_back += u64::from(new);
             return true;
@@ -450,7 +451,7 @@ impl<F: Copy> Vale<F> {
                 free(frame);
             });
         }
-        self.lines.drain(k, &mut |frame| {
+        self.receiver_queues.drain(k, &mut |frame| {
             port.counters.dropped.count(reason, 1);
             free(frame);
         });
@@ -461,14 +462,14 @@ impl<F: Copy> Vale<F> {
         self.classes[p as usize].output_len(k)
     }
 
-    /// Frames of class `p` that wait at the input of port `j` because their output is full, or in a line.
+    /// Frames of class `p` that wait at the input of port `j` because their output is full, or in a receiver queue.
     pub fn input_len(&self, j: Port, p: Priority) -> u32 {
-        self.config.slots - self.classes[p as usize].input_room(j) + self.lines.input_len(j, p)
+        self.config.slots - self.classes[p as usize].input_room(j) + self.receiver_queues.input_len(j, p)
     }
 
-    /// The ports whose full outputs frames of port `j` wait for, and those behind which they wait in a line, one bit each.
+    /// The ports whose full outputs frames of port `j` wait for, and those behind which they wait in a receiver queue, one bit each.
     pub fn waits_for(&self, j: Port) -> u64 {
-        self.classes.iter().fold(self.lines.of(j), |all, class| all | class.waits_for(j))
+        self.classes.iter().fold(self.receiver_queues.of(j), |all, class| all | class.waits_for(j))
     }
 
     /// What went through port `k`.
@@ -483,7 +484,7 @@ impl<F: Copy> Vale<F> {
 
     /// Frames that wait, a copy for each port.
     pub fn queued(&self) -> u64 {
-        self.classes.iter().map(|c| u64::from(c.queued())).sum::<u64>() + u64::from(self.lines.len())
+        self.classes.iter().map(|c| u64::from(c.queued())).sum::<u64>() + u64::from(self.receiver_queues.len())
     }
 
     /// Frames accepted, delivered, dropped for a port: accepted = delivered + dropped + [queued](Vale::queued).

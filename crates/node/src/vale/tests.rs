@@ -273,7 +273,7 @@ fn ports_come_and_go() {
     assert_eq!(vale.accept(Instant(3), 0, &header(0, 2, 0), 6, &mut nothing), Verdict::Queued(1));
     assert_eq!(taken(&mut vale, Instant(3), 2), Some(6));
     balanced(&vale);
-    // What is counted at a port is of whoever is there now; the books are of all.
+    // The counters of a port are of its present user; the ledger is of all users.
     assert_eq!((vale.counters(2).accepted, vale.counters(2).delivered), (1, 1));
     assert_eq!(vale.counters(2).dropped.total_frames(), 0);
     assert_eq!(vale.ledger(), (8, 2, 5));
@@ -284,8 +284,8 @@ fn what_a_port_does_not_admit_waits_in_a_lossless_class_only() {
     let lossless = PrioritySet(!(1 << 3));
     let mut vale: Vale<u8> = Vale::new(2, ValeConfig { lossless, ..ValeConfig::default() });
     (0..2).for_each(|k| vale.plug(k));
-    assert!(vale.hold_back(0, 1, 0, true) && vale.hold_back(0, 1, 0, false));
-    assert!(!vale.hold_back(0, 1, 3, true));
+    assert!(vale.leave_with_sender(0, 1, 0, true) && vale.leave_with_sender(0, 1, 0, false));
+    assert!(!vale.leave_with_sender(0, 1, 3, true));
     let (sender, receiver) = (vale.counters(0), vale.counters(1));
     assert_eq!((sender.held_back, sender.accepted), (1, 1));
     assert_eq!(receiver.dropped.frames(DropReason::VswitchVm), 1);

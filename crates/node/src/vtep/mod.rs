@@ -203,7 +203,7 @@ impl<C: Copy> Vtep<C> {
     }
 
     /// A frame of these classes waits from now on for as long as nobody can be asked about its station.
-    pub fn hold(&mut self, lossless: PrioritySet) {
+    pub fn set_waiting_classes(&mut self, lossless: PrioritySet) {
         self.lossless = lossless;
     }
 

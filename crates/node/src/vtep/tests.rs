@@ -339,7 +339,7 @@ fn a_burst_from_a_station_nobody_knows_yet_waits_whole_and_for_a_silent_controll
     // Another station, and a controller that died: what is of a lossless class waits until it speaks, beside the receive buffer and as far
     // as its tenant may have frames there; what is not is given up with the question.
     w.alive = false;
-    w.ends[1].hold(PrioritySet(1 << 3));
+    w.ends[1].set_waiting_classes(PrioritySet(1 << 3));
     let arrive = |w: &mut World, from, n, lossless| {
         let mut other = good.clone();
         other[54 + 6..54 + 12].copy_from_slice(&mac(from).0);
@@ -374,7 +374,7 @@ fn a_burst_from_a_station_nobody_knows_yet_waits_whole_and_for_a_silent_controll
 #[test]
 fn in_a_lossy_class_nobody_waits_for_frames_that_are_parked() {
     let mut w = World::new();
-    w.ends[1].hold(PrioritySet(1 << 3));
+    w.ends[1].set_waiting_classes(PrioritySet(1 << 3));
     let (lossless, mut lossy) = (w.tunnelled(1, 2), Vec::new());
     assert_eq!(w.ends[0].outward(w.now, &frame(1, 2, 100, true), 5, 1, &mut lossy), Outward::Send);
     let inward = |w: &mut World, bytes: &[u8]| w.ends[1].inward(w.now, &mut bytes.to_vec());
@@ -435,7 +435,7 @@ fn hostile_23_a_forged_controller_is_not_heard() {
 #[test]
 fn in_a_lossless_class_what_nobody_can_be_asked_about_waits() {
     let mut w = World::new();
-    w.ends[0].hold(PrioritySet(1 << 3));
+    w.ends[0].set_waiting_classes(PrioritySet(1 << 3));
     w.alive = false;
     let mut parked = 0;
     while w.ends[0].admits(w.now, 5, mac(2), 3) {
@@ -458,8 +458,8 @@ fn in_a_lossless_class_what_nobody_can_be_asked_about_waits() {
     }
     assert_eq!((w.ends[0].waiting(), w.ends[0].parked_out()), (257, 257));
     assert!(w.ends[0].counters().0.parked_on > 1 && w.ends[0].counters().1.silent > 1);
-    let due = w.ends[0].poll_timeout().unwrap();
-    assert!(due.since(w.now) <= Duration::from_ms(10), "whoever sleeps until then looks in time");
+    let deadline = w.ends[0].poll_timeout().unwrap();
+    assert!(deadline.since(w.now) <= Duration::from_ms(10), "whoever sleeps until then looks in time");
     w.alive = true;
     for _ in 0..1_000 {
         w.pass(1);
@@ -484,7 +484,7 @@ fn in_a_lossless_class_what_nobody_can_be_asked_about_waits() {
 #[test]
 fn what_the_controller_does_not_know_is_dropped_in_a_lossless_class_too() {
     let mut w = World::new();
-    w.ends[0].hold(PrioritySet(1 << 3));
+    w.ends[0].set_waiting_classes(PrioritySet(1 << 3));
     assert!(w.ends[0].admits(w.now, 5, mac(9), 3));
     assert_eq!(w.outward(0, &frame(1, 9, 1, false), 5).0, Outward::Parked);
     w.exchange();
@@ -497,14 +497,14 @@ fn what_the_controller_does_not_know_is_dropped_in_a_lossless_class_too() {
 #[test]
 fn who_asks_too_much_waits() {
     let mut w = World::new();
-    w.ends[0].hold(PrioritySet(1 << 3));
+    w.ends[0].set_waiting_classes(PrioritySet(1 << 3));
     let mut refused = 0;
     for n in 0..200 {
         while !w.ends[0].admits(w.now, 5, mac(1_000 + n), 3) {
             refused += 1;
-            let due = w.ends[0].poll_timeout().unwrap();
-            assert!(due > w.now && due.since(w.now) <= Duration::from_ms(10));
-            w.now = due;
+            let deadline = w.ends[0].poll_timeout().unwrap();
+            assert!(deadline > w.now && deadline.since(w.now) <= Duration::from_ms(10));
+            w.now = deadline;
             w.exchange();
         }
         assert_eq!(w.outward(0, &frame(1, 1_000 + n, 1, false), 5).0, Outward::Parked);
@@ -524,7 +524,7 @@ fn a_doubt_ends_what_the_controller_does_not_know() {
     w.exchange();
     assert_eq!(w.outward(0, &frame(1, 2, 1, false), 5).0, Outward::Send, "it is still there");
     w.ends[1].remove_station(w.now, 5, mac(2));
-    // The news is lost.
+    // The message is lost.
     for _ in 0..300 {
         w.now += Duration::from_ms(1);
         while let Some(datagram) = w.ends[1].poll_control(w.now) {

@@ -11,9 +11,9 @@ pub const PFC_FRAME_BYTES: u32 = 64;
 pub struct Headroom {
     /// Speed of the link.
     pub rate: Rate,
-    /// Latency of data from the far transmitter to this buffer: cable, PHY and pipelines.
+    /// Latency of data from the remote transmitter to this buffer: cable, PHY and pipelines.
     pub data_delay: Duration,
-    /// Latency of the PFC frame from here to the far transmitter's gate, its response time included.
+    /// Latency of the PFC frame from here to the remote transmitter's gate, its response time included.
     pub pause_delay: Duration,
     /// Largest frame in either direction, in bytes on the wire (preamble and gap included).
     pub max_frame: u32,
@@ -26,7 +26,7 @@ impl Headroom {
     ///
     /// A whole frame crosses XOFF, so that the buffer may stand almost a largest frame above it. In the worst case the
     /// PFC frame then waits behind a largest frame that has just started, takes its own time on the wire and
-    /// `pause_delay` to act, and just before it acts the far end starts a largest frame: all that time and
+    /// `pause_delay` to act, and just before it acts the peer starts a largest frame: all that time and
     /// `data_delay` the link keeps delivering.
     pub fn bytes(&self) -> u64 {
         let in_flight = self.rate.bytes_in(self.data_delay + self.pause_delay);

@@ -12,13 +12,13 @@ pub fn quanta_time(quanta: u16, rate: Rate) -> Duration {
     rate.time_for(quanta as u64 * QUANTUM_BITS / 8)
 }
 
-/// The gate of a transmitter: which classes the far end holds, and until when.
+/// The gate of a transmitter: which classes the peer paused, and until when.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
-    held: PrioritySet,
+    paused: PrioritySet,
     until: [Instant; PRIORITIES],
     since: [Instant; PRIORITIES],
-    /// Time each class has been held so far, the running pause not included.
+    /// Time each class has been paused so far, the running pause not included.
     total: [Duration; PRIORITIES],
     received: u64,
     stops: u64,
@@ -27,8 +27,8 @@ pub struct Gate {
 impl Gate {
     /// Classes that may not send now.
     #[inline(always)]
-    pub fn held(&self) -> PrioritySet {
-        self.held
+    pub fn paused(&self) -> PrioritySet {
+        self.paused
     }
 
     /// A pause frame arrived; `quantum` is the time of one quantum on this link. Returns the classes it let go.
@@ -39,15 +39,15 @@ impl Gate {
             let i = p as usize;
             match pause.quanta[i] {
                 0 => {
-                    if self.held.contains(p) {
+                    if self.paused.contains(p) {
                         self.release(now, p);
                         freed.insert(p);
                     }
                 }
                 n => {
-                    if !self.held.contains(p) {
+                    if !self.paused.contains(p) {
                         self.stops += 1;
-                        self.held.insert(p);
+                        self.paused.insert(p);
                         self.since[i] = now;
                     }
                     self.until[i] = now + quantum.saturating_mul(n as u64);
@@ -60,7 +60,7 @@ impl Gate {
     /// Lets go the classes whose quanta have run out; returns them.
     pub fn handle_timeout(&mut self, now: Instant) -> PrioritySet {
         let mut freed = PrioritySet::NONE;
-        for p in self.held.iter() {
+        for p in self.paused.iter() {
             if self.until[p as usize] <= now {
                 self.release(now, p);
                 freed.insert(p);
@@ -69,16 +69,16 @@ impl Gate {
         freed
     }
 
-    /// The link is down: nobody holds anything any more.
+    /// The link is down: no class is paused any more.
     pub fn open(&mut self, now: Instant) {
-        self.held.iter().for_each(|p| self.release(now, p));
+        self.paused.iter().for_each(|p| self.release(now, p));
     }
 
-    /// The link is up again: `classes` wait for what the far end says of them, until `until` at most.
-    pub fn hold(&mut self, now: Instant, classes: PrioritySet, until: Instant) {
+    /// The link is up again: `classes` wait for what the peer says of them, until `until` at most.
+    pub fn wait_for_peer(&mut self, now: Instant, classes: PrioritySet, until: Instant) {
         for p in classes.iter() {
-            if !self.held.contains(p) {
-                self.held.insert(p);
+            if !self.paused.contains(p) {
+                self.paused.insert(p);
                 self.since[p as usize] = now;
             }
             self.until[p as usize] = until;
@@ -88,22 +88,22 @@ impl Gate {
     /// When the next pause runs out.
     #[inline(always)]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.held.is_empty() {
+        if self.paused.is_empty() {
             return None;
         }
-        self.held.iter().map(|p| self.until[p as usize]).min()
+        self.paused.iter().map(|p| self.until[p as usize]).min()
     }
 
-    /// Time class `p` has been held up to `now`.
-    pub fn held_time(&self, now: Instant, p: Priority) -> Duration {
+    /// Time class `p` has been paused up to `now`.
+    pub fn paused_time(&self, now: Instant, p: Priority) -> Duration {
         let i = p as usize;
-        let running = if self.held.contains(p) { now.since(self.since[i]) } else { Duration::ZERO };
+        let running = if self.paused.contains(p) { now.since(self.since[i]) } else { Duration::ZERO };
         self.total[i] + running
     }
 
-    /// Since when class `p` has been held, if it is.
-    pub fn held_since(&self, p: Priority) -> Option<Instant> {
-        self.held.contains(p).then(|| self.since[p as usize])
+    /// Since when class `p` has been paused, if it is.
+    pub fn paused_since(&self, p: Priority) -> Option<Instant> {
+        self.paused.contains(p).then(|| self.since[p as usize])
     }
 
     /// Pause frames received.
@@ -117,7 +117,7 @@ impl Gate {
     }
 
     fn release(&mut self, now: Instant, p: Priority) {
-        self.held.remove(p);
+        self.paused.remove(p);
         self.total[p as usize] += now.since(self.since[p as usize]);
     }
 }
@@ -125,7 +125,7 @@ impl Gate {
 /// Watermarks of an ingress buffer, per class: bytes at which XOFF and XON are sent, and what fits in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Occupancy above which the far end is stopped.
+    /// Occupancy above which the peer is stopped.
     pub xoff: u32,
     /// Occupancy at or below which it may go on.
     pub xon: u32,
@@ -138,9 +138,9 @@ pub struct Watermarks {
 /// What a rise of an occupancy makes due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rise {
-    /// It crossed XOFF: the far end is to be stopped.
+    /// It crossed XOFF: the peer is to be stopped.
     Stopped,
-    /// More came than can have been under way: the far end has not heard that it is stopped, and is told again.
+    /// More came than can have been under way: the peer has not heard that it is stopped, and is told again.
     Unheard,
 }
 
@@ -162,11 +162,11 @@ pub struct Repetition {
 pub struct Signal {
     /// Classes stopped now.
     stopped: PrioritySet,
-    /// Classes whose state must be told: a pause frame is due.
-    due: PrioritySet,
+    /// Classes whose state must be told: a pause frame is pending.
+    pending: PrioritySet,
     /// Classes that were let go, and told so once of two times.
     told_once: PrioritySet,
-    /// How often the far end was to be told since each class is stopped, refreshes not counted.
+    /// How often the peer was to be told since each class is stopped, refreshes not counted.
     times: [u8; PRIORITIES],
     /// Where the link damages frames.
     repetition: Option<Repetition>,
@@ -188,13 +188,13 @@ impl Signal {
         self.stopped
     }
 
-    /// Whether a pause frame is due.
+    /// Whether a pause frame is pending.
     #[inline(always)]
-    pub fn is_due(&self) -> bool {
-        !self.due.is_empty()
+    pub fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 
-    /// Occupancy of class `p` rose to `bytes`; whether a pause frame is due for that.
+    /// Occupancy of class `p` rose to `bytes`; whether a pause frame is pending for that.
     #[inline(always)]
     pub fn on_rise(&mut self, p: Priority, bytes: u32, marks: &Watermarks) -> Option<Rise> {
         if bytes <= marks.xoff {
@@ -206,7 +206,7 @@ impl Signal {
         self.stops += 1;
         self.stopped.insert(p);
         self.told_once.remove(p);
-        self.due.insert(p);
+        self.pending.insert(p);
         self.times[p as usize] = 1;
         Some(Rise::Stopped)
     }
@@ -218,14 +218,14 @@ impl Signal {
             return None;
         }
         *times += 1;
-        self.due.insert(p);
+        self.pending.insert(p);
         Some(Rise::Unheard)
     }
 
-    /// The far end of class `p` still sends: it is told again, if it is stopped.
+    /// The peer of class `p` still sends: it is told again, if it is stopped.
     pub fn tell_again(&mut self, p: Priority) {
         if self.stopped.contains(p) {
-            self.due.insert(p);
+            self.pending.insert(p);
         }
     }
 
@@ -235,35 +235,35 @@ impl Signal {
         let crossed = bytes <= marks.xon && self.stopped.contains(p);
         if crossed {
             self.stopped.remove(p);
-            self.due.insert(p);
+            self.pending.insert(p);
         }
         crossed
     }
 
     /// The link is down: nothing that was said over it counts.
     pub fn forget(&mut self) {
-        (self.stopped, self.due, self.told_once) = (PrioritySet::NONE, PrioritySet::NONE, PrioritySet::NONE);
+        (self.stopped, self.pending, self.told_once) = (PrioritySet::NONE, PrioritySet::NONE, PrioritySet::NONE);
         self.refresh_at = None;
     }
 
-    /// The link is up again: the far end waits to be told of class `p`, of which there are `bytes`. Whether it is stopped.
+    /// The link is up again: the peer waits to be told of class `p`, of which there are `bytes`. Whether it is stopped.
     pub fn greet(&mut self, p: Priority, bytes: u32, marks: &Watermarks) -> bool {
-        self.due.insert(p);
+        self.pending.insert(p);
         self.on_rise(p, bytes, marks).is_some()
     }
 
-    /// The pause frame that is due, with `quanta` for every stopped class; `lasts` is their time on this link.
+    /// The pause frame to send, with `quanta` for every stopped class; `lasts` is their time on this link.
     pub fn poll(&mut self, now: Instant, quanta: u16, lasts: Duration) -> Option<Pause> {
-        if self.due.is_empty() {
+        if self.pending.is_empty() {
             return None;
         }
         // A frame speaks of every class it must, and refreshes the others at no cost.
-        let classes = PrioritySet(self.due.0 | self.stopped.0 | self.told_once.0);
+        let classes = PrioritySet(self.pending.0 | self.stopped.0 | self.told_once.0);
         let mut pause = Pause { classes, quanta: [0; PRIORITIES] };
         for p in self.stopped.iter() {
             pause.quanta[p as usize] = quanta;
         }
-        self.due = PrioritySet::NONE;
+        self.pending = PrioritySet::NONE;
         self.sent += 1;
         // Half the time, or less, leaves room for the frame on the wire and the response time of the other side.
         let refreshes = self.repetition.map_or(1, |repetition| u64::from(repetition.refreshes));
@@ -281,13 +281,13 @@ impl Signal {
         self.refresh_at
     }
 
-    /// Marks the refresh due; returns whether a frame is to be sent.
+    /// Marks the refresh pending; returns whether a frame is to be sent.
     pub fn handle_timeout(&mut self, now: Instant) -> bool {
         match self.refresh_at {
             Some(at) if at <= now => {
                 self.refresh_at = None;
-                self.due.0 |= self.stopped.0 | self.told_once.0;
-                !self.due.is_empty()
+                self.pending.0 |= self.stopped.0 | self.told_once.0;
+                !self.pending.is_empty()
             }
             _ => false,
         }
@@ -407,7 +407,7 @@ mod tests {
             {
                 g.receive(Instant(slot), &pause, Duration(1 << 30));
             }
-            if g.held().contains(0) {
+            if g.paused().contains(0) {
                 continue;
             }
             bytes += FRAME;
@@ -419,7 +419,7 @@ mod tests {
                 }
             }
         }
-        assert!(g.held().contains(0), "{lost}: it was never heard");
+        assert!(g.paused().contains(0), "{lost}: it was never heard");
         bytes
     }
 
@@ -464,9 +464,9 @@ mod tests {
         let mut pause = Pause { classes: PrioritySet(2), quanta: [0; PRIORITIES] };
         pause.quanta[1] = 10;
         g.receive(Instant(100), &pause, Duration(51_200));
-        assert!(g.held().contains(1) && !g.held().contains(0));
+        assert!(g.paused().contains(1) && !g.paused().contains(0));
         assert!(g.handle_timeout(Instant(512_099)).is_empty());
         assert_eq!(g.handle_timeout(Instant(512_100)), PrioritySet(2));
-        assert_eq!(g.held_time(Instant(600_000), 1), Duration(512_000));
+        assert_eq!(g.paused_time(Instant(600_000), 1), Duration(512_000));
     }
 }

@@ -88,16 +88,16 @@ impl Watchdog {
         }
     }
 
-    /// When [`Watchdog::handle_timeout`] may find something, with these classes `held`.
-    pub fn poll_timeout(&self, held: PrioritySet) -> Option<Instant> {
+    /// When [`Watchdog::handle_timeout`] may find something, with these classes `paused`.
+    pub fn poll_timeout(&self, paused: PrioritySet) -> Option<Instant> {
         let storms = self.storms.iter().map(|p| self.paused_at[p as usize].saturating_add(self.restoration));
-        let quiet = PrioritySet(held.0 & !self.storms.0);
+        let quiet = PrioritySet(paused.0 & !self.storms.0);
         let stuck = quiet.iter().filter_map(|p| Some(self.stuck[p as usize]?.saturating_add(self.detection)));
         storms.chain(stuck).min()
     }
 
     /// The next class whose storm begins or ends now.
-    pub fn handle_timeout(&mut self, now: Instant, held: PrioritySet) -> Option<(Priority, Change)> {
+    pub fn handle_timeout(&mut self, now: Instant, paused: PrioritySet) -> Option<(Priority, Change)> {
         for p in 0..PRIORITIES as Priority {
             let i = p as usize;
             if self.storms.contains(p) {
@@ -107,7 +107,7 @@ impl Watchdog {
                     self.restored += 1;
                     return Some((p, Change::Restored));
                 }
-            } else if held.contains(p) && self.stuck[i].is_some_and(|since| now.since(since) >= self.detection) {
+            } else if paused.contains(p) && self.stuck[i].is_some_and(|since| now.since(since) >= self.detection) {
                 self.detected += 1;
                 if !self.gives_up {
                     self.stuck[i] = Some(now);

@@ -87,7 +87,7 @@ impl Detector {
     /// No flows yet.
     pub fn new(settings: Detection) -> Detector {
         assert!(settings.window > Duration::ZERO && settings.idle > Duration::ZERO);
-        let enough = share(settings.link, settings.window, ELEPHANT_PERCENT);
+        let enough = bytes_at(settings.link, settings.window, ELEPHANT_PERCENT);
         Detector { settings, flows: BTreeMap::new(), enough, restarted: 0 }
     }
 
@@ -139,7 +139,7 @@ impl Detector {
             flow.is_elephant = true;
         } else if is_over {
             let percent = if was_elephant { MOUSE_PERCENT } else { ELEPHANT_PERCENT };
-            flow.is_elephant = sent >= share(self.settings.link, time, percent);
+            flow.is_elephant = sent >= bytes_at(self.settings.link, time, percent);
             (flow.since, flow.base) = (now, bytes);
         }
         Ok(match (was_elephant, flow.is_elephant) {
@@ -170,7 +170,7 @@ impl Detector {
 }
 
 /// Bytes of a part of a link's rate, at least one.
-fn share(link: Rate, time: Duration, percent: u64) -> u64 {
+fn bytes_at(link: Rate, time: Duration, percent: u64) -> u64 {
     (link.bytes_in(time) as u128 * percent as u128 / 100).clamp(1, u64::MAX as u128) as u64
 }
 

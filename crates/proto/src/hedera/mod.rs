@@ -3,7 +3,7 @@
 
 pub mod demand;
 pub mod detect;
-pub mod place;
+pub mod placement;
 pub mod scheduler;
 pub mod tree;
 

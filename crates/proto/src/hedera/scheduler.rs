@@ -6,8 +6,8 @@ mod tests;
 use super::Host;
 use super::demand::Estimator;
 use super::detect::{Change, Detection, Detector, FlowId, Sample};
-use super::place::annealing::Annealing;
-use super::place::first_fit::FirstFit;
+use super::placement::annealing::Annealing;
+use super::placement::first_fit::FirstFit;
 use super::tree::{Faults, Link, Path, Switch, Tree};
 use crate::rng::{Rng, hash_words};
 use crate::time::{Duration, Instant};
@@ -110,7 +110,7 @@ pub struct Scheduler {
     elephants: BTreeMap<FlowId, Elephant>,
     /// Placements that were not fetched.
     changed: BTreeMap<FlowId, Placement>,
-    due: Instant,
+    next_run: Instant,
     last_round: Option<Instant>,
     last: Round,
     /// Memory of a round.
@@ -139,7 +139,7 @@ impl Scheduler {
             estimator: Estimator::new(tree.hosts(), 1),
             elephants: BTreeMap::new(),
             changed: BTreeMap::new(),
-            due: Instant::MAX,
+            next_run: Instant::MAX,
             last_round: None,
             last: Round::default(),
             flows: Vec::new(),
@@ -172,7 +172,7 @@ impl Scheduler {
             Some(Change::Mouse) => self.release(sample.flow),
             None => {}
         }
-        self.due = self.due.min(now.saturating_add(self.settings.period));
+        self.next_run = self.next_run.min(now.saturating_add(self.settings.period));
         Ok(())
     }
 
@@ -231,12 +231,12 @@ impl Scheduler {
 
     /// When the next round is due.
     pub fn poll_timeout(&self) -> Instant {
-        self.due
+        self.next_run
     }
 
     /// Runs a round if one is due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if now < self.due {
+        if now < self.next_run {
             return;
         }
         for flow in self.detector.expire(now) {
@@ -245,7 +245,7 @@ impl Scheduler {
         self.round();
         self.last_round = Some(now);
         let is_idle = self.detector.is_empty();
-        self.due = if is_idle { Instant::MAX } else { now.saturating_add(self.settings.period) };
+        self.next_run = if is_idle { Instant::MAX } else { now.saturating_add(self.settings.period) };
     }
 
     /// The path of an elephant.
@@ -271,7 +271,7 @@ impl Scheduler {
     fn hurry(&mut self, now: Instant) {
         let gap = Duration(self.settings.period.0 / ROUNDS_PER_PERIOD_MAX);
         let earliest = self.last_round.map_or(now, |last| last.saturating_add(gap).max(now));
-        self.due = self.due.min(earliest);
+        self.next_run = self.next_run.min(earliest);
     }
 
     fn hash(&self, flow: FlowId) -> u64 {

@@ -50,7 +50,7 @@ pub struct Registrar {
     epoch: u32,
     request: u64,
     stations: BTreeMap<StationId, Local>,
-    due: BTreeSet<(Instant, StationId)>,
+    deadlines: BTreeSet<(Instant, StationId)>,
     lost: VecDeque<(StationId, Lost)>,
 }
 
@@ -63,7 +63,7 @@ impl Registrar {
             epoch: 0,
             request: first_request,
             stations: BTreeMap::new(),
-            due: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
             lost: VecDeque::new(),
         }
     }
@@ -112,20 +112,20 @@ impl Registrar {
 
     fn set(&mut self, station: StationId, local: Local) {
         if let Some(old) = self.stations.insert(station, local) {
-            self.due.remove(&(old.at, station));
+            self.deadlines.remove(&(old.at, station));
         }
-        self.due.insert((local.at, station));
+        self.deadlines.insert((local.at, station));
     }
 
     fn forget(&mut self, station: StationId) {
         if let Some(old) = self.stations.remove(&station) {
-            self.due.remove(&(old.at, station));
+            self.deadlines.remove(&(old.at, station));
         }
     }
 
     /// The next message that is due.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Repr> {
-        let &(_, station) = self.due.first().filter(|(at, _)| *at <= now)?;
+        let &(_, station) = self.deadlines.first().filter(|(at, _)| *at <= now)?;
         let local = *self.stations.get(&station)?;
         self.request += 1;
         let wait = Duration(local.wait.0 * 2).min(SLOWEST);
@@ -151,7 +151,7 @@ impl Registrar {
 
     /// When a message is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        self.deadlines.first().map(|(at, _)| *at)
     }
 
     /// The controller said something, which was found genuine; whether it was an answer to a message of this machine.

@@ -42,8 +42,8 @@ impl Key {
         let mut mac = self.0.clone();
         mac.update(&bytes[..SIGNED_LEN]);
         let tag = mac.finalize().into_bytes();
-        let (_, place) = bytes.split_at_mut(SIGNED_LEN);
-        place.copy_from_slice(&tag[..place.len()]);
+        let (_, signature) = bytes.split_at_mut(SIGNED_LEN);
+        signature.copy_from_slice(&tag[..signature.len()]);
         bytes
     }
 

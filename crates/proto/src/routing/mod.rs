@@ -13,7 +13,7 @@ pub mod xgft;
 use crate::frame::Frame;
 use alloc::vec::Vec;
 
-/// How a switch chooses among equal ways up, and a host among its links.
+/// How a switch chooses among equal paths up, and a host among its links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// By digits of the destination (Crisan 2014, 2.3.2).
@@ -50,11 +50,11 @@ impl Router {
         }
     }
 
-    /// All ports that frames between the ends of this one can be sent to, whatever their flow; empty if there is no way.
-    pub fn ways<F: Frame>(&self, frame: &F) -> Vec<u16> {
+    /// All ports that frames between the ends of this one can be sent to, whatever their flow; empty if there is no path.
+    pub fn candidate_ports<F: Frame>(&self, frame: &F) -> Vec<u16> {
         match self {
-            Router::Tree(t) => t.ways(frame),
-            Router::Table(t) => t.ways(frame),
+            Router::Tree(t) => t.candidate_ports(frame),
+            Router::Table(t) => t.candidate_ports(frame),
         }
     }
 

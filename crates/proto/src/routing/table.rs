@@ -42,21 +42,21 @@ impl TableRouter {
     pub fn route<F: Frame>(&self, frame: &F) -> Option<u16> {
         let dst = frame.destination();
         let (start, end) = self.bounds[*self.set_of.get(dst as usize)? as usize];
-        let ways = end - start;
-        let choice = match (ways, self.policy) {
+        let candidates = end - start;
+        let choice = match (candidates, self.policy) {
             (0, _) => return None,
             (1, _) => 0,
-            (_, Policy::DModK | Policy::TwoLevel) => dst % ways,
-            (_, Policy::SModK) => frame.source() % ways,
-            (_, Policy::HashDestination) => self.pick(mix64(dst as u64), ways),
-            (_, Policy::Hash) => self.pick(frame.flow_hash(), ways),
-            (_, Policy::Random) => self.pick(frame.frame_hash(), ways),
+            (_, Policy::DModK | Policy::TwoLevel) => dst % candidates,
+            (_, Policy::SModK) => frame.source() % candidates,
+            (_, Policy::HashDestination) => self.pick(mix64(dst as u64), candidates),
+            (_, Policy::Hash) => self.pick(frame.flow_hash(), candidates),
+            (_, Policy::Random) => self.pick(frame.frame_hash(), candidates),
         };
         Some(self.ports[(start + choice) as usize])
     }
 
     /// All ports that frames between the ends of this one can be sent to.
-    pub fn ways<F: Frame>(&self, frame: &F) -> Vec<u16> {
+    pub fn candidate_ports<F: Frame>(&self, frame: &F) -> Vec<u16> {
         if !matches!(self.policy, Policy::Hash | Policy::Random) {
             return self.route(frame).into_iter().collect();
         }
@@ -70,7 +70,7 @@ impl TableRouter {
         self.policy
     }
 
-    fn pick(&self, hash: u64, ways: u32) -> u32 {
-        ((mix64(hash ^ self.salt) as u128 * ways as u128) >> 64) as u32
+    fn pick(&self, hash: u64, candidates: u32) -> u32 {
+        ((mix64(hash ^ self.salt) as u128 * candidates as u128) >> 64) as u32
     }
 }

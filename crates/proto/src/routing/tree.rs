@@ -149,14 +149,14 @@ impl TreeRouter {
         self.parents.remainder(self.digit.quotient(host))
     }
 
-    /// The host's index under its edge switch, plus the own position: there are as many ways up as hosts under an edge switch.
+    /// The host's index under its edge switch, plus the own position: there are as many paths up as hosts under an edge switch.
     #[inline(always)]
     fn up_by_index(&self, dst: HostId) -> u32 {
         self.parents.remainder(self.parents.remainder(dst) + self.own_position)
     }
 
     /// All ports that frames between the ends of this one can be sent to.
-    pub fn ways<F: Frame>(&self, frame: &F) -> Vec<u16> {
+    pub fn candidate_ports<F: Frame>(&self, frame: &F) -> Vec<u16> {
         let dst = frame.destination();
         let up = dst < self.leaves && !self.leads_down(dst);
         if up && matches!(self.policy, Policy::Hash | Policy::Random) {
@@ -165,7 +165,7 @@ impl TreeRouter {
         self.route(frame).into_iter().collect()
     }
 
-    /// How it chooses among equal ways up.
+    /// How it chooses among equal paths up.
     pub fn policy(&self) -> Policy {
         self.policy
     }
@@ -235,7 +235,7 @@ mod tests {
             }
             let probe = Probe { src, dst, flow: rng.next_u64(), frame: rng.next_u64() };
             let (out, passed, into) = walk(&tree, policy, &probe, &[]);
-            assert_eq!(passed.len(), 2 * tree.nca_level(src, dst) as usize - 1, "the way is shortest");
+            assert_eq!(passed.len(), 2 * tree.nca_level(src, dst) as usize - 1, "the path is shortest");
             // Planes share nothing but the hosts.
             let plane = |s: &SwitchName| s.position % tree.parents(0);
             assert!(out == into && passed.iter().all(|s| plane(s) == out as u32), "{out} {passed:?} {into}");
@@ -275,7 +275,7 @@ mod tests {
                 let mut drawn: Vec<u16> = (0..200).filter_map(|n| router.route(&probe(n))).collect();
                 drawn.sort_unstable();
                 drawn.dedup();
-                assert_eq!(router.ways(&probe(0)), drawn, "{policy:?} {s:?} {dst}");
+                assert_eq!(router.candidate_ports(&probe(0)), drawn, "{policy:?} {s:?} {dst}");
             }
         }
     }

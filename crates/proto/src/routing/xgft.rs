@@ -131,7 +131,7 @@ impl Xgft {
     pub fn leaf_parent(&self, leaf: u32, j: u32) -> SwitchName {
         SwitchName { level: 1, group: leaf / self.m[0], position: j }
     }
-    /// The level at which the ways up from two leaves first meet: the number of links is twice that.
+    /// The level at which the paths up from two leaves first meet: the number of links is twice that.
     pub fn nca_level(&self, a: u32, b: u32) -> u8 {
         (0..=self.levels()).find(|&l| a / self.leaves_below(l) == b / self.leaves_below(l)).unwrap_or(self.levels())
     }

@@ -153,8 +153,8 @@ impl Tcp {
             let worth = seq < self.snd_max || room >= self.max_snd_wnd / 2;
             return if room != 0 && worth { next(room) } else { None };
         }
-        let due = if len == 0 { self.fin_queued } else { self.fin_queued || len == mss || idle || !cfg.nagle };
-        if due || (len != 0 && seq < self.snd_max) { next(len) } else { None }
+        let may_send = if len == 0 { self.fin_queued } else { self.fin_queued || len == mss || idle || !cfg.nagle };
+        if may_send || (len != 0 && seq < self.snd_max) { next(len) } else { None }
     }
 
     #[cold]

@@ -106,33 +106,33 @@ pub fn parse_hpcc_topology(file: &str, bytes: &[u8]) -> Result<(HpccTopology, Ve
     Ok((topology, words.reader.into_warnings()))
 }
 
-type Place<'a> = (super::lines::Line<'a>, &'a str);
+type WordLocation<'a> = (super::lines::Line<'a>, &'a str);
 
-fn read_link<'a>(words: &mut Words<'a>, i: u64, count: u64, node_max: u64) -> Result<(Place<'a>, HpccLink)> {
+fn read_link<'a>(words: &mut Words<'a>, i: u64, count: u64, node_max: u64) -> Result<(WordLocation<'a>, HpccLink)> {
     let (line, word, a) = words.number(&format!("the source of link {} of {count}", i + 1), node_max)?;
     let (line_b, word_b, b) = words.number("a link's destination", node_max)?;
     if a == b {
         return Err(words.reader.at(line_b, word_b, format!("node {a} is linked to itself")));
     }
-    let quantity = |reader: &Reader<'_>, place: Place<'a>, e: crate::UnitError| {
-        reader.at(place.0, place.1, e.message).hint(e.hint)
+    let quantity = |reader: &Reader<'_>, location: WordLocation<'a>, e: crate::UnitError| {
+        reader.at(location.0, location.1, e.message).hint(e.hint)
     };
-    let place = words.need("a link's rate")?;
-    let rate = Rate::parse(place.1).map_err(|e| quantity(&words.reader, place, e))?;
+    let location = words.need("a link's rate")?;
+    let rate = Rate::parse(location.1).map_err(|e| quantity(&words.reader, location, e))?;
     if rate < LINK_RATE_MIN {
         let min = LINK_RATE_MIN.as_bps();
-        return Err(words.reader.at(place.0, place.1, format!("a link's rate is at least {min} b/s")));
+        return Err(words.reader.at(location.0, location.1, format!("a link's rate is at least {min} b/s")));
     }
-    let place = words.need("a link's delay")?;
-    let delay = Duration::parse(place.1).map_err(|e| quantity(&words.reader, place, e))?;
-    let place = words.need("a link's error rate")?;
-    let packet_error_rate = match place.1.parse::<f64>() {
+    let location = words.need("a link's delay")?;
+    let delay = Duration::parse(location.1).map_err(|e| quantity(&words.reader, location, e))?;
+    let location = words.need("a link's error rate")?;
+    let packet_error_rate = match location.1.parse::<f64>() {
         Ok(p) if (0.0..=1.0).contains(&p) => p,
         _ => {
-            let shown: String = place.1.chars().take(40).collect();
+            let shown: String = location.1.chars().take(40).collect();
             return Err(words
                 .reader
-                .at(place.0, place.1, format!("`{shown}` is not a link's error rate"))
+                .at(location.0, location.1, format!("`{shown}` is not a link's error rate"))
                 .expected("from 0 to 1"));
         }
     };

@@ -38,7 +38,7 @@ pub(crate) use workload::{WORKLOADS, World};
 use serde::Serialize;
 use std::sync::Arc;
 
-use super::places::Places;
+use super::locations::Locations;
 use super::setting::{Kind, Settings, Spec};
 
 /// The keys of a scenario: its sections.
@@ -126,7 +126,7 @@ pub struct Scenario {
     pub tables: Vec<Table>,
     /// The file's text, for errors that show only when the scenario is built.
     #[serde(skip)]
-    pub places: Places,
+    pub locations: Locations,
 }
 
 impl core::ops::Deref for Scenario {

@@ -117,10 +117,10 @@ fn source(
     }
     if of_file {
         let at = |row: Option<usize>, column: Option<usize>| source.get(row?)?.get(column?).copied().flatten();
-        let line = |row| columns.places.iter().map(|&column| at(row, column)).collect();
+        let line = |row| columns.indices.iter().map(|&column| at(row, column)).collect();
         source = match rows {
             None => vec![line(Some(0))],
-            Some(rows) => rows.places.iter().map(|&row| line(row)).collect(),
+            Some(rows) => rows.indices.iter().map(|&row| line(row)).collect(),
         };
     }
     Ok(source)

@@ -1,7 +1,7 @@
 //! TCP's slow start and AIMD, tick by tick and without packets (Al-Fares 2012, 4.3.5).
 
 use super::Crossing;
-use crate::slots::place;
+use crate::slots::insert;
 use sluicenet_proto::rng::Rng;
 
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Aimd {
     /// A flow over these links that can use `limit` bits per second at most; it begins with the next tick.
     pub fn add(&mut self, path: &[Crossing], limit: f64) -> u32 {
         let state = Flow { path: path.into(), limit, rate: 0.0, in_slow_start: true, is_live: true };
-        let flow = place(&mut self.flows, &mut self.free, state);
+        let flow = insert(&mut self.flows, &mut self.free, state);
         self.order.push(flow);
         flow
     }

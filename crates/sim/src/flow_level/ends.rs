@@ -2,7 +2,7 @@
 
 use sluicenet_proto::time::Instant;
 
-/// Children of a place: four entries of 16 bytes, which are compared together, take as much as a cache line has.
+/// Children of a position: four entries of 16 bytes, which are compared together, take as much as a cache line has.
 const FANOUT: usize = 4;
 const NOWHERE: u32 = u32::MAX;
 
@@ -10,8 +10,8 @@ const NOWHERE: u32 = u32::MAX;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ends {
     heap: Vec<(Instant, u32)>,
-    /// By flow.
-    places: Vec<u32>,
+    /// Position in the heap, by flow.
+    positions: Vec<u32>,
 }
 
 impl Ends {
@@ -23,58 +23,58 @@ impl Ends {
     /// A flow ends then, or never.
     pub fn set(&mut self, flow: u32, at: Option<Instant>) {
         let wanted = flow as usize + 1;
-        if self.places.len() < wanted {
-            self.places.resize(wanted, NOWHERE);
+        if self.positions.len() < wanted {
+            self.positions.resize(wanted, NOWHERE);
         }
-        let place = self.places[flow as usize];
+        let position = self.positions[flow as usize];
         match at {
-            Some(at) if place == NOWHERE => {
+            Some(at) if position == NOWHERE => {
                 self.heap.push((at, flow));
                 self.rise(self.heap.len() - 1);
             }
             Some(at) => {
-                let before = std::mem::replace(&mut self.heap[place as usize].0, at);
-                if at < before { self.rise(place as usize) } else { self.sink(place as usize) }
+                let before = std::mem::replace(&mut self.heap[position as usize].0, at);
+                if at < before { self.rise(position as usize) } else { self.sink(position as usize) }
             }
-            None if place == NOWHERE => {}
+            None if position == NOWHERE => {}
             None => {
-                self.places[flow as usize] = NOWHERE;
-                self.heap.swap_remove(place as usize);
-                if (place as usize) < self.heap.len() {
-                    self.rise(place as usize);
-                    self.sink(place as usize);
+                self.positions[flow as usize] = NOWHERE;
+                self.heap.swap_remove(position as usize);
+                if (position as usize) < self.heap.len() {
+                    self.rise(position as usize);
+                    self.sink(position as usize);
                 }
             }
         }
     }
 
-    fn rise(&mut self, mut place: usize) {
-        let entry = self.heap[place];
-        while place > 0 && self.heap[(place - 1) / FANOUT] > entry {
-            self.put(place, self.heap[(place - 1) / FANOUT]);
-            place = (place - 1) / FANOUT;
+    fn rise(&mut self, mut position: usize) {
+        let entry = self.heap[position];
+        while position > 0 && self.heap[(position - 1) / FANOUT] > entry {
+            self.put(position, self.heap[(position - 1) / FANOUT]);
+            position = (position - 1) / FANOUT;
         }
-        self.put(place, entry);
+        self.put(position, entry);
     }
 
-    fn sink(&mut self, mut place: usize) {
-        let entry = self.heap[place];
+    fn sink(&mut self, mut position: usize) {
+        let entry = self.heap[position];
         loop {
-            let first = place * FANOUT + 1;
+            let first = position * FANOUT + 1;
             let children = first..(first + FANOUT).min(self.heap.len());
             let Some(least) = children.min_by_key(|&child| self.heap[child]) else { break };
             if self.heap[least] >= entry {
                 break;
             }
-            self.put(place, self.heap[least]);
-            place = least;
+            self.put(position, self.heap[least]);
+            position = least;
         }
-        self.put(place, entry);
+        self.put(position, entry);
     }
 
-    fn put(&mut self, place: usize, entry: (Instant, u32)) {
-        self.heap[place] = entry;
-        self.places[entry.1 as usize] = place as u32;
+    fn put(&mut self, position: usize, entry: (Instant, u32)) {
+        self.heap[position] = entry;
+        self.positions[entry.1 as usize] = position as u32;
     }
 }
 

@@ -1,7 +1,7 @@
 //! The port's buffers, divided among the destinations of its frames.
 //!
 //! Frames that a destination does not accept keep their buffers. So the frames for one destination get at most their
-//! [fair share](part), and buffers are left for the others. The switch sets waiting frames aside by the same rule; it therefore
+//! [fair share](limit), and buffers are left for the others. The switch sets waiting frames aside by the same rule; it therefore
 //! takes every frame within the rule, and none blocks the frames behind it. Control segments obey the rule too, and wait if they
 //! have to.
 //!
@@ -12,7 +12,7 @@ use super::conn::Conn;
 use super::datagram::Datagram;
 use super::{Core, Key, RESERVE, Socket};
 use sluicenet_dataplane::port::BrokenPort;
-use sluicenet_node::share::part;
+use sluicenet_node::fair_share::limit;
 use sluicenet_proto::transport::tcplight::Segment;
 use sluicenet_wire::ethernet::MacAddress;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -239,7 +239,7 @@ impl Core {
         // With so many free there is room, and the returned buffers need not be counted.
         let enough = (self.client.outstanding(0, destination) + 1 + buffers / 4).max(left + 1);
         let free = self.client.sendable(enough)?;
-        Ok(part(buffers, free).saturating_sub(self.client.outstanding(0, destination)).min(free.saturating_sub(left)))
+        Ok(limit(buffers, free).saturating_sub(self.client.outstanding(0, destination)).min(free.saturating_sub(left)))
     }
 
     /// Whether a socket may use another of the `room` buffers of its destination.

@@ -74,7 +74,7 @@ fn streams_that_nobody_reads_have_a_bound_and_all_arrives_once_they_are_read() {
     for i in [STREAMS - 1, 0, 7] {
         while got[i].len() < EACH {
             sent[i] = push(&ends[i].0, &all[i], sent[i]);
-            // The news that it may go on is under way to the sender, who is this thread, too.
+            // The message that it may go on is under way to the sender, who is this thread, too.
             if ends[i].1.ready().readable {
                 let n = (&ends[i].1).read(&mut piece).unwrap();
                 got[i].extend_from_slice(&piece[..n]);

@@ -60,7 +60,7 @@ pub struct Outcome {
 pub fn flows(scenario: &Scenario) -> sluicenet_scenario::Result<Vec<Flow>> {
     let mut all = Vec::new();
     for (number, workload) in scenario.workloads.iter().enumerate() {
-        let refuse = |why: String| Err(scenario.places.error(&format!("workload.{number}"), why));
+        let refuse = |why: String| Err(scenario.locations.error(&format!("workload.{number}"), why));
         let (own, finite, later) = match workload {
             Workload::Permutation(w) => {
                 let flow = |(host, vm, to)| Flow {
@@ -111,7 +111,7 @@ fn connects(scenario: &Scenario, number: usize, flow: &Flow) -> sluicenet_scenar
         true => Ok(()),
         false => {
             let message = "these machines may not talk to each other, so that their sockets never connect";
-            Err(scenario.places.error(&format!("workload.{number}"), message).expected("transport = \"udp\""))
+            Err(scenario.locations.error(&format!("workload.{number}"), message).expected("transport = \"udp\""))
         }
     }
 }

@@ -140,7 +140,10 @@ pub(super) fn sockets(scenario: &Scenario, application: Application, hosts: u32)
         no_priority(scenario, number, transport, priority)?;
         if scenario.server.lossy_vnic == Some(priority) {
             let message = "the testbed's queries and background flows are between first vNICs";
-            return Err(scenario.places.error(&format!("workload.{number}"), message).expected("another `priority`"));
+            return Err(scenario
+                .locations
+                .error(&format!("workload.{number}"), message)
+                .expected("another `priority`"));
         }
     }
     Ok(all)
@@ -169,7 +172,7 @@ pub(super) fn rates(scenario: &Scenario, application: Application, hosts: u32) -
 pub(crate) fn no_priority(scenario: &Scenario, number: usize, transport: Transport, priority: u8) -> Result<()> {
     if transport == Transport::TcpLight && priority != 0 {
         let message = "light sockets send at priority 0";
-        return Err(scenario.places.error(&format!("workload.{number}"), message).expected("no `priority`"));
+        return Err(scenario.locations.error(&format!("workload.{number}"), message).expected("no `priority`"));
     }
     Ok(())
 }

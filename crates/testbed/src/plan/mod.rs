@@ -40,12 +40,12 @@ impl Application {
     fn of(scenario: &Scenario) -> Result<Application> {
         if !scenario.level.is_packet() {
             return Err(scenario
-                .places
+                .locations
                 .error("scenario.level", "a testbed has packets")
                 .hint("set scenario.level = \"packet\""));
         }
         if scenario.topology.routing.has_control() {
-            let error = scenario.places.error("topology.routing", "the testbed's switches have no control loop");
+            let error = scenario.locations.error("topology.routing", "the testbed's switches have no control loop");
             return Err(error.hint("simulated, or another routing"));
         }
         let is_flows = |w: &Workload| match w {
@@ -62,12 +62,12 @@ impl Application {
                 Workload::PartitionAggregate2(_) => {}
                 Workload::Background(w) if w.transport.connects() => {}
                 Workload::Background(_) => {
-                    return Err(scenario.places.error("workload", "the testbed's background flows are streams"));
+                    return Err(scenario.locations.error("workload", "the testbed's background flows are streams"));
                 }
                 other => {
                     let kind = other.kind();
                     let message = format!("the testbed has no real application for workload `{kind}`");
-                    return Err(scenario.places.error("workload", message).hint(
+                    return Err(scenario.locations.error("workload", message).hint(
                         "it runs partition-aggregate-2 (Crisan 2014, 4.5.1: the prototype's two tiers) and background, or permutation and flow without an end",
                     ));
                 }
@@ -133,7 +133,7 @@ impl Plan {
         for host in 0..network.hosts() {
             if network.host(host).len() > 1 {
                 let why = format!("host {host} has {} links: a testbed's server has one", network.host(host).len());
-                return Err(scenario.places.error("topology", why));
+                return Err(scenario.locations.error("topology", why));
             }
             let rate = network.rate(host, 0);
             let vms = if host < counts.hosts { slow.server.vms as u8 } else { 1 };
@@ -144,7 +144,7 @@ impl Plan {
                 let why = format!(
                     "a switch of {ports} ports at server {host}, whose machines have two vNICs, or TCPlight beside TCP or UDP: at most {PORTS_MAX}"
                 );
-                return Err(scenario.places.error("server.vms", why));
+                return Err(scenario.locations.error("server.vms", why));
             }
             servers.push(server);
         }

@@ -25,7 +25,7 @@ fn is_guests(scenario: &Scenario) -> bool {
 
 /// Frames that are not Ethernet's, too many machines, and what their virtual switches have not.
 pub(super) fn whole(scenario: &Scenario) -> Result<()> {
-    let refuse = |key: &str, message: String| Err(scenario.places.error(key, message));
+    let refuse = |key: &str, message: String| Err(scenario.locations.error(key, message));
     let counts = scenario.topology.counts();
     if counts.endpoints() > SERVERS_MAX {
         return refuse("topology", format!("a testbed of {} servers: at most {SERVERS_MAX}", counts.endpoints()));
@@ -37,49 +37,49 @@ pub(super) fn whole(scenario: &Scenario) -> Result<()> {
     let machines = counts.hosts * scenario.server.vms + (counts.endpoints() - counts.hosts);
     if guests && machines as usize > GUESTS_MAX {
         let message = format!("a testbed of {machines} guests: at most {GUESTS_MAX}");
-        return Err(scenario.places.error("testbed.tenants", message).expected("fewer of them, or \"namespaces\""));
+        return Err(scenario.locations.error("testbed.tenants", message).expected("fewer of them, or \"namespaces\""));
     }
     if guests && scenario.testbed.switch == VirtualSwitch::Bridge {
-        let e = scenario.places.error("testbed.switch", "guests are at a switch of this project");
+        let e = scenario.locations.error("testbed.switch", "guests are at a switch of this project");
         return Err(e.expected("\"zvale\", or testbed.tenants = \"namespaces\""));
     }
     if scenario.testbed.switch == VirtualSwitch::Bridge && scenario.flow_control() != FlowControl::Ll {
-        let e = scenario.places.error("testbed.switch", "a Linux bridge holds nobody back");
+        let e = scenario.locations.error("testbed.switch", "a Linux bridge holds nobody back");
         return Err(e.expected("\"zvale\", or scenario.flow_control = \"LL\""));
     }
     let of_switches = [("zcredit", scenario.zcredit.enabled), ("zbridge", scenario.zbridge.enabled)];
     for (name, _) in of_switches.into_iter().filter(|(_, enabled)| *enabled) {
         let key = format!("{name}.enabled");
         if scenario.testbed.switch == VirtualSwitch::Bridge {
-            let e = scenario.places.error(&key, "a Linux bridge has neither credits nor zBridge");
+            let e = scenario.locations.error(&key, "a Linux bridge has neither credits nor zBridge");
             return Err(e.expected(format!("testbed.switch = \"zvale\", or no [{name}]")));
         }
         if !scenario.vswitch.lossless {
-            let e = scenario.places.error(&key, "what has to wait would be dropped in lossy virtual switches");
+            let e = scenario.locations.error(&key, "what has to wait would be dropped in lossy virtual switches");
             return Err(e.expected(format!("scenario.flow_control = \"ZZ\" or \"ZL\", or no [{name}]")));
         }
     }
     if scenario.overlay.tcp && scenario.testbed.switch == VirtualSwitch::Bridge {
-        let e = scenario.places.error("overlay.transport", "a Linux bridge has no tunnels");
+        let e = scenario.locations.error("overlay.transport", "a Linux bridge has no tunnels");
         return Err(e.expected("testbed.switch = \"zvale\", or \"udp\""));
     }
     if scenario.overlay.tcp {
         if scenario.tcp.rto_max < TcpTunnel::RTO_MAX_LEAST {
-            let e = scenario.places.error("tcp.rto_max", "a real tunnel waits longer before it gives up");
+            let e = scenario.locations.error("tcp.rto_max", "a real tunnel waits longer before it gives up");
             let least = TcpTunnel::RTO_MAX_LEAST.as_us() / 1_000;
             return Err(e.expected(format!("at least {least} ms")));
         }
         // The same TCP as in the simulator, over the physical network's packets.
         let tcp = scenario.tcp_config(scenario.framing.mtu.as_bytes() as u16);
-        tcp.validate().map_err(|e| scenario.places.error("tcp", format!("a real tunnel: {e}")))?;
+        tcp.validate().map_err(|e| scenario.locations.error("tcp", format!("a real tunnel: {e}")))?;
     }
     if !scenario.policy.is_empty() && scenario.testbed.switch == VirtualSwitch::Bridge {
-        let e = scenario.places.error("policy", "a Linux bridge lets all machines talk to all");
+        let e = scenario.locations.error("policy", "a Linux bridge lets all machines talk to all");
         return Err(e.expected("testbed.switch = \"zvale\", or no [policy]"));
     }
     if let Some(lossy) = scenario.server.lossy_vnic {
         let refuse =
-            |why: &str, expected: &str| Err(scenario.places.error("server.lossy_vnic", why).expected(expected));
+            |why: &str, expected: &str| Err(scenario.locations.error("server.lossy_vnic", why).expected(expected));
         if guests {
             return refuse("guests have one vNIC", "testbed.tenants = \"namespaces\", or no lossy_vnic");
         }
@@ -93,11 +93,11 @@ pub(super) fn whole(scenario: &Scenario) -> Result<()> {
 /// What the applications' tenants and ports are not.
 pub(super) fn application(scenario: &Scenario, application: Application) -> Result<()> {
     if scenario.testbed.switch == VirtualSwitch::Bridge && !scenario.vswitch.slow.is_empty() {
-        let e = scenario.places.error("vswitch.slow", "the ports of a Linux bridge have no rate");
+        let e = scenario.locations.error("vswitch.slow", "the ports of a Linux bridge have no rate");
         return Err(e.expected("testbed.switch = \"zvale\", or no [[vswitch.slow]]"));
     }
     if is_guests(scenario) && application == Application::Flows {
-        let e = scenario.places.error("testbed.tenants", "flows are run between namespaces");
+        let e = scenario.locations.error("testbed.tenants", "flows are run between namespaces");
         return Err(e.expected("\"namespaces\""));
     }
     Ok(())
@@ -116,7 +116,7 @@ pub(super) fn links(scenario: &Scenario, slow: &Scenario) -> Result<()> {
     if let Some((what, _)) = links.chain(boxes).chain(of_file).find(|l| l.1) {
         let (rate, delay) = (LINK_RATE_MIN.as_bps(), DELAY_MAX.as_secs_f64());
         return Err(scenario
-            .places
+            .locations
             .error("testbed.slowdown", format!("so slow the network's {what} is out of range"))
             .expected(format!("links of at least {rate} b/s, delays of at most {delay} s")));
     }
@@ -125,16 +125,16 @@ pub(super) fn links(scenario: &Scenario, slow: &Scenario) -> Result<()> {
 
 /// What machines with light sockets cannot have.
 pub(super) fn light_sockets(scenario: &Scenario, slow: &Scenario, sockets: &BTreeMap<Vm, Has>) -> Result<()> {
-    let refuse = |key: &str, message: String| Err(scenario.places.error(key, message));
+    let refuse = |key: &str, message: String| Err(scenario.locations.error(key, message));
     let light = sockets.values().any(|has| has[1]);
     if light && is_guests(scenario) {
         let e = scenario
-            .places
+            .locations
             .error("testbed.tenants", "TCPlight is run between light sockets, which guests have none of");
         return Err(e.expected("\"namespaces\", or another `transport`"));
     }
     if light && scenario.testbed.switch == VirtualSwitch::Bridge {
-        let e = scenario.places.error("testbed.switch", "a Linux bridge has no ports for light sockets");
+        let e = scenario.locations.error("testbed.switch", "a Linux bridge has no ports for light sockets");
         return Err(e.expected("\"zvale\", or another `transport`"));
     }
     let both = |slow: &&SlowVm| sockets.get(&(slow.host, slow.vm as u8)) == Some(&[true, true]);
@@ -144,7 +144,7 @@ pub(super) fn light_sockets(scenario: &Scenario, slow: &Scenario, sockets: &BTre
             both.vm, both.host
         );
         return Err(scenario
-            .places
+            .locations
             .error("vswitch.slow", why)
             .expected("flows of TCPlight, or none, to a slow machine"));
     }
@@ -154,7 +154,7 @@ pub(super) fn light_sockets(scenario: &Scenario, slow: &Scenario, sockets: &BTre
         return refuse("overlay.mtu", message);
     }
     if light && slow.tcplight.buffer.as_bytes() > LIGHT_BUFFER_MAX {
-        let e = scenario.places.error("tcplight.buffer", "more than a light socket takes ahead of its reader");
+        let e = scenario.locations.error("tcplight.buffer", "more than a light socket takes ahead of its reader");
         return Err(e.expected("1 GiB at most"));
     }
     Ok(())

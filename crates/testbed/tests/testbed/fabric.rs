@@ -3,7 +3,7 @@
 
 use sluicenet_dataplane::fabric::{Departure, Fabric, Outside};
 use sluicenet_experiment::build;
-use sluicenet_node::door::PortId;
+use sluicenet_node::device::PortId;
 use sluicenet_node::link::NodeId;
 use sluicenet_node::switch::PauseEvent;
 use sluicenet_proto::frame::{Frame, Pause};

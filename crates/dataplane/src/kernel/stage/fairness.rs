@@ -182,10 +182,10 @@ fn who_waits_to_begin_is_woken_and_forgotten_if_it_does_not_come() {
     let first = Cargo::Piece(id(1), FIRST, Some(flow(1, 7000)));
     assert!(!w.offer_from(us(1_000), station(1, 0), 0, first, 114));
     assert_eq!(w.stage.poll_timeout(), Some(us(6_000)), "when it may go on");
-    let turn = |w: &mut World, now| w.stage.expire(us(now), &mut |_| unreachable!());
-    turn(&mut w, 6_000);
-    // It could have asked in that turn.
-    turn(&mut w, 6_001);
+    let round = |w: &mut World, now| w.stage.expire(us(now), &mut |_| unreachable!());
+    round(&mut w, 6_000);
+    // It could have asked in that round.
+    round(&mut w, 6_001);
     assert_eq!(w.stage.poll_timeout(), Some(us(30_000_000)));
 }
 
@@ -197,7 +197,7 @@ fn at_a_slow_socket_each_class_has_its_turn() {
     let mut w = World::new(None, &[(7000, 212_992)]);
     let (mut sent, mut wanted) = ([0u32; 8], [0u32; 8]);
     for now in 0..20_000 {
-        // The first is at the door all the time, the other comes by once.
+        // The first class sends 300 frames in each step, the other sends one.
         for class in [LOSSLESS, LOSSY] {
             for _ in 0..if class == LOSSLESS { 300 } else { 1 } {
                 wanted[usize::from(class)] += 1;

@@ -468,7 +468,7 @@ impl Stage {
         self.left(queue, count);
     }
 
-    /// Drops fragments that have waited too long for the rest of their datagram. Called once a turn.
+    /// Drops fragments that have waited too long for the rest of their datagram. Called once a round.
     pub fn expire(&mut self, now: Instant, release: &mut impl FnMut(u32)) {
         self.pieces.forget(now);
         let strays = &mut self.counters.stray_fragments;

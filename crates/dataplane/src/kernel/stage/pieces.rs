@@ -235,7 +235,7 @@ impl Pieces {
         waits.chain(expires).min()
     }
 
-    /// Forgets ports that waited and no longer ask although they may go on. To be called once a turn.
+    /// Forgets ports that waited and no longer ask although they may go on. To be called once a round.
     pub fn forget(&mut self, now: Instant) {
         self.waiting.retain(|_, (since, asked)| now.since(*since) < PATIENCE || !std::mem::replace(asked, true));
     }

@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// Frames that are neither released nor known to wait are lost from the books.
+    /// Frames that are neither released nor known to wait are missing in the ledger.
     pub(super) fn check(&self) {
         let (stage, mut queued, mut of_sockets) = (&self.stage, 0, 0);
         for (k, queue) in stage.queues.iter().enumerate() {

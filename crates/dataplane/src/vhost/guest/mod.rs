@@ -21,19 +21,19 @@ const FRAME_BYTES: std::ops::RangeInclusive<u64> = 14..=65_535 + 22;
 const PLAIN_FRAME: u32 = 1_518;
 
 /// Chains looked at together, so that what one needs is fetched while another is looked at: as many as the switch takes from a
-/// port in a turn.
+/// port in a round.
 const BATCH: usize = 64;
 
 /// Chains for a guest to receive that are read ahead at most, over which a frame may be spread: more than there are segments in
 /// the longest.
 const READ_AHEAD: usize = 2048;
 
-/// What a guest's queues may cost a turn, beyond frames in one piece, which are counted by themselves. It is there three times: for
+/// What a guest's queues may cost a round, beyond frames in one piece, which are counted by themselves. It is there three times: for
 /// the descriptors of chains of several that it sends, for those that it receives by, and for frames that are refused or have to be
-/// cut. The rest waits for the next turn, so that nobody else waits for it.
+/// cut. The rest waits for the next round, so that nobody else waits for it.
 pub(super) const WORK: u32 = 512;
 
-/// Takes what was done from what may be done in this turn.
+/// Takes what was done from what may be done in this round.
 #[inline]
 fn charge(left: &mut u32, work: u32, counters: &mut Counters) {
     if *left > 0 && *left <= work {
@@ -142,7 +142,7 @@ pub struct Guest {
     scratch: Vec<u8>,
     /// No frame is taken once so many have been handed over: what its agent granted.
     pub limit: u64,
-    /// What its queues may still cost in this turn.
+    /// What its queues may still cost in this round.
     send_left: u32,
     receive_left: u32,
     look_left: u32,
@@ -315,7 +315,7 @@ impl Guest {
         }
     }
 
-    /// A new turn: reads the next chains of each queue that it has none of, so that they are fetched by the time they are needed.
+    /// A new round: reads the next chains of each queue that it has none of, so that they are fetched by the time they are needed.
     #[inline]
     pub fn look_ahead(&mut self) {
         (self.send_left, self.receive_left, self.look_left) = (WORK, WORK, WORK);

@@ -102,7 +102,7 @@ impl Guest {
                 continue;
             }
             if self.receive_left == 0 {
-                // The rest in another turn.
+                // The rest in another round.
                 return Ok(read);
             }
             let mut spans = rx.spare.pop().unwrap_or_default();

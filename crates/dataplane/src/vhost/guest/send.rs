@@ -6,7 +6,7 @@ use super::super::queue::Fault;
 use super::{BATCH, FRAME_BYTES, Guest, Slot, WORK, charge};
 use crate::port::{Descriptor, Offload, Passed, Segmentation};
 
-/// What a frame that is refused costs: no more of them in a turn than of good ones.
+/// What a frame that is refused costs: no more of them in a round than of good ones.
 const REFUSED: u32 = WORK / BATCH as u32;
 
 impl Guest {
@@ -52,7 +52,7 @@ impl Guest {
         self.batch_from = 0;
         for &head in &heads[..count] {
             if self.send_left == 0 {
-                // The rest in another turn.
+                // The rest in another round.
                 break;
             }
             let id = self.slot();

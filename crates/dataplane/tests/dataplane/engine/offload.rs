@@ -101,7 +101,7 @@ fn what_a_sender_left_to_be_done_is_done_for_a_receiver_that_cannot() {
     // Two buffers at a time: each segment is cut in several goes.
     let mut received = Vec::new();
     for _ in 0..100 {
-        engine.turn();
+        engine.round();
         let mut bytes = [0; 2048];
         while let Some(len) = client.receive(&mut bytes).unwrap() {
             received.push(bytes[..len].to_vec());
@@ -147,7 +147,7 @@ fn a_port_says_of_which_classes_and_where_its_machine_may_be() {
     engine.plug(2, "receiver", receiver, Rules { domain: Some(40), ..Rules::default() }).unwrap();
     assert!(engine.give(mac(0), 40, 0) && engine.give(mac(2), 40, 2));
     for _ in 0..10 {
-        engine.turn();
+        engine.round();
     }
     assert!(taken.lock().unwrap().is_empty());
     // A VLAN of its own is refused; the rest waits, class 6 whatever its tag said.
@@ -162,7 +162,7 @@ fn a_port_says_of_which_classes_and_where_its_machine_may_be() {
     engine.plug(0, "sender", sender, access).unwrap();
     engine.give(mac(0), 40, 0);
     for _ in 0..10 {
-        engine.turn();
+        engine.round();
     }
     // Of another address than its own nothing is delivered.
     let of: Vec<(u16, u8)> = taken.lock().unwrap().iter().map(|&(_, domain, priority)| (domain, priority)).collect();

@@ -19,7 +19,7 @@ fn two_senders_at_full_speed_and_a_slow_receiver_lose_nothing() {
             }
             let _ = client.publish();
         }
-        engine.turn();
+        engine.round();
         if turn % 3 == 0
             && let Some((j, number)) = received(&mut clients[2])
         {
@@ -28,7 +28,7 @@ fn two_senders_at_full_speed_and_a_slow_receiver_lose_nothing() {
         }
     }
     assert!(refused > 10_000, "the senders were held back {refused} times");
-    while engine.turn() > 0 || engine.queued() > 0 {
+    while engine.round() > 0 || engine.queued() > 0 {
         while let Some((j, number)) = received(&mut clients[2]) {
             assert_eq!(number, seen[j]);
             seen[j] += 1;
@@ -53,7 +53,7 @@ fn the_lossy_twin_loses_more_than_half() {
             sent += u64::from(client.send(&frame(j, 2, 0, 64)).unwrap());
             let _ = client.publish();
         }
-        engine.turn();
+        engine.round();
         if turn % 3 == 0 {
             received(&mut clients[2]);
         }
@@ -72,7 +72,7 @@ fn a_stopped_receiver_stops_nobody_else() {
         clients[0].send(&frame(0, 2, number, 64)).unwrap();
         clients[1].send(&frame(1, 3, number, 64)).unwrap();
         let _ = (clients[0].publish(), clients[1].publish());
-        engine.turn();
+        engine.round();
         through += u64::from(received(&mut clients[3]).is_some());
     }
     assert_eq!(through, 20_000);
@@ -96,7 +96,7 @@ fn the_watchdog_frees_who_waits_for_a_stuck_receiver() {
         clients[0].send(&frame(0, 2, 0, 64)).unwrap();
         clients[0].send(&frame(0, 1, 0, 64)).unwrap();
         let _ = clients[0].publish();
-        engine.turn();
+        engine.round();
         // It goes on only when what it sent to port 2 is dropped.
         if engine.report(2).unwrap().isolated {
             through += u64::from(received(&mut clients[1]).is_some());
@@ -108,7 +108,7 @@ fn the_watchdog_frees_who_waits_for_a_stuck_receiver() {
     while engine.report(2).unwrap().isolated {
         assert!(start.elapsed().as_secs() < 60, "never restored");
         received(&mut clients[2]);
-        engine.turn();
+        engine.round();
     }
     engine.ledger();
 }

@@ -14,11 +14,11 @@ fn broadcasts_reach_all_and_come_back_once() {
         all[..6].fill(0xff);
         assert!(clients[0].send(&all).unwrap(), "its buffers came back");
         let _ = clients[0].publish();
-        engine.turn();
+        engine.round();
         for client in &mut clients[1..] {
             assert_eq!(received(client), Some((0, number)));
         }
-        engine.turn();
+        engine.round();
     }
     assert_eq!(engine.ledger(), (3_000, 3_000, 0));
 }
@@ -33,13 +33,13 @@ fn a_port_that_leaves_leaves_nothing_behind() {
     let _ = (clients[0].publish(), clients[1].publish());
     // Port 1 goes away with frames on their way to and from it.
     for _ in 0..3 {
-        engine.turn();
+        engine.round();
     }
     engine.unplug(1);
     drop(clients.remove(1));
     let mut seen = 0;
     for _ in 0..10 {
-        engine.turn();
+        engine.round();
         while received(&mut clients[1]).is_some() {
             seen += 1;
         }
@@ -51,7 +51,7 @@ fn a_port_that_leaves_leaves_nothing_behind() {
     let mut newcomer = open(plug(&mut engine, 1, 32));
     assert!(clients[0].send(&frame(0, 1, 7, 64)).unwrap());
     let _ = clients[0].publish();
-    engine.turn();
+    engine.round();
     assert_eq!(received(&mut newcomer), Some((0, 7)));
 }
 
@@ -73,7 +73,7 @@ fn entries_that_name_nothing_are_counted_and_skipped() {
         send.push(entry);
     }
     let _ = send.publish();
-    engine.turn();
+    engine.round();
     // The last one is a frame of zeros, for a station nobody has and from one that is no machine's.
     let report = engine.report(0).unwrap();
     assert_eq!(report.own, [("bad_entries", 5), ("sockets_stuck", 0), ("sockets_ignored", 0)]);
@@ -100,8 +100,8 @@ fn an_index_that_jumps_costs_the_port_and_nothing_else() {
             clients[1].send(&frame(1, 2, number, 64)).unwrap();
             clients[2].send(&frame(2, 1, number, 64)).unwrap();
             let _ = (clients[1].publish(), clients[2].publish());
-            engine.turn();
-            engine.turn();
+            engine.round();
+            engine.round();
             while received(&mut clients[2]).is_some() {}
             while received(&mut clients[1]).is_some() {}
         }

@@ -43,13 +43,13 @@ fn a_datagram_to_a_full_socket_waits_and_nothing_else_does() {
     assert!(b.send(&datagram(1, 2, 3)).unwrap() && b.send(&datagram(1, 2, 164)).unwrap());
     let (_, _) = (a.publish(), b.publish());
     for _ in 0..10 {
-        engine.turn();
+        engine.round();
     }
     assert_eq!(ports(c), [1, 2, 3, 164]);
     let report = engine.report(0).unwrap();
     assert_eq!((report.waits_for, report.lent, report.input[0], engine.queued()), (1 << 2, 1, 1, 1));
     c.set_full(&full[..63]);
-    engine.turn();
+    engine.round();
     assert_eq!(ports(c), [163]);
     assert_eq!((engine.ledger(), engine.queued()), ((5, 5, 0), 0));
 }
@@ -68,7 +68,7 @@ fn who_sends_to_one_that_admits_nothing_reaches_another_one() {
         assert!(clients[0].send(&numbered(0, 3, 7, sent[1])).unwrap(), "nothing is in its way");
         sent[1] += 1;
         let _ = clients[0].publish();
-        engine.turn();
+        engine.round();
         got.extend(datagrams(&mut clients[3]));
     }
     assert_eq!(got, (0..2_000).map(|number| (7, number)).collect::<Vec<_>>());
@@ -79,13 +79,13 @@ fn who_sends_to_one_that_admits_nothing_reaches_another_one() {
     assert!(clients[1].send(&numbered(1, 2, 7, 100)).unwrap());
     let _ = (clients[0].publish(), clients[1].publish());
     for _ in 0..10 {
-        engine.turn();
+        engine.round();
     }
     assert_eq!((datagrams(&mut clients[3]), datagrams(&mut clients[2])), (vec![], vec![]));
     assert_eq!((engine.queued(), engine.report(0).unwrap().counters.held_back), (13, 1));
     clients[2].set_full(&[]);
     for _ in 0..10 {
-        engine.turn();
+        engine.round();
     }
     let (mine, others): (Vec<_>, Vec<_>) = datagrams(&mut clients[2]).into_iter().partition(|&(_, n)| n < 100);
     assert_eq!((mine, others), ((0..13).map(|number| (7, number)).collect(), vec![(7, 100)]));
@@ -102,22 +102,22 @@ fn lines_end_with_their_receiver_and_not_with_their_sender() {
             assert!(clients[0].send(&numbered(0, 2, 7, number)).unwrap());
         }
         let _ = clients[0].publish();
-        engine.turn();
+        engine.round();
         assert_eq!((engine.ledger(), engine.queued()), ((5, 0, 0), 5));
         if receiver_leaves {
             engine.unplug(2);
             assert_eq!((engine.ledger(), engine.queued()), ((5, 0, 5), 0));
             assert_eq!(engine.gone().dropped.frames(DropReason::PortGone), 5);
             assert_eq!((clients[0].sendable(32).unwrap(), engine.report(0).unwrap().lent), (27, 0), "not shown yet");
-            engine.turn();
+            engine.round();
             assert_eq!(clients[0].sendable(32).unwrap(), 32);
         } else {
             engine.unplug(0);
-            engine.turn();
+            engine.round();
             assert!(!engine.report(0).unwrap().present && engine.queued() == 5);
             clients[2].set_full(&[]);
-            engine.turn();
-            engine.turn();
+            engine.round();
+            engine.round();
             assert_eq!(datagrams(&mut clients[2]), (0..5).map(|number| (7, number)).collect::<Vec<_>>());
             assert!(engine.report(0).is_none());
             assert_eq!((engine.ledger(), engine.queued()), ((5, 5, 0), 0));
@@ -133,12 +133,12 @@ fn a_socket_that_stays_full_is_not_believed_for_ever() {
     b.set_full(&[7]);
     assert!(a.send(&datagram(0, 1, 7)).unwrap());
     let _ = a.publish();
-    engine.turn();
+    engine.round();
     assert_eq!(b.receive(&mut [0; 64]), Ok(None));
     let start = std::time::Instant::now();
     while b.receive(&mut [0; 64]) == Ok(None) {
         assert!(start.elapsed() < std::time::Duration::from_secs(60), "held back for ever");
-        engine.turn();
+        engine.round();
     }
     assert!(start.elapsed() >= std::time::Duration::from_millis(15));
 }
@@ -157,7 +157,7 @@ fn a_full_socket_is_waited_for_where_the_watchdog_does_not_drop() {
         // Many times the detection time, and until it was found stuck, where it is to be.
         while start.elapsed().as_millis() < 30 || own(&engine)[1] != ("sockets_stuck", stuck) {
             assert!(start.elapsed().as_secs() < 60, "{action:?}: {:?}", own(&engine));
-            engine.turn();
+            engine.round();
             assert_eq!(b.receive(&mut [0; 64]), Ok(None), "{action:?}");
         }
         assert_eq!(own(&engine)[1..], [("sockets_stuck", stuck), ("sockets_ignored", 0)]);
@@ -169,7 +169,7 @@ fn a_full_socket_is_waited_for_where_the_watchdog_does_not_drop() {
         }
         while b.receive(&mut [0; 64]) == Ok(None) {
             assert!(start.elapsed().as_secs() < 60, "held back for ever");
-            engine.turn();
+            engine.round();
         }
     }
 }

@@ -15,7 +15,7 @@ fn who_looks_on_sees_what_passes_and_what_is_dropped() {
     // Straight through: in at one, out at the other.
     assert!(clients[0].send(&frame(0, 1, 1, 100)).unwrap());
     let _ = clients[0].publish();
-    engine.turn();
+    engine.round();
     let (a, b) = (next(&at_a).unwrap(), next(&at_b).unwrap());
     assert_eq!((a.direction, a.len, a.dropped, &a.bytes[..]), (Direction::In, 100, None, &frame(0, 1, 1, 100)[..40]));
     assert_eq!((b.direction, b.len, b.dropped, &b.bytes[..]), (Direction::Out, 100, None, &frame(0, 1, 1, 100)[..]));
@@ -23,18 +23,18 @@ fn who_looks_on_sees_what_passes_and_what_is_dropped() {
     // Refused on arrival: somebody else's address.
     assert!(clients[0].send(&frame(2, 1, 2, 60)).unwrap());
     let _ = clients[0].publish();
-    engine.turn();
+    engine.round();
     assert_eq!(next(&at_a).unwrap().dropped, Some(DropReason::ForgedSource));
     // Four of six are delivered into the four buffers to receive with; the others are seen when they are.
     for number in 3..9 {
         assert!(clients[2].send(&frame(2, 1, number, 60)).unwrap());
         let _ = clients[2].publish();
-        engine.turn();
+        engine.round();
     }
     let outs = |capture| std::iter::from_fn(|| next(capture)).filter(|f| f.direction == Direction::Out).count();
     assert_eq!((outs(&at_b), engine.report(1).unwrap().output[0]), (4, 2));
     assert_eq!(received(&mut clients[1]), Some((2, 3)));
-    engine.turn();
+    engine.round();
     assert_eq!((outs(&at_b), engine.report(1).unwrap().output[0]), (1, 1));
     // What waits for a port that goes away is dropped by name before its eyes close.
     let waiting: u32 = engine.report(1).unwrap().output.iter().sum();
@@ -66,7 +66,7 @@ fn what_happens_seldom_is_told() {
     let (mut engine, mut clients) = switch(2, 2, config);
     let events = engine.events();
     let told = |engine: &mut Engine, wanted: Happened| loop {
-        engine.turn();
+        engine.round();
         match events.try_recv() {
             Ok(event) => break assert_eq!((event.port.as_str(), event.what), ("test-1", wanted)),
             Err(_) => std::thread::sleep(std::time::Duration::from_millis(1)),
@@ -75,10 +75,10 @@ fn what_happens_seldom_is_told() {
     // One buffer to receive with: the second frame waits, and nobody takes the first.
     for number in 0..2 {
         while !clients[0].send(&frame(0, 1, number, 60)).unwrap() {
-            engine.turn();
+            engine.round();
         }
         let _ = clients[0].publish();
-        engine.turn();
+        engine.round();
     }
     told(&mut engine, Happened::Isolated);
     assert!(received(&mut clients[1]).is_some());

@@ -107,7 +107,7 @@ impl Running {
         report.own.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no {name}")).1
     }
 
-    /// Everything that the kernel threw away at the ports; and that the switch's books balance.
+    /// Everything that the kernel threw away at the ports; and that the switch's sums balance.
     pub fn edge(&self) -> Vec<(usize, &'static str, u64)> {
         let (_, _, dropped) = self.remote.run(|engine| engine.ledger()).unwrap();
         let ports = self.remote.run(|engine| engine.port_count()).unwrap();

@@ -130,9 +130,9 @@ fn a_stuck_socket_is_isolated_and_restored_and_the_others_go_on() {
         before += stuck.receive(64).unwrap() as u64;
     }
     assert_eq!(before + dropped, 20_000);
-    // The switch's books say the same.
-    let books = switch.report(1).counters;
-    assert_eq!(books.dropped.frames(DropReason::Watchdog), dropped);
+    // The switch's counters say the same.
+    let counters = switch.report(1).counters;
+    assert_eq!(counters.dropped.frames(DropReason::Watchdog), dropped);
     let (accepted, delivered, lost) = switch.remote.run(|engine| engine.ledger()).unwrap();
     assert!(lost >= dropped && accepted - delivered >= dropped, "{accepted} {delivered} {lost} {dropped}");
     // It has moved: what is sent to it now reaches it.

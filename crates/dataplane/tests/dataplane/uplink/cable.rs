@@ -50,9 +50,9 @@ fn over_a_cable(pieces: [Pieces; 2]) {
     overload(&mut servers);
     // What the link could have sent while nobody looked goes at once, and where runs are sent in one piece.
     (0..10).for_each(|n| assert!(servers[0].send(1, &frame(2, 4, n, 100))));
-    servers[0].engine.turn();
+    servers[0].engine.round();
     std::thread::sleep(std::time::Duration::from_millis(1));
-    servers[0].engine.turn();
+    servers[0].engine.round();
     until_all(&mut servers, 1, 10);
     let [tunnelled, arrived] = [servers[0].own("encapsulated"), servers[1].own("decapsulated")];
     assert!(tunnelled > 1_000 && tunnelled == arrived, "{tunnelled} {arrived}");

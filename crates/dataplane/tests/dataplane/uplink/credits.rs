@@ -1,7 +1,7 @@
 //! Credits between the stations of two servers, all in one class: who takes nothing is in nobody's way but its senders'.
 
 use super::*;
-use sluicenet_node::share::part;
+use sluicenet_node::fair_share::limit;
 use sluicenet_proto::rng::Rng;
 use sluicenet_proto::transport::zcredit::{ReceptionConfig, TransmissionConfig};
 use sluicenet_wire::zcredit::{Message, Repr};
@@ -82,8 +82,8 @@ fn slow_and_fast(servers: &mut [Server; 2], turns: usize, enough: impl Fn(&Seen)
             s.sent[k] += u64::from(accepted[k]);
             s.refused[k] += u64::from(!accepted[k]);
         }
-        a.engine.turn();
-        b.engine.turn();
+        a.engine.round();
+        b.engine.round();
         let before = s.received[1];
         read_slow_and_fast(b, turn, &mut s.received);
         if !accepted[0] {
@@ -158,7 +158,7 @@ fn one_port_sends_to_a_fast_station_past_what_waits_for_a_slow_one() {
         for (k, to) in [(0, 3), (1, 4)] {
             let client = &mut a.clients[0];
             let free = client.sendable(u32::MAX).unwrap();
-            let has_room = client.outstanding(0, k as u16 + 1) < part(client.half(), free);
+            let has_room = client.outstanding(0, k as u16 + 1) < limit(client.half(), free);
             slow_waits |= k == 0 && !has_room;
             if has_room {
                 let bytes = frame(1, to, sent[k], 100 + turn % 1_300);
@@ -166,8 +166,8 @@ fn one_port_sends_to_a_fast_station_past_what_waits_for_a_slow_one() {
                 let _ = client.publish();
             }
         }
-        a.engine.turn();
-        b.engine.turn();
+        a.engine.round();
+        b.engine.round();
         waited = waited.max(a.engine.report(0).unwrap().input[usize::from(CLASS)]);
         read_slow_and_fast(b, turn, &mut seen);
         // Frames of the fast station that arrived while the port could not send to the slow one.
@@ -225,8 +225,8 @@ fn a_station_that_stops_stops_nobody_else_and_goes_on_where_it_was() {
         for (k, to) in [(0, 3), (1, 4)] {
             sent[k] += u64::from(a.send(k, &frame(k + 1, to, sent[k], 500)));
         }
-        a.engine.turn();
-        b.engine.turn();
+        a.engine.round();
+        b.engine.round();
         b.take(1, &mut seen[1]);
     }
     assert!(servers[0].own("credit_unsent") > 0);
@@ -320,7 +320,7 @@ fn a_link_that_loses_one_frame_in_ten_stops_nobody() {
     // The last of them are on their way.
     for _ in 0..1_000 {
         servers.iter_mut().for_each(|s| {
-            s.engine.turn();
+            s.engine.round();
         });
         while let Some(number) = servers[1].number(0) {
             assert!(number >= next, "in order, each once");
@@ -346,8 +346,8 @@ fn a_server_that_starts_again_is_sent_to_and_sends_again() {
             let [a, b] = &mut servers;
             a.send(0, &frame(1, 3, 0, 100));
             a.send(1, &frame(2, 4, 0, 100));
-            a.engine.turn();
-            b.engine.turn();
+            a.engine.round();
+            b.engine.round();
             b.number(1);
         }
         assert!(servers[0].own("credit_unsent") > 0);
@@ -396,7 +396,7 @@ fn what_waits_for_or_at_a_station_that_leaves_is_dropped_by_name() {
     assert_eq!((a.own("credit_unsent"), a.own("port_gone")), (0, 16));
     assert!(b.own("port_gone") > 0);
     for server in &mut servers {
-        server.engine.turn();
+        server.engine.round();
         server.engine.ledger();
     }
 }
@@ -437,7 +437,7 @@ fn frames_for_a_station_that_leaves_elsewhere_are_given_up_at_once() {
     }
 }
 
-/// What the hypervisor says by itself is in nobody's books: on a quiet server it would outweigh all that was ever delivered.
+/// What the hypervisor says by itself is in no ledger: on a quiet server it would outweigh all that was ever delivered.
 #[test]
 fn a_frame_for_nobody_leaves_the_books_right() {
     let address = network();
@@ -448,7 +448,7 @@ fn a_frame_for_nobody_leaves_the_books_right() {
     let start = Instant::now();
     while server.own("unresolved") == 0 || server.own("credit_unsent") > 0 {
         assert!(start.elapsed().as_secs() < 60, "it still waits");
-        server.engine.turn();
+        server.engine.round();
         server.engine.ledger();
         assert!(server.engine.report(UPLINK).unwrap().counters.delivered <= 1);
     }

@@ -148,7 +148,7 @@ fn a_machine_that_announces_another_ones_station_or_address_does_not_get_it() {
     // One that invents stations has some, and no more.
     for station in 100..200 {
         servers[1].send(0, &announcement(station, ip(station)));
-        servers[1].engine.turn();
+        servers[1].engine.round();
     }
     let start = Instant::now();
     until(&mut servers, |_| start.elapsed().as_millis() > 300);

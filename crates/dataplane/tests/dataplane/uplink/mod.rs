@@ -310,7 +310,7 @@ fn until(servers: &mut [Server; 2], mut done: impl FnMut(&mut [Server; 2]) -> bo
     let start = Instant::now();
     while !done(servers) {
         for server in servers.iter_mut() {
-            server.engine.turn();
+            server.engine.round();
         }
         if start.elapsed().as_secs() >= 60 {
             for server in servers.iter() {
@@ -362,8 +362,8 @@ fn start_each_again(new: impl Fn(usize) -> Server, knows: impl Fn(&Server) -> bo
         for _ in 0..1_000 {
             let [a, b] = &mut servers;
             number += u64::from(a.send(0, &frame(1, 3, number, 100)));
-            a.engine.turn();
-            b.engine.turn();
+            a.engine.round();
+            b.engine.round();
         }
         servers = start_again(servers, again, &new);
         let (mut seen, mut last) = (0, None);
@@ -416,8 +416,8 @@ fn overload(servers: &mut [Server; 2]) {
                 held_back += 1;
             }
         }
-        a.engine.turn();
-        b.engine.turn();
+        a.engine.round();
+        b.engine.round();
         b.take(1, &mut seen[1]);
         if held_back > before.0 {
             beside += seen[1] - before.1;
@@ -443,7 +443,7 @@ fn overload(servers: &mut [Server; 2]) {
             assert_eq!(server.own(loss), 0, "{loss}");
         }
         let report = server.engine.report(UPLINK).unwrap();
-        // What the port itself gave up is in the switch's books by the same name.
+        // Frames that the port itself gave up are in the switch's ledger by the same name.
         let (dropped, refused) = (report.counters.dropped, report.counters.refused);
         let of_name = dropped.frames(DropReason::Unresolved) + refused.frames(DropReason::Unresolved);
         assert_eq!((of_name, dropped.total_frames() + refused.total_frames()), (unresolved, unresolved));

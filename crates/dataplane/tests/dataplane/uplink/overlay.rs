@@ -76,7 +76,7 @@ fn what_is_sent_before_the_controller_is_there_arrives() {
     while start.elapsed().as_millis() < 100 || sent <= 256 {
         assert!(start.elapsed().as_secs() < 60, "{sent}");
         sent += u64::from(servers[0].send(0, &frame(1, 3, sent, 100)));
-        servers.iter_mut().for_each(|server| _ = server.engine.turn());
+        servers.iter_mut().for_each(|server| _ = server.engine.round());
     }
     let _controller = controller(&address);
     until_all(&mut servers, 0, sent);

@@ -98,7 +98,7 @@ fn what_a_hypervisor_sends_all_the_same_is_dropped_where_it_arrives_and_answered
         until(&mut servers, |[_, b]| b.own("denied") > 0);
         let said = ["credit_messages_sent", "zbridge_connections", "zbridge_delivered"];
         assert_eq!(said.map(|name| servers[1].own(name)), [0; 3], "{stack:?}");
-        assert!(denied(&servers[1], UPLINK) > 0, "in the switch's books, too");
+        assert!(denied(&servers[1], UPLINK) > 0, "in the switch's ledger, too");
         // Who may be reached is, beside that.
         assert!(servers[0].send(1, &frame(2, 4, 6, 100)));
         until(&mut servers, |[_, b]| match b.number(1) {
@@ -137,7 +137,7 @@ fn what_is_for_everybody_is_not_heard_by_who_may_not() {
     servers[0].engine.set_policy(Some(two_tenants(vec![])));
     servers[0].send(0, &request(1, 2));
     for _ in 0..100 {
-        servers[0].engine.turn();
+        servers[0].engine.round();
     }
     assert_eq!(servers[0].receive(1), None);
     servers[0].engine.set_policy(None);

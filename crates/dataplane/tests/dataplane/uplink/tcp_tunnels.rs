@@ -106,8 +106,8 @@ fn who_takes_nothing_stops_the_tunnel_and_loses_nothing() {
             sent[k] += u64::from(is_sent);
             held_back += u64::from(!is_sent);
         }
-        a.engine.turn();
-        b.engine.turn();
+        a.engine.round();
+        b.engine.round();
         for k in [0, 1] {
             // The slow one takes nothing at all for a while, and a frame in 20 turns then.
             if k == 1 || turn > 20_000 && turn % 20 == 0 {
@@ -163,7 +163,7 @@ fn a_server_that_is_expelled_leaves_no_place_behind() {
         // The other one reads no more, so that something is in the stream.
         for _ in 0..200 {
             number += u64::from(servers[0].send(0, &frame(1, 3, number, 1_400)));
-            servers[0].engine.turn();
+            servers[0].engine.round();
         }
         let (held, lost) = (servers[0].own("tcp_tunnel_unacknowledged"), servers[0].own("tunnel_ended"));
         assert!(held > 0 && servers[0].own("tcp_tunnel_servers") == 1);
@@ -171,7 +171,7 @@ fn a_server_that_is_expelled_leaves_no_place_behind() {
         for _ in 0..100 {
             // Neither what it says nor what is sent to it.
             servers[0].send(1, &frame(2, 4, 0, 100));
-            servers.iter_mut().for_each(|server| _ = server.engine.turn());
+            servers.iter_mut().for_each(|server| _ = server.engine.round());
             while servers[1].number(0).is_some() {}
             assert_eq!(servers[0].own("tcp_tunnel_servers"), 0);
         }
@@ -208,7 +208,7 @@ impl Stranger {
         self.stream.extend(bytes);
     }
 
-    fn turn(&mut self) {
+    fn round(&mut self) {
         let now = sluicenet_proto::time::Instant::ZERO;
         while let Some(sent) = self.tcp.poll_transmit(&tcp(), now) {
             let at = sent.offset as usize;
@@ -252,15 +252,15 @@ fn what_is_no_frame_resets_the_connection_and_what_is_no_servers_is_refused() {
         stranger.stream.clear();
         while stranger.tcp.state() != State::Established {
             in_time();
-            stranger.turn();
-            server.engine.turn();
+            stranger.round();
+            server.engine.round();
         }
         stranger.say(&header);
         stranger.say(&frame(50, 1, 0, 60));
         while server.own(counted) == before {
             in_time();
-            stranger.turn();
-            server.engine.turn();
+            stranger.round();
+            server.engine.round();
         }
         if counted != "tcp_tunnel_broken" {
             stranger.tcp.abort();
@@ -268,8 +268,8 @@ fn what_is_no_frame_resets_the_connection_and_what_is_no_servers_is_refused() {
         let ended = n as u64 + 1;
         while stranger.tcp.state() != State::Closed || server.own("tcp_tunnel_ended") < ended {
             in_time();
-            stranger.turn();
-            server.engine.turn();
+            stranger.round();
+            server.engine.round();
         }
     }
     assert!(server.clients.iter_mut().all(|client| client.receive(&mut [0; 2048]).unwrap().is_none()));
@@ -289,7 +289,7 @@ fn what_is_no_frame_resets_the_connection_and_what_is_no_servers_is_refused() {
         stranger.device.flush().unwrap();
         while server.own(counted) == before {
             in_time();
-            server.engine.turn();
+            server.engine.round();
         }
     }
     // Nonsense of every kind.
@@ -312,7 +312,7 @@ fn what_is_no_frame_resets_the_connection_and_what_is_no_servers_is_refused() {
         }
         let _ = stranger.device.send(&frame).unwrap();
         stranger.device.flush().unwrap();
-        server.engine.turn();
+        server.engine.round();
         stranger.device.receive(&mut |_| {}).unwrap();
     }
     server.engine.ledger();
@@ -335,7 +335,7 @@ fn a_server_that_does_not_answer_holds_nobody_for_ever() {
     while sent < 5_000 {
         assert!(start.elapsed().as_secs() < 60, "still held back after {sent} frames");
         sent += u64::from(a.send(0, &frame(1, 3, sent, 1_400)));
-        a.engine.turn();
+        a.engine.round();
         // Nobody is there.
         devices[1].lock().unwrap().receive(&mut |_| {}).unwrap();
     }

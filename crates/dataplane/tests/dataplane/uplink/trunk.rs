@@ -37,7 +37,7 @@ fn a_device_that_takes_nothing_holds_nobody_for_ever() {
         assert!(start.elapsed().as_secs() < 60, "still held back after {sent} frames");
         sent += u64::from(server.send(0, &frame(1, 50, sent, 1_400)));
         here += u64::from(server.send(1, &frame(2, 1, here, 60)));
-        server.engine.turn();
+        server.engine.round();
         while server.receive(0).is_some() {}
     }
     assert!(here > 1_000);
@@ -59,7 +59,7 @@ fn the_watchdogs_action_holds_for_an_uplink_too() {
         while start.elapsed().as_millis() < 200 || counts && server.own("storms_detected") == 0 {
             assert!(start.elapsed().as_secs() < 60, "no storm was counted");
             let _ = neighbour.send(&pause(u16::MAX)).unwrap();
-            server.engine.turn();
+            server.engine.round();
             if sent < 20 {
                 sent += u64::from(server.send(0, &frame(1, 50, sent, 1_000)));
             }
@@ -68,7 +68,7 @@ fn the_watchdogs_action_holds_for_an_uplink_too() {
         let _ = neighbour.send(&pause(0)).unwrap();
         while arrived < sent {
             assert!(start.elapsed().as_secs() < 60, "{arrived} of {sent} arrived");
-            server.engine.turn();
+            server.engine.round();
             neighbour.receive(&mut |frame| arrived += u64::from(frame[11] == 1)).unwrap();
         }
         assert_eq!((server.own("storms_detected") > 0, server.own("watchdog"), sent), (counts, 0, 20));
@@ -92,7 +92,7 @@ fn hostile_neighbours_at_a_port() {
         slow += u64::from(server.send(0, &frame(1, 50, number, 1_000)));
         server.send(1, &frame(2, 51, number, 60));
         number += 1;
-        server.engine.turn();
+        server.engine.round();
         neighbour
             .receive(&mut |frame| {
                 assert_ne!(frame[11], 1, "a frame of class 3");
@@ -108,7 +108,7 @@ fn hostile_neighbours_at_a_port() {
     while back == 0 {
         assert!(start.elapsed().as_secs() < 60, "not restored");
         server.send(0, &frame(1, 50, 0, 1_000));
-        server.engine.turn();
+        server.engine.round();
         neighbour.receive(&mut |frame| back += u64::from(frame[11] == 1)).unwrap();
     }
     assert_eq!(server.own("storms_restored"), 1);
@@ -122,7 +122,7 @@ fn hostile_neighbours_at_a_port() {
         frame[rng.below(60) as usize] = rng.next_u64() as u8;
         frame.truncate(1 + rng.below(frame.len() as u64) as usize);
         let _ = neighbour.send(&frame).unwrap();
-        server.engine.turn();
+        server.engine.round();
         while server.receive(0).is_some() || server.receive(1).is_some() {}
     }
     server.engine.ledger();

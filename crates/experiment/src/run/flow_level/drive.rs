@@ -68,16 +68,16 @@ pub(in crate::run) fn run(
         let event = network
             .level
             .poll_timeout()
-            .min(network.round_due())
-            .min(network.failure_due())
+            .min(network.next_round_at())
+            .min(network.next_failure_at())
             .min(network.agenda.peek().map_or(Instant::MAX, |Reverse(d)| d.0));
-        let due = if network.level.now() < warmup { next_epoch.min(warmup) } else { next_epoch };
-        let now = event.min(due).min(ends.until.unwrap_or(Instant::MAX));
+        let boundary = if network.level.now() < warmup { next_epoch.min(warmup) } else { next_epoch };
+        let now = event.min(boundary).min(ends.until.unwrap_or(Instant::MAX));
         if event == Instant::MAX && ends.until.is_none() {
             break RunEnd::Idle;
         }
         step(&mut network, &mut apps, now);
-        if now < due && ends.until != Some(now) {
+        if now < boundary && ends.until != Some(now) {
             continue;
         }
         // A stretch is over.

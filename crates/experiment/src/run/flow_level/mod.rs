@@ -8,8 +8,8 @@
 mod drive;
 mod io;
 mod outline;
+mod paths;
 mod steered;
-mod ways;
 
 pub(super) use drive::{Ends, run};
 pub(super) use outline::outline;
@@ -18,6 +18,7 @@ use super::control::{self, Control};
 use super::failures::Failures;
 use crate::build::{Bits, Ideal, Plan};
 use crate::workload::ENDLESS;
+use paths::{crossings, probe};
 use sluicenet_node::guest::{FlowLabel, FlowRecord, SocketId, Transport};
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::{Address, FlowKey};
@@ -29,12 +30,11 @@ use sluicenet_proto::time::{Duration, Instant};
 use sluicenet_proto::units::Rate;
 use sluicenet_scenario::{Scenario, SharedRates};
 use sluicenet_sim::flow_level::{Aimd, Crossing, FlowLevel, MaxMin, Rates};
-use sluicenet_sim::slots::place;
+use sluicenet_sim::slots::insert;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 use steered::Steered;
-use ways::{probe, ways};
 
 /// A message that was written to a connection.
 #[derive(Clone, Copy, Debug)]
@@ -193,7 +193,7 @@ impl Network {
             written: 0,
             steered: Steered::default(),
         };
-        let index = place(&mut self.connections, &mut self.free, made);
+        let index = insert(&mut self.connections, &mut self.free, made);
         self.by_key.insert(key(&flow), index);
         index
     }
@@ -251,11 +251,11 @@ impl Network {
         let mut path = self.vm_port(src, 0, sizes).into_iter().collect::<Vec<_>>();
         if src.host() != dst.host() {
             let probe = probe(flow, transport);
-            let ways = match self.is_steered() {
+            let crossings = match self.is_steered() {
                 true => self.walk(now, &probe, 0),
-                false => ways(&self.plan, &probe),
+                false => crossings(&self.plan, &probe),
             };
-            path.extend(ways);
+            path.extend(crossings);
         }
         path.extend(self.vm_port(dst, 1, sizes));
         path
@@ -307,7 +307,7 @@ impl Network {
         ]
     }
 
-    /// Forgets a connection that was closed and has delivered all, with the way back if nothing goes there.
+    /// Forgets a connection that was closed and has delivered all, with the path back if nothing goes there.
     fn forget_if_over(&mut self, index: u32) {
         let is_idle = |c: &Connection| c.queue.is_empty() && c.travelling == 0 && c.is_open;
         let c = &self.connections[index as usize];

@@ -1,6 +1,6 @@
 //! Whether a scenario can be run without packets, and what of it has no effect then.
 
-use super::ways::ways;
+use super::paths::crossings;
 use crate::build::{self, Outline, Plan};
 use sluicenet_node::packet::{Address, FlowKey, Kind, Packet};
 use sluicenet_scenario::{self as scenario, Scenario};
@@ -16,7 +16,7 @@ pub(in crate::run) fn outline(s: &Scenario) -> scenario::Result<Outline> {
     let mut outline = build::outline(s)?;
     check_spread(s, &outline.plan)?;
     if !s.policy.is_empty() {
-        let error = s.places.error("policy", "at the flow level all machines may talk to each other");
+        let error = s.locations.error("policy", "at the flow level all machines may talk to each other");
         return Err(error.hint("take [policy] out, or set scenario.level = \"packet\""));
     }
     let r = &s.record;
@@ -28,28 +28,28 @@ pub(in crate::run) fn outline(s: &Scenario) -> scenario::Result<Outline> {
     ];
     for (key, _) in of_packets.iter().filter(|(_, is_asked)| *is_asked) {
         let message = format!("there are no {key} at the flow level: nothing is recorded of them");
-        outline.warnings.push(s.places.warning(&format!("record.{key}"), message));
+        outline.warnings.push(s.locations.warning(&format!("record.{key}"), message));
     }
     let of_waiting =
         [("vswitch.slow", !s.vswitch.slow.is_empty()), ("zcredit", s.zcredit.enabled), ("zbridge", s.zbridge.enabled)];
     if let Some((key, _)) = of_waiting.iter().find(|(_, is_given)| *is_given) {
         let message = "at the flow level nobody waits behind another's frames: what a slow machine does to its neighbours, with pauses or \
                        with credits, is not in these rates";
-        outline.warnings.push(s.places.warning(key, message));
+        outline.warnings.push(s.locations.warning(key, message));
     }
     Ok(outline)
 }
 
 fn check_spread(s: &Scenario, plan: &Plan) -> scenario::Result<()> {
     let hosts = plan.hosts();
-    let far = Packet::of_flow(
+    let probe = Packet::of_flow(
         FlowKey { src: Address::new(0, 0), dst: Address::new(hosts - 1, 0), sport: 1, dport: 1 },
         Kind::Udp,
     );
-    let links = ways(plan, &far).len();
+    let links = crossings(plan, &probe).len();
     if links > SPREAD_MAX {
         return Err(s
-            .places
+            .locations
             .error("topology.routing", format!("at the flow level a flow would be spread over {links} links"))
             .hint(format!(
                 "at most {SPREAD_MAX}: a smaller network, another routing, or scenario.level = \"packet\""

@@ -1,6 +1,6 @@
-//! Flows that switches choose ways for: what a control loop is told of them and moves, and what goes around failures.
+//! Flows that switches choose paths for: what a control loop is told of them and moves, and what goes around failures.
 
-use super::ways::{HOPS_MAX, probe};
+use super::paths::{HOPS_MAX, probe};
 use super::{Control, Failures, Network};
 use sluicenet_node::link::NodeId;
 use sluicenet_node::packet::Packet;
@@ -20,7 +20,7 @@ pub(super) struct Steered {
     /// Bytes that switches have counted.
     counted: u64,
     /// The links it crosses.
-    way: Vec<Crossing>,
+    path: Vec<Crossing>,
 }
 
 impl Network {
@@ -32,9 +32,9 @@ impl Network {
     /// The links that frames like `probe` cross as switches choose now; those switches count so many bytes.
     pub(super) fn walk(&mut self, now: Instant, probe: &Packet, bytes: u32) -> Vec<Crossing> {
         let (flow, dst) = (probe.flow_hash(), probe.dst().host());
-        let mut way = Vec::new();
+        let mut path = Vec::new();
         let mut node: NodeId = probe.src().host();
-        while node != dst && way.len() < HOPS_MAX {
+        while node != dst && path.len() < HOPS_MAX {
             let routed = match self.plan.router(node) {
                 Some(router) => router.route(probe),
                 None => Some(0),
@@ -45,17 +45,17 @@ impl Network {
                 None => Some(routed),
             };
             let Some(port) = port else {
-                way.push(Crossing { link: self.nowhere, share: 1.0 });
+                path.push(Crossing { link: self.nowhere, share: 1.0 });
                 break;
             };
-            way.push(Crossing { link: self.plan.link_index(node, port) as u32, share: 1.0 });
+            path.push(Crossing { link: self.plan.link_index(node, port) as u32, share: 1.0 });
             node = self.plan.peer(node, port).0;
         }
-        way
+        path
     }
 
     /// The control loop is to know a connection.
-    pub(super) fn begin_steered(&mut self, now: Instant, index: u32, way: Vec<Crossing>) {
+    pub(super) fn begin_steered(&mut self, now: Instant, index: u32, path: Vec<Crossing>) {
         // Rounds that nobody needed were not made.
         if let Some(period) = self.control.as_ref().map(|c| c.period.as_ps())
             && self.next_round <= now
@@ -67,7 +67,7 @@ impl Network {
         if self.by_hash.insert(hash, index).is_none() {
             c.steered.begun = now;
         }
-        c.steered.way = way;
+        c.steered.path = path;
     }
 
     /// So many bytes on a wire of a connection's first message have left.
@@ -90,7 +90,7 @@ impl Network {
         c.steered.left + c.active.map_or(0, |flow| (self.level.delivered_bits(flow) / 8.0) as u64)
     }
 
-    /// The switches on its way count what a connection has sent since they did last.
+    /// The switches on its path count what a connection has sent since they did last.
     fn count(&mut self, now: Instant, index: u32) {
         let sent = self.sent(index);
         let c = &mut self.connections[index as usize];
@@ -115,13 +115,13 @@ impl Network {
     }
 
     /// When the next round is due: never while nobody sends.
-    pub(super) fn round_due(&self) -> Instant {
+    pub(super) fn next_round_at(&self) -> Instant {
         if self.control.is_some() && !self.level.is_empty() { self.next_round } else { Instant::MAX }
     }
 
-    /// A round of the control loop, if one is due: flows that are to go another way do so at once.
+    /// A round of the control loop, if one is due: flows that are to take another path do so at once.
     pub(super) fn round(&mut self, now: Instant) {
-        if now < self.round_due() {
+        if now < self.next_round_at() {
             return;
         }
         let Some(mut control) = self.control.take() else { return };
@@ -168,7 +168,7 @@ impl Network {
 
     /// Links fail or come back, or their ends notice.
     pub(super) fn fail(&mut self, now: Instant) {
-        let Some(failures) = self.failures.as_mut().filter(|f| now >= f.due()) else { return };
+        let Some(failures) = self.failures.as_mut().filter(|f| now >= f.next_event()) else { return };
         let changes = failures.turn(now);
         for &((switch, port), up) in &changes.carries {
             let node = self.plan.hosts() + switch;
@@ -192,8 +192,8 @@ impl Network {
     }
 
     /// When something fails next, or is noticed.
-    pub(super) fn failure_due(&self) -> Instant {
-        self.failures.as_ref().map_or(Instant::MAX, Failures::due)
+    pub(super) fn next_failure_at(&self) -> Instant {
+        self.failures.as_ref().map_or(Instant::MAX, Failures::next_event)
     }
 
     /// A connection's message under way goes where switches send it now.
@@ -201,10 +201,10 @@ impl Network {
         let c = &self.connections[index as usize];
         let (Some(flow), Some(message)) = (c.active, c.queue.front()) else { return };
         let sizes = self.ideal.of_priority(c.priority).bits_on(message.bytes, c.transport);
-        let way = self.path(now, (c.flow, c.transport), sizes);
-        if way != self.connections[index as usize].steered.way {
-            self.level.reroute(flow, &way);
-            self.connections[index as usize].steered.way = way;
+        let path = self.path(now, (c.flow, c.transport), sizes);
+        if path != self.connections[index as usize].steered.path {
+            self.level.reroute(flow, &path);
+            self.connections[index as usize].steered.path = path;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A server without a virtual network: its guests share the adapter.
 
 use super::Chain;
-use crate::due::Timer;
+use crate::deadlines::Timer;
 use crate::packet::{Address, Packet};
 use crate::pool::{Handle, Pool};
 use crate::server::WhenFull;

@@ -13,7 +13,7 @@ pub use virtualised::Virtualised;
 
 use super::host::{DEADLINES, Host, PORT_FREE};
 use super::stages::Report;
-use crate::due::Timer;
+use crate::deadlines::Timer;
 use crate::packet::{Address, Kind, Packet};
 use crate::pool::{Handle, Pool};
 use core::fmt::Debug;
@@ -102,7 +102,7 @@ pub trait Chain: Debug + Send {
             let vm = (what / DEADLINES) as usize;
             if what % DEADLINES == PORT_FREE {
                 self.on_port_free(vm);
-            } else if at == host.guests[vm].tx_due {
+            } else if at == host.guests[vm].tx_deadline {
                 self.run_tx(now, host, pool, vm);
             }
         }

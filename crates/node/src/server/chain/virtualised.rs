@@ -1,7 +1,7 @@
 //! A server with a virtual network: gate stages, the vSwitch, network stages, the adapter.
 
 use super::{Chain, Isolation};
-use crate::due::Timer;
+use crate::deadlines::Timer;
 use crate::packet::{Address, Packet};
 use crate::pool::{Handle, Pool};
 use crate::server::VirtualConfig;
@@ -258,7 +258,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
     fn run_stalled(&mut self, now: Instant, host: &mut Host, pool: &mut Pool<Packet>) {
         while host.adapter.stalled().is_some() && self.takes_from_wire() {
             let Some(at) = host.adapter.take_stalled(pool) else { break };
-            host.note_pauses(now, None);
+            host.record_pauses(now, None);
             self.enter_network(now, host, pool, at);
         }
     }
@@ -274,7 +274,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
         }
         // The first of them stops the others.
         let vm = host.adapter.stalled().map(|at| pool.frame(at).dst().vm());
-        host.note_pauses(now, vm);
+        host.record_pauses(now, vm);
     }
 
     /// A VM's free port takes a frame.

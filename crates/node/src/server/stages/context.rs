@@ -84,6 +84,6 @@ impl<'a> Context<'a> {
     }
     /// Sends metadata to the peer stage of another server, ahead of the frames that are sent from now on.
     pub fn send_metadata(&mut self, packet: Packet) {
-        self.host.notes.push(packet);
+        self.host.metadata.push(packet);
     }
 }

@@ -49,7 +49,7 @@ impl Stage for Credits {
     }
 
     fn send(&mut self, _now: Instant, lane: Lane, at: Handle, cx: &mut Context<'_>) -> Option<Handle> {
-        self.credits.hold(lane, cx.frame(at).dst(), at);
+        self.credits.enqueue(lane, cx.frame(at).dst(), at);
         None
     }
     fn poll_expected(&mut self) -> Option<Flow> {

@@ -1,8 +1,8 @@
-//! A stage that does all that a stage may do, in both places of a chain, next to others and alone.
+//! A stage that does all that a stage may do, in both positions of a chain, next to others and alone.
 
 use super::{Context, Lane, Report, Stage, rare};
 use crate::adapter::{AdapterConfig, Queueing};
-use crate::door::{Device, PortId, PortSet, Wires};
+use crate::device::{Device, PortId, PortSet, Wires};
 use crate::guest::FlowLabel;
 use crate::packet::{Address, FlowKey, Framing, Packet};
 use crate::pool::{Handle, Pool};
@@ -228,10 +228,10 @@ impl Pair {
                 if Device::<Packet>::poll_timeout(&self.servers[i]) <= next {
                     self.servers[i].handle_timeout(next, &mut self.pool, &mut woke);
                 }
-                let mut notes = Vec::new();
-                self.servers[i].host_mut().take_notes(&mut notes);
-                for note in notes {
-                    self.servers[1 - i].receive_note(next, &note, &mut self.pool, &mut woke);
+                let mut metadata = Vec::new();
+                self.servers[i].host_mut().take_metadata(&mut metadata);
+                for packet in metadata {
+                    self.servers[1 - i].receive_metadata(next, &packet, &mut self.pool, &mut woke);
                 }
             }
             // Frames cross until neither has another one.
@@ -259,9 +259,9 @@ fn a_stage_keeps_frames_back_by_flow_and_sends_and_answers_frames_of_its_own() {
     let nothing = || -> Boxed { Box::new(()) };
     let (pacer, other) = (|| Pacer::boxed(9), || Pacer::boxed(10));
     let two = || rare::compose(alloc::vec![Pacer::boxed(9), Pacer::boxed(10)]);
-    let places: [(Make, Make); 6] =
+    let positions: [(Make, Make); 6] =
         [(nothing, nothing), (pacer, nothing), (nothing, pacer), (pacer, other), (two, nothing), (nothing, two)];
-    for (case, (gate, network)) in places.into_iter().enumerate() {
+    for (case, (gate, network)) in positions.into_iter().enumerate() {
         let mut pair = Pair::new(gate, network);
         let (a, b, c) = (Address::new(0, 0), Address::new(1, 0), Address::new(1, 1));
         // Three frames of one flow, one of another, in one instant.

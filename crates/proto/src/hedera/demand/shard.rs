@@ -78,8 +78,8 @@ pub(super) struct Shard {
 }
 
 impl Lists {
-    /// Counts become places: where the next flow of each host goes.
-    fn places(&mut self) {
+    /// Counts become offsets: where the next flow of each host goes.
+    fn prefix_sums(&mut self) {
         let mut sum = 0;
         for begin in &mut self.flow_begins {
             sum += core::mem::replace(begin, sum);
@@ -87,7 +87,7 @@ impl Lists {
         self.others.resize(sum as usize, 0);
     }
 
-    /// The place of the next flow of a host.
+    /// The offset of the next flow of a host.
     #[inline(always)]
     fn put(&mut self, host: usize, other: u32) -> usize {
         let at = self.flow_begins[host] as usize;
@@ -102,7 +102,7 @@ impl Lists {
         self.begins.clear();
         self.pairs.clear();
         let mut begin = 0;
-        // Places have moved on to where the next host's flows begin.
+        // Offsets have moved on to where the next host's flows begin.
         for (host, &end) in self.flow_begins[..self.flow_begins.len() - 1].iter().enumerate() {
             self.begins.push(self.pairs.len() as u32);
             for &other in &self.others[begin..end as usize] {
@@ -169,7 +169,7 @@ impl Shard {
         }
         for lists in [&mut self.by_source, &mut self.by_destination] {
             lists.flow_begins[hosts] = 0;
-            lists.places();
+            lists.prefix_sums();
         }
         self.flows = self.by_source.others.len();
         self.given.resize(self.flows, 0);
@@ -292,8 +292,8 @@ impl Shard {
                 left += is_left as usize;
                 gone += !is_left as usize;
             }
-            for (pair, place) in leaving[..gone].iter().zip(&mut pairs[left..]) {
-                *place = *pair;
+            for (pair, slot) in leaving[..gone].iter().zip(&mut pairs[left..]) {
+                *slot = *pair;
                 *converged += pair.flows();
                 board.sources.set(pair.other());
             }

@@ -5,7 +5,7 @@
 //!   controller silent, until an answer says otherwise.
 //! - A tenant has so many open questions, so many new ones in a second, and so many remembered failures; tenants take turns.
 //!   A full table takes the oldest entry of the tenant that has most (FIFO, which the source finds best).
-//! - Of two mappings the one with the higher version counts. An answer counts only if it was asked for; news that was not
+//! - Of two mappings the one with the higher version counts. An answer counts only if it was asked for; a change that was not
 //!   asked for only about what is in the table and newer.
 
 use super::bucket::Bucket;
@@ -28,7 +28,7 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 /// How long a controller that started anew may not know yet what the last one knew: three times what servers take to say
 /// again which stations live on them.
 const LEARNS_FOR: Duration = Duration(3 * RENEW.0);
-/// Confirmations of news that wait to be sent.
+/// Confirmations of changes that wait to be sent.
 const CONFIRMATIONS: usize = 256;
 
 /// What bounds a cache.
@@ -104,9 +104,9 @@ pub struct CacheCounters {
     pub limited: u64,
     /// Mappings taken out for others.
     pub evicted: u64,
-    /// Mappings changed by news.
+    /// Mappings changed by messages.
     pub changed: u64,
-    /// Answers and news that nobody asked for, or older than what was known.
+    /// Answers and changes that nobody asked for, or older than what was known.
     pub stale: u64,
 }
 
@@ -171,7 +171,7 @@ pub struct Cache {
     queued: usize,
     open: BTreeMap<Question, Open>,
     requests: BTreeMap<u64, Question>,
-    due: BTreeSet<(Instant, Question)>,
+    deadlines: BTreeSet<(Instant, Question)>,
     confirmations: VecDeque<Repr>,
     resolved: VecDeque<(Question, Answer)>,
     counters: CacheCounters,
@@ -195,7 +195,7 @@ impl Cache {
             queued: 0,
             open: BTreeMap::new(),
             requests: BTreeMap::new(),
-            due: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
             confirmations: VecDeque::new(),
             resolved: VecDeque::new(),
             counters: CacheCounters::default(),
@@ -321,7 +321,7 @@ impl Cache {
         let Some(open) = self.open.remove(&question) else { return };
         self.requests.remove(&open.request);
         match open.at {
-            Some(at) => _ = self.due.remove(&(at, question)),
+            Some(at) => _ = self.deadlines.remove(&(at, question)),
             None => {
                 self.tenant(question.vni).queue.retain(|q| *q != question);
                 self.queued -= 1;
@@ -368,7 +368,7 @@ impl Cache {
         self.counters.repeated += u64::from(open.tries > 1);
         let at = now + RETRANSMIT;
         open.at = Some(at);
-        self.due.insert((at, question));
+        self.deadlines.insert((at, question));
         let (kind, mac, ip) = match question.by {
             By::Mac(mac) => (Kind::ResolveMac, mac, Ipv4Addr::UNSPECIFIED),
             By::Ip(ip) => (Kind::ResolveIp, MacAddress::default(), ip),
@@ -394,13 +394,13 @@ impl Cache {
 
     /// When a question has to be repeated or given up.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        self.deadlines.first().map(|(at, _)| *at)
     }
 
     /// Repeats and gives up what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(&(at, question)) = self.due.first().filter(|(at, _)| *at <= now) {
-            self.due.remove(&(at, question));
+        while let Some(&(at, question)) = self.deadlines.first().filter(|(at, _)| *at <= now) {
+            self.deadlines.remove(&(at, question));
             let Some(open) = self.open.get_mut(&question) else { continue };
             open.at = None;
             let tries = open.tries;
@@ -427,7 +427,7 @@ impl Cache {
         match message.kind {
             Kind::Answer => self.answered(now, message),
             Kind::Changed => {
-                self.news(now, message);
+                self.on_change(now, message);
                 true
             }
             _ => false,
@@ -472,7 +472,7 @@ impl Cache {
         true
     }
 
-    fn news(&mut self, now: Instant, message: &Repr) {
+    fn on_change(&mut self, now: Instant, message: &Repr) {
         let mapping = Mapping::of(message);
         if message.epoch != self.epoch {
             // Of another start of the controller: it may be years old. Who is asked says what is true.

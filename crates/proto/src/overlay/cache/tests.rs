@@ -147,8 +147,8 @@ fn an_answer_that_was_overtaken_by_news_is_stale() {
     let later = us(60_000_000);
     cache.lookup(later, question(1, 5));
     let again = cache.poll_transmit(later).unwrap();
-    let news = Repr { kind: Kind::Changed, location: HERE, version: 9, request: 3, ..answer(&again, 9, true) };
-    cache.handle(later, &news);
+    let change = Repr { kind: Kind::Changed, location: HERE, version: 9, request: 3, ..answer(&again, 9, true) };
+    cache.handle(later, &change);
     cache.handle(later, &answer(&again, 8, true));
     assert_eq!(cache.peek(question(1, 5)).map(|m| (m.location, m.version)), Some((HERE, 9)));
     let heard = cache.poll_transmit(later).unwrap();

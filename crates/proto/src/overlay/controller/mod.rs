@@ -117,7 +117,7 @@ pub struct Controller {
     /// Stations that went away, until they may come again.
     gone: BTreeSet<(Instant, StationId)>,
     changes: BTreeMap<(Ipv4Addr, StationId), Change>,
-    due: BTreeSet<(Instant, Ipv4Addr, StationId)>,
+    deadlines: BTreeSet<(Instant, Ipv4Addr, StationId)>,
     counters: ControllerCounters,
 }
 
@@ -135,7 +135,7 @@ impl Controller {
             by_ip: BTreeMap::new(),
             gone: BTreeSet::new(),
             changes: BTreeMap::new(),
-            due: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
             counters: ControllerCounters::default(),
         }
     }
@@ -336,9 +336,9 @@ impl Controller {
         self.requests += 1;
         let change = Change { mapping, request: self.requests, tries: 0, at: now };
         if let Some(old) = self.changes.insert(of, change) {
-            self.due.remove(&(old.at, of.0, of.1));
+            self.deadlines.remove(&(old.at, of.0, of.1));
         }
-        self.due.insert((now, of.0, of.1));
+        self.deadlines.insert((now, of.0, of.1));
     }
 
     fn confirm(&mut self, message: &Repr) {
@@ -346,15 +346,15 @@ impl Controller {
         // A late confirmation of an earlier change says nothing of this one.
         if let Some(change) = self.changes.get(&of).copied().filter(|c| c.request == message.request) {
             self.changes.remove(&of);
-            self.due.remove(&(change.at, of.0, of.1));
+            self.deadlines.remove(&(change.at, of.0, of.1));
         }
     }
 
     /// The next change that a server has to be told now.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<(Ipv4Addr, [u8; LEN])> {
         loop {
-            let &(at, server, station) = self.due.first().filter(|(at, ..)| *at <= now)?;
-            self.due.remove(&(at, server, station));
+            let &(at, server, station) = self.deadlines.first().filter(|(at, ..)| *at <= now)?;
+            self.deadlines.remove(&(at, server, station));
             let of = (server, station);
             let change = self.changes.get_mut(&of)?;
             if change.tries >= TRIES {
@@ -364,7 +364,7 @@ impl Controller {
             }
             change.tries += 1;
             change.at = now + RETRANSMIT;
-            self.due.insert((change.at, server, station));
+            self.deadlines.insert((change.at, server, station));
             let message = change.mapping.message(Kind::Changed, server, change.request);
             self.counters.told += 1;
             return Some((server, self.servers.get(&server)?.key.seal(&message)));
@@ -374,8 +374,8 @@ impl Controller {
     /// When [`Controller::poll_transmit`] or [`Controller::handle_timeout`] has something to do.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let gone = self.gone.first().map(|(at, _)| *at);
-        let due = self.due.first().map(|(at, ..)| *at);
-        gone.into_iter().chain(due).min()
+        let deadline = self.deadlines.first().map(|(at, ..)| *at);
+        gone.into_iter().chain(deadline).min()
     }
 
     /// Forgets stations that went away long enough ago.

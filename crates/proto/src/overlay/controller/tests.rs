@@ -315,15 +315,15 @@ fn hostile_23_forged_and_replayed_messages_change_nothing() {
     w.deliver(server(3), CONTROLLER, &key(server(3)).seal(&claim));
     w.deliver(server(1), CONTROLLER, &key(server(3)).seal(&claim));
     w.deliver(server(1), CONTROLLER, &claim.emit());
-    // An answer that nobody asked for, and old news, both with the right key.
+    // An answer that nobody asked for, and an old change, both with the right key.
     let mapping = Repr { kind: Kind::Answer, server: server(3), version: 1 << 40, ..claim };
     w.deliver(CONTROLLER, server(3), &key(server(3)).seal(&mapping));
-    let news = Repr { kind: Kind::Changed, server: server(3), version: 1, ..claim };
-    w.deliver(CONTROLLER, server(3), &key(server(3)).seal(&news));
-    // News of another start of the controller is asked about, not believed.
-    let news = Repr { kind: Kind::Changed, server: server(3), version: 1 << 40, epoch: 10, ..claim };
+    let change = Repr { kind: Kind::Changed, server: server(3), version: 1, ..claim };
+    w.deliver(CONTROLLER, server(3), &key(server(3)).seal(&change));
+    // A change of another start of the controller is asked about, not believed.
+    let change = Repr { kind: Kind::Changed, server: server(3), version: 1 << 40, epoch: 10, ..claim };
     w.run(ms(1_000));
-    w.deliver(CONTROLLER, server(3), &key(server(3)).seal(&news));
+    w.deliver(CONTROLLER, server(3), &key(server(3)).seal(&change));
     assert_eq!(w.lives(3, 5), Some(server(2)));
     w.run(ms(20));
     assert_eq!(w.lives(3, 5), Some(server(2)));

@@ -312,7 +312,7 @@ mod tests {
                 (0..tree.hosts()).flat_map(|a| (0..tree.hosts()).map(move |b| (a, b))).filter(|(a, b)| a != b)
             {
                 let passed = walk(tree, &tables, from, to);
-                assert_eq!(passed.len() as u8, 2 * x.nca_level(from, to) - 1, "the way is shortest");
+                assert_eq!(passed.len() as u8, 2 * x.nca_level(from, to) - 1, "the path is shortest");
             }
         }
     }

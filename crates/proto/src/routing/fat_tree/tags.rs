@@ -279,7 +279,7 @@ impl TagSwitch {
         self.reconsider(all);
     }
 
-    /// Says what has changed of these: first what is lost, so that nobody sends here for want of news.
+    /// Says what has changed of these: first what is lost, so that nobody sends here for want of a message.
     fn reconsider(&mut self, some: BTreeSet<Unreachable>) {
         let (lost, kept): (Vec<_>, Vec<_>) = some.into_iter().partition(|&what| self.is_cut(what));
         for what in lost {
@@ -396,7 +396,7 @@ mod tests {
             self.settle();
         }
 
-        /// Whether there is a way up and down over links that are up.
+        /// Whether there is a path up and down over links that are up.
         fn connected(&self, from: HostId, to: HostId) -> bool {
             let (a, b) = (self.tree.subnet_of(from), self.tree.subnet_of(to));
             let (Switch::Edge { pod: p, .. }, Switch::Edge { pod: q, .. }) = (self.tree.edge(a), self.tree.edge(b))
@@ -433,7 +433,7 @@ mod tests {
             None
         }
 
-        /// Everyone with a way is reached.
+        /// Everyone with a path is reached.
         fn check(&self, pairs: impl Iterator<Item = (HostId, HostId)>) {
             let down = || self.links.iter().filter(|l| !l.1).collect::<Vec<_>>();
             for (from, to) in pairs.filter(|(a, b)| a != b) {
@@ -513,7 +513,7 @@ mod tests {
         for seed in 0..200 {
             let mut rng = Rng::from_words(&[9, seed]);
             let mut net = Net::new(4);
-            // News an end has not heard yet, by link.
+            // Changes that an end has not seen yet, by link.
             let mut unheard: BTreeMap<usize, Vec<(End, bool)>> = BTreeMap::new();
             for step in 0..400 {
                 let link = rng.below(32) as usize;
@@ -528,10 +528,10 @@ mod tests {
                         let Some(&link) = unheard.keys().nth(rng.below(unheard.len().max(1) as u64) as usize) else {
                             continue;
                         };
-                        let news = unheard.get_mut(&link).unwrap();
-                        let (end, up) = news.swap_remove(rng.below(news.len() as u64) as usize);
+                        let changes = unheard.get_mut(&link).unwrap();
+                        let (end, up) = changes.swap_remove(rng.below(changes.len() as u64) as usize);
                         net.hear(end, up);
-                        unheard.retain(|_, news| !news.is_empty());
+                        unheard.retain(|_, changes| !changes.is_empty());
                     }
                     _ => {
                         let queues: Vec<_> =

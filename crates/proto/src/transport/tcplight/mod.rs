@@ -92,7 +92,7 @@ pub struct Stream {
     read: u64,
     allowed: u64,
     /// What has to be said next besides data.
-    due: Flags,
+    pending_flags: Flags,
     /// The application writes no more; that was said; the other end has said it.
     closing: bool,
     fin_sent: bool,
@@ -100,7 +100,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    fn new(state: State, connection: u32, buffer: u32, may_send: u64, due: Flags) -> Stream {
+    fn new(state: State, connection: u32, buffer: u32, may_send: u64, pending_flags: Flags) -> Stream {
         assert!((1..=BUFFER_MAX).contains(&buffer));
         Stream {
             state,
@@ -113,7 +113,7 @@ impl Stream {
             received: 0,
             read: 0,
             allowed: 0,
-            due,
+            pending_flags,
             closing: false,
             fin_sent: false,
             fin_received: false,
@@ -129,8 +129,8 @@ impl Stream {
     /// Accepts one that the other end opens with this segment; `None` when it does not open one.
     pub fn accept(syn: &Segment, buffer: u32) -> Option<Stream> {
         let opens = syn.flags == Flags::SYN && syn.offset == 0 && syn.len == 0 && syn.limit <= BUFFER_MAX;
-        let due = Flags::SYN | Flags::ANSWER;
-        opens.then(|| Stream::new(State::Open, syn.connection, buffer, u64::from(syn.limit), due))
+        let pending_flags = Flags::SYN | Flags::ANSWER;
+        opens.then(|| Stream::new(State::Open, syn.connection, buffer, u64::from(syn.limit), pending_flags))
     }
 
     /// One that is open already, with equal buffers at both ends.
@@ -152,7 +152,7 @@ impl Stream {
     }
     /// Whether it is gone.
     pub fn is_closed(&self) -> bool {
-        self.state == State::Closed && self.due == Flags::default()
+        self.state == State::Closed && self.pending_flags == Flags::default()
     }
     /// Whether its application writes no more.
     pub fn is_closing(&self) -> bool {
@@ -183,7 +183,7 @@ impl Stream {
     pub fn probe(&self) -> Option<Segment> {
         let (offset, limit) = (self.sent as u32, self.received as u32);
         let probe = Segment { connection: self.connection, offset, limit, ..Segment::default() };
-        (self.state == State::Open && self.due == Flags::default()).then_some(probe)
+        (self.state == State::Open && self.pending_flags == Flags::default()).then_some(probe)
     }
     /// What an end that has the connection says to a [probe](Stream::probe). It is none itself.
     pub fn answer_probe(&self) -> Option<Segment> {
@@ -241,7 +241,7 @@ impl Stream {
     fn give_up(&mut self, end: End) {
         if self.state != State::Closed {
             // Nobody knows of a connection whose first segment was not sent.
-            self.due = if self.due.contains(Flags::SYN) { Flags::default() } else { Flags::RESET };
+            self.pending_flags = if self.pending_flags.contains(Flags::SYN) { Flags::default() } else { Flags::RESET };
             (self.state, self.end) = (State::Closed, end);
         }
     }
@@ -262,7 +262,7 @@ impl Stream {
     /// Whether there is something to send.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
-        if self.due != Flags::default() {
+        if self.pending_flags != Flags::default() {
             return true;
         }
         let data = self.sent < self.written.min(self.may_send);
@@ -274,17 +274,17 @@ impl Stream {
         if !self.wants_transmit() {
             return None;
         }
-        let due = core::mem::take(&mut self.due);
-        if due == Flags::RESET {
-            return Some(Segment { flags: due, connection: self.connection, ..Segment::default() });
+        let pending = core::mem::take(&mut self.pending_flags);
+        if pending == Flags::RESET {
+            return Some(Segment { flags: pending, connection: self.connection, ..Segment::default() });
         }
-        let is_syn = due.contains(Flags::SYN);
+        let is_syn = pending.contains(Flags::SYN);
         let allowed = self.written.min(self.may_send) - self.sent;
         let len = if is_syn { 0 } else { allowed.min(u64::from(mss)) as u32 };
         let (offset, limit) = (self.sent as u32, self.limit());
         self.sent += u64::from(len);
         self.allowed = limit;
-        let mut flags = due;
+        let mut flags = pending;
         if !is_syn && self.owes_fin() {
             flags = flags | Flags::FIN;
             self.fin_sent = true;
@@ -310,7 +310,7 @@ impl Stream {
             return Some(heard);
         }
         if segment.flags.contains(Flags::RESET) {
-            (self.state, self.end, self.due) = (State::Closed, End::Reset, Flags::default());
+            (self.state, self.end, self.pending_flags) = (State::Closed, End::Reset, Flags::default());
             heard.closed = true;
             return Some(heard);
         }

@@ -131,7 +131,7 @@ pub struct Channel<F> {
     /// A refusal that is to be said.
     refuses: Option<u32>,
     /// An answer to what was heard. What the end says by itself is not among them: it would take the place of an answer that waits.
-    due: Option<(Kind, u32, u32)>,
+    pending_answer: Option<(Kind, u32, u32)>,
     /// When it speaks again by itself.
     deadline: Instant,
     /// Times it did since something was heard.
@@ -169,7 +169,7 @@ impl<F: Clone> Channel<F> {
             attempts: 0,
             refused: 0,
             refuses: None,
-            due: None,
+            pending_answer: None,
             deadline: Instant::MAX,
             tries: 0,
             speaks: false,
@@ -211,7 +211,7 @@ impl<F: Clone> Channel<F> {
     }
     /// Whether nothing is left of it: no connection, no frame, nothing to say.
     pub fn is_over(&self) -> bool {
-        self.state == State::Idle && self.due.is_none() && self.is_empty()
+        self.state == State::Idle && self.pending_answer.is_none() && self.is_empty()
     }
     /// Whether there is a connection: what was sent by it may be delivered yet.
     pub fn is_connected(&self) -> bool {
@@ -299,7 +299,7 @@ impl<F: Clone> Channel<F> {
         self.counters.given_up += self.sender.in_flight().max(self.unacknowledged) as u64;
         self.sender.take().for_each(free);
         self.closing = None;
-        (self.state, self.unacknowledged, self.candidate, self.due) = (State::Idle, 0, None, None);
+        (self.state, self.unacknowledged, self.candidate, self.pending_answer) = (State::Idle, 0, None, None);
         (self.deadline, self.speaks, self.inquires) = (Instant::MAX, false, false);
     }
 
@@ -350,10 +350,10 @@ impl<F: Clone> Channel<F> {
         }
         let is_known = matches!(self.state, State::Answered | State::Connected);
         if !is_known || header.connection != self.own {
-            if self.due.is_none() && header.connection != 0 {
+            if self.pending_answer.is_none() && header.connection != 0 {
                 // It speaks to somebody who was here before, or took an answer for the last that was another's: said also by who is
                 // connected, or two that are each connected to somebody else would wait for ever.
-                self.due = Some((Kind::Reset, 0, header.connection));
+                self.pending_answer = Some((Kind::Reset, 0, header.connection));
             }
             return self.stale(frame);
         }
@@ -408,7 +408,7 @@ impl<F: Clone> Channel<F> {
         if self.is_empty() && attempt > SeqNumber(self.refused) {
             let number = self.own;
             self.end_connection(now, free);
-            self.due = Some((Kind::Reset, 0, number));
+            self.pending_answer = Some((Kind::Reset, 0, number));
             return;
         }
         if attempt > SeqNumber(self.refused) {
@@ -475,15 +475,15 @@ impl<F: Clone> Channel<F> {
     }
 
     fn answer(&mut self, own: u32, peer: u32) {
-        self.due = Some((Kind::SynAck, peer, own));
+        self.pending_answer = Some((Kind::SynAck, peer, own));
     }
 
     /// The other end answers what began here.
     fn on_answer(&mut self, header: &Header) -> Result<(), (Option<F>, Refusal)> {
         if header.connection != self.own {
-            if self.due.is_none() {
+            if self.pending_answer.is_none() {
                 // It waits for somebody who was here before, and would for ever.
-                self.due = Some((Kind::Reset, 0, header.connection));
+                self.pending_answer = Some((Kind::Reset, 0, header.connection));
             }
             return self.stale(None);
         }
@@ -553,7 +553,7 @@ impl<F: Clone> Channel<F> {
 
     /// What to send to the other end next.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing<F>> {
-        let said = self.due.take().or_else(|| match self.state {
+        let said = self.pending_answer.take().or_else(|| match self.state {
             State::Greeting if core::mem::take(&mut self.speaks) => Some((Kind::Syn, 0, self.own)),
             State::Answered if core::mem::take(&mut self.speaks) => Some((Kind::SynAck, self.peer, self.own)),
             _ => None,

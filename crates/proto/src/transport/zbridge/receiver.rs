@@ -58,11 +58,11 @@ impl<F> Receiver<F> {
             if self.early.len() <= ahead {
                 self.early.resize_with(ahead + 1, || None);
             }
-            let place = &mut self.early[ahead];
-            if place.is_some() {
+            let slot = &mut self.early[ahead];
+            if slot.is_some() {
                 return Fate::Twice(frame);
             }
-            *place = Some(frame);
+            *slot = Some(frame);
             return Fate::Taken;
         }
         deliver(frame);

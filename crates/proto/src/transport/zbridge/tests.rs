@@ -479,7 +479,7 @@ impl Wire {
             self.sent += 1;
         }
     }
-    fn due(&mut self, now: Instant) -> Option<Outgoing<u64>> {
+    fn pop_arrived(&mut self, now: Instant) -> Option<Outgoing<u64>> {
         let entry = self.frames.first_entry()?;
         (entry.key().0 <= now).then(|| entry.remove())
     }
@@ -524,7 +524,7 @@ fn campaign(seed: u64) {
             }
         }
         for at in 0..2 {
-            while let Some(frame) = wires[1 - at].due(now) {
+            while let Some(frame) = wires[1 - at].pop_arrived(now) {
                 let mut deliver = |f| {
                     assert_eq!(f, received[at], "seed {seed}: out of order, twice, or a gap");
                     received[at] += 1;

@@ -9,7 +9,7 @@ mod round;
 #[cfg(test)]
 mod tests;
 
-use crate::slots::place;
+use crate::slots::insert;
 use round::{Chosen, Round, Touched};
 
 /// Rates that differ by less than this part of themselves are the same: far above what sums of doubles err by, far below a
@@ -18,7 +18,7 @@ const SAME: f64 = 1e-9;
 
 /// The bottleneck of a flow that its own limit holds.
 const OWN: u32 = u32::MAX;
-/// The place in a round of what has none.
+/// The position in a round of what has none.
 const NOWHERE: u32 = u32::MAX;
 
 /// A link on a flow's way.
@@ -35,7 +35,7 @@ struct Hop {
     link: u32,
     share: f64,
     /// Where the flow stands among the link's members.
-    place: u32,
+    position: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ struct Link {
     capacity: f64,
     members: Vec<Member>,
     is_changed: bool,
-    /// Its place among the links of the round.
+    /// Its position among the links of the round.
     touched: u32,
 }
 
@@ -69,7 +69,7 @@ struct Flow {
 struct State {
     rate: f64,
     bottleneck: u32,
-    /// Its place among the flows of the round.
+    /// Its position among the flows of the round.
     chosen: u32,
 }
 
@@ -96,7 +96,7 @@ impl MaxMin {
     /// A flow over these links, none of them twice, that can use `limit` bits per second at most. Its number is that of a flow
     /// that was removed, if there is one.
     pub fn add(&mut self, path: &[Crossing], limit: f64) -> u32 {
-        let flow = place(&mut self.flows, &mut self.free, Flow { hops: Box::default(), limit, is_live: true });
+        let flow = insert(&mut self.flows, &mut self.free, Flow { hops: Box::default(), limit, is_live: true });
         let state = State { rate: 0.0, bottleneck: OWN, chosen: NOWHERE };
         match self.states.get_mut(flow as usize) {
             Some(removed) => *removed = state,
@@ -144,7 +144,7 @@ impl MaxMin {
         let hops = path.iter().zip(0..).map(|(&Crossing { link, share }, hop)| {
             let members = &mut self.links[link as usize].members;
             members.push(Member { flow, hop, share });
-            Hop { link, share, place: members.len() as u32 - 1 }
+            Hop { link, share, position: members.len() as u32 - 1 }
         });
         self.flows[flow as usize].hops = hops.collect();
         path.iter().for_each(|c| self.change(c.link));
@@ -154,9 +154,9 @@ impl MaxMin {
     fn leave(&mut self, flow: u32) {
         for hop in std::mem::take(&mut self.flows[flow as usize].hops) {
             let members = &mut self.links[hop.link as usize].members;
-            members.swap_remove(hop.place as usize);
-            if let Some(&moved) = members.get(hop.place as usize) {
-                self.flows[moved.flow as usize].hops[moved.hop as usize].place = hop.place;
+            members.swap_remove(hop.position as usize);
+            if let Some(&moved) = members.get(hop.position as usize) {
+                self.flows[moved.flow as usize].hops[moved.hop as usize].position = hop.position;
             }
             self.change(hop.link);
         }
@@ -181,7 +181,7 @@ impl MaxMin {
             let link = self.changed_links[i];
             self.links[link as usize].is_changed = false;
             let touched = self.touch(link);
-            self.round.touched[touched as usize].is_news = true;
+            self.round.touched[touched as usize].has_changed = true;
         }
         self.changed_links.clear();
         // Before anything is rated the changed links themselves say whose bottleneck they were.
@@ -203,7 +203,7 @@ impl MaxMin {
         self.round.clear();
     }
 
-    /// A link is of the round; its place there.
+    /// A link is of the round; its position there.
     fn touch(&mut self, link: u32) -> u32 {
         let l = &mut self.links[link as usize];
         if l.touched == NOWHERE {
@@ -240,18 +240,18 @@ impl MaxMin {
             let t = &mut self.round.touched[at];
             at += 1;
             // Where nothing is other than when the link was last looked at, nobody else has lost.
-            if !std::mem::take(&mut t.is_news) {
+            if !std::mem::take(&mut t.has_changed) {
                 continue;
             }
             let link = t.link;
             let l = &self.links[link as usize];
-            let (mut load, mut fastest, mut held) = (0.0, 0.0f64, f64::INFINITY);
+            let (mut load, mut fastest, mut limited) = (0.0, 0.0f64, f64::INFINITY);
             for m in &l.members {
                 let s = &self.states[m.flow as usize];
                 load += m.share * s.rate;
                 fastest = fastest.max(s.rate);
                 if is_rated && s.chosen != NOWHERE && s.bottleneck == link {
-                    held = held.min(s.rate);
+                    limited = limited.min(s.rate);
                 }
             }
             let is_full = load >= l.capacity * (1.0 - SAME);
@@ -260,7 +260,7 @@ impl MaxMin {
                 let flow = self.links[link as usize].members[i].flow;
                 let s = &self.states[flow as usize];
                 let lost = s.bottleneck == link && !(is_full && s.rate >= fastest * (1.0 - SAME));
-                if s.chosen == NOWHERE && (lost || is_over || s.rate > held * (1.0 + SAME)) {
+                if s.chosen == NOWHERE && (lost || is_over || s.rate > limited * (1.0 + SAME)) {
                     self.choose(flow);
                 }
             }

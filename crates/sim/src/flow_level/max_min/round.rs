@@ -1,7 +1,7 @@
 //! The flows that one change has rated anew, and progressive filling of what all others leave to them.
 //!
 //! A few dozen of them are filled again and again, with more each time: what belongs to a round lies together, and is found by its
-//! place there.
+//! position there.
 
 use super::{Link, NOWHERE, OWN, State};
 use std::cmp::Reverse;
@@ -29,7 +29,7 @@ pub(super) struct Chosen {
 pub(super) struct Touched {
     pub link: u32,
     /// Whether a member has another rate or bottleneck, or was chosen, since the link was looked at last.
-    pub is_news: bool,
+    pub has_changed: bool,
     /// Whether a member was chosen since `all` was made.
     pub is_joined: bool,
     /// Before rates are settled, and meanwhile.
@@ -39,7 +39,7 @@ pub(super) struct Touched {
 
 impl Touched {
     pub fn new(link: u32) -> Touched {
-        Touched { link, is_news: false, is_joined: true, all: Open::default(), open: Open::default() }
+        Touched { link, has_changed: false, is_joined: true, all: Open::default(), open: Open::default() }
     }
 }
 
@@ -47,7 +47,7 @@ impl Touched {
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
     flows: u32,
-    /// The last of them, by its place in the round.
+    /// The last of them, by its position in the round.
     last: u32,
     /// What their shares add up to.
     shares: f64,
@@ -126,8 +126,8 @@ impl Round {
             }
             if what & FLOW != 0 {
                 PeekMut::pop(first);
-                let place = states[(what ^ FLOW) as usize].chosen;
-                self.settle(place, f64::from_bits(bits), OWN, states);
+                let position = states[(what ^ FLOW) as usize].chosen;
+                self.settle(position, f64::from_bits(bits), OWN, states);
                 continue;
             }
             let link = &links[what as usize];
@@ -142,9 +142,9 @@ impl Round {
                 continue;
             }
             for m in &link.members {
-                let place = states[m.flow as usize].chosen;
-                if place != NOWHERE {
-                    self.settle(place, level, what as u32, states);
+                let position = states[m.flow as usize].chosen;
+                if position != NOWHERE {
+                    self.settle(position, level, what as u32, states);
                 }
             }
         }
@@ -153,20 +153,20 @@ impl Round {
     }
 
     /// A flow has its rate, if it has none yet.
-    fn settle(&mut self, place: u32, rate: f64, bottleneck: u32, states: &mut [State]) {
-        let c = &mut self.chosen[place as usize];
+    fn settle(&mut self, position: u32, rate: f64, bottleneck: u32, states: &mut [State]) {
+        let c = &mut self.chosen[position as usize];
         if std::mem::replace(&mut c.is_settled, true) {
             return;
         }
         let s = &mut states[c.flow as usize];
-        let is_news = s.rate != rate || s.bottleneck != bottleneck;
+        let has_changed = s.rate != rate || s.bottleneck != bottleneck;
         (s.rate, s.bottleneck) = (rate, bottleneck);
         for &(touched, share) in &self.hops[c.hops.0 as usize..c.hops.1 as usize] {
             let t = &mut self.touched[touched as usize];
             t.open.residual -= share * rate;
             t.open.shares -= share;
             t.open.flows -= 1;
-            t.is_news |= is_news;
+            t.has_changed |= has_changed;
         }
     }
 }

@@ -5,7 +5,7 @@ mod round;
 mod source;
 
 use self::pace::{Least, Pace};
-use self::round::{Counted, LOOKS_OF_NEW, Place, Sums};
+use self::round::{Counted, LOOKS_OF_NEW, RoundState, Sums};
 use self::source::{Channel, Source};
 use super::{Message, QUEUE_MAX};
 use crate::time::{Duration, Instant};
@@ -104,7 +104,7 @@ pub struct Reception<S> {
     /// The source that is counted again next, whatever comes of it.
     hand: usize,
     /// Those that have to be told what they were granted.
-    due: VecDeque<usize>,
+    pending: VecDeque<usize>,
     /// Other things to say.
     says: VecDeque<(S, u32, Message)>,
     /// Frames in the queue.
@@ -131,7 +131,7 @@ impl<S: Copy + Ord> Reception<S> {
             sums: Sums::default(),
             least: Least::new(),
             hand: 0,
-            due: VecDeque::new(),
+            pending: VecDeque::new(),
             says: VecDeque::new(),
             queued: 0,
             queued_max: 0,
@@ -168,13 +168,13 @@ impl<S: Copy + Ord> Reception<S> {
         let room = self.config.queue;
         let mut sums = Sums::default();
         self.sources.iter().for_each(|s| sums.replace(Counted::default(), s.counted));
-        let at = |place| self.sources.iter().filter(|s| s.place == place).count();
+        let at = |state| self.sources.iter().filter(|s| s.round_state == state).count();
         promised == self.promised
             && self.queued + promised <= room
             && self.queued_max <= room
             && sums == self.sums
-            && at(Place::Round) == self.waiting.len()
-            && at(Place::Spare) == self.spare.len()
+            && at(RoundState::Round) == self.waiting.len()
+            && at(RoundState::Spare) == self.spare.len()
             && self.sources.iter().all(Source::is_sound)
     }
 
@@ -186,7 +186,7 @@ impl<S: Copy + Ord> Reception<S> {
 
     /// Sources have turns, and may hold credits, in the proportion of their weights: 1 unless said otherwise, at least 1.
     pub fn set_weight(&mut self, now: Instant, source: S, weight: u32) {
-        let at = self.place(now, source);
+        let at = self.slot_of(now, source);
         if let Some(at) = at {
             self.sources[at].weight = weight.max(1);
             self.review(now, at);
@@ -252,7 +252,7 @@ impl<S: Copy + Ord> Reception<S> {
         }
         let source = &mut self.sources[at];
         if let Some(c) = source.channel.take_if(|c| c.is_connected) {
-            (source.ended, source.is_due) = (Some(c.number), false);
+            (source.ended, source.is_pending) = (Some(c.number), false);
             self.counters.lost += u64::from(c.outstanding());
             self.leave(at);
             self.on_back(now, at, c.outstanding());
@@ -281,7 +281,7 @@ impl<S: Copy + Ord> Reception<S> {
     fn on_request(&mut self, now: Instant, name: S, number: u32, totals: [SeqNumber; 3], returned: u32) {
         let [wanted, spent, granted] = totals;
         let is_first = spent.0 == number && granted.0 == number && returned == 0;
-        let Some(at) = self.place(now, name) else { return };
+        let Some(at) = self.slot_of(now, name) else { return };
         let known = self.sources[at].channel.map(|c| SeqNumber(number).since(SeqNumber(c.number)));
         match known {
             Some(0) => {}
@@ -387,14 +387,14 @@ impl<S: Copy + Ord> Reception<S> {
             source.late += c.outstanding();
             source.late_until = now.saturating_add(self.config.reclaim_after);
         }
-        source.is_due = false;
+        source.is_pending = false;
         self.leave(at);
         self.review(now, at);
         self.look(now);
     }
 
-    /// The place of a source, which it is given when it has none; `None` when all places are taken by others that are not idle.
-    fn place(&mut self, now: Instant, name: S) -> Option<usize> {
+    /// The slot of a source, which it is given when it has none; `None` when all slots are taken by others that are not idle.
+    fn slot_of(&mut self, now: Instant, name: S) -> Option<usize> {
         if let Some(&at) = self.by_name.get(&name) {
             return Some(at);
         }
@@ -406,8 +406,8 @@ impl<S: Copy + Ord> Reception<S> {
             late_until: Instant::ZERO,
             late_connected: false,
             turn: 0,
-            place: Place::Nowhere,
-            is_due: false,
+            round_state: RoundState::Nowhere,
+            is_pending: false,
             pace: Pace::default(),
             moved_at: now,
             astray: 0,
@@ -420,8 +420,8 @@ impl<S: Copy + Ord> Reception<S> {
             self.sources.push(source);
             return Some(self.sources.len() - 1);
         }
-        let idle =
-            (0..self.sources.len()).filter(|&k| self.sources[k].is_idle() && self.sources[k].place == Place::Nowhere);
+        let idle = (0..self.sources.len())
+            .filter(|&k| self.sources[k].is_idle() && self.sources[k].round_state == RoundState::Nowhere);
         let Some(at) = idle.min_by_key(|&k| (self.sources[k].last_heard, k)) else {
             self.counters.absurd += 1;
             return None;
@@ -443,8 +443,8 @@ impl<S: Copy + Ord> Reception<S> {
     }
 
     fn tell(&mut self, at: usize) {
-        if !core::mem::replace(&mut self.sources[at].is_due, true) {
-            self.due.push_back(at);
+        if !core::mem::replace(&mut self.sources[at].is_pending, true) {
+            self.pending.push_back(at);
         }
     }
 
@@ -465,10 +465,10 @@ impl<S: Copy + Ord> Reception<S> {
         if let Some(said) = self.says.pop_front() {
             return Some(said);
         }
-        while let Some(at) = self.due.pop_front() {
+        while let Some(at) = self.pending.pop_front() {
             let source = &mut self.sources[at];
-            let was_due = core::mem::replace(&mut source.is_due, false);
-            if let (true, Some(c)) = (was_due, &source.channel) {
+            let was_pending = core::mem::replace(&mut source.is_pending, false);
+            if let (true, Some(c)) = (was_pending, &source.channel) {
                 return Some((source.name, c.number, Message::Grant { granted: c.granted.0 }));
             }
         }

@@ -25,7 +25,7 @@ const NEW_MAX: u32 = 128;
 
 /// Where a source waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum RoundState {
     /// It wants no credits.
     #[default]
     Nowhere,
@@ -96,11 +96,11 @@ impl<S: Copy + Ord> Reception<S> {
     /// A source waits for credits, from now on or still.
     pub(super) fn join(&mut self, now: Instant, at: usize) {
         let source = &mut self.sources[at];
-        if source.place == Place::Nowhere {
+        if source.round_state == RoundState::Nowhere {
             if source.out() == 0 {
                 source.pace.on_wanted(now);
             }
-            (source.place, source.turn) = (Place::Round, 0);
+            (source.round_state, source.turn) = (RoundState::Round, 0);
             match source.pace.is_new() {
                 true => self.waiting.push_front(at),
                 false => self.waiting.push_back(at),
@@ -111,8 +111,8 @@ impl<S: Copy + Ord> Reception<S> {
     /// The channel of a source has ended. Where it stands in a row, it is found there.
     pub(super) fn leave(&mut self, at: usize) {
         let source = &mut self.sources[at];
-        if source.place == Place::Capped {
-            source.place = Place::Nowhere;
+        if source.round_state == RoundState::Capped {
+            source.round_state = RoundState::Nowhere;
         }
     }
 
@@ -132,13 +132,13 @@ impl<S: Copy + Ord> Reception<S> {
     #[inline]
     pub(super) fn review(&mut self, now: Instant, at: usize) {
         self.count(now, at);
-        if self.sources[at].place == Place::Capped && self.allowance(at).0 > 0 {
+        if self.sources[at].round_state == RoundState::Capped && self.allowance(at).0 > 0 {
             let kind = self.kind(at);
-            self.sources[at].place = Place::Round;
+            self.sources[at].round_state = RoundState::Round;
             match self.sources[at].turn {
                 // Behind those that have waited for as much for longer.
                 _ if kind == Kind::Spare && !self.spare.is_empty() => {
-                    self.sources[at].place = Place::Spare;
+                    self.sources[at].round_state = RoundState::Spare;
                     self.spare.push_back(at);
                 }
                 1.. if kind == Kind::Earned => self.waiting.push_front(at),
@@ -274,20 +274,20 @@ impl<S: Copy + Ord> Reception<S> {
         while let Some(&at) = self.spare.front().filter(|&&at| left >= self.stake(at)) {
             left -= self.stake(at);
             self.spare.pop_front();
-            self.sources[at].place = Place::Round;
+            self.sources[at].round_state = RoundState::Round;
             self.waiting.push_back(at);
         }
         let mut passed = 0;
         while let Some(&at) = self.waiting.get(passed) {
             if self.sources[at].channel.as_ref().is_none_or(|c| c.want() == 0) {
-                self.sources[at].place = Place::Nowhere;
+                self.sources[at].round_state = RoundState::Nowhere;
                 self.waiting.remove(passed);
                 continue;
             }
             self.count(now, at);
             let (more, worth) = self.allowance(at);
             if more == 0 {
-                self.sources[at].place = Place::Capped;
+                self.sources[at].round_state = RoundState::Capped;
                 self.waiting.remove(passed);
                 continue;
             }
@@ -303,7 +303,7 @@ impl<S: Copy + Ord> Reception<S> {
                 continue;
             }
             if kind == Kind::Spare && left < self.stake(at) {
-                self.sources[at].place = Place::Spare;
+                self.sources[at].round_state = RoundState::Spare;
                 self.waiting.remove(passed);
                 self.spare.push_back(at);
                 continue;
@@ -343,7 +343,7 @@ impl<S: Copy + Ord> Reception<S> {
             if has_all || has_had_its_turn {
                 source.turn = 0;
                 self.waiting.remove(passed);
-                source.place = if has_all { Place::Nowhere } else { Place::Round };
+                source.round_state = if has_all { RoundState::Nowhere } else { RoundState::Round };
                 if !has_all {
                     self.waiting.push_back(at);
                 }

@@ -1,7 +1,7 @@
 //! Who sends to a receiver, as that knows it.
 
 use super::pace::Pace;
-use super::round::{Counted, Place};
+use super::round::{Counted, RoundState};
 use crate::time::Instant;
 use sluicenet_wire::seq::SeqNumber;
 
@@ -81,8 +81,8 @@ pub(super) struct Source<S> {
     pub late_connected: bool,
     /// What is left of its turn.
     pub turn: u32,
-    pub place: Place,
-    pub is_due: bool,
+    pub round_state: RoundState,
+    pub is_pending: bool,
     pub pace: Pace,
     /// When a frame of it came last, or it was granted something.
     pub moved_at: Instant,
@@ -100,7 +100,7 @@ impl<S> Source<S> {
         self.channel.as_ref().is_some_and(|c| c.outstanding() > 0 || c.want() > 0)
     }
     pub fn is_idle(&self) -> bool {
-        self.late == 0 && !self.is_due && !self.is_active()
+        self.late == 0 && !self.is_pending && !self.is_active()
     }
     /// Credits that are out, by all its channels.
     pub fn out(&self) -> u32 {
@@ -114,8 +114,8 @@ impl<S> Source<S> {
     /// Whether what it is counted as, and where it waits, is what it wants and has.
     pub fn is_sound(&self) -> bool {
         let want = self.channel.as_ref().map_or(0, Channel::want);
-        let waits = want == 0 || self.place != Place::Nowhere;
-        let comes_back = self.place != Place::Capped || want > 0 && self.out() > 0;
+        let waits = want == 0 || self.round_state != RoundState::Nowhere;
+        let comes_back = self.round_state != RoundState::Capped || want > 0 && self.out() > 0;
         let weight = if self.is_active() { self.weight } else { 0 };
         let is_counted =
             self.counted.weight == weight && self.counted.quick + self.counted.spare + self.counted.new <= self.out();

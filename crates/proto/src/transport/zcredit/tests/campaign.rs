@@ -101,14 +101,14 @@ impl Campaign {
     }
 
     fn arrive(&mut self, faulty: bool) {
-        while let Some((name, channel, message)) = self.to_receiver.due(self.now) {
+        while let Some((name, channel, message)) = self.to_receiver.pop_arrived(self.now) {
             self.receiver.receive(self.now, name, channel, &message);
         }
-        while let Some((name, channel, message)) = self.to_senders.due(self.now) {
+        while let Some((name, channel, message)) = self.to_senders.pop_arrived(self.now) {
             self.senders[usize::from(name)].receive(self.now, channel, &message);
         }
         for name in 0..self.senders.len() {
-            while let Some(number) = self.frames[name].due(self.now) {
+            while let Some(number) = self.frames[name].pop_arrived(self.now) {
                 if faulty && self.loses_frames && self.random.below(20) == 0 {
                     self.dropped += 1;
                     continue;
@@ -122,7 +122,7 @@ impl Campaign {
         self.receiver.handle_timeout(self.now);
     }
 
-    /// The books, as one sees them who sees everything.
+    /// The sums, as seen with the state of both ends.
     fn check(&self) {
         let r = &self.receiver;
         assert_eq!(r.queued() + r.promised() + r.free(), self.config.queue);

@@ -2,7 +2,7 @@
 //! and forged, against a model that knows where every credit is.
 
 mod campaign;
-mod shares;
+mod fairness;
 
 use super::{Message, NoCredit, Reception, ReceptionConfig, Transmission, TransmissionConfig};
 use crate::rng::Rng;
@@ -467,7 +467,7 @@ fn names_are_bounded() {
 /// Words at random, about channels that are there, from sources that send, or do not, what they were granted: every place in
 /// the queue is in one state, and those who keep to the rules are served.
 #[test]
-fn no_word_unbalances_the_books() {
+fn every_message_keeps_the_sums() {
     let mut random = Rng::from_words(&[5]);
     for _ in 0..300 {
         let mut r = Reception::new(SMALL);
@@ -617,7 +617,7 @@ impl<T> Wire<T> {
         self.things.insert((at, self.sent), thing);
         self.sent += 1;
     }
-    fn due(&mut self, now: Instant) -> Option<T> {
+    fn pop_arrived(&mut self, now: Instant) -> Option<T> {
         let entry = self.things.first_entry()?;
         (entry.key().0 <= now).then(|| entry.remove())
     }

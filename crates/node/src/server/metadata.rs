@@ -1,36 +1,36 @@
-//! Notes between servers: what an application's header would say, and when a message has arrived.
+//! Message metadata between servers: the header of an application, and the arrival of a message.
 
 use super::app::{Event, Io, Open};
 use super::host::Host;
-use crate::guest::{DATAGRAMS, ESTABLISHED, Incoming, LIGHT, NOTE_WORD, PRIORITY_SHIFT, SocketId, Topic, topic};
+use crate::guest::{DATAGRAMS, ESTABLISHED, Incoming, LIGHT, METADATA_WORD, PRIORITY_SHIFT, SocketId, Topic, topic};
 use crate::packet::{FlowKey, Packet};
 use alloc::vec::Vec;
 use sluicenet_proto::time::{Duration, Instant};
 
 impl Host {
-    /// Sends a note; to a guest of this very server it needs no time.
-    pub(super) fn post(&mut self, now: Instant, packet: Packet) {
+    /// Sends metadata. To a guest of the same server it needs no time.
+    pub(super) fn post_metadata(&mut self, now: Instant, packet: Packet) {
         if packet.dst().host() == self.id {
-            self.receive_note(now, &packet);
+            self.receive_metadata(now, &packet);
         } else {
-            self.notes.push(packet);
+            self.metadata.push(packet);
         }
     }
 
-    /// Notes for other servers since the last call.
-    pub fn take_notes(&mut self, into: &mut Vec<Packet>) {
-        into.append(&mut self.notes);
+    /// Metadata for other servers since the last call.
+    pub fn take_metadata(&mut self, into: &mut Vec<Packet>) {
+        into.append(&mut self.metadata);
     }
 
-    /// Whether there are notes to take.
+    /// Whether there is metadata to take.
     #[inline(always)]
-    pub fn has_notes(&self) -> bool {
-        !self.notes.is_empty()
+    pub fn has_metadata(&self) -> bool {
+        !self.metadata.is_empty()
     }
 
-    /// A note from another server, or from this one.
-    pub fn receive_note(&mut self, now: Instant, packet: &Packet) {
-        let words = packet.note_words();
+    /// Metadata from another server, or from this one.
+    pub fn receive_metadata(&mut self, now: Instant, packet: &Packet) {
+        let words = packet.metadata_words();
         let local = packet.flow().reverse();
         let vm = local.src.vm();
         if vm as usize >= self.guests.len() {
@@ -57,12 +57,12 @@ impl Host {
                     }
                 };
                 let Some(s) = self.guests[vm as usize].sockets.get_mut(id.index) else { return };
-                let begin = third & NOTE_WORD;
+                let begin = third & METADATA_WORD;
                 s.expect(Incoming { tag: words[1], begin, end: words[0], received: 0 });
             }
             Some(Topic::Done) => self.confirmed(now, &local, words),
             Some(Topic::App) => {
-                let words = [words[0], words[1], words[2] & NOTE_WORD];
+                let words = [words[0], words[1], words[2] & METADATA_WORD];
                 self.events.push_back(Event::Told { to: packet.dst(), from: packet.src(), words });
             }
             None => {}
@@ -85,7 +85,7 @@ impl Host {
         }
         let end = (words[1] != u64::MAX).then_some(Instant(words[1]));
         let s = &*s;
-        let record = s.record(&m, end, words[2] & NOTE_WORD, s.paused(now, &self.adapter));
+        let record = s.record(&m, end, words[2] & METADATA_WORD, s.paused(now, &self.adapter));
         self.flows.push(record);
         self.drop_light_if_over(now, SocketId { vm, index });
         if end.is_some() {

@@ -12,7 +12,7 @@ const NEAR: u64 = 8;
 /// Sources with frames without end, each behind a link of its own that takes a frame in so many slots, or all but the first behind one
 /// link: how many frames of each come in the last 30,000 slots. A slot is a frame's time on the last link; what has a credit is there `delay`
 /// slots later if it meets nobody. The first begins when the others have had all there is for long.
-fn shares(delay: u64, queue: u32, every: &[u64], is_one_link: bool, weights: &[u32]) -> Vec<u64> {
+fn rates(delay: u64, queue: u32, every: &[u64], is_one_link: bool, weights: &[u32]) -> Vec<u64> {
     const SLOTS: u64 = 90_000;
     const BEGINS: u64 = 10_000;
     let config = ReceptionConfig { queue, batch: 8.min(queue), sources: every.len(), ..SMALL };
@@ -26,7 +26,7 @@ fn shares(delay: u64, queue: u32, every: &[u64], is_one_link: bool, weights: &[u
     let mut came = alloc::vec![0; every.len()];
     for slot in 0..SLOTS {
         let now = Instant::ZERO.saturating_add(Duration::from_us(slot));
-        while let Some(name) = link.due(now) {
+        while let Some(name) = link.pop_arrived(now) {
             last.push_back(name);
         }
         if let Some(name) = last.pop_front() {
@@ -65,7 +65,7 @@ fn senders_that_are_slow_leave_a_fast_one_its_share() {
             for pace in [100, 1_000] {
                 let mut every = alloc::vec![pace; slow + 1];
                 every[0] = 1;
-                let came = shares(NEAR, queue, &every, false, &[]);
+                let came = rates(NEAR, queue, &every, false, &[]);
                 let fair = SLOTS - slow as u64 * SLOTS / pace;
                 // With hardly two for each and one round trip for the fast one, everybody waits for one on its way now and then.
                 let [fast, least] = if queue < 4 * slow as u32 { [85, 50] } else { [88, 92] };
@@ -76,7 +76,7 @@ fn senders_that_are_slow_leave_a_fast_one_its_share() {
         }
     }
     // A fifth of the speed is not slow enough to be held against anybody.
-    let came = shares(NEAR, 64, &[1, 5], false, &[]);
+    let came = rates(NEAR, 64, &[1, 5], false, &[]);
     assert!(came[0] * 100 >= SLOTS * 8 / 10 * 95 && came[1] * 100 >= SLOTS / 5 * 95, "{came:?}");
 }
 
@@ -85,7 +85,7 @@ fn senders_that_are_slow_leave_a_fast_one_its_share() {
 fn of_sources_of_all_speeds_nobody_has_much_less_than_the_others_leave() {
     for (delay, queue) in [(NEAR, 128), (NEAR, 512), (32, 512), (85, 512)] {
         let every: Vec<u64> = [1, 1, 10, 10].into_iter().chain([100; 20]).collect();
-        let came = shares(delay, queue, &every, false, &[]);
+        let came = rates(delay, queue, &every, false, &[]);
         assert!(came[0].abs_diff(came[1]) * 7 <= came[0], "{delay} {queue}: twins have {came:?}");
         for (name, &pace) in every.iter().enumerate() {
             let (fair, percent) = match pace {
@@ -96,7 +96,7 @@ fn of_sources_of_all_speeds_nobody_has_much_less_than_the_others_leave() {
             assert!(came[name] * 100 >= fair * percent, "{delay} {queue}: {name} has less than {fair} in {came:?}");
         }
         let every: Vec<u64> = [1].into_iter().chain([10; 8]).collect();
-        let came = shares(delay, queue, &every, false, &[]);
+        let came = rates(delay, queue, &every, false, &[]);
         assert!(came[0] >= 5_700 && came.iter().sum::<u64>() >= 28_000, "{delay} {queue}: {came:?}");
     }
 }
@@ -105,7 +105,7 @@ fn of_sources_of_all_speeds_nobody_has_much_less_than_the_others_leave() {
 #[test]
 fn sources_as_many_as_credits_do_not_have_them_all() {
     let every: Vec<u64> = [1].into_iter().chain([100; 64]).collect();
-    let came = shares(NEAR, 64, &every, true, &[]);
+    let came = rates(NEAR, 64, &every, true, &[]);
     assert!(came[0] * 100 >= 29_700 * 95, "{came:?}");
     assert!(came[1..].iter().sum::<u64>() >= 290, "{came:?}");
 }
@@ -113,7 +113,7 @@ fn sources_as_many_as_credits_do_not_have_them_all() {
 #[test]
 fn sources_that_all_want_more_have_shares_by_weight() {
     for queue in [64, 512] {
-        let came = shares(NEAR, queue, &[1; 5], false, &[4, 1, 1, 2, 1]);
+        let came = rates(NEAR, queue, &[1; 5], false, &[4, 1, 1, 2, 1]);
         let sum: u64 = came.iter().sum();
         assert!(sum * 100 >= 30_000 * 99, "{queue}: {came:?}");
         for (name, weight) in [4, 1, 1, 2, 1].into_iter().enumerate() {

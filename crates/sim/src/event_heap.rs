@@ -1,13 +1,13 @@
-//! Events beyond the lanes: long links, timeouts, news for later.
+//! Events beyond the lanes: long links, timeouts, later messages.
 
-use crate::slots::place;
+use crate::slots::insert;
 use sluicenet_node::pool::Handle;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What is to happen.
+/// An event beyond the lanes.
 #[derive(Clone, Copy, Debug)]
-pub enum What {
+pub enum HeapEvent {
     /// A wire becomes free.
     WireFree(u16),
     /// A frame arrives at a port.
@@ -18,17 +18,17 @@ pub enum What {
 
 /// Events by time. Two of one time need no order here: the node's keys will order them.
 #[derive(Debug, Default)]
-pub struct Far {
+pub struct EventHeap {
     heap: BinaryHeap<Reverse<(u64, u32, u32)>>,
-    items: Vec<What>,
+    items: Vec<HeapEvent>,
     free: Vec<u32>,
 }
 
-impl Far {
+impl EventHeap {
     /// Puts one in.
-    pub fn push(&mut self, at: u64, node: u32, what: What) {
-        let place = place(&mut self.items, &mut self.free, what);
-        self.heap.push(Reverse((at, node, place)));
+    pub fn push(&mut self, at: u64, node: u32, event: HeapEvent) {
+        let slot = insert(&mut self.items, &mut self.free, event);
+        self.heap.push(Reverse((at, node, slot)));
     }
 
     /// The earliest time.
@@ -37,22 +37,22 @@ impl Far {
     }
 
     /// Takes one that is before `end`.
-    pub fn pop_before(&mut self, end: u64) -> Option<(u64, u32, What)> {
+    pub fn pop_before(&mut self, end: u64) -> Option<(u64, u32, HeapEvent)> {
         if self.next()? >= end {
             return None;
         }
-        let Reverse((at, node, place)) = self.heap.pop()?;
-        self.free.push(place);
-        Some((at, node, self.items[place as usize]))
+        let Reverse((at, node, slot)) = self.heap.pop()?;
+        self.free.push(slot);
+        Some((at, node, self.items[slot as usize]))
     }
 
     /// Takes out the frames on their way to a port.
     pub fn take(&mut self, to: u32, port: u16, mut taken: impl FnMut(Handle)) {
-        let Far { heap, items, free } = self;
-        heap.retain(|&Reverse((_, node, place))| match items[place as usize] {
-            What::Arrival(its, frame) if node == to && its == port => {
+        let EventHeap { heap, items, free } = self;
+        heap.retain(|&Reverse((_, node, slot))| match items[slot as usize] {
+            HeapEvent::Arrival(its, frame) if node == to && its == port => {
                 taken(frame);
-                free.push(place);
+                free.push(slot);
                 false
             }
             _ => true,
@@ -60,7 +60,7 @@ impl Far {
     }
 
     /// Everything still in it.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, u32, &What)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u32, &HeapEvent)> {
         self.heap.iter().map(|r| (r.0.0, r.0.1, &self.items[r.0.2 as usize]))
     }
 }

@@ -57,21 +57,21 @@ struct Total {
 
 /// The state that is carried from one round of scheduling to the next, and the memory of a round.
 ///
-/// A pod has a *place* for each of its hosts, and a place has a core: in a fat-tree each core of the tree once. Hosts swap
-/// places.
+/// A pod has a *slot* for each of its hosts, and a slot has a core: in a fat-tree each core of the tree once. Hosts swap
+/// slots.
 #[derive(Clone, Debug)]
 pub struct Annealing {
     tree: Tree,
-    /// By host: its place.
-    place_of: Vec<u32>,
-    /// By place: its host.
+    /// By host: its slot.
+    slot_of: Vec<u32>,
+    /// By slot: its host.
     host_at: Vec<u32>,
-    /// By place: its core; within a pod by aggregation switch.
+    /// By slot: its core; within a pod by aggregation switch.
     core_at: Vec<u16>,
-    /// By pod and position of an aggregation switch: the first place whose core is above it; and an end.
+    /// By pod and position of an aggregation switch: the first slot whose core is above it; and an end.
     reached_by: Vec<u32>,
     aggregation_of: Vec<u16>,
-    /// What was down when places were last given their cores.
+    /// What was down when slots were last given their cores.
     avoided: Faults,
     /// Load less capacity of links from edge to aggregation switches, by edge switch and position, and of those back.
     edge_up: Vec<i32>,
@@ -97,8 +97,8 @@ pub struct Annealing {
 struct Best {
     /// Swaps since.
     swaps: Vec<(Host, Host)>,
-    /// Its places, once there were more swaps than hosts.
-    places: Vec<u32>,
+    /// Its slots, once there were more swaps than hosts.
+    slots: Vec<u32>,
 }
 
 /// Two hosts of one pod whose cores are swapped.
@@ -129,7 +129,7 @@ impl Annealing {
         let (hosts, per_pod, cores) = (tree.hosts() as usize, tree.hosts_per_pod(), tree.cores());
         let mut annealing = Annealing {
             tree,
-            place_of: vec![0; hosts],
+            slot_of: vec![0; hosts],
             host_at: vec![0; hosts],
             core_at: vec![0; hosts],
             reached_by: vec![0; (tree.pods * (tree.aggregations_per_pod + 1)) as usize],
@@ -163,7 +163,7 @@ impl Annealing {
 
     /// The core by which a host receives.
     pub fn core_of(&self, dst: Host) -> u32 {
-        self.core_at[self.place_of[dst as usize] as usize] as u32
+        self.core_at[self.slot_of[dst as usize] as usize] as u32
     }
 
     /// The path of all flows from one host to another, whether its links carry frames or not.
@@ -232,12 +232,12 @@ impl Annealing {
                 best = self.energy;
                 self.best.begin();
             } else {
-                self.best.on_swap(swap.hosts, &self.place_of);
+                self.best.on_swap(swap.hosts, &self.slot_of);
             }
         }
-        self.best.restore(&mut self.place_of);
-        for (host, &place) in self.place_of.iter().enumerate() {
-            self.host_at[place as usize] = host as u32;
+        self.best.restore(&mut self.slot_of);
+        for (host, &slot) in self.slot_of.iter().enumerate() {
+            self.host_at[slot as usize] = host as u32;
         }
         outcome.energy = links(best);
         outcome
@@ -246,7 +246,7 @@ impl Annealing {
     /// Memory held, in bytes.
     pub fn state_bytes(&self) -> usize {
         let loads = 2 * (self.edge_up.capacity() + self.core_up.capacity()) * size_of::<i32>();
-        let hosts = (self.place_of.len() * 2 + self.begins.len()) * size_of::<u32>()
+        let hosts = (self.slot_of.len() * 2 + self.begins.len()) * size_of::<u32>()
             + self.core_at.len() * size_of::<u16>()
             + self.totals.len() * size_of::<Total>();
         let switches = self.reached_by.len() * size_of::<u32>()
@@ -255,7 +255,7 @@ impl Annealing {
             + (self.edge_net.len() + self.pod_net.len()) * size_of::<i32>()
             + self.seen.capacity() * size_of::<(u32, u32)>();
         let best =
-            self.best.swaps.capacity() * size_of::<(Host, Host)>() + self.best.places.capacity() * size_of::<u32>();
+            self.best.swaps.capacity() * size_of::<(Host, Host)>() + self.best.slots.capacity() * size_of::<u32>();
         loads + hosts + switches + best + self.crowded.state_bytes() + self.inflows.capacity() * size_of::<Inflow>()
     }
 
@@ -264,10 +264,10 @@ impl Annealing {
         let t = self.tree;
         assigned.sort_unstable_by_key(|&(core, host)| (t.aggregation_of(core), core, host));
         let first = pod * t.hosts_per_pod();
-        for (place, &(core, host)) in (first..).zip(&assigned) {
-            self.place_of[host as usize] = place;
-            self.host_at[place as usize] = host;
-            self.core_at[place as usize] = core as u16;
+        for (slot, &(core, host)) in (first..).zip(&assigned) {
+            self.slot_of[host as usize] = slot;
+            self.host_at[slot as usize] = host;
+            self.core_at[slot as usize] = core as u16;
         }
         let begins = (pod * (t.aggregations_per_pod + 1)) as usize;
         for a in 0..=t.aggregations_per_pod {
@@ -419,7 +419,7 @@ impl Annealing {
     fn neighbour(&self, rng: &mut Rng) -> Option<Swap> {
         let t = &self.tree;
         let draw = |rng: &mut Rng, n: u32| rng.below(n as u64) as u32;
-        let (first, among, by_place) = match draw(rng, 6) {
+        let (first, among, by_slot) = match draw(rng, 6) {
             // Of a pod.
             0 | 1 => (draw(rng, t.pods) * t.hosts_per_pod(), t.hosts_per_pod(), false),
             // That reach their cores by an aggregation switch.
@@ -436,7 +436,7 @@ impl Annealing {
         }
         let a = draw(rng, among);
         let b = (a + 1 + draw(rng, among - 1)) % among;
-        let hosts = match by_place {
+        let hosts = match by_slot {
             true => [a, b].map(|n| self.host_at[(first + n) as usize]),
             false => [first + a, first + b],
         };
@@ -547,9 +547,9 @@ impl Annealing {
             self.core_down[to * pods + own] += total.pods;
         }
         let [x, y] = swap.hosts.map(|host| host as usize);
-        self.place_of.swap(x, y);
-        self.host_at[self.place_of[x] as usize] = x as u32;
-        self.host_at[self.place_of[y] as usize] = y as u32;
+        self.slot_of.swap(x, y);
+        self.host_at[self.slot_of[x] as usize] = x as u32;
+        self.host_at[self.slot_of[y] as usize] = y as u32;
         self.energy += change;
     }
 }
@@ -568,28 +568,28 @@ impl Best {
     /// The state at hand is the best.
     fn begin(&mut self) {
         self.swaps.clear();
-        self.places.clear();
+        self.slots.clear();
     }
 
-    /// Two hosts have swapped places since.
-    fn on_swap(&mut self, hosts: [Host; 2], place_of: &[u32]) {
-        if !self.places.is_empty() {
+    /// Two hosts have swapped slots since.
+    fn on_swap(&mut self, hosts: [Host; 2], slot_of: &[u32]) {
+        if !self.slots.is_empty() {
             return;
         }
         self.swaps.push((hosts[0], hosts[1]));
-        if self.swaps.len() > place_of.len() {
-            let mut places = place_of.to_vec();
-            self.restore(&mut places);
-            self.places = places;
+        if self.swaps.len() > slot_of.len() {
+            let mut slots = slot_of.to_vec();
+            self.restore(&mut slots);
+            self.slots = slots;
         }
     }
 
-    fn restore(&mut self, place_of: &mut [u32]) {
-        if !self.places.is_empty() {
-            place_of.copy_from_slice(&self.places);
+    fn restore(&mut self, slot_of: &mut [u32]) {
+        if !self.slots.is_empty() {
+            slot_of.copy_from_slice(&self.slots);
         }
         for (a, b) in self.swaps.drain(..).rev() {
-            place_of.swap(a as usize, b as usize);
+            slot_of.swap(a as usize, b as usize);
         }
     }
 }

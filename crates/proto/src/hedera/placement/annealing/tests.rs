@@ -126,9 +126,9 @@ fn what_is_kept_is_the_best_state_that_was_seen() {
         assert_eq!(first.energy, links(energy(&a, &pairs, &faults)));
         assert!(first.energy <= first.initial_energy && first.iterations <= 300);
         // Figure 4.3 begins the next round there, so that nothing gets worse (4.2.4, dynamically-changing flows).
-        let places = a.place_of.clone();
+        let slots = a.slot_of.clone();
         let none = a.run(pairs.iter().copied(), &faults, 0, &mut rng);
-        assert_eq!((none.initial_energy, none.energy, &places), (first.energy, first.energy, &a.place_of));
+        assert_eq!((none.initial_energy, none.energy, &slots), (first.energy, first.energy, &a.slot_of));
         let second = a.run(pairs.iter().copied(), &faults, 2_000, &mut rng);
         assert!(second.initial_energy == first.energy && second.energy <= first.energy);
         assert_eq!(second.energy, links(energy(&a, &pairs, &faults)));

@@ -1,4 +1,4 @@
-//! One turn of the loop: takes frames from ports and delivers those for which there is room.
+//! One round of the loop: takes frames from ports and delivers those for which there is room.
 
 use super::Engine;
 use super::attached::{Attached, Kind, Lent, call, pass_run};
@@ -7,8 +7,8 @@ use super::flood::{audience, members};
 use super::header::{admit, header, put_first_bytes};
 use super::offer::{Offered, fits, hand_over, offer};
 use super::run::WATCH_EVERY;
-use crate::port::{Asking, BrokenPort, Descriptor, Port};
-use sluicenet_node::vale::{Header, Route, Vale, Way};
+use crate::port::{BrokenPort, Candidate, Descriptor, Port};
+use sluicenet_node::vale::{Header, QueueKey, Route, Vale};
 use sluicenet_proto::frame::PrioritySet;
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
@@ -18,8 +18,8 @@ use std::sync::atomic::{Ordering, fence};
 pub(super) const BURST: usize = 64;
 
 impl Engine {
-    /// One turn of the loop. Returns the number of frames that moved.
-    pub fn turn(&mut self) -> usize {
+    /// One round of the loop. Returns the number of frames that moved.
+    pub fn round(&mut self) -> usize {
         if self.waits {
             return 0;
         }
@@ -28,7 +28,7 @@ impl Engine {
         // A pass over all ports first: the fetches from other cores' caches then overlap.
         for k in 0..self.upto {
             let Some(attached) = self.ports[k].as_mut().filter(|a| a.present) else { continue };
-            if call!(&mut attached.kind, on_turn(now)).is_err() {
+            if call!(&mut attached.kind, on_round(now)).is_err() {
                 self.broken(k);
             }
         }
@@ -36,7 +36,7 @@ impl Engine {
         if self.vale.begin_round() > 0 {
             moved += self.serve_receiver_queues(now);
         }
-        // A port whose frame was not admitted is asked first in the next turn, then the port after it.
+        // A port whose frame was not admitted is asked first in the next round, then the port after it.
         let (first, upto) = (self.first, self.upto);
         self.turned_away = 0;
         for j in (first.min(upto)..upto).chain(0..first.min(upto)) {
@@ -158,7 +158,7 @@ impl Engine {
         let Engine { vale, ports, scratch, turned_away, .. } = self;
         let j = shown.from;
         if let Ok([Some(from), Some(to)]) = ports.get_disjoint_mut([j, k]) {
-            let has_queue = vale.lines_of(j) >> k & 1 != 0;
+            let has_queue = vale.receiver_queue_ports(j) >> k & 1 != 0;
             let asks = has_queue
                 | match &to.kind {
                     Kind::Other(_) => to.present,
@@ -417,24 +417,24 @@ fn ask(vale: &mut Vale<Lent>, from: &mut Attached, to: &mut Attached, shown: Sho
         put_first_bytes(first_bytes, into);
     };
     let Header { destination, source, priority, .. } = header;
-    let asking = Asking { from: j, domain: destination.domain(), priority, len: frame.len };
-    let way = |to: &Attached| {
-        let part = call!(&to.kind, part(asking, &read));
-        Way { from: j, to: k, priority, destination, source, part }
+    let candidate = Candidate { from: j, domain: destination.domain(), priority, len: frame.len };
+    let key = |to: &Attached| {
+        let part = call!(&to.kind, part(candidate, &read));
+        QueueKey { from: j, to: k, priority, destination, source, part }
     };
-    let has_queue = vale.lines_of(j) >> k & 1 != 0 && vale.has_line(&way(to));
+    let has_queue = vale.receiver_queue_ports(j) >> k & 1 != 0 && vale.has_receiver_queue(&key(to));
     // A broken receiver is found in its own turn.
-    if !has_queue && call!(&mut to.kind, admits(asking, &read)).unwrap_or(true) {
+    if !has_queue && call!(&mut to.kind, admits(candidate, &read)).unwrap_or(true) {
         from.turned_away_by = None;
         return Asked::Admitted;
     }
-    if vale.wait(way(to), lent, call!(&from.kind, waiting_max())) {
+    if vale.enqueue_for_receiver(key(to), lent, call!(&from.kind, waiting_max())) {
         from.turned_away_by = None;
         from.accept(frame, first_bytes, None);
         return Asked::Taken;
     }
     let before = from.turned_away_by.replace(k);
-    if !vale.hold_back(j, k, priority, before != Some(k)) {
+    if !vale.leave_with_sender(j, k, priority, before != Some(k)) {
         from.finish(frame, first_bytes, Some(DropReason::VswitchVm));
         return Asked::Taken;
     }

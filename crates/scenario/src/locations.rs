@@ -7,17 +7,17 @@ use super::tree::{Document, Span, Table, Value};
 
 /// The text a scenario was read from. Two scenarios are the same wherever they were written.
 #[derive(Clone, Debug, Default)]
-pub struct Places(Option<Arc<Document>>);
+pub struct Locations(Option<Arc<Document>>);
 
-impl PartialEq for Places {
-    fn eq(&self, _: &Places) -> bool {
+impl PartialEq for Locations {
+    fn eq(&self, _: &Locations) -> bool {
         true
     }
 }
 
-impl Places {
-    pub(super) fn new(document: &Arc<Document>) -> Places {
-        Places(Some(Arc::clone(document)))
+impl Locations {
+    pub(super) fn new(document: &Arc<Document>) -> Locations {
+        Locations(Some(Arc::clone(document)))
     }
 
     /// An error at a dotted key, as "topology.link_delay", or at as much of it as the file gives; at the topology, which
@@ -28,10 +28,10 @@ impl Places {
         document.error(span.unwrap_or(Span::START), message)
     }
 
-    /// A warning where [an error](Places::error) would be.
+    /// A warning where [an error](Locations::error) would be.
     pub fn warning(&self, key: &str, message: impl Into<String>) -> Warning {
-        let place = self.error(key, "");
-        let (file, line) = (place.diagnostic().file.clone(), place.diagnostic().line);
+        let error = self.error(key, "");
+        let (file, line) = (error.diagnostic().file.clone(), error.diagnostic().line);
         Warning { file, line, message: message.into() }
     }
 

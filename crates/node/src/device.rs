@@ -1,4 +1,4 @@
-//! One door for both worlds: a frame comes in, a port that is ready is asked for its next frame, a deadline passes.
+//! One interface of a device for both worlds: a frame comes in, a port that is ready is asked for its next frame, a deadline passes.
 
 use crate::pool::{Handle, Pool};
 use alloc::vec::Vec;
@@ -46,12 +46,12 @@ impl PortSet {
 /// The order of what arrives at a box in one instant: drawn anew for each, from nothing but seed, box and time, so that no port
 /// is favoured and no result hangs on the order in which a world happened to find out.
 #[derive(Clone, Copy, Debug)]
-pub struct Lots(u64);
+pub struct TieBreak(u64);
 
-impl Lots {
-    /// Those of an instant, in picoseconds, at the box that the world calls `node`.
-    pub fn new(seed: u64, node: u32, at: u64) -> Lots {
-        Lots(hash_words(&[seed, node as u64, at]))
+impl TieBreak {
+    /// That of an instant, in picoseconds, at the box that the world calls `node`.
+    pub fn new(seed: u64, node: u32, at: u64) -> TieBreak {
+        TieBreak(hash_words(&[seed, node as u64, at]))
     }
     /// What an arrival at `port` is sorted by, before the port's own number.
     #[inline(always)]
@@ -62,10 +62,10 @@ impl Lots {
 
 /// How far a caller of [`Device::fetch`] has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum PrefetchStep {
     /// The box itself is at hand.
     Lists,
-    /// Its lists are, and the frames that arrive or are due inside.
+    /// Its lists are, and the frames that arrive or whose deadline passes.
     Index,
     /// The index of its connections is.
     Sockets,
@@ -79,7 +79,7 @@ pub trait Wires {
 
 /// A box with ports, for frames of one kind.
 ///
-/// Frames stay where they are, in the caller's [`Pool`]; through the door go their handles. A box that is given one owns it
+/// Frames stay where they are, in the caller's [`Pool`]; the interface passes their handles. A box that is given one owns it
 /// until it hands it out again or releases it. A wire never takes a frame back: what finds no room is dropped by name
 /// inside the box.
 pub trait Device<F: Frame> {
@@ -103,8 +103,14 @@ pub trait Device<F: Frame> {
     fn upcoming(&self, port: PortId) -> Option<Handle>;
 
     /// Names the memory that what happens next will touch, to a caller that fetches it ahead: the `arrivals`
-    /// and what is due inside. What a step reads, the steps before have named.
-    fn fetch(&self, _step: Step, _arrivals: impl Iterator<Item = Handle>, _pool: &Pool<F>, _fetch: impl Fn(*const u8)) {
+    /// and the next deadlines. What a step reads, the steps before have named.
+    fn fetch(
+        &self,
+        _step: PrefetchStep,
+        _arrivals: impl Iterator<Item = Handle>,
+        _pool: &Pool<F>,
+        _fetch: impl Fn(*const u8),
+    ) {
     }
 
     /// A deadline given by [`Device::poll_timeout`] passed.

@@ -10,53 +10,53 @@ use sluicenet_proto::time::Instant;
 
 /// A packet on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Passage {
+pub struct Delayed {
     /// When it is through.
     pub at: Instant,
     /// The packet.
     pub packet: Handle,
 }
 
-impl Passage {
+impl Delayed {
     /// No packet.
-    const NONE: Passage = Passage { at: Instant::MAX, packet: Handle::NONE };
+    const NONE: Delayed = Delayed { at: Instant::MAX, packet: Handle::NONE };
 }
 
 /// Packets on their way, in the order in which they will be through; of one instant, the first to enter comes first.
 #[derive(Clone, Debug)]
-pub struct Line {
-    /// The first one, [`Passage::NONE`] if there is none: often it is the only one.
-    first: Passage,
+pub struct DelayLine {
+    /// The first one, [`Delayed::NONE`] if there is none: often it is the only one.
+    first: Delayed,
     /// The others. A new one is nearly always last, or a few slots before: latencies are fixed, sizes are not.
-    others: Ring<Passage>,
+    others: Ring<Delayed>,
     /// When the last of these is through.
     last: Instant,
 }
 
-impl Default for Line {
-    fn default() -> Line {
-        Line { first: Passage::NONE, others: Ring::default(), last: Instant::ZERO }
+impl Default for DelayLine {
+    fn default() -> DelayLine {
+        DelayLine { first: Delayed::NONE, others: Ring::default(), last: Instant::ZERO }
     }
 }
 
-impl Line {
+impl DelayLine {
     /// A packet enters.
     #[inline(always)]
-    pub fn push(&mut self, passage: Passage) {
+    pub fn push(&mut self, delayed: Delayed) {
         if self.first.at == Instant::MAX {
-            self.first = passage;
-        } else if self.last > passage.at || self.first.at > passage.at || self.others.is_empty() {
-            self.push_before_last(passage);
+            self.first = delayed;
+        } else if self.last > delayed.at || self.first.at > delayed.at || self.others.is_empty() {
+            self.push_before_last(delayed);
         } else {
-            self.last = passage.at;
-            self.others.push_back(passage);
+            self.last = delayed.at;
+            self.others.push_back(delayed);
         }
     }
 
     #[inline(never)]
-    fn push_before_last(&mut self, passage: Passage) {
-        let is_first = passage.at < self.first.at;
-        let other = if is_first { core::mem::replace(&mut self.first, passage) } else { passage };
+    fn push_before_last(&mut self, delayed: Delayed) {
+        let is_first = delayed.at < self.first.at;
+        let other = if is_first { core::mem::replace(&mut self.first, delayed) } else { delayed };
         if self.others.is_empty() {
             self.last = other.at;
         }
@@ -71,13 +71,13 @@ impl Line {
         self.first.at
     }
 
-    /// Takes what is through at `now`, one at a time.
+    /// Takes the packets that are through at `now`, one at a time.
     #[inline(always)]
-    pub fn pop(&mut self, now: Instant) -> Option<Passage> {
+    pub fn pop(&mut self, now: Instant) -> Option<Delayed> {
         if self.first.at > now {
             return None;
         }
-        let next = self.others.pop_front().unwrap_or(Passage::NONE);
+        let next = self.others.pop_front().unwrap_or(Delayed::NONE);
         Some(core::mem::replace(&mut self.first, next))
     }
 
@@ -94,7 +94,7 @@ impl Line {
     }
 }
 
-/// What is due when: the first one, and a short list of the others, latest first.
+/// Deadlines by time: the first one, and a short list of the others, latest first.
 #[derive(Clone, Debug)]
 pub struct Deadlines {
     first: (Instant, u16),
@@ -124,8 +124,8 @@ impl Deadlines {
     fn insert_other(&mut self, at: Instant, what: u16) {
         let other = self.first.max((at, what));
         self.first = self.first.min((at, what));
-        let place = self.others.partition_point(|&d| d > other);
-        self.others.insert(place, other);
+        let index = self.others.partition_point(|&d| d > other);
+        self.others.insert(index, other);
     }
 
     /// The earliest deadline; [`Instant::MAX`] when there is none.
@@ -134,7 +134,7 @@ impl Deadlines {
         self.first.0
     }
 
-    /// Takes what is due at `now`, one at a time.
+    /// Takes the deadlines that have passed at `now`, one at a time.
     #[inline(always)]
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, u16)> {
         if self.first.0 > now {
@@ -144,7 +144,7 @@ impl Deadlines {
         Some(core::mem::replace(&mut self.first, next))
     }
 
-    /// What is due first; for a caller that fetches memory ahead.
+    /// What the first deadline is for; for a caller that fetches memory ahead.
     #[inline(always)]
     pub fn front(&self) -> u16 {
         self.first.1
@@ -204,9 +204,9 @@ mod tests {
 
     #[test]
     fn packets_come_in_order_and_ties_as_entered() {
-        let mut line = Line::default();
+        let mut line = DelayLine::default();
         for (at, n) in [(5, 1), (3, 2), (9, 0), (3, 1), (4, 7)] {
-            line.push(Passage { at: Instant(at), packet: Handle::from_index(n) });
+            line.push(Delayed { at: Instant(at), packet: Handle::from_index(n) });
         }
         assert_eq!(line.first(), Instant(3));
         let mut order = Vec::new();
@@ -235,12 +235,12 @@ mod tests {
     #[test]
     fn packets_and_deadlines_come_in_order() {
         let mut rng = Rng::from_words(&[12]);
-        let (mut line, mut deadlines, mut timers) = (Line::default(), Deadlines::default(), Timers::default());
+        let (mut line, mut deadlines, mut timers) = (DelayLine::default(), Deadlines::default(), Timers::default());
         let (mut packets, mut times) = (Vec::new(), Vec::new());
         for n in 0..20_000 {
             let at = Instant(rng.below(30));
             if rng.below(9) < 5 {
-                line.push(Passage { at, packet: Handle::from_index(n) });
+                line.push(Delayed { at, packet: Handle::from_index(n) });
                 deadlines.insert(at, n as u16);
                 timers.push((at, 0, u64::from(n)));
                 // A stable sort: of one instant, the first to enter comes first.
@@ -252,8 +252,8 @@ mod tests {
                 let is_through = packets.first().is_some_and(|p| p.0 <= at);
                 let packet = is_through.then(|| packets.remove(0));
                 assert_eq!(line.pop(at).map(|p| (p.at, p.packet.index())), packet);
-                let due = is_through.then(|| times.remove(0));
-                assert_eq!((deadlines.pop(at), timers.pop(at).map(|t| (t.0, t.2 as u16))), (due, due));
+                let expired = is_through.then(|| times.remove(0));
+                assert_eq!((deadlines.pop(at), timers.pop(at).map(|t| (t.0, t.2 as u16))), (expired, expired));
             }
             let first = packets.first().map_or(Instant::MAX, |p| p.0);
             assert_eq!([line.first(), deadlines.first(), timers.first()], [first; 3]);

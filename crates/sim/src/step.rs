@@ -1,10 +1,10 @@
 //! One box in one window: all that happens to it, in order, and what it sends.
 
 use crate::agenda::Entry;
-use crate::event::{Class, Key, MAX_PLACES, NOTE_PORT, draw_order};
-use crate::far::{Far, What};
+use crate::event::{Class, Key, MAX_FRAMES, METADATA_PORT, draw_order};
+use crate::event_heap::{EventHeap, HeapEvent};
 use crate::wire::{ARMED, CAPTURE, ERRORS, FIRST_BIT, PortView, Wire};
-use sluicenet_node::door::{Device, PortId, PortSet};
+use sluicenet_node::device::{Device, PortId, PortSet};
 use sluicenet_node::packet::{Kind, Packet};
 use sluicenet_node::pool::{Handle, Pool};
 use sluicenet_proto::frame::Frame;
@@ -13,7 +13,7 @@ use sluicenet_proto::time::Instant;
 
 /// What all threads share and nobody changes.
 #[derive(Clone, Copy, Debug)]
-pub struct Clockwork {
+pub struct Timing {
     /// Length of a window in picoseconds.
     pub window: u64,
     /// ceil(2^64 / window): division by one multiplication.
@@ -27,11 +27,11 @@ pub struct Clockwork {
     pub frames_max: u32,
 }
 
-impl Clockwork {
-    pub fn new(window: u64, lanes: usize, overhead: u32, seed: u64) -> Clockwork {
+impl Timing {
+    pub fn new(window: u64, lanes: usize, overhead: u32, seed: u64) -> Timing {
         assert!(window > 1 && lanes.is_power_of_two());
         let magic = u64::MAX / window + 1;
-        Clockwork { window, magic, lanes, overhead, seed, frames_max: MAX_PLACES as u32 }
+        Timing { window, magic, lanes, overhead, seed, frames_max: MAX_FRAMES as u32 }
     }
     #[inline(always)]
     fn windows_in(&self, ps: u64) -> u64 {
@@ -63,7 +63,7 @@ pub struct Parcel {
 
 /// The window a thread is in.
 #[derive(Clone, Copy)]
-pub struct Here {
+pub struct Window {
     pub start: u64,
     pub end: u64,
     pub number: u64,
@@ -71,9 +71,9 @@ pub struct Here {
 
 /// Events of a box with itself in the rest of the window, the first one excepted, latest first.
 #[derive(Debug, Default)]
-pub struct Later(Vec<Key>);
+pub struct OwnEvents(Vec<Key>);
 
-impl Later {
+impl OwnEvents {
     /// Keeps the later one of `first`, the first of all such events, and `key`.
     #[inline(always)]
     fn insert(&mut self, first: &mut Key, key: Key) {
@@ -97,14 +97,14 @@ impl Later {
     }
 }
 
-/// What a visit may touch besides the box.
-pub struct Reach<'a> {
-    pub clock: &'a Clockwork,
+/// What a step may touch besides the box.
+pub struct StepContext<'a> {
+    pub timing: &'a Timing,
     pub me: u16,
-    pub here: Here,
+    pub window: Window,
     pub pool: &'a mut Pool<Packet>,
     pub lanes: &'a mut [Vec<Entry>],
-    pub far: &'a mut Far,
+    pub heap: &'a mut EventHeap,
     pub outboxes: &'a mut [Vec<Parcel>],
     pub captured: &'a mut Vec<Captured>,
     /// Earliest arrival of any parcel sent in this window.
@@ -113,28 +113,28 @@ pub struct Reach<'a> {
     pub is_full: &'a mut bool,
 }
 
-impl Reach<'_> {
+impl StepContext<'_> {
     /// Lane of an event after this window, or `None` when it lies beyond the ring.
     #[inline(always)]
     fn lane_of(&self, at: u64) -> Option<(usize, u64)> {
-        let ahead = at - self.here.end;
-        let windows = self.clock.windows_in(ahead);
-        if windows >= self.clock.lanes as u64 - 1 {
+        let ahead = at - self.window.end;
+        let windows = self.timing.windows_in(ahead);
+        if windows >= self.timing.lanes as u64 - 1 {
             return None;
         }
-        let lane = (self.here.number + 1 + windows) as usize & (self.clock.lanes - 1);
-        Some((lane, ahead - windows * self.clock.window))
+        let lane = (self.window.number + 1 + windows) as usize & (self.timing.lanes - 1);
+        Some((lane, ahead - windows * self.timing.window))
     }
 
     #[inline(always)]
     pub fn arrive(&mut self, at: u64, node: u32, port: u16, frame: Handle) {
-        debug_assert!(at >= self.here.end);
-        if frame.index() >= self.clock.frames_max {
+        debug_assert!(at >= self.window.end);
+        if frame.index() >= self.timing.frames_max {
             return self.overflow(at, node, port, frame);
         }
         match self.lane_of(at) {
             Some((lane, time)) => self.lanes[lane].push(Entry { node, key: arrival(time, port, frame) }),
-            None => self.far.push(at, node, What::Arrival(port, frame)),
+            None => self.heap.push(at, node, HeapEvent::Arrival(port, frame)),
         }
     }
 
@@ -143,20 +143,20 @@ impl Reach<'_> {
     #[inline(never)]
     fn overflow(&mut self, at: u64, node: u32, port: u16, frame: Handle) {
         *self.is_full = true;
-        self.far.push(at, node, What::Arrival(port, frame));
+        self.heap.push(at, node, HeapEvent::Arrival(port, frame));
     }
 
     /// An event of a box with itself: returned if it is in this window, otherwise into a lane or beyond.
     #[inline(always)]
     fn schedule(&mut self, at: u64, node: u32, class: Class, port: u16) -> Option<Key> {
-        if at < self.here.end {
-            return Some(Key::new(at - self.here.start, class, port, 0));
+        if at < self.window.end {
+            return Some(Key::new(at - self.window.start, class, port, 0));
         }
         match self.lane_of(at) {
             Some((lane, time)) => self.lanes[lane].push(Entry { node, key: Key::new(time, class, port, 0) }),
             None => {
-                let what = if class == Class::Timer { What::Timer } else { What::WireFree(port) };
-                self.far.push(at, node, what);
+                let event = if class == Class::Timer { HeapEvent::Timer } else { HeapEvent::WireFree(port) };
+                self.heap.push(at, node, event);
             }
         }
         None
@@ -168,7 +168,7 @@ impl Reach<'_> {
         debug_assert!(wire.free_at <= now);
         let packet = self.pool.frame(frame);
         let (len, pause) = (packet.len(), packet.kind() == Kind::Pause);
-        wire.free_at = now + (((len + self.clock.overhead) as u64 * wire.ps_per_byte_q16) >> 16);
+        wire.free_at = now + (((len + self.timing.overhead) as u64 * wire.ps_per_byte_q16) >> 16);
         wire.frames += 1;
         wire.bytes += len as u64;
         let last_bit = wire.free_at - ((wire.gap as u64 * wire.ps_per_byte_q16) >> 16);
@@ -204,7 +204,7 @@ impl Reach<'_> {
             let bits = 8.0 * packet.len() as f64;
             // 1 - (1 - p)^bits without losing small p; the draw hangs on the link and the count of frames on it.
             let damaged = -libm::expm1(bits * libm::log1p(-errors[port as usize]));
-            let draw = hash_words(&[self.clock.seed, node as u64, port as u64, wire.frames]) >> 11;
+            let draw = hash_words(&[self.timing.seed, node as u64, port as u64, wire.frames]) >> 11;
             if (draw as f64) < damaged * (1u64 << 53) as f64 {
                 packet.corrupt();
             }
@@ -217,76 +217,77 @@ impl Reach<'_> {
         self.outboxes[shard as usize].push(parcel);
     }
 
-    /// News reach other servers when the next window begins, which no frame sent in this one can beat.
+    /// Metadata reaches other servers when the next window begins: no frame sent in this one is faster.
     #[cold]
-    pub fn post(&mut self, notes: &mut Vec<Packet>, place_of_host: &[(u16, u32)]) {
-        let at = self.here.end;
-        for packet in notes.drain(..) {
-            let Some(&(shard, node)) = place_of_host.get(packet.destination() as usize) else { continue };
+    pub fn post_metadata(&mut self, metadata: &mut Vec<Packet>, location_of_host: &[(u16, u32)]) {
+        let at = self.window.end;
+        for packet in metadata.drain(..) {
+            let Some(&(shard, node)) = location_of_host.get(packet.destination() as usize) else { continue };
             if shard == self.me {
                 let frame = self.pool.insert(&packet);
-                self.arrive(at, node, NOTE_PORT, frame);
+                self.arrive(at, node, METADATA_PORT, frame);
             } else {
-                self.send_parcel(shard, Parcel { at, node, port: NOTE_PORT, packet });
+                self.send_parcel(shard, Parcel { at, node, port: METADATA_PORT, packet });
             }
         }
     }
 }
 
-/// The event of a frame that arrives, or of a note.
+/// The event of a frame that arrives, or of message metadata.
 #[inline(always)]
 pub fn arrival(time: u64, port: u16, frame: Handle) -> Key {
-    Key::new(time, if port == NOTE_PORT { Class::Note } else { Class::Arrival }, port, frame.index())
+    Key::new(time, if port == METADATA_PORT { Class::Metadata } else { Class::Arrival }, port, frame.index())
 }
 
-/// The frame of an arrival or a note.
+/// The frame of an arrival or of message metadata.
 #[inline(always)]
 pub fn frame_of(key: Key) -> Handle {
-    Handle::from_index(key.place() as u32)
+    Handle::from_index(key.frame() as u32)
 }
 
 /// The events of one box in one window.
-pub struct Visit<'a, 'b> {
-    /// The number of the box in the world, and its place with this thread.
+pub struct Step<'a, 'b> {
+    /// The number of the box in the world, and its index with this thread.
     pub name: u32,
     pub n: u32,
     pub wires: &'a mut [Wire],
     pub errors: &'a [f64],
     pub timer_at: &'a mut u64,
     pub woke: &'a mut PortSet,
-    pub later: &'a mut Later,
-    pub reach: &'a mut Reach<'b>,
+    pub own_events: &'a mut OwnEvents,
+    pub context: &'a mut StepContext<'b>,
 }
 
-impl Visit<'_, '_> {
-    /// Goes through `due`, what others and earlier windows scheduled, in order and with [`Key::NEVER`] at the end, and
+impl Step<'_, '_> {
+    /// Goes through `events`, scheduled by others and in earlier windows, in order and with [`Key::NEVER`] at the end, and
     /// through what comes up meanwhile.
     #[inline(never)]
     pub fn run<D: Device<Packet>>(
         &mut self,
         device: &mut D,
-        due: &mut [Key],
-        note: impl Fn(&mut D, Instant, &Packet, &mut Pool<Packet>, &mut PortSet),
+        events: &mut [Key],
+        receive_metadata: impl Fn(&mut D, Instant, &Packet, &mut Pool<Packet>, &mut PortSet),
     ) {
         let (name, n, errors) = (self.name, self.n, self.errors);
-        let (wires, woke, later, reach) = (&mut *self.wires, &mut *self.woke, &mut *self.later, &mut *self.reach);
-        let start = reach.here.start;
+        let (wires, woke, own_events, context) =
+            (&mut *self.wires, &mut *self.woke, &mut *self.own_events, &mut *self.context);
+        let start = context.window.start;
         let mut timer_at = *self.timer_at;
         let (mut i, mut drawn) = (0, 0);
-        // The next event that others or earlier windows scheduled, and the next that came up in this visit.
-        let (mut next, mut own) = (due[0], Key::NEVER);
+        // The next event that others or earlier windows scheduled, and the next that came up in this step.
+        let (mut next, mut own) = (events[0], Key::NEVER);
         loop {
             let mut key = next;
             if own < key {
-                key = core::mem::replace(&mut own, later.pop());
+                key = core::mem::replace(&mut own, own_events.pop());
             } else {
                 if key == Key::NEVER {
                     break;
                 }
-                next = due[i + 1];
+                next = events[i + 1];
                 if next.shares_instant(key) && i >= drawn {
-                    drawn = draw(reach, name, due, i, start + key.time());
-                    (key, next) = (due[i], due[i + 1]);
+                    drawn = draw(context, name, events, i, start + key.time());
+                    (key, next) = (events[i], events[i + 1]);
                 }
                 i += 1;
             }
@@ -295,41 +296,41 @@ impl Visit<'_, '_> {
             if key.is(Class::Arrival) {
                 let frame = frame_of(key);
                 let view = PortView { wires, now };
-                if let Some(port) = device.receive(Instant(now), key.port(), frame, reach.pool, &view, woke) {
+                if let Some(port) = device.receive(Instant(now), key.port(), frame, context.pool, &view, woke) {
                     debug_assert!(woke.is_empty());
-                    reach.transmit(&mut wires[port as usize], frame, now, (errors, name, port));
+                    context.transmit(&mut wires[port as usize], frame, now, (errors, name, port));
                     continue;
                 }
             } else if key.is(Class::WireFree) {
                 wires[key.port() as usize].flags &= !ARMED;
                 ready = Some(key.port());
-            } else if key.is(Class::Note) {
-                let packet = *reach.pool.frame(frame_of(key));
-                reach.pool.release(frame_of(key));
-                note(device, Instant(now), &packet, reach.pool, woke);
+            } else if key.is(Class::Metadata) {
+                let packet = *context.pool.frame(frame_of(key));
+                context.pool.release(frame_of(key));
+                receive_metadata(device, Instant(now), &packet, context.pool, woke);
             } else if timer_at == now {
                 timer_at = u64::MAX;
-                device.handle_timeout(Instant(now), reach.pool, woke);
+                device.handle_timeout(Instant(now), context.pool, woke);
             }
             while let Some(port) = ready.or_else(|| woke.pop()) {
                 ready = None;
                 let wire = &mut wires[port as usize];
                 if wire.free_at <= now {
-                    if let Some(frame) = device.poll_transmit(Instant(now), port, reach.pool, woke) {
-                        reach.transmit(wire, frame, now, (errors, name, port));
+                    if let Some(frame) = device.poll_transmit(Instant(now), port, context.pool, woke) {
+                        context.transmit(wire, frame, now, (errors, name, port));
                     }
                 } else if wire.flags & ARMED == 0 {
                     wire.flags |= ARMED;
-                    if let Some(key) = reach.schedule(wire.free_at, n, Class::WireFree, port) {
-                        later.insert(&mut own, key);
+                    if let Some(key) = context.schedule(wire.free_at, n, Class::WireFree, port) {
+                        own_events.insert(&mut own, key);
                     }
                 }
             }
-            let due = device.poll_timeout().as_ps();
-            if due < timer_at {
-                timer_at = due.max(now);
-                if let Some(key) = reach.schedule(timer_at, n, Class::Timer, 0) {
-                    later.insert(&mut own, key);
+            let deadline = device.poll_timeout().as_ps();
+            if deadline < timer_at {
+                timer_at = deadline.max(now);
+                if let Some(key) = context.schedule(timer_at, n, Class::Timer, 0) {
+                    own_events.insert(&mut own, key);
                 }
             }
         }
@@ -340,30 +341,30 @@ impl Visit<'_, '_> {
 /// Draws the order of the events that share an instant with the one at `i`; returns where they end.
 #[cold]
 #[inline(never)]
-fn draw(reach: &Reach<'_>, name: u32, keys: &mut [Key], i: usize, now: u64) -> usize {
+fn draw(context: &StepContext<'_>, name: u32, keys: &mut [Key], i: usize, now: u64) -> usize {
     let instant = keys[i].instant();
     // Wires that become free together are told in the order of their ports, and there is one timer.
     let end = i + keys[i..].iter().take_while(|k| k.instant() == instant).count();
-    if !(keys[i].is(Class::Arrival) || keys[i].is(Class::Note)) {
+    if !(keys[i].is(Class::Arrival) || keys[i].is(Class::Metadata)) {
         return end;
     }
-    let content = |k: Key| content(reach.pool.frame(frame_of(k)), k.port());
-    draw_order(&mut keys[i..end], reach.clock.seed, name, now, content);
+    let content = |k: Key| content(context.pool.frame(frame_of(k)), k.port());
+    draw_order(&mut keys[i..end], context.timing.seed, name, now, content);
     end
 }
 
 /// What orders two arrivals of one instant at one port. Of frames only a pause can come beside another, and goes first.
-/// Notes of one connection come by topic, then in the order of its bytes, as the segments they stand for would; then by
-/// everything they say.
+/// Metadata of one connection comes by topic, then in the order of its bytes, as the segments that it stands for would; then by
+/// all of its words.
 fn content(packet: &Packet, port: u16) -> [u64; 4] {
-    if port != NOTE_PORT {
+    if port != METADATA_PORT {
         return [!packet.is_pause() as u64, 0, 0, 0];
     }
     let f = packet.flow();
-    let w = packet.note_words();
+    let w = packet.metadata_words();
     let flow =
         hash_words(&[(f.src.to_bits() as u64) << 32 | f.dst.to_bits() as u64, (f.sport as u64) << 16 | f.dport as u64]);
-    [flow, packet.note_topic() as u64, w[0], hash_words(&[flow, w[1], w[2]])]
+    [flow, packet.metadata_topic() as u64, w[0], hash_words(&[flow, w[1], w[2]])]
 }
 
 #[cfg(test)]
@@ -372,10 +373,10 @@ mod tests {
     use sluicenet_node::packet::{Address, FlowKey};
 
     #[test]
-    fn notes_of_a_connection_come_in_the_order_of_its_bytes() {
+    fn metadata_of_a_connection_comes_in_the_order_of_its_bytes() {
         let flow = FlowKey { src: Address::new(1, 0), dst: Address::new(2, 0), sport: 5, dport: 6 };
         let order: Vec<[u64; 4]> = [(1, 10), (1, 20), (1, 3_000), (2, 5), (2, 10)]
-            .map(|(topic, end)| content(&Packet::note(flow, [end, 99 - topic, topic << 56 | 7]), NOTE_PORT))
+            .map(|(topic, end)| content(&Packet::metadata(flow, [end, 99 - topic, topic << 56 | 7]), METADATA_PORT))
             .into();
         assert!(order.is_sorted());
     }

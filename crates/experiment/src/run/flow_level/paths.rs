@@ -7,7 +7,7 @@ use sluicenet_node::packet::{FlowKey, Kind, Packet};
 use sluicenet_sim::flow_level::Crossing;
 use std::collections::BTreeMap;
 
-/// Most hops of a way: no tree of eight levels has as many.
+/// Most hops of a path: no tree of eight levels has as many.
 pub(super) const HOPS_MAX: usize = 64;
 
 /// A frame of a flow, as switches see it.
@@ -21,26 +21,26 @@ pub(super) fn probe(flow: FlowKey, transport: Transport) -> Packet {
 }
 
 /// The links between two hosts that the routers send frames like `probe` over, and what part of them crosses each: all of them
-/// where a flow keeps to one way, their share where routers choose anew for each frame.
-pub(super) fn ways(plan: &Plan, probe: &Packet) -> Vec<Crossing> {
+/// where a flow keeps to one path, their portion where routers choose anew for each frame.
+pub(super) fn crossings(plan: &Plan, probe: &Packet) -> Vec<Crossing> {
     let (src, dst) = (probe.src().host(), probe.dst().host());
     let mut links: BTreeMap<u32, f64> = BTreeMap::new();
     let mut order = Vec::new();
     let mut at = BTreeMap::from([(src as NodeId, 1.0)]);
     for _ in 0..HOPS_MAX {
         let mut next: BTreeMap<NodeId, f64> = BTreeMap::new();
-        for (node, share) in at {
+        for (node, portion) in at {
             if node == dst as NodeId {
                 continue;
             }
             let ports = match plan.router(node) {
-                Some(r) if r.divides_flows() => r.ways(probe),
+                Some(r) if r.divides_flows() => r.candidate_ports(probe),
                 Some(r) => r.route(probe).into_iter().collect(),
                 None => vec![0],
             };
             for &port in &ports {
                 let link = plan.link_index(node, port) as u32;
-                let part = share / ports.len() as f64;
+                let part = portion / ports.len() as f64;
                 if *links.entry(link).and_modify(|all| *all += part).or_insert(part) == part {
                     order.push(link);
                 }
