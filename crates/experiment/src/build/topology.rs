@@ -90,16 +90,12 @@ const HOST_DRAWS: u64 = 1 << 32;
 
 fn policy(routing: Routing) -> Policy {
     match routing {
-        Routing::DModK => Policy::DModK,
-        Routing::SModK => Policy::SModK,
-        Routing::Random => Policy::Random,
-        Routing::Hash => Policy::Hash,
-        Routing::HashDestination => Policy::HashDestination,
         // What has no state of its own for a flow sends it by the tables (Al-Fares 2012, 3.1.6).
-        Routing::TwoLevel | Routing::FlowClassifier | Routing::FlowScheduler => Policy::TwoLevel,
+        Routing::FlowClassifier | Routing::FlowScheduler => Policy::TwoLevel,
         Routing::GlobalFirstFit | Routing::SimulatedAnnealing => Policy::Hash,
         // There is one way.
         Routing::NonBlocking | Routing::Hierarchical => Policy::DModK,
+        _ => Policy::named(routing.name()).expect("a routing without a control loop is the policy of its name"),
     }
 }
 

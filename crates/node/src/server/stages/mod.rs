@@ -37,25 +37,29 @@
 //! [`Context::release`], counts it in [`Report::consumed`], and hands out the answer by `poll_transmit`. The test stage in
 //! `tests.rs` does all of this.
 //!
-//! `stages/rare.rs` lists the stages of a chain: one line there puts a new one into it.
+//! # Settings
+//!
+//! A server's settings name its stages by [`StageConfig`], in two lists from the top down
+//! ([`VirtualConfig`](crate::server::VirtualConfig)). The world builder fills them, a line for each stage.
 
 mod compose;
 mod context;
 pub(super) mod credits;
-pub(super) mod rare;
 #[cfg(test)]
 mod tests;
 pub(super) mod tunnels;
 pub(super) mod zbridge;
 
-pub use compose::Pair;
+pub use compose::{Pair, compose};
 pub use context::Context;
 pub(super) use context::FIRST_SLOT;
 
 use crate::packet::{Address, Packet};
 use crate::pool::Handle;
+use alloc::boxed::Box;
+use core::any::Any;
 use core::fmt::Debug;
-use sluicenet_proto::frame::Priority;
+use sluicenet_proto::frame::{HostId, Priority};
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::transport::zbridge::ChannelCounters;
 
@@ -94,6 +98,12 @@ pub struct Report {
     pub channels: Option<ChannelCounters>,
     /// Names of stages whose own accounts contradict each other.
     pub unsound: alloc::vec::Vec<&'static str>,
+}
+
+/// The settings of a stage.
+pub trait StageConfig: Any + Debug + Send + Sync {
+    /// The stage of a server with so many VMs. `seed` is that of the run.
+    fn stage(&self, host: HostId, vms: usize, seed: u64) -> Box<dyn Stage>;
 }
 
 /// A stage of a server's chain. [The module](self) describes how frames go through it.
