@@ -147,15 +147,17 @@ fn server_config(
 
 /// The stages between the guests and the vSwitch, from the guests down.
 fn gate_stages(scenario: &Scenario, weights: &Arc<Weights>) -> Vec<Arc<dyn StageConfig>> {
-    let stages: Vec<Option<Arc<dyn StageConfig>>> = vec![scenario.zcredit.enabled.then(|| credits(scenario, weights))];
-    stages.into_iter().flatten().collect()
+    let mut stages = Vec::new();
+    stages.extend(scenario.zcredit.enabled.then(|| credits(scenario, weights)));
+    stages
 }
 
 /// The stages between the vSwitch and the adapter, from the vSwitch down.
 fn network_stages(scenario: &Scenario) -> Vec<Arc<dyn StageConfig>> {
-    let stages: Vec<Option<Arc<dyn StageConfig>>> =
-        vec![scenario.zbridge.enabled.then(|| zbridge(scenario)), scenario.overlay.tcp.then(|| tunnel(scenario))];
-    stages.into_iter().flatten().collect()
+    let mut stages = Vec::new();
+    stages.extend(scenario.zbridge.enabled.then(|| zbridge(scenario)));
+    stages.extend(scenario.overlay.tcp.then(|| tunnel(scenario)));
+    stages
 }
 
 fn credits(scenario: &Scenario, weights: &Arc<Weights>) -> Arc<dyn StageConfig> {

@@ -610,3 +610,15 @@ fn nearer_ports(
     };
     (0..ports.len() as u16).filter(|&p| nearer(&ports[p as usize])).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicenet_scenario::setting::Choice;
+
+    #[test]
+    fn every_routing_has_a_policy_and_every_policy_is_a_routing() {
+        let of_routings: Vec<Policy> = Routing::ALL.iter().map(|&routing| policy(routing)).collect();
+        assert!(Policy::ALL.iter().all(|policy| of_routings.contains(policy)));
+    }
+}

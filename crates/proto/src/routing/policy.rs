@@ -1,6 +1,5 @@
 //! The choice among equal ports: the interface of a policy, and the list of all policies.
 
-use super::{digits, hashes};
 use crate::frame::{Frame, HostId};
 
 /// The equal ports of one box towards a destination, numbered from 0: the ports up in a tree, those on shortest paths in a graph.
@@ -106,13 +105,13 @@ macro_rules! policies {
             /// The fields that decide.
             #[inline(always)]
             pub const fn key(self) -> Key {
-                match self { $(Policy::$policy => <$module::$policy as Choose>::KEY),+ }
+                match self { $(Policy::$policy => <super::$module::$policy as Choose>::KEY),+ }
             }
 
             /// The port for a frame.
             #[inline(always)]
             pub(super) fn choose(self, ports: &impl Ports, frame: &impl Fields) -> u32 {
-                match self { $(Policy::$policy => $module::$policy::choose(ports, frame)),+ }
+                match self { $(Policy::$policy => super::$module::$policy::choose(ports, frame)),+ }
             }
         }
     };
@@ -141,7 +140,6 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
 
     #[test]
     fn a_policy_is_found_by_its_name() {

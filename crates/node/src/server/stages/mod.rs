@@ -21,16 +21,7 @@
 //! out by the `poll` method of the same direction, or consumes it. All methods have defaults that let every frame through, so a stage
 //! implements only the steps in which it acts.
 //!
-//! # A token bucket
-//!
-//! A gate stage that limits the rate of each VM, by destination, needs these methods:
-//!
-//! 1. `on_launch` counts the frame, and `has_room` compares the count with a limit: the sockets of a VM whose frames fill the stage wait.
-//! 2. `send` appends the frame to the queue of its VM and destination, and returns `None`.
-//! 3. `ready` names the VMs with a frame whose tokens are there, and `poll_transmit` takes that frame out and lowers the count. When the
-//!    tokens run out, it sets a timer by [`Context::set_timer`].
-//! 4. `handle_timer` adds the VM to those that are ready.
-//! 5. `report` adds the frames in its queues to [`Report::queued`].
+//! `docs/extending/stage.md` builds a gate stage step by step: a token bucket for each VM.
 //!
 //! A stage that needs frames of its own makes them by [`Context::insert`] in `poll_transmit` (to the network) or `poll_receive` (to the
 //! guests) and counts them in [`Report::made`]. A stage that answers a frame from the network consumes it in `receive` by
