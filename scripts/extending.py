@@ -64,18 +64,20 @@ def count_lines(page: str) -> int:
 
 
 def merged(commands: list[str]) -> list[list[str]]:
-    """The commands, one for all tests of a crate that are of the same kind: cargo then links them side by side."""
-    targets: dict[tuple[str, bool], list[str]] = {}
+    """Two commands for all: one runs the test programs, one the tests beside the code.
+
+    Both name the same crates, because cargo builds a dependency again for other crates if they need other features.
+    """
+    crates, programs, units = [], [], []
     for command in commands:
         match = re.fullmatch(r"cargo test -p (\S+) (?:--lib (\S+)|--test (\S+))", command)
         if match is None:
             fail(f"neither `--lib FILTER` nor `--test NAME`: {command}")
-        crate, unit, program = match.groups()
-        targets.setdefault((crate, program is None), []).append(unit or f"--test={program}")
-    return [
-        ["cargo", "test", "--locked", "-p", crate, *(["--lib", "--", *tests] if is_unit else tests)]
-        for (crate, is_unit), tests in targets.items()
-    ]
+        crates.append(f"-p={match[1]}")
+        units += [match[2]] if match[2] else []
+        programs += [f"--test={match[3]}"] if match[3] else []
+    cargo = ["cargo", "test", "--locked", *dict.fromkeys(crates)]
+    return [[*cargo, *dict.fromkeys(programs)], [*cargo, "--lib", "--", *units]]
 
 
 def make_copy(pages: list[str], copy: Path) -> None:

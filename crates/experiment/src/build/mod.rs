@@ -14,7 +14,7 @@ use server::server_configs;
 use sluicenet_node::link::Direction;
 use sluicenet_node::packet::Framing;
 use sluicenet_node::server::AnyServer;
-use sluicenet_node::switch::{self, Marking, PortConfig, Switch, SwitchConfig};
+use sluicenet_node::switch::{self, PortConfig, Switch, SwitchConfig};
 use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
 use sluicenet_proto::cee::pfc::{QUANTUM_BITS, Repetition, Watermarks, quanta_time};
 use sluicenet_proto::frame::PrioritySet;
@@ -193,7 +193,7 @@ impl<'a> Network<'a> {
             lossless: lossless(s),
             quanta: s.pfc.quanta,
             cut_through: s.switch.forwarding == Forwarding::CutThrough,
-            marking: Marking::None,
+            marking: switch::Marking::None,
         }
     }
 

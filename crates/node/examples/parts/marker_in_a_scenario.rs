@@ -15,6 +15,7 @@ const SCENARIO: &str = r#"
     [topology]
     kind = "single-switch"
     hosts = 2
+    link_delay = "100 us"
     [tcp]
     ecn = true
     [record]

@@ -17,8 +17,6 @@ impl Choose for HashPair {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluicenet_proto::frame::HostId;
-    use sluicenet_proto::rng::mix64;
 
     /// A box with eight ports to choose from.
     struct Eight;
@@ -27,25 +25,26 @@ mod tests {
         fn count(&self) -> u32 {
             8
         }
-        fn digit(&self, host: HostId) -> u32 {
+        fn digit(&self, host: u32) -> u32 {
             host % 8
         }
-        fn index(&self, host: HostId) -> u32 {
+        fn index(&self, host: u32) -> u32 {
             host % 8
         }
         fn pick(&self, hash: u64) -> u32 {
-            (mix64(hash) % 8) as u32
+            // The upper bits of a product depend on all bits of the factor.
+            (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) as u32
         }
     }
 
     /// A frame from a host to a host, of a flow.
-    struct Probe(HostId, HostId, u64);
+    struct Probe(u32, u32, u64);
 
     impl Fields for Probe {
-        fn source(&self) -> HostId {
+        fn source(&self) -> u32 {
             self.0
         }
-        fn destination(&self) -> HostId {
+        fn destination(&self) -> u32 {
             self.1
         }
         fn flow_hash(&self) -> u64 {

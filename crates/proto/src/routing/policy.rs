@@ -140,6 +140,7 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
 
     #[test]
     fn a_policy_is_found_by_its_name() {
