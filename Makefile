@@ -67,7 +67,7 @@ lint-python: $(VENV)/.ready
 docs: rust ## The reference pages from the code: docs/scenario.md, docs/records.md, docs/switch.md
 	SLUICENET_DOCS=write $(CARGO) test --locked -p sluicenet-cli --test command docs
 
-extending: rust ## What docs/extending.md says, done in a copy and tested
+extending: rust ## What docs/extending.md and its chapters say, done in a copy and tested
 	$(PYTHON) scripts/extending.py
 
 bench: command ## How fast the simulator itself is: long TCP flows on fat trees

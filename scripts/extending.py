@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Does what docs/extending.md says, in a copy of the repository, and runs the tests it names.
+"""Applies docs/extending.md and its chapters to one copy of the repository, and runs the tests that they name.
 
-The page is the source: a comment `<!-- file A to B -->` copies a file, and before a block of Rust says that the block
-is that file; a block of `diff` with a line `--- FILE` is applied where its old lines stand, which must be one place;
-of the commands, those that start with `cargo test` are run.
+The pages are the source. A comment `<!-- file A to B -->` copies a file. Before a block of Rust it says that the block
+is that file. A block of `diff` with a line `--- FILE` is applied where its old lines stand, which must be one place.
+A chapter in docs/extending/ may add at most LINES_MAX lines in this way. Commands that start with `cargo test` are run.
 """
 
 import os
@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "extending.md"
+DOCS = ROOT / "docs"
+CHAPTERS = DOCS / "extending"
+LINES_MAX = 4
 COPIED = ["Cargo.toml", "Cargo.lock", "crates", "python", "scenarios"]
 BLOCK = re.compile(
     r"(?:<!-- file (?P<source>\S+) to (?P<target>\S+) -->\n+)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.S | re.M
@@ -25,7 +27,7 @@ FILE = re.compile(r"<!-- file (\S+) to (\S+) -->")
 
 def fail(message: str) -> NoReturn:
     """Ends with what is wrong with the page."""
-    sys.exit(f"error: docs/extending.md: {message}")
+    sys.exit(f"error: docs/extending: {message}")
 
 
 def apply(copy: Path, text: str) -> None:
@@ -55,39 +57,70 @@ def check_code(page: str) -> None:
             fail(f"the code on the page is not that of {block['source']}")
 
 
-def make_copy(page: str, copy: Path) -> None:
-    """The repository as the page leaves it."""
+def count_lines(page: str) -> int:
+    """Lines that the page adds to files that exist."""
+    diffs = [block["text"] for block in BLOCK.finditer(page) if block["kind"] == "diff"]
+    return len(re.findall(r"^\+", "".join(diffs), re.M))
+
+
+def merged(commands: list[str]) -> list[list[str]]:
+    """Two commands for all: one runs the test programs, one the tests beside the code.
+
+    Both name the same crates, because cargo builds a dependency again for other crates if they need other features.
+    """
+    crates, programs, units = [], [], []
+    for command in commands:
+        match = re.fullmatch(r"cargo test -p (\S+) (?:--lib (\S+)|--test (\S+))", command)
+        if match is None:
+            fail(f"neither `--lib FILTER` nor `--test NAME`: {command}")
+        crates.append(f"-p={match[1]}")
+        units += [match[2]] if match[2] else []
+        programs += [f"--test={match[3]}"] if match[3] else []
+    cargo = ["cargo", "test", "--locked", *dict.fromkeys(crates)]
+    return [[*cargo, *dict.fromkeys(programs)], [*cargo, "--lib", "--", *units]]
+
+
+def make_copy(pages: list[str], copy: Path) -> None:
+    """The repository as the pages leave it."""
     shutil.rmtree(copy, ignore_errors=True)
     copy.mkdir(parents=True)
     for entry in COPIED:
         source = ROOT / entry
         ignore = shutil.ignore_patterns("target", "*.so", "__pycache__", ".*")
         shutil.copytree(source, copy / entry, ignore=ignore) if source.is_dir() else shutil.copy2(source, copy)
-    for source, target in FILE.findall(page):
-        (copy / target).parent.mkdir(exist_ok=True)
-        shutil.copy2(ROOT / source, copy / target)
-    for block in BLOCK.finditer(page):
-        if block["kind"] == "diff":
-            apply(copy, block["text"])
+    for page in pages:
+        for source, target in FILE.findall(page):
+            (copy / target).parent.mkdir(exist_ok=True)
+            shutil.copy2(ROOT / source, copy / target)
+        for block in BLOCK.finditer(page):
+            if block["kind"] == "diff":
+                apply(copy, block["text"])
 
 
 def main() -> None:
     """Copies, changes, tests."""
-    page = PAGE.read_text()
-    commands = re.findall(r"^cargo test .*$", page, re.M)
-    if not commands:
-        fail("no `cargo test` to run")
-    check_code(page)
+    pages = [(DOCS / "extending.md").read_text()]
+    for chapter in sorted(CHAPTERS.glob("*.md")):
+        pages.append(chapter.read_text())
+        lines = count_lines(pages[-1])
+        if lines > LINES_MAX:
+            fail(f"{chapter.name} adds {lines} lines to other files: at most {LINES_MAX}")
+        print(f"docs/extending/{chapter.name}: {lines} lines outside the new file and its test", flush=True)
+    commands = [re.findall(r"^cargo test .*$", page, re.M) for page in pages]
+    if not all(commands):
+        fail("a page without `cargo test`")
+    for page in pages:
+        check_code(page)
     # Always the same place, so that what was built is still good the next time; but never the repository's own target
     # directory: cargo tells packages apart by their place in the workspace, and would take one's build for the other's.
     place = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "extending"
-    make_copy(page, place / "copy")
+    make_copy(pages, place / "copy")
     quick = {f"CARGO_PROFILE_{p}_{k}": "0" for p in ("DEV", "TEST") for k in ("OPT_LEVEL", "DEBUG")}
     environment = {**os.environ, **quick, "CARGO_TARGET_DIR": str(place / "target")}
-    for command in commands:
-        print(f"+ {command}", flush=True)
-        subprocess.run([*command.split(), "--locked"], cwd=place / "copy", env=environment, check=True)
-    print("docs/extending.md: every step does what it says")
+    for command in merged([command for of_page in commands for command in of_page]):
+        print(f"+ {' '.join(command)}", flush=True)
+        subprocess.run(command, cwd=place / "copy", env=environment, check=True)
+    print("docs/extending: every step does what it says")
 
 
 if __name__ == "__main__":

@@ -436,6 +436,14 @@ impl Frame for Packet {
         // Control frames travel in no class of their own: they pass everything but the frame on the wire.
         Packet { len: MIN_ETHERNET_FRAME, kind: Kind::Pause, flags: pause.classes.0, extra, ..Packet::default() }
     }
+    #[inline]
+    fn mark(&mut self) -> bool {
+        let is_capable = self.ecn() != Ecn::NotEct;
+        if is_capable {
+            self.set_ecn(Ecn::Ce);
+        }
+        is_capable
+    }
 }
 
 impl Serial for Packet {

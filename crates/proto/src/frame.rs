@@ -85,4 +85,6 @@ pub trait Frame: Copy {
     fn as_pause(&self) -> Option<Pause>;
     /// A PFC frame.
     fn from_pause(pause: Pause) -> Self;
+    /// Marks the frame with Congestion Experienced (RFC 3168, 5), if its transport supports ECN; whether it does.
+    fn mark(&mut self) -> bool;
 }

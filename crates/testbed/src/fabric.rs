@@ -76,7 +76,7 @@ pub fn spec(scenario: &Scenario, stations: &[(MacAddress, HostId)]) -> Result<Fa
         let s = &plan.switches()[i];
         let mut ports = network.ports(i);
         ports.iter_mut().for_each(|p| p.marks = with_tags(p.marks));
-        SwitchSpec { config: network.switch_config(s), router: s.router.clone(), ports }
+        SwitchSpec { config: network.switch_config(i), router: s.router.clone(), ports }
     };
     Ok(FabricSpec {
         edges: (0..plan.hosts()).map(edge).collect(),

@@ -69,6 +69,10 @@ impl Frame for Descriptor {
             pause: Some(pause),
         }
     }
+    /// A descriptor has no ECN field: markers of the fabric can only drop.
+    fn mark(&mut self) -> bool {
+        false
+    }
 }
 
 /// The edge of each station.

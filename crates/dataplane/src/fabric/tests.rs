@@ -1,7 +1,7 @@
 //! Frames through small fabrics: in virtual time, and in real.
 
 use super::*;
-use sluicenet_node::switch::BufferPolicy;
+use sluicenet_node::switch::{BufferPolicy, Marking};
 use sluicenet_proto::cee::headroom::Headroom;
 use sluicenet_proto::cee::pfc::{Watermarks, quanta_time};
 use sluicenet_proto::frame::{Frame, PRIORITIES, PrioritySet};
@@ -67,6 +67,7 @@ fn tree(m: &[u32], w: &[u32], rate: Rate, xoff: u32, response: Duration, lossles
             lossless,
             quanta: 65_535,
             cut_through: false,
+            marking: Marking::None,
         },
         router: Router::Tree(TreeRouter::new(&tree, *s, Policy::Hash, 1, &[])),
         ports: vec![

@@ -14,7 +14,7 @@ use server::server_configs;
 use sluicenet_node::link::Direction;
 use sluicenet_node::packet::Framing;
 use sluicenet_node::server::AnyServer;
-use sluicenet_node::switch::{PortConfig, Switch, SwitchConfig};
+use sluicenet_node::switch::{self, PortConfig, Switch, SwitchConfig};
 use sluicenet_proto::cee::headroom::{Headroom, PFC_FRAME_BYTES};
 use sluicenet_proto::cee::pfc::{QUANTUM_BITS, Repetition, Watermarks, quanta_time};
 use sluicenet_proto::frame::PrioritySet;
@@ -180,18 +180,20 @@ impl<'a> Network<'a> {
         (out, &self.links[self.plan.link_index(out.to.0, out.to.1)])
     }
 
-    /// What the ports of a switch share.
-    pub fn switch_config(&self, switch: &SwitchPlan) -> SwitchConfig {
+    /// What the ports of the `i`th switch share.
+    pub fn switch_config(&self, i: usize) -> SwitchConfig {
+        let s = self.scenario;
         SwitchConfig {
-            buffer: switch.buffer.as_bytes() as u32,
-            policy: match self.scenario.switch.policy {
-                BufferPolicy::Output => sluicenet_node::switch::BufferPolicy::Output,
-                BufferPolicy::Input => sluicenet_node::switch::BufferPolicy::Input,
-                BufferPolicy::Pooled => sluicenet_node::switch::BufferPolicy::Pooled,
+            buffer: self.plan.switches()[i].buffer.as_bytes() as u32,
+            policy: match s.switch.policy {
+                BufferPolicy::Output => switch::BufferPolicy::Output,
+                BufferPolicy::Input => switch::BufferPolicy::Input,
+                BufferPolicy::Pooled => switch::BufferPolicy::Pooled,
             },
-            lossless: lossless(self.scenario),
-            quanta: self.scenario.pfc.quanta,
-            cut_through: self.scenario.switch.forwarding == Forwarding::CutThrough,
+            lossless: lossless(s),
+            quanta: s.pfc.quanta,
+            cut_through: s.switch.forwarding == Forwarding::CutThrough,
+            marking: switch::Marking::None,
         }
     }
 
@@ -250,7 +252,7 @@ pub fn build(scenario: &Scenario) -> Result<Built> {
         nodes.push(Node::Server(server));
     }
     for (i, s) in plan.switches().iter().enumerate() {
-        let config = network.switch_config(s);
+        let config = network.switch_config(i);
         let switch = Switch::new(&config, s.router.clone(), &network.ports(i), scenario.record.pauses);
         nodes.push(Node::Switch(Box::new(switch)));
     }

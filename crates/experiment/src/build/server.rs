@@ -5,7 +5,9 @@ use sluicenet_node::adapter::{self, AdapterConfig};
 use sluicenet_node::credits::CreditConfig;
 use sluicenet_node::link::Direction;
 use sluicenet_node::packet::Address;
-use sluicenet_node::server::{Access, LossyVnics, ServerConfig, TunnelConfig, VirtualConfig, WhenFull as NodeWhenFull};
+use sluicenet_node::server::{
+    Access, CreditsConfig, LossyVnics, ServerConfig, StageConfig, TunnelConfig, VirtualConfig, WhenFull as NodeWhenFull,
+};
 use sluicenet_proto::cee::pfc::Watermarks;
 use sluicenet_proto::frame::{HostId, Priority, PrioritySet};
 use sluicenet_proto::overlay::policy;
@@ -106,18 +108,13 @@ fn server_config(
         lossless: scenario.vswitch.lossless,
         vm_ps_per_byte_q16: scenario.vswitch.vm_rate.ps_per_byte_q16(),
         slow,
-        credits: scenario.zcredit.enabled.then(|| {
-            let ZCredit { rx_queue, tx_queue, batch, .. } = scenario.zcredit;
-            CreditConfig::new(rx_queue, tx_queue, batch, PrioritySet(1 << first_class(scenario)))
-        }),
-        weights: weights.clone(),
-        // All of a pair's frames take one way unless each is given its own.
-        zbridge: scenario
-            .zbridge
-            .enabled
-            .then(|| scenario.zbridge.channel(scenario.topology.routing != Routing::Random)),
-        tunnel: scenario.overlay.tcp.then(|| tunnel(scenario)),
-        encapsulation: if scenario.overlay.enabled { scenario.overlay.encapsulation.as_bytes() as u16 } else { 0 },
+        // A TCP tunnel's segments have the hypervisor's own headers.
+        encapsulation: match scenario.overlay.enabled && !scenario.overlay.tcp {
+            true => scenario.overlay.encapsulation.as_bytes() as u16,
+            false => 0,
+        },
+        gate: gate_stages(scenario, weights),
+        network: network_stages(scenario),
     });
     let mtu = scenario.host_mtu().as_bytes() as u16;
     ServerConfig {
@@ -148,6 +145,41 @@ fn server_config(
     }
 }
 
+/// The stages between the guests and the vSwitch, from the guests down.
+fn gate_stages(scenario: &Scenario, weights: &Arc<Weights>) -> Vec<Arc<dyn StageConfig>> {
+    let mut stages = Vec::new();
+    stages.extend(scenario.zcredit.enabled.then(|| credits(scenario, weights)));
+    stages
+}
+
+/// The stages between the vSwitch and the adapter, from the vSwitch down.
+fn network_stages(scenario: &Scenario) -> Vec<Arc<dyn StageConfig>> {
+    let mut stages = Vec::new();
+    stages.extend(scenario.zbridge.enabled.then(|| zbridge(scenario)));
+    stages.extend(scenario.overlay.tcp.then(|| tunnel(scenario)));
+    stages
+}
+
+fn credits(scenario: &Scenario, weights: &Arc<Weights>) -> Arc<dyn StageConfig> {
+    let ZCredit { rx_queue, tx_queue, batch, .. } = scenario.zcredit;
+    let credits = CreditConfig::new(rx_queue, tx_queue, batch, PrioritySet(1 << first_class(scenario)));
+    Arc::new(CreditsConfig { credits, weights: weights.clone() })
+}
+
+fn zbridge(scenario: &Scenario) -> Arc<dyn StageConfig> {
+    // All of a pair's frames take one way unless each is given its own.
+    Arc::new(scenario.zbridge.channel(scenario.topology.routing != Routing::Random))
+}
+
+fn tunnel(scenario: &Scenario) -> Arc<dyn StageConfig> {
+    let mtu = scenario.framing.mtu.as_bytes() as u16;
+    Arc::new(TunnelConfig {
+        tcp: scenario.tcp_config(mtu),
+        priority: first_class(scenario),
+        max_frame: u32::from(framing(scenario).frame_len(mtu)),
+    })
+}
+
 /// Who may talk to whom.
 pub fn access(scenario: &Scenario, outside: HostId) -> Access {
     let machine = |host: u32, vm: u32| Address::new(host, vm as u8);
@@ -169,13 +201,4 @@ fn first_class(scenario: &Scenario) -> Priority {
     let lossy = scenario.server.lossy_vnic.map_or(PrioritySet::NONE, |p| PrioritySet(1 << p));
     let others = PrioritySet(!lossy.0);
     lossless(scenario).iter().next().or_else(|| others.iter().next()).unwrap_or(0)
-}
-
-fn tunnel(scenario: &Scenario) -> TunnelConfig {
-    let mtu = scenario.framing.mtu.as_bytes() as u16;
-    TunnelConfig {
-        tcp: scenario.tcp_config(mtu),
-        priority: first_class(scenario),
-        max_frame: u32::from(framing(scenario).frame_len(mtu)),
-    }
 }

@@ -90,16 +90,12 @@ const HOST_DRAWS: u64 = 1 << 32;
 
 fn policy(routing: Routing) -> Policy {
     match routing {
-        Routing::DModK => Policy::DModK,
-        Routing::SModK => Policy::SModK,
-        Routing::Random => Policy::Random,
-        Routing::Hash => Policy::Hash,
-        Routing::HashDestination => Policy::HashDestination,
         // What has no state of its own for a flow sends it by the tables (Al-Fares 2012, 3.1.6).
-        Routing::TwoLevel | Routing::FlowClassifier | Routing::FlowScheduler => Policy::TwoLevel,
+        Routing::FlowClassifier | Routing::FlowScheduler => Policy::TwoLevel,
         Routing::GlobalFirstFit | Routing::SimulatedAnnealing => Policy::Hash,
         // There is one way.
         Routing::NonBlocking | Routing::Hierarchical => Policy::DModK,
+        _ => Policy::named(routing.name()).expect("a routing without a control loop is the policy of its name"),
     }
 }
 
@@ -613,4 +609,16 @@ fn nearer_ports(
         is_way && distance.get(&a.peer).is_some_and(|&d| d + 1 == mine)
     };
     (0..ports.len() as u16).filter(|&p| nearer(&ports[p as usize])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicenet_scenario::setting::Choice;
+
+    #[test]
+    fn every_routing_has_a_policy_and_every_policy_is_a_routing() {
+        let of_routings: Vec<Policy> = Routing::ALL.iter().map(|&routing| policy(routing)).collect();
+        assert!(Policy::ALL.iter().all(|policy| of_routings.contains(policy)));
+    }
 }

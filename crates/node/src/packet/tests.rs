@@ -80,3 +80,13 @@ fn a_pause_comes_out_as_it_went_in() {
     let p = Packet::from_pause(pause);
     assert_eq!((p.as_pause(), p.len()), (Some(pause), 64));
 }
+
+#[test]
+fn only_a_frame_whose_transport_supports_ecn_is_marked() {
+    let cases = [(Ecn::NotEct, Ecn::NotEct), (Ecn::Ect0, Ecn::Ce), (Ecn::Ect1, Ecn::Ce), (Ecn::Ce, Ecn::Ce)];
+    for (before, after) in cases {
+        let mut packet = Packet::udp(flow(), 1, 2, 3, Framing::ETHERNET);
+        packet.set_ecn(before);
+        assert_eq!((packet.mark(), packet.ecn(), packet.priority()), (after == Ecn::Ce, after, 3));
+    }
+}

@@ -5,19 +5,26 @@ use super::chain::{Anyone, Bare, Partitioned, Virtualised};
 use super::config::ServerConfig;
 use super::fetch::Plan;
 use super::host::Host;
-use super::stages::credits::Credits;
+use super::stages::credits::{Credits, CreditsConfig};
 use super::stages::zbridge::ZBridge;
-use super::stages::{Report, Stage, rare};
+use super::stages::{Report, Stage, StageConfig, compose};
 use super::{Server, ServerLedger};
 use crate::pool::Handle;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::any::Any;
 use sluicenet_proto::frame::HostId;
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::Instant;
+use sluicenet_proto::transport::zbridge::ChannelConfig;
 
 /// The chain of boxed stages.
 type Rare = Virtualised<Box<dyn Stage>, Box<dyn Stage>, Partitioned>;
+
+/// Settings of a stage, if they are of this type.
+fn is<T: StageConfig>(config: &Arc<dyn StageConfig>) -> Option<&T> {
+    (&**config as &dyn Any).downcast_ref()
+}
 
 /// A server with one of the compiled chains. [`with_server!`](crate::with_server) reaches the server inside.
 #[derive(Debug)]
@@ -53,22 +60,28 @@ impl<A: App> AnyServer<A> {
             return AnyServer::Bare(Box::new(Server::new(id, vms, config, router, |_| Bare::default(), app)));
         };
         let isolated = config.lossy_vnics.is_some() || config.access.is_some();
-        let gate = rare::gate(network, id, vms as usize);
-        let bridge = rare::network(network, id, config.seed);
-        // A compiled chain is chosen if it has all stages: one that is new here is in none of them.
-        match (gate.len(), bridge.len(), network.credits, network.zbridge) {
-            (0, 0, ..) if !isolated => {
-                let chain = |host: &mut Host| Virtualised::new(host, network, (), (), Anyone);
-                AnyServer::Plain(Box::new(Server::new(id, vms, config, router, chain, app)))
-            }
-            (1, 1, Some(credits), Some(channel)) if !isolated => {
-                let gate = Credits::new(credits, id, vms as usize, network.weights.clone());
+        // A compiled chain is chosen if it has exactly these stages.
+        let zfabric = match (&network.gate[..], &network.network[..]) {
+            ([gate], [bridge]) => is::<CreditsConfig>(gate).zip(is::<ChannelConfig>(bridge)),
+            _ => None,
+        };
+        match zfabric {
+            Some((credits, &channel)) if !isolated => {
+                let gate = Credits::new(credits, id, vms as usize);
                 let bridge = ZBridge::new(channel, config.seed, id);
                 let chain = |host: &mut Host| Virtualised::new(host, network, gate, bridge, Anyone);
                 AnyServer::ZFabric(Box::new(Server::new(id, vms, config, router, chain, app)))
             }
+            None if !isolated && network.gate.is_empty() && network.network.is_empty() => {
+                let chain = |host: &mut Host| Virtualised::new(host, network, (), (), Anyone);
+                AnyServer::Plain(Box::new(Server::new(id, vms, config, router, chain, app)))
+            }
             _ => {
-                let (gate, bridge) = (rare::compose(gate), rare::compose(bridge));
+                let seed = config.seed;
+                let boxed = |stages: &[Arc<dyn StageConfig>]| {
+                    compose(stages.iter().map(|stage| stage.stage(id, vms as usize, seed)).collect())
+                };
+                let (gate, bridge) = (boxed(&network.gate), boxed(&network.network));
                 let isolation = Partitioned::new(config.lossy_vnics, config.access.clone());
                 let chain = |host: &mut Host| Virtualised::new(host, network, gate, bridge, isolation);
                 AnyServer::Rare(Box::new(Server::new(id, vms, config, router, chain, app)))

@@ -1,17 +1,14 @@
 //! Settings of a server.
 
-use super::stages::tunnels::TunnelConfig;
+use super::stages::StageConfig;
 use crate::adapter::AdapterConfig;
-use crate::credits::CreditConfig;
 use crate::packet::{Address, Framing};
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use sluicenet_proto::frame::{HostId, Priority};
 use sluicenet_proto::overlay::policy::Policy;
 use sluicenet_proto::tcp;
 use sluicenet_proto::time::Duration;
-use sluicenet_proto::transport::zbridge::ChannelConfig;
 
 /// What a sender does when the adapter's buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,16 +73,12 @@ pub struct VirtualConfig {
     pub vm_ps_per_byte_q16: u64,
     /// VMs that receive more slowly than that, and how fast, in the same unit.
     pub slow: Vec<(u8, u64)>,
-    /// Bytes a packet between servers carries in front for the tunnel; 0 without an overlay.
+    /// Bytes of the outer header of a packet between servers; 0 without one.
     pub encapsulation: u16,
-    /// Whether frames wait for credits, and how.
-    pub credits: Option<CreditConfig>,
-    /// Machines whose turns are longer where credits are granted in turn, and how many times so.
-    pub weights: Arc<BTreeMap<Address, u32>>,
-    /// Whether frames to other servers are numbered and sent again where they are lost, and how.
-    pub zbridge: Option<ChannelConfig>,
-    /// Whether frames to other servers go through TCP connections of hypervisors, and how.
-    pub tunnel: Option<TunnelConfig>,
+    /// The stages between the guests and the vSwitch, from the guests down.
+    pub gate: Vec<Arc<dyn StageConfig>>,
+    /// The stages between the vSwitch and the adapter, from the vSwitch down.
+    pub network: Vec<Arc<dyn StageConfig>>,
 }
 
 impl VirtualConfig {

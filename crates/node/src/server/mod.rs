@@ -24,6 +24,8 @@ pub use config::{Access, LossyVnics, ServerConfig, VirtualConfig, WhenFull};
 pub use device::Server;
 pub use fetch::Plan;
 pub use host::Host;
+pub use stages::StageConfig;
+pub use stages::credits::CreditsConfig;
 pub use stages::tunnels::{HYPERVISOR, TunnelConfig};
 
 /// The accounts of a server: every packet is somewhere.

@@ -14,20 +14,66 @@ use sluicenet_proto::frame::{Frame, Priority};
 use sluicenet_proto::routing::Router;
 use sluicenet_proto::time::Instant;
 
-/// A switch of one of the compiled combinations. Every event at a port asks once which one it is, and that is predicted.
-#[derive(Clone, Debug)]
-pub enum Switch {
-    /// Drop-tail queues bounded by output. Nothing in them knows of pauses.
-    DropTail(SwitchOf<ByPriority, OutputBuffer, (), RoundRobin>),
-    /// Any set of lossless classes under PFC, and any buffer policy for the others.
-    Any(SwitchOf<ByPriority, Lossless<LossyBuffer>, (), RoundRobin>),
-}
+/// Declares the switches that are compiled: those without a marker, and one for each marker of the list.
+macro_rules! switches {
+    ([$($module:ident::$marker:ident,)*]) => {
+        /// The marker of a switch's outputs. A marker here belongs to no output yet: `of_port` makes the marker of each.
+        #[derive(Clone, Debug)]
+        pub enum Marking {
+            /// Drop-tail.
+            None,
+            $(#[doc = concat!("By [`", stringify!($marker), "`](super::", stringify!($marker), ").")]
+            $marker(super::$marker),)*
+        }
 
+        $(impl From<Option<super::$marker>> for Marking {
+            fn from(marker: Option<super::$marker>) -> Marking {
+                marker.map_or(Marking::None, Marking::$marker)
+            }
+        })*
+
+        /// A switch of one of the compiled combinations. Every event at a port asks once which one it is, and that is predicted.
+        #[derive(Clone, Debug)]
+        pub enum Switch {
+            /// Drop-tail queues bounded by output. Nothing in them knows of pauses.
+            DropTail(SwitchOf<ByPriority, OutputBuffer, (), RoundRobin>),
+            /// Any set of lossless classes under PFC, and any buffer policy for the others.
+            Any(SwitchOf<ByPriority, Lossless<LossyBuffer>, (), RoundRobin>),
+            $(/// As [`Switch::Any`], with this marker at each output.
+            $marker(SwitchOf<ByPriority, Lossless<LossyBuffer>, super::$marker, RoundRobin>),)*
+        }
+    };
+}
+with_markers!(switches!());
+
+/// Evaluates an expression with the switch inside a [`Switch`].
 macro_rules! each {
     ($switch:expr, $s:ident => $do:expr) => {
+        with_markers!(each_of!($switch, $s => $do))
+    };
+}
+macro_rules! each_of {
+    ([$($module:ident::$marker:ident,)*] $switch:expr, $s:ident => $do:expr) => {
         match $switch {
             Switch::DropTail($s) => $do,
             Switch::Any($s) => $do,
+            $(Switch::$marker($s) => $do,)*
+        }
+    };
+}
+
+/// The switch with a marker and these other parts.
+macro_rules! marked {
+    ([$($module:ident::$marker:ident,)*] $marking:expr, $ports:expr, $chassis:expr, $buffer:expr, $pfc:expr) => {
+        match $marking {
+            Marking::None => {
+                let outputs = $ports.map(|_| ((), RoundRobin::default()));
+                Switch::Any(SwitchOf::new($chassis, ByPriority, $buffer, $pfc, outputs))
+            }
+            $(Marking::$marker(marker) => {
+                let outputs = $ports.map(|port| (marker.of_port(port), RoundRobin::default()));
+                Switch::$marker(SwitchOf::new($chassis, ByPriority, $buffer, $pfc, outputs))
+            })*
         }
     };
 }
@@ -39,21 +85,22 @@ impl Switch {
     pub fn new(config: &SwitchConfig, router: Router, ports: &[PortConfig], record_pauses: bool) -> Switch {
         let n = ports.len();
         let chassis = Chassis::new(router, config.cut_through, record_pauses);
-        let outputs = (0..n).map(|_| ((), RoundRobin::default()));
-        let lossy = match config.policy {
-            BufferPolicy::Output if config.lossless.is_empty() => {
+        let numbers = 0..n as PortId;
+        let lossy = match (config.policy, &config.marking) {
+            (BufferPolicy::Output, Marking::None) if config.lossless.is_empty() => {
                 let buffer = OutputBuffer::new(config.buffer);
+                let outputs = numbers.map(|_| ((), RoundRobin::default()));
                 return Switch::DropTail(SwitchOf::new(chassis, ByPriority, buffer, (), outputs));
             }
-            BufferPolicy::Output => LossyBuffer::Output(OutputBuffer::new(config.buffer)),
-            BufferPolicy::Input => LossyBuffer::Input(InputBuffer::new(config.buffer, n)),
-            BufferPolicy::Pooled => LossyBuffer::Pooled(PooledBuffer::new(config.buffer.saturating_mul(n as u32))),
+            (BufferPolicy::Output, _) => LossyBuffer::Output(OutputBuffer::new(config.buffer)),
+            (BufferPolicy::Input, _) => LossyBuffer::Input(InputBuffer::new(config.buffer, n)),
+            (BufferPolicy::Pooled, _) => LossyBuffer::Pooled(PooledBuffer::new(config.buffer.saturating_mul(n as u32))),
         };
         let marks = ports.iter().map(|port| port.marks).collect();
         let buffer = Lossless::new(config.lossless, marks, lossy);
         let links = ports.iter().map(|port| (port.quantum, port.repetition));
         let pfc = Pfc::new(config.lossless, config.quanta, links);
-        Switch::Any(SwitchOf::new(chassis, ByPriority, buffer, pfc, outputs))
+        with_markers!(marked!(&config.marking, numbers, chassis, buffer, pfc))
     }
 
     fn chassis(&self) -> &Chassis {

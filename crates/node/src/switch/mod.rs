@@ -7,6 +7,25 @@
 //! A frame is charged to buffers and waits in the queue of its output, per class. A frame whose output is idle and empty
 //! goes straight through and is charged to no buffer.
 
+/// The markers that the switches of a scenario can have, a line each: `module::Type,`. The line declares the module, re-exports the type,
+/// and adds a switch that is compiled for this marker ([`Marking`], [`Switch`]).
+macro_rules! with_markers {
+    ($then:ident!($($args:tt)*)) => {
+        $then! { [
+        ] $($args)* }
+    };
+}
+
+/// Declares the modules of these markers.
+macro_rules! modules {
+    ([$($module:ident::$marker:ident,)*]) => {
+        $(
+            mod $module;
+            pub use $module::$marker;
+        )*
+    };
+}
+
 mod admit;
 mod classify;
 mod compiled;
@@ -17,10 +36,11 @@ mod queue;
 mod schedule;
 #[cfg(test)]
 mod tests;
+with_markers!(modules!());
 
 pub use admit::{Admit, InputBuffer, Level, Lossless, LossyBuffer, OutputBuffer, Placement, PooledBuffer};
 pub use classify::{ByPriority, Classify};
-pub use compiled::Switch;
+pub use compiled::{Marking, Switch};
 pub use flow_control::{FlowControl, Paused, Pfc};
 pub use mark::{Backlog, Mark, Verdict};
 pub use queue::Waiting;
@@ -63,6 +83,8 @@ pub struct SwitchConfig {
     pub quanta: u16,
     /// Whether frames with a bad check sequence are forwarded: a cut-through switch cannot know better.
     pub cut_through: bool,
+    /// The marker of its outputs.
+    pub marking: Marking,
 }
 
 /// What differs between the ports of a switch.

@@ -101,7 +101,7 @@ fn us_of(us: u64) -> Instant {
     Instant(Duration::from_us(us).0)
 }
 
-/// Marks frames by a fixed probability: the example of `docs/extending.md`.
+/// Marks frames by a fixed probability.
 #[derive(Clone, Debug)]
 struct FixedProbability {
     of_1000: u64,
@@ -117,7 +117,7 @@ impl FixedProbability {
 impl Mark<Packet> for FixedProbability {
     fn on_arrival(&mut self, _: Instant, _: Backlog, frame: &mut Packet) -> Verdict<Packet> {
         if self.rng.below(1_000) < self.of_1000 {
-            frame.set_ecn(Ecn::Ce);
+            assert!(frame.mark());
         }
         Verdict::Forward
     }
@@ -158,7 +158,7 @@ struct AtDeparture {
 impl Mark<Packet> for AtDeparture {
     fn on_departure(&mut self, _: Instant, backlog: Backlog, frame: &mut Packet) -> Verdict<Packet> {
         if backlog.class_bytes > self.mark {
-            frame.set_ecn(Ecn::Ce);
+            frame.mark();
         }
         if backlog.class_bytes > self.drop { Verdict::Drop(DropReason::Denied) } else { Verdict::Forward }
     }

@@ -1,35 +1,22 @@
 //! Where a switch sends a frame, and a host with several links: arithmetic in trees, tables in graphs of any shape.
 
 pub mod dependency;
+mod digits;
 pub mod divide;
 pub mod fat_tree;
+mod hashes;
 pub mod hierarchy;
+mod policy;
 #[cfg(test)]
 mod probe;
 pub mod table;
 pub mod tree;
 pub mod xgft;
 
+pub use policy::{Choose, Fields, Key, Policy, Ports};
+
 use crate::frame::Frame;
 use alloc::vec::Vec;
-
-/// How a switch chooses among equal paths up, and a host among its links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// By digits of the destination (Crisan 2014, 2.3.2).
-    DModK,
-    /// By digits of the source (Crisan 2014, 2.3.2).
-    SModK,
-    /// Anew for every frame (Crisan 2014, 2.3.3), which is Valiant load balancing per packet; needs resequencing at the destination.
-    Random,
-    /// By a hash of the flow (Crisan 2014, 2.3.4): ECMP, to which Valiant load balancing per flow is "effectively equivalent"
-    /// (Al-Fares 2012, 2.2.1). Draws of different switches are independent, so that a flow goes by a random core.
-    Hash,
-    /// By a hash of the destination alone, as ECMP is in Hedera's testbed (Al-Fares 2012, 4.4).
-    HashDestination,
-    /// The two-level tables of a fat-tree: host index under its edge switch plus own position (Al-Fares 2012, 3.1).
-    TwoLevel,
-}
 
 /// The forwarding decision of one switch, or of a host with several links.
 #[derive(Clone, Debug)]
@@ -61,8 +48,8 @@ impl Router {
     /// Whether frames of one flow can take different ports.
     pub fn divides_flows(&self) -> bool {
         match self {
-            Router::Tree(t) => t.policy() == Policy::Random,
-            Router::Table(t) => t.policy() == Policy::Random,
+            Router::Tree(t) => t.policy().key() == Key::Frame,
+            Router::Table(t) => t.policy().key() == Key::Frame,
         }
     }
 }

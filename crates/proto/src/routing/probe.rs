@@ -41,4 +41,7 @@ impl Frame for Probe {
     fn from_pause(_: Pause) -> Probe {
         unreachable!()
     }
+    fn mark(&mut self) -> bool {
+        false
+    }
 }

@@ -1,7 +1,7 @@
 //! Equal-cost routing in a graph of any shape, by tables of shortest paths.
 
-use super::Policy;
-use crate::frame::Frame;
+use super::{Key, Policy, Ports};
+use crate::frame::{Frame, HostId};
 use crate::rng::mix64;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -42,22 +42,17 @@ impl TableRouter {
     pub fn route<F: Frame>(&self, frame: &F) -> Option<u16> {
         let dst = frame.destination();
         let (start, end) = self.bounds[*self.set_of.get(dst as usize)? as usize];
-        let candidates = end - start;
-        let choice = match (candidates, self.policy) {
-            (0, _) => return None,
-            (1, _) => 0,
-            (_, Policy::DModK | Policy::TwoLevel) => dst % candidates,
-            (_, Policy::SModK) => frame.source() % candidates,
-            (_, Policy::HashDestination) => self.pick(mix64(dst as u64), candidates),
-            (_, Policy::Hash) => self.pick(frame.flow_hash(), candidates),
-            (_, Policy::Random) => self.pick(frame.frame_hash(), candidates),
+        let choice = match end - start {
+            0 => return None,
+            1 => 0,
+            count => self.policy.choose(&Equal { count, salt: self.salt }, frame),
         };
         Some(self.ports[(start + choice) as usize])
     }
 
     /// All ports that frames between the ends of this one can be sent to.
     pub fn candidate_ports<F: Frame>(&self, frame: &F) -> Vec<u16> {
-        if !matches!(self.policy, Policy::Hash | Policy::Random) {
+        if matches!(self.policy.key(), Key::Destination | Key::Ends) {
             return self.route(frame).into_iter().collect();
         }
         let set = self.set_of.get(frame.destination() as usize);
@@ -69,8 +64,29 @@ impl TableRouter {
     pub fn policy(&self) -> Policy {
         self.policy
     }
+}
 
-    fn pick(&self, hash: u64, candidates: u32) -> u32 {
-        ((mix64(hash ^ self.salt) as u128 * candidates as u128) >> 64) as u32
+/// So many ports on shortest paths.
+struct Equal {
+    count: u32,
+    salt: u64,
+}
+
+impl Ports for Equal {
+    #[inline(always)]
+    fn count(&self) -> u32 {
+        self.count
+    }
+    #[inline(always)]
+    fn digit(&self, host: HostId) -> u32 {
+        host % self.count
+    }
+    #[inline(always)]
+    fn index(&self, host: HostId) -> u32 {
+        host % self.count
+    }
+    #[inline(always)]
+    fn pick(&self, hash: u64) -> u32 {
+        ((mix64(hash ^ self.salt) as u128 * self.count as u128) >> 64) as u32
     }
 }

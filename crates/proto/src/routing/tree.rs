@@ -3,9 +3,9 @@
 //! With several links a host, the tree is as many planes that share nothing but the hosts: the host's choice of a link is
 //! the choice of a plane.
 
-use super::Policy;
 use super::divide::Divisor;
 use super::xgft::{SwitchName, Xgft};
+use super::{Key, Policy, Ports};
 use crate::frame::{Frame, HostId};
 use crate::rng::mix64;
 use alloc::vec::Vec;
@@ -84,14 +84,12 @@ impl TreeRouter {
 
     /// The port towards a leaf as far as the destination alone decides.
     fn by_destination(&self, dst: HostId) -> u8 {
-        let port = match self.policy {
-            _ if self.leads_down(dst) => self.down(dst),
-            Policy::DModK => self.first_up + self.up_by_digit(dst),
-            Policy::TwoLevel => self.first_up + self.up_by_index(dst),
-            Policy::HashDestination => self.first_up + self.pick(mix64(dst as u64)),
-            Policy::SModK | Policy::Hash | Policy::Random => return ASK,
+        let port = if self.leads_down(dst) {
+            Some(self.down(dst))
+        } else {
+            self.policy.by_destination(self, dst).map(|up| self.first_up + up)
         };
-        u8::try_from(port).unwrap_or(ASK)
+        port.and_then(|port| u8::try_from(port).ok()).unwrap_or(ASK)
     }
 
     /// The router of leaf `host`: a switch without children, whose ports all lead up. The link that a frame leaves by is
@@ -131,7 +129,7 @@ impl TreeRouter {
         if self.leads_down(dst) {
             return Some(self.down(dst) as u16);
         }
-        Some((self.first_up + self.up(frame, dst)) as u16)
+        Some((self.first_up + self.policy.choose(self, frame)) as u16)
     }
 
     #[inline(always)]
@@ -144,22 +142,11 @@ impl TreeRouter {
         self.children.remainder(self.below_child.quotient(dst))
     }
 
-    #[inline(always)]
-    fn up_by_digit(&self, host: HostId) -> u32 {
-        self.parents.remainder(self.digit.quotient(host))
-    }
-
-    /// The host's index under its edge switch, plus the own position: there are as many paths up as hosts under an edge switch.
-    #[inline(always)]
-    fn up_by_index(&self, dst: HostId) -> u32 {
-        self.parents.remainder(self.parents.remainder(dst) + self.own_position)
-    }
-
     /// All ports that frames between the ends of this one can be sent to.
     pub fn candidate_ports<F: Frame>(&self, frame: &F) -> Vec<u16> {
         let dst = frame.destination();
         let up = dst < self.leaves && !self.leads_down(dst);
-        if up && matches!(self.policy, Policy::Hash | Policy::Random) {
+        if up && matches!(self.policy.key(), Key::Flow | Key::Frame) {
             return (self.first_up..self.first_up + self.parents.get()).map(|p| p as u16).collect();
         }
         self.route(frame).into_iter().collect()
@@ -169,19 +156,23 @@ impl TreeRouter {
     pub fn policy(&self) -> Policy {
         self.policy
     }
+}
 
+/// The ports up.
+impl Ports for TreeRouter {
     #[inline(always)]
-    fn up<F: Frame>(&self, frame: &F, dst: HostId) -> u32 {
-        match self.policy {
-            Policy::DModK => self.up_by_digit(dst),
-            Policy::SModK => self.up_by_digit(frame.source()),
-            Policy::TwoLevel => self.up_by_index(dst),
-            Policy::HashDestination => self.pick(mix64(dst as u64)),
-            Policy::Hash => self.pick(frame.flow_hash()),
-            Policy::Random => self.pick(frame.frame_hash()),
-        }
+    fn count(&self) -> u32 {
+        self.parents.get()
     }
-
+    #[inline(always)]
+    fn digit(&self, host: HostId) -> u32 {
+        self.parents.remainder(self.digit.quotient(host))
+    }
+    /// There are as many ports up as hosts under an edge switch.
+    #[inline(always)]
+    fn index(&self, host: HostId) -> u32 {
+        self.parents.remainder(self.parents.remainder(host) + self.own_position)
+    }
     #[inline(always)]
     fn pick(&self, hash: u64) -> u32 {
         ((mix64(hash ^ self.salt) as u128 * self.parents.get() as u128) >> 64) as u32
@@ -194,9 +185,6 @@ mod tests {
     use crate::rng::Rng;
     use crate::routing::probe::Probe;
     use alloc::vec;
-
-    const POLICIES: [Policy; 6] =
-        [Policy::DModK, Policy::SModK, Policy::Random, Policy::Hash, Policy::HashDestination, Policy::TwoLevel];
 
     /// The link a frame leaves its host by, the switches it passes, and the link it arrives by.
     fn walk(tree: &Xgft, policy: Policy, probe: &Probe, roots: &[SwitchName]) -> (u16, Vec<SwitchName>, u16) {
@@ -228,7 +216,7 @@ mod tests {
             let levels = 1 + rng.below(3) as usize;
             let mut draw = |least: u64| -> Vec<u32> { (0..levels).map(|_| (least + rng.below(3)) as u32).collect() };
             let tree = Xgft::new(&draw(2), &draw(1)).unwrap();
-            let policy = POLICIES[case % POLICIES.len()];
+            let policy = Policy::ALL[case % Policy::ALL.len()];
             let (src, dst) = (rng.below(tree.leaves() as u64) as u32, rng.below(tree.leaves() as u64) as u32);
             if src == dst {
                 continue;
@@ -252,7 +240,7 @@ mod tests {
             let tree = Xgft::new(&draw(2), &draw(1)).unwrap();
             let switches: Vec<SwitchName> = tree.switches().collect();
             let s = switches[rng.below(switches.len() as u64) as usize];
-            let router = TreeRouter::new(&tree, s, POLICIES[case % POLICIES.len()], 1, &[]);
+            let router = TreeRouter::new(&tree, s, Policy::ALL[case % Policy::ALL.len()], 1, &[]);
             assert_eq!(router.ports.len() as u32, tree.leaves());
             let arithmetic = TreeRouter { ports: Vec::new(), ..router.clone() };
             for dst in 0..tree.leaves() {
@@ -268,7 +256,7 @@ mod tests {
     fn every_way_that_is_drawn_is_among_those_there_are_and_all_of_them_are_drawn() {
         let tree = Xgft::new(&[3, 2], &[2, 3]).unwrap();
         let roots: Vec<SwitchName> = tree.switches().filter(|s| s.level == 2).take(2).collect();
-        for (policy, s) in POLICIES.iter().flat_map(|&p| tree.switches().map(move |s| (p, s))) {
+        for (policy, s) in Policy::ALL.iter().flat_map(|&p| tree.switches().map(move |s| (p, s))) {
             let router = TreeRouter::new(&tree, s, policy, 1, &roots);
             for dst in 0..tree.leaves() + 2 {
                 let probe = |n: u64| Probe { src: 0, dst, flow: n, frame: n };
@@ -340,7 +328,7 @@ mod tests {
     fn an_external_host_is_reached_over_the_plane_of_its_root() {
         let tree = Xgft::new(&[3, 2], &[2, 2]).unwrap();
         let roots: Vec<SwitchName> = tree.switches().filter(|s| s.level == 2).collect();
-        for policy in POLICIES {
+        for &policy in Policy::ALL {
             for (i, root) in roots.iter().enumerate() {
                 let probe = Probe { src: 4, dst: tree.leaves() + i as u32, flow: 9, frame: 9 };
                 let (link, passed, _) = walk(&tree, policy, &probe, &roots);

@@ -51,9 +51,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
             Some(_) => VSwitch::mixed(vnics + 2, config.slots, if config.lossless { first | (1 << vnics) } else { 0 }),
             None => VSwitch::new(vnics + 1, config.slots, config.lossless),
         };
-        // A tunnel's segments have the hypervisor's own headers.
-        let outer = if config.tunnel.is_some() { 0 } else { config.encapsulation };
-        host.max_frame = network.max_frame(host.max_frame) + u32::from(outer);
+        host.max_frame = network.max_frame(host.max_frame) + u32::from(config.encapsulation);
         Virtualised {
             vswitch,
             // Every consumer starts asleep, so that the first frame wakes it.
@@ -62,7 +60,7 @@ impl<G: Stage, N: Stage, I: Isolation> Virtualised<G, N, I> {
             uplink: vnics,
             vnics: (1 << vnics) - 1,
             uplink_ready: true,
-            outer,
+            outer: config.encapsulation,
             vm_ps_per_byte_q16: config.vm_ps_per_byte_q16,
             gate,
             network,

@@ -4,7 +4,14 @@ use super::{Context, Flow, Lane, Report, Stage};
 use crate::packet::{Address, Packet};
 use crate::pool::Handle;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use sluicenet_proto::time::Instant;
+
+/// Composes stages from the top down.
+pub fn compose(stages: Vec<Box<dyn Stage>>) -> Box<dyn Stage> {
+    let composed = stages.into_iter().rev().reduce(|lower, upper| Box::new(Pair::new(upper, lower)));
+    composed.unwrap_or_else(|| Box::new(()))
+}
 
 /// No stage.
 impl Stage for () {

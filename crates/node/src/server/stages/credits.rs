@@ -1,15 +1,31 @@
 //! Credits between a server's machines and its vSwitch ([`crate::credits`]): a gate stage.
 
-use super::{Context, Flow, Lane, Report, Stage};
+use super::{Context, Flow, Lane, Report, Stage, StageConfig};
 use crate::credits;
 use crate::packet::{Address, Kind, Packet};
 use crate::pool::Handle;
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use sluicenet_proto::frame::{Frame, HostId};
 use sluicenet_proto::loss::DropReason;
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::transport::zcredit::Message;
+
+/// Settings of credits.
+#[derive(Clone, Debug)]
+pub struct CreditsConfig {
+    /// Those of each VM.
+    pub credits: credits::CreditConfig,
+    /// Machines whose turns are longer where credits are granted in turn, and how many times so.
+    pub weights: Arc<BTreeMap<Address, u32>>,
+}
+
+impl StageConfig for CreditsConfig {
+    fn stage(&self, host: HostId, vms: usize, _seed: u64) -> Box<dyn Stage> {
+        Box::new(Credits::new(self, host, vms))
+    }
+}
 
 /// zCredit for the VMs of a server.
 #[derive(Debug)]
@@ -23,14 +39,9 @@ pub struct Credits {
 
 impl Credits {
     /// Credits of a server with so many VMs, none of which has sent anything.
-    pub fn new(
-        config: credits::CreditConfig,
-        host: HostId,
-        vms: usize,
-        weights: Arc<BTreeMap<Address, u32>>,
-    ) -> Credits {
-        let credits = credits::Credits::new(config, vms);
-        Credits { credits, host, weights, expected: VecDeque::new() }
+    pub fn new(config: &CreditsConfig, host: HostId, vms: usize) -> Credits {
+        let credits = credits::Credits::new(config.credits, vms);
+        Credits { credits, host, weights: config.weights.clone(), expected: VecDeque::new() }
     }
 }
 

@@ -21,41 +21,36 @@
 //! out by the `poll` method of the same direction, or consumes it. All methods have defaults that let every frame through, so a stage
 //! implements only the steps in which it acts.
 //!
-//! # A token bucket
-//!
-//! A gate stage that limits the rate of each VM, by destination, needs these methods:
-//!
-//! 1. `on_launch` counts the frame, and `has_room` compares the count with a limit: the sockets of a VM whose frames fill the stage wait.
-//! 2. `send` appends the frame to the queue of its VM and destination, and returns `None`.
-//! 3. `ready` names the VMs with a frame whose tokens are there, and `poll_transmit` takes that frame out and lowers the count. When the
-//!    tokens run out, it sets a timer by [`Context::set_timer`].
-//! 4. `handle_timer` adds the VM to those that are ready.
-//! 5. `report` adds the frames in its queues to [`Report::queued`].
+//! `docs/extending/stage.md` builds a gate stage step by step: a token bucket for each VM.
 //!
 //! A stage that needs frames of its own makes them by [`Context::insert`] in `poll_transmit` (to the network) or `poll_receive` (to the
 //! guests) and counts them in [`Report::made`]. A stage that answers a frame from the network consumes it in `receive` by
 //! [`Context::release`], counts it in [`Report::consumed`], and hands out the answer by `poll_transmit`. The test stage in
 //! `tests.rs` does all of this.
 //!
-//! `stages/rare.rs` lists the stages of a chain: one line there puts a new one into it.
+//! # Settings
+//!
+//! A server's settings name its stages by [`StageConfig`], in two lists from the top down
+//! ([`VirtualConfig`](crate::server::VirtualConfig)). The world builder fills them, a line for each stage.
 
 mod compose;
 mod context;
 pub(super) mod credits;
-pub(super) mod rare;
 #[cfg(test)]
 mod tests;
 pub(super) mod tunnels;
 pub(super) mod zbridge;
 
-pub use compose::Pair;
+pub use compose::{Pair, compose};
 pub use context::Context;
 pub(super) use context::FIRST_SLOT;
 
 use crate::packet::{Address, Packet};
 use crate::pool::Handle;
+use alloc::boxed::Box;
+use core::any::Any;
 use core::fmt::Debug;
-use sluicenet_proto::frame::Priority;
+use sluicenet_proto::frame::{HostId, Priority};
 use sluicenet_proto::time::Instant;
 use sluicenet_proto::transport::zbridge::ChannelCounters;
 
@@ -94,6 +89,12 @@ pub struct Report {
     pub channels: Option<ChannelCounters>,
     /// Names of stages whose own accounts contradict each other.
     pub unsound: alloc::vec::Vec<&'static str>,
+}
+
+/// The settings of a stage.
+pub trait StageConfig: Any + Debug + Send + Sync {
+    /// The stage of a server with so many VMs. `seed` is that of the run.
+    fn stage(&self, host: HostId, vms: usize, seed: u64) -> Box<dyn Stage>;
 }
 
 /// A stage of a server's chain. [The module](self) describes how frames go through it.

@@ -1,6 +1,6 @@
 //! A stage that does all that a stage may do, in both positions of a chain, next to others and alone.
 
-use super::{Context, Lane, Report, Stage, rare};
+use super::{Context, Lane, Report, Stage, compose};
 use crate::adapter::{AdapterConfig, Queueing};
 use crate::device::{Device, PortId, PortSet, Wires};
 use crate::guest::FlowLabel;
@@ -161,10 +161,8 @@ fn config() -> ServerConfig {
             vm_ps_per_byte_q16: 800 << 16,
             slow: Vec::new(),
             encapsulation: 50,
-            credits: None,
-            weights: Arc::default(),
-            zbridge: None,
-            tunnel: None,
+            gate: Vec::new(),
+            network: Vec::new(),
         }),
         lossy_vnics: None,
         access: None,
@@ -258,7 +256,7 @@ impl Pair {
 fn a_stage_keeps_frames_back_by_flow_and_sends_and_answers_frames_of_its_own() {
     let nothing = || -> Boxed { Box::new(()) };
     let (pacer, other) = (|| Pacer::boxed(9), || Pacer::boxed(10));
-    let two = || rare::compose(alloc::vec![Pacer::boxed(9), Pacer::boxed(10)]);
+    let two = || compose(alloc::vec![Pacer::boxed(9), Pacer::boxed(10)]);
     let positions: [(Make, Make); 6] =
         [(nothing, nothing), (pacer, nothing), (nothing, pacer), (pacer, other), (two, nothing), (nothing, two)];
     for (case, (gate, network)) in positions.into_iter().enumerate() {

@@ -3,10 +3,11 @@
 //! A frame takes a length of four bytes and its own without its check sequence. Simulated segments carry no bytes: a frame travels beside
 //! them as metadata, and it has arrived when its last byte has.
 
-use super::{Context, Lane, Report, Stage};
+use super::{Context, Lane, Report, Stage, StageConfig};
 use crate::packet::{Address, FlowKey, Kind, Packet};
 use crate::pool::Handle;
 use crate::tunnels::{self, Broken, Carrier, PORT};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use sluicenet_proto::frame::{Frame, HostId, Priority};
 use sluicenet_proto::tcp::{self, Tcp};
@@ -25,6 +26,12 @@ pub struct TunnelConfig {
     pub priority: Priority,
     /// Bytes of its longest frame.
     pub max_frame: u32,
+}
+
+impl StageConfig for TunnelConfig {
+    fn stage(&self, host: HostId, _vms: usize, _seed: u64) -> Box<dyn Stage> {
+        Box::new(Tunnels::new(self.clone(), host))
+    }
 }
 
 /// Frames beside the segments of a tunnel, told apart by numbers.

@@ -2,10 +2,11 @@
 //! keeps them until they are acknowledged, and sends them again when they are lost. It hands received frames to the vSwitch in order.
 //! Frames within a server do not come here.
 
-use super::{Context, Flow, Lane, Report, Stage};
+use super::{Context, Flow, Lane, Report, Stage, StageConfig};
 use crate::channels::{Channels, Sending};
 use crate::packet::{Address, Kind, Packet};
 use crate::pool::Handle;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use sluicenet_proto::frame::{Frame, HostId, Priority};
 use sluicenet_proto::rng::Rng;
@@ -15,6 +16,12 @@ use sluicenet_wire::zbridge::GROWTH;
 
 /// A channel's own machine, its peer, and the class.
 type Name = (u8, Address, Priority);
+
+impl StageConfig for ChannelConfig {
+    fn stage(&self, host: HostId, _vms: usize, seed: u64) -> Box<dyn Stage> {
+        Box::new(ZBridge::new(*self, seed, host))
+    }
+}
 
 /// The channels of a server's machines.
 #[derive(Debug)]
