@@ -88,11 +88,11 @@ fn a_slow_receiver(with_rates: bool) {
         let rates = [without, with].map(|cell| [rate(cell, 0), rate(cell, 1)]);
         println!("victim and culprit, without and with credits, Mb/s, {transport}: {rates:?}");
         let [[alone, slow], [beside, _]] = rates;
-        assert!(alone > 0.0 && slow > 0.0 && beside > 0.0, "{transport}: {rates:?}");
+        assert!(slow > 0.0 && beside > 0.0, "{transport}: {rates:?}");
         // 1 Mb/s of frames, and the backlog of a loop that was late.
         assert!(slow < 1.2, "{transport}: {rates:?}");
         if with_rates {
-            assert!(alone < 10.0 * slow && beside > 5.0 * alone && slow > 0.1, "{transport}: {rates:?}");
+            assert!(alone > 0.0 && alone < 10.0 * slow && beside > 5.0 * alone && slow > 0.1, "{transport}: {rates:?}");
         }
         for (cell, credits) in [(without, false), (with, true)] {
             nothing_is_lost(cell);

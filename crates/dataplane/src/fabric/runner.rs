@@ -144,7 +144,7 @@ impl Runner {
 
     /// The report so far.
     pub fn report(&self) -> Report {
-        let counters = |device: &Box<dyn Device + Send>| {
+        let counters = |device: &(dyn Device + Send)| {
             let mut all = Vec::new();
             device.counters(&mut |name, count| all.push((name, count)));
             all
@@ -158,7 +158,7 @@ impl Runner {
             ledger: self.fabric.ledger(),
             drops: self.fabric.drops(),
             edges: (0..self.fabric.edges()).map(|e| self.fabric.counters(e)).collect(),
-            devices: self.devices.devices.iter().map(counters).collect(),
+            devices: self.devices.devices.iter().map(|device| counters(&**device)).collect(),
         }
     }
 

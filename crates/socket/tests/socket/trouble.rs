@@ -398,7 +398,9 @@ fn a_flood_of_connections_is_bounded() {
         answers += u32::from(answer.flags.contains(Flags::ANSWER));
         refusals += u32::from(answer.flags.contains(Flags::RESET));
     }
-    assert_eq!((answers, refusals, host.counters().overflows), (300, 1_700, 1_700));
+    assert_eq!((answers, host.counters().overflows), (300, 1_700));
+    // Refusals that wait for their destination are bounded, too: some are lost if this thread does not read for a while.
+    assert!((1..=1_700).contains(&refusals), "{refusals}");
     // Who resets what waits makes room.
     for i in (0..2_000u16).step_by(2) {
         let header =

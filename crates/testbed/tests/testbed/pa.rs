@@ -224,7 +224,7 @@ fn between_namespaces_queries_cross_the_bridge() {
     for tcp in ["newreno", "cubic"] {
         let text = format!(
             "{}{PA}workers = 5\nresponse = \"20 KB\"\nqueries = 40\n\
-             [[workload]]\nkind = \"background\"\nflow_size = \"50 KB\"\ninter_arrival = \"3 ms\"\n",
+             [[workload]]\nkind = \"background\"\nflow_size = \"50 KB\"\ninter_arrival = \"20 ms\"\n",
             network(6, tcp)
         );
         let outcome = attempt(&text, &endpoints).unwrap_or_else(|e| panic!("{e}"));
