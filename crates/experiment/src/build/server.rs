@@ -167,7 +167,7 @@ fn credits(scenario: &Scenario, weights: &Arc<Weights>) -> Arc<dyn StageConfig> 
 }
 
 fn zbridge(scenario: &Scenario) -> Arc<dyn StageConfig> {
-    // All of a pair's frames take one way unless each is given its own.
+    // All frames between two servers take one path, unless each frame is given its own.
     Arc::new(scenario.zbridge.channel(scenario.topology.routing != Routing::Random))
 }
 
