@@ -7,7 +7,7 @@ use sluicenet_scenario::setting::{Kind, Spec};
 use sluicenet_scenario::tree::{Document, Table, Value};
 use sluicenet_scenario::{ROOT, Scenario};
 use sluicenet_testkit::repository;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -97,7 +97,7 @@ const VALUES: &[&str] = &[
 ];
 
 /// Scenarios that give every key between them, each with what makes it short.
-fn bases() -> Vec<(String, Vec<String>)> {
+pub(super) fn bases() -> Vec<(String, Vec<String>)> {
     let own = |o: &[&str]| o.iter().map(|o| o.to_string()).collect::<Vec<_>>();
     let flow = "[[workload]]\nkind = \"flow\"\nsrc = 0\ndst = 1\nbytes = \"1 MB\"\n";
     let shape = |text: &str| (format!("[scenario]\nduration = \"100 us\"\n[topology]\n{text}{flow}"), Vec::new());
@@ -129,17 +129,22 @@ fn bases() -> Vec<(String, Vec<String>)> {
     ]
 }
 
-/// A key that a base gives: where, and of which table it is.
-struct Given {
-    path: String,
-    key: (&'static str, &'static str),
+/// The names of a table and of a key in it.
+pub(super) type Name = (&'static str, &'static str);
+
+/// A key that a base gives.
+pub(super) struct Given {
+    /// Its dotted path.
+    pub path: String,
+    pub key: Name,
+    pub kind: Kind,
 }
 
-fn given(spec: &'static Spec, table: &Table, path: &str, into: &mut Vec<Given>) {
+pub(super) fn given(spec: &'static Spec, table: &Table, path: &str, into: &mut Vec<Given>) {
     for entry in &table.entries {
         let key = spec.key(&entry.key).unwrap_or_else(|| panic!("{path}{}", entry.key));
         let here = format!("{path}{}", entry.key);
-        into.push(Given { path: here.clone(), key: (spec.name, key.name) });
+        into.push(Given { path: here.clone(), key: (spec.name, key.name), kind: (key.kind)() });
         let of_kind = |specs: &[&'static Spec], table: &Table| match table.get("kind").map(|e| &e.node.value) {
             Some(Value::Text(kind)) => *specs.iter().find(|s| s.name == kind).unwrap(),
             _ => specs[0],
@@ -160,12 +165,12 @@ fn given(spec: &'static Spec, table: &Table, path: &str, into: &mut Vec<Given>) 
     }
 }
 
-/// Every key there is, with the table it is of.
-fn all(spec: &'static Spec, into: &mut BTreeSet<(&'static str, &'static str)>) {
+/// Every key there is.
+pub(super) fn all(spec: &'static Spec, into: &mut BTreeMap<Name, Kind>) {
     for key in spec.keys {
         let kind = (key.kind)();
         // Sweeps have tests of their own.
-        if matches!(kind, Kind::Axes) || !into.insert((spec.name, key.name)) {
+        if matches!(kind, Kind::Axes) || into.insert((spec.name, key.name), kind.clone()).is_some() {
             continue;
         }
         match kind {
@@ -229,7 +234,7 @@ fn any_value_of_any_key_is_refused_with_its_place_or_runs() {
         let document = Document::parse("hostile.toml", &text).unwrap();
         let mut keys = Vec::new();
         given(&ROOT, &document.root, "", &mut keys);
-        for Given { path, key } in keys {
+        for Given { path, key, .. } in keys {
             // A key that several bases give is tried in the first.
             if !seen.insert(key) {
                 continue;
@@ -244,9 +249,9 @@ fn any_value_of_any_key_is_refused_with_its_place_or_runs() {
             }
         }
     }
-    let mut every = BTreeSet::new();
+    let mut every = BTreeMap::new();
     all(&ROOT, &mut every);
-    let untried: Vec<_> = every.difference(&seen).collect();
+    let untried: Vec<_> = every.keys().filter(|key| !seen.contains(*key)).collect();
     assert!(untried.is_empty(), "no base gives {untried:?}");
     assert!(tried > 10_000, "{tried}");
     assert!(found.is_empty(), "{} of {tried}:\n{}", found.len(), found.join("\n"));

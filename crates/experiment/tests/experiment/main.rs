@@ -7,6 +7,7 @@ mod flow_level;
 mod hostile;
 mod links;
 mod lossless;
+mod ranges;
 mod recorded;
 mod times;
 mod vnics;

@@ -2,7 +2,6 @@
 
 mod errors;
 mod model;
-mod ranges;
 mod sweeps;
 
 use super::*;
