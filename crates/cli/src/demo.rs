@@ -1,4 +1,4 @@
-//! `demo`: the result, in half a minute on two quiet cores.
+//! `demo`: the result, in a minute or two.
 
 use super::cells::{self, Cell};
 use super::failure::Failure;

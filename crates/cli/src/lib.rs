@@ -70,7 +70,7 @@ struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// The main result in half a minute on two idle cores: 256 servers, lossy and lossless, three TCPs
+    /// The main result in a minute or two: 256 servers, lossy and lossless, three TCPs
     Demo(demo::Demo),
     /// Run one scenario
     Run(run::Run),
