@@ -38,7 +38,7 @@ impl Namespace {
             let why = format!("its name must begin with `{PREFIX}` and be a file name");
             return Err(KernelError::new(what(), io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
-        std::fs::create_dir_all(NAMED).tried(what)?;
+        prepare_folder().tried(what)?;
         let path = Path::new(NAMED).join(name);
         let thing = Leftover::Namespace(name.to_owned());
         // If the namespace exists already, its entry in the record stays.
@@ -137,6 +137,24 @@ impl Namespace {
     }
 }
 
+/// Makes the folder of named namespaces a mount of its own, as `ip netns` does. If `ip netns` did so after a namespace was
+/// mounted, it would hide that mount, and nobody could delete the namespace.
+fn prepare_folder() -> io::Result<()> {
+    std::fs::create_dir_all(NAMED)?;
+    let folder = File::open(NAMED)?;
+    // `ip netns` holds the same lock meanwhile; it ends with the file.
+    rustix::fs::flock(&folder, rustix::fs::FlockOperation::LockExclusive)?;
+    let shared = || rustix::mount::mount_change(NAMED, MountPropagationFlags::SHARED | MountPropagationFlags::REC);
+    match shared() {
+        // It is no mount.
+        Err(Errno::INVAL) => {
+            rustix::mount::mount_bind_recursive(NAMED, NAMED)?;
+            Ok(shared()?)
+        }
+        other => Ok(other?),
+    }
+}
+
 fn on_a_thread<T: Send>(inside: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| match scope.spawn(inside).join() {
         Ok(result) => result,
@@ -206,5 +224,31 @@ mod tests {
         let names =
             || -> Vec<_> { std::fs::read_dir("/sys/class/net").unwrap().map(|e| e.unwrap().file_name()).collect() };
         assert_eq!(own.enter_with_sysfs(names).unwrap(), names());
+    }
+
+    #[test]
+    fn what_ip_netns_does_first_hides_no_namespace() {
+        if let Err(e) = may_make_namespaces() {
+            println!("skipped: {e}");
+            return;
+        }
+        // A machine on which nobody made a namespace yet, for this thread and its programs.
+        let done = on_a_thread(|| {
+            #[allow(deprecated)]
+            rustix::thread::unshare(UnshareFlags::NEWNS)?;
+            rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+            rustix::mount::mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), None)?;
+            let ours = format!("{PREFIX}first-{}", std::process::id());
+            let ip = |verb: &str| std::process::Command::new("ip").args(["netns", verb, "sluice-second"]).status();
+            drop(Namespace::create(&ours)?);
+            let Ok(status) = ip("add") else { return Ok(()) };
+            assert!(status.success());
+            assert_eq!(named()?, [ours.clone(), "sluice-second".into()]);
+            Namespace::delete(&ours)?;
+            assert!(ip("del")?.success());
+            assert_eq!(named()?, Vec::<String>::new());
+            Ok(())
+        });
+        done.unwrap();
     }
 }

@@ -21,9 +21,10 @@ pub struct Cleaned {
 /// Removes the leftovers of processes that have ended, of those whose numbers are `wanted`.
 ///
 /// # Errors
-/// A thing could not be removed.
+/// The first thing that could not be removed; all others are gone.
 pub fn clean(wanted: impl Fn(i32) -> bool) -> io::Result<Cleaned> {
     let mut cleaned = Cleaned::default();
+    let mut failed = Ok(());
     let own = rustix::process::getpid().as_raw_pid();
     for record in records()?.into_iter().filter(|r| wanted(r.pid) && r.pid != own) {
         if record.is_alive() {
@@ -37,10 +38,19 @@ pub fn clean(wanted: impl Fn(i32) -> bool) -> io::Result<Cleaned> {
             continue;
         }
         // Programs come first in the order of things.
+        let mut is_done = true;
         for thing in &record.things {
-            if remove(thing)? {
-                cleaned.gone.push(thing.to_string());
+            match remove(thing) {
+                Ok(true) => cleaned.gone.push(thing.to_string()),
+                Ok(false) => {}
+                Err(e) => {
+                    is_done = false;
+                    failed = failed.and(Err(e));
+                }
             }
+        }
+        if !is_done {
+            continue;
         }
         match std::fs::remove_file(record.file()) {
             // The removal of the last thing deleted it.
@@ -48,7 +58,7 @@ pub fn clean(wanted: impl Fn(i32) -> bool) -> io::Result<Cleaned> {
             _ => {}
         }
     }
-    Ok(cleaned)
+    failed.map(|()| cleaned)
 }
 
 /// Removes a thing; whether it was there.

@@ -1,6 +1,6 @@
 //! Traffic for a while, what arrives of it while time goes by, and how soon large flows are on their new paths.
 
-use super::fault::Fault;
+use super::fault::{Fault, What};
 use super::network::{Network, check};
 use super::pattern::{Job, Pattern};
 use super::traffic::{Traffic, Transport, reach};
@@ -144,6 +144,10 @@ pub fn measure(network: &mut Network, routing: &str, load: &Load, stop: &AtomicB
     let idle = ticks.zip(Ticks::now().ok()).map(|(before, now)| now.idle_since(before));
     let flows = traffic.flows.clone();
     drop(traffic);
+    // A slow machine takes its time to start a controller: what it finds belongs to the run.
+    if load.faults.iter().any(|fault| fault.what == What::StartController) {
+        network.wait_for_controller(stop)?;
+    }
     let hosts = f64::from(network.tree().hosts());
     let ideal_mbps = hosts * network.settings.rate_bps as f64 / 1e6 * load.transport.goodput();
     let last = &marks[marks.len() - 1];

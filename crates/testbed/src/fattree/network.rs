@@ -242,6 +242,12 @@ impl Network {
         Ok(self.controller.insert(new))
     }
 
+    /// Waits until the controller, where one runs, has every switch that runs.
+    pub(super) fn wait_for_controller(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        let count = self.switches.iter_mut().map(Switch::is_running).filter(|&runs| runs).count();
+        self.controller.as_mut().map_or(Ok(()), |controller| controller.wait_for_switches(count, stop))
+    }
+
     /// What controllers have said, from line `from` on.
     pub(super) fn said(&self, from: usize) -> Vec<Value> {
         controller::lock(&self.said).get(from..).unwrap_or_default().to_vec()

@@ -99,7 +99,11 @@ pub enum PaError {
 
 impl PaError {
     pub(crate) fn io(what: &str, e: &io::Error) -> PaError {
-        PaError::Io { what: what.into(), why: e.to_string() }
+        let mut why = e.to_string();
+        if e.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
+            why += "; connections open faster than they end: raise the workload's `inter_arrival`, or the limit (`ulimit -n`)";
+        }
+        PaError::Io { what: what.into(), why }
     }
 }
 
