@@ -16,8 +16,6 @@ struct Turn {
     node: u32,
     begin: u32,
     end: u32,
-    /// Whether some come before earlier ones.
-    disordered: bool,
 }
 
 /// The events of a window, box by box.
@@ -25,21 +23,35 @@ struct Turn {
 pub struct Agenda {
     /// Boxes with events, in memory order.
     boxes: Vec<Turn>,
-    /// The events of each box, then [`Key::NEVER`]; one of these stands in front, too. The rest is left over from earlier windows.
+    /// The events of each box, then [`Key::NEVER`]. The rest is left over from earlier windows.
     keys: Vec<Key>,
     /// How many events each box has; all zero between two windows.
     counts: Vec<u32>,
+    /// The boxes with events, a bit each; all zero between two windows.
+    occupied: Vec<u64>,
     /// The events roughly in the order of time.
     by_time: Vec<Entry>,
     /// Picoseconds of the window, shifted by so much, tell the slice of time.
     slice_shift: u32,
 }
 
+/// Which boxes have how many events.
+struct Counter<'a> {
+    counts: &'a mut [u32],
+    occupied: &'a mut [u64],
+}
+
+impl Counter<'_> {
+    /// One more.
+    #[inline(always)]
+    fn count(&mut self, node: u32) {
+        self.counts[node as usize] += 1;
+        self.occupied[node as usize / 64] |= 1 << (node % 64);
+    }
+}
+
 /// With fewer events than one for so many boxes, sorting them is cheaper than going through all boxes.
 const SPARSE: usize = 16;
-
-/// Mark of a box's count while its events are placed.
-const DISORDERED: u32 = 1 << 31;
 
 /// Slices a window is cut into.
 const SLICES: usize = 256;
@@ -57,6 +69,7 @@ impl Agenda {
             boxes: Vec::new(),
             keys: Vec::new(),
             counts: vec![0; boxes],
+            occupied: vec![0; boxes.div_ceil(64)],
             by_time: Vec::new(),
             slice_shift: bits.saturating_sub(SLICES.trailing_zeros()),
         }
@@ -73,19 +86,22 @@ impl Agenda {
         self.boxes.get(i).map(|b| b.node as usize)
     }
 
-    /// The box that is `i`th in turn, and its events: in order of time but for neighbours in one slice, then [`Key::NEVER`].
+    /// The box that is `i`th in turn, and its events, in order of time but for neighbours in one slice.
     #[inline(always)]
     pub fn turn(&self, i: usize) -> Option<(usize, &[Key])> {
         let turn = self.boxes.get(i)?;
-        Some((turn.node as usize, &self.keys[turn.begin as usize..turn.end as usize + 1]))
+        Some((turn.node as usize, &self.keys[turn.begin as usize..turn.end as usize]))
     }
 
-    /// The same, in order.
+    /// The same, in order, then [`Key::NEVER`].
     #[inline(always)]
     pub fn sorted_turn(&mut self, i: usize) -> (usize, &mut [Key]) {
         let turn = self.boxes[i];
         let keys = &mut self.keys[turn.begin as usize..turn.end as usize + 1];
-        if turn.disordered {
+        // Most boxes have one event, or two.
+        if let [a, b, _] = keys {
+            (*a, *b) = ((*a).min(*b), (*a).max(*b));
+        } else if keys.len() > 3 {
             sort(keys);
         }
         (turn.node as usize, keys)
@@ -94,13 +110,14 @@ impl Agenda {
     /// Arranges events by box; those of one box come nearly in order.
     pub fn arrange(&mut self, events: &mut Vec<Entry>) {
         self.boxes.clear();
-        if self.keys.len() < 2 * events.len() + 1 {
-            self.keys.resize(2 * events.len() + 1, Key::NEVER);
+        if self.keys.len() < 2 * events.len() {
+            self.keys.resize(2 * events.len(), Key::NEVER);
         }
         if events.len() * SPARSE < self.counts.len() {
             self.arrange_few(events);
         } else if events.len() < FEW.max(DENSE * self.counts.len()) {
-            events.iter().for_each(|e| self.counts[e.node as usize] += 1);
+            let mut counter = self.counter();
+            events.iter().for_each(|e| counter.count(e.node));
             self.arrange_by_box(events);
         } else {
             // First by time, then by box: what a comparison sort would learn branch by branch, most of them
@@ -115,23 +132,31 @@ impl Agenda {
 
     fn arrange_few(&mut self, events: &mut [Entry]) {
         events.sort_unstable_by_key(|e| (e.node, e.key));
-        let mut begin = 1;
+        let mut begin = 0;
         for of_box in events.chunk_by(|a, b| a.node == b.node) {
             let end = begin + of_box.len() as u32;
             of_box.iter().zip(&mut self.keys[begin as usize..]).for_each(|(e, key)| *key = e.key);
             self.keys[end as usize] = Key::NEVER;
-            self.boxes.push(Turn { node: of_box[0].node, begin, end, disordered: false });
+            self.boxes.push(Turn { node: of_box[0].node, begin, end });
             begin = end + 1;
         }
     }
 
+    /// Counts events of boxes.
+    #[inline(always)]
+    fn counter(&mut self) -> Counter<'_> {
+        Counter { counts: &mut self.counts, occupied: &mut self.occupied }
+    }
+
     /// Sorts events by slice of time into `by_time`, and counts them by box.
     fn slice(&mut self, events: &[Entry]) {
-        let slice = |key: Key| (key.time() >> self.slice_shift) as u8 as usize;
+        let shift = self.slice_shift;
+        let slice = |key: Key| (key.time() >> shift) as u8 as usize;
         let mut starts = [0u32; SLICES];
+        let mut counter = self.counter();
         for &Entry { node, key } in events {
             starts[slice(key)] += 1;
-            self.counts[node as usize] += 1;
+            counter.count(node);
         }
         let mut at = 0;
         for start in &mut starts {
@@ -149,36 +174,38 @@ impl Agenda {
 
     /// Moves events that have been counted to their boxes; those of one box keep their order.
     fn arrange_by_box(&mut self, events: &[Entry]) {
-        let mut at = 1;
-        for (node, count) in self.counts.iter_mut().enumerate() {
-            if *count > 0 {
+        let (counts, keys) = (&mut self.counts[..], &mut self.keys[..]);
+        let mut at = 0;
+        for (first, word) in (0u32..).step_by(64).zip(&mut self.occupied) {
+            let mut bits = std::mem::take(word);
+            while bits != 0 {
+                let node = first + bits.trailing_zeros();
+                bits &= bits - 1;
+                let count = &mut counts[node as usize];
                 let end = at + *count;
-                self.boxes.push(Turn { node: node as u32, begin: at, end, disordered: false });
+                self.boxes.push(Turn { node, begin: at, end });
                 // From here on the count says where the next event of the box goes.
                 *count = at;
                 at = end + 1;
-                self.keys[end as usize] = Key::NEVER;
+                keys[end as usize] = Key::NEVER;
             }
         }
         for &Entry { node, key } in events {
-            let next = &mut self.counts[node as usize];
-            let at = (*next & !DISORDERED) as usize;
-            // No branch: whether a box needs sorting is known when its turn comes, and nearly none does.
-            let [before, slot] = &mut self.keys[at - 1..=at] else { unreachable!("a slice of two") };
-            let late = (*before > key) & (*before != Key::NEVER);
-            *slot = key;
-            *next = (*next + 1) | (late as u32 * DISORDERED);
+            let next = &mut counts[node as usize];
+            keys[*next as usize] = key;
+            *next += 1;
         }
-        for turn in &mut self.boxes {
-            turn.disordered = std::mem::take(&mut self.counts[turn.node as usize]) & DISORDERED != 0;
+        for turn in &self.boxes {
+            counts[turn.node as usize] = 0;
         }
     }
 }
 
 /// Sorts keys that are nearly in order.
-#[cold]
+#[inline(never)]
 fn sort(keys: &mut [Key]) {
-    for i in 1..keys.len() {
+    let Some(first) = keys.windows(2).position(|pair| pair[0] > pair[1]) else { return };
+    for i in first + 1..keys.len() {
         let key = keys[i];
         let mut j = i;
         while j > 0 && keys[j - 1] > key {

@@ -359,31 +359,28 @@ impl<A: App> Boxes<'_, A> {
             Node::Switch(s) => {
                 self.wires[wires].iter().for_each(|w| fetch(core::ptr::from_ref(w).cast()));
                 s.fetch(PrefetchStep::Lists, core::iter::empty(), pool, fetch);
-                Coming { n: n as u32, plan: Plan::EMPTY, free, ends: free != METADATA_PORT }
+                Coming { n: n as u32, plan: Plan::EMPTY, free }
             }
             Node::Server(s) => {
                 fetch(self.wires.as_ptr().wrapping_add(wires.start).cast());
                 let mut plan = s.plan(Instant(context.window.end), arrival);
                 s.host().fetch(PrefetchStep::Lists, &mut plan, pool, fetch);
-                Coming { n: n as u32, plan, free, ends: free != METADATA_PORT }
+                Coming { n: n as u32, plan, free }
             }
         }
     }
 
     #[inline(always)]
     fn fetch_step(&self, pool: &Pool<Packet>, coming: &mut Coming, step: PrefetchStep) {
-        if coming.plan.is_empty() && !(step == PrefetchStep::Sockets && coming.ends) {
+        let sends = step == PrefetchStep::Sockets && coming.free != METADATA_PORT;
+        if coming.plan.is_empty() && !sends {
             return;
         }
         let frame = match &self.nodes[coming.n as usize] {
             Node::Switch(s) => Device::<Packet>::upcoming(&**s, coming.free),
             Node::Server(s) => {
                 s.host().fetch(step, &mut coming.plan, pool, fetch);
-                if step == PrefetchStep::Sockets && coming.ends {
-                    s.host().adapter().upcoming(coming.free)
-                } else {
-                    None
-                }
+                if sends { s.host().adapter().upcoming(coming.free) } else { None }
             }
         };
         if let Some(frame) = frame {
@@ -449,12 +446,10 @@ struct Coming {
     plan: Plan,
     /// The first port whose wire becomes free; [`METADATA_PORT`] if there is none.
     free: PortId,
-    /// Whether there is one.
-    ends: bool,
 }
 
 impl Coming {
-    const NONE: Coming = Coming { n: 0, plan: Plan::EMPTY, free: METADATA_PORT, ends: false };
+    const NONE: Coming = Coming { n: 0, plan: Plan::EMPTY, free: METADATA_PORT };
 }
 
 /// Asks for the cache line at `at`.

@@ -261,7 +261,7 @@ pub struct Step<'a, 'b> {
 impl Step<'_, '_> {
     /// Goes through `events`, scheduled by others and in earlier windows, in order and with [`Key::NEVER`] at the end, and
     /// through what comes up meanwhile.
-    #[inline(never)]
+    #[inline(always)]
     pub fn run<D: Device<Packet>>(
         &mut self,
         device: &mut D,
