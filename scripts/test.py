@@ -140,6 +140,9 @@ def run_program(program: Program, count: Count, arguments: argparse.Namespace) -
                     count.failed += 1
                     failures.append(f"---- {program.name}: {event['name']}: {event['event']}\n{output}")
                 count.times.append((float(event.get("exec_time", 0)), f"{program.name}: {event['name']}"))
+        # With what its own programs took, if it waited for them.
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
     ok = process.returncode == 0
     if not ok and not failures:
         with count.lock:
@@ -149,7 +152,8 @@ def run_program(program: Program, count: Count, arguments: argparse.Namespace) -
     with count.lock:
         for text in failures:
             print(text)
-        print(f"{verdict:6} {tests:4} tests  {time.monotonic() - began:6.1f} s  {program.name}", flush=True)
+        times = f"{time.monotonic() - began:6.1f} s {used.ru_utime + used.ru_stime:6.1f} CPU s"
+        print(f"{verdict:6} {tests:4} tests  {times}  {program.name}", flush=True)
     return ok
 
 
@@ -167,7 +171,7 @@ def run_doc_tests(count: Count) -> bool:
         if done.returncode != 0:
             print(done.stdout + done.stderr)
         verdict = "ok" if done.returncode == 0 else "FAILED"
-        print(f"{verdict:6} {passed:4} tests  {time.monotonic() - began:6.1f} s  examples in doc comments", flush=True)
+        print(f"{verdict:6} {passed:4} tests  {time.monotonic() - began:6.1f} s               examples in doc comments", flush=True)
     return done.returncode == 0
 
 
@@ -202,7 +206,7 @@ def run_python(count: Count) -> bool:
                 else:
                     count.passed += 1
             verdict = "ok" if done.returncode == 0 else "FAILED"
-            print(f"{verdict:6} {len(cases):4} tests  {time.monotonic() - began:6.1f} s  python", flush=True)
+            print(f"{verdict:6} {len(cases):4} tests  {time.monotonic() - began:6.1f} s               python", flush=True)
     return done.returncode == 0
 
 
