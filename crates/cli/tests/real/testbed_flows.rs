@@ -193,7 +193,8 @@ fn in_tunnels(with_rates: bool) {
     let rates = [[rate(0, 0), rate(0, 1)], [rate(1, 0), rate(1, 1)]];
     println!("victim and culprit, under PFC and in tunnels, Mb/s: {rates:?}");
     let [[pfc, slow], [tunnel, _]] = rates;
-    assert!(pfc > 0.0 && slow > 0.0 && tunnel > 0.0, "{rates:?}");
+    // Under PFC the victim may get nothing for as long as this takes.
+    assert!(slow > 0.0 && tunnel > 0.0, "{rates:?}");
     assert!(!with_rates || pfc < 10.0 * slow && tunnel > 5.0 * pfc, "{rates:?}");
     [0, 1].into_iter().for_each(|cell: usize| nothing_is_lost(&printed["cells"][cell]));
 }

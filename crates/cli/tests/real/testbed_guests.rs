@@ -34,7 +34,7 @@ warmup_queries = 5
 [[workload]]
 kind = "background"
 flow_size = { kind = "cdf-file", file = "sizes.txt" }
-inter_arrival = "20 ms"
+inter_arrival = "1 ms"
 [testbed]
 slowdown = 100
 response = "1 s"

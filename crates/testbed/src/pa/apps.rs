@@ -4,7 +4,7 @@ use super::app::{App, Pa, app};
 use super::connections::{BACKLOG, Connection, DOORBELL, LISTENER, Listener, PORTS, Role, Trouble};
 use super::doorbell::Doorbell;
 use super::part::{Answer, Cues, Part, own_edges, own_edges_since};
-use super::sockets::{Namespaces, Style};
+use super::sockets::{Namespaces, Style, raise_descriptors};
 use super::{CONNECT_TIME, Endpoint, Endpoints, Outcome, PaError, Query, kernel_name};
 use crate::light::Hosts;
 use crate::stack::kernel_buffer;
@@ -133,6 +133,7 @@ impl Drop for World<'_> {
 
 impl<'a> World<'a> {
     fn new(scenario: &'a Scenario, endpoints: &'a Endpoints, here: Option<Vm>) -> Result<World<'a>, PaError> {
+        raise_descriptors();
         let plan = Plan::new(scenario).map_err(|e| PaError::Workload(e.to_string()))?;
         let hosts = plan.hosts() - plan.external();
         let apps = (0u8..).zip(&scenario.workloads).map(|(number, w)| app(scenario, &plan, hosts, number, w));

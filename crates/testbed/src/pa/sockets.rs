@@ -4,6 +4,7 @@
 
 use super::PaError;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sluicenet_socket::TcplightStream;
 use std::collections::BTreeMap;
@@ -217,6 +218,22 @@ impl Namespaces {
     }
 }
 
+/// Connections that this process may have: background flows pile up while the machine is busy with something else.
+const DESCRIPTORS: u64 = 65_536;
+
+/// Lets this process have that many descriptors, or as many as it may.
+pub(super) fn raise_descriptors() {
+    let has = getrlimit(Resource::Nofile);
+    let wanted = |maximum| Rlimit { current: Some(DESCRIPTORS), maximum };
+    if has.current.is_none_or(|current| current >= DESCRIPTORS) {
+        return;
+    }
+    // Above the hard limit it takes a privilege.
+    if setrlimit(Resource::Nofile, wanted(has.maximum.map(|most| most.max(DESCRIPTORS)))).is_err() {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: has.maximum, maximum: has.maximum });
+    }
+}
+
 /// Gives a socket buffers for this many bytes of payload; the kernel counts twice as many, because of its own overhead.
 fn set_buffers(socket: impl AsFd, bytes: usize) -> io::Result<()> {
     let socket = socket.as_fd();
@@ -268,6 +285,13 @@ mod tests {
         assert_eq!(counter(text, "IpExt", "A"), Some(8));
         assert_eq!(counter(text, "TcpExt", "C"), None);
         assert_eq!(counter("TcpExt: A\n", "TcpExt", "A"), None);
+    }
+
+    #[test]
+    fn more_descriptors_than_a_shell_has() {
+        raise_descriptors();
+        let has = getrlimit(Resource::Nofile);
+        assert!(has.current.is_none_or(|n| n >= DESCRIPTORS || Some(n) == has.maximum), "{has:?}");
     }
 
     #[test]
