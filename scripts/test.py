@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Every test, and one closing line over all of them.
 
-Two lanes run beside each other: tests that compute, and tests of the real world, which mostly wait. Within a lane one
-program of tests runs after the other. The lane of the real world begins with the first program that is compiled, the
-other one when the cores are free. Tests say why they skip something; these reasons are repeated at the end, with the
-ten slowest tests.
+Three lanes run beside each other: one of tests that compute, two of tests of the real world, which mostly wait. Within
+a lane one program of tests runs after the other. The lanes of the real world begin with the first program that is
+compiled, the other one when the cores are free; it then takes what is left of theirs. Tests say why they skip
+something; these reasons are repeated at the end, with the ten slowest tests.
 
 The Python tests run with the interpreter that runs this file: the one of .venv, which has the wheel.
 """
@@ -19,8 +19,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -36,9 +37,13 @@ REAL = {
     "sluicenet-socket": {"lib", "socket"},
     "sluicenet-preload": {"lib"},
 }
+# A long program runs in two parts, beside each other: its name, and the tests of the first part by their names. Those
+# of the testbed run one after the other, because there is one testbed on a machine.
+PARTS = {"sluicenet-cli real": ("testbed", "clean")}
 # Threads of a program in each lane. Waiting costs no core.
 COMPUTING_THREADS = os.cpu_count() or 2
-REAL_THREADS = 4
+REAL_THREADS = 2
+REAL_LANES = 2
 SLOWEST = 10
 
 
@@ -71,6 +76,18 @@ class Program:
     path: str
     folder: Path
     is_real: bool
+    options: list[str] = field(default_factory=list)
+
+    def parts(self) -> "list[Program]":
+        """The programs that together run the tests of this one."""
+        names = PARTS.get(self.name)
+        if names is None:
+            return [self]
+        others = [option for name in names for option in ("--skip", name)]
+        return [
+            replace(self, name=f"{self.name}: {', '.join(names)}", options=[*names]),
+            replace(self, name=f"{self.name}: the others", options=others),
+        ]
 
 
 def build_preload() -> str:
@@ -105,6 +122,13 @@ def compile_tests(arguments: argparse.Namespace) -> Iterator[Program]:
         sys.exit(process.returncode)
 
 
+def tell(ok: bool, tests: int, began: float, name: str, cpu: str = "") -> None:
+    """A line about a program of tests."""
+    print(
+        f"{'ok' if ok else 'FAILED':6} {tests:4} tests {time.monotonic() - began:7.1f} s {cpu:>13}  {name}", flush=True
+    )
+
+
 def run_program(program: Program, count: Count, arguments: argparse.Namespace) -> bool:
     """Runs a program of tests and counts its results; whether all passed."""
     threads = REAL_THREADS if program.is_real else COMPUTING_THREADS
@@ -117,7 +141,11 @@ def run_program(program: Program, count: Count, arguments: argparse.Namespace) -
     began = time.monotonic()
     failures, tests = [], 0
     with subprocess.Popen(
-        [program.path, *options, *filters], cwd=program.folder, env=variables, stdout=subprocess.PIPE, text=True
+        [program.path, *options, *program.options, *filters],
+        cwd=program.folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         for line in process.stdout or ():
             try:
@@ -148,12 +176,10 @@ def run_program(program: Program, count: Count, arguments: argparse.Namespace) -
         with count.lock:
             count.failed += 1
         failures.append(f"---- {program.name}: the program ended with {process.returncode}")
-    verdict = "ok" if ok else "FAILED"
     with count.lock:
         for text in failures:
             print(text)
-        times = f"{time.monotonic() - began:6.1f} s {used.ru_utime + used.ru_stime:6.1f} CPU s"
-        print(f"{verdict:6} {tests:4} tests  {times}  {program.name}", flush=True)
+        tell(ok, tests, began, program.name, f"{used.ru_utime + used.ru_stime:.1f} CPU s")
     return ok
 
 
@@ -170,8 +196,7 @@ def run_doc_tests(count: Count) -> bool:
         count.ignored += ignored
         if done.returncode != 0:
             print(done.stdout + done.stderr)
-        verdict = "ok" if done.returncode == 0 else "FAILED"
-        print(f"{verdict:6} {passed:4} tests  {time.monotonic() - began:6.1f} s               examples in doc comments", flush=True)
+        tell(done.returncode == 0, passed, began, "examples in doc comments")
     return done.returncode == 0
 
 
@@ -205,8 +230,7 @@ def run_python(count: Count) -> bool:
                     count.failed += 1
                 else:
                     count.passed += 1
-            verdict = "ok" if done.returncode == 0 else "FAILED"
-            print(f"{verdict:6} {len(cases):4} tests  {time.monotonic() - began:6.1f} s               python", flush=True)
+            tell(done.returncode == 0, len(cases), began, "python")
     return done.returncode == 0
 
 
@@ -221,22 +245,32 @@ def main() -> None:
     count = Count()
     count.variables["SLUICENET_PRELOAD"] = build_preload()
     verdicts: list[bool] = []
-    # Programs of the two lanes; None ends a lane.
     computing: list[Program] = []
-    real: queue.SimpleQueue[Program | None] = queue.SimpleQueue()
+    # What the lanes of the real world do; None ends them.
+    real: queue.SimpleQueue[Callable[[], bool] | None] = queue.SimpleQueue()
 
     def real_lane() -> None:
-        while (program := real.get()) is not None:
-            verdicts.append(run_program(program, count, arguments))
+        while (job := real.get()) is not None:
+            verdicts.append(job())
+        # For the other lanes.
+        real.put(None)
 
-    lane = threading.Thread(target=real_lane)
-    if not arguments.long:
+    # The long tests run one after the other.
+    lanes = [threading.Thread(target=real_lane) for _ in range(0 if arguments.long else REAL_LANES)]
+    for lane in lanes:
         lane.start()
     try:
         for program in compile_tests(arguments):
-            real.put(program) if program.is_real else computing.append(program)
+            if not program.is_real:
+                computing.append(program)
+                continue
+            for part in [program] if arguments.long or arguments.filters else program.parts():
+                real.put(partial(run_program, part, count, arguments))
+        if not arguments.long and not arguments.only:
+            real.put(partial(run_python, count))
+            real.put(partial(run_doc_tests, count))
     except SystemExit:
-        # The program that runs may finish; no other begins.
+        # The programs that run may finish; no other begins.
         while not real.empty():
             real.get_nowait()
         raise
@@ -246,11 +280,9 @@ def main() -> None:
     print(f"compiled in {compiled - begun:.0f} s", flush=True)
     for program in computing:
         verdicts.append(run_program(program, count, arguments))
-    if arguments.long:
-        lane.start()
-    elif not arguments.only:
-        verdicts += [run_python(count), run_doc_tests(count)]
-    lane.join()
+    real_lane()
+    for lane in lanes:
+        lane.join()
     if count.remarks:
         print("\nnot everything could be checked here:")
         for remark in count.remarks:
