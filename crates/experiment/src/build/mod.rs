@@ -193,7 +193,9 @@ impl<'a> Network<'a> {
             lossless: lossless(s),
             quanta: s.pfc.quanta,
             cut_through: s.switch.forwarding == Forwarding::CutThrough,
-            marking: switch::Marking::None,
+            marking: switch::Marking::first([
+                // A line for each marker.
+            ]),
         }
     }
 

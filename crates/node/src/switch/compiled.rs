@@ -26,6 +26,13 @@ macro_rules! switches {
             $marker(super::$marker),)*
         }
 
+        impl Marking {
+            /// The marker of a switch: the first that its settings ask for.
+            pub fn first<const N: usize>(markers: [Marking; N]) -> Marking {
+                markers.into_iter().find(|marking| !matches!(marking, Marking::None)).unwrap_or(Marking::None)
+            }
+        }
+
         $(impl From<Option<super::$marker>> for Marking {
             fn from(marker: Option<super::$marker>) -> Marking {
                 marker.map_or(Marking::None, Marking::$marker)
